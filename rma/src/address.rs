@@ -1,0 +1,154 @@
+//! Who and where: ranks, nodes, peers, regions. Types, not bare numbers, so that a rank is never taken for
+//! a node and an offset never for a page.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::Range;
+
+/// One SPMD process of the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Rank(pub u32);
+
+/// One machine, or one virtual node of this machine: the unit of caching and of failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeId(pub u32);
+
+/// Anything that has an endpoint: a rank, or the agent of a node. Ranks come first (`0..ranks`), agents follow
+/// (`ranks..ranks + nodes`); [`Layout`] converts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Peer(pub u32);
+
+/// A remotely accessible region of a peer. Regions have the same number on every peer that has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RegionId(pub u16);
+
+impl RegionId {
+    /// A rank's pinned segment: DRAM only, plain GASNet.
+    pub const SEGMENT: RegionId = RegionId(0);
+    /// The frames of an agent's cache pool.
+    pub const FRAMES: RegionId = RegionId(1);
+    /// An agent's page table and the words its ranks share with it. Never the target of a peer's message.
+    pub const TABLE: RegionId = RegionId(2);
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.0)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.0)
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "peer {}", self.0)
+    }
+}
+
+/// Which rank runs on which node. Ranks of a node are consecutive; every process of a job holds the same layout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// `first_rank[n]..first_rank[n + 1]` are the ranks of node `n`.
+    first_rank: Vec<u32>,
+}
+
+impl Layout {
+    /// Spreads `ranks` over `nodes` in consecutive blocks whose sizes differ by at most one, larger blocks first.
+    ///
+    /// # Panics
+    /// When `nodes` is 0 or exceeds `ranks`: the caller has checked the user's numbers.
+    pub fn blocks(ranks: u32, nodes: u32) -> Self {
+        assert!(nodes > 0 && nodes <= ranks, "a node needs at least one rank");
+        let (each, more) = (ranks / nodes, ranks % nodes);
+        let first_rank = (0..=nodes).map(|node| node * each + node.min(more)).collect();
+        Self { first_rank }
+    }
+
+    /// Number of ranks of the job.
+    pub fn ranks(&self) -> u32 {
+        *self.first_rank.last().expect("a layout has at least one bound")
+    }
+
+    /// Number of nodes of the job.
+    pub fn nodes(&self) -> u32 {
+        self.first_rank.len() as u32 - 1
+    }
+
+    /// Number of endpoints: one a rank, one an agent.
+    pub fn peers(&self) -> u32 {
+        self.ranks() + self.nodes()
+    }
+
+    /// The ranks of one node.
+    pub fn ranks_of(&self, node: NodeId) -> Range<u32> {
+        self.first_rank[node.0 as usize]..self.first_rank[node.0 as usize + 1]
+    }
+
+    /// The node a rank runs on.
+    pub fn node_of(&self, rank: Rank) -> NodeId {
+        NodeId(self.first_rank.partition_point(|&first| first <= rank.0) as u32 - 1)
+    }
+
+    /// The endpoint of a rank.
+    pub fn peer_of_rank(&self, rank: Rank) -> Peer {
+        Peer(rank.0)
+    }
+
+    /// The endpoint of a node's agent.
+    pub fn agent_of(&self, node: NodeId) -> Peer {
+        Peer(self.ranks() + node.0)
+    }
+
+    /// The rank behind an endpoint, unless it is an agent's.
+    pub fn rank_of_peer(&self, peer: Peer) -> Option<Rank> {
+        (peer.0 < self.ranks()).then_some(Rank(peer.0))
+    }
+
+    /// The node an endpoint lives on.
+    pub fn node_of_peer(&self, peer: Peer) -> NodeId {
+        match self.rank_of_peer(peer) {
+            Some(rank) => self.node_of(rank),
+            None => NodeId(peer.0 - self.ranks()),
+        }
+    }
+
+    /// Whether the number names an endpoint of this job: the check for numbers from the wire.
+    pub fn contains(&self, peer: Peer) -> bool {
+        peer.0 < self.peers()
+    }
+
+    /// "rank 3" or "the agent of node 1": for people.
+    pub fn describe(&self, peer: Peer) -> String {
+        match self.rank_of_peer(peer) {
+            Some(rank) => rank.to_string(),
+            None => format!("the agent of {}", self.node_of_peer(peer)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_every_rank_once_and_agree_with_node_of() {
+        for ranks in 1..20 {
+            for nodes in 1..=ranks {
+                let layout = Layout::blocks(ranks, nodes);
+                assert_eq!(layout.ranks(), ranks);
+                assert_eq!(layout.nodes(), nodes);
+                for node in (0..nodes).map(NodeId) {
+                    assert!(!layout.ranks_of(node).is_empty());
+                    for rank in layout.ranks_of(node).map(Rank) {
+                        assert_eq!(layout.node_of(rank), node);
+                    }
+                    assert_eq!(layout.node_of_peer(layout.agent_of(node)), node);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The seam between endpoints and transports.
+//!
+//! A conduit moves active messages between the peers it reaches. That is all it must do: puts, gets, barriers and
+//! collectives have reference versions on top of active messages ([`crate::endpoint`]); a conduit that can do better
+//! says so in its [`Capabilities`] and overrides them.
+//!
+//! # Promises of every conduit (each has a test in `conformance`)
+//!
+//! * *Order.* Messages from one peer to another arrive in the order in which they were accepted, requests among
+//!   requests and replies among replies and, for a single sending thread, all of them together unless
+//!   [`Capabilities::ordered`] is false. The coherence protocol relies on it (`vgas-cache`).
+//! * *Once.* An accepted message is delivered exactly once, or the peer is reported lost.
+//! * *Payload first.* The bytes of a long message are in place before its handler runs.
+//! * *Replies never wait for requests.* See [`Direction::Reply`].
+//! * *Source.* When `try_send` has returned [`Sent::Accepted`], the payload's source may be reused.
+
+use crate::address::{Peer, RegionId};
+use crate::error::Result;
+use crate::message::{Message, Sink};
+use crate::shm::Mapping;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// What a conduit can do, as data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Most payload bytes of a medium message.
+    pub medium_bytes_max: usize,
+    /// Most payload bytes of a long message.
+    pub long_bytes_max: usize,
+    /// Whether a request and a reply to the same peer keep their order.
+    pub ordered: bool,
+    /// Whether [`crate::message::Destination::Operation`] is supported; otherwise the endpoint answers gets in
+    /// medium messages.
+    pub long_to_operation: bool,
+    /// Whether regions of its peers can be mapped and then read and written by plain copies.
+    pub load_store: bool,
+}
+
+/// The answer to an attempt to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Sent {
+    /// Taken; the source may be reused.
+    Accepted,
+    /// No room or credit now. Nothing was sent; poll (so that the peer's answers are taken in), then try again.
+    Busy,
+}
+
+/// What a poll may deliver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Requests and replies.
+    Everything,
+    /// Only replies: inside a handler that waits for room, where running further requests could recurse for ever.
+    RepliesOnly,
+}
+
+/// A transport. All methods may be called from any thread.
+pub trait Conduit: Send + Sync {
+    /// Its name, as written after `--conduit`.
+    fn name(&self) -> &'static str;
+
+    /// What it can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Whether it can carry messages to this peer.
+    fn reaches(&self, to: Peer) -> bool;
+
+    /// Sends one message, if there is room for it.
+    fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent>;
+
+    /// Delivers what has arrived, in bounded batches; returns how many messages. Also pushes out what is buffered.
+    /// Another thread that is polling already makes this return 0 at once. Loss of a peer is an error the first time
+    /// it is seen, and on every later attempt to send to that peer.
+    fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize>;
+
+    /// Pushes out what `try_send` may have buffered, without delivering anything.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// A descriptor that becomes readable when a poll would find something, provided that [`Conduit::arm`] was called
+    /// after the last poll and returned true.
+    fn wait_descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Prepares to sleep. False: something has arrived already; poll instead.
+    fn arm(&self) -> bool;
+
+    /// Ends the preparation; called after every successful [`Conduit::arm`], slept or not.
+    fn disarm(&self);
+
+    /// The peer's region, mapped into this process, when [`Capabilities::load_store`] holds.
+    fn map(&self, _owner: Peer, _region: RegionId) -> Result<Option<Arc<Mapping>>> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,87 @@
+//! What can go wrong below the cache: who, what, how far, and what to do.
+
+use crate::address::{Peer, RegionId};
+use std::io;
+
+/// Result of this crate.
+pub type Result<T, E = RmaError> = std::result::Result<T, E>;
+
+/// Everything that can go wrong in endpoints, conduits and start-up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RmaError {
+    /// The operating system refused something.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was attempted.
+        what: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A peer is gone: its process ended, its connection broke, or it did not answer in time.
+    #[error("lost {who} while {during}: {reason}")]
+    PeerLost {
+        /// The endpoint.
+        peer: Peer,
+        /// "rank 3", "the agent of node 1".
+        who: String,
+        /// The operation that noticed it.
+        during: String,
+        /// What was seen.
+        reason: String,
+    },
+    /// A peer (or a stranger) sent something that the protocol does not allow.
+    #[error("protocol violation{}: {what}", .peer.map(|p| format!(" by {p}")).unwrap_or_default())]
+    Protocol {
+        /// Who, when known.
+        peer: Option<Peer>,
+        /// What was wrong.
+        what: String,
+    },
+    /// The other side does not know the job's key.
+    #[error("{who} did not prove the job's key; the connection was closed")]
+    WrongKey {
+        /// Address or peer.
+        who: String,
+    },
+    /// An address outside of what is registered there.
+    #[error("{bytes} bytes at offset {offset} are outside of region {} of {owner}, which has {limit}", .region.0)]
+    OutOfRange {
+        /// Whose region.
+        owner: Peer,
+        /// Which region.
+        region: RegionId,
+        /// First byte asked for.
+        offset: u64,
+        /// Length asked for.
+        bytes: u64,
+        /// Length of the region.
+        limit: u64,
+    },
+    /// The peer has no such region (or this process can't reach it by load and store).
+    #[error("{owner} has no region {}", .region.0)]
+    NoSuchRegion {
+        /// Whose region.
+        owner: Peer,
+        /// Which region.
+        region: RegionId,
+    },
+    /// A call that the interface forbids, such as a reply from a reply handler.
+    #[error("wrong use: {0}")]
+    Usage(String),
+    /// The job is ending because something failed elsewhere.
+    #[error("the job is being ended: {0}")]
+    JobAborted(String),
+}
+
+impl RmaError {
+    /// An [`RmaError::Io`] from a standard error.
+    pub fn io(what: impl Into<String>, source: io::Error) -> Self {
+        Self::Io { what: what.into(), source }
+    }
+
+    /// An [`RmaError::Io`] from an errno.
+    pub fn system(what: impl Into<String>, source: rustix::io::Errno) -> Self {
+        Self::Io { what: what.into(), source: source.into() }
+    }
+}

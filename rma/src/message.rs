@@ -1,0 +1,117 @@
+//! Active messages as conduits see them (GASNet specification 1.8, Core API).
+
+use crate::address::{Peer, RegionId};
+use crate::error::RmaError;
+
+/// Most arguments of an active message.
+pub const ARGUMENTS_MAX: usize = 16;
+
+/// Whether a message asks or answers. A request handler may send one reply; a reply handler sends nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// May be delayed by back-pressure.
+    Request,
+    /// Must always find room once its request was accepted: so that replies drain and no cycle can form.
+    Reply,
+}
+
+/// Where the payload of a long message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Into a registered region of the receiver.
+    Region {
+        /// Which region. On an agent, [`RegionId::SEGMENT`] with `owner` names the pinned segment of a rank of its
+        /// node, which the agent serves while the rank computes.
+        region: RegionId,
+        /// The peer that owns the region: the receiver itself, or a rank of the receiving agent's node.
+        owner: Peer,
+        /// First byte in the region.
+        offset: u64,
+    },
+    /// Into the private memory that the receiver named when it started operation `id` (the answer to a get).
+    Operation {
+        /// The receiver's own number of the operation.
+        id: u64,
+        /// First byte, counted from the operation's destination.
+        offset: u64,
+    },
+}
+
+/// Bytes to send. Raw, because they may lie in shared memory; valid until the call that takes them returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// First byte; anything when `bytes` is 0.
+    pub address: *const u8,
+    /// Length.
+    pub bytes: usize,
+}
+
+impl Source {
+    /// Nothing.
+    pub const EMPTY: Source = Source { address: std::ptr::null(), bytes: 0 };
+
+    /// Private bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { address: bytes.as_ptr(), bytes: bytes.len() }
+    }
+}
+
+/// What kind of payload a message carries.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload {
+    /// None.
+    Short,
+    /// Handed to the handler in a buffer of the receiver's.
+    Medium(Source),
+    /// Written to its destination before the handler runs.
+    Long(Source, Destination),
+}
+
+/// A message to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Request or reply.
+    pub direction: Direction,
+    /// Index of the handler at the receiver.
+    pub handler: u8,
+    /// 0 to 16 arguments.
+    pub arguments: &'a [u32],
+    /// Payload.
+    pub payload: Payload,
+}
+
+/// A message that has arrived, for the time of its delivery.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    /// Who sent it (proved, not claimed).
+    pub from: Peer,
+    /// Request or reply.
+    pub direction: Direction,
+    /// Index of the handler; checked by the endpoint.
+    pub handler: u8,
+    /// 0 to 16 arguments.
+    pub arguments: &'a [u32],
+    /// Payload.
+    pub payload: Arrived<'a>,
+}
+
+/// The payload of a message that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub enum Arrived<'a> {
+    /// None.
+    Short,
+    /// In a buffer that is private to this process and valid during the delivery.
+    Medium(&'a [u8]),
+    /// Already at its destination: the address in this process and the length.
+    Long(*mut u8, usize),
+}
+
+/// Who receives what conduits bring: the endpoint.
+pub trait Sink {
+    /// The address at which a long payload of `bytes` bytes belongs, valid until [`Sink::deliver`] for the same
+    /// message has returned. An error is the peer's fault: the conduit closes the connection and reports it.
+    fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError>;
+
+    /// Runs the handler. An error is the peer's fault (unknown handler, too many arguments).
+    fn deliver(&self, delivery: Delivery<'_>) -> Result<(), RmaError>;
+}

@@ -1,0 +1,151 @@
+//! One mapped file, and checked access to its bytes.
+
+use super::copy::copy;
+use crate::error::{Result, RmaError};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// A shared, writable mapping of a whole file, usually an anonymous one.
+pub struct Mapping {
+    raw: MmapRaw,
+}
+
+impl std::fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mapping({:p}, {} bytes)", self.raw.as_ptr(), self.raw.len())
+    }
+}
+
+/// A checked piece of a [`Mapping`] that keeps it mapped: what an operation in flight owns.
+#[derive(Clone, Debug)]
+pub struct Span {
+    mapping: Arc<Mapping>,
+    offset: usize,
+    bytes: usize,
+}
+
+/// Creates an anonymous file of `bytes` bytes that costs memory only where it is touched and vanishes with the last
+/// process that holds it, however that process ends.
+pub fn anonymous_file(name: &str, bytes: u64) -> Result<OwnedFd> {
+    let what = || format!("create {bytes} bytes of shared memory ({name})");
+    let file = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| RmaError::system(what(), e))?;
+    rustix::fs::ftruncate(&file, bytes).map_err(|e| RmaError::system(what(), e))?;
+    Ok(file)
+}
+
+impl Mapping {
+    /// Maps the whole of `file`, shared and writable.
+    pub fn of_file(file: impl AsFd) -> Result<Arc<Self>> {
+        let file: File = file
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|e| RmaError::io("duplicate a shared memory descriptor", e))?
+            .into();
+        let raw = MmapOptions::new()
+            .no_reserve_swap()
+            .map_raw(&file)
+            .map_err(|e| RmaError::io("map shared memory", e))?;
+        Ok(Arc::new(Self { raw }))
+    }
+
+    /// Maps fresh anonymous memory of `bytes` bytes.
+    pub fn anonymous(name: &str, bytes: u64) -> Result<Arc<Self>> {
+        Self::of_file(anonymous_file(name, bytes)?)
+    }
+
+    /// Size of the mapping in bytes.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.raw.len()
+    }
+
+    /// First address of the mapping in this process. Dereference it only under the rules of [`crate::shm`].
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.raw.as_mut_ptr()
+    }
+
+    /// Whether `bytes` bytes at `offset` lie inside.
+    #[inline]
+    pub fn contains(&self, offset: u64, bytes: u64) -> bool {
+        offset.checked_add(bytes).is_some_and(|end| end <= self.raw.len() as u64)
+    }
+
+    /// A piece of this mapping.
+    ///
+    /// # Panics
+    /// When the range is not inside; ranges from a peer are checked with [`Mapping::contains`] first.
+    pub fn span(self: &Arc<Self>, offset: usize, bytes: usize) -> Span {
+        assert!(self.contains(offset as u64, bytes as u64), "span {offset}+{bytes} outside {self:?}");
+        Span { mapping: self.clone(), offset, bytes }
+    }
+
+    /// Copies bytes out. Panics when the range is not inside.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        assert!(self.contains(offset as u64, to.len() as u64), "read outside {self:?}");
+        // SAFETY: rule 2 was just checked; `to` is private and cannot overlap a shared mapping it does not alias.
+        unsafe { copy(self.base().add(offset), to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies bytes in. Panics when the range is not inside.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        assert!(self.contains(offset as u64, from.len() as u64), "write outside {self:?}");
+        // SAFETY: as in `read`.
+        unsafe { copy(from.as_ptr(), self.base().add(offset), from.len()) }
+    }
+
+    /// The atomic word at a multiple of 4. Panics when it is misaligned or outside.
+    #[inline]
+    pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset % 4 == 0 && self.contains(offset as u64, 4), "no word at {offset} of {self:?}");
+        // SAFETY: rule 2 checked; atomics tolerate concurrent writers (rule 1); the borrow keeps the mapping (rule 3).
+        unsafe { AtomicU32::from_ptr(self.base().add(offset).cast()) }
+    }
+
+    /// The atomic word at a multiple of 8. Panics when it is misaligned or outside.
+    #[inline]
+    pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset % 8 == 0 && self.contains(offset as u64, 8), "no word at {offset} of {self:?}");
+        // SAFETY: as in `atomic_u32`.
+        unsafe { AtomicU64::from_ptr(self.base().add(offset).cast()) }
+    }
+}
+
+impl Span {
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Offset in its mapping.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// First address. Valid while the span lives; dereference only under the rules of [`crate::shm`].
+    pub fn address(&self) -> *mut u8 {
+        // SAFETY: the range was checked when the span was made.
+        unsafe { self.mapping.base().add(self.offset) }
+    }
+
+    /// The mapping this is a piece of.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// Copies all its bytes out. Panics when the lengths differ.
+    pub fn read(&self, to: &mut [u8]) {
+        assert_eq!(to.len(), self.bytes);
+        self.mapping.read(self.offset, to);
+    }
+
+    /// Copies all its bytes in. Panics when the lengths differ.
+    pub fn write(&self, from: &[u8]) {
+        assert_eq!(from.len(), self.bytes);
+        self.mapping.write(self.offset, from);
+    }
+}

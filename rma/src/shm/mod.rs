@@ -1,0 +1,20 @@
+//! Memory shared between processes: the only place where bytes that another process may write are touched.
+//!
+//! # Who may touch what, when
+//!
+//! 1. *No reference.* Shared bytes are never a `&[u8]` or `&mut [u8]`, because another process may write them at any
+//!    moment. They are copied in and out through [`Mapping`], or reached as atomics, which tolerate concurrent writers.
+//! 2. *Bounds first.* Every access names an offset and a length and is checked against the mapping; an offset that a
+//!    peer chose is additionally checked where it arrives, with an error instead of a panic.
+//! 3. *Life.* A mapping lives as long as its `Arc`. Whoever hands its address to the kernel (io_uring, registered
+//!    memory) holds an `Arc` until the completion has been seen.
+//! 4. *Order.* Copies order nothing. A protocol that hands bytes from one process to another does so with an atomic
+//!    word (release by the writer, acquire by the reader); races outside such a protocol yield old, new or mixed
+//!    bytes, never anything else, and never a torn aligned 8-byte word (see [`copy`]).
+
+pub mod copy;
+mod domain;
+mod mapping;
+
+pub use domain::{Domain, DomainSpec, RegionSpec};
+pub use mapping::{Mapping, Span};

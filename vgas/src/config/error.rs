@@ -1,0 +1,107 @@
+//! What can be wrong with a configuration: one line that says where and what, one hint that says what to write.
+
+use super::origin::Origin;
+use super::table::Setting;
+use std::io;
+use std::path::PathBuf;
+
+/// A refused configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// No setting has this name.
+    #[error("unknown setting `{name}` ({origin})")]
+    UnknownSetting {
+        /// As it was written.
+        name: String,
+        /// Where.
+        origin: Origin,
+        /// The nearest name there is.
+        nearest: Option<&'static str>,
+    },
+    /// A variable that begins like vgas's own but is not one of them: most likely misspelt.
+    #[error("unknown environment variable `{name}`")]
+    UnknownVariable {
+        /// As it was written.
+        name: String,
+        /// The nearest variable there is.
+        nearest: Option<String>,
+    },
+    /// A value that its setting does not take.
+    #[error("`{} = {text}` ({origin}) is refused: it {reason}", .setting.name)]
+    Refused {
+        /// The setting.
+        setting: &'static Setting,
+        /// The value as it was written.
+        text: String,
+        /// Where.
+        origin: Origin,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Values that are fine alone but not together.
+    #[error("{problem}")]
+    Conflict {
+        /// Which, and why.
+        problem: String,
+        /// What to do.
+        hint: String,
+    },
+    /// `--set` without a name and a value.
+    #[error("`{text}` ({origin}) is not a setting and its value")]
+    NotAnAssignment {
+        /// As it was written.
+        text: String,
+        /// Where.
+        origin: Origin,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}: {source}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The file is not TOML.
+    #[error("{}:{line} is not TOML: {reason}", .path.display())]
+    NotToml {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The parser's reason.
+        reason: String,
+    },
+    /// A variable's value is not text.
+    #[error("the environment variable `{name}` is not valid UTF-8")]
+    NotText {
+        /// The variable.
+        name: String,
+    },
+}
+
+impl ConfigError {
+    pub(super) fn refused(setting: &'static Setting, text: &str, origin: Origin, reason: String) -> Self {
+        Self::Refused { setting, text: text.into(), origin, reason }
+    }
+
+    /// What to do about it, where that can be said.
+    pub fn hint(&self) -> Option<String> {
+        let all = "`vgas config` lists all settings";
+        match self {
+            Self::UnknownSetting { nearest: Some(nearest), .. } => {
+                Some(format!("did you mean `{nearest}`? {all}"))
+            }
+            Self::UnknownVariable { nearest: Some(nearest), .. } => {
+                Some(format!("did you mean `{nearest}`? {all}"))
+            }
+            Self::UnknownSetting { .. } => Some(all.into()),
+            Self::UnknownVariable { name, .. } => Some(format!("unset {name}; {all}")),
+            Self::Refused { setting, .. } => Some(format!("write {}", setting.forms())),
+            Self::Conflict { hint, .. } => Some(hint.clone()),
+            Self::NotAnAssignment { .. } => Some("write NAME=VALUE, such as cache.size=4GiB".into()),
+            Self::Unreadable { .. } | Self::NotToml { .. } | Self::NotText { .. } => None,
+        }
+    }
+}

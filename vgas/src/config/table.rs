@@ -1,0 +1,346 @@
+//! The settings, all of them: this table is where a setting is added, and nowhere else. Parsing, the names of
+//! variables and file keys, help, docs/CONFIGURATION.md, the printed effective values and the typed [`Settings`]
+//! come from it.
+//!
+//! A row is: the help text, field and type, the default as users would write it, the phase in which it matters, and
+//! for sizes and counts the limits (first `=>` last, both allowed).
+
+use super::error::ConfigError;
+use super::origin::Origin;
+use super::value::{
+    Auto, CommandLine, GIB, Interface, KIB, MIB, PortRange, PowerOfTwo, Size, TIB, Value, choices,
+};
+use std::path::PathBuf;
+
+choices! {
+    /// The transport between nodes. Within a node it is always shared memory.
+    pub enum ConduitChoice {
+        /// `smp` on one machine, `tcp` between several.
+        Auto = "auto",
+        /// Shared memory: all (virtual) nodes are on this machine.
+        Smp = "smp",
+        /// TCP sockets, between machines or between virtual nodes of this one.
+        Tcp = "tcp",
+    }
+}
+
+choices! {
+    /// What a rank's segment is made of.
+    pub enum SegmentKind {
+        /// Backed by a file on NVMe and cached in DRAM; may exceed DRAM.
+        Tiered = "tiered",
+        /// DRAM only: plain GASNet, without cache and files.
+        Pinned = "pinned",
+    }
+}
+
+choices! {
+    /// Which page leaves a full cache.
+    pub enum ReplacementChoice {
+        /// Least recently used, with a second chance in a FIFO for pages that are the only copy (vGASNet III.F).
+        LruSecondChance = "lru-second-chance",
+        /// Least recently used.
+        Lru = "lru",
+        /// The page that came first.
+        Fifo = "fifo",
+    }
+}
+
+choices! {
+    /// How pages are read and written.
+    pub enum DeviceChoice {
+        /// io_uring with direct I/O; `blocking` where the kernel or the file system refuses that.
+        Auto = "auto",
+        /// io_uring with direct I/O, or an error.
+        Uring = "uring",
+        /// Plain reads and writes by a few threads.
+        Blocking = "blocking",
+        /// No file at all: pages stay in memory. For measuring everything but the device.
+        Memory = "memory",
+    }
+}
+
+choices! {
+    /// How plain loads and stores reach a tiered segment (vGASNet III.D).
+    pub enum LocalMechanism {
+        /// `userfaultfd` where it is allowed, `sigsegv` otherwise.
+        Auto = "auto",
+        /// userfaultfd in SIGBUS mode, served in the thread that faults.
+        Userfaultfd = "userfaultfd",
+        /// Protection changes and a SIGSEGV handler.
+        Sigsegv = "sigsegv",
+    }
+}
+
+/// When, and by whom, a setting is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// By the command that starts the job.
+    Launch,
+    /// By each node's daemon and its agent, when the job starts.
+    Node,
+    /// By each rank, when it attaches its segment.
+    Attach,
+    /// By the command that started the job, when it ends.
+    End,
+}
+
+impl Phase {
+    /// For people.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Launch => "by the launcher, when the job starts",
+            Self::Node => "by every node, when the job starts",
+            Self::Attach => "by every rank, when it attaches its segment",
+            Self::End => "when the job ends",
+        }
+    }
+}
+
+/// One row of the table, for code that treats all settings alike.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name: file key, word after `--set`.
+    pub name: &'static str,
+    /// What it does.
+    pub(super) help: &'static str,
+    /// What kind of value it has, with the unit.
+    pub kind: &'static str,
+    /// The value it has when nobody sets it.
+    pub default: &'static str,
+    /// When it is read.
+    pub phase: Phase,
+    /// The least and the most it may be, both allowed.
+    pub(super) limits: Option<(u64, u64)>,
+    pub(super) limit_text: fn(u64) -> String,
+    pub(super) forms: fn() -> String,
+    pub(super) choices: fn() -> &'static [(&'static str, &'static str)],
+    /// Reads a text and writes it in the usual form, or says what is wrong with it.
+    pub(super) normalize: fn(&Setting, &str) -> Result<String, String>,
+}
+
+/// Reads a value and holds it against the limits of its setting.
+fn checked<T: Value>(setting: &Setting, text: &str) -> Result<T, String> {
+    let value = T::parse(text)?;
+    match (setting.limits, value.magnitude()) {
+        (Some((least, _)), Some(is)) if is < least => Err(format!("is less than {}", T::limit_text(least))),
+        (Some((_, most)), Some(is)) if is > most => Err(format!("is more than {}", T::limit_text(most))),
+        _ => Ok(value),
+    }
+}
+
+/// The value of one field, from the row that belongs to it.
+fn field<T: Value>(
+    row: Option<&'static Setting>,
+    text: &mut impl FnMut(&'static Setting) -> Result<String, ConfigError>,
+) -> Result<T, ConfigError> {
+    let setting = row.expect("one row a field: both come from one macro");
+    let text = text(setting)?;
+    checked(setting, &text).map_err(|reason| ConfigError::refused(setting, &text, Origin::Job, reason))
+}
+
+/// Turns the rows into [`TABLE`], [`GROUPS`], [`Settings`] and one struct a group.
+macro_rules! settings {
+    (@row $name:expr, $type:ty, $default:literal, $phase:ident, [$($help:literal)+], [$($least:expr, $most:expr)?]) => {
+        Setting {
+            name: $name,
+            help: concat!($($help),+),
+            kind: <$type as Value>::KIND,
+            default: $default,
+            phase: Phase::$phase,
+            limits: settings!(@limits $($least, $most)?),
+            limit_text: <$type as Value>::limit_text,
+            forms: <$type as Value>::forms,
+            choices: <$type as Value>::choices,
+            normalize: |setting, text| checked::<$type>(setting, text).map(|value| value.text()),
+        }
+    };
+    (@limits) => { None };
+    (@limits $least:expr, $most:expr) => { Some(($least, $most)) };
+    (
+        top { $(
+            $(#[doc = $top_help:literal])+
+            $top:ident: $top_type:ty = $top_default:literal, $top_phase:ident;
+        )* }
+        $(
+            $(#[doc = $group_help:literal])+
+            $group:ident: $Group:ident { $(
+                $(#[doc = $help:literal])+
+                $field:ident: $type:ty = $default:literal, $phase:ident $(, $least:expr => $most:expr)?;
+            )* }
+        )*
+    ) => {
+        /// Every setting, in the order in which they are explained.
+        pub static TABLE: &[Setting] = &[
+            $( settings!(@row stringify!($top), $top_type, $top_default, $top_phase, [$($top_help)+], []), )*
+            $( $( settings!(
+                @row concat!(stringify!($group), ".", stringify!($field)),
+                $type, $default, $phase, [$($help)+], [$($least, $most)?]
+            ), )* )*
+        ];
+
+        /// The groups (the part of a name before the dot) and what they are about.
+        pub static GROUPS: &[(&str, &str)] = &[ $( (stringify!($group), concat!($($group_help),+)), )* ];
+
+        /// The effective settings of a job, typed: what the code reads.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Settings {
+            $( $(#[doc = $top_help])+ pub $top: $top_type, )*
+            $( $(#[doc = $group_help])+ pub $group: $Group, )*
+        }
+
+        $(
+            $(#[doc = $group_help])+
+            #[derive(Clone, Debug, PartialEq, Eq)]
+            pub struct $Group { $( $(#[doc = $help])+ pub $field: $type, )* }
+        )*
+
+        impl Settings {
+            /// Builds the typed settings; `text` gives the text of each row's value.
+            pub(super) fn read(
+                mut text: impl FnMut(&'static Setting) -> Result<String, ConfigError>,
+            ) -> Result<Self, ConfigError> {
+                // Both come from one macro: the fields take the rows in turn.
+                let mut rows = TABLE.iter();
+                Ok(Self {
+                    $( $top: field::<$top_type>(rows.next(), &mut text)?, )*
+                    $( $group: $Group { $( $field: field::<$type>(rows.next(), &mut text)?, )* }, )*
+                })
+            }
+
+            /// Name and text of every value, in the order of the table.
+            pub fn texts(&self) -> Vec<(&'static str, String)> {
+                vec![
+                    $( (stringify!($top), self.$top.text()), )*
+                    $( $( (concat!(stringify!($group), ".", stringify!($field)), self.$group.$field.text()), )* )*
+                ]
+            }
+        }
+    };
+}
+
+settings! {
+    top {
+        /// The transport between nodes.
+        conduit: ConduitChoice = "auto", Launch;
+    }
+
+    /// The DRAM cache of a node, which all its ranks share.
+    cache: CacheSettings {
+        /// DRAM for cached pages, per node. `auto`: a quarter of the memory this process may use, divided by the
+        /// nodes on this machine, at most 16GiB.
+        size: Auto<Size> = "auto", Launch, MIB => 64 * TIB;
+        /// The unit of caching and coherence. Large pages suit scans, small ones random access.
+        page: PowerOfTwo = "64KiB", Launch, 4 * KIB => 4 * MIB;
+        /// Cooperative caching: a node that has a page answers for it, so that its home need not (vGASNet III.B).
+        cooperative: bool = "on", Node;
+        /// A page that several nodes write in turn stays at home, and their puts and gets travel to it.
+        in_place: bool = "on", Node;
+        /// How often in a row a page may change its writer before it is served in place.
+        in_place_threshold: u32 = "4", Node, 1 => 65536;
+        /// How many operations of one node in a row end the in-place service of a page.
+        in_place_release: u32 = "64", Node, 1 => 1048576;
+        /// Fetch pages ahead of a scan.
+        read_ahead: bool = "on", Node;
+        /// How far ahead of a scan pages are fetched. An eighth of the cache is never exceeded.
+        read_ahead_max: Size = "8MiB", Node, 4 * KIB => GIB;
+        /// Requests for neighbouring pages travel together.
+        batch: bool = "on", Node;
+        /// A put that covers a whole page does not read the old page.
+        whole_page_put: bool = "on", Node;
+        /// Which page leaves a full cache.
+        replacement: ReplacementChoice = "lru-second-chance", Node;
+    }
+
+    /// Segment files on NVMe.
+    nvm: NvmSettings {
+        /// Where the segment files are. `auto`: $TMPDIR, or /var/tmp where that is not set. Scratch files have no
+        /// name there and vanish with the job.
+        directory: Auto<PathBuf> = "auto", Node;
+        /// How pages are read and written.
+        device: DeviceChoice = "auto", Node;
+        /// Most page operations at the device at once, per node.
+        queue_depth: u32 = "64", Node, 1 => 4096;
+        /// Keep a checksum of every page and verify it on every read.
+        checksums: bool = "on", Node;
+    }
+
+    /// The remotely accessible memory of a rank.
+    segment: SegmentSettings {
+        /// What a segment is made of unless the program says it.
+        kind: SegmentKind = "tiered", Attach;
+        /// The largest pinned segment a rank may attach. Memory is used only where it is touched.
+        pinned_max: Size = "1GiB", Launch, 0 => 64 * TIB;
+        /// The largest tiered segment a rank may attach. Space is used only where it is written; each page costs
+        /// 8 bytes of table on every node that touches it.
+        tiered_max: Size = "256GiB", Launch, 0 => 64 * TIB;
+    }
+
+    /// Shared memory between the processes of a machine.
+    smp: SmpSettings {
+        /// The ring of messages from one process to another.
+        ring: PowerOfTwo = "256KiB", Launch, 64 * KIB => 64 * MIB;
+    }
+
+    /// TCP between nodes.
+    tcp: TcpSettings {
+        /// The ports to listen on, one a process. `auto`: any that is free.
+        port_range: Auto<PortRange> = "auto", Node;
+        /// Where to listen. `auto`: the loopback interface when the job has one machine, otherwise the address by
+        /// which the machine reaches the launcher.
+        interface: Auto<Interface> = "auto", Node;
+    }
+
+    /// Plain loads and stores on one's own tiered segment.
+    local: LocalSettings {
+        /// How such an access brings its page in.
+        mechanism: LocalMechanism = "auto", Attach;
+    }
+
+    /// Starting jobs.
+    run: RunSettings {
+        /// Begin every line of output with the rank that wrote it.
+        label: bool = "off", Launch;
+        /// What starts a command on another machine; the host and the command are appended.
+        ssh: CommandLine = "ssh -o BatchMode=yes -o ConnectTimeout=4", Launch;
+    }
+
+    /// Counters.
+    stats: StatsSettings {
+        /// Print the job's counters when it ends.
+        print: bool = "off", End;
+    }
+}
+
+impl Setting {
+    /// What it does, in a sentence or two.
+    pub fn help(&self) -> &'static str {
+        self.help.trim_start()
+    }
+
+    /// The environment variable: `VGAS_CACHE_SIZE` for `cache.size`.
+    pub fn variable(&self) -> String {
+        format!("VGAS_{}", self.name.replace('.', "_").to_uppercase())
+    }
+
+    /// The accepted forms, with the limits.
+    pub fn forms(&self) -> String {
+        let forms = (self.forms)();
+        match self.limits {
+            Some((least, most)) => {
+                format!("{forms}; {} to {}", (self.limit_text)(least), (self.limit_text)(most))
+            }
+            None => forms,
+        }
+    }
+
+    /// The words to choose from and what each means; empty when the value is not such a choice.
+    pub fn choices(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        (self.choices)().iter().map(|(word, meaning)| (*word, meaning.trim_start()))
+    }
+}
+
+/// The row of this name.
+pub fn find(name: &str) -> Option<&'static Setting> {
+    TABLE.iter().find(|setting| setting.name == name)
+}

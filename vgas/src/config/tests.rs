@@ -1,0 +1,162 @@
+//! Goal: a value is taken from the strongest source that gives it, and nothing that is written anywhere is silently
+//! ignored. Without that, a misspelt variable runs a night of measurements with the default.
+
+use super::*;
+use std::path::Path;
+
+fn environment(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+    pairs.iter().map(|(name, text)| (name.into(), text.into())).collect()
+}
+
+fn from_flags(assignments: &[&str]) -> Result<Config, ConfigError> {
+    let flags = assignments.iter().map(|text| FlagValue::assignment(text)).collect::<Result<_, _>>()?;
+    Config::load(&Sources { flags, ..Sources::default() })
+}
+
+fn value<'a>(config: &'a Config, name: &str) -> &'a EffectiveValue {
+    config.values().iter().find(|value| value.setting.name == name).unwrap()
+}
+
+/// Message and hint, as users see them.
+fn complaint(result: Result<Config, ConfigError>) -> String {
+    let error = result.expect_err("must be refused");
+    format!("{error} | {}", error.hint().unwrap_or_default())
+}
+
+#[test]
+fn names_and_variables_are_unique_and_defaults_are_in_their_usual_form() {
+    let mut seen = std::collections::HashSet::new();
+    for setting in TABLE {
+        assert!(seen.insert(setting.name.to_owned()) && seen.insert(setting.variable()), "{}", setting.name);
+        assert!(OTHER_VARIABLES.iter().all(|(name, _)| *name != setting.variable()));
+        let normal = (setting.normalize)(setting, setting.default);
+        assert_eq!(normal.as_deref(), Ok(setting.default), "{}", setting.name);
+        assert!(setting.help().ends_with('.') && !setting.help().contains("  "), "{}", setting.name);
+    }
+}
+
+#[test]
+fn a_flag_wins_over_environment_over_file_over_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.toml");
+    std::fs::write(&path, "[cache]\nsize = '1GiB'\npage = '4KiB'\nread_ahead_max = '1MiB'\n").unwrap();
+    let mut sources = Sources {
+        file: Some(path.clone()),
+        environment: environment(&[("VGAS_CACHE_SIZE", "2GiB"), ("VGAS_CACHE_PAGE", "8KiB"), ("HOME", "/")]),
+        flags: vec![FlagValue { flag: "--cache".into(), name: "cache.size".into(), text: "3GiB".into() }],
+    };
+    let config = Config::load(&sources).unwrap();
+    let shown = |name| format!("{} {}", value(&config, name).text, value(&config, name).origin);
+    assert_eq!(shown("cache.size"), "3GiB --cache");
+    assert_eq!(shown("cache.page"), "8KiB $VGAS_CACHE_PAGE");
+    assert_eq!(shown("cache.read_ahead_max"), format!("1MiB {}:4", path.display()));
+    assert_eq!(shown("nvm.checksums"), "on default");
+    assert_eq!(config.settings().cache.page.bytes(), 8192);
+
+    // The variable names the file when no flag does.
+    sources.environment.push(("VGAS_CONFIG".into(), sources.file.take().unwrap().into()));
+    assert_eq!(Config::load(&sources).unwrap().settings(), config.settings());
+}
+
+#[test]
+fn of_two_flags_the_later_one_wins() {
+    let config = from_flags(&["conduit=smp", "conduit = tcp"]).unwrap();
+    assert_eq!(config.settings().conduit, ConduitChoice::Tcp);
+}
+
+#[test]
+fn unknown_names_are_refused_with_a_suggestion() {
+    assert_eq!(
+        complaint(from_flags(&["cache.sise=1GiB"])),
+        "unknown setting `cache.sise` (--set) | did you mean `cache.size`? `vgas config` lists all settings"
+    );
+    let sources = Sources { environment: environment(&[("VGAS_CACHE_SIZ", "1GiB")]), ..Sources::default() };
+    assert_eq!(
+        complaint(Config::load(&sources)),
+        "unknown environment variable `VGAS_CACHE_SIZ` | did you mean `VGAS_CACHE_SIZE`? `vgas config` lists all settings"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.toml");
+    std::fs::write(&path, "[nvm]\n\ndirectroy = '/scratch'\n").unwrap();
+    let text = complaint(Config::load(&Sources { file: Some(path.clone()), ..Sources::default() }));
+    assert!(text.starts_with(&format!("unknown setting `nvm.directroy` ({}:3)", path.display())), "{text}");
+    assert!(text.contains("did you mean `nvm.directory`?"), "{text}");
+}
+
+#[test]
+fn refused_values_say_what_to_write() {
+    for (assignment, expected) in [
+        ("cache.page=48KiB", "is not a power of two | write a power of two such as `4KiB`"),
+        ("cache.page=2KiB", "it is less than 4KiB | "),
+        ("cache.page=8MiB", "it is more than 4MiB | "),
+        ("cache.size=lots", "it is not a size | write `auto`, or a size such as `64KiB`"),
+        ("cache.replacement=mru", "is none of the choices | write one of `lru-second-chance`, `lru`, `fifo`"),
+        ("nvm.checksums=maybe", "`nvm.checksums = maybe` (--set) is refused"),
+        ("nvm.queue_depth=0", "it is less than 1 | write a whole number; 1 to 4096"),
+        ("nvm.queue_depth=4097", "it is more than 4096"),
+        ("tcp.port_range=10-5", "it ends before it begins"),
+        ("nonsense", "`nonsense` (--set) is not a setting and its value | write NAME=VALUE"),
+    ] {
+        let text = complaint(from_flags(&[assignment]));
+        assert!(text.contains(expected), "{assignment}: {text}");
+    }
+    for just_inside in ["cache.page=4KiB", "cache.page=4MiB", "nvm.queue_depth=4096", "nvm.queue_depth=1"] {
+        assert!(from_flags(&[just_inside]).is_ok(), "{just_inside}");
+    }
+}
+
+#[test]
+fn a_cache_must_hold_some_pages() {
+    assert!(from_flags(&["cache.size=64MiB", "cache.page=4MiB"]).is_ok());
+    assert_eq!(
+        complaint(from_flags(&["cache.size=63MiB", "cache.page=4MiB"])),
+        "a cache of 63MiB has room for 15 pages of 4MiB, fewer than 16 \
+         | set cache.size to 64MiB or more, or cache.page to less"
+    );
+}
+
+#[test]
+fn a_missing_or_broken_file_is_named() {
+    let load = |file: &Path| Config::load(&Sources { file: Some(file.into()), ..Sources::default() });
+    assert!(
+        complaint(load(Path::new("/no/such.toml")))
+            .starts_with("cannot read the configuration /no/such.toml")
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken.toml");
+    std::fs::write(&path, "[cache\n").unwrap();
+    assert!(complaint(load(&path)).starts_with(&format!("{}:1 is not TOML", path.display())));
+}
+
+#[test]
+fn the_processes_of_a_job_read_what_the_launcher_wrote() {
+    let config = from_flags(&[
+        "cache.size=1GiB",
+        "nvm.directory=/scratch",
+        "tcp.port_range=20000-20999",
+        "run.ssh=ssh -p 2222",
+        "local.mechanism=sigsegv",
+        "stats.print=on",
+    ])
+    .unwrap();
+    let mut map = config.settings().to_map();
+    assert_eq!(map.len(), TABLE.len());
+    assert_eq!(&Settings::from_map(&map).unwrap(), config.settings());
+    map.remove("cache.size");
+    assert_eq!(Settings::from_map(&map).unwrap().cache.size, Auto::Auto);
+    map.insert("cache.sizes".into(), "1GiB".into());
+    assert!(Settings::from_map(&map).is_err());
+    map.remove("cache.sizes");
+    map.insert("cache.page".into(), "3".into());
+    assert!(Settings::from_map(&map).is_err());
+}
+
+#[test]
+fn an_automatic_cache_is_a_quarter_of_memory_shared_by_the_nodes_here() {
+    let cache = Config::defaults().settings().cache.clone();
+    assert_eq!(cache.size_bytes(8 * GIB, 1), 2 * GIB);
+    assert_eq!(cache.size_bytes(8 * GIB, 4), 512 * MIB);
+    assert_eq!(cache.size_bytes(u64::MAX, 1), 16 * GIB);
+    assert_eq!(cache.size_bytes(0, 1), 16 * cache.page.bytes());
+    assert_eq!(from_flags(&["cache.size=1048577"]).unwrap().settings().cache.size_bytes(0, 1), MIB);
+}

@@ -1,2 +1,3 @@
 //! (being written)
 pub mod config;
+pub mod info;

@@ -63,7 +63,7 @@ impl fmt::Display for Size {
     /// With the largest unit that needs no fraction, so that what is printed can be read back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];
-        match units.into_iter().find(|(unit, _)| self.0 >= *unit && self.0 % unit == 0) {
+        match units.into_iter().find(|(unit, _)| self.0 >= *unit && self.0.is_multiple_of(*unit)) {
             Some((unit, name)) => write!(f, "{}{name}", self.0 / unit),
             None => write!(f, "{}", self.0),
         }

@@ -1,0 +1,292 @@
+//! Tries conduits, devices and kernel features, one small experiment each.
+//!
+//! Contains one unsafe call, under one rule: *a userfaultfd is only opened and closed*. No range is registered with it,
+//! so it can touch no memory.
+
+use super::machine::rounded;
+use super::{Fact, Group};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::UserfaultfdFlags;
+use rustix::thread::{MembarrierQuery, membarrier_query};
+use std::fs::{read_dir, read_to_string};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// The transports.
+pub(super) fn conduits() -> Vec<Fact> {
+    vec![smp(), tcp(), ibv(), ofi()]
+}
+
+fn smp() -> Fact {
+    let memory = rustix::fs::memfd_create("vgas-info", rustix::fs::MemfdFlags::CLOEXEC);
+    let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+    match (memory, bell) {
+        (Ok(_), Ok(_)) => {
+            Fact::available(Group::Conduits, "smp", "shared memory between the processes of this machine")
+        }
+        (Err(error), _) | (_, Err(error)) => Fact::missing(
+            Group::Conduits,
+            "smp",
+            format!("memfd or eventfd is refused ({error})"),
+            "Linux 3.17 or later, and a container that allows memfd_create",
+        ),
+    }
+}
+
+fn tcp() -> Fact {
+    match TcpListener::bind(("127.0.0.1", 0)) {
+        Ok(_) => {
+            let names = names_in("/sys/class/net");
+            let others: Vec<_> = names.iter().filter(|name| *name != "lo").map(String::as_str).collect();
+            let to_others = if others.is_empty() { "no other interface".into() } else { others.join(", ") };
+            Fact::available(Group::Conduits, "tcp", format!("loopback and {to_others}"))
+        }
+        Err(error) => Fact::missing(
+            Group::Conduits,
+            "tcp",
+            format!("cannot listen on 127.0.0.1 ({error})"),
+            "`ip link set lo up`, or a container with a network",
+        ),
+    }
+}
+
+fn ibv() -> Fact {
+    let devices = names_in("/sys/class/infiniband");
+    let hardware = match devices.as_slice() {
+        [] => "this machine has no RDMA device".into(),
+        devices => format!("this machine has {}", devices.join(", ")),
+    };
+    let detail = format!("not built yet: this version has no ibverbs conduit ({hardware})");
+    Fact::missing(Group::Conduits, "ibv", detail, "wait for a later version; tcp works over the same network")
+}
+
+fn ofi() -> Fact {
+    let detail = "not built yet: this version has no libfabric conduit";
+    Fact::missing(Group::Conduits, "ofi", detail, "wait for a later version; tcp works over the same network")
+}
+
+/// The ways to the segment files in `directory`.
+pub(super) fn devices(directory: &Path) -> Vec<Fact> {
+    let fallback = "plain reads and writes by threads, where io_uring or O_DIRECT is refused";
+    vec![
+        io_uring(),
+        direct_io(directory),
+        Fact::available(Group::Devices, "fallback", fallback),
+        folder(directory),
+    ]
+}
+
+fn io_uring() -> Fact {
+    let name = "io_uring";
+    let Err(error) = io_uring::IoUring::new(2) else {
+        return Fact::available(Group::Devices, name, "a ring could be set up");
+    };
+    let disabled = read_to_string("/proc/sys/kernel/io_uring_disabled").is_ok_and(|text| text.trim() != "0");
+    let remedy = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::PERM) if disabled => "`sysctl kernel.io_uring_disabled=0`",
+        Some(Errno::PERM) => {
+            "a container profile that allows io_uring, such as `--security-opt seccomp=unconfined`"
+        }
+        Some(Errno::NOMEM) => "`ulimit -l unlimited`",
+        _ => "Linux 5.6 or later with CONFIG_IO_URING",
+    };
+    Fact::missing(Group::Devices, name, format!("the kernel refuses a ring ({error})"), remedy)
+}
+
+/// Direct I/O needs addresses, offsets and lengths that are multiples of the device's block; 4 KiB is one everywhere.
+const BLOCK_BYTES: usize = 4096;
+
+fn direct_io(directory: &Path) -> Fact {
+    let name = "O_DIRECT";
+    let shown = directory.display();
+    let remedy = "set nvm.directory to a folder on ext4 or XFS on an NVMe drive";
+    let file = match unnamed_file(directory, OFlags::DIRECT) {
+        Ok(file) => file,
+        Err(error) => {
+            return Fact::missing(Group::Devices, name, format!("refused in {shown} ({error})"), remedy);
+        }
+    };
+    let memory = vec![0u8; 2 * BLOCK_BYTES];
+    let skip = memory.as_ptr().align_offset(BLOCK_BYTES);
+    match rustix::io::pwrite(&file, &memory[skip..skip + BLOCK_BYTES], 0) {
+        Ok(BLOCK_BYTES) if is_in_memory(directory) => {
+            let detail = format!("works in {shown}, but that is memory, not a disk");
+            Fact::limited(Group::Devices, name, detail, remedy)
+        }
+        Ok(BLOCK_BYTES) => Fact::available(Group::Devices, name, format!("works in {shown}")),
+        Ok(bytes) => {
+            let detail = format!("only {bytes} bytes of {BLOCK_BYTES} were written in {shown}");
+            Fact::limited(Group::Devices, name, detail, "free some space there")
+        }
+        Err(error) => {
+            Fact::missing(Group::Devices, name, format!("a write in {shown} failed ({error})"), remedy)
+        }
+    }
+}
+
+/// A file without a name in `directory`; it is gone when it is closed.
+fn unnamed_file(directory: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | flags;
+    rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)
+}
+
+/// Whether a file system keeps its files in memory: tmpfs and ramfs by their magic numbers (statfs(2)).
+fn is_in_memory(directory: &Path) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    rustix::fs::statfs(directory).is_ok_and(|found| [TMPFS, RAMFS].contains(&(found.f_type as u64)))
+}
+
+fn folder(directory: &Path) -> Fact {
+    let name = "nvm.directory";
+    let shown = directory.display();
+    let remedy = "set nvm.directory to a folder that you may write";
+    let space = match rustix::fs::statvfs(directory) {
+        Ok(found) => found.f_bavail.saturating_mul(found.f_frsize),
+        Err(error) => return Fact::missing(Group::Devices, name, format!("{shown}: {error}"), remedy),
+    };
+    // Some file systems have no unnamed files, which only costs a name for a moment.
+    match unnamed_file(directory, OFlags::empty()) {
+        Err(error) if error != Errno::OPNOTSUPP && error != Errno::ISDIR => {
+            Fact::missing(Group::Devices, name, format!("{shown} cannot be written ({error})"), remedy)
+        }
+        _ if space == 0 => {
+            Fact::missing(Group::Devices, name, format!("{shown} is full"), "free some space there")
+        }
+        _ => Fact::available(Group::Devices, name, format!("{shown}, {} free", rounded(space))),
+    }
+}
+
+/// Features of the kernel that vgas can use. `release` is its version.
+pub(super) fn kernel_features(release: &str) -> Vec<Fact> {
+    vec![userfaultfd(release), membarrier(), huge_pages()]
+}
+
+fn userfaultfd(release: &str) -> Fact {
+    let name = "userfaultfd";
+    /// UFFD_USER_MODE_ONLY of linux/userfaultfd.h.
+    const USER_MODE_ONLY: u32 = 1;
+    let open = |flags| {
+        // SAFETY: the rule at the top: it is closed at once, nothing was registered.
+        unsafe { rustix::mm::userfaultfd(flags) }.map(drop)
+    };
+    // SIGBUS mode with minor faults of shared memory, which local access needs.
+    if kernel_is_before(release, (5, 14)) {
+        return Fact::missing(
+            Group::Kernel,
+            name,
+            "local access uses SIGSEGV",
+            "Linux 5.14 or later, whose userfaultfd serves shared memory",
+        );
+    }
+    let all = open(UserfaultfdFlags::CLOEXEC);
+    let own = open(UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY));
+    match (all, own) {
+        (Ok(()), _) => Fact::available(Group::Kernel, name, "local access without signals for each page"),
+        (Err(_), Ok(())) => Fact::limited(
+            Group::Kernel,
+            name,
+            "serves the program's loads and stores; system calls on absent pages fail with EFAULT",
+            "`sysctl vm.unprivileged_userfaultfd=1`",
+        ),
+        (Err(_), Err(error)) => Fact::missing(
+            Group::Kernel,
+            name,
+            format!("refused ({error}); local access uses SIGSEGV"),
+            "a kernel with CONFIG_USERFAULTFD and a container profile that allows it",
+        ),
+    }
+}
+
+/// Whether a release such as `6.18.5-amd64` is older than a version. An unreadable one is not.
+fn kernel_is_before(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) => (major, minor) < version,
+        _ => false,
+    }
+}
+
+fn membarrier() -> Fact {
+    let needed = MembarrierQuery::GLOBAL_EXPEDITED | MembarrierQuery::REGISTER_GLOBAL_EXPEDITED;
+    if membarrier_query().contains(needed) {
+        Fact::available(Group::Kernel, "membarrier", "cache hits need no fence")
+    } else {
+        let detail = "cache hits pay for a fence of their own";
+        Fact::limited(Group::Kernel, "membarrier", detail, "Linux 4.16 or later with CONFIG_MEMBARRIER")
+    }
+}
+
+fn huge_pages() -> Fact {
+    let name = "huge pages";
+    let number = |file: &str| {
+        let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}");
+        read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    let (free, all) = (number("free_hugepages"), number("nr_hugepages"));
+    let shared = read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
+    let shared = chosen(&shared);
+    if free > 0 {
+        Fact::available(Group::Kernel, name, format!("{free} of {all} reserved pages of 2MiB are free"))
+    } else if ["always", "within_size", "advise", "force"].contains(&shared) {
+        Fact::available(Group::Kernel, name, format!("transparent ones for shared memory ({shared})"))
+    } else {
+        Fact::missing(
+            Group::Kernel,
+            name,
+            format!("{all} reserved, {free} free; transparent ones are off for shared memory"),
+            "`echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled`, or `sysctl vm.nr_hugepages=N`",
+        )
+    }
+}
+
+/// The word in brackets: how the kernel shows which of several it has chosen.
+fn chosen(text: &str) -> &str {
+    text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(word, _)| word)
+}
+
+fn names_in(folder: &str) -> Vec<String> {
+    let entries = read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_not_there_is_missing_and_says_what_to_set() {
+        let facts = devices(Path::new("/no/such/folder"));
+        for name in ["O_DIRECT", "nvm.directory"] {
+            let fact = facts.iter().find(|fact| fact.name == name).unwrap();
+            assert_eq!(fact.state, State::Missing, "{fact:?}");
+            assert!(fact.remedy.as_ref().unwrap().contains("set nvm.directory"), "{fact:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_in_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        devices(folder.path());
+        assert_eq!(names_in(folder.path().to_str().unwrap()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn kernel_releases_are_compared_by_number() {
+        assert!(kernel_is_before("5.13.19-generic", (5, 14)));
+        assert!(!kernel_is_before("5.14.0", (5, 14)));
+        assert!(!kernel_is_before("6.1-rc1", (5, 14)));
+        assert!(!kernel_is_before("unreadable", (5, 14)));
+    }
+
+    #[test]
+    fn the_chosen_word_is_in_brackets() {
+        assert_eq!(chosen("always within_size [never] deny"), "never");
+        assert_eq!(chosen(""), "");
+    }
+}

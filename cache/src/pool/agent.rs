@@ -1,0 +1,411 @@
+//! The agent's view of the pool: it owns every transition of a page, and all frames that nobody else holds. No unsafe
+//! code; it reaches the table by checked offsets.
+
+use super::PoolError;
+use super::counters::{Counter, CounterSnapshot};
+use super::entry::{Entry, PageState};
+use super::fence::{self, Fences};
+use super::layout::{FrameId, PoolSpec, TableLayout};
+use super::queue::FreeQueue;
+use super::shared::{FrameUse, Pins, Shared, slot};
+use super::wait::{self, Completed, WaitId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use vgas_rma::shm::{Mapping, Span};
+
+/// Why the agent wants a page to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// The protocol takes rights away (invalidation, downgrade). Read pins don't delay it; write pins do, for as long
+    /// as they last, without keeping the node's users out.
+    Revoke,
+    /// The frame is wanted for another page. Any pin ends the attempt.
+    Evict,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nobody uses the page, and HOLD keeps it so: the transition may be made ([`PoolAgent::settle`],
+    /// [`PoolAgent::detach`], or [`PoolAgent::unhold`]).
+    Quiet,
+    /// Only for [`Intent::Evict`]: the page is pinned. HOLD has been taken back.
+    Pinned,
+}
+
+/// A page that is being taken from its users.
+struct Revocation {
+    page: u64,
+    intent: Intent,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// HOLD is set, the barrier has not been run since.
+    Held,
+    /// HOLD is set and every user that got in before stands in its slot.
+    Fenced,
+    /// A write pin was found; HOLD is not set. Tried again when the pin is gone.
+    AwaitingUnpin,
+}
+
+/// The view of a node's agent; one per node, used by one thread.
+pub struct PoolAgent {
+    shared: Shared,
+    asymmetric: bool,
+    revocations: Vec<Revocation>,
+    /// Pages in hazard slots at the last look, sorted; kept for its allocation.
+    in_use: Vec<u64>,
+    /// Frames that can't be freed yet because somebody still reads them through a pin.
+    limbo: Vec<FrameId>,
+}
+
+impl std::fmt::Debug for PoolAgent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (spec, revoking) = (&self.shared.layout.spec, self.revocations.len());
+        write!(f, "PoolAgent({spec:?}, {} free, {revoking} being revoked)", self.free_frames())
+    }
+}
+
+impl PoolAgent {
+    /// Makes a pool in two fresh (zeroed) mappings of at least the sizes that [`TableLayout`] names. All frames are free,
+    /// all pages invalid. Ranks may attach when it has returned.
+    pub fn create(
+        spec: &PoolSpec,
+        table: Arc<Mapping>,
+        frames: Arc<Mapping>,
+        fences: Fences,
+    ) -> Result<Self, PoolError> {
+        let shared = Shared::new(spec, table, frames)?;
+        let asymmetric = fences == Fences::Detect && fence::asymmetric_available();
+        FreeQueue(&shared).initialise();
+        for frame in (0..spec.frames).map(FrameId) {
+            shared.put_free(frame);
+        }
+        shared.publish(asymmetric);
+        let (revocations, in_use, limbo) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { shared, asymmetric, revocations, in_use, limbo })
+    }
+
+    /// The layout, with the numbering of pages.
+    pub fn layout(&self) -> &TableLayout {
+        &self.shared.layout
+    }
+
+    /// Whether users are spared their fence.
+    pub fn asymmetric(&self) -> bool {
+        self.asymmetric
+    }
+
+    /// The page's entry now. Only [`PageState::Exclusive`] may become [`PageState::Modified`] behind the agent's back,
+    /// and AHEAD vanish, and neither while HOLD is set.
+    pub fn entry(&self, page: u64) -> Result<Entry, PoolError> {
+        Ok(Entry::from_word(self.shared.entry(page)?.load(Acquire)))
+    }
+
+    /// Takes a free frame.
+    pub fn take_frame(&self) -> Option<FrameId> {
+        self.shared.take_free(FrameUse::Agent)
+    }
+
+    /// About how many frames are free.
+    pub fn free_frames(&self) -> u32 {
+        FreeQueue(&self.shared).len()
+    }
+
+    /// Takes over a frame that a rank has staged. An error when that rank does not have it.
+    pub fn adopt(&self, frame: FrameId, local_rank: u32) -> Result<(), PoolError> {
+        let (from, to) = (FrameUse::Staged { local_rank }, FrameUse::Agent);
+        let word = self.shared.frame_use(frame)?;
+        match word.compare_exchange(from.word(), to.word(), AcqRel, Acquire) {
+            Ok(_) => Ok(()),
+            Err(found) => {
+                let found = FrameUse::from_word(found);
+                Err(PoolError::FrameUse { frame, found, expected: "staged by the rank that sends it" })
+            }
+        }
+    }
+
+    /// In whose hands a frame is.
+    pub fn frame_use(&self, frame: FrameId) -> Result<FrameUse, PoolError> {
+        Ok(FrameUse::from_word(self.shared.frame_use(frame)?.load(Acquire)))
+    }
+
+    /// The bytes of a frame, for NVMe and network.
+    pub fn frame_span(&self, frame: FrameId) -> Result<Span, PoolError> {
+        self.shared.frame_span(frame)
+    }
+
+    /// Frees a frame of the agent's: at once, or, when readers have it pinned, in a later [`PoolAgent::reclaim`].
+    pub fn release(&mut self, frame: FrameId) -> Result<(), PoolError> {
+        self.expect_own(frame)?;
+        self.shared.reservation(frame)?.store(0, Relaxed);
+        if self.pins(frame)?.none() {
+            self.shared.put_free(frame);
+        } else {
+            self.limbo.push(frame);
+        }
+        Ok(())
+    }
+
+    /// Frees the released frames that have been unpinned since; returns how many are still pinned.
+    pub fn reclaim(&mut self) -> usize {
+        let shared = &self.shared;
+        self.limbo.retain(|&frame| {
+            let pinned = shared.pins(frame).is_ok_and(|word| word.load(Acquire) != 0);
+            if !pinned {
+                shared.put_free(frame);
+            }
+            pinned
+        });
+        self.limbo.len()
+    }
+
+    fn expect_own(&self, frame: FrameId) -> Result<(), PoolError> {
+        match self.frame_use(frame)? {
+            FrameUse::Agent => Ok(()),
+            found => Err(PoolError::FrameUse { frame, found, expected: "the agent's" }),
+        }
+    }
+
+    /// Makes a filled frame of the agent's the copy of a page that has none, for everybody to use. With `ahead`, the
+    /// first user reports.
+    pub fn install(&self, page: u64, frame: FrameId, state: PageState, ahead: bool) -> Result<(), PoolError> {
+        let word = self.shared.entry(page)?;
+        self.expect_own(frame)?;
+        debug_assert!(state.readable() && !self.entry(page)?.state().readable(), "page {page} to {state:?}");
+        self.shared.frame_use(frame)?.store(FrameUse::Page(page).word(), Relaxed);
+        self.shared.stamp(frame)?.store(self.clock(), Relaxed);
+        word.store(Entry::new(state, frame).with_ahead(ahead).word(), Release);
+        Ok(())
+    }
+
+    /// Gives more rights to a page that has a copy (S or O to M, E to M): users need not be stopped for that.
+    pub fn upgrade(&self, page: u64, state: PageState) -> Result<(), PoolError> {
+        debug_assert!(state.readable());
+        let word = self.shared.entry(page)?;
+        let _ =
+            word.fetch_update(AcqRel, Acquire, |now| Some(Entry::from_word(now).with_state(state).word()));
+        Ok(())
+    }
+
+    /// Says of a page without a copy whether the home serves it in place.
+    pub fn mark_in_place(&self, page: u64, on: bool) -> Result<(), PoolError> {
+        let state = if on { PageState::InPlace } else { PageState::Invalid };
+        debug_assert!(!self.entry(page)?.state().readable());
+        self.shared.entry(page)?.store(Entry::new(state, FrameId(0)).word(), Release);
+        Ok(())
+    }
+
+    /// Begins to take a page from its users: no new ones from now on. [`PoolAgent::poll_revocations`] says, once, when
+    /// the present ones are done. A page that is being evicted already may be revoked: it then is revoked, not evicted.
+    pub fn revoke(&mut self, page: u64, intent: Intent) -> Result<(), PoolError> {
+        if let Some(earlier) = self.revocations.iter_mut().find(|earlier| earlier.page == page) {
+            if intent == Intent::Revoke {
+                earlier.intent = intent;
+            }
+            return Ok(());
+        }
+        self.hold(page)?;
+        self.revocations.push(Revocation { page, intent, stage: Stage::Held });
+        Ok(())
+    }
+
+    /// Whether revocations are under way: then poll again soon. Uses last as long as a copy, or as long as a thread
+    /// in the middle of one does not run.
+    pub fn revoking(&self) -> bool {
+        !self.revocations.is_empty()
+    }
+
+    /// Looks which pages have been left by their users; appends them with what came of it. Never waits: one barrier if
+    /// there are fresh revocations, then one look at each used slot.
+    pub fn poll_revocations(&mut self, done: &mut Vec<(u64, Outcome)>) -> Result<(), PoolError> {
+        if self.revocations.is_empty() {
+            return Ok(());
+        }
+        for index in 0..self.revocations.len() {
+            let Revocation { page, stage, .. } = self.revocations[index];
+            if stage == Stage::AwaitingUnpin && self.page_pins(page)?.writers == 0 {
+                self.hold(page)?;
+                self.revocations[index].stage = Stage::Held;
+            }
+        }
+        if self.revocations.iter().any(|revocation| revocation.stage == Stage::Held) {
+            fence::agent_barrier(self.asymmetric)?;
+            for revocation in &mut self.revocations {
+                if revocation.stage == Stage::Held {
+                    revocation.stage = Stage::Fenced;
+                }
+            }
+        }
+        self.look_at_slots();
+        let mut index = 0;
+        while index < self.revocations.len() {
+            let Revocation { page, intent, stage } = self.revocations[index];
+            index += 1;
+            if stage != Stage::Fenced || self.in_use.binary_search(&page).is_ok() {
+                continue;
+            }
+            // The slots were empty, so a pin taken through one of them is counted by now.
+            let pins = self.page_pins(page)?;
+            let outcome = match intent {
+                Intent::Evict if !pins.none() => {
+                    self.unhold(page)?;
+                    Outcome::Pinned
+                }
+                Intent::Revoke if pins.writers > 0 => {
+                    self.unhold(page)?;
+                    self.revocations[index - 1].stage = Stage::AwaitingUnpin;
+                    continue;
+                }
+                _ => Outcome::Quiet,
+            };
+            index -= 1;
+            self.revocations.swap_remove(index);
+            done.push((page, outcome));
+        }
+        Ok(())
+    }
+
+    fn look_at_slots(&mut self) {
+        self.in_use.clear();
+        for rank in 0..self.shared.layout.spec.local_ranks {
+            for index in 0..self.shared.slots_used(rank) {
+                let hazard = self.shared.slot_word(rank, index, slot::HAZARD).load(Acquire);
+                if hazard != 0 {
+                    self.in_use.push(hazard - 1);
+                }
+            }
+        }
+        self.in_use.sort_unstable();
+    }
+
+    fn hold(&self, page: u64) -> Result<(), PoolError> {
+        let word = self.shared.entry(page)?;
+        let _ = word.fetch_update(SeqCst, Acquire, |now| Some(Entry::from_word(now).with_hold(true).word()));
+        Ok(())
+    }
+
+    /// Lets users in again without a transition.
+    pub fn unhold(&self, page: u64) -> Result<(), PoolError> {
+        let word = self.shared.entry(page)?;
+        let _ = word.fetch_update(AcqRel, Acquire, |now| Some(Entry::from_word(now).with_hold(false).word()));
+        Ok(())
+    }
+
+    /// Ends a quiet revocation with fewer rights (M or E to O or S), and lets users in again.
+    pub fn settle(&self, page: u64, state: PageState) -> Result<(), PoolError> {
+        let entry = self.entry(page)?;
+        debug_assert!(entry.held() && state.readable() && entry.state().readable(), "{page} is {entry:?}");
+        self.shared.entry(page)?.store(entry.with_state(state).with_hold(false).word(), Release);
+        Ok(())
+    }
+
+    /// Ends a quiet revocation by giving up the copy. The frame, if there was one, is the agent's: to be sent or written
+    /// back, then [`PoolAgent::release`]d. Also right for a page that nobody can have used yet.
+    pub fn detach(&self, page: u64) -> Result<Option<FrameId>, PoolError> {
+        let entry = self.entry(page)?;
+        self.shared.entry(page)?.store(Entry::INVALID.word(), Release);
+        if !entry.state().readable() {
+            return Ok(None);
+        }
+        self.shared.frame_use(entry.frame())?.store(FrameUse::Agent.word(), Relaxed);
+        Ok(Some(entry.frame()))
+    }
+
+    /// How often a frame is pinned now.
+    pub fn pins(&self, frame: FrameId) -> Result<Pins, PoolError> {
+        Ok(Pins::from_word(self.shared.pins(frame)?.load(Acquire)))
+    }
+
+    fn page_pins(&self, page: u64) -> Result<Pins, PoolError> {
+        let entry = self.entry(page)?;
+        if entry.state().readable() { self.pins(entry.frame()) } else { Ok(Pins::default()) }
+    }
+
+    /// Notes that a waiter has been told of the page in this frame and has not copied it yet, until `deadline_ms` of
+    /// the agent's clock of milliseconds.
+    pub fn reserve(&self, frame: FrameId, deadline_ms: u64) -> Result<(), PoolError> {
+        let word = self.shared.reservation(frame)?;
+        let _ = word.fetch_update(AcqRel, Relaxed, |now| {
+            let count = (now & 0xffff) + 1;
+            let deadline = (now >> 16).max(deadline_ms);
+            Some(deadline << 16 | count.min(0xffff))
+        });
+        Ok(())
+    }
+
+    /// Whether a waiter still has to copy the page, or has let the deadline pass without doing so.
+    pub fn reserved(&self, frame: FrameId, now_ms: u64) -> Result<bool, PoolError> {
+        let word = self.shared.reservation(frame)?.load(Acquire);
+        Ok(word & 0xffff != 0 && word >> 16 > now_ms)
+    }
+
+    /// Whether replacement may choose the frame: it holds a page, nobody has it pinned or reserved. A hint: the revocation
+    /// decides.
+    pub fn evictable(&self, frame: FrameId, now_ms: u64) -> bool {
+        let check = || -> Result<bool, PoolError> {
+            let FrameUse::Page(page) = self.frame_use(frame)? else { return Ok(false) };
+            Ok(!self.entry(page)?.held() && self.pins(frame)?.none() && !self.reserved(frame, now_ms)?)
+        };
+        check().unwrap_or(false)
+    }
+
+    /// Advances the coarse clock: accesses before and after can be told apart by replacement. Each tick costs every
+    /// rank one cache miss: some hundred a second, or one per so many evictions, are enough.
+    pub fn tick(&self) {
+        self.shared.clock().fetch_add(1, Relaxed);
+    }
+
+    /// The coarse clock.
+    pub fn clock(&self) -> u32 {
+        self.shared.clock().load(Relaxed)
+    }
+
+    /// The clock at the last use of a frame (or at its installation).
+    pub fn stamp(&self, frame: FrameId) -> Result<u32, PoolError> {
+        Ok(self.shared.stamp(frame)?.load(Relaxed))
+    }
+
+    /// Finishes `parts` parts of a rank's operation. The rank and the number come from the rank's request.
+    pub fn complete(&self, local_rank: u32, id: WaitId, parts: u32) -> Result<Completed, PoolError> {
+        wait::complete(&self.shared, local_rank, id, parts, None)
+    }
+
+    /// Finishes `parts` parts in failure; of several failures the first is reported.
+    pub fn fail(
+        &self,
+        local_rank: u32,
+        id: WaitId,
+        parts: u32,
+        code: u32,
+        detail: u32,
+    ) -> Result<Completed, PoolError> {
+        wait::complete(&self.shared, local_rank, id, parts, Some((code, detail)))
+    }
+
+    /// Puts a small get's answer (at most [`super::INLINE_BYTES`] bytes) into the rank's wait slot; then complete it.
+    pub fn answer(&self, local_rank: u32, id: WaitId, bytes: &[u8]) -> Result<(), PoolError> {
+        wait::answer(&self.shared, local_rank, id, bytes)
+    }
+
+    /// Adds to one of the agent's counters.
+    pub fn count(&self, counter: Counter, n: u64) {
+        self.shared.counter(self.shared.layout.spec.local_ranks, counter).fetch_add(n, Relaxed);
+    }
+
+    /// What the agent has counted.
+    pub fn counters(&self) -> CounterSnapshot {
+        self.shared.counters(self.shared.layout.spec.local_ranks)
+    }
+
+    /// What a rank of the node has counted.
+    pub fn rank_counters(&self, local_rank: u32) -> Result<CounterSnapshot, PoolError> {
+        let (value, limit) = (u64::from(local_rank), u64::from(self.shared.layout.spec.local_ranks));
+        if value >= limit {
+            return Err(PoolError::OutOfRange { what: "rank of this node", value, limit });
+        }
+        Ok(self.shared.counters(local_rank))
+    }
+}

@@ -1,0 +1,453 @@
+//! A rank's view of the pool: reading and writing cached pages, staging frames, waiting for the agent.
+
+use super::PoolError;
+use super::counters::{Counter, CounterSnapshot};
+use super::entry::{Entry, PageState};
+use super::fence;
+use super::hazard::{RECENT, SlotRange, ThreadSlot};
+use super::layout::{FrameId, PoolSpec, TableLayout, header};
+use super::pin::{PinMode, PinnedPage};
+use super::queue::FreeQueue;
+use super::shared::{FrameUse, Pins, Shared};
+use super::wait::{self, WaitId, WaitSlots, WaitStatus};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
+use vgas_rma::shm::Mapping;
+use vgas_rma::shm::copy::copy;
+
+/// How an attempt to use a page without help ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Attempt {
+    /// Done.
+    Hit,
+    /// Done, and this was the first use of a page read ahead: the agent wants to know.
+    HitNotify,
+    /// Nothing was done: ask the agent. The entry as found, for statistics and to see [`PageState::InPlace`].
+    Miss(Entry),
+}
+
+/// A rank's view of its node's pool. Any thread may call anything.
+pub struct PoolClient {
+    /// What [`RECENT`] must name for its slot to be this client's.
+    client: u64,
+    pages: u64,
+    entries: *const AtomicU64,
+    frames: *mut u8,
+    stamps: *const AtomicU32,
+    clock: *const AtomicU32,
+    frame_count: u32,
+    page_bytes: u32,
+    page_shift: u32,
+    /// The agent's barriers reach this process: no fence is needed here.
+    asymmetric: bool,
+    slots: Arc<SlotRange>,
+    waits: WaitSlots,
+    local_rank: u32,
+    pub(super) shared: Arc<Shared>,
+}
+
+// SAFETY: the raw addresses point into mappings that `shared` keeps (rule 1); what they point to are atomics and frame
+// bytes, which any thread may use under rules 3 and 4.
+unsafe impl Send for PoolClient {}
+// SAFETY: as above; all methods take `&self` and synchronise through atomics and locks.
+unsafe impl Sync for PoolClient {}
+
+impl PoolClient {
+    /// Attaches to the pool that the node's agent has created, as the `local_rank`-th rank of the node; one process at
+    /// a time may be attached as a rank.
+    pub fn attach(
+        spec: &PoolSpec,
+        table: Arc<Mapping>,
+        frames: Arc<Mapping>,
+        local_rank: u32,
+    ) -> Result<Self, PoolError> {
+        let shared = Arc::new(Shared::new(spec, table, frames)?);
+        let asymmetric = shared.verify()? && fence::register();
+        let slots = SlotRange::attach(shared.clone(), local_rank)?;
+        let layout = &shared.layout;
+        let at = |offset: u64| shared.table.base().wrapping_add(offset as usize).cast_const();
+        Ok(Self {
+            client: slots.client(),
+            pages: layout.pages(),
+            entries: at(layout.entries).cast(),
+            frames: shared.frames.base(),
+            stamps: at(layout.stamps).cast(),
+            clock: at(header::CLOCK as u64).cast(),
+            frame_count: spec.frames,
+            page_bytes: spec.page_bytes,
+            page_shift: spec.page_bytes.trailing_zeros(),
+            asymmetric,
+            waits: WaitSlots::new(&shared, local_rank),
+            slots,
+            local_rank,
+            shared,
+        })
+    }
+
+    /// The layout, with the numbering of pages.
+    pub fn layout(&self) -> &TableLayout {
+        &self.shared.layout
+    }
+
+    /// Size of a page.
+    #[inline]
+    pub fn page_bytes(&self) -> u32 {
+        self.page_bytes
+    }
+
+    /// This rank's number on its node.
+    pub fn local_rank(&self) -> u32 {
+        self.local_rank
+    }
+
+    /// Reads `bytes` bytes at `in_page` of a page, if the node has a copy. On a hit they are in `to` when it returns.
+    /// Never blocks (except behind other threads when the rank has more of them than hazard slots).
+    ///
+    /// # Safety
+    /// `to` is valid for writing `bytes` bytes, and writing there does not fault into tiered memory: a fault served in
+    /// this thread while it uses a page would need that page's agent. Bounce through private memory instead.
+    #[inline]
+    pub unsafe fn try_get(&self, page: u64, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
+        let recent = RECENT.get();
+        if recent.client != self.client {
+            // SAFETY: as the caller promised.
+            return unsafe { self.get_with_other_slot(page, in_page, to, bytes) };
+        }
+        // SAFETY: rule 1: the slot was stored under this client's number; the rest as the caller promised.
+        unsafe { self.get(&*recent.slot, page, in_page, to, bytes) }
+    }
+
+    /// Writes `bytes` bytes at `in_page` of a page, if this node may write it (M, or E, which becomes M). On a hit they
+    /// are visible to every later get of this node and, through the protocol, anywhere.
+    ///
+    /// # Safety
+    /// `from` is valid for reading `bytes` bytes, and reading there does not fault into tiered memory (see
+    /// [`PoolClient::try_get`]).
+    #[inline]
+    pub unsafe fn try_put(&self, page: u64, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
+        let recent = RECENT.get();
+        if recent.client != self.client {
+            // SAFETY: as the caller promised.
+            return unsafe { self.put_with_other_slot(page, in_page, from, bytes) };
+        }
+        // SAFETY: as in `try_get`.
+        unsafe { self.put(&*recent.slot, page, in_page, from, bytes) }
+    }
+
+    /// # Safety
+    /// As [`PoolClient::try_get`]; `slot` is a slot of this client that nobody else uses meanwhile.
+    #[inline(always)]
+    unsafe fn get(&self, slot: &ThreadSlot, page: u64, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
+        let Some(word) = self.enter(slot, page, in_page, bytes) else { return Attempt::Miss(Entry::INVALID) };
+        let mut entry = Entry::from_word(word.load(Acquire));
+        let mut attempt = Attempt::Hit;
+        if !self.plainly(entry, PageState::Shared) {
+            (attempt, entry) = self.settle(word, entry, PageState::Shared);
+            if let Attempt::Miss(_) = attempt {
+                slot.hazard.store(0, Release);
+                return attempt;
+            }
+        }
+        slot.get_hits.store(slot.get_hits.load(Relaxed).wrapping_add(1), Relaxed);
+        // SAFETY: rules 2 and 3: `enter` checked the range, `plainly` or `settle` the frame and the right; the page
+        // stands in the slot. The other side is the caller's.
+        unsafe { copy(self.bytes_of(entry.frame()).add(in_page as usize), to, bytes as usize) };
+        slot.hazard.store(0, Release);
+        attempt
+    }
+
+    /// # Safety
+    /// As [`PoolClient::try_put`]; `slot` is a slot of this client that nobody else uses meanwhile.
+    #[inline(always)]
+    unsafe fn put(&self, slot: &ThreadSlot, page: u64, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
+        let Some(word) = self.enter(slot, page, in_page, bytes) else { return Attempt::Miss(Entry::INVALID) };
+        let mut entry = Entry::from_word(word.load(Acquire));
+        let mut attempt = Attempt::Hit;
+        if !self.plainly(entry, PageState::Modified) {
+            (attempt, entry) = self.settle(word, entry, PageState::Modified);
+            if let Attempt::Miss(_) = attempt {
+                slot.hazard.store(0, Release);
+                return attempt;
+            }
+        }
+        slot.put_hits.store(slot.put_hits.load(Relaxed).wrapping_add(1), Relaxed);
+        // SAFETY: as in `get`, with the right to write.
+        unsafe { copy(from, self.bytes_of(entry.frame()).add(in_page as usize), bytes as usize) };
+        slot.hazard.store(0, Release);
+        attempt
+    }
+
+    /// Step 1 of the handshake. The page's word, or none (and no announcement) when the range is not inside a page, or
+    /// when the slot is in use already: a signal handler has interrupted this thread in the middle of a use.
+    #[inline(always)]
+    fn enter<'a>(&'a self, slot: &ThreadSlot, page: u64, in_page: u32, bytes: u32) -> Option<&'a AtomicU64> {
+        let inside = u64::from(in_page) + u64::from(bytes) <= u64::from(self.page_bytes);
+        if page >= self.pages || !inside || slot.hazard.load(Relaxed) != 0 {
+            return None;
+        }
+        slot.hazard.store(page + 1, Relaxed);
+        if self.asymmetric {
+            compiler_fence(SeqCst);
+        } else {
+            std::sync::atomic::fence(SeqCst);
+        }
+        // SAFETY: rules 1 and 2: `page` was checked, `shared` keeps the table.
+        Some(unsafe { &*self.entries.add(page as usize) })
+    }
+
+    /// Whether the entry grants at least this right (S to read, M to write) without anything to be done first.
+    #[inline(always)]
+    fn plainly(&self, entry: Entry, least: PageState) -> bool {
+        let least = least as u32;
+        entry.rights().wrapping_sub(least) <= PageState::Modified as u32 - least
+            && entry.frame().0 < self.frame_count
+    }
+
+    /// The rarer ways to a hit: AHEAD is cleared, E becomes M. The entry returned with a hit is in force.
+    #[cold]
+    fn settle(&self, word: &AtomicU64, mut entry: Entry, least: PageState) -> (Attempt, Entry) {
+        loop {
+            let state = entry.state();
+            let granted = if least == PageState::Modified { state.writable() } else { state.readable() };
+            if entry.held() || !granted || entry.frame().0 >= self.frame_count {
+                return (Attempt::Miss(entry), entry);
+            }
+            let next = entry.with_ahead(false).with_state(state.max(least));
+            if next == entry {
+                return (Attempt::Hit, entry);
+            }
+            // Fails when HOLD came first; then this thread has no right to the page any more.
+            match word.compare_exchange(entry.word(), next.word(), AcqRel, Acquire) {
+                Ok(_) if entry.ahead() => return (Attempt::HitNotify, next),
+                Ok(_) => return (Attempt::Hit, next),
+                Err(now) => entry = Entry::from_word(now),
+            }
+        }
+    }
+
+    /// The bytes of a frame whose number was checked; tells replacement about the use.
+    #[inline(always)]
+    fn bytes_of(&self, frame: FrameId) -> *mut u8 {
+        // SAFETY: rules 1 and 2: callers have checked `frame`; the clock is in the header.
+        let (now, stamp) = unsafe { ((*self.clock).load(Relaxed), &*self.stamps.add(frame.0 as usize)) };
+        // Written once per tick of the clock, so that a page in use by several ranks does not bounce.
+        if stamp.load(Relaxed) != now {
+            stamp.store(now, Relaxed);
+        }
+        self.frames.wrapping_add((frame.0 as usize) << self.page_shift)
+    }
+
+    /// # Safety
+    /// As [`PoolClient::try_get`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn get_with_other_slot(&self, page: u64, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
+        if let Some(slot) = self.slots.own_slot() {
+            // SAFETY: rule 1: just claimed from a range that `self` holds, for this thread.
+            return unsafe { self.get(&*slot, page, in_page, to, bytes) };
+        }
+        let (_turn, slot) = self.slots.shared_slot();
+        self.count(Counter::SlowPaths, 1);
+        // SAFETY: as above; the guard keeps others away.
+        unsafe { self.get(&*slot, page, in_page, to, bytes) }
+    }
+
+    /// # Safety
+    /// As [`PoolClient::try_put`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn put_with_other_slot(&self, page: u64, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
+        if let Some(slot) = self.slots.own_slot() {
+            // SAFETY: as in `get_with_other_slot`.
+            return unsafe { self.put(&*slot, page, in_page, from, bytes) };
+        }
+        let (_turn, slot) = self.slots.shared_slot();
+        self.count(Counter::SlowPaths, 1);
+        // SAFETY: as above.
+        unsafe { self.put(&*slot, page, in_page, from, bytes) }
+    }
+
+    /// Pins a page that the node has with at least that right; none otherwise (ask the agent, then try again), or when
+    /// it is pinned 65 535 times already. The uses of [`PinMode`] say what stays as it is.
+    pub fn try_pin(&self, page: u64, mode: PinMode) -> Option<PinnedPage> {
+        match self.slots.own_slot() {
+            // SAFETY: rule 1: this thread's slot of a range that `self` holds.
+            Some(slot) => self.pin(unsafe { &*slot }, page, mode),
+            None => {
+                let (_turn, slot) = self.slots.shared_slot();
+                // SAFETY: as above; the guard keeps others away.
+                self.pin(unsafe { &*slot }, page, mode)
+            }
+        }
+    }
+
+    fn pin(&self, slot: &ThreadSlot, page: u64, mode: PinMode) -> Option<PinnedPage> {
+        let (least, unit) = match mode {
+            PinMode::Read => (PageState::Shared, Pins::READER),
+            PinMode::Write => (PageState::Modified, Pins::WRITER),
+        };
+        let word = self.enter(slot, page, 0, self.page_bytes)?;
+        let (attempt, entry) = self.settle(word, Entry::from_word(word.load(Acquire)), least);
+        let pinned = if let Attempt::Miss(_) = attempt {
+            None
+        } else {
+            let full = |word: u32| match mode {
+                PinMode::Read => word as u16 == u16::MAX,
+                PinMode::Write => (word >> 16) as u16 == u16::MAX,
+            };
+            // While the page stands in the slot: an agent that finds the slot cleared also finds the pin.
+            let pins = self.shared.pins(entry.frame()).expect("settle checked the frame");
+            pins.fetch_update(AcqRel, Acquire, |word| (!full(word)).then(|| word + unit)).ok().map(|_| {
+                let address = self.bytes_of(entry.frame());
+                PinnedPage::new(self.shared.clone(), page, word, entry.frame(), address, mode)
+            })
+        };
+        slot.hazard.store(0, Release);
+        if pinned.is_some() {
+            self.count(Counter::Pins, 1);
+        }
+        pinned
+    }
+
+    /// The page's entry now; it may change at once. [`Entry::INVALID`] for a page that no segment has.
+    pub fn peek(&self, page: u64) -> Entry {
+        self.shared.entry(page).map_or(Entry::INVALID, |word| Entry::from_word(word.load(Acquire)))
+    }
+
+    /// Takes a free frame, to be filled and handed to the agent with a request. None when there is none: the agent,
+    /// asked for a page in the usual way, makes room.
+    pub fn stage(&self) -> Option<StagedFrame<'_>> {
+        let used = FrameUse::Staged { local_rank: self.local_rank };
+        self.shared.take_free(used).map(|frame| StagedFrame { client: self, frame })
+    }
+
+    /// Says that this rank has used a page that the agent fetched for it, so that it may be evicted again.
+    pub fn taken(&self, page: u64) {
+        let entry = self.peek(page);
+        if entry.state().readable()
+            && let Ok(word) = self.shared.reservation(entry.frame())
+        {
+            // Never below 0: the agent may have dropped a reservation that took too long.
+            let _ = word.fetch_update(AcqRel, Relaxed, |word| (word & 0xffff != 0).then(|| word - 1));
+        }
+    }
+
+    /// Reserves a wait slot for an operation of `parts` parts. None when all are in use: finish one first.
+    pub fn begin_wait(&self, parts: u32) -> Option<WaitId> {
+        self.waits.begin(&self.shared, parts)
+    }
+
+    /// Adds parts, before the requests for them are sent.
+    pub fn add_parts(&self, id: WaitId, parts: u32) {
+        wait::add_parts(&self.shared, self.local_rank, id, parts);
+    }
+
+    /// How far an operation is.
+    #[inline]
+    pub fn wait_status(&self, id: WaitId) -> WaitStatus {
+        wait::status(&self.shared, self.local_rank, id)
+    }
+
+    /// Announces that the calling thread is about to sleep until the operation is finished. False: it is finished,
+    /// don't sleep. After true the agent rings this rank's doorbell when it finishes the last part.
+    pub fn prepare_sleep(&self, id: WaitId) -> bool {
+        wait::prepare_sleep(&self.shared, self.local_rank, id)
+    }
+
+    /// Takes the announcement back.
+    pub fn cancel_sleep(&self, id: WaitId) {
+        wait::cancel_sleep(&self.shared, self.local_rank, id);
+    }
+
+    /// Copies a small get's answer out of the slot, after [`WaitStatus::Done`]; at most [`super::INLINE_BYTES`] bytes.
+    pub fn read_answer(&self, id: WaitId, to: &mut [u8]) {
+        wait::read_answer(&self.shared, self.local_rank, id, to);
+    }
+
+    /// Gives the slot back. A slot with pending parts is used again only when these are finished.
+    pub fn end_wait(&self, id: WaitId) {
+        self.waits.end(&self.shared, id);
+    }
+
+    /// Adds to one of this rank's counters. Several threads may; hits are counted by themselves.
+    pub fn count(&self, counter: Counter, n: u64) {
+        self.shared.counter(self.local_rank, counter).fetch_add(n, Relaxed);
+    }
+
+    /// What this rank has counted so far.
+    pub fn counters(&self) -> CounterSnapshot {
+        self.shared.counters(self.local_rank)
+    }
+
+    /// What the node's agent has counted so far.
+    pub fn agent_counters(&self) -> CounterSnapshot {
+        self.shared.counters(self.shared.layout.spec.local_ranks)
+    }
+}
+
+impl std::fmt::Debug for PoolClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let spec = &self.shared.layout.spec;
+        write!(f, "PoolClient(rank {} of the node, {spec:?})", self.local_rank)
+    }
+}
+
+/// A free frame in the hands of a rank. Dropped, it is free again.
+#[derive(Debug)]
+pub struct StagedFrame<'a> {
+    client: &'a PoolClient,
+    frame: FrameId,
+}
+
+impl StagedFrame<'_> {
+    /// Copies `bytes` bytes to offset `in_page` of the frame.
+    ///
+    /// # Panics
+    /// When they don't fit.
+    ///
+    /// # Safety
+    /// `from` is valid for reading `bytes` bytes.
+    pub unsafe fn write(&mut self, in_page: u32, from: *const u8, bytes: u32) {
+        assert!(u64::from(in_page) + u64::from(bytes) <= u64::from(self.client.page_bytes));
+        let span = self.client.shared.frame_span(self.frame).expect("checked when it was taken");
+        // SAFETY: rule 3: the frame is this process's; the range was just checked; the source is the caller's.
+        unsafe { copy(from, span.address().add(in_page as usize), bytes as usize) };
+    }
+
+    /// Its number, for the request that hands it to the agent ([`super::PoolAgent::adopt`]).
+    pub fn into_id(self) -> FrameId {
+        let frame = self.frame;
+        std::mem::forget(self);
+        frame
+    }
+}
+
+impl Drop for StagedFrame<'_> {
+    fn drop(&mut self) {
+        self.client.shared.put_free(self.frame);
+    }
+}
+
+impl Shared {
+    /// Pops a free frame for somebody; passes over numbers that are not free frames.
+    pub(super) fn take_free(&self, used: FrameUse) -> Option<FrameId> {
+        loop {
+            let frame = FreeQueue(self).pop()?;
+            if let Ok(word) = self.frame_use(frame)
+                && word.compare_exchange(FrameUse::Free.word(), used.word(), AcqRel, Relaxed).is_ok()
+            {
+                return Some(frame);
+            }
+        }
+    }
+
+    /// Makes a frame free. The caller had it.
+    pub(super) fn put_free(&self, frame: FrameId) {
+        if let Ok(word) = self.frame_use(frame) {
+            word.store(FrameUse::Free.word(), Release);
+            FreeQueue(self).push(frame);
+        }
+    }
+}

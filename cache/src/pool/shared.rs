@@ -1,0 +1,262 @@
+//! Both mappings with their layout: checked access to every word, without unsafe code. The hot path has its own way.
+
+use super::PoolError;
+use super::counters::{Counter, CounterSnapshot};
+use super::layout::{
+    COUNTERS_BYTES, FRAME_BYTES, FrameId, PoolSpec, SLOT_BYTES, TableLayout, WAIT_BYTES, header,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use vgas_rma::shm::{Mapping, Span};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"vgaspool");
+const VERSION: u32 = 1;
+
+/// Words of a hazard slot, in units of 8 bytes. The first slot of a rank is shared by threads that found no own.
+pub(super) mod slot {
+    /// Number of the page in use, plus one.
+    pub const HAZARD: usize = 0;
+    /// Hits of the threads that owned the slot.
+    pub const GET_HITS: usize = 1;
+    /// Likewise.
+    pub const PUT_HITS: usize = 2;
+    /// First slot only: how many slots were ever used.
+    pub const USED: usize = 3;
+    /// First slot only: 1 while a process is attached as this rank.
+    pub const ATTACHED: usize = 4;
+}
+
+/// In whose hands a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameUse {
+    /// In the queue of free frames.
+    Free,
+    /// The agent's: just popped, being filled, or about to be freed.
+    Agent,
+    /// Popped by a rank (its number on this node), which fills it.
+    Staged {
+        /// Number on this node.
+        local_rank: u32,
+    },
+    /// Holds a page.
+    Page(u64),
+}
+
+const USE_AGENT: u64 = 1 << 63;
+const USE_STAGED: u64 = 1 << 62;
+
+impl FrameUse {
+    pub(super) fn word(self) -> u64 {
+        match self {
+            FrameUse::Free => 0,
+            FrameUse::Agent => USE_AGENT,
+            FrameUse::Staged { local_rank } => USE_STAGED | u64::from(local_rank),
+            FrameUse::Page(page) => page + 1,
+        }
+    }
+
+    pub(super) fn from_word(word: u64) -> Self {
+        match word {
+            0 => FrameUse::Free,
+            word if word & USE_AGENT != 0 => FrameUse::Agent,
+            word if word & USE_STAGED != 0 => FrameUse::Staged { local_rank: word as u32 },
+            word => FrameUse::Page(word - 1),
+        }
+    }
+}
+
+/// How often a frame is pinned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pins {
+    /// Read pins.
+    pub readers: u16,
+    /// Write pins.
+    pub writers: u16,
+}
+
+impl Pins {
+    pub(super) const READER: u32 = 1;
+    pub(super) const WRITER: u32 = 1 << 16;
+
+    pub(super) fn from_word(word: u32) -> Self {
+        Self { readers: word as u16, writers: (word >> 16) as u16 }
+    }
+
+    /// Neither.
+    pub fn none(self) -> bool {
+        self == Pins::default()
+    }
+}
+
+/// The two regions of a pool in this process.
+pub(super) struct Shared {
+    pub layout: TableLayout,
+    pub table: Arc<Mapping>,
+    pub frames: Arc<Mapping>,
+}
+
+impl Shared {
+    /// Checks that the mappings have the sizes that the layout needs.
+    pub fn new(spec: &PoolSpec, table: Arc<Mapping>, frames: Arc<Mapping>) -> Result<Self, PoolError> {
+        let layout = TableLayout::new(spec)?;
+        for (name, mapping, need) in
+            [("table", &table, layout.table_bytes()), ("frames", &frames, layout.frames_bytes())]
+        {
+            if (mapping.bytes() as u64) < need {
+                let have = mapping.bytes();
+                return Err(PoolError::Mismatch(format!("{name}: {need} bytes expected, {have} mapped")));
+            }
+        }
+        Ok(Self { layout, table, frames })
+    }
+
+    /// Announces a table whose parts are in place.
+    pub fn publish(&self, asymmetric: bool) {
+        self.table.atomic_u32(header::VERSION).store(VERSION, Relaxed);
+        self.table.atomic_u32(header::ASYMMETRIC).store(u32::from(asymmetric), Relaxed);
+        self.table.atomic_u64(header::FINGERPRINT).store(self.layout.fingerprint(), Relaxed);
+        self.table.atomic_u64(header::MAGIC).store(MAGIC, Release);
+    }
+
+    /// Checks that the creator announced the table that this process expects; whether revocations use `membarrier`.
+    pub fn verify(&self) -> Result<bool, PoolError> {
+        let mismatch = |what: String| Err(PoolError::Mismatch(what));
+        if self.table.atomic_u64(header::MAGIC).load(Acquire) != MAGIC {
+            return mismatch("its creator has not finished it".into());
+        }
+        let version = self.table.atomic_u32(header::VERSION).load(Relaxed);
+        if version != VERSION {
+            return mismatch(format!("version {version}, this program has {VERSION}"));
+        }
+        if self.table.atomic_u64(header::FINGERPRINT).load(Relaxed) != self.layout.fingerprint() {
+            return mismatch("it was made for other sizes of pages, segments or ranks".into());
+        }
+        Ok(self.table.atomic_u32(header::ASYMMETRIC).load(Relaxed) != 0)
+    }
+
+    pub fn clock(&self) -> &AtomicU32 {
+        self.table.atomic_u32(header::CLOCK)
+    }
+
+    pub fn check_page(&self, page: u64) -> Result<(), PoolError> {
+        check("page", page, self.layout.pages())
+    }
+
+    pub fn check_frame(&self, frame: FrameId) -> Result<(), PoolError> {
+        check("frame", u64::from(frame.0), u64::from(self.layout.spec.frames))
+    }
+
+    pub fn entry(&self, page: u64) -> Result<&AtomicU64, PoolError> {
+        self.check_page(page)?;
+        Ok(self.table.atomic_u64((self.layout.entries + page * 8) as usize))
+    }
+
+    pub fn stamp(&self, frame: FrameId) -> Result<&AtomicU32, PoolError> {
+        self.check_frame(frame)?;
+        Ok(self.table.atomic_u32((self.layout.stamps + u64::from(frame.0) * 4) as usize))
+    }
+
+    fn frame_word(&self, frame: FrameId, offset: u64) -> Result<usize, PoolError> {
+        self.check_frame(frame)?;
+        Ok((self.layout.frames + u64::from(frame.0) * FRAME_BYTES + offset) as usize)
+    }
+
+    pub fn pins(&self, frame: FrameId) -> Result<&AtomicU32, PoolError> {
+        Ok(self.table.atomic_u32(self.frame_word(frame, 0)?))
+    }
+
+    pub fn reservation(&self, frame: FrameId) -> Result<&AtomicU64, PoolError> {
+        Ok(self.table.atomic_u64(self.frame_word(frame, 8)?))
+    }
+
+    pub fn frame_use(&self, frame: FrameId) -> Result<&AtomicU64, PoolError> {
+        Ok(self.table.atomic_u64(self.frame_word(frame, 16)?))
+    }
+
+    pub fn frame_span(&self, frame: FrameId) -> Result<Span, PoolError> {
+        self.check_frame(frame)?;
+        let bytes = self.layout.spec.page_bytes as usize;
+        Ok(self.frames.span(frame.0 as usize * bytes, bytes))
+    }
+
+    /// A cell of the queue of free frames. Panics when out of range: callers mask the index.
+    pub fn free_cell(&self, index: u32) -> &AtomicU64 {
+        assert!(index < self.layout.free_capacity);
+        self.table.atomic_u64((self.layout.free_cells + u64::from(index) * 8) as usize)
+    }
+
+    /// A word of a hazard slot. Panics when out of range: ranks and slots are checked where they enter.
+    pub fn slot_word(&self, local_rank: u32, index: u32, word: usize) -> &AtomicU64 {
+        self.table.atomic_u64(self.slot_offset(local_rank, index) + word * 8)
+    }
+
+    pub fn slot_offset(&self, local_rank: u32, index: u32) -> usize {
+        let each = self.layout.spec.hazard_slots_per_rank;
+        assert!(local_rank < self.layout.spec.local_ranks && index < each && SLOT_BYTES >= 64);
+        let position = u64::from(local_rank) * u64::from(each) + u64::from(index);
+        (self.layout.slots + position * SLOT_BYTES) as usize
+    }
+
+    /// How many of a rank's slots were ever used.
+    pub fn slots_used(&self, local_rank: u32) -> u32 {
+        let used = self.slot_word(local_rank, 0, slot::USED).load(Acquire);
+        used.min(u64::from(self.layout.spec.hazard_slots_per_rank)) as u32
+    }
+
+    pub fn wait_word(&self, local_rank: u32, index: u32, word: usize) -> Result<&AtomicU64, PoolError> {
+        let each = self.layout.spec.wait_slots_per_rank;
+        check("rank of this node", u64::from(local_rank), u64::from(self.layout.spec.local_ranks))?;
+        check("wait slot", u64::from(index), u64::from(each))?;
+        let position = u64::from(local_rank) * u64::from(each) + u64::from(index);
+        Ok(self.table.atomic_u64((self.layout.waits + position * WAIT_BYTES) as usize + word * 8))
+    }
+
+    /// A counter of a rank, or of the agent when `block` is the number of local ranks.
+    pub fn counter(&self, block: u32, counter: Counter) -> &AtomicU64 {
+        assert!(block <= self.layout.spec.local_ranks);
+        let offset = self.layout.counters + u64::from(block) * COUNTERS_BYTES + counter as u64 * 8;
+        self.table.atomic_u64(offset as usize)
+    }
+
+    /// A block of counters; a rank's hits are added up from its threads' slots.
+    pub fn counters(&self, block: u32) -> CounterSnapshot {
+        let mut snapshot = CounterSnapshot::default();
+        for &counter in Counter::ALL {
+            snapshot.values[counter as usize] = self.counter(block, counter).load(Relaxed);
+        }
+        if block < self.layout.spec.local_ranks {
+            for index in 0..self.slots_used(block) {
+                for (counter, word) in
+                    [(Counter::GetHits, slot::GET_HITS), (Counter::PutHits, slot::PUT_HITS)]
+                {
+                    snapshot.values[counter as usize] += self.slot_word(block, index, word).load(Relaxed);
+                }
+            }
+        }
+        snapshot
+    }
+}
+
+fn check(what: &'static str, value: u64, limit: u64) -> Result<(), PoolError> {
+    if value < limit { Ok(()) } else { Err(PoolError::OutOfRange { what, value, limit }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frame_uses_survive_the_word() {
+        for used in [
+            FrameUse::Free,
+            FrameUse::Agent,
+            FrameUse::Staged { local_rank: 0 },
+            FrameUse::Staged { local_rank: 65_535 },
+            FrameUse::Page(0),
+            FrameUse::Page((1 << 48) - 1),
+        ] {
+            assert_eq!(FrameUse::from_word(used.word()), used);
+        }
+    }
+}

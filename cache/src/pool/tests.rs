@@ -1,0 +1,1 @@
+//! The two views against each other, in one process.

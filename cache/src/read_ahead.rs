@@ -1,0 +1,409 @@
+//! Which pages to fetch before anybody asks: a pure detector of scans. One per node, used by its agent.
+//!
+//! A *stream* is a reader that goes through the pages of a segment at a constant step: forwards, backwards, or skipping.
+//! It is believed after three misses in a row of neighbours, or four at another step; other misses may lie between them,
+//! because several readers share a node. Random access practically never looks like that, so it fetches nothing extra.
+//! A believed stream gets a *run* of pages whose first one carries the AHEAD mark; its first use asks for the next run,
+//! while this one is still arriving or in hand. Runs double for as long as they are used and collapse when pages are
+//! evicted unused. What this is not: it knows neither which pages are cached nor where; the agent skips those.
+
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+
+/// First run of a stream: long enough to be worth its requests, short enough to be wrong.
+pub const WINDOW_PAGES_MIN: u64 = 4;
+/// The same in bytes; whichever is more.
+pub const WINDOW_BYTES_MIN: u64 = 64 << 10;
+/// Longest run unless configured: a few milliseconds of a fast device.
+pub const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// Streams followed at the same time; more readers than that evict each other's.
+const STREAMS: usize = 32;
+/// Misses remembered to find new streams in.
+const RECENT: usize = 32;
+/// Steps further than this are not looked for: at random they would be found too often.
+const STEP_MAX: u64 = 64;
+
+/// The detector's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadAheadSettings {
+    /// Size of a page.
+    pub page_bytes: u32,
+    /// Frames of the pool: a run is never longer than an eighth of it.
+    pub pool_frames: u32,
+    /// Longest run. 0 switches read-ahead off.
+    pub window_bytes_max: u64,
+}
+
+/// Pages to fetch: `first`, `first + step`, … (`count` of them), all inside the segment that was named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First page in the reader's direction.
+    pub first: u64,
+    /// Distance from one page to the next; negative for a backward scan.
+    pub step: i64,
+    /// Number of pages, at least 1.
+    pub count: u64,
+    /// The page that gets the AHEAD mark; none when nothing can follow this run.
+    pub ahead: Option<u64>,
+}
+
+impl Run {
+    /// The pages in the reader's order.
+    pub fn pages(&self) -> impl Iterator<Item = u64> + use<> {
+        let Run { first, step, count, .. } = *self;
+        // Inside the segment, hence no overflow.
+        (0..count).map(move |n| first.wrapping_add_signed(step.wrapping_mul(n as i64)))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Stream {
+    segment: Range<u64>,
+    step: i64,
+    /// The page that would be fetched next; none when that is outside of the segment.
+    next: Option<u64>,
+    /// The page whose use asks for more.
+    trigger: Option<u64>,
+    /// Pages of the last run, and the most a run may have: less than the detector's limit after a collapse.
+    window: u64,
+    limit: u64,
+    /// Pages fetched in the last two runs, behind `next`: the ones that may be evicted unused.
+    behind: u64,
+    /// When it last moved.
+    moved: u64,
+}
+
+/// The detector.
+#[derive(Debug)]
+pub struct ReadAhead {
+    window_min: u64,
+    window_max: u64,
+    streams: Vec<Stream>,
+    /// The last misses, the oldest at `recent_at` once full.
+    recent: Vec<u64>,
+    recent_at: usize,
+    clock: u64,
+}
+
+impl ReadAhead {
+    /// A detector that has seen nothing.
+    pub fn new(settings: ReadAheadSettings) -> Self {
+        let page = u64::from(settings.page_bytes.max(1));
+        let window_max = (settings.window_bytes_max / page).min(u64::from(settings.pool_frames) / 8);
+        let window_min = WINDOW_PAGES_MIN.max(WINDOW_BYTES_MIN / page).min(window_max);
+        Self {
+            window_min,
+            window_max,
+            streams: Vec::with_capacity(STREAMS),
+            recent: Vec::with_capacity(RECENT),
+            recent_at: 0,
+            clock: 0,
+        }
+    }
+
+    /// Somebody had to wait for a page of a segment (whose page numbers are given): what to fetch besides, if it is
+    /// part of a scan. Call it once for each page, in the order of the requests, not for pages that are on their way.
+    pub fn miss(&mut self, page: u64, segment: Range<u64>) -> Option<Run> {
+        if self.window_max == 0 || !segment.contains(&page) {
+            return None;
+        }
+        self.clock += 1;
+        // A stream whose last run was lost or could not be fetched (its mark was never used) has to prove itself again;
+        // were it to go on, random misses would keep dead streams alive.
+        self.streams.retain(|stream| stream.next != Some(page) && stream.trigger != Some(page));
+        // A page that was fetched for a stream and lost again: nothing new, and the loss has been reported.
+        if self.streams.iter().any(|stream| stream.has_behind(page)) {
+            return None;
+        }
+        let step = self.step_of(page);
+        if self.recent.len() < RECENT {
+            self.recent.push(page);
+        } else {
+            self.recent[self.recent_at] = page;
+            self.recent_at = (self.recent_at + 1) % RECENT;
+        }
+        let step = step?;
+        let next = step_from(page, step, &segment)?;
+        let stream = Stream {
+            segment,
+            step,
+            next: Some(next),
+            trigger: None,
+            window: self.window_min.div_ceil(2),
+            limit: self.window_max,
+            behind: 0,
+            moved: self.clock,
+        };
+        let index = if self.streams.len() < STREAMS {
+            self.streams.push(stream);
+            self.streams.len() - 1
+        } else {
+            let index = (0..STREAMS).min_by_key(|&index| self.streams[index].moved)?;
+            self.streams[index] = stream;
+            index
+        };
+        self.advance(index)
+    }
+
+    /// The page with the AHEAD mark has been used for the first time: what to fetch next.
+    pub fn used(&mut self, page: u64) -> Option<Run> {
+        self.clock += 1;
+        let index = self.streams.iter().position(|stream| stream.trigger == Some(page))?;
+        self.advance(index)
+    }
+
+    /// A page that was read ahead has been evicted without a use: its stream starts small again, and stays below half
+    /// of what it had reached.
+    pub fn evicted_unused(&mut self, page: u64) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.has_behind(page)) {
+            // Only the first of the pages of a run that went too far counts.
+            if stream.window > self.window_min {
+                stream.limit = (stream.window / 2).max(self.window_min);
+            }
+            stream.window = self.window_min.div_ceil(2);
+        }
+    }
+
+    /// The next run of a stream; ends the stream at the segment's end.
+    fn advance(&mut self, index: usize) -> Option<Run> {
+        let clock = self.clock;
+        let stream = &mut self.streams[index];
+        let Some(first) = stream.next else {
+            self.streams.swap_remove(index);
+            return None;
+        };
+        let last_window = stream.behind.min(stream.window);
+        stream.window = (stream.window * 2).clamp(1, stream.limit);
+        let room = match stream.step {
+            step if step > 0 => (stream.segment.end - 1 - first) / step as u64 + 1,
+            step => (first - stream.segment.start) / step.unsigned_abs() + 1,
+        };
+        let count = stream.window.min(room);
+        // Inside the segment by the choice of `count`.
+        let last = first.wrapping_add_signed(stream.step * (count as i64 - 1));
+        stream.next = step_from(last, stream.step, &stream.segment);
+        stream.trigger = stream.next.map(|_| first);
+        stream.behind = last_window + count;
+        stream.moved = clock;
+        let run = Run { first, step: stream.step, count, ahead: stream.trigger };
+        if stream.next.is_none() {
+            self.streams.swap_remove(index);
+        }
+        Some(run)
+    }
+
+    /// The step at which the page follows earlier misses, if it does.
+    fn step_of(&self, page: u64) -> Option<i64> {
+        // Ages of the earlier misses: 0 is the latest.
+        let age_of = |wanted: Option<u64>, older_than: usize| {
+            let wanted = wanted?;
+            (older_than..self.recent.len()).find(|&age| self.recent_by_age(age) == wanted)
+        };
+        let follows = |step: i64, times: u64| {
+            let mut older_than = 0;
+            (1..=times).all(|n| {
+                let earlier = page.checked_add_signed(-step * n as i64);
+                age_of(earlier, older_than).map(|age| older_than = age + 1).is_some()
+            })
+        };
+        if let Some(step) = [1, -1].into_iter().find(|&step| follows(step, 2)) {
+            return Some(step);
+        }
+        // Another step: only from the latest misses, and with one more of them, because there are many steps to find.
+        (0..self.recent.len().min(RECENT / 4)).find_map(|age| {
+            let earlier = self.recent_by_age(age);
+            let step = page.wrapping_sub(earlier) as i64;
+            ((2..=STEP_MAX).contains(&step.unsigned_abs()) && follows(step, 3)).then_some(step)
+        })
+    }
+
+    fn recent_by_age(&self, age: usize) -> u64 {
+        self.recent[(self.recent_at + self.recent.len() - 1 - age) % self.recent.len()]
+    }
+}
+
+impl Stream {
+    /// Whether the page is among the last ones fetched for this stream.
+    fn has_behind(&self, page: u64) -> bool {
+        let Some(next) = self.next else { return false };
+        let distance = (next.wrapping_sub(page) as i64).wrapping_mul(self.step.signum());
+        let step = self.step.unsigned_abs() as i64;
+        distance > 0 && distance % step == 0 && distance / step <= self.behind as i64
+    }
+}
+
+fn step_from(page: u64, step: i64, segment: &Range<u64>) -> Option<u64> {
+    page.checked_add_signed(step).filter(|next| segment.contains(next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use rustc_hash::FxHashSet;
+
+    const PAGE: u32 = 4096;
+
+    fn detector(pool_frames: u32) -> ReadAhead {
+        ReadAhead::new(ReadAheadSettings {
+            page_bytes: PAGE,
+            pool_frames,
+            window_bytes_max: WINDOW_BYTES_MAX,
+        })
+    }
+
+    /// A reader over an endless cache whose fetches complete at once: what was demanded, what was fetched ahead.
+    struct Reader {
+        ahead: ReadAhead,
+        cached: FxHashSet<u64>,
+        marks: FxHashSet<u64>,
+        segment: Range<u64>,
+        misses: u64,
+        fetched: u64,
+        longest: u64,
+    }
+
+    impl Reader {
+        fn new(pool_frames: u32, pages: u64) -> Self {
+            Self {
+                ahead: detector(pool_frames),
+                cached: FxHashSet::default(),
+                marks: FxHashSet::default(),
+                segment: 0..pages,
+                misses: 0,
+                fetched: 0,
+                longest: 0,
+            }
+        }
+
+        fn read(&mut self, page: u64) {
+            let run = if self.cached.insert(page) {
+                self.misses += 1;
+                self.ahead.miss(page, self.segment.clone())
+            } else if self.marks.remove(&page) {
+                self.ahead.used(page)
+            } else {
+                None
+            };
+            let Some(run) = run else { return };
+            self.longest = self.longest.max(run.count);
+            for page in run.pages() {
+                assert!(self.segment.contains(&page), "{run:?} leaves {:?}", self.segment);
+                self.fetched += u64::from(self.cached.insert(page));
+            }
+            if let Some(mark) = run.ahead {
+                assert!(run.pages().any(|page| page == mark));
+                self.marks.insert(mark);
+            }
+        }
+    }
+
+    #[test]
+    fn a_scan_waits_three_times_and_then_never_again() {
+        for (step, first) in [(1, 0), (-1, 99_999), (3, 7), (-5, 99_990)] {
+            let mut reader = Reader::new(1 << 20, 100_000);
+            let mut page = first as i64;
+            let mut reads = 0;
+            while (0..100_000).contains(&page) {
+                reader.read(page as u64);
+                page += step;
+                reads += 1;
+            }
+            assert_eq!(reader.misses, if i64::abs(step) == 1 { 3 } else { 4 }, "step {step}");
+            assert_eq!(reader.misses + reader.fetched, reads, "step {step}: nothing but what was read");
+            assert_eq!(reader.longest, WINDOW_BYTES_MAX / u64::from(PAGE));
+        }
+    }
+
+    #[test]
+    fn windows_double_from_64_kib_to_an_eighth_of_the_pool() {
+        let mut ahead = detector(800);
+        let segment = 1000..100_000;
+        assert_eq!(ahead.miss(1000, segment.clone()), None);
+        assert_eq!(ahead.miss(1001, segment.clone()), None);
+        let mut run = ahead.miss(1002, segment).unwrap();
+        let mut counts = Vec::new();
+        for _ in 0..6 {
+            assert_eq!(run.ahead, Some(run.first));
+            counts.push(run.count);
+            let next = ahead.used(run.first).unwrap();
+            assert_eq!(next.first, run.first + run.count);
+            run = next;
+        }
+        assert_eq!(counts, [16, 32, 64, 100, 100, 100]);
+        assert_eq!(ahead.used(1), None, "a mark that nobody set");
+    }
+
+    #[test]
+    fn random_reads_fetch_nothing_extra() {
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        for pages in [4096, 65_536, 1 << 24] {
+            let mut reader = Reader::new(1 << 20, pages);
+            for _ in 0..100_000 {
+                // No cache: each read misses.
+                let page = random.random_range(0..pages);
+                if let Some(run) = reader.ahead.miss(page, 0..pages) {
+                    reader.fetched += run.count;
+                }
+            }
+            assert!(reader.fetched <= 100_000 / 200, "{} extra of 100000 over {pages}", reader.fetched);
+        }
+    }
+
+    #[test]
+    fn interleaved_readers_are_told_apart() {
+        let mut reader = Reader::new(1 << 20, 1_000_000);
+        let mut random = ChaCha8Rng::seed_from_u64(2);
+        // Starts at odd distances, so that no step joins two readers.
+        let mut at: Vec<u64> = (0..7).map(|n| n * 100_003 + n * n * 17).collect();
+        for _ in 0..70_000 {
+            let who = random.random_range(0..at.len());
+            reader.read(at[who]);
+            at[who] += 1;
+        }
+        assert!(reader.misses <= 7 * 8, "{} misses", reader.misses);
+    }
+
+    #[test]
+    fn eviction_of_unused_pages_makes_the_window_collapse() {
+        let mut ahead = detector(1 << 20);
+        let segment = 0..1_000_000;
+        let mut run = (0..3).find_map(|page| ahead.miss(page, segment.clone())).unwrap();
+        for _ in 0..5 {
+            run = ahead.used(run.first).unwrap();
+        }
+        let reached = run.count;
+        assert_eq!(reached, 16 << 5);
+        ahead.evicted_unused(run.first + 3);
+        ahead.evicted_unused(run.first + 4);
+        let mut counts = Vec::new();
+        for _ in 0..6 {
+            run = ahead.used(run.first).unwrap();
+            counts.push(run.count);
+        }
+        assert_eq!(counts, [16, 32, 64, 128, 256, 256], "below half of {reached}");
+    }
+
+    #[test]
+    fn the_end_of_the_segment_ends_the_stream() {
+        let mut ahead = detector(1 << 20);
+        let run = (90..93).find_map(|page| ahead.miss(page, 0..100)).unwrap();
+        assert_eq!(run, Run { first: 93, step: 1, count: 7, ahead: None });
+        assert_eq!(ahead.miss(99, 0..100), None);
+        let mut ahead = detector(1 << 20);
+        assert!((97..100).all(|page| ahead.miss(page, 0..100).is_none()), "nothing follows");
+    }
+
+    #[test]
+    fn a_tiny_pool_or_a_limit_of_zero_switches_it_off() {
+        let mut off =
+            ReadAhead::new(ReadAheadSettings { page_bytes: PAGE, pool_frames: 1000, window_bytes_max: 0 });
+        let mut tiny = detector(7);
+        for page in 0..100 {
+            assert_eq!(off.miss(page, 0..1000), None);
+            assert_eq!(tiny.miss(page, 0..1000), None);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Which frame to give up: the seam, and the intrusive queues its implementations are made of. Pure; no unsafe code.
+//!
+//! A policy knows the frames that hold pages; it learns of accesses lazily, from the stamps that users leave
+//! ([`crate::pool`]): when a frame comes up for eviction and its stamp has moved since the policy filed it, it was used
+//! meanwhile. So a hit costs no queue operation and the queues belong to the agent alone. The agent may also report an
+//! access that it sees itself ([`Replacement::accessed`]); when all accesses are reported the policies are exact.
+//!
+//! * [`LruSecondChance`]: the paper's (vgasnet III.F), the default.
+//! * [`Lru`], [`Fifo`]: to measure it against.
+
+#![forbid(unsafe_code)]
+
+mod fifo;
+mod lru;
+mod lru_second_chance;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+pub use fifo::Fifo;
+pub use lru::Lru;
+pub use lru_second_chance::LruSecondChance;
+
+pub use crate::pool::FrameId;
+
+/// What a frame's copy means to the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The only copy, clean.
+    Exclusive,
+    /// The only copy, dirty.
+    Modified,
+    /// Others have copies too.
+    Other,
+}
+
+/// The queue a victim came from, for the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// Least recently used.
+    Lru,
+    /// First in, first out: for the paper's policy, last copies that had their second chance.
+    Fifo,
+}
+
+/// What a policy may ask about frames.
+pub trait FrameView {
+    /// The clock at the frame's last use. Only whether it differs from an earlier answer is looked at.
+    fn stamp(&self, frame: FrameId) -> u32;
+    /// What its copy is.
+    fn class(&self, frame: FrameId) -> Class;
+    /// Whether it may be evicted now: not pinned, not reserved, not in transit.
+    fn evictable(&self, frame: FrameId) -> bool;
+}
+
+/// A replacement policy.
+pub trait Replacement: Send {
+    /// Its name in the configuration.
+    fn name(&self) -> &'static str;
+
+    /// A frame has been given a page; `stamp` is its stamp now. Frames beyond the pool and frames already known are
+    /// ignored.
+    fn insert(&mut self, frame: FrameId, stamp: u32);
+
+    /// A frame has lost its page (invalidated, or evicted by choice of [`Replacement::victim`]). Unknown ones are ignored.
+    fn remove(&mut self, frame: FrameId);
+
+    /// The agent has seen an access itself.
+    fn accessed(&mut self, frame: FrameId, stamp: u32);
+
+    /// The frame to evict next, which the policy forgets; none when no frame may be evicted. When the eviction does
+    /// not come about, insert the frame again.
+    fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)>;
+
+    /// Number of frames known.
+    fn len(&self) -> usize;
+
+    /// Whether no frame is known.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The policy of a name, for a pool of `frames` frames.
+pub fn by_name(name: &str, frames: u32) -> Option<Box<dyn Replacement>> {
+    match name {
+        LruSecondChance::NAME => Some(Box::new(LruSecondChance::new(frames))),
+        Lru::NAME => Some(Box::new(Lru::new(frames))),
+        Fifo::NAME => Some(Box::new(Fifo::new(frames))),
+        _ => None,
+    }
+}
+
+/// The names that [`by_name`] knows, the default first.
+pub const NAMES: [&str; 3] = [LruSecondChance::NAME, Lru::NAME, Fifo::NAME];

@@ -1,0 +1,1 @@
+//! The policies against naive models.

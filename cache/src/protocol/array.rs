@@ -1,0 +1,114 @@
+//! The stack-based forward array (vGASNet §III.E): the nodes that hold a page, in the order in which they answer.
+
+use vgas_rma::address::NodeId;
+
+/// Holders of one page. Push puts a node on top; access returns the top and re-inserts it at the bottom, so that
+/// the newest copy answers first and the load then goes round; remove erases.
+///
+/// An empty array owns no memory. Its operations cost time in proportion to the number of holders.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ForwardArray {
+    /// Bottom first.
+    nodes: Vec<NodeId>,
+}
+
+impl ForwardArray {
+    /// Puts a node on top. A node is in the array at most once: pushing it again moves it to the top.
+    pub fn push(&mut self, node: NodeId) {
+        self.remove(node);
+        self.nodes.push(node);
+    }
+
+    /// The node that answers now; it goes to the bottom. `None` when nobody holds the page.
+    pub fn access(&mut self) -> Option<NodeId> {
+        let top = self.nodes.pop()?;
+        self.nodes.insert(0, top);
+        Some(top)
+    }
+
+    /// The node that would answer now.
+    pub fn top(&self) -> Option<NodeId> {
+        self.nodes.last().copied()
+    }
+
+    /// Erases a node; whether it was there.
+    pub fn remove(&mut self, node: NodeId) -> bool {
+        let found = self.nodes.iter().position(|&other| other == node);
+        if let Some(position) = found {
+            self.nodes.remove(position);
+        }
+        found.is_some()
+    }
+
+    /// Erases all but one node, which is pushed if it was not there.
+    pub fn reduce_to(&mut self, node: NodeId) {
+        self.nodes.clear();
+        self.nodes.push(node);
+    }
+
+    /// Whether the node holds the page.
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.nodes.contains(&node)
+    }
+
+    /// Number of holders.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether nobody holds the page.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The holders, bottom first.
+    pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn array(nodes: &[u32]) -> ForwardArray {
+        let mut array = ForwardArray::default();
+        nodes.iter().for_each(|&node| array.push(NodeId(node)));
+        array
+    }
+
+    #[test]
+    fn the_newest_answers_first_then_the_load_goes_round() {
+        let mut holders = array(&[1, 2, 3]);
+        let answers: Vec<u32> = (0..6).map(|_| holders.access().unwrap().0).collect();
+        assert_eq!(answers, [3, 2, 1, 3, 2, 1]);
+    }
+
+    #[test]
+    fn a_push_after_an_access_goes_above_everybody() {
+        let mut holders = array(&[1, 2]);
+        assert_eq!(holders.access(), Some(NodeId(2)));
+        holders.push(NodeId(3));
+        assert_eq!(holders.iter().collect::<Vec<_>>(), [NodeId(2), NodeId(1), NodeId(3)]);
+        assert_eq!(holders.top(), Some(NodeId(3)));
+    }
+
+    #[test]
+    fn a_node_is_held_once() {
+        let mut holders = array(&[1, 2, 1]);
+        assert_eq!(holders.iter().collect::<Vec<_>>(), [NodeId(2), NodeId(1)]);
+        assert!(holders.remove(NodeId(1)));
+        assert!(!holders.remove(NodeId(1)));
+        assert_eq!(holders.len(), 1);
+    }
+
+    #[test]
+    fn the_empty_array_answers_nothing() {
+        let mut holders = ForwardArray::default();
+        assert_eq!(holders.access(), None);
+        assert_eq!(holders.top(), None);
+        assert!(holders.is_empty());
+        holders.reduce_to(NodeId(4));
+        assert_eq!((holders.len(), holders.contains(NodeId(4))), (1, true));
+    }
+}

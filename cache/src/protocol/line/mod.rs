@@ -1,0 +1,432 @@
+//! The line: what one node knows and does about its copy of one page (vGASNet §III.E).
+//!
+//! [`step`] names the event ([`classify`]: who sent it, are these all the acknowledgements), looks the cell up in
+//! [`table`], and spells the row's actions out. All decisions are in the table.
+
+pub mod table;
+
+use super::message::{Confirm, Message, Reason, Right};
+use super::violation::Violation;
+use arrayvec::ArrayVec;
+use vgas_rma::address::NodeId;
+
+/// Declares an enum whose values can be listed and named, for tables and logs.
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[doc = $text:literal])+ $word:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name { $($(#[doc = $text])+ $word,)* }
+
+        impl $name {
+            /// Every value, in the order of the documentation.
+            pub const ALL: &'static [$name] = &[$($name::$word),*];
+
+            /// The value as it is written in the table.
+            pub fn name(self) -> &'static str {
+                match self { $($name::$word => stringify!($word),)* }
+            }
+
+            /// One sentence.
+            pub fn meaning(self) -> &'static str {
+                match self { $($name::$word => concat!($($text),+).trim_ascii(),)* }
+            }
+        }
+    };
+}
+pub(super) use words;
+
+words! {
+    /// State of a node's copy. The names of waiting states are read "was, going to, waits for": `SmG` was S, is
+    /// going to M, and waits for the Grant. D is Data, G Grant, A acknowledgements, E EvictAck; w is an m whose
+    /// page will be overwritten whole.
+    State {
+        /// No copy.
+        I,
+        /// A readable copy; others may have one too. It equals NVMe, unless another node is O.
+        S,
+        /// A readable copy that differs from NVMe; others may have one too; this one answers.
+        O,
+        /// The only copy; it equals NVMe. A write makes it M without a message.
+        E,
+        /// The only copy; it differs from NVMe.
+        M,
+        /// No copy; a reader waits for the page.
+        IsD,
+        /// No copy; a writer waits for the page, acknowledgements may come before it.
+        ImD,
+        /// No copy and none wanted; a writer of the whole page waits for the right.
+        ImG,
+        /// Has the content, will be M; waits for the acknowledgements of the others' invalidations.
+        ImA,
+        /// S whose writer waits for the right to write. Still readable and still answers.
+        SmG,
+        /// O whose writer waits for the right to write. Still readable and still answers.
+        OmG,
+        /// S whose writer of the whole page waits for the right. Still readable and still answers.
+        SwG,
+        /// O whose writer of the whole page waits for the right. Still readable and still answers.
+        OwG,
+        /// Was S, is being evicted. Not used by ranks, but still answers.
+        SiE,
+        /// Was O, is being evicted. Not used by ranks, but still answers.
+        OiE,
+        /// Was E, is being evicted. Not used by ranks, but still answers.
+        EiE,
+        /// Was M, is being evicted. Not used by ranks, but still answers.
+        MiE,
+        /// Lost its copy to somebody else while being evicted; the answer to the Evict is still to come.
+        IiE,
+    }
+}
+
+words! {
+    /// A classified event: what happened, with every count and comparison already done.
+    Event {
+        /// A local rank wants to read.
+        Read,
+        /// A local rank wants to write.
+        Write,
+        /// A local rank wants to overwrite the whole page.
+        WriteWhole,
+        /// Replacement wants the frame.
+        Replace,
+        /// The home serves a small get in place (own node of the home only).
+        ApplyGet,
+        /// The home serves a small put in place (own node of the home only).
+        ApplyPut,
+        /// The home wants the page sent to a reader.
+        ForwardShared,
+        /// The home wants the page sent to a writer, and forgotten here.
+        ForwardModified,
+        /// The home wants the copy forgotten.
+        Invalidate,
+        /// The home wants to store the page.
+        Pull,
+        /// The home makes this copy the owner.
+        Own,
+        /// The page, for reading.
+        DataShared,
+        /// The page, and nobody else has it.
+        DataExclusive,
+        /// The page for writing; nothing is left to wait for.
+        DataModified,
+        /// The page for writing; acknowledgements are still to come.
+        DataModifiedAcks,
+        /// The right to write; nothing is left to wait for.
+        Grant,
+        /// The right to write; acknowledgements are still to come.
+        GrantAcks,
+        /// An acknowledgement, not the last one (or it came before its number is known).
+        Ack,
+        /// The last acknowledgement.
+        LastAck,
+        /// The home serves the page in place.
+        InPlace,
+        /// The home could not serve the request.
+        Failed,
+        /// The home has let the copy go.
+        EvictAck,
+        /// The home could not store the last copy.
+        EvictRefused,
+    }
+}
+
+words! {
+    /// What a row does, in the words of the table. [`step`] turns each into an [`Action`].
+    Act {
+        /// Send GetShared to the home.
+        AskShared,
+        /// Send GetModified to the home.
+        AskModified,
+        /// Send GetModified{whole} to the home.
+        AskWhole,
+        /// Send GetModified{has_copy} to the home.
+        AskUpgrade,
+        /// Send GetModified{whole, has_copy} to the home.
+        AskWholeUpgrade,
+        /// Send Evict{clean} to the home.
+        EvictClean,
+        /// Send Evict{dirty} to the home.
+        EvictDirty,
+        /// Send Data{S} to the requester; tell the home (Done) if it asked the supplier to.
+        SupplyShared,
+        /// The same, saying that it differs from NVMe.
+        SupplySharedDirty,
+        /// Send Data{M} to the requester; tell the home (Done) if it asked the supplier to.
+        SupplyModified,
+        /// Send InvalidateAck to the requester.
+        Acknowledge,
+        /// Answer a Pull without content: the copy equals NVMe.
+        PulledClean,
+        /// Answer a Pull with the page.
+        PulledDirty,
+        /// Tell the home that the page has arrived (Done), if the answer asks for it.
+        Confirm,
+        /// Tell the home that the page has arrived (Done).
+        Finish,
+        /// Ranks may read.
+        Readable,
+        /// Ranks may write.
+        Writable,
+        /// The request ends: use small operations on the home.
+        ServedInPlace,
+        /// The request ends: it could not be served.
+        Failed,
+        /// The eviction ends: the copy stays.
+        Refused,
+        /// Do the small operation on the copy.
+        Apply,
+        /// The copy is gone: its frame may be reused.
+        Drop,
+    }
+}
+
+/// A node's copy of one page. `Line::default()` is "no copy".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Line {
+    /// Where it is in the table.
+    pub state: State,
+    /// Acknowledgements still to come; negative as long as some came before their number was known.
+    acks: i32,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { state: State::I, acks: 0 }
+    }
+}
+
+impl Line {
+    /// Whether ranks of this node may read the copy now.
+    pub fn readable(self) -> bool {
+        use State::*;
+        matches!(self.state, S | O | E | M | SmG | OmG | SwG | OwG)
+    }
+
+    /// Whether ranks of this node may write the copy now (the first write to E must be told: [`LineEvent::Write`]).
+    pub fn writable(self) -> bool {
+        matches!(self.state, State::E | State::M)
+    }
+
+    /// Whether the copy is current: it is readable, or waits to be given up.
+    pub fn answers(self) -> bool {
+        use State::*;
+        self.readable() || matches!(self.state, SiE | OiE | EiE | MiE)
+    }
+
+    /// Whether nothing is outstanding, so that [`LineEvent::Replace`] and every request are allowed.
+    pub fn stable(self) -> bool {
+        use State::*;
+        matches!(self.state, I | S | O | E | M)
+    }
+}
+
+/// What can happen to a line.
+///
+/// The agent may hold a message back until the ranks of its node have left the page, as long as it keeps what the
+/// same node sends later about the same page behind it: for the protocol that is a slow channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LineEvent {
+    /// A local rank wants to read. While the line waits, the agent keeps further wants and asks again afterwards.
+    Read,
+    /// A local rank wants to write a part.
+    Write,
+    /// A local rank wants to overwrite the whole page; its content is ready.
+    WriteWhole,
+    /// Replacement has chosen the frame; no local rank uses it any more. Only on a [stable](Line::stable) copy.
+    Replace,
+    /// [`HomeAction::Apply`](super::home::HomeAction::Apply) of the home on the same node, in order with the
+    /// messages which that home sends to its own node.
+    Apply {
+        /// A put.
+        write: bool,
+    },
+    /// Another node (or the home on the same node) says something.
+    Message {
+        /// Who sent it.
+        from: NodeId,
+        /// What.
+        message: Message,
+    },
+}
+
+/// What the agent has to do, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a message; if it [carries the page](Message::carries_page), from the line's frame, before it is dropped.
+    Send {
+        /// To whom; may be the own node.
+        to: NodeId,
+        /// What.
+        message: Message,
+    },
+    /// The ranks that wait for this may go on.
+    Complete(Outcome),
+    /// Do the small operation on the frame and answer the rank that asked for it.
+    Apply {
+        /// A put.
+        write: bool,
+    },
+    /// The copy is gone; its frame may be reused.
+    Drop,
+}
+
+/// How a local want ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The page can be read.
+    Readable,
+    /// The page can be written.
+    Writable,
+    /// The home serves the page in place: send small operations there.
+    InPlace,
+    /// There is no copy, and why.
+    Failed(Reason),
+    /// The copy was not evicted, because the home could not store it.
+    NotEvicted,
+}
+
+/// The actions of one step.
+pub type Actions = ArrayVec<Action, 3>;
+
+/// Names the event, and counts acknowledgements: the column of the table, and the line's count afterwards.
+pub fn classify(line: Line, home: NodeId, event: LineEvent) -> Result<(Event, i32), Violation> {
+    let (from, message) = match event {
+        LineEvent::Read => return Ok((Event::Read, line.acks)),
+        LineEvent::Write => return Ok((Event::Write, line.acks)),
+        LineEvent::WriteWhole => return Ok((Event::WriteWhole, line.acks)),
+        LineEvent::Replace => return Ok((Event::Replace, line.acks)),
+        LineEvent::Apply { write: false } => return Ok((Event::ApplyGet, line.acks)),
+        LineEvent::Apply { write: true } => return Ok((Event::ApplyPut, line.acks)),
+        LineEvent::Message { from, message } => (from, message),
+    };
+    let from_anybody = matches!(message, Message::Data { .. } | Message::InvalidateAck);
+    if message.is_for_home() || (from != home && !from_anybody) {
+        return Err(Violation::WrongSender { from, what: message.name() });
+    }
+    // What is left to wait for, now that the number is known.
+    let left = |acks: u32| match i32::try_from(acks).ok().and_then(|acks| acks.checked_add(line.acks)) {
+        Some(left) if left >= 0 => Ok(left),
+        _ => Err(Violation::TooManyAcks { from }),
+    };
+    let named = match message {
+        Message::ForwardShared { .. } => Event::ForwardShared,
+        Message::ForwardModified { .. } => Event::ForwardModified,
+        Message::Invalidate { .. } => Event::Invalidate,
+        Message::Pull => Event::Pull,
+        Message::Own => Event::Own,
+        Message::EvictAck => Event::EvictAck,
+        Message::EvictRefused => Event::EvictRefused,
+        Message::InPlace => Event::InPlace,
+        Message::Failed { .. } => Event::Failed,
+        Message::Data { right: Right::Shared, .. } => Event::DataShared,
+        Message::Data { right: Right::Exclusive, .. } => Event::DataExclusive,
+        Message::Data { right: Right::Modified, acks, .. } => match left(acks)? {
+            0 => return Ok((Event::DataModified, 0)),
+            left => return Ok((Event::DataModifiedAcks, left)),
+        },
+        Message::Grant { acks, .. } => match left(acks)? {
+            0 => return Ok((Event::Grant, 0)),
+            left => return Ok((Event::GrantAcks, left)),
+        },
+        Message::InvalidateAck => match line.acks.wrapping_sub(1) {
+            0 => return Ok((Event::LastAck, 0)),
+            left => return Ok((Event::Ack, left)),
+        },
+        Message::GetShared
+        | Message::GetModified { .. }
+        | Message::Evict { .. }
+        | Message::Done { .. }
+        | Message::PulledData { .. } => unreachable!("refused above: for the home"),
+    };
+    Ok((named, line.acks))
+}
+
+/// One step of a line whose page lives at `home`: the next line and what is to be done.
+///
+/// # Errors
+/// When the event cannot happen here; the line is unchanged.
+pub fn step(line: Line, home: NodeId, event: LineEvent) -> Result<(Line, Actions), Violation> {
+    let (named, acks) = classify(line, home, event)?;
+    let from = match event {
+        LineEvent::Message { from, .. } => Some(from),
+        _ => None,
+    };
+    let Some((next, acts)) = table::cell(line.state, named) else {
+        return Err(Violation::Line { from, state: line.state, event: named });
+    };
+    let mut actions = Actions::new();
+    for &act in acts {
+        perform(act, home, event, &mut actions);
+    }
+    let next = Line { state: next, acks };
+    // A count belongs to one request. Only a lying peer leaves one behind; it must not spoil the next request.
+    Ok((Line { acks: if next.stable() { 0 } else { acks }, ..next }, actions))
+}
+
+/// Spells one action of a row out.
+fn perform(act: Act, home: NodeId, event: LineEvent, actions: &mut Actions) {
+    let to_home = |message| Action::Send { to: home, message };
+    let action = match act {
+        Act::AskShared => to_home(Message::GetShared),
+        Act::AskModified => to_home(Message::GetModified { whole: false, has_copy: false }),
+        Act::AskWhole => to_home(Message::GetModified { whole: true, has_copy: false }),
+        Act::AskUpgrade => to_home(Message::GetModified { whole: false, has_copy: true }),
+        Act::AskWholeUpgrade => to_home(Message::GetModified { whole: true, has_copy: true }),
+        Act::EvictClean => to_home(Message::Evict { dirty: false }),
+        Act::EvictDirty => to_home(Message::Evict { dirty: true }),
+        Act::SupplyShared => return supply(Right::Shared, false, home, event, actions),
+        Act::SupplySharedDirty => return supply(Right::Shared, true, home, event, actions),
+        Act::SupplyModified => return supply(Right::Modified, true, home, event, actions),
+        Act::Acknowledge => match event {
+            LineEvent::Message { message: Message::Invalidate { requester }, .. } => {
+                Action::Send { to: requester, message: Message::InvalidateAck }
+            }
+            _ => unreachable!("only rows of Invalidate acknowledge"),
+        },
+        Act::PulledClean => to_home(Message::PulledData { dirty: false }),
+        Act::PulledDirty => to_home(Message::PulledData { dirty: true }),
+        Act::Confirm => match event {
+            LineEvent::Message { message: Message::Data { confirm: true, dirty, .. }, .. } => {
+                to_home(Message::Done { dirty })
+            }
+            LineEvent::Message { message: Message::Grant { confirm: true, .. }, .. } => {
+                to_home(Message::Done { dirty: true })
+            }
+            _ => return,
+        },
+        Act::Finish => to_home(Message::Done { dirty: true }),
+        Act::Readable => Action::Complete(Outcome::Readable),
+        Act::Writable => Action::Complete(Outcome::Writable),
+        Act::ServedInPlace => Action::Complete(Outcome::InPlace),
+        Act::Failed => match event {
+            LineEvent::Message { message: Message::Failed { reason }, .. } => {
+                Action::Complete(Outcome::Failed(reason))
+            }
+            _ => unreachable!("only rows of Failed fail"),
+        },
+        Act::Refused => Action::Complete(Outcome::NotEvicted),
+        Act::Apply => Action::Apply { write: matches!(event, LineEvent::Apply { write: true }) },
+        Act::Drop => Action::Drop,
+    };
+    actions.push(action);
+}
+
+/// The page goes to whom the forward names, and the report to the home if the forward asks the supplier for it.
+fn supply(right: Right, dirty: bool, home: NodeId, event: LineEvent, actions: &mut Actions) {
+    let (requester, acks, confirm) = match event {
+        LineEvent::Message { message: Message::ForwardShared { requester, confirm }, .. } => {
+            (requester, 0, confirm)
+        }
+        LineEvent::Message { message: Message::ForwardModified { requester, acks, confirm }, .. } => {
+            (requester, acks, confirm)
+        }
+        _ => unreachable!("only rows of forwards supply"),
+    };
+    let by_requester = confirm == Confirm::Requester;
+    actions
+        .push(Action::Send { to: requester, message: Message::Data { right, dirty, acks, confirm: by_requester } });
+    if !by_requester {
+        actions.push(Action::Send { to: home, message: Message::Done { dirty } });
+    }
+}

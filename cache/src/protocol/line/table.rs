@@ -1,0 +1,236 @@
+//! The line table: every cell of state × event, decided. One row per line: `Event => Next [Actions]`; what `never`
+//! lists cannot happen there and is a [`Violation`](crate::protocol::Violation). The compiler refuses a missing
+//! cell (the match has no wildcard) and a double one.
+//!
+//! No cell says *stall*: the home serves one request per page at a time and channels are ordered, so a line never
+//! gets a message that it would have to keep for later.
+
+use super::{Act, Event, State};
+
+macro_rules! line_table {
+    ($($state:ident { $($event:ident => $next:ident [$($act:ident),*])* _ => never [$($never:ident)*] })*) => {
+        /// The next state and the actions, or `None` where the event cannot happen.
+        #[deny(unreachable_patterns)]
+        pub fn cell(state: State, event: Event) -> Option<(State, &'static [Act])> {
+            match state {
+                $(State::$state => match event {
+                    $(Event::$event => Some((State::$next, &[$(Act::$act),*])),)*
+                    $(Event::$never => None,)*
+                },)*
+            }
+        }
+    };
+}
+
+line_table! {
+    // ---- Stable states ---------------------------------------------------------------------------------------
+    I {
+        Read             => IsD [AskShared]
+        Write            => ImD [AskModified]
+        WriteWhole       => ImG [AskWhole]
+        _ => never [Replace ApplyGet ApplyPut ForwardShared ForwardModified Invalidate Pull Own
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    InPlace Failed EvictAck EvictRefused]
+    }
+    S {
+        Read             => S   [Readable]
+        Write            => SmG [AskUpgrade]
+        WriteWhole       => SwG [AskWholeUpgrade]
+        Replace          => SiE [EvictClean]
+        ForwardShared    => S   [SupplyShared]
+        ForwardModified  => I   [SupplyModified, Drop]
+        Invalidate       => I   [Acknowledge, Drop]
+        Own              => O   []
+        _ => never [ApplyGet ApplyPut Pull
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    InPlace Failed EvictAck EvictRefused]
+    }
+    O {
+        Read             => O   [Readable]
+        Write            => OmG [AskUpgrade]
+        WriteWhole       => OwG [AskWholeUpgrade]
+        Replace          => OiE [EvictDirty]
+        ForwardShared    => O   [SupplySharedDirty]
+        ForwardModified  => I   [SupplyModified, Drop]
+        Invalidate       => I   [Acknowledge, Drop]
+        Pull             => S   [PulledDirty]
+        _ => never [ApplyGet ApplyPut Own
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    InPlace Failed EvictAck EvictRefused]
+    }
+    E {
+        Read             => E   [Readable]
+        Write            => M   [Writable]
+        WriteWhole       => M   [Writable]
+        Replace          => EiE [EvictClean]
+        ApplyGet         => E   [Apply]
+        ApplyPut         => M   [Apply]
+        ForwardShared    => S   [SupplyShared]
+        ForwardModified  => I   [SupplyModified, Drop]
+        Invalidate       => I   [Acknowledge, Drop]
+        Pull             => S   [PulledClean]
+        _ => never [Own
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    InPlace Failed EvictAck EvictRefused]
+    }
+    M {
+        Read             => M   [Readable]
+        Write            => M   [Writable]
+        WriteWhole       => M   [Writable]
+        Replace          => MiE [EvictDirty]
+        ApplyGet         => M   [Apply]
+        ApplyPut         => M   [Apply]
+        ForwardShared    => O   [SupplySharedDirty]
+        ForwardModified  => I   [SupplyModified, Drop]
+        Invalidate       => I   [Acknowledge, Drop]
+        Pull             => S   [PulledDirty]
+        _ => never [Own
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    InPlace Failed EvictAck EvictRefused]
+    }
+
+    // ---- On the way to a copy: no copy until the answer --------------------------------------------------------
+    IsD {
+        DataShared       => S   [Readable, Confirm]
+        DataExclusive    => E   [Readable, Confirm]
+        InPlace          => I   [ServedInPlace, Drop]
+        Failed           => I   [Failed, Drop]
+        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
+                    ForwardShared ForwardModified Invalidate Pull Own
+                    DataModified DataModifiedAcks Grant GrantAcks Ack LastAck EvictAck EvictRefused]
+    }
+    ImD {
+        DataModified     => M   [Writable, Confirm]
+        DataModifiedAcks => ImA []
+        Ack              => ImD []
+        InPlace          => I   [ServedInPlace, Drop]
+        Failed           => I   [Failed, Drop]
+        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
+                    ForwardShared ForwardModified Invalidate Pull Own
+                    DataShared DataExclusive Grant GrantAcks LastAck EvictAck EvictRefused]
+    }
+    ImG {
+        Grant            => M   [Writable, Confirm]
+        GrantAcks        => ImA []
+        Ack              => ImG []
+        InPlace          => I   [ServedInPlace, Drop]
+        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
+                    ForwardShared ForwardModified Invalidate Pull Own
+                    DataShared DataExclusive DataModified DataModifiedAcks LastAck Failed EvictAck EvictRefused]
+    }
+    ImA {
+        Ack              => ImA []
+        LastAck          => M   [Writable, Finish]
+        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
+                    ForwardShared ForwardModified Invalidate Pull Own
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks
+                    InPlace Failed EvictAck EvictRefused]
+    }
+
+    // ---- On the way from a readable copy to a writable one: still a holder, readable, answers -------------------
+    SmG {
+        Read             => SmG [Readable]
+        ForwardShared    => SmG [SupplyShared]
+        ForwardModified  => ImD [SupplyModified]
+        Invalidate       => ImD [Acknowledge]
+        Own              => OmG []
+        Grant            => M   [Writable, Confirm]
+        GrantAcks        => ImA []
+        Ack              => SmG []
+        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Pull
+                    DataShared DataExclusive DataModified DataModifiedAcks LastAck
+                    InPlace Failed EvictAck EvictRefused]
+    }
+    OmG {
+        Read             => OmG [Readable]
+        ForwardShared    => OmG [SupplySharedDirty]
+        ForwardModified  => ImD [SupplyModified]
+        Invalidate       => ImD [Acknowledge]
+        Pull             => SmG [PulledDirty]
+        Grant            => M   [Writable, Confirm]
+        GrantAcks        => ImA []
+        Ack              => OmG []
+        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own
+                    DataShared DataExclusive DataModified DataModifiedAcks LastAck
+                    InPlace Failed EvictAck EvictRefused]
+    }
+    SwG {
+        Read             => SwG [Readable]
+        ForwardShared    => SwG [SupplyShared]
+        ForwardModified  => ImG [SupplyModified]
+        Invalidate       => ImG [Acknowledge]
+        Own              => OwG []
+        Grant            => M   [Writable, Confirm]
+        GrantAcks        => ImA []
+        Ack              => SwG []
+        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Pull
+                    DataShared DataExclusive DataModified DataModifiedAcks LastAck
+                    InPlace Failed EvictAck EvictRefused]
+    }
+    OwG {
+        Read             => OwG [Readable]
+        ForwardShared    => OwG [SupplySharedDirty]
+        ForwardModified  => ImG [SupplyModified]
+        Invalidate       => ImG [Acknowledge]
+        Pull             => SwG [PulledDirty]
+        Grant            => M   [Writable, Confirm]
+        GrantAcks        => ImA []
+        Ack              => OwG []
+        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own
+                    DataShared DataExclusive DataModified DataModifiedAcks LastAck
+                    InPlace Failed EvictAck EvictRefused]
+    }
+
+    // ---- On the way out: no rank uses the copy any more, but it answers until the home lets it go ---------------
+    SiE {
+        ForwardShared    => SiE [SupplyShared]
+        ForwardModified  => IiE [SupplyModified, Drop]
+        Invalidate       => IiE [Acknowledge, Drop]
+        Own              => OiE []
+        EvictAck         => I   [Drop]
+        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut Pull
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    InPlace Failed EvictRefused]
+    }
+    OiE {
+        ForwardShared    => OiE [SupplySharedDirty]
+        ForwardModified  => IiE [SupplyModified, Drop]
+        Invalidate       => IiE [Acknowledge, Drop]
+        Pull             => SiE [PulledDirty]
+        EvictAck         => I   [Drop]
+        EvictRefused     => O   [Refused]
+        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut Own
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    InPlace Failed]
+    }
+    EiE {
+        ApplyGet         => EiE [Apply]
+        ApplyPut         => MiE [Apply]
+        ForwardShared    => SiE [SupplyShared]
+        ForwardModified  => IiE [SupplyModified, Drop]
+        Invalidate       => IiE [Acknowledge, Drop]
+        Pull             => SiE [PulledClean]
+        EvictAck         => I   [Drop]
+        _ => never [Read Write WriteWhole Replace Own
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    InPlace Failed EvictRefused]
+    }
+    MiE {
+        ApplyGet         => MiE [Apply]
+        ApplyPut         => MiE [Apply]
+        ForwardShared    => OiE [SupplySharedDirty]
+        ForwardModified  => IiE [SupplyModified, Drop]
+        Invalidate       => IiE [Acknowledge, Drop]
+        Pull             => SiE [PulledDirty]
+        _ => never [Read Write WriteWhole Replace Own
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    InPlace Failed EvictAck EvictRefused]
+    }
+    IiE {
+        EvictAck         => I   []
+        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
+                    ForwardShared ForwardModified Invalidate Pull Own
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    InPlace Failed EvictRefused]
+    }
+}

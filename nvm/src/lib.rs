@@ -1,1 +1,21 @@
-//! (being written)
+//! Segment files on NVMe: where the pages of tiered segments live when no memory holds them.
+//!
+//! * [`Volume`]: all segment files of one node. Reads and writes whole pages, many at a time, verified by checksums;
+//!   keeps never-written pages free; makes checkpoints of named segments.
+//! * [`device`]: what stores the bytes: io_uring with direct I/O, a fallback, and two devices for tests.
+//! * [`format`]: the bytes of a named segment's file. `nvm/DESIGN.md` argues why a crash never loses a checkpoint.
+//!
+//! Not here: which pages are cached, who may write them, when they are written back (the cache layer); the sizes and
+//! names of segments (the runtime).
+
+mod checksum;
+pub mod device;
+mod error;
+pub mod few;
+pub mod format;
+mod page_table;
+mod volume;
+
+pub use device::choice::DeviceChoice;
+pub use error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeError};
+pub use volume::{OpenReport, Opened, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageDone, Volume, VolumeSpec};

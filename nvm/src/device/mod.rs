@@ -1,0 +1,195 @@
+//! The seam between segments and whatever stores their bytes.
+//!
+//! A device owns a few files and moves bytes between them and shared memory, many operations at a time. It knows
+//! nothing of pages, checksums or checkpoints; those are [`crate::volume`]'s.
+//!
+//! | device | is for |
+//! |---|---|
+//! | [`uring`] | the real thing: io_uring with direct I/O |
+//! | [`blocking`] | machines without io_uring or filesystems without direct I/O: plain calls in a few threads |
+//! | [`memory`] | tests and simulation: a live and a durable image, crashes on demand |
+//! | [`faulty`] | tests: any of the above, with scripted misfortune |
+//!
+//! # Promises of every device (each has a test in [`conformance`])
+//!
+//! * *Buffers are owned.* An accepted operation keeps its memory mapped until its completion has been taken by
+//!   [`Device::poll`]; the completion gives the memory back.
+//! * *Once.* Every accepted operation completes exactly once, in any order.
+//! * *Whole or error.* A transfer is reported as done only when every byte was moved. A short transfer of the kernel
+//!   is continued, and if it cannot be, reported as [`DeviceError::Short`].
+//! * *Errors are completions.* An operation that cannot even be started (unknown file, misaligned) is accepted and
+//!   completes with its error, so that its owner has one place to look.
+//! * *Sync means durable.* When [`Kind::SyncData`] completes, every write to that file whose completion had been taken
+//!   before the sync was submitted survives a crash. It promises nothing about writes still in flight.
+//! * *Holes read as zeros.* Bytes inside the file that were never written, or were punched, are zeros.
+//! * *Busy is an answer.* A device that has [`Device::capacity`] operations in flight returns the operation.
+//! * *Files are private.* Created files have no name, mode 0600, and vanish with the process however it ends, until
+//!   they are published. A published file is locked against other processes while it is open.
+
+pub mod choice;
+pub mod memory;
+
+use crate::error::{DeviceError, FileError};
+use crate::few::Few;
+use std::os::fd::BorrowedFd;
+use vgas_rma::shm::Span;
+
+/// A file of a device. Numbers are reused after [`Device::close`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// From the file into the spans, in order.
+    Read,
+    /// From the spans, in order, into the file. The bytes must not change until the completion.
+    Write,
+    /// Make completed writes durable. Offset and spans are ignored.
+    SyncData,
+    /// Turn this many bytes at the offset into a hole. Has no spans.
+    PunchHole {
+        /// Length of the hole.
+        bytes: u64,
+    },
+}
+
+/// The memory of one operation; several pieces stand next to each other in the file.
+pub type Spans = Few<Span>;
+
+/// Something to do. It owns its memory.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// Returned with the completion; the device does not look at it.
+    pub key: u64,
+    /// On which file.
+    pub file: FileId,
+    /// What.
+    pub kind: Kind,
+    /// First byte in the file.
+    pub offset: u64,
+    /// The memory; at most [`Limits::spans_max`] pieces.
+    pub spans: Spans,
+}
+
+impl Operation {
+    /// Bytes that a read or write moves.
+    pub fn bytes(&self) -> u64 {
+        self.spans.as_slice().iter().map(|span| span.bytes() as u64).sum()
+    }
+
+    /// Whether offset, memory and lengths are multiples of `alignment`.
+    pub(crate) fn aligned_to(&self, alignment: u64) -> bool {
+        let aligned = |number: u64| number % alignment == 0;
+        let span = |span: &Span| aligned(span.address() as u64) && aligned(span.bytes() as u64);
+        match self.kind {
+            Kind::SyncData => true,
+            Kind::PunchHole { bytes } => aligned(self.offset) && aligned(bytes),
+            Kind::Read | Kind::Write => aligned(self.offset) && self.spans.as_slice().iter().all(span),
+        }
+    }
+}
+
+/// Something done, or failed.
+#[derive(Debug)]
+pub struct Completion {
+    /// The key of the operation.
+    pub key: u64,
+    /// The memory of the operation, free to be used again.
+    pub spans: Spans,
+    /// The bytes moved, which are all that were asked for, or what went wrong.
+    pub result: Result<u64, DeviceError>,
+}
+
+/// The answer to [`Device::submit`].
+#[derive(Debug)]
+#[must_use]
+pub enum Submitted {
+    /// Taken; it will complete.
+    Accepted,
+    /// Too many operations are in flight. Poll, then try again.
+    Busy(Operation),
+}
+
+/// What a device wants from its operations, as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Offsets, lengths and memory addresses are multiples of this many bytes (a power of two).
+    pub alignment: u64,
+    /// Most pieces of one operation.
+    pub spans_max: usize,
+    /// Bytes beyond which a longer operation brings nothing, so that runs are better cut.
+    pub run_bytes_max: u64,
+}
+
+/// Stores bytes. One thread uses a device at a time; it may move between threads.
+pub trait Device: Send {
+    /// Its name, for people: "io_uring, direct".
+    fn name(&self) -> &str;
+
+    /// What it wants from operations.
+    fn limits(&self) -> Limits;
+
+    /// Most operations in flight.
+    fn capacity(&self) -> usize;
+
+    /// Operations accepted whose completions have not been taken.
+    fn in_flight(&self) -> usize;
+
+    /// Creates an unnamed file of this many zero bytes that takes no space yet. Blocks briefly.
+    fn create(&mut self, bytes: u64) -> Result<FileId, FileError>;
+
+    /// Gives an unnamed file a name, atomically and durably, and locks it. What was synced before is in it after a
+    /// crash. [`FileError::Exists`] when the name is taken. Blocks until the folder is durable.
+    fn publish(&mut self, file: FileId, name: &str) -> Result<(), FileError>;
+
+    /// Opens and locks the file of that name, if there is one; [`FileError::InUse`] when another process, or this
+    /// one, has it open. Blocks briefly.
+    fn open(&mut self, name: &str) -> Result<Option<FileId>, FileError>;
+
+    /// Length of a file.
+    fn file_bytes(&self, file: FileId) -> Result<u64, FileError>;
+
+    /// What to call a file in messages: its path, or the folder it lives in without a name.
+    fn describe(&self, file: FileId) -> String;
+
+    /// Closes a file and drops its lock. Operations still in flight on it complete first or with
+    /// [`DeviceError::Closed`]; the caller should wait for them.
+    fn close(&mut self, file: FileId);
+
+    /// Takes an operation. It may wait in a batch until [`Device::flush_submissions`] or [`Device::poll`].
+    fn submit(&mut self, operation: Operation) -> Submitted;
+
+    /// Starts everything that `submit` has batched. Does not wait.
+    fn flush_submissions(&mut self) -> Result<(), DeviceError>;
+
+    /// Appends what has completed and returns how many. Does not wait. Starts what has been batched.
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> Result<usize, DeviceError>;
+
+    /// A descriptor that becomes readable when a poll would find something, provided that [`Device::arm`] was called
+    /// after the last poll and returned true.
+    fn wait_descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Prepares to sleep. False: something has completed already; poll instead.
+    fn arm(&mut self) -> bool;
+
+    /// Ends the preparation; called after every successful [`Device::arm`], slept or not.
+    fn disarm(&mut self);
+}
+
+/// Sleeps until a poll would find something, or for at most `milliseconds`. For start-up, shutdown and tests; an event
+/// loop waits on [`Device::wait_descriptor`] together with its other descriptors.
+pub fn wait(device: &mut dyn Device, milliseconds: i64) -> Result<(), DeviceError> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    if !device.arm() {
+        return Ok(());
+    }
+    let timeout = Timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 };
+    let waited =
+        poll(&mut [PollFd::from_borrowed_fd(device.wait_descriptor(), PollFlags::IN)], Some(&timeout));
+    device.disarm();
+    match waited {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(DeviceError::of(errno, 0)),
+    }
+}

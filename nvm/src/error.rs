@@ -1,0 +1,289 @@
+//! What can go wrong with segment files: which file, segment and page, what was being done, how far it came, and
+//! what to do about it.
+
+use rustix::io::Errno;
+use std::path::PathBuf;
+
+/// Result of this crate.
+pub type Result<T, E = VolumeError> = std::result::Result<T, E>;
+
+/// Why one operation of a [`Device`](crate::device::Device) failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The system refused or the hardware failed.
+    #[error("{errno} ({bytes_done} bytes done)")]
+    System {
+        /// The system's reason.
+        errno: Errno,
+        /// Bytes moved before it happened.
+        bytes_done: u64,
+    },
+    /// No space is left on the filesystem, or the user's quota is used up.
+    #[error("no space left ({bytes_done} bytes done)")]
+    NoSpace {
+        /// Bytes written before it happened.
+        bytes_done: u64,
+    },
+    /// The file ends before the bytes asked for, or the device stopped moving bytes without saying why.
+    #[error("only {bytes_done} of {bytes_asked} bytes")]
+    Short {
+        /// Bytes moved.
+        bytes_done: u64,
+        /// Bytes asked for.
+        bytes_asked: u64,
+    },
+    /// Offset, length or memory is not a multiple of what direct I/O needs.
+    #[error("offset, length or memory is no multiple of {alignment} bytes")]
+    Misaligned {
+        /// The multiple.
+        alignment: u64,
+    },
+    /// The file was never opened or has been closed, or the device no longer takes operations.
+    #[error("the file or the device is closed")]
+    Closed,
+}
+
+impl DeviceError {
+    /// The error for a system error number, with "disk full" told apart from the others.
+    pub fn of(errno: Errno, bytes_done: u64) -> Self {
+        match errno {
+            Errno::NOSPC | Errno::DQUOT => Self::NoSpace { bytes_done },
+            errno => Self::System { errno, bytes_done },
+        }
+    }
+
+    /// Bytes that were moved before the failure.
+    pub fn bytes_done(&self) -> u64 {
+        match *self {
+            Self::System { bytes_done, .. }
+            | Self::NoSpace { bytes_done }
+            | Self::Short { bytes_done, .. } => bytes_done,
+            Self::Misaligned { .. } | Self::Closed => 0,
+        }
+    }
+}
+
+/// Why a file could not be created, named or opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The system refused.
+    #[error("cannot {what} {}: {errno}; {}", path.display(), advice(*errno))]
+    System {
+        /// What was attempted: a verb.
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        errno: Errno,
+    },
+    /// The name is taken.
+    #[error("{} exists already", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another job has the file open.
+    #[error("{} is in use by another job; wait for its end or choose another name", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+fn advice(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => "choose a folder you may write to",
+        Errno::NOENT | Errno::NOTDIR => "create the folder first",
+        Errno::NOSPC | Errno::DQUOT => "free space there or choose another folder",
+        Errno::FBIG => "its filesystem has no files that large: use a smaller segment or another filesystem",
+        Errno::MFILE | Errno::NFILE => "raise the limit of open files (ulimit -n)",
+        _ => "check the folder and its filesystem",
+    }
+}
+
+/// What was being done to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageOperation {
+    /// Reading it.
+    Read,
+    /// Writing it.
+    Write,
+    /// Giving it back.
+    Discard,
+    /// A checkpoint of its segment.
+    Flush,
+}
+
+impl std::fmt::Display for PageOperation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Discard => "discard",
+            Self::Flush => "flush",
+        })
+    }
+}
+
+/// Everything that can go wrong in a [`Volume`](crate::Volume). Errors say one line each.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// The device failed in the middle of an operation on a page.
+    #[error(
+        "cannot {operation} page {page} of segment {segment} in {file}: {source}; check the device (dmesg)"
+    )]
+    Page {
+        /// The segment file.
+        file: String,
+        /// The segment.
+        segment: u32,
+        /// The page.
+        page: u64,
+        /// What was being done.
+        operation: PageOperation,
+        /// What the device said, with the bytes done.
+        source: DeviceError,
+    },
+    /// There is no room for a page. What the page held before is unharmed in named segments.
+    #[error(
+        "no space left to {operation} {what} of segment {segment} in {file} ({bytes_done} bytes done); free space \
+         there or put the segments in another folder"
+    )]
+    NoSpace {
+        /// The segment file.
+        file: String,
+        /// The segment.
+        segment: u32,
+        /// "page 7" or "the page map".
+        what: String,
+        /// What was being done.
+        operation: PageOperation,
+        /// Bytes written before it happened.
+        bytes_done: u64,
+    },
+    /// What was read is not what was written.
+    #[error(
+        "page {page} of segment {segment} in {file} is corrupt: its checksum is {found:#010x} instead of \
+         {expected:#010x}; the device or the file was changed behind the job's back, restore it from a copy"
+    )]
+    Corrupt {
+        /// The segment file.
+        file: String,
+        /// The segment.
+        segment: u32,
+        /// The page.
+        page: u64,
+        /// The checksum of what was written.
+        expected: u32,
+        /// The checksum of what was read.
+        found: u32,
+    },
+    /// Where the page is and what it should hold is no longer known, because the part of the page map that says so
+    /// is damaged. Writing the whole page makes it usable again.
+    #[error("page {page} of segment {segment} in {file} is lost: its entry in the page map is damaged")]
+    Lost {
+        /// The segment file.
+        file: String,
+        /// The segment.
+        segment: u32,
+        /// The page.
+        page: u64,
+    },
+    /// A checkpoint failed. The segment can still be read; the last complete checkpoint is still in the file, or
+    /// this one is, but no later one will be made.
+    #[error(
+        "cannot flush segment {segment} in {file} while {step}: {source}; end the job and restart from the last flush"
+    )]
+    Flush {
+        /// The segment file.
+        file: String,
+        /// The segment.
+        segment: u32,
+        /// The step of the checkpoint.
+        step: &'static str,
+        /// What the device said.
+        source: DeviceError,
+    },
+    /// An earlier checkpoint failed when it was no longer certain what the file holds, so nothing is written any more.
+    #[error(
+        "segment {segment} in {file} takes no writes since its flush failed; restart from the last flush"
+    )]
+    WritesStopped {
+        /// The segment file.
+        file: String,
+        /// The segment.
+        segment: u32,
+    },
+    /// The device itself failed, not one operation.
+    #[error("the storage device failed: {0}")]
+    Device(#[from] DeviceError),
+    /// A file could not be created, named or opened.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A named segment's file cannot be used.
+    #[error("cannot use {file}: {reason}")]
+    Unusable {
+        /// The file.
+        file: String,
+        /// Why.
+        reason: Unusable,
+    },
+    /// A call that the interface forbids.
+    #[error("wrong use of a volume: {0}")]
+    Usage(String),
+}
+
+/// Why an existing file is not taken for a segment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unusable {
+    /// It does not start like one.
+    #[error("it is no segment file; choose another name")]
+    NotASegment,
+    /// It was written by a version of this program with another format.
+    #[error("it has format {found}, this program reads {expected}; use the program that wrote it")]
+    Format {
+        /// The file's format.
+        found: u32,
+        /// This program's format.
+        expected: u32,
+    },
+    /// It belongs to another rank.
+    #[error("it is segment {found}, not {expected}; was it renamed?")]
+    Segment {
+        /// The file's segment.
+        found: u32,
+        /// The segment asked for.
+        expected: u32,
+    },
+    /// Its pages have another size.
+    #[error("its pages have {found} bytes, the job's {expected}; run with that page size")]
+    PageBytes {
+        /// The file's page size.
+        found: u32,
+        /// The job's.
+        expected: u32,
+    },
+    /// It has another number of pages.
+    #[error("it has {found} pages, the job asks for {expected}; run with that segment size")]
+    Pages {
+        /// The file's number.
+        found: u64,
+        /// The job's.
+        expected: u64,
+    },
+    /// It has been cut off.
+    #[error("it has {found} bytes where {expected} belong: it was truncated; restore it from a copy")]
+    Truncated {
+        /// The file's length.
+        found: u64,
+        /// The length it was created with.
+        expected: u64,
+    },
+    /// Neither of its two superblocks can be read.
+    #[error("both of its superblocks are damaged ({0}); restore it from a copy")]
+    Superblocks(String),
+}

@@ -1,0 +1,50 @@
+//! A list that is almost always one element long and then needs no allocation.
+
+/// None, one, or several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Few<T> {
+    /// Nothing.
+    #[default]
+    None,
+    /// One element, stored in place.
+    One(T),
+    /// Several elements.
+    Many(Vec<T>),
+}
+
+impl<T> Few<T> {
+    /// The elements.
+    pub fn as_slice(&self) -> &[T] {
+        match self {
+            Self::None => &[],
+            Self::One(element) => std::slice::from_ref(element),
+            Self::Many(elements) => elements,
+        }
+    }
+
+    /// Appends one.
+    pub fn push(&mut self, element: T) {
+        *self = match std::mem::take(self) {
+            Self::None => Self::One(element),
+            Self::One(first) => Self::Many(vec![first, element]),
+            Self::Many(mut elements) => {
+                elements.push(element);
+                Self::Many(elements)
+            }
+        };
+    }
+}
+
+impl<T> From<T> for Few<T> {
+    fn from(element: T) -> Self {
+        Self::One(element)
+    }
+}
+
+impl<T> FromIterator<T> for Few<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
+        let mut few = Self::None;
+        elements.into_iter().for_each(|element| few.push(element));
+        few
+    }
+}

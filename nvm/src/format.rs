@@ -1,0 +1,286 @@
+//! The bytes of a named segment's file: where things are, and how superblocks and page-map blocks are read and
+//! written. Pure: no I/O. The picture and the recovery argument are in `nvm/DESIGN.md`.
+//!
+//! Nothing read from a file is trusted: every function here accepts any bytes and answers with a value or a reason.
+
+use crate::checksum;
+use crate::error::Unusable;
+
+/// Bytes of a superblock's place and of a page-map block: the unit of every metadata transfer.
+pub const BLOCK_BYTES: usize = 4096;
+/// Entries of a page-map block.
+pub const BLOCK_ENTRIES: usize = BLOCK_BYTES / ENTRY_BYTES;
+/// Version of the format that this program reads and writes.
+pub const FORMAT: u32 = 1;
+
+const ENTRY_BYTES: usize = 8;
+const MAGIC: &[u8; 8] = b"vgas seg";
+/// The part of a superblock's place that is used: one sector, which a disk writes atomically.
+const SUPERBLOCK_BYTES: usize = 512;
+/// Where the superblock's own checksum is, in every version of the format.
+const SUPERBLOCK_SUM_AT: usize = SUPERBLOCK_BYTES - 4;
+
+/// Which of the two places of a page, a map block or the superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The first.
+    A,
+    /// The second.
+    B,
+}
+
+impl Place {
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+
+    fn index(self) -> u64 {
+        self as u64
+    }
+}
+
+/// What the page map says about one page, or about one block of the level below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Entry {
+    /// Never written: a page of zeros, or a block of such entries.
+    #[default]
+    Zeros,
+    /// Stored at a place, with this CRC32C.
+    Stored {
+        /// Where.
+        place: Place,
+        /// The checksum of its bytes.
+        checksum: u32,
+    },
+    /// Something was here, but what describes it was damaged.
+    Lost,
+}
+
+impl Entry {
+    /// Four bytes checksum, four bytes state, little-endian.
+    pub fn encode(self) -> [u8; ENTRY_BYTES] {
+        let (checksum, state) = match self {
+            Self::Zeros => (0u32, 0u32),
+            Self::Stored { place: Place::A, checksum } => (checksum, 1),
+            Self::Stored { place: Place::B, checksum } => (checksum, 2),
+            Self::Lost => (0, 3),
+        };
+        let mut bytes = [0; ENTRY_BYTES];
+        bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+        bytes[4..].copy_from_slice(&state.to_le_bytes());
+        bytes
+    }
+
+    /// Unknown states are [`Entry::Lost`].
+    pub fn decode(bytes: [u8; ENTRY_BYTES]) -> Self {
+        let checksum = u32_at(&bytes, 0);
+        match u32_at(&bytes, 4) {
+            0 => Self::Zeros,
+            1 => Self::Stored { place: Place::A, checksum },
+            2 => Self::Stored { place: Place::B, checksum },
+            _ => Self::Lost,
+        }
+    }
+}
+
+/// The bytes of a map block; missing entries are [`Entry::Zeros`].
+pub fn encode_block(entries: impl Iterator<Item = Entry>) -> Box<[u8; BLOCK_BYTES]> {
+    let mut block = Box::new([0; BLOCK_BYTES]);
+    for (bytes, entry) in block.chunks_exact_mut(ENTRY_BYTES).zip(entries) {
+        bytes.copy_from_slice(&entry.encode());
+    }
+    block
+}
+
+/// The entries of a map block.
+pub fn decode_block(block: &[u8; BLOCK_BYTES]) -> impl Iterator<Item = Entry> {
+    block.as_chunks::<ENTRY_BYTES>().0.iter().map(|bytes| Entry::decode(*bytes))
+}
+
+/// Where the parts of a segment's file are.
+///
+/// ```text
+/// superblock A | superblock B | map level 0: block 0 A, block 0 B, block 1 A … | level 1 … | pages A | pages B
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    page_bytes: u64,
+    pages: u64,
+    /// Per level of the page map: offset of its first block, number of blocks. The last level has one block.
+    levels: Vec<(u64, u64)>,
+    data_at: u64,
+    file_bytes: u64,
+}
+
+impl Geometry {
+    /// The layout of a segment; `None` when it has no pages or no file could be that large.
+    pub fn new(page_bytes: u32, pages: u64) -> Option<Self> {
+        let page_bytes = u64::from(page_bytes);
+        let mut at = 2 * BLOCK_BYTES as u64;
+        let mut levels = Vec::new();
+        let mut below = (pages > 0 && page_bytes > 0).then_some(pages)?;
+        loop {
+            let blocks = below.div_ceil(BLOCK_ENTRIES as u64);
+            levels.push((at, blocks));
+            at = blocks.checked_mul(2 * BLOCK_BYTES as u64)?.checked_add(at)?;
+            below = blocks;
+            if blocks == 1 {
+                break;
+            }
+        }
+        let data_at = at.checked_next_multiple_of(page_bytes)?;
+        let file_bytes = page_bytes.checked_mul(pages)?.checked_mul(2)?.checked_add(data_at)?;
+        (file_bytes <= i64::MAX as u64).then_some(Self { page_bytes, pages, levels, data_at, file_bytes })
+    }
+
+    /// Length of the file. Most of it is a hole.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Number of levels of the page map.
+    pub fn levels(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// Number of blocks of a level.
+    pub fn blocks(&self, level: usize) -> u64 {
+        self.levels[level].1
+    }
+
+    /// Pages described by one block of a level.
+    pub fn pages_per_block(&self, level: usize) -> u64 {
+        (BLOCK_ENTRIES as u64).saturating_pow(level as u32 + 1)
+    }
+
+    /// Offset of a page's place.
+    pub fn page_at(&self, page: u64, place: Place) -> u64 {
+        debug_assert!(page < self.pages);
+        self.data_at + (place.index() * self.pages + page) * self.page_bytes
+    }
+
+    /// Offset of a map block's place.
+    pub fn block_at(&self, level: usize, block: u64, place: Place) -> u64 {
+        let (at, blocks) = self.levels[level];
+        debug_assert!(block < blocks);
+        at + (2 * block + place.index()) * BLOCK_BYTES as u64
+    }
+}
+
+/// Offset of a superblock's place.
+pub fn superblock_at(place: Place) -> u64 {
+    place.index() * BLOCK_BYTES as u64
+}
+
+/// The place of a generation's superblock: they alternate, so that writing one leaves the one before untouched.
+pub fn superblock_place(generation: u64) -> Place {
+    if generation.is_multiple_of(2) { Place::A } else { Place::B }
+}
+
+/// The start of everything: names one complete checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Which segment the file holds.
+    pub segment: u32,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Number of pages.
+    pub pages: u64,
+    /// 0 when created, one more with every checkpoint.
+    pub generation: u64,
+    /// The top block of the page map.
+    pub root: Entry,
+}
+
+/// Why a superblock's place holds none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSuperblock {
+    /// It does not start with the magic bytes.
+    #[error("not written")]
+    Absent,
+    /// The device or the file's end does not let it be read.
+    #[error("unreadable")]
+    Unreadable,
+    /// Its checksum or its content is wrong.
+    #[error("damaged")]
+    Damaged,
+    /// It is intact but of another version.
+    #[error("format {0}")]
+    Format(u32),
+}
+
+impl Superblock {
+    /// The bytes for its place: one sector of content, zeros behind it.
+    pub fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
+        let mut block = Box::new([0; BLOCK_BYTES]);
+        block[..8].copy_from_slice(MAGIC);
+        block[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        block[12..16].copy_from_slice(&self.page_bytes.to_le_bytes());
+        block[16..24].copy_from_slice(&self.pages.to_le_bytes());
+        block[24..32].copy_from_slice(&self.generation.to_le_bytes());
+        block[32..40].copy_from_slice(&self.root.encode());
+        block[40..44].copy_from_slice(&self.segment.to_le_bytes());
+        let sum = checksum::of_bytes(&block[..SUPERBLOCK_SUM_AT]);
+        block[SUPERBLOCK_SUM_AT..SUPERBLOCK_BYTES].copy_from_slice(&sum.to_le_bytes());
+        block
+    }
+
+    /// Reads one place.
+    pub fn decode(block: &[u8; BLOCK_BYTES], place: Place) -> Result<Self, NoSuperblock> {
+        if &block[..8] != MAGIC {
+            return Err(NoSuperblock::Absent);
+        }
+        if u32_at(block, SUPERBLOCK_SUM_AT) != checksum::of_bytes(&block[..SUPERBLOCK_SUM_AT]) {
+            return Err(NoSuperblock::Damaged);
+        }
+        if u32_at(block, 8) != FORMAT {
+            return Err(NoSuperblock::Format(u32_at(block, 8)));
+        }
+        let mut root = [0; ENTRY_BYTES];
+        root.copy_from_slice(&block[32..40]);
+        let superblock = Self {
+            page_bytes: u32_at(block, 12),
+            pages: u64_at(block, 16),
+            generation: u64_at(block, 24),
+            root: Entry::decode(root),
+            segment: u32_at(block, 40),
+        };
+        // A superblock in the other one's place was not written by this program.
+        let at_home = superblock_place(superblock.generation) == place;
+        at_home.then_some(superblock).ok_or(NoSuperblock::Damaged)
+    }
+
+    /// Chooses the newest of what both places hold, and says what is wrong with the other one if something is.
+    pub fn choose(
+        a: Result<Self, NoSuperblock>,
+        b: Result<Self, NoSuperblock>,
+    ) -> Result<(Self, Option<NoSuperblock>), Unusable> {
+        match (a, b) {
+            (Ok(a), Ok(b)) => Ok((if a.generation > b.generation { a } else { b }, None)),
+            // Only generation 0 has had no predecessor in the other place.
+            (Ok(one), Err(NoSuperblock::Absent)) if one.generation == 0 => Ok((one, None)),
+            (Ok(one), Err(other)) | (Err(other), Ok(one)) => Ok((one, Some(other))),
+            (Err(NoSuperblock::Absent), Err(NoSuperblock::Absent)) => Err(Unusable::NotASegment),
+            (Err(NoSuperblock::Format(found)), _) | (_, Err(NoSuperblock::Format(found))) => {
+                Err(Unusable::Format { found, expected: FORMAT })
+            }
+            (Err(a), Err(b)) => Err(Unusable::Superblocks(format!("first: {a}, second: {b}"))),
+        }
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}

@@ -1,0 +1,199 @@
+//! The volume's side of the device: the table of what is in flight, the queue of what does not fit, and runs of
+//! neighbouring pages that travel as one operation.
+
+use super::PageDone;
+use crate::device::{Device, FileId, Kind, Operation, Spans, Submitted};
+use crate::error::{DeviceError, PageOperation, Result, VolumeError};
+use crate::few::Few;
+use crate::format::Place;
+use std::collections::VecDeque;
+use vgas_rma::shm::Span;
+
+/// What an operation in flight is for.
+pub(super) enum Job {
+    Read(Pages),
+    Write(Pages),
+    Discard {
+        segment: u32,
+        page: u64,
+        key: u64,
+    },
+    Flush {
+        segment: u32,
+    },
+    /// Somebody in this crate waits for it (opening).
+    Direct,
+}
+
+/// Neighbouring pages in one operation.
+#[derive(Debug)]
+pub(super) struct Pages {
+    pub(super) segment: u32,
+    pub(super) first_page: u64,
+    pub(super) each: Few<PageAt>,
+}
+
+/// A page of an operation: whose it is, where it goes, what its bytes add up to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PageAt {
+    pub(super) key: u64,
+    pub(super) place: Place,
+    pub(super) checksum: u32,
+}
+
+/// The device with what is under way.
+pub(super) struct Io {
+    pub(super) device: Box<dyn Device>,
+    /// By operation key; `None` is free.
+    jobs: Vec<Option<Job>>,
+    free_jobs: Vec<u32>,
+    /// Operations that found the device busy, oldest first.
+    waiting: VecDeque<Operation>,
+    /// Finished, not handed out.
+    pub(super) ready: Vec<PageDone>,
+    /// Results of [`Job::Direct`].
+    pub(super) direct: Vec<(u64, Spans, Result<u64, DeviceError>)>,
+    /// Most pages of one operation.
+    run_pages_max: usize,
+}
+
+impl Io {
+    pub(super) fn new(device: Box<dyn Device>, page_bytes: u32) -> Self {
+        let limits = device.limits();
+        let run_pages_max = (limits.run_bytes_max / u64::from(page_bytes)).max(1) as usize;
+        Self {
+            run_pages_max: run_pages_max.min(limits.spans_max),
+            device,
+            jobs: Vec::new(),
+            free_jobs: Vec::new(),
+            waiting: VecDeque::new(),
+            ready: Vec::new(),
+            direct: Vec::new(),
+        }
+    }
+
+    /// Starts an operation, or queues it behind those that wait already. Returns its key.
+    pub(super) fn issue(&mut self, job: Job, file: FileId, kind: Kind, offset: u64, spans: Spans) -> u64 {
+        let key = match self.free_jobs.pop() {
+            Some(key) => {
+                self.jobs[key as usize] = Some(job);
+                u64::from(key)
+            }
+            None => {
+                self.jobs.push(Some(job));
+                self.jobs.len() as u64 - 1
+            }
+        };
+        let operation = Operation { key, file, kind, offset, spans };
+        if !self.waiting.is_empty() {
+            self.waiting.push_back(operation);
+        } else if let Submitted::Busy(operation) = self.device.submit(operation) {
+            self.waiting.push_back(operation);
+        }
+        key
+    }
+
+    /// Gives the device what waits, as far as it has room.
+    pub(super) fn refill(&mut self) {
+        while let Some(operation) = self.waiting.pop_front() {
+            if let Submitted::Busy(operation) = self.device.submit(operation) {
+                return self.waiting.push_front(operation);
+            }
+        }
+    }
+
+    /// The job of a completed operation.
+    pub(super) fn take(&mut self, key: u64) -> Option<Job> {
+        let job = self.jobs.get_mut(key as usize)?.take()?;
+        self.free_jobs.push(key as u32);
+        Some(job)
+    }
+
+    /// Records that a request is done.
+    pub(super) fn finish(&mut self, key: u64, result: Result<()>) {
+        self.ready.push(PageDone { key, result: result.map_err(Box::new) });
+    }
+
+    /// Whether any operation concerns this segment.
+    pub(super) fn is_busy_with(&self, segment: u32) -> bool {
+        self.jobs.iter().flatten().any(|job| match job {
+            Job::Read(pages) | Job::Write(pages) => pages.segment == segment,
+            Job::Discard { segment: of, .. } | Job::Flush { segment: of } => *of == segment,
+            Job::Direct => false,
+        })
+    }
+
+    /// Requests (not operations) on their way.
+    pub(super) fn requests(&self) -> usize {
+        let requests = self.jobs.iter().flatten().map(|job| match job {
+            Job::Read(pages) | Job::Write(pages) => pages.each.as_slice().len(),
+            Job::Discard { .. } => 1,
+            Job::Flush { .. } | Job::Direct => 0,
+        });
+        self.ready.len() + requests.sum::<usize>()
+    }
+
+    /// What a failed operation on one page is called.
+    pub(super) fn page_error(
+        &self,
+        file: FileId,
+        segment: u32,
+        page: u64,
+        operation: PageOperation,
+        source: DeviceError,
+    ) -> VolumeError {
+        let file = self.device.describe(file);
+        match source {
+            DeviceError::NoSpace { bytes_done } => {
+                VolumeError::NoSpace { file, segment, what: format!("page {page}"), operation, bytes_done }
+            }
+            source => VolumeError::Page { file, segment, page, operation, source },
+        }
+    }
+}
+
+/// Gathers pages that stand next to each other in the file, and issues them as one operation when the next one does
+/// not, when the operation is long enough, or at the end.
+pub(super) struct Gather {
+    file: FileId,
+    kind: Kind,
+    /// Offset in the file of the first page gathered, and behind the last one.
+    from: u64,
+    to: u64,
+    pages: Pages,
+    spans: Spans,
+}
+
+impl Gather {
+    /// For reads ([`Kind::Read`]) or writes ([`Kind::Write`]) of one segment.
+    pub(super) fn new(segment: u32, file: FileId, kind: Kind) -> Self {
+        let pages = Pages { segment, first_page: 0, each: Few::None };
+        Self { file, kind, from: 0, to: 0, pages, spans: Few::None }
+    }
+
+    /// Adds the page stored at `offset`.
+    pub(super) fn add(&mut self, io: &mut Io, page: u64, offset: u64, span: Span, at: PageAt) {
+        let gathered = self.pages.each.as_slice().len();
+        if gathered > 0 && (offset != self.to || gathered >= io.run_pages_max) {
+            self.issue(io);
+        }
+        if self.spans.as_slice().is_empty() {
+            (self.from, self.pages.first_page) = (offset, page);
+        }
+        self.to = offset + span.bytes() as u64;
+        self.pages.each.push(at);
+        self.spans.push(span);
+    }
+
+    /// Issues what has been gathered, if anything.
+    pub(super) fn issue(&mut self, io: &mut Io) {
+        let spans = std::mem::take(&mut self.spans);
+        if spans.as_slice().is_empty() {
+            return;
+        }
+        let each = std::mem::take(&mut self.pages.each);
+        let pages = Pages { each, ..self.pages };
+        let job = if self.kind == Kind::Read { Job::Read(pages) } else { Job::Write(pages) };
+        io.issue(job, self.file, self.kind, self.from, spans);
+    }
+}

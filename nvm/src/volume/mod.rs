@@ -1,0 +1,573 @@
+//! All segment files of one node, over one device: pages in, pages out, checkpoints.
+//!
+//! A [`Volume`] belongs to one thread, the agent's event loop. Calls never wait: they take an operation, and
+//! [`Volume::poll`] later hands out its key. What does wait (opening segments, closing) says so.
+//!
+//! # What completion means
+//!
+//! * *read*: the page's bytes are in memory and match the checksum of what was last written. Visible to every process
+//!   that maps the memory once the reader says so (rule 4 of [`vgas_rma::shm`]).
+//! * *write*: the device has taken the bytes; the source may be reused, and a later read returns them. Not durable.
+//! * *flush*: the segment's file holds a checkpoint of everything whose write had been issued before; it survives a
+//!   crash. Means nothing for scratch segments, which have no later life.
+//!
+//! Requests beyond the device's capacity queue here, first in, first out; none is refused or lost. A page never
+//! written reads as zeros without touching the device; its read is done at the next poll.
+
+mod flush;
+mod io;
+mod named;
+
+use crate::checksum;
+use crate::device::choice::{self, DeviceChoice};
+use crate::device::{Completion, Device, FileId, Kind, Spans};
+use crate::error::{DeviceError, PageOperation, Result, VolumeError};
+use crate::few::Few;
+use crate::format::{Entry, Place};
+use crate::page_table::PageTable;
+use io::{Gather, Io, Job, PageAt, Pages};
+use named::Named;
+pub use named::{OpenReport, Opened};
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use vgas_rma::shm::{Mapping, Span};
+
+/// Smallest page: what every direct-I/O device can address.
+pub const PAGE_BYTES_MIN: u32 = 4 << 10;
+/// Largest page.
+pub const PAGE_BYTES_MAX: u32 = 4 << 20;
+
+/// How to open a volume.
+#[derive(Clone, Debug)]
+pub struct VolumeSpec {
+    /// The folder for the segment files; it must exist.
+    pub directory: PathBuf,
+    /// Bytes of a page: a power of two from [`PAGE_BYTES_MIN`] to [`PAGE_BYTES_MAX`].
+    pub page_bytes: u32,
+    /// Which device.
+    pub device: DeviceChoice,
+    /// The node's frames, to be registered with the kernel where that is allowed. Pages may be read into and written
+    /// from other memory too.
+    pub frames: Option<Arc<Mapping>>,
+    /// Operations in flight at the device.
+    pub queue_depth: u32,
+    /// Whether scratch segments carry page checksums. Named segments always do.
+    pub checksums: bool,
+}
+
+impl VolumeSpec {
+    /// 32 operations in flight (enough to fill an NVMe device), with checksums, on the best device the folder allows.
+    pub fn new(directory: impl Into<PathBuf>, page_bytes: u32) -> Self {
+        Self {
+            directory: directory.into(),
+            page_bytes,
+            device: DeviceChoice::Auto,
+            frames: None,
+            queue_depth: 32,
+            checksums: true,
+        }
+    }
+}
+
+/// A finished request.
+#[derive(Debug)]
+pub struct PageDone {
+    /// The key that the request came with.
+    pub key: u64,
+    /// Whether it did what it should.
+    pub result: Result<(), Box<VolumeError>>,
+}
+
+/// The segment files of one node.
+pub struct Volume {
+    io: Io,
+    segments: BTreeMap<u32, Segment>,
+    page_bytes: u32,
+    checksums: bool,
+    /// Reused between polls.
+    completions: Vec<Completion>,
+    busy: Busy,
+}
+
+struct Segment {
+    file: FileId,
+    pages: u64,
+    table: PageTable,
+    /// Writes and discards at the device.
+    changes_in_flight: u64,
+    /// What only segments with a name have.
+    named: Option<Named>,
+}
+
+/// Pages with an operation in flight, of which the caller promises at most one each. Checked in debug builds only.
+#[derive(Default)]
+struct Busy {
+    #[cfg(debug_assertions)]
+    pages: std::collections::HashSet<(u32, u64)>,
+}
+
+#[cfg(debug_assertions)]
+impl Busy {
+    fn begin(&mut self, segment: u32, page: u64) {
+        assert!(
+            self.pages.insert((segment, page)),
+            "two operations at once on page {page} of segment {segment}"
+        );
+    }
+
+    fn end(&mut self, segment: u32, page: u64) {
+        self.pages.remove(&(segment, page));
+    }
+}
+
+#[cfg(not(debug_assertions))]
+impl Busy {
+    fn begin(&mut self, _segment: u32, _page: u64) {}
+    fn end(&mut self, _segment: u32, _page: u64) {}
+}
+
+/// A write or a discard of one page.
+struct Change {
+    page: u64,
+    /// `None`: a discard.
+    from: Option<Span>,
+    key: u64,
+}
+
+impl Volume {
+    /// Opens the folder with the device that `spec` asks for, or the best one the folder allows. No segments yet.
+    ///
+    /// # Errors
+    /// A page size out of range, a folder that is missing or not writable, a device that was asked for by name and is
+    /// not available here.
+    pub fn open(spec: VolumeSpec) -> Result<Self> {
+        check_page_bytes(spec.page_bytes)?;
+        let device = choice::open(&spec.directory, &spec.device, spec.queue_depth, spec.frames)?;
+        Self::over(device, spec.page_bytes, spec.checksums)
+    }
+
+    /// A volume over a device made by the caller: for tests and simulation.
+    pub fn over(device: Box<dyn Device>, page_bytes: u32, checksums: bool) -> Result<Self> {
+        check_page_bytes(page_bytes)?;
+        Ok(Self {
+            io: Io::new(device, page_bytes),
+            segments: BTreeMap::new(),
+            page_bytes,
+            checksums,
+            completions: Vec::new(),
+            busy: Busy::default(),
+        })
+    }
+
+    /// What the volume stands on, for people: "io_uring, direct".
+    pub fn device_name(&self) -> &str {
+        self.io.device.name()
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> u32 {
+        self.page_bytes
+    }
+
+    /// Creates a segment whose file has no name and vanishes with this process, however it ends. Blocks briefly.
+    pub fn create_scratch(&mut self, segment: u32, pages: u64) -> Result<()> {
+        self.check_new(segment, pages)?;
+        let bytes = pages.checked_mul(u64::from(self.page_bytes)).filter(|&bytes| bytes <= i64::MAX as u64);
+        let too_large =
+            || VolumeError::Usage(format!("no file can hold the {pages} pages of segment {segment}"));
+        let file = self.io.device.create(bytes.ok_or_else(too_large)?)?;
+        let table = PageTable::new(pages, false);
+        self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named: None });
+        Ok(())
+    }
+
+    /// Opens the named segment `<directory>/<name>.<segment>.vgas` as its last flush left it, or creates it. Waits
+    /// for the device while it reads the page map.
+    ///
+    /// # Errors
+    /// A file that is no segment, has another page size or number of pages, was truncated, or is open elsewhere. Damage
+    /// that leaves part of the segment readable is not an error but listed in the report.
+    pub fn create_or_open_named(&mut self, segment: u32, name: &str, pages: u64) -> Result<OpenReport> {
+        self.check_new(segment, pages)?;
+        self.open_named(segment, name, pages)
+    }
+
+    /// Closes a segment; a scratch segment's data are gone, a named one's since its last flush too.
+    ///
+    /// # Errors
+    /// [`VolumeError::Usage`] while it has operations in flight.
+    pub fn close(&mut self, segment: u32) -> Result<()> {
+        let found = self.segment(segment)?;
+        if self.io.is_busy_with(segment) || found.named.as_ref().is_some_and(Named::is_busy) {
+            return Err(VolumeError::Usage(format!(
+                "segment {segment} was closed with operations in flight"
+            )));
+        }
+        self.io.device.close(found.file);
+        self.segments.remove(&segment);
+        Ok(())
+    }
+
+    /// Number of pages of a segment.
+    pub fn pages(&self, segment: u32) -> Option<u64> {
+        self.segments.get(&segment).map(|segment| segment.pages)
+    }
+
+    /// Whether a page may hold anything but zeros: whether reading it would ask the device.
+    pub fn is_written(&self, segment: u32, page: u64) -> bool {
+        let found = self.segments.get(&segment).filter(|segment| page < segment.pages);
+        found.is_some_and(|segment| segment.table.entry(page) != Entry::Zeros)
+    }
+
+    /// Reads one page. `into` has the size of a page and starts at a multiple of [`PAGE_BYTES_MIN`] in memory; the
+    /// volume keeps it mapped. Nobody else writes it until the read is done.
+    ///
+    /// # Errors
+    /// Only for wrong use (no such segment or page, wrong span); everything else comes with the completion.
+    pub fn read(&mut self, segment: u32, page: u64, into: Span, key: u64) -> Result<()> {
+        self.read_run(segment, page, std::iter::once((into, key)))
+    }
+
+    /// Reads neighbouring pages, the first into the first span and so on, in as few device operations as possible.
+    /// Each page completes with its own key. When one page of a run cannot be read, only that page fails.
+    ///
+    /// # Errors
+    /// As [`Volume::read`]; then nothing has been started.
+    pub fn read_run(
+        &mut self,
+        segment: u32,
+        first_page: u64,
+        into: impl IntoIterator<Item = (Span, u64)>,
+    ) -> Result<()> {
+        let into: Few<(Span, u64)> = into.into_iter().collect();
+        self.check_run(segment, first_page, &into)?;
+        let Some(found) = self.segments.get(&segment) else { return Ok(()) };
+        let mut gather = Gather::new(segment, found.file, Kind::Read);
+        for (page, (span, key)) in (first_page..).zip(into.as_slice()) {
+            match found.table.entry(page) {
+                Entry::Zeros => {
+                    checksum::fill_zero(span);
+                    self.io.finish(*key, Ok(()));
+                }
+                Entry::Lost => {
+                    let file = self.io.device.describe(found.file);
+                    self.io.finish(*key, Err(VolumeError::Lost { file, segment, page }));
+                }
+                Entry::Stored { place, checksum } => {
+                    let offset = found.offset(page, place, self.page_bytes);
+                    self.busy.begin(segment, page);
+                    gather.add(
+                        &mut self.io,
+                        page,
+                        offset,
+                        span.clone(),
+                        PageAt { key: *key, place, checksum },
+                    );
+                }
+            }
+        }
+        gather.issue(&mut self.io);
+        Ok(())
+    }
+
+    /// Writes one page. The bytes of `from` must not change until the write is done, or the page's checksum will not
+    /// match. In a named segment the last checkpoint's copy stays untouched.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn write(&mut self, segment: u32, page: u64, from: Span, key: u64) -> Result<()> {
+        self.write_run(segment, page, std::iter::once((from, key)))
+    }
+
+    /// Writes neighbouring pages in as few device operations as possible; each completes with its own key.
+    ///
+    /// # Errors
+    /// As [`Volume::read`]; then nothing has been started.
+    pub fn write_run(
+        &mut self,
+        segment: u32,
+        first_page: u64,
+        from: impl IntoIterator<Item = (Span, u64)>,
+    ) -> Result<()> {
+        let from: Few<(Span, u64)> = from.into_iter().collect();
+        self.check_run(segment, first_page, &from)?;
+        let mut gather = Gather::new(segment, self.segment(segment)?.file, Kind::Write);
+        for (page, (span, key)) in (first_page..).zip(from.as_slice()) {
+            self.busy.begin(segment, page);
+            self.change(segment, Change { page, from: Some(span.clone()), key: *key }, &mut gather);
+        }
+        gather.issue(&mut self.io);
+        Ok(())
+    }
+
+    /// Makes a page zeros again and gives its space back: at once in a scratch segment; in a named one the last
+    /// checkpoint keeps its copy, and the space is used again when the page is written again.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn discard(&mut self, segment: u32, page: u64, key: u64) -> Result<()> {
+        let found = self.segment(segment)?;
+        if page >= found.pages {
+            return Err(VolumeError::Usage(format!("segment {segment} has no page {page}")));
+        }
+        let mut gather = Gather::new(segment, found.file, Kind::Write);
+        self.busy.begin(segment, page);
+        self.change(segment, Change { page, from: None, key }, &mut gather);
+        Ok(())
+    }
+
+    /// Makes a checkpoint of a named segment: everything written before this call, and nothing after it. Reads and
+    /// writes go on meanwhile; only a second write to a page of the checkpoint waits for its end.
+    ///
+    /// # Errors
+    /// No such segment.
+    pub fn flush(&mut self, segment: u32, key: u64) -> Result<()> {
+        self.segment(segment)?;
+        self.start_flush(segment, key);
+        Ok(())
+    }
+
+    /// Starts what the calls before have batched. Does not wait.
+    pub fn submit(&mut self) -> Result<()> {
+        Ok(self.io.device.flush_submissions()?)
+    }
+
+    /// Appends what is done and returns how many. Does not wait. Everything that follows from it (queued requests,
+    /// the next step of a checkpoint) is started.
+    ///
+    /// # Errors
+    /// Only when the device as a whole fails; failures of single requests are in `done`.
+    pub fn poll(&mut self, done: &mut Vec<PageDone>) -> Result<usize> {
+        self.advance()?;
+        let count = self.io.ready.len();
+        done.append(&mut self.io.ready);
+        Ok(count)
+    }
+
+    /// Requests not handed out by [`Volume::poll`] yet, in whatever stage.
+    pub fn in_flight(&self) -> usize {
+        let held =
+            self.segments.values().filter_map(|segment| segment.named.as_ref()).map(Named::requests_held);
+        self.io.requests() + held.sum::<usize>()
+    }
+
+    /// A descriptor that becomes readable when a poll would find something, provided that [`Volume::arm`] was called
+    /// after the last poll and returned true.
+    pub fn wait_descriptor(&self) -> BorrowedFd<'_> {
+        self.io.device.wait_descriptor()
+    }
+
+    /// Prepares to sleep (and starts what has been batched). False: something is done already; poll instead.
+    pub fn arm(&mut self) -> bool {
+        // A device that fails here will say so at the poll that is asked for.
+        self.io.ready.is_empty() && self.io.device.flush_submissions().is_ok() && self.io.device.arm()
+    }
+
+    /// Ends the preparation; called after every successful [`Volume::arm`], slept or not.
+    pub fn disarm(&mut self) {
+        self.io.device.disarm();
+    }
+
+    /// Takes completions from the device and does everything that follows, without handing anything out.
+    fn advance(&mut self) -> Result<()> {
+        let mut completions = std::mem::take(&mut self.completions);
+        let polled = self.io.device.poll(&mut completions);
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+        self.completions = completions;
+        self.io.refill();
+        polled?;
+        Ok(self.io.device.flush_submissions()?)
+    }
+
+    fn complete(&mut self, Completion { key, spans, result }: Completion) {
+        match self.io.take(key) {
+            Some(Job::Read(pages)) => self.complete_read(pages, spans, result),
+            Some(Job::Write(pages)) => self.complete_write(pages, spans, result),
+            Some(Job::Discard { segment, page, key }) => self.complete_discard(segment, page, key, result),
+            Some(Job::Flush { segment }) => self.continue_flush(segment, spans, result),
+            Some(Job::Direct) => self.io.direct.push((key, spans, result)),
+            None => debug_assert!(false, "a completion without an operation"),
+        }
+    }
+
+    fn complete_read(&mut self, pages: Pages, spans: Spans, result: Result<u64, DeviceError>) {
+        if result.is_err() && pages.each.as_slice().len() > 1 {
+            return self.retry_singly(Kind::Read, pages, spans);
+        }
+        let Some(found) = self.segments.get(&pages.segment) else { return };
+        let (segment, file) = (pages.segment, found.file);
+        let verify = self.checksums || found.named.is_some();
+        for ((page, at), span) in (pages.first_page..).zip(pages.each.as_slice()).zip(spans.as_slice()) {
+            let outcome = match &result {
+                Err(error) => Err(self.io.page_error(file, segment, page, PageOperation::Read, *error)),
+                Ok(_) if !verify => Ok(()),
+                Ok(_) => match checksum::of_span(span) {
+                    found if found == at.checksum => Ok(()),
+                    found => {
+                        let (file, expected) = (self.io.device.describe(file), at.checksum);
+                        Err(VolumeError::Corrupt { file, segment, page, expected, found })
+                    }
+                },
+            };
+            self.io.finish(at.key, outcome);
+            self.busy.end(segment, page);
+        }
+    }
+
+    fn complete_write(&mut self, pages: Pages, spans: Spans, result: Result<u64, DeviceError>) {
+        if result.is_err() && pages.each.as_slice().len() > 1 {
+            return self.retry_singly(Kind::Write, pages, spans);
+        }
+        let Some(found) = self.segments.get_mut(&pages.segment) else { return };
+        let (segment, file) = (pages.segment, found.file);
+        for (page, at) in (pages.first_page..).zip(pages.each.as_slice()) {
+            let outcome = match &result {
+                Ok(_) => {
+                    found.table.store(page, at.place, at.checksum);
+                    Ok(())
+                }
+                // What the page held before is either untouched or no longer matches its checksum, if it has one.
+                Err(error) => {
+                    let had_content = matches!(found.table.entry(page), Entry::Stored { .. });
+                    if had_content && !self.checksums && found.named.is_none() {
+                        found.table.lose(page);
+                    }
+                    Err(self.io.page_error(file, segment, page, PageOperation::Write, *error))
+                }
+            };
+            found.changes_in_flight -= 1;
+            self.io.finish(at.key, outcome);
+            self.busy.end(segment, page);
+        }
+        self.flush_if_drained(segment);
+    }
+
+    /// One bad page must not fail its neighbours: each page of a failed run is tried alone.
+    fn retry_singly(&mut self, kind: Kind, pages: Pages, spans: Spans) {
+        let Some(found) = self.segments.get(&pages.segment) else { return };
+        for ((page, at), span) in (pages.first_page..).zip(pages.each.as_slice()).zip(spans.as_slice()) {
+            let offset = found.offset(page, at.place, self.page_bytes);
+            let mut alone = Gather::new(pages.segment, found.file, kind);
+            alone.add(&mut self.io, page, offset, span.clone(), *at);
+            alone.issue(&mut self.io);
+        }
+    }
+
+    fn complete_discard(&mut self, segment: u32, page: u64, key: u64, result: Result<u64, DeviceError>) {
+        let Some(found) = self.segments.get_mut(&segment) else { return };
+        found.changes_in_flight -= 1;
+        let outcome = match result {
+            Ok(_) => {
+                found.table.discard(page);
+                Ok(())
+            }
+            Err(error) => Err(self.io.page_error(found.file, segment, page, PageOperation::Discard, error)),
+        };
+        self.io.finish(key, outcome);
+        self.busy.end(segment, page);
+        self.flush_if_drained(segment);
+    }
+
+    /// Starts a write or discard, or holds it while a checkpoint needs both places of its page. Writes of neighbours
+    /// are gathered; the caller issues them.
+    fn change(&mut self, segment: u32, change: Change, gather: &mut Gather) {
+        let Some(found) = self.segments.get_mut(&segment) else { return };
+        let (page, key, file) = (change.page, change.key, found.file);
+        if let Some(named) = &mut found.named
+            && named.writes_stopped()
+        {
+            let file = self.io.device.describe(file);
+            self.io.finish(key, Err(VolumeError::WritesStopped { file, segment }));
+            return self.busy.end(segment, page);
+        }
+        let target = found.table.target(page);
+        let place = match (&mut found.named, target) {
+            (Some(named), target) if target.is_none() || named.must_hold(page) => {
+                return named.held.push_back(change);
+            }
+            (_, Some(place)) => place,
+            (_, None) => return debug_assert!(false, "a page without shadow has one place"),
+        };
+        let offset = found.offset(page, place, self.page_bytes);
+        let written = found.table.entry(page) != Entry::Zeros;
+        match change.from {
+            Some(span) => {
+                found.changes_in_flight += 1;
+                let summed = self.checksums || found.named.is_some();
+                let checksum = if summed { checksum::of_span(&span) } else { 0 };
+                gather.add(&mut self.io, page, offset, span, PageAt { key, place, checksum });
+            }
+            None if found.named.is_none() && written => {
+                found.changes_in_flight += 1;
+                let kind = Kind::PunchHole { bytes: u64::from(self.page_bytes) };
+                self.io.issue(Job::Discard { segment, page, key }, file, kind, offset, Few::None);
+            }
+            None => {
+                if written {
+                    found.table.discard(page);
+                }
+                self.io.finish(key, Ok(()));
+                self.busy.end(segment, page);
+            }
+        }
+    }
+
+    fn segment(&self, segment: u32) -> Result<&Segment> {
+        self.segments
+            .get(&segment)
+            .ok_or_else(|| VolumeError::Usage(format!("there is no segment {segment}")))
+    }
+
+    fn check_new(&self, segment: u32, pages: u64) -> Result<()> {
+        if self.segments.contains_key(&segment) {
+            return Err(VolumeError::Usage(format!("segment {segment} is open already")));
+        }
+        if pages == 0 {
+            return Err(VolumeError::Usage(format!("segment {segment} must have at least one page")));
+        }
+        Ok(())
+    }
+
+    fn check_run(&self, segment: u32, first_page: u64, run: &Few<(Span, u64)>) -> Result<()> {
+        let pages = self.segment(segment)?.pages;
+        let count = run.as_slice().len() as u64;
+        if first_page.checked_add(count).is_none_or(|end| end > pages) {
+            return Err(VolumeError::Usage(format!(
+                "segment {segment} has {pages} pages, {count} from page {first_page} on were asked for"
+            )));
+        }
+        for (span, _) in run.as_slice() {
+            let address = span.address() as usize;
+            if span.bytes() != self.page_bytes as usize || address % PAGE_BYTES_MIN as usize != 0 {
+                return Err(VolumeError::Usage(format!(
+                    "memory for a page must have {} bytes at a multiple of {PAGE_BYTES_MIN}, not {} at {address:#x}",
+                    self.page_bytes,
+                    span.bytes(),
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Segment {
+    fn offset(&self, page: u64, place: Place, page_bytes: u32) -> u64 {
+        match &self.named {
+            Some(named) => named.geometry.page_at(page, place),
+            None => page * u64::from(page_bytes),
+        }
+    }
+}
+
+fn check_page_bytes(page_bytes: u32) -> Result<()> {
+    if page_bytes.is_power_of_two() && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page_bytes) {
+        return Ok(());
+    }
+    Err(VolumeError::Usage(format!(
+        "a page must have a power of two of bytes from {PAGE_BYTES_MIN} to {PAGE_BYTES_MAX}, not {page_bytes}"
+    )))
+}

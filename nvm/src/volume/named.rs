@@ -1,0 +1,415 @@
+//! Named segments: creating their files, and finding the last checkpoint again.
+
+use super::flush::Flush;
+use super::io::Job;
+use super::{Change, Segment, Volume};
+use crate::checksum;
+use crate::device::{self, FileId, Kind, Spans};
+use crate::error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeError};
+use crate::few::Few;
+use crate::format::{
+    BLOCK_BYTES, BLOCK_ENTRIES, Entry, Geometry, NoSuperblock, Place, Superblock, decode_block, superblock_at,
+};
+use crate::page_table::PageTable;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use vgas_rma::shm::{Mapping, Span};
+
+/// Longest name of a segment, in bytes: leaves room for the rank and the ending in a file name of 255.
+const NAME_BYTES_MAX: usize = 200;
+/// Memory for reading at opening, in bytes: enough reads in flight to keep a device busy.
+const OPENING_BYTES: usize = 1 << 20;
+/// How long to sleep at most before looking at the device again, in milliseconds. A guard, not a timeout.
+const LOOK_AGAIN_MS: i64 = 100;
+
+/// What was found at opening.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenReport {
+    /// New or found.
+    pub opened: Opened,
+    /// Pages whose content is lost, ascending: reading them fails until they are written whole. Pages whose own bytes
+    /// are damaged are found when they are read, except after a fallback, when all pages have been checked.
+    pub damaged_pages: Vec<Range<u64>>,
+    /// One of the two superblocks is damaged, so the other one was used. After a crash during a flush this is
+    /// harmless: the flush before is complete. Otherwise a later flush is lost; this says so in one line.
+    pub fallback: Option<String>,
+}
+
+/// Whether a named segment existed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// It was created: all zeros.
+    Fresh,
+    /// It holds an earlier checkpoint.
+    Reopened {
+        /// Number of checkpoints made since it was created.
+        generation: u64,
+    },
+}
+
+/// What a segment with a name has more than a scratch segment.
+pub(super) struct Named {
+    pub(super) geometry: Geometry,
+    /// Of the last complete checkpoint.
+    pub(super) generation: u64,
+    /// Per level of the page map, the entries of its blocks.
+    pub(super) levels: Vec<Vec<Entry>>,
+    /// The checkpoint being made.
+    pub(super) flush: Option<Flush>,
+    /// Checkpoints asked for meanwhile.
+    pub(super) flushes_queued: VecDeque<u64>,
+    /// Changes that wait for the checkpoint, oldest first.
+    pub(super) held: VecDeque<Change>,
+    /// A checkpoint failed when it may or may not have become the last one.
+    pub(super) stopped: bool,
+}
+
+impl Named {
+    fn new(geometry: Geometry, generation: u64) -> Self {
+        let levels = (0..geometry.levels()).map(|level| vec![Entry::Zeros; geometry.blocks(level) as usize]);
+        Self {
+            levels: levels.collect(),
+            geometry,
+            generation,
+            flush: None,
+            flushes_queued: VecDeque::new(),
+            held: VecDeque::new(),
+            stopped: false,
+        }
+    }
+
+    pub(super) fn writes_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.requests_held() > 0
+    }
+
+    /// Requests that wait here and not at the device.
+    pub(super) fn requests_held(&self) -> usize {
+        self.held.len() + self.flushes_queued.len() + usize::from(self.flush.is_some())
+    }
+
+    /// Whether a change of this page must wait although the page itself could take it.
+    pub(super) fn must_hold(&self, page: u64) -> bool {
+        self.flush.as_ref().is_some_and(|flush| flush.must_hold(page))
+    }
+}
+
+/// The result of one read at opening.
+type Block = std::result::Result<Box<[u8; BLOCK_BYTES]>, DeviceError>;
+
+impl Volume {
+    pub(super) fn open_named(&mut self, segment: u32, name: &str, pages: u64) -> Result<OpenReport> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with('.') || !name.chars().all(plain)
+        {
+            return Err(VolumeError::Usage(format!(
+                "{name:?} is no name for a segment: 1 to {NAME_BYTES_MAX} letters, digits, '_', '-' and '.', \
+                 not starting with '.'"
+            )));
+        }
+        let too_large =
+            || VolumeError::Usage(format!("no file can hold the {pages} pages of segment {segment}"));
+        let geometry = Geometry::new(self.page_bytes, pages).ok_or_else(too_large)?;
+        let file_name = format!("{name}.{segment}.vgas");
+        if let Some(file) = self.io.device.open(&file_name)? {
+            return self.closing_on_error(file, |volume| volume.load(segment, file, pages, geometry));
+        }
+        let file = self.io.device.create(geometry.file_bytes())?;
+        self.closing_on_error(file, |volume| volume.create_named(segment, file, &file_name, pages, geometry))
+    }
+
+    fn closing_on_error<T>(&mut self, file: FileId, open: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let opened = open(self);
+        if opened.is_err() {
+            self.io.device.close(file);
+        }
+        opened
+    }
+
+    fn create_named(
+        &mut self,
+        segment: u32,
+        file: FileId,
+        name: &str,
+        pages: u64,
+        geometry: Geometry,
+    ) -> Result<OpenReport> {
+        let superblock =
+            Superblock { segment, page_bytes: self.page_bytes, pages, generation: 0, root: Entry::Zeros };
+        let span = opening_memory(BLOCK_BYTES)?.span(0, BLOCK_BYTES);
+        span.write(&superblock.encode()[..]);
+        let written = self.direct(file, Kind::Write, superblock_at(Place::A), span.into());
+        let synced = written.and_then(|_| self.direct(file, Kind::SyncData, 0, Few::None));
+        if let Err(source) = synced {
+            let file = self.io.device.describe(file);
+            return Err(VolumeError::Flush { file, segment, step: "writing the first superblock", source });
+        }
+        // The file gets its name only now, so that nobody ever finds one without a superblock.
+        self.io.device.publish(file, name).map_err(|error| match error {
+            FileError::Exists { path } => FileError::InUse { path },
+            error => error,
+        })?;
+        let table = PageTable::new(pages, true);
+        let named = Some(Named::new(geometry, 0));
+        self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named });
+        Ok(OpenReport { opened: Opened::Fresh, damaged_pages: Vec::new(), fallback: None })
+    }
+
+    fn load(&mut self, segment: u32, file: FileId, pages: u64, geometry: Geometry) -> Result<OpenReport> {
+        let path = self.io.device.describe(file);
+        let (superblock, other) = self.find_superblock(file, &path)?;
+        let unusable = |reason| VolumeError::Unusable { file: path.clone(), reason };
+        if superblock.segment != segment {
+            return Err(unusable(Unusable::Segment { found: superblock.segment, expected: segment }));
+        }
+        if superblock.page_bytes != self.page_bytes {
+            let (found, expected) = (superblock.page_bytes, self.page_bytes);
+            return Err(unusable(Unusable::PageBytes { found, expected }));
+        }
+        if superblock.pages != pages {
+            return Err(unusable(Unusable::Pages { found: superblock.pages, expected: pages }));
+        }
+        let (found, expected) = (self.io.device.file_bytes(file)?, geometry.file_bytes());
+        if found < expected {
+            return Err(unusable(Unusable::Truncated { found, expected }));
+        }
+
+        let mut table = PageTable::new(pages, true);
+        let mut named = Named::new(geometry, superblock.generation);
+        let mut damaged_pages = self.load_map(file, pages, superblock.root, &mut named, &mut table)?;
+        let fallback = other.map(|reason| {
+            let generation = superblock.generation;
+            format!(
+                "{path}: one superblock is {reason}; went back to flush {generation}, a later one may be lost"
+            )
+        });
+        if fallback.is_some() {
+            // If the lost checkpoint had been complete, pages of this one may have been overwritten since.
+            damaged_pages.extend(self.check_pages(file, pages, &named, &mut table)?);
+            damaged_pages = merge(damaged_pages);
+        }
+        let generation = superblock.generation;
+        let named = Some(named);
+        self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named });
+        Ok(OpenReport { opened: Opened::Reopened { generation }, damaged_pages, fallback })
+    }
+
+    fn find_superblock(&mut self, file: FileId, path: &str) -> Result<(Superblock, Option<NoSuperblock>)> {
+        let places = [Place::A, Place::B];
+        let blocks = self.read_blocks(file, &places.map(superblock_at))?;
+        let short = |block: &Block| matches!(block, Err(DeviceError::Short { .. }));
+        let unusable = |reason| VolumeError::Unusable { file: path.to_owned(), reason };
+        if blocks.iter().all(short) {
+            return Err(unusable(Unusable::NotASegment));
+        }
+        let mut found = blocks.iter().zip(places).map(|(block, place)| match block {
+            Ok(block) => Superblock::decode(block, place),
+            Err(_) => Err(NoSuperblock::Unreadable),
+        });
+        let mut next = || found.next().unwrap_or(Err(NoSuperblock::Absent));
+        Superblock::choose(next(), next()).map_err(unusable)
+    }
+
+    /// Reads the page map from the root down; returns the pages it no longer describes.
+    fn load_map(
+        &mut self,
+        file: FileId,
+        pages: u64,
+        root: Entry,
+        named: &mut Named,
+        table: &mut PageTable,
+    ) -> Result<Vec<Range<u64>>> {
+        let mut damaged = Vec::new();
+        if let Some(top) = named.levels.last_mut() {
+            top[0] = root;
+        }
+        for level in (0..named.levels.len()).rev() {
+            let stored = |(block, entry): (usize, &Entry)| match *entry {
+                Entry::Stored { place, checksum } => Some((block, place, checksum)),
+                Entry::Zeros | Entry::Lost => None,
+            };
+            let blocks: Vec<_> = named.levels[level].iter().enumerate().filter_map(stored).collect();
+            for some in blocks.chunks(OPENING_BYTES / BLOCK_BYTES) {
+                let at = |&(block, place, _): &_| named.geometry.block_at(level, block as u64, place);
+                let offsets: Vec<u64> = some.iter().map(at).collect();
+                for (&(block, _, checksum), bytes) in some.iter().zip(self.read_blocks(file, &offsets)?) {
+                    match bytes {
+                        Ok(bytes) if checksum::of_bytes(&bytes[..]) == checksum => {
+                            load_block(named, table, level, block, &bytes);
+                        }
+                        _ => named.levels[level][block] = Entry::Lost,
+                    }
+                }
+            }
+            for block in 0..named.levels[level].len() {
+                if named.levels[level][block] != Entry::Lost {
+                    continue;
+                }
+                if level == 0 {
+                    table.lose_chunk(block);
+                    let first = block as u64 * BLOCK_ENTRIES as u64;
+                    damaged.push(first..pages.min(first + BLOCK_ENTRIES as u64));
+                } else {
+                    children(&mut named.levels[level - 1], block).fill(Entry::Lost);
+                }
+            }
+        }
+        // Pages that an earlier checkpoint has recorded as lost.
+        let lost = |&page: &u64| table.entry(page) == Entry::Lost;
+        damaged.extend(table.written_pages(pages).filter(lost).map(|page| page..page + 1));
+        Ok(merge(damaged))
+    }
+
+    /// Reads every stored page, and marks those lost that do not match their checksum. For the rare fallback.
+    fn check_pages(
+        &mut self,
+        file: FileId,
+        pages: u64,
+        named: &Named,
+        table: &mut PageTable,
+    ) -> Result<Vec<Range<u64>>> {
+        let page_bytes = self.page_bytes as usize;
+        let many = (OPENING_BYTES / page_bytes).max(1);
+        let memory = opening_memory(many * page_bytes)?;
+        let mut stored = table.written_pages(pages).collect::<Vec<_>>();
+        stored.retain(|&page| matches!(table.entry(page), Entry::Stored { .. }));
+        let mut damaged = Vec::new();
+        for some in stored.chunks(many) {
+            let reads = some.iter().enumerate().filter_map(|(index, &page)| match table.entry(page) {
+                Entry::Stored { place, .. } => {
+                    Some((named.geometry.page_at(page, place), memory.span(index * page_bytes, page_bytes)))
+                }
+                _ => None,
+            });
+            let results = self.direct_all(file, Kind::Read, reads.collect())?;
+            for (&page, (span, result)) in some.iter().zip(results) {
+                let found = result.map(|_| checksum::of_span(&span));
+                if !matches!((table.entry(page), found), (Entry::Stored { checksum, .. }, Ok(found)) if checksum == found)
+                {
+                    table.lose(page);
+                    damaged.push(page..page + 1);
+                }
+            }
+        }
+        Ok(damaged)
+    }
+
+    fn read_blocks(&mut self, file: FileId, offsets: &[u64]) -> Result<Vec<Block>> {
+        let memory = opening_memory(offsets.len() * BLOCK_BYTES)?;
+        let span = |index| memory.span(index * BLOCK_BYTES, BLOCK_BYTES);
+        let reads = offsets.iter().enumerate().map(|(index, &offset)| (offset, span(index))).collect();
+        let copy = |(span, result): (Span, Result<u64, DeviceError>)| {
+            let mut block = Box::new([0; BLOCK_BYTES]);
+            span.read(&mut block[..]);
+            result.map(|_| block)
+        };
+        Ok(self.direct_all(file, Kind::Read, reads)?.into_iter().map(copy).collect())
+    }
+
+    /// Does operations now, waiting for all of them; the results are in the order of the operations.
+    fn direct_all(
+        &mut self,
+        file: FileId,
+        kind: Kind,
+        operations: Vec<(u64, Span)>,
+    ) -> Result<Vec<(Span, Result<u64, DeviceError>)>> {
+        let mut missing = std::collections::HashMap::new();
+        let mut results = Vec::with_capacity(operations.len());
+        for (index, (offset, span)) in operations.into_iter().enumerate() {
+            let key = self.io.issue(Job::Direct, file, kind, offset, span.clone().into());
+            missing.insert(key, index);
+            results.push((span, Err(DeviceError::Closed)));
+        }
+        while !missing.is_empty() {
+            self.advance()?;
+            for (key, _, result) in std::mem::take(&mut self.io.direct) {
+                if let Some(index) = missing.remove(&key) {
+                    results[index].1 = result;
+                }
+            }
+            if !missing.is_empty() {
+                device::wait(&mut *self.io.device, LOOK_AGAIN_MS)?;
+            }
+        }
+        Ok(results)
+    }
+
+    /// Does one operation now.
+    fn direct(&mut self, file: FileId, kind: Kind, offset: u64, spans: Spans) -> Result<u64, DeviceError> {
+        let key = self.io.issue(Job::Direct, file, kind, offset, spans);
+        loop {
+            self.advance().map_err(|error| match error {
+                VolumeError::Device(error) => error,
+                _ => DeviceError::Closed,
+            })?;
+            if let Some(at) = self.io.direct.iter().position(|&(done, ..)| done == key) {
+                return self.io.direct.swap_remove(at).2;
+            }
+            device::wait(&mut *self.io.device, LOOK_AGAIN_MS)?;
+        }
+    }
+}
+
+fn load_block(
+    named: &mut Named,
+    table: &mut PageTable,
+    level: usize,
+    block: usize,
+    bytes: &[u8; BLOCK_BYTES],
+) {
+    if level == 0 {
+        table.load_chunk(block, decode_block(bytes));
+    } else {
+        let below = children(&mut named.levels[level - 1], block);
+        below.iter_mut().zip(decode_block(bytes)).for_each(|(entry, found)| *entry = found);
+    }
+}
+
+/// The entries of the level below that one block describes.
+fn children(below: &mut [Entry], block: usize) -> &mut [Entry] {
+    let (from, end) = (block * BLOCK_ENTRIES, below.len());
+    &mut below[from..end.min(from + BLOCK_ENTRIES)]
+}
+
+/// Sorted, without overlaps, neighbours joined.
+fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+fn opening_memory(bytes: usize) -> Result<Arc<Mapping>> {
+    private_memory(bytes).map_err(VolumeError::Device)
+}
+
+/// Memory for metadata on its way, aligned as direct I/O wants it.
+pub(super) fn private_memory(bytes: usize) -> Result<Arc<Mapping>, DeviceError> {
+    Mapping::anonymous("vgas-page-map", bytes as u64).map_err(|_| DeviceError::of(Errno::NOMEM, 0))
+}
+
+/// The error of a failed checkpoint.
+pub(super) fn flush_error(
+    file: String,
+    segment: u32,
+    step: &'static str,
+    source: DeviceError,
+) -> VolumeError {
+    match source {
+        DeviceError::NoSpace { bytes_done } => {
+            let what = "the page map".to_owned();
+            VolumeError::NoSpace { file, segment, what, operation: PageOperation::Flush, bytes_done }
+        }
+        source => VolumeError::Flush { file, segment, step, source },
+    }
+}

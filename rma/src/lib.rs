@@ -4,6 +4,7 @@
 pub mod address;
 pub mod conduit;
 pub mod error;
+pub mod key;
 pub mod message;
 pub mod shm;
 

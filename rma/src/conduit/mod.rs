@@ -14,6 +14,8 @@
 //! * *Replies never wait for requests.* See [`Direction::Reply`].
 //! * *Source.* When `try_send` has returned [`Sent::Accepted`], the payload's source may be reused.
 
+pub mod tcp;
+
 use crate::address::{Peer, RegionId};
 use crate::error::Result;
 use crate::message::{Message, Sink};

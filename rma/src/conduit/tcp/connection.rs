@@ -1,0 +1,318 @@
+//! One proven connection to a peer: its state, the loss of it, and the sending half. The receiving half is
+//! [`super::receiver`].
+//!
+//! # Credits and back-pressure
+//!
+//! A peer may have [`CREDITS`] requests under way that the other side has not taken in. A credit is returned when the
+//! request is handed to its handler, with the next frame of the other direction (usually the reply), or by a frame of
+//! its own once a quarter of them is owed. So whoever reads on for replies without running requests has to park a
+//! bounded number. What the socket does not take is copied to a queue: for a request only when the queue stays below
+//! [`QUEUE_BYTES`] (or the socket has taken a part already), for a reply always; the receiver stops taking in a
+//! peer's requests while the queue towards that peer is full, which bounds the replies that handlers can add.
+
+#![forbid(unsafe_code)]
+
+use super::frame::{self, HEAD_BYTES_MAX};
+use super::receiver::Receiver;
+use super::socket;
+use crate::address::Peer;
+use crate::conduit::Sent;
+use crate::message::{Direction, Message, Payload, Source};
+use rustix::event::epoll;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Requests that a peer may send beyond those that were taken in. Enough to keep a link with 50 µs of delay busy with
+/// short messages; small enough that parking that many medium ones is bearable. Part of the protocol's version.
+pub(super) const CREDITS: u32 = 256;
+
+/// Owed credits that are worth a frame of their own.
+const CREDIT_BATCH: u32 = CREDITS / 4;
+
+/// Bytes that may wait for the socket before requests are refused: a few of the largest medium messages.
+pub(super) const QUEUE_BYTES: usize = 256 << 10;
+
+/// Tries after the socket took a part of a message and then nothing, before the rest is copied. The other side empties
+/// a socket buffer faster than a copy, when it is awake at all; 200 tries are about 50 µs.
+const TRIES_BEFORE_COPY: u32 = 200;
+
+const _: () = assert!(CREDITS <= u16::MAX as u32, "credits travel in 16 bits");
+
+/// A connection. Lives until the conduit is dropped, also when it is lost: descriptors are never reused under a
+/// thread that still has the old one in hand.
+pub(super) struct Connection {
+    pub(super) peer: Peer,
+    socket: OwnedFd,
+    /// Requests that may still be sent. Lowered under the sender's lock, raised by whoever polls.
+    credits: AtomicU32,
+    /// Requests of the peer that were taken in and not yet reported to it.
+    owed: AtomicU32,
+    /// Bytes in the sender's queue; written under its lock.
+    backlog: AtomicUsize,
+    /// A message was refused because the socket had no room, or the wait descriptor watches for room.
+    blocked: AtomicBool,
+    /// Received messages may wait for delivery.
+    left: AtomicBool,
+    lost: OnceLock<String>,
+    goodbye_received: AtomicBool,
+    sender: Mutex<Sender>,
+    pub(super) receiver: Mutex<Receiver>,
+}
+
+/// Bytes that the socket did not take.
+#[derive(Default)]
+struct Sender {
+    queue: Vec<u8>,
+    /// The first byte of `queue` that was not sent.
+    head: usize,
+    /// The wait descriptor reports writability.
+    watched: bool,
+    closed: bool,
+}
+
+/// Locks; a thread that panicked in between left the data usable (single assignments only).
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connection {
+    pub(super) fn new(peer: Peer, socket: OwnedFd) -> Self {
+        Self {
+            peer,
+            socket,
+            credits: AtomicU32::new(CREDITS),
+            owed: AtomicU32::new(0),
+            backlog: AtomicUsize::new(0),
+            blocked: AtomicBool::new(false),
+            left: AtomicBool::new(false),
+            lost: OnceLock::new(),
+            goodbye_received: AtomicBool::new(false),
+            sender: Mutex::default(),
+            receiver: Mutex::default(),
+        }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Sends a message, or says that there is no room. An error means that the connection is broken.
+    pub(super) fn send(&self, message: &Message<'_>) -> io::Result<Sent> {
+        let payload = match message.payload {
+            Payload::Short => Source::EMPTY,
+            Payload::Medium(source) | Payload::Long(source, _) => source,
+        };
+        let request = message.direction == Direction::Request;
+        let mut sender = lock(&self.sender);
+        if sender.closed {
+            return Err(io::Error::other("the conduit was closed"));
+        }
+        if request && self.credits.load(Ordering::Acquire) == 0 {
+            return Ok(Sent::Busy);
+        }
+        if sender.waiting() > 0 {
+            self.push(&mut sender)?;
+            let full = sender.waiting() > 0 && sender.waiting() + payload.bytes > QUEUE_BYTES;
+            if request && full {
+                self.blocked.store(true, Ordering::Release);
+                return Ok(Sent::Busy);
+            }
+        }
+        // Before the message can be seen: its credit may be back before this call returns.
+        if request {
+            self.credits.fetch_sub(1, Ordering::Relaxed);
+        }
+        let mut head = [0; HEAD_BYTES_MAX];
+        let owed = self.owed.swap(0, Ordering::Relaxed);
+        let head_bytes = frame::encode(message, owed as u16, &mut head);
+        let head = &head[..head_bytes];
+        let mut done = 0;
+        if sender.waiting() == 0 {
+            match socket::send(self.socket(), head, payload, 0)? {
+                Some(bytes) => done = bytes,
+                None if request && payload.bytes > QUEUE_BYTES => {
+                    self.owed.fetch_add(owed, Ordering::Relaxed);
+                    self.credits.fetch_add(1, Ordering::Relaxed);
+                    self.blocked.store(true, Ordering::Release);
+                    return Ok(Sent::Busy);
+                }
+                None => {}
+            }
+        }
+        if done < head.len() + payload.bytes {
+            self.send_rest(&mut sender, head, payload, done)?;
+        }
+        Ok(Sent::Accepted)
+    }
+
+    /// Sends what the first attempt left, as long as the socket takes some, then queues a copy.
+    #[cold]
+    fn send_rest(
+        &self,
+        sender: &mut Sender,
+        head: &[u8],
+        payload: Source,
+        mut done: usize,
+    ) -> io::Result<()> {
+        let total = head.len() + payload.bytes;
+        // With older bytes waiting, or nothing taken at all, nobody is reading at the moment.
+        let mut tries = if sender.waiting() == 0 && done > 0 { TRIES_BEFORE_COPY } else { 0 };
+        while done < total && tries > 0 {
+            let sent = if done < head.len() {
+                socket::send(self.socket(), &head[done..], payload, 0)?
+            } else {
+                socket::send(self.socket(), &[], payload, done - head.len())?
+            };
+            match sent {
+                Some(bytes) => (done, tries) = (done + bytes, TRIES_BEFORE_COPY),
+                None => tries -= 1,
+            }
+        }
+        if done < total {
+            sender.queue.extend_from_slice(head.get(done..).unwrap_or(&[]));
+            socket::append(&mut sender.queue, payload, done.saturating_sub(head.len()));
+            self.backlog.store(sender.waiting(), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Sends what waits in the queue; afterwards the wait descriptor no longer watches for room unless bytes are left.
+    pub(super) fn flush(&self, poller: BorrowedFd<'_>) -> io::Result<()> {
+        let mut sender = lock(&self.sender);
+        self.push(&mut sender)?;
+        if sender.waiting() == 0 {
+            self.blocked.store(false, Ordering::Release);
+            if std::mem::take(&mut sender.watched) {
+                self.watch(poller, epoll::EventFlags::IN)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether [`Connection::flush`] has something to do.
+    pub(super) fn wants_room(&self) -> bool {
+        self.backlog.load(Ordering::Acquire) > 0 || self.blocked.load(Ordering::Acquire)
+    }
+
+    /// Before sleeping: makes the wait descriptor report room in the socket, if something waits for it.
+    pub(super) fn watch_for_room(&self, poller: BorrowedFd<'_>) -> io::Result<()> {
+        let mut sender = lock(&self.sender);
+        if self.wants_room() && !sender.watched {
+            self.watch(poller, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
+            sender.watched = true;
+            // Somebody else may send the rest: the watch must still be ended, by the next poll.
+            self.blocked.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn watch(&self, poller: BorrowedFd<'_>, flags: epoll::EventFlags) -> io::Result<()> {
+        epoll::modify(poller, &self.socket, epoll::EventData::new_u64(u64::from(self.peer.0)), flags)?;
+        Ok(())
+    }
+
+    /// Whether so much waits for the peer that its requests are left alone.
+    pub(super) fn is_backlogged(&self) -> bool {
+        self.backlog.load(Ordering::Acquire) > QUEUE_BYTES
+    }
+
+    /// Notes whether a poll left messages behind; only whoever polls calls this.
+    pub(super) fn set_left(&self, left: bool) {
+        if self.left.load(Ordering::Relaxed) != left {
+            self.left.store(left, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a poll should look here even if the socket brings nothing.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a request of the peer was taken in.
+    pub(super) fn owe_credit(&self) {
+        self.owed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tells the peer about owed credits if they are many.
+    pub(super) fn return_credits(&self) -> io::Result<()> {
+        if self.owed.load(Ordering::Relaxed) < CREDIT_BATCH {
+            return Ok(());
+        }
+        let mut sender = lock(&self.sender);
+        let owed = self.owed.swap(0, Ordering::Relaxed);
+        if owed > 0 && !sender.closed {
+            sender.queue.extend_from_slice(&frame::encode_credits(owed as u16));
+            self.push(&mut sender)?;
+        }
+        Ok(())
+    }
+
+    /// Takes credits from the peer; false when there are more than it can have owed.
+    pub(super) fn take_credits(&self, credits: u16) -> bool {
+        let before = self.credits.fetch_add(u32::from(credits), Ordering::Release);
+        before + u32::from(credits) <= CREDITS
+    }
+
+    /// Queues the last frame. Afterwards nothing can be sent.
+    pub(super) fn say_goodbye(&self) -> io::Result<()> {
+        let mut sender = lock(&self.sender);
+        if sender.closed {
+            return Ok(());
+        }
+        sender.closed = true;
+        let owed = self.owed.swap(0, Ordering::Relaxed);
+        sender.queue.extend_from_slice(&frame::encode_goodbye(owed as u16));
+        self.push(&mut sender)
+    }
+
+    /// Notes the peer's last frame.
+    pub(super) fn receive_goodbye(&self) {
+        self.goodbye_received.store(true, Ordering::Release);
+    }
+
+    /// Whether the peer has said that it would send nothing more.
+    pub(super) fn said_goodbye(&self) -> bool {
+        self.goodbye_received.load(Ordering::Acquire)
+    }
+
+    /// Gives the connection up; the first reason stays.
+    pub(super) fn lose(&self, reason: String) {
+        let _ = self.lost.set(reason);
+        // An error means that the socket is not connected any more, which is what is wanted.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Why it was given up, if it was.
+    pub(super) fn lost(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
+    }
+
+    /// Writes queued bytes until the socket takes no more.
+    fn push(&self, sender: &mut Sender) -> io::Result<()> {
+        while sender.waiting() > 0 {
+            match socket::send(self.socket(), &sender.queue[sender.head..], Source::EMPTY, 0)? {
+                Some(bytes) => sender.head += bytes,
+                None => break,
+            }
+        }
+        if sender.waiting() == 0 {
+            sender.head = 0;
+            sender.queue.clear();
+            // A large message that had to be copied is not a reason to keep its memory.
+            sender.queue.shrink_to(QUEUE_BYTES);
+        } else if sender.head > sender.queue.len() / 2 {
+            sender.queue.drain(..sender.head);
+            sender.head = 0;
+        }
+        self.backlog.store(sender.waiting(), Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Sender {
+    fn waiting(&self) -> usize {
+        self.queue.len() - self.head
+    }
+}

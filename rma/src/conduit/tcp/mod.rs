@@ -1,0 +1,420 @@
+//! Active messages over TCP: works everywhere, needs nothing.
+//!
+//! * [`frame`]: the bytes of a message. [`handshake`]: the bytes before the first message. Both pure.
+//! * [`door`]: a thread that connects and lets in; [`table`]: what it shares with the others.
+//! * [`connection`]: sending, credits, back-pressure; [`receiver`]: receiving.
+//! * [`socket`]: the system calls on raw addresses, and all `unsafe` of this conduit.
+//! * [`turn`]: who polls.
+//!
+//! A pair of peers has one connection, opened when the first of them wants to send (until then `try_send` answers
+//! [`Sent::Busy`]). The thread that sends makes one system call a message, usually; the thread that polls makes one a
+//! batch. There is no other thread on the way of a message.
+
+#![deny(unsafe_code)]
+
+mod connection;
+mod door;
+pub mod frame;
+mod handshake;
+mod receiver;
+#[allow(unsafe_code)]
+mod socket;
+mod table;
+mod turn;
+
+use self::connection::{Connection, lock};
+use self::door::Door;
+use self::receiver::Trouble;
+use self::table::Table;
+use self::turn::Turn;
+use super::{Capabilities, Conduit, Sent, Traffic};
+use crate::address::{Layout, Peer};
+use crate::error::{Result, RmaError};
+use crate::key::JobKey;
+use crate::message::{ARGUMENTS_MAX, Direction, Message, Payload, Sink};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Most messages that one poll delivers, so that other conduits get their turn.
+const POLL_MESSAGES: usize = 64;
+
+/// Up to so many connections are read from directly when polling; beyond, epoll names those with something to read.
+/// An unnecessary read costs about a third of what asking epoll does.
+const DIRECT_CONNECTIONS: usize = 3;
+
+/// What a [`TcpConduit`] needs to know.
+#[derive(Debug)]
+pub struct TcpSpec {
+    /// The job's peers.
+    pub layout: Layout,
+    /// The peer of this process.
+    pub me: Peer,
+    /// The job's key.
+    pub key: JobKey,
+    /// Where other peers reach this one: bound and listening.
+    pub listener: TcpListener,
+    /// Where every peer listens; the index is the peer. An entry that is never called may be anything.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// The times and numbers that bound waiting and strangers.
+#[derive(Clone, Debug)]
+pub struct TcpLimits {
+    /// From the first message to a peer until its connection is open, or the peer is lost.
+    pub connect_timeout: Duration,
+    /// From accepting a connection until it has proved the key, or is dropped.
+    pub proof_timeout: Duration,
+    /// Connections that may be under way to a proof; more push out the oldest.
+    pub unproved_max: usize,
+    /// How long a peer's machine may leave what was sent to it unacknowledged before the peer is lost. A peer that
+    /// computes without polling is not silent: its system answers.
+    pub silence_max: Duration,
+    /// How often that is looked at.
+    pub watch_interval: Duration,
+}
+
+impl TcpLimits {
+    /// What [`TcpConduit::new`] takes for a job of this many peers: failures become errors within five seconds when
+    /// connecting, ten afterwards.
+    pub fn for_peers(peers: u32) -> Self {
+        Self {
+            connect_timeout: Duration::from_millis(4500),
+            proof_timeout: Duration::from_secs(5),
+            // All peers may call at once when a job starts.
+            unproved_max: 64 + peers as usize,
+            silence_max: Duration::from_secs(10),
+            watch_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The conduit. See the module's page.
+pub struct TcpConduit {
+    table: Arc<Table>,
+    capabilities: Capabilities,
+    turn: Turn,
+    /// Where the next poll begins, so that a busy connection does not starve the others.
+    first: AtomicUsize,
+    door: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for TcpConduit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TcpConduit").field("me", &self.table.me).finish_non_exhaustive()
+    }
+}
+
+impl TcpConduit {
+    /// Starts to accept connections. Own ones are opened by the first message to each peer.
+    ///
+    /// # Errors
+    /// When the addresses do not fit the layout, or the system refuses descriptors or a thread.
+    pub fn new(spec: TcpSpec) -> Result<Self> {
+        let limits = TcpLimits::for_peers(spec.layout.peers());
+        Self::with_limits(spec, limits)
+    }
+
+    /// As [`TcpConduit::new`], with other bounds.
+    pub fn with_limits(spec: TcpSpec, limits: TcpLimits) -> Result<Self> {
+        let TcpSpec { layout, me, key, listener, addresses } = spec;
+        if addresses.len() != layout.peers() as usize || !layout.contains(me) {
+            return Err(RmaError::Usage(format!(
+                "{} tcp addresses and {me} for a layout of {} peers",
+                addresses.len(),
+                layout.peers()
+            )));
+        }
+        let table = Arc::new(Table::new(layout, me)?);
+        let door = Door::new(table.clone(), key, listener, addresses, limits)?;
+        let door = std::thread::Builder::new()
+            .name("vgas-tcp-door".into())
+            .stack_size(256 << 10)
+            .spawn(move || door.run())
+            .map_err(|e| RmaError::io("start the thread that accepts connections", e))?;
+        Ok(Self {
+            table,
+            capabilities: Capabilities {
+                medium_bytes_max: frame::MEDIUM_BYTES_MAX,
+                long_bytes_max: frame::LONG_BYTES_MAX,
+                ordered: true,
+                long_to_operation: true,
+                load_store: false,
+            },
+            turn: Turn::default(),
+            first: AtomicUsize::new(0),
+            door: Some(door),
+        })
+    }
+
+    /// Ends the use of the conduit at the end of a job: tells every connected peer that nothing more will come, and
+    /// pushes out what is buffered, for at most `patience`. Afterwards sending is an error, polling still delivers
+    /// what comes, and a peer that goes away is no loss. Call it when all ranks have agreed to end (after a barrier).
+    pub fn close(&self, patience: Duration) {
+        if !self.table.start_closing() {
+            return;
+        }
+        let deadline = Instant::now() + patience;
+        for connection in self.table.open_from(0) {
+            // An error is the end of a connection, which is what is being asked for.
+            let _ = connection.say_goodbye();
+        }
+        for connection in self.table.open_from(0) {
+            while connection.wants_room() && connection.flush(self.table.poller()).is_ok() {
+                let rest = deadline.saturating_duration_since(Instant::now());
+                if !connection.wants_room() || rest.is_zero() {
+                    break;
+                }
+                let timeout =
+                    Timespec { tv_sec: rest.as_secs() as i64, tv_nsec: i64::from(rest.subsec_nanos()) };
+                let socket = connection.socket();
+                let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&timeout));
+            }
+            let _ = rustix::net::shutdown(connection.socket(), rustix::net::Shutdown::Write);
+        }
+        // Closing a socket with unread bytes resets the connection, which would overtake the goodbye.
+        for connection in self.table.open_from(0) {
+            while Instant::now() < deadline
+                && socket::state(connection.socket()).is_ok_and(|state| state.unacknowledged)
+            {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    /// Delivers what one connection has brought.
+    fn poll_connection(
+        &self,
+        connection: &Connection,
+        sink: &dyn Sink,
+        traffic: Traffic,
+        room: usize,
+    ) -> Result<usize> {
+        let mut count = 0;
+        let mut begun = false;
+        // Until the stream is found empty with everything allowed.
+        let mut left = true;
+        while count < room {
+            let requests = traffic == Traffic::Everything && !connection.is_backlogged();
+            let next = {
+                let mut receiver = lock(&connection.receiver);
+                if !begun {
+                    receiver.begin();
+                    begun = true;
+                }
+                receiver.next(connection, sink, requests)
+            };
+            let arrival = match next {
+                Ok(Some(arrival)) => arrival,
+                Ok(None) => {
+                    left = !requests;
+                    break;
+                }
+                Err(trouble) => {
+                    self.end_connection(connection, trouble)?;
+                    break;
+                }
+            };
+            count += 1;
+            if arrival.direction() == Direction::Request {
+                // Before the handler runs, so that its reply carries the credit back.
+                connection.owe_credit();
+            }
+            // No lock is held: handlers send, and wait for room by polling again.
+            if let Err(error) = arrival.deliver(connection, sink) {
+                self.end_connection(connection, Trouble::Sink(error))?;
+                break;
+            }
+        }
+        connection.set_left(left);
+        // What cannot be sent now shows as the loss of the peer when the end of its stream has been read.
+        if connection.wants_room() {
+            let _ = connection.flush(self.table.poller());
+        }
+        if count > 0 {
+            let _ = connection.return_credits();
+        }
+        Ok(count)
+    }
+
+    /// A connection brings nothing more. An error unless that was to be expected.
+    fn end_connection(&self, connection: &Connection, trouble: Trouble) -> Result<()> {
+        {
+            let mut receiver = lock(&connection.receiver);
+            if receiver.ended() {
+                return Ok(());
+            }
+            receiver.end(matches!(trouble, Trouble::Protocol(_) | Trouble::Sink(_)));
+        }
+        self.table.unwatch(connection);
+        let peer = connection.peer;
+        match trouble {
+            Trouble::End | Trouble::Socket(_) if connection.said_goodbye() || self.table.closing() => {
+                connection.lose("it has left the job".into());
+                Ok(())
+            }
+            Trouble::End => {
+                connection.lose("its connection was closed; its process has probably ended".into());
+                Err(self.lost(connection, "waiting for messages"))
+            }
+            Trouble::Socket(error) => {
+                connection.lose(error.to_string());
+                Err(self.lost(connection, "waiting for messages"))
+            }
+            Trouble::Protocol(what) => {
+                let error = RmaError::Protocol { peer: Some(peer), what };
+                connection.lose(error.to_string());
+                Err(error)
+            }
+            Trouble::Sink(error) => {
+                connection.lose(error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    fn lost(&self, connection: &Connection, during: &str) -> RmaError {
+        self.table.lost(connection.peer, during, connection.lost().unwrap_or("its connection was closed"))
+    }
+
+    /// The check of a message at its sender; the receiver checks the same.
+    fn check(&self, to: Peer, message: &Message<'_>) -> Result<()> {
+        let (bytes, limit) = match message.payload {
+            Payload::Short => (0, 0),
+            Payload::Medium(source) => (source.bytes, frame::MEDIUM_BYTES_MAX),
+            Payload::Long(source, _) => (source.bytes, frame::LONG_BYTES_MAX),
+        };
+        if message.arguments.len() > ARGUMENTS_MAX || bytes > limit {
+            return Err(RmaError::Usage(format!(
+                "a message of {} arguments and {bytes} bytes; {ARGUMENTS_MAX} and {limit} are possible",
+                message.arguments.len()
+            )));
+        }
+        if !self.reaches(to) {
+            return Err(RmaError::Usage(format!("the tcp conduit of {} cannot send to {to}", self.table.me)));
+        }
+        Ok(())
+    }
+}
+
+impl Conduit for TcpConduit {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn reaches(&self, to: Peer) -> bool {
+        to != self.table.me && self.table.layout.contains(to)
+    }
+
+    fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
+        self.check(to, message)?;
+        if self.table.closing() {
+            return Err(RmaError::Usage("sending after the conduit was closed".into()));
+        }
+        let Some(connection) = self.table.connection(to) else {
+            if let Some(reason) = self.table.failure(to) {
+                return Err(self.table.lost(to, "connecting", reason));
+            }
+            self.table.want(to);
+            return Ok(Sent::Busy);
+        };
+        if connection.lost().is_some() {
+            return Err(self.lost(connection, "sending"));
+        }
+        connection.send(message).map_err(|error| {
+            // What the peer sent before it went away can still be read; a poll will see the end after that.
+            self.table.lost(to, "sending", connection.lost().unwrap_or(&error.to_string()))
+        })
+    }
+
+    fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
+        let Some(turn) = self.turn.take() else { return Ok(0) };
+        if let Some(peer) = self.table.take_failed() {
+            let reason = self.table.failure(peer).unwrap_or("it cannot be reached");
+            return Err(self.table.lost(peer, "connecting", reason));
+        }
+        let open = self.table.open_count();
+        if open == 0 {
+            return Ok(0);
+        }
+        // From inside a handler, running further requests could recurse for ever.
+        let traffic = if turn.nested { Traffic::RepliesOnly } else { traffic };
+        let first = self.first.fetch_add(1, Ordering::Relaxed) % open;
+        let mut count = 0;
+        let mut visit = |connection: &Connection| -> Result<()> {
+            count += self.poll_connection(connection, sink, traffic, POLL_MESSAGES.saturating_sub(count))?;
+            Ok(())
+        };
+        if open <= DIRECT_CONNECTIONS {
+            self.table.open_from(first).try_for_each(&mut visit)?;
+            self.table.open_from(0).take(first).try_for_each(&mut visit)?;
+            return Ok(count);
+        }
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 32];
+        // The only failure is an interruption by a signal, after which the next poll asks again.
+        let ready =
+            epoll::wait(self.table.poller(), &mut events[..], Some(&Timespec::default())).unwrap_or(0);
+        for event in &events[..ready] {
+            if let Ok(peer) = u32::try_from(event.data.u64())
+                && let Some(connection) = self.table.connection(Peer(peer))
+            {
+                visit(connection)?;
+            }
+        }
+        // What epoll does not know: messages that were received and not delivered, and bytes that wait for room.
+        self.table.open_from(0).filter(|c| c.has_left() || c.wants_room()).try_for_each(&mut visit)?;
+        Ok(count)
+    }
+
+    fn flush(&self) -> Result<()> {
+        for connection in self.table.open_from(0).filter(|c| c.wants_room()) {
+            // An error shows as the loss of the peer at the next poll.
+            let _ = connection.flush(self.table.poller());
+        }
+        Ok(())
+    }
+
+    fn wait_descriptor(&self) -> BorrowedFd<'_> {
+        self.table.poller()
+    }
+
+    fn arm(&self) -> bool {
+        if self.table.clear_bell() {
+            return false;
+        }
+        // Inside a handler only replies count: parked requests wait until it has returned.
+        let requests = !self.turn.is_mine();
+        for connection in self.table.open_from(0) {
+            let Ok(receiver) = connection.receiver.try_lock() else { return false };
+            if receiver.has_message(requests && !connection.is_backlogged()) {
+                return false;
+            }
+            drop(receiver);
+            // An error is the end of the connection, which the wait descriptor reports.
+            let _ = connection.watch_for_room(self.table.poller());
+        }
+        true
+    }
+
+    fn disarm(&self) {}
+}
+
+impl Drop for TcpConduit {
+    fn drop(&mut self) {
+        self.close(Duration::from_secs(1));
+        self.table.stop();
+        if let Some(door) = self.door.take() {
+            // A panic there was reported when it happened.
+            let _ = door.join();
+        }
+    }
+}

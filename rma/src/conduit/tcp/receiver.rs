@@ -1,0 +1,328 @@
+//! The receiving half of a connection: from bytes of the stream to messages that are ready for their handlers.
+//!
+//! Short and medium frames are read into one buffer, many per system call; a medium payload is handed out as a shared
+//! piece of that buffer, so that a poll from inside its handler can read on (into a fresh buffer) without touching
+//! it. The payload of a long frame is read from the socket straight into the memory that the sink names, except for
+//! the little that came along with its head.
+
+#![forbid(unsafe_code)]
+
+use super::connection::{CREDITS, Connection};
+use super::frame::{self, Body, FrameError, HEAD_BYTES_MAX, Head, Kind, MEDIUM_BYTES_MAX};
+use super::socket::{Received, Target};
+use crate::error::RmaError;
+use crate::message::{Arrived, Delivery, Direction, Sink};
+use rustix::net::{RecvFlags, recv};
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes asked for when only heads and small payloads are expected. More would drag the beginnings of long payloads
+/// through the buffer; less would split batches of short frames. See `tcp_latency`.
+const READ_AHEAD_BYTES: usize = 8 << 10;
+
+/// A buffer holds one unfinished medium frame and what is read ahead. Untouched parts cost no memory.
+const BUFFER_BYTES: usize = HEAD_BYTES_MAX + MEDIUM_BYTES_MAX + READ_AHEAD_BYTES;
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The other side closed.
+    End,
+    /// The system reports an error.
+    Socket(io::Error),
+    /// The peer broke the protocol.
+    Protocol(String),
+    /// The sink refused the message.
+    Sink(RmaError),
+}
+
+impl From<FrameError> for Trouble {
+    fn from(error: FrameError) -> Self {
+        Self::Protocol(error.to_string())
+    }
+}
+
+/// A complete message.
+pub(super) struct Arrival {
+    head: Head,
+    payload: Contents,
+}
+
+enum Contents {
+    None,
+    /// A piece of a receive buffer.
+    Shared(Arc<Vec<u8>>, Range<usize>),
+    /// Of a request that was parked.
+    Owned(Vec<u8>),
+    Placed(Target),
+}
+
+/// The state between two reads.
+#[derive(Default)]
+pub(super) struct Receiver {
+    buffer: Option<Arc<Vec<u8>>>,
+    /// The part of `buffer` that was received and not consumed.
+    unread: Range<usize>,
+    /// A long message whose payload is being received.
+    long: Option<(Head, Target)>,
+    /// Complete requests that may not be delivered yet, oldest first; at most [`CREDITS`].
+    parked: VecDeque<Arrival>,
+    /// The last read emptied the socket; do not ask again in this poll.
+    drained: bool,
+    ended: bool,
+}
+
+impl Receiver {
+    /// A new poll begins.
+    pub(super) fn begin(&mut self) {
+        self.drained = false;
+    }
+
+    /// Nothing more can be received. `discard`: nor shall what was received from this peer be delivered.
+    pub(super) fn end(&mut self, discard: bool) {
+        self.ended = true;
+        if discard {
+            self.parked.clear();
+        }
+        self.unread = 0..0;
+        self.long = None;
+    }
+
+    /// Whether [`Receiver::end`] was called.
+    pub(super) fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether a message can be delivered without reading from the socket.
+    pub(super) fn has_message(&self, requests: bool) -> bool {
+        if requests && !self.parked.is_empty() {
+            return true;
+        }
+        let Some(buffer) = &self.buffer else { return false };
+        match frame::decode(&buffer[self.unread.clone()]) {
+            Ok(None) => false,
+            Ok(Some(frame)) => match frame.body {
+                Body::Message(Head { kind: Kind::Medium, payload_bytes, .. }) => {
+                    self.unread.len() >= frame.head_bytes + payload_bytes as usize
+                }
+                Body::Message(_) | Body::Credits | Body::Goodbye => true,
+            },
+            Err(_) => true,
+        }
+    }
+
+    /// The next message for the sink; `None` when nothing more is there at the moment. With `requests` false, requests
+    /// are parked until a call allows them again.
+    pub(super) fn next(
+        &mut self,
+        connection: &Connection,
+        sink: &dyn Sink,
+        requests: bool,
+    ) -> Result<Option<Arrival>, Trouble> {
+        if requests && let Some(arrival) = self.parked.pop_front() {
+            return Ok(Some(arrival));
+        }
+        loop {
+            let Some(arrival) = self.read_on(connection, sink)? else { return Ok(None) };
+            if requests || arrival.head.direction == Direction::Reply {
+                return Ok(Some(arrival));
+            }
+            if self.parked.len() >= CREDITS as usize {
+                return Err(Trouble::Protocol("more requests than it has credits for".into()));
+            }
+            self.parked.push_back(arrival.into_owned());
+        }
+    }
+
+    /// The next complete message of the stream.
+    fn read_on(&mut self, connection: &Connection, sink: &dyn Sink) -> Result<Option<Arrival>, Trouble> {
+        loop {
+            if let Some((head, mut target)) = self.long.take() {
+                if target.missing() == 0 {
+                    return Ok(Some(Arrival { head, payload: Contents::Placed(target) }));
+                }
+                let read = self.fill_target(connection, &mut target);
+                self.long = Some((head, target));
+                if !read? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let available = match &self.buffer {
+                Some(buffer) => &buffer[self.unread.clone()],
+                None => &[],
+            };
+            let Some(frame) = frame::decode(available)? else {
+                if self.fill(connection, self.unread.len())? {
+                    continue;
+                }
+                return Ok(None);
+            };
+            let head = match frame.body {
+                Body::Message(head) => head,
+                Body::Credits | Body::Goodbye => {
+                    self.accept_head(connection, frame.credits, frame.head_bytes)?;
+                    if frame.body == Body::Goodbye {
+                        connection.receive_goodbye();
+                    }
+                    continue;
+                }
+            };
+            match head.kind {
+                Kind::Short => {
+                    self.accept_head(connection, frame.credits, frame.head_bytes)?;
+                    return Ok(Some(Arrival { head, payload: Contents::None }));
+                }
+                Kind::Medium => {
+                    let bytes = frame.head_bytes + head.payload_bytes as usize;
+                    if available.len() < bytes {
+                        if self.fill(connection, bytes)? {
+                            continue;
+                        }
+                        return Ok(None);
+                    }
+                    self.accept_head(connection, frame.credits, frame.head_bytes)?;
+                    let range = self.unread.start..self.unread.start + head.payload_bytes as usize;
+                    self.unread.start = range.end;
+                    let payload = match &self.buffer {
+                        Some(buffer) => Contents::Shared(buffer.clone(), range),
+                        None => Contents::None,
+                    };
+                    return Ok(Some(Arrival { head, payload }));
+                }
+                Kind::Long(destination) => {
+                    self.accept_head(connection, frame.credits, frame.head_bytes)?;
+                    let bytes = head.payload_bytes as usize;
+                    let mut target =
+                        Target::of(sink, connection.peer, destination, bytes).map_err(Trouble::Sink)?;
+                    if let Some(buffer) = &self.buffer {
+                        self.unread.start += target.fill_from(&buffer[self.unread.clone()]);
+                    }
+                    self.long = Some((head, target));
+                }
+            }
+        }
+    }
+
+    /// Consumes a head that was decoded, with its credits.
+    fn accept_head(&mut self, connection: &Connection, credits: u16, bytes: usize) -> Result<(), Trouble> {
+        if connection.said_goodbye() {
+            return Err(Trouble::Protocol("a frame after its goodbye".into()));
+        }
+        if credits > 0 && !connection.take_credits(credits) {
+            return Err(Trouble::Protocol(format!("{credits} credits that nobody is owed")));
+        }
+        self.unread.start += bytes;
+        Ok(())
+    }
+
+    /// Reads more of a long payload, and a little of what follows it. False: nothing there.
+    fn fill_target(&mut self, connection: &Connection, target: &mut Target) -> Result<bool, Trouble> {
+        if self.drained || self.ended {
+            return Ok(false);
+        }
+        // Everything in the buffer went to the target before: it is empty.
+        let buffer = writable(&mut self.buffer, &mut self.unread, READ_AHEAD_BYTES);
+        let after = &mut buffer[..READ_AHEAD_BYTES];
+        let wanted = target.missing() + after.len();
+        let (received, behind) =
+            target.fill_from_socket(connection.socket(), after).map_err(Trouble::Socket)?;
+        self.unread = 0..behind;
+        self.note(received, wanted)
+    }
+
+    /// Reads more into the buffer: up to `bytes` unread ones, and a little of what follows them. False: nothing there.
+    fn fill(&mut self, connection: &Connection, bytes: usize) -> Result<bool, Trouble> {
+        if self.drained || self.ended {
+            return Ok(false);
+        }
+        let bytes = bytes + READ_AHEAD_BYTES;
+        let buffer = writable(&mut self.buffer, &mut self.unread, bytes);
+        let room = &mut buffer[self.unread.end..self.unread.start + bytes];
+        let wanted = room.len();
+        let received = loop {
+            match recv(connection.socket(), &mut *room, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => break Received::End,
+                Ok((_, bytes)) => break Received::Bytes(bytes),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => break Received::Nothing,
+                Err(error) => return Err(Trouble::Socket(error.into())),
+            }
+        };
+        if let Received::Bytes(bytes) = received {
+            self.unread.end += bytes;
+        }
+        self.note(received, wanted)
+    }
+
+    fn note(&mut self, received: Received, wanted: usize) -> Result<bool, Trouble> {
+        match received {
+            Received::Bytes(bytes) => {
+                self.drained = bytes < wanted;
+                Ok(true)
+            }
+            Received::Nothing => {
+                self.drained = true;
+                Ok(false)
+            }
+            Received::End => Err(Trouble::End),
+        }
+    }
+}
+
+/// The buffer, writable, with room for `bytes` bytes from the start of the unread ones. When a handler still looks at
+/// a part of it, the unread bytes move to a new one.
+fn writable<'a>(slot: &'a mut Option<Arc<Vec<u8>>>, unread: &mut Range<usize>, bytes: usize) -> &'a mut [u8] {
+    let buffer = slot.get_or_insert_with(|| Arc::new(vec![0; BUFFER_BYTES]));
+    if (*unread).is_empty() {
+        *unread = 0..0;
+    }
+    if Arc::get_mut(buffer).is_none() {
+        let mut fresh = vec![0; BUFFER_BYTES];
+        fresh[..unread.len()].copy_from_slice(&buffer[unread.clone()]);
+        *unread = 0..unread.len();
+        *buffer = Arc::new(fresh);
+    }
+    let Some(bytes_of) = Arc::get_mut(buffer) else { unreachable!("nobody shares a fresh buffer") };
+    if unread.start + bytes > BUFFER_BYTES {
+        bytes_of.copy_within(unread.clone(), 0);
+        *unread = 0..unread.len();
+    }
+    bytes_of
+}
+
+impl Arrival {
+    /// Whether it asks or answers.
+    pub(super) fn direction(&self) -> Direction {
+        self.head.direction
+    }
+
+    /// Hands the message to the sink.
+    pub(super) fn deliver(&self, connection: &Connection, sink: &dyn Sink) -> Result<(), RmaError> {
+        let payload = match (&self.payload, self.head.kind) {
+            (Contents::None, Kind::Medium) => Arrived::Medium(&[]),
+            (Contents::None, _) => Arrived::Short,
+            (Contents::Shared(buffer, range), _) => Arrived::Medium(&buffer[range.clone()]),
+            (Contents::Owned(bytes), _) => Arrived::Medium(bytes),
+            (Contents::Placed(target), _) => Arrived::Long(target.base(), target.bytes()),
+        };
+        sink.deliver(Delivery {
+            from: connection.peer,
+            direction: self.head.direction,
+            handler: self.head.handler,
+            arguments: self.head.arguments(),
+            payload,
+        })
+    }
+
+    /// Independent of the receive buffer: parked messages must not pin one each.
+    fn into_owned(self) -> Self {
+        let payload = match self.payload {
+            Contents::Shared(buffer, range) => Contents::Owned(buffer[range].to_vec()),
+            other => other,
+        };
+        Self { payload, ..self }
+    }
+}

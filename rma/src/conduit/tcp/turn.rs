@@ -1,0 +1,80 @@
+//! Whose turn it is to poll: one thread at a time, which may come again from inside the handlers that its poll runs.
+
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+#[derive(Default)]
+pub(super) struct Turn {
+    /// The polling thread, 0 for none.
+    owner: AtomicUsize,
+    /// How often it has entered; touched by the owner only.
+    depth: AtomicU32,
+}
+
+/// Ends the turn when dropped.
+pub(super) struct Taken<'a> {
+    turn: &'a Turn,
+    /// Taken from inside a handler.
+    pub(super) nested: bool,
+}
+
+impl Turn {
+    /// Takes the turn, unless another thread has it.
+    #[inline]
+    pub(super) fn take(&self) -> Option<Taken<'_>> {
+        let me = this_thread();
+        let nested = self.owner.load(Ordering::Relaxed) == me;
+        if !nested && self.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return None;
+        }
+        self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Some(Taken { turn: self, nested })
+    }
+
+    /// Whether this thread is inside a handler.
+    pub(super) fn is_mine(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == this_thread()
+    }
+}
+
+impl Drop for Taken<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let depth = self.turn.depth.load(Ordering::Relaxed) - 1;
+        self.turn.depth.store(depth, Ordering::Relaxed);
+        if depth == 0 {
+            self.turn.owner.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// A number that no other living thread has: the address of a thread-local.
+#[inline]
+fn this_thread() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    PLACE.with(|place| std::ptr::from_ref(place).addr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_at_a_time_but_nested() {
+        let turn = Turn::default();
+        let outer = turn.take().unwrap();
+        assert!(!outer.nested && turn.is_mine());
+        let inner = turn.take().unwrap();
+        assert!(inner.nested);
+        drop(inner);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(turn.take().is_none() && !turn.is_mine()));
+        });
+        drop(outer);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(turn.take().is_some()));
+        });
+        assert!(!turn.is_mine());
+    }
+}

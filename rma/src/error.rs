@@ -80,6 +80,33 @@ impl RmaError {
         Self::Io { what: what.into(), source }
     }
 
+    /// The same error once more: for everybody who waits for what has failed.
+    pub fn duplicate(&self) -> Self {
+        match self {
+            Self::Io { what, source } => {
+                let source = match source.raw_os_error() {
+                    Some(code) => io::Error::from_raw_os_error(code),
+                    None => io::Error::new(source.kind(), source.to_string()),
+                };
+                Self::Io { what: what.clone(), source }
+            }
+            Self::PeerLost { peer, who, during, reason } => Self::PeerLost {
+                peer: *peer,
+                who: who.clone(),
+                during: during.clone(),
+                reason: reason.clone(),
+            },
+            Self::Protocol { peer, what } => Self::Protocol { peer: *peer, what: what.clone() },
+            Self::WrongKey { who } => Self::WrongKey { who: who.clone() },
+            &Self::OutOfRange { owner, region, offset, bytes, limit } => {
+                Self::OutOfRange { owner, region, offset, bytes, limit }
+            }
+            &Self::NoSuchRegion { owner, region } => Self::NoSuchRegion { owner, region },
+            Self::Usage(what) => Self::Usage(what.clone()),
+            Self::JobAborted(what) => Self::JobAborted(what.clone()),
+        }
+    }
+
     /// An [`RmaError::Io`] from an errno.
     pub fn system(what: impl Into<String>, source: rustix::io::Errno) -> Self {
         Self::Io { what: what.into(), source: source.into() }

@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod conduit;
+pub mod endpoint;
 pub mod error;
 pub mod key;
 pub mod message;

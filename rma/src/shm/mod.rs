@@ -12,9 +12,12 @@
 //!    word (release by the writer, acquire by the reader); races outside such a protocol yield old, new or mixed
 //!    bytes, never anything else, and never a torn aligned 8-byte word (see [`copy`]).
 
+pub mod bell;
 pub mod copy;
 mod domain;
 mod mapping;
+mod word;
 
 pub use domain::{Domain, DomainSpec, RegionSpec};
 pub use mapping::{Mapping, Span};
+pub use word::Word;

@@ -1,0 +1,133 @@
+//! Where everything lies in a domain's control mapping. Pure arithmetic over the domain's specification, equal in all
+//! its processes; a fresh mapping is all zeros, and all zeros is the initial state of every part.
+//!
+//! ```text
+//! mailbox of member 0, 1, …      sleeping word, bitmap of the producers that may have sent something
+//! words of member 0, 1, …        what endpoints share: barrier words, size of the attached segment
+//! rings, by (consumer, producer, direction)     a control line (head, want_room), then the slots
+//! ```
+
+use crate::error::{Result, RmaError};
+use crate::message::Direction;
+
+/// Bytes of a cache line; also of a slot of a ring.
+pub const LINE_BYTES: usize = 64;
+
+/// Bytes of a ring when nobody says otherwise. Four of the largest medium messages fit.
+pub const RING_BYTES_DEFAULT: u64 = 256 << 10;
+
+/// Smallest ring that still takes a message with a useful payload.
+pub const RING_BYTES_MIN: u64 = 4 << 10;
+
+/// Largest ring: the lengths in record headers have 32 bits.
+pub const RING_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes of the control file of a domain with `members` members and rings of `ring_bytes` bytes.
+pub fn control_bytes(members: usize, ring_bytes: u64) -> u64 {
+    let layout = ControlLayout { members, ring_bytes: ring_bytes as usize };
+    (layout.rings_offset() + members * members * 2 * layout.ring_stride()) as u64
+}
+
+/// Offsets in the control mapping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ControlLayout {
+    members: usize,
+    ring_bytes: usize,
+}
+
+/// Bytes that each member's endpoint shares with the others (see `endpoint::shared`).
+const SHARED_BYTES: usize = 4 * LINE_BYTES;
+
+impl ControlLayout {
+    /// Checks a specification that came from another process.
+    pub(crate) fn new(members: usize, ring_bytes: u64, control_bytes: u64) -> Result<Self> {
+        let fault = |what: String| Err(RmaError::Protocol { peer: None, what });
+        if !ring_bytes.is_power_of_two() || !(RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes) {
+            return fault(format!(
+                "a ring of {ring_bytes} bytes; it must be a power of two from 4 KiB to 1 GiB"
+            ));
+        }
+        let expected = self::control_bytes(members, ring_bytes);
+        if control_bytes < expected {
+            return fault(format!("the control file has {control_bytes} bytes, its layout needs {expected}"));
+        }
+        Ok(Self { members, ring_bytes: ring_bytes as usize })
+    }
+
+    /// 64-bit words of a mailbox's bitmap.
+    pub(crate) fn bitmap_words(&self) -> usize {
+        self.members.div_ceil(64)
+    }
+
+    fn mailbox_bytes(&self) -> usize {
+        (8 + 8 * self.bitmap_words()).next_multiple_of(LINE_BYTES)
+    }
+
+    /// The sleeping word (`u32`) of a member; its bitmap follows 8 bytes later. They share a line because a sender
+    /// reads both, and neither changes while a pair of members is busy talking.
+    pub(crate) fn sleeping(&self, member: usize) -> usize {
+        member * self.mailbox_bytes()
+    }
+
+    /// A word (`u64`) of the bitmap of a member.
+    pub(crate) fn bitmap(&self, member: usize, word: usize) -> usize {
+        self.sleeping(member) + 8 + 8 * word
+    }
+
+    /// The words that a member's endpoint shares, `SHARED_BYTES` of them.
+    pub(crate) fn shared(&self, member: usize) -> usize {
+        self.members * self.mailbox_bytes() + member * SHARED_BYTES
+    }
+
+    fn rings_offset(&self) -> usize {
+        self.members * (self.mailbox_bytes() + SHARED_BYTES)
+    }
+
+    fn ring_stride(&self) -> usize {
+        LINE_BYTES + self.ring_bytes
+    }
+
+    /// The control line of the ring that `producer` fills and `consumer` empties; its slots follow.
+    pub(crate) fn ring(&self, consumer: usize, producer: usize, direction: Direction) -> usize {
+        let index = (consumer * self.members + producer) * 2 + (direction == Direction::Reply) as usize;
+        self.rings_offset() + index * self.ring_stride()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_overlap_and_fill_the_control_file() {
+        for members in [1, 2, 3, 63, 64, 65] {
+            let bytes = control_bytes(members, RING_BYTES_MIN);
+            let layout = ControlLayout::new(members, RING_BYTES_MIN, bytes).unwrap();
+            let mut parts = Vec::new();
+            for member in 0..members {
+                parts.push((layout.sleeping(member), 8 + 8 * layout.bitmap_words()));
+                parts.push((layout.shared(member), SHARED_BYTES));
+                for producer in 0..members {
+                    for direction in [Direction::Request, Direction::Reply] {
+                        parts.push((layout.ring(member, producer, direction), layout.ring_stride()));
+                    }
+                }
+            }
+            parts.sort_unstable();
+            for pair in parts.windows(2) {
+                assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
+            }
+            let last = parts.last().unwrap();
+            assert_eq!((last.0 + last.1) as u64, bytes);
+        }
+    }
+
+    #[test]
+    fn a_specification_that_cannot_hold_is_refused() {
+        let bytes = control_bytes(2, RING_BYTES_MIN);
+        assert!(ControlLayout::new(2, RING_BYTES_MIN, bytes).is_ok());
+        assert!(ControlLayout::new(2, RING_BYTES_MIN, bytes - 1).is_err());
+        assert!(ControlLayout::new(2, RING_BYTES_MIN + 64, u64::MAX).is_err());
+        assert!(ControlLayout::new(2, RING_BYTES_MIN / 2, u64::MAX).is_err());
+    }
+}

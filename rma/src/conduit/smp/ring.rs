@@ -1,0 +1,318 @@
+//! One ring: records from one producer process to one consumer process, in shared memory.
+//!
+//! A ring is a power of two of 64-byte slots. A record occupies whole slots and never wraps; the first word of its
+//! first slot is its header, which is zero until the record is complete, so that publishing is one release store and
+//! noticing is one acquire load of the very line that carries the message. The consumer zeroes the first word of each
+//! slot before it gives the slots back. Positions count bytes and never decrease.
+//!
+//! # Unsafe rules
+//!
+//! 1. *Place.* Every access is inside the ring's span: positions are reduced by the mask, record sizes are checked
+//!    against the end of the ring before they are used, whoever wrote them. The span keeps the mapping.
+//! 2. *No reference.* Bodies are copied in and out by raw copies; headers and indices are atomics. A peer that writes
+//!    where it should not can spoil what we read, but only as values, which are checked after the copy.
+//! 3. *Sources.* The payload of a message is readable for the duration of the call (contract of `Message`).
+
+use super::layout::LINE_BYTES;
+use crate::address::{Peer, RegionId};
+use crate::message::{ARGUMENTS_MAX, Destination, Source};
+use crate::shm::copy::copy;
+use crate::shm::{Mapping, Span, Word};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Header: length in bits 0..32, handler in 32..40, argument count in 40..48, kind in 48..56, mark in 56..64.
+const MARK: u64 = 0xA5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Short = 1,
+    Medium = 2,
+    Long = 3,
+    /// The rest of the ring is unused: the next record begins at its start.
+    Pad = 4,
+}
+
+/// Bytes of a record besides its payload, at most: header, arguments, target.
+pub(super) const OVERHEAD_MAX: usize = 8 + 4 * ARGUMENTS_MAX + 16;
+
+/// The consumer gives space back a quarter of the ring at a time, a record takes a quarter at most, and skipping the
+/// end of the ring wastes less than another: so a record always fits into a ring whose consumer has taken everything.
+fn share_of(ring_bytes: usize) -> usize {
+    ring_bytes / 4
+}
+
+/// Most bytes of a medium payload that a ring takes.
+pub(super) fn medium_bytes_max(ring_bytes: usize) -> usize {
+    share_of(ring_bytes) - OVERHEAD_MAX.next_multiple_of(LINE_BYTES)
+}
+
+/// What both ends have of a ring.
+struct Ring {
+    slots: Span,
+    mask: u64,
+    head: Word<AtomicU64>,
+    want_room: Word<AtomicU32>,
+}
+
+impl Ring {
+    fn new(control: &Arc<Mapping>, offset: usize, ring_bytes: usize) -> Self {
+        debug_assert!(ring_bytes.is_power_of_two());
+        Self {
+            slots: control.span(offset + LINE_BYTES, ring_bytes),
+            mask: ring_bytes as u64 - 1,
+            head: control.word_u64(offset),
+            want_room: control.word_u32(offset + 8),
+        }
+    }
+
+    #[inline]
+    fn bytes(&self) -> usize {
+        self.slots.bytes()
+    }
+
+    /// The first word of the slot at a position.
+    #[inline]
+    fn header(&self, position: u64) -> &AtomicU64 {
+        let at = (position & self.mask) as usize & !(LINE_BYTES - 1);
+        // SAFETY: rule 1: masked, and slots are aligned as the control mapping is laid out in lines.
+        unsafe { AtomicU64::from_ptr(self.slots.address().add(at).cast()) }
+    }
+}
+
+/// What a record says besides its payload.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Body {
+    Short,
+    Medium(Source),
+    Long { bytes: u32, region: RegionId, owner: Peer, offset: u64 },
+}
+
+/// The sending end; one a process, behind a lock.
+pub(super) struct Producer {
+    ring: Ring,
+    tail: u64,
+    /// The last head that was read: room is checked against it first, so that the consumer's line is rarely touched.
+    head_seen: u64,
+}
+
+/// The consumer's index makes no sense: it runs ahead of what was sent, or backwards.
+#[derive(Debug)]
+pub(super) struct BadIndex;
+
+impl Producer {
+    pub(super) fn new(control: &Arc<Mapping>, offset: usize, ring_bytes: usize) -> Self {
+        Self { ring: Ring::new(control, offset, ring_bytes), tail: 0, head_seen: 0 }
+    }
+
+    /// Bytes of the record, and of the padding before it.
+    fn size(&self, arguments: usize, body: &Body) -> (usize, usize) {
+        let extra = match body {
+            Body::Short => 0,
+            Body::Medium(source) => source.bytes,
+            Body::Long { .. } => 16,
+        };
+        let size = (8 + (4 * arguments).next_multiple_of(8) + extra).next_multiple_of(LINE_BYTES);
+        let to_end = self.ring.bytes() - (self.tail & self.ring.mask) as usize;
+        (size, if size > to_end { to_end } else { 0 })
+    }
+
+    /// Whether a record fits now. False leaves a note for the consumer, which then rings the doorbell of this process
+    /// once it has given back space.
+    #[inline]
+    pub(super) fn has_room(&mut self, arguments: usize, body: &Body) -> Result<bool, BadIndex> {
+        let (size, pad) = self.size(arguments, body);
+        let need = (size + pad) as u64;
+        if self.tail + need <= self.head_seen + self.ring.bytes() as u64 {
+            return Ok(true);
+        }
+        self.refresh(need)
+    }
+
+    #[cold]
+    fn refresh(&mut self, need: u64) -> Result<bool, BadIndex> {
+        self.read_head()?;
+        if self.tail + need > self.head_seen + self.ring.bytes() as u64 {
+            self.ring.want_room.store(1, Ordering::Relaxed);
+            // Pairs with the fence in `Consumer::give_back`: either we see the new head, or it sees our wish.
+            fence(Ordering::SeqCst);
+            self.read_head()?;
+        }
+        Ok(self.tail + need <= self.head_seen + self.ring.bytes() as u64)
+    }
+
+    fn read_head(&mut self) -> Result<(), BadIndex> {
+        let head = self.ring.head.load(Ordering::Acquire);
+        if head < self.head_seen || head > self.tail {
+            return Err(BadIndex);
+        }
+        self.head_seen = head;
+        Ok(())
+    }
+
+    /// Writes and publishes a record. [`Producer::has_room`] has said yes for the same arguments and body, and the
+    /// payload of a medium is at most [`medium_bytes_max`].
+    #[inline]
+    pub(super) fn write(&mut self, handler: u8, arguments: &[u32], body: &Body) {
+        let (size, pad) = self.size(arguments.len(), body);
+        assert!(size <= share_of(self.ring.bytes()) && arguments.len() <= ARGUMENTS_MAX, "record too large");
+        if pad > 0 {
+            self.ring.header(self.tail).store(header(Kind::Pad, 0, 0, 0), Ordering::Release);
+            self.tail += pad as u64;
+        }
+        let at = (self.tail & self.ring.mask) as usize;
+        debug_assert!(at + size <= self.ring.bytes());
+        // SAFETY: rule 1: `at + size` is inside, as `size` above chose the padding so.
+        let start = unsafe { self.ring.slots.address().add(at) };
+        let after = 8 + (4 * arguments.len()).next_multiple_of(8);
+        for (index, argument) in arguments.iter().enumerate() {
+            // SAFETY: rule 1: arguments lie in 8..after, and after <= size.
+            unsafe { start.add(8 + 4 * index).cast::<u32>().write_volatile(*argument) };
+        }
+        let (kind, bytes) = match *body {
+            Body::Short => (Kind::Short, 0),
+            Body::Medium(source) => {
+                // SAFETY: rules 1 (after + bytes <= size) and 3.
+                unsafe { copy(source.address, start.add(after), source.bytes) };
+                (Kind::Medium, source.bytes as u32)
+            }
+            Body::Long { bytes, region, owner, offset } => {
+                let place = u64::from(region.0) << 32 | u64::from(owner.0);
+                // SAFETY: rule 1: after + 16 <= size; `after` is a multiple of 8.
+                unsafe {
+                    start.add(after).cast::<u64>().write_volatile(place);
+                    start.add(after + 8).cast::<u64>().write_volatile(offset);
+                }
+                (Kind::Long, bytes)
+            }
+        };
+        let word = header(kind, bytes, handler, arguments.len() as u8);
+        self.ring.header(self.tail).store(word, Ordering::Release);
+        self.tail += size as u64;
+    }
+}
+
+fn header(kind: Kind, bytes: u32, handler: u8, arguments: u8) -> u64 {
+    u64::from(bytes)
+        | u64::from(handler) << 32
+        | u64::from(arguments) << 40
+        | (kind as u64) << 48
+        | MARK << 56
+}
+
+/// The receiving end; one a process, used by the thread that polls.
+pub(super) struct Consumer {
+    ring: Ring,
+    position: u64,
+    given_back: u64,
+}
+
+/// A record, copied out of the ring.
+pub(super) struct Record {
+    pub(super) handler: u8,
+    pub(super) argument_count: usize,
+    pub(super) arguments: [u32; ARGUMENTS_MAX],
+    pub(super) body: RecordBody,
+}
+
+/// The payload of a [`Record`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RecordBody {
+    Short,
+    /// So many bytes were copied to the caller's buffer.
+    Medium(usize),
+    Long(usize, Destination),
+}
+
+impl Consumer {
+    pub(super) fn new(control: &Arc<Mapping>, offset: usize, ring_bytes: usize) -> Self {
+        Self { ring: Ring::new(control, offset, ring_bytes), position: 0, given_back: 0 }
+    }
+
+    /// Whether a record is waiting.
+    #[inline]
+    pub(super) fn has_record(&self) -> bool {
+        self.ring.header(self.position).load(Ordering::Acquire) != 0
+    }
+
+    /// Takes the next record; a medium payload goes to `medium`, which has at least [`medium_bytes_max`] bytes. An
+    /// error says what is wrong with the record; the ring is of no use afterwards.
+    #[inline]
+    pub(super) fn read(&mut self, medium: &mut [u8]) -> Result<Option<Record>, String> {
+        let mut word = self.ring.header(self.position).load(Ordering::Acquire);
+        if word == 0 {
+            return Ok(None);
+        }
+        if word == header(Kind::Pad, 0, 0, 0) {
+            self.ring.header(self.position).store(0, Ordering::Relaxed);
+            self.position += self.ring.bytes() as u64 - (self.position & self.ring.mask);
+            word = self.ring.header(self.position).load(Ordering::Acquire);
+            if word == 0 {
+                return Ok(None);
+            }
+        }
+        let bytes = word as u32 as usize;
+        let argument_count = (word >> 40) as u8 as usize;
+        let kind = (word >> 48) as u8;
+        if word >> 56 != MARK || argument_count > ARGUMENTS_MAX {
+            return Err(format!("a record with header {word:#x} in a shared-memory ring"));
+        }
+        let after = 8 + (4 * argument_count).next_multiple_of(8);
+        let extra = match kind {
+            k if k == Kind::Short as u8 && bytes == 0 => 0,
+            k if k == Kind::Medium as u8 && bytes <= medium.len() => bytes,
+            k if k == Kind::Long as u8 => 16,
+            _ => return Err(format!("a record of kind {kind} with {bytes} bytes in a shared-memory ring")),
+        };
+        let at = (self.position & self.ring.mask) as usize;
+        let size = (after + extra).next_multiple_of(LINE_BYTES);
+        if size > self.ring.bytes() - at {
+            return Err(format!("a record of {size} bytes that passes the end of its ring"));
+        }
+        // SAFETY: rule 1: `at` is masked, and everything below stays under `at + size`, just checked.
+        let start = unsafe { self.ring.slots.address().add(at) };
+        let mut arguments = [0; ARGUMENTS_MAX];
+        for (index, argument) in arguments.iter_mut().enumerate().take(argument_count) {
+            // SAFETY: rules 1 and 2.
+            *argument = unsafe { start.add(8 + 4 * index).cast::<u32>().read_volatile() };
+        }
+        let body = match extra {
+            _ if kind == Kind::Medium as u8 => {
+                // SAFETY: rules 1 and 2; `medium` is private and long enough, checked above.
+                unsafe { copy(start.add(after), medium.as_mut_ptr(), bytes) };
+                RecordBody::Medium(bytes)
+            }
+            16 => {
+                // SAFETY: rules 1 and 2; `after` is a multiple of 8.
+                let (place, offset) = unsafe {
+                    let place = start.add(after).cast::<u64>();
+                    (place.read_volatile(), place.add(1).read_volatile())
+                };
+                let region = RegionId((place >> 32) as u16);
+                RecordBody::Long(bytes, Destination::Region { region, owner: Peer(place as u32), offset })
+            }
+            _ => RecordBody::Short,
+        };
+        let mut slot = 0;
+        while slot < size {
+            self.ring.header(self.position + slot as u64).store(0, Ordering::Relaxed);
+            slot += LINE_BYTES;
+        }
+        self.position += size as u64;
+        Ok(Some(Record { handler: (word >> 32) as u8, argument_count, arguments, body }))
+    }
+
+    /// Gives consumed slots back when there are enough of them. True: the producer waits for room and must be woken.
+    #[inline]
+    pub(super) fn give_back(&mut self) -> bool {
+        if self.position - self.given_back < share_of(self.ring.bytes()) as u64 {
+            return false;
+        }
+        self.given_back = self.position;
+        self.ring.head.store(self.position, Ordering::Release);
+        // Pairs with the fence in `Producer::refresh`.
+        fence(Ordering::SeqCst);
+        self.ring.want_room.load(Ordering::Relaxed) != 0
+            && self.ring.want_room.swap(0, Ordering::Relaxed) != 0
+    }
+}

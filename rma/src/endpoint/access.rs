@@ -1,0 +1,203 @@
+//! Put and get into pinned segments, blocking and with explicit handles (GASNet's extended API; vgasnet.txt II.C).
+//!
+//! Between members of a domain each of them is a bounds check and an inlined copy, complete when the call returns.
+//! Otherwise active messages to the agent of the target's node carry it.
+//!
+//! *Offsets* count bytes from the start of the rank's segment. Out of range is [`RmaError::OutOfRange`], and nothing is
+//! written. *Bulk* and *non-bulk* differ in when the source of a put may be reused: with the bulk forms, only when the
+//! operation is complete; alignment never matters.
+
+use super::Endpoint;
+use super::operation::Handle;
+use super::segment::Reach;
+use super::serve::fill;
+use crate::address::Rank;
+use crate::error::{Result, RmaError};
+use crate::message::Source;
+use crate::shm::copy::copy;
+
+/// A value that was asked for with [`Endpoint::get_value_nb`].
+#[must_use = "a started get must be waited for"]
+#[derive(Debug)]
+pub struct ValueHandle {
+    handle: Handle,
+    value: Box<[u8; 8]>,
+}
+
+impl Endpoint {
+    /// Copies bytes into a rank's segment. When it returns the operation is complete: the source is reusable and the
+    /// bytes are visible at the target.
+    #[inline]
+    pub fn put(&self, rank: Rank, offset: u64, from: &[u8]) -> Result<()> {
+        // SAFETY: the slice is readable for the call.
+        unsafe { self.put_raw(rank, offset, from.as_ptr(), from.len()) }
+    }
+
+    /// [`Endpoint::put`] from a raw source, which may be shared memory.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `bytes` bytes during the call, and does not overlap the destination.
+    #[inline]
+    pub unsafe fn put_raw(&self, rank: Rank, offset: u64, from: *const u8, bytes: usize) -> Result<()> {
+        if let Some(to) = self.segments.reach(rank, offset, bytes) {
+            // SAFETY: `reach` has checked the range of the mapped segment (rules 2, 3 of `shm`); the source is the
+            // caller's promise.
+            unsafe { copy(from, to, bytes) };
+            return Ok(());
+        }
+        // SAFETY: the caller's promise; the wait ends after the operation.
+        unsafe { self.put_nb_bulk(rank, offset, from, bytes) }.and_then(|handle| self.wait_sync(handle))
+    }
+
+    /// Copies bytes from a rank's segment. When it returns the operation is complete: the bytes are here.
+    #[inline]
+    pub fn get(&self, rank: Rank, offset: u64, to: &mut [u8]) -> Result<()> {
+        // SAFETY: the slice is writable for the call.
+        unsafe { self.get_raw(rank, offset, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// [`Endpoint::get`] to a raw destination, which may be shared memory.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of `bytes` bytes during the call, and does not overlap the source.
+    #[inline]
+    pub unsafe fn get_raw(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
+        if let Some(from) = self.segments.reach(rank, offset, bytes) {
+            // SAFETY: as in `put_raw`.
+            unsafe { copy(from, to, bytes) };
+            return Ok(());
+        }
+        // SAFETY: the caller's promise; the wait ends after the operation, or nobody touches `to` any more.
+        unsafe { self.get_nb(rank, offset, to, bytes) }.and_then(|handle| self.wait_sync(handle))
+    }
+
+    /// Starts a put whose source is reusable when the call returns (non-bulk). Complete, and visible at the target,
+    /// when the handle is.
+    #[inline]
+    pub fn put_nb(&self, rank: Rank, offset: u64, from: &[u8]) -> Result<Handle> {
+        // SAFETY: every conduit takes the bytes before a send is accepted (promise "source"), and `start_put` returns
+        // after the last was.
+        unsafe { self.put_nb_bulk(rank, offset, from.as_ptr(), from.len()) }
+    }
+
+    /// Starts a put whose source is reusable when the handle is complete (bulk).
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `bytes` bytes until the handle was seen complete, and does not overlap the
+    /// destination.
+    #[inline]
+    pub unsafe fn put_nb_bulk(
+        &self,
+        rank: Rank,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Handle> {
+        let to = match self.segments.reach(rank, offset, bytes) {
+            Some(to) => to,
+            None => match self.reach_slow(rank, offset, bytes as u64)? {
+                Reach::Here(to) => to,
+                Reach::Through(server) => {
+                    return self.start_put(server, rank, offset, Source { address: from, bytes });
+                }
+            },
+        };
+        // SAFETY: as in `put_raw`.
+        unsafe { copy(from, to, bytes) };
+        Ok(Handle::complete())
+    }
+
+    /// Starts a get, bulk or not. The bytes are at `to` when the handle is complete.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of `bytes` bytes, not otherwise accessed, and does not overlap the source, until the
+    /// handle was seen complete or an error was returned for it. The handle must not be dropped before.
+    #[inline]
+    pub unsafe fn get_nb(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<Handle> {
+        let from = match self.segments.reach(rank, offset, bytes) {
+            Some(from) => from,
+            None => match self.reach_slow(rank, offset, bytes as u64)? {
+                Reach::Here(from) => from,
+                Reach::Through(server) => {
+                    // SAFETY: the caller's promise.
+                    return unsafe { self.start_get(server, rank, offset, to, bytes as u64) };
+                }
+            },
+        };
+        // SAFETY: as in `put_raw`.
+        unsafe { copy(from, to, bytes) };
+        Ok(Handle::complete())
+    }
+
+    /// Puts the low `bytes` (1 to 8) bytes of a value, little-endian. Completion as [`Endpoint::put`].
+    #[inline]
+    pub fn put_value(&self, rank: Rank, offset: u64, value: u64, bytes: usize) -> Result<()> {
+        check_value_bytes(bytes)?;
+        self.put(rank, offset, &value.to_le_bytes()[..bytes])
+    }
+
+    /// Starts to put a value. Completion as [`Endpoint::put_nb`].
+    #[inline]
+    pub fn put_value_nb(&self, rank: Rank, offset: u64, value: u64, bytes: usize) -> Result<Handle> {
+        check_value_bytes(bytes)?;
+        self.put_nb(rank, offset, &value.to_le_bytes()[..bytes])
+    }
+
+    /// Gets a value of `bytes` (1 to 8) bytes, little-endian, extended with zeros.
+    #[inline]
+    pub fn get_value(&self, rank: Rank, offset: u64, bytes: usize) -> Result<u64> {
+        check_value_bytes(bytes)?;
+        let mut value = [0; 8];
+        self.get(rank, offset, &mut value[..bytes])?;
+        Ok(u64::from_le_bytes(value))
+    }
+
+    /// Starts to get a value; [`Endpoint::wait_value`] ends it.
+    pub fn get_value_nb(&self, rank: Rank, offset: u64, bytes: usize) -> Result<ValueHandle> {
+        check_value_bytes(bytes)?;
+        let mut value = Box::new([0; 8]);
+        // SAFETY: the box lives in the handle; if that is dropped before its end it leaks (see `Drop`).
+        let handle = unsafe { self.get_nb(rank, offset, value.as_mut_ptr(), bytes) }?;
+        Ok(ValueHandle { handle, value })
+    }
+
+    /// Waits for a value.
+    pub fn wait_value(&self, mut value: ValueHandle) -> Result<u64> {
+        self.wait_sync_ref(&mut value.handle)?;
+        Ok(u64::from_le_bytes(*value.value))
+    }
+
+    /// Sets bytes of a rank's segment to a value. Completion as [`Endpoint::put`].
+    pub fn memset(&self, rank: Rank, offset: u64, value: u8, bytes: u64) -> Result<()> {
+        self.memset_nb(rank, offset, value, bytes).and_then(|handle| self.wait_sync(handle))
+    }
+
+    /// Starts to set bytes of a rank's segment. Visible at the target when the handle is complete.
+    pub fn memset_nb(&self, rank: Rank, offset: u64, value: u8, bytes: u64) -> Result<Handle> {
+        match self.reach_slow(rank, offset, bytes)? {
+            Reach::Here(to) => {
+                // SAFETY: `reach_slow` has checked the range of the mapped segment.
+                unsafe { fill(to, value, bytes as usize) };
+                Ok(Handle::complete())
+            }
+            Reach::Through(server) => self.start_memset(server, rank, offset, value, bytes),
+        }
+    }
+}
+
+impl Drop for ValueHandle {
+    fn drop(&mut self) {
+        if !self.handle.is_complete() {
+            // The answer may still come: its place must stay.
+            std::mem::forget(std::mem::replace(&mut self.value, Box::new([0; 8])));
+        }
+    }
+}
+
+#[inline]
+fn check_value_bytes(bytes: usize) -> Result<()> {
+    if (1..=8).contains(&bytes) {
+        return Ok(());
+    }
+    Err(RmaError::Usage(format!("a value has 1 to 8 bytes, not {bytes}")))
+}

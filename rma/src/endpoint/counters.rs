@@ -1,0 +1,120 @@
+//! How many messages and payload bytes went which way.
+
+use crate::conduit::Sent;
+use crate::message::{Arrived, Delivery, Direction, Message, Payload};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What carried a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// The queue to oneself.
+    Loopback,
+    /// Shared memory.
+    Smp,
+    /// The network conduit.
+    Network,
+}
+
+/// Counts of one carrier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CarrierCounts {
+    /// Requests accepted.
+    pub requests: u64,
+    /// Replies accepted.
+    pub replies: u64,
+    /// Payload bytes of both.
+    pub payload_bytes: u64,
+    /// Attempts that found no room.
+    pub busy: u64,
+}
+
+/// Counts of an endpoint since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointCounts {
+    /// Sent to oneself.
+    pub loopback: CarrierCounts,
+    /// Sent through shared memory.
+    pub smp: CarrierCounts,
+    /// Sent through the network.
+    pub network: CarrierCounts,
+    /// Requests delivered here.
+    pub requests_delivered: u64,
+    /// Replies delivered here.
+    pub replies_delivered: u64,
+    /// Payload bytes of both.
+    pub payload_bytes_delivered: u64,
+}
+
+#[derive(Default)]
+struct CarrierCounters {
+    requests: AtomicU64,
+    replies: AtomicU64,
+    payload_bytes: AtomicU64,
+    busy: AtomicU64,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    carriers: [CarrierCounters; 3],
+    // Written only by the thread that delivers: plain additions.
+    requests_delivered: AtomicU64,
+    replies_delivered: AtomicU64,
+    payload_bytes_delivered: AtomicU64,
+}
+
+fn add_alone(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+impl Counters {
+    #[inline]
+    pub(super) fn sent(&self, carrier: Carrier, sent: Sent, message: &Message<'_>) {
+        let counters = &self.carriers[carrier as usize];
+        if sent == Sent::Busy {
+            counters.busy.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let messages = match message.direction {
+            Direction::Request => &counters.requests,
+            Direction::Reply => &counters.replies,
+        };
+        messages.fetch_add(1, Ordering::Relaxed);
+        if let Payload::Medium(source) | Payload::Long(source, _) = message.payload {
+            counters.payload_bytes.fetch_add(source.bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(super) fn delivered(&self, delivery: &Delivery<'_>) {
+        let messages = match delivery.direction {
+            Direction::Request => &self.requests_delivered,
+            Direction::Reply => &self.replies_delivered,
+        };
+        add_alone(messages, 1);
+        match delivery.payload {
+            Arrived::Short => {}
+            Arrived::Medium(bytes) => add_alone(&self.payload_bytes_delivered, bytes.len() as u64),
+            Arrived::Long(_, bytes) => add_alone(&self.payload_bytes_delivered, bytes as u64),
+        }
+    }
+
+    pub(super) fn read(&self) -> EndpointCounts {
+        let carrier = |carrier: Carrier| {
+            let counters = &self.carriers[carrier as usize];
+            CarrierCounts {
+                requests: counters.requests.load(Ordering::Relaxed),
+                replies: counters.replies.load(Ordering::Relaxed),
+                payload_bytes: counters.payload_bytes.load(Ordering::Relaxed),
+                busy: counters.busy.load(Ordering::Relaxed),
+            }
+        };
+        EndpointCounts {
+            loopback: carrier(Carrier::Loopback),
+            smp: carrier(Carrier::Smp),
+            network: carrier(Carrier::Network),
+            requests_delivered: self.requests_delivered.load(Ordering::Relaxed),
+            replies_delivered: self.replies_delivered.load(Ordering::Relaxed),
+            payload_bytes_delivered: self.payload_bytes_delivered.load(Ordering::Relaxed),
+        }
+    }
+}

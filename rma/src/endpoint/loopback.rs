@@ -1,0 +1,121 @@
+//! Messages of a peer to itself: a queue in private memory, so that a handler that sends to its own peer does not run
+//! another handler inside itself.
+
+use super::wait::lock;
+use crate::address::Peer;
+use crate::conduit::Sent;
+use crate::error::Result;
+use crate::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Source};
+use crate::shm::copy::copy;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Requests that wait at most; a request beyond that is `Busy`, so that a peer that floods itself polls meanwhile.
+const REQUESTS_MAX: usize = 1024;
+
+#[derive(Default)]
+pub(super) struct Loopback {
+    queues: Mutex<Queues>,
+    waiting: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Queues {
+    requests: VecDeque<Owned>,
+    replies: VecDeque<Owned>,
+}
+
+struct Owned {
+    direction: Direction,
+    handler: u8,
+    arguments: Vec<u32>,
+    payload: OwnedPayload,
+}
+
+enum OwnedPayload {
+    Short,
+    Medium(Vec<u8>),
+    /// Already in place: address and length.
+    Long(usize, usize),
+}
+
+/// The bytes of a source, copied.
+fn copy_of(source: Source) -> Vec<u8> {
+    let mut bytes = vec![0; source.bytes];
+    if source.bytes > 0 {
+        // SAFETY: a source is valid during the send that takes it; the buffer is new and has its length.
+        unsafe { copy(source.address, bytes.as_mut_ptr(), source.bytes) };
+    }
+    bytes
+}
+
+impl Loopback {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0
+    }
+
+    /// Takes a message; `place` resolves the destination of a long one.
+    pub(super) fn try_send(
+        &self,
+        message: &Message<'_>,
+        place: impl FnOnce(Destination, usize) -> Result<*mut u8>,
+    ) -> Result<Sent> {
+        let mut queues = lock(&self.queues);
+        if message.direction == Direction::Request && queues.requests.len() >= REQUESTS_MAX {
+            return Ok(Sent::Busy);
+        }
+        let payload = match message.payload {
+            Payload::Short => OwnedPayload::Short,
+            Payload::Medium(source) => OwnedPayload::Medium(copy_of(source)),
+            Payload::Long(source, destination) => {
+                let to = place(destination, source.bytes)?;
+                if source.bytes > 0 {
+                    // SAFETY: `place` has checked the destination's range; the source is valid during the send. The
+                    // two may be the same bytes of a segment, so the copy allows overlap.
+                    unsafe { std::ptr::copy(source.address, to, source.bytes) };
+                }
+                OwnedPayload::Long(to.expose_provenance(), source.bytes)
+            }
+        };
+        let owned = Owned {
+            direction: message.direction,
+            handler: message.handler,
+            arguments: message.arguments.to_vec(),
+            payload,
+        };
+        match message.direction {
+            Direction::Request => queues.requests.push_back(owned),
+            Direction::Reply => queues.replies.push_back(owned),
+        }
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        Ok(Sent::Accepted)
+    }
+
+    /// Delivers what was waiting at the start of the call, replies first.
+    pub(super) fn deliver(&self, me: Peer, mut run: impl FnMut(Delivery<'_>) -> Result<()>) -> Result<usize> {
+        let batch: Vec<Owned> = {
+            let mut queues = lock(&self.queues);
+            let Queues { requests, replies } = &mut *queues;
+            replies.drain(..).chain(requests.drain(..)).collect()
+        };
+        self.waiting.fetch_sub(batch.len(), Ordering::AcqRel);
+        for owned in &batch {
+            let payload = match &owned.payload {
+                OwnedPayload::Short => Arrived::Short,
+                OwnedPayload::Medium(bytes) => Arrived::Medium(bytes),
+                OwnedPayload::Long(address, bytes) => {
+                    Arrived::Long(std::ptr::with_exposed_provenance_mut(*address), *bytes)
+                }
+            };
+            run(Delivery {
+                from: me,
+                direction: owned.direction,
+                handler: owned.handler,
+                arguments: &owned.arguments,
+                payload,
+            })?;
+        }
+        Ok(batch.len())
+    }
+}

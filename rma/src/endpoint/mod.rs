@@ -1,0 +1,434 @@
+//! Endpoints: active messages, waiting, put/get into pinned segments, barriers and collectives, for one rank or agent.
+//!
+//! An [`Endpoint`] routes each message: to itself through a queue, to members of its shared-memory domain through the
+//! `smp` conduit, to everybody else through the network conduit. Everything above active messages is built here once,
+//! for every conduit (GASNet specification 1.8, Core and Extended API; vgasnet.txt section II).
+//!
+//! # Three moments
+//!
+//! * *Source reusable*: the caller may overwrite the bytes it gave.
+//! * *Operation complete*: the caller has been told; a get's bytes are there, a put's bytes are visible at the target.
+//! * *Visible at the target*: a load there, ordered after a message or barrier from here, sees the bytes.
+//!
+//! # Progress
+//!
+//! Handlers run in threads that call [`Endpoint::poll`] or wait in this endpoint, one thread at a time, and must not
+//! block: they may reply once, send with [`Endpoint::try_request`], and complete things. A rank that computes delivers
+//! nothing; puts and gets of its pinned segment do not need it (the agent of its node serves them).
+
+mod access;
+mod barrier;
+mod collective;
+mod counters;
+mod implicit;
+mod loopback;
+mod operation;
+mod segment;
+mod serve;
+mod shared;
+mod token;
+mod wait;
+
+pub use access::ValueHandle;
+pub use barrier::{BarrierName, BarrierOutcome};
+pub use counters::{Carrier, CarrierCounts, EndpointCounts};
+pub use implicit::Implicit;
+pub use operation::Handle;
+pub use segment::SegmentInfo;
+pub use token::Token;
+
+use crate::address::{Layout, Peer, Rank, RegionId};
+use crate::conduit::smp::SmpConduit;
+use crate::conduit::{Conduit, Sent, Traffic};
+use crate::error::{Result, RmaError};
+use crate::message::{ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink};
+use crate::shm::{Domain, Mapping};
+use counters::Counters;
+use loopback::Loopback;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+/// First index of a class of handlers; the class ends where the next begins.
+pub mod handler_index {
+    /// 0..32: the endpoint's own (put/get, barriers, collectives).
+    pub const ENDPOINT: u8 = 0;
+    /// 32..64: the cache.
+    pub const CACHE: u8 = 32;
+    /// 64..128: libraries (objects, arrays).
+    pub const LIBRARY: u8 = 64;
+    /// 128..=255: programs.
+    pub const USER: u8 = 128;
+}
+
+/// Runs when a message arrives: with the token of the message, its arguments and its payload. It must not block.
+pub type Handler = Box<dyn Fn(&Token<'_>, &[u32], Arrived<'_>) + Send + Sync>;
+
+/// What an endpoint is made of.
+pub struct EndpointSpec {
+    /// Who runs where; equal everywhere.
+    pub layout: Layout,
+    /// Whose endpoint it is.
+    pub me: Peer,
+    /// The shared memory of the co-located processes, if any. `me` is a member.
+    pub domain: Option<Arc<Domain>>,
+    /// The way to peers outside of the domain, if there are any.
+    pub network: Option<Arc<dyn Conduit>>,
+}
+
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Loopback,
+    Smp,
+    Network,
+    Nowhere,
+}
+
+/// One peer's side of all communication. Used through an `Arc`, from any thread.
+pub struct Endpoint {
+    /// Tells the endpoints of a process apart (see `implicit`).
+    serial: u64,
+    layout: Layout,
+    me: Peer,
+    domain: Option<Arc<Domain>>,
+    smp: Option<SmpConduit>,
+    network: Option<Arc<dyn Conduit>>,
+    routes: Box<[Route]>,
+    loopback: Loopback,
+    handlers: Box<[OnceLock<Handler>]>,
+    is_open: AtomicBool,
+    /// Held by the thread that delivers.
+    delivering: Mutex<()>,
+    /// Polls since the network last brought something, while it brings nothing (see [`Endpoint::poll`]).
+    network_silence: AtomicU32,
+    failed: AtomicBool,
+    failure: Mutex<Option<RmaError>>,
+    wait: wait::WaitState,
+    counters: Counters,
+    segments: segment::Segments,
+    exposed: RwLock<HashMap<RegionId, Arc<Mapping>>>,
+    operations: operation::Operations,
+    barrier: barrier::Barrier,
+    collective: collective::Collective,
+    medium_bytes_max: usize,
+    long_bytes_max: usize,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Endpoint of {}", self.layout.describe(self.me))
+    }
+}
+
+impl Endpoint {
+    /// Makes an endpoint. Nothing is received before [`Endpoint::open`].
+    pub fn new(spec: EndpointSpec) -> Result<Arc<Self>> {
+        let EndpointSpec { layout, me, domain, network } = spec;
+        if !layout.contains(me) {
+            return Err(RmaError::Usage(format!("{me} is not in the layout")));
+        }
+        let smp = domain.as_ref().map(|domain| SmpConduit::new(domain.clone(), me)).transpose()?;
+        let routes = (0..layout.peers())
+            .map(Peer)
+            .map(|peer| match (&smp, &network) {
+                _ if peer == me => Route::Loopback,
+                (Some(smp), _) if smp.reaches(peer) => Route::Smp,
+                (_, Some(network)) if network.reaches(peer) => Route::Network,
+                _ => Route::Nowhere,
+            })
+            .collect();
+        let capabilities = || {
+            let smp = smp.iter().map(|conduit| conduit.capabilities());
+            smp.chain(network.iter().map(|conduit| conduit.capabilities()))
+        };
+        let medium_bytes_max = capabilities().map(|c| c.medium_bytes_max).min().unwrap_or(64 << 10);
+        let long_bytes_max = capabilities().map(|c| c.long_bytes_max).min().unwrap_or(1 << 30);
+        let members = domain.iter().flat_map(|domain| &domain.spec().members);
+        let ranks_here = members.filter(|&&peer| layout.rank_of_peer(peer).is_some()).count();
+        let shared = shared::SharedWords::new(domain.as_deref())?;
+        let endpoint = Arc::new(Self {
+            segments: segment::Segments::new(&layout, shared.clone()),
+            barrier: barrier::Barrier::new(&layout, me, domain.as_deref(), shared)?,
+            wait: wait::WaitState::new(ranks_here)?,
+            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
+            layout,
+            me,
+            domain,
+            smp,
+            network,
+            routes,
+            loopback: Loopback::default(),
+            handlers: (0..256).map(|_| OnceLock::new()).collect(),
+            is_open: AtomicBool::new(false),
+            delivering: Mutex::new(()),
+            network_silence: AtomicU32::new(0),
+            failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            counters: Counters::default(),
+            exposed: RwLock::default(),
+            operations: operation::Operations::default(),
+            collective: collective::Collective::default(),
+            medium_bytes_max,
+            long_bytes_max,
+        });
+        endpoint.register_own(handler_index::ENDPOINT..handler_index::CACHE)?;
+        Ok(endpoint)
+    }
+
+    /// Who runs where.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Whose endpoint this is.
+    pub fn me(&self) -> Peer {
+        self.me
+    }
+
+    /// The rank whose endpoint this is, unless it is an agent's.
+    pub fn rank(&self) -> Option<Rank> {
+        self.layout.rank_of_peer(self.me)
+    }
+
+    /// The shared memory of the co-located processes.
+    pub fn domain(&self) -> Option<&Arc<Domain>> {
+        self.domain.as_ref()
+    }
+
+    /// Most bytes of a medium payload, to any peer.
+    pub fn medium_bytes_max(&self) -> usize {
+        self.medium_bytes_max
+    }
+
+    /// Most bytes of a long payload, to any peer.
+    pub fn long_bytes_max(&self) -> usize {
+        self.long_bytes_max
+    }
+
+    /// Registers a handler, before [`Endpoint::open`]. The same index means the same handler on all peers. Indices
+    /// below [`handler_index::CACHE`] are the endpoint's own.
+    pub fn register(
+        &self,
+        index: u8,
+        handler: impl Fn(&Token<'_>, &[u32], Arrived<'_>) + Send + Sync + 'static,
+    ) -> Result<()> {
+        if index < handler_index::CACHE {
+            return Err(RmaError::Usage(format!("handler index {index} belongs to the endpoint")));
+        }
+        self.register_any(index, Box::new(handler))
+    }
+
+    fn register_any(&self, index: u8, handler: Handler) -> Result<()> {
+        if self.is_open.load(Ordering::Acquire) {
+            return Err(RmaError::Usage("handlers are registered before the endpoint is opened".into()));
+        }
+        self.handlers[usize::from(index)]
+            .set(handler)
+            .map_err(|_| RmaError::Usage(format!("handler index {index} is taken")))
+    }
+
+    fn register_own(&self, indices: std::ops::Range<u8>) -> Result<()> {
+        let mut next = indices;
+        let own = serve::handlers().into_iter().chain(barrier::handlers()).chain(collective::handlers());
+        for (expected, (index, handler)) in own.enumerate() {
+            debug_assert_eq!(next.next(), Some(index), "own handler {expected} out of place");
+            self.register_any(index, handler)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a region of this peer's own a destination of long messages, besides those of its domain: for peers
+    /// without shared memory, and for tests. Once a region; it stays exposed as long as the endpoint lives.
+    pub fn expose(&self, region: RegionId, mapping: Arc<Mapping>) -> Result<()> {
+        let mut exposed = self.exposed.write().unwrap_or_else(|e| e.into_inner());
+        if exposed.contains_key(&region) {
+            return Err(RmaError::Usage(format!("region {} is exposed already", region.0)));
+        }
+        exposed.insert(region, mapping);
+        Ok(())
+    }
+
+    /// Opens the endpoint: from now on messages are delivered and handlers can no longer be registered.
+    pub fn open(&self) {
+        self.is_open.store(true, Ordering::Release);
+    }
+
+    /// Sends a request, waiting for room if there is none: other messages are delivered meanwhile.
+    ///
+    /// When it returns the source is reusable. The message is delivered when the target polls. Not from handlers.
+    pub fn request(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload) -> Result<()> {
+        if self.try_request(to, handler, arguments, payload)? == Sent::Accepted {
+            return Ok(());
+        }
+        if self.wait.in_handler() {
+            return Err(RmaError::Usage("a handler must not wait for room: use try_request".into()));
+        }
+        let mut outcome = Ok(());
+        self.wait_until(None, || match self.try_request(to, handler, arguments, payload) {
+            Ok(sent) => sent == Sent::Accepted,
+            Err(error) => {
+                outcome = Err(error);
+                true
+            }
+        })?;
+        outcome
+    }
+
+    /// Sends a request if there is room for it now; never polls, so it may be called in handlers and event loops. The
+    /// source is reusable when it returns, accepted or not.
+    pub fn try_request(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload) -> Result<Sent> {
+        self.send(to, &Message { direction: Direction::Request, handler, arguments, payload })
+    }
+
+    fn send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
+        self.check_failure()?;
+        let (carrier, sent) = match self.routes.get(to.0 as usize) {
+            Some(Route::Smp) => (Carrier::Smp, self.smp_conduit()?.try_send(to, message)?),
+            Some(Route::Network) => (Carrier::Network, self.network_conduit()?.try_send(to, message)?),
+            Some(Route::Loopback) => {
+                let sent = self.loopback.try_send(message, |destination, bytes| {
+                    Sink::destination(self, self.me, destination, bytes)
+                })?;
+                if sent == Sent::Accepted {
+                    self.notify_local();
+                }
+                (Carrier::Loopback, sent)
+            }
+            Some(Route::Nowhere) | None => {
+                return Err(RmaError::Usage(format!("no conduit of {:?} reaches {to}", self)));
+            }
+        };
+        self.counters.sent(carrier, sent, message);
+        Ok(sent)
+    }
+
+    /// The conduit to a peer; none to oneself, or if there is no way.
+    fn carrier_of(&self, to: Peer) -> Option<&dyn Conduit> {
+        match self.routes.get(to.0 as usize)? {
+            Route::Smp => self.smp.as_ref().map(|smp| smp as &dyn Conduit),
+            Route::Network => self.network.as_deref(),
+            Route::Loopback | Route::Nowhere => None,
+        }
+    }
+
+    fn smp_conduit(&self) -> Result<&SmpConduit> {
+        self.smp.as_ref().ok_or_else(|| RmaError::Usage("this endpoint has no shared memory".into()))
+    }
+
+    fn network_conduit(&self) -> Result<&dyn Conduit> {
+        self.network.as_deref().ok_or_else(|| RmaError::Usage("this endpoint has no network".into()))
+    }
+
+    /// Delivers what has arrived, in bounded batches; returns how many messages. Returns 0 at once while another thread
+    /// delivers, and inside handlers. An error ends the endpoint: it stays failed (see [`Endpoint::fail`]).
+    pub fn poll(&self) -> Result<usize> {
+        self.check_failure()?;
+        if !self.is_open.load(Ordering::Acquire) {
+            return Ok(0);
+        }
+        let Some(_delivering) = wait::try_lock(&self.delivering) else { return Ok(0) };
+        match self.deliver_all() {
+            Ok(0) => Ok(0),
+            Ok(delivered) => {
+                self.notify_local();
+                Ok(delivered)
+            }
+            Err(error) => {
+                let copy = error.duplicate();
+                self.fail(error);
+                Err(copy)
+            }
+        }
+    }
+
+    fn deliver_all(&self) -> Result<usize> {
+        // Read again under the lock: whoever failed the endpoint may be waiting for us to leave (see `operation`).
+        self.check_failure()?;
+        let _running = self.wait.enter_handlers();
+        let mut delivered = 0;
+        if !self.loopback.is_empty() {
+            delivered += self.loopback.deliver(self.me, |delivery| self.deliver(delivery))?;
+        }
+        if let Some(smp) = &self.smp {
+            delivered += smp.poll(self, Traffic::Everything)?;
+        }
+        if let Some(network) = &self.network {
+            // A look at the network may cost a system call. After many looks in vain, only every eighth poll looks.
+            let silence = self.network_silence.load(Ordering::Relaxed);
+            if delivered == 0 && (silence < 256 || silence % 8 == 0) {
+                let brought = network.poll(self, Traffic::Everything)?;
+                delivered += brought;
+                self.network_silence.store(if brought > 0 { 0 } else { silence + 1 }, Ordering::Relaxed);
+            } else {
+                self.network_silence.store(silence.wrapping_add(1), Ordering::Relaxed);
+            }
+        }
+        Ok(delivered)
+    }
+
+    /// Wakes a peer of this domain that sleeps, so that it looks again at what it waits for: after something was
+    /// changed for it in shared memory. A system call only if it does sleep; nothing for other peers.
+    #[inline]
+    pub fn ring(&self, peer: Peer) {
+        if peer == self.me {
+            self.notify_local();
+        } else if let Some(smp) = &self.smp {
+            smp.ring(peer);
+        }
+    }
+
+    /// Marks the endpoint as failed: every wait, send and poll, now and later, ends with this error (the first counts).
+    pub fn fail(&self, error: RmaError) {
+        let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
+        if failure.is_none() {
+            *failure = Some(error);
+            self.failed.store(true, Ordering::SeqCst);
+        }
+        drop(failure);
+        self.notify_local();
+    }
+
+    /// The error with which this endpoint has failed, if it has.
+    #[inline]
+    pub fn check_failure(&self) -> Result<()> {
+        if self.failed.load(Ordering::Relaxed) { self.failure() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn failure(&self) -> Result<()> {
+        let failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
+        failure.as_ref().map_or(Ok(()), |error| Err(error.duplicate()))
+    }
+
+    /// Messages and bytes so far.
+    pub fn counts(&self) -> EndpointCounts {
+        self.counters.read()
+    }
+}
+
+impl Sink for Endpoint {
+    fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError> {
+        match destination {
+            Destination::Region { region, owner, offset } => {
+                self.region_destination(from, region, owner, offset, bytes)
+            }
+            Destination::Operation { id, offset } => self.operations.destination(from, id, offset, bytes),
+        }
+    }
+
+    fn deliver(&self, delivery: Delivery<'_>) -> Result<(), RmaError> {
+        let fault = |what: String| Err(RmaError::Protocol { peer: Some(delivery.from), what });
+        let Some(handler) = self.handlers[usize::from(delivery.handler)].get() else {
+            return fault(format!("a message for handler {}, which nobody registered", delivery.handler));
+        };
+        if delivery.arguments.len() > ARGUMENTS_MAX {
+            return fault(format!("a message with {} arguments", delivery.arguments.len()));
+        }
+        self.counters.delivered(&delivery);
+        let token = Token::new(self, delivery.from, delivery.direction);
+        handler(&token, delivery.arguments, delivery.payload);
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! Puts and gets on their way: what a [`Handle`] stands for, and where the answers to gets belong.
+//!
+//! Numbers of operations travel to the agent that serves them and back, so they are looked up, not trusted: an answer
+//! is accepted only from the peer that was asked, for an operation that still waits, inside its buffer.
+
+use super::Endpoint;
+use super::wait::lock;
+use crate::address::Peer;
+use crate::error::{Result, RmaError};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Puts or gets that were started. It must be waited for, or tried until it is complete; dropping it forgets the
+/// operations, which is allowed only for puts.
+#[must_use = "a started operation must be waited for"]
+#[derive(Debug, Default)]
+pub struct Handle {
+    /// Empty: complete. Several after an access region.
+    pending: Vec<Arc<Operation>>,
+}
+
+impl Handle {
+    /// The handle of an operation that is complete already.
+    #[inline]
+    pub const fn complete() -> Self {
+        Self { pending: Vec::new() }
+    }
+
+    /// Whether everything has completed; no progress is made.
+    pub fn is_complete(&self) -> bool {
+        self.pending.iter().all(|operation| operation.is_done())
+    }
+
+    /// Makes this handle stand for the other's operations, too.
+    pub fn join(&mut self, mut other: Handle) {
+        self.pending.append(&mut other.pending);
+    }
+
+    /// Forgets what has completed without an error; keeps long accumulations short.
+    pub(super) fn prune(&mut self) {
+        self.pending.retain(|operation| !operation.is_done() || operation.has_error.load(Ordering::Acquire));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The result of completed operations.
+    fn take_result(&mut self) -> Result<()> {
+        self.pending.drain(..).fold(Ok(()), |result, operation| result.and(operation.result()))
+    }
+}
+
+impl From<Arc<Operation>> for Handle {
+    fn from(operation: Arc<Operation>) -> Self {
+        Self { pending: vec![operation] }
+    }
+}
+
+/// Progress of one operation.
+#[derive(Debug)]
+pub(super) struct Operation {
+    id: u64,
+    /// Parts that have not been answered, and one more while the initiator still sends parts.
+    parts: AtomicU64,
+    has_error: AtomicBool,
+    error: Mutex<Option<RmaError>>,
+}
+
+impl Operation {
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn is_done(&self) -> bool {
+        self.parts.load(Ordering::Acquire) == 0
+    }
+
+    fn result(&self) -> Result<()> {
+        if !self.has_error.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        lock(&self.error).as_ref().map_or(Ok(()), |error| Err(error.duplicate()))
+    }
+
+    pub(super) fn add_part(&self) {
+        self.parts.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The memory that a get fills; empty for a put.
+struct Waiting {
+    operation: Arc<Operation>,
+    server: Peer,
+    /// Address (exposed) and length of the initiator's buffer.
+    address: usize,
+    bytes: u64,
+}
+
+/// The operations of an endpoint that wait for answers.
+#[derive(Default)]
+pub(super) struct Operations {
+    next: AtomicU64,
+    waiting: Mutex<HashMap<u64, Waiting>>,
+}
+
+impl Operations {
+    /// Starts an operation with one part outstanding: the sending of its parts, ended with [`Operations::part_done`].
+    pub(super) fn start(&self, server: Peer, buffer: *mut u8, bytes: u64) -> Arc<Operation> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let operation = Arc::new(Operation {
+            id,
+            parts: AtomicU64::new(1),
+            has_error: AtomicBool::new(false),
+            error: Mutex::new(None),
+        });
+        let waiting =
+            Waiting { operation: operation.clone(), server, address: buffer.expose_provenance(), bytes };
+        lock(&self.waiting).insert(id, waiting);
+        operation
+    }
+
+    /// A part was answered, possibly with an error. An answer that fits no operation is the peer's fault.
+    pub(super) fn answered(&self, from: Peer, id: u64, error: Option<RmaError>) -> Result<()> {
+        let mut waiting = lock(&self.waiting);
+        let Some(entry) = waiting.get(&id).filter(|entry| entry.server == from) else {
+            return Err(unknown(from, id));
+        };
+        let operation = entry.operation.clone();
+        if let Some(error) = error {
+            lock(&operation.error).get_or_insert(error);
+            operation.has_error.store(true, Ordering::Release);
+        }
+        Self::finish_part(&mut waiting, &operation);
+        Ok(())
+    }
+
+    /// The initiator has sent all parts.
+    pub(super) fn part_done(&self, operation: &Arc<Operation>) {
+        Self::finish_part(&mut lock(&self.waiting), operation);
+    }
+
+    fn finish_part(waiting: &mut HashMap<u64, Waiting>, operation: &Arc<Operation>) {
+        if operation.parts.fetch_sub(1, Ordering::AcqRel) == 1 {
+            waiting.remove(&operation.id);
+        }
+    }
+
+    /// Where the bytes of an answer belong.
+    pub(super) fn destination(&self, from: Peer, id: u64, offset: u64, bytes: usize) -> Result<*mut u8> {
+        let waiting = lock(&self.waiting);
+        let entry = waiting.get(&id).filter(|entry| entry.server == from).ok_or_else(|| unknown(from, id))?;
+        if offset.checked_add(bytes as u64).is_none_or(|end| end > entry.bytes) {
+            let what = format!("{bytes} bytes at {offset} answer a get of {}", entry.bytes);
+            return Err(RmaError::Protocol { peer: Some(from), what });
+        }
+        Ok(std::ptr::with_exposed_provenance_mut(entry.address + offset as usize))
+    }
+
+    fn forget(&self, operation: &Operation) {
+        lock(&self.waiting).remove(&operation.id);
+    }
+}
+
+fn unknown(from: Peer, id: u64) -> RmaError {
+    RmaError::Protocol {
+        peer: Some(from),
+        what: format!("an answer to operation {id}, which it was not asked for"),
+    }
+}
+
+impl Endpoint {
+    /// Makes progress once; true when the operation is complete (then, and only then, its error is reported).
+    pub fn try_sync(&self, handle: &mut Handle) -> Result<bool> {
+        if !handle.is_complete() {
+            if let Err(error) = self.poll() {
+                self.give_up(handle);
+                return Err(error);
+            }
+            if !handle.is_complete() {
+                return Ok(false);
+            }
+        }
+        handle.take_result()?;
+        Ok(true)
+    }
+
+    /// Waits until the operation is complete. After an error its memory is no longer touched.
+    #[inline]
+    pub fn wait_sync(&self, mut handle: Handle) -> Result<()> {
+        if handle.pending.is_empty() { Ok(()) } else { self.wait_sync_ref(&mut handle) }
+    }
+
+    pub(super) fn wait_sync_ref(&self, handle: &mut Handle) -> Result<()> {
+        if let Err(error) = self.wait_until(None, || handle.is_complete()) {
+            self.give_up(handle);
+            return Err(error);
+        }
+        handle.take_result()
+    }
+
+    /// The endpoint has failed: from now on nobody may write to the operations' memory.
+    pub(super) fn give_up(&self, handle: &mut Handle) {
+        if !handle.is_complete() && !self.wait.in_handler() {
+            // No delivery begins after the failure; wait for one that has begun.
+            drop(lock(&self.delivering));
+        }
+        for operation in handle.pending.drain(..) {
+            self.operations.forget(&operation);
+        }
+    }
+
+    /// Makes progress once; true when all are complete.
+    pub fn try_sync_all(&self, handles: &mut [Handle]) -> Result<bool> {
+        let mut all = true;
+        for handle in handles {
+            all &= self.try_sync(handle)?;
+        }
+        Ok(all)
+    }
+
+    /// Waits until all are complete. All are waited for, also when one fails; the first error is returned.
+    pub fn wait_sync_all(&self, handles: impl IntoIterator<Item = Handle>) -> Result<()> {
+        handles.into_iter().fold(Ok(()), |result, handle| result.and(self.wait_sync(handle)))
+    }
+
+    /// Makes progress once; returns how many of the handles became complete in this call.
+    pub fn try_sync_some(&self, handles: &mut [Handle]) -> Result<usize> {
+        let mut done = 0;
+        for handle in handles.iter_mut().filter(|handle| !handle.pending.is_empty()) {
+            done += usize::from(self.try_sync(handle)?);
+        }
+        Ok(done)
+    }
+
+    /// Waits until at least one of the handles becomes complete; returns how many did. 0 if all were before.
+    pub fn wait_sync_some(&self, handles: &mut [Handle]) -> Result<usize> {
+        if handles.iter().all(|handle| handle.pending.is_empty()) {
+            return Ok(0);
+        }
+        let some = || handles.iter().any(|handle| !handle.pending.is_empty() && handle.is_complete());
+        if let Err(error) = self.wait_until(None, some) {
+            handles.iter_mut().for_each(|handle| self.give_up(handle));
+            return Err(error);
+        }
+        let mut done = 0;
+        for handle in handles.iter_mut().filter(|h| !h.pending.is_empty() && h.is_complete()) {
+            handle.take_result()?;
+            done += 1;
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,234 @@
+//! Pinned segments: who has how much, and how it is reached from here.
+//!
+//! A window is what this process knows of one rank's segment: its size, and its first address when the rank is in the
+//! same domain. Windows are an array by rank and are opened at first use, so that reaching a co-located rank's memory
+//! is two loads and a comparison.
+
+use super::shared::SharedWords;
+use super::{Endpoint, Route};
+use crate::address::{Layout, Peer, Rank, RegionId};
+use crate::error::{Result, RmaError};
+use crate::shm::Domain;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+/// What [`Endpoint::segment_info`] tells of one rank's pinned segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Whose.
+    pub rank: Rank,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its first address in this process, if loads and stores reach it. Shared memory: see [`crate::shm`].
+    pub address: Option<*mut u8>,
+}
+
+/// Size of a segment nobody has told us of yet.
+const UNKNOWN: u64 = u64::MAX;
+
+struct Window {
+    /// Null: not mapped here (yet, or ever).
+    base: AtomicPtr<u8>,
+    /// Read only after `base` was seen, or after the exchange of sizes.
+    bytes: AtomicU64,
+}
+
+pub(super) struct Segments {
+    windows: Box<[Window]>,
+    shared: SharedWords,
+    /// Whether this endpoint serves the segments of other ranks.
+    pub(super) serves: AtomicBool,
+}
+
+impl Segments {
+    pub(super) fn new(layout: &Layout, shared: SharedWords) -> Self {
+        let window = |_| Window { base: AtomicPtr::default(), bytes: AtomicU64::new(UNKNOWN) };
+        Self { windows: (0..layout.ranks()).map(window).collect(), shared, serves: AtomicBool::new(false) }
+    }
+
+    /// The address of a range of a rank's segment, if its window is open and contains the range.
+    #[inline(always)]
+    pub(super) fn reach(&self, rank: Rank, offset: u64, bytes: usize) -> Option<*mut u8> {
+        let window = self.windows.get(rank.0 as usize)?;
+        let base = window.base.load(Ordering::Acquire);
+        let limit = window.bytes.load(Ordering::Relaxed);
+        if base.is_null() || offset > limit || bytes as u64 > limit - offset {
+            return None;
+        }
+        Some(base.wrapping_add(offset as usize))
+    }
+
+    fn attached_bytes(&self, member_index: usize) -> Option<u64> {
+        self.shared.member(member_index).attached.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Opens the window of a member's segment.
+    fn open(&self, domain: &Domain, rank: Rank, owner: Peer) -> Result<()> {
+        let region = RegionId::SEGMENT;
+        let missing = || RmaError::NoSuchRegion { owner, region };
+        let window = &self.windows[rank.0 as usize];
+        if !window.base.load(Ordering::Acquire).is_null() {
+            return Ok(());
+        }
+        let index = domain.member_index(owner).ok_or_else(missing)?;
+        let bytes = self.attached_bytes(index).ok_or_else(missing)?;
+        // The domain keeps the mapping as long as it lives, and the endpoint keeps the domain.
+        let mapping = domain.map(owner, region)?;
+        if bytes > mapping.bytes() as u64 {
+            let what = format!("it attached {bytes} bytes of a region of {}", mapping.bytes());
+            return Err(RmaError::Protocol { peer: Some(owner), what });
+        }
+        window.bytes.store(bytes, Ordering::Relaxed);
+        window.base.store(mapping.base(), Ordering::Release);
+        Ok(())
+    }
+}
+
+/// How a put or get proceeds.
+pub(super) enum Reach {
+    /// By copy.
+    Here(*mut u8),
+    /// Through this peer, the agent of the rank's node.
+    Through(Peer),
+}
+
+impl Endpoint {
+    /// Attaches this rank's pinned segment of `bytes` bytes, once; collective over all ranks: every rank calls it, with
+    /// a size of its own. When it returns the segments of all ranks can be used by all.
+    ///
+    /// Errors: more than the region that the domain has for it; no domain ([`RmaError::NoSuchRegion`]) unless `bytes`
+    /// is 0.
+    pub fn attach_segment(&self, bytes: u64) -> Result<()> {
+        let (owner, region) = (self.me, RegionId::SEGMENT);
+        let rank = self.rank().ok_or_else(|| RmaError::Usage("an agent has no segment".into()))?;
+        if bytes > 0 || self.domain.as_ref().is_some_and(|d| d.region_bytes(owner, region).is_some()) {
+            let domain = self.domain.as_ref().ok_or(RmaError::NoSuchRegion { owner, region })?;
+            let limit = domain.region_bytes(owner, region).ok_or(RmaError::NoSuchRegion { owner, region })?;
+            if bytes > limit {
+                return Err(RmaError::OutOfRange { owner, region, offset: 0, bytes, limit });
+            }
+            let index = domain.member_index(owner).ok_or(RmaError::NoSuchRegion { owner, region })?;
+            let word = &self.segments.shared.member(index).attached;
+            if word.compare_exchange(0, bytes + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                return Err(RmaError::Usage("a segment is attached once".into()));
+            }
+            self.segments.open(domain, rank, owner)?;
+        }
+        let sizes = self.all_gather(&bytes.to_le_bytes())?;
+        for (rank, size) in (0..).map(Rank).zip(sizes) {
+            let Ok(size) = size.as_slice().try_into().map(u64::from_le_bytes) else {
+                let what = format!("{} bytes as the size of its segment", size.len());
+                return Err(RmaError::Protocol { peer: Some(self.layout.peer_of_rank(rank)), what });
+            };
+            let window = &self.segments.windows[rank.0 as usize];
+            if window.base.load(Ordering::Acquire).is_null() {
+                window.bytes.store(size, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known of every rank's pinned segment; complete after [`Endpoint::attach_segment`].
+    pub fn segment_info(&self) -> Vec<SegmentInfo> {
+        let ranks = (0..self.layout.ranks()).map(Rank);
+        let info = ranks.map(|rank| {
+            let window = &self.segments.windows[rank.0 as usize];
+            // A segment that can't be reached by loads has no address; that is an answer, not an error.
+            let _ = self.open_window(rank);
+            let address = Some(window.base.load(Ordering::Acquire)).filter(|base| !base.is_null());
+            let bytes = Some(window.bytes.load(Ordering::Relaxed)).filter(|&bytes| bytes != UNKNOWN);
+            SegmentInfo { rank, bytes: bytes.unwrap_or(0), address }
+        });
+        info.collect()
+    }
+
+    fn open_window(&self, rank: Rank) -> Result<()> {
+        match &self.domain {
+            Some(domain) => self.segments.open(domain, rank, self.layout.peer_of_rank(rank)),
+            None => Err(RmaError::NoSuchRegion { owner: self.me, region: RegionId::SEGMENT }),
+        }
+    }
+
+    /// The slow path of [`Segments::reach`]: opens the window, or finds out who serves the rank, or what is wrong.
+    #[cold]
+    pub(super) fn reach_slow(&self, rank: Rank, offset: u64, bytes: u64) -> Result<Reach> {
+        let (owner, region) = (self.layout.peer_of_rank(rank), RegionId::SEGMENT);
+        if rank.0 >= self.layout.ranks() {
+            return Err(RmaError::Usage(format!("there is no {rank}; the job has {}", self.layout.ranks())));
+        }
+        let is_member = self.domain.as_ref().is_some_and(|domain| domain.member_index(owner).is_some());
+        if is_member {
+            self.open_window(rank)?;
+        }
+        let limit = self.segments.windows[rank.0 as usize].bytes.load(Ordering::Relaxed);
+        if offset.checked_add(bytes).is_none_or(|end| end > limit) {
+            return Err(RmaError::OutOfRange { owner, region, offset, bytes, limit });
+        }
+        if is_member {
+            let base = self.segments.reach(rank, offset, bytes as usize);
+            return base.map(Reach::Here).ok_or(RmaError::NoSuchRegion { owner, region });
+        }
+        let server = self.layout.agent_of(self.layout.node_of(rank));
+        match self.routes[server.0 as usize] {
+            Route::Nowhere => Err(RmaError::NoSuchRegion { owner, region }),
+            _ => Ok(Reach::Through(server)),
+        }
+    }
+
+    /// The address for the payload of a long message from `from`; everything it says is checked.
+    pub(super) fn region_destination(
+        &self,
+        from: Peer,
+        region: RegionId,
+        owner: Peer,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<*mut u8> {
+        let fault = |what: String| RmaError::Protocol { peer: Some(from), what };
+        let outside = |limit: u64| {
+            fault(format!(
+                "{bytes} bytes at offset {offset} of region {} of {owner}, which has {limit}",
+                region.0
+            ))
+        };
+        let exposed = self.exposed.read().unwrap_or_else(|e| e.into_inner()).get(&region).cloned();
+        let mapping = match (region, exposed) {
+            (_, Some(mapping)) if owner == self.me => mapping,
+            (RegionId::SEGMENT, _) => return self.segment_address(from, owner, offset, bytes as u64),
+            (RegionId::FRAMES, _) if owner == self.me => {
+                let domain = self.domain.as_ref().ok_or(RmaError::NoSuchRegion { owner, region });
+                domain
+                    .and_then(|domain| domain.map(owner, region))
+                    .map_err(|error| fault(error.to_string()))?
+            }
+            _ => return Err(fault(format!("a payload for region {} of {owner}", region.0))),
+        };
+        if !mapping.contains(offset, bytes as u64) {
+            return Err(outside(mapping.bytes() as u64));
+        }
+        // Exposed mappings and those of the domain live as long as the endpoint.
+        Ok(mapping.base().wrapping_add(offset as usize))
+    }
+
+    /// The address of a range of a pinned segment that this endpoint owns or serves, for a peer that names it.
+    pub(super) fn segment_address(
+        &self,
+        from: Peer,
+        owner: Peer,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<*mut u8> {
+        let fault = |what: String| RmaError::Protocol { peer: Some(from), what };
+        let may = owner == self.me || self.segments.serves.load(Ordering::Acquire);
+        let rank = self.layout.rank_of_peer(owner).filter(|_| may && self.layout.contains(owner));
+        let rank = rank
+            .ok_or_else(|| fault(format!("an access to a segment of {owner}, which is not served here")))?;
+        if let Some(address) = self.segments.reach(rank, offset, bytes as usize) {
+            return Ok(address);
+        }
+        match self.reach_slow(rank, offset, bytes) {
+            Ok(Reach::Here(address)) => Ok(address),
+            Ok(Reach::Through(_)) => Err(fault(format!("an access to a segment of {owner} on another node"))),
+            Err(error) => Err(fault(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Puts and gets between nodes as active messages (GASNet's extended reference), both sides.
+//!
+//! The initiator splits an operation into parts and sends them to the agent of the target's node, which maps the
+//! segments of its ranks: the target itself need not do anything.
+//!
+//! ```text
+//! put     PUT (long, into the segment)            → DONE
+//! get     GET (where, how much, operation)        → DATA (long, into the operation), or DATA_MEDIUM
+//! memset  MEMSET (where, how much, value)         → DONE
+//! ```
+
+use super::operation::{Handle, Operation};
+use super::{Endpoint, Handler, Token};
+use crate::address::{Peer, Rank, RegionId};
+use crate::error::{Result, RmaError};
+use crate::message::{Arrived, Destination, Payload, Source};
+use crate::shm::copy::copy;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const PUT: u8 = 0;
+const DONE: u8 = 1;
+const GET: u8 = 2;
+const DATA: u8 = 3;
+const DATA_MEDIUM: u8 = 4;
+const MEMSET: u8 = 5;
+
+/// Bytes of one part of a large operation: large enough that a message costs nothing beside its bytes, small enough
+/// that parts overlap on their way and that an agent serves others in between.
+const PART_BYTES_MAX: u64 = 1 << 20;
+
+pub(super) fn handlers() -> [(u8, Handler); 6] {
+    [
+        (PUT, Box::new(on_put)),
+        (DONE, Box::new(on_done)),
+        (GET, Box::new(on_get)),
+        (DATA, Box::new(on_data)),
+        (DATA_MEDIUM, Box::new(on_data_medium)),
+        (MEMSET, Box::new(on_memset)),
+    ]
+}
+
+fn low_high(number: u64) -> [u32; 2] {
+    [number as u32, (number >> 32) as u32]
+}
+
+fn number(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn on_put(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
+    let (&[low, high], Arrived::Long(..)) = (arguments, payload) else {
+        return token.refuse("a malformed put");
+    };
+    token.check(token.reply(DONE, &[low, high], Payload::Short));
+}
+
+fn on_done(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
+    let &[low, high] = arguments else { return token.refuse("a malformed answer to a put") };
+    token.check(token.endpoint().operations.answered(token.from(), number(low, high), None));
+}
+
+fn on_get(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
+    let &[low, high, owner, offset_low, offset_high, bytes, to_low, to_high] = arguments else {
+        return token.refuse("a malformed get");
+    };
+    let endpoint = token.endpoint();
+    let offset = number(offset_low, offset_high);
+    let address = match endpoint.segment_address(token.from(), Peer(owner), offset, u64::from(bytes)) {
+        Ok(address) => address,
+        Err(error) => return endpoint.fail(error),
+    };
+    let source = Source { address, bytes: bytes as usize };
+    let result = if endpoint.answers_gets_directly(token.from()) && source.bytes <= endpoint.long_bytes_max()
+    {
+        let destination = Destination::Operation { id: number(low, high), offset: number(to_low, to_high) };
+        token.reply(DATA, &[low, high], Payload::Long(source, destination))
+    } else if source.bytes <= endpoint.medium_bytes_max() {
+        token.reply(DATA_MEDIUM, &[low, high, to_low, to_high], Payload::Medium(source))
+    } else {
+        return token.refuse(format!("a get of {bytes} bytes in one message"));
+    };
+    token.check(result);
+}
+
+fn on_data(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
+    let &[low, high] = arguments else { return token.refuse("a malformed answer to a get") };
+    token.check(token.endpoint().operations.answered(token.from(), number(low, high), None));
+}
+
+fn on_data_medium(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
+    let (&[low, high, to_low, to_high], Arrived::Medium(bytes)) = (arguments, payload) else {
+        return token.refuse("a malformed answer to a get");
+    };
+    let operations = &token.endpoint().operations;
+    let id = number(low, high);
+    match operations.destination(token.from(), id, number(to_low, to_high), bytes.len()) {
+        // SAFETY: `destination` has checked the range against the buffer of an operation that still waits, whose owner
+        // keeps it until the operation is complete (contract of the unsafe get functions).
+        Ok(to) => unsafe { copy(bytes.as_ptr(), to, bytes.len()) },
+        Err(error) => return token.endpoint().fail(error),
+    }
+    token.check(operations.answered(token.from(), id, None));
+}
+
+fn on_memset(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
+    let &[low, high, owner, offset_low, offset_high, bytes, value] = arguments else {
+        return token.refuse("a malformed memset");
+    };
+    let offset = number(offset_low, offset_high);
+    match token.endpoint().segment_address(token.from(), Peer(owner), offset, u64::from(bytes)) {
+        // SAFETY: the range lies in a mapped segment (rule 2 of `shm`), which the endpoint's domain keeps.
+        Ok(address) => unsafe { fill(address, value as u8, bytes as usize) },
+        Err(error) => return token.endpoint().fail(error),
+    }
+    token.check(token.reply(DONE, &[low, high], Payload::Short));
+}
+
+/// Sets shared bytes.
+///
+/// # Safety
+/// The range is valid for writes during the call; other processes may access it meanwhile.
+pub(super) unsafe fn fill(address: *mut u8, value: u8, bytes: usize) {
+    if bytes > 0 {
+        // SAFETY: the caller's promise; a call into libc, as in `shm::copy`.
+        unsafe { libc::memset(address.cast(), i32::from(value), bytes) };
+    }
+}
+
+impl Endpoint {
+    /// Makes this endpoint serve the pinned segments of the ranks of its domain to peers on other nodes. Called by an
+    /// agent before [`Endpoint::open`]; from then on its polls serve.
+    pub fn serve_segments(&self) -> Result<()> {
+        if self.domain.is_none() {
+            return Err(RmaError::Usage("an endpoint without shared memory has no segments to serve".into()));
+        }
+        self.segments.serves.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether a long message to this peer may go to an operation.
+    fn answers_gets_directly(&self, to: Peer) -> bool {
+        match self.carrier_of(to) {
+            Some(conduit) => conduit.capabilities().long_to_operation,
+            None => true,
+        }
+    }
+
+    /// Starts a put through `server`. The source is reusable when it returns.
+    pub(super) fn start_put(&self, server: Peer, rank: Rank, offset: u64, source: Source) -> Result<Handle> {
+        let part_bytes = PART_BYTES_MAX.min(self.long_bytes_max as u64);
+        let owner = self.layout.peer_of_rank(rank);
+        let operation = self.operations.start(server, std::ptr::null_mut(), 0);
+        let [low, high] = low_high(operation.id());
+        self.send_parts(operation, source.bytes as u64, part_bytes, |at, bytes| {
+            let part = Source { address: source.address.wrapping_add(at as usize), bytes: bytes as usize };
+            let to = Destination::Region { region: RegionId::SEGMENT, owner, offset: offset + at };
+            self.request(server, PUT, &[low, high], Payload::Long(part, to))
+        })
+    }
+
+    /// Starts a get through `server`.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of `bytes` bytes until the handle was seen complete or its wait has ended in an error.
+    pub(super) unsafe fn start_get(
+        &self,
+        server: Peer,
+        rank: Rank,
+        offset: u64,
+        to: *mut u8,
+        bytes: u64,
+    ) -> Result<Handle> {
+        let part_bytes = if self.answers_gets_directly(server) {
+            PART_BYTES_MAX.min(self.long_bytes_max as u64)
+        } else {
+            self.medium_bytes_max as u64
+        };
+        let owner = self.layout.peer_of_rank(rank).0;
+        let operation = self.operations.start(server, to, bytes);
+        let [low, high] = low_high(operation.id());
+        self.send_parts(operation, bytes, part_bytes, |at, bytes| {
+            let ([from_low, from_high], [to_low, to_high]) = (low_high(offset + at), low_high(at));
+            let arguments = [low, high, owner, from_low, from_high, bytes as u32, to_low, to_high];
+            self.request(server, GET, &arguments, Payload::Short)
+        })
+    }
+
+    /// Starts a memset through `server`.
+    pub(super) fn start_memset(
+        &self,
+        server: Peer,
+        rank: Rank,
+        offset: u64,
+        value: u8,
+        bytes: u64,
+    ) -> Result<Handle> {
+        let owner = self.layout.peer_of_rank(rank).0;
+        let operation = self.operations.start(server, std::ptr::null_mut(), 0);
+        let [low, high] = low_high(operation.id());
+        self.send_parts(operation, bytes, PART_BYTES_MAX, |at, bytes| {
+            let [at_low, at_high] = low_high(offset + at);
+            let arguments = [low, high, owner, at_low, at_high, bytes as u32, u32::from(value)];
+            self.request(server, MEMSET, &arguments, Payload::Short)
+        })
+    }
+
+    fn send_parts(
+        &self,
+        operation: Arc<Operation>,
+        bytes: u64,
+        part_bytes: u64,
+        mut send: impl FnMut(u64, u64) -> Result<()>,
+    ) -> Result<Handle> {
+        let mut at = 0;
+        while at < bytes {
+            let part = part_bytes.min(bytes - at);
+            operation.add_part();
+            if let Err(error) = send(at, part) {
+                // The parts on their way have nowhere to go any more: what is left of this operation ends the endpoint.
+                self.fail(error.duplicate());
+                self.give_up(&mut Handle::from(operation));
+                return Err(error);
+            }
+            at += part;
+        }
+        self.operations.part_done(&operation);
+        Ok(Handle::from(operation))
+    }
+}

@@ -1,0 +1,68 @@
+//! What a handler may do with the message that it handles.
+
+use super::Endpoint;
+use crate::address::Peer;
+use crate::conduit::Sent;
+use crate::error::{Result, RmaError};
+use crate::message::{Direction, Message, Payload};
+use std::cell::Cell;
+
+/// A message that is being handled: who sent it, and the right to answer once.
+pub struct Token<'a> {
+    endpoint: &'a Endpoint,
+    from: Peer,
+    direction: Direction,
+    replied: Cell<bool>,
+}
+
+impl<'a> Token<'a> {
+    pub(super) fn new(endpoint: &'a Endpoint, from: Peer, direction: Direction) -> Self {
+        Self { endpoint, from, direction, replied: Cell::new(false) }
+    }
+
+    /// The endpoint that delivers.
+    pub fn endpoint(&self) -> &'a Endpoint {
+        self.endpoint
+    }
+
+    /// Who sent the message.
+    pub fn from(&self) -> Peer {
+        self.from
+    }
+
+    /// Whether it is a request or a reply.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Answers the request. Never waits; the source is reusable when it returns. [`RmaError::Usage`] for a second
+    /// reply, and in the handler of a reply.
+    pub fn reply(&self, handler: u8, arguments: &[u32], payload: Payload) -> Result<()> {
+        if self.direction == Direction::Reply {
+            return Err(RmaError::Usage("a reply can't be replied to".into()));
+        }
+        if self.replied.get() {
+            return Err(RmaError::Usage("a request is replied to once".into()));
+        }
+        let message = Message { direction: Direction::Reply, handler, arguments, payload };
+        match self.endpoint.send(self.from, &message)? {
+            Sent::Accepted => {
+                self.replied.set(true);
+                Ok(())
+            }
+            Sent::Busy => Err(RmaError::Usage("the conduit broke its promise: no room for a reply".into())),
+        }
+    }
+
+    /// Declares the message to be against the protocol: the endpoint fails with an error that names its sender.
+    pub fn refuse(&self, what: impl Into<String>) {
+        self.endpoint.fail(RmaError::Protocol { peer: Some(self.from), what: what.into() });
+    }
+
+    /// Fails the endpoint if `result` is an error: for what goes wrong while a handler answers.
+    pub fn check(&self, result: Result<()>) {
+        if let Err(error) = result {
+            self.endpoint.fail(error);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Waiting: spin briefly, yield a while, then sleep until something arrives.
+//!
+//! Any number of threads may wait at once. One of them, the *sleeper*, sleeps in `poll(2)` on the conduits' descriptors
+//! and delivers; the others are *parked* on a condition variable. Nobody polls in turns, and no wake-up is lost:
+//!
+//! * a condition may change by a handler in this process: whoever delivered something calls
+//!   [`Endpoint::notify_local`], which wakes the parked threads and, through a descriptor of its own, the sleeper;
+//! * it may change in shared memory: whoever changed it rings the member's doorbell, which wakes the sleeper if the
+//!   sleeping word is set; the sleeper then wakes the parked threads. A ring that comes before the word is set is
+//!   covered because the sleeper, having set it, wakes the parked threads once to look again, and looks itself;
+//! * the sleeper may be satisfied first: it wakes the parked threads when it leaves, and one takes its place.
+
+use super::Endpoint;
+use crate::conduit::Conduit;
+use crate::error::{Result, RmaError};
+use crate::shm::bell;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Spinning when every rank of the machine has a core of its own: several round trips through shared memory.
+const SPIN_ALONE: Duration = Duration::from_micros(2);
+
+/// Spinning when ranks share cores: the one that is waited for may need this core.
+const SPIN_CROWDED: Duration = Duration::from_nanos(200);
+
+/// Yielding before sleeping: about what it costs to be woken (16 to 44 µs across cores), so that in the worst case the
+/// wait takes twice as long as with perfect foresight.
+const YIELDING: Duration = Duration::from_micros(40);
+
+/// Polls between two looks at the clock.
+const POLLS_PER_LOOK: u32 = 16;
+
+thread_local! {
+    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Locks, also after a panic elsewhere: what these locks protect is consistent at every step.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks unless somebody else has.
+pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+pub(super) struct WaitState {
+    parking: Mutex<Parking>,
+    changed: Condvar,
+    /// Threads in `changed`, or on their way into it.
+    parked: AtomicU32,
+    /// Sleeping word and descriptor of the sleeper, for this process's own threads.
+    sleeping: AtomicU32,
+    waker: OwnedFd,
+    waker_pending: AtomicBool,
+    spinning: Duration,
+}
+
+#[derive(Default)]
+struct Parking {
+    generation: u64,
+    has_sleeper: bool,
+}
+
+/// Marks the thread as running handlers until dropped.
+pub(super) struct InHandler {
+    /// Handlers of another endpoint may be below on this stack.
+    before: bool,
+}
+
+impl Drop for InHandler {
+    fn drop(&mut self) {
+        IN_HANDLER.set(self.before);
+    }
+}
+
+impl WaitState {
+    /// For an endpoint that shares this machine with so many ranks, itself included.
+    pub(super) fn new(ranks: usize) -> Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| RmaError::system("create a descriptor to wake waiting threads (eventfd)", e))?;
+        Ok(Self {
+            parking: Mutex::default(),
+            changed: Condvar::new(),
+            parked: AtomicU32::new(0),
+            sleeping: AtomicU32::new(0),
+            waker,
+            waker_pending: AtomicBool::new(false),
+            spinning: if ranks > cores { SPIN_CROWDED } else { SPIN_ALONE },
+        })
+    }
+
+    /// Whether this thread runs a handler.
+    pub(super) fn in_handler(&self) -> bool {
+        IN_HANDLER.get()
+    }
+
+    pub(super) fn enter_handlers(&self) -> InHandler {
+        InHandler { before: IN_HANDLER.replace(true) }
+    }
+
+    fn wake_parked(&self) {
+        if self.parked.load(Ordering::SeqCst) > 0 {
+            lock(&self.parking).generation += 1;
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl Endpoint {
+    /// Waits until `condition` holds, delivering messages meanwhile. True: it holds; false: the deadline has passed.
+    ///
+    /// The condition is checked after every delivery, after every [`Endpoint::notify_local`] in this process and after
+    /// every [`Endpoint::ring`] by another; it must depend on nothing else. It may send with
+    /// [`Endpoint::try_request`] (a `Busy` wakes this wait when there is room), must not wait itself, and is checked
+    /// spuriously. Ends with the endpoint's error when it fails. Not from handlers.
+    pub fn wait_until(&self, deadline: Option<Instant>, mut condition: impl FnMut() -> bool) -> Result<bool> {
+        if condition() {
+            return Ok(true);
+        }
+        if self.wait.in_handler() {
+            return Err(RmaError::Usage("a handler must not wait".into()));
+        }
+        if let Some(done) = self.wait_awake(deadline, &mut condition)? {
+            return Ok(done);
+        }
+        loop {
+            let mut parking = lock(&self.wait.parking);
+            let done = if parking.has_sleeper {
+                self.wait.parked.fetch_add(1, Ordering::SeqCst);
+                let generation = parking.generation;
+                drop(parking);
+                // Pairs with the fences of those who change something and then look for parked threads.
+                fence(Ordering::SeqCst);
+                let done = self.park(generation, deadline, &mut condition);
+                self.wait.parked.fetch_sub(1, Ordering::SeqCst);
+                done?
+            } else {
+                parking.has_sleeper = true;
+                drop(parking);
+                let done = self.sleep(deadline, &mut condition);
+                let mut parking = lock(&self.wait.parking);
+                parking.has_sleeper = false;
+                parking.generation += 1;
+                if self.wait.parked.load(Ordering::SeqCst) > 0 {
+                    self.wait.changed.notify_all();
+                }
+                drop(parking);
+                done?
+            };
+            if let Some(done) = done {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// The part of a wait that keeps the processor: spinning, then yielding.
+    fn wait_awake(
+        &self,
+        deadline: Option<Instant>,
+        condition: &mut impl FnMut() -> bool,
+    ) -> Result<Option<bool>> {
+        let mut started = None;
+        loop {
+            for _ in 0..POLLS_PER_LOOK {
+                self.poll()?;
+                if condition() {
+                    return Ok(Some(true));
+                }
+                std::hint::spin_loop();
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(Some(false));
+            }
+            if now - *started.get_or_insert(now) >= self.wait.spinning {
+                break;
+            }
+        }
+        let yielding_since = Instant::now();
+        while yielding_since.elapsed() < YIELDING {
+            std::thread::yield_now();
+            self.poll()?;
+            if condition() {
+                return Ok(Some(true));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sleeps as the one who delivers. None: the caller should look around and continue.
+    fn sleep(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> Result<Option<bool>> {
+        loop {
+            self.poll()?;
+            if condition() {
+                return Ok(Some(true));
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(Some(false));
+            }
+            if !self.arm() {
+                self.check_failure()?;
+                std::thread::yield_now();
+                continue;
+            }
+            self.wait.wake_parked();
+            if condition() {
+                self.disarm();
+                return Ok(Some(true));
+            }
+            let slept = self.sleep_armed(deadline);
+            self.disarm();
+            slept?;
+            self.wait.wake_parked();
+        }
+    }
+
+    fn sleep_armed(&self, deadline: Option<Instant>) -> Result<()> {
+        let mut descriptors: Vec<PollFd<'_>> = self
+            .wait_descriptors()
+            .into_iter()
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let timeout = deadline.map(|deadline| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+        });
+        match rustix::event::poll(&mut descriptors, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(RmaError::system("wait for messages (poll)", error)),
+        }
+    }
+
+    /// Waits while another thread sleeps. None: the sleeper has left; its place may be taken.
+    fn park(
+        &self,
+        mut generation: u64,
+        deadline: Option<Instant>,
+        condition: &mut impl FnMut() -> bool,
+    ) -> Result<Option<bool>> {
+        loop {
+            self.check_failure()?;
+            if condition() {
+                return Ok(Some(true));
+            }
+            let mut parking = lock(&self.wait.parking);
+            while parking.generation == generation {
+                parking = match deadline {
+                    None => self.wait.changed.wait(parking).unwrap_or_else(PoisonError::into_inner),
+                    Some(deadline) => {
+                        let left = deadline.saturating_duration_since(Instant::now());
+                        if left.is_zero() {
+                            drop(parking);
+                            return Ok(Some(condition()));
+                        }
+                        let waited = self.wait.changed.wait_timeout(parking, left);
+                        waited.unwrap_or_else(PoisonError::into_inner).0
+                    }
+                };
+            }
+            generation = parking.generation;
+            if !parking.has_sleeper {
+                drop(parking);
+                return Ok(condition().then_some(true));
+            }
+        }
+    }
+
+    /// Wakes this process's threads that wait in this endpoint, so that they look at their conditions again. Called
+    /// after something that they wait for was changed by other means than a message.
+    #[inline]
+    pub fn notify_local(&self) {
+        // Pairs with the fence in `bell::prepare` and the sequentially consistent count of parked threads.
+        fence(Ordering::SeqCst);
+        if self.wait.parked.load(Ordering::Relaxed) > 0 {
+            self.wait.wake_parked();
+        }
+        bell::ring_after_fence(&self.wait.sleeping, self.wait.waker.as_fd());
+    }
+
+    /// The descriptors to sleep on, for an outer event loop: readable when there is something to [`Endpoint::poll`],
+    /// provided that [`Endpoint::arm`] returned true after the last poll. The list does not change.
+    pub fn wait_descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let smp = self.smp.iter().map(|smp| smp.wait_descriptor());
+        let network = self.network.iter().map(|network| network.wait_descriptor());
+        smp.chain(network).chain([self.wait.waker.as_fd()]).collect()
+    }
+
+    /// Prepares an outer event loop to sleep. False: do not sleep, poll. After true, check once more what the loop
+    /// waits for besides messages, sleep, and call [`Endpoint::disarm`]. One thread of a process at a time, and not
+    /// while others wait in [`Endpoint::wait_until`].
+    pub fn arm(&self) -> bool {
+        bell::prepare(&self.wait.sleeping);
+        let quiet = !self.failed.load(Ordering::SeqCst) && self.loopback.is_empty();
+        if quiet && self.smp.as_ref().is_none_or(|smp| smp.arm()) {
+            if self.network.as_ref().is_none_or(|network| network.arm()) {
+                return true;
+            }
+            self.network_silence.store(0, Ordering::Relaxed);
+            if let Some(smp) = &self.smp {
+                smp.disarm();
+            }
+        }
+        bell::finish(&self.wait.sleeping, self.wait.waker.as_fd(), &self.wait.waker_pending);
+        false
+    }
+
+    /// Ends what [`Endpoint::arm`] began, slept or not.
+    pub fn disarm(&self) {
+        if let Some(network) = &self.network {
+            network.disarm();
+            self.network_silence.store(0, Ordering::Relaxed);
+        }
+        if let Some(smp) = &self.smp {
+            smp.disarm();
+        }
+        bell::finish(&self.wait.sleeping, self.wait.waker.as_fd(), &self.wait.waker_pending);
+    }
+}

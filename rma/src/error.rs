@@ -69,6 +69,12 @@ pub enum RmaError {
     /// A call that the interface forbids, such as a reply from a reply handler.
     #[error("wrong use: {0}")]
     Usage(String),
+    /// A job that cannot be started as asked; nothing was started.
+    #[error("{0}")]
+    Refused(String),
+    /// This process was not started as a rank of a job. A caller may start a job of one process instead.
+    #[error("this program is not part of a job; start it with `vgas run -n 2 -- PROGRAM`")]
+    NotInJob,
     /// The job is ending because something failed elsewhere.
     #[error("the job is being ended: {0}")]
     JobAborted(String),
@@ -104,6 +110,8 @@ impl RmaError {
             &Self::NoSuchRegion { owner, region } => Self::NoSuchRegion { owner, region },
             Self::Usage(what) => Self::Usage(what.clone()),
             Self::JobAborted(what) => Self::JobAborted(what.clone()),
+            Self::Refused(what) => Self::Refused(what.clone()),
+            Self::NotInJob => Self::NotInJob,
         }
     }
 

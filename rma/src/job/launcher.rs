@@ -1,0 +1,525 @@
+//! The launcher: starts a daemon per node, relays between them, and decides when and how the job has ended.
+
+#![forbid(unsafe_code)]
+
+use super::message::{
+    DomainOrigin, FromNode, Input, JobDescription, Listen, NodeDescription, Output, Stream, ToNode,
+};
+use super::message::{Exit, RankExit};
+use super::node_link::{NodeLink, Phase};
+use super::output::Outputs;
+use super::spec::{JobStatus, RunSpec};
+use super::verdict::{Cause, Verdict};
+use super::{ALIVE_INTERVAL, LEAVE_GRACE, OUT_OF_STEP, TERMINATION_GRACE, listen, node, system};
+use crate::address::{Layout, NodeId, Peer};
+use crate::error::{Result, RmaError};
+use crate::key::JobKey;
+use crate::shm::Domain;
+use rustix::event::{PollFd, PollFlags, poll};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+use std::io::IsTerminal;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// Signals that the launcher passes on to every rank.
+const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT];
+
+/// Of these, the ones that ask for the end: the second ends the job at once.
+const INTERRUPTS: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+
+/// Output that may wait for a slow reader; then daemons are not listened to until it has taken some.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// Standard input that may be on its way to rank 0.
+const INPUT_BYTES_MAX: usize = 64 << 10;
+
+/// How much longer than the gentle end of its ranks a daemon may take before it is killed.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Runs a job and returns how it ended, when nothing of it is left. Signals that arrive meanwhile are passed on (see
+/// [`super`]); afterwards they are ignored, as the caller is expected to end with [`JobStatus::code`].
+///
+/// What ranks write goes to this process's standard output and error; nothing else is printed.
+///
+/// # Errors
+/// [`RmaError::Refused`] when the specification makes no sense, and when this process itself lacks something (files,
+/// processes). Everything that happens to the job is in the status.
+pub fn run(spec: &RunSpec) -> Result<JobStatus> {
+    let layout = spec.check()?;
+    node::raise_file_limit();
+    let mut signals = passed_on_signals()?;
+    let mut launcher = Launcher::start(spec, layout)?;
+    launcher.event_loop(&mut signals)?;
+    for node in &mut launcher.nodes {
+        node.wait_for_end();
+    }
+    Ok(launcher.verdict.status())
+}
+
+type Signals = SignalDelivery<UnixStream, SignalOnly>;
+
+/// Catches the signals to pass on, except those that whoever started us wants ignored (`nohup`, a shell's `&`).
+fn passed_on_signals() -> Result<Signals> {
+    let io = |e| RmaError::io("catch signals", e);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let (read, write) = UnixStream::pair().map_err(io)?;
+    let wanted = PASSED_ON.iter().filter(|&&signal| ignored >> (signal - 1) & 1 == 0);
+    SignalDelivery::with_pipe(read, write, SignalOnly::default(), wanted).map_err(io)
+}
+
+struct Launcher<'a> {
+    spec: &'a RunSpec,
+    layout: Layout,
+    nodes: Vec<NodeLink>,
+    verdict: Verdict,
+    outputs: Outputs,
+    input: ForwardedInput,
+    begun: Instant,
+    said_alive: Instant,
+    started: bool,
+    ranks_running: u32,
+    any_joined: bool,
+    /// The first rank that ended with 0 without finalising, and when that became a problem.
+    left: Option<(Instant, RankExit)>,
+    stopping: bool,
+    /// When the daemons were told to end their processes.
+    ended: Option<Instant>,
+    interrupts: u32,
+}
+
+/// Standard input that the launcher reads for rank 0.
+#[derive(Debug, Default)]
+struct ForwardedInput {
+    open: bool,
+    terminal: bool,
+    /// Sent and not yet taken by the rank.
+    on_its_way: usize,
+}
+
+impl<'a> Launcher<'a> {
+    /// Starts the daemons and tells them what to prepare.
+    fn start(spec: &'a RunSpec, layout: Layout) -> Result<Self> {
+        let job = JobDescription {
+            layout: layout.clone(),
+            key: JobKey::generate()?,
+            conduit: spec.conduit.clone(),
+            settings: spec.settings.clone(),
+        };
+        let remote = !spec.hosts.is_empty();
+        let shared = if spec.one_domain() && layout.nodes() > 1 {
+            Some(Domain::create(spec.domain(&layout, None))?)
+        } else {
+            None
+        };
+        let terminal = std::io::stdin().is_terminal();
+        let input = match spec.input {
+            false => Input::Null,
+            // Only the terminal's foreground group may read it, and ranks have groups of their own.
+            true if remote || terminal => Input::Forward,
+            true => Input::Inherit,
+        };
+        let mut launcher = Self {
+            spec,
+            verdict: Verdict::new(layout.clone()),
+            nodes: Vec::new(),
+            outputs: Outputs::new(spec.label),
+            input: ForwardedInput { open: input == Input::Forward, terminal, on_its_way: 0 },
+            begun: Instant::now(),
+            said_alive: Instant::now(),
+            started: false,
+            ranks_running: layout.ranks(),
+            any_joined: false,
+            left: None,
+            stopping: false,
+            ended: None,
+            interrupts: 0,
+            layout,
+        };
+        let directory = std::env::current_dir().map_err(|e| RmaError::io("learn the current folder", e))?;
+        for node in (0..launcher.layout.nodes()).map(NodeId) {
+            let input = if node.0 == 0 { input } else { Input::Null };
+            let domain = match &shared {
+                Some(shared) => shared.spec().clone(),
+                None => spec.domain(&launcher.layout, Some(node)),
+            };
+            let description = NodeDescription {
+                job: job.clone(),
+                node,
+                over_ssh: remote,
+                domain,
+                domain_origin: if shared.is_some() { DomainOrigin::Launcher } else { DomainOrigin::Daemon },
+                listen: listen(spec, &launcher.layout),
+                program: spec.program.clone(),
+                arguments: spec.arguments.clone(),
+                environment: spec.environment.clone(),
+                directory: directory.clone(),
+                output: if remote || spec.label { Output::Forward } else { Output::Inherit },
+                input,
+            };
+            launcher.start_node(description, shared.as_ref())?;
+        }
+        Ok(launcher)
+    }
+
+    fn start_node(&mut self, description: NodeDescription, shared: Option<&Domain>) -> Result<()> {
+        let node = description.node;
+        let host = self.spec.hosts.get(node.0 as usize);
+        self.verdict.set_host(node, host.cloned().unwrap_or_else(listen::host));
+        let mut files = Vec::new();
+        let inherited = (description.input == Input::Inherit).then(std::io::stdin);
+        let inherited = inherited.as_ref().map(|stdin| stdin.as_fd());
+        for file in shared.iter().flat_map(|domain| domain.files()).chain(inherited) {
+            let copy = file.try_clone_to_owned();
+            files.push(copy.map_err(|e| RmaError::io("pass open files to a node (raise `ulimit -n`)", e))?);
+        }
+        match NodeLink::start(self.spec, node) {
+            Ok(mut link) => {
+                if let Err(error) = link.describe(description, files) {
+                    link.phase = Phase::Over;
+                    self.fail(Cause::Failed { node, message: error.to_string(), code: 1 });
+                }
+                self.nodes.push(link);
+            }
+            Err(error) => self.fail(Cause::Failed { node, message: error.to_string(), code: 1 }),
+        }
+        Ok(())
+    }
+
+    fn event_loop(&mut self, signals: &mut Signals) -> Result<()> {
+        loop {
+            let all_over = self.nodes.iter().all(|node| node.phase == Phase::Over);
+            if all_over && (self.outputs.waiting_bytes() == 0 || self.interrupts > 1) {
+                return Ok(());
+            }
+            self.wait(signals)?;
+            for signal in signals.pending() {
+                self.on_signal(signal);
+            }
+            for index in 0..self.nodes.len() {
+                self.serve_node(index);
+            }
+            if self.nodes.iter().all(|node| node.phase == Phase::Over) {
+                self.outputs.finish();
+            }
+            self.advance();
+        }
+    }
+
+    /// Sleeps until there is something to do, and does the reading and writing of this process's own streams.
+    fn wait(&mut self, signals: &Signals) -> Result<()> {
+        let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+        let mut files: Vec<(BorrowedFd<'_>, PollFlags)> = vec![(signals.get_read().as_fd(), PollFlags::IN)];
+        let listening = self.listens();
+        let reads_input = self.reads_input(stdin.as_fd());
+        if reads_input {
+            files.push((stdin.as_fd(), PollFlags::IN));
+        }
+        for (stream, file) in [(Stream::Output, stdout.as_fd()), (Stream::Error, stderr.as_fd())] {
+            if self.outputs.waits(stream) {
+                files.push((file, PollFlags::OUT));
+            }
+        }
+        for node in &self.nodes {
+            node.poll_files(listening, &mut files);
+        }
+        let mut files: Vec<PollFd<'_>> =
+            files.iter().map(|(file, flags)| PollFd::new(file, *flags)).collect();
+        match poll(&mut files, self.timeout().map(node::timespec).as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(RmaError::system("wait for events", e)),
+        }
+        let mut ready =
+            files.iter().skip(1).map(|file| !file.revents().is_empty()).collect::<Vec<_>>().into_iter();
+        let input_ready = reads_input && ready.next().unwrap_or(false);
+        for (stream, file) in [(Stream::Output, stdout.as_fd()), (Stream::Error, stderr.as_fd())] {
+            if self.outputs.waits(stream) && ready.next().unwrap_or(false) {
+                self.outputs.write(stream, file);
+            }
+        }
+        if input_ready {
+            self.read_input(stdin.as_fd());
+        }
+        Ok(())
+    }
+
+    /// Daemons are not listened to while their output has nowhere to go, unless it is thrown away soon.
+    fn listens(&self) -> bool {
+        self.outputs.waiting_bytes() < OUTPUT_BYTES_MAX || self.ended.is_some()
+    }
+
+    fn reads_input(&self, stdin: BorrowedFd<'_>) -> bool {
+        self.input.open
+            && self.started
+            && self.input.on_its_way < INPUT_BYTES_MAX
+            && (!self.input.terminal || system::in_foreground(stdin))
+    }
+
+    fn read_input(&mut self, stdin: BorrowedFd<'_>) {
+        let mut bytes = vec![0; 4096];
+        // A terminal that has hung up reads as an error: the end, too.
+        let count = match rustix::io::read(stdin, &mut bytes) {
+            Ok(count) => count,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+            Err(_) => 0,
+        };
+        bytes.truncate(count);
+        self.input.open = count > 0;
+        self.input.on_its_way += count;
+        self.tell(0, &ToNode::Input(bytes));
+    }
+
+    /// The next moment at which something is due without an event.
+    fn timeout(&self) -> Option<Duration> {
+        let ready = (!self.started && self.ended.is_none()).then(|| self.begun + self.spec.connect_timeout);
+        let left = self
+            .left
+            .filter(|_| self.any_joined && self.ended.is_none())
+            .map(|(since, _)| since + LEAVE_GRACE);
+        let end = self.ended.map(|since| since + TERMINATION_GRACE + END_TIMEOUT);
+        let alive = (!self.spec.hosts.is_empty()).then(|| self.said_alive + ALIVE_INTERVAL);
+        let next = [ready, left, end, alive].into_iter().flatten().min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    fn on_signal(&mut self, signal: i32) {
+        if INTERRUPTS.contains(&signal) {
+            self.interrupts += 1;
+            let nobody_to_tell = !self.started || self.stopping || self.ended.is_some();
+            if nobody_to_tell || self.interrupts > 1 {
+                self.verdict.add(Cause::Interrupted { signal });
+                self.end(self.started);
+                return;
+            }
+        }
+        self.verdict.passed_on(signal);
+        self.tell_all(&ToNode::Signal(signal));
+        if signal == SIGTSTP {
+            // Returns when this process is continued.
+            let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
+            self.nodes.iter_mut().for_each(NodeLink::excuse_silence);
+        }
+    }
+
+    /// Takes in what a daemon says, and notices when it is gone.
+    fn serve_node(&mut self, index: usize) {
+        let (ssh_text, listening) = (self.nodes[index].take_stderr(), self.listens());
+        self.outputs.push_plain(&ssh_text);
+        if !listening || self.nodes[index].phase == Phase::Over {
+            return;
+        }
+        match self.nodes[index].receive() {
+            Ok((messages, open)) => {
+                for message in messages {
+                    self.on_node(index, message);
+                }
+                if !open && self.nodes[index].phase != Phase::Over {
+                    self.lose(index, None);
+                }
+            }
+            Err(error) => self.lose(index, Some(error.to_string())),
+        }
+    }
+
+    /// A daemon is gone, or talks nonsense.
+    fn lose(&mut self, index: usize, reason: Option<String>) {
+        let link = &mut self.nodes[index];
+        let (node, was_ready) = (link.node, link.phase == Phase::Ready);
+        let (how, code) = link.lose(reason);
+        // A daemon that never was ready has not died, it could not be started.
+        let cause = if was_ready || self.spec.hosts.is_empty() {
+            Cause::DaemonLost { node, how, code }
+        } else {
+            Cause::Failed { node, message: how, code: 1 }
+        };
+        if self.ended.is_none() || self.verdict.is_complaint() {
+            self.verdict.add(cause);
+        }
+        self.end(false);
+    }
+
+    fn on_node(&mut self, index: usize, message: FromNode) {
+        let node = self.nodes[index].node;
+        match message {
+            FromNode::Ready { host, addresses } => {
+                self.verdict.set_host(node, host.clone());
+                let link = &mut self.nodes[index];
+                (link.host, link.addresses, link.phase) = (host, addresses, Phase::Ready);
+            }
+            FromNode::Failed { message, code } => {
+                self.nodes[index].phase = Phase::Over;
+                self.fail(Cause::Failed { node, message, code });
+            }
+            FromNode::Joined => {
+                if !std::mem::replace(&mut self.any_joined, true)
+                    && let Some((since, _)) = &mut self.left
+                {
+                    *since = Instant::now();
+                }
+            }
+            FromNode::Gather(contributions) => {
+                self.nodes[index].contributions = Some(contributions);
+                self.check_step();
+                if self.nodes.iter().all(|node| node.contributions.is_some()) {
+                    let all = self
+                        .nodes
+                        .iter_mut()
+                        .filter_map(|node| node.contributions.take())
+                        .flatten()
+                        .collect();
+                    self.tell_all(&ToNode::Gathered(all));
+                }
+            }
+            FromNode::Finalise => {
+                self.nodes[index].finalised = true;
+                self.check_step();
+                if self.nodes.iter().all(|node| node.finalised) {
+                    self.tell_all(&ToNode::Finalised);
+                }
+            }
+            FromNode::Exited(exit) => self.on_exit(exit),
+            FromNode::Abort { from, message, code } => self.fail(Cause::Abort { from, message, code }),
+            FromNode::Output { rank, stream, bytes } => self.outputs.push(rank, stream, &bytes),
+            FromNode::InputTaken(count) => {
+                self.input.on_its_way = self.input.on_its_way.saturating_sub(count as usize);
+            }
+            FromNode::Stopped => self.nodes[index].phase = Phase::Over,
+            FromNode::Alive => {}
+        }
+    }
+
+    fn on_exit(&mut self, exit: RankExit) {
+        self.ranks_running = self.ranks_running.saturating_sub(1);
+        self.verdict.add_exit(exit);
+        if exit.exit == Exit::Code(0) && !exit.finalised && self.left.is_none() {
+            self.left = Some((Instant::now(), exit));
+        }
+        if self.verdict.failed() {
+            self.end(false);
+        }
+    }
+
+    /// Does what is due: the start, the end, and what takes too long.
+    fn advance(&mut self) {
+        if !self.started && self.ended.is_none() {
+            if self.nodes.iter().all(|node| node.phase == Phase::Ready) {
+                self.start_ranks();
+            } else if self.begun.elapsed() >= self.spec.connect_timeout {
+                self.give_up_waiting();
+            }
+        }
+        if self.ranks_running == 0 && !self.stopping && self.ended.is_none() {
+            self.stopping = true;
+            self.tell_all(&ToNode::Stop);
+        }
+        if let Some((since, exit)) = self.left
+            && (self.any_joined
+                && self.ranks_running > 0
+                && since.elapsed() >= LEAVE_GRACE
+                && self.ended.is_none())
+        {
+            self.fail(Cause::Left(exit));
+        }
+        if self.ended.is_some_and(|since| since.elapsed() >= TERMINATION_GRACE + END_TIMEOUT) {
+            for node in self.nodes.iter_mut().filter(|node| node.phase != Phase::Over) {
+                node.lose(None);
+            }
+        }
+        if !self.spec.hosts.is_empty() {
+            if self.said_alive.elapsed() >= ALIVE_INTERVAL {
+                self.said_alive = Instant::now();
+                self.tell_all(&ToNode::Alive);
+            }
+            for index in 0..self.nodes.len() {
+                if self.nodes[index].is_silent() {
+                    self.lose(index, Some("has not answered for 15 s".into()));
+                }
+            }
+        }
+    }
+
+    /// Every node is ready: tell all where everybody listens.
+    fn start_ranks(&mut self) {
+        let several_hosts = self.nodes.iter().any(|node| node.host != self.nodes[0].host);
+        let unreachable = |node: &&NodeLink| node.addresses.iter().any(|address| address.ip().is_loopback());
+        if let Some(node) = self.nodes.iter().filter(|_| several_hosts).find(unreachable) {
+            let message =
+                "listens on a loopback address, which other hosts cannot reach; name an interface".into();
+            self.fail(Cause::Failed { node: node.node, message, code: 1 });
+            return;
+        }
+        // By peer: the ranks of all nodes in order, then the agents.
+        let ranks =
+            self.nodes.iter().flat_map(|node| node.addresses.split_last().map_or(&[][..], |split| split.1));
+        let agents = self.nodes.iter().filter_map(|node| node.addresses.last());
+        let addresses = ranks.chain(agents).copied().collect();
+        self.started = true;
+        self.tell_all(&ToNode::Start { addresses });
+    }
+
+    fn give_up_waiting(&mut self) {
+        let seconds = self.spec.connect_timeout.as_secs_f32();
+        let Some(node) = self.nodes.iter_mut().find(|node| node.phase == Phase::Preparing) else { return };
+        node.lose(None);
+        let message = match self.spec.hosts.get(node.node.0 as usize) {
+            Some(host) => {
+                format!("no answer within {seconds} s; does `ssh {host} true` work without a password?")
+            }
+            None => format!("the daemon was not ready within {seconds} s"),
+        };
+        let node = node.node;
+        self.fail(Cause::Failed { node, message, code: 1 });
+    }
+
+    /// Ranks that wait in allgather for ranks that wait in finalize would wait for ever.
+    fn check_step(&mut self) {
+        if self.nodes.iter().any(|node| node.contributions.is_some()) {
+            let finalised = self.nodes.iter().find(|node| node.finalised).map(|node| node.node);
+            if let Some(node) = finalised {
+                let from = Peer(self.layout.ranks_of(node).start);
+                self.fail(Cause::Abort { from, message: OUT_OF_STEP.into(), code: 1 });
+            }
+        }
+    }
+
+    fn fail(&mut self, cause: Cause) {
+        self.verdict.add(cause);
+        self.end(false);
+    }
+
+    /// Has every process ended, gently or at once.
+    fn end(&mut self, at_once: bool) {
+        if self.ended.is_none() || at_once {
+            self.ended.get_or_insert_with(Instant::now);
+            self.tell_all(&ToNode::End { at_once });
+        }
+    }
+
+    fn tell_all(&mut self, message: &ToNode) {
+        for index in 0..self.nodes.len() {
+            self.tell(index, message);
+        }
+    }
+
+    /// Says something to a daemon; that it is gone is noticed when listening to it.
+    fn tell(&mut self, index: usize, message: &ToNode) {
+        if let Some(node) = self.nodes.get_mut(index)
+            && node.phase != Phase::Over
+        {
+            let _ = node.channel.sender.send(message);
+        }
+    }
+}
+
+/// Where the processes of a job listen: nowhere when all share one domain.
+fn listen(spec: &RunSpec, layout: &Layout) -> Option<Listen> {
+    (layout.nodes() > 1 && spec.conduit != "smp").then(|| Listen {
+        loopback: spec.hosts.is_empty(),
+        interface: spec.interface.clone(),
+        ports: spec.ports.as_ref().map(|ports| (*ports.start(), *ports.end())),
+    })
+}

@@ -1,0 +1,196 @@
+//! What launcher, node daemons and ranks say to each other. See [`super`] for the order, [`super::control`] for the
+//! frames. A change here is a change of the protocol: raise the version in `control.rs`.
+
+#![forbid(unsafe_code)]
+
+use crate::address::{Layout, NodeId, Peer, Rank};
+use crate::key::JobKey;
+use crate::shm::DomainSpec;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What every process of a job is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct JobDescription {
+    pub(crate) layout: Layout,
+    pub(crate) key: JobKey,
+    pub(crate) conduit: String,
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+/// What the daemon of a node is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NodeDescription {
+    pub(crate) job: JobDescription,
+    pub(crate) node: NodeId,
+    /// Answers go to standard output, no files can travel, and both sides give signs of life.
+    pub(crate) over_ssh: bool,
+    pub(crate) domain: DomainSpec,
+    pub(crate) domain_origin: DomainOrigin,
+    pub(crate) listen: Option<Listen>,
+    pub(crate) program: OsString,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    pub(crate) directory: PathBuf,
+    pub(crate) output: Output,
+    pub(crate) input: Input,
+}
+
+/// Who makes the files of the node's domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum DomainOrigin {
+    /// The node's daemon.
+    Daemon,
+    /// The launcher, because several nodes share it; they come with the description.
+    Launcher,
+}
+
+/// Where the processes of a node listen for connections.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Listen {
+    /// All nodes are on one machine: loopback serves.
+    pub(crate) loopback: bool,
+    /// An address or the name of an interface, chosen by the user.
+    pub(crate) interface: Option<String>,
+    /// First and last port, or any.
+    pub(crate) ports: Option<(u16, u16)>,
+}
+
+/// Where the output of ranks goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Output {
+    /// To the daemon's own standard output and error, which are the launcher's.
+    Inherit,
+    /// To the launcher, in [`FromNode::Output`].
+    Forward,
+}
+
+/// Where rank 0 reads; the others, and the rank 0 of other nodes, read nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Input {
+    /// Nothing.
+    Null,
+    /// The daemon's own standard input, which is the launcher's.
+    Inherit,
+    /// What comes in [`ToNode::Input`].
+    Forward,
+}
+
+/// From the launcher to a node's daemon.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToNode {
+    /// First: prepare, answer with `Ready` or `Failed`.
+    Describe(Box<NodeDescription>),
+    /// Every node is ready: start the ranks. Addresses of all peers, or none when no conduit listens.
+    Start { addresses: Vec<SocketAddr> },
+    /// Pass this signal to every rank.
+    Signal(i32),
+    /// Standard input for rank 0; empty at its end.
+    Input(Vec<u8>),
+    /// The contributions of all ranks, by rank.
+    Gathered(Vec<Vec<u8>>),
+    /// Every rank has finalised.
+    Finalised,
+    /// The job failed: end every process of the node, gently or at once.
+    End { at_once: bool },
+    /// Every rank has ended well: stop the service and leave.
+    Stop,
+    /// I am still here.
+    Alive,
+}
+
+/// From a node's daemon to the launcher.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromNode {
+    /// Prepared. Addresses of the node's ranks and then its agent, or none when no conduit listens.
+    Ready { host: String, addresses: Vec<SocketAddr> },
+    /// Could not prepare, start a rank, or go on; the daemon ends.
+    Failed { message: String, code: u8 },
+    /// The first rank of this node has joined.
+    Joined,
+    /// The contributions of the node's ranks, by rank.
+    Gather(Vec<Vec<u8>>),
+    /// All ranks of the node have finalised.
+    Finalise,
+    /// A rank has ended.
+    Exited(RankExit),
+    /// A rank or the agent ends the job.
+    Abort { from: Peer, message: String, code: u8 },
+    /// What a rank wrote; empty at the end of the stream.
+    Output { rank: Rank, stream: Stream, bytes: Vec<u8> },
+    /// So many bytes of standard input have been taken.
+    InputTaken(u32),
+    /// Every process of the node has ended and the service has stopped; the daemon ends.
+    Stopped,
+    /// I am still here.
+    Alive,
+}
+
+/// Which of its two streams a rank wrote to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Stream {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Exit {
+    /// By itself.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+/// How a rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankExit {
+    pub(crate) rank: Rank,
+    pub(crate) pid: u32,
+    pub(crate) exit: Exit,
+    /// It had called [`super::join`].
+    pub(crate) joined: bool,
+    /// It had called [`super::Control::finalize`].
+    pub(crate) finalised: bool,
+    /// The daemon had not begun to end it: it ended for a reason of its own.
+    pub(crate) by_itself: bool,
+}
+
+/// From a node's daemon to a rank.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToRank {
+    /// The answer to [`FromRank::Join`]. With it travel the listener, if any, and then the domain's files.
+    Welcome(Box<Welcome>),
+    /// The contributions of all ranks, by rank.
+    Gathered(Vec<Vec<u8>>),
+    /// Every rank has finalised.
+    Finalised,
+}
+
+/// What a rank is told when it joins.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Welcome {
+    pub(crate) job: JobDescription,
+    pub(crate) me: Peer,
+    pub(crate) domain: DomainSpec,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) listens: bool,
+}
+
+/// From a rank to the daemon of its node.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromRank {
+    /// Send me my welcome.
+    Join,
+    /// My contribution to an allgather.
+    Gather(Vec<u8>),
+    /// I need nobody any more.
+    Finalise,
+    /// End the job.
+    Abort { message: String, code: u8 },
+}

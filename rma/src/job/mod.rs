@@ -1,0 +1,75 @@
+//! Start-up and end of a job.
+//!
+//! Three kinds of processes: the *launcher* ([`run`], in `vgas run`), one *daemon* per node ([`node_main`], in
+//! `vgas node`), and the *ranks*, which call [`join`]. The daemon also runs the node's agent as a [`NodeService`].
+//!
+//! ```text
+//! launcher                daemon of a node                     rank
+//!    │ start it, on this machine or over ssh
+//!    │── Describe ───────────>│ make the domain, bind listeners
+//!    │<──────────── Ready ────│
+//!    │── Start ──────────────>│ start ranks and service
+//!    │                        │<──────────────────── Join ─────│
+//!    │                        │ when the service has started   │
+//!    │                        │── Welcome ────────────────────>│  join() returns
+//!    │<─ Gather, Finalise ────│<─ Gather, Finalise ────────────│
+//!    │── Gathered, Finalised ─>── Gathered, Finalised ────────>│
+//!    │<──────────── Exited ───│<─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─│  exits
+//!    │── Stop ───────────────>│ stop the service
+//!    │<─────────── Stopped ───│
+//! ```
+//!
+//! # Promises
+//!
+//! * *All or nothing.* When a process of the job is killed (at any level, also with SIGKILL), exits with a status other
+//!   than 0, or calls [`Control::abort`], every process of the job is ended within two seconds: SIGTERM, then SIGKILL
+//!   after half a second. The launcher returns one line naming the first cause.
+//! * *Nothing stays behind.* Each rank is the leader of a process group, which is ended with it. A daemon ends when its
+//!   channel to the launcher closes. A rank's group is killed by the kernel when its daemon is gone (the lifeline, see
+//!   `system.rs`). Processes that left their group are adopted by the daemon and killed at the end; only when the
+//!   daemon itself is killed can such a process survive. Shared memory consists of anonymous files.
+//! * *The key is never visible.* It travels over inherited sockets, or inside the ssh channel.
+//! * *Exit 0 without [`Control::finalize`]* is fine for programs of which no rank joins (any command can be run). When
+//!   some rank has joined, a rank that leaves without finalising may be waited for for ever: the others have one second
+//!   to end as well, then the job fails.
+//! * *Bounded start.* Every node is ready within [`RunSpec::connect_timeout`] or the job fails, saying which is not.
+//!
+//! Over ssh, both sides say every two seconds that they are alive, and give the other up after fifteen of silence.
+
+mod control;
+mod launcher;
+mod listen;
+mod membership;
+mod message;
+mod node;
+mod node_link;
+mod output;
+mod rank_process;
+mod service;
+mod spec;
+mod system;
+mod verdict;
+
+pub use launcher::run;
+pub use membership::{Control, Membership, join};
+pub use node::node_main;
+pub use service::{NoService, NodeService, ServiceError, Stop};
+pub use spec::{JobStatus, RANKS_MAX, RANKS_PER_CORE_MAX, RunSpec};
+
+use std::time::Duration;
+
+/// Between the request to end and SIGKILL.
+const TERMINATION_GRACE: Duration = Duration::from_millis(500);
+
+/// How long the other ranks of a job may go on after one left without finalising.
+const LEAVE_GRACE: Duration = Duration::from_secs(1);
+
+/// How often both sides of an ssh channel say that they are there.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Silence on an ssh channel after which the other side is given up: several lost signs of life, and less than TCP's
+/// own patience by far.
+const ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Why ranks would wait for each other for ever.
+const OUT_OF_STEP: &str = "the ranks called allgather and finalize in different orders";

@@ -1,0 +1,648 @@
+//! The daemon of a node: starts its ranks and its service, stands between them and the launcher, and leaves nothing
+//! behind. One event loop in the main thread; the service has a thread of its own.
+
+#![forbid(unsafe_code)]
+
+use super::control::{Arrival, Channel, Receiver, Sender};
+use super::membership::{AgentLine, AgentReport, Control, Membership};
+use super::message::{
+    DomainOrigin, FromNode, FromRank, Input, NodeDescription, Output, Stream, ToNode, ToRank, Welcome,
+};
+use super::rank_process::{Ending, OUTPUT_BYTES, RankProcess};
+use super::service::{NodeService, ServiceError, Stop};
+use super::{ALIVE_INTERVAL, ALIVE_TIMEOUT, OUT_OF_STEP, TERMINATION_GRACE, listen, spec, system};
+use crate::address::{Peer, Rank};
+use crate::error::{Result, RmaError};
+use crate::shm::Domain;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, waitpid,
+};
+use signal_hook::consts::SIGCHLD;
+use std::fs::File;
+use std::io::IsTerminal;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Output of ranks that may wait in the daemon for a launcher that does not take it; then the ranks wait.
+const QUEUED_BYTES_MAX: usize = 1 << 20;
+
+/// How long, after every rank has ended, the daemon waits for the rest of their output and for processes that left
+/// their group. Both are normally there at once.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Runs the daemon of a node until its part of the job has ended, and returns its exit status. `vgas run` starts it
+/// with a channel on standard input (and output, over ssh). Call it from the main thread, before any other thread
+/// exists.
+///
+/// # Errors
+/// When the process was not started by a launcher. Everything later is reported to the launcher.
+pub fn node_main(service: Box<dyn NodeService>) -> Result<u8> {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        return Err(RmaError::Refused("a node's daemon is started by `vgas run`, not by hand".into()));
+    }
+    raise_file_limit();
+    let io = |e| RmaError::io("take over the control channel", e);
+    let null: OwnedFd = File::open("/dev/null").map_err(io)?.into();
+    let input = system::take_standard_stream(stdin.as_fd(), null.as_fd()).map_err(io)?;
+    let input = Arc::new(input);
+    let mut receiver = Receiver::new(input.clone())?;
+    let Some((ToNode::Describe(description), files)) = receiver.next_blocking()? else {
+        return Err(RmaError::Protocol { peer: None, what: "the launcher did not describe the job".into() });
+    };
+    let sender = if description.over_ssh {
+        let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+        Sender::new(
+            Arc::new(system::take_standard_stream(stdout.as_fd(), stderr.as_fd()).map_err(io)?),
+            false,
+        )?
+    } else {
+        Sender::new(input, true)?
+    };
+    let mut channel = Channel { sender, receiver };
+    match Node::prepare(*description, files, &mut channel) {
+        Ok(prepared) => prepared.serve(channel, service),
+        Err(error) => fail(&mut channel, &error.to_string(), 1),
+    }
+}
+
+/// Tells the launcher why this node cannot go on.
+fn fail(channel: &mut Channel, message: &str, code: u8) -> Result<u8> {
+    channel.sender.send(&FromNode::Failed { message: message.into(), code })?;
+    channel.sender.flush_blocking()?;
+    Ok(1)
+}
+
+/// A domain has a file a member and a file a region: many ranks need more than the usual 1024.
+pub(super) fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Refusal shows later, as "too many open files".
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// Everything of the node but the channel to the launcher.
+struct Node {
+    description: NodeDescription,
+    domain: Arc<Domain>,
+    /// By local peer (ranks, then the agent), until it is handed over.
+    listeners: Vec<Option<TcpListener>>,
+    inherited_input: Option<OwnedFd>,
+    addresses: Vec<SocketAddr>,
+    ranks: Vec<RankProcess>,
+    agent: Arc<AgentLine>,
+    stop: Stop,
+    service: ServiceState,
+    ending: Ending,
+    /// When to kill, after having terminated.
+    kill_at: Option<Instant>,
+    joined_reported: bool,
+    output_buffer: Vec<u8>,
+    /// Since when no rank runs.
+    idle_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServiceState {
+    NotStarted,
+    Starting,
+    Running,
+    Stopped,
+}
+
+/// What the event loop does next.
+enum Next {
+    Continue,
+    Leave(u8),
+}
+
+impl Node {
+    /// Makes the domain and the listeners, and says so.
+    fn prepare(description: NodeDescription, mut files: Vec<OwnedFd>, channel: &mut Channel) -> Result<Self> {
+        let (node, layout) = (description.node, &description.job.layout);
+        let local_ranks = layout.ranks_of(node);
+        spec::check_cores(local_ranks.len() as u32)?;
+        if !description.directory.is_dir() {
+            let directory = description.directory.display();
+            return Err(RmaError::Refused(format!(
+                "the folder {directory} does not exist on {}",
+                listen::host()
+            )));
+        }
+        let inherited_input = match description.input {
+            Input::Inherit => files.pop(),
+            Input::Null | Input::Forward => None,
+        };
+        let domain = match description.domain_origin {
+            DomainOrigin::Daemon => Domain::create(description.domain.clone())?,
+            DomainOrigin::Launcher => Domain::open(description.domain.clone(), files)?,
+        };
+        let listeners = match &description.listen {
+            Some(listen) => listen::bind(listen, local_ranks.len() + 1)?,
+            None => Vec::new(),
+        };
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>();
+        let addresses = addresses.map_err(|e| RmaError::io("learn the address of a listener", e))?;
+        channel.sender.send(&FromNode::Ready { host: listen::host(), addresses })?;
+        Ok(Self {
+            description,
+            domain: Arc::new(domain),
+            listeners: listeners.into_iter().map(Some).collect(),
+            inherited_input,
+            addresses: Vec::new(),
+            ranks: Vec::new(),
+            agent: Arc::new(AgentLine::new()?),
+            stop: Stop::new()?,
+            service: ServiceState::NotStarted,
+            ending: Ending::No,
+            kill_at: None,
+            joined_reported: false,
+            output_buffer: vec![0; OUTPUT_BYTES],
+            idle_since: None,
+        })
+    }
+
+    /// The event loop. Whatever goes wrong in it ends the node's processes.
+    fn serve(mut self, mut channel: Channel, service: Box<dyn NodeService>) -> Result<u8> {
+        let result = self.event_loop(&mut channel, service);
+        if let Err(error) = &result {
+            // The launcher may be what is gone: then nobody needs to be told.
+            let _ = fail(&mut channel, &error.to_string(), 1);
+        }
+        self.end(true);
+        self.kill_strays();
+        result
+    }
+
+    fn event_loop(&mut self, channel: &mut Channel, service: Box<dyn NodeService>) -> Result<u8> {
+        let children = children_pipe()?;
+        // Processes whose parent, a rank or one of its children, has ended become ours instead of init's.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(|e| RmaError::system("adopt orphans", e))?;
+        let mut service = Some(service);
+        let (mut heard, mut said, mut suspended) = (Instant::now(), Instant::now(), false);
+        loop {
+            self.wait(channel, &children)?;
+            if channel.receiver.read()? == Arrival::End {
+                // The launcher has ended without a word. So do we, at once.
+                return Ok(1);
+            }
+            while let Some((message, _)) = channel.receiver.next::<ToNode>()? {
+                heard = Instant::now();
+                if let ToNode::Signal(signal) = message {
+                    // A suspended launcher is silent.
+                    suspended = signal == libc::SIGTSTP || (suspended && signal != libc::SIGCONT);
+                }
+                if let Next::Leave(code) = self.on_launcher(message, channel, &mut service)? {
+                    return Ok(code);
+                }
+            }
+            channel.sender.flush()?;
+            self.take_agent_reports(channel)?;
+            self.serve_ranks(channel)?;
+            self.forward_output(channel)?;
+            drain(&children);
+            self.take_exits(channel)?;
+            self.kill_when_due();
+            if let Next::Leave(code) = self.leave_when_done(channel)? {
+                return Ok(code);
+            }
+            if !channel.sender.carries_files() {
+                if said.elapsed() >= ALIVE_INTERVAL {
+                    channel.sender.send(&FromNode::Alive)?;
+                    said = Instant::now();
+                }
+                if heard.elapsed() > ALIVE_TIMEOUT && !suspended {
+                    return Ok(1);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&self, channel: &Channel, children: &UnixStream) -> Result<()> {
+        let (input, output) = (PollFlags::IN, PollFlags::OUT);
+        let mut files: Vec<(BorrowedFd<'_>, PollFlags)> = vec![
+            (channel.receiver.file(), input),
+            (children.as_fd(), input),
+            (self.agent.descriptor(), input),
+        ];
+        if channel.sender.queued_bytes() > 0 {
+            files.push((channel.sender.file(), output));
+        }
+        for rank in &self.ranks {
+            if let Some(channel) = &rank.channel {
+                let more = if channel.sender.queued_bytes() > 0 { output } else { PollFlags::empty() };
+                files.push((channel.receiver.file(), input | more));
+            }
+            if channel.sender.queued_bytes() < QUEUED_BYTES_MAX {
+                files.extend(rank.outputs.iter().flatten().map(|pipe| (pipe.as_fd(), input)));
+            }
+            if let Some(rank_input) = &rank.input
+                && let (true, Some(pipe)) = (rank_input.waits(), &rank_input.pipe)
+            {
+                files.push((pipe.as_fd(), output));
+            }
+        }
+        let mut files: Vec<PollFd<'_>> =
+            files.iter().map(|(file, flags)| PollFd::new(file, *flags)).collect();
+        let timeout = self.timeout(channel).map(timespec);
+        match poll(&mut files, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(RmaError::system("wait for events", e)),
+        }
+    }
+
+    /// How long to sleep at most.
+    fn timeout(&self, channel: &Channel) -> Option<Duration> {
+        let now = Instant::now();
+        let alive = (!channel.sender.carries_files()).then_some(ALIVE_INTERVAL);
+        let kill = self.kill_at.map(|at| at.saturating_duration_since(now));
+        let drain = self.idle_since.map(|since| (since + DRAIN_TIMEOUT).saturating_duration_since(now));
+        // After the drain time is over, only events count.
+        [alive, kill, drain.filter(|time| !time.is_zero())].into_iter().flatten().min()
+    }
+
+    fn on_launcher(
+        &mut self,
+        message: ToNode,
+        channel: &mut Channel,
+        service: &mut Option<Box<dyn NodeService>>,
+    ) -> Result<Next> {
+        match message {
+            ToNode::Start { addresses } => {
+                self.addresses = addresses;
+                if let Some(service) = service.take() {
+                    return self.start(channel, service);
+                }
+            }
+            ToNode::Signal(number) => {
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    self.ranks.iter().for_each(|rank| rank.signal(signal));
+                }
+            }
+            ToNode::Input(bytes) => {
+                let taken = self
+                    .ranks
+                    .first_mut()
+                    .and_then(|rank| rank.input.as_mut())
+                    .map(|input| input.push(&bytes));
+                // Without anybody to read it, it is done with, too.
+                acknowledge_input(channel, taken.unwrap_or(bytes.len()))?;
+            }
+            ToNode::Gathered(all) => {
+                let message = ToRank::Gathered(all);
+                self.ranks.iter_mut().for_each(|rank| rank.send(&message, Vec::new()));
+            }
+            ToNode::Finalised => {
+                self.ranks.iter_mut().for_each(|rank| rank.send(&ToRank::Finalised, Vec::new()))
+            }
+            ToNode::End { at_once } => {
+                // What has happened before is not our doing.
+                self.take_exits(channel)?;
+                self.end(at_once);
+            }
+            ToNode::Stop => {
+                self.stop.request();
+                if self.service == ServiceState::NotStarted {
+                    self.service = ServiceState::Stopped;
+                }
+            }
+            ToNode::Describe(_) => {
+                return Err(RmaError::Protocol { peer: None, what: "a second description came".into() });
+            }
+            ToNode::Alive => {}
+        }
+        Ok(Next::Continue)
+    }
+
+    /// Starts the ranks and, meanwhile, the service.
+    fn start(&mut self, channel: &mut Channel, service: Box<dyn NodeService>) -> Result<Next> {
+        // Ranks first: a fork is cheapest while this process is small and has one thread.
+        for rank in self.description.job.layout.ranks_of(self.description.node).map(Rank) {
+            match RankProcess::spawn(
+                &self.description,
+                rank,
+                self.inherited_input.take_if(|_| rank == Rank(0)),
+            ) {
+                Ok(process) => self.ranks.push(process),
+                Err(error) => {
+                    let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+                    let program = self.description.program.to_string_lossy();
+                    let reason = start_reason(&error);
+                    return fail(channel, &format!("cannot start {program}: {reason}"), code)
+                        .map(Next::Leave);
+                }
+            }
+        }
+        let agent = self.description.job.layout.agent_of(self.description.node);
+        let job = &self.description.job;
+        let membership = Membership {
+            layout: job.layout.clone(),
+            me: agent,
+            key: job.key.clone(),
+            conduit: job.conduit.clone(),
+            settings: job.settings.clone(),
+            domain: self.domain.clone(),
+            listener: self.listeners.last_mut().and_then(Option::take),
+            addresses: self.addresses.clone(),
+            control: Control::of_agent(self.agent.clone()),
+        };
+        self.service = ServiceState::Starting;
+        let (line, stop) = (self.agent.clone(), self.stop.clone());
+        std::thread::Builder::new()
+            .name("vgas-agent".into())
+            .spawn(move || run_service(service, membership, &line, &stop))
+            .map_err(|e| RmaError::io("start the agent's thread", e))?;
+        Ok(Next::Continue)
+    }
+
+    fn take_agent_reports(&mut self, channel: &mut Channel) -> Result<()> {
+        for report in self.agent.take() {
+            match report {
+                AgentReport::Started => {
+                    self.service = ServiceState::Running;
+                    for index in 0..self.ranks.len() {
+                        self.welcome(index)?;
+                    }
+                }
+                AgentReport::Abort { message, code } => {
+                    let from = self.description.job.layout.agent_of(self.description.node);
+                    channel.sender.send(&FromNode::Abort { from, message, code })?;
+                }
+                AgentReport::Stopped => self.service = ServiceState::Stopped,
+            }
+        }
+        Ok(())
+    }
+
+    /// Welcomes a rank that has joined, when the service is ready for it.
+    fn welcome(&mut self, index: usize) -> Result<()> {
+        let rank = &mut self.ranks[index];
+        if !rank.progress.joined || rank.progress.welcomed || self.service != ServiceState::Running {
+            return Ok(());
+        }
+        rank.progress.welcomed = true;
+        let listener = self.listeners.get_mut(index).and_then(Option::take);
+        let welcome = Welcome {
+            job: self.description.job.clone(),
+            me: Peer(rank.rank.0),
+            domain: self.domain.spec().clone(),
+            addresses: self.addresses.clone(),
+            listens: listener.is_some(),
+        };
+        let mut files: Vec<OwnedFd> = listener.into_iter().map(OwnedFd::from).collect();
+        for file in self.domain.files() {
+            let copy = file.try_clone_to_owned();
+            files
+                .push(copy.map_err(|e| RmaError::io("pass shared memory to a rank (raise `ulimit -n`)", e))?);
+        }
+        rank.send(&ToRank::Welcome(Box::new(welcome)), files);
+        Ok(())
+    }
+
+    /// Takes in what ranks say, and gives them what they had no room for.
+    fn serve_ranks(&mut self, channel: &mut Channel) -> Result<()> {
+        for index in 0..self.ranks.len() {
+            let rank = &mut self.ranks[index];
+            if let Some(input) = &mut rank.input {
+                acknowledge_input(channel, input.flush())?;
+            }
+            rank.flush();
+            match rank.receive() {
+                Ok(messages) => {
+                    for message in messages {
+                        self.on_rank(index, message, channel)?;
+                    }
+                }
+                Err(error) => {
+                    rank.channel = None;
+                    let from = Peer(rank.rank.0);
+                    let message = format!("broke the start-up protocol: {error}");
+                    channel.sender.send(&FromNode::Abort { from, message, code: 1 })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_rank(&mut self, index: usize, message: FromRank, channel: &mut Channel) -> Result<()> {
+        let rank = &mut self.ranks[index];
+        match message {
+            FromRank::Join => {
+                rank.progress.joined = true;
+                if !std::mem::replace(&mut self.joined_reported, true) {
+                    channel.sender.send(&FromNode::Joined)?;
+                }
+                self.welcome(index)?;
+            }
+            FromRank::Gather(bytes) => {
+                rank.progress.contribution = Some(bytes);
+                self.check_step(index, channel)?;
+                if self.ranks.iter().all(|rank| rank.progress.contribution.is_some()) {
+                    let all =
+                        self.ranks.iter_mut().filter_map(|rank| rank.progress.contribution.take()).collect();
+                    channel.sender.send(&FromNode::Gather(all))?;
+                }
+            }
+            FromRank::Finalise => {
+                let before = std::mem::replace(&mut rank.progress.finalised, true);
+                self.check_step(index, channel)?;
+                if !before && self.ranks.iter().all(|rank| rank.progress.finalised) {
+                    channel.sender.send(&FromNode::Finalise)?;
+                }
+            }
+            FromRank::Abort { message, code } => {
+                channel.sender.send(&FromNode::Abort { from: Peer(rank.rank.0), message, code })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ranks that wait in allgather for ranks that wait in finalize would wait for ever.
+    fn check_step(&self, index: usize, channel: &mut Channel) -> Result<()> {
+        let gathering = self.ranks.iter().any(|rank| rank.progress.contribution.is_some());
+        if gathering && self.ranks.iter().any(|rank| rank.progress.finalised) {
+            let from = Peer(self.ranks[index].rank.0);
+            channel.sender.send(&FromNode::Abort { from, message: OUT_OF_STEP.into(), code: 1 })?;
+        }
+        Ok(())
+    }
+
+    /// Passes on what ranks write, as far as the launcher takes it.
+    fn forward_output(&mut self, channel: &mut Channel) -> Result<()> {
+        for rank in self.ranks.iter_mut().filter(|_| self.description.output == Output::Forward) {
+            for stream in [Stream::Output, Stream::Error] {
+                if channel.sender.queued_bytes() < QUEUED_BYTES_MAX
+                    && let Some(bytes) = rank.read_output(stream, &mut self.output_buffer)
+                {
+                    let bytes = bytes.to_vec();
+                    channel.sender.send(&FromNode::Output { rank: rank.rank, stream, bytes })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notices ranks that have ended.
+    fn take_exits(&mut self, channel: &mut Channel) -> Result<()> {
+        for index in 0..self.ranks.len() {
+            if !self.ranks[index].take_exit(self.ending)? {
+                continue;
+            }
+            // What it said before it ended (a reason) comes before the report that it has.
+            if let Ok(messages) = self.ranks[index].receive() {
+                for message in messages {
+                    self.on_rank(index, message, channel)?;
+                }
+            }
+            let progress = &self.ranks[index].progress;
+            let (joined, finalised) = (progress.joined, progress.finalised);
+            if let Some(exit) = &mut self.ranks[index].exit {
+                (exit.joined, exit.finalised) = (joined, finalised);
+                channel.sender.send(&FromNode::Exited(*exit))?;
+            }
+        }
+        if self.idle_since.is_none() && !self.ranks.is_empty() && !self.ranks.iter().any(RankProcess::runs) {
+            self.idle_since = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Ends all ranks: gently first, unless at once.
+    fn end(&mut self, at_once: bool) {
+        if at_once && self.ending != Ending::Killed {
+            self.ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
+            self.ending = Ending::Killed;
+            self.kill_at = None;
+        } else if self.ending == Ending::No {
+            for rank in &self.ranks {
+                rank.signal(Signal::TERM);
+                // A stopped process could not end.
+                rank.signal(Signal::CONT);
+            }
+            self.ending = Ending::Terminated;
+            self.kill_at = Some(Instant::now() + TERMINATION_GRACE);
+        }
+        self.stop.request();
+    }
+
+    fn kill_when_due(&mut self) {
+        if self.kill_at.is_some_and(|at| Instant::now() >= at) {
+            self.end(true);
+        }
+    }
+
+    /// Leaves when the job is over here: every rank has ended and all was said.
+    fn leave_when_done(&mut self, channel: &mut Channel) -> Result<Next> {
+        let failed = self.ending != Ending::No;
+        let quiet = match self.idle_since {
+            None => failed && self.ranks.is_empty(),
+            Some(since) => {
+                let drained = self.ranks.iter().all(|rank| rank.outputs.iter().all(Option::is_none));
+                drained || since.elapsed() >= DRAIN_TIMEOUT
+            }
+        };
+        // A failed job does not wait for its agents: they may be what hangs.
+        if !quiet || !(failed || self.service == ServiceState::Stopped) {
+            return Ok(Next::Continue);
+        }
+        self.kill_strays();
+        channel.sender.send(&FromNode::Stopped)?;
+        channel.sender.flush_blocking()?;
+        Ok(Next::Leave(0))
+    }
+
+    /// Kills and waits for every process that is still a child: ranks, and orphans that left their group.
+    fn kill_strays(&mut self) {
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
+        loop {
+            match waitpid(None, WaitOptions::NOHANG) {
+                Ok(Some(_)) => continue,
+                // No children at all: done.
+                Err(_) => return,
+                Ok(None) => {}
+            }
+            for child in children_of_this_process() {
+                let _ = kill_process(child, Signal::KILL);
+            }
+            if Instant::now() > deadline {
+                return;
+            }
+            // They die soon, and are reaped above; there is nothing else to do but wait for them.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// The service's thread.
+fn run_service(mut service: Box<dyn NodeService>, membership: Membership, line: &AgentLine, stop: &Stop) {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        service.start(membership)?;
+        line.report(AgentReport::Started);
+        service.run(stop)
+    }));
+    let result = result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(ServiceError::from(format!("panicked: {text}")))
+    });
+    match result {
+        Err(error) => line.report(AgentReport::Abort { message: error.to_string(), code: 1 }),
+        Ok(()) if !stop.requested() => {
+            line.report(AgentReport::Abort { message: "stopped before the job did".into(), code: 1 });
+        }
+        Ok(()) => line.report(AgentReport::Stopped),
+    }
+}
+
+fn acknowledge_input(channel: &mut Channel, bytes: usize) -> Result<()> {
+    match bytes {
+        0 => Ok(()),
+        bytes => channel.sender.send(&FromNode::InputTaken(bytes as u32)),
+    }
+}
+
+/// Why a program could not be started, in words that help.
+fn start_reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "no such program".into(),
+        std::io::ErrorKind::PermissionDenied => "it is not an executable file".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// A pipe that becomes readable when a child has ended.
+fn children_pipe() -> Result<UnixStream> {
+    let io = |e| RmaError::io("watch for children that end", e);
+    let (read, write) = UnixStream::pair().map_err(io)?;
+    read.set_nonblocking(true).map_err(io)?;
+    signal_hook::low_level::pipe::register(SIGCHLD, write).map_err(io)?;
+    Ok(read)
+}
+
+fn drain(pipe: &UnixStream) {
+    while let Ok(1..) = rustix::io::read(pipe, &mut [0u8; 64]) {}
+}
+
+/// Children of all threads of this process, as the system lists them; none where it does not.
+fn children_of_this_process() -> Vec<Pid> {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let lists =
+        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>())
+        .filter_map(Pid::from_raw)
+        .collect()
+}
+
+/// For `poll`.
+pub(super) fn timespec(time: Duration) -> Timespec {
+    // Rounded up: waking before the time would spin until it.
+    let time = time + Duration::from_micros(100);
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
+}

@@ -1,0 +1,290 @@
+//! A node's daemon as the launcher sees it: the process (or the ssh that leads to it) and the channel.
+
+#![forbid(unsafe_code)]
+
+use super::control::{Arrival, Channel};
+use super::message::{Exit, FromNode, NodeDescription, ToNode};
+use super::rank_process::exit_of;
+use super::spec::RunSpec;
+use super::verdict::{signal_code, signal_name};
+use super::{ALIVE_TIMEOUT, node};
+use crate::address::NodeId;
+use crate::error::{Result, RmaError};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How much of what ssh says is kept for the message that explains why it failed.
+const STDERR_BYTES_MAX: usize = 8 << 10;
+
+/// How long a process that has said its last word may take to end.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How far a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Not ready yet.
+    Preparing,
+    /// Its daemon is ready, or runs ranks.
+    Ready,
+    /// Nothing of the node runs any more, as far as can be known.
+    Over,
+}
+
+/// One node.
+pub(super) struct NodeLink {
+    pub(super) node: NodeId,
+    pub(super) host: String,
+    pub(super) phase: Phase,
+    pub(super) channel: Channel,
+    pub(super) addresses: Vec<SocketAddr>,
+    /// What its ranks gave to the allgather that is under way.
+    pub(super) contributions: Option<Vec<Vec<u8>>>,
+    pub(super) finalised: bool,
+    child: Child,
+    /// Whether the child has been waited for.
+    reaped: bool,
+    /// What the command over which it was reached says, when it is ssh.
+    stderr: Option<OwnedFd>,
+    /// What was said before the node was ready.
+    stderr_text: Vec<u8>,
+    heard: Instant,
+}
+
+impl NodeLink {
+    /// Starts the daemon of a node.
+    pub(super) fn start(spec: &RunSpec, node: NodeId) -> Result<Self> {
+        let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(|e| RmaError::system("create a control channel", e))?;
+        let host = spec.hosts.get(node.0 as usize);
+        let mut command = match host {
+            None => command(&spec.daemon),
+            Some(host) => {
+                let mut command = command(&spec.ssh);
+                let its = its.try_clone().map_err(|e| RmaError::io("create a control channel", e))?;
+                command.arg(host).arg(shell_words(&spec.daemon)).stdout(its).stderr(Stdio::piped());
+                command
+            }
+        };
+        // A group of its own: what the terminal sends to this one is passed on through the channel instead.
+        command.stdin(its).process_group(0);
+        let mut child = command
+            .spawn()
+            .map_err(|e| RmaError::io(format!("start {}", command.get_program().to_string_lossy()), e))?;
+        let stderr = child.stderr.take().map(OwnedFd::from);
+        if let Some(stderr) = &stderr {
+            rustix::io::ioctl_fionbio(stderr, true).map_err(|e| RmaError::system("listen to ssh", e))?;
+        }
+        Ok(Self {
+            node,
+            host: host.cloned().unwrap_or_default(),
+            phase: Phase::Preparing,
+            channel: Channel::over_socket(ours, host.is_none())?,
+            addresses: Vec::new(),
+            contributions: None,
+            finalised: false,
+            child,
+            reaped: false,
+            stderr,
+            stderr_text: Vec::new(),
+            heard: Instant::now(),
+        })
+    }
+
+    /// Tells the daemon what to prepare.
+    pub(super) fn describe(&mut self, description: NodeDescription, files: Vec<OwnedFd>) -> Result<()> {
+        self.channel.sender.send_with_files(&ToNode::Describe(Box::new(description)), files)
+    }
+
+    /// What to wait for.
+    pub(super) fn poll_files<'a>(&'a self, listening: bool, files: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
+        if let Some(stderr) = &self.stderr {
+            files.push((stderr.as_fd(), PollFlags::IN));
+        }
+        if self.phase == Phase::Over {
+            return;
+        }
+        if listening {
+            files.push((self.channel.receiver.file(), PollFlags::IN));
+        }
+        if self.channel.sender.queued_bytes() > 0 {
+            files.push((self.channel.sender.file(), PollFlags::OUT));
+        }
+    }
+
+    /// Messages that have come, and whether more may. Sends what there was no room for.
+    pub(super) fn receive(&mut self) -> Result<(Vec<FromNode>, bool)> {
+        // A daemon that is gone is noticed by the read: it may have said why.
+        let _ = self.channel.sender.flush();
+        let arrival = self.channel.receiver.read()?;
+        let mut messages = Vec::new();
+        while let Some((message, _)) = self.channel.receiver.next()? {
+            messages.push(message);
+        }
+        if arrival == Arrival::Bytes {
+            self.heard = Instant::now();
+        }
+        Ok((messages, arrival != Arrival::End))
+    }
+
+    /// What ssh, or the daemon at its other end, has written to standard error and is to be shown. What comes before
+    /// the node is ready is kept for [`NodeLink::lose`], and shown when it is.
+    pub(super) fn take_stderr(&mut self) -> Vec<u8> {
+        let mut piece = [0; 4096];
+        while let Some(stderr) = &self.stderr {
+            match rustix::io::read(stderr, &mut piece) {
+                Ok(count @ 1..) => {
+                    let room = STDERR_BYTES_MAX.saturating_sub(self.stderr_text.len());
+                    self.stderr_text.extend(&piece[..count.min(room)]);
+                    if self.phase == Phase::Ready {
+                        break;
+                    }
+                }
+                Err(Errno::AGAIN | Errno::INTR) => break,
+                Ok(0) | Err(_) => self.stderr = None,
+            }
+        }
+        if self.phase == Phase::Ready { std::mem::take(&mut self.stderr_text) } else { Vec::new() }
+    }
+
+    /// Whether nothing has been heard over ssh for too long.
+    pub(super) fn is_silent(&self) -> bool {
+        self.phase == Phase::Ready && self.heard.elapsed() > ALIVE_TIMEOUT
+    }
+
+    /// This process was stopped: the other side is not to blame for what was not heard.
+    pub(super) fn excuse_silence(&mut self) {
+        self.heard = Instant::now();
+    }
+
+    /// Gives the node up: kills what leads to it, and says what became of that: how, and the exit status.
+    pub(super) fn lose(&mut self, reason: Option<String>) -> (String, u8) {
+        let was_ready = self.phase == Phase::Ready;
+        let exit = if reason.is_none() { self.exit_within(EXIT_TIMEOUT / 4) } else { None };
+        let text = self.last_words();
+        self.phase = Phase::Over;
+        if !self.reaped {
+            let _ = self.child.kill();
+        }
+        let pid = self.child.id();
+        match (reason, exit) {
+            (Some(reason), _) => (reason, 1),
+            (None, Some(Exit::Signal(signal))) => {
+                let what = format!("(pid {pid}) was killed by signal {signal}{}", signal_name(signal));
+                (what, signal_code(signal))
+            }
+            (None, _) if !was_ready && !text.is_empty() => (text, 1),
+            (None, Some(Exit::Code(code))) => (format!("(pid {pid}) ended with exit status {code}"), 1),
+            (None, None) => (format!("(pid {pid}) closed its channel"), 1),
+        }
+    }
+
+    fn last_words(&mut self) -> String {
+        if self.phase == Phase::Ready {
+            return String::new();
+        }
+        self.take_stderr();
+        String::from_utf8_lossy(&self.stderr_text).trim().to_owned()
+    }
+
+    /// Waits for the daemon's process, which has nothing to do any more; kills it if it does not end.
+    pub(super) fn wait_for_end(&mut self) {
+        if self.exit_within(EXIT_TIMEOUT).is_none() && !self.reaped {
+            let _ = self.child.kill();
+            self.reap(WaitOptions::empty());
+        }
+    }
+
+    /// How the process ended, if it does within `time`.
+    fn exit_within(&mut self, time: Duration) -> Option<Exit> {
+        if self.reaped {
+            return None;
+        }
+        if let Ok(pidfd) = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()) {
+            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&node::timespec(time)));
+            return self.reap(WaitOptions::NOHANG);
+        }
+        // Without pidfds (before Linux 5.3) there is nothing to wait for with a bound.
+        let deadline = Instant::now() + time;
+        loop {
+            let exit = self.reap(WaitOptions::NOHANG);
+            if exit.is_some() || Instant::now() >= deadline {
+                return exit;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn reap(&mut self, options: WaitOptions) -> Option<Exit> {
+        match waitpid(Some(Pid::from_child(&self.child)), options) {
+            Ok(Some((_, status))) => {
+                self.reaped = true;
+                Some(exit_of(status))
+            }
+            Ok(None) => None,
+            // Somebody else has waited for it.
+            Err(_) => {
+                self.reaped = true;
+                None
+            }
+        }
+    }
+}
+
+impl Drop for NodeLink {
+    /// Only an error of the launcher itself leaves a daemon running until here.
+    fn drop(&mut self) {
+        if !self.reaped {
+            let _ = self.child.kill();
+            self.reap(WaitOptions::empty());
+        }
+    }
+}
+
+/// The command of these words, of which there is at least one (checked with the specification).
+fn command(words: &[OsString]) -> Command {
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().map_or(OsStr::new("vgas"), OsString::as_os_str));
+    command.args(words);
+    command
+}
+
+/// The words quoted for a shell: ssh joins its arguments with spaces and has the other side's shell read the result.
+fn shell_words(words: &[OsString]) -> OsString {
+    let mut line = Vec::new();
+    for word in words {
+        if !line.is_empty() {
+            line.push(b' ');
+        }
+        line.push(b'\'');
+        for &byte in word.as_bytes() {
+            match byte {
+                b'\'' => line.extend(b"'\\''"),
+                byte => line.push(byte),
+            }
+        }
+        line.push(b'\'');
+    }
+    OsString::from_vec(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_a_shell() {
+        let words: Vec<OsString> =
+            ["printf", "%s|", "two words", "it's", "$HOME `x` \\", ""].map(Into::into).into();
+        let output = Command::new("sh").arg("-c").arg(shell_words(&words)).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "two words|it's|$HOME `x` \\||");
+    }
+}

@@ -1,0 +1,151 @@
+//! What ranks write, on its way to the launcher's standard output and error: as it is, or in whole labelled lines.
+
+#![forbid(unsafe_code)]
+
+use super::message::Stream;
+use crate::address::Rank;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+
+/// Written at once. A pipe that is writable takes this much (PIPE_BUF) without blocking.
+const WRITE_BYTES: usize = 4096;
+
+/// A longer line is cut into several labelled ones: what a line may hold in memory.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Output that has been received and not yet written.
+#[derive(Debug)]
+pub(crate) struct Outputs {
+    label: bool,
+    /// The beginnings of lines, when lines are labelled.
+    partial: BTreeMap<(Rank, Stream), Vec<u8>>,
+    /// By stream.
+    waiting: [VecDeque<u8>; 2],
+    /// By stream: nobody reads it any more.
+    closed: [bool; 2],
+}
+
+impl Outputs {
+    pub(crate) fn new(label: bool) -> Self {
+        Self {
+            label,
+            partial: BTreeMap::new(),
+            waiting: [VecDeque::new(), VecDeque::new()],
+            closed: [false; 2],
+        }
+    }
+
+    /// Takes in what a rank wrote; nothing: its end.
+    pub(crate) fn push(&mut self, rank: Rank, stream: Stream, bytes: &[u8]) {
+        let waiting = &mut self.waiting[stream as usize];
+        if self.closed[stream as usize] {
+            return;
+        }
+        if !self.label {
+            waiting.extend(bytes);
+            return;
+        }
+        let partial = self.partial.entry((rank, stream)).or_default();
+        let mut line = |text: &[u8]| {
+            waiting.extend(format!("[{rank}] ").as_bytes());
+            waiting.extend(text);
+            if text.last() != Some(&b'\n') {
+                waiting.push_back(b'\n');
+            }
+        };
+        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
+            for piece in piece.chunks(LINE_BYTES_MAX) {
+                partial.extend(piece);
+                if piece.ends_with(b"\n") || partial.len() >= LINE_BYTES_MAX {
+                    line(partial);
+                    partial.clear();
+                }
+            }
+        }
+        if bytes.is_empty() && !partial.is_empty() {
+            line(partial);
+            partial.clear();
+        }
+    }
+
+    /// Takes in what a daemon or ssh says for itself.
+    pub(crate) fn push_plain(&mut self, bytes: &[u8]) {
+        if !self.closed[Stream::Error as usize] {
+            self.waiting[Stream::Error as usize].extend(bytes);
+        }
+    }
+
+    /// The last lines of ranks that ended without saying so (their node is lost).
+    pub(crate) fn finish(&mut self) {
+        for (rank, stream) in self.partial.keys().copied().collect::<Vec<_>>() {
+            self.push(rank, stream, &[]);
+        }
+    }
+
+    /// Bytes that wait to be written.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting.iter().map(VecDeque::len).sum()
+    }
+
+    /// Whether something waits for this stream.
+    pub(crate) fn waits(&self, stream: Stream) -> bool {
+        !self.waiting[stream as usize].is_empty()
+    }
+
+    /// Writes once to `to`, which a poll has found writable. A reader that has gone away takes nothing more.
+    pub(crate) fn write(&mut self, stream: Stream, to: BorrowedFd<'_>) {
+        let waiting = &mut self.waiting[stream as usize];
+        let piece = waiting.as_slices().0;
+        let piece = &piece[..piece.len().min(WRITE_BYTES)];
+        match rustix::io::write(to, piece) {
+            Ok(count) => drop(waiting.drain(..count)),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => {
+                waiting.clear();
+                self.closed[stream as usize] = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(outputs: &Outputs) -> String {
+        String::from_utf8(outputs.waiting[0].iter().copied().collect()).unwrap()
+    }
+
+    #[test]
+    fn labelled_lines_stay_whole_however_they_arrive() {
+        let mut outputs = Outputs::new(true);
+        outputs.push(Rank(0), Stream::Output, b"hel");
+        outputs.push(Rank(1), Stream::Output, b"one\ntwo\nthr");
+        outputs.push(Rank(0), Stream::Output, b"lo\n");
+        outputs.push(Rank(1), Stream::Output, b"");
+        outputs.push(Rank(2), Stream::Output, b"lost");
+        outputs.finish();
+        assert_eq!(
+            written(&outputs),
+            "[rank 1] one\n[rank 1] two\n[rank 0] hello\n[rank 1] thr\n[rank 2] lost\n"
+        );
+    }
+
+    #[test]
+    fn without_labels_bytes_pass_unchanged() {
+        let mut outputs = Outputs::new(false);
+        outputs.push(Rank(0), Stream::Output, b"a\0b");
+        outputs.push(Rank(1), Stream::Output, b"c");
+        assert_eq!(written(&outputs), "a\0bc");
+    }
+
+    #[test]
+    fn an_endless_line_is_cut() {
+        let mut outputs = Outputs::new(true);
+        outputs.push(Rank(0), Stream::Output, &vec![b'x'; LINE_BYTES_MAX + 1]);
+        assert_eq!(written(&outputs).matches("[rank 0]").count(), 1);
+        outputs.push(Rank(0), Stream::Output, b"");
+        assert_eq!(written(&outputs).matches("[rank 0]").count(), 2);
+    }
+}

@@ -1,0 +1,243 @@
+//! A rank as its node's daemon sees it: the process, the control socket, its streams.
+
+#![forbid(unsafe_code)]
+
+use super::control::{Arrival, Channel};
+use super::message::{Exit, FromRank, Input, NodeDescription, Output, RankExit, Stream, ToRank};
+use super::system;
+use crate::address::Rank;
+use crate::error::{Result, RmaError};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+
+/// Read at once from a stream of a rank.
+pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
+
+/// One rank of this node.
+pub(crate) struct RankProcess {
+    pub(crate) rank: Rank,
+    pid: Pid,
+    /// `None` once the rank has closed it.
+    pub(crate) channel: Option<Channel>,
+    /// Its closing kills the rank's group, see [`system::spawn_rank`].
+    _lifeline: OwnedFd,
+    /// Standard output and error, when they are forwarded and not at their end.
+    pub(crate) outputs: [Option<OwnedFd>; 2],
+    pub(crate) input: Option<RankInput>,
+    pub(crate) progress: Progress,
+    /// `None` while it runs.
+    pub(crate) exit: Option<RankExit>,
+}
+
+/// How far a rank is.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) joined: bool,
+    pub(crate) welcomed: bool,
+    /// What it gave to the allgather that is under way.
+    pub(crate) contribution: Option<Vec<u8>>,
+    pub(crate) finalised: bool,
+}
+
+/// Forwarded standard input.
+pub(crate) struct RankInput {
+    /// The pipe; `None` when the rank has closed it, and what comes is dropped.
+    pub(crate) pipe: Option<OwnedFd>,
+    waiting: VecDeque<u8>,
+    at_end: bool,
+}
+
+/// What the daemon is doing to its ranks: tells whether an end was the rank's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing.
+    No,
+    /// SIGTERM was sent.
+    Terminated,
+    /// SIGKILL was sent.
+    Killed,
+}
+
+impl RankProcess {
+    /// Starts the program. `inherited_input` is the launcher's standard input, for rank 0.
+    pub(crate) fn spawn(
+        node: &NodeDescription,
+        rank: Rank,
+        inherited_input: Option<OwnedFd>,
+    ) -> io::Result<Self> {
+        let pair = || socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let (control, its_control) = pair()?;
+        let (lifeline, its_lifeline) = pair()?;
+        let mut command = Command::new(&node.program);
+        command.args(&node.arguments).envs(node.environment.iter().map(|(name, value)| (name, value)));
+        command.current_dir(&node.directory).stdin(Stdio::null());
+        if rank == Rank(0) {
+            match (node.input, inherited_input) {
+                (Input::Inherit, Some(input)) => command.stdin(input),
+                (Input::Forward, _) => command.stdin(Stdio::piped()),
+                _ => &mut command,
+            };
+        }
+        if node.output == Output::Forward {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let mut child = system::spawn_rank(&mut command, its_control.as_fd(), its_lifeline.as_fd())?;
+        let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
+        let input = child.stdin.take().map(OwnedFd::from);
+        for pipe in outputs.iter().flatten().chain(&input) {
+            rustix::io::ioctl_fionbio(pipe, true)?;
+        }
+        let channel = Channel::over_socket(control, true).map_err(io::Error::other)?;
+        Ok(Self {
+            rank,
+            pid: Pid::from_child(&child),
+            channel: Some(channel),
+            _lifeline: lifeline,
+            outputs,
+            input: input.map(|pipe| RankInput { pipe: Some(pipe), waiting: VecDeque::new(), at_end: false }),
+            progress: Progress::default(),
+            exit: None,
+        })
+    }
+
+    /// Takes in what the rank says. An error is the rank's fault.
+    pub(crate) fn receive(&mut self) -> Result<Vec<FromRank>> {
+        let mut messages = Vec::new();
+        while let Some(channel) = &mut self.channel {
+            while let Some((message, _)) = channel.receiver.next()? {
+                messages.push(message);
+            }
+            match channel.receiver.read()? {
+                Arrival::Bytes => {}
+                Arrival::Nothing => break,
+                Arrival::End => self.channel = None,
+            }
+        }
+        Ok(messages)
+    }
+
+    /// Sends to the rank; a rank that is gone is found out by its exit.
+    pub(crate) fn send(&mut self, message: &ToRank, files: Vec<OwnedFd>) {
+        if let Some(channel) = &mut self.channel
+            && channel.sender.send_with_files(message, files).is_err()
+        {
+            self.channel = None;
+        }
+    }
+
+    /// Sends what the rank had no room for.
+    pub(crate) fn flush(&mut self) {
+        if let Some(channel) = &mut self.channel
+            && channel.sender.flush().is_err()
+        {
+            self.channel = None;
+        }
+    }
+
+    /// One read from a stream into `buffer`. `None` when there is nothing now; empty at its end.
+    pub(crate) fn read_output<'a>(&mut self, stream: Stream, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+        let pipe = &mut self.outputs[stream as usize];
+        match rustix::io::read(pipe.as_ref()?, &mut *buffer) {
+            Ok(count @ 1..) => Some(&buffer[..count]),
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            Ok(0) | Err(_) => {
+                *pipe = None;
+                Some(&[])
+            }
+        }
+    }
+
+    /// Whether the process runs.
+    pub(crate) fn runs(&self) -> bool {
+        self.exit.is_none()
+    }
+
+    /// Sends a signal to the rank and everything in its group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if self.runs() {
+            // The group exists as long as its leader is not waited for.
+            let _ = kill_process_group(self.pid, signal);
+        }
+    }
+
+    /// Notices that the process has ended, ends the rest of its group, and takes its status. Returns true once.
+    pub(crate) fn take_exit(&mut self, ending: Ending) -> Result<bool> {
+        if !self.runs() {
+            return Ok(false);
+        }
+        let wait = |e| RmaError::system("wait for a rank", e);
+        // First only look: the number of the group is certain until the leader has been waited for.
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if waitid(WaitId::Pid(self.pid), look).map_err(wait)?.is_none() {
+            return Ok(false);
+        }
+        let _ = kill_process_group(self.pid, Signal::KILL);
+        let Some((_, status)) = waitpid(Some(self.pid), WaitOptions::empty()).map_err(wait)? else {
+            return Ok(false);
+        };
+        let exit = exit_of(status);
+        let by_itself = match ending {
+            Ending::No => true,
+            // It was dying of something else already.
+            Ending::Terminated => matches!(exit, Exit::Signal(signal) if signal != Signal::TERM.as_raw()),
+            Ending::Killed => false,
+        };
+        self.exit = Some(RankExit {
+            rank: self.rank,
+            pid: self.pid.as_raw_nonzero().get() as u32,
+            exit,
+            joined: self.progress.joined,
+            finalised: self.progress.finalised,
+            by_itself,
+        });
+        Ok(true)
+    }
+}
+
+/// How a process ended, from what the system says.
+pub(crate) fn exit_of(status: rustix::process::WaitStatus) -> Exit {
+    match (status.exit_status(), status.terminating_signal()) {
+        (_, Some(signal)) => Exit::Signal(signal),
+        (code, None) => Exit::Code(code.unwrap_or(1)),
+    }
+}
+
+impl RankInput {
+    /// Takes bytes for the rank; none: the end. Returns how many bytes are done with.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> usize {
+        self.at_end |= bytes.is_empty();
+        self.waiting.extend(bytes);
+        self.flush()
+    }
+
+    /// Whether to wait until the pipe has room.
+    pub(crate) fn waits(&self) -> bool {
+        self.pipe.is_some() && !self.waiting.is_empty()
+    }
+
+    /// Writes what there is room for; returns how many bytes are done with.
+    pub(crate) fn flush(&mut self) -> usize {
+        let before = self.waiting.len();
+        while let Some(pipe) = &self.pipe
+            && !self.waiting.is_empty()
+        {
+            match rustix::io::write(pipe, self.waiting.as_slices().0) {
+                Ok(count) => drop(self.waiting.drain(..count)),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => self.pipe = None,
+            }
+        }
+        if self.pipe.is_none() {
+            self.waiting.clear();
+        } else if self.at_end && self.waiting.is_empty() {
+            self.pipe = None;
+        }
+        before - self.waiting.len()
+    }
+}

@@ -1,0 +1,85 @@
+//! What runs in a node's daemon beside the ranks: in a whole vgas job, the agent of the node.
+
+#![forbid(unsafe_code)]
+
+use super::membership::Membership;
+use crate::error::{Result, RmaError};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Why a service cannot start or go on. Its text ends the job: "the agent of node 1: …".
+pub type ServiceError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A service of a node, run in a thread of its own inside the daemon.
+///
+/// It must not write to standard output (on another host that is the channel to the launcher), and needs to handle
+/// no signal: the daemon does.
+pub trait NodeService: Send {
+    /// Makes everything ready that ranks may rely on when their [`super::join`] returns: no rank's does before this
+    /// has. `membership.me` is the agent's peer. An error ends the job before it has begun.
+    fn start(&mut self, membership: Membership) -> Result<(), ServiceError>;
+
+    /// Serves until [`Stop::requested`], which comes when *every* rank of the *job* has ended well. An error ends the
+    /// job. When the job fails otherwise, the daemon ends without waiting for this to return.
+    fn run(&mut self, stop: &Stop) -> Result<(), ServiceError>;
+}
+
+/// Tells a service to end.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<StopState>);
+
+#[derive(Debug)]
+struct StopState {
+    requested: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl Stop {
+    /// A new one, not requested.
+    pub fn new() -> Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| RmaError::system("create an eventfd", e))?;
+        Ok(Self(Arc::new(StopState { requested: AtomicBool::new(false), bell })))
+    }
+
+    /// Asks the service to end. For the daemon, and for tests of services.
+    pub fn request(&self) {
+        self.0.requested.store(true, Ordering::Release);
+        // An eventfd refuses a write only when its counter is full: then it is readable anyway.
+        let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Whether the service is to end.
+    pub fn requested(&self) -> bool {
+        self.0.requested.load(Ordering::Acquire)
+    }
+
+    /// Readable from the request on: for the service's event loop. Nobody reads it empty.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.bell.as_fd()
+    }
+
+    /// Sleeps until the request: for services without an event loop.
+    pub fn wait(&self) -> Result<()> {
+        while !self.requested() {
+            super::control::wait_for(self.descriptor(), rustix::event::PollFlags::IN, None)?;
+        }
+        Ok(())
+    }
+}
+
+/// A service that does nothing: for jobs with pinned segments and `smp` only, and for tests.
+#[derive(Debug, Default)]
+pub struct NoService;
+
+impl NodeService for NoService {
+    fn start(&mut self, _: Membership) -> Result<(), ServiceError> {
+        Ok(())
+    }
+
+    fn run(&mut self, stop: &Stop) -> Result<(), ServiceError> {
+        Ok(stop.wait()?)
+    }
+}

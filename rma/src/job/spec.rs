@@ -1,0 +1,253 @@
+//! What a job is made of, as its starter says it, and how it ended.
+
+#![forbid(unsafe_code)]
+
+use crate::address::{Layout, NodeId, Peer};
+use crate::conduit::smp;
+use crate::error::{Result, RmaError};
+use crate::shm::{DomainSpec, RegionSpec};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Most ranks of a job: beyond it the tables that every process holds, and the memory for them, make no sense.
+pub const RANKS_MAX: u32 = 4096;
+
+/// Most ranks per core of a machine. Ranks that wait sleep, so several per core work; this many do not.
+pub const RANKS_PER_CORE_MAX: u32 = 64;
+
+/// What to run, where, and what every process of the job is told.
+#[derive(Clone, Debug)]
+pub struct RunSpec {
+    /// The program of every rank: a path, or a name that is looked for in `PATH`.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Number of nodes. Ranks are spread over them by [`Layout::blocks`]. With `hosts`: their number.
+    pub nodes: u32,
+    /// The conduit between nodes: `smp` (nodes of one machine only) or `tcp`.
+    pub conduit: String,
+    /// Handed to every process of the job as they are.
+    pub settings: BTreeMap<String, String>,
+    /// Variables that every rank gets in addition to the environment its daemon has.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The shared regions of all peers of the job (see [`RunSpec::layout`] for who that is). Each domain gets those
+    /// of its members.
+    pub regions: Vec<RegionSpec>,
+    /// Bytes of one ring of the `smp` conduit.
+    pub ring_bytes: u64,
+    /// One host a node. Empty: all nodes are virtual nodes of this machine.
+    pub hosts: Vec<String>,
+    /// The command that runs a command on a host: it is called with these words, the host, and the command quoted
+    /// for a shell. Its standard input and output must reach that command.
+    pub ssh: Vec<OsString>,
+    /// The command that runs [`super::node_main`], on this machine and on every host.
+    pub daemon: Vec<OsString>,
+    /// Ports to listen on; any when absent.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// The address, or the interface whose address, the processes of a host listen on. Absent: loopback for virtual
+    /// nodes, otherwise the address under which ssh reached the host.
+    pub interface: Option<String>,
+    /// Begin every line of output with the rank that wrote it.
+    pub label: bool,
+    /// Whether rank 0 reads the launcher's standard input.
+    pub input: bool,
+    /// Within what time every node must be ready to start its ranks.
+    pub connect_timeout: Duration,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobStatus {
+    /// The exit status for the launcher: 0 when every rank ended with 0; the code of the first rank that failed;
+    /// 128 + signal when a process was killed; 127 or 126 when the program could not be started.
+    pub code: u8,
+    /// The one line that says what happened, when something did.
+    pub message: Option<String>,
+}
+
+impl RunSpec {
+    /// A job of `ranks` ranks on one node of this machine, with the defaults for everything else.
+    pub fn new(program: impl Into<OsString>, ranks: u32) -> Self {
+        let ssh =
+            ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=4", "-o", "ServerAliveInterval=5"];
+        let this_program = std::env::current_exe().map_or_else(|_| "vgas".into(), Into::into);
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+            ranks,
+            nodes: 1,
+            conduit: "smp".into(),
+            settings: BTreeMap::new(),
+            environment: Vec::new(),
+            regions: Vec::new(),
+            ring_bytes: smp::RING_BYTES_DEFAULT,
+            hosts: Vec::new(),
+            ssh: ssh.map(OsString::from).into(),
+            daemon: vec![this_program, "node".into()],
+            ports: None,
+            interface: None,
+            label: false,
+            input: true,
+            connect_timeout: Duration::from_millis(4500),
+        }
+    }
+
+    /// Which rank runs where.
+    ///
+    /// # Errors
+    /// When the numbers of ranks, nodes and hosts make no sense.
+    pub fn layout(&self) -> Result<Layout> {
+        let wrong = |what: String| Err(RmaError::Refused(what));
+        if self.ranks == 0 || self.nodes == 0 {
+            return wrong("a job has at least one rank and one node".into());
+        }
+        if self.nodes > self.ranks {
+            return wrong(format!("{} nodes need at least as many ranks, not {}", self.nodes, self.ranks));
+        }
+        if self.ranks > RANKS_MAX {
+            return wrong(format!("{} ranks are more than the {RANKS_MAX} that a job may have", self.ranks));
+        }
+        if !self.hosts.is_empty() && self.hosts.len() != self.nodes as usize {
+            return wrong(format!(
+                "{} hosts cannot make {} nodes: one node a host",
+                self.hosts.len(),
+                self.nodes
+            ));
+        }
+        Ok(Layout::blocks(self.ranks, self.nodes))
+    }
+
+    /// Checks everything that can be known before a process is started.
+    pub(crate) fn check(&self) -> Result<Layout> {
+        let layout = self.layout()?;
+        let wrong = |what: String| Err(RmaError::Refused(what));
+        if self.hosts.is_empty() {
+            check_cores(self.ranks)?;
+        }
+        match self.conduit.as_str() {
+            "tcp" => {}
+            "smp" if self.hosts.len() < 2 => {}
+            "smp" => return wrong("conduit smp does not reach other hosts; use tcp".into()),
+            other => return wrong(format!("no conduit {other:?} between nodes; there are smp and tcp")),
+        }
+        if self.daemon.is_empty() || (self.ssh.is_empty() && !self.hosts.is_empty()) {
+            return wrong("the command that starts a node is empty".into());
+        }
+        if let Some(host) = self.hosts.iter().find(|host| host.is_empty() || host.starts_with('-')) {
+            return wrong(format!("{host:?} is no host name"));
+        }
+        if let Some(ports) = &self.ports
+            && (ports.is_empty() || *ports.start() == 0)
+        {
+            return wrong(format!("{}-{} is no range of ports", ports.start(), ports.end()));
+        }
+        if let Some(region) = self.regions.iter().find(|region| !layout.contains(region.owner)) {
+            return wrong(format!("a region for {}, which the job does not have", region.owner));
+        }
+        Ok(layout)
+    }
+
+    /// Whether one domain holds all processes of the job.
+    pub(crate) fn one_domain(&self) -> bool {
+        self.nodes == 1 || self.conduit == "smp"
+    }
+
+    /// The domain of one node, or of the whole job.
+    pub(crate) fn domain(&self, layout: &Layout, node: Option<NodeId>) -> DomainSpec {
+        let members: Vec<Peer> = (0..layout.peers())
+            .map(Peer)
+            .filter(|&peer| node.is_none_or(|node| layout.node_of_peer(peer) == node))
+            .collect();
+        let regions = self
+            .regions
+            .iter()
+            .filter(|region| members.binary_search(&region.owner).is_ok())
+            .cloned()
+            .collect();
+        let control_bytes = smp::control_bytes(members.len(), self.ring_bytes);
+        DomainSpec { members, control_bytes, ring_bytes: self.ring_bytes, regions }
+    }
+}
+
+impl JobStatus {
+    /// Every rank ended with 0.
+    pub const SUCCESS: JobStatus = JobStatus { code: 0, message: None };
+
+    /// Whether every rank ended with 0.
+    pub fn success(&self) -> bool {
+        self.code == 0
+    }
+}
+
+/// Refuses more ranks than this machine can run in a useful way.
+pub(crate) fn check_cores(ranks: u32) -> Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let ranks_max = cores.saturating_mul(RANKS_PER_CORE_MAX);
+    if ranks > ranks_max {
+        let what = format!(
+            "{ranks} ranks are too many for one machine with {cores} cores; at most {ranks_max} \
+             ({RANKS_PER_CORE_MAX} a core) make sense"
+        );
+        return Err(RmaError::Refused(what));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::RegionId;
+
+    /// Boundaries in pairs: the largest job passes, one more rank is refused, in one line.
+    #[test]
+    fn ranks_beyond_reason_are_refused() {
+        assert!(RunSpec::new("prog", RANKS_MAX).layout().is_ok());
+        assert!(RunSpec::new("prog", RANKS_MAX + 1).layout().is_err());
+        assert!(RunSpec::new("prog", 0).layout().is_err());
+        let cores = std::thread::available_parallelism().unwrap().get() as u32;
+        let most = cores * RANKS_PER_CORE_MAX;
+        assert!(check_cores(most).is_ok());
+        let error = check_cores(most + 1).unwrap_err().to_string();
+        assert!(error.contains("too many") && !error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn wrong_combinations_are_refused() {
+        let good = RunSpec::new("prog", 4);
+        assert!(good.check().is_ok());
+        let hosts = vec!["a".to_string(), "b".to_string()];
+        for wrong in [
+            RunSpec { nodes: 5, ..good.clone() },
+            RunSpec { conduit: "ibv".into(), ..good.clone() },
+            RunSpec { hosts: hosts.clone(), ..good.clone() },
+            RunSpec { hosts: hosts.clone(), nodes: 2, ..good.clone() },
+            RunSpec {
+                hosts: vec!["a".into(), "-oProxyCommand=x".into()],
+                nodes: 2,
+                conduit: "tcp".into(),
+                ..good.clone()
+            },
+            RunSpec { ports: Some(RangeInclusive::new(2, 1)), ..good.clone() },
+        ] {
+            assert!(wrong.check().is_err(), "{wrong:?}");
+        }
+        assert!(RunSpec { hosts, nodes: 2, conduit: "tcp".into(), ..good }.check().is_ok());
+    }
+
+    #[test]
+    fn a_domain_holds_a_node_or_the_whole_job() {
+        let mut spec = RunSpec { nodes: 2, conduit: "tcp".into(), ..RunSpec::new("prog", 3) };
+        let layout = spec.layout().unwrap();
+        spec.regions = (0..layout.peers())
+            .map(|peer| RegionSpec { owner: Peer(peer), region: RegionId::SEGMENT, bytes: 4096 })
+            .collect();
+        let domain = spec.domain(&layout, Some(NodeId(0)));
+        assert_eq!(domain.members, [Peer(0), Peer(1), Peer(3)]);
+        assert_eq!(domain.regions.iter().map(|region| region.owner.0).collect::<Vec<_>>(), [0, 1, 3]);
+        assert_eq!(spec.domain(&layout, None).members.len(), 5);
+    }
+}

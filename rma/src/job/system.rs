@@ -1,0 +1,178 @@
+//! The few things of start-up that safe interfaces do not offer: the hook between fork and exec, descriptors known by
+//! number, interface addresses.
+//!
+//! # Rules
+//!
+//! 1. *Between fork and exec* only async-signal-safe calls are made: plain system calls on numbers that were computed
+//!    before the fork. Nothing allocates, locks or panics.
+//! 2. *A descriptor known by number* becomes an `OwnedFd` only when this process was told to own it (its environment
+//!    says so), at most once per process, and after a check that it is open and of the expected kind.
+//! 3. *Pointers to the system* point to live local values for the time of the call; lists that the system returns are
+//!    read before they are given back.
+
+use crate::error::{Result, RmaError};
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The variable that names a rank's control socket. The only thing that the environment of a rank tells about its job.
+pub(crate) const CONTROL_VARIABLE: &str = "VGAS_CONTROL_FD";
+
+/// Starts the program of a rank, in a process group of its own, with its ends of the control socket and the lifeline.
+///
+/// The *lifeline* is a socket that nobody ever writes to. The other end is held by the daemon; when that closes
+/// (however the daemon ends) the kernel sends SIGKILL to the whole group: also to processes that the rank started, and
+/// without a thread that watches. The parent-death signal covers the moment before the lifeline is armed.
+///
+/// Must be called by the daemon's main thread: the parent-death signal is tied to the thread that forks.
+pub(crate) fn spawn_rank(
+    command: &mut Command,
+    control: BorrowedFd<'_>,
+    lifeline: BorrowedFd<'_>,
+) -> io::Result<Child> {
+    let (control, lifeline) = (control.as_raw_fd(), lifeline.as_raw_fd());
+    let daemon = rustix::process::getpid();
+    command.env(CONTROL_VARIABLE, control.to_string()).process_group(0);
+    let hook = move || {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        if rustix::process::getppid() != Some(daemon) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let group = -rustix::process::getpid().as_raw_nonzero().get();
+        control_file(lifeline, libc::F_SETOWN, group)?;
+        control_file(lifeline, F_SETSIG, libc::SIGKILL)?;
+        control_file(lifeline, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK)?;
+        control_file(lifeline, libc::F_SETFD, 0)?;
+        control_file(control, libc::F_SETFD, 0)
+    };
+    // SAFETY: rule 1: the hook makes system calls only, on numbers it captured.
+    unsafe { command.pre_exec(hook) };
+    command.spawn()
+}
+
+/// Linux: the signal to send instead of SIGIO. The `libc` crate lacks it; `<asm-generic/fcntl.h>` has it.
+const F_SETSIG: libc::c_int = 10;
+
+/// `fcntl` with a number. Async-signal-safe.
+fn control_file(file: RawFd, operation: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: these operations take a number and touch no memory (rule 3 has nothing to hold).
+    match unsafe { libc::fcntl(file, operation, value) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// The control socket that this process was started with.
+pub(crate) fn take_control_socket() -> Result<OwnedFd> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let Some(number) = std::env::var_os(CONTROL_VARIABLE) else { return Err(RmaError::NotInJob) };
+    let number: RawFd = number.to_str().and_then(|text| text.parse().ok()).ok_or(RmaError::NotInJob)?;
+    // A process that inherited the variable but not the socket (its parent has joined) is no rank.
+    if socket_option(number, libc::SO_DOMAIN) != Some(libc::AF_UNIX) {
+        return Err(if TAKEN.load(Ordering::Relaxed) { joined_before() } else { RmaError::NotInJob });
+    }
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Err(joined_before());
+    }
+    // SAFETY: rule 2: the environment names it, it is a socket, and `TAKEN` lets nobody else take it.
+    let socket = unsafe { OwnedFd::from_raw_fd(number) };
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)
+        .map_err(|e| RmaError::system("use the control socket", e))?;
+    Ok(socket)
+}
+
+fn joined_before() -> RmaError {
+    RmaError::Usage("this process has already joined its job".into())
+}
+
+fn socket_option(socket: RawFd, option: libc::c_int) -> Option<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut bytes = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: rule 3: both pointers are to locals of the announced size. A number that is no socket is an error.
+    let result = unsafe {
+        libc::getsockopt(socket, libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut bytes)
+    };
+    (result == 0).then_some(value)
+}
+
+/// Takes a standard stream of this process away and leaves `replacement` in its place, so that nothing that reads or
+/// prints disturbs what it is now used for. For the daemon, before it has other threads.
+pub(crate) fn take_standard_stream(
+    stream: BorrowedFd<'_>,
+    replacement: BorrowedFd<'_>,
+) -> io::Result<OwnedFd> {
+    let taken = rustix::io::fcntl_dupfd_cloexec(stream, 3)?;
+    // SAFETY: both numbers are open descriptors (they are borrowed); no memory is touched. That the number of a
+    // standard stream now means another file is the purpose.
+    if unsafe { libc::dup2(replacement.as_raw_fd(), stream.as_raw_fd()) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(taken)
+}
+
+/// Whether this process may read its terminal, which only the foreground job may.
+pub(crate) fn in_foreground(terminal: BorrowedFd<'_>) -> bool {
+    // SAFETY: no memory is touched.
+    unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
+}
+
+/// The first address of a network interface, IPv4 before IPv6.
+pub(crate) fn interface_address(name: &str) -> Option<IpAddr> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: rule 3: the pointer is to a local.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return None;
+    }
+    let mut found: Option<IpAddr> = None;
+    let mut next = list;
+    while !next.is_null() {
+        // SAFETY: rule 3: entries of the list, which is given back below; names in it end with a zero.
+        let (entry, entry_name) = unsafe { (&*next, CStr::from_ptr((*next).ifa_name)) };
+        next = entry.ifa_next;
+        if entry_name.to_bytes() != name.as_bytes() || entry.ifa_addr.is_null() {
+            continue;
+        }
+        // SAFETY: rule 3: an address of the list begins with its family, which tells the type of the whole.
+        let address = unsafe { address_of(entry.ifa_addr) };
+        if found.is_none_or(|found| found.is_ipv6() && address.is_some_and(|address| address.is_ipv4())) {
+            found = address.or(found);
+        }
+    }
+    // SAFETY: rule 3: the list came from `getifaddrs` and is not used any more.
+    unsafe { libc::freeifaddrs(list) };
+    found
+}
+
+/// # Safety
+/// `address` points to a socket address whose size is that of its family.
+unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match libc::c_int::from((*address).sa_family) {
+            libc::AF_INET => {
+                let address = address.cast::<libc::sockaddr_in>().read_unaligned();
+                Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
+            }
+            libc::AF_INET6 => {
+                let address = address.cast::<libc::sockaddr_in6>().read_unaligned();
+                Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_has_the_loopback_address() {
+        assert!(interface_address("lo").is_some_and(|address| address.is_loopback()));
+        assert_eq!(interface_address("no such interface"), None);
+    }
+}

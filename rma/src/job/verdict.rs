@@ -1,0 +1,231 @@
+//! How a job ended, from what was seen of it: which of several failures was the cause, and the line that says so.
+//!
+//! A failure spreads faster than its report: when rank 2 is killed, rank 1 may have lost its connection, complained and
+//! exited before the daemon of rank 2 has seen anything. So causes have weights, and among equals the first counts.
+
+#![forbid(unsafe_code)]
+
+use super::message::{Exit, RankExit};
+use super::spec::JobStatus;
+use crate::address::{Layout, NodeId, Peer};
+
+/// Something that makes a job fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// A rank ended other than with 0.
+    Rank(RankExit),
+    /// A rank that joined, or that others wait for, ended with 0 but without finalising.
+    Left(RankExit),
+    /// A rank or an agent asked for it.
+    Abort { from: Peer, message: String, code: u8 },
+    /// A node cannot do its part and says why.
+    Failed { node: NodeId, message: String, code: u8 },
+    /// A daemon, or the connection to it, is gone.
+    DaemonLost { node: NodeId, how: String, code: u8 },
+    /// The user, or the system, asked the launcher to end it.
+    Interrupted { signal: i32 },
+}
+
+/// Collects causes.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    layout: Layout,
+    /// By node.
+    hosts: Vec<String>,
+    cause: Option<Cause>,
+    /// Signals that the launcher has passed on; ranks that die of them were asked to.
+    passed_on: Vec<i32>,
+}
+
+impl Cause {
+    /// Later causes replace earlier ones of less weight. What was killed is a cause, what complained may be a symptom.
+    fn weight(&self) -> u8 {
+        match self {
+            Cause::Left(_) => 0,
+            Cause::Rank(RankExit { exit: Exit::Code(_), .. })
+            | Cause::Abort { .. }
+            | Cause::Failed { .. } => 1,
+            Cause::Rank(_) | Cause::DaemonLost { .. } | Cause::Interrupted { .. } => 2,
+        }
+    }
+}
+
+impl Verdict {
+    pub(crate) fn new(layout: Layout) -> Self {
+        let hosts = vec!["?".to_owned(); layout.nodes() as usize];
+        Self { layout, hosts, cause: None, passed_on: Vec::new() }
+    }
+
+    /// The name of a node's machine, once it is known.
+    pub(crate) fn set_host(&mut self, node: NodeId, host: String) {
+        self.hosts[node.0 as usize] = host;
+    }
+
+    /// A signal has been passed on to all ranks.
+    pub(crate) fn passed_on(&mut self, signal: i32) {
+        self.passed_on.push(signal);
+    }
+
+    /// Whether something has made the job fail.
+    pub(crate) fn failed(&self) -> bool {
+        self.cause.is_some()
+    }
+
+    /// Whether the cause known so far may be a mere consequence of something else.
+    pub(crate) fn is_complaint(&self) -> bool {
+        self.cause.as_ref().is_some_and(|cause| cause.weight() < 2)
+    }
+
+    /// Takes in a cause.
+    pub(crate) fn add(&mut self, cause: Cause) {
+        let cause = match cause {
+            Cause::Rank(RankExit { exit: Exit::Signal(signal), .. }) if self.passed_on.contains(&signal) => {
+                Cause::Interrupted { signal }
+            }
+            cause => cause,
+        };
+        if self.cause.as_ref().is_none_or(|known| known.weight() < cause.weight()) {
+            self.cause = Some(cause);
+        }
+    }
+
+    /// A rank has ended: a cause, unless it ended well or was being ended.
+    pub(crate) fn add_exit(&mut self, exit: RankExit) {
+        if exit.by_itself && exit.exit != Exit::Code(0) {
+            self.add(Cause::Rank(exit));
+        }
+    }
+
+    /// How the job ended.
+    pub(crate) fn status(&self) -> JobStatus {
+        let Some(cause) = &self.cause else { return JobStatus::SUCCESS };
+        let (code, message) = match cause {
+            Cause::Rank(exit) => match exit.exit {
+                Exit::Code(code) => {
+                    (code as u8, format!("{} ended with exit status {code}", self.rank(exit)))
+                }
+                Exit::Signal(signal) => {
+                    let name = signal_name(signal);
+                    (signal_code(signal), format!("{} was killed by signal {signal}{name}", self.rank(exit)))
+                }
+            },
+            Cause::Left(exit) => {
+                let did = if exit.joined {
+                    "exited without finalising the job"
+                } else {
+                    "exited without joining the job"
+                };
+                (1, format!("{} {did}, which the other ranks wait for", self.rank(exit)))
+            }
+            Cause::Abort { from, message, code } => {
+                (*code, format!("{}: {message}", self.layout.describe(*from)))
+            }
+            Cause::Failed { node, message, code } if self.layout.nodes() == 1 => {
+                let _ = node;
+                (*code, message.clone())
+            }
+            Cause::Failed { node, message, code } => (*code, format!("{}: {message}", self.node(*node))),
+            Cause::DaemonLost { node, how, code } => {
+                (*code, format!("the daemon of {} {how}", self.node(*node)))
+            }
+            Cause::Interrupted { signal } => {
+                (signal_code(*signal), format!("ended by signal {signal}{}", signal_name(*signal)))
+            }
+        };
+        JobStatus { code: code.max(1), message: Some(one_line(&message)) }
+    }
+
+    fn rank(&self, exit: &RankExit) -> String {
+        let host = &self.hosts[self.layout.node_of(exit.rank).0 as usize];
+        format!("{} (pid {}, host {host})", exit.rank, exit.pid)
+    }
+
+    fn node(&self, node: NodeId) -> String {
+        format!("{node} (host {})", self.hosts[node.0 as usize])
+    }
+}
+
+/// The exit status that says "killed by this signal", as shells do.
+pub(crate) fn signal_code(signal: i32) -> u8 {
+    128u8.wrapping_add(signal as u8)
+}
+
+/// " (SIGKILL)", or nothing for signals without a name.
+pub(crate) fn signal_name(signal: i32) -> String {
+    signal_hook::low_level::signal_name(signal).map_or_else(String::new, |name| format!(" ({name})"))
+}
+
+/// Messages of programs may have several lines; the launcher promises one.
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Rank;
+
+    fn exit(rank: u32, exit: Exit, by_itself: bool) -> RankExit {
+        RankExit { rank: Rank(rank), pid: 4711, exit, joined: true, finalised: false, by_itself }
+    }
+
+    fn verdict() -> Verdict {
+        let mut verdict = Verdict::new(Layout::blocks(4, 2));
+        verdict.set_host(NodeId(0), "x".into());
+        verdict.set_host(NodeId(1), "y".into());
+        verdict
+    }
+
+    #[test]
+    fn nothing_bad_is_success() {
+        let mut verdict = verdict();
+        verdict.add_exit(exit(0, Exit::Code(0), true));
+        assert_eq!(verdict.status(), JobStatus::SUCCESS);
+    }
+
+    /// Rank 2 is killed; ranks 0 and 1 notice first and complain. The killed one is named, however late its report.
+    #[test]
+    fn what_was_killed_outweighs_who_complained() {
+        let mut verdict = verdict();
+        verdict.add(Cause::Abort { from: Peer(0), message: "lost rank 2".into(), code: 1 });
+        verdict.add_exit(exit(1, Exit::Code(1), true));
+        verdict.add_exit(exit(2, Exit::Signal(9), true));
+        verdict.add_exit(exit(3, Exit::Signal(11), true));
+        let status = verdict.status();
+        assert_eq!(status.code, 137);
+        assert_eq!(status.message.unwrap(), "rank 2 (pid 4711, host y) was killed by signal 9 (SIGKILL)");
+    }
+
+    #[test]
+    fn the_first_exit_code_counts_and_those_that_were_ended_do_not() {
+        let mut verdict = verdict();
+        verdict.add_exit(exit(3, Exit::Signal(15), false));
+        verdict.add_exit(exit(1, Exit::Code(3), true));
+        verdict.add_exit(exit(2, Exit::Code(4), true));
+        let status = verdict.status();
+        assert_eq!((status.code, status.message.unwrap().contains("rank 1")), (3, true));
+    }
+
+    #[test]
+    fn ranks_that_die_of_a_signal_we_passed_on_were_interrupted() {
+        let mut verdict = verdict();
+        verdict.passed_on(2);
+        verdict.add_exit(exit(1, Exit::Signal(2), true));
+        let status = verdict.status();
+        assert_eq!((status.code, status.message.unwrap().as_str()), (130, "ended by signal 2 (SIGINT)"));
+    }
+
+    #[test]
+    fn exit_codes_that_look_like_success_in_eight_bits_do_not_pass() {
+        let mut verdict = verdict();
+        verdict.add_exit(exit(1, Exit::Code(256), true));
+        assert_eq!(verdict.status().code, 1);
+    }
+
+    #[test]
+    fn the_agent_is_named_and_lines_are_joined() {
+        let mut verdict = verdict();
+        verdict.add(Cause::Abort { from: Peer(5), message: "disk full\n free some\n".into(), code: 1 });
+        assert_eq!(verdict.status().message.unwrap(), "the agent of node 1: disk full; free some");
+    }
+}

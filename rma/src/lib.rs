@@ -5,6 +5,7 @@ pub mod address;
 pub mod conduit;
 pub mod endpoint;
 pub mod error;
+pub mod job;
 pub mod key;
 pub mod message;
 pub mod shm;

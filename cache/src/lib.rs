@@ -1,6 +1,22 @@
-//! (being written)
+//! Tiered segments: the DRAM of all nodes as one cooperative cache over the segment files on their NVMe
+//! (vgasnet III).
+//!
+//! | module | is | may not |
+//! |---|---|---|
+//! | [`protocol`] | the coherence protocol as a table: pure steps | do anything |
+//! | [`pool`] | frames and page table shared by a node; the lock-free hit path | decide |
+//! | [`replacement`], [`read_ahead`] | policies: pure | touch shared memory |
+//! | [`agent`] | one event loop a node: runs the protocol, NVMe, replacement | be waited for by another agent |
+//! | [`client`] | a rank's puts and gets | change a page's state |
+//! | [`request`] | what ranks ask of agents | |
 
+pub mod agent;
+pub mod client;
+pub mod error;
 pub mod pool;
 pub mod protocol;
 pub mod read_ahead;
 pub mod replacement;
+pub mod request;
+
+pub use error::{CacheError, Failure};

@@ -1,3 +1,45 @@
-//! (being written)
+//! A global address space larger than the cluster's memory.
+//!
+//! Each rank owns a *tiered* segment that lives in a file on its node's NVMe and may exceed DRAM; the DRAM of all nodes
+//! is one cooperative cache over these files. Puts, gets and active messages work on it as on GASNet. A *pinned*
+//! segment beside it is plain shared and remotely accessible memory.
+//!
+//! A rank is a process started by `vgas run`; its program calls [`Runtime::init`]:
+//!
+//! ```no_run
+//! use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+//!
+//! fn main() -> vgas::Result<()> {
+//!     let runtime = Runtime::init()?;
+//!     runtime.attach(&SegmentSpec { tiered_bytes: 1 << 30, ..SegmentSpec::default() })?;
+//!     // Everybody writes to its right neighbour, then reads its own.
+//!     let right = Rank((runtime.rank().0 + 1) % runtime.ranks());
+//!     runtime.put_value(GlobalAddress::tiered(right, 0), u64::from(runtime.rank().0))?;
+//!     runtime.barrier()?;
+//!     let left: u64 = runtime.get_value(GlobalAddress::tiered(runtime.rank(), 0))?;
+//!     println!("my left neighbour is {left}");
+//!     runtime.finalize()
+//! }
+//! ```
+//!
+//! What puts and gets promise: a blocking put returns when its bytes are visible to every later get anywhere; per page
+//! there are many readers or one writer, so properly synchronised programs are sequentially consistent. Bytes of one
+//! aligned 8-byte word are never torn.
+
+mod address;
 pub mod config;
+mod error;
 pub mod info;
+pub mod launch;
+pub mod layout;
+mod network;
+mod runtime;
+mod service;
+mod statistics;
+
+pub use address::{GlobalAddress, Kind};
+pub use error::{Error, Result};
+pub use runtime::{Builder, GetHandle, PutHandle, Runtime, SegmentSpec};
+pub use statistics::Statistics;
+pub use vgas_cache::pool::Counter;
+pub use vgas_rma::{Layout, NodeId, Peer, Rank};

@@ -108,7 +108,7 @@ impl PoolClient {
     /// # Safety
     /// `to` is valid for writing `bytes` bytes, and writing there does not fault into tiered memory: a fault served in
     /// this thread while it uses a page would need that page's agent. Bounce through private memory instead.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn try_get(&self, page: u64, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
         let recent = RECENT.get();
         if recent.client != self.client {
@@ -125,7 +125,7 @@ impl PoolClient {
     /// # Safety
     /// `from` is valid for reading `bytes` bytes, and reading there does not fault into tiered memory (see
     /// [`PoolClient::try_get`]).
-    #[inline]
+    #[inline(always)]
     pub unsafe fn try_put(&self, page: u64, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
         let recent = RECENT.get();
         if recent.client != self.client {
@@ -140,7 +140,11 @@ impl PoolClient {
     /// As [`PoolClient::try_get`]; `slot` is a slot of this client that nobody else uses meanwhile.
     #[inline(always)]
     unsafe fn get(&self, slot: &ThreadSlot, page: u64, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
-        let Some(word) = self.enter(slot, page, in_page, bytes) else { return Attempt::Miss(Entry::INVALID) };
+        if !self.enter(slot, page, in_page, bytes) {
+            return Attempt::Miss(Entry::INVALID);
+        }
+        // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
+        let word = unsafe { &*self.entries.add(page as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
         let mut attempt = Attempt::Hit;
         if !self.plainly(entry, PageState::Shared) {
@@ -162,7 +166,11 @@ impl PoolClient {
     /// As [`PoolClient::try_put`]; `slot` is a slot of this client that nobody else uses meanwhile.
     #[inline(always)]
     unsafe fn put(&self, slot: &ThreadSlot, page: u64, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
-        let Some(word) = self.enter(slot, page, in_page, bytes) else { return Attempt::Miss(Entry::INVALID) };
+        if !self.enter(slot, page, in_page, bytes) {
+            return Attempt::Miss(Entry::INVALID);
+        }
+        // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
+        let word = unsafe { &*self.entries.add(page as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
         let mut attempt = Attempt::Hit;
         if !self.plainly(entry, PageState::Modified) {
@@ -179,13 +187,13 @@ impl PoolClient {
         attempt
     }
 
-    /// Step 1 of the handshake. The page's word, or none (and no announcement) when the range is not inside a page, or
-    /// when the slot is in use already: a signal handler has interrupted this thread in the middle of a use.
+    /// Step 1 of the handshake. False (and no announcement) when the range is not inside a page of the job, or when the
+    /// slot is in use already: a signal handler has interrupted this thread in the middle of a use.
     #[inline(always)]
-    fn enter<'a>(&'a self, slot: &ThreadSlot, page: u64, in_page: u32, bytes: u32) -> Option<&'a AtomicU64> {
+    fn enter(&self, slot: &ThreadSlot, page: u64, in_page: u32, bytes: u32) -> bool {
         let inside = u64::from(in_page) + u64::from(bytes) <= u64::from(self.page_bytes);
         if page >= self.pages || !inside || slot.hazard.load(Relaxed) != 0 {
-            return None;
+            return false;
         }
         slot.hazard.store(page + 1, Relaxed);
         if self.asymmetric {
@@ -193,8 +201,7 @@ impl PoolClient {
         } else {
             std::sync::atomic::fence(SeqCst);
         }
-        // SAFETY: rules 1 and 2: `page` was checked, `shared` keeps the table.
-        Some(unsafe { &*self.entries.add(page as usize) })
+        true
     }
 
     /// Whether the entry grants at least this right (S to read, M to write) without anything to be done first.
@@ -288,7 +295,10 @@ impl PoolClient {
             PinMode::Read => (PageState::Shared, Pins::READER),
             PinMode::Write => (PageState::Modified, Pins::WRITER),
         };
-        let word = self.enter(slot, page, 0, self.page_bytes)?;
+        if !self.enter(slot, page, 0, self.page_bytes) {
+            return None;
+        }
+        let word = self.shared.entry(page).expect("enter checked the page");
         let (attempt, entry) = self.settle(word, Entry::from_word(word.load(Acquire)), least);
         let pinned = if let Attempt::Miss(_) = attempt {
             None
@@ -314,6 +324,17 @@ impl PoolClient {
     /// The page's entry now; it may change at once. [`Entry::INVALID`] for a page that no segment has.
     pub fn peek(&self, page: u64) -> Entry {
         self.shared.entry(page).map_or(Entry::INVALID, |word| Entry::from_word(word.load(Acquire)))
+    }
+
+    /// Forgets that the home serves a page in place: it has just declined. The next use asks the agent.
+    pub fn forget_in_place(&self, page: u64) {
+        let old = self.peek(page);
+        if old.state() == PageState::InPlace
+            && let Ok(word) = self.shared.entry(page)
+        {
+            // Fails when the agent was quicker.
+            let _ = word.compare_exchange(old.word(), Entry::INVALID.word(), AcqRel, Relaxed);
+        }
     }
 
     /// Takes a free frame, to be filled and handed to the agent with a request. None when there is none: the agent,
@@ -342,6 +363,11 @@ impl PoolClient {
     /// Adds parts, before the requests for them are sent.
     pub fn add_parts(&self, id: WaitId, parts: u32) {
         wait::add_parts(&self.shared, self.local_rank, id, parts);
+    }
+
+    /// Takes parts back whose requests were not sent after all.
+    pub fn take_back_parts(&self, id: WaitId, parts: u32) {
+        wait::take_back_parts(&self.shared, self.local_rank, id, parts);
     }
 
     /// How far an operation is.
@@ -414,6 +440,11 @@ impl StagedFrame<'_> {
         let span = self.client.shared.frame_span(self.frame).expect("checked when it was taken");
         // SAFETY: rule 3: the frame is this process's; the range was just checked; the source is the caller's.
         unsafe { copy(from, span.address().add(in_page as usize), bytes as usize) };
+    }
+
+    /// Its number.
+    pub fn id(&self) -> FrameId {
+        self.frame
     }
 
     /// Its number, for the request that hands it to the agent ([`super::PoolAgent::adopt`]).

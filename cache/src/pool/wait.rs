@@ -121,6 +121,12 @@ pub(super) fn add_parts(shared: &Shared, local_rank: u32, id: WaitId, parts: u32
     }
 }
 
+pub(super) fn take_back_parts(shared: &Shared, local_rank: u32, id: WaitId, parts: u32) {
+    if let Ok(word) = shared.wait_word(local_rank, id.index(), STATUS) {
+        word.fetch_sub(u64::from(parts), Relaxed);
+    }
+}
+
 pub(super) fn status(shared: &Shared, local_rank: u32, id: WaitId) -> WaitStatus {
     let Ok(word) = shared.wait_word(local_rank, id.index(), STATUS) else { return WaitStatus::Done };
     let content = word.load(Acquire);

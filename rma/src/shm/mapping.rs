@@ -143,6 +143,19 @@ impl Span {
         self.mapping.read(self.offset, to);
     }
 
+    /// Copies all bytes of another span, which does not overlap this one. Panics when the lengths differ.
+    pub fn copy_from(&self, from: &Span) {
+        assert_eq!(from.bytes, self.bytes);
+        // SAFETY: rules 2 and 3: both ranges were checked when the spans were made and live as long as they do.
+        unsafe { copy(from.address(), self.address(), self.bytes) }
+    }
+
+    /// Makes all bytes zero.
+    pub fn fill_zero(&self) {
+        // SAFETY: as in `copy_from`.
+        unsafe { self.address().write_bytes(0, self.bytes) }
+    }
+
     /// Copies all its bytes in. Panics when the lengths differ.
     pub fn write(&self, from: &[u8]) {
         assert_eq!(from.len(), self.bytes);

@@ -1,0 +1,64 @@
+//! Fetching before anybody asks: scans that were recognised, and prefetches that were asked for.
+
+use super::Agent;
+use crate::error::CacheError;
+use crate::pool::{Counter, PageState};
+use crate::request::PageIndex;
+use std::ops::Range;
+
+impl Agent {
+    /// The pages of the segment that a page belongs to.
+    fn segment_of(&self, page: PageIndex) -> Option<Range<PageIndex>> {
+        let (owner, in_segment) = self.pool.layout().locate(page)?;
+        let first = page - in_segment;
+        Some(first..first + self.segments.pages_of(owner))
+    }
+
+    /// Whether a rank that asks for the page now has to wait for it.
+    pub(super) fn is_miss(&self, page: PageIndex) -> bool {
+        self.quiet(page) && self.pool.entry(page).is_ok_and(|entry| entry.state() == PageState::Invalid)
+    }
+
+    /// A rank has to wait for these pages: fetch what follows, if it looks like a scan.
+    pub(super) fn missed(&mut self, pages: &[PageIndex]) -> Result<(), CacheError> {
+        for &page in pages {
+            let Some(segment) = self.segment_of(page) else { continue };
+            let Some(detector) = &mut self.options.read_ahead else { return Ok(()) };
+            if let Some(run) = detector.miss(page, segment) {
+                self.fetch_run(run)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A rank has come to a page that was marked: fetch what follows its run.
+    pub(super) fn used_ahead(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        let Some(detector) = &mut self.options.read_ahead else { return Ok(()) };
+        match detector.used(page) {
+            Some(run) => self.fetch_run(run),
+            None => Ok(()),
+        }
+    }
+
+    fn fetch_run(&mut self, run: crate::read_ahead::Run) -> Result<(), CacheError> {
+        // Room first: what is read ahead must not take the frames that are kept for those who wait.
+        self.make_room_for(run.count as u32)?;
+        let mut fetched = 0;
+        for page in run.pages() {
+            fetched += u64::from(self.fetch(page, run.ahead == Some(page))?);
+        }
+        self.pool.count(Counter::ReadAheadPages, fetched);
+        Ok(())
+    }
+
+    /// A rank wants pages brought in, without waiting.
+    pub(super) fn prefetch(&mut self, page: PageIndex, count: u32) -> Result<(), CacheError> {
+        // More than a quarter of the pool would only push itself out.
+        let count = count.min(self.pool.layout().spec().frames / 4);
+        self.make_room_for(count)?;
+        for page in page..page.saturating_add(u64::from(count)) {
+            self.fetch(page, false)?;
+        }
+        Ok(())
+    }
+}

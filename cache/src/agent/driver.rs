@@ -1,0 +1,171 @@
+//! The event loop of an agent in a real job: its endpoint, its NVMe, its ranks.
+
+use super::Agent;
+use super::wire::{self, Coherence};
+use crate::error::CacheError;
+use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use vgas_rma::RmaError;
+use vgas_rma::address::Peer;
+use vgas_rma::endpoint::{Endpoint, Token};
+use vgas_rma::message::Arrived;
+
+/// How long an agent without work looks around before it sleeps. Waking an idle processor costs tens of microseconds;
+/// a rank that computes on this core gets it back at the first yield.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Something that has arrived.
+#[derive(Debug)]
+enum Incoming {
+    Request(Peer, Request, Box<[u8]>),
+    Message(Peer, Coherence),
+    Run(Peer, PageIndex, Vec<u32>),
+    InPlace(Peer, InPlace, Box<[u8]>),
+    Answer(u32, InPlaceAnswer),
+}
+
+/// What an agent's handlers have taken in and the agent has not looked at yet.
+#[derive(Debug, Default)]
+pub struct Inbox(Mutex<Vec<Incoming>>);
+
+impl Inbox {
+    fn push(&self, incoming: Incoming) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(incoming);
+    }
+
+    fn take(&self, into: &mut Vec<Incoming>) {
+        std::mem::swap(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), into);
+    }
+}
+
+/// Registers the handlers of an agent; before its endpoint is opened.
+pub fn register(endpoint: &Endpoint) -> Result<Arc<Inbox>, CacheError> {
+    let inbox = Arc::new(Inbox::default());
+    let nodes = endpoint.layout().nodes();
+    fn bytes(payload: Arrived<'_>) -> &[u8] {
+        match payload {
+            Arrived::Medium(bytes) => bytes,
+            _ => &[],
+        }
+    }
+    let add = |index: u8, parse: fn(Peer, &[u32], Arrived<'_>, u32) -> Option<Incoming>| {
+        let inbox = inbox.clone();
+        endpoint.register(index, move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
+            match parse(token.from(), arguments, payload, nodes) {
+                Some(incoming) => inbox.push(incoming),
+                None => token.refuse(format!("words {arguments:?} mean nothing to an agent")),
+            }
+        })
+    };
+    add(handler::COHERENCE, |from, arguments, _, nodes| {
+        let coherence = Coherence::decode(arguments, nodes)?;
+        (!coherence.message.carries_page() || coherence.zeros).then_some(Incoming::Message(from, coherence))
+    })?;
+    add(handler::DATA, |from, arguments, payload, nodes| {
+        let coherence = Coherence::decode(arguments, nodes)?;
+        let came = matches!(payload, Arrived::Long(..));
+        (came && coherence.message.carries_page()).then_some(Incoming::Message(from, coherence))
+    })?;
+    add(handler::RUN, |from, arguments, payload, _| {
+        let page = wire::decode_page(arguments)?;
+        let (frames, rest) = bytes(payload).as_chunks::<4>();
+        let frames: Vec<u32> = frames.iter().map(|frame| u32::from_le_bytes(*frame)).collect();
+        rest.is_empty().then_some(Incoming::Run(from, page, frames))
+    })?;
+    add(handler::REQUEST, |from, arguments, payload, _| {
+        Some(Incoming::Request(from, Request::decode(arguments)?, bytes(payload).into()))
+    })?;
+    add(handler::IN_PLACE, |from, arguments, payload, _| {
+        Some(Incoming::InPlace(from, InPlace::decode(arguments)?, bytes(payload).into()))
+    })?;
+    add(handler::IN_PLACE_ANSWER, |_, arguments, _, _| {
+        let (number, answer) = InPlaceAnswer::decode(arguments)?;
+        Some(Incoming::Answer(number, answer))
+    })?;
+    Ok(inbox)
+}
+
+/// Takes in what has arrived, and lets the agent go on. True when anything happened. Never blocks.
+pub fn turn(agent: &mut Agent, endpoint: &Endpoint, inbox: &Inbox) -> Result<bool, CacheError> {
+    let mut any = endpoint.poll()? > 0;
+    let mut arrived = Vec::new();
+    inbox.take(&mut arrived);
+    any |= !arrived.is_empty();
+    for incoming in arrived {
+        match incoming {
+            Incoming::Request(from, request, data) => agent.on_request(from, request, &data)?,
+            Incoming::Message(from, coherence) => agent.on_message(from, coherence)?,
+            Incoming::Run(from, page, frames) => agent.on_run(from, page, &frames)?,
+            Incoming::InPlace(from, operation, data) => agent.on_in_place(from, operation, &data)?,
+            Incoming::Answer(number, answer) => agent.on_in_place_answer(number, answer)?,
+        }
+    }
+    any |= agent.advance()?;
+    any |= agent.flush(endpoint)?;
+    Ok(any)
+}
+
+/// Runs the agent until `stopped`; `stop` is readable from then on.
+pub fn run(
+    agent: &mut Agent,
+    endpoint: &Endpoint,
+    inbox: &Inbox,
+    stop: BorrowedFd<'_>,
+    stopped: impl Fn() -> bool,
+) -> Result<(), CacheError> {
+    let mut idle_since: Option<Instant> = None;
+    let mut looks = 0u32;
+    loop {
+        if turn(agent, endpoint, inbox)? {
+            idle_since = None;
+            continue;
+        }
+        if stopped() {
+            return Ok(());
+        }
+        if agent.busy() {
+            std::thread::yield_now();
+            continue;
+        }
+        looks = looks.wrapping_add(1);
+        let since = *idle_since.get_or_insert_with(Instant::now);
+        if looks % 4 != 0 {
+            std::hint::spin_loop();
+        } else if since.elapsed() < LOOK {
+            std::thread::yield_now();
+        } else {
+            sleep(agent, endpoint, stop)?;
+            idle_since = None;
+        }
+    }
+}
+
+fn sleep(agent: &mut Agent, endpoint: &Endpoint, stop: BorrowedFd<'_>) -> Result<(), CacheError> {
+    if endpoint.arm() {
+        if agent.volume().arm() {
+            let patience = agent.patience();
+            let descriptors = endpoint.wait_descriptors();
+            let storage = agent.volume().wait_descriptor();
+            let mut all: Vec<PollFd<'_>> = descriptors
+                .iter()
+                .chain([&storage, &stop])
+                .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
+                .collect();
+            let timeout = Timespec {
+                tv_sec: patience.as_secs() as i64,
+                tv_nsec: i64::from(patience.subsec_nanos()),
+            };
+            let slept = poll(&mut all, Some(&timeout));
+            agent.volume().disarm();
+            match slept {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(RmaError::system("wait for messages", e).into()),
+            }
+        }
+        endpoint.disarm();
+    }
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! The directory of the pages whose home is this node: the protocol's entries, and the frames that go with them.
+
+use super::lines::InPlaceWork;
+use super::storage::StorageWork;
+use super::wire::{Coherence, NO_FRAME};
+use super::{Agent, Local, Outgoing};
+use crate::error::{CacheError, Failure};
+use crate::pool::{Counter, FrameId};
+use crate::protocol::{Message, Reason, home};
+use crate::request::{InPlace, InPlaceAnswer, PageIndex};
+use vgas_rma::address::{NodeId, Peer};
+
+/// A page's entry, and what the agent keeps beside it.
+#[derive(Debug, Default)]
+pub(super) struct HomePage {
+    home: home::Home,
+    /// Who wants the page in which of its frames.
+    wanted_in: Vec<(NodeId, u32)>,
+    /// What is being read or written; of the reserve unless it is a frame of this node's own line.
+    content: Option<Content>,
+    /// Why the NVMe failed, for the requester.
+    failure: Option<Failure>,
+    cleaning: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Content {
+    frame: FrameId,
+    staged: bool,
+    zeros: bool,
+}
+
+/// Something that waits for a frame of the reserve.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Staging {
+    /// To read the page for another node.
+    Read(PageIndex),
+    /// To receive the page from this holder.
+    Pull(PageIndex, NodeId),
+}
+
+impl Agent {
+    /// A message to the home of a page.
+    pub(super) fn home_message(&mut self, from: NodeId, coherence: Coherence) -> Result<(), CacheError> {
+        let Coherence { page, message, frame, .. } = coherence;
+        let entry = self.homes.entry(page).or_default();
+        match message {
+            Message::GetShared | Message::GetModified { .. } => {
+                entry.wanted_in.retain(|(node, _)| *node != from);
+                entry.wanted_in.push((from, frame));
+            }
+            // Content from this node's own line: stored from where it is.
+            Message::PulledData { dirty: true } if from == self.node => {
+                entry.content = Some(Content { frame: FrameId(frame), staged: false, zeros: false });
+            }
+            Message::PulledData { dirty: false } => self.unstage(page)?,
+            _ => {}
+        }
+        self.home_event(page, home::HomeEvent::Message { from, message })
+    }
+
+    /// A step of the directory, and what follows from it.
+    pub(super) fn home_event(&mut self, page: PageIndex, event: home::HomeEvent) -> Result<(), CacheError> {
+        let entry = self.homes.entry(page).or_default();
+        let actions = home::step(&mut entry.home, &self.options.home, event).map_err(|violation| {
+            CacheError::Protocol { who: format!("somebody (page {page})"), what: violation.to_string() }
+        })?;
+        tracing::trace!(page, ?event, ?actions, "home");
+        for action in actions {
+            match action {
+                home::HomeAction::Send { to, message } => self.home_says(page, to, message)?,
+                home::HomeAction::ReadNvm => self.read_for(page)?,
+                home::HomeAction::WriteNvm => self.store(page)?,
+                // Called with its work by `serve_in_place` alone.
+                home::HomeAction::Apply { .. } | home::HomeAction::Decline => {
+                    return Err(self.violation(self.node, "applied an operation that nobody asked for"));
+                }
+                home::HomeAction::Recall => self.recall(page)?,
+                home::HomeAction::Cleaned => self.cleaned(page, true)?,
+                home::HomeAction::NotCleaned => self.cleaned(page, false)?,
+            }
+        }
+        self.forget_home(page);
+        Ok(())
+    }
+
+    /// Nobody has ever asked for it: the map need not know it.
+    fn forget_home(&mut self, page: PageIndex) {
+        if let Some(entry) = self.homes.get(&page)
+            && entry.home.is_idle()
+            && entry.content.is_none()
+            && !entry.cleaning
+        {
+            self.homes.remove(&page);
+        }
+    }
+
+    fn home_says(&mut self, page: PageIndex, to: NodeId, message: Message) -> Result<(), CacheError> {
+        let wanted_in = |entry: &HomePage, node: NodeId| {
+            entry.wanted_in.iter().find(|(other, _)| *other == node).map_or(NO_FRAME, |(_, frame)| *frame)
+        };
+        let Some(entry) = self.homes.get_mut(&page) else { return Ok(()) };
+        match message {
+            Message::ForwardShared { requester, .. } | Message::ForwardModified { requester, .. } => {
+                let frame = wanted_in(entry, requester);
+                self.say(to, Coherence { page, message, frame, zeros: false });
+            }
+            Message::Data { .. } => {
+                let frame = wanted_in(entry, to);
+                let Some(content) = entry.content.take() else {
+                    return Err(self.violation(self.node, "supplied a page that was not read"));
+                };
+                let coherence = Coherence { page, message, frame, zeros: content.zeros };
+                if to == self.node || content.zeros {
+                    self.say(to, coherence);
+                } else {
+                    self.pool.count(Counter::FromNvm, 1);
+                    self.say_with_page(to, coherence, content.frame)?;
+                }
+                if content.staged {
+                    self.release(content.frame)?;
+                }
+            }
+            Message::Pull if to != self.node => match self.take_reserve() {
+                Some(frame) => self.pull_into(page, to, frame),
+                None => self.unstaged.push_back(Staging::Pull(page, to)),
+            },
+            _ => self.say(to, Self::plain(page, message)),
+        }
+        Ok(())
+    }
+
+    fn pull_into(&mut self, page: PageIndex, holder: NodeId, frame: FrameId) {
+        if let Some(entry) = self.homes.get_mut(&page) {
+            entry.content = Some(Content { frame, staged: true, zeros: false });
+        }
+        self.say(holder, Coherence { page, message: Message::Pull, frame: frame.0, zeros: false });
+    }
+
+    /// Reads the page for whose turn it is: into the frame of a requester of this node, or into one of the reserve.
+    fn read_for(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        let Some((owner, in_segment)) = self.pool.layout().locate(page) else { return Ok(()) };
+        let Some(entry) = self.homes.get_mut(&page) else { return Ok(()) };
+        if !self.volume.is_written(owner.0, in_segment) {
+            // Never written: zeros, which need neither NVMe nor network.
+            entry.content = Some(Content { frame: FrameId(NO_FRAME), staged: false, zeros: true });
+            return self.home_event(page, home::HomeEvent::NvmRead);
+        }
+        let own = entry.wanted_in.iter().find(|(node, _)| *node == self.node).map(|(_, frame)| FrameId(*frame));
+        match (entry.home.requester() == Some(self.node), own) {
+            (true, Some(frame)) => self.read_into(page, frame, false),
+            _ => match self.take_reserve() {
+                Some(frame) => self.read_into(page, frame, true),
+                None => {
+                    self.unstaged.push_back(Staging::Read(page));
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    fn read_into(&mut self, page: PageIndex, frame: FrameId, staged: bool) -> Result<(), CacheError> {
+        if let Some(entry) = self.homes.get_mut(&page) {
+            entry.content = Some(Content { frame, staged, zeros: false });
+        }
+        self.collect_read(page, frame);
+        Ok(())
+    }
+
+    /// Frames of the reserve for those who wait for one.
+    pub(super) fn feed_unstaged(&mut self) -> Result<(), CacheError> {
+        while !self.unstaged.is_empty() {
+            let Some(frame) = self.take_reserve() else { return Ok(()) };
+            match self.unstaged.pop_front() {
+                Some(Staging::Read(page)) => self.read_into(page, frame, true)?,
+                Some(Staging::Pull(page, holder)) => self.pull_into(page, holder, frame),
+                None => self.release(frame)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn unstage(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        let content = self.homes.get_mut(&page).and_then(|entry| entry.content.take());
+        match content {
+            Some(Content { frame, staged: true, .. }) => self.release(frame),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what was pulled.
+    fn store(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        let Some(content) = self.homes.get(&page).and_then(|entry| entry.content) else {
+            return Err(self.violation(self.node, "stored a page that did not come"));
+        };
+        self.pool.count(Counter::WriteBacks, 1);
+        self.collect_write(page, content.frame);
+        Ok(())
+    }
+
+    /// The NVMe has done, or not, what [`home::HomeAction`] asked for.
+    pub(super) fn stored(
+        &mut self,
+        page: PageIndex,
+        work: StorageWork,
+        result: Result<(), Failure>,
+    ) -> Result<(), CacheError> {
+        let event = match (work, result) {
+            (StorageWork::Read(_), Ok(())) => home::HomeEvent::NvmRead,
+            (StorageWork::Read(_), Err(failure)) => {
+                if let Some(entry) = self.homes.get_mut(&page) {
+                    entry.failure = Some(failure);
+                }
+                self.unstage(page)?;
+                home::HomeEvent::NvmReadFailed
+            }
+            (_, Ok(())) => {
+                self.unstage(page)?;
+                home::HomeEvent::NvmWritten
+            }
+            (_, Err(failure)) => {
+                if let Some(entry) = self.homes.get_mut(&page) {
+                    entry.failure = Some(failure);
+                }
+                self.unstage(page)?;
+                home::HomeEvent::NvmWriteFailed
+            }
+        };
+        self.home_event(page, event)
+    }
+
+    /// Why a request failed, as far as this node knows.
+    pub(super) fn failure_of(&mut self, page: PageIndex, reason: Reason) -> Failure {
+        let known = self.homes.get_mut(&page).and_then(|entry| entry.failure.take());
+        known.unwrap_or(match reason {
+            Reason::Read => Failure::Device,
+            Reason::Write => Failure::NoSpace,
+        })
+    }
+
+    /// The home wants the page to itself, to serve it in place: its node asks for it like one of its ranks.
+    fn recall(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        if self.quiet(page) {
+            self.own_for_home(page)?;
+        }
+        Ok(())
+    }
+
+    /// A small operation of a rank (or agent) on another node.
+    pub(super) fn serve_in_place(
+        &mut self,
+        from: Peer,
+        page: PageIndex,
+        operation: InPlace,
+        data: &[u8],
+    ) -> Result<(), CacheError> {
+        let page_bytes = u64::from(self.pool.layout().spec().page_bytes);
+        let (offset, bytes, slot, write) = match operation {
+            InPlace::Get { offset, bytes, slot, .. } => (offset, u64::from(bytes), slot, false),
+            InPlace::Put { offset, slot, .. } => (offset, data.len() as u64, slot, true),
+        };
+        if self.home_of(page) != Some(self.node) || u64::from(offset) + bytes > page_bytes {
+            return Err(CacheError::Protocol {
+                who: self.layout.describe(from),
+                what: format!("asked for {bytes} bytes at {offset} of page {page} in place"),
+            });
+        }
+        let node = self.layout.node_of_peer(from);
+        let entry = self.homes.entry(page).or_default();
+        let event = home::HomeEvent::InPlace { from: node, write };
+        let actions = home::step(&mut entry.home, &self.options.home, event).map_err(|violation| {
+            CacheError::Protocol { who: self.layout.describe(from), what: violation.to_string() }
+        })?;
+        let work = InPlaceWork { from, operation, data: data.into() };
+        let mut work = Some(work);
+        for action in actions {
+            match (action, work.take()) {
+                (home::HomeAction::Apply { write }, Some(work)) => {
+                    self.local.push_back(Local::Apply { page, write, work });
+                }
+                (home::HomeAction::Decline, Some(_)) => {
+                    let words = InPlaceAnswer::NotInPlace.encode(slot);
+                    self.outbox.push(from, Outgoing::Answer { words, bytes: Vec::new() });
+                }
+                (home::HomeAction::Send { to, message }, kept) => {
+                    work = kept;
+                    self.home_says(page, to, message)?;
+                }
+                (_, kept) => work = kept,
+            }
+        }
+        self.forget_home(page);
+        Ok(())
+    }
+
+    /// Makes NVMe agree with what is cached of a page, wherever it is. False: it does already.
+    pub(super) fn clean(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+        let Some(entry) = self.homes.get_mut(&page) else { return Ok(false) };
+        if entry.cleaning {
+            return Ok(false);
+        }
+        entry.cleaning = true;
+        self.home_event(page, home::HomeEvent::Clean)?;
+        Ok(true)
+    }
+
+    fn cleaned(&mut self, page: PageIndex, well: bool) -> Result<(), CacheError> {
+        if let Some(entry) = self.homes.get_mut(&page) {
+            entry.cleaning = false;
+        }
+        self.page_cleaned(page, well)
+    }
+
+    /// The pages of a segment that the directory knows.
+    pub(super) fn known_pages(&self, first: PageIndex, end: PageIndex) -> Vec<PageIndex> {
+        self.homes.keys().copied().filter(|page| (first..end).contains(page)).collect()
+    }
+}

@@ -1,0 +1,419 @@
+//! The agent of a node: it runs the protocol, NVMe input and output, and replacement for all ranks of the node.
+//!
+//! The [`Agent`] itself owns no thread, socket or clock. It is told what happened ([`Agent::on_request`],
+//! [`Agent::on_message`], [`Agent::on_in_place`]), goes on ([`Agent::advance`]), and leaves what it wants to say in an
+//! outbox ([`Agent::flush`]). [`driver`] is the event loop around it in a real job; the simulation tests drive the same
+//! agent by hand.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `lines.rs` | this node's copies: what ranks want, what messages do to them |
+//! | `homes.rs` | the directory of pages whose home is here |
+//! | `room.rs` | frames: finding, evicting, giving back |
+//! | `storage.rs` | NVMe operations under way |
+//! | `ahead.rs` | read-ahead and prefetch |
+//! | `outbox.rs`, `wire.rs` | what is said to other agents |
+//!
+//! No unsafe code: bytes are moved by spans.
+
+#![forbid(unsafe_code)]
+
+mod ahead;
+pub mod driver;
+mod homes;
+mod lines;
+mod outbox;
+mod room;
+mod segments;
+mod storage;
+pub mod wire;
+
+use crate::error::CacheError;
+use crate::pool::{Completed, Counter, CounterSnapshot, FrameId, PoolAgent, WaitId};
+use crate::protocol::{LineEvent, Message, home};
+use crate::read_ahead::ReadAhead;
+use crate::replacement::Replacement;
+use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request};
+use homes::HomePage;
+use lines::{InPlaceWork, Page};
+use outbox::{Outbox, Outgoing};
+use rustc_hash::FxHashMap;
+use segments::Segments;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use storage::StorageWork;
+use vgas_nvm::Volume;
+use vgas_rma::address::{Layout, NodeId, Peer, Rank};
+use vgas_rma::endpoint::Endpoint;
+use wire::{Coherence, NO_FRAME};
+
+/// How an agent behaves; from the job's settings, each switchable for comparison.
+pub struct AgentOptions {
+    /// What the directory does: cooperative caching, in-place service and their thresholds.
+    pub home: home::Parameters,
+    /// Who leaves when the pool is full.
+    pub replacement: Box<dyn Replacement + Send>,
+    /// Scan detection; none switches it off.
+    pub read_ahead: Option<ReadAhead>,
+    /// Join requests for neighbouring pages into one message.
+    pub batch: bool,
+}
+
+/// What the agent decided to tell a rank or another agent's page, in its own queue: messages to oneself.
+#[derive(Debug)]
+enum Local {
+    /// A coherence message of this node to itself.
+    Coherence(Coherence),
+    /// The home applies a small operation to the home node's own copy.
+    Apply { page: PageIndex, write: bool, work: InPlaceWork },
+}
+
+/// A rank's operation that waits for something.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    local_rank: u32,
+    wait: WaitId,
+}
+
+/// How long a waiter has to copy a page that was fetched for it before the page may be taken away again. Long against
+/// a wake-up, short against a person.
+const RESERVATION: Duration = Duration::from_millis(4);
+
+/// The agent of one node.
+pub struct Agent {
+    node: NodeId,
+    layout: Layout,
+    pool: PoolAgent,
+    volume: Volume,
+    options: AgentOptions,
+    pages: FxHashMap<PageIndex, Page>,
+    homes: FxHashMap<PageIndex, HomePage>,
+    segments: Segments,
+    local: VecDeque<Local>,
+    outbox: Outbox,
+    /// Frames whose content waits in the outbox, how often, and whether they are to be released then.
+    sending: FxHashMap<FrameId, (u32, bool)>,
+    /// Pages that need a frame and did not get one.
+    starved: VecDeque<PageIndex>,
+    /// Frames kept back for staging at the home: they are only ever held for NVMe and network operations that end by
+    /// themselves, so that evictions cannot wait for each other in a circle.
+    reserve: Vec<FrameId>,
+    reserve_size: usize,
+    /// Homes that wait for a frame of the reserve.
+    unstaged: VecDeque<homes::Staging>,
+    evicting: u32,
+    /// Work under way at the NVMe; keys of the volume are indices.
+    storage: storage::Keys<StorageWork>,
+    /// Reads and writes collected in this turn, to be issued in runs.
+    collected: Vec<storage::Collected>,
+    storage_done: Vec<vgas_nvm::PageDone>,
+    /// Ranks whose operations ended in this turn.
+    rings: Vec<Peer>,
+    /// In-place puts of this agent's own under way: by the number in their answer.
+    remote_puts: FxHashMap<u32, lines::RemotePut>,
+    next_remote: u32,
+    began: Instant,
+    scratch_done: Vec<(PageIndex, crate::pool::Outcome)>,
+    tick_at: u64,
+}
+
+impl Agent {
+    /// An agent over a fresh pool and an opened volume.
+    pub fn new(layout: Layout, node: NodeId, pool: PoolAgent, volume: Volume, options: AgentOptions) -> Self {
+        let frames = pool.layout().spec().frames as usize;
+        let page_bytes = pool.layout().spec().page_bytes;
+        // A sixteenth, as long as that leaves the pool usable, and no more than keeps a device busy.
+        let reserve_size = (frames / 16).clamp(1, 64);
+        let run_max = 256;
+        Self {
+            outbox: Outbox::new(layout.peers(), page_bytes, options.batch, run_max),
+            segments: Segments::new(&layout),
+            node,
+            layout,
+            pool,
+            volume,
+            options,
+            pages: FxHashMap::default(),
+            homes: FxHashMap::default(),
+            local: VecDeque::new(),
+            sending: FxHashMap::default(),
+            starved: VecDeque::new(),
+            reserve: Vec::new(),
+            reserve_size,
+            unstaged: VecDeque::new(),
+            evicting: 0,
+            storage: storage::Keys::default(),
+            collected: Vec::new(),
+            storage_done: Vec::new(),
+            rings: Vec::new(),
+            remote_puts: FxHashMap::default(),
+            next_remote: 0,
+            began: Instant::now(),
+            scratch_done: Vec::new(),
+            tick_at: 0,
+        }
+    }
+
+    /// The node this agent serves.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// The pool, for counters and tests.
+    pub fn pool(&self) -> &PoolAgent {
+        &self.pool
+    }
+
+    /// The volume, to sleep on its descriptor.
+    pub fn volume(&mut self) -> &mut Volume {
+        &mut self.volume
+    }
+
+    /// What the node has counted: its agent and all its ranks.
+    pub fn counters(&self) -> CounterSnapshot {
+        let mut sum = self.pool.counters();
+        for local_rank in 0..self.pool.layout().spec().local_ranks {
+            if let Ok(rank) = self.pool.rank_counters(local_rank) {
+                sum.add(&rank);
+            }
+        }
+        sum
+    }
+
+    /// A rank of this node asks for something. What cannot be a request is the rank's fault and ends the job.
+    pub fn on_request(&mut self, from: Peer, request: Request, data: &[u8]) -> Result<(), CacheError> {
+        let local_rank = self.local_rank(from)?;
+        self.serve_request(local_rank, from, request, data)
+    }
+
+    /// Another agent says something about a page; content has arrived in the frame that was named to it.
+    pub fn on_message(&mut self, from: Peer, coherence: Coherence) -> Result<(), CacheError> {
+        let node = self.agent_node(from)?;
+        self.check_page(from, coherence.page)?;
+        if coherence.message.is_for_home() && !self.attached(coherence.page) {
+            return Err(self.violation(node, format!("asked for page {}, which no segment has", coherence.page)));
+        }
+        self.receive(node, coherence)
+    }
+
+    /// Another agent asks to read a run of pages.
+    pub fn on_run(&mut self, from: Peer, page: PageIndex, frames: &[u32]) -> Result<(), CacheError> {
+        for (page, &frame) in (page..).zip(frames) {
+            self.on_message(from, Coherence { page, message: Message::GetShared, frame, zeros: false })?;
+        }
+        Ok(())
+    }
+
+    /// A rank (or another agent, for a put posted to it) asks for a small operation on a page whose home is here.
+    pub fn on_in_place(&mut self, from: Peer, operation: InPlace, data: &[u8]) -> Result<(), CacheError> {
+        let (InPlace::Get { page, .. } | InPlace::Put { page, .. }) = operation;
+        self.check_page(from, page)?;
+        self.serve_in_place(from, page, operation, data)
+    }
+
+    /// A home answers an in-place put of this agent.
+    pub fn on_in_place_answer(&mut self, number: u32, answer: InPlaceAnswer) -> Result<(), CacheError> {
+        self.remote_put_ended(number, answer)
+    }
+
+    /// Goes on with everything that can go on; true when something did. Never blocks.
+    pub fn advance(&mut self) -> Result<bool, CacheError> {
+        let mut progress = false;
+        let now = self.milliseconds();
+        if now != self.tick_at {
+            self.tick_at = now;
+            self.pool.tick();
+        }
+        progress |= self.poll_storage()?;
+        progress |= self.poll_revocations()?;
+        progress |= self.run_local()?;
+        self.refill_reserve()?;
+        progress |= self.feed_starved()?;
+        self.make_room()?;
+        // Evictions of clean pages of this node's own end here, so that their frames are there for the next turn.
+        progress |= self.run_local()?;
+        progress |= self.poll_revocations()?;
+        self.issue_storage()?;
+        Ok(progress)
+    }
+
+    /// Hands what was said to the conduits, and wakes the ranks whose operations ended.
+    pub fn flush(&mut self, endpoint: &Endpoint) -> Result<bool, CacheError> {
+        let flushed = self.outbox.flush(endpoint)?;
+        if flushed.messages > 0 {
+            let counters = [
+                Counter::RequestMessages,
+                Counter::DataMessages,
+                Counter::InvalidationMessages,
+                Counter::ReplyMessages,
+            ];
+            for (counter, count) in counters.into_iter().zip(flushed.kinds) {
+                if count > 0 {
+                    self.pool.count(counter, count);
+                }
+            }
+            self.pool.count(Counter::DataBytes, flushed.data_bytes);
+        }
+        for frame in flushed.frames {
+            self.sent(frame)?;
+        }
+        for peer in self.rings.drain(..) {
+            endpoint.ring(peer);
+        }
+        Ok(flushed.messages > 0)
+    }
+
+    /// Whether something is under way that no descriptor reports: look again soon.
+    pub fn busy(&self) -> bool {
+        self.pool.revoking() || !self.outbox.is_empty() || !self.local.is_empty()
+    }
+
+    /// How long it may sleep when nothing arrives.
+    pub fn patience(&self) -> Duration {
+        // Frames that are reserved become evictable without anybody saying so.
+        let waiting = !self.starved.is_empty() || !self.unstaged.is_empty();
+        if waiting { Duration::from_millis(1) } else { Duration::from_secs(1) }
+    }
+
+    fn milliseconds(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    fn run_local(&mut self) -> Result<bool, CacheError> {
+        let mut any = false;
+        while let Some(local) = self.local.pop_front() {
+            any = true;
+            match local {
+                Local::Coherence(coherence) => self.receive(self.node, coherence)?,
+                Local::Apply { page, write, work } => {
+                    self.line_event(page, lines::Deferred::apply(LineEvent::Apply { write }, work))?;
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// A message of this protocol, from this node or another, to the home or the line here.
+    fn receive(&mut self, from: NodeId, coherence: Coherence) -> Result<(), CacheError> {
+        if coherence.message.is_for_home() {
+            if self.home_of(coherence.page) != Some(self.node) {
+                return Err(self.violation(from, "spoke to the wrong home"));
+            }
+            self.home_message(from, coherence)
+        } else {
+            let event = LineEvent::Message { from, message: coherence.message };
+            self.line_event(coherence.page, lines::Deferred::message(event, coherence.frame, coherence.zeros))
+        }
+    }
+
+    /// Says something to a node, this one included.
+    fn say(&mut self, to: NodeId, coherence: Coherence) {
+        if to == self.node {
+            self.local.push_back(Local::Coherence(coherence));
+        } else {
+            self.outbox.push(self.layout.agent_of(to), Outgoing::Coherence(coherence));
+        }
+    }
+
+    /// Sends a page to a node's frame, which is not this node's.
+    fn say_with_page(&mut self, to: NodeId, coherence: Coherence, frame: FrameId) -> Result<(), CacheError> {
+        let from = self.pool.frame_span(frame)?;
+        self.sending.entry(frame).or_insert((0, false)).0 += 1;
+        let into = coherence.frame;
+        self.outbox.push(self.layout.agent_of(to), Outgoing::Data { coherence, from, frame, into });
+        Ok(())
+    }
+
+    fn sent(&mut self, frame: FrameId) -> Result<(), CacheError> {
+        if let Some((count, release)) = self.sending.get_mut(&frame) {
+            *count -= 1;
+            if *count == 0 {
+                let release = *release;
+                self.sending.remove(&frame);
+                if release {
+                    self.free(frame)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a frame now, or when its content has left.
+    fn release(&mut self, frame: FrameId) -> Result<(), CacheError> {
+        match self.sending.get_mut(&frame) {
+            Some((_, release)) => *release = true,
+            None => self.free(frame)?,
+        }
+        Ok(())
+    }
+
+    /// The reserve comes first.
+    fn free(&mut self, frame: FrameId) -> Result<(), CacheError> {
+        if self.reserve.len() < self.reserve_size && self.pool.pins(frame)?.none() {
+            self.reserve.push(frame);
+            return Ok(());
+        }
+        Ok(self.pool.release(frame)?)
+    }
+
+    fn complete(&mut self, waiter: Waiter, result: Result<(), crate::error::Failure>) -> Result<(), CacheError> {
+        let Waiter { local_rank, wait } = waiter;
+        let completed = match result {
+            Ok(()) => self.pool.complete(local_rank, wait, 1)?,
+            Err(failure) => self.pool.fail(local_rank, wait, 1, failure as u32, 0)?,
+        };
+        if let Completed::Entirely { .. } = completed {
+            let rank = self.layout.ranks_of(self.node).start + local_rank;
+            let peer = self.layout.peer_of_rank(Rank(rank));
+            if !self.rings.contains(&peer) {
+                self.rings.push(peer);
+            }
+        }
+        Ok(())
+    }
+
+    fn home_of(&self, page: PageIndex) -> Option<NodeId> {
+        let (owner, _) = self.pool.layout().locate(page)?;
+        Some(self.layout.node_of(owner))
+    }
+
+    fn check_page(&self, from: Peer, page: PageIndex) -> Result<(), CacheError> {
+        if page < self.pool.layout().pages() {
+            return Ok(());
+        }
+        Err(CacheError::Protocol {
+            who: self.layout.describe(from),
+            what: format!("page {page} of {}", self.pool.layout().pages()),
+        })
+    }
+
+    fn local_rank(&self, from: Peer) -> Result<u32, CacheError> {
+        let ranks = self.layout.ranks_of(self.node);
+        match self.layout.rank_of_peer(from) {
+            Some(rank) if ranks.contains(&rank.0) => Ok(rank.0 - ranks.start),
+            _ => Err(CacheError::Protocol {
+                who: self.layout.describe(from),
+                what: format!("asked the agent of {}, which is not its own", self.node),
+            }),
+        }
+    }
+
+    fn agent_node(&self, from: Peer) -> Result<NodeId, CacheError> {
+        match self.layout.rank_of_peer(from) {
+            None if self.layout.contains(from) => Ok(self.layout.node_of_peer(from)),
+            _ => Err(CacheError::Protocol {
+                who: self.layout.describe(from),
+                what: "sent a coherence message, which only agents do".into(),
+            }),
+        }
+    }
+
+    fn violation(&self, from: NodeId, what: impl Into<String>) -> CacheError {
+        CacheError::Protocol { who: self.layout.describe(self.layout.agent_of(from)), what: what.into() }
+    }
+
+    /// The frame number that goes with a message that names none.
+    fn plain(page: PageIndex, message: Message) -> Coherence {
+        Coherence { page, message, frame: NO_FRAME, zeros: false }
+    }
+}

@@ -1,0 +1,191 @@
+//! What the agent has said but not yet sent: one queue per peer, so that the order per peer survives back-pressure.
+//!
+//! Sending never blocks the agent. Neighbouring requests for reading to the same home are joined into one message while
+//! they wait here (DESIGN, property 8).
+
+use super::wire::{self, Coherence};
+use crate::pool::FrameId;
+use crate::protocol::Message;
+use crate::request::handler;
+use std::collections::VecDeque;
+use vgas_rma::address::{Peer, RegionId};
+use vgas_rma::conduit::Sent;
+use vgas_rma::endpoint::Endpoint;
+use vgas_rma::error::Result;
+use vgas_rma::message::{Destination, Payload, Source};
+use vgas_rma::shm::Span;
+
+/// One thing to send.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// A coherence message without page content.
+    Coherence(Coherence),
+    /// A coherence message after the content of its page.
+    Data {
+        /// The message.
+        coherence: Coherence,
+        /// The page; kept mapped, and kept unchanged by the agent until sent.
+        from: Span,
+        /// The frame `from` lies in, to be reported when sent.
+        frame: FrameId,
+        /// The receiver's frame.
+        into: u32,
+    },
+    /// Requests for reading neighbouring pages.
+    Run {
+        /// First page.
+        page: u64,
+        /// The frames in which the pages are wanted.
+        frames: Vec<u32>,
+    },
+    /// A put of this agent's that travels to the page.
+    InPlace {
+        /// Arguments.
+        words: crate::request::Words,
+        /// The bytes.
+        data: Box<[u8]>,
+    },
+    /// The answer to a rank's in-place operation.
+    Answer {
+        /// Arguments.
+        words: [u32; 2],
+        /// Bytes of a get.
+        bytes: Vec<u8>,
+    },
+}
+
+/// The queues.
+#[derive(Debug)]
+pub struct Outbox {
+    queues: Vec<VecDeque<Outgoing>>,
+    waiting: usize,
+    batch: bool,
+    page_bytes: u64,
+    run_max: usize,
+}
+
+/// What was handed to the conduits.
+#[derive(Debug, Default)]
+pub struct Flushed {
+    /// How many messages.
+    pub messages: usize,
+    /// Bytes of page content.
+    pub data_bytes: u64,
+    /// Frames whose content has left.
+    pub frames: Vec<FrameId>,
+    /// By kind: those that ask for a page, that carry one, that invalidate or acknowledge it, others.
+    pub kinds: [u64; 4],
+}
+
+impl Outbox {
+    /// Queues for all peers. `run_max` is the most pages that one request may name.
+    pub fn new(peers: u32, page_bytes: u32, batch: bool, run_max: usize) -> Self {
+        let queues = (0..peers).map(|_| VecDeque::new()).collect();
+        Self { queues, waiting: 0, batch, page_bytes: u64::from(page_bytes), run_max }
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Adds something for a peer.
+    pub fn push(&mut self, to: Peer, outgoing: Outgoing) {
+        let queue = &mut self.queues[to.0 as usize];
+        if self.batch
+            && let Outgoing::Coherence(next) = &outgoing
+            && next.message == Message::GetShared
+        {
+            match queue.back_mut() {
+                Some(Outgoing::Run { page, frames })
+                    if *page + frames.len() as u64 == next.page && frames.len() < self.run_max =>
+                {
+                    frames.push(next.frame);
+                    return;
+                }
+                Some(last) => {
+                    if let Outgoing::Coherence(first) = last
+                        && first.message == Message::GetShared
+                        && first.page + 1 == next.page
+                    {
+                        *last = Outgoing::Run { page: first.page, frames: vec![first.frame, next.frame] };
+                        return;
+                    }
+                }
+                None => {}
+            }
+        }
+        queue.push_back(outgoing);
+        self.waiting += 1;
+    }
+
+    /// Sends what the conduits take.
+    pub fn flush(&mut self, endpoint: &Endpoint) -> Result<Flushed> {
+        let mut flushed = Flushed::default();
+        if self.waiting == 0 {
+            return Ok(flushed);
+        }
+        for (peer, queue) in self.queues.iter_mut().enumerate() {
+            while let Some(outgoing) = queue.front() {
+                if send(endpoint, Peer(peer as u32), outgoing, self.page_bytes)? == Sent::Busy {
+                    break;
+                }
+                self.waiting -= 1;
+                flushed.messages += 1;
+                match queue.pop_front() {
+                    Some(Outgoing::Data { from, frame, .. }) => {
+                        flushed.data_bytes += from.bytes() as u64;
+                        flushed.frames.push(frame);
+                        flushed.kinds[1] += 1;
+                    }
+                    Some(Outgoing::Coherence(coherence)) => flushed.kinds[kind(coherence.message)] += 1,
+                    Some(Outgoing::Run { .. }) => flushed.kinds[0] += 1,
+                    Some(Outgoing::Answer { .. } | Outgoing::InPlace { .. }) | None => flushed.kinds[3] += 1,
+                }
+            }
+        }
+        Ok(flushed)
+    }
+}
+
+fn kind(message: Message) -> usize {
+    match message {
+        Message::GetShared
+        | Message::GetModified { .. }
+        | Message::ForwardShared { .. }
+        | Message::ForwardModified { .. } => 0,
+        Message::Invalidate { .. } | Message::InvalidateAck => 2,
+        _ => 3,
+    }
+}
+
+fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> Result<Sent> {
+    match outgoing {
+        Outgoing::Coherence(coherence) => {
+            endpoint.try_request(to, handler::COHERENCE, &coherence.encode(), Payload::Short)
+        }
+        Outgoing::Data { coherence, from, into, .. } => {
+            let source = Source { address: from.address(), bytes: from.bytes() };
+            let destination = Destination::Region {
+                region: RegionId::FRAMES,
+                owner: to,
+                offset: u64::from(*into) * page_bytes,
+            };
+            endpoint.try_request(to, handler::DATA, &coherence.encode(), Payload::Long(source, destination))
+        }
+        Outgoing::Run { page, frames } => {
+            let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();
+            let words = wire::encode_page(*page);
+            endpoint.try_request(to, handler::RUN, &words, Payload::Medium(Source::of(&bytes)))
+        }
+        Outgoing::InPlace { words, data } => {
+            endpoint.try_request(to, handler::IN_PLACE, words, Payload::Medium(Source::of(data)))
+        }
+        Outgoing::Answer { words, bytes } if bytes.is_empty() => {
+            endpoint.try_request(to, handler::IN_PLACE_ANSWER, words, Payload::Short)
+        }
+        Outgoing::Answer { words, bytes } => {
+            endpoint.try_request(to, handler::IN_PLACE_ANSWER, words, Payload::Medium(Source::of(bytes)))
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Frames: evicting ahead of need, and the reserve of the home.
+
+use super::lines::Deferred;
+use super::Agent;
+use crate::error::CacheError;
+use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
+use crate::protocol::LineEvent;
+use crate::replacement::{Class, FrameView, Queue};
+use crate::request::PageIndex;
+
+/// The pool as replacement sees it.
+struct View<'a> {
+    pool: &'a PoolAgent,
+    now_ms: u64,
+}
+
+impl FrameView for View<'_> {
+    fn stamp(&self, frame: FrameId) -> u32 {
+        self.pool.stamp(frame).unwrap_or(0)
+    }
+
+    fn class(&self, frame: FrameId) -> Class {
+        let Ok(FrameUse::Page(page)) = self.pool.frame_use(frame) else { return Class::Other };
+        match self.pool.entry(page).map(|entry| entry.state()) {
+            Ok(PageState::Exclusive) => Class::Exclusive,
+            Ok(PageState::Modified) => Class::Modified,
+            _ => Class::Other,
+        }
+    }
+
+    fn evictable(&self, frame: FrameId) -> bool {
+        self.pool.evictable(frame, self.now_ms)
+    }
+}
+
+impl Agent {
+    /// How many frames are to be free, so that a miss or a staged put finds one at once: evictions of dirty pages take
+    /// a write to NVMe, maybe on another node. At most an eighth of the pool, and about what a device moves at a time.
+    fn free_target(&self) -> u32 {
+        let spec = self.pool.layout().spec();
+        let wanted = (8u32 << 20) / spec.page_bytes;
+        wanted.clamp(2, 256).min((spec.frames / 8).max(1))
+    }
+
+    /// Starts evictions until enough frames are free or on their way to be.
+    pub(super) fn make_room(&mut self) -> Result<(), CacheError> {
+        self.pool.reclaim();
+        self.make_room_for(self.starved.len() as u32 + self.unstaged.len() as u32)
+    }
+
+    /// The same, with this many frames more.
+    pub(super) fn make_room_for(&mut self, frames: u32) -> Result<(), CacheError> {
+        let target = self.free_target() + frames;
+        while self.pool.free_frames() + self.evicting < target {
+            let view = View { pool: &self.pool, now_ms: self.milliseconds() };
+            let Some((frame, queue)) = self.options.replacement.victim(&view) else { return Ok(()) };
+            let FrameUse::Page(page) = self.pool.frame_use(frame)? else { continue };
+            if !self.quiet(page) {
+                // Something is under way for it: not now.
+                let stamp = self.pool.stamp(frame)?;
+                self.options.replacement.insert(frame, stamp);
+                return Ok(());
+            }
+            let counter = match queue {
+                Queue::Lru => Counter::EvictionsLru,
+                Queue::Fifo => Counter::EvictionsFifo,
+            };
+            self.pool.count(counter, 1);
+            self.evicting += 1;
+            self.line_event(page, Deferred::local(LineEvent::Replace))?;
+        }
+        Ok(())
+    }
+
+    /// An eviction has ended: the frame is free.
+    pub(super) fn evicted(&mut self, _page: PageIndex) -> Result<(), CacheError> {
+        self.evicting = self.evicting.saturating_sub(1);
+        Ok(())
+    }
+
+    /// An eviction has ended: the page stays.
+    pub(super) fn not_evicted(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        self.evicting = self.evicting.saturating_sub(1);
+        let entry = self.pool.entry(page)?;
+        if entry.state().readable() {
+            let stamp = self.pool.stamp(entry.frame())?;
+            self.options.replacement.insert(entry.frame(), stamp);
+        }
+        Ok(())
+    }
+
+    /// Fills the reserve up; it comes before everything else that wants frames.
+    pub(super) fn refill_reserve(&mut self) -> Result<(), CacheError> {
+        while self.reserve.len() < self.reserve_size {
+            let Some(frame) = self.pool.take_frame() else { break };
+            self.reserve.push(frame);
+        }
+        self.feed_unstaged()
+    }
+
+    /// A frame for the home's own work, which ends without needing another one.
+    pub(super) fn take_reserve(&mut self) -> Option<FrameId> {
+        self.reserve.pop().or_else(|| self.pool.take_frame())
+    }
+}

@@ -1,0 +1,153 @@
+//! The tiered segments whose home is this node: creating them, and making them durable.
+
+use super::storage::{StorageWork, failure};
+use super::{Agent, Waiter};
+use crate::error::{CacheError, Failure};
+use crate::request::PageIndex;
+use vgas_rma::address::{Layout, Rank};
+
+/// What is known of the segments.
+#[derive(Debug)]
+pub(super) struct Segments {
+    /// Pages of each rank's segment; 0 until it is attached (on this node) or made known (on another).
+    pages: Vec<u64>,
+    checkpoints: Vec<Checkpoint>,
+}
+
+impl Segments {
+    pub fn new(layout: &Layout) -> Self {
+        Self { pages: vec![0; layout.ranks() as usize], checkpoints: Vec::new() }
+    }
+
+    /// Pages of a rank's segment, as far as known.
+    pub fn pages_of(&self, owner: Rank) -> u64 {
+        self.pages.get(owner.0 as usize).copied().unwrap_or(0)
+    }
+}
+
+/// A checkpoint under way.
+#[derive(Debug)]
+struct Checkpoint {
+    segment: u32,
+    waiter: Waiter,
+    /// Pages whose cached content is still to be stored.
+    pages: u64,
+    failed: bool,
+}
+
+impl Agent {
+    /// Whether the page belongs to a segment that may be used.
+    pub(super) fn attached(&self, page: PageIndex) -> bool {
+        let located = self.pool.layout().locate(page);
+        located.is_some_and(|(owner, in_segment)| in_segment < self.segments.pages_of(owner))
+    }
+
+    /// A rank makes the sizes of everybody's segments known, in pages from a rank on. Every rank of the node says the
+    /// same; the sizes of this node's own are known already.
+    pub(super) fn learn_segments(&mut self, first_rank: u32, data: &[u8], waiter: Waiter) -> Result<(), CacheError> {
+        for (rank, pages) in (first_rank..).zip(data.as_chunks::<8>().0) {
+            let pages = u64::from_le_bytes(*pages);
+            let most = self.pool.layout().spec().segment_pages_max.get(rank as usize).copied().unwrap_or(0);
+            if pages > most || rank >= self.layout.ranks() {
+                return self.complete(waiter, Err(Failure::Segment));
+            }
+            if self.layout.node_of(Rank(rank)) != self.node {
+                self.segments.pages[rank as usize] = pages;
+            }
+        }
+        self.complete(waiter, Ok(()))
+    }
+
+    pub(super) fn attach(
+        &mut self,
+        local_rank: u32,
+        pages: u64,
+        name: &[u8],
+        waiter: Waiter,
+    ) -> Result<(), CacheError> {
+        let rank = self.layout.ranks_of(self.node).start + local_rank;
+        let most = self.pool.layout().spec().segment_pages_max[rank as usize];
+        if pages > most || self.segments.pages[rank as usize] != 0 {
+            tracing::error!(rank, pages, most, "a tiered segment of this size cannot be attached");
+            return self.complete(waiter, Err(Failure::Segment));
+        }
+        if pages == 0 {
+            return self.complete(waiter, Ok(()));
+        }
+        let created = match std::str::from_utf8(name) {
+            Ok("") => self.volume.create_scratch(rank, pages),
+            Ok(name) => {
+                self.volume.create_or_open_named(rank, &format!("{name}.{rank}"), pages).map(|report| {
+                    tracing::info!(rank, ?report, "named segment opened");
+                })
+            }
+            Err(_) => return self.complete(waiter, Err(Failure::Segment)),
+        };
+        match created {
+            Ok(()) => {
+                self.segments.pages[rank as usize] = pages;
+                self.complete(waiter, Ok(()))
+            }
+            Err(error) => {
+                tracing::error!(%error, rank, "cannot create the segment file");
+                let failure = match failure(&error) {
+                    Failure::NoSpace => Failure::NoSpace,
+                    _ => Failure::Segment,
+                };
+                self.complete(waiter, Err(failure))
+            }
+        }
+    }
+
+    /// Makes durable what anybody has written to the rank's segment and told: first the cached pages reach NVMe, wherever
+    /// they are, then the volume makes a checkpoint.
+    pub(super) fn checkpoint(&mut self, local_rank: u32, waiter: Waiter) -> Result<(), CacheError> {
+        let segment = self.layout.ranks_of(self.node).start + local_rank;
+        let pages = self.segments.pages[segment as usize];
+        let Some(first) = self.pool.layout().page_index(Rank(segment), 0).filter(|_| pages > 0) else {
+            return self.complete(waiter, Ok(()));
+        };
+        let known = self.known_pages(first, first + pages);
+        // One more than there are pages, so that it does not end before the last one was asked for.
+        let checkpoint = Checkpoint { segment, waiter, pages: 1, failed: false };
+        self.segments.checkpoints.push(checkpoint);
+        for page in known {
+            if let Some(checkpoint) = self.segments.checkpoints.iter_mut().find(|one| one.segment == segment) {
+                checkpoint.pages += 1;
+            }
+            if !self.clean(page)? {
+                self.page_cleaned(page, true)?;
+            }
+        }
+        self.page_cleaned(first, true)
+    }
+
+    pub(super) fn page_cleaned(&mut self, page: PageIndex, well: bool) -> Result<(), CacheError> {
+        let Some((owner, _)) = self.pool.layout().locate(page) else { return Ok(()) };
+        let segment = owner.0;
+        let Some(checkpoint) = self.segments.checkpoints.iter_mut().find(|one| one.segment == segment) else {
+            return Ok(());
+        };
+        checkpoint.pages -= 1;
+        checkpoint.failed |= !well;
+        if checkpoint.pages > 0 {
+            return Ok(());
+        }
+        if checkpoint.failed {
+            return self.flushed(segment, Err(Failure::Device));
+        }
+        let key = self.storage.insert(StorageWork::Flush(segment));
+        // Writes that were collected in this turn come before the flush.
+        self.issue_storage()?;
+        self.volume.flush(segment, key)?;
+        Ok(())
+    }
+
+    pub(super) fn flushed(&mut self, segment: u32, result: Result<(), Failure>) -> Result<(), CacheError> {
+        let Some(at) = self.segments.checkpoints.iter().position(|one| one.segment == segment) else {
+            return Ok(());
+        };
+        let checkpoint = self.segments.checkpoints.remove(at);
+        self.complete(checkpoint.waiter, result)
+    }
+}

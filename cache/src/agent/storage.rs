@@ -1,0 +1,140 @@
+//! NVMe operations under way: collected during a turn of the agent, issued in runs of neighbouring pages.
+
+use super::Agent;
+use crate::error::{CacheError, Failure};
+use crate::pool::{Counter, FrameId};
+use crate::request::PageIndex;
+use vgas_nvm::{PageDone, VolumeError};
+
+/// What a key of the volume stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StorageWork {
+    /// A page for the directory.
+    Read(PageIndex),
+    /// A page from the directory.
+    Write(PageIndex),
+    /// A checkpoint of a segment.
+    Flush(u32),
+}
+
+/// Numbers for things under way; freed numbers are used again.
+#[derive(Debug)]
+pub(super) struct Keys<T> {
+    slots: Vec<Option<T>>,
+    free: Vec<usize>,
+}
+
+impl<T> Default for Keys<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Keys<T> {
+    pub fn insert(&mut self, value: T) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[index] = Some(value);
+        index as u64
+    }
+
+    pub fn remove(&mut self, key: u64) -> Option<T> {
+        let value = self.slots.get_mut(key as usize)?.take()?;
+        self.free.push(key as usize);
+        Some(value)
+    }
+}
+
+/// An operation that waits for the end of the turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Collected {
+    page: PageIndex,
+    frame: FrameId,
+    write: bool,
+}
+
+impl Agent {
+    pub(super) fn collect_read(&mut self, page: PageIndex, frame: FrameId) {
+        self.collected.push(Collected { page, frame, write: false });
+    }
+
+    pub(super) fn collect_write(&mut self, page: PageIndex, frame: FrameId) {
+        self.collected.push(Collected { page, frame, write: true });
+    }
+
+    /// Issues what was collected; neighbouring pages become one operation of the device.
+    pub(super) fn issue_storage(&mut self) -> Result<(), CacheError> {
+        if self.collected.is_empty() {
+            return Ok(());
+        }
+        let mut collected = std::mem::take(&mut self.collected);
+        collected.sort_unstable_by_key(|one| (one.write, one.page));
+        let page_bytes = u64::from(self.volume.page_bytes());
+        let mut rest = &collected[..];
+        while let Some(first) = rest.first() {
+            let Some((owner, in_segment)) = self.pool.layout().locate(first.page) else { break };
+            let neighbours = rest
+                .iter()
+                .zip(first.page..)
+                .take_while(|(one, page)| {
+                    one.write == first.write
+                        && one.page == *page
+                        && self.pool.layout().locate(*page).is_some_and(|(rank, _)| rank == owner)
+                })
+                .count();
+            let (run, others) = rest.split_at(neighbours);
+            rest = others;
+            let mut spans = Vec::with_capacity(run.len());
+            for one in run {
+                let work =
+                    if one.write { StorageWork::Write(one.page) } else { StorageWork::Read(one.page) };
+                spans.push((self.pool.frame_span(one.frame)?, self.storage.insert(work)));
+            }
+            let count = spans.len() as u64;
+            if first.write {
+                self.pool.count(Counter::NvmWrites, count);
+                self.pool.count(Counter::NvmWriteBytes, count * page_bytes);
+                self.volume.write_run(owner.0, in_segment, spans)?;
+            } else {
+                self.pool.count(Counter::NvmReads, count);
+                self.pool.count(Counter::NvmReadBytes, count * page_bytes);
+                self.volume.read_run(owner.0, in_segment, spans)?;
+            }
+        }
+        collected.clear();
+        self.collected = collected;
+        self.volume.submit()?;
+        Ok(())
+    }
+
+    /// Takes what the NVMe has done.
+    pub(super) fn poll_storage(&mut self) -> Result<bool, CacheError> {
+        let mut done = std::mem::take(&mut self.storage_done);
+        self.volume.poll(&mut done)?;
+        let any = !done.is_empty();
+        for PageDone { key, result } in done.drain(..) {
+            let Some(work) = self.storage.remove(key) else { continue };
+            let result = result.map_err(|error| {
+                tracing::error!(%error, "the NVMe has failed");
+                failure(&error)
+            });
+            match work {
+                StorageWork::Read(page) | StorageWork::Write(page) => self.stored(page, work, result)?,
+                StorageWork::Flush(segment) => self.flushed(segment, result)?,
+            }
+        }
+        self.storage_done = done;
+        Ok(any)
+    }
+}
+
+/// What a rank is told.
+pub(super) fn failure(error: &VolumeError) -> Failure {
+    match error {
+        VolumeError::Corrupt { .. } | VolumeError::Lost { .. } => Failure::Corrupt,
+        VolumeError::NoSpace { .. } => Failure::NoSpace,
+        _ => Failure::Device,
+    }
+}

@@ -1,0 +1,61 @@
+//! Coherence messages as they travel between agents: the protocol's words, and what the agent adds to them.
+
+use crate::protocol::Message;
+
+/// No frame.
+pub const NO_FRAME: u32 = u32::MAX;
+
+/// A coherence message with its page and a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coherence {
+    /// The page, in the job's numbering.
+    pub page: u64,
+    /// The message.
+    pub message: Message,
+    /// A frame of the node that wants the page: where the answer's content goes. Copied by the home into what it
+    /// forwards. Of a [`Message::Pull`], the home's own.
+    pub frame: u32,
+    /// For a message that carries the page: its content is all zeros and does not travel.
+    pub zeros: bool,
+}
+
+impl Coherence {
+    /// As arguments of an active message.
+    pub fn encode(&self) -> [u32; 7] {
+        let [kind, a, b] = self.message.encode();
+        [self.page as u32, (self.page >> 32) as u32, kind, a, b, self.frame, u32::from(self.zeros)]
+    }
+
+    /// From arguments, in a job of `nodes` nodes; the page and the frame are still to be checked.
+    pub fn decode(words: &[u32], nodes: u32) -> Option<Self> {
+        let &[low, high, kind, a, b, frame, zeros @ 0..=1] = words else { return None };
+        let message = Message::decode(&[kind, a, b], nodes)?;
+        Some(Self { page: decode_page(&[low, high])?, message, frame, zeros: zeros == 1 })
+    }
+}
+
+/// A page number as arguments.
+pub fn encode_page(page: u64) -> [u32; 2] {
+    [page as u32, (page >> 32) as u32]
+}
+
+/// A page number from arguments.
+pub fn decode_page(words: &[u32]) -> Option<u64> {
+    let &[low, high] = words else { return None };
+    Some(u64::from(low) | u64::from(high) << 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_survives_the_wire_with_its_page_and_frame() {
+        let sent = Coherence { page: 1 << 40 | 7, message: Message::GetShared, frame: 12, zeros: false };
+        assert_eq!(Coherence::decode(&sent.encode(), 2), Some(sent));
+        let mut words = sent.encode();
+        words[6] = 2;
+        assert_eq!(Coherence::decode(&words, 2), None);
+        assert_eq!(Coherence::decode(&words[..6], 2), None);
+    }
+}

@@ -1,0 +1,403 @@
+//! A rank's side of the cache: puts and gets on tiered segments.
+//!
+//! Hits stay in the calling thread (DESIGN, property 1); everything else becomes a request to the node's agent, and the
+//! thread waits in [`Endpoint::wait_until`], where it also serves its active messages.
+//!
+//! # Rules for the unsafe code in this folder
+//!
+//! 1. *The caller's bytes.* The local address of a get or put is valid for its length until the operation has ended
+//!    (the blocking call returned, the handle was waited for or dropped); for a get it may be written, and nobody else
+//!    uses it meanwhile. Only [`Operation::advance`], run by whoever holds the operation, touches it.
+//! 2. *The pool's bytes* are reached through [`PoolClient`] alone, under its own rules.
+
+mod operation;
+mod remote;
+
+use crate::error::CacheError;
+use crate::pool::{Attempt, Counter, CounterSnapshot, PoolClient, WaitStatus};
+use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
+use operation::{Operation, Way};
+use remote::RemoteOperations;
+use std::sync::{Arc, OnceLock};
+use vgas_rma::address::{Layout, NodeId, Peer, Rank};
+use vgas_rma::conduit::Sent;
+use vgas_rma::endpoint::{Endpoint, Token};
+use vgas_rma::message::{Arrived, Payload, Source};
+
+/// What a client does and leaves; from the job's settings.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// A put of a whole page needs no old content (DESIGN, property 8).
+    pub whole_page_put: bool,
+    /// Most pages one request may name; 1 switches batching off.
+    pub window_pages_max: u64,
+}
+
+/// The tiered segments of the job as one rank sees them. Any thread may call anything.
+pub struct Client {
+    endpoint: Arc<Endpoint>,
+    pool: Arc<PoolClient>,
+    layout: Layout,
+    agent: Peer,
+    /// Bytes of each rank's tiered segment, once attached.
+    segment_bytes: OnceLock<Box<[u64]>>,
+    remote: Arc<RemoteOperations>,
+    page_bytes: usize,
+    page_shift: u32,
+    whole_page_put: bool,
+    window_pages_max: u64,
+    /// Most bytes of a put that are posted in a message.
+    post_max: usize,
+    /// Most bytes of one in-place operation.
+    in_place_max: usize,
+}
+
+/// A get or put that goes on while the program does something else. Dropping it waits for its end.
+#[must_use = "an operation is complete only after `wait`"]
+pub struct Pending<'c> {
+    client: &'c Client,
+    operation: Option<Operation>,
+}
+
+impl Client {
+    /// Registers the client's handlers; to be called before the endpoint is opened, with the value for [`Client::new`].
+    pub fn register(endpoint: &Endpoint) -> Result<Handlers, CacheError> {
+        let remote = Arc::new(RemoteOperations::default());
+        let known = remote.clone();
+        endpoint.register(
+            handler::IN_PLACE_ANSWER,
+            move |_token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
+                let bytes = match payload {
+                    Arrived::Medium(bytes) => bytes,
+                    _ => &[],
+                };
+                let known = InPlaceAnswer::decode(arguments)
+                    .is_some_and(|(number, answer)| known.answer(number, answer, bytes));
+                if !known {
+                    tracing::warn!(?arguments, "an in-place answer that nobody waits for was ignored");
+                }
+            },
+        )?;
+        Ok(Handlers { remote })
+    }
+
+    /// A client over an open endpoint and the node's pool.
+    pub fn new(
+        endpoint: Arc<Endpoint>,
+        handlers: Handlers,
+        pool: Arc<PoolClient>,
+        layout: Layout,
+        options: ClientOptions,
+    ) -> Self {
+        let agent = layout.agent_of(layout.node_of_peer(endpoint.me()));
+        let page_bytes = pool.layout().spec().page_bytes as usize;
+        let medium = endpoint.medium_bytes_max();
+        Self {
+            agent,
+            segment_bytes: OnceLock::new(),
+            remote: handlers.remote,
+            page_bytes,
+            page_shift: page_bytes.trailing_zeros(),
+            whole_page_put: options.whole_page_put,
+            window_pages_max: options.window_pages_max.max(1),
+            post_max: medium.min(page_bytes),
+            in_place_max: medium.min(page_bytes),
+            endpoint,
+            pool,
+            layout,
+        }
+    }
+
+    /// Creates this rank's tiered segment at its agent; `name` keeps it after the job. Collective agreement on everybody's
+    /// size is the caller's, with [`Client::set_segments`].
+    pub fn attach(&self, bytes: u64, name: Option<&str>) -> Result<(), CacheError> {
+        let pages = bytes.div_ceil(self.page_bytes as u64);
+        self.ask_and_wait(|slot| Request::Attach { pages, slot }, name.unwrap_or_default().as_bytes())
+    }
+
+    /// Says how large each rank's tiered segment is, here and to the agent. Once, after everybody has attached.
+    pub fn set_segments(&self, bytes: Vec<u64>) -> Result<(), CacheError> {
+        let pages: Vec<u8> =
+            bytes.iter().flat_map(|bytes| bytes.div_ceil(self.page_bytes as u64).to_le_bytes()).collect();
+        let piece = self.post_max / 8;
+        for (index, part) in pages.chunks(piece * 8).enumerate() {
+            let first_rank = (index * piece) as u32;
+            self.ask_and_wait(|slot| Request::Segments { first_rank, slot }, part)?;
+        }
+        self.segment_bytes
+            .set(bytes.into_boxed_slice())
+            .map_err(|_| CacheError::Usage("the segments are attached already".into()))
+    }
+
+    /// Bytes of each rank's tiered segment.
+    pub fn segments(&self) -> &[u64] {
+        self.segment_bytes.get().map_or(&[], |bytes| bytes)
+    }
+
+    /// Size of a page in bytes.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Reads `bytes` bytes of a rank's segment. When it returns, they are at `to`.
+    ///
+    /// # Safety
+    /// `to` is valid for writing `bytes` bytes during the call.
+    #[inline]
+    pub unsafe fn get(&self, owner: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<(), CacheError> {
+        if let Some((index, in_page)) = self.one_page(owner, offset, bytes) {
+            // SAFETY: as the caller promised.
+            match unsafe { self.pool.try_get(index, in_page, to, bytes as u32) } {
+                Attempt::Hit => return Ok(()),
+                Attempt::HitNotify => {
+                    self.hint(index);
+                    return Ok(());
+                }
+                Attempt::Miss(_) => {}
+            }
+        }
+        self.slow(owner, offset, bytes, Way::Get(to))
+    }
+
+    /// Writes `bytes` bytes into a rank's segment. When it returns, every later get anywhere sees them.
+    ///
+    /// # Safety
+    /// `from` is valid for reading `bytes` bytes during the call.
+    #[inline]
+    pub unsafe fn put(&self, owner: Rank, offset: u64, from: *const u8, bytes: usize) -> Result<(), CacheError> {
+        if let Some((index, in_page)) = self.one_page(owner, offset, bytes) {
+            // SAFETY: as the caller promised.
+            match unsafe { self.pool.try_put(index, in_page, from, bytes as u32) } {
+                Attempt::Hit => return Ok(()),
+                Attempt::HitNotify => {
+                    self.hint(index);
+                    return Ok(());
+                }
+                Attempt::Miss(_) => {}
+            }
+        }
+        self.slow(owner, offset, bytes, Way::Put(from))
+    }
+
+    /// Starts a get; the bytes are at `to` when the returned operation has been waited for.
+    ///
+    /// # Safety
+    /// `to` is valid for writing until then, and used by nobody else.
+    pub unsafe fn get_nb(
+        &self,
+        owner: Rank,
+        offset: u64,
+        to: *mut u8,
+        bytes: usize,
+    ) -> Result<Pending<'_>, CacheError> {
+        self.start(owner, offset, bytes, Way::Get(to))
+    }
+
+    /// Starts a put; `from` may be reused, and the bytes are visible everywhere, when the returned operation has been
+    /// waited for.
+    ///
+    /// # Safety
+    /// `from` is valid for reading until then, and not written.
+    pub unsafe fn put_nb(
+        &self,
+        owner: Rank,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Pending<'_>, CacheError> {
+        self.start(owner, offset, bytes, Way::Put(from))
+    }
+
+    /// Asks for bytes to be brought to this node when convenient. Completes at once; a hint, no promise.
+    pub fn prefetch(&self, owner: Rank, offset: u64, bytes: u64) -> Result<(), CacheError> {
+        self.check(owner, offset, bytes)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let first = offset >> self.page_shift;
+        let last = (offset + bytes - 1) >> self.page_shift;
+        let count = (last - first + 1).min(u64::from(u32::MAX)) as u32;
+        self.try_ask(Request::Prefetch { page: self.index(owner, first), count }, &[])?;
+        Ok(())
+    }
+
+    /// Makes this rank's own named segment durable: everything written to it by this rank, and by others who told it
+    /// before the call (after a barrier: everything before the barrier). Returns when it would survive a crash.
+    pub fn checkpoint(&self) -> Result<(), CacheError> {
+        self.ask_and_wait(|slot| Request::Checkpoint { slot }, &[])
+    }
+
+    /// What this rank has counted.
+    pub fn counters(&self) -> CounterSnapshot {
+        self.pool.counters()
+    }
+
+    /// What the node's agent has counted.
+    pub fn node_counters(&self) -> CounterSnapshot {
+        self.pool.agent_counters()
+    }
+
+    /// The node's pool.
+    pub fn pool(&self) -> &Arc<PoolClient> {
+        &self.pool
+    }
+
+    fn one_page(&self, owner: Rank, offset: u64, bytes: usize) -> Option<(u64, u32)> {
+        let limit = *self.segment_bytes.get()?.get(owner.0 as usize)?;
+        let in_page = (offset & (self.page_bytes as u64 - 1)) as usize;
+        let inside = offset.checked_add(bytes as u64).is_some_and(|end| end <= limit);
+        (inside && in_page + bytes <= self.page_bytes)
+            .then(|| (self.index(owner, offset >> self.page_shift), in_page as u32))
+    }
+
+    fn check(&self, owner: Rank, offset: u64, bytes: u64) -> Result<(), CacheError> {
+        let limit = self.segments().get(owner.0 as usize).copied().unwrap_or(0);
+        if offset.checked_add(bytes).is_some_and(|end| end <= limit) {
+            Ok(())
+        } else {
+            Err(CacheError::OutOfRange { owner, offset, bytes, limit })
+        }
+    }
+
+    #[cold]
+    fn slow(&self, owner: Rank, offset: u64, bytes: usize, way: Way) -> Result<(), CacheError> {
+        self.start(owner, offset, bytes, way)?.wait()
+    }
+
+    fn start(&self, owner: Rank, offset: u64, bytes: usize, way: Way) -> Result<Pending<'_>, CacheError> {
+        self.check(owner, offset, bytes as u64)?;
+        let counter = if matches!(way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
+        let mut pending =
+            Pending { client: self, operation: Some(Operation::new(owner, offset, bytes, way)) };
+        if !pending.test()? {
+            self.pool.count(counter, 1);
+        }
+        Ok(pending)
+    }
+
+    fn ask_and_wait(&self, request: impl Fn(u32) -> Request, data: &[u8]) -> Result<(), CacheError> {
+        let mut wait = None;
+        self.wait_for(|| {
+            wait = self.pool.begin_wait(1);
+            Ok(wait.is_some())
+        })?;
+        let wait = wait.expect("just waited for");
+        let request = request(wait.0);
+        let mut asked = false;
+        let result = self.wait_for(|| {
+            asked = asked || self.try_ask(request, data)?;
+            Ok(asked && !matches!(self.pool.wait_status(wait), WaitStatus::Pending(_)))
+        });
+        let status = self.pool.wait_status(wait);
+        self.pool.end_wait(wait);
+        result?;
+        match status {
+            WaitStatus::Failed { code, detail } => {
+                Err(self.failed(self.layout.rank_of_peer(self.endpoint.me()).unwrap_or(Rank(0)), 0, code, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wait_for(&self, mut ready: impl FnMut() -> Result<bool, CacheError>) -> Result<(), CacheError> {
+        let mut error = None;
+        self.endpoint.wait_until(None, || match ready() {
+            Ok(ready) => ready,
+            Err(e) => {
+                error = Some(e);
+                true
+            }
+        })?;
+        error.map_or(Ok(()), Err)
+    }
+
+    fn index(&self, owner: Rank, page: u64) -> PageIndex {
+        // `check` has compared the bytes with the attached size, which the table has room for.
+        self.pool.layout().page_index(owner, page).unwrap_or(PageIndex::MAX)
+    }
+
+    fn hint(&self, index: PageIndex) {
+        // Only a hint: lost when the ring is full.
+        let _ = self.try_ask(Request::Ahead { page: index }, &[]);
+    }
+
+    fn try_ask(&self, request: Request, data: &[u8]) -> Result<bool, CacheError> {
+        let payload = if data.is_empty() { Payload::Short } else { Payload::Medium(Source::of(data)) };
+        let sent = self.endpoint.try_request(self.agent, handler::REQUEST, &request.encode(), payload)?;
+        Ok(sent == Sent::Accepted)
+    }
+
+    fn try_in_place(&self, owner: Rank, operation: InPlace, data: &[u8]) -> Result<bool, CacheError> {
+        let home = self.layout.agent_of(self.home(owner));
+        let payload = if data.is_empty() { Payload::Short } else { Payload::Medium(Source::of(data)) };
+        let sent = self.endpoint.try_request(home, handler::IN_PLACE, &operation.encode(), payload)?;
+        Ok(sent == Sent::Accepted)
+    }
+
+    fn home(&self, owner: Rank) -> NodeId {
+        self.layout.node_of(owner)
+    }
+
+    fn failed(&self, owner: Rank, page: u64, code: u32, detail: u32) -> CacheError {
+        CacheError::from_code(owner, page, code, detail)
+    }
+
+    fn short_answer(&self, owner: Rank, expected: usize, got: usize) -> CacheError {
+        let home = self.layout.agent_of(self.home(owner));
+        CacheError::Protocol {
+            who: self.layout.describe(home),
+            what: format!("answered an in-place get of {expected} bytes with {got}"),
+        }
+    }
+}
+
+/// What [`Client::register`] prepared.
+pub struct Handlers {
+    remote: Arc<RemoteOperations>,
+}
+
+impl Pending<'_> {
+    /// Goes on as far as possible without waiting. True: complete.
+    pub fn test(&mut self) -> Result<bool, CacheError> {
+        let Some(operation) = &mut self.operation else { return Ok(true) };
+        // SAFETY: rule 1: whoever started the operation keeps the bytes valid until it has ended, which is here.
+        match unsafe { operation.advance(self.client) } {
+            Ok(false) => Ok(false),
+            Ok(true) => {
+                self.operation = None;
+                Ok(true)
+            }
+            Err(error) => {
+                if let Some(mut operation) = self.operation.take() {
+                    operation.abandon(self.client);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for the end, serving active messages meanwhile.
+    pub fn wait(mut self) -> Result<(), CacheError> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<(), CacheError> {
+        if self.operation.is_none() {
+            return Ok(());
+        }
+        let client = self.client;
+        client.wait_for(|| self.test())
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        // A put must not be lost because its handle was dropped. An error has no one left to go to but the log.
+        if let Err(error) = self.finish() {
+            tracing::error!(%error, "an operation whose handle was dropped has failed");
+        }
+        if let Some(mut operation) = self.operation.take() {
+            operation.abandon(self.client);
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! A get or put of any length as a state machine: what a blocking call drives in one go and a handle in steps.
+//!
+//! An operation goes through its pages in order. Hits are copied at once; misses are asked of the agent in windows of
+//! neighbouring pages, two windows at a time, so that the second arrives while the first is copied. Puts that miss are
+//! posted with their data ([`crate::request`]). Pages served in place by their home are read and written there.
+
+use super::{CacheError, Client};
+use crate::client::remote::RemoteState;
+use crate::pool::{Attempt, PageState, WaitId, WaitStatus};
+use crate::request::{InPlace, Request};
+use std::collections::VecDeque;
+use vgas_rma::address::Rank;
+
+/// Most bytes that one window of reads asks for: enough to keep a device and a link busy, little enough that a large
+/// get does not flush everybody's pages out of the pool.
+const WINDOW_BYTES: u64 = 2 << 20;
+/// Most pages of one window: the length of a request's run.
+const WINDOW_PAGES: u64 = 64;
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    /// From the segment to this address.
+    Get(*mut u8),
+    /// From this address to the segment.
+    Put(*const u8),
+}
+
+/// A run of pages that was asked for.
+#[derive(Debug)]
+struct Window {
+    /// Number in the segment of the first page that was not asked for any more.
+    end: u64,
+    wait: WaitId,
+}
+
+/// Something that must end before the operation goes on where it stands.
+#[derive(Debug)]
+enum Blocked {
+    /// An in-place operation on these bytes.
+    Remote { number: u32, bytes: usize },
+    /// The agent has the first bytes of a partial page; the others follow as hits.
+    Posted,
+}
+
+/// One get or put under way.
+#[derive(Debug)]
+pub(super) struct Operation {
+    owner: Rank,
+    way: Way,
+    /// Next byte of the segment.
+    offset: u64,
+    /// First byte behind.
+    end: u64,
+    windows: VecDeque<Window>,
+    /// Everything posted by a put.
+    posted: Option<WaitId>,
+    blocked: Option<Blocked>,
+    /// The agent knows that this operation waits for a free frame.
+    nudged: bool,
+}
+
+// SAFETY: rule 1 of the client: the addresses belong to the caller, who keeps them valid until the operation has ended;
+// which thread touches them in the meantime makes no difference.
+unsafe impl Send for Operation {}
+
+impl Operation {
+    pub(super) fn new(owner: Rank, offset: u64, bytes: usize, way: Way) -> Self {
+        let end = offset + bytes as u64;
+        Self { owner, way, offset, end, windows: VecDeque::new(), posted: None, blocked: None, nudged: false }
+    }
+
+    /// Goes on as far as possible without waiting. True: all bytes are where they belong.
+    ///
+    /// # Safety
+    /// Rule 1 of [`super`]: the local bytes are valid.
+    pub(super) unsafe fn advance(&mut self, client: &Client) -> Result<bool, CacheError> {
+        loop {
+            if let Some(blocked) = self.blocked.take()
+                // SAFETY: passed on.
+                && !unsafe { self.unblock(client, blocked)? }
+            {
+                return Ok(false);
+            }
+            if self.offset == self.end {
+                return self.finish(client);
+            }
+            // SAFETY: passed on.
+            let moved = unsafe {
+                match self.way {
+                    Way::Get(to) => self.advance_get(client, to)?,
+                    Way::Put(from) => self.advance_put(client, from)?,
+                }
+            };
+            if !moved {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Gives back what is held in shared tables; called when an operation ends early.
+    pub(super) fn abandon(&mut self, client: &Client) {
+        for window in self.windows.drain(..) {
+            client.pool.end_wait(window.wait);
+        }
+        if let Some(wait) = self.posted.take() {
+            client.pool.end_wait(wait);
+        }
+        if let Some(Blocked::Remote { number, .. }) = self.blocked.take() {
+            client.remote.abandon(number);
+        }
+    }
+
+    /// Page in the segment, first byte in it, and bytes up to its end or the operation's.
+    fn piece(&self, client: &Client) -> (u64, usize, usize) {
+        let in_page = (self.offset & (client.page_bytes as u64 - 1)) as usize;
+        let bytes = (client.page_bytes - in_page).min((self.end - self.offset) as usize);
+        (self.offset >> client.page_shift, in_page, bytes)
+    }
+
+    fn step(&mut self, bytes: usize) {
+        self.offset += bytes as u64;
+        // SAFETY: rule 1: the operation covers `end - offset` further bytes, so the address stays inside or one behind.
+        unsafe {
+            match &mut self.way {
+                Way::Get(to) => *to = to.add(bytes),
+                Way::Put(from) => *from = from.add(bytes),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Operation::advance`].
+    unsafe fn advance_get(&mut self, client: &Client, to: *mut u8) -> Result<bool, CacheError> {
+        let (page, in_page, bytes) = self.piece(client);
+        if let Some(window) = self.windows.front() {
+            match client.pool.wait_status(window.wait) {
+                WaitStatus::Pending(_) => return Ok(false),
+                WaitStatus::Done => {}
+                WaitStatus::Failed { code, detail } => {
+                    return Err(client.failed(self.owner, page, code, detail));
+                }
+            }
+        }
+        let index = client.index(self.owner, page);
+        // SAFETY: rule 1.
+        match unsafe { client.pool.try_get(index, in_page as u32, to, bytes as u32) } {
+            hit @ (Attempt::Hit | Attempt::HitNotify) => {
+                if hit == Attempt::HitNotify {
+                    client.hint(index);
+                }
+                if !self.windows.is_empty() {
+                    client.pool.taken(index);
+                }
+                self.step(bytes);
+                if self.windows.front().is_some_and(|window| page + 1 >= window.end) {
+                    let window = self.windows.pop_front().expect("just seen");
+                    client.pool.end_wait(window.wait);
+                    // Keep a second window on its way while this thread copies the first.
+                    if let Some(last) = self.windows.back() {
+                        let from = last.end;
+                        self.ask(client, from)?;
+                    }
+                }
+                Ok(true)
+            }
+            Attempt::Miss(entry) if entry.state() == PageState::InPlace => {
+                let bytes = bytes.min(client.in_place_max);
+                let (offset, bytes32) = (in_page as u32, bytes as u32);
+                self.remote(client, page, bytes, &[], |slot| InPlace::Get {
+                    page: index,
+                    offset,
+                    bytes: bytes32,
+                    slot,
+                })
+            }
+            Attempt::Miss(_) => {
+                // Arrived and already gone again, or never asked for: in both cases ask from here.
+                for window in self.windows.drain(..) {
+                    client.pool.end_wait(window.wait);
+                }
+                let asked = self.ask(client, page)?;
+                if asked && let Some(end) = self.windows.back().map(|window| window.end) {
+                    self.ask(client, end)?;
+                }
+                Ok(asked)
+            }
+        }
+    }
+
+    /// Asks for a window that begins at a page of the segment. False: no room to ask now.
+    fn ask(&mut self, client: &Client, page: u64) -> Result<bool, CacheError> {
+        let last = (self.end - 1) >> client.page_shift;
+        if page > last || self.windows.len() >= 2 {
+            return Ok(false);
+        }
+        let most = (WINDOW_BYTES >> client.page_shift).clamp(1, WINDOW_PAGES.min(client.window_pages_max));
+        let count = (last - page + 1).min(most) as u32;
+        let Some(wait) = client.pool.begin_wait(count) else { return Ok(false) };
+        let request = Request::Read { page: client.index(self.owner, page), count, slot: wait.0 };
+        if !client.try_ask(request, &[])? {
+            client.pool.take_back_parts(wait, count);
+            client.pool.end_wait(wait);
+            return Ok(false);
+        }
+        self.windows.push_back(Window { end: page + u64::from(count), wait });
+        Ok(true)
+    }
+
+    /// # Safety
+    /// As [`Operation::advance`].
+    unsafe fn advance_put(&mut self, client: &Client, from: *const u8) -> Result<bool, CacheError> {
+        let (page, in_page, bytes) = self.piece(client);
+        let index = client.index(self.owner, page);
+        // SAFETY: rule 1.
+        let entry = match unsafe { client.pool.try_put(index, in_page as u32, from, bytes as u32) } {
+            hit @ (Attempt::Hit | Attempt::HitNotify) => {
+                if hit == Attempt::HitNotify {
+                    client.hint(index);
+                }
+                self.step(bytes);
+                return Ok(true);
+            }
+            Attempt::Miss(entry) => entry,
+        };
+        if entry.state() == PageState::InPlace {
+            let bytes = bytes.min(client.in_place_max);
+            // SAFETY: rule 1: these bytes are the caller's, valid and not written while the operation runs.
+            let data = unsafe { std::slice::from_raw_parts(from, bytes) };
+            let offset = in_page as u32;
+            return self.remote(client, page, bytes, data, |slot| InPlace::Put { page: index, offset, slot });
+        }
+        if bytes == client.page_bytes && client.whole_page_put {
+            // SAFETY: passed on.
+            return unsafe { self.post_frame(client, index, from) };
+        }
+        let first = bytes.min(client.post_max);
+        let Some(slot) = self.post_slot(client) else { return Ok(false) };
+        // SAFETY: as above.
+        let data = unsafe { std::slice::from_raw_parts(from, first) };
+        if !client.try_ask(Request::Put { page: index, offset: in_page as u32, slot: slot.0 }, data)? {
+            client.pool.take_back_parts(slot, 1);
+            return Ok(false);
+        }
+        self.step(first);
+        if first < bytes {
+            self.blocked = Some(Blocked::Posted);
+        }
+        Ok(true)
+    }
+
+    /// Fills a free frame and hands it to the agent as the page's new content: nothing is read.
+    ///
+    /// # Safety
+    /// As [`Operation::advance`].
+    unsafe fn post_frame(&mut self, client: &Client, index: u64, from: *const u8) -> Result<bool, CacheError> {
+        let Some(mut frame) = client.pool.stage() else {
+            self.nudged = self.nudged || client.try_ask(Request::MakeRoom, &[])?;
+            return Ok(false);
+        };
+        self.nudged = false;
+        let Some(slot) = self.post_slot(client) else { return Ok(false) };
+        // SAFETY: rule 1 for the source.
+        unsafe { frame.write(0, from, client.page_bytes as u32) };
+        let request = Request::PutFrame { page: index, frame: frame.id().0, slot: slot.0 };
+        if !client.try_ask(request, &[])? {
+            client.pool.take_back_parts(slot, 1);
+            return Ok(false);
+        }
+        // The agent has it now.
+        let _ = frame.into_id();
+        self.step(client.page_bytes);
+        Ok(true)
+    }
+
+    /// The wait slot of everything this put posts, with one more part.
+    fn post_slot(&mut self, client: &Client) -> Option<WaitId> {
+        match self.posted {
+            Some(wait) => {
+                client.pool.add_parts(wait, 1);
+                Some(wait)
+            }
+            None => {
+                self.posted = client.pool.begin_wait(1);
+                self.posted
+            }
+        }
+    }
+
+    /// Starts a small operation where the page is.
+    fn remote(
+        &mut self,
+        client: &Client,
+        page: u64,
+        bytes: usize,
+        data: &[u8],
+        operation: impl FnOnce(u32) -> InPlace,
+    ) -> Result<bool, CacheError> {
+        let Some(number) = client.remote.begin() else { return Ok(false) };
+        if !client.try_in_place(self.owner, operation(number), data)? {
+            client.remote.abandon(number);
+            return Ok(false);
+        }
+        let _ = page;
+        self.blocked = Some(Blocked::Remote { number, bytes });
+        Ok(true)
+    }
+
+    /// # Safety
+    /// As [`Operation::advance`].
+    unsafe fn unblock(&mut self, client: &Client, blocked: Blocked) -> Result<bool, CacheError> {
+        match blocked {
+            Blocked::Remote { number, bytes } => match client.remote.finish(number) {
+                RemoteState::Pending => {
+                    self.blocked = Some(blocked);
+                    Ok(false)
+                }
+                RemoteState::NotInPlace => {
+                    let (page, ..) = self.piece(client);
+                    client.pool.forget_in_place(client.index(self.owner, page));
+                    Ok(true)
+                }
+                RemoteState::Done(data) => {
+                    if let Way::Get(to) = self.way {
+                        if data.len() != bytes {
+                            return Err(client.short_answer(self.owner, bytes, data.len()));
+                        }
+                        // SAFETY: rule 1.
+                        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, bytes) };
+                    }
+                    self.step(bytes);
+                    Ok(true)
+                }
+            },
+            Blocked::Posted => {
+                let done = self.finish_posted(client)?;
+                if !done {
+                    self.blocked = Some(Blocked::Posted);
+                }
+                Ok(done)
+            }
+        }
+    }
+
+    fn finish_posted(&mut self, client: &Client) -> Result<bool, CacheError> {
+        let Some(wait) = self.posted else { return Ok(true) };
+        match client.pool.wait_status(wait) {
+            WaitStatus::Pending(_) => Ok(false),
+            WaitStatus::Done => {
+                client.pool.end_wait(wait);
+                self.posted = None;
+                Ok(true)
+            }
+            WaitStatus::Failed { code, detail } => {
+                Err(client.failed(self.owner, self.offset.saturating_sub(1) >> client.page_shift, code, detail))
+            }
+        }
+    }
+
+    fn finish(&mut self, client: &Client) -> Result<bool, CacheError> {
+        for window in self.windows.drain(..) {
+            client.pool.end_wait(window.wait);
+        }
+        self.finish_posted(client)
+    }
+}

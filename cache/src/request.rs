@@ -1,0 +1,262 @@
+//! What ranks ask of their agent, and how it travels: one active message through shared memory, data included.
+//!
+//! A put that misses is *posted with its data*: the agent can finish it while the rank computes, so a remote node
+//! never waits for a rank that holds a half-done put. Answers are words in shared memory (wait slots), not messages.
+
+use vgas_rma::message::ARGUMENTS_MAX;
+
+/// Handler numbers of the cache layer (the endpoint reserves 32..64 for it).
+pub mod handler {
+    /// Agent to agent: one coherence message without page data.
+    pub const COHERENCE: u8 = 32;
+    /// Agent to agent: a coherence message whose page has been written to the receiver's frame.
+    pub const DATA: u8 = 33;
+    /// Agent to agent: shared requests for a run of neighbouring pages.
+    pub const RUN: u8 = 34;
+    /// Rank to its agent.
+    pub const REQUEST: u8 = 35;
+    /// Rank to the agent of a page's home: a small operation where the page is.
+    pub const IN_PLACE: u8 = 36;
+    /// Agent to rank: the answer to it.
+    pub const IN_PLACE_ANSWER: u8 = 37;
+}
+
+/// Position of a page in the job's global page numbering (see `pool::layout`): equal on all nodes.
+pub type PageIndex = u64;
+
+/// A rank's request to its agent. `slot` is the rank's wait slot, in which one pending part is counted down per
+/// page (reads) or per request (everything else).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Make `count` pages readable here.
+    Read {
+        /// First page.
+        page: PageIndex,
+        /// Number of neighbouring pages; each counts as one pending part.
+        count: u32,
+        /// Who waits.
+        slot: u32,
+    },
+    /// Write the bytes that follow into a page.
+    Put {
+        /// The page.
+        page: PageIndex,
+        /// First byte in the page.
+        offset: u32,
+        /// Who waits.
+        slot: u32,
+    },
+    /// Make a frame that the rank has filled the new content of a page; the frame belongs to the agent from now on.
+    PutFrame {
+        /// The page.
+        page: PageIndex,
+        /// A frame popped from the free queue and filled.
+        frame: u32,
+        /// Who waits.
+        slot: u32,
+    },
+    /// Make a page writable here, without changing it.
+    Own {
+        /// The page.
+        page: PageIndex,
+        /// Who waits.
+        slot: u32,
+    },
+    /// Bring pages in when convenient; nobody waits.
+    Prefetch {
+        /// First page.
+        page: PageIndex,
+        /// How many.
+        count: u32,
+    },
+    /// The rank has come to a page that was marked as read-ahead trigger.
+    Ahead {
+        /// The page.
+        page: PageIndex,
+    },
+    /// The free queue is empty: evict. Nobody waits; the rank looks at the queue.
+    MakeRoom,
+    /// Create the rank's tiered segment. A name (UTF-8) may follow as data: then it is kept after the job.
+    Attach {
+        /// Number of pages.
+        pages: u64,
+        /// Who waits.
+        slot: u32,
+    },
+    /// The sizes of the segments of all ranks from this one on, in pages, follow as 8-byte little-endian numbers.
+    Segments {
+        /// First rank.
+        first_rank: u32,
+        /// Who waits.
+        slot: u32,
+    },
+    /// Make the rank's own named segment durable, with everything written to it by anybody who has told this rank.
+    Checkpoint {
+        /// Who waits.
+        slot: u32,
+    },
+}
+
+/// Arguments of one [`handler::REQUEST`].
+pub type Words = [u32; 6];
+
+const _: () = assert!(std::mem::size_of::<Words>() / 4 <= ARGUMENTS_MAX);
+
+fn low(value: u64) -> u32 {
+    value as u32
+}
+
+fn high(value: u64) -> u32 {
+    (value >> 32) as u32
+}
+
+fn wide(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+impl Request {
+    /// As arguments of an active message.
+    pub fn encode(self) -> Words {
+        match self {
+            Request::Read { page, count, slot } => [0, slot, low(page), high(page), count, 0],
+            Request::Put { page, offset, slot } => [1, slot, low(page), high(page), offset, 0],
+            Request::PutFrame { page, frame, slot } => [2, slot, low(page), high(page), frame, 0],
+            Request::Own { page, slot } => [3, slot, low(page), high(page), 0, 0],
+            Request::Prefetch { page, count } => [4, 0, low(page), high(page), count, 0],
+            Request::Ahead { page } => [5, 0, low(page), high(page), 0, 0],
+            Request::Attach { pages, slot } => [6, slot, low(pages), high(pages), 0, 0],
+            Request::Checkpoint { slot } => [7, slot, 0, 0, 0, 0],
+            Request::MakeRoom => [8, 0, 0, 0, 0, 0],
+            Request::Segments { first_rank, slot } => [9, slot, first_rank, 0, 0, 0],
+        }
+    }
+
+    /// From arguments; `None` when they are no request.
+    pub fn decode(words: &[u32]) -> Option<Self> {
+        let &[kind, slot, l, h, a, _] = words else { return None };
+        let page = wide(l, h);
+        Some(match kind {
+            0 => Request::Read { page, count: a, slot },
+            1 => Request::Put { page, offset: a, slot },
+            2 => Request::PutFrame { page, frame: a, slot },
+            3 => Request::Own { page, slot },
+            4 => Request::Prefetch { page, count: a },
+            5 => Request::Ahead { page },
+            6 => Request::Attach { pages: page, slot },
+            7 => Request::Checkpoint { slot },
+            8 => Request::MakeRoom,
+            9 => Request::Segments { first_rank: l, slot },
+            _ => return None,
+        })
+    }
+}
+
+/// A small operation on a page that its home serves in place (DESIGN properties 7 and 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InPlace {
+    /// Answer with `bytes` bytes.
+    Get {
+        /// The page.
+        page: PageIndex,
+        /// First byte in the page.
+        offset: u32,
+        /// How many.
+        bytes: u32,
+        /// The asking rank's number of the operation, returned in the answer.
+        slot: u32,
+    },
+    /// Write the bytes that follow.
+    Put {
+        /// The page.
+        page: PageIndex,
+        /// First byte in the page.
+        offset: u32,
+        /// The asking rank's number of the operation, returned in the answer.
+        slot: u32,
+    },
+}
+
+impl InPlace {
+    /// As arguments of an active message.
+    pub fn encode(self) -> Words {
+        match self {
+            InPlace::Get { page, offset, bytes, slot } => [0, slot, low(page), high(page), offset, bytes],
+            InPlace::Put { page, offset, slot } => [1, slot, low(page), high(page), offset, 0],
+        }
+    }
+
+    /// From arguments; `None` when they are no such operation.
+    pub fn decode(words: &[u32]) -> Option<Self> {
+        let &[kind, slot, l, h, offset, bytes] = words else { return None };
+        let page = wide(l, h);
+        Some(match kind {
+            0 => InPlace::Get { page, offset, bytes, slot },
+            1 => InPlace::Put { page, offset, slot },
+            _ => return None,
+        })
+    }
+}
+
+/// How an in-place operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InPlaceAnswer {
+    /// Done; for a get, the bytes come with the answer.
+    Done,
+    /// The page is not served in place any more: forget the hint and go the normal way.
+    NotInPlace,
+}
+
+impl InPlaceAnswer {
+    /// As arguments of an active message.
+    pub fn encode(self, slot: u32) -> [u32; 2] {
+        [slot, u32::from(self == InPlaceAnswer::NotInPlace)]
+    }
+
+    /// From arguments: the operation and its end.
+    pub fn decode(words: &[u32]) -> Option<(u32, Self)> {
+        match *words {
+            [slot, 0] => Some((slot, InPlaceAnswer::Done)),
+            [slot, 1] => Some((slot, InPlaceAnswer::NotInPlace)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_survive_the_wire() {
+        let page = 0x1234_5678_9abc;
+        for request in [
+            Request::Read { page, count: 7, slot: 3 },
+            Request::Put { page, offset: 4095, slot: 1 },
+            Request::PutFrame { page, frame: 9, slot: 2 },
+            Request::Own { page, slot: 5 },
+            Request::Prefetch { page, count: 2 },
+            Request::Ahead { page },
+            Request::Attach { pages: 1 << 40, slot: 0 },
+            Request::Checkpoint { slot: 1 },
+            Request::MakeRoom,
+            Request::Segments { first_rank: 2, slot: 1 },
+        ] {
+            assert_eq!(Request::decode(&request.encode()), Some(request));
+        }
+        assert_eq!(Request::decode(&[99, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Request::decode(&[0, 0]), None);
+    }
+
+    #[test]
+    fn in_place_operations_survive_the_wire() {
+        for operation in [
+            InPlace::Get { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
+            InPlace::Put { page: 1 << 33, offset: 1, slot: 2 },
+        ] {
+            assert_eq!(InPlace::decode(&operation.encode()), Some(operation));
+        }
+        for answer in [InPlaceAnswer::Done, InPlaceAnswer::NotInPlace] {
+            assert_eq!(InPlaceAnswer::decode(&answer.encode(6)), Some((6, answer)));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Starting a job, and being the daemon of one of its nodes: the settings turned into what the job layer needs.
+
+use crate::config::{Auto, ConduitChoice, Settings, Value};
+use crate::error::Result;
+use crate::service::AgentService;
+use std::ffi::OsString;
+use vgas_rma::job::{self, JobStatus, RunSpec};
+
+/// A job to be started.
+#[derive(Clone, Debug)]
+pub struct JobRequest {
+    /// The program of every rank.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Number of (virtual) nodes; with hosts, their number.
+    pub nodes: u32,
+    /// One host a node; empty for this machine.
+    pub hosts: Vec<String>,
+    /// Variables for the ranks, in addition to the environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The effective settings, with `cache.size` resolved.
+    pub settings: Settings,
+}
+
+/// Runs a job to its end. Blocks; signals are forwarded to the ranks.
+///
+/// The program of the node daemon is this program with the argument `node`, which is to call [`node_main`].
+///
+/// # Errors
+/// When the job could not be started. A job that failed later is a status, not an error.
+pub fn run(request: JobRequest) -> Result<JobStatus> {
+    let settings = request.settings;
+    let mut spec = RunSpec::new(request.program, request.ranks);
+    spec.arguments = request.arguments;
+    spec.nodes = request.nodes;
+    spec.hosts = request.hosts;
+    spec.environment = request.environment;
+    spec.conduit = match settings.conduit {
+        ConduitChoice::Auto | ConduitChoice::Tcp => "tcp".into(),
+        ConduitChoice::Smp => "smp".into(),
+    };
+    spec.ring_bytes = settings.smp.ring.bytes();
+    spec.label = settings.run.label;
+    spec.ssh = settings.run.ssh.0.iter().map(OsString::from).collect();
+    if let Auto::Is(range) = &settings.tcp.port_range {
+        spec.ports = Some(range.0.clone());
+    }
+    if let Auto::Is(interface) = &settings.tcp.interface {
+        spec.interface = Some(interface.text());
+    }
+    let layout = spec.layout()?;
+    spec.regions = crate::layout::regions(&settings, &layout)?;
+    spec.settings = settings.to_map();
+    Ok(job::run(&spec)?)
+}
+
+/// Is the daemon of a node until the job ends; returns its exit status.
+pub fn node_main() -> Result<u8> {
+    Ok(job::node_main(Box::new(AgentService::default()))?)
+}

@@ -1,0 +1,64 @@
+//! From the job's settings to sizes: pools, regions, limits. Every process of a job computes the same from the same
+//! settings, so that only the settings need to travel.
+
+use crate::config::{Auto, Settings};
+use crate::error::{Error, Result};
+use vgas_cache::pool::{PoolSpec, TableLayout};
+use vgas_rma::shm::RegionSpec;
+use vgas_rma::{Layout, NodeId, Rank, RegionId};
+
+/// Operations that a rank may have waiting at its agent at the same time; further ones wait for a slot.
+const WAIT_SLOTS_PER_RANK: u32 = 512;
+
+/// Threads of a rank that use pages without taking turns.
+const HAZARD_SLOTS_PER_RANK: u32 = 64;
+
+/// Most frames: the page table has 32 bits for the number, and the queues some of them.
+const FRAMES_MAX: u64 = 1 << 30;
+
+/// The cache pool of a node.
+pub fn pool_spec(settings: &Settings, layout: &Layout, node: NodeId) -> Result<PoolSpec> {
+    let Auto::Is(size) = &settings.cache.size else {
+        return Err(Error::Usage("the launcher has not resolved cache.size".into()));
+    };
+    let page = settings.cache.page.bytes();
+    let frames = (size.bytes() / page).min(FRAMES_MAX);
+    let local_ranks = layout.ranks_of(node).len() as u32;
+    let frames_min = crate::config::CACHE_PAGES_MIN.max(8 + 4 * u64::from(local_ranks));
+    if frames < frames_min {
+        return Err(Error::Usage(format!(
+            "a cache of {} holds {frames} pages of {}; {local_ranks} ranks on a node need at least {frames_min}: \
+             use --cache with at least {} or a smaller --page",
+            size,
+            settings.cache.page,
+            crate::config::Size::of_bytes(frames_min * page),
+        )));
+    }
+    let pages = settings.segment.tiered_max.bytes().div_ceil(page);
+    Ok(PoolSpec {
+        page_bytes: page as u32,
+        frames: frames as u32,
+        segment_pages_max: vec![pages; layout.ranks() as usize],
+        local_ranks,
+        wait_slots_per_rank: WAIT_SLOTS_PER_RANK,
+        hazard_slots_per_rank: HAZARD_SLOTS_PER_RANK,
+    })
+}
+
+/// The shared regions of all peers of a job.
+pub fn regions(settings: &Settings, layout: &Layout) -> Result<Vec<RegionSpec>> {
+    let mut regions = Vec::new();
+    for rank in (0..layout.ranks()).map(Rank) {
+        let bytes = settings.segment.pinned_max.bytes();
+        if bytes > 0 {
+            regions.push(RegionSpec { owner: layout.peer_of_rank(rank), region: RegionId::SEGMENT, bytes });
+        }
+    }
+    for node in (0..layout.nodes()).map(NodeId) {
+        let table = TableLayout::new(&pool_spec(settings, layout, node)?).map_err(vgas_cache::CacheError::from)?;
+        let owner = layout.agent_of(node);
+        regions.push(RegionSpec { owner, region: RegionId::FRAMES, bytes: table.frames_bytes() });
+        regions.push(RegionSpec { owner, region: RegionId::TABLE, bytes: table.table_bytes() });
+    }
+    Ok(regions)
+}

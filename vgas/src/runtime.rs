@@ -1,0 +1,460 @@
+//! A rank's view of the job.
+
+use crate::address::{GlobalAddress, Kind};
+use crate::config::Settings;
+use crate::error::{Error, Result};
+use crate::network::Network;
+use crate::statistics::Statistics;
+use bytemuck::Pod;
+use std::sync::Arc;
+use vgas_cache::CacheError;
+use vgas_cache::client::{Client, ClientOptions, Pending};
+use vgas_cache::pool::{Counter, PoolClient};
+use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Handle, Token};
+use vgas_rma::job::{self, Control};
+use vgas_rma::message::{Arrived, Payload, Source};
+use vgas_rma::{Layout, NodeId, Peer, Rank, RegionId};
+
+/// What a rank is started with.
+#[derive(Default)]
+pub struct Builder {
+    handlers: Vec<(u8, vgas_rma::endpoint::Handler)>,
+}
+
+/// How large a rank's segments are to be.
+#[derive(Clone, Debug, Default)]
+pub struct SegmentSpec {
+    /// Bytes of the pinned segment; 0 for none.
+    pub pinned_bytes: u64,
+    /// Bytes of the tiered segment; 0 for none. Rounded up to pages.
+    pub tiered_bytes: u64,
+    /// A name keeps the tiered segment after the job: a later job that attaches the same name and size finds the data
+    /// of its last [`Runtime::checkpoint`]. The same on all ranks.
+    pub name: Option<String>,
+}
+
+/// A rank of a job. Any thread may call anything; one exists per process.
+///
+/// Dropped without [`Runtime::finalize`], a rank that exits is missed by the others, and the job ends with an error.
+pub struct Runtime {
+    layout: Layout,
+    rank: Rank,
+    settings: Settings,
+    control: Control,
+    endpoint: Arc<Endpoint>,
+    client: Client,
+    network: Network,
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Runtime of {} of {}", self.rank, self.layout.ranks())
+    }
+}
+
+impl Builder {
+    /// Adds a handler for active messages, at an index from 128 to 255, the same on all ranks. It runs while some thread
+    /// of the rank polls or waits in the library, and must not block.
+    pub fn handler(
+        mut self,
+        index: u8,
+        handler: impl Fn(&Token<'_>, &[u32], Arrived<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.handlers.push((index, Box::new(handler)));
+        self
+    }
+
+    /// Joins the job that this process was started in. Collective.
+    pub fn init(self) -> Result<Runtime> {
+        let mut membership = job::join()?;
+        let settings = Settings::from_map(&membership.settings)?;
+        let rank = membership.rank().ok_or_else(|| Error::Usage("an agent is not a rank".into()))?;
+        let network = Network::open(&mut membership)?;
+        let (layout, me, domain) = (membership.layout, membership.me, membership.domain);
+        let node = layout.node_of(rank);
+        let agent = layout.agent_of(node);
+        let spec = crate::layout::pool_spec(&settings, &layout, node)?;
+        let table = domain.map(agent, RegionId::TABLE)?;
+        let frames = domain.map(agent, RegionId::FRAMES)?;
+        let local_rank = rank.0 - layout.ranks_of(node).start;
+        let pool = PoolClient::attach(&spec, table, frames, local_rank).map_err(CacheError::from)?;
+        let endpoint = Endpoint::new(EndpointSpec {
+            layout: layout.clone(),
+            me,
+            domain: Some(domain),
+            network: network.conduit(),
+        })?;
+        let handlers = Client::register(&endpoint)?;
+        for (index, handler) in self.handlers {
+            if index < vgas_rma::endpoint::handler_index::USER {
+                return Err(Error::Usage(format!("handler index {index}: programs have 128 to 255")));
+            }
+            endpoint.register(index, handler)?;
+        }
+        endpoint.open();
+        let options = ClientOptions {
+            whole_page_put: settings.cache.whole_page_put,
+            window_pages_max: if settings.cache.batch { u64::from(spec.frames / 8).max(1) } else { 1 },
+        };
+        let client = Client::new(endpoint.clone(), handlers, Arc::new(pool), layout.clone(), options);
+        let control = membership.control;
+        Ok(Runtime { layout, rank, settings, control, endpoint, client, network })
+    }
+}
+
+impl Runtime {
+    /// Joins the job that this process was started in by `vgas run`. Collective. Use [`Runtime::builder`] to register
+    /// active-message handlers.
+    ///
+    /// # Errors
+    /// When the process was not started in a job, or twice.
+    pub fn init() -> Result<Self> {
+        Self::builder().init()
+    }
+
+    /// To register handlers before joining.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Number of ranks of the job.
+    pub fn ranks(&self) -> u32 {
+        self.layout.ranks()
+    }
+
+    /// The node this rank runs on.
+    pub fn node(&self) -> NodeId {
+        self.layout.node_of(self.rank)
+    }
+
+    /// Number of nodes of the job.
+    pub fn nodes(&self) -> u32 {
+        self.layout.nodes()
+    }
+
+    /// Who runs where.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The effective settings of the job.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The endpoint, for everything that this type does not wrap.
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// The cache client, for everything that this type does not wrap.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Creates this rank's segments. Collective, once: when it returns, all segments of the job may be used. The memory
+    /// of both reads as zeros at first, unless a named segment is reopened.
+    pub fn attach(&self, spec: &SegmentSpec) -> Result<()> {
+        // Each rank fails or succeeds by itself, but all learn of it: nobody may wait for one that gave up.
+        let attached = self.attach_own(spec);
+        let mut words = vec![u8::from(attached.is_ok())];
+        words.extend(spec.pinned_bytes.to_le_bytes());
+        words.extend(spec.tiered_bytes.to_le_bytes());
+        let all = self.control.allgather(&words)?;
+        attached?;
+        let mut tiered = Vec::with_capacity(all.len());
+        for (rank, words) in all.iter().enumerate() {
+            let number = |at: usize| words.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+            match (words.first(), number(9)) {
+                (Some(1), Some(bytes)) => tiered.push(bytes),
+                _ => return Err(Error::Usage(format!("rank {rank} could not attach its segments"))),
+            }
+        }
+        self.client.set_segments(tiered)?;
+        self.endpoint.barrier()?;
+        Ok(())
+    }
+
+    fn attach_own(&self, spec: &SegmentSpec) -> Result<()> {
+        let limit = self.settings.segment.tiered_max.bytes();
+        if spec.tiered_bytes > limit {
+            return Err(Error::Usage(format!(
+                "a tiered segment of {} bytes: at most {} (segment.tiered_max)",
+                spec.tiered_bytes, self.settings.segment.tiered_max
+            )));
+        }
+        if spec.pinned_bytes > 0 {
+            self.endpoint.attach_segment(spec.pinned_bytes)?;
+        }
+        if spec.tiered_bytes > 0 {
+            self.client.attach(spec.tiered_bytes, spec.name.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of a rank's tiered segment.
+    pub fn tiered_bytes(&self, rank: Rank) -> u64 {
+        self.client.segments().get(rank.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// Reads plain values. Complete when it returns.
+    #[inline]
+    pub fn get<T: Pod>(&self, from: GlobalAddress, to: &mut [T]) -> Result<()> {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(to);
+        match from.kind {
+            Kind::Tiered => {
+                // SAFETY: the slice is exclusively borrowed for the call.
+                unsafe { self.client.get(from.rank, from.offset, bytes.as_mut_ptr(), bytes.len()) }?;
+            }
+            Kind::Pinned => self.endpoint.get(from.rank, from.offset, bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Reads one plain value.
+    #[inline]
+    pub fn get_value<T: Pod>(&self, from: GlobalAddress) -> Result<T> {
+        let mut value = [T::zeroed()];
+        self.get(from, &mut value)?;
+        Ok(value[0])
+    }
+
+    /// Writes plain values. When it returns, `from` is reusable and every later get anywhere sees them.
+    #[inline]
+    pub fn put<T: Pod>(&self, to: GlobalAddress, from: &[T]) -> Result<()> {
+        let bytes: &[u8] = bytemuck::cast_slice(from);
+        match to.kind {
+            Kind::Tiered => {
+                // SAFETY: the slice is borrowed for the call.
+                unsafe { self.client.put(to.rank, to.offset, bytes.as_ptr(), bytes.len()) }?;
+            }
+            Kind::Pinned => self.endpoint.put(to.rank, to.offset, bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Writes one plain value.
+    #[inline]
+    pub fn put_value<T: Pod>(&self, to: GlobalAddress, value: T) -> Result<()> {
+        self.put(to, &[value])
+    }
+
+    /// Starts to write plain values, which the returned operation keeps until [`PutHandle::wait`].
+    pub fn put_nb<T: Pod>(&self, to: GlobalAddress, from: Vec<T>) -> Result<PutHandle<'_, T>> {
+        let bytes: &[u8] = bytemuck::cast_slice(&from);
+        let under_way = match to.kind {
+            // SAFETY: the handle owns the values until the operation has ended; a vector's content does not move with
+            // it, and an operation that is forgotten with its handle is never advanced again.
+            Kind::Tiered => UnderWay::Tiered(unsafe {
+                self.client.put_nb(to.rank, to.offset, bytes.as_ptr(), bytes.len())
+            }?),
+            Kind::Pinned => UnderWay::Pinned(self.endpoint.put_nb(to.rank, to.offset, bytes)?),
+        };
+        Ok(PutHandle { under_way: Some(under_way), runtime: self, values: from })
+    }
+
+    /// Starts to read `values.len()` plain values into a buffer that the returned operation keeps until
+    /// [`GetHandle::wait`] gives it back.
+    pub fn get_nb<T: Pod>(&self, from: GlobalAddress, mut values: Vec<T>) -> Result<GetHandle<'_, T>> {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
+        let under_way = match from.kind {
+            // SAFETY: as in `put_nb`.
+            Kind::Tiered => Some(unsafe {
+                self.client.get_nb(from.rank, from.offset, bytes.as_mut_ptr(), bytes.len())
+            }?),
+            Kind::Pinned => {
+                self.endpoint.get(from.rank, from.offset, bytes)?;
+                None
+            }
+        };
+        Ok(GetHandle { under_way, values })
+    }
+
+    /// Asks for tiered bytes to be brought to this node when convenient: a hint.
+    pub fn prefetch(&self, from: GlobalAddress, bytes: u64) -> Result<()> {
+        match from.kind {
+            Kind::Tiered => Ok(self.client.prefetch(from.rank, from.offset, bytes)?),
+            Kind::Pinned => Ok(()),
+        }
+    }
+
+    /// Sends an active message to a rank: runs the handler of that index there, when that rank polls or waits in the
+    /// library. The source is reusable when it returns. Not from handlers, which may reply by their token.
+    pub fn request(&self, to: Rank, handler: u8, arguments: &[u32], payload: &[u8]) -> Result<()> {
+        let payload = if payload.is_empty() { Payload::Short } else { Payload::Medium(Source::of(payload)) };
+        Ok(self.endpoint.request(self.peer(to)?, handler, arguments, payload)?)
+    }
+
+    /// Runs the handlers of messages that have arrived.
+    pub fn poll(&self) -> Result<()> {
+        self.endpoint.poll()?;
+        Ok(())
+    }
+
+    /// Waits for a condition that handlers bring about, serving messages meanwhile; sleeps when nothing arrives.
+    pub fn wait_until(&self, condition: impl FnMut() -> bool) -> Result<()> {
+        self.endpoint.wait_until(None, condition)?;
+        Ok(())
+    }
+
+    /// Waits until all ranks have come here. Puts that have returned before are visible after. Collective.
+    pub fn barrier(&self) -> Result<()> {
+        Ok(self.endpoint.barrier()?)
+    }
+
+    /// First half of a split-phase barrier.
+    pub fn barrier_notify(&self, name: BarrierName) -> Result<()> {
+        Ok(self.endpoint.barrier_notify(name)?)
+    }
+
+    /// Second half; says whether the names agreed.
+    pub fn barrier_wait(&self, name: BarrierName) -> Result<BarrierOutcome> {
+        Ok(self.endpoint.barrier_wait(name)?)
+    }
+
+    /// Gives every rank what `root` has. Collective.
+    pub fn broadcast(&self, root: Rank, bytes: &mut Vec<u8>) -> Result<()> {
+        Ok(self.endpoint.broadcast(root, bytes)?)
+    }
+
+    /// Gives every rank what all have, by rank. Collective.
+    pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        Ok(self.endpoint.all_gather(bytes)?)
+    }
+
+    /// Combines a value of every rank, in the order of the ranks. Collective.
+    pub fn all_reduce<T: Pod>(&self, value: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
+        let all = self.all_gather(bytemuck::bytes_of(&value))?;
+        let mut values = all.iter().filter_map(|bytes| bytemuck::try_pod_read_unaligned(bytes).ok());
+        let first = values.next().unwrap_or(value);
+        Ok(values.fold(first, &mut combine))
+    }
+
+    /// Makes all named segments durable. Collective: everything put before is found by a later job when it returns.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.barrier()?;
+        let durable = self.client.checkpoint();
+        // As in `attach`: everybody learns of a failure.
+        let all = self.all_reduce(u8::from(durable.is_ok()), |a, b| a & b)?;
+        durable?;
+        if all == 0 {
+            return Err(Error::Usage("another rank could not make its segment durable".into()));
+        }
+        Ok(())
+    }
+
+    /// What has been counted since the start, on the whole job. Collective.
+    pub fn statistics(&self) -> Result<Statistics> {
+        let mut own = self.client.counters();
+        // One rank of each node speaks for its agent.
+        if self.layout.ranks_of(self.node()).start == self.rank.0 {
+            own.add(&self.client.node_counters());
+        }
+        let words: Vec<u8> = own.iter().flat_map(|(_, value)| value.to_le_bytes()).collect();
+        let all = self.all_gather(&words)?;
+        let mut sums = vec![0u64; Counter::COUNT];
+        for words in &all {
+            for (sum, word) in sums.iter_mut().zip(words.as_chunks::<8>().0) {
+                *sum += u64::from_le_bytes(*word);
+            }
+        }
+        Ok(Statistics::new(Counter::ALL.iter().copied().zip(sums).collect()))
+    }
+
+    /// Ends this rank's part of the job. Collective; blocks until all ranks have called it. Prints the job's counters on
+    /// rank 0 when `stats.print` is on.
+    pub fn finalize(self) -> Result<()> {
+        self.barrier()?;
+        if self.settings.stats.print {
+            let statistics = self.statistics()?;
+            if self.rank.0 == 0 {
+                eprint!("{statistics}");
+            }
+        }
+        self.control.finalize()?;
+        self.network.close();
+        Ok(())
+    }
+
+    /// Ends the whole job with this line and exit status.
+    pub fn abort(&self, message: &str, code: u8) -> Result<()> {
+        Ok(self.control.abort(message, code)?)
+    }
+
+    fn peer(&self, rank: Rank) -> Result<Peer> {
+        if rank.0 < self.ranks() {
+            Ok(self.layout.peer_of_rank(rank))
+        } else {
+            Err(Error::Usage(format!("{rank} of {} ranks", self.ranks())))
+        }
+    }
+}
+
+enum UnderWay<'r> {
+    Tiered(Pending<'r>),
+    Pinned(Handle),
+}
+
+/// A put under way, with its values.
+#[must_use = "a put is complete only after `wait`"]
+pub struct PutHandle<'r, T> {
+    under_way: Option<UnderWay<'r>>,
+    runtime: &'r Runtime,
+    values: Vec<T>,
+}
+
+impl<T> PutHandle<'_, T> {
+    /// Waits until the values are visible everywhere, and gives the buffer back.
+    pub fn wait(mut self) -> Result<Vec<T>> {
+        self.finish()?;
+        Ok(std::mem::take(&mut self.values))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        match self.under_way.take() {
+            Some(UnderWay::Tiered(pending)) => Ok(pending.wait()?),
+            Some(UnderWay::Pinned(handle)) => Ok(self.runtime.endpoint.wait_sync(handle)?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<T> Drop for PutHandle<'_, T> {
+    fn drop(&mut self) {
+        if let Err(error) = self.finish() {
+            tracing::error!(%error, "a put whose handle was dropped has failed");
+        }
+    }
+}
+
+/// A get under way, with its buffer.
+#[must_use = "a get is complete only after `wait`"]
+pub struct GetHandle<'r, T> {
+    // Before the buffer: dropped first, it waits for the operation that writes there.
+    under_way: Option<Pending<'r>>,
+    values: Vec<T>,
+}
+
+impl<T> GetHandle<'_, T> {
+    /// Goes on as far as possible without waiting. True: complete.
+    pub fn test(&mut self) -> Result<bool> {
+        match &mut self.under_way {
+            Some(pending) => Ok(pending.test().map_err(Error::from)?),
+            None => Ok(true),
+        }
+    }
+
+    /// Waits for the values.
+    pub fn wait(self) -> Result<Vec<T>> {
+        let Self { under_way, values } = self;
+        if let Some(pending) = under_way {
+            pending.wait()?;
+        }
+        Ok(values)
+    }
+}

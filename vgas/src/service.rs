@@ -1,0 +1,114 @@
+//! The agent of a node as the daemon runs it.
+
+use crate::config::{Auto, DeviceChoice, Settings};
+use crate::error::{Error, Result};
+use crate::network::Network;
+use std::sync::Arc;
+use vgas_cache::agent::driver::{self, Inbox};
+use vgas_cache::agent::{Agent, AgentOptions};
+use vgas_cache::pool::{Fences, PoolAgent};
+use vgas_cache::protocol::{InPlaceService, home};
+use vgas_cache::read_ahead::{ReadAhead, ReadAheadSettings};
+use vgas_cache::{CacheError, replacement};
+use vgas_nvm::{Volume, VolumeSpec};
+use vgas_rma::RegionId;
+use vgas_rma::endpoint::{Endpoint, EndpointSpec};
+use vgas_rma::job::{Membership, NodeService, ServiceError, Stop};
+
+/// Serves the tiered segments of a node, and the pinned segments of its ranks to other nodes.
+#[derive(Default)]
+pub struct AgentService {
+    running: Option<Running>,
+}
+
+struct Running {
+    agent: Agent,
+    endpoint: Arc<Endpoint>,
+    inbox: Arc<Inbox>,
+    network: Network,
+}
+
+impl AgentService {
+    fn open(mut membership: Membership) -> Result<Running> {
+        let settings = Settings::from_map(&membership.settings)?;
+        let network = Network::open(&mut membership)?;
+        let (layout, me, domain) = (membership.layout, membership.me, membership.domain);
+        let node = layout.node_of_peer(me);
+        let spec = crate::layout::pool_spec(&settings, &layout, node)?;
+        let table = domain.map(me, RegionId::TABLE)?;
+        let frames = domain.map(me, RegionId::FRAMES)?;
+        let pool =
+            PoolAgent::create(&spec, table, frames.clone(), Fences::Detect).map_err(CacheError::from)?;
+        let mut volume = VolumeSpec::new(directory(&settings), spec.page_bytes);
+        volume.device = match settings.nvm.device {
+            DeviceChoice::Auto => vgas_nvm::DeviceChoice::Auto,
+            DeviceChoice::Uring => vgas_nvm::DeviceChoice::Uring,
+            DeviceChoice::Blocking => vgas_nvm::DeviceChoice::Blocking,
+            DeviceChoice::Memory => vgas_nvm::DeviceChoice::Memory(vgas_nvm::device::memory::MemoryDisk::new()),
+        };
+        volume.frames = Some(frames);
+        volume.queue_depth = settings.nvm.queue_depth;
+        volume.checksums = settings.nvm.checksums;
+        let volume = Volume::open(volume).map_err(CacheError::from)?;
+        let options = options(&settings, &spec, node)?;
+        let endpoint = Endpoint::new(EndpointSpec {
+            layout: layout.clone(),
+            me,
+            domain: Some(domain),
+            network: network.conduit(),
+        })?;
+        let inbox = driver::register(&endpoint)?;
+        endpoint.serve_segments()?;
+        endpoint.open();
+        Ok(Running { agent: Agent::new(layout, node, pool, volume, options), endpoint, inbox, network })
+    }
+}
+
+fn options(
+    settings: &Settings,
+    spec: &vgas_cache::pool::PoolSpec,
+    node: vgas_rma::NodeId,
+) -> Result<AgentOptions> {
+    let cache = &settings.cache;
+    let name = crate::config::Value::text(&cache.replacement);
+    let replacement = replacement::by_name(&name, spec.frames)
+        .ok_or_else(|| Error::Usage(format!("no replacement policy is called {name}")))?;
+    let in_place = cache.in_place.then_some(InPlaceService {
+        enter_after: cache.in_place_threshold.min(u32::from(u16::MAX)) as u16,
+        leave_after: cache.in_place_release.min(u32::from(u16::MAX)) as u16,
+    });
+    Ok(AgentOptions {
+        home: home::Parameters { node, cooperative: cache.cooperative, in_place },
+        replacement,
+        read_ahead: cache.read_ahead.then(|| {
+            ReadAhead::new(ReadAheadSettings {
+                page_bytes: spec.page_bytes,
+                pool_frames: spec.frames,
+                window_bytes_max: cache.read_ahead_max.bytes(),
+            })
+        }),
+        batch: cache.batch,
+    })
+}
+
+/// The folder of the segment files.
+pub(crate) fn directory(settings: &Settings) -> std::path::PathBuf {
+    match &settings.nvm.directory {
+        Auto::Is(directory) => directory.clone(),
+        Auto::Auto => std::env::var_os("TMPDIR").map_or_else(|| "/var/tmp".into(), Into::into),
+    }
+}
+
+impl NodeService for AgentService {
+    fn start(&mut self, membership: Membership) -> Result<(), ServiceError> {
+        self.running = Some(Self::open(membership)?);
+        Ok(())
+    }
+
+    fn run(&mut self, stop: &Stop) -> Result<(), ServiceError> {
+        let Some(Running { agent, endpoint, inbox, network }) = &mut self.running else { return Ok(()) };
+        driver::run(agent, endpoint, inbox, stop.descriptor(), || stop.requested())?;
+        network.close();
+        Ok(())
+    }
+}

@@ -220,9 +220,7 @@ impl Message {
             3 => Message::Done { dirty: flag(a)? },
             4 => Message::PulledData { dirty: flag(a)? },
             5 => Message::ForwardShared { requester: node()?, confirm: by(u32::from(flag(b)?)) },
-            6 => {
-                Message::ForwardModified { requester: node()?, acks: count(b >> 1)?, confirm: by(b & 1) }
-            }
+            6 => Message::ForwardModified { requester: node()?, acks: count(b >> 1)?, confirm: by(b & 1) },
             7 => Message::Invalidate { requester: node()? },
             8 => Message::Pull,
             9 => Message::Own,

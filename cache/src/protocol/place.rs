@@ -30,3 +30,132 @@ pub(super) struct Place {
     /// an Evict that was sent before says otherwise.
     written: bool,
 }
+
+impl Place {
+    /// Whether the page should be served in place whenever its home has the only copy.
+    pub fn wanted(&self) -> bool {
+        self.active || self.mapped
+    }
+
+    pub fn is_mapped(&self) -> bool {
+        self.mapped
+    }
+
+    pub fn is_written(&self) -> bool {
+        self.written
+    }
+
+    pub fn map(&mut self, mapped: bool) {
+        self.mapped = mapped;
+    }
+
+    /// A node has become the only holder, to write. Whether the home should recall the page.
+    pub fn wrote(&mut self, writer: NodeId, is_home: bool, service: Option<InPlaceService>) -> bool {
+        let changed = self.writer.is_some_and(|last| last != writer);
+        self.changes = if changed { self.changes.saturating_add(1) } else { 0 };
+        self.writer = Some(writer);
+        let enter = service.is_some_and(|service| self.changes >= service.enter_after);
+        self.active = enter && is_home;
+        enter && !is_home
+    }
+
+    /// The page has no only holder any more.
+    pub fn left(&mut self) {
+        self.active = false;
+        self.written = false;
+        self.served = None;
+        self.run = 0;
+    }
+
+    /// A small operation of a node has been served in place.
+    pub fn serve(&mut self, node: NodeId, write: bool, service: Option<InPlaceService>) {
+        self.written |= write;
+        self.run = if self.served == Some(node) { self.run.saturating_add(1) } else { 1 };
+        self.served = Some(node);
+        if service.is_some_and(|service| self.run >= service.leave_after) {
+            self.migrate();
+        }
+    }
+
+    /// A writer of the whole page wants it: whether it may have it. It needs no content, so moving the page costs
+    /// less than sending all of it in small operations; but what the owner uses through pointers stays.
+    pub fn give_way(&mut self) -> bool {
+        if !self.mapped {
+            self.migrate();
+        }
+        !self.mapped
+    }
+
+    fn migrate(&mut self) {
+        self.active = false;
+        self.changes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVICE: Option<InPlaceService> = Some(InPlaceService { enter_after: 2, leave_after: 2 });
+    const HOME: NodeId = NodeId(0);
+    const A: NodeId = NodeId(1);
+    const B: NodeId = NodeId(2);
+
+    /// A page that A, B, A wrote, which the home then recalled.
+    fn served() -> Place {
+        let mut place = Place::default();
+        assert!(!place.wrote(A, false, SERVICE));
+        assert!(!place.wrote(B, false, SERVICE));
+        assert!(place.wrote(A, false, SERVICE), "two changes of the writer");
+        assert!(!place.wrote(HOME, true, SERVICE), "the home has it");
+        assert!(place.wanted());
+        place
+    }
+
+    #[test]
+    fn a_node_that_writes_again_ends_the_row() {
+        let mut place = Place::default();
+        for _ in 0..10 {
+            assert!(!place.wrote(A, false, SERVICE));
+            assert!(!place.wrote(A, false, SERVICE));
+            assert!(!place.wrote(B, false, SERVICE));
+            assert!(!place.wrote(B, false, SERVICE));
+        }
+    }
+
+    #[test]
+    fn switched_off_it_never_begins() {
+        let mut place = Place::default();
+        assert!((0..100).all(|turn| !place.wrote(NodeId(turn % 2), turn % 2 == 0, None)));
+        assert!(!place.wanted());
+    }
+
+    #[test]
+    fn nodes_in_turn_keep_it_and_one_node_ends_it() {
+        let mut place = served();
+        for _ in 0..10 {
+            place.serve(A, true, SERVICE);
+            place.serve(B, true, SERVICE);
+        }
+        assert!(place.wanted() && place.is_written());
+        place.serve(B, false, SERVICE);
+        assert!(!place.wanted());
+    }
+
+    #[test]
+    fn what_is_used_through_pointers_stays_in_place() {
+        let mut place = served();
+        place.map(true);
+        (0..10).for_each(|_| place.serve(A, true, SERVICE));
+        assert!(place.wanted() && !place.give_way());
+        place.map(false);
+        assert!(!place.wanted());
+    }
+
+    #[test]
+    fn a_writer_of_the_whole_page_gets_it() {
+        let mut place = served();
+        assert!(place.give_way());
+        assert!(!place.wanted());
+    }
+}

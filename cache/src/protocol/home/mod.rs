@@ -299,6 +299,378 @@ pub fn step_observed(
     event: HomeEvent,
     observe: &mut dyn FnMut(State, Event, State),
 ) -> Result<HomeActions, Violation> {
-    let _ = (home, parameters, event, observe);
-    Ok(HomeActions::new())
+    let mut stepping = Stepping { home, parameters, actions: HomeActions::new() };
+    stepping.take(event, observe)?;
+    Ok(stepping.actions)
+}
+
+impl Home {
+    /// Where the entry is in the table.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The node whose request is being served, unless it is the own agent's [`HomeEvent::Clean`].
+    pub fn requester(&self) -> Option<NodeId> {
+        self.turn.filter(|turn| turn.want != Want::Clean).map(|turn| turn.from)
+    }
+
+    /// Who has a copy, the next to answer last.
+    pub fn holders(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.holders.iter()
+    }
+
+    /// How many requests wait for their turn; at most one per node and one [`HomeEvent::Clean`].
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether small operations are served in place now.
+    pub fn serves_in_place(&self, node: NodeId) -> bool {
+        self.state == State::Exclusive && self.owner == Some(node) && self.place.wanted()
+    }
+
+    /// Whether the entry says no more than a new one would, so that the agent may forget it. (The history of
+    /// writers is then forgotten, too: a page that nobody holds is not being fought for.)
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Nowhere && !self.place.is_mapped()
+    }
+}
+
+/// Who supplies the page, how many other copies have to go, and who reports the end.
+struct Supply {
+    from: NodeId,
+    acks: u32,
+    confirm: Confirm,
+}
+
+/// One step under way.
+struct Stepping<'a> {
+    home: &'a mut Home,
+    parameters: &'a Parameters,
+    actions: HomeActions,
+}
+
+impl Stepping<'_> {
+    fn take(
+        &mut self,
+        event: HomeEvent,
+        observe: &mut dyn FnMut(State, Event, State),
+    ) -> Result<(), Violation> {
+        let own = self.parameters.node;
+        let (from, named) = match event {
+            HomeEvent::Mapped(mapped) => {
+                self.home.place.map(mapped);
+                return Ok(());
+            }
+            HomeEvent::Clean => return self.queue(Request { from: own, want: Want::Clean }, observe),
+            HomeEvent::InPlace { from, write } => {
+                let serving = self.home.serves_in_place(own);
+                let named = if serving { Event::ServeInPlace } else { Event::DeclineInPlace };
+                self.row(Some(from), named, observe)?;
+                if serving {
+                    self.actions.push(HomeAction::Apply { write });
+                    self.home.place.serve(from, write, self.parameters.in_place);
+                } else {
+                    self.actions.push(HomeAction::Decline);
+                }
+                return Ok(());
+            }
+            HomeEvent::Message { from, message } => match message {
+                Message::GetShared => return self.queue(Request { from, want: Want::Read }, observe),
+                Message::GetModified { whole, has_copy } => {
+                    return self.queue(Request { from, want: Want::Write { whole, has_copy } }, observe);
+                }
+                Message::Evict { dirty } => {
+                    return self.queue(Request { from, want: Want::Evict { dirty } }, observe);
+                }
+                Message::Done { dirty: false } => (Some(from), Event::DoneClean),
+                Message::Done { dirty: true } => (Some(from), Event::DoneDirty),
+                Message::PulledData { dirty: false } => (Some(from), Event::PulledClean),
+                Message::PulledData { dirty: true } => (Some(from), Event::PulledDirty),
+                _ => return Err(Violation::WrongSender { from, what: message.name() }),
+            },
+            HomeEvent::NvmRead if self.home.turn.is_some_and(|turn| turn.want == Want::Read) => {
+                (None, Event::ReadForReader)
+            }
+            HomeEvent::NvmRead => (None, Event::ReadForWriter),
+            HomeEvent::NvmReadFailed => (None, Event::ReadFailed),
+            HomeEvent::NvmWritten => (None, Event::Written),
+            HomeEvent::NvmWriteFailed => (None, Event::WriteFailed),
+        };
+        if let Some(from) = from
+            && self.home.awaited.take_if(|awaited| *awaited == from).is_none()
+        {
+            return Err(Violation::Home { from: Some(from), state: self.home.state, event: named });
+        }
+        self.advance(from, named, observe)
+    }
+
+    /// A request has come: its turn begins at once if nobody else's lasts.
+    fn queue(
+        &mut self,
+        request: Request,
+        observe: &mut dyn FnMut(State, Event, State),
+    ) -> Result<(), Violation> {
+        let from = request.from;
+        let clean = request.want == Want::Clean;
+        if self.home.queue.iter().any(|other| other.from == from && (other.want == Want::Clean) == clean) {
+            return Err(Violation::AskedTwice { from });
+        }
+        self.home.queue.push_back(request);
+        self.begin(observe)
+    }
+
+    /// Serves waiting requests as long as no turn lasts.
+    fn begin(&mut self, observe: &mut dyn FnMut(State, Event, State)) -> Result<(), Violation> {
+        if self.home.turn.is_none()
+            && let Some(request) = self.home.queue.pop_front()
+        {
+            self.home.turn = Some(request);
+            let named = self.classify(request)?;
+            return self.advance(Some(request.from), named, observe);
+        }
+        Ok(())
+    }
+
+    /// Takes a row, and whatever it allows to go on: the same request again, or the next ones.
+    fn advance(
+        &mut self,
+        from: Option<NodeId>,
+        named: Event,
+        observe: &mut dyn FnMut(State, Event, State),
+    ) -> Result<(), Violation> {
+        let (mut from, mut named) = (from, named);
+        loop {
+            let again = self.row(from, named, observe)?;
+            let stable =
+                matches!(self.home.state, State::Nowhere | State::Shared | State::Owned | State::Exclusive);
+            let request = match self.home.turn {
+                Some(request) if again => request,
+                _ if !stable => return Ok(()),
+                _ => {
+                    self.home.turn = self.home.queue.pop_front();
+                    match self.home.turn {
+                        Some(request) => request,
+                        None => return Ok(()),
+                    }
+                }
+            };
+            from = Some(request.from);
+            named = self.classify(request)?;
+        }
+    }
+
+    /// Looks one cell up and does what it says; whether the request is to be classified again.
+    fn row(
+        &mut self,
+        from: Option<NodeId>,
+        named: Event,
+        observe: &mut dyn FnMut(State, Event, State),
+    ) -> Result<bool, Violation> {
+        let state = self.home.state;
+        let Some((next, acts)) = table::cell(state, named) else {
+            return Err(Violation::Home { from, state, event: named });
+        };
+        observe(state, named, next);
+        let mut again = false;
+        // Who answers is chosen once per row: choosing turns the forward array.
+        let mut supply = None;
+        for &act in acts {
+            again |= act == Act::Again;
+            self.perform(act, &mut supply);
+        }
+        self.home.state = next;
+        if next != State::Exclusive {
+            self.home.place.left();
+        }
+        if matches!(next, State::Nowhere | State::Shared) {
+            self.home.owner = None;
+        }
+        Ok(again)
+    }
+
+    /// What a request finds, now that it is its turn.
+    fn classify(&mut self, request: Request) -> Result<Event, Violation> {
+        let Request { from, want } = request;
+        let own = self.parameters.node;
+        let holds = self.home.holders.contains(from);
+        let others = self.home.holders.len() - usize::from(holds);
+        let contradiction = |what| Violation::Contradiction { from, what, knows: "says that it has a copy" };
+        Ok(match want {
+            Want::Clean => Event::Clean,
+            Want::Read if holds => return Err(contradiction("GetShared")),
+            Want::Read if self.home.serves_in_place(own) => Event::Refer,
+            Want::Read if self.holder_may_supply() => Event::Get,
+            Want::Read => Event::GetAtHome,
+            Want::Write { has_copy: false, .. } if holds => return Err(contradiction("GetModified")),
+            Want::Write { whole, .. } => {
+                if self.home.serves_in_place(own) && !(whole && self.home.place.give_way()) {
+                    Event::Refer
+                } else if holds || whole {
+                    if others == 0 { Event::ClaimAlone } else { Event::Claim }
+                } else if self.holder_may_supply() {
+                    Event::Put
+                } else {
+                    Event::PutAtHome
+                }
+            }
+            Want::Evict { .. } if !holds => Event::EvictGone,
+            Want::Evict { dirty } => match self.home.state {
+                State::Exclusive if dirty || (from == own && self.home.place.is_written()) => {
+                    Event::EvictLastDirty
+                }
+                State::Exclusive => Event::EvictLast,
+                State::Owned if self.home.owner != Some(from) => Event::EvictSharer,
+                State::Owned if others == 0 => Event::EvictLastDirty,
+                State::Owned => Event::EvictOwner,
+                // Whatever the holder thought when it asked: the page has been stored since.
+                _ if others == 0 => Event::EvictLast,
+                _ => Event::EvictSharer,
+            },
+        })
+    }
+
+    /// Whether a holder may send the page to a requester: always with cooperative caching; without, only the home's
+    /// own node, if its copy is one that answers.
+    fn holder_may_supply(&self) -> bool {
+        let own = self.parameters.node;
+        self.parameters.cooperative
+            || match self.home.owner {
+                Some(owner) => owner == own,
+                None => self.home.holders.contains(own),
+            }
+    }
+
+    /// Chooses who answers for the page, and counts the copies that a writer has to wait for.
+    fn supply(&mut self, chosen: &mut Option<NodeId>, writer: bool) -> Option<Supply> {
+        let own = self.parameters.node;
+        let from = self.answerer(chosen)?;
+        let acks = if writer { self.home.holders.len() as u32 - 1 } else { 0 };
+        let confirm = if from == own && acks == 0 { Confirm::Supplier } else { Confirm::Requester };
+        Some(Supply { from, acks, confirm })
+    }
+
+    fn answerer(&mut self, chosen: &mut Option<NodeId>) -> Option<NodeId> {
+        if chosen.is_none() {
+            *chosen = match self.home.owner {
+                Some(owner) => Some(owner),
+                None if !self.parameters.cooperative => Some(self.parameters.node),
+                None => self.home.holders.access(),
+            };
+        }
+        *chosen
+    }
+
+    fn send(&mut self, to: NodeId, message: Message) {
+        self.actions.push(HomeAction::Send { to, message });
+    }
+
+    /// Does one action of a row. Every row that needs a requester, an owner or a holder has one: requests set the
+    /// turn before their row is looked up, and states are named after who exists.
+    fn perform(&mut self, act: Act, chosen: &mut Option<NodeId>) {
+        let Some(turn) = self.home.turn else {
+            // Only the rows of small operations have no turn; `take` answers them.
+            debug_assert!(matches!(act, Act::Apply | Act::Decline));
+            return;
+        };
+        let requester = turn.from;
+        let others = self.home.holders.len() - usize::from(self.home.holders.contains(requester));
+        match act {
+            Act::ReadNvm => self.actions.push(HomeAction::ReadNvm),
+            Act::WriteNvm => self.actions.push(HomeAction::WriteNvm),
+            Act::ForwardToReader => {
+                if let Some(Supply { from, confirm, .. }) = self.supply(chosen, false) {
+                    self.home.awaited = Some(if confirm == Confirm::Supplier { from } else { requester });
+                    self.send(from, Message::ForwardShared { requester, confirm });
+                }
+            }
+            Act::ForwardToWriter => {
+                if let Some(Supply { from, acks, confirm }) = self.supply(chosen, true) {
+                    self.home.awaited = Some(if confirm == Confirm::Supplier { from } else { requester });
+                    self.send(from, Message::ForwardModified { requester, acks, confirm });
+                }
+            }
+            Act::InvalidateOthers => {
+                // Of a forward, the supplier's own copy goes with the forward.
+                let needs_content = matches!(turn.want, Want::Write { whole: false, .. })
+                    && !self.home.holders.contains(requester)
+                    && self.home.state != State::SharedReading;
+                let supplier = if needs_content { self.answerer(chosen) } else { None };
+                let others: Vec<NodeId> = self.home.holders.iter().collect();
+                for holder in
+                    others.into_iter().filter(|&holder| holder != requester && Some(holder) != supplier)
+                {
+                    self.send(holder, Message::Invalidate { requester });
+                }
+            }
+            Act::Grant => {
+                let confirm = others > 0;
+                self.home.awaited = confirm.then_some(requester);
+                self.send(requester, Message::Grant { acks: others as u32, confirm });
+            }
+            Act::GiveShared => self.give(Right::Shared, 0),
+            Act::GiveExclusive => self.give(Right::Exclusive, 0),
+            Act::GiveModified => {
+                self.home.awaited = (others > 0).then_some(requester);
+                self.give(Right::Modified, others as u32);
+            }
+            Act::Admit => self.home.holders.push(requester),
+            Act::TakeAll => self.take_all(requester, turn.want),
+            Act::Leave => {
+                self.home.holders.remove(requester);
+                if self.home.owner == Some(requester) {
+                    self.home.owner = None;
+                }
+            }
+            Act::PassOn => {
+                self.home.owner = self.home.holders.top();
+                if let Some(owner) = self.home.owner {
+                    self.send(owner, Message::Own);
+                }
+            }
+            Act::KeepOwner => {
+                if let Some(owner) = self.home.owner {
+                    self.send(owner, Message::Own);
+                }
+            }
+            Act::LetGo => self.send(requester, Message::EvictAck),
+            Act::Pull => {
+                self.home.awaited = self.home.owner;
+                if let Some(owner) = self.home.owner {
+                    self.send(owner, Message::Pull);
+                }
+            }
+            Act::Fail => {
+                let reason = if self.home.state == State::Writing { Reason::Write } else { Reason::Read };
+                match turn.want {
+                    Want::Read | Want::Write { .. } => self.send(requester, Message::Failed { reason }),
+                    Want::Evict { .. } => self.send(requester, Message::EvictRefused),
+                    Want::Clean => self.actions.push(HomeAction::NotCleaned),
+                }
+            }
+            Act::ReferInPlace => self.send(requester, Message::InPlace),
+            Act::Cleaned => self.actions.push(HomeAction::Cleaned),
+            Act::Apply | Act::Decline | Act::Again => {}
+        }
+    }
+
+    fn give(&mut self, right: Right, acks: u32) {
+        if let Some(requester) = self.home.requester() {
+            let dirty = right == Right::Modified;
+            self.send(requester, Message::Data { right, dirty, acks, confirm: acks > 0 });
+        }
+    }
+
+    /// The requester is the only holder now; a writer may be one of several that write in turn.
+    fn take_all(&mut self, requester: NodeId, want: Want) {
+        self.home.holders.reduce_to(requester);
+        self.home.owner = Some(requester);
+        let own = requester == self.parameters.node;
+        if matches!(want, Want::Write { .. })
+            && self.home.place.wrote(requester, own, self.parameters.in_place)
+        {
+            self.actions.push(HomeAction::Recall);
+        }
+    }
 }

@@ -424,8 +424,10 @@ fn supply(right: Right, dirty: bool, home: NodeId, event: LineEvent, actions: &m
         _ => unreachable!("only rows of forwards supply"),
     };
     let by_requester = confirm == Confirm::Requester;
-    actions
-        .push(Action::Send { to: requester, message: Message::Data { right, dirty, acks, confirm: by_requester } });
+    actions.push(Action::Send {
+        to: requester,
+        message: Message::Data { right, dirty, acks, confirm: by_requester },
+    });
     if !by_requester {
         actions.push(Action::Send { to: home, message: Message::Done { dirty } });
     }

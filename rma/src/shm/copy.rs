@@ -16,6 +16,11 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller vouches for both ranges; unaligned word accesses are done as unaligned.
     unsafe {
         match bytes {
+            // Not as `Word`: the compiler takes a volatile structure through the stack, which costs a small get a
+            // third of its time.
+            8 if (from.addr() | to.addr()).is_multiple_of(8) => {
+                ptr::write_volatile(to.cast::<u64>(), ptr::read_volatile(from.cast::<u64>()));
+            }
             8 => ptr::write_volatile(to.cast::<Word>(), ptr::read_volatile(from.cast::<Word>())),
             4 => ptr::write_volatile(to.cast::<Half>(), ptr::read_volatile(from.cast::<Half>())),
             1 => ptr::write_volatile(to, ptr::read_volatile(from)),

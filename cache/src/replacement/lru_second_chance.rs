@@ -66,23 +66,28 @@ impl Replacement for LruSecondChance {
     }
 
     fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
-        // Twice through the pool: once to bring used frames up, once to choose among them if all were used.
-        let mut budget = 2 * self.len() + 1;
-        while let Some(frame) = self.settled_bottom(LRU, view, &mut budget) {
-            if view.class(frame) == Class::Other {
-                return self.take(frame, Queue::Lru);
+        // A second round only if the first one found all second chances used and sent them back to the LRU queue.
+        for _ in 0..2 {
+            // Each frame is looked at once to bring it up if it was used, and once more to choose it.
+            let mut budget = 2 * self.len() + 1;
+            while let Some(frame) = self.settled_bottom(LRU, view, &mut budget) {
+                if view.class(frame) == Class::Other {
+                    return self.take(frame, Queue::Lru);
+                }
+                self.queues.move_top(FIFO, frame, self.queues.stamp(frame));
+                if self.queues.len(FIFO) > self.queues.frames() / 2
+                    && let Some(oldest) = self.settled_bottom(FIFO, view, &mut budget)
+                {
+                    return self.take(oldest, Queue::Fifo);
+                }
             }
-            self.queues.move_top(FIFO, frame, self.queues.stamp(frame));
-            if self.queues.len(FIFO) > self.queues.frames() / 2
-                && let Some(oldest) = self.settled_bottom(FIFO, view, &mut budget)
-            {
+            // The LRU queue has nothing to give, so the second chances end early.
+            let mut budget = self.queues.len(FIFO);
+            if let Some(oldest) = self.settled_bottom(FIFO, view, &mut budget) {
                 return self.take(oldest, Queue::Fifo);
             }
         }
-        // The LRU queue has nothing to give, so the second chances end early.
-        let mut budget = self.queues.len(FIFO);
-        let oldest = self.settled_bottom(FIFO, view, &mut budget)?;
-        self.take(oldest, Queue::Fifo)
+        None
     }
 
     fn len(&self) -> usize {
@@ -94,6 +99,6 @@ impl Replacement for LruSecondChance {
 impl LruSecondChance {
     /// Both queues from the bottom up.
     pub(super) fn queues(&self) -> (Vec<FrameId>, Vec<FrameId>) {
-        (self.queues.from_bottom(LRU), self.queues.from_bottom(FIFO))
+        (self.queues.bottom_up(LRU), self.queues.bottom_up(FIFO))
     }
 }

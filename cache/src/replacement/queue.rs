@@ -110,7 +110,7 @@ impl<const Q: usize> Queues<Q> {
 
     /// The frames of a queue from the bottom up.
     #[cfg(test)]
-    pub fn from_bottom(&self, queue: usize) -> Vec<FrameId> {
+    pub fn bottom_up(&self, queue: usize) -> Vec<FrameId> {
         let mut frames = Vec::new();
         let mut at = self.ends[queue].bottom;
         while at != NONE {

@@ -277,7 +277,7 @@ impl PoolClient {
     }
 
     /// Pins a page that the node has with at least that right; none otherwise (ask the agent, then try again), or when
-    /// it is pinned 65 535 times already. The uses of [`PinMode`] say what stays as it is.
+    /// it is pinned 65 535 times already. [`PinMode`] says what stays as it is.
     pub fn try_pin(&self, page: u64, mode: PinMode) -> Option<PinnedPage> {
         match self.slots.own_slot() {
             // SAFETY: rule 1: this thread's slot of a range that `self` holds.

@@ -47,8 +47,9 @@ impl PageState {
 
 /// One page of the table, as loaded: state, flags, frame.
 ///
-/// The agent of the node makes every transition but two: a rank that uses a page may turn E into M (its first write)
-/// and clear AHEAD, both by compare-and-swap and neither while HOLD is set.
+/// The agent of the node makes every transition but three: a rank that uses a page may turn E into M (its first write)
+/// and clear AHEAD, neither while HOLD is set; and it may forget that a page is served in place. All by
+/// compare-and-swap, so that a quicker agent wins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Entry(u64);
 

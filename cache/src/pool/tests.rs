@@ -1,1 +1,384 @@
-//! The two views against each other, in one process.
+//! The two views against each other, in one process; single threads here, real threads in `tests/pool_threads.rs`.
+
+use super::*;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vgas_rma::shm::Mapping;
+
+struct Pool {
+    spec: PoolSpec,
+    table: Arc<Mapping>,
+    frames: Arc<Mapping>,
+    agent: PoolAgent,
+}
+
+fn spec() -> PoolSpec {
+    PoolSpec {
+        page_bytes: 4096,
+        frames: 8,
+        segment_pages_max: vec![16, 16],
+        local_ranks: 2,
+        wait_slots_per_rank: 3,
+        hazard_slots_per_rank: 2,
+    }
+}
+
+fn pool() -> Pool {
+    let spec = spec();
+    let layout = TableLayout::new(&spec).unwrap();
+    let table = Mapping::anonymous("table", layout.table_bytes()).unwrap();
+    let frames = Mapping::anonymous("frames", layout.frames_bytes()).unwrap();
+    let agent = PoolAgent::create(&spec, table.clone(), frames.clone(), Fences::Detect).unwrap();
+    Pool { spec, table, frames, agent }
+}
+
+impl Pool {
+    fn client(&self, local_rank: u32) -> PoolClient {
+        PoolClient::attach(&self.spec, self.table.clone(), self.frames.clone(), local_rank).unwrap()
+    }
+
+    fn install(&self, page: u64, state: PageState, ahead: bool) -> FrameId {
+        let frame = self.agent.take_frame().unwrap();
+        self.agent.frame_span(frame).unwrap().write(&[page as u8; 4096]);
+        self.agent.install(page, frame, state, ahead).unwrap();
+        frame
+    }
+
+    fn revoke(&mut self, page: u64, intent: Intent) -> Option<Outcome> {
+        self.agent.revoke(page, intent).unwrap();
+        self.poll().map(|(found, outcome)| {
+            assert_eq!(found, page);
+            outcome
+        })
+    }
+
+    fn poll(&mut self) -> Option<(u64, Outcome)> {
+        let mut done = Vec::new();
+        self.agent.poll_revocations(&mut done).unwrap();
+        assert!(done.len() <= 1);
+        done.pop()
+    }
+}
+
+fn get(client: &PoolClient, page: u64, in_page: u32) -> (Attempt, u8) {
+    let mut byte = 0xee;
+    // SAFETY: one private byte.
+    let attempt = unsafe { client.try_get(page, in_page, &raw mut byte, 1) };
+    (attempt, byte)
+}
+
+fn put(client: &PoolClient, page: u64, in_page: u32, byte: u8) -> Attempt {
+    // SAFETY: one private byte.
+    unsafe { client.try_put(page, in_page, &raw const byte, 1) }
+}
+
+#[test]
+fn rights_decide_what_hits() {
+    use PageState::*;
+    let pool = pool();
+    let client = pool.client(0);
+    for (page, state, reads, writes) in [
+        (0, Shared, true, false),
+        (1, Owned, true, false),
+        (2, Exclusive, true, true),
+        (3, Modified, true, true),
+        (4, Invalid, false, false),
+        (5, InPlace, false, false),
+    ] {
+        match state {
+            Invalid => {}
+            InPlace => pool.agent.mark_in_place(page, true).unwrap(),
+            state => drop(pool.install(page, state, false)),
+        }
+        let entry = pool.agent.entry(page).unwrap();
+        assert_eq!(entry.state(), state);
+        let expected = if reads { (Attempt::Hit, page as u8) } else { (Attempt::Miss(entry), 0xee) };
+        assert_eq!(get(&client, page, 4095), expected);
+        let expected = if writes { Attempt::Hit } else { Attempt::Miss(entry) };
+        assert_eq!(put(&client, page, 4095, 99), expected);
+        if writes {
+            assert_eq!(
+                pool.agent.entry(page).unwrap().state(),
+                Modified,
+                "the first write is seen by the agent"
+            );
+            assert_eq!(get(&client, page, 4095), (Attempt::Hit, 99));
+        }
+    }
+    let counters = client.counters();
+    assert_eq!((counters.get(Counter::GetHits), counters.get(Counter::PutHits)), (6, 2));
+    assert_eq!(pool.agent.rank_counters(1).unwrap().get(Counter::GetHits), 0);
+}
+
+#[test]
+fn ranges_outside_of_a_page_miss_without_a_trace() {
+    let pool = pool();
+    let client = pool.client(0);
+    pool.install(31, PageState::Modified, false);
+    let mut bytes = [0; 16];
+    let mut attempt = |page, in_page, length| {
+        // SAFETY: 16 private bytes are enough for every length used.
+        unsafe { client.try_get(page, in_page, bytes.as_mut_ptr(), length) }
+    };
+    assert_eq!(attempt(31, 4088, 8), Attempt::Hit);
+    let outside = Attempt::Miss(Entry::INVALID);
+    assert_eq!(attempt(31, 4089, 8), outside);
+    assert_eq!(attempt(31, u32::MAX, 8), outside);
+    assert_eq!(attempt(32, 0, 8), outside);
+    assert_eq!(attempt(u64::MAX, 0, 8), outside);
+    assert_eq!(client.counters().get(Counter::GetHits), 1);
+}
+
+#[test]
+fn a_broken_entry_is_a_miss_not_a_wild_access() {
+    let pool = pool();
+    let client = pool.client(0);
+    let layout = client.layout().clone();
+    let word = pool.table.atomic_u64(layout.entries as usize);
+    word.store(Entry::new(PageState::Modified, FrameId(8)).word(), Relaxed);
+    assert!(matches!(get(&client, 0, 0).0, Attempt::Miss(_)), "frame 8 of 8");
+    assert!(matches!(put(&client, 0, 0, 1), Attempt::Miss(_)));
+    assert!(client.try_pin(0, PinMode::Read).is_none());
+    word.store(Entry::new(PageState::Modified, FrameId(7)).word(), Relaxed);
+    assert_eq!(put(&client, 0, 0, 1), Attempt::Hit, "frame 7 of 8");
+    word.store(u64::MAX, Relaxed);
+    assert!(matches!(get(&client, 0, 0).0, Attempt::Miss(_)));
+}
+
+#[test]
+fn the_first_user_of_a_page_read_ahead_is_told_so_once() {
+    let pool = pool();
+    let client = pool.client(0);
+    pool.install(3, PageState::Exclusive, true);
+    assert_eq!(put(&client, 3, 0, 7), Attempt::HitNotify);
+    assert_eq!(get(&client, 3, 0), (Attempt::Hit, 7));
+    let entry = pool.agent.entry(3).unwrap();
+    assert!(entry.state() == PageState::Modified && !entry.ahead());
+}
+
+#[test]
+fn a_revoked_page_is_held_until_the_agent_has_decided() {
+    let mut pool = pool();
+    let client = pool.client(0);
+    let frame = pool.install(1, PageState::Modified, false);
+    assert_eq!(put(&client, 1, 0, 5), Attempt::Hit);
+    assert_eq!(pool.revoke(1, Intent::Revoke), Some(Outcome::Quiet));
+    assert!(matches!(get(&client, 1, 0).0, Attempt::Miss(entry) if entry.held()));
+    pool.agent.settle(1, PageState::Owned).unwrap();
+    assert_eq!(get(&client, 1, 0), (Attempt::Hit, 5));
+    assert!(matches!(put(&client, 1, 0, 6), Attempt::Miss(entry) if entry.state() == PageState::Owned));
+    assert_eq!(pool.revoke(1, Intent::Evict), Some(Outcome::Quiet));
+    assert_eq!(pool.agent.detach(1).unwrap(), Some(frame));
+    assert_eq!(pool.agent.frame_use(frame).unwrap(), FrameUse::Agent);
+    assert_eq!(get(&client, 1, 0).0, Attempt::Miss(Entry::INVALID));
+    pool.agent.release(frame).unwrap();
+    assert_eq!(pool.agent.free_frames(), 8);
+    assert!(pool.agent.release(frame).is_err(), "a free frame is not the agent's to free again");
+    assert!(!pool.agent.revoking());
+}
+
+#[test]
+fn a_page_in_use_is_not_quiet_and_nobody_waits_for_it() {
+    let mut pool = pool();
+    let client = pool.client(1);
+    pool.install(6, PageState::Shared, false);
+    assert_eq!(get(&client, 6, 0).0, Attempt::Hit);
+    // As a thread that stands still in the middle of its copy: this thread's slot is the second of rank 1.
+    let table = pool.table.clone();
+    let slot = table.atomic_u64(client.shared.slot_offset(1, 1));
+    slot.store(7, Relaxed);
+    assert_eq!(pool.revoke(6, Intent::Revoke), None);
+    assert_eq!(get(&client, 6, 0).0, Attempt::Miss(Entry::INVALID), "an interrupted use is not overwritten");
+    assert_eq!(pool.poll(), None);
+    slot.store(0, Relaxed);
+    assert_eq!(pool.poll(), Some((6, Outcome::Quiet)));
+}
+
+#[test]
+fn pins_keep_what_they_promise() {
+    let mut pool = pool();
+    let client = pool.client(0);
+    let frame = pool.install(2, PageState::Exclusive, false);
+    let read = client.try_pin(2, PinMode::Read).unwrap();
+    assert_eq!(pool.agent.pins(frame).unwrap(), Pins { readers: 1, writers: 0 });
+    assert!(!pool.agent.evictable(frame, 0));
+    assert_eq!(pool.revoke(2, Intent::Evict), Some(Outcome::Pinned));
+    assert_eq!(get(&client, 2, 0).0, Attempt::Hit, "HOLD was taken back");
+
+    let write = client.try_pin(2, PinMode::Write).unwrap();
+    assert_eq!(pool.agent.entry(2).unwrap().state(), PageState::Modified, "it may be written from now on");
+    assert_eq!(pool.revoke(2, Intent::Revoke), None, "the write pin keeps the page");
+    assert_eq!(put(&client, 2, 0, 42), Attempt::Hit, "and its node goes on using it");
+    drop(write);
+    assert!(read.is_current());
+    assert_eq!(pool.poll(), Some((2, Outcome::Quiet)), "the read pin does not");
+    assert!(!read.is_current());
+
+    assert_eq!(pool.agent.detach(2).unwrap(), Some(frame));
+    pool.agent.release(frame).unwrap();
+    assert_eq!(pool.agent.free_frames(), 7, "its bytes stay as they were until the unpin");
+    let mut byte = 0;
+    // SAFETY: one private byte.
+    assert!(!unsafe { read.try_get(0, &raw mut byte, 1) });
+    assert_eq!(byte, 42);
+    assert_eq!(pool.agent.reclaim(), 1);
+    drop(read);
+    assert_eq!(pool.agent.reclaim(), 0);
+    assert_eq!(pool.agent.free_frames(), 8);
+}
+
+#[test]
+fn evicting_and_then_revoking_ends_once_as_a_revocation() {
+    let mut pool = pool();
+    let client = pool.client(0);
+    pool.install(2, PageState::Shared, false);
+    let pin = client.try_pin(2, PinMode::Read).unwrap();
+    pool.agent.revoke(2, Intent::Evict).unwrap();
+    assert_eq!(pool.revoke(2, Intent::Revoke), Some(Outcome::Quiet));
+    assert_eq!(pool.poll(), None);
+    drop(pin);
+}
+
+#[test]
+fn frames_change_hands_only_with_their_owner() {
+    let pool = pool();
+    let (first, second) = (pool.client(0), pool.client(1));
+    let mut staged = first.stage().unwrap();
+    // SAFETY: four private bytes.
+    unsafe { staged.write(4092, [1u8, 2, 3, 4].as_ptr(), 4) };
+    let frame = staged.into_id();
+    assert!(pool.agent.adopt(frame, 1).is_err(), "rank 1 does not have it");
+    pool.agent.adopt(frame, 0).unwrap();
+    assert!(pool.agent.adopt(frame, 0).is_err(), "twice");
+    assert!(matches!(pool.agent.adopt(FrameId(8), 0), Err(PoolError::OutOfRange { limit: 8, .. })));
+    pool.agent.install(9, frame, PageState::Modified, false).unwrap();
+    assert_eq!(get(&second, 9, 4094), (Attempt::Hit, 3));
+    drop(second.stage().unwrap());
+    assert_eq!(pool.agent.free_frames(), 7);
+    let all: Vec<_> = std::iter::from_fn(|| second.stage()).collect();
+    assert_eq!(all.len(), 7);
+    assert!(pool.agent.take_frame().is_none());
+}
+
+#[test]
+fn reservations_end_with_the_copy_or_the_deadline() {
+    let pool = pool();
+    let client = pool.client(0);
+    let frame = pool.install(4, PageState::Shared, false);
+    pool.agent.reserve(frame, 100).unwrap();
+    assert!(pool.agent.reserved(frame, 99).unwrap() && !pool.agent.evictable(frame, 99));
+    assert!(!pool.agent.reserved(frame, 100).unwrap());
+    client.taken(4);
+    client.taken(4);
+    assert!(!pool.agent.reserved(frame, 0).unwrap());
+    pool.agent.reserve(frame, 50).unwrap();
+    assert!(pool.agent.reserved(frame, 49).unwrap(), "one taken too often does not count against the next");
+}
+
+#[test]
+fn uses_leave_the_clock_in_the_frame() {
+    let pool = pool();
+    let client = pool.client(0);
+    let frame = pool.install(4, PageState::Shared, false);
+    let before = pool.agent.stamp(frame).unwrap();
+    assert_eq!(get(&client, 4, 0).0, Attempt::Hit);
+    assert_eq!(pool.agent.stamp(frame).unwrap(), before, "the read that the page was fetched for");
+    pool.agent.tick();
+    assert_eq!(get(&client, 4, 0).0, Attempt::Hit);
+    assert_ne!(pool.agent.stamp(frame).unwrap(), before);
+}
+
+#[test]
+fn waits_count_down_fail_and_are_not_confused() {
+    let pool = pool();
+    let client = pool.client(1);
+    let agent = &pool.agent;
+    let id = client.begin_wait(2).unwrap();
+    assert_eq!(client.wait_status(id), WaitStatus::Pending(2));
+    client.add_parts(id, 1);
+    assert_eq!(agent.complete(1, id, 2).unwrap(), Completed::Partly);
+    assert!(client.prepare_sleep(id));
+    agent.answer(1, id, b"sixty-four bytes at most").unwrap();
+    assert_eq!(agent.complete(1, id, 1).unwrap(), Completed::Entirely { wake: true });
+    assert!(!client.prepare_sleep(id), "nothing to sleep for");
+    let mut answer = [0; 24];
+    client.read_answer(id, &mut answer);
+    assert_eq!(&answer, b"sixty-four bytes at most");
+    assert_eq!(client.wait_status(id), WaitStatus::Done);
+    assert_eq!(agent.complete(1, id, 1).unwrap(), Completed::Stale, "nothing is pending");
+    client.end_wait(id);
+
+    let next = client.begin_wait(2).unwrap();
+    assert_ne!(next, id);
+    assert_eq!(agent.complete(1, id, 1).unwrap(), Completed::Stale, "an answer to the operation before");
+    assert_eq!(agent.fail(1, next, 1, 7, 70).unwrap(), Completed::Partly);
+    assert_eq!(agent.fail(1, next, 1, 8, 80).unwrap(), Completed::Entirely { wake: false });
+    assert_eq!(client.wait_status(next), WaitStatus::Failed { code: 7, detail: 70 });
+    client.end_wait(next);
+
+    assert!(agent.complete(2, id, 1).is_err(), "rank 2 of 2");
+    assert!(agent.complete(1, WaitId(3), 1).is_err(), "slot 3 of 3");
+    assert!(agent.answer(1, id, &[0; 65]).is_err());
+}
+
+#[test]
+fn slots_given_up_early_come_back_when_their_answers_have_come() {
+    let pool = pool();
+    let client = pool.client(0);
+    let ids: Vec<_> = (0..3).map(|_| client.begin_wait(1).unwrap()).collect();
+    ids.iter().for_each(|&id| client.end_wait(id));
+    assert_eq!(client.begin_wait(1), None, "all are waited for by late answers");
+    pool.agent.complete(0, ids[1], 1).unwrap();
+    let id = client.begin_wait(1).unwrap();
+    assert!(!ids.contains(&id));
+    assert_eq!(client.begin_wait(1), None);
+}
+
+#[test]
+fn attaching_checks_whose_table_it_is() {
+    let pool = pool();
+    let attach = |spec: &PoolSpec, rank| {
+        PoolClient::attach(spec, pool.table.clone(), pool.frames.clone(), rank).map(drop)
+    };
+    assert!(matches!(attach(&pool.spec, 2), Err(PoolError::OutOfRange { .. })));
+    attach(&pool.spec, 1).unwrap();
+    let client = pool.client(1);
+    assert!(matches!(attach(&pool.spec, 1), Err(PoolError::Mismatch(_))), "attached already");
+    drop(client);
+    attach(&pool.spec, 1).unwrap();
+    let other = PoolSpec { segment_pages_max: vec![15, 17], ..pool.spec.clone() };
+    assert!(matches!(attach(&other, 1), Err(PoolError::Mismatch(_))), "other segments");
+    let larger = PoolSpec { frames: 9, ..pool.spec.clone() };
+    assert!(matches!(attach(&larger, 1), Err(PoolError::Mismatch(_))), "frames that are not mapped");
+    let empty = Mapping::anonymous("empty", pool.table.bytes() as u64).unwrap();
+    let result = PoolClient::attach(&pool.spec, empty, pool.frames.clone(), 0);
+    assert!(matches!(result, Err(PoolError::Mismatch(_))), "nobody made it");
+}
+
+#[test]
+fn more_threads_than_slots_take_turns() {
+    // Two slots a rank: one of its own for the first thread, the other is shared by all the rest.
+    let pool = pool();
+    let client = pool.client(0);
+    pool.install(1, PageState::Modified, false);
+    let barrier = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                assert_eq!(get(&client, 1, 0), (Attempt::Hit, 1));
+                barrier.wait();
+                for _ in 0..1000 {
+                    assert_eq!(get(&client, 1, 0), (Attempt::Hit, 1));
+                }
+                // Who ends gives its slot away; not before all have counted.
+                barrier.wait();
+            });
+        }
+    });
+    let counters = client.counters();
+    assert_eq!(counters.get(Counter::GetHits), 4 * 1001);
+    assert_eq!(counters.get(Counter::SlowPaths), 3 * 1001);
+    // The first thread has ended, its slot is free again.
+    assert_eq!(get(&client, 1, 0), (Attempt::Hit, 1));
+    assert_eq!(client.counters().get(Counter::SlowPaths), 3 * 1001);
+}

@@ -1,1 +1,3 @@
-//! (being written)
+//! Programs on vgas: benchmarks, and out-of-core matrix multiplication.
+
+pub mod gemm;

@@ -1,0 +1,207 @@
+//! Matrices in .npy files, read piece by piece: a rectangle at a time, by positioned reads, never the whole.
+
+use super::error::{GemmError, Result};
+use super::header;
+pub use super::header::{Dtype, Order, Shape2};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes read ahead of scattered pieces by one advice: what Linux takes at most in one go (2 MiB), a few times over.
+const ADVICE_BYTES: u64 = 8 << 20;
+
+/// A matrix in a file, open for reading.
+#[derive(Debug)]
+pub struct NpyMatrix {
+    file: File,
+    path: PathBuf,
+    /// What its numbers are.
+    pub dtype: Dtype,
+    /// The order of its elements.
+    pub order: Order,
+    /// Its shape.
+    pub shape: Shape2,
+    /// Where the numbers begin, in bytes.
+    data: u64,
+}
+
+/// A rectangle of a matrix. Rows and columns are half-open ranges of indices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rectangle {
+    /// Its rows.
+    pub rows: Range<u64>,
+    /// Its columns.
+    pub columns: Range<u64>,
+}
+
+impl Rectangle {
+    /// Number of elements.
+    pub fn len(&self) -> u64 {
+        (self.rows.end - self.rows.start) * (self.columns.end - self.columns.start)
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its ranges, the slower one in this order first.
+    pub fn slow_fast(&self, order: Order) -> (Range<u64>, Range<u64>) {
+        match order {
+            Order::C => (self.rows.clone(), self.columns.clone()),
+            Order::Fortran => (self.columns.clone(), self.rows.clone()),
+        }
+    }
+}
+
+/// Where the pieces of a rectangle are in a file's data: `pieces` runs of `piece` bytes, `stride` bytes apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pieces {
+    /// First byte.
+    pub start: u64,
+    /// Bytes of each.
+    pub piece: usize,
+    /// How many.
+    pub pieces: usize,
+    /// From one to the next.
+    pub stride: u64,
+}
+
+impl Pieces {
+    /// The pieces of a rectangle; one piece where its elements are all neighbours.
+    pub(super) fn of(rectangle: &Rectangle, shape: Shape2, order: Order, dtype: Dtype, data: u64) -> Self {
+        let (slow, fast) = rectangle.slow_fast(order);
+        let width = if order == Order::C { shape.columns } else { shape.rows };
+        let bytes = dtype.bytes();
+        let start = data + (slow.start * width + fast.start) * bytes;
+        let (piece, pieces) = ((fast.end - fast.start) * bytes, slow.end - slow.start);
+        let (piece, pieces) = match fast.end - fast.start == width {
+            true => (piece * pieces, u64::from(piece * pieces > 0)),
+            false => (piece, pieces),
+        };
+        Self { start, piece: piece as usize, pieces: pieces as usize, stride: width * bytes }
+    }
+}
+
+impl NpyMatrix {
+    /// Opens a file and checks that it is a matrix of numbers that can be multiplied, whole.
+    ///
+    /// # Errors
+    /// One for each way in which it is not: missing, not .npy, another type, not two-dimensional, truncated.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|error| GemmError::io("open", path, error))?;
+        let metadata = file.metadata().map_err(|error| GemmError::io("open", path, error))?;
+        let not_npy = |why: String| GemmError::NotNpy { path: path.to_owned(), why };
+        if !metadata.is_file() {
+            return Err(not_npy("it is not a regular file".into()));
+        }
+        let mut bytes = vec![0; (metadata.len() as usize).min(12 + header::HEADER_BYTES_MAX)];
+        file.read_exact_at(&mut bytes, 0).map_err(|error| GemmError::io("read", path, error))?;
+        let text = header::text_range(&bytes).map_err(not_npy)?;
+        let data = text.end as u64;
+        let Some(text) = bytes.get(text) else { return Err(not_npy("its header is cut off".into())) };
+        let header = header::parse(text).map_err(not_npy)?;
+        let dtype = match header.descr.as_str() {
+            "<f4" => Dtype::Float32,
+            "<f8" => Dtype::Float64,
+            _ => {
+                return Err(GemmError::Dtype {
+                    path: path.to_owned(),
+                    what: kind(&header.descr),
+                    descr: header.descr,
+                });
+            }
+        };
+        let &[rows, columns] = header.shape.as_slice() else {
+            return Err(GemmError::NotTwoDimensional { path: path.to_owned(), found: header.shape.len() });
+        };
+        let expected = rows
+            .checked_mul(columns)
+            .and_then(|count| count.checked_mul(dtype.bytes()))
+            .and_then(|bytes| bytes.checked_add(data))
+            .filter(|&bytes| i64::try_from(bytes).is_ok())
+            .ok_or_else(|| not_npy(format!("no file can hold its shape {rows}×{columns}")))?;
+        if metadata.len() < expected {
+            return Err(GemmError::Truncated { path: path.to_owned(), expected, found: metadata.len() });
+        }
+        let shape = Shape2 { rows, columns };
+        Ok(Self { file, path: path.to_owned(), dtype, order: header.order, shape, data })
+    }
+
+    /// Reads a rectangle into `into`, in the file's order and without gaps.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has become shorter since it was opened.
+    ///
+    /// # Panics
+    /// If the rectangle lies outside of the matrix or `into` has another length.
+    pub fn read(&self, rectangle: &Rectangle, into: &mut [u8]) -> Result<()> {
+        let pieces = self.pieces(rectangle);
+        assert_eq!(into.len(), pieces.piece * pieces.pieces, "the length of the rectangle");
+        if into.is_empty() {
+            return Ok(());
+        }
+        for (at, piece) in into.chunks_exact_mut(pieces.piece).enumerate() {
+            self.read_at(piece, pieces.start + at as u64 * pieces.stride)?;
+        }
+        Ok(())
+    }
+
+    /// Where a rectangle's pieces are in the file.
+    fn pieces(&self, rectangle: &Rectangle) -> Pieces {
+        assert!(rectangle.rows.end <= self.shape.rows && rectangle.columns.end <= self.shape.columns);
+        Pieces::of(rectangle, self.shape, self.order, self.dtype, self.data)
+    }
+
+    /// Tells the system that a rectangle will be read soon. Pieces of a few KiB, each far from the last, would
+    /// otherwise cost a device's latency each; what lies between them is asked for as well, because the
+    /// neighbouring rectangles come next.
+    pub fn advise(&self, rectangle: &Rectangle) {
+        let pieces = self.pieces(rectangle);
+        if pieces.pieces < 2 {
+            return; // one run: the system's own read-ahead sees it
+        }
+        let end = pieces.start + pieces.pieces as u64 * pieces.stride;
+        let mut at = pieces.start;
+        while at < end {
+            let bytes = ADVICE_BYTES.min(end - at);
+            let advice = rustix::fs::Advice::WillNeed;
+            if rustix::fs::fadvise(&self.file, at, std::num::NonZeroU64::new(bytes), advice).is_err() {
+                return; // only a hint
+            }
+            at += bytes;
+        }
+    }
+
+    fn read_at(&self, into: &mut [u8], offset: u64) -> Result<()> {
+        match self.file.read_exact_at(into, offset) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                let found = self.file.metadata().map(|metadata| metadata.len()).unwrap_or(offset);
+                let expected = self.data + self.shape.rows * self.shape.columns * self.dtype.bytes();
+                Err(GemmError::Truncated { path: self.path.clone(), expected, found })
+            }
+            Err(source) => Err(GemmError::Io { what: "read", path: self.path.clone(), source }),
+        }
+    }
+}
+
+/// What a type is, for people.
+fn kind(descr: &str) -> &'static str {
+    let mut letters = descr.chars();
+    let (order, letter) = (letters.next(), letters.next());
+    match (order, letter) {
+        (Some('['), _) => "records",
+        (_, Some('O')) => "Python objects",
+        (_, Some('i' | 'u')) => "integers",
+        (_, Some('b')) => "booleans",
+        (_, Some('c')) => "complex numbers",
+        (Some('>'), Some('f')) => "big-endian numbers",
+        (_, Some('f')) => "floating-point numbers of another size",
+        (_, Some('S' | 'U' | 'V' | 'a')) => "text or raw bytes",
+        (_, Some('M' | 'm')) => "times",
+        _ => "an unknown type",
+    }
+}

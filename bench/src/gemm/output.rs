@@ -1,0 +1,186 @@
+//! The product's file: complete under its name, or not there at all.
+//!
+//! It is written without a name (O_TMPFILE) and given one when it is whole, so a job killed at any moment leaves
+//! nothing behind. File systems that cannot do this get a hidden file beside it, removed on failure but not by
+//! SIGKILL. The space is reserved at the start, so that a full disk is noticed before the work.
+
+use super::error::{GemmError, Result};
+use super::header::{self, Dtype, Order, Shape2};
+use super::npy::{Pieces, Rectangle};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A matrix file being written.
+#[derive(Debug)]
+pub struct NpyOutput {
+    file: File,
+    path: PathBuf,
+    /// Its present name, if it had to have one.
+    hidden: Option<PathBuf>,
+    force: bool,
+    dtype: Dtype,
+    order: Order,
+    shape: Shape2,
+    data: u64,
+}
+
+/// Checks that `path` can become the output: not there (unless `force`), its folder writable.
+///
+/// # Errors
+/// [`GemmError::OutputExists`], [`GemmError::OutputFolder`].
+pub fn check(path: &Path, force: bool) -> Result<()> {
+    if !force && path.symlink_metadata().is_ok() {
+        return Err(GemmError::OutputExists(path.to_owned()));
+    }
+    if path.file_name().is_none() || path.is_dir() {
+        let source = io::Error::from(io::ErrorKind::IsADirectory);
+        return Err(GemmError::Io { what: "write", path: path.to_owned(), source });
+    }
+    if let (_, Some(hidden)) = open_nameless(path)? {
+        let _ = std::fs::remove_file(hidden); // it was ours; if it stays, creating it again will say why
+    }
+    Ok(())
+}
+
+impl NpyOutput {
+    /// Reserves the space of a matrix and writes its header. Nothing is visible under `path` before
+    /// [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// As of [`check`], and [`GemmError::DiskFull`].
+    pub fn create(path: &Path, force: bool, dtype: Dtype, order: Order, shape: Shape2) -> Result<Self> {
+        check(path, force)?;
+        let (file, hidden) = open_nameless(path)?;
+        let header = header::encode(dtype, order, shape);
+        let data = header.len() as u64;
+        let output = Self { file, path: path.to_owned(), hidden, force, dtype, order, shape, data };
+        let bytes = output.bytes();
+        match rustix::fs::fallocate(&output.file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => {}
+            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
+                return Err(GemmError::DiskFull { path: path.to_owned(), bytes });
+            }
+            // No reservation on this file system: then a full disk is noticed when it is full.
+            Err(_) => output.file.set_len(bytes).map_err(|error| output.failed(error))?,
+        }
+        output.write_at(&header, 0)?;
+        Ok(output)
+    }
+
+    /// Length of the whole file, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.data + self.shape.rows * self.shape.columns * self.dtype.bytes()
+    }
+
+    /// Writes a rectangle, given in the file's order and without gaps.
+    ///
+    /// # Errors
+    /// When the system refuses; [`GemmError::DiskFull`] among others.
+    ///
+    /// # Panics
+    /// If the rectangle lies outside of the matrix or `from` has another length.
+    pub fn write(&self, rectangle: &Rectangle, from: &[u8]) -> Result<()> {
+        assert!(rectangle.rows.end <= self.shape.rows && rectangle.columns.end <= self.shape.columns);
+        let pieces = Pieces::of(rectangle, self.shape, self.order, self.dtype, self.data);
+        assert_eq!(from.len(), pieces.piece * pieces.pieces, "the length of the rectangle");
+        if from.is_empty() {
+            return Ok(());
+        }
+        for (at, piece) in from.chunks_exact(pieces.piece).enumerate() {
+            self.write_at(piece, pieces.start + at as u64 * pieces.stride)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the file durable, then visible under its name.
+    ///
+    /// # Errors
+    /// When the system refuses, or when another file took the name in the meantime (unless `force`).
+    pub fn commit(mut self) -> Result<()> {
+        self.file.sync_all().map_err(|error| self.failed(error))?;
+        let link = |to: &Path| {
+            let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            rustix::fs::linkat(CWD, own, CWD, to, AtFlags::SYMLINK_FOLLOW)
+        };
+        let named = match (&self.hidden, self.force) {
+            (None, false) => link(&self.path),
+            (None, true) => {
+                let name = hidden_name(&self.path);
+                link(&name).and_then(|()| {
+                    rustix::fs::rename(&name, &self.path).inspect_err(|_| drop(std::fs::remove_file(&name)))
+                })
+            }
+            // A hard link refuses an existing name, which rename would replace.
+            (Some(hidden), false) => rustix::fs::link(hidden, &self.path),
+            (Some(hidden), true) => rustix::fs::rename(hidden, &self.path),
+        };
+        match named {
+            Err(Errno::EXIST) => Err(GemmError::OutputExists(self.path.clone())),
+            Err(error) => Err(self.failed(error.into())),
+            Ok(()) => {
+                if self.force {
+                    self.hidden = None; // it bears the right name now
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn write_at(&self, from: &[u8], offset: u64) -> Result<()> {
+        self.file.write_all_at(from, offset).map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, source: io::Error) -> GemmError {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                GemmError::DiskFull { path: self.path.clone(), bytes: self.bytes() }
+            }
+            _ => GemmError::Io { what: "write", path: self.path.clone(), source },
+        }
+    }
+}
+
+impl Drop for NpyOutput {
+    fn drop(&mut self) {
+        if let Some(hidden) = &self.hidden {
+            let _ = std::fs::remove_file(hidden); // nothing more can be done about it here
+        }
+    }
+}
+
+/// The folder of a file.
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// A name beside `path` that nobody else uses.
+fn hidden_name(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    folder(path).join(format!(".{name}.{}.part", std::process::id()))
+}
+
+/// A new file in the folder of `path`: without a name, or with a hidden one where that cannot be.
+fn open_nameless(path: &Path) -> Result<(File, Option<PathBuf>)> {
+    let folder = folder(path);
+    let refused = |source: io::Error| GemmError::OutputFolder { path: folder.to_owned(), source };
+    let mode = Mode::from_raw_mode(0o666);
+    match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
+        Ok(file) => Ok((file.into(), None)),
+        // What file systems and kernels without O_TMPFILE answer.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let name = hidden_name(path);
+            let file =
+                File::options().read(true).write(true).create_new(true).open(&name).map_err(refused)?;
+            Ok((file, Some(name)))
+        }
+        Err(error) => Err(refused(error.into())),
+    }
+}

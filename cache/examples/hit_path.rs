@@ -4,6 +4,9 @@
 //!
 //! `cargo run --release -p vgas-cache --example hit_path [-- --fences]` (`--fences`: as where membarrier is refused)
 
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use vgas_cache::pool::{
@@ -46,14 +49,19 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Runs the candidates in turn, `ROUNDS` times; the median nanoseconds of one operation of each.
+/// Runs the candidates in a changing order, `ROUNDS` times, each after a short run to settle its caches; the median
+/// nanoseconds of one operation of each.
 fn alternate(operations: usize, candidates: &mut [&mut dyn FnMut(usize)]) -> Vec<f64> {
     let mut times = vec![Vec::new(); candidates.len()];
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    let mut random = ChaCha8Rng::seed_from_u64(1);
     for _ in 0..ROUNDS {
-        for (candidate, times) in candidates.iter_mut().zip(&mut times) {
+        order.shuffle(&mut random);
+        for &which in &order {
+            candidates[which](operations / 4);
             let start = now_ns();
-            candidate(operations);
-            times.push((now_ns() - start) / operations as f64);
+            candidates[which](operations);
+            times[which].push((now_ns() - start) / operations as f64);
         }
     }
     times.iter_mut().map(|times| median(times)).collect()

@@ -2,8 +2,9 @@
 //!
 //! Method: more pages than frames; every word of a page carries the page's number and a version. Reader threads of two
 //! ranks get pages and check the number; writer threads add one to words of their own through put; the agent evicts,
-//! downgrades, installs and moves pages between frames as fast as it can, overwriting each frame in between. Without the
-//! handshake (HOLD, barrier, slots) readers see the overwritten bytes within milliseconds.
+//! downgrades, installs and moves pages between frames as fast as it can, overwriting each frame in between. An agent that
+//! does not look at the slots is found within milliseconds. A missing barrier would be found only by luck; for that
+//! there is the model in `pool_handshake.rs`.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

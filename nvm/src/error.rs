@@ -223,7 +223,7 @@ pub enum VolumeError {
     /// A file could not be created, named or opened.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A named segment's file cannot be used.
+    /// A named segment's file, or a folder, cannot be used.
     #[error("cannot use {file}: {reason}")]
     Unusable {
         /// The file.
@@ -236,7 +236,7 @@ pub enum VolumeError {
     Usage(String),
 }
 
-/// Why an existing file is not taken for a segment.
+/// Why a file or folder cannot be used for segments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unusable {
@@ -283,6 +283,9 @@ pub enum Unusable {
         /// The length it was created with.
         expected: u64,
     },
+    /// The device that was asked for is not available there.
+    #[error("{0}")]
+    Refused(String),
     /// Neither of its two superblocks can be read.
     #[error("both of its superblocks are damaged ({0}); restore it from a copy")]
     Superblocks(String),

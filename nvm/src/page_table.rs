@@ -7,26 +7,23 @@ use std::collections::BTreeSet;
 /// Pages of a chunk: as many as one block of the page map describes, so that a changed chunk is a changed block.
 pub const CHUNK_PAGES: usize = BLOCK_ENTRIES;
 
+/// Most pages of a segment: 32 TiB of the smallest pages, and a bound on the memory that describes them.
+pub const PAGES_MAX: u64 = 1 << 33;
+
 /// The pages of one segment.
 #[derive(Debug)]
 pub struct PageTable {
-    chunks: Vec<Slot>,
+    /// `None`: no page of it was ever written, unless it is lost.
+    chunks: Vec<Option<Box<Chunk>>>,
+    /// Chunks whose map block is damaged, and of which no page has been written since.
+    lost: BTreeSet<usize>,
     /// Chunks with fresh pages: the map blocks that the next checkpoint writes.
     changed: BTreeSet<usize>,
     /// Whether each page has two places, of which a checkpoint keeps one.
     shadowed: bool,
 }
 
-#[derive(Debug)]
-enum Slot {
-    /// No page of it was ever written.
-    Zeros,
-    /// Its map block is damaged and no page has been written since.
-    Lost,
-    Present(Box<Chunk>),
-}
-
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Chunk {
     checksums: [u32; CHUNK_PAGES],
     stored: Bits,
@@ -92,25 +89,26 @@ impl Chunk {
 impl PageTable {
     /// A table of `pages` pages of zeros. `shadowed`: the last checkpoint's copies are to be left alone.
     pub fn new(pages: u64, shadowed: bool) -> Self {
-        let chunks = pages.div_ceil(CHUNK_PAGES as u64);
-        let chunks = (0..chunks).map(|_| Slot::Zeros).collect();
-        Self { chunks, changed: BTreeSet::new(), shadowed }
+        debug_assert!(pages <= PAGES_MAX);
+        // Zeroed by the system when touched: a large table costs nothing before it is used.
+        let chunks = vec![None; pages.div_ceil(CHUNK_PAGES as u64) as usize];
+        Self { chunks, lost: BTreeSet::new(), changed: BTreeSet::new(), shadowed }
     }
 
     /// What is known of a page.
     pub fn entry(&self, page: u64) -> Entry {
         let (chunk, index) = split(page);
         match &self.chunks[chunk] {
-            Slot::Zeros => Entry::Zeros,
-            Slot::Lost => Entry::Lost,
-            Slot::Present(chunk) => chunk.entry(index),
+            Some(chunk) => chunk.entry(index),
+            None if self.lost.contains(&chunk) => Entry::Lost,
+            None => Entry::Zeros,
         }
     }
 
     /// Where the next content of a page goes; `None` while a checkpoint needs both of its places.
     pub fn target(&self, page: u64) -> Option<Place> {
         let (chunk, index) = split(page);
-        let Slot::Present(chunk) = &self.chunks[chunk] else { return Some(Place::A) };
+        let Some(chunk) = &self.chunks[chunk] else { return Some(Place::A) };
         if !self.shadowed {
             Some(Place::A)
         } else if chunk.flushing.get(index) {
@@ -135,7 +133,7 @@ impl PageTable {
         let target = self.target(page);
         self.change(page, Entry::Zeros);
         let (chunk, index) = split(page);
-        if let Slot::Present(chunk) = &mut self.chunks[chunk] {
+        if let Some(chunk) = &mut self.chunks[chunk] {
             chunk.second.set(index, target == Some(Place::B));
         }
     }
@@ -151,14 +149,8 @@ impl PageTable {
     }
 
     fn present(&mut self, chunk: usize) -> &mut Chunk {
-        let slot = &mut self.chunks[chunk];
-        if !matches!(slot, Slot::Present(_)) {
-            *slot = Slot::Present(Chunk::new(matches!(slot, Slot::Lost)));
-        }
-        match slot {
-            Slot::Present(chunk) => chunk,
-            Slot::Zeros | Slot::Lost => unreachable!("made present above"),
-        }
+        let lost = &mut self.lost;
+        self.chunks[chunk].get_or_insert_with(|| Chunk::new(lost.remove(&chunk)))
     }
 
     /// Records that nobody knows what a page holds.
@@ -170,10 +162,8 @@ impl PageTable {
     /// The pages below `pages` that may hold anything but zeros, ascending; chunks that are lost as a whole are left
     /// out.
     pub fn written_pages(&self, pages: u64) -> impl Iterator<Item = u64> {
-        let present = self.chunks.iter().enumerate().filter_map(|(index, slot)| match slot {
-            Slot::Present(chunk) => Some((index, chunk)),
-            Slot::Zeros | Slot::Lost => None,
-        });
+        let present = self.chunks.iter().enumerate();
+        let present = present.filter_map(|(index, chunk)| Some((index, chunk.as_ref()?)));
         let written = present.flat_map(|(index, chunk)| {
             let pages = (0..CHUNK_PAGES).filter(|&page| chunk.entry(page) != Entry::Zeros);
             pages.map(move |page| (index * CHUNK_PAGES + page) as u64)
@@ -224,7 +214,8 @@ impl PageTable {
 
     /// Records that a chunk's map block cannot be read.
     pub fn lose_chunk(&mut self, chunk: usize) {
-        self.chunks[chunk] = Slot::Lost;
+        self.chunks[chunk] = None;
+        self.lost.insert(chunk);
     }
 }
 

@@ -1,10 +1,15 @@
 //! Which device a folder gets.
 
 use super::Device;
+use super::blocking::BlockingDevice;
+use super::files::takes_direct_io;
 use super::memory::{MemoryDevice, MemoryDisk};
-use crate::error::{Result, VolumeError};
+use super::uring::UringDevice;
+use crate::error::{Result, Unusable, VolumeError};
+use rustix::io::Errno;
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use vgas_rma::shm::Mapping;
 
 /// Which device to use.
@@ -21,15 +26,55 @@ pub enum DeviceChoice {
     Memory(MemoryDisk),
 }
 
+/// Why a folder does not get the fast device, for people.
+pub fn why_not_fast(directory: &Path) -> Result<Option<String>> {
+    if !takes_direct_io(directory)? {
+        let path = directory.display();
+        return Ok(Some(format!(
+            "{path} takes no direct I/O; choose a folder on an NVMe filesystem (ext4, xfs)"
+        )));
+    }
+    Ok(UringDevice::open(directory, 1, None).err().map(refusal))
+}
+
+fn refusal(error: io::Error) -> String {
+    let advice = match Errno::from_io_error(&error) {
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "allow it in the container's filter and in kernel.io_uring_disabled"
+        }
+        Some(Errno::NOSYS | Errno::OPNOTSUPP) => "it needs Linux 5.6 or later",
+        Some(Errno::NOMEM) => "raise the limit of locked memory (ulimit -l)",
+        _ => "see the kernel's log",
+    };
+    format!("io_uring is refused ({error}); {advice}")
+}
+
 /// Opens a device over `directory` for `queue_depth` operations in flight.
 pub(crate) fn open(
-    _directory: &Path,
+    directory: &Path,
     choice: &DeviceChoice,
     queue_depth: u32,
-    _frames: Option<Arc<Mapping>>,
+    frames: Option<Arc<Mapping>>,
 ) -> Result<Box<dyn Device>> {
-    match choice {
-        DeviceChoice::Memory(disk) => Ok(Box::new(MemoryDevice::new(disk, queue_depth as usize)?)),
-        _ => Err(VolumeError::Usage("only the memory device is there yet".to_owned())),
+    if let DeviceChoice::Memory(disk) = choice {
+        return Ok(Box::new(MemoryDevice::new(disk, queue_depth as usize)?));
     }
+    if let DeviceChoice::Blocking = choice {
+        return Ok(Box::new(BlockingDevice::open(directory, queue_depth)?));
+    }
+    let refused = match takes_direct_io(directory)? {
+        true => match UringDevice::open(directory, queue_depth, frames) {
+            Ok(device) => return Ok(Box::new(device)),
+            Err(error) => refusal(error),
+        },
+        false => format!("{} takes no direct I/O", directory.display()),
+    };
+    if let DeviceChoice::Uring = choice {
+        let file = directory.display().to_string();
+        return Err(VolumeError::Unusable { file, reason: Unusable::Refused(refused) });
+    }
+    let device = BlockingDevice::open(directory, queue_depth)?;
+    static SAID: Once = Once::new();
+    SAID.call_once(|| tracing::warn!("{refused}; using {} instead, which is slower", device.name()));
+    Ok(Box::new(device))
 }

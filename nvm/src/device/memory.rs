@@ -5,7 +5,7 @@
 //! with a seed, operations take effect and complete late and in any order. Not for storing anything: it is slow and
 //! holds each byte up to three times.
 
-use super::{Completion, Device, FileId, Kind, Limits, Operation, Submitted};
+use super::{Completion, Device, FileId, Kind, Limits, Naming, Operation, Submitted};
 use crate::error::{DeviceError, FileError};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -383,7 +383,7 @@ impl Device for MemoryDevice {
         self.pending.len()
     }
 
-    fn create(&mut self, bytes: u64) -> Result<FileId, FileError> {
+    fn create(&mut self, bytes: u64, _naming: Naming) -> Result<FileId, FileError> {
         let disk = &mut *self.disk.lock();
         disk.next_file += 1;
         disk.files.insert(disk.next_file, Image { bytes, open: true, ..Image::default() });

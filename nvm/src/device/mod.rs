@@ -26,8 +26,14 @@
 //! * *Files are private.* Created files have no name, mode 0600, and vanish with the process however it ends, until
 //!   they are published. A published file is locked against other processes while it is open.
 
+pub mod blocking;
 pub mod choice;
+pub mod conformance;
+pub mod faulty;
+mod files;
 pub mod memory;
+mod transfer;
+pub mod uring;
 
 use crate::error::{DeviceError, FileError};
 use crate::few::Few;
@@ -37,6 +43,18 @@ use vgas_rma::shm::Span;
 /// A file of a device. Numbers are reused after [`Device::close`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
+
+/// What direct I/O is aligned to: the block size of common filesystems, a multiple of every common sector size.
+pub(crate) const DIRECT_ALIGNMENT: u64 = 4096;
+
+/// Whether a created file will be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    /// It never gets a name.
+    Never,
+    /// It may be published.
+    Later,
+}
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +98,7 @@ impl Operation {
 
     /// Whether offset, memory and lengths are multiples of `alignment`.
     pub(crate) fn aligned_to(&self, alignment: u64) -> bool {
-        let aligned = |number: u64| number % alignment == 0;
+        let aligned = |number: u64| number.is_multiple_of(alignment);
         let span = |span: &Span| aligned(span.address() as u64) && aligned(span.bytes() as u64);
         match self.kind {
             Kind::SyncData => true,
@@ -137,7 +155,7 @@ pub trait Device: Send {
     fn in_flight(&self) -> usize;
 
     /// Creates an unnamed file of this many zero bytes that takes no space yet. Blocks briefly.
-    fn create(&mut self, bytes: u64) -> Result<FileId, FileError>;
+    fn create(&mut self, bytes: u64, naming: Naming) -> Result<FileId, FileError>;
 
     /// Gives an unnamed file a name, atomically and durably, and locks it. What was synced before is in it after a
     /// crash. [`FileError::Exists`] when the name is taken. Blocks until the folder is durable.

@@ -20,14 +20,15 @@ mod named;
 
 use crate::checksum;
 use crate::device::choice::{self, DeviceChoice};
-use crate::device::{Completion, Device, FileId, Kind, Spans};
+use crate::device::{Completion, Device, FileId, Kind, Naming, Spans};
 use crate::error::{DeviceError, PageOperation, Result, VolumeError};
 use crate::few::Few;
 use crate::format::{Entry, Place};
-use crate::page_table::PageTable;
+use crate::page_table::{PAGES_MAX, PageTable};
 use io::{Gather, Io, Job, PageAt, Pages};
 use named::Named;
 pub use named::{OpenReport, Opened};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -177,7 +178,7 @@ impl Volume {
         let bytes = pages.checked_mul(u64::from(self.page_bytes)).filter(|&bytes| bytes <= i64::MAX as u64);
         let too_large =
             || VolumeError::Usage(format!("no file can hold the {pages} pages of segment {segment}"));
-        let file = self.io.device.create(bytes.ok_or_else(too_large)?)?;
+        let file = self.io.device.create(bytes.ok_or_else(too_large)?, Naming::Never)?;
         let table = PageTable::new(pages, false);
         self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named: None });
         Ok(())
@@ -460,7 +461,9 @@ impl Volume {
     fn complete_discard(&mut self, segment: u32, page: u64, key: u64, result: Result<u64, DeviceError>) {
         let Some(found) = self.segments.get_mut(&segment) else { return };
         found.changes_in_flight -= 1;
-        let outcome = match result {
+        // A filesystem without holes keeps the space; the page reads as zeros all the same.
+        let unsupported = DeviceError::of(Errno::OPNOTSUPP, 0);
+        let outcome = match result.or_else(|error| if error == unsupported { Ok(0) } else { Err(error) }) {
             Ok(_) => {
                 found.table.discard(page);
                 Ok(())
@@ -529,6 +532,11 @@ impl Volume {
         if pages == 0 {
             return Err(VolumeError::Usage(format!("segment {segment} must have at least one page")));
         }
+        if pages > PAGES_MAX {
+            return Err(VolumeError::Usage(format!(
+                "segment {segment} of {pages} pages exceeds {PAGES_MAX}: use larger pages or more ranks"
+            )));
+        }
         Ok(())
     }
 
@@ -542,7 +550,7 @@ impl Volume {
         }
         for (span, _) in run.as_slice() {
             let address = span.address() as usize;
-            if span.bytes() != self.page_bytes as usize || address % PAGE_BYTES_MIN as usize != 0 {
+            if span.bytes() != self.page_bytes as usize || !address.is_multiple_of(PAGE_BYTES_MIN as usize) {
                 return Err(VolumeError::Usage(format!(
                     "memory for a page must have {} bytes at a multiple of {PAGE_BYTES_MIN}, not {} at {address:#x}",
                     self.page_bytes,

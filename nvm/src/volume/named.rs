@@ -4,7 +4,7 @@ use super::flush::Flush;
 use super::io::Job;
 use super::{Change, Segment, Volume};
 use crate::checksum;
-use crate::device::{self, FileId, Kind, Spans};
+use crate::device::{self, FileId, Kind, Naming, Spans};
 use crate::error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeError};
 use crate::few::Few;
 use crate::format::{
@@ -119,7 +119,7 @@ impl Volume {
         if let Some(file) = self.io.device.open(&file_name)? {
             return self.closing_on_error(file, |volume| volume.load(segment, file, pages, geometry));
         }
-        let file = self.io.device.create(geometry.file_bytes())?;
+        let file = self.io.device.create(geometry.file_bytes(), Naming::Later)?;
         self.closing_on_error(file, |volume| volume.create_named(segment, file, &file_name, pages, geometry))
     }
 

@@ -1,0 +1,225 @@
+//! The files of the real devices: created without a name, published, opened, locked, closed.
+
+use super::{FileId, Naming};
+use crate::error::FileError;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Readable and writable by their user only.
+const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// How long to wait for the lock of a file: far longer than the kernel needs for a dead process, far shorter than a job
+/// that is alive.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+/// Between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+/// The open files of one device.
+#[derive(Debug)]
+pub(super) struct Files {
+    directory: PathBuf,
+    direct: bool,
+    open: Vec<Option<OpenFile>>,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    descriptor: Arc<OwnedFd>,
+    /// Its name, once it has one.
+    name: Option<String>,
+    /// Where it waits for its name, on filesystems whose files cannot be without.
+    temporary: Option<PathBuf>,
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if self.name.is_some() {
+            // Closing is not enough: the kernel takes a ring with its registered files apart at leisure. An error
+            // changes nothing, the lock ends with the last user of the file at the latest.
+            let _ = rustix::fs::flock(&self.descriptor, FlockOperation::Unlock);
+        }
+        if let Some(path) = self.temporary.take() {
+            // Nobody is there to be told; the worst is a sparse file that stays.
+            let _ = rustix::fs::unlink(path);
+        }
+    }
+}
+
+impl Files {
+    /// Files in `directory`, opened for direct I/O or not.
+    pub(super) fn new(directory: &Path, direct: bool) -> Self {
+        Self { directory: directory.to_owned(), direct, open: Vec::new() }
+    }
+
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// The descriptor of an open file.
+    pub(super) fn descriptor(&self, file: FileId) -> Option<&Arc<OwnedFd>> {
+        Some(&self.open.get(file.0 as usize)?.as_ref()?.descriptor)
+    }
+
+    pub(super) fn create(&mut self, bytes: u64, naming: Naming) -> Result<FileId, FileError> {
+        let (descriptor, temporary) = unnamed(&self.directory, self.flags(), naming)
+            .map_err(|errno| system("create a file in", &self.directory, errno))?;
+        let file = OpenFile { descriptor: Arc::new(descriptor), name: None, temporary };
+        rustix::fs::ftruncate(&file.descriptor, bytes)
+            .map_err(|errno| system("set the size of a file in", &self.directory, errno))?;
+        Ok(self.insert(file))
+    }
+
+    pub(super) fn publish(&mut self, file: FileId, name: &str) -> Result<(), FileError> {
+        let path = self.directory.join(name);
+        let failed = |errno| match errno {
+            Errno::EXIST => FileError::Exists { path: path.clone() },
+            errno => system("create", &path, errno),
+        };
+        let Some(Some(open)) = self.open.get_mut(file.0 as usize) else { return Err(failed(Errno::BADF)) };
+        lock(&open.descriptor, &path)?;
+        match open.temporary.take() {
+            Some(temporary) => {
+                let renamed = rustix::fs::renameat_with(CWD, &temporary, CWD, &path, RenameFlags::NOREPLACE);
+                renamed.inspect_err(|_| open.temporary = Some(temporary)).map_err(failed)?;
+            }
+            None => {
+                let itself = format!("/proc/self/fd/{}", open.descriptor.as_raw_fd());
+                rustix::fs::linkat(CWD, itself, CWD, &path, AtFlags::SYMLINK_FOLLOW).map_err(failed)?;
+            }
+        }
+        open.name = Some(name.to_owned());
+        // The size first, then the name: the folder must not name a file that a crash leaves empty.
+        rustix::fs::fsync(&open.descriptor).map_err(|errno| system("sync", &path, errno))?;
+        let folder = rustix::fs::open(
+            &self.directory,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        );
+        folder.and_then(rustix::fs::fsync).map_err(|errno| system("sync", &self.directory, errno))
+    }
+
+    pub(super) fn open(&mut self, name: &str) -> Result<Option<FileId>, FileError> {
+        let path = self.directory.join(name);
+        // A stranger's symbolic link or pipe under that name is refused instead of followed or waited for.
+        let flags = self.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let descriptor = match rustix::fs::open(&path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened.map_err(|errno| system("open", &path, errno))?,
+        };
+        let is_file = rustix::fs::fstat(&descriptor)
+            .is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_file());
+        if !is_file {
+            return Err(system("open as a segment file", &path, Errno::INVAL));
+        }
+        lock(&descriptor, &path)?;
+        let name = Some(name.to_owned());
+        Ok(Some(self.insert(OpenFile { descriptor: Arc::new(descriptor), name, temporary: None })))
+    }
+
+    pub(super) fn file_bytes(&self, file: FileId) -> Result<u64, FileError> {
+        let measured = match self.descriptor(file) {
+            Some(descriptor) => rustix::fs::fstat(descriptor),
+            None => Err(Errno::BADF),
+        };
+        measured
+            .map(|status| status.st_size as u64)
+            .map_err(|errno| system("measure a file in", &self.directory, errno))
+    }
+
+    pub(super) fn describe(&self, file: FileId) -> String {
+        match self.open.get(file.0 as usize) {
+            Some(Some(OpenFile { name: Some(name), .. })) => self.directory.join(name).display().to_string(),
+            _ => format!("{} (scratch)", self.directory.display()),
+        }
+    }
+
+    /// Forgets a file; it is closed when its last operation lets go of the descriptor.
+    pub(super) fn close(&mut self, file: FileId) {
+        if let Some(slot) = self.open.get_mut(file.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    fn insert(&mut self, file: OpenFile) -> FileId {
+        match self.open.iter_mut().enumerate().find(|(_, slot)| slot.is_none()) {
+            Some((index, slot)) => {
+                *slot = Some(file);
+                FileId(index as u32)
+            }
+            None => {
+                self.open.push(Some(file));
+                FileId(self.open.len() as u32 - 1)
+            }
+        }
+    }
+
+    fn flags(&self) -> OFlags {
+        flags(self.direct)
+    }
+}
+
+fn flags(direct: bool) -> OFlags {
+    OFlags::RDWR | OFlags::CLOEXEC | if direct { OFlags::DIRECT } else { OFlags::empty() }
+}
+
+/// An open file without a name, so that it vanishes with the process however that ends.
+fn unnamed(directory: &Path, flags: OFlags, naming: Naming) -> Result<(OwnedFd, Option<PathBuf>), Errno> {
+    match rustix::fs::open(directory, flags | OFlags::TMPFILE, MODE) {
+        // Filesystems that have no such files: create one, and take its name away at once.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            static COUNTER: AtomicU32 = AtomicU32::new(0);
+            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let path = directory.join(format!(".vgas-new-{}-{number}", std::process::id()));
+            let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, MODE)?;
+            match naming {
+                Naming::Never => rustix::fs::unlink(&path).map(|()| (file, None)),
+                Naming::Later => Ok((file, Some(path))),
+            }
+        }
+        opened => Ok((opened?, None)),
+    }
+}
+
+/// Whether files in this folder take direct I/O; tried, because filesystems that accept the flag may still refuse the
+/// transfer. An error means that nothing can be stored there.
+pub(super) fn takes_direct_io(directory: &Path) -> Result<bool, FileError> {
+    let failed = |errno| system("create a file in", directory, errno);
+    let file = match unnamed(directory, flags(true), Naming::Never) {
+        Err(Errno::INVAL) => {
+            unnamed(directory, flags(false), Naming::Never).map_err(failed)?;
+            return Ok(false);
+        }
+        opened => opened.map_err(failed)?.0,
+    };
+    #[repr(align(4096))]
+    struct Block([u8; 4096]);
+    let block = Box::new(Block([0; 4096]));
+    match rustix::io::pwrite(&file, &block.0, 0) {
+        Ok(_) => Ok(true),
+        Err(Errno::INVAL) => Ok(false),
+        Err(errno) => Err(system("write to a file in", directory, errno)),
+    }
+}
+
+/// Locks a named file against other jobs. A job that has just been killed may hold it a little longer, until the
+/// kernel has taken its ring apart.
+fn lock(descriptor: &OwnedFd, path: &Path) -> Result<(), FileError> {
+    let start = Instant::now();
+    loop {
+        match rustix::fs::flock(descriptor, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if start.elapsed() < LOCK_PATIENCE => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => return Err(FileError::InUse { path: path.to_owned() }),
+            Err(errno) => return Err(system("lock", path, errno)),
+        }
+    }
+}
+
+fn system(what: &'static str, path: &Path, errno: Errno) -> FileError {
+    FileError::System { what, path: path.to_owned(), errno }
+}

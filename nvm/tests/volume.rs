@@ -1,0 +1,308 @@
+//! What the agent relies on: pages come back as written, zeros are free, nothing is lost when the device is full, runs
+//! fail page by page, checkpoints include what was written before them and nothing else.
+
+mod common;
+
+use common::{Bench, PAGE, page, stamp};
+use std::collections::HashSet;
+use std::path::Path;
+use vgas_nvm::device::faulty::{Fault, FaultyDevice, Script, When};
+use vgas_nvm::device::memory::{Crash, MemoryDevice, MemoryDisk};
+use vgas_nvm::{DeviceChoice, Opened, Volume, VolumeError, VolumeSpec};
+
+fn memory(disk: &MemoryDisk, capacity: usize) -> Bench {
+    Bench::over(Box::new(MemoryDevice::new(disk, capacity).unwrap()))
+}
+
+fn faulty(disk: &MemoryDisk, script: &Script) -> Bench {
+    let device = Box::new(MemoryDevice::new(disk, 8).unwrap());
+    Bench::over(Box::new(FaultyDevice::new(device, script)))
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn on_disk(directory: &Path, device: DeviceChoice) -> Bench {
+    Bench::with(Volume::open(VolumeSpec { device, ..VolumeSpec::new(directory, PAGE as u32) }).unwrap())
+}
+
+#[test]
+fn pages_never_written_are_zeros_and_cost_nothing() {
+    let (disk, script) = (MemoryDisk::new(), Script::new());
+    let mut bench = faulty(&disk, &script);
+    bench.volume.create_scratch(0, 1 << 33).unwrap();
+    for index in [0, 1, 511, 512, (1 << 33) - 1] {
+        assert_eq!(bench.read(0, index).unwrap(), 0);
+        assert!(!bench.volume.is_written(0, index));
+    }
+    assert_eq!(script.counts().operations, 0, "the device was asked");
+    bench.write(0, (1 << 33) - 1, 7).unwrap();
+    assert!(bench.volume.is_written(0, (1 << 33) - 1));
+    assert_eq!(bench.read(0, (1 << 33) - 1).unwrap(), 7);
+    assert_eq!(disk.used_bytes(), PAGE as u64);
+}
+
+/// Far more requests than the device takes at once, completing late and out of order.
+#[test]
+fn a_full_device_loses_nothing() {
+    for seed in 0..20 {
+        let disk = MemoryDisk::new();
+        let mut bench = Bench::over(Box::new(MemoryDevice::disordered(&disk, 3, seed).unwrap()));
+        bench.volume.create_scratch(4, 100).unwrap();
+        for index in 0..30 {
+            bench.span(index).write(&page(100 + index));
+            let (span, key) = (bench.span(index), 1000 + index);
+            bench.volume.write(4, index * 3, span, key).unwrap();
+        }
+        let done = bench.finish();
+        assert_eq!(done.keys().copied().collect::<Vec<_>>(), (1000..1030).collect::<Vec<_>>());
+        assert!(done.values().all(Result::is_ok));
+        for index in 0..30 {
+            let span = bench.span(30 + index);
+            bench.volume.read(4, index * 3, span, 2000 + index).unwrap();
+        }
+        assert_eq!(bench.finish().len(), 30);
+        for index in 0..30 {
+            assert_eq!(stamp(&bench.span(30 + index)), 100 + index);
+        }
+    }
+}
+
+/// Neighbours travel together, holes between them cost nothing, and one bad page fails alone.
+#[test]
+fn a_run_is_one_operation_and_fails_page_by_page() {
+    let (disk, script) = (MemoryDisk::new(), Script::new());
+    let mut bench = faulty(&disk, &script);
+    bench.volume.create_scratch(0, 64).unwrap();
+    let spans: Vec<_> = (0..8).map(|frame| (bench.span(frame), frame)).collect();
+    for (span, frame) in &spans {
+        span.write(&page(50 + frame));
+    }
+    bench.volume.write_run(0, 10, spans.iter().cloned()).unwrap();
+    assert!(bench.finish().values().all(Result::is_ok));
+    assert_eq!(script.counts().writes, 1);
+
+    let into = |bench: &Bench| (0..12).map(|frame| (bench.span(20 + frame), frame)).collect::<Vec<_>>();
+    let run = into(&bench);
+    bench.volume.read_run(0, 8, run).unwrap();
+    assert!(bench.finish().values().all(Result::is_ok));
+    assert_eq!(script.counts().reads, 1);
+    for page in 8..20 {
+        let expected = if (10..18).contains(&page) { 40 + page } else { 0 };
+        assert_eq!(stamp(&bench.span(20 + page - 8)), expected, "page {page}");
+    }
+
+    // The run fails, and then the third of the pages alone.
+    script.plan(When::Read(2), Fault::Error(rustix::io::Errno::IO));
+    script.plan(When::Read(5), Fault::Error(rustix::io::Errno::IO));
+    let run = into(&bench);
+    bench.volume.read_run(0, 8, run).unwrap();
+    let done = bench.finish();
+    let failed: Vec<_> = done.iter().filter(|(_, result)| result.is_err()).collect();
+    assert_eq!(failed.len(), 1);
+    let (&key, error) = failed[0];
+    assert_eq!(key, 4);
+    assert!(matches!(**error.as_ref().unwrap_err(), VolumeError::Page { segment: 0, page: 12, .. }));
+}
+
+#[test]
+fn wrong_use_is_refused_and_starts_nothing() {
+    let disk = MemoryDisk::new();
+    let mut bench = memory(&disk, 8);
+    bench.volume.create_scratch(1, 10).unwrap();
+    let span = bench.span(0);
+    let usage =
+        |result: Result<(), VolumeError>| assert!(matches!(result, Err(VolumeError::Usage(_))), "{result:?}");
+    usage(bench.volume.read(2, 0, span.clone(), 1));
+    usage(bench.volume.read(1, 10, span.clone(), 1));
+    usage(bench.volume.write(1, u64::MAX, span.clone(), 1));
+    usage(bench.volume.read(1, 0, bench.frames.span(0, PAGE - 512), 1));
+    usage(bench.volume.read(1, 0, bench.frames.span(512, PAGE), 1));
+    usage(bench.volume.create_scratch(1, 10));
+    usage(bench.volume.create_scratch(2, 0));
+    usage(bench.volume.create_scratch(2, u64::MAX));
+    usage(bench.volume.flush(9, 1));
+    for name in ["", ".x", "a/b", "a b", &"x".repeat(300)] {
+        usage(bench.volume.create_or_open_named(3, name, 10).map(drop));
+    }
+    for page_bytes in [0, 512, 6000, 8 << 20] {
+        let device = Box::new(MemoryDevice::new(&disk, 8).unwrap());
+        assert!(matches!(Volume::over(device, page_bytes, true), Err(VolumeError::Usage(_))));
+    }
+    assert_eq!(bench.volume.in_flight(), 0);
+    // The last page is fine.
+    bench.volume.read(1, 9, span, 1).unwrap();
+    assert_eq!(bench.finish().len(), 1);
+}
+
+#[test]
+fn a_discarded_page_is_zeros_and_gives_its_space_back() {
+    let disk = MemoryDisk::new();
+    let mut bench = memory(&disk, 8);
+    bench.volume.create_scratch(0, 10).unwrap();
+    bench.write(0, 3, 5).unwrap();
+    assert_eq!(disk.used_bytes(), PAGE as u64);
+    bench.volume.discard(0, 3, 1).unwrap();
+    assert!(bench.finish()[&1].is_ok());
+    assert_eq!((bench.read(0, 3).unwrap(), disk.used_bytes()), (0, 0));
+    bench.write(0, 3, 6).unwrap();
+    assert_eq!(bench.read(0, 3).unwrap(), 6);
+}
+
+/// Named segments over several checkpoints, reopened after each: the last checkpoint, without what came after it.
+#[test]
+fn a_named_segment_comes_back_as_its_last_flush() {
+    let disk = MemoryDisk::new();
+    let pages = 1500;
+    let mut expected = vec![0; pages as usize];
+    for generation in 0..6 {
+        let mut bench = memory(&disk, 8);
+        let report = bench.volume.create_or_open_named(2, "data", pages).unwrap();
+        let opened = if generation == 0 { Opened::Fresh } else { Opened::Reopened { generation } };
+        assert_eq!((report.opened, report.damaged_pages, report.fallback), (opened, vec![], None));
+        for (index, &stamp) in expected.iter().enumerate() {
+            assert_eq!(bench.read(2, index as u64).unwrap(), stamp, "page {index} after flush {generation}");
+        }
+        for index in (generation..pages).step_by(7 + generation as usize) {
+            let stamp = 10_000 * (generation + 1) + index;
+            bench.write(2, index, stamp).unwrap();
+            expected[index as usize] = stamp;
+        }
+        if generation > 2 {
+            let (index, key) = (generation * 3, bench.key());
+            bench.volume.discard(2, index, key).unwrap();
+            bench.finish();
+            expected[index as usize] = 0;
+        }
+        bench.flush(2).unwrap();
+        bench.write(2, generation, 99).unwrap();
+        assert_eq!(bench.read(2, generation).unwrap(), 99);
+        disk.crash(if generation % 2 == 0 { Crash::LoseUnsynced } else { Crash::KeepUnsynced });
+    }
+}
+
+/// A checkpoint holds what was written before it was asked for, although later writes go on while it is made; they
+/// are in the next one.
+#[test]
+fn writes_during_a_flush_belong_to_the_next_one() {
+    for seed in 0..60 {
+        let disk = MemoryDisk::new();
+        let mut bench = Bench::over(Box::new(MemoryDevice::disordered(&disk, 4, seed).unwrap()));
+        bench.volume.create_or_open_named(0, "data", 2000).unwrap();
+        let write = |bench: &mut Bench, index: u64, stamp: u64| {
+            let (span, key) = (bench.span(stamp), bench.key());
+            span.write(&page(stamp));
+            bench.volume.write(0, index, span, key).unwrap();
+        };
+        for index in 0..10 {
+            write(&mut bench, index * 190, 1 + index);
+        }
+        let flush = bench.key();
+        bench.volume.flush(0, flush).unwrap();
+        // Other pages of the same and of other map blocks; then, when the first flush is done, a crash on a copy.
+        for index in 0..10 {
+            write(&mut bench, index * 190 + 1, 11 + index);
+        }
+        let mut done = Vec::new();
+        while !done.iter().any(|done: &vgas_nvm::PageDone| done.key == flush) {
+            bench.volume.poll(&mut done).unwrap();
+        }
+        assert!(done.iter().all(|done| done.result.is_ok()));
+        let after_first = disk.fork();
+        after_first.crash(Crash::Random(seed));
+        // Second writes of pages of the first checkpoint.
+        bench.finish();
+        for index in 0..10 {
+            write(&mut bench, index * 190, 21 + index);
+        }
+        bench.flush(0).unwrap();
+        disk.crash(Crash::Random(seed));
+        for (disk, own, neighbour) in [(after_first, 1, 0), (disk.clone(), 21, 11)] {
+            let mut bench = memory(&disk, 8);
+            let report = bench.volume.create_or_open_named(0, "data", 2000);
+            let report = report.unwrap();
+            assert!(report.damaged_pages.is_empty() && report.fallback.is_none(), "{report:?}");
+            for index in 0..10 {
+                assert_eq!(bench.read(0, index * 190).unwrap(), own + index);
+                let expected = if neighbour == 0 { 0 } else { neighbour + index };
+                assert_eq!(bench.read(0, index * 190 + 1).unwrap(), expected);
+            }
+        }
+    }
+}
+
+/// The same pages, written again and again while checkpoints are made, as fast as the volume takes them: every
+/// request completes, and what is read is what was written last.
+#[test]
+fn writing_and_flushing_at_once_makes_progress() {
+    for seed in 0..30 {
+        let disk = MemoryDisk::new();
+        let mut bench = Bench::over(Box::new(MemoryDevice::disordered(&disk, 5, seed).unwrap()));
+        bench.volume.create_or_open_named(0, "data", 1200).unwrap();
+        let mut last = [0u64; 8];
+        for round in 1..=12u64 {
+            let mut writes = HashSet::new();
+            for index in 0..8 {
+                let (span, key) = (bench.span(index), bench.key());
+                let stamp = round * 10 + index;
+                writes.insert(key);
+                span.write(&page(stamp));
+                bench.volume.write(0, index * 150, span, key).unwrap();
+                last[index as usize] = stamp;
+            }
+            for _ in 0..round % 3 {
+                let key = bench.key();
+                bench.volume.flush(0, key).unwrap();
+            }
+            // Writes are done before the next round; flushes may still be on their way.
+            let mut done = Vec::new();
+            while !writes.is_empty() {
+                bench.volume.poll(&mut done).unwrap();
+                for done in done.drain(..) {
+                    done.result.unwrap();
+                    writes.remove(&done.key);
+                }
+            }
+        }
+        bench.finish().values().for_each(|result| assert!(result.is_ok()));
+        for index in 0..8 {
+            assert_eq!(bench.read(0, index * 150).unwrap(), last[index as usize]);
+        }
+    }
+}
+
+#[test]
+fn real_files_keep_pages_and_checkpoints() {
+    for device in [DeviceChoice::Auto, DeviceChoice::Blocking] {
+        let folder = folder();
+        let mut bench = on_disk(folder.path(), device.clone());
+        bench.volume.create_scratch(0, 1 << 20).unwrap();
+        bench.volume.create_or_open_named(1, "kept", 5000).unwrap();
+        for index in 0..40 {
+            bench.write(0, index * 1000, 1 + index).unwrap();
+            bench.write(1, index * 100, 101 + index).unwrap();
+        }
+        bench.flush(1).unwrap();
+        bench.write(1, 0, 77).unwrap();
+        for index in 0..40 {
+            assert_eq!(bench.read(0, index * 1000).unwrap(), 1 + index);
+        }
+        let other =
+            on_disk(folder.path(), device.clone()).volume.create_or_open_named(1, "kept", 5000).unwrap_err();
+        assert!(other.to_string().contains("in use by another job"), "{other}");
+        drop(bench);
+        let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap()).collect();
+        assert_eq!(files.len(), 1, "only the named segment is left: {files:?}");
+        let metadata = files[0].metadata().unwrap();
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+        assert!(metadata.blocks() * 512 < metadata.len() / 10, "sparse: {} blocks", metadata.blocks());
+        let mut bench = on_disk(folder.path(), device);
+        let report = bench.volume.create_or_open_named(1, "kept", 5000).unwrap();
+        assert_eq!(report.opened, Opened::Reopened { generation: 1 });
+        for index in 0..40 {
+            assert_eq!(bench.read(1, index * 100).unwrap(), 101 + index);
+        }
+    }
+}

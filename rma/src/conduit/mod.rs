@@ -14,6 +14,8 @@
 //! * *Replies never wait for requests.* See [`Direction::Reply`].
 //! * *Source.* When `try_send` has returned [`Sent::Accepted`], the payload's source may be reused.
 
+pub mod conformance;
+pub mod sim;
 pub mod smp;
 pub mod tcp;
 

@@ -284,8 +284,14 @@ impl Endpoint {
 
     fn send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
         self.check_failure()?;
+        self.check_size(message)?;
         let (carrier, sent) = match self.routes.get(to.0 as usize) {
-            Some(Route::Smp) => (Carrier::Smp, self.smp_conduit()?.try_send(to, message)?),
+            Some(Route::Smp) => {
+                if let Payload::Long(source, destination) = message.payload {
+                    self.check_long_to_member(source, destination)?;
+                }
+                (Carrier::Smp, self.smp_conduit()?.try_send(to, message)?)
+            }
             Some(Route::Network) => (Carrier::Network, self.network_conduit()?.try_send(to, message)?),
             Some(Route::Loopback) => {
                 let sent = self.loopback.try_send(message, |destination, bytes| {
@@ -302,6 +308,22 @@ impl Endpoint {
         };
         self.counters.sent(carrier, sent, message);
         Ok(sent)
+    }
+
+    /// The same limits to every peer, whatever its conduit would take.
+    fn check_size(&self, message: &Message<'_>) -> Result<()> {
+        let (bytes, limit) = match message.payload {
+            Payload::Short => (0, 0),
+            Payload::Medium(source) => (source.bytes, self.medium_bytes_max),
+            Payload::Long(source, _) => (source.bytes, self.long_bytes_max),
+        };
+        if message.arguments.len() > ARGUMENTS_MAX || bytes > limit {
+            let count = message.arguments.len();
+            let what =
+                format!("a message with {count} arguments and {bytes} bytes; 16 and {limit} are the most");
+            return Err(RmaError::Usage(what));
+        }
+        Ok(())
     }
 
     /// The conduit to a peer; none to oneself, or if there is no way.
@@ -357,7 +379,7 @@ impl Endpoint {
         if let Some(network) = &self.network {
             // A look at the network may cost a system call. After many looks in vain, only every eighth poll looks.
             let silence = self.network_silence.load(Ordering::Relaxed);
-            if delivered == 0 && (silence < 256 || silence % 8 == 0) {
+            if delivered == 0 && (silence < 256 || silence.is_multiple_of(8)) {
                 let brought = network.poll(self, Traffic::Everything)?;
                 delivered += brought;
                 self.network_silence.store(if brought > 0 { 0 } else { silence + 1 }, Ordering::Relaxed);

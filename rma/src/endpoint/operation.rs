@@ -48,7 +48,11 @@ impl Handle {
 
     /// The result of completed operations.
     fn take_result(&mut self) -> Result<()> {
-        self.pending.drain(..).fold(Ok(()), |result, operation| result.and(operation.result()))
+        let mut result = Ok(());
+        for operation in self.pending.drain(..) {
+            result = result.and(operation.result());
+        }
+        result
     }
 }
 
@@ -222,7 +226,11 @@ impl Endpoint {
 
     /// Waits until all are complete. All are waited for, also when one fails; the first error is returned.
     pub fn wait_sync_all(&self, handles: impl IntoIterator<Item = Handle>) -> Result<()> {
-        handles.into_iter().fold(Ok(()), |result, handle| result.and(self.wait_sync(handle)))
+        let mut result = Ok(());
+        for handle in handles {
+            result = result.and(self.wait_sync(handle));
+        }
+        result
     }
 
     /// Makes progress once; returns how many of the handles became complete in this call.

@@ -8,6 +8,7 @@ use super::shared::SharedWords;
 use super::{Endpoint, Route};
 use crate::address::{Layout, Peer, Rank, RegionId};
 use crate::error::{Result, RmaError};
+use crate::message::{Destination, Source};
 use crate::shm::Domain;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
@@ -171,6 +172,23 @@ impl Endpoint {
         match self.routes[server.0 as usize] {
             Route::Nowhere => Err(RmaError::NoSuchRegion { owner, region }),
             _ => Ok(Reach::Through(server)),
+        }
+    }
+
+    /// Checks what the receiver of a long message can't prevent, because the sender itself copies the payload: a region
+    /// has more room than the segment that was attached in it.
+    pub(super) fn check_long_to_member(&self, source: Source, destination: Destination) -> Result<()> {
+        let Destination::Region { region: RegionId::SEGMENT, owner, offset } = destination else {
+            return Ok(());
+        };
+        let missing = RmaError::NoSuchRegion { owner, region: RegionId::SEGMENT };
+        let Some(rank) = self.layout.rank_of_peer(owner) else { return Err(missing) };
+        if self.segments.reach(rank, offset, source.bytes).is_some() {
+            return Ok(());
+        }
+        match self.reach_slow(rank, offset, source.bytes as u64)? {
+            Reach::Here(_) => Ok(()),
+            Reach::Through(_) => Err(missing),
         }
     }
 

@@ -75,6 +75,9 @@ struct OwnedReply {
     long: Option<(u32, RegionId, Peer, u64)>,
 }
 
+/// A long payload to copy: into which mapping, what, at which offset. The range has been checked.
+type LongCopy = (Arc<Mapping>, Source, u64);
+
 /// What a member's senders look at.
 struct Mailbox {
     sleeping: Word<AtomicU32>,
@@ -209,7 +212,7 @@ impl SmpConduit {
     }
 
     /// The record body for a payload. The bytes of a long payload are not copied yet; their place is returned.
-    fn body(&self, payload: &Payload) -> Result<(Body, Option<(Arc<Mapping>, Source, u64)>)> {
+    fn body(&self, payload: &Payload) -> Result<(Body, Option<LongCopy>)> {
         match *payload {
             Payload::Short => Ok((Body::Short, None)),
             Payload::Medium(source) if source.bytes <= self.capabilities.medium_bytes_max => {
@@ -237,7 +240,7 @@ impl SmpConduit {
         }
     }
 
-    fn place_long(long: Option<(Arc<Mapping>, Source, u64)>) {
+    fn place_long(long: Option<LongCopy>) {
         if let Some((mapping, source, offset)) = long
             && source.bytes > 0
         {

@@ -38,6 +38,10 @@ pub(super) const QUEUE_BYTES: usize = 256 << 10;
 /// a socket buffer faster than a copy, when it is awake at all; 200 tries are about 50 µs.
 const TRIES_BEFORE_COPY: u32 = 200;
 
+/// Deliveries without a sleep after which a connection is no longer watched: ending and renewing the watch are two
+/// system calls, each worth some ten arrivals.
+const AWAKE_DELIVERIES: u32 = 256;
+
 const _: () = assert!(CREDITS <= u16::MAX as u32, "credits travel in 16 bits");
 
 /// A connection. Lives until the conduit is dropped, also when it is lost: descriptors are never reused under a
@@ -51,8 +55,10 @@ pub(super) struct Connection {
     owed: AtomicU32,
     /// Bytes in the sender's queue; written under its lock.
     backlog: AtomicUsize,
-    /// A message was refused because the socket had no room, or the wait descriptor watches for room.
+    /// A message was refused because the socket had no room, or the wait descriptor reports room.
     blocked: AtomicBool,
+    /// Messages delivered since somebody slept, up to [`AWAKE_DELIVERIES`].
+    deliveries_awake: AtomicU32,
     /// Received messages may wait for delivery.
     left: AtomicBool,
     lost: OnceLock<String>,
@@ -67,9 +73,21 @@ struct Sender {
     queue: Vec<u8>,
     /// The first byte of `queue` that was not sent.
     head: usize,
-    /// The wait descriptor reports writability.
-    watched: bool,
+    watched: Watched,
     closed: bool,
+}
+
+/// What the wait descriptor reports about the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Watched {
+    /// Nothing: nobody has slept lately. Every arrival on a watched socket costs a walk through epoll's call-back,
+    /// about a tenth of a short message's way.
+    #[default]
+    No,
+    Arrivals,
+    ArrivalsAndRoom,
+    /// Nothing, for ever: its end would wake sleepers again and again.
+    Ended,
 }
 
 /// Locks; a thread that panicked in between left the data usable (single assignments only).
@@ -86,6 +104,7 @@ impl Connection {
             owed: AtomicU32::new(0),
             backlog: AtomicUsize::new(0),
             blocked: AtomicBool::new(false),
+            deliveries_awake: AtomicU32::new(0),
             left: AtomicBool::new(false),
             lost: OnceLock::new(),
             goodbye_received: AtomicBool::new(false),
@@ -178,14 +197,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what waits in the queue; afterwards the wait descriptor no longer watches for room unless bytes are left.
+    /// Sends what waits in the queue; afterwards the wait descriptor no longer reports room unless bytes are left.
     pub(super) fn flush(&self, poller: BorrowedFd<'_>) -> io::Result<()> {
         let mut sender = lock(&self.sender);
         self.push(&mut sender)?;
         if sender.waiting() == 0 {
             self.blocked.store(false, Ordering::Release);
-            if std::mem::take(&mut sender.watched) {
-                self.watch(poller, epoll::EventFlags::IN)?;
+            if sender.watched == Watched::ArrivalsAndRoom {
+                self.set_watched(&mut sender, poller, Watched::Arrivals)?;
             }
         }
         Ok(())
@@ -196,20 +215,60 @@ impl Connection {
         self.backlog.load(Ordering::Acquire) > 0 || self.blocked.load(Ordering::Acquire)
     }
 
-    /// Before sleeping: makes the wait descriptor report room in the socket, if something waits for it.
-    pub(super) fn watch_for_room(&self, poller: BorrowedFd<'_>) -> io::Result<()> {
+    /// Before sleeping: makes the wait descriptor report arrivals, and room in the socket if something waits for it.
+    pub(super) fn watch(&self, poller: BorrowedFd<'_>) -> io::Result<()> {
         let mut sender = lock(&self.sender);
-        if self.wants_room() && !sender.watched {
-            self.watch(poller, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
-            sender.watched = true;
-            // Somebody else may send the rest: the watch must still be ended, by the next poll.
-            self.blocked.store(true, Ordering::Release);
+        self.deliveries_awake.store(0, Ordering::Relaxed);
+        match sender.watched {
+            Watched::No | Watched::Arrivals if self.wants_room() => {
+                // Somebody else may send the rest: the watch must still be ended, by the next poll.
+                self.blocked.store(true, Ordering::Release);
+                self.set_watched(&mut sender, poller, Watched::ArrivalsAndRoom)
+            }
+            Watched::No => self.set_watched(&mut sender, poller, Watched::Arrivals),
+            Watched::Arrivals | Watched::ArrivalsAndRoom | Watched::Ended => Ok(()),
+        }
+    }
+
+    /// Counts deliveries; whether there have been so many since somebody slept that watching has become a waste.
+    pub(super) fn count_deliveries(&self, count: usize) -> bool {
+        let before = self.deliveries_awake.load(Ordering::Relaxed);
+        if before < AWAKE_DELIVERIES {
+            self.deliveries_awake.store(before + count as u32, Ordering::Relaxed);
+            return before + count as u32 >= AWAKE_DELIVERIES;
+        }
+        false
+    }
+
+    /// Ends the watch if `unneeded` still says so under the lock that [`Connection::watch`] takes.
+    pub(super) fn unwatch(&self, poller: BorrowedFd<'_>, unneeded: impl Fn() -> bool) -> io::Result<()> {
+        let mut sender = lock(&self.sender);
+        if sender.watched == Watched::Arrivals && unneeded() {
+            self.set_watched(&mut sender, poller, Watched::No)?;
         }
         Ok(())
     }
 
-    fn watch(&self, poller: BorrowedFd<'_>, flags: epoll::EventFlags) -> io::Result<()> {
-        epoll::modify(poller, &self.socket, epoll::EventData::new_u64(u64::from(self.peer.0)), flags)?;
+    /// Ends the watch for ever.
+    pub(super) fn end_watch(&self, poller: BorrowedFd<'_>) -> io::Result<()> {
+        self.set_watched(&mut lock(&self.sender), poller, Watched::Ended)
+    }
+
+    fn set_watched(&self, sender: &mut Sender, poller: BorrowedFd<'_>, to: Watched) -> io::Result<()> {
+        use epoll::{EventData, EventFlags, add, delete, modify};
+        let of = |watched| match watched {
+            Watched::No | Watched::Ended => None,
+            Watched::Arrivals => Some(EventFlags::IN),
+            Watched::ArrivalsAndRoom => Some(EventFlags::IN | EventFlags::OUT),
+        };
+        let data = EventData::new_u64(u64::from(self.peer.0));
+        match (of(sender.watched), of(to)) {
+            (None, Some(flags)) => add(poller, &self.socket, data, flags)?,
+            (Some(_), Some(flags)) => modify(poller, &self.socket, data, flags)?,
+            (Some(_), None) => delete(poller, &self.socket)?,
+            (None, None) => {}
+        }
+        sender.watched = to;
         Ok(())
     }
 

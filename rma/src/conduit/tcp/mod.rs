@@ -43,10 +43,6 @@ use std::time::{Duration, Instant};
 /// Most messages that one poll delivers, so that other conduits get their turn.
 const POLL_MESSAGES: usize = 64;
 
-/// Up to so many connections are read from directly when polling; beyond, epoll names those with something to read.
-/// An unnecessary read costs about a third of what asking epoll does.
-const DIRECT_CONNECTIONS: usize = 3;
-
 /// What a [`TcpConduit`] needs to know.
 #[derive(Debug)]
 pub struct TcpSpec {
@@ -237,6 +233,9 @@ impl TcpConduit {
         }
         if count > 0 {
             let _ = connection.return_credits();
+            if connection.count_deliveries(count) {
+                self.table.unwatch_if_awake(connection);
+            }
         }
         Ok(count)
     }
@@ -250,7 +249,8 @@ impl TcpConduit {
             }
             receiver.end(matches!(trouble, Trouble::Protocol(_) | Trouble::Sink(_)));
         }
-        self.table.unwatch(connection);
+        // Only fails when it was not watched, which is what is wanted.
+        let _ = connection.end_watch(self.table.poller());
         let peer = connection.peer;
         match trouble {
             Trouble::End | Trouble::Socket(_) if connection.said_goodbye() || self.table.closing() => {
@@ -353,7 +353,7 @@ impl Conduit for TcpConduit {
             count += self.poll_connection(connection, sink, traffic, POLL_MESSAGES.saturating_sub(count))?;
             Ok(())
         };
-        if open <= DIRECT_CONNECTIONS {
+        if !self.table.is_many() {
             self.table.open_from(first).try_for_each(&mut visit)?;
             self.table.open_from(0).take(first).try_for_each(&mut visit)?;
             return Ok(count);
@@ -398,14 +398,13 @@ impl Conduit for TcpConduit {
             if receiver.has_message(requests && !connection.is_backlogged()) {
                 return false;
             }
-            drop(receiver);
-            // An error is the end of the connection, which the wait descriptor reports.
-            let _ = connection.watch_for_room(self.table.poller());
         }
-        true
+        self.table.watch_all()
     }
 
-    fn disarm(&self) {}
+    fn disarm(&self) {
+        self.table.woke();
+    }
 }
 
 impl Drop for TcpConduit {

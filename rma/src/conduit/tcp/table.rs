@@ -14,6 +14,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+/// Up to so many connections are read from directly when polling; beyond, epoll names those with something to read. An
+/// unnecessary read costs about a third of what asking epoll does.
+const DIRECT_CONNECTIONS: usize = 3;
+
 /// The event data of the bell in the wait descriptor; connections carry their peer's number.
 const BELL: u64 = u64::MAX;
 
@@ -31,6 +35,10 @@ pub(super) struct Table {
     /// The peers with a connection, in the order in which it was opened; the first `open_count` count.
     open: Box<[AtomicU32]>,
     open_count: AtomicUsize,
+    /// There are more than [`DIRECT_CONNECTIONS`], or about to be.
+    many: AtomicBool,
+    /// Threads between [`Table::watch_all`] and [`Table::woke`].
+    sleepers: AtomicUsize,
     /// Connection requests for the door.
     wanted: Mutex<Vec<Peer>>,
     /// Failed attempts that no poll has reported.
@@ -58,6 +66,8 @@ impl Table {
             slots: (0..peers).map(|_| Slot::default()).collect(),
             open: (0..peers).map(|_| AtomicU32::new(0)).collect(),
             open_count: AtomicUsize::new(0),
+            many: AtomicBool::new(false),
+            sleepers: AtomicUsize::new(0),
             wanted: Mutex::default(),
             failed: Mutex::default(),
             failed_count: AtomicUsize::new(0),
@@ -110,13 +120,18 @@ impl Table {
         if slot.connection.set(Connection::new(peer, socket)).is_err() {
             return Ok(false);
         }
-        let Some(connection) = slot.connection.get() else { return Ok(false) };
         let count = self.open_count.load(Ordering::Relaxed);
         self.open[count].store(peer.0, Ordering::Relaxed);
+        if count + 1 > DIRECT_CONNECTIONS {
+            // From now on pollers ask epoll. Announced first: see `unwatch_if_awake`.
+            self.many.store(true, Ordering::SeqCst);
+            for peer in &self.open[..count + 1] {
+                if let Some(connection) = self.connection(Peer(peer.load(Ordering::Relaxed))) {
+                    connection.watch(self.poller()).map_err(|e| RmaError::io("watch a connection", e))?;
+                }
+            }
+        }
         self.open_count.store(count + 1, Ordering::Release);
-        let data = epoll::EventData::new_u64(u64::from(peer.0));
-        epoll::add(&self.poller, connection.socket(), data, epoll::EventFlags::IN)
-            .map_err(|e| RmaError::system("watch a connection", e))?;
         ring(&self.bell);
         Ok(true)
     }
@@ -146,10 +161,34 @@ impl Table {
         Some(peer)
     }
 
-    /// A connection will bring nothing more: its end must not wake sleepers for ever.
-    pub(super) fn unwatch(&self, connection: &Connection) {
-        // Only fails when it was not watched, which is what is wanted.
-        let _ = epoll::delete(&self.poller, connection.socket());
+    /// A thread prepares to sleep: makes the wait descriptor report everything. False when that is impossible.
+    pub(super) fn watch_all(&self) -> bool {
+        // Before any connection's lock is taken, for `unwatch_if_awake`.
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let watched = self.open_from(0).all(|connection| connection.watch(self.poller()).is_ok());
+        if !watched {
+            self.woke();
+        }
+        watched
+    }
+
+    /// Ends what [`Table::watch_all`] began.
+    pub(super) fn woke(&self) {
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Stops watching a connection whose pollers spin. Under the connection's lock the answer is reliable: a thread
+    /// that wants the watch says so before it takes that lock to find or renew it.
+    pub(super) fn unwatch_if_awake(&self, connection: &Connection) {
+        let unneeded = || self.sleepers.load(Ordering::SeqCst) == 0 && !self.many.load(Ordering::SeqCst);
+        // An error is the end of the connection, which a read reports.
+        let _ = connection.unwatch(self.poller(), unneeded);
+    }
+
+    /// Whether pollers ask epoll instead of every connection.
+    #[inline]
+    pub(super) fn is_many(&self) -> bool {
+        self.open_count() > DIRECT_CONNECTIONS
     }
 
     /// The wait descriptor.

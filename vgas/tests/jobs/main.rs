@@ -1,0 +1,107 @@
+//! Whole jobs: this program is launcher, node daemon and rank, so that the tests run real processes over real conduits.
+//!
+//! Without arguments it runs every scenario in every setting that makes sense for it and closes with a count. Arguments
+//! select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed.
+
+mod scenarios;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Instant;
+use vgas::config::{Config, FlagValue, Sources};
+use vgas::launch::{JobRequest, node_main, run};
+
+/// How a scenario is run.
+#[derive(Clone, Debug)]
+struct Setting {
+    ranks: u32,
+    nodes: u32,
+    settings: BTreeMap<&'static str, String>,
+}
+
+impl Setting {
+    fn new(ranks: u32, nodes: u32, settings: &[(&'static str, &str)]) -> Self {
+        let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        Self { ranks, nodes, settings }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|word| word == "node") {
+        return match node_main() {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => {
+                eprintln!("node: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if std::env::var_os("VGAS_CONTROL_FD").is_some() {
+        let name = arguments.first().map(String::as_str).unwrap_or_default();
+        let seed = arguments.get(1).and_then(|seed| seed.parse().ok()).unwrap_or(1);
+        return scenarios::run_rank(name, seed);
+    }
+    let seed: u64 = match std::env::var("VGAS_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed,
+        None => std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |time| time.subsec_nanos().into()),
+    };
+    // What a test runner passes (`--nocapture`, `--test-threads`) means nothing here.
+    let wanted: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    let (mut passed, mut failed) = (0, 0);
+    for scenario in scenarios::ALL {
+        if !wanted.is_empty() && !wanted.iter().any(|word| scenario.name.contains(word.as_str())) {
+            continue;
+        }
+        for setting in (scenario.settings)() {
+            let began = Instant::now();
+            let words: Vec<String> = setting.settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let title = format!(
+                "{} ({} ranks, {} nodes, {})",
+                scenario.name,
+                setting.ranks,
+                setting.nodes,
+                words.join(" ")
+            );
+            match run_job(scenario.name, seed, &setting) {
+                Ok(()) => {
+                    println!("ok      {title} in {:.1?}", began.elapsed());
+                    passed += 1;
+                }
+                Err(why) => {
+                    println!("FAILED  {title}: {why}; replay with VGAS_TEST_SEED={seed}");
+                    failed += 1;
+                }
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_job(name: &str, seed: u64, setting: &Setting) -> Result<(), String> {
+    let flags = setting.settings.iter().map(|(name, text)| FlagValue {
+        flag: "--set".into(),
+        name: (*name).into(),
+        text: text.clone(),
+    });
+    let sources = Sources { file: None, environment: Vec::new(), flags: flags.collect() };
+    let config = Config::load(&sources).map_err(|error| error.to_string())?;
+    let status = run(JobRequest {
+        program: std::env::current_exe().map_err(|error| error.to_string())?.into(),
+        arguments: vec![OsString::from(name), OsString::from(seed.to_string())],
+        ranks: setting.ranks,
+        nodes: setting.nodes,
+        hosts: Vec::new(),
+        environment: Vec::new(),
+        settings: config.settings().clone(),
+    })
+    .map_err(|error| error.to_string())?;
+    match status.message {
+        None if status.code == 0 => Ok(()),
+        message => Err(format!("status {}: {}", status.code, message.unwrap_or_default())),
+    }
+}

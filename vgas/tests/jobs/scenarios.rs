@@ -1,0 +1,251 @@
+//! What the ranks of a test job do.
+
+use crate::Setting;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::process::ExitCode;
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// A scenario, and in which settings it is run.
+pub struct Scenario {
+    pub name: &'static str,
+    pub settings: fn() -> Vec<Setting>,
+    rank: fn(&Runtime, u64) -> Outcome,
+}
+
+/// The smallest cache there can be makes everything be evicted all the time.
+fn small() -> Vec<(&'static str, &'static str)> {
+    vec![("cache.size", "1MiB"), ("cache.page", "4KiB"), ("segment.tiered_max", "64MiB"), ("segment.pinned_max", "1MiB")]
+}
+
+fn with(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
+    small().into_iter().chain(more.iter().copied()).collect()
+}
+
+pub const ALL: &[Scenario] = &[
+    Scenario {
+        name: "ring",
+        settings: || {
+            vec![
+                Setting::new(1, 1, &small()),
+                Setting::new(4, 1, &small()),
+                Setting::new(4, 2, &small()),
+                Setting::new(3, 3, &with(&[("conduit", "smp")])),
+            ]
+        },
+        rank: ring,
+    },
+    Scenario {
+        name: "traffic",
+        settings: || {
+            vec![
+                Setting::new(1, 1, &small()),
+                Setting::new(3, 1, &small()),
+                Setting::new(2, 2, &small()),
+                Setting::new(4, 2, &small()),
+                Setting::new(3, 3, &with(&[("conduit", "smp")])),
+                Setting::new(3, 3, &with(&[("cache.cooperative", "off")])),
+                Setting::new(2, 2, &with(&[("cache.in_place", "off")])),
+                Setting::new(2, 2, &with(&[("cache.read_ahead", "off"), ("cache.batch", "off")])),
+                Setting::new(2, 2, &with(&[("cache.whole_page_put", "off"), ("cache.replacement", "lru")])),
+                Setting::new(2, 2, &with(&[("cache.page", "64KiB"), ("cache.size", "4MiB")])),
+                Setting::new(2, 1, &with(&[("nvm.device", "blocking")])),
+                Setting::new(2, 2, &with(&[("nvm.device", "memory")])),
+            ]
+        },
+        rank: traffic,
+    },
+    Scenario {
+        name: "scan",
+        settings: || vec![Setting::new(1, 1, &small()), Setting::new(2, 2, &small())],
+        rank: scan,
+    },
+    Scenario {
+        name: "false_sharing",
+        settings: || {
+            vec![
+                Setting::new(2, 2, &small()),
+                Setting::new(4, 4, &with(&[("conduit", "smp")])),
+                Setting::new(2, 2, &with(&[("cache.in_place", "off")])),
+            ]
+        },
+        rank: false_sharing,
+    },
+];
+
+/// Runs one rank of a scenario.
+pub fn run_rank(name: &str, seed: u64) -> ExitCode {
+    let Some(scenario) = ALL.iter().find(|scenario| scenario.name == name) else {
+        eprintln!("no scenario {name}");
+        return ExitCode::FAILURE;
+    };
+    let outcome = || -> Outcome {
+        let runtime = Runtime::init()?;
+        (scenario.rank)(&runtime, seed)?;
+        runtime.finalize()?;
+        Ok(())
+    };
+    match outcome() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn attach(runtime: &Runtime, bytes: u64) -> vgas::Result<()> {
+    runtime.attach(&SegmentSpec { tiered_bytes: bytes, ..SegmentSpec::default() })
+}
+
+/// Goal: a put is seen by its target's own get after a barrier.
+fn ring(runtime: &Runtime, _seed: u64) -> Outcome {
+    attach(runtime, 1 << 20)?;
+    let right = Rank((runtime.rank().0 + 1) % runtime.ranks());
+    runtime.put_value(GlobalAddress::tiered(right, 0), u64::from(runtime.rank().0) + 1)?;
+    runtime.barrier()?;
+    let left: u64 = runtime.get_value(GlobalAddress::tiered(runtime.rank(), 0))?;
+    let expected = u64::from((runtime.rank().0 + runtime.ranks() - 1) % runtime.ranks()) + 1;
+    if left != expected {
+        return Err(format!("read {left} instead of {expected}").into());
+    }
+    Ok(())
+}
+
+/// Goal: whatever ranks do at random, each word holds what its only writer wrote last, and nobody ever sees a word go
+/// back. Method: words belong to writers by turns (one word each, some hundred bytes each, or whole pages each), so that
+/// pages are shared by all; segments are several times larger than the caches, so that everything is evicted.
+fn traffic(runtime: &Runtime, seed: u64) -> Outcome {
+    const BYTES: u64 = 2 << 20;
+    const STEPS: u64 = 4000;
+    attach(runtime, BYTES)?;
+    let words = (BYTES / 8) as usize;
+    let ranks = u64::from(runtime.ranks());
+    let me = u64::from(runtime.rank().0);
+    let mut random = ChaCha8Rng::seed_from_u64(seed ^ me.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    // What this rank has last seen of every word; of its own words, what it has written.
+    let mut seen = vec![0u64; words * ranks as usize];
+    let block = |word: u64| match word / (words as u64 / 4) {
+        0 => 1,
+        1 => 32,
+        2 => 512,
+        _ => 8192,
+    };
+    let writer = |word: u64| word / block(word) % ranks;
+    let check = |seen: &mut [u64], segment: u64, first: u64, values: &[u64]| -> Outcome {
+        for (word, &value) in (first..).zip(values) {
+            let place = &mut seen[segment as usize * words + word as usize];
+            let own = writer(word) == me;
+            if (own && value != *place) || value < *place {
+                return Err(format!(
+                    "word {word} of segment {segment} is {value:#x}, was {:#x} ({})",
+                    *place,
+                    if own { "mine" } else { "another's" }
+                )
+                .into());
+            }
+            *place = value;
+        }
+        Ok(())
+    };
+    for step in 1..=STEPS {
+        let segment = random.random_range(0..ranks);
+        let at = |word: u64| GlobalAddress::tiered(Rank(segment as u32), word * 8);
+        let first = random.random_range(0..words as u64);
+        if random.random_bool(0.5) {
+            // A piece of a block of this rank's own, sometimes all of it.
+            let size = block(first);
+            let start = first / size / ranks * ranks * size + me * size;
+            let within = if random.random_bool(0.3) { 0 } else { random.random_range(0..size) };
+            let length = if within == 0 { size } else { random.random_range(1..=size - within) };
+            let (first, end) = (start + within, (start + within + length).min(words as u64));
+            if first >= end || (first..end).any(|word| writer(word) != me) {
+                continue;
+            }
+            let values: Vec<u64> = (first..end).map(|_| step).collect();
+            if random.random_bool(0.3) {
+                runtime.put_nb(at(first), values)?.wait()?;
+            } else {
+                runtime.put(at(first), &values)?;
+            }
+            seen[segment as usize * words..][first as usize..end as usize].fill(step);
+        } else {
+            let most = if random.random_bool(0.1) { 4096 } else { 16 };
+            let length = random.random_range(1..=most).min(words as u64 - first) as usize;
+            let mut values = vec![0u64; length];
+            if random.random_bool(0.3) {
+                values = runtime.get_nb(at(first), values)?.wait()?;
+            } else {
+                runtime.get(at(first), &mut values)?;
+            }
+            check(&mut seen, segment, first, &values)?;
+        }
+    }
+    runtime.barrier()?;
+    // Everybody reads everything: nothing may have been lost.
+    for segment in 0..ranks {
+        for first in (0..words as u64).step_by(2048) {
+            let mut values = vec![0u64; 2048];
+            runtime.get(GlobalAddress::tiered(Rank(segment as u32), first * 8), &mut values)?;
+            check(&mut seen, segment, first, &values)?;
+        }
+    }
+    // And all agree.
+    let sum = seen.iter().fold(0u64, |sum, word| sum.rotate_left(5) ^ word);
+    let sums = runtime.all_gather(&sum.to_le_bytes())?;
+    if sums.iter().any(|other| *other != sum.to_le_bytes()) {
+        return Err("the ranks see different memory".into());
+    }
+    Ok(())
+}
+
+/// Goal: a scan over more than the cache reads what was written, in whole pages, and runs ahead of its reader.
+fn scan(runtime: &Runtime, _seed: u64) -> Outcome {
+    const BYTES: u64 = 16 << 20;
+    attach(runtime, BYTES)?;
+    let own = |offset: u64| GlobalAddress::tiered(runtime.rank(), offset);
+    let piece = |index: u64| -> Vec<u64> { (0..8192).map(|word| index << 32 | word).collect() };
+    for index in 0..BYTES / 65536 {
+        runtime.put(own(index * 65536), &piece(index))?;
+    }
+    runtime.barrier()?;
+    let next = Rank((runtime.rank().0 + 1) % runtime.ranks());
+    for rank in [runtime.rank(), next] {
+        for index in 0..BYTES / 65536 {
+            let mut values = vec![0u64; 8192];
+            runtime.get(GlobalAddress::tiered(rank, index * 65536), &mut values)?;
+            if values != piece(index) {
+                return Err(format!("piece {index} of {rank} is wrong").into());
+            }
+        }
+    }
+    let statistics = runtime.statistics()?;
+    if statistics.get(Counter::WholePagePuts) == 0 || statistics.get(Counter::ReadAheadPages) == 0 {
+        return Err(format!("no whole-page puts or no read-ahead:\n{statistics}").into());
+    }
+    Ok(())
+}
+
+/// Goal: nodes that write the same page in turn lose nothing.
+fn false_sharing(runtime: &Runtime, _seed: u64) -> Outcome {
+    attach(runtime, 1 << 20)?;
+    let me = u64::from(runtime.rank().0);
+    let at = |index: u64| GlobalAddress::tiered(Rank(0), index);
+    for round in 0..2000u64 {
+        runtime.put_value(at(me), round as u8)?;
+        let mine: u8 = runtime.get_value(at(me))?;
+        if mine != round as u8 {
+            return Err(format!("wrote {round}, read {mine}").into());
+        }
+    }
+    runtime.barrier()?;
+    for rank in 0..u64::from(runtime.ranks()) {
+        let value: u8 = runtime.get_value(at(rank))?;
+        if value != 1999u64 as u8 {
+            return Err(format!("the byte of rank {rank} is {value}").into());
+        }
+    }
+    Ok(())
+}

@@ -1,4 +1,23 @@
-//! The coherence protocol (MOESI-F, vGASNet §III.B–III.F) as two tables. Pure: no I/O, clock, lock or thread.
+//! The coherence protocol (MOESI-F, vGASNet §III.B–III.F) as two tables. Pure: no I/O, clock, lock, thread or unsafe;
+//! what ships is what is walked exhaustively (`tests/protocol_walk.rs`) and told in stories
+//! (`tests/protocol_stories`).
+//!
+//! **The promise.** It is as if there were one memory: a page has many readers or one writer, a read returns the
+//! latest write, at most one node answers for a page (M, E, O, or the one that the forward array names), and nothing
+//! that was written is ever dropped.
+//!
+//! **Two machines per page.** A node's copy is a [`Line`]: no copy (I), shared (S), owned (O), exclusive (E),
+//! modified (M), or on the way from one to another. The page's [`Home`] keeps the directory and says who supplies
+//! whom. The home's own node has a line like every other, and they talk in the same [`Message`]s.
+//!
+//! **What the driver owes.** Messages from one node to another (and to itself) arrive in the order in which they were
+//! sent, and none is lost. The driver may hold a message back as long as it holds everything behind it back, too; so
+//! it can wait for ranks to leave a page before rights are taken away. Nothing else is assumed: no order between
+//! different channels, and an NVMe that completes when it likes.
+//!
+//! **How to read on.** [`message`] has the words; [`line::table`] and [`home::table`] have every decision; `PROTOCOL.md`
+//! prints them with the reasons, and the stories show every message of the usual cases. Numbers (acknowledgements
+//! still to come, who else has a copy) are compared while the event gets its name; rows hold no conditions.
 #![forbid(unsafe_code)]
 
 pub mod array;
@@ -6,6 +25,7 @@ pub mod home;
 pub mod line;
 pub mod message;
 pub mod place;
+pub mod trace;
 pub mod violation;
 
 pub use array::ForwardArray;

@@ -674,3 +674,107 @@ impl Stepping<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: NodeId = NodeId(0);
+    const A: NodeId = NodeId(1);
+    const B: NodeId = NodeId(2);
+    const PARAMETERS: Parameters = Parameters { node: HOME, cooperative: true, in_place: None };
+
+    fn says(home: &mut Home, from: NodeId, message: Message) -> Result<HomeActions, Violation> {
+        step(home, &PARAMETERS, HomeEvent::Message { from, message })
+    }
+
+    /// An entry whose page node A has alone.
+    fn held_by_a() -> Home {
+        let mut home = Home::default();
+        assert_eq!(says(&mut home, A, Message::GetShared), Ok(vec![HomeAction::ReadNvm]));
+        let message = Message::Data { right: Right::Exclusive, dirty: false, acks: 0, confirm: false };
+        let given = step(&mut home, &PARAMETERS, HomeEvent::NvmRead);
+        assert_eq!(given, Ok(vec![HomeAction::Send { to: A, message }]));
+        assert_eq!(home.state(), State::Exclusive);
+        home
+    }
+
+    #[test]
+    fn a_second_request_of_a_node_is_refused_while_its_first_waits() {
+        let mut home = held_by_a();
+        says(&mut home, B, Message::GetShared).unwrap();
+        says(&mut home, A, Message::Evict { dirty: false }).unwrap();
+        assert_eq!(home.waiting(), 1);
+        let again = says(&mut home, A, Message::Evict { dirty: false });
+        assert_eq!(again, Err(Violation::AskedTwice { from: A }));
+    }
+
+    #[test]
+    fn a_holder_that_asks_for_what_it_has_is_named() {
+        let asked = says(&mut held_by_a(), A, Message::GetShared);
+        assert!(
+            matches!(asked, Err(Violation::Contradiction { from: A, what: "GetShared", .. })),
+            "{asked:?}"
+        );
+    }
+
+    #[test]
+    fn only_who_is_waited_for_ends_a_turn() {
+        let mut home = held_by_a();
+        says(&mut home, B, Message::GetShared).unwrap();
+        let done = Message::Done { dirty: false };
+        assert!(matches!(says(&mut home, A, done), Err(Violation::Home { from: Some(A), .. })));
+        assert_eq!(says(&mut home, B, done), Ok(vec![]));
+        assert_eq!(home.state(), State::Shared);
+        assert!(matches!(says(&mut home, B, done), Err(Violation::Home { from: Some(B), .. })));
+    }
+
+    #[test]
+    fn an_entry_is_idle_when_everybody_has_left() {
+        let mut home = held_by_a();
+        assert!(!home.is_idle());
+        says(&mut home, A, Message::Evict { dirty: false }).unwrap();
+        assert!(home.is_idle());
+        step(&mut home, &PARAMETERS, HomeEvent::Mapped(true)).unwrap();
+        assert!(!home.is_idle());
+    }
+
+    /// Whatever is said by whoever, in whatever order: a step or a typed error. Random walks of liars, because an
+    /// entry's state is more than its name.
+    #[test]
+    fn no_event_panics() {
+        let mut events = vec![
+            HomeEvent::Clean,
+            HomeEvent::NvmRead,
+            HomeEvent::NvmReadFailed,
+            HomeEvent::NvmWritten,
+            HomeEvent::NvmWriteFailed,
+            HomeEvent::Mapped(true),
+            HomeEvent::Mapped(false),
+        ];
+        for from in [HOME, A, B] {
+            events.extend([false, true].map(|write| HomeEvent::InPlace { from, write }));
+            for kind in 0..=16 {
+                for b in 0..2 {
+                    let message = Message::decode(&[kind, b, b], 3);
+                    events.extend(message.map(|message| HomeEvent::Message { from, message }));
+                }
+            }
+        }
+        let in_place = Some(InPlaceService { enter_after: 1, leave_after: 2 });
+        let mut random = 1u64;
+        for cooperative in [false, true] {
+            let parameters = Parameters { node: HOME, cooperative, in_place };
+            let mut home = Home::default();
+            for _ in 0..50_000 {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let event = events[(random >> 33) as usize % events.len()];
+                let mut next = home.clone();
+                if step(&mut next, &parameters, event).is_ok() {
+                    home = next;
+                }
+                assert!(home.waiting() <= 4);
+            }
+        }
+    }
+}

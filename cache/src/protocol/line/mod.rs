@@ -26,7 +26,12 @@ macro_rules! words {
                 match self { $($name::$word => stringify!($word),)* }
             }
 
-            /// One sentence.
+            /// The value that is written so.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.name() == name)
+            }
+
+            /// What it means, in a sentence or two.
             pub fn meaning(self) -> &'static str {
                 match self { $($name::$word => concat!($($text),+).trim_ascii(),)* }
             }
@@ -430,5 +435,78 @@ fn supply(right: Right, dirty: bool, home: NodeId, event: LineEvent, actions: &m
     });
     if !by_requester {
         actions.push(Action::Send { to: home, message: Message::Done { dirty } });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: NodeId = NodeId(0);
+    const PEER: NodeId = NodeId(2);
+
+    fn every_message() -> Vec<Message> {
+        let mut messages = Vec::new();
+        for kind in 0..=16 {
+            for a in 0..4 {
+                for b in 0..16 {
+                    messages.extend(Message::decode(&[kind, a, b], 4));
+                }
+            }
+        }
+        messages
+    }
+
+    /// Whatever a peer sends, in whatever state: a step or a typed error, and counts stay with their request.
+    #[test]
+    fn no_event_panics_in_any_state() {
+        let mut events = vec![LineEvent::Read, LineEvent::Write, LineEvent::WriteWhole, LineEvent::Replace];
+        events.extend([false, true].map(|write| LineEvent::Apply { write }));
+        for message in every_message() {
+            events.extend([HOME, PEER].map(|from| LineEvent::Message { from, message }));
+        }
+        for &state in State::ALL {
+            for acks in [i32::MIN, -1, 0, 1, 2, i32::MAX] {
+                for &event in &events {
+                    if let Ok((next, _)) = step(Line { state, acks }, HOME, event) {
+                        assert!(!next.stable() || next.acks == 0, "{state:?} {event:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_peer_that_plays_the_home_is_named() {
+        let line = Line { state: State::S, acks: 0 };
+        let message = Message::Invalidate { requester: PEER };
+        let refused = step(line, HOME, LineEvent::Message { from: PEER, message });
+        assert_eq!(refused, Err(Violation::WrongSender { from: PEER, what: "Invalidate" }));
+        assert!(step(line, HOME, LineEvent::Message { from: HOME, message }).is_ok());
+    }
+
+    #[test]
+    fn acknowledgements_may_come_before_their_number() {
+        let ack = LineEvent::Message { from: PEER, message: Message::InvalidateAck };
+        let data = |acks| LineEvent::Message {
+            from: PEER,
+            message: Message::Data { right: Right::Modified, dirty: true, acks, confirm: true },
+        };
+        let (asked, _) = step(Line::default(), HOME, LineEvent::Write).unwrap();
+        let (early, actions) = step(asked, HOME, ack).unwrap();
+        assert!(actions.is_empty());
+        // One too many is a lie, exactly enough completes, one too few waits.
+        assert_eq!(step(early, HOME, data(0)), Err(Violation::TooManyAcks { from: PEER }));
+        assert_eq!(step(early, HOME, data(1)).unwrap().0, Line { state: State::M, acks: 0 });
+        let (waits, _) = step(early, HOME, data(2)).unwrap();
+        assert_eq!(waits.state, State::ImA);
+        let (complete, actions) = step(waits, HOME, ack).unwrap();
+        assert_eq!(complete, Line { state: State::M, acks: 0 });
+        assert!(actions.contains(&Action::Send { to: HOME, message: Message::Done { dirty: true } }));
+    }
+
+    #[test]
+    fn a_line_is_two_words() {
+        assert_eq!(size_of::<Line>(), 8);
     }
 }

@@ -118,10 +118,10 @@ pub(super) fn compute<T: Element>(
     let steps = Steps { plan, blocks: plan.blocks(memory.rank()) };
     let mut work = Work::default();
     let Some(first) = steps.get(0) else {
-        return zeros::<T>(memory, plan, &steps.blocks);
+        return zeros(memory, plan, &steps.blocks);
     };
     let began = Instant::now();
-    let orders = plan.problem.orders;
+    let orders = plan.problem.tile_orders();
     let mut block = Buffer::new(plan.tile_bytes(Operand::C));
     work.fetched += (first.a.bytes + first.b.bytes) as u64;
     let mut a = Fetcher::new(memory, plan.tile_bytes(Operand::A), first.a)?;
@@ -167,7 +167,7 @@ pub(super) fn compute<T: Element>(
 }
 
 /// An empty sum (k = 0) is 0, and not what the segment happened to hold.
-fn zeros<T: Element>(memory: &dyn GlobalMemory, plan: &Plan, blocks: &[(u64, u64)]) -> Result<Work> {
+fn zeros(memory: &dyn GlobalMemory, plan: &Plan, blocks: &[(u64, u64)]) -> Result<Work> {
     let zeros = Buffer::new(plan.tile_bytes(Operand::C));
     let mut work = Work::default();
     for &(i, j) in blocks {

@@ -43,10 +43,7 @@ pub fn write_random(
                 bytes.copy_from_slice(&((bits >> 8) as f32 * 2f32.powi(-23) - 1.0).to_le_bytes());
             }),
         }
-        let rectangle = match order {
-            Order::C => Rectangle { rows: lines, columns: fast.clone() },
-            Order::Fortran => Rectangle { rows: fast.clone(), columns: lines },
-        };
+        let rectangle = Rectangle::from_slow_fast(order, lines, fast.clone());
         output.write(&rectangle, &bytes)?;
     }
     output.commit()

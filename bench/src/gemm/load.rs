@@ -2,12 +2,16 @@
 
 use super::error::Result;
 use super::memory::{Buffer, GlobalMemory};
-use super::npy::{NpyMatrix, Order, Rectangle};
+use super::npy::{Dtype, NpyMatrix, Order, Rectangle};
 use super::output::NpyOutput;
-use super::plan::{Group, Operand, Plan};
+use super::plan::{Group, Operand, Plan, Tile};
+use bytemuck::Pod;
+use std::ops::Range;
 
-/// A scan of rows that are cut into tiles reads this many bytes of them at a time.
+/// Lines of a file that must be dealt out or turned are read this many bytes at a time.
 const STAGE_BYTES: usize = 1 << 20;
+/// Side of the squares in which numbers are transposed: two such squares of f64 fit the fastest cache.
+const SQUARE: usize = 32;
 
 /// Reads the tiles of A or B that this rank owns and puts them into its segment. Every rank opens the file itself:
 /// on several machines, the inputs must be in a folder that all of them share, or be copied to each.
@@ -21,6 +25,7 @@ pub(super) fn load(
     done: &mut dyn FnMut(u64),
 ) -> Result<()> {
     let (mut tiles, mut stage) = (Buffer::default(), Buffer::new(STAGE_BYTES));
+    let order = plan.problem.tile_orders()[operand as usize];
     let mut stripe = None;
     for group in plan.groups(operand, memory.rank()) {
         // The groups of a stripe share its pages in the file: have them read in one sequential go.
@@ -33,7 +38,7 @@ pub(super) fn load(
         if tiles.bytes().len() < bytes {
             tiles = Buffer::new(bytes);
         }
-        read_group(file, &group, &mut tiles.bytes_mut()[..bytes], stage.bytes_mut())?;
+        read_group(file, &group, order, &mut tiles.bytes_mut()[..bytes], &mut stage)?;
         memory.put(first.owner, first.offset, &tiles.bytes()[..bytes])?;
         done(group.rectangle.len() * file.dtype.bytes());
     }
@@ -41,45 +46,101 @@ pub(super) fn load(
 }
 
 /// Reads a group so that its tiles lie in `into` as in the segment.
-fn read_group(file: &NpyMatrix, group: &Group, into: &mut [u8], stage: &mut [u8]) -> Result<()> {
-    let start = group.tiles[0].offset;
-    let place = |tile: &super::plan::Tile| {
-        let at = (tile.offset - start) as usize;
-        at..at + tile.bytes
-    };
-    let (slow, fast) = group.rectangle.slow_fast(file.order);
-    let side_by_side = group.tiles.len() > 1 && group.tiles[0].rectangle.slow_fast(file.order).0 == slow;
-    let width = (fast.end - fast.start) as usize * file.dtype.bytes() as usize;
-    if !side_by_side || width > stage.len() {
+fn read_group(
+    file: &NpyMatrix,
+    group: &Group,
+    order: Order,
+    into: &mut [u8],
+    stage: &mut Buffer,
+) -> Result<()> {
+    let (slow, _) = group.rectangle.slow_fast(file.order);
+    let lines = (slow.end - slow.start) as usize;
+    let side_by_side = group.tiles[0].rectangle.slow_fast(file.order).0 == slow;
+    if order == file.order && (!side_by_side || group.tiles.len() == 1) {
         for tile in &group.tiles {
-            file.read(&tile.rectangle, &mut into[place(tile)])?;
+            file.read(&tile.rectangle, &mut into[place(tile, group)])?;
         }
-        return Ok(());
-    }
-    // The tiles lie side by side in the file's lines: read whole lines of the group and deal their parts out.
-    let lines_at_once = (stage.len() / width) as u64;
-    let mut line = slow.start;
-    while line < slow.end {
-        let lines = line..(line + lines_at_once).min(slow.end);
-        let rectangle = match file.order {
-            Order::C => Rectangle { rows: lines.clone(), columns: fast.clone() },
-            Order::Fortran => Rectangle { rows: fast.clone(), columns: lines.clone() },
-        };
-        let stage = &mut stage[..width * (lines.end - lines.start) as usize];
-        file.read(&rectangle, stage)?;
-        for (at, source) in stage.chunks_exact(width).enumerate() {
+    } else if order == file.order {
+        // The tiles lie side by side in the file's lines: read whole lines and deal their parts out.
+        for_lines(file, &group.rectangle, stage, &mut |line, source| {
             let mut source = source;
             for tile in &group.tiles {
-                let part = tile.bytes / (slow.end - slow.start) as usize;
-                let first = ((line - slow.start) as usize + at) * part;
-                let (from, rest) = source.split_at(part);
-                into[place(tile)][first..first + part].copy_from_slice(from);
+                let (part, rest) = source.split_at(tile.bytes / lines);
+                let first = line * part.len();
+                into[place(tile, group)][first..first + part.len()].copy_from_slice(part);
                 source = rest;
             }
+        })?;
+    } else {
+        for tile in &group.tiles {
+            let turned = &mut into[place(tile, group)];
+            match file.dtype {
+                Dtype::Float32 => read_turned::<u32>(file, &tile.rectangle, turned, stage)?,
+                Dtype::Float64 => read_turned::<u64>(file, &tile.rectangle, turned, stage)?,
+            }
         }
-        line = lines.end;
     }
     Ok(())
+}
+
+/// Where a tile lies among its group's bytes.
+fn place(tile: &Tile, group: &Group) -> Range<usize> {
+    let at = (tile.offset - group.tiles[0].offset) as usize;
+    at..at + tile.bytes
+}
+
+/// Reads a rectangle, many lines at a time, and hands over each line with its number, counted from 0.
+fn for_lines(
+    file: &NpyMatrix,
+    rectangle: &Rectangle,
+    stage: &mut Buffer,
+    visit: &mut dyn FnMut(usize, &[u8]),
+) -> Result<()> {
+    let (slow, fast) = rectangle.slow_fast(file.order);
+    let width = ((fast.end - fast.start) * file.dtype.bytes()) as usize;
+    if stage.bytes().len() < width {
+        *stage = Buffer::new(width);
+    }
+    let at_once = stage.bytes().len() / width.max(1);
+    for start in slow.clone().step_by(at_once) {
+        let lines = start..(start + at_once as u64).min(slow.end);
+        let stage = &mut stage.bytes_mut()[..width * (lines.end - lines.start) as usize];
+        file.read(&Rectangle::from_slow_fast(file.order, lines, fast.clone()), stage)?;
+        for (line, bytes) in stage.chunks_exact(width).enumerate() {
+            visit((start - slow.start) as usize + line, bytes);
+        }
+    }
+    Ok(())
+}
+
+/// Reads a rectangle into the order that the file does not have. `T` is any type of the numbers' size.
+fn read_turned<T: Pod>(
+    file: &NpyMatrix,
+    rectangle: &Rectangle,
+    into: &mut [u8],
+    stage: &mut Buffer,
+) -> Result<()> {
+    let (slow, fast) = rectangle.slow_fast(file.order);
+    let (lines, length) = ((slow.end - slow.start) as usize, (fast.end - fast.start) as usize);
+    let into: &mut [T] = bytemuck::cast_slice_mut(into);
+    // A few lines at a time: their numbers that follow one another go to places one below the other.
+    let mut few = vec![T::zeroed(); SQUARE * length];
+    let mut turn = |few: &[T], first: usize, count: usize| {
+        for start in (0..length).step_by(SQUARE) {
+            for at in start..(start + SQUARE).min(length) {
+                for line in 0..count {
+                    into[at * lines + first + line] = few[line * length + at];
+                }
+            }
+        }
+    };
+    for_lines(file, rectangle, stage, &mut |line, bytes| {
+        let within = line % SQUARE;
+        few[within * length..(within + 1) * length].copy_from_slice(bytemuck::cast_slice(bytes));
+        if within == SQUARE - 1 || line == lines - 1 {
+            turn(&few, line - within, within + 1);
+        }
+    })
 }
 
 /// Streams C from global memory into the output, one block being written while the next is on its way. Only rank 0
@@ -93,7 +154,7 @@ pub(super) fn write_out(
     let [rows, columns, _] = plan.tiles;
     let mut tiles =
         (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))).map(|(i, j)| plan.tile(Operand::C, i, j));
-    let start = |tile: super::plan::Tile, buffer| {
+    let start = |tile: Tile, buffer| {
         let pending = memory.get_start(tile.owner, tile.offset, buffer, tile.bytes)?;
         Ok::<_, super::error::GemmError>((tile, pending))
     };

@@ -37,6 +37,14 @@ pub struct Rectangle {
 }
 
 impl Rectangle {
+    /// The rectangle with these ranges, the slower one in this order first.
+    pub fn from_slow_fast(order: Order, slow: Range<u64>, fast: Range<u64>) -> Self {
+        match order {
+            Order::C => Self { rows: slow, columns: fast },
+            Order::Fortran => Self { rows: fast, columns: slow },
+        }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> u64 {
         (self.rows.end - self.rows.start) * (self.columns.end - self.columns.start)

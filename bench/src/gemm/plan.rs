@@ -42,7 +42,7 @@ pub struct Problem {
     pub k: u64,
     /// Type of all three.
     pub dtype: Dtype,
-    /// Order of A, B and C in their files, which is also the order inside their tiles: nothing is transposed.
+    /// Order of A, B and C in their files; [`tile_orders`](Self::tile_orders) inside of tiles.
     pub orders: [Order; 3],
 }
 
@@ -50,6 +50,17 @@ impl Problem {
     /// Shape of C.
     pub fn product_shape(&self) -> Shape2 {
         Shape2 { rows: self.m, columns: self.n }
+    }
+
+    /// Order of A, B and C inside of their tiles: as in the files, so that nothing is transposed, except where the
+    /// kernel would lose more than half of its rate: for a row-major C it wants A's rows in one piece, for a
+    /// column-major C the columns of B (measured by `examples/gemm_kernel.rs`).
+    pub fn tile_orders(&self) -> [Order; 3] {
+        let [a, b, c] = self.orders;
+        match c {
+            Order::C => [Order::C, b, c],
+            Order::Fortran => [a, Order::Fortran, c],
+        }
     }
 
     /// Multiplications and additions.
@@ -99,7 +110,7 @@ pub struct Tile {
     pub offset: u64,
     /// Its length, in bytes.
     pub bytes: usize,
-    /// What it holds, in the order of the matrix's file and without gaps.
+    /// What it holds, in the order of [`Problem::tile_orders`] and without gaps.
     pub rectangle: Rectangle,
 }
 
@@ -204,19 +215,19 @@ impl Plan {
         self.starts[3] + self.problem.k.div_ceil(self.ranks) * (ROUNDS * size_of::<f64>()) as u64
     }
 
-    /// Shape and order of a matrix.
-    fn matrix(&self, operand: Operand) -> ([usize; 2], Order) {
+    /// The axes along the rows' and the columns' numbers of a matrix: 0 for m, 1 for n, 2 for k.
+    fn axes(operand: Operand) -> [usize; 2] {
         match operand {
-            Operand::A => ([0, 2], self.problem.orders[0]),
-            Operand::B => ([2, 1], self.problem.orders[1]),
-            Operand::C => ([0, 1], self.problem.orders[2]),
+            Operand::A => [0, 2],
+            Operand::B => [2, 1],
+            Operand::C => [0, 1],
         }
     }
 
     /// The tile at a row and column of tiles.
     pub fn tile(&self, operand: Operand, row: u64, column: u64) -> Tile {
         let [p, q] = self.grid;
-        let ([down, right], _) = self.matrix(operand);
+        let [down, right] = Self::axes(operand);
         let lengths = [self.problem.m, self.problem.n, self.problem.k];
         let range =
             |at: u64, axis: usize| at * self.tile[axis]..((at + 1) * self.tile[axis]).min(lengths[axis]);
@@ -298,12 +309,12 @@ impl Plan {
     /// The order of panels in the `turn`-th block of a rank: forth and back, so that a block begins with the panels
     /// that the one before it ended with.
     pub fn panel(&self, turn: u64, step: u64) -> u64 {
-        if turn % 2 == 0 { step } else { self.tiles[2] - 1 - step }
+        if turn.is_multiple_of(2) { step } else { self.tiles[2] - 1 - step }
     }
 
     /// Bytes of the largest tile of a matrix.
     pub fn tile_bytes(&self, operand: Operand) -> usize {
-        let ([down, right], _) = self.matrix(operand);
+        let [down, right] = Self::axes(operand);
         let lengths = [self.problem.m, self.problem.n, self.problem.k];
         let side = |axis: usize| self.tile[axis].min(lengths[axis]);
         (side(down) * side(right) * self.problem.dtype.bytes()) as usize
@@ -313,7 +324,7 @@ impl Plan {
 /// Room for the rows that a rank finds most suspicious (see [`super::verify`]), in bytes.
 const SUSPECTS_BYTES: u64 = 64;
 
-/// The grid whose ranks fetch the least: of all factorings of `ranks`, the one with the smallest blocks' perimeter.
+/// The grid whose ranks fetch the least: of all factorings of `ranks`, the one with the smallest perimeter of a rank's part of C.
 fn grid(problem: &Problem, ranks: u64) -> [u64; 2] {
     let perimeter = |p: u64| problem.m.div_ceil(p).saturating_add(problem.n.div_ceil(ranks / p));
     let rows = (1..=ranks).filter(|p| ranks.is_multiple_of(*p)).min_by_key(|&p| perimeter(p)).unwrap_or(1);
@@ -365,7 +376,7 @@ fn tile_sizes(problem: &Problem, limits: &Limits, grid: [u64; 2]) -> Result<[u64
     }
 }
 
-/// The largest blocks that `budget` elements of memory allow, with panels as wide as is useful to them.
+/// The blocks that fetch the least for `budget` elements of memory, with panels as wide as is useful to them.
 fn fill(problem: &Problem, grid: [u64; 2], budget: u64) -> [u64; 3] {
     // A square block of side s with panels of width k: s² + 6·s·k elements (two panels of A and B, and the packed
     // copies that the kernel makes of one of each).
@@ -375,17 +386,27 @@ fn fill(problem: &Problem, grid: [u64; 2], budget: u64) -> [u64; 3] {
     while k > PANEL_WIDTH_MIN && square(k) < 4 * k {
         k /= 2;
     }
-    let (m_limit, n_limit) = (problem.m.div_ceil(grid[0]).max(1), problem.n.div_ceil(grid[1]).max(1));
-    let other = |side: u64| (budget.saturating_sub(3 * k * side) / (side + 3 * k)).max(BLOCK_SIDE_MIN);
-    let side = square(k).max(BLOCK_SIDE_MIN);
-    // If the matrix ends before the square does, the other side may be longer.
-    let (m, n) = match m_limit < n_limit {
-        true => (side.min(m_limit), other(side.min(m_limit)).min(n_limit)),
-        false => (other(side.min(n_limit)).min(m_limit), side.min(n_limit)),
-    };
-    // Panels of a narrow block may be wider: they are no larger than those of a square one.
-    let k = (side * k / m.max(n)).max(k).min(2 * PANEL_WIDTH).min(k_limit);
-    [even(problem.m, m, grid[0]), even(problem.n, n, grid[1]), even(problem.k, k, 1)]
+    let k = even(problem.k, k, 1);
+    // A block of m × n elements is fetched m + n elements for every panel's column. Try all numbers of columns of
+    // blocks that give every rank as many as the next; for each, the tallest blocks that fit.
+    let least = BLOCK_SIDE_MIN;
+    let mut best = (f64::INFINITY, [even(problem.m, least, grid[0]), even(problem.n, least, grid[1]), k]);
+    for count in (grid[1]..).step_by(grid[1] as usize) {
+        let widest = problem.n.div_ceil(count).max(1);
+        let n = even(problem.n, widest.next_multiple_of(ALIGN), grid[1]);
+        let tallest = budget.saturating_sub(3 * k * n) / (n + 3 * k);
+        if tallest > 0 {
+            let m = even(problem.m, tallest, grid[0]);
+            let cost = 1.0 / m as f64 + 1.0 / n as f64;
+            if cost < best.0 {
+                best = (cost, [m, n, k]);
+            }
+        }
+        if widest <= least || widest * widest < budget / 64 {
+            break; // narrower blocks only cost more
+        }
+    }
+    best.1
 }
 
 /// The size of tiles of at most `limit` elements that cut `length` evenly, and so that all of `over` owners get the
@@ -395,7 +416,7 @@ fn even(length: u64, limit: u64, over: u64) -> u64 {
     let count = length.div_ceil(limit).next_multiple_of(over);
     let size = length.div_ceil(count);
     let aligned = size.next_multiple_of(ALIGN);
-    if aligned <= limit { aligned } else { size }
+    if aligned <= limit { aligned.min(length) } else { size }
 }
 
 /// Pages that a contiguous panel can touch.

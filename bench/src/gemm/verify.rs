@@ -164,12 +164,15 @@ fn local(range: &Range<u64>, start: u64) -> Range<usize> {
     (range.start - start) as usize..(range.end - start) as usize
 }
 
+/// Takes a rectangle of a matrix, the order of its numbers, and the numbers.
+type Visit<'a, T> = dyn FnMut(Rectangle, Order, &[T]) -> Result<()> + 'a;
+
 /// Hands every number of some rows of a matrix to `visit`, in rectangles of [`CHUNK_BYTES`] in the file's order.
 fn scan<T: Element>(
     file: &NpyMatrix,
     rows: Range<u64>,
     done: &mut dyn FnMut(u64),
-    visit: &mut dyn FnMut(Rectangle, Order, &[T]) -> Result<()>,
+    visit: &mut Visit<'_, T>,
 ) -> Result<()> {
     let all = Rectangle { rows, columns: 0..file.shape.columns };
     let (slow, fast) = all.slow_fast(file.order);
@@ -180,10 +183,7 @@ fn scan<T: Element>(
     for s in slow.clone().step_by(slow_step as usize) {
         for f in fast.clone().step_by(fast_step as usize) {
             let (s, f) = (s..(s + slow_step).min(slow.end), f..(f + fast_step).min(fast.end));
-            let rectangle = match file.order {
-                Order::C => Rectangle { rows: s, columns: f },
-                Order::Fortran => Rectangle { rows: f, columns: s },
-            };
+            let rectangle = Rectangle::from_slow_fast(file.order, s, f);
             let count = rectangle.len() as usize;
             file.read(&rectangle, &mut buffer.bytes_mut()[..count * size_of::<T>()])?;
             done((count * size_of::<T>()) as u64);
@@ -290,10 +290,7 @@ fn examine<T: Element>(
     let mut buffer = Buffer::default();
     for start in slow.clone().step_by(lines as usize) {
         let lines = start..(start + lines).min(slow.end);
-        let rectangle = match b.order {
-            Order::C => Rectangle { rows: lines, columns: fast.clone() },
-            Order::Fortran => Rectangle { rows: fast.clone(), columns: lines },
-        };
+        let rectangle = Rectangle::from_slow_fast(b.order, lines, fast.clone());
         let count = rectangle.len() as usize;
         if buffer.bytes().len() < count * size_of::<T>() {
             buffer = Buffer::new(count * size_of::<T>());

@@ -27,6 +27,7 @@ pub mod npy;
 pub mod output;
 pub mod plan;
 pub mod progress;
+pub mod reference;
 pub mod summary;
 #[cfg(test)]
 mod tests;

@@ -184,3 +184,101 @@ fn open_nameless(path: &Path) -> Result<(File, Option<PathBuf>)> {
         Err(error) => Err(refused(error.into())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const SHAPE: Shape2 = Shape2 { rows: 2, columns: 3 };
+
+    fn all() -> Rectangle {
+        Rectangle { rows: 0..2, columns: 0..3 }
+    }
+
+    /// An output as on a file system that knows no nameless files.
+    fn create_hidden(path: &Path, force: bool) -> NpyOutput {
+        let mut output = NpyOutput::create(path, force, Dtype::Float32, Order::C, SHAPE).unwrap();
+        let hidden = hidden_name(path);
+        output.file = File::options().read(true).write(true).create_new(true).open(&hidden).unwrap();
+        output.hidden = Some(hidden);
+        output.write_at(&header::encode(Dtype::Float32, Order::C, SHAPE), 0).unwrap();
+        output
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_appears_whole_or_not_at_all() {
+        for hidden in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("c.npy");
+            let create = |force| match hidden {
+                true => create_hidden(&path, force),
+                false => NpyOutput::create(&path, force, Dtype::Float32, Order::C, SHAPE).unwrap(),
+            };
+            let output = create(false);
+            assert_eq!(names(folder.path()).len(), usize::from(hidden));
+            drop(output);
+            assert!(names(folder.path()).is_empty(), "given up: nothing is left");
+
+            let output = create(false);
+            output.write(&all(), &[7; 24]).unwrap();
+            output.commit().unwrap();
+            assert_eq!(names(folder.path()), ["c.npy"]);
+            assert_eq!(fs::read(&path).unwrap().len(), 128 + 24);
+
+            let output = create(true);
+            output.write(&all(), &[8; 24]).unwrap();
+            assert_eq!(
+                fs::read(&path).unwrap()[128..],
+                [7; 24],
+                "the old file stays until the new one is whole"
+            );
+            output.commit().unwrap();
+            assert_eq!(fs::read(&path).unwrap()[128..], [8; 24]);
+            assert_eq!(names(folder.path()), ["c.npy"]);
+        }
+    }
+
+    /// Two jobs with the same output: the second to finish must not destroy what the first one made.
+    #[test]
+    fn a_name_taken_in_the_meantime_is_respected() {
+        for hidden in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("c.npy");
+            let output = match hidden {
+                true => create_hidden(&path, false),
+                false => NpyOutput::create(&path, false, Dtype::Float32, Order::C, SHAPE).unwrap(),
+            };
+            fs::write(&path, "precious").unwrap();
+            assert!(matches!(output.commit(), Err(GemmError::OutputExists(_))));
+            assert_eq!(fs::read(&path).unwrap(), b"precious");
+            assert_eq!(names(folder.path()), ["c.npy"]);
+        }
+    }
+
+    #[test]
+    fn a_disk_that_cannot_hold_the_output_is_named_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.npy");
+        // 32 TB: more than a file of ext4 can have, and than the disks of those who run tests.
+        let shape = Shape2 { rows: 2_000_000, columns: 2_000_000 };
+        let error = NpyOutput::create(&path, false, Dtype::Float64, Order::C, shape).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!(
+                "no space for the 32000000000128 bytes of {}; free some, or choose another disk",
+                path.display()
+            )
+        );
+        assert!(names(folder.path()).is_empty());
+    }
+}

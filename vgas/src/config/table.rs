@@ -15,7 +15,7 @@ use std::path::PathBuf;
 choices! {
     /// The transport between nodes. Within a node it is always shared memory.
     pub enum ConduitChoice {
-        /// `smp` on one machine, `tcp` between several.
+        /// What suits: at present `tcp`, between machines and between virtual nodes.
         Auto = "auto",
         /// Shared memory: all (virtual) nodes are on this machine.
         Smp = "smp",
@@ -302,7 +302,7 @@ settings! {
         /// Begin every line of output with the rank that wrote it.
         label: bool = "off", Launch;
         /// What starts a command on another machine; the host and the command are appended.
-        ssh: CommandLine = "ssh -o BatchMode=yes -o ConnectTimeout=4", Launch;
+        ssh: CommandLine = "ssh -T -o BatchMode=yes -o ConnectTimeout=4 -o ServerAliveInterval=5", Launch;
     }
 
     /// Counters.

@@ -160,3 +160,18 @@ fn an_automatic_cache_is_a_quarter_of_memory_shared_by_the_nodes_here() {
     assert_eq!(cache.size_bytes(0, 1), 16 * cache.page.bytes());
     assert_eq!(from_flags(&["cache.size=1048577"]).unwrap().settings().cache.size_bytes(0, 1), MIB);
 }
+
+/// Every file in configs/ is legal and says something.
+#[test]
+fn the_files_that_come_with_vgas_are_loaded() {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs"));
+    let mut found = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let config = Config::load(&Sources { file: Some(path.clone()), ..Sources::default() });
+        let config = config.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(config.values().iter().any(|value| value.origin.kind() == "file"), "{}", path.display());
+        found += 1;
+    }
+    assert!(found >= 4, "only {found} files in {}", folder.display());
+}

@@ -1,0 +1,180 @@
+//! The benchmarks that `vgas bench` offers, and the rows they produce. A benchmark is added by writing a function
+//! and a line in [`registry`].
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Why a benchmark could not be run. Its text is printed in one line.
+pub type BenchmarkError = Box<dyn std::error::Error + Send + Sync>;
+
+/// One benchmark.
+#[derive(Debug)]
+pub struct Benchmark {
+    /// As written after `vgas bench`.
+    pub name: &'static str,
+    /// What it measures, in one line.
+    pub help: &'static str,
+    /// Ranks and nodes it runs on unless the user says otherwise; `None`: it needs no job.
+    pub job: Option<(u32, u32)>,
+    /// What `--param` can change.
+    pub parameters: &'static [Parameter],
+    /// Measures. In a job every rank calls it; the rows that any of them returns are printed.
+    pub run: fn(&Options) -> Result<Vec<Row>, BenchmarkError>,
+}
+
+/// Something that can be varied in a benchmark: `--param NAME=VALUE`.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// The value when nobody gives one.
+    pub default: &'static str,
+    /// What it is, with the unit.
+    pub help: &'static str,
+}
+
+/// The values of a benchmark's parameters, all of them.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    values: BTreeMap<&'static str, String>,
+}
+
+impl Options {
+    /// The defaults of a benchmark, changed by `NAME=VALUE` texts. The error names what is wrong and what there is.
+    pub fn new(benchmark: &'static Benchmark, changes: &[String]) -> Result<Self, String> {
+        let mut values: BTreeMap<_, _> =
+            benchmark.parameters.iter().map(|p| (p.name, p.default.to_owned())).collect();
+        for change in changes {
+            let (name, value) =
+                change.split_once('=').ok_or_else(|| format!("`{change}` is not NAME=VALUE"))?;
+            let Some(place) = values.get_mut(name) else {
+                let names: Vec<_> = benchmark.parameters.iter().map(|p| p.name).collect();
+                let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                return Err(format!("{} has no parameter `{name}`; it has: {known}", benchmark.name));
+            };
+            *place = value.to_owned();
+        }
+        Ok(Self { values })
+    }
+
+    /// The text of a parameter; empty when the benchmark did not declare it.
+    pub fn text(&self, name: &str) -> &str {
+        self.values.get(name).map_or("", String::as_str)
+    }
+
+    /// The value of a parameter.
+    pub fn get<T: std::str::FromStr>(&self, name: &str) -> Result<T, BenchmarkError> {
+        let text = self.text(name);
+        text.parse().map_err(|_| format!("parameter `{name}` cannot be `{text}`").into())
+    }
+}
+
+/// One measured figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The benchmark.
+    pub bench: String,
+    /// What was measured in it: `get 8 B, cached`.
+    pub case: String,
+    /// Under which circumstances.
+    pub params: Map<String, Value>,
+    /// The quantity: `latency`, `rate`, `ratio`.
+    pub metric: String,
+    /// Its unit: `ns`, `GB/s`, or empty for a ratio.
+    pub unit: String,
+    /// The median of the samples.
+    pub value: f64,
+    /// Every sample, in the order in which they were taken.
+    pub samples: Vec<f64>,
+    /// The machine it was measured on; filled in by whoever prints the row.
+    pub machine: Map<String, Value>,
+}
+
+impl Row {
+    /// A row of these samples, without parameters.
+    ///
+    /// # Panics
+    /// When there is no sample.
+    pub fn new(bench: &str, case: &str, metric: &str, unit: &str, samples: Vec<f64>) -> Self {
+        let value = median(&samples);
+        Self {
+            bench: bench.into(),
+            case: case.into(),
+            params: Map::new(),
+            metric: metric.into(),
+            unit: unit.into(),
+            value,
+            samples,
+            machine: Map::new(),
+        }
+    }
+
+    /// The row with one more parameter.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.params.insert(name.into(), value.into());
+        self
+    }
+}
+
+/// The middle sample, or the mean of the two in the middle.
+///
+/// # Panics
+/// When there is no sample.
+pub fn median(samples: &[f64]) -> f64 {
+    assert!(!samples.is_empty(), "a median needs a sample");
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
+}
+
+/// All benchmarks, in the order in which they are listed.
+pub fn registry() -> &'static [Benchmark] {
+    &[]
+}
+
+/// The benchmark of this name.
+pub fn find(name: &str) -> Option<&'static Benchmark> {
+    registry().iter().find(|benchmark| benchmark.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static EXAMPLE: Benchmark = Benchmark {
+        name: "example",
+        help: "Nothing.",
+        job: None,
+        parameters: &[Parameter { name: "bytes", default: "8", help: "Bytes of a get." }],
+        run: |_| Ok(Vec::new()),
+    };
+
+    #[test]
+    fn parameters_have_defaults_and_unknown_ones_are_refused() {
+        let options = Options::new(&EXAMPLE, &[]).unwrap();
+        assert_eq!(options.get::<u64>("bytes").unwrap(), 8);
+        let options = Options::new(&EXAMPLE, &["bytes=x".into()]).unwrap();
+        assert_eq!(options.get::<u64>("bytes").unwrap_err().to_string(), "parameter `bytes` cannot be `x`");
+        assert!(Options::new(&EXAMPLE, &["bytes".into()]).is_err());
+        let error = Options::new(&EXAMPLE, &["byte=1".into()]).unwrap_err();
+        assert_eq!(error, "example has no parameter `byte`; it has: bytes");
+    }
+
+    #[test]
+    fn the_value_of_a_row_is_the_median() {
+        assert_eq!(Row::new("b", "c", "latency", "ns", vec![9.0, 1.0, 2.0]).value, 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn names_are_unique_and_explained() {
+        let mut names: Vec<_> = registry().iter().map(|benchmark| benchmark.name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), registry().len());
+        assert!(registry().iter().all(|benchmark| benchmark.help.ends_with('.')));
+    }
+}

@@ -138,7 +138,7 @@ pub enum GemmError {
     /// The global memory failed.
     #[error("{0}")]
     Memory(#[from] Box<dyn std::error::Error + Send + Sync>),
-    /// This rank stopped because another one failed; the reason is reported there.
+    /// This rank stopped because another one failed. That one reports the reason: a program need not print this.
     #[error("stopped because rank {0} failed")]
     Elsewhere(usize),
     /// `--verify` found an element that is not the product's.

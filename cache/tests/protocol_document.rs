@@ -8,62 +8,72 @@ use vgas_cache::protocol::{home, line};
 const BEGIN: &str = "<!-- Printed from the source; see tests/protocol_document.rs. -->\n";
 const END: &str = "<!-- End of what is printed. -->\n";
 
-/// One row for each cell that is not *never*, state by state.
-fn rows<S: Copy, E: Copy, A: Copy>(
-    title: &str,
-    states: &[S],
-    events: &[E],
-    cell: impl Fn(S, E) -> Option<(S, &'static [A])>,
-    names: (fn(S) -> &'static str, fn(E) -> &'static str, fn(A) -> &'static str),
-) -> String
-where
-    A: 'static,
-{
-    let (state_name, event_name, act_name) = names;
-    let mut text = format!("### {title}\n\n| state | event | next | actions |\n|---|---|---|---|\n");
-    for &state in states {
-        for &event in events {
-            if let Some((next, acts)) = cell(state, event) {
-                let acts: Vec<&str> = acts.iter().map(|act| act_name(*act)).collect();
-                let (state, event) = (state_name(state), event_name(event));
-                writeln!(text, "| {state} | {event} | {} | {} |", state_name(next), acts.join(", ")).unwrap();
-            }
-        }
-    }
-    text
+/// A table, and how its words are written.
+struct Table<S: 'static, E: 'static, A: 'static> {
+    states: &'static [S],
+    events: &'static [E],
+    cell: fn(S, E) -> Option<(S, &'static [A])>,
+    state_name: fn(S) -> &'static str,
+    event_name: fn(E) -> &'static str,
+    act_name: fn(A) -> &'static str,
 }
 
-/// The whole matrix on one screen: the next state, `=` for "stays", a dot for "never".
-fn matrix<S: Copy + PartialEq, E: Copy, A: 'static>(
-    states: &[S],
-    events: &[E],
-    cell: impl Fn(S, E) -> Option<(S, &'static [A])>,
-    names: (fn(S) -> &'static str, fn(E) -> &'static str),
-) -> String {
-    let (state_name, event_name) = names;
-    let wide = states.iter().map(|state| state_name(*state).len()).max().unwrap_or(0);
-    let first = events.iter().map(|event| event_name(*event).len()).max().unwrap_or(0);
-    let mut text = format!("```text\n{:first$}", "");
-    for &state in states {
-        write!(text, " {:wide$}", state_name(state)).unwrap();
+const LINE: Table<line::State, line::Event, line::Act> = Table {
+    states: line::State::ALL,
+    events: line::Event::ALL,
+    cell: line::table::cell,
+    state_name: line::State::name,
+    event_name: line::Event::name,
+    act_name: line::Act::name,
+};
+
+const HOME: Table<home::State, home::Event, home::Act> = Table {
+    states: home::State::ALL,
+    events: home::Event::ALL,
+    cell: home::table::cell,
+    state_name: home::State::name,
+    event_name: home::Event::name,
+    act_name: home::Act::name,
+};
+
+impl<S: Copy + PartialEq, E: Copy, A: Copy> Table<S, E, A> {
+    /// One row for each cell that is not *never*, state by state.
+    fn rows(&self) -> String {
+        let mut text = "### Row by row\n\n| state | event | next | actions |\n|---|---|---|---|\n".to_owned();
+        for &state in self.states {
+            for &event in self.events {
+                if let Some((next, acts)) = (self.cell)(state, event) {
+                    let acts: Vec<&str> = acts.iter().map(|act| (self.act_name)(*act)).collect();
+                    let (state, next) = ((self.state_name)(state), (self.state_name)(next));
+                    let event = (self.event_name)(event);
+                    writeln!(text, "| {state} | {event} | {next} | {} |", acts.join(", ")).unwrap();
+                }
+            }
+        }
+        text
     }
-    text.truncate(text.trim_end().len());
-    text.push('\n');
-    for &event in events {
-        write!(text, "{:first$}", event_name(event)).unwrap();
-        for &state in states {
-            let next = match cell(state, event) {
+
+    /// The whole matrix on one screen: the next state, `=` for "stays", a dot for "never".
+    fn matrix(&self) -> String {
+        let names: Vec<&str> = self.states.iter().map(|state| (self.state_name)(*state)).collect();
+        let wide = names.iter().map(|name| name.len()).max().unwrap_or(0);
+        let first = self.events.iter().map(|event| (self.event_name)(*event).len()).max().unwrap_or(0);
+        let mut lines = vec![(String::new(), names)];
+        for &event in self.events {
+            let cells = self.states.iter().map(|&state| match (self.cell)(state, event) {
                 None => ".",
                 Some((next, _)) if next == state => "=",
-                Some((next, _)) => state_name(next),
-            };
-            write!(text, " {next:wide$}").unwrap();
+                Some((next, _)) => (self.state_name)(next),
+            });
+            lines.push(((self.event_name)(event).to_owned(), cells.collect()));
         }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
+        let mut text = "### On one screen\n\nNext state; `=` stays, `.` never.\n\n```text\n".to_owned();
+        for (name, cells) in lines {
+            let cells: String = cells.iter().map(|cell| format!(" {cell:wide$}")).collect();
+            writeln!(text, "{}", format!("{name:first$}{cells}").trim_end()).unwrap();
+        }
+        text + "```\n"
     }
-    text.push_str("```\n");
-    text
 }
 
 fn words<W: Copy>(
@@ -80,34 +90,18 @@ fn words<W: Copy>(
 }
 
 fn printed() -> String {
-    use home::table::cell as home_cell;
-    use line::table::cell as line_cell;
-    let line_matrix =
-        matrix(line::State::ALL, line::Event::ALL, line_cell, (line::State::name, line::Event::name));
     let parts = [
         "## The line".to_owned(),
         words("States", line::State::ALL, line::State::name, line::State::meaning),
         words("Events", line::Event::ALL, line::Event::name, line::Event::meaning),
         words("Actions", line::Act::ALL, line::Act::name, line::Act::meaning),
-        format!("### On one screen\n\nNext state; `=` stays, `.` never.\n\n{line_matrix}"),
-        rows(
-            "Row by row",
-            line::State::ALL,
-            line::Event::ALL,
-            line_cell,
-            (line::State::name, line::Event::name, line::Act::name),
-        ),
+        LINE.matrix(),
+        LINE.rows(),
         "## The home".to_owned(),
         words("States", home::State::ALL, home::State::name, home::State::meaning),
         words("Events", home::Event::ALL, home::Event::name, home::Event::meaning),
         words("Actions", home::Act::ALL, home::Act::name, home::Act::meaning),
-        rows(
-            "Row by row",
-            home::State::ALL,
-            home::Event::ALL,
-            home_cell,
-            (home::State::name, home::Event::name, home::Act::name),
-        ),
+        HOME.rows(),
     ];
     parts.map(|part| part.trim_end().to_owned() + "\n").join("\n")
 }

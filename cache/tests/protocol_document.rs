@@ -8,11 +8,14 @@ use vgas_cache::protocol::{home, line};
 const BEGIN: &str = "<!-- Printed from the source; see tests/protocol_document.rs. -->\n";
 const END: &str = "<!-- End of what is printed. -->\n";
 
+/// What a cell that is not *never* says: the next state and the actions.
+type Cell<S, A> = (S, &'static [A]);
+
 /// A table, and how its words are written.
 struct Table<S: 'static, E: 'static, A: 'static> {
     states: &'static [S],
     events: &'static [E],
-    cell: fn(S, E) -> Option<(S, &'static [A])>,
+    cell: fn(S, E) -> Option<Cell<S, A>>,
     state_name: fn(S) -> &'static str,
     event_name: fn(E) -> &'static str,
     act_name: fn(A) -> &'static str,

@@ -45,6 +45,8 @@ fn expect_refusal(
                     // Wait until the victim has seen it: it fails, or (the conduit closed) this endpoint does.
                     let failed = endpoint.wait_until(None, || victim.check_failure().is_err());
                     accused.store(true, Ordering::SeqCst);
+                    // Rank 1 may sleep, and is not the victim when that is an agent.
+                    job.endpoints.iter().for_each(|endpoint| endpoint.notify_local());
                     if let (Ok(_), Err(error)) = (failed, victim.check_failure()) {
                         let names_us = matches!(&error, RmaError::Protocol { peer: Some(Peer(0)), what }
                             if !what.contains("was delivered"));

@@ -16,6 +16,8 @@ mod connection;
 mod door;
 pub mod frame;
 mod handshake;
+#[cfg(test)]
+mod hostile;
 mod receiver;
 #[allow(unsafe_code)]
 mod socket;
@@ -270,7 +272,13 @@ impl TcpConduit {
                 connection.lose(error.to_string());
                 Err(error)
             }
-            Trouble::Sink(error) => {
+            // A sink's error is the peer's fault: it must name the peer.
+            Trouble::Sink(error @ RmaError::Protocol { peer: Some(_), .. }) => {
+                connection.lose(error.to_string());
+                Err(error)
+            }
+            Trouble::Sink(other) => {
+                let error = RmaError::Protocol { peer: Some(peer), what: other.to_string() };
                 connection.lose(error.to_string());
                 Err(error)
             }

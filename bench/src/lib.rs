@@ -1,3 +1,5 @@
 //! Programs on vgas: benchmarks, and out-of-core matrix multiplication.
 
 pub mod gemm;
+pub mod global;
+pub mod registry;

@@ -55,7 +55,8 @@ pub fn regions(settings: &Settings, layout: &Layout) -> Result<Vec<RegionSpec>> 
         }
     }
     for node in (0..layout.nodes()).map(NodeId) {
-        let table = TableLayout::new(&pool_spec(settings, layout, node)?).map_err(vgas_cache::CacheError::from)?;
+        let table =
+            TableLayout::new(&pool_spec(settings, layout, node)?).map_err(vgas_cache::CacheError::from)?;
         let owner = layout.agent_of(node);
         regions.push(RegionSpec { owner, region: RegionId::FRAMES, bytes: table.frames_bytes() });
         regions.push(RegionSpec { owner, region: RegionId::TABLE, bytes: table.table_bytes() });

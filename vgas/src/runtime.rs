@@ -44,6 +44,7 @@ pub struct Runtime {
     endpoint: Arc<Endpoint>,
     client: Client,
     network: Network,
+    shares_machine: bool,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -69,6 +70,7 @@ impl Builder {
         let mut membership = job::join()?;
         let settings = Settings::from_map(&membership.settings)?;
         let rank = membership.rank().ok_or_else(|| Error::Usage("an agent is not a rank".into()))?;
+        let shares_machine = membership.addresses.iter().all(|address| address.ip().is_loopback());
         let network = Network::open(&mut membership)?;
         let (layout, me, domain) = (membership.layout, membership.me, membership.domain);
         let node = layout.node_of(rank);
@@ -98,7 +100,7 @@ impl Builder {
         };
         let client = Client::new(endpoint.clone(), handlers, Arc::new(pool), layout.clone(), options);
         let control = membership.control;
-        Ok(Runtime { layout, rank, settings, control, endpoint, client, network })
+        Ok(Runtime { layout, rank, settings, control, endpoint, client, network, shares_machine })
     }
 }
 
@@ -137,6 +139,11 @@ impl Runtime {
         self.layout.nodes()
     }
 
+    /// Whether all nodes are virtual nodes of this machine, so that they share its cores.
+    pub fn shares_machine(&self) -> bool {
+        self.shares_machine
+    }
+
     /// Who runs where.
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -169,7 +176,8 @@ impl Runtime {
         attached?;
         let mut tiered = Vec::with_capacity(all.len());
         for (rank, words) in all.iter().enumerate() {
-            let number = |at: usize| words.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+            let number =
+                |at: usize| words.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
             match (words.first(), number(9)) {
                 (Some(1), Some(bytes)) => tiered.push(bytes),
                 _ => return Err(Error::Usage(format!("rank {rank} could not attach its segments"))),
@@ -264,9 +272,9 @@ impl Runtime {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
         let under_way = match from.kind {
             // SAFETY: as in `put_nb`.
-            Kind::Tiered => Some(unsafe {
-                self.client.get_nb(from.rank, from.offset, bytes.as_mut_ptr(), bytes.len())
-            }?),
+            Kind::Tiered => {
+                Some(unsafe { self.client.get_nb(from.rank, from.offset, bytes.as_mut_ptr(), bytes.len()) }?)
+            }
             Kind::Pinned => {
                 self.endpoint.get(from.rank, from.offset, bytes)?;
                 None

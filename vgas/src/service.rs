@@ -39,12 +39,14 @@ impl AgentService {
         let frames = domain.map(me, RegionId::FRAMES)?;
         let pool =
             PoolAgent::create(&spec, table, frames.clone(), Fences::Detect).map_err(CacheError::from)?;
-        let mut volume = VolumeSpec::new(directory(&settings), spec.page_bytes);
+        let mut volume = VolumeSpec::new(nvm_directory(&settings), spec.page_bytes);
         volume.device = match settings.nvm.device {
             DeviceChoice::Auto => vgas_nvm::DeviceChoice::Auto,
             DeviceChoice::Uring => vgas_nvm::DeviceChoice::Uring,
             DeviceChoice::Blocking => vgas_nvm::DeviceChoice::Blocking,
-            DeviceChoice::Memory => vgas_nvm::DeviceChoice::Memory(vgas_nvm::device::memory::MemoryDisk::new()),
+            DeviceChoice::Memory => {
+                vgas_nvm::DeviceChoice::Memory(vgas_nvm::device::memory::MemoryDisk::new())
+            }
         };
         volume.frames = Some(frames);
         volume.queue_depth = settings.nvm.queue_depth;
@@ -92,7 +94,7 @@ fn options(
 }
 
 /// The folder of the segment files.
-pub(crate) fn directory(settings: &Settings) -> std::path::PathBuf {
+pub fn nvm_directory(settings: &Settings) -> std::path::PathBuf {
     match &settings.nvm.directory {
         Auto::Is(directory) => directory.clone(),
         Auto::Auto => std::env::var_os("TMPDIR").map_or_else(|| "/var/tmp".into(), Into::into),

@@ -26,7 +26,8 @@ impl Statistics {
 
     /// What was counted since an earlier reading.
     pub fn since(&self, earlier: &Statistics) -> Statistics {
-        let values = self.values.iter().map(|&(counter, value)| (counter, value - earlier.get(counter).min(value)));
+        let values =
+            self.values.iter().map(|&(counter, value)| (counter, value - earlier.get(counter).min(value)));
         Self { values: values.collect() }
     }
 }

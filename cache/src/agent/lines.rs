@@ -169,6 +169,7 @@ impl Agent {
             }
             Request::PutFrame { page, frame, slot } => {
                 let frame = FrameId(frame);
+                self.hungry.retain(|&rank| rank != from);
                 self.pool.adopt(frame, local_rank)?;
                 self.pool.count(Counter::WholePagePuts, 1);
                 self.want_put(page, Put::Whole { frame: Some(frame), waiter: waiter(slot) }, waiter(slot))
@@ -182,7 +183,12 @@ impl Agent {
             }
             Request::Prefetch { page, count } => self.prefetch(page, count),
             Request::Ahead { page } => self.used_ahead(page),
-            Request::MakeRoom => Ok(()),
+            Request::MakeRoom => {
+                if !self.hungry.contains(&from) {
+                    self.hungry.push(from);
+                }
+                Ok(())
+            }
             Request::Attach { pages, slot } => self.attach(local_rank, pages, data, waiter(slot)),
             Request::Segments { first_rank, slot } => self.learn_segments(first_rank, data, waiter(slot)),
             Request::Checkpoint { slot } => self.checkpoint(local_rank, waiter(slot)),

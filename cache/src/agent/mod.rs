@@ -107,6 +107,8 @@ pub struct Agent {
     /// Reads and writes collected in this turn, to be issued in runs.
     collected: Vec<storage::Collected>,
     storage_done: Vec<vgas_nvm::PageDone>,
+    /// Ranks that found no free frame for a put and sleep until there is one.
+    hungry: Vec<Peer>,
     /// Ranks whose operations ended in this turn.
     rings: Vec<Peer>,
     /// In-place puts of this agent's own under way: by the number in their answer.
@@ -145,6 +147,7 @@ impl Agent {
             storage: storage::Keys::default(),
             collected: Vec::new(),
             storage_done: Vec::new(),
+            hungry: Vec::new(),
             rings: Vec::new(),
             remote_puts: FxHashMap::default(),
             next_remote: 0,
@@ -234,6 +237,10 @@ impl Agent {
         progress |= self.run_local()?;
         progress |= self.poll_revocations()?;
         self.issue_storage()?;
+        if !self.hungry.is_empty() && self.pool.free_frames() > 0 {
+            // Each stays on the list until it has got one: another may be quicker.
+            self.rings.extend(&self.hungry);
+        }
         Ok(progress)
     }
 

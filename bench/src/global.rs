@@ -1,0 +1,123 @@
+//! The runtime as the product's global memory.
+//!
+//! # Rule for the unsafe code in this file
+//!
+//! The bytes of a get under way lie in a [`Buffer`] that its [`PendingGet`] owns beside the operation. The buffer's heap
+//! memory does not move with it, nobody else has it, and the operation is dropped (which waits for its end) before it.
+
+use crate::gemm::{Buffer, GlobalMemory, MemoryResult, PendingGet};
+use vgas::{GlobalAddress, NodeId, Rank, Runtime};
+use vgas_cache::client::Pending;
+
+/// A [`GlobalMemory`] of tiered segments.
+#[derive(Debug)]
+pub struct TieredMemory<'r> {
+    runtime: &'r Runtime,
+}
+
+impl<'r> TieredMemory<'r> {
+    /// Over a runtime whose tiered segments are attached before anything but sizes is asked for.
+    pub fn new(runtime: &'r Runtime) -> Self {
+        Self { runtime }
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        (0..self.runtime.nodes()).map(NodeId)
+    }
+}
+
+/// A get of the cache's client with the buffer it writes to. The order of the fields is the order of dropping.
+struct Get<'r> {
+    pending: Option<Pending<'r>>,
+    buffer: Buffer,
+}
+
+impl PendingGet for Get<'_> {
+    fn wait(mut self: Box<Self>) -> MemoryResult<Buffer> {
+        if let Some(pending) = self.pending.take() {
+            pending.wait()?;
+        }
+        Ok(std::mem::take(&mut self.buffer))
+    }
+}
+
+fn at(rank: usize, offset: u64) -> GlobalAddress {
+    GlobalAddress::tiered(Rank(rank as u32), offset)
+}
+
+impl GlobalMemory for TieredMemory<'_> {
+    fn rank(&self) -> usize {
+        self.runtime.rank().0 as usize
+    }
+
+    fn ranks(&self) -> usize {
+        self.runtime.ranks() as usize
+    }
+
+    fn ranks_on_node(&self) -> usize {
+        self.nodes().map(|node| self.runtime.layout().ranks_of(node).len()).max().unwrap_or(1)
+    }
+
+    fn threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        // Virtual nodes share this machine's cores; real ones have their own, and no more ranks than all together.
+        let sharing =
+            if self.runtime.shares_machine() { self.ranks() } else { self.ranks_on_node() };
+        (cores / sharing).max(1)
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.runtime.client().page_bytes() as u64
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        self.runtime.client().pool().layout().frames_bytes()
+    }
+
+    fn put(&self, rank: usize, offset: u64, bytes: &[u8]) -> MemoryResult<()> {
+        Ok(self.runtime.put(at(rank, offset), bytes)?)
+    }
+
+    fn get(&self, rank: usize, offset: u64, into: &mut [u8]) -> MemoryResult<()> {
+        Ok(self.runtime.get(at(rank, offset), into)?)
+    }
+
+    fn get_start(
+        &self,
+        rank: usize,
+        offset: u64,
+        mut buffer: Buffer,
+        bytes: usize,
+    ) -> MemoryResult<Box<dyn PendingGet + '_>> {
+        let into = &mut buffer.bytes_mut()[..bytes];
+        let (address, bytes) = (into.as_mut_ptr(), into.len());
+        // SAFETY: this file's rule.
+        let pending = unsafe { self.runtime.client().get_nb(Rank(rank as u32), offset, address, bytes) };
+        Ok(Box::new(Get { pending: Some(pending.map_err(vgas::Error::from)?), buffer }))
+    }
+
+    fn prefetch(&self, rank: usize, offset: u64, bytes: u64) {
+        // Only a hint: an error will show when the bytes are needed.
+        let _ = self.runtime.prefetch(at(rank, offset), bytes);
+    }
+
+    fn barrier(&self) -> MemoryResult<()> {
+        Ok(self.runtime.barrier()?)
+    }
+
+    fn all_reduce_max(&self, value: f64) -> MemoryResult<f64> {
+        Ok(self.runtime.all_reduce(value, f64::max)?)
+    }
+
+    fn all_reduce_sum(&self, value: f64) -> MemoryResult<f64> {
+        Ok(self.runtime.all_reduce(value, |a, b| a + b)?)
+    }
+
+    fn counters(&self) -> Vec<(String, u64)> {
+        let mut own = self.runtime.client().counters();
+        if self.runtime.layout().ranks_of(self.runtime.node()).start == self.runtime.rank().0 {
+            own.add(&self.runtime.client().node_counters());
+        }
+        own.iter().map(|(counter, value)| (counter.name().to_owned(), value)).collect()
+    }
+}

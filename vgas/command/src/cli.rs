@@ -1,0 +1,271 @@
+//! The command line: names, flags, help. What they mean is in [`crate::commands`].
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  vgas demo                                 multiply two matrices larger than the cache, and verify
+  vgas run -n 4 --nodes 2 -- ./program      four ranks on two virtual nodes of this machine
+  vgas gemm A.npy B.npy -o C.npy --verify   C = A·B on NumPy files of any size
+  vgas info                                 what this machine offers";
+
+/// A global address space larger than the cluster's memory.
+#[derive(Debug, Parser)]
+#[command(name = "vgas", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(Run),
+    #[command(hide = true)]
+    Node(Node),
+    Gemm(Gemm),
+    Demo(Demo),
+    Bench(Bench),
+    Info(Info),
+    Config(Config),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Start a job: the same program on every rank.
+///
+/// The job ends with the status of the first rank that fails, or 0. Signals are forwarded to the ranks; a second Ctrl-C
+/// ends the job at once. When a process of the job dies, all others are ended.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vgas run -n 2 -- ./program input.dat
+  vgas run -n 8 --nodes 2 --cache 1GiB --label -- ./program
+  vgas run -n 64 --hosts hosts.txt --config cluster.toml -- /shared/program")]
+pub struct Run {
+    /// How many ranks, spread evenly over the nodes.
+    #[arg(short = 'n', long)]
+    pub ranks: u32,
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub config: ConfigFlags,
+    /// The program of every rank, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+/// Be the daemon of one node. Started by `vgas run` with a channel to it; not for users.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  (started by `vgas run`)")]
+pub struct Node {}
+
+/// Where ranks run.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Where it runs")]
+pub struct Place {
+    /// Split the ranks over this many virtual nodes of this machine, each with its own cache.
+    #[arg(long, value_name = "K")]
+    pub nodes: Option<u32>,
+    /// One node on each host that this file names, one a line. They are reached by ssh.
+    #[arg(long, value_name = "FILE", conflicts_with = "host")]
+    pub hosts: Option<PathBuf>,
+    /// One node on each of these hosts.
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    pub host: Vec<String>,
+}
+
+/// Settings. The short flags stand for the settings that are changed most often.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Settings (see `vgas config`)")]
+pub struct ConfigFlags {
+    /// Read settings from this TOML file.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Change a setting, such as `nvm.directory=/scratch`. May be repeated.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub assignments: Vec<String>,
+    /// Short for `--set conduit=…`: the transport between nodes (auto, smp, tcp).
+    #[arg(long, value_name = "CONDUIT")]
+    pub conduit: Option<String>,
+    /// Short for `--set cache.size=…`: DRAM for cached pages, per node.
+    #[arg(long, value_name = "SIZE")]
+    pub cache: Option<String>,
+    /// Short for `--set cache.page=…`: the unit of caching, a power of two from 4KiB to 4MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub page: Option<String>,
+    /// Short for `--set run.label=on`: begin every line of output with its rank.
+    #[arg(long)]
+    pub label: bool,
+    /// Short for `--set stats.print=on`: print the counters at the end.
+    #[arg(long)]
+    pub stats: bool,
+}
+
+/// Multiply two matrices in NumPy files that need not fit in memory: C = A·B.
+///
+/// A and B are two-dimensional, f64 or f32, in C or Fortran order. C appears only when it is complete.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vgas gemm A.npy B.npy -o C.npy
+  vgas gemm A.npy B.npy -o C.npy -n 4 --nodes 2 --cache 512MiB --page 1MiB --verify")]
+pub struct Gemm {
+    /// The left matrix.
+    pub a: PathBuf,
+    /// The right matrix.
+    pub b: PathBuf,
+    /// Where the product goes.
+    #[arg(short, long, value_name = "C.npy")]
+    pub output: PathBuf,
+    /// How many ranks; default: one a node.
+    #[arg(short = 'n', long)]
+    pub ranks: Option<u32>,
+    /// Overwrite the output if it exists.
+    #[arg(long)]
+    pub force: bool,
+    /// Check the product against the inputs by a random-vector (Freivalds) test.
+    #[arg(long)]
+    pub verify: bool,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub config: ConfigFlags,
+}
+
+/// Make two matrices several times larger than the cache, multiply them over two virtual nodes, and verify.
+///
+/// Needs no input and leaves nothing behind.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vgas demo
+  vgas demo --order 8192 --cache 256MiB")]
+pub struct Demo {
+    /// Rows and columns of the matrices.
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub order: u32,
+    /// How many ranks; default: one a node.
+    #[arg(short = 'n', long)]
+    pub ranks: Option<u32>,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub config: ConfigFlags,
+}
+
+/// Run one benchmark.
+///
+/// A row of the JSON has bench, case, params, metric, unit, value (the median), samples and machine.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vgas bench --list
+  vgas bench seq --nodes 2 --set cache.cooperative=off --json seq.json")]
+pub struct Bench {
+    /// Its name.
+    #[arg(required_unless_present = "list")]
+    pub name: Option<String>,
+    /// List the benchmarks and their parameters.
+    #[arg(long)]
+    pub list: bool,
+    /// Change a parameter of the benchmark. May be repeated.
+    #[arg(long = "param", value_name = "NAME=VALUE")]
+    pub parameters: Vec<String>,
+    /// Write the rows as JSON to this file (`-`: standard output).
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// How many ranks; default: what the benchmark is made for.
+    #[arg(short = 'n', long)]
+    pub ranks: Option<u32>,
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub config: ConfigFlags,
+}
+
+/// What this machine offers: conduits, devices, limits, and why something is missing.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vgas info\n  vgas info --json --set nvm.directory=/scratch")]
+pub struct Info {
+    /// Print as JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub config: ConfigFlags,
+}
+
+/// Print the effective settings and where each comes from.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vgas config --config configs/laptop.toml --cache 1GiB
+  vgas config --template > vgas.toml")]
+pub struct Config {
+    /// Print as JSON, with type, default and help.
+    #[arg(long)]
+    pub json: bool,
+    /// Print a file to start from: every setting with its default, explained.
+    #[arg(long, conflicts_with_all = ["json", "config", "assignments"])]
+    pub template: bool,
+    #[command(flatten)]
+    pub config: ConfigFlags,
+}
+
+/// Print the completions of a shell.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  vgas completions bash > /etc/bash_completion.d/vgas")]
+pub struct Completions {
+    /// Which shell.
+    pub shell: Shell,
+}
+
+/// Print the manual page, or write one for each command.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vgas man | man -l -\n  vgas man --directory /usr/local/share/man/man1")]
+pub struct Man {
+    /// Write the pages of all commands into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub directory: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_explained_by_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(after.contains("Example"), "{}", command.get_name());
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+        }
+    }
+
+    /// Everything after the program belongs to the program, with and without `--`.
+    #[test]
+    fn flags_of_the_program_are_not_ours() {
+        for words in [
+            &["vgas", "run", "-n", "2", "--", "prog", "--label", "-n", "5"][..],
+            &["vgas", "run", "-n", "2", "prog", "--label", "-n", "5"],
+        ] {
+            let Command::Run(run) = Cli::try_parse_from(words).unwrap().command else { panic!("not run") };
+            assert_eq!((run.ranks, run.config.label), (2, false));
+            assert_eq!(run.program, ["prog", "--label", "-n", "5"]);
+        }
+    }
+}

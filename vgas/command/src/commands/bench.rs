@@ -1,0 +1,169 @@
+//! `vgas bench`: lists, starts and prints benchmarks. What they measure is in vgas-bench.
+
+use crate::cli::Bench;
+use crate::failure::Failure;
+use crate::job::{self, Job};
+use crate::{launch, output};
+use serde_json::{Map, Value};
+use std::fmt::Write;
+use std::path::Path;
+use vgas_bench::registry::{self, Benchmark, Options, Row};
+
+/// Lists the benchmarks, or runs one, in a job if it needs one.
+pub fn bench(bench: &Bench) -> Result<u8, Failure> {
+    let Some(name) = bench.name.as_deref().filter(|_| !bench.list) else {
+        return output::print(&listing());
+    };
+    let benchmark = registry::find(name).ok_or_else(|| {
+        let hint = "`vgas bench --list` lists the benchmarks";
+        Failure::usage(format!("no benchmark is named `{name}`")).hint(hint)
+    })?;
+    // Wrong parameters are refused before a job is started.
+    options(bench, benchmark)?;
+    match benchmark.job {
+        Some((ranks, nodes)) if !launch::in_job() => {
+            let mut place = bench.place.clone();
+            if place.hosts.is_none() && place.host.is_empty() {
+                place.nodes.get_or_insert(nodes);
+            }
+            let config = job::config(&bench.config)?;
+            let ranks = bench.ranks.unwrap_or(ranks).max(job::nodes(&place)?);
+            launch::run(Job::of_this_command(ranks, &place, config)?)
+        }
+        _ => measure(bench, benchmark),
+    }
+}
+
+/// Measures in this process, and prints and writes the rows if there are any: in a job, one rank has them.
+fn measure(bench: &Bench, benchmark: &'static Benchmark) -> Result<u8, Failure> {
+    let mut rows = (benchmark.run)(&options(bench, benchmark)?)
+        .map_err(|error| Failure::new(format!("{}: {error}", benchmark.name)))?;
+    if rows.is_empty() {
+        return Ok(0);
+    }
+    let machine = machine();
+    for row in &mut rows {
+        row.machine.extend(machine.clone());
+    }
+    match &bench.json {
+        Some(path) if path == Path::new("-") => output::print_json(&rows),
+        Some(path) => {
+            write_json(path, &rows)?;
+            output::print(&table(&rows))
+        }
+        None => output::print(&table(&rows)),
+    }
+}
+
+fn options(bench: &Bench, benchmark: &'static Benchmark) -> Result<Options, Failure> {
+    Options::new(benchmark, &bench.parameters).map_err(Failure::usage)
+}
+
+/// What a figure depends on besides the code.
+fn machine() -> Map<String, Value> {
+    let machine = vgas::info::Machine::find();
+    let system = rustix::system::uname();
+    let mut map = Map::new();
+    map.insert("host".into(), system.nodename().to_string_lossy().into());
+    map.insert("kernel".into(), system.release().to_string_lossy().into());
+    map.insert("cores".into(), machine.cores.into());
+    map.insert("memory_bytes".into(), machine.memory_bytes.into());
+    map
+}
+
+fn write_json(path: &Path, rows: &[Row]) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("cannot write the rows to {}: {error}", path.display()))
+    };
+    let text = serde_json::to_string_pretty(rows).map_err(|error| failed(&error))?;
+    std::fs::write(path, text + "\n").map_err(|error| failed(&error))
+}
+
+fn listing() -> String {
+    let mut text = String::new();
+    for benchmark in registry::registry() {
+        writeln!(text, "{:<16} {}", benchmark.name, benchmark.help).unwrap_or_default();
+        for parameter in benchmark.parameters {
+            let assignment = format!("{}={}", parameter.name, parameter.default);
+            writeln!(text, "    --param {assignment:<24} {}", parameter.help).unwrap_or_default();
+        }
+    }
+    if text.is_empty() {
+        text.push_str("this build has no benchmarks\n");
+    }
+    text
+}
+
+/// The rows for people: case, parameters, median and unit, and how far the samples are apart.
+fn table(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let params: String =
+            row.params.iter().map(|(name, value)| format!(" {name}={value}").replace('"', "")).collect();
+        let least = row.samples.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = row.samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let case = format!("{}{params}", row.case);
+        let figure = format!("{} {}", figure(row.value), row.unit);
+        let spread =
+            format!("{} to {} in {} samples", self::figure(least), self::figure(most), row.samples.len());
+        writeln!(text, "{case:<56} {:<10} {figure:>16}   ({spread})", row.metric).unwrap_or_default();
+    }
+    text
+}
+
+/// About four digits: more are noise.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Row {
+        Row::new("hit", "get 8 B", "latency", "ns", vec![3.0, 2.5, 2.75]).with("pinned", true)
+    }
+
+    #[test]
+    fn a_row_is_one_line_with_median_and_spread() {
+        let text = table(&[row()]);
+        assert!(text.starts_with("get 8 B pinned=true "), "{text}");
+        assert!(text.contains("2.750 ns   (2.500 to 3.000 in 3 samples)"), "{text}");
+        assert_eq!(
+            (figure(12345.6), figure(12.345), figure(0.1234)),
+            ("12346".into(), "12.3".into(), "0.123".into())
+        );
+    }
+
+    #[test]
+    fn the_json_has_the_agreed_fields() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.json");
+        let mut row = row();
+        row.machine = machine();
+        write_json(&path, &[row]).unwrap();
+        let rows: Vec<Map<String, Value>> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let mut names: Vec<_> = rows[0].keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["bench", "case", "machine", "metric", "params", "samples", "unit", "value"]);
+        assert_eq!(rows[0]["value"], 2.75);
+    }
+
+    #[test]
+    fn an_unknown_benchmark_is_refused() {
+        let bench_flags = Bench {
+            name: Some("no-such".into()),
+            list: false,
+            parameters: Vec::new(),
+            json: None,
+            ranks: None,
+            place: crate::cli::Place::default(),
+            config: crate::cli::ConfigFlags::default(),
+        };
+        assert!(bench(&bench_flags).unwrap_err().text().starts_with("no benchmark is named `no-such`"));
+    }
+}

@@ -1,0 +1,39 @@
+//! What each command does. One file a command; the small ones are here.
+
+mod bench;
+mod config;
+mod gemm;
+mod generate;
+
+use crate::cli::{self, Command};
+use crate::failure::Failure;
+use crate::job::{self, Job};
+use crate::{launch, output};
+
+/// Does what the command line says and gives the exit status.
+pub fn dispatch(command: &Command) -> Result<u8, Failure> {
+    match command {
+        Command::Run(run) => start(run),
+        Command::Node(_) => launch::node(),
+        Command::Gemm(gemm) => gemm::gemm(gemm),
+        Command::Demo(demo) => gemm::demo(demo),
+        Command::Bench(bench) => bench::bench(bench),
+        Command::Info(info) => survey(info),
+        Command::Config(config) => config::config(config),
+        Command::Completions(completions) => generate::completions(completions.shell),
+        Command::Man(man) => generate::man(man.directory.as_deref()),
+    }
+}
+
+fn start(run: &cli::Run) -> Result<u8, Failure> {
+    let Some((program, arguments)) = run.program.split_first() else {
+        return Err(Failure::usage("no program to run"));
+    };
+    let config = job::config(&run.config)?;
+    launch::run(Job::new(program.clone(), arguments.into(), run.ranks, &run.place, config)?)
+}
+
+fn survey(info: &cli::Info) -> Result<u8, Failure> {
+    let report = vgas::info::survey(job::config(&info.config)?.settings());
+    if info.json { output::print_json(&report) } else { output::print(&report.to_string()) }
+}

@@ -1,0 +1,130 @@
+//! How a command fails: one line that says what, one hint that says what to do, one exit status.
+
+use clap::error::ErrorKind;
+use std::fmt::Display;
+use std::process::ExitCode;
+use vgas::config::ConfigError;
+
+/// A failed command.
+#[derive(Debug)]
+pub struct Failure {
+    /// What went wrong, in one line.
+    message: String,
+    /// What to do about it.
+    hint: Option<String>,
+    /// The exit status.
+    status: u8,
+    /// Not a failure but something to print: help, version.
+    answer: Option<clap::Error>,
+}
+
+impl Failure {
+    /// Something did not work.
+    pub fn new(message: impl Display) -> Self {
+        Self { message: message.to_string(), hint: None, status: 1, answer: None }
+    }
+
+    /// What the user wrote is wrong.
+    pub fn usage(message: impl Display) -> Self {
+        Self { status: 2, ..Self::new(message) }
+    }
+
+    /// With a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// Prints it and gives the exit status.
+    pub fn report(self) -> ExitCode {
+        if let Some(answer) = self.answer {
+            // A reader that has gone away (`vgas --help | head`) is no failure.
+            let _ = answer.print();
+            return ExitCode::SUCCESS;
+        }
+        eprintln!("vgas: {}", self.message);
+        if let Some(hint) = self.hint {
+            eprintln!("hint: {hint}");
+        }
+        ExitCode::from(self.status)
+    }
+
+    #[cfg(test)]
+    pub fn text(&self) -> String {
+        format!("{} | {} | {}", self.message, self.hint.as_deref().unwrap_or("-"), self.status)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        let failure = Self::usage(&error);
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                Self { answer: Some(error), ..Self::new("") }
+            }
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                Self::usage("no command").hint("`vgas --help` lists the commands")
+            }
+            _ => {
+                let (message, hint) = condense(&error.render().to_string());
+                let failure = Self::usage(message);
+                match hint {
+                    Some(hint) => failure.hint(hint),
+                    None => failure,
+                }
+            }
+        }
+    }
+}
+
+/// The first paragraph of clap's message in one line; its tip, or the usage, as the hint.
+fn condense(rendered: &str) -> (String, Option<String>) {
+    let mut paragraphs = rendered.split("\n\n");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let first = words(paragraphs.next().unwrap_or_default());
+    let message = first.strip_prefix("error: ").unwrap_or(&first).to_owned();
+    let rest: Vec<String> = paragraphs.map(words).collect();
+    let tip = rest.iter().find_map(|text| text.strip_prefix("tip: "));
+    let usage =
+        rest.iter().find_map(|text| text.strip_prefix("Usage: ").map(|usage| format!("usage: {usage}")));
+    (message, tip.map(str::to_owned).or(usage))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+
+    fn refused(words: &[&str]) -> String {
+        Failure::from(Cli::try_parse_from(words).expect_err("must be refused")).text()
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_one_line_and_a_hint() {
+        let text = refused(&["vgas", "rum", "-n", "2"]);
+        assert!(
+            text.starts_with("unrecognized subcommand 'rum' | a similar subcommand exists: 'run'"),
+            "{text}"
+        );
+        let text = refused(&["vgas", "run", "-n", "two", "--", "prog"]);
+        assert!(text.starts_with("invalid value 'two' for '--ranks <RANKS>'"), "{text}");
+        assert!(text.ends_with("| 2") && !text.contains('\n'), "{text}");
+        let text = refused(&["vgas", "run", "prog"]);
+        assert!(
+            text.starts_with("the following required arguments were not provided: --ranks <RANKS>"),
+            "{text}"
+        );
+        assert!(text.contains("usage: vgas run"), "{text}");
+    }
+}

@@ -1,0 +1,161 @@
+//! From flags to a job: which settings, how many ranks, where.
+
+use crate::cli::{ConfigFlags, Place};
+use crate::failure::Failure;
+use crate::hosts;
+use std::ffi::OsString;
+use vgas::config::{ConduitChoice, Config, FlagValue, Origin, Sources};
+
+/// A job to start.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The program of every rank.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// How many ranks.
+    pub ranks: u32,
+    /// How many nodes: the number of hosts, or virtual nodes of this machine.
+    pub nodes: u32,
+    /// One host a node; empty: this machine.
+    pub hosts: Vec<String>,
+    /// The effective settings.
+    pub config: Config,
+}
+
+impl Job {
+    /// A job of this very command: every rank reads the same command line and finds itself in a job.
+    pub fn of_this_command(ranks: u32, place: &Place, config: Config) -> Result<Self, Failure> {
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::new(format!("cannot find the vgas program itself: {error}")))?;
+        let arguments = std::env::args_os().skip(1).collect();
+        Self::new(program.into(), arguments, ranks, place, config)
+    }
+
+    /// Checks that the numbers make sense together.
+    pub fn new(
+        program: OsString,
+        arguments: Vec<OsString>,
+        ranks: u32,
+        place: &Place,
+        config: Config,
+    ) -> Result<Self, Failure> {
+        let hosts = hosts_of(place)?;
+        let nodes = nodes_of(place, &hosts)?;
+        if ranks < nodes || ranks == 0 {
+            return Err(Failure::usage(format!("{ranks} ranks cannot be spread over {nodes} nodes"))
+                .hint("every node needs a rank: give at least as many ranks as nodes"));
+        }
+        if config.settings().conduit == ConduitChoice::Smp && hosts.len() > 1 {
+            return Err(Failure::usage("the conduit smp does not reach other machines")
+                .hint("use tcp, or leave out the conduit"));
+        }
+        Ok(Self { program, arguments, ranks, nodes, hosts, config })
+    }
+}
+
+/// How many nodes the flags ask for, before the ranks are known.
+pub fn nodes(place: &Place) -> Result<u32, Failure> {
+    nodes_of(place, &hosts_of(place)?)
+}
+
+fn hosts_of(place: &Place) -> Result<Vec<String>, Failure> {
+    match &place.hosts {
+        Some(path) => hosts::from_file(path),
+        None => hosts::from_list(&place.host),
+    }
+}
+
+fn nodes_of(place: &Place, hosts: &[String]) -> Result<u32, Failure> {
+    match (place.nodes, hosts.len()) {
+        (Some(0), _) => Err(Failure::usage("a job needs at least one node")),
+        (nodes, 0) => Ok(nodes.unwrap_or(1)),
+        (Some(nodes), hosts) if nodes as usize != hosts => {
+            Err(Failure::usage(format!("--nodes {nodes} does not fit {hosts} hosts"))
+                .hint("leave out --nodes: every host is one node"))
+        }
+        (_, hosts) => Ok(hosts as u32),
+    }
+}
+
+/// The effective settings: flags over environment over file over defaults.
+pub fn config(flags: &ConfigFlags) -> Result<Config, Failure> {
+    Ok(Config::load(&sources(flags)?)?)
+}
+
+/// As [`config`], with a command's own defaults for some settings, which give way to whatever the user has written.
+pub fn config_with_defaults(flags: &ConfigFlags, defaults: Vec<FlagValue>) -> Result<Config, Failure> {
+    let mut sources = sources(flags)?;
+    let config = Config::load(&sources)?;
+    let untouched = |name: &str| {
+        config.values().iter().any(|value| value.setting.name == name && value.origin == Origin::Default)
+    };
+    sources.flags.extend(defaults.into_iter().filter(|value| untouched(&value.name)));
+    Ok(Config::load(&sources)?)
+}
+
+fn sources(flags: &ConfigFlags) -> Result<Sources, Failure> {
+    let mut values: Vec<FlagValue> =
+        flags.assignments.iter().map(|text| FlagValue::assignment(text)).collect::<Result<_, _>>()?;
+    let on = |given: bool| given.then(|| "on".to_owned());
+    for (flag, name, text) in [
+        ("--conduit", "conduit", flags.conduit.clone()),
+        ("--cache", "cache.size", flags.cache.clone()),
+        ("--page", "cache.page", flags.page.clone()),
+        ("--label", "run.label", on(flags.label)),
+        ("--stats", "stats.print", on(flags.stats)),
+    ] {
+        values.extend(text.map(|text| FlagValue { flag: flag.into(), name: name.into(), text }));
+    }
+    Ok(Sources { file: flags.config.clone(), environment: std::env::vars_os().collect(), flags: values })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(ranks: u32, place: Place) -> Result<Job, Failure> {
+        Job::new("prog".into(), Vec::new(), ranks, &place, Config::defaults())
+    }
+
+    #[test]
+    fn nodes_are_hosts_or_virtual() {
+        let two = || vec!["a".to_owned(), "b".to_owned()];
+        let nodes = |place| job(4, place).unwrap().nodes;
+        assert_eq!(nodes(Place::default()), 1);
+        assert_eq!(nodes(Place { nodes: Some(3), ..Place::default() }), 3);
+        assert_eq!(nodes(Place { host: two(), ..Place::default() }), 2);
+        assert_eq!(nodes(Place { host: two(), nodes: Some(2), ..Place::default() }), 2);
+        let error = job(4, Place { host: two(), nodes: Some(3), ..Place::default() }).unwrap_err().text();
+        assert!(error.starts_with("--nodes 3 does not fit 2 hosts | leave out --nodes"), "{error}");
+    }
+
+    /// As many ranks as nodes pass, one less is refused.
+    #[test]
+    fn every_node_needs_a_rank() {
+        let place = || Place { nodes: Some(3), ..Place::default() };
+        assert!(job(3, place()).is_ok());
+        assert!(job(2, place()).unwrap_err().text().starts_with("2 ranks cannot be spread over 3 nodes"));
+        assert!(job(0, Place::default()).is_err());
+        assert!(job(1, Place { nodes: Some(0), ..Place::default() }).is_err());
+    }
+
+    #[test]
+    fn short_flags_are_settings_and_a_commands_defaults_give_way() {
+        let flags = ConfigFlags { cache: Some("1GiB".into()), label: true, ..ConfigFlags::default() };
+        let own = |name: &str, text: &str| FlagValue {
+            flag: "vgas demo".into(),
+            name: name.into(),
+            text: text.into(),
+        };
+        let config =
+            config_with_defaults(&flags, vec![own("cache.size", "2GiB"), own("cache.page", "1MiB")]).unwrap();
+        let shown = |name: &str| {
+            let value = config.values().iter().find(|value| value.setting.name == name).unwrap();
+            format!("{} {}", value.text, value.origin)
+        };
+        assert_eq!(shown("cache.size"), "1GiB --cache");
+        assert_eq!(shown("cache.page"), "1MiB vgas demo");
+        assert_eq!(shown("run.label"), "on --label");
+    }
+}

@@ -1,0 +1,132 @@
+//! The only place of the command that touches the runtime: starting a job, being a node of one, being a rank of one.
+
+use crate::cli::{Demo, Gemm};
+use crate::failure::Failure;
+use crate::job::Job;
+use crate::output;
+use std::ffi::OsString;
+use std::os::fd::AsRawFd;
+use vgas::config::{Auto, Size};
+use vgas::info::Machine;
+use vgas::launch::{self, JobRequest};
+use vgas::{Runtime, SegmentSpec};
+use vgas_bench::gemm::npy::{Dtype, Order, Shape2};
+use vgas_bench::gemm::{self, GemmError, GemmJob, Plan, Summary, TerminalProgress};
+use vgas_bench::global::TieredMemory;
+
+/// Whether this process was started as a rank of a job, by `vgas run` or by another command of ours.
+pub fn in_job() -> bool {
+    std::env::var_os("VGAS_CONTROL_FD").is_some()
+}
+
+/// Runs a job to its end and gives its status. The cache gets its size here, from the memory of this machine, since
+/// all processes of the job must agree on it.
+pub fn run(job: Job) -> Result<u8, Failure> {
+    let mut settings = job.config.settings().clone();
+    let nodes_here = if job.hosts.is_empty() { job.nodes } else { 1 };
+    let cache_bytes = settings.cache.size_bytes(Machine::find().usable_memory_bytes(), nodes_here);
+    settings.cache.size = Auto::Is(Size::of_bytes(cache_bytes));
+    let request = JobRequest {
+        program: job.program,
+        arguments: job.arguments,
+        ranks: job.ranks,
+        nodes: job.nodes,
+        hosts: job.hosts,
+        environment: Vec::new(),
+        settings,
+    };
+    let status = launch::run(request).map_err(Failure::new)?;
+    if let Some(message) = &status.message {
+        eprintln!("vgas: {message}");
+    }
+    Ok(status.code)
+}
+
+/// Is the daemon of a node, until the job ends.
+pub fn node() -> Result<u8, Failure> {
+    launch::node_main().map_err(Failure::new)
+}
+
+/// What `vgas gemm` is to do.
+fn product(gemm: &Gemm) -> GemmJob {
+    let mut job = GemmJob::new(&gemm.a, &gemm.b, &gemm.output);
+    job.force = gemm.force;
+    job.verify = gemm.verify;
+    job
+}
+
+/// Refuses a product that cannot be made, before a job is started for it.
+pub fn check_gemm(gemm: &Gemm) -> Result<(), Failure> {
+    gemm::inspect(&product(gemm)).map(drop).map_err(Failure::new)
+}
+
+/// Is one rank of `vgas gemm`.
+pub fn gemm(gemm: &Gemm) -> Result<u8, Failure> {
+    let runtime = Runtime::init().map_err(Failure::new)?;
+    match multiply(&runtime, &product(gemm)) {
+        Ok(summary) => {
+            if runtime.rank().0 == 0 {
+                if gemm.json {
+                    output::print_json(&summary)?
+                } else {
+                    output::print(&summary.to_string())?
+                };
+            }
+            runtime.finalize().map_err(Failure::new)?;
+            Ok(0)
+        }
+        // Another rank says why.
+        Err(GemmError::Elsewhere(_)) => Ok(1),
+        Err(error) => {
+            // One line from one process, then everybody's end.
+            let _ = runtime.abort(&error.to_string(), 1);
+            Ok(1)
+        }
+    }
+}
+
+fn multiply(runtime: &Runtime, job: &GemmJob) -> Result<Summary, GemmError> {
+    let memory = TieredMemory::new(runtime);
+    let problem = gemm::inspect(job)?;
+    let plan = Plan::new(&problem, &job.limits(&memory))?;
+    let spec = SegmentSpec { tiered_bytes: plan.segment_bytes(), ..SegmentSpec::default() };
+    runtime.attach(&spec).map_err(|error| GemmError::Memory(error.into()))?;
+    let progress = TerminalProgress::new(runtime.rank().0 as usize);
+    gemm::run(&memory, job, &|phase, done, total| progress.report(phase, done, total))
+}
+
+/// Makes the matrices of `vgas demo`, runs the job that multiplies them, and removes them.
+///
+/// The inputs have no name while the job runs, so that they vanish with this process however it ends; the ranks open
+/// them through this process's descriptors. The product has a name for as long as it is being checked.
+pub fn demo(demo: &Demo, job: Job) -> Result<u8, Failure> {
+    if !job.hosts.is_empty() {
+        return Err(Failure::usage("the demo runs on this machine").hint("vgas gemm takes --hosts"));
+    }
+    let folder = vgas::nvm_directory(job.config.settings());
+    let path = |name: &str| folder.join(format!("vgas-demo-{}-{name}.npy", std::process::id()));
+    let (rows, columns) = (u64::from(demo.order), u64::from(demo.order));
+    let mut held = Vec::new();
+    for (name, seed) in [("a", 1), ("b", 2)] {
+        let path = path(name);
+        let shape = Shape2 { rows, columns };
+        gemm::demo::write_random(&path, true, Dtype::Float64, Order::C, shape, seed).map_err(Failure::new)?;
+        let file = std::fs::File::open(&path);
+        std::fs::remove_file(&path).map_err(Failure::new)?;
+        held.push(file.map_err(Failure::new)?);
+    }
+    let inputs =
+        held.iter().map(|file| format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into());
+    let product = path("c");
+    let mut arguments: Vec<OsString> = vec!["gemm".into()];
+    arguments.extend(inputs);
+    arguments.extend(["--verify".into(), "--force".into(), "-o".into(), product.clone().into()]);
+    if demo.json {
+        arguments.push("--json".into());
+    }
+    let job = Job { arguments, ..job };
+    let status = run(job);
+    // Not there when the job has failed before.
+    let _ = std::fs::remove_file(&product);
+    status
+}

@@ -1,0 +1,44 @@
+//! Standard output and the log.
+
+use crate::failure::Failure;
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+use tracing_subscriber::EnvFilter;
+
+/// Prints to standard output. A reader that has gone away (`vgas info | head`) is no failure.
+pub fn print(text: &str) -> Result<u8, Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// As [`print`], for bytes.
+pub fn print_bytes(bytes: &[u8]) -> Result<u8, Failure> {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(bytes).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(0),
+    }
+}
+
+/// Prints a value as JSON, for machines.
+pub fn print_json(value: &impl Serialize) -> Result<u8, Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(format!("JSON: {error}")))?;
+    print(&format!("{text}\n"))
+}
+
+/// Sends warnings, or what `VGAS_LOG` asks for, to standard error.
+pub fn start_log() -> Result<(), Failure> {
+    let wanted = std::env::var("VGAS_LOG").unwrap_or_else(|_| "warn".into());
+    let filter = EnvFilter::try_new(&wanted).map_err(|error| {
+        Failure::usage(format!("`VGAS_LOG={wanted}` is refused: {error}"))
+            .hint("write a level such as `info`, or `vgas_cache=debug`")
+    })?;
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(filter)
+        .without_time()
+        .with_target(false)
+        .init();
+    Ok(())
+}

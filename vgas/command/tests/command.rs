@@ -1,0 +1,149 @@
+//! Goal: the command as users meet it. Every mistake is one line that says what is wrong and one that says what to do,
+//! on standard error, with the agreed exit status; what machines read is valid JSON on standard output and nothing else.
+//! Jobs themselves are tested where they are made (vgas-rma, vgas).
+
+use serde_json::Value;
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
+
+/// The command in an environment without settings.
+fn vgas(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vgas"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("VGAS_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn output(mut command: Command) -> Output {
+    command.output().expect("the command can be started")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
+}
+
+/// Expects a refusal with this status, message and hint; nothing may appear on standard output.
+fn refused(command: Command, status: i32, message: &str, hint: &str) {
+    let output = output(command);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{error}");
+    assert_eq!(text(&output.stdout), "");
+    let lines: Vec<_> = error.lines().collect();
+    assert_eq!(lines.len(), 2, "{error}");
+    assert!(lines[0].starts_with("vgas: ") && lines[0].contains(message), "{error}");
+    assert!(lines[1].starts_with("hint: ") && lines[1].contains(hint), "{error}");
+}
+
+#[test]
+fn mistakes_are_one_line_and_a_hint() {
+    refused(vgas(&[]), 2, "no command", "vgas --help");
+    refused(vgas(&["rnu"]), 2, "unrecognized subcommand 'rnu'", "'run'");
+    refused(vgas(&["run", "-n", "2"]), 2, "were not provided: <PROGRAM>", "usage: vgas run");
+    refused(
+        vgas(&["run", "-n", "2", "--nodes", "3", "--", "true"]),
+        2,
+        "2 ranks cannot be spread",
+        "every node",
+    );
+    refused(vgas(&["config", "--set", "cache.sise=1GiB"]), 2, "unknown setting `cache.sise`", "`cache.size`");
+    refused(vgas(&["config", "--page", "48KiB"]), 2, "it is not a power of two", "`64KiB`");
+    refused(vgas(&["config", "--cache", "1GB"]), 2, "which could mean powers of ten or of two", "`4MiB`");
+    refused(
+        vgas(&["run", "-n", "1", "--conduit", "udp", "true"]),
+        2,
+        "is none of the choices",
+        "`smp`, `tcp`",
+    );
+    refused(vgas(&["bench", "no-such"]), 2, "no benchmark is named `no-such`", "vgas bench --list");
+}
+
+#[test]
+fn a_misspelt_variable_is_refused() {
+    let mut command = vgas(&["config"]);
+    command.env("VGAS_CACHE_PAGES", "4KiB");
+    refused(command, 2, "unknown environment variable `VGAS_CACHE_PAGES`", "`VGAS_CACHE_PAGE`");
+    let mut command = vgas(&["config"]);
+    command.env("VGAS_LOG", "vgas=loud");
+    refused(command, 2, "`VGAS_LOG=vgas=loud` is refused", "`vgas_cache=debug`");
+}
+
+#[test]
+fn effective_settings_show_where_they_come_from() {
+    let mut command = vgas(&["config", "--json", "--cache", "1GiB"]);
+    command.env("VGAS_CACHE_PAGE", "4096");
+    let output = output(command);
+    assert!(output.status.success());
+    let settings: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let find = |name: &str| settings.iter().find(|setting| setting["name"] == name).expect("listed");
+    assert_eq!(
+        (&find("cache.size")["value"], &find("cache.size")["origin"]),
+        (&"1GiB".into(), &"--cache".into())
+    );
+    assert_eq!(find("cache.page")["value"], "4KiB");
+    assert_eq!(find("cache.page")["source"], "environment");
+    assert_eq!(find("nvm.checksums")["source"], "default");
+}
+
+#[test]
+fn info_is_for_people_and_machines() {
+    let people = output(vgas(&["info"]));
+    assert!(people.status.success());
+    assert!(text(&people.stdout).contains("not built yet"), "{}", text(&people.stdout));
+    let machines = output(vgas(&["info", "--json"]));
+    let report: Value = serde_json::from_slice(&machines.stdout).expect("JSON");
+    assert!(report["facts"].as_array().is_some_and(|facts| facts.len() > 10));
+}
+
+#[test]
+fn version_help_completions_and_manual_are_printed() {
+    for (arguments, expected) in [
+        (&["--version"][..], concat!("vgas ", env!("CARGO_PKG_VERSION"), "\n")),
+        (&["--help"], "Examples:"),
+        (&["gemm", "--help"], "vgas gemm A.npy B.npy -o C.npy"),
+        (&["completions", "bash"], "complete -F _vgas"),
+        (&["man"], ".SH SYNOPSIS"),
+        (&["config", "--template"], "# size = \"auto\""),
+    ] {
+        let output = output(vgas(arguments));
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).contains(expected), "{arguments:?}");
+    }
+}
+
+/// `vgas man | head -1`: a reader that goes away early is no failure and no panic.
+#[test]
+fn a_reader_may_go_away() {
+    let mut command = vgas(&["completions", "zsh"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    drop(child.stdout.take());
+    let mut error = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut error).expect("UTF-8");
+    assert_eq!(error, "");
+    assert!(child.wait().expect("it ends").success());
+}
+
+/// The job's status is the command's, and a job needs no program of ours.
+#[test]
+fn a_job_ends_with_the_status_of_its_ranks() {
+    for (script, status) in [("exit 0", 0), ("exit 7", 7)] {
+        let output =
+            output(vgas(&["run", "-n", "2", "--nodes", "2", "--cache", "16MiB", "--", "sh", "-c", script]));
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
+    }
+    let output = output(vgas(&["run", "-n", "2", "--cache", "16MiB", "--label", "--", "echo", "here"]));
+    let mut lines: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["[rank 0] here", "[rank 1] here"], "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_program_that_does_not_exist_is_named() {
+    let output = output(vgas(&["run", "-n", "2", "--cache", "16MiB", "--", "/no/such/program"]));
+    assert_eq!(output.status.code(), Some(127));
+    let error = text(&output.stderr);
+    assert!(error.starts_with("vgas: ") && error.contains("/no/such/program"), "{error}");
+}

@@ -7,7 +7,8 @@
 //!
 //! The three ways of reading (raw, raw with registered memory and file, volume) take turns, every one on a region that
 //! nobody has read before, because data read within the last seconds may come from a cache below. Printed are medians
-//! over the rounds and the ratio of the volume to the better raw median. The data file is removed afterwards.
+//! over the rounds, the ratio of the volume to the better raw median, and the processor time of a read, which depends
+//! less on what else the machine does. The data file is removed afterwards.
 
 use io_uring::types::Fixed;
 use io_uring::{IoUring, opcode, types::Fd};
@@ -46,6 +47,12 @@ const CASES: [Case; 6] = [
 /// Most bytes that one way reads in one round of random 4 KiB reads: about a third of a second.
 const RANDOM_BYTES_MAX: u64 = 96 << 20;
 
+/// How long the volume's reader spins before it sleeps: about the distance of two random 4 KiB reads at full rate.
+const SPIN: Duration = Duration::from_micros(20);
+/// Sequential reads that wait in the volume while the device has its depth of them, as an agent's read-ahead leaves
+/// them there: the device goes on while checksums are taken.
+const READ_AHEAD: usize = 2;
+
 fn main() -> Outcome<()> {
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: device_rates FOLDER [GIGABYTES] [ROUNDS]";
@@ -60,31 +67,40 @@ fn main() -> Outcome<()> {
         let file = folder.join("rates.0.vgas");
         let measured = measure(&folder, &file, case, bytes, rounds);
         let removed = std::fs::remove_file(&file);
-        let [raw, registered, volume] = measured?;
+        let ([raw, registered, volume], cpu) = measured?;
         removed?;
         let show = |rate: f64| match case.random && case.page_bytes == 4096 {
             true => format!("{:.1} kIOPS", rate / f64::from(case.page_bytes) / 1e3),
             false => format!("{:.2} GB/s", rate / 1e9),
         };
         println!(
-            "{:<20} {:>6} {:>12} {:>12} {:>12} {:>8.3}",
+            "{:<20} {:>6} {:>12} {:>12} {:>12} {:>8.3}   {:.1} {:.1} {:.1}",
             case.name,
             case.depth,
             show(raw),
             show(registered),
             show(volume),
-            volume / raw.max(registered)
+            volume / raw.max(registered),
+            cpu[0],
+            cpu[1],
+            cpu[2],
         );
     }
     Ok(())
 }
 
-/// Median rates in bytes a second: raw, raw and registered, volume.
-fn measure(folder: &Path, file: &Path, case: &Case, bytes: u64, rounds: u64) -> Outcome<[f64; 3]> {
+/// Medians of raw, raw and registered, volume: rates in bytes a second, and processor time in µs a read.
+fn measure(
+    folder: &Path,
+    file: &Path,
+    case: &Case,
+    bytes: u64,
+    rounds: u64,
+) -> Outcome<([f64; 3], [f64; 3])> {
     let page_bytes = u64::from(case.page_bytes);
     let pages = bytes / page_bytes;
     let geometry = Geometry::new(case.page_bytes, pages).ok_or("too large")?;
-    let frames = Mapping::anonymous("frames", (case.depth as u64 * page_bytes).max(4 << 20))?;
+    let frames = Mapping::anonymous("frames", ((case.depth + READ_AHEAD) as u64 * page_bytes).max(4 << 20))?;
     let mut volume = Volume::open(VolumeSpec {
         device: DeviceChoice::Uring,
         frames: Some(frames.clone()),
@@ -97,7 +113,7 @@ fn measure(folder: &Path, file: &Path, case: &Case, bytes: u64, rounds: u64) -> 
 
     let mut random = ChaCha8Rng::seed_from_u64(page_bytes);
     let region = pages / (3 * rounds);
-    let mut rates = [const { Vec::new() }; 3];
+    let (mut rates, mut cpu) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
     for round in 0..rounds {
         for turn in 0..3 {
             // Who begins changes with the round.
@@ -108,6 +124,7 @@ fn measure(folder: &Path, file: &Path, case: &Case, bytes: u64, rounds: u64) -> 
                 order.shuffle(&mut random);
                 order.truncate((RANDOM_BYTES_MAX / page_bytes) as usize);
             }
+            let before = processor_time();
             let time = match way {
                 2 => through_volume(&mut volume, &frames, case, &order)?,
                 way => {
@@ -117,9 +134,16 @@ fn measure(folder: &Path, file: &Path, case: &Case, bytes: u64, rounds: u64) -> 
                 }
             };
             rates[way as usize].push(order.len() as f64 * page_bytes as f64 / time.as_secs_f64());
+            cpu[way as usize].push((processor_time() - before).as_secs_f64() * 1e6 / order.len() as f64);
         }
     }
-    Ok(rates.map(median))
+    Ok((rates.map(median), cpu.map(median)))
+}
+
+/// What this thread has used so far, its system calls included.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn median(mut samples: Vec<f64>) -> f64 {
@@ -154,14 +178,17 @@ fn fill(volume: &mut Volume, frames: &Arc<Mapping>, case: &Case, pages: u64) -> 
     Ok(())
 }
 
-/// Polls, and sleeps when there is nothing: what an event loop does.
+/// Polls, spins briefly, and sleeps when there is nothing: what the agent's event loop does.
 fn wait(volume: &mut Volume, done: &mut Vec<vgas_nvm::PageDone>) -> Outcome<()> {
-    if volume.poll(done)? == 0 && volume.arm() {
-        let descriptor = volume.wait_descriptor();
-        let mut descriptors =
-            [rustix::event::PollFd::from_borrowed_fd(descriptor, rustix::event::PollFlags::IN)];
-        rustix::event::poll(&mut descriptors, None)?;
-        volume.disarm();
+    let start = Instant::now();
+    while volume.poll(done)? == 0 {
+        if start.elapsed() >= SPIN && volume.arm() {
+            let descriptor = volume.wait_descriptor();
+            let mut descriptors =
+                [rustix::event::PollFd::from_borrowed_fd(descriptor, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut descriptors, None)?;
+            volume.disarm();
+        }
     }
     Ok(())
 }
@@ -181,7 +208,8 @@ fn through_volume(
         }
         Ok(())
     };
-    for frame in 0..case.depth as u64 {
+    let ahead = if case.random { 0 } else { READ_AHEAD };
+    for frame in 0..(case.depth + ahead) as u64 {
         read(volume, frame)?;
     }
     volume.submit()?;

@@ -3,7 +3,7 @@
 //! * [`Volume`]: all segment files of one node. Reads and writes whole pages, many at a time, verified by checksums;
 //!   keeps never-written pages free; makes checkpoints of named segments.
 //! * [`device`]: what stores the bytes: io_uring with direct I/O, a fallback, and two devices for tests.
-//! * [`format`]: the bytes of a named segment's file. `nvm/DESIGN.md` argues why a crash never loses a checkpoint.
+//! * [`mod@format`]: the bytes of a named segment's file. `nvm/DESIGN.md` argues why a crash never loses a checkpoint.
 //!
 //! Not here: which pages are cached, who may write them, when they are written back (the cache layer); the sizes and
 //! names of segments (the runtime).

@@ -222,3 +222,60 @@ impl PageTable {
 fn split(page: u64) -> (usize, usize) {
     ((page / CHUNK_PAGES as u64) as usize, (page % CHUNK_PAGES as u64) as usize)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(place: Place, checksum: u32) -> Entry {
+        Entry::Stored { place, checksum }
+    }
+
+    /// The life of one page: each checkpoint's place is left alone until the next one is complete.
+    #[test]
+    fn a_page_alternates_between_its_places() {
+        let mut table = PageTable::new(600, true);
+        assert_eq!((table.entry(513), table.target(513)), (Entry::Zeros, Some(Place::A)));
+        table.store(513, Place::A, 1);
+        assert_eq!(table.target(513), Some(Place::A), "no checkpoint names it yet");
+        let chunks = table.begin_flush();
+        assert_eq!(chunks, BTreeSet::from([1]));
+        assert_eq!(table.target(513), None, "the checkpoint being made needs it");
+        table.end_flush(&chunks, false);
+        assert_eq!(table.target(513), Some(Place::B));
+        assert!(!table.has_changed());
+        table.store(513, Place::B, 2);
+        assert_eq!(table.entry(513), stored(Place::B, 2));
+
+        // An abandoned checkpoint changes nothing.
+        let chunks = table.begin_flush();
+        table.end_flush(&chunks, true);
+        assert_eq!((table.target(513), table.has_changed()), (Some(Place::B), true));
+        let chunks = table.begin_flush();
+        table.end_flush(&chunks, false);
+        assert_eq!(table.target(513), Some(Place::A));
+
+        // Discarded and written again before the next checkpoint: still not where the last one has it.
+        table.discard(513);
+        assert_eq!((table.entry(513), table.target(513)), (Entry::Zeros, Some(Place::A)));
+        table.store(513, Place::A, 3);
+        assert_eq!(table.entry(513), stored(Place::A, 3));
+    }
+
+    #[test]
+    fn a_lost_chunk_heals_page_by_page() {
+        let mut table = PageTable::new(1024, true);
+        table.lose_chunk(1);
+        assert_eq!((table.entry(511), table.entry(512)), (Entry::Zeros, Entry::Lost));
+        table.store(600, Place::A, 1);
+        assert_eq!((table.entry(600), table.entry(601)), (stored(Place::A, 1), Entry::Lost));
+        assert_eq!(table.written_pages(1024).count(), 512);
+    }
+
+    #[test]
+    fn a_page_without_shadow_stays_in_place() {
+        let mut table = PageTable::new(10, false);
+        table.store(3, Place::A, 1);
+        assert_eq!((table.target(3), table.has_changed()), (Some(Place::A), false));
+    }
+}

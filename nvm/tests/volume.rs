@@ -69,6 +69,25 @@ fn a_full_device_loses_nothing() {
     }
 }
 
+/// One poll takes a bounded number of checksums; the volume does not go to sleep on the rest.
+#[test]
+fn a_poll_is_bounded_and_sleep_waits_for_the_rest() {
+    let disk = MemoryDisk::new();
+    let mut bench = memory(&disk, 64);
+    bench.volume.create_scratch(0, 64).unwrap();
+    for index in 0..60 {
+        let span = bench.span(index);
+        bench.volume.write(0, index, span, index).unwrap();
+    }
+    let mut done = Vec::new();
+    let first = bench.volume.poll(&mut done).unwrap();
+    assert!((1..60).contains(&first), "one poll handed out {first}");
+    assert!(!bench.volume.arm(), "there is more to do");
+    assert_eq!(bench.finish().len() + first, 60);
+    assert!(bench.volume.arm(), "there is nothing to do");
+    bench.volume.disarm();
+}
+
 /// Neighbours travel together, holes between them cost nothing, and one bad page fails alone.
 #[test]
 fn a_run_is_one_operation_and_fails_page_by_page() {

@@ -20,7 +20,7 @@ mod named;
 
 use crate::checksum;
 use crate::device::choice::{self, DeviceChoice};
-use crate::device::{Completion, Device, FileId, Kind, Naming, Spans};
+use crate::device::{self, Completion, Device, FileId, Kind, Naming, Spans};
 use crate::error::{DeviceError, PageOperation, Result, VolumeError};
 use crate::few::Few;
 use crate::format::{Entry, Place};
@@ -29,7 +29,7 @@ use io::{Gather, Io, Job, PageAt, Pages};
 use named::Named;
 pub use named::{OpenReport, Opened};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,6 +39,10 @@ use vgas_rma::shm::{Mapping, Span};
 pub const PAGE_BYTES_MIN: u32 = 4 << 10;
 /// Largest page.
 pub const PAGE_BYTES_MAX: u32 = 4 << 20;
+/// Bytes after which a poll leaves the rest of what has arrived to the next one: about 15 µs of checksums.
+const COMPLETED_BYTES_MAX: u64 = 128 << 10;
+/// How long to sleep at most before looking at the device again, in milliseconds. A guard, not a timeout.
+const LOOK_AGAIN_MS: i64 = 100;
 
 /// How to open a volume.
 #[derive(Clone, Debug)]
@@ -87,6 +91,8 @@ pub struct Volume {
     segments: BTreeMap<u32, Segment>,
     page_bytes: u32,
     checksums: bool,
+    /// Taken from the device, not yet looked at; oldest first.
+    arrived: VecDeque<Completion>,
     /// Reused between polls.
     completions: Vec<Completion>,
     busy: Busy,
@@ -157,6 +163,7 @@ impl Volume {
             segments: BTreeMap::new(),
             page_bytes,
             checksums,
+            arrived: VecDeque::new(),
             completions: Vec::new(),
             busy: Busy::default(),
         })
@@ -363,7 +370,10 @@ impl Volume {
     /// Prepares to sleep (and starts what has been batched). False: something is done already; poll instead.
     pub fn arm(&mut self) -> bool {
         // A device that fails here will say so at the poll that is asked for.
-        self.io.ready.is_empty() && self.io.device.flush_submissions().is_ok() && self.io.device.arm()
+        self.io.ready.is_empty()
+            && self.arrived.is_empty()
+            && self.io.device.flush_submissions().is_ok()
+            && self.io.device.arm()
     }
 
     /// Ends the preparation; called after every successful [`Volume::arm`], slept or not.
@@ -372,16 +382,28 @@ impl Volume {
     }
 
     /// Takes completions from the device and does everything that follows, without handing anything out.
+    ///
+    /// Checksums take time in which the device must not run dry: it gets what waits before they are taken, and they
+    /// are taken of a bounded number of bytes, so that the caller can issue more in between.
     fn advance(&mut self) -> Result<()> {
-        let mut completions = std::mem::take(&mut self.completions);
-        let polled = self.io.device.poll(&mut completions);
-        for completion in completions.drain(..) {
+        let polled = self.io.device.poll(&mut self.completions);
+        self.arrived.extend(self.completions.drain(..));
+        self.io.refill();
+        self.io.device.flush_submissions()?;
+        let mut bytes_done = 0;
+        while bytes_done < COMPLETED_BYTES_MAX
+            && let Some(completion) = self.arrived.pop_front()
+        {
+            bytes_done += *completion.result.as_ref().unwrap_or(&0);
             self.complete(completion);
         }
-        self.completions = completions;
-        self.io.refill();
         polled?;
         Ok(self.io.device.flush_submissions()?)
+    }
+
+    /// Sleeps until [`Volume::advance`] would find something; for the calls that wait.
+    fn sleep(&mut self) -> Result<(), DeviceError> {
+        if self.arrived.is_empty() { device::wait(&mut *self.io.device, LOOK_AGAIN_MS) } else { Ok(()) }
     }
 
     fn complete(&mut self, Completion { key, spans, result }: Completion) {

@@ -4,7 +4,7 @@ use super::flush::Flush;
 use super::io::Job;
 use super::{Change, Segment, Volume};
 use crate::checksum;
-use crate::device::{self, FileId, Kind, Naming, Spans};
+use crate::device::{FileId, Kind, Naming, Spans};
 use crate::error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeError};
 use crate::few::Few;
 use crate::format::{
@@ -21,9 +21,6 @@ use vgas_rma::shm::{Mapping, Span};
 const NAME_BYTES_MAX: usize = 200;
 /// Memory for reading at opening, in bytes: enough reads in flight to keep a device busy.
 const OPENING_BYTES: usize = 1 << 20;
-/// How long to sleep at most before looking at the device again, in milliseconds. A guard, not a timeout.
-const LOOK_AGAIN_MS: i64 = 100;
-
 /// What was found at opening.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenReport {
@@ -333,7 +330,7 @@ impl Volume {
                 }
             }
             if !missing.is_empty() {
-                device::wait(&mut *self.io.device, LOOK_AGAIN_MS)?;
+                self.sleep()?;
             }
         }
         Ok(results)
@@ -350,7 +347,7 @@ impl Volume {
             if let Some(at) = self.io.direct.iter().position(|&(done, ..)| done == key) {
                 return self.io.direct.swap_remove(at).2;
             }
-            device::wait(&mut *self.io.device, LOOK_AGAIN_MS)?;
+            self.sleep()?;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The real device: io_uring, direct I/O, registered files, and registered buffers for the node's frames.
 //!
 //! The ring carries an index into a table that owns each operation's memory, vectors and descriptor; an entry leaves
-//! the table only when its completion has been seen (rules 1 and 3 of [`super::transfer`]). Dropping the device waits
+//! the table only when its completion has been seen (rules 1 and 3 of `device/transfer.rs`). Dropping the device waits
 //! for what the kernel still works on.
 //!
 //! Sleeping needs no eventfd: the ring's own descriptor is readable while completions wait in it.

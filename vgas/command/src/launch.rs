@@ -69,7 +69,7 @@ pub fn gemm(gemm: &Gemm) -> Result<u8, Failure> {
                 if gemm.json {
                     output::print_json(&summary)?
                 } else {
-                    output::print(&summary.to_string())?
+                    output::print(&format!("{summary}\n"))?
                 };
             }
             runtime.finalize().map_err(Failure::new)?;

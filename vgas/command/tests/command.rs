@@ -41,7 +41,7 @@ fn refused(command: Command, status: i32, message: &str, hint: &str) {
 #[test]
 fn mistakes_are_one_line_and_a_hint() {
     refused(vgas(&[]), 2, "no command", "vgas --help");
-    refused(vgas(&["rnu"]), 2, "unrecognized subcommand 'rnu'", "'run'");
+    refused(vgas(&["rum"]), 2, "unrecognized subcommand 'rum'", "'run'");
     refused(vgas(&["run", "-n", "2"]), 2, "were not provided: <PROGRAM>", "usage: vgas run");
     refused(
         vgas(&["run", "-n", "2", "--nodes", "3", "--", "true"]),

@@ -10,7 +10,7 @@ pub fn print(text: &str) -> Result<u8, Failure> {
     print_bytes(text.as_bytes())
 }
 
-/// As [`print`], for bytes.
+/// As [`print()`], for bytes.
 pub fn print_bytes(bytes: &[u8]) -> Result<u8, Failure> {
     let mut output = std::io::stdout().lock();
     match output.write_all(bytes).and_then(|()| output.flush()) {

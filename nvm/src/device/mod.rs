@@ -1,7 +1,7 @@
 //! The seam between segments and whatever stores their bytes.
 //!
 //! A device owns a few files and moves bytes between them and shared memory, many operations at a time. It knows
-//! nothing of pages, checksums or checkpoints; those are [`crate::volume`]'s.
+//! nothing of pages, checksums or checkpoints; those are [`crate::Volume`]'s.
 //!
 //! | device | is for |
 //! |---|---|

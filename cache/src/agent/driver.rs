@@ -1,7 +1,7 @@
 //! The event loop of an agent in a real job: its endpoint, its NVMe, its ranks.
 
 use super::Agent;
-use super::wire::{self, Coherence};
+use super::wire::{self, Coherence, Origin};
 use crate::error::CacheError;
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -62,7 +62,7 @@ pub fn register(endpoint: &Endpoint) -> Result<Arc<Inbox>, CacheError> {
     };
     add(handler::COHERENCE, |from, arguments, _, nodes| {
         let coherence = Coherence::decode(arguments, nodes)?;
-        (!coherence.message.carries_page() || coherence.zeros).then_some(Incoming::Message(from, coherence))
+        (!coherence.message.carries_page() || coherence.origin == Origin::Zeros).then_some(Incoming::Message(from, coherence))
     })?;
     add(handler::DATA, |from, arguments, payload, nodes| {
         let coherence = Coherence::decode(arguments, nodes)?;

@@ -2,7 +2,7 @@
 
 use super::lines::InPlaceWork;
 use super::storage::StorageWork;
-use super::wire::{Coherence, NO_FRAME};
+use super::wire::{Coherence, NO_FRAME, Origin};
 use super::{Agent, Local, Outgoing};
 use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, FrameId};
@@ -27,7 +27,7 @@ pub(super) struct HomePage {
 struct Content {
     frame: FrameId,
     staged: bool,
-    zeros: bool,
+    origin: Origin,
 }
 
 /// Something that waits for a frame of the reserve.
@@ -51,7 +51,7 @@ impl Agent {
             }
             // Content from this node's own line: stored from where it is.
             Message::PulledData { dirty: true } if from == self.node => {
-                entry.content = Some(Content { frame: FrameId(frame), staged: false, zeros: false });
+                entry.content = Some(Content { frame: FrameId(frame), staged: false, origin: Origin::Cache });
             }
             Message::PulledData { dirty: false } => self.unstage(page)?,
             _ => {}
@@ -103,18 +103,17 @@ impl Agent {
         match message {
             Message::ForwardShared { requester, .. } | Message::ForwardModified { requester, .. } => {
                 let frame = wanted_in(entry, requester);
-                self.say(to, Coherence { page, message, frame, zeros: false });
+                self.say(to, Coherence { page, message, frame, origin: Origin::Cache });
             }
             Message::Data { .. } => {
                 let frame = wanted_in(entry, to);
                 let Some(content) = entry.content.take() else {
                     return Err(self.violation(self.node, "supplied a page that was not read"));
                 };
-                let coherence = Coherence { page, message, frame, zeros: content.zeros };
-                if to == self.node || content.zeros {
+                let coherence = Coherence { page, message, frame, origin: content.origin };
+                if to == self.node || content.origin == Origin::Zeros {
                     self.say(to, coherence);
                 } else {
-                    self.pool.count(Counter::FromNvm, 1);
                     self.say_with_page(to, coherence, content.frame)?;
                 }
                 if content.staged {
@@ -132,9 +131,9 @@ impl Agent {
 
     fn pull_into(&mut self, page: PageIndex, holder: NodeId, frame: FrameId) {
         if let Some(entry) = self.homes.get_mut(&page) {
-            entry.content = Some(Content { frame, staged: true, zeros: false });
+            entry.content = Some(Content { frame, staged: true, origin: Origin::Cache });
         }
-        self.say(holder, Coherence { page, message: Message::Pull, frame: frame.0, zeros: false });
+        self.say(holder, Coherence { page, message: Message::Pull, frame: frame.0, origin: Origin::Cache });
     }
 
     /// Reads the page for whose turn it is: into the frame of a requester of this node, or into one of the reserve.
@@ -143,7 +142,7 @@ impl Agent {
         let Some(entry) = self.homes.get_mut(&page) else { return Ok(()) };
         if !self.volume.is_written(owner.0, in_segment) {
             // Never written: zeros, which need neither NVMe nor network.
-            entry.content = Some(Content { frame: FrameId(NO_FRAME), staged: false, zeros: true });
+            entry.content = Some(Content { frame: FrameId(NO_FRAME), staged: false, origin: Origin::Zeros });
             return self.home_event(page, home::HomeEvent::NvmRead);
         }
         let own = entry.wanted_in.iter().find(|(node, _)| *node == self.node).map(|(_, frame)| FrameId(*frame));
@@ -161,7 +160,7 @@ impl Agent {
 
     fn read_into(&mut self, page: PageIndex, frame: FrameId, staged: bool) -> Result<(), CacheError> {
         if let Some(entry) = self.homes.get_mut(&page) {
-            entry.content = Some(Content { frame, staged, zeros: false });
+            entry.content = Some(Content { frame, staged, origin: Origin::Nvm });
         }
         self.collect_read(page, frame);
         Ok(())

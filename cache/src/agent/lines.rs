@@ -4,7 +4,7 @@
 //! everything. Events that take rights from ranks wait in the block until the ranks have left the page, and everything
 //! that the protocol says about the page waits behind them.
 
-use super::wire::{Coherence, NO_FRAME};
+use super::wire::{Coherence, NO_FRAME, Origin};
 use super::{Agent, Outgoing, RESERVATION, Waiter};
 use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, Entry, FrameId, Intent, Outcome as Revoked, PageState};
@@ -48,21 +48,21 @@ pub(super) struct RemotePut {
 pub(super) struct Deferred {
     event: LineEvent,
     frame: u32,
-    zeros: bool,
+    origin: Origin,
     work: Option<InPlaceWork>,
 }
 
 impl Deferred {
-    pub fn message(event: LineEvent, frame: u32, zeros: bool) -> Self {
-        Self { event, frame, zeros, work: None }
+    pub fn message(event: LineEvent, frame: u32, origin: Origin) -> Self {
+        Self { event, frame, origin, work: None }
     }
 
     pub fn local(event: LineEvent) -> Self {
-        Self { event, frame: NO_FRAME, zeros: false, work: None }
+        Self { event, frame: NO_FRAME, origin: Origin::Cache, work: None }
     }
 
     pub fn apply(event: LineEvent, work: InPlaceWork) -> Self {
-        Self { event, frame: NO_FRAME, zeros: false, work: Some(work) }
+        Self { event, frame: NO_FRAME, origin: Origin::Cache, work: Some(work) }
     }
 }
 
@@ -441,7 +441,7 @@ impl Agent {
 
     /// One step of the line, and what the table shows of it.
     fn step_line(&mut self, page: PageIndex, deferred: Deferred) -> Result<(), CacheError> {
-        let Deferred { event, frame: named, zeros, work } = deferred;
+        let Deferred { event, frame: named, origin, work } = deferred;
         let home = self.home_of(page).ok_or_else(|| self.violation(self.node, "a page without a home"))?;
         let entry = self.pool.entry(page)?;
         let node = self.node;
@@ -460,11 +460,25 @@ impl Agent {
         let visible = entry.state().readable();
         debug_assert_eq!(before.is_some(), visible, "page {page}: {before:?} but {entry:?}");
         let frame = if visible { Some(entry.frame()) } else { block.frame };
-        // Content that has just arrived.
-        if let LineEvent::Message { message: Message::Data { .. }, .. } = event {
-            if zeros && let Some(frame) = frame {
-                self.pool.frame_span(frame)?.fill_zero();
+        match event {
+            LineEvent::Message { from, message: Message::Data { .. } } => {
+                let counter = match origin {
+                    Origin::Zeros => Counter::WithoutData,
+                    Origin::Nvm => Counter::FromNvm,
+                    Origin::Cache if from == home => Counter::FromHome,
+                    Origin::Cache => Counter::FromPeer,
+                };
+                self.pool.count(counter, 1);
+                if origin == Origin::Zeros
+                    && let Some(frame) = frame
+                {
+                    self.pool.frame_span(frame)?.fill_zero();
+                }
             }
+            LineEvent::Message { message: Message::Grant { .. }, .. } => {
+                self.pool.count(Counter::WithoutData, 1);
+            }
+            _ => {}
         }
         match (visible, after) {
             (true, Some(state)) if state == entry.state() => {
@@ -529,7 +543,7 @@ impl Agent {
         match message {
             Message::GetShared | Message::GetModified { .. } => {
                 let frame = frame.map_or(NO_FRAME, |frame| frame.0);
-                self.say(to, Coherence { page, message, frame, zeros: false });
+                self.say(to, Coherence { page, message, frame, origin: Origin::Cache });
             }
             _ if message.carries_page() => {
                 let Some(frame) = frame else {
@@ -537,12 +551,12 @@ impl Agent {
                 };
                 if to == self.node {
                     // To this node's own home: the content is where it will be stored from.
-                    self.say(to, Coherence { page, message, frame: frame.0, zeros: false });
+                    self.say(to, Coherence { page, message, frame: frame.0, origin: Origin::Cache });
                 } else {
                     if matches!(message, Message::Data { .. }) {
                         self.pool.count(Counter::Forwards, 1);
                     }
-                    self.say_with_page(to, Coherence { page, message, frame: named, zeros: false }, frame)?;
+                    self.say_with_page(to, Coherence { page, message, frame: named, origin: Origin::Cache }, frame)?;
                 }
             }
             _ => {

@@ -45,7 +45,7 @@ use storage::StorageWork;
 use vgas_nvm::Volume;
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::endpoint::Endpoint;
-use wire::{Coherence, NO_FRAME};
+use wire::{Coherence, NO_FRAME, Origin};
 
 /// How an agent behaves; from the job's settings, each switchable for comparison.
 pub struct AgentOptions {
@@ -202,7 +202,7 @@ impl Agent {
     /// Another agent asks to read a run of pages.
     pub fn on_run(&mut self, from: Peer, page: PageIndex, frames: &[u32]) -> Result<(), CacheError> {
         for (page, &frame) in (page..).zip(frames) {
-            self.on_message(from, Coherence { page, message: Message::GetShared, frame, zeros: false })?;
+            self.on_message(from, Coherence { page, message: Message::GetShared, frame, origin: Origin::Cache })?;
         }
         Ok(())
     }
@@ -260,6 +260,7 @@ impl Agent {
                 }
             }
             self.pool.count(Counter::DataBytes, flushed.data_bytes);
+            self.pool.count(Counter::ControlBytes, flushed.control_bytes);
         }
         for frame in flushed.frames {
             self.sent(frame)?;
@@ -309,7 +310,7 @@ impl Agent {
             self.home_message(from, coherence)
         } else {
             let event = LineEvent::Message { from, message: coherence.message };
-            self.line_event(coherence.page, lines::Deferred::message(event, coherence.frame, coherence.zeros))
+            self.line_event(coherence.page, lines::Deferred::message(event, coherence.frame, coherence.origin))
         }
     }
 
@@ -421,6 +422,6 @@ impl Agent {
 
     /// The frame number that goes with a message that names none.
     fn plain(page: PageIndex, message: Message) -> Coherence {
-        Coherence { page, message, frame: NO_FRAME, zeros: false }
+        Coherence { page, message, frame: NO_FRAME, origin: Origin::Cache }
     }
 }

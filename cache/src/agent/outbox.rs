@@ -54,6 +54,18 @@ pub enum Outgoing {
     },
 }
 
+impl Outgoing {
+    /// Bytes of arguments and small payloads.
+    fn control_bytes(&self) -> u64 {
+        match self {
+            Outgoing::Coherence(_) | Outgoing::Data { .. } => 28,
+            Outgoing::Run { frames, .. } => 8 + 4 * frames.len() as u64,
+            Outgoing::InPlace { data, .. } => 24 + data.len() as u64,
+            Outgoing::Answer { bytes, .. } => 8 + bytes.len() as u64,
+        }
+    }
+}
+
 /// The queues.
 #[derive(Debug)]
 pub struct Outbox {
@@ -71,6 +83,8 @@ pub struct Flushed {
     pub messages: usize,
     /// Bytes of page content.
     pub data_bytes: u64,
+    /// Bytes of everything else, without the conduit's own.
+    pub control_bytes: u64,
     /// Frames whose content has left.
     pub frames: Vec<FrameId>,
     /// By kind: those that ask for a page, that carry one, that invalidate or acknowledge it, others.
@@ -132,6 +146,7 @@ impl Outbox {
                 }
                 self.waiting -= 1;
                 flushed.messages += 1;
+                flushed.control_bytes += outgoing.control_bytes();
                 match queue.pop_front() {
                     Some(Outgoing::Data { from, frame, .. }) => {
                         flushed.data_bytes += from.bytes() as u64;

@@ -40,7 +40,6 @@ mod statistics;
 pub use address::{GlobalAddress, Kind};
 pub use error::{Error, Result};
 pub use runtime::{Builder, GetHandle, PutHandle, Runtime, SegmentSpec};
-pub use service::nvm_directory;
 pub use statistics::Statistics;
 pub use vgas_cache::pool::Counter;
 pub use vgas_rma::{Layout, NodeId, Peer, Rank};

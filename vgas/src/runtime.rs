@@ -1,7 +1,7 @@
 //! A rank's view of the job.
 
 use crate::address::{GlobalAddress, Kind};
-use crate::config::Settings;
+use crate::config::{SegmentKind, Settings};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::statistics::Statistics;
@@ -205,6 +205,14 @@ impl Runtime {
         Ok(())
     }
 
+    /// The kind of segment that the user wants (`segment.kind`), for programs that leave it to their users.
+    pub fn segment_kind(&self) -> Kind {
+        match self.settings.segment.kind {
+            SegmentKind::Tiered => Kind::Tiered,
+            SegmentKind::Pinned => Kind::Pinned,
+        }
+    }
+
     /// Bytes of a rank's tiered segment.
     pub fn tiered_bytes(&self, rank: Rank) -> u64 {
         self.client.segments().get(rank.0 as usize).copied().unwrap_or(0)
@@ -256,11 +264,12 @@ impl Runtime {
     pub fn put_nb<T: Pod>(&self, to: GlobalAddress, from: Vec<T>) -> Result<PutHandle<'_, T>> {
         let bytes: &[u8] = bytemuck::cast_slice(&from);
         let under_way = match to.kind {
-            // SAFETY: the handle owns the values until the operation has ended; a vector's content does not move with
-            // it, and an operation that is forgotten with its handle is never advanced again.
-            Kind::Tiered => UnderWay::Tiered(unsafe {
-                self.client.put_nb(to.rank, to.offset, bytes.as_ptr(), bytes.len())
-            }?),
+            Kind::Tiered => {
+                // SAFETY: the handle owns the values until the operation has ended; a vector's content does not move
+                // with it, and an operation that is forgotten with its handle is never advanced again.
+                let put = unsafe { self.client.put_nb(to.rank, to.offset, bytes.as_ptr(), bytes.len()) };
+                UnderWay::Tiered(put?)
+            }
             Kind::Pinned => UnderWay::Pinned(self.endpoint.put_nb(to.rank, to.offset, bytes)?),
         };
         Ok(PutHandle { under_way: Some(under_way), runtime: self, values: from })
@@ -271,9 +280,10 @@ impl Runtime {
     pub fn get_nb<T: Pod>(&self, from: GlobalAddress, mut values: Vec<T>) -> Result<GetHandle<'_, T>> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
         let under_way = match from.kind {
-            // SAFETY: as in `put_nb`.
             Kind::Tiered => {
-                Some(unsafe { self.client.get_nb(from.rank, from.offset, bytes.as_mut_ptr(), bytes.len()) }?)
+                // SAFETY: as in `put_nb`.
+                let get = unsafe { self.client.get_nb(from.rank, from.offset, bytes.as_mut_ptr(), bytes.len()) };
+                Some(get?)
             }
             Kind::Pinned => {
                 self.endpoint.get(from.rank, from.offset, bytes)?;

@@ -1,6 +1,6 @@
 //! The agent of a node as the daemon runs it.
 
-use crate::config::{Auto, DeviceChoice, Settings};
+use crate::config::{DeviceChoice, Settings};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl AgentService {
         let frames = domain.map(me, RegionId::FRAMES)?;
         let pool =
             PoolAgent::create(&spec, table, frames.clone(), Fences::Detect).map_err(CacheError::from)?;
-        let mut volume = VolumeSpec::new(nvm_directory(&settings), spec.page_bytes);
+        let mut volume = VolumeSpec::new(settings.nvm.directory_path(), spec.page_bytes);
         volume.device = match settings.nvm.device {
             DeviceChoice::Auto => vgas_nvm::DeviceChoice::Auto,
             DeviceChoice::Uring => vgas_nvm::DeviceChoice::Uring,
@@ -91,14 +91,6 @@ fn options(
         }),
         batch: cache.batch,
     })
-}
-
-/// The folder of the segment files.
-pub fn nvm_directory(settings: &Settings) -> std::path::PathBuf {
-    match &settings.nvm.directory {
-        Auto::Is(directory) => directory.clone(),
-        Auto::Auto => std::env::var_os("TMPDIR").map_or_else(|| "/var/tmp".into(), Into::into),
-    }
 }
 
 impl NodeService for AgentService {

@@ -132,7 +132,7 @@ pub fn run(
         }
         looks = looks.wrapping_add(1);
         let since = *idle_since.get_or_insert_with(Instant::now);
-        if looks % 4 != 0 {
+        if !looks.is_multiple_of(4) {
             std::hint::spin_loop();
         } else if since.elapsed() < LOOK {
             std::thread::yield_now();

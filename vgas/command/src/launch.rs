@@ -103,7 +103,7 @@ pub fn demo(demo: &Demo, job: Job) -> Result<u8, Failure> {
     if !job.hosts.is_empty() {
         return Err(Failure::usage("the demo runs on this machine").hint("vgas gemm takes --hosts"));
     }
-    let folder = vgas::nvm_directory(job.config.settings());
+    let folder = job.config.settings().nvm.directory_path();
     let path = |name: &str| folder.join(format!("vgas-demo-{}-{name}.npy", std::process::id()));
     let (rows, columns) = (u64::from(demo.order), u64::from(demo.order));
     let mut held = Vec::new();

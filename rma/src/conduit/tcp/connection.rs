@@ -61,6 +61,8 @@ pub(super) struct Connection {
     deliveries_awake: AtomicU32,
     /// Received messages may wait for delivery.
     left: AtomicBool,
+    /// The door found the peer silent when it last looked.
+    silent: AtomicBool,
     lost: OnceLock<String>,
     goodbye_received: AtomicBool,
     sender: Mutex<Sender>,
@@ -106,6 +108,7 @@ impl Connection {
             blocked: AtomicBool::new(false),
             deliveries_awake: AtomicU32::new(0),
             left: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             lost: OnceLock::new(),
             goodbye_received: AtomicBool::new(false),
             sender: Mutex::default(),
@@ -334,6 +337,12 @@ impl Connection {
     /// Whether the peer has said that it would send nothing more.
     pub(super) fn said_goodbye(&self) -> bool {
         self.goodbye_received.load(Ordering::Acquire)
+    }
+
+    /// Notes whether the peer is silent; whether it was so at two looks in a row. One look may fall between a probe,
+    /// long after the one before, and its answer.
+    pub(super) fn note_silence(&self, silent: bool) -> bool {
+        self.silent.swap(silent, Ordering::Relaxed) && silent
     }
 
     /// Gives the connection up; the first reason stays.

@@ -463,9 +463,9 @@ impl Door {
     /// Gives up connections whose other end is silent although it was asked.
     fn watch(&self) {
         for connection in self.table.open_from(0).filter(|c| c.lost().is_none()) {
-            if let Ok(socket::State { silent_for: Some(silence), .. }) = socket::state(connection.socket())
-                && silence > self.limits.silence_max
-            {
+            let Ok(state) = socket::state(connection.socket()) else { continue };
+            let silence = state.silent_for.unwrap_or_default();
+            if connection.note_silence(silence > self.limits.silence_max) {
                 let seconds = silence.as_secs_f32();
                 connection.lose(format!("its machine has not answered for {seconds:.0} s"));
             }

@@ -1,14 +1,20 @@
 //! Active messages over TCP: works everywhere, needs nothing.
 //!
-//! * [`frame`]: the bytes of a message. [`handshake`]: the bytes before the first message. Both pure.
-//! * [`door`]: a thread that connects and lets in; [`table`]: what it shares with the others.
-//! * [`connection`]: sending, credits, back-pressure; [`receiver`]: receiving.
-//! * [`socket`]: the system calls on raw addresses, and all `unsafe` of this conduit.
-//! * [`turn`]: who polls.
+//! * [`frame`]: the bytes of a message. `handshake`: the bytes before the first message. Both pure.
+//! * `door`: a thread that connects and lets in; `table`: what it shares with the others.
+//! * `connection`: sending, credits, back-pressure; `receiver`: receiving.
+//! * `socket`: the system calls on raw addresses, and all `unsafe` of this conduit.
+//! * `turn`: who polls.
 //!
 //! A pair of peers has one connection, opened when the first of them wants to send (until then `try_send` answers
 //! [`Sent::Busy`]). The thread that sends makes one system call a message, usually; the thread that polls makes one a
 //! batch. There is no other thread on the way of a message.
+//!
+//! # Loss
+//!
+//! A process that ends is seen at once, by the end of its stream. A peer that does not accept or prove itself is lost
+//! after [`TcpLimits::connect_timeout`]. A machine that falls silent is lost after [`TcpLimits::silence_max`] and up to
+//! two looks of the door; a process that merely computes is not, however long, since its system goes on to answer.
 
 #![deny(unsafe_code)]
 

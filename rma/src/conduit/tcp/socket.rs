@@ -176,7 +176,8 @@ pub(super) fn state(socket: BorrowedFd<'_>) -> io::Result<State> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    let waiting = info.tcpi_retransmits > 0 || info.tcpi_probes > 0 || info.tcpi_backoff > 0;
+    // Both fall to zero with any answer; `tcpi_backoff` does not.
+    let waiting = info.tcpi_retransmits > 0 || info.tcpi_probes > 0;
     Ok(State {
         silent_for: waiting.then(|| Duration::from_millis(u64::from(info.tcpi_last_ack_recv))),
         unacknowledged: info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0,

@@ -1,8 +1,11 @@
 //! The conformance suite over the conduits that need no set-up of their own: shared memory and the simulated network.
 
-use vgas_rma::conduit::conformance::{SimFabric, SmpFabric, run};
+use std::time::{Duration, Instant};
+use vgas_rma::conduit::conformance::{Fabric, SimFabric, SmpFabric, run};
 use vgas_rma::conduit::sim::SimOptions;
 use vgas_rma::conduit::smp::RING_BYTES_MIN;
+use vgas_rma::endpoint::Endpoint;
+use vgas_rma::{Peer, RmaError};
 
 #[test]
 fn smp() {
@@ -25,4 +28,25 @@ fn sim() {
 fn sim_with_several_ranks_a_node() {
     let options = SimOptions { long_to_operation: false, reorder_classes: false, ..SimOptions::default() };
     run(&SimFabric { seed: 2, ranks_per_node: 2, options });
+}
+
+/// A rank that disappears: the others' waits end with an error that names it, also those that wait for somebody else.
+#[test]
+fn the_loss_of_a_peer_ends_every_wait() {
+    let options = SimOptions { losses: vec![(20, Peer(2))], ..SimOptions::default() };
+    let fabric = SimFabric { seed: 3, ranks_per_node: 1, options };
+    let specs = fabric.connect(&fabric.layout(3), 4096);
+    let endpoints: Vec<_> = specs.into_iter().map(|spec| Endpoint::new(spec).unwrap()).collect();
+    endpoints.iter().for_each(|endpoint| endpoint.open());
+    std::thread::scope(|scope| {
+        for endpoint in &endpoints[..2] {
+            scope.spawn(move || {
+                let deadline = Instant::now() + Duration::from_secs(30);
+                let waited = endpoint.wait_until(Some(deadline), || false);
+                assert!(matches!(waited, Err(RmaError::PeerLost { peer: Peer(2), .. })), "{waited:?}");
+                let sent = endpoint.request(Peer(2), 200, &[], vgas_rma::message::Payload::Short);
+                assert!(matches!(sent, Err(RmaError::PeerLost { peer: Peer(2), .. })), "{sent:?}");
+            });
+        }
+    });
 }

@@ -11,7 +11,7 @@
 //!   [`Capabilities::ordered`] is false. The coherence protocol relies on it (`vgas-cache`).
 //! * *Once.* An accepted message is delivered exactly once, or the peer is reported lost.
 //! * *Payload first.* The bytes of a long message are in place before its handler runs.
-//! * *Replies never wait for requests.* See [`Direction::Reply`].
+//! * *Replies never wait for requests.* See [`crate::message::Direction::Reply`].
 //! * *Source.* When `try_send` has returned [`Sent::Accepted`], the payload's source may be reused.
 
 pub mod conformance;

@@ -22,7 +22,7 @@ const ARRIVED: u8 = 6;
 const ROUNDS_MAX: usize = 32;
 
 /// Looks at the words of other ranks before a waiting rank starts to serve its endpoint, too.
-const LOOKS_BEFORE_POLLING: u32 = 64;
+const LOOKS_BEFORE_POLLING: u32 = 256;
 
 /// What a rank says when it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,7 +283,6 @@ impl Endpoint {
             if together.is_some() {
                 break;
             }
-            std::hint::spin_loop();
         }
         if together.is_none() {
             let mut outcome = Ok(None);

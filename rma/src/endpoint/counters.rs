@@ -51,16 +51,15 @@ struct CarrierCounters {
     replies: AtomicU64,
     payload_bytes: AtomicU64,
     busy: AtomicU64,
-}
-
-#[derive(Default)]
-pub(super) struct Counters {
-    carriers: [CarrierCounters; 3],
-    // Written only by the thread that delivers: plain additions.
+    // A carrier is delivered from by one thread at a time: plain additions.
     requests_delivered: AtomicU64,
     replies_delivered: AtomicU64,
     payload_bytes_delivered: AtomicU64,
 }
+
+/// By [`Carrier`]. What is sent through shared memory is counted by its conduit.
+#[derive(Default)]
+pub(super) struct Counters([CarrierCounters; 3]);
 
 fn add_alone(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
@@ -69,7 +68,7 @@ fn add_alone(counter: &AtomicU64, more: u64) {
 impl Counters {
     #[inline]
     pub(super) fn sent(&self, carrier: Carrier, sent: Sent, message: &Message<'_>) {
-        let counters = &self.carriers[carrier as usize];
+        let counters = &self.0[carrier as usize];
         if sent == Sent::Busy {
             counters.busy.fetch_add(1, Ordering::Relaxed);
             return;
@@ -85,22 +84,23 @@ impl Counters {
     }
 
     #[inline]
-    pub(super) fn delivered(&self, delivery: &Delivery<'_>) {
+    pub(super) fn delivered(&self, carrier: Carrier, delivery: &Delivery<'_>) {
+        let counters = &self.0[carrier as usize];
         let messages = match delivery.direction {
-            Direction::Request => &self.requests_delivered,
-            Direction::Reply => &self.replies_delivered,
+            Direction::Request => &counters.requests_delivered,
+            Direction::Reply => &counters.replies_delivered,
         };
         add_alone(messages, 1);
         match delivery.payload {
             Arrived::Short => {}
-            Arrived::Medium(bytes) => add_alone(&self.payload_bytes_delivered, bytes.len() as u64),
-            Arrived::Long(_, bytes) => add_alone(&self.payload_bytes_delivered, bytes as u64),
+            Arrived::Medium(bytes) => add_alone(&counters.payload_bytes_delivered, bytes.len() as u64),
+            Arrived::Long(_, bytes) => add_alone(&counters.payload_bytes_delivered, bytes as u64),
         }
     }
 
     pub(super) fn read(&self) -> EndpointCounts {
         let carrier = |carrier: Carrier| {
-            let counters = &self.carriers[carrier as usize];
+            let counters = &self.0[carrier as usize];
             CarrierCounts {
                 requests: counters.requests.load(Ordering::Relaxed),
                 replies: counters.replies.load(Ordering::Relaxed),
@@ -108,13 +108,16 @@ impl Counters {
                 busy: counters.busy.load(Ordering::Relaxed),
             }
         };
+        let total = |counter: fn(&CarrierCounters) -> &AtomicU64| {
+            self.0.iter().map(|counters| counter(counters).load(Ordering::Relaxed)).sum()
+        };
         EndpointCounts {
             loopback: carrier(Carrier::Loopback),
             smp: carrier(Carrier::Smp),
             network: carrier(Carrier::Network),
-            requests_delivered: self.requests_delivered.load(Ordering::Relaxed),
-            replies_delivered: self.replies_delivered.load(Ordering::Relaxed),
-            payload_bytes_delivered: self.payload_bytes_delivered.load(Ordering::Relaxed),
+            requests_delivered: total(|counters| &counters.requests_delivered),
+            replies_delivered: total(|counters| &counters.replies_delivered),
+            payload_bytes_delivered: total(|counters| &counters.payload_bytes_delivered),
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::conduit::Sent;
 use crate::error::Result;
 use crate::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Source};
 use crate::shm::copy::copy;
+use crate::shm::spin::SpinLock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +15,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Requests that wait at most; a request beyond that is `Busy`, so that a peer that floods itself polls meanwhile.
 const REQUESTS_MAX: usize = 1024;
 
-#[derive(Default)]
 pub(super) struct Loopback {
     queues: Mutex<Queues>,
     waiting: AtomicUsize,
+    /// Held by the thread that delivers.
+    delivering: SpinLock<()>,
 }
 
 #[derive(Default)]
@@ -48,6 +50,12 @@ fn copy_of(source: Source) -> Vec<u8> {
         unsafe { copy(source.address, bytes.as_mut_ptr(), source.bytes) };
     }
     bytes
+}
+
+impl Default for Loopback {
+    fn default() -> Self {
+        Self { queues: Mutex::default(), waiting: AtomicUsize::new(0), delivering: SpinLock::new(()) }
+    }
 }
 
 impl Loopback {
@@ -92,8 +100,9 @@ impl Loopback {
         Ok(Sent::Accepted)
     }
 
-    /// Delivers what was waiting at the start of the call, replies first.
+    /// Delivers what was waiting at the start of the call, replies first; nothing while another thread does.
     pub(super) fn deliver(&self, me: Peer, mut run: impl FnMut(Delivery<'_>) -> Result<()>) -> Result<usize> {
+        let Some(_delivering) = self.delivering.try_lock() else { return Ok(0) };
         let batch: Vec<Owned> = {
             let mut queues = lock(&self.queues);
             let Queues { requests, replies } = &mut *queues;

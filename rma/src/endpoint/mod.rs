@@ -99,7 +99,7 @@ pub struct Endpoint {
     loopback: Loopback,
     handlers: Box<[OnceLock<Handler>]>,
     is_open: AtomicBool,
-    /// Held by the thread that delivers.
+    /// Held by the thread that delivers from the network.
     delivering: Mutex<()>,
     /// Polls since the network last brought something, while it brings nothing (see [`Endpoint::poll`]).
     network_silence: AtomicU32,
@@ -290,9 +290,9 @@ impl Endpoint {
                 if let Payload::Long(source, destination) = message.payload {
                     self.check_long_to_member(source, destination)?;
                 }
-                (Carrier::Smp, self.smp_conduit()?.try_send(to, message)?)
+                (None, self.smp_conduit()?.try_send(to, message)?)
             }
-            Some(Route::Network) => (Carrier::Network, self.network_conduit()?.try_send(to, message)?),
+            Some(Route::Network) => (Some(Carrier::Network), self.network_conduit()?.try_send(to, message)?),
             Some(Route::Loopback) => {
                 let sent = self.loopback.try_send(message, |destination, bytes| {
                     Sink::destination(self, self.me, destination, bytes)
@@ -300,13 +300,15 @@ impl Endpoint {
                 if sent == Sent::Accepted {
                     self.notify_local();
                 }
-                (Carrier::Loopback, sent)
+                (Some(Carrier::Loopback), sent)
             }
             Some(Route::Nowhere) | None => {
                 return Err(RmaError::Usage(format!("no conduit of {:?} reaches {to}", self)));
             }
         };
-        self.counters.sent(carrier, sent, message);
+        if let Some(carrier) = carrier {
+            self.counters.sent(carrier, sent, message);
+        }
         Ok(sent)
     }
 
@@ -343,14 +345,13 @@ impl Endpoint {
         self.network.as_deref().ok_or_else(|| RmaError::Usage("this endpoint has no network".into()))
     }
 
-    /// Delivers what has arrived, in bounded batches; returns how many messages. Returns 0 at once while another thread
-    /// delivers, and inside handlers. An error ends the endpoint: it stays failed (see [`Endpoint::fail`]).
+    /// Delivers what has arrived, in bounded batches; returns how many messages. What another thread delivers at this
+    /// moment is left to it. An error ends the endpoint: it stays failed (see [`Endpoint::fail`]).
     pub fn poll(&self) -> Result<usize> {
         self.check_failure()?;
         if !self.is_open.load(Ordering::Acquire) {
             return Ok(0);
         }
-        let Some(_delivering) = wait::try_lock(&self.delivering) else { return Ok(0) };
         match self.deliver_all() {
             Ok(0) => Ok(0),
             Ok(delivered) => {
@@ -366,8 +367,6 @@ impl Endpoint {
     }
 
     fn deliver_all(&self) -> Result<usize> {
-        // Read again under the lock: whoever failed the endpoint may be waiting for us to leave (see `operation`).
-        self.check_failure()?;
         let _running = self.wait.enter_handlers();
         let mut delivered = 0;
         if !self.loopback.is_empty() {
@@ -376,18 +375,27 @@ impl Endpoint {
         if let Some(smp) = &self.smp {
             delivered += smp.poll(self, Traffic::Everything)?;
         }
-        if let Some(network) = &self.network {
-            // A look at the network may cost a system call. After many looks in vain, only every eighth poll looks.
-            let silence = self.network_silence.load(Ordering::Relaxed);
-            if delivered == 0 && (silence < 256 || silence.is_multiple_of(8)) {
-                let brought = network.poll(self, Traffic::Everything)?;
-                delivered += brought;
-                self.network_silence.store(if brought > 0 { 0 } else { silence + 1 }, Ordering::Relaxed);
-            } else {
-                self.network_silence.store(silence.wrapping_add(1), Ordering::Relaxed);
+        if let Some(network) = &self.network
+            && self.is_turn_of_network(delivered)
+            && let Some(_delivering) = wait::try_lock(&self.delivering)
+        {
+            // Read again under the lock: whoever failed the endpoint may be waiting for us to leave (see `operation`).
+            self.check_failure()?;
+            let brought = network.poll(self, Traffic::Everything)?;
+            if brought > 0 {
+                self.network_silence.store(0, Ordering::Relaxed);
             }
+            delivered += brought;
         }
         Ok(delivered)
+    }
+
+    /// A look at the network may cost a system call. After many looks in vain, or while shared memory brings messages,
+    /// only every eighth poll looks.
+    fn is_turn_of_network(&self, delivered: usize) -> bool {
+        let silence = self.network_silence.load(Ordering::Relaxed).wrapping_add(1);
+        self.network_silence.store(silence, Ordering::Relaxed);
+        (delivered == 0 && silence < 256) || silence.is_multiple_of(8)
     }
 
     /// Wakes a peer of this domain that sleeps, so that it looks again at what it waits for: after something was
@@ -426,7 +434,8 @@ impl Endpoint {
 
     /// Messages and bytes so far.
     pub fn counts(&self) -> EndpointCounts {
-        self.counters.read()
+        let smp = self.smp.as_ref().map(SmpConduit::counts).unwrap_or_default();
+        EndpointCounts { smp, ..self.counters.read() }
     }
 }
 
@@ -448,7 +457,12 @@ impl Sink for Endpoint {
         if delivery.arguments.len() > ARGUMENTS_MAX {
             return fault(format!("a message with {} arguments", delivery.arguments.len()));
         }
-        self.counters.delivered(&delivery);
+        let carrier = match self.routes.get(delivery.from.0 as usize) {
+            Some(Route::Smp) => Carrier::Smp,
+            Some(Route::Loopback) => Carrier::Loopback,
+            _ => Carrier::Network,
+        };
+        self.counters.delivered(carrier, &delivery);
         let token = Token::new(self, delivery.from, delivery.direction);
         handler(&token, delivery.arguments, delivery.payload);
         Ok(())

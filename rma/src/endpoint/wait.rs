@@ -13,11 +13,11 @@
 use super::Endpoint;
 use crate::conduit::Conduit;
 use crate::error::{Result, RmaError};
-use crate::shm::bell;
+use crate::shm::{bell, fence};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -82,6 +82,36 @@ impl Drop for InHandler {
     }
 }
 
+/// The place of the sleeper; when it is left, also by a panic in a handler, a parked thread takes it.
+struct SleeperRole<'a>(&'a WaitState);
+
+impl Drop for SleeperRole<'_> {
+    fn drop(&mut self) {
+        let mut parking = lock(&self.0.parking);
+        parking.has_sleeper = false;
+        parking.generation += 1;
+        if self.0.parked.load(Ordering::SeqCst) > 0 {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+/// Counts a thread as parked until dropped.
+struct Parked<'a>(&'a AtomicU32);
+
+impl<'a> Parked<'a> {
+    fn begin(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl WaitState {
     /// For an endpoint that shares this machine with so many ranks, itself included.
     pub(super) fn new(ranks: usize) -> Result<Self> {
@@ -135,92 +165,76 @@ impl Endpoint {
         }
         loop {
             let mut parking = lock(&self.wait.parking);
-            let done = if parking.has_sleeper {
-                self.wait.parked.fetch_add(1, Ordering::SeqCst);
-                let generation = parking.generation;
-                drop(parking);
-                // Pairs with the fences of those who change something and then look for parked threads.
-                fence(Ordering::SeqCst);
-                let done = self.park(generation, deadline, &mut condition);
-                self.wait.parked.fetch_sub(1, Ordering::SeqCst);
-                done?
-            } else {
+            if !parking.has_sleeper {
                 parking.has_sleeper = true;
                 drop(parking);
-                let done = self.sleep(deadline, &mut condition);
-                let mut parking = lock(&self.wait.parking);
-                parking.has_sleeper = false;
-                parking.generation += 1;
-                if self.wait.parked.load(Ordering::SeqCst) > 0 {
-                    self.wait.changed.notify_all();
-                }
-                drop(parking);
-                done?
-            };
-            if let Some(done) = done {
+                let _role = SleeperRole(&self.wait);
+                return self.sleep(deadline, &mut condition);
+            }
+            let _parked = Parked::begin(&self.wait.parked);
+            let generation = parking.generation;
+            drop(parking);
+            // Pairs with the light half of those who change something and then look for parked threads.
+            fence::heavy();
+            if let Some(done) = self.park(generation, deadline, &mut condition)? {
                 return Ok(done);
             }
         }
     }
 
-    /// The part of a wait that keeps the processor: spinning, then yielding.
+    /// The part of a wait that keeps the processor: spinning, then yielding. It begins again whenever something was
+    /// delivered: where messages come, more are likely to follow, also if this wait is not about them.
     fn wait_awake(
         &self,
         deadline: Option<Instant>,
         condition: &mut impl FnMut() -> bool,
     ) -> Result<Option<bool>> {
-        let mut started = None;
+        let mut quiet_since = None;
+        let mut polls = POLLS_PER_LOOK;
         loop {
-            for _ in 0..POLLS_PER_LOOK {
-                self.poll()?;
+            for _ in 0..polls {
+                let delivered = self.poll()?;
                 if condition() {
                     return Ok(Some(true));
                 }
-                std::hint::spin_loop();
+                if delivered > 0 {
+                    quiet_since = None;
+                }
+                // No `spin_loop` here: a poll has some pause in it, and the processor's takes half a message's way.
             }
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return Ok(Some(false));
             }
-            if now - *started.get_or_insert(now) >= self.wait.spinning {
-                break;
+            let quiet = now - *quiet_since.get_or_insert(now);
+            if quiet >= self.wait.spinning + YIELDING {
+                return Ok(None);
+            }
+            polls = POLLS_PER_LOOK;
+            if quiet >= self.wait.spinning {
+                std::thread::yield_now();
+                polls = 1;
             }
         }
-        let yielding_since = Instant::now();
-        while yielding_since.elapsed() < YIELDING {
-            std::thread::yield_now();
-            self.poll()?;
-            if condition() {
-                return Ok(Some(true));
-            }
-        }
-        Ok(None)
     }
 
-    /// Sleeps as the one who delivers. None: the caller should look around and continue.
-    fn sleep(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> Result<Option<bool>> {
+    /// Waits as the one who sleeps and delivers, until the condition holds or the deadline has passed.
+    fn sleep(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> Result<bool> {
         loop {
-            self.poll()?;
-            if condition() {
-                return Ok(Some(true));
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(Some(false));
-            }
-            if !self.arm() {
-                self.check_failure()?;
-                std::thread::yield_now();
-                continue;
-            }
-            self.wait.wake_parked();
-            if condition() {
+            if self.arm() {
+                self.wait.wake_parked();
+                if condition() {
+                    self.disarm();
+                    return Ok(true);
+                }
+                let slept = self.sleep_armed(deadline);
                 self.disarm();
-                return Ok(Some(true));
+                slept?;
+                self.wait.wake_parked();
             }
-            let slept = self.sleep_armed(deadline);
-            self.disarm();
-            slept?;
-            self.wait.wake_parked();
+            if let Some(done) = self.wait_awake(deadline, condition)? {
+                return Ok(done);
+            }
         }
     }
 
@@ -279,12 +293,12 @@ impl Endpoint {
     /// after something that they wait for was changed by other means than a message.
     #[inline]
     pub fn notify_local(&self) {
-        // Pairs with the fence in `bell::prepare` and the sequentially consistent count of parked threads.
-        fence(Ordering::SeqCst);
+        // Pairs with the heavy halves in `bell::prepare` and before a thread parks.
+        fence::light();
         if self.wait.parked.load(Ordering::Relaxed) > 0 {
             self.wait.wake_parked();
         }
-        bell::ring_after_fence(&self.wait.sleeping, self.wait.waker.as_fd());
+        bell::ring(&self.wait.sleeping, self.wait.waker.as_fd());
     }
 
     /// The descriptors to sleep on, for an outer event loop: readable when there is something to [`Endpoint::poll`],
@@ -299,10 +313,18 @@ impl Endpoint {
     /// waits for besides messages, sleep, and call [`Endpoint::disarm`]. One thread of a process at a time, and not
     /// while others wait in [`Endpoint::wait_until`].
     pub fn arm(&self) -> bool {
-        bell::prepare(&self.wait.sleeping);
-        let quiet = !self.failed.load(Ordering::SeqCst) && self.loopback.is_empty();
-        if quiet && self.smp.as_ref().is_none_or(|smp| smp.arm()) {
-            if self.network.as_ref().is_none_or(|network| network.arm()) {
+        bell::prepare_before_fence(&self.wait.sleeping);
+        let is_armed = match &self.smp {
+            // It executes the heavy half of the fence, for both words.
+            Some(smp) => smp.arm(),
+            None => {
+                fence::heavy();
+                true
+            }
+        };
+        if is_armed {
+            let quiet = !self.failed.load(Ordering::SeqCst) && self.loopback.is_empty();
+            if quiet && self.network.as_ref().is_none_or(|network| network.arm()) {
                 return true;
             }
             self.network_silence.store(0, Ordering::Relaxed);

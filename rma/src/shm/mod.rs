@@ -14,6 +14,8 @@
 
 pub mod bell;
 pub mod copy;
+pub mod fence;
+pub mod spin;
 mod domain;
 mod mapping;
 mod word;

@@ -6,9 +6,9 @@
 //! * *Replies always find room.* What the ring does not take waits in this process, and no request of that peer is
 //!   delivered before it is gone: so at most the replies to one batch wait, and the peer feels it as back-pressure.
 //! * *Sleeping.* A consumer sets its sleeping word, then looks once more; a producer publishes, then looks at the
-//!   sleeping word; a sequentially consistent fence on both sides between the two. One of them sees the other.
+//!   sleeping word; between the two is an asymmetric fence ([`fence`]). One of them sees the other.
 //!
-//! All unsafe code is in [`ring`] and in the copy of long payloads.
+//! All unsafe code is in `ring.rs` and in the copy of long payloads.
 
 mod layout;
 mod ring;
@@ -18,17 +18,19 @@ pub use layout::{LINE_BYTES, RING_BYTES_DEFAULT, RING_BYTES_MAX, RING_BYTES_MIN,
 
 use super::{Capabilities, Conduit, Sent, Traffic};
 use crate::address::{Peer, RegionId};
+use crate::endpoint::CarrierCounts;
 use crate::error::{Result, RmaError};
 use crate::message::{
     ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
 };
 use crate::shm::copy::copy;
-use crate::shm::{Domain, Mapping, Word, bell};
+use crate::shm::spin::SpinLock;
+use crate::shm::{Domain, Mapping, Word, bell, fence};
 use ring::{Body, Consumer, Producer, RecordBody};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Most bytes of a long payload: the length in a record has 32 bits; a power of two below that.
 const LONG_BYTES_MAX: usize = 1 << 30;
@@ -47,7 +49,7 @@ pub struct SmpConduit {
     capabilities: Capabilities,
     links: Vec<Option<Link>>,
     mailboxes: Vec<Mailbox>,
-    inbox: Mutex<Inbox>,
+    inbox: SpinLock<Inbox>,
     /// Replies that wait for room, over all links: nothing to flush when 0.
     waiting_replies: AtomicUsize,
     /// Whether the doorbell may hold a ring that nobody has read.
@@ -56,13 +58,36 @@ pub struct SmpConduit {
 
 /// The way to another member.
 struct Link {
-    requests: Mutex<Producer>,
-    replies: Mutex<ReplyProducer>,
+    requests: SpinLock<RequestProducer>,
+    replies: SpinLock<ReplyProducer>,
     /// Length of the queue in `replies`, readable without its lock.
     replies_waiting: AtomicUsize,
 }
 
+struct RequestProducer {
+    ring: Producer,
+    counts: LinkCounts,
+    busy: u64,
+}
+
+/// Messages accepted. Counted under the lock of the ring, where it costs nothing.
+#[derive(Clone, Copy, Default)]
+struct LinkCounts {
+    messages: u64,
+    payload_bytes: u64,
+}
+
+impl LinkCounts {
+    fn add(&mut self, payload: &Payload) {
+        self.messages += 1;
+        if let Payload::Medium(source) | Payload::Long(source, _) = payload {
+            self.payload_bytes += source.bytes as u64;
+        }
+    }
+}
+
 struct ReplyProducer {
+    counts: LinkCounts,
     ring: Producer,
     waiting: VecDeque<OwnedReply>,
 }
@@ -101,11 +126,6 @@ struct InboundPair {
     broken: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A handler that panicked leaves indices consistent: they are advanced before it runs.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl SmpConduit {
     /// The conduit of the member `me` of a domain. Once a process and member: it owns one end of the member's rings.
     pub fn new(domain: Arc<Domain>, me: Peer) -> Result<Self> {
@@ -126,8 +146,13 @@ impl SmpConduit {
         let links = (0..members)
             .map(|to| {
                 Some(to).filter(others).map(|to| Link {
-                    requests: Mutex::new(producer(to, Direction::Request)),
-                    replies: Mutex::new(ReplyProducer {
+                    requests: SpinLock::new(RequestProducer {
+                        ring: producer(to, Direction::Request),
+                        counts: LinkCounts::default(),
+                        busy: 0,
+                    }),
+                    replies: SpinLock::new(ReplyProducer {
+                        counts: LinkCounts::default(),
                         ring: producer(to, Direction::Reply),
                         waiting: VecDeque::new(),
                     }),
@@ -153,6 +178,7 @@ impl SmpConduit {
                     .collect(),
             })
             .collect();
+        bell::introduce(&control.word_u32(layout.sleeping(my_index)));
         let medium_bytes_max = ring::medium_bytes_max(ring_bytes);
         Ok(Self {
             me: my_index,
@@ -165,7 +191,7 @@ impl SmpConduit {
             },
             links,
             mailboxes,
-            inbox: Mutex::new(Inbox {
+            inbox: SpinLock::new(Inbox {
                 sources,
                 marked: Vec::new(),
                 marks_seen: vec![0; layout.bitmap_words()],
@@ -189,22 +215,33 @@ impl SmpConduit {
         bell::ring(&self.mailboxes[index].sleeping, self.domain.doorbell(index));
     }
 
-    #[inline]
-    fn ring_after_fence(&self, index: usize) {
-        bell::ring_after_fence(&self.mailboxes[index].sleeping, self.domain.doorbell(index));
-    }
-
     /// After a record was published: mark this producer, wake the consumer.
     #[inline]
     fn announce(&self, to: usize) {
-        // Pairs with the fences in `arm` and in `Inbox::forget_silent`.
-        fence(Ordering::SeqCst);
         let mailbox = &self.mailboxes[to];
+        // Pairs with the heavy halves in `arm` and in `Inbox::forget_silent`.
+        bell::light_toward(&mailbox.sleeping);
         let (word, bit) = (self.me / 64, 1 << (self.me % 64));
         if mailbox.bitmap[word].load(Ordering::Relaxed) & bit == 0 {
             mailbox.bitmap[word].fetch_or(bit, Ordering::SeqCst);
         }
-        self.ring_after_fence(to);
+        self.ring_index(to);
+    }
+
+    /// What was sent through shared memory.
+    pub(crate) fn counts(&self) -> CarrierCounts {
+        let mut counts = CarrierCounts::default();
+        for link in self.links.iter().flatten() {
+            let requests = link.requests.lock();
+            counts.requests += requests.counts.messages;
+            counts.payload_bytes += requests.counts.payload_bytes;
+            counts.busy += requests.busy;
+            drop(requests);
+            let replies = link.replies.lock().counts;
+            counts.replies += replies.messages;
+            counts.payload_bytes += replies.payload_bytes;
+        }
+        counts
     }
 
     fn bad_index(&self, to: Peer) -> RmaError {
@@ -252,8 +289,9 @@ impl SmpConduit {
 
     fn send_reply(&self, link: &Link, to: Peer, message: &Message<'_>) -> Result<bool> {
         let (body, long) = self.body(&message.payload)?;
-        let mut replies = lock(&link.replies);
+        let mut replies = link.replies.lock();
         Self::place_long(long);
+        replies.counts.add(&message.payload);
         if replies.waiting.is_empty()
             && replies.ring.has_room(message.arguments.len(), &body).map_err(|_| self.bad_index(to))?
         {
@@ -291,7 +329,7 @@ impl SmpConduit {
                 continue;
             }
             let to = self.domain.spec().members[index];
-            let mut replies = lock(&link.replies);
+            let mut replies = link.replies.lock();
             let mut sent = 0;
             while let Some(reply) = replies.waiting.pop_front() {
                 let body = match (&reply.medium, reply.long) {
@@ -355,8 +393,8 @@ impl Inbox {
     fn forget_silent(&mut self, member: usize, mailbox: &Mailbox) {
         let (word, bit) = (&mailbox.bitmap[member / 64], 1 << (member % 64));
         word.fetch_and(!bit, Ordering::SeqCst);
-        // Pairs with the fence in `announce`: a producer that still saw the mark has published before we look.
-        fence(Ordering::SeqCst);
+        // Pairs with the light half in `announce`: a producer that still saw the mark has published before we look.
+        fence::heavy();
         let Some(source) = &mut self.sources[member] else { return };
         source.silent_polls = 0;
         if source.requests.has_record() || source.replies.has_record() {
@@ -392,12 +430,14 @@ impl Conduit for SmpConduit {
         match message.direction {
             Direction::Request => {
                 let (body, long) = self.body(&message.payload)?;
-                let mut ring = lock(&link.requests);
-                if !ring.has_room(message.arguments.len(), &body).map_err(|_| self.bad_index(to))? {
+                let mut ring = link.requests.lock();
+                if !ring.ring.has_room(message.arguments.len(), &body).map_err(|_| self.bad_index(to))? {
+                    ring.busy += 1;
                     return Ok(Sent::Busy);
                 }
                 Self::place_long(long);
-                ring.write(message.handler, message.arguments, &body);
+                ring.counts.add(&message.payload);
+                ring.ring.write(message.handler, message.arguments, &body);
             }
             Direction::Reply => {
                 if !self.send_reply(link, to, message)? {
@@ -410,12 +450,8 @@ impl Conduit for SmpConduit {
     }
 
     fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
-        let Ok(mut inbox) = self.inbox.try_lock().or_else(|e| match e {
-            std::sync::TryLockError::Poisoned(poisoned) => Ok(poisoned.into_inner()),
-            std::sync::TryLockError::WouldBlock => Err(()),
-        }) else {
-            return Ok(0);
-        };
+        // A handler that panicked leaves this consistent: indices are advanced before it runs.
+        let Some(mut inbox) = self.inbox.try_lock() else { return Ok(0) };
         if self.waiting_replies.load(Ordering::Relaxed) != 0 {
             self.flush_replies()?;
         }
@@ -453,7 +489,7 @@ impl Conduit for SmpConduit {
                         }
                     };
                     if consumer.give_back() {
-                        self.ring_after_fence(member);
+                        self.ring_index(member);
                     }
                     batch += 1;
                     let payload = match record.body {
@@ -497,7 +533,7 @@ impl Conduit for SmpConduit {
     fn arm(&self) -> bool {
         let mailbox = &self.mailboxes[self.me];
         // Somebody polls at this moment: what it finds may be what the caller waits for.
-        let Ok(mut inbox) = self.inbox.try_lock() else { return false };
+        let Some(mut inbox) = self.inbox.try_lock() else { return false };
         bell::prepare(&mailbox.sleeping);
         inbox.rebuild_marks(mailbox);
         let waiting = inbox.marked.iter().any(|&member| {

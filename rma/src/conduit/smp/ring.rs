@@ -1,9 +1,12 @@
 //! One ring: records from one producer process to one consumer process, in shared memory.
 //!
 //! A ring is a power of two of 64-byte slots. A record occupies whole slots and never wraps; the first word of its
-//! first slot is its header, which is zero until the record is complete, so that publishing is one release store and
-//! noticing is one acquire load of the very line that carries the message. The consumer zeroes the first word of each
-//! slot before it gives the slots back. Positions count bytes and never decrease.
+//! first slot is its header, written last, so that publishing is one release store and noticing is one acquire load of
+//! the very line that carries the message. A header carries the tag of the lap in which it was written. The consumer
+//! writes nothing for a record of one slot: a store to the line that the producer has just written would delay the
+//! answer by another transfer of that line. It zeroes the first words of all other slots, so that each slot begins with a
+//! header of this lap, a header of the last one, or zero, never with a payload that looks like a header.
+//! Positions count bytes and never decrease.
 //!
 //! # Unsafe rules
 //!
@@ -21,9 +24,6 @@ use crate::shm::{Mapping, Span, Word};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Header: length in bits 0..32, handler in 32..40, argument count in 40..48, kind in 48..56, mark in 56..64.
-const MARK: u64 = 0xA5;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Short = 1,
@@ -31,6 +31,32 @@ enum Kind {
     Long = 3,
     /// The rest of the ring is unused: the next record begins at its start.
     Pad = 4,
+}
+
+/// Tag of a lap: 1 to 0xFFFF, in turn. Zero is the tag of no lap.
+#[derive(Clone, Copy)]
+struct Lap(u64);
+
+impl Lap {
+    const FIRST: Lap = Lap(1);
+
+    /// The lap of a position after an advance that may have ended the last lap.
+    #[inline]
+    fn at(self, position: u64, mask: u64) -> Lap {
+        if position & mask != 0 { self } else { Lap(if self.0 == 0xFFFF { 1 } else { self.0 + 1 }) }
+    }
+
+    /// Length in bits 0..32, handler in 32..40, argument count in 40..45, kind in 45..48, tag in 48..64.
+    #[inline]
+    fn header(self, kind: Kind, bytes: u32, handler: u8, arguments: u8) -> u64 {
+        let kind_and_count = u64::from(arguments) << 40 | (kind as u64) << 45;
+        u64::from(bytes) | u64::from(handler) << 32 | kind_and_count | self.0 << 48
+    }
+
+    #[inline]
+    fn wrote(self, header: u64) -> bool {
+        header >> 48 == self.0
+    }
 }
 
 /// Bytes of a record besides its payload, at most: header, arguments, target.
@@ -92,6 +118,7 @@ pub(super) enum Body {
 pub(super) struct Producer {
     ring: Ring,
     tail: u64,
+    lap: Lap,
     /// The last head that was read: room is checked against it first, so that the consumer's line is rarely touched.
     head_seen: u64,
 }
@@ -102,7 +129,7 @@ pub(super) struct BadIndex;
 
 impl Producer {
     pub(super) fn new(control: &Arc<Mapping>, offset: usize, ring_bytes: usize) -> Self {
-        Self { ring: Ring::new(control, offset, ring_bytes), tail: 0, head_seen: 0 }
+        Self { ring: Ring::new(control, offset, ring_bytes), tail: 0, lap: Lap::FIRST, head_seen: 0 }
     }
 
     /// Bytes of the record, and of the padding before it.
@@ -157,8 +184,9 @@ impl Producer {
         let (size, pad) = self.size(arguments.len(), body);
         assert!(size <= share_of(self.ring.bytes()) && arguments.len() <= ARGUMENTS_MAX, "record too large");
         if pad > 0 {
-            self.ring.header(self.tail).store(header(Kind::Pad, 0, 0, 0), Ordering::Release);
+            self.ring.header(self.tail).store(self.lap.header(Kind::Pad, 0, 0, 0), Ordering::Release);
             self.tail += pad as u64;
+            self.lap = self.lap.at(self.tail, self.ring.mask);
         }
         let at = (self.tail & self.ring.mask) as usize;
         debug_assert!(at + size <= self.ring.bytes());
@@ -186,24 +214,18 @@ impl Producer {
                 (Kind::Long, bytes)
             }
         };
-        let word = header(kind, bytes, handler, arguments.len() as u8);
+        let word = self.lap.header(kind, bytes, handler, arguments.len() as u8);
         self.ring.header(self.tail).store(word, Ordering::Release);
         self.tail += size as u64;
+        self.lap = self.lap.at(self.tail, self.ring.mask);
     }
-}
-
-fn header(kind: Kind, bytes: u32, handler: u8, arguments: u8) -> u64 {
-    u64::from(bytes)
-        | u64::from(handler) << 32
-        | u64::from(arguments) << 40
-        | (kind as u64) << 48
-        | MARK << 56
 }
 
 /// The receiving end; one a process, used by the thread that polls.
 pub(super) struct Consumer {
     ring: Ring,
     position: u64,
+    lap: Lap,
     given_back: u64,
 }
 
@@ -226,13 +248,13 @@ pub(super) enum RecordBody {
 
 impl Consumer {
     pub(super) fn new(control: &Arc<Mapping>, offset: usize, ring_bytes: usize) -> Self {
-        Self { ring: Ring::new(control, offset, ring_bytes), position: 0, given_back: 0 }
+        Self { ring: Ring::new(control, offset, ring_bytes), position: 0, lap: Lap::FIRST, given_back: 0 }
     }
 
     /// Whether a record is waiting.
     #[inline]
     pub(super) fn has_record(&self) -> bool {
-        self.ring.header(self.position).load(Ordering::Acquire) != 0
+        self.lap.wrote(self.ring.header(self.position).load(Ordering::Acquire))
     }
 
     /// Takes the next record; a medium payload goes to `medium`, which has at least [`medium_bytes_max`] bytes. An
@@ -240,21 +262,22 @@ impl Consumer {
     #[inline]
     pub(super) fn read(&mut self, medium: &mut [u8]) -> Result<Option<Record>, String> {
         let mut word = self.ring.header(self.position).load(Ordering::Acquire);
-        if word == 0 {
+        if !self.lap.wrote(word) {
             return Ok(None);
         }
-        if word == header(Kind::Pad, 0, 0, 0) {
-            self.ring.header(self.position).store(0, Ordering::Relaxed);
-            self.position += self.ring.bytes() as u64 - (self.position & self.ring.mask);
+        if word == self.lap.header(Kind::Pad, 0, 0, 0) {
+            let to_end = self.ring.bytes() - (self.position & self.ring.mask) as usize;
+            self.zero_slots(LINE_BYTES, to_end);
+            self.advance(to_end);
             word = self.ring.header(self.position).load(Ordering::Acquire);
-            if word == 0 {
+            if !self.lap.wrote(word) {
                 return Ok(None);
             }
         }
         let bytes = word as u32 as usize;
-        let argument_count = (word >> 40) as u8 as usize;
-        let kind = (word >> 48) as u8;
-        if word >> 56 != MARK || argument_count > ARGUMENTS_MAX {
+        let argument_count = (word >> 40) as usize & 0x1F;
+        let kind = (word >> 45) as u8 & 7;
+        if argument_count > ARGUMENTS_MAX {
             return Err(format!("a record with header {word:#x} in a shared-memory ring"));
         }
         let after = 8 + (4 * argument_count).next_multiple_of(8);
@@ -293,13 +316,25 @@ impl Consumer {
             }
             _ => RecordBody::Short,
         };
-        let mut slot = 0;
-        while slot < size {
+        self.zero_slots(LINE_BYTES, size);
+        self.advance(size);
+        Ok(Some(Record { handler: (word >> 32) as u8, argument_count, arguments, body }))
+    }
+
+    /// Zeroes the first words of the slots from `from` to `to`, counted in bytes from the position.
+    #[inline]
+    fn zero_slots(&self, from: usize, to: usize) {
+        let mut slot = from;
+        while slot < to {
             self.ring.header(self.position + slot as u64).store(0, Ordering::Relaxed);
             slot += LINE_BYTES;
         }
-        self.position += size as u64;
-        Ok(Some(Record { handler: (word >> 32) as u8, argument_count, arguments, body }))
+    }
+
+    #[inline]
+    fn advance(&mut self, bytes: usize) {
+        self.position += bytes as u64;
+        self.lap = self.lap.at(self.position, self.ring.mask);
     }
 
     /// Gives consumed slots back when there are enough of them. True: the producer waits for room and must be woken.
@@ -314,5 +349,104 @@ impl Consumer {
         fence(Ordering::SeqCst);
         self.ring.want_room.load(Ordering::Relaxed) != 0
             && self.ring.want_room.swap(0, Ordering::Relaxed) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conduit::sim::SplitMix;
+    use std::collections::VecDeque;
+
+    const BYTES: usize = 4096;
+
+    fn pair() -> (Arc<Mapping>, Producer, Consumer) {
+        let control = Mapping::anonymous("ring-test", (LINE_BYTES + BYTES) as u64).unwrap();
+        let (producer, consumer) = (Producer::new(&control, 0, BYTES), Consumer::new(&control, 0, BYTES));
+        (control, producer, consumer)
+    }
+
+    /// Payloads are made of words that look like headers of every lap, so a slot that was not zeroed would be taken for
+    /// a record; many laps, so that tags repeat their low bits.
+    #[test]
+    fn agrees_with_a_queue_over_many_laps() {
+        let (_control, mut producer, mut consumer) = pair();
+        let mut random = SplitMix(7);
+        let mut queue = VecDeque::new();
+        let mut medium = vec![0; medium_bytes_max(BYTES)];
+        let (mut sent, mut full) = (0u32, 0);
+        while sent < 200_000 {
+            if random.below(2) == 0 {
+                let bytes =
+                    if random.below(4) == 0 { random.below(medium.len() as u64 + 1) as usize } else { 0 };
+                let lap = producer.lap.at(0, 1);
+                let payload: Vec<u8> =
+                    lap.header(Kind::Short, 0, 9, 0).to_le_bytes().into_iter().cycle().take(bytes).collect();
+                let arguments: Vec<u32> = (0..random.below(17) as u32).map(|index| index ^ sent).collect();
+                let body = match bytes {
+                    0 if sent % 3 == 0 => Body::Long {
+                        bytes: sent,
+                        region: RegionId(3),
+                        owner: Peer(8),
+                        offset: u64::from(sent) << 20,
+                    },
+                    0 => Body::Short,
+                    _ => Body::Medium(Source::of(&payload)),
+                };
+                if !producer.has_room(arguments.len(), &body).unwrap() {
+                    full += 1;
+                    continue;
+                }
+                producer.write(sent as u8, &arguments, &body);
+                queue.push_back((sent, arguments, payload));
+                sent += 1;
+            } else {
+                let record = consumer.read(&mut medium).unwrap();
+                assert_eq!(record.is_some(), !queue.is_empty());
+                let (Some(record), Some((number, arguments, payload))) = (record, queue.pop_front()) else {
+                    continue;
+                };
+                assert_eq!(record.handler, number as u8);
+                assert_eq!(record.arguments[..record.argument_count], arguments);
+                match record.body {
+                    RecordBody::Short => assert!(payload.is_empty() && number % 3 != 0),
+                    RecordBody::Medium(bytes) => assert_eq!(medium[..bytes], payload),
+                    RecordBody::Long(bytes, destination) => {
+                        let (region, owner, offset) = (RegionId(3), Peer(8), u64::from(number) << 20);
+                        assert_eq!(
+                            (bytes, destination),
+                            (number as usize, Destination::Region { region, owner, offset })
+                        );
+                    }
+                }
+                consumer.give_back();
+            }
+        }
+        assert!(full > 100, "the ring was full {full} times");
+    }
+
+    /// A peer that writes anything into the ring or its index causes an error, no panic and no access outside.
+    #[test]
+    fn any_header_and_any_index_is_survived() {
+        let mut random = SplitMix(11);
+        let mut medium = vec![0; medium_bytes_max(BYTES)];
+        let mut errors = 0;
+        for _ in 0..20_000 {
+            let (control, mut producer, mut consumer) = pair();
+            let start = random.below(60);
+            for _ in 0..start {
+                producer.write(0, &[], &Body::Short);
+                consumer.read(&mut medium).unwrap();
+            }
+            let header = random.next_number() & !(0xFFFF << 48) | 1 << 48;
+            let at = LINE_BYTES + (consumer.position & consumer.ring.mask) as usize;
+            control.atomic_u64(at).store(header, Ordering::Relaxed);
+            errors += usize::from(consumer.read(&mut medium).is_err());
+            control.atomic_u64(0).store(random.next_number(), Ordering::Relaxed);
+            producer.head_seen = 0;
+            producer.tail += BYTES as u64;
+            assert!(producer.has_room(16, &Body::Short).is_err());
+        }
+        assert!(errors > 10_000, "{errors} of 20000 headers were refused");
     }
 }

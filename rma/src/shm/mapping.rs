@@ -101,7 +101,10 @@ impl Mapping {
     /// The atomic word at a multiple of 4. Panics when it is misaligned or outside.
     #[inline]
     pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && self.contains(offset as u64, 4), "no word at {offset} of {self:?}");
+        assert!(
+            offset.is_multiple_of(4) && self.contains(offset as u64, 4),
+            "no word at {offset} of {self:?}"
+        );
         // SAFETY: rule 2 checked; atomics tolerate concurrent writers (rule 1); the borrow keeps the mapping (rule 3).
         unsafe { AtomicU32::from_ptr(self.base().add(offset).cast()) }
     }
@@ -109,7 +112,10 @@ impl Mapping {
     /// The atomic word at a multiple of 8. Panics when it is misaligned or outside.
     #[inline]
     pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && self.contains(offset as u64, 8), "no word at {offset} of {self:?}");
+        assert!(
+            offset.is_multiple_of(8) && self.contains(offset as u64, 8),
+            "no word at {offset} of {self:?}"
+        );
         // SAFETY: as in `atomic_u32`.
         unsafe { AtomicU64::from_ptr(self.base().add(offset).cast()) }
     }

@@ -14,10 +14,10 @@
 
 pub mod bell;
 pub mod copy;
-pub mod fence;
-pub mod spin;
 mod domain;
+pub mod fence;
 mod mapping;
+pub mod spin;
 mod word;
 
 pub use domain::{Domain, DomainSpec, RegionSpec};

@@ -1,12 +1,12 @@
 //! Plain LRU, blind to what a copy means: what the paper's policy is measured against.
 
-use super::queue::Queues;
+use super::by_use::ByUse;
 use super::{FrameId, FrameView, Queue, Replacement};
 
 /// Least recently used.
 #[derive(Debug)]
 pub struct Lru {
-    queues: Queues<1>,
+    queue: ByUse,
 }
 
 impl Lru {
@@ -15,7 +15,7 @@ impl Lru {
 
     /// For a pool of `frames` frames.
     pub fn new(frames: u32) -> Self {
-        Self { queues: Queues::new(frames) }
+        Self { queue: ByUse::new(frames) }
     }
 }
 
@@ -25,34 +25,39 @@ impl Replacement for Lru {
     }
 
     fn insert(&mut self, frame: FrameId, stamp: u32) {
-        if self.queues.is_out(frame) {
-            self.queues.push_top(0, frame, stamp);
+        if self.queue.stamp(frame).is_none() {
+            self.queue.file(frame, stamp);
         }
     }
 
     fn remove(&mut self, frame: FrameId) {
-        self.queues.take_out(frame);
+        self.queue.remove(frame);
     }
 
     fn accessed(&mut self, frame: FrameId, stamp: u32) {
-        self.queues.move_top(0, frame, stamp);
+        if self.queue.stamp(frame).is_some() {
+            self.queue.file_top(frame, stamp);
+        }
     }
 
     fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
-        // Once to bring used frames up, once more to choose among them.
+        // Once to file used frames by their use, once more to choose among them.
         for _ in 0..2 * self.len() {
-            let frame = self.queues.bottom(0)?;
+            let frame = self.queue.oldest()?;
             let stamp = view.stamp(frame);
-            if stamp == self.queues.stamp(frame) && view.evictable(frame) {
-                self.queues.take_out(frame);
+            if !view.evictable(frame) {
+                self.queue.file_top(frame, stamp);
+            } else if Some(stamp) == self.queue.stamp(frame) {
+                self.queue.remove(frame);
                 return Some((frame, Queue::Lru));
+            } else {
+                self.queue.file(frame, stamp);
             }
-            self.queues.move_top(0, frame, stamp);
         }
         None
     }
 
     fn len(&self) -> usize {
-        self.queues.len(0)
+        self.queue.len()
     }
 }

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod by_use;
 mod fifo;
 mod lru;
 mod lru_second_chance;

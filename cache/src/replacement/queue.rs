@@ -41,11 +41,6 @@ impl<const Q: usize> Queues<Q> {
         Self { links: vec![link; frames as usize], ends: [ends; Q] }
     }
 
-    /// Number of frames that can be filed.
-    pub fn frames(&self) -> usize {
-        self.links.len()
-    }
-
     pub fn len(&self, queue: usize) -> usize {
         self.ends[queue].len as usize
     }

@@ -310,3 +310,34 @@ fn a_fifo_longer_than_half_of_the_pool_gives_its_oldest() {
     assert_eq!(policy.victim(&view), Some((FrameId(2), Queue::Fifo)));
     assert_eq!(policy.queues().0.last(), Some(&FrameId(1)));
 }
+
+/// Without filing by the time of use, the read pages, noticed late, went above those fetched ahead, which then were
+/// evicted unread: a scan read everything twice.
+#[test]
+fn a_scan_that_is_read_ahead_does_not_push_out_what_it_has_not_read() {
+    const FRAMES: u32 = 64;
+    const AHEAD: u32 = 16;
+    for name in [LruSecondChance::NAME, Lru::NAME] {
+        let mut view = View::new(FRAMES as usize);
+        view.classes.fill(Class::Exclusive);
+        let mut policy = by_name(name, FRAMES).unwrap();
+        let mut page_of = vec![u32::MAX; FRAMES as usize];
+        for clock in 0..1000u32 {
+            // Fetch one page ahead ...
+            let frame = match policy.len() as u32 {
+                known if known < FRAMES => known,
+                _ => policy.victim(&view).expect("nothing is pinned").0.0,
+            };
+            let gone = page_of[frame as usize];
+            assert!(gone == u32::MAX || gone + AHEAD < clock, "{name}: page {gone} went unread at {clock}");
+            page_of[frame as usize] = clock;
+            view.stamps[frame as usize] = clock;
+            policy.insert(FrameId(frame), clock);
+            // ... and read the one that was fetched a while ago.
+            if let Some(read) = clock.checked_sub(AHEAD) {
+                let frame = page_of.iter().position(|&page| page == read).expect("just checked");
+                view.stamps[frame] = clock;
+            }
+        }
+    }
+}

@@ -69,7 +69,7 @@ fn passed_on_signals() -> Result<Signals> {
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     let (read, write) = UnixStream::pair().map_err(io)?;
     let wanted = PASSED_ON.iter().filter(|&&signal| ignored >> (signal - 1) & 1 == 0);
-    SignalDelivery::with_pipe(read, write, SignalOnly::default(), wanted).map_err(io)
+    SignalDelivery::with_pipe(read, write, SignalOnly, wanted).map_err(io)
 }
 
 struct Launcher<'a> {
@@ -329,10 +329,11 @@ impl<'a> Launcher<'a> {
     fn lose(&mut self, index: usize, reason: Option<String>) {
         let link = &mut self.nodes[index];
         let (node, was_ready) = (link.node, link.phase == Phase::Ready);
+        let pid = link.pid();
         let (how, code) = link.lose(reason);
         // A daemon that never was ready has not died, it could not be started.
         let cause = if was_ready || self.spec.hosts.is_empty() {
-            Cause::DaemonLost { node, how, code }
+            Cause::DaemonLost { node, pid, how, code }
         } else {
             Cause::Failed { node, message: how, code: 1 }
         };

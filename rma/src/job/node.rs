@@ -15,9 +15,7 @@ use crate::address::{Peer, Rank};
 use crate::error::{Result, RmaError};
 use crate::shm::Domain;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, waitpid,
-};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, wait};
 use signal_hook::consts::SIGCHLD;
 use std::fs::File;
 use std::io::IsTerminal;
@@ -561,12 +559,13 @@ impl Node {
     fn kill_strays(&mut self) {
         let deadline = Instant::now() + DRAIN_TIMEOUT;
         loop {
-            match waitpid(None, WaitOptions::NOHANG) {
+            match wait(WaitOptions::NOHANG) {
                 Ok(Some(_)) => continue,
                 // No children at all: done.
                 Err(_) => return,
                 Ok(None) => {}
             }
+            // Rarely needed: something outlived its rank.
             for child in children_of_this_process() {
                 let _ = kill_process(child, Signal::KILL);
             }
@@ -629,15 +628,18 @@ fn drain(pipe: &UnixStream) {
     while let Ok(1..) = rustix::io::read(pipe, &mut [0u8; 64]) {}
 }
 
-/// Children of all threads of this process, as the system lists them; none where it does not.
+/// The children of this process, found by their parent: few kernels list them (`CONFIG_PROC_CHILDREN`).
 fn children_of_this_process() -> Vec<Pid> {
-    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
-    let lists =
-        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    lists
-        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>())
-        .filter_map(Pid::from_raw)
-        .collect()
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(Pid::from_raw).filter(|&pid| parent_of(pid) == Some(rustix::process::getpid())).collect()
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // "pid (name) state parent …", where the name may contain anything.
+    let after_name = stat.rsplit_once(')')?.1;
+    Pid::from_raw(after_name.split_whitespace().nth(1)?.parse().ok()?)
 }
 
 /// For `poll`.

@@ -50,6 +50,7 @@ pub(super) struct NodeLink {
     pub(super) contributions: Option<Vec<Vec<u8>>>,
     pub(super) finalised: bool,
     child: Child,
+    over_ssh: bool,
     /// Whether the child has been waited for.
     reaped: bool,
     /// What the command over which it was reached says, when it is ssh.
@@ -92,6 +93,7 @@ impl NodeLink {
             contributions: None,
             finalised: false,
             child,
+            over_ssh: host.is_some(),
             reaped: false,
             stderr,
             stderr_text: Vec::new(),
@@ -174,17 +176,31 @@ impl NodeLink {
         if !self.reaped {
             let _ = self.child.kill();
         }
-        let pid = self.child.id();
         match (reason, exit) {
             (Some(reason), _) => (reason, 1),
-            (None, Some(Exit::Signal(signal))) => {
-                let what = format!("(pid {pid}) was killed by signal {signal}{}", signal_name(signal));
-                (what, signal_code(signal))
-            }
             (None, _) if !was_ready && !text.is_empty() => (text, 1),
-            (None, Some(Exit::Code(code))) => (format!("(pid {pid}) ended with exit status {code}"), 1),
-            (None, None) => (format!("(pid {pid}) closed its channel"), 1),
+            (None, exit) if self.over_ssh => match exit {
+                // A shell on the other side says so when it was a signal.
+                Some(Exit::Code(code @ 129..165)) => {
+                    (format!("is gone: ssh ended with exit status {code}"), code as u8)
+                }
+                Some(Exit::Code(code)) => (format!("is gone: ssh ended with exit status {code}"), 1),
+                Some(Exit::Signal(signal)) => {
+                    (format!("is gone: ssh was killed by signal {signal}{}", signal_name(signal)), 1)
+                }
+                None => ("is gone: it closed its connection".into(), 1),
+            },
+            (None, Some(Exit::Signal(signal))) => {
+                (format!("was killed by signal {signal}{}", signal_name(signal)), signal_code(signal))
+            }
+            (None, Some(Exit::Code(code))) => (format!("ended with exit status {code}"), 1),
+            (None, None) => ("closed its channel".into(), 1),
         }
+    }
+
+    /// The daemon's process, when it is one of this machine.
+    pub(super) fn pid(&self) -> Option<u32> {
+        (!self.over_ssh).then(|| self.child.id())
     }
 
     fn last_words(&mut self) -> String {

@@ -21,7 +21,7 @@ pub(crate) enum Cause {
     /// A node cannot do its part and says why.
     Failed { node: NodeId, message: String, code: u8 },
     /// A daemon, or the connection to it, is gone.
-    DaemonLost { node: NodeId, how: String, code: u8 },
+    DaemonLost { node: NodeId, pid: Option<u32>, how: String, code: u8 },
     /// The user, or the system, asked the launcher to end it.
     Interrupted { signal: i32 },
 }
@@ -120,13 +120,16 @@ impl Verdict {
             Cause::Abort { from, message, code } => {
                 (*code, format!("{}: {message}", self.layout.describe(*from)))
             }
-            Cause::Failed { node, message, code } if self.layout.nodes() == 1 => {
-                let _ = node;
-                (*code, message.clone())
+            Cause::Failed { node, message, code } => {
+                let host = &self.hosts[node.0 as usize];
+                let several = self.layout.nodes() > 1;
+                let who = if several { format!("{node} (host {host}): ") } else { String::new() };
+                (*code, format!("{who}{message}"))
             }
-            Cause::Failed { node, message, code } => (*code, format!("{}: {message}", self.node(*node))),
-            Cause::DaemonLost { node, how, code } => {
-                (*code, format!("the daemon of {} {how}", self.node(*node)))
+            Cause::DaemonLost { node, pid, how, code } => {
+                let host = &self.hosts[node.0 as usize];
+                let pid = pid.map_or_else(String::new, |pid| format!("pid {pid}, "));
+                (*code, format!("the daemon of {node} ({pid}host {host}) {how}"))
             }
             Cause::Interrupted { signal } => {
                 (signal_code(*signal), format!("ended by signal {signal}{}", signal_name(*signal)))
@@ -138,10 +141,6 @@ impl Verdict {
     fn rank(&self, exit: &RankExit) -> String {
         let host = &self.hosts[self.layout.node_of(exit.rank).0 as usize];
         format!("{} (pid {}, host {host})", exit.rank, exit.pid)
-    }
-
-    fn node(&self, node: NodeId) -> String {
-        format!("{node} (host {})", self.hosts[node.0 as usize])
     }
 }
 

@@ -1,0 +1,360 @@
+//! Runs the tests, and what they start: launchers with chosen specifications, watched from outside.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use vgas_rma::Peer;
+use vgas_rma::RegionId;
+use vgas_rma::job::{self, Membership, NodeService, RunSpec, ServiceError, Stop};
+use vgas_rma::shm::RegionSpec;
+
+/// A test: its name and what it does.
+pub type Test = (&'static str, fn());
+
+/// The variable that marks every process of one test.
+const MARK: &str = "VGAS_TEST_MARK";
+
+/// Longer than anything here may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs the tests whose names contain one of the words, as libtest would.
+pub fn run_tests(arguments: &[String], tests: &[Test]) -> ExitCode {
+    if arguments.iter().any(|argument| argument == "--list") {
+        tests.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let words: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let chosen: Vec<&Test> = tests
+        .iter()
+        .filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(*word)))
+        .collect();
+    println!("\nrunning {} tests", chosen.len());
+    let mut failed = Vec::new();
+    let begun = Instant::now();
+    for (name, test) in &chosen {
+        print!("test {name} ... ");
+        let _ = std::io::stdout().flush();
+        let result = std::panic::catch_unwind(test);
+        println!("{}", if result.is_ok() { "ok" } else { "FAILED" });
+        if result.is_err() {
+            failed.push(name);
+        }
+    }
+    let (verdict, passed) = (if failed.is_empty() { "ok" } else { "FAILED" }, chosen.len() - failed.len());
+    let filtered = tests.len() - chosen.len();
+    println!(
+        "\ntest result: {verdict}. {passed} passed; {} failed; 0 ignored; 0 measured; {filtered} filtered out; \
+         finished in {:.2}s\n",
+        failed.len(),
+        begun.elapsed().as_secs_f32()
+    );
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(101) }
+}
+
+/// The role `launch`: `ranks=4 nodes=2 … -- program arguments`.
+pub fn launch(arguments: &[String]) -> ExitCode {
+    let mut words = arguments.split(|word| word == "--");
+    let options = words.next().unwrap_or_default();
+    let program = arguments.get(options.len() + 1..).unwrap_or_default();
+    let mut spec = RunSpec::new(&program[0], 1);
+    spec.arguments = program[1..].iter().map(OsString::from).collect();
+    spec.input = false;
+    for option in options {
+        let (name, value) = option.split_once('=').expect("name=value");
+        let number = || value.parse().expect("a number");
+        match name {
+            "ranks" => spec.ranks = number(),
+            "nodes" => spec.nodes = number(),
+            "conduit" => spec.conduit = value.into(),
+            "label" => spec.label = true,
+            "input" => spec.input = true,
+            "hosts" => spec.hosts = value.split(',').map(String::from).collect(),
+            "ssh" => spec.ssh = vec![value.into()],
+            "port" => spec.ports = Some(value.parse().expect("a port")..=value.parse().expect("a port")),
+            "seconds" => spec.connect_timeout = Duration::from_secs_f32(value.parse().expect("seconds")),
+            setting => drop(spec.settings.insert(setting.into(), value.into())),
+        }
+    }
+    if let Ok(layout) = spec.layout() {
+        spec.regions = (0..layout.peers())
+            .map(|peer| RegionSpec { owner: Peer(peer), region: RegionId::SEGMENT, bytes: 1 << 16 })
+            .collect();
+    }
+    let status = match job::run(&spec) {
+        Ok(status) => status,
+        Err(error) => job::JobStatus { code: 2, message: Some(error.to_string()) },
+    };
+    if let Some(message) = status.message {
+        eprintln!("launcher: {message}");
+    }
+    ExitCode::from(status.code)
+}
+
+/// The role `node`: a daemon with a service that does what the setting `service` says.
+pub fn node() -> ExitCode {
+    match job::node_main(Box::new(TestService::default())) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("node: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A service that can fail in each way.
+#[derive(Default)]
+struct TestService {
+    membership: Option<Membership>,
+}
+
+impl TestService {
+    fn behaviour(&self) -> &str {
+        let settings = self.membership.as_ref().map(|member| &member.settings);
+        settings.and_then(|settings| settings.get("service")).map_or("", String::as_str)
+    }
+}
+
+impl NodeService for TestService {
+    fn start(&mut self, membership: Membership) -> Result<(), ServiceError> {
+        assert_eq!(membership.me, membership.layout.agent_of(membership.node()));
+        // Ranks check that this was written before their `join` returned.
+        let region = membership.domain.map(membership.me, RegionId::SEGMENT)?;
+        region.write(0, b"started");
+        // Kept, because its listener has to be there.
+        self.membership = Some(membership);
+        match self.behaviour() {
+            "fails-to-start" => Err("no space on the device".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn run(&mut self, stop: &Stop) -> Result<(), ServiceError> {
+        let node = self.membership.as_ref().map(|member| member.node().0);
+        match (self.behaviour(), node) {
+            ("fails", Some(0)) => Err("the disk is on fire".into()),
+            ("panics", Some(0)) => panic!("an impossible state"),
+            _ => Ok(stop.wait()?),
+        }
+    }
+}
+
+/// A launcher that runs, and what it has written so far.
+pub struct Job {
+    child: Child,
+    mark: String,
+    stdout: Capture,
+    stderr: Capture,
+    begun: Instant,
+}
+
+/// How a launcher ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// The exit status, or 128 + signal.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// From start to end.
+    pub time: Duration,
+}
+
+struct Capture {
+    text: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
+}
+
+impl Capture {
+    fn new(mut from: impl Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(String::new()));
+        let shared = text.clone();
+        let reader = std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut piece) {
+                shared.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
+            }
+        });
+        Self { text, reader }
+    }
+
+    fn text(&self) -> String {
+        self.text.lock().unwrap().clone()
+    }
+}
+
+/// Starts a launcher. Options and program are one line of words: `ranks=2 -- prog`; `@` stands for this binary.
+pub fn start(line: &str) -> Job {
+    start_with_input(line, Stdio::null())
+}
+
+/// As [`start`], with a standard input.
+pub fn start_with_input(line: &str, input: Stdio) -> Job {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let mark = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let this = std::env::current_exe().unwrap();
+    let this = this.to_str().unwrap();
+    let words =
+        line.split(' ').filter(|word| !word.is_empty()).map(|word| if word == "@" { this } else { word });
+    let mut child = Command::new(this)
+        .arg("launch")
+        .args(words)
+        .env(MARK, &mark)
+        .env_remove("SSH_CONNECTION")
+        .stdin(input)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    Job { child, mark, stdout: Capture::new(stdout), stderr: Capture::new(stderr), begun: Instant::now() }
+}
+
+/// Runs a launcher to its end.
+pub fn run(line: &str) -> Ended {
+    start(line).end()
+}
+
+impl Job {
+    /// The launcher's process.
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// The launcher's standard input.
+    pub fn input(&mut self) -> std::process::ChildStdin {
+        self.child.stdin.take().unwrap()
+    }
+
+    /// Waits until the output has `count` lines that begin with `word`, and returns what follows it in them.
+    pub fn lines(&self, word: &str, count: usize) -> Vec<String> {
+        until(&format!("{count} lines with {word:?}"), || {
+            let text = self.stdout.text();
+            // Only whole lines.
+            let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            let found: Vec<String> =
+                lines.filter_map(|line| line.strip_prefix(word)).map(|rest| rest.trim().to_owned()).collect();
+            (found.len() >= count).then_some(found)
+        })
+        .unwrap_or_else(|| panic!("stdout {:?} stderr {:?}", self.stdout.text(), self.stderr.text()))
+    }
+
+    /// Numbers after `word`.
+    pub fn numbers(&self, word: &str, count: usize) -> Vec<i32> {
+        self.lines(word, count).iter().map(|line| line.parse().unwrap()).collect()
+    }
+
+    /// Sends a signal to the launcher.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        kill(self.pid(), signal);
+    }
+
+    /// The processes of this job, launcher included: pid and command line.
+    pub fn processes(&self) -> BTreeMap<i32, String> {
+        processes_marked(&self.mark)
+    }
+
+    /// The daemons of the job.
+    pub fn daemons(&self) -> Vec<i32> {
+        let all = self.processes();
+        all.iter().filter(|(_, command)| command.contains("\0node\0")).map(|(&pid, _)| pid).collect()
+    }
+
+    /// Waits for the end of the launcher and checks that nothing is left of its job.
+    pub fn end(mut self) -> Ended {
+        let status = until("the end of the launcher", || self.child.try_wait().unwrap());
+        let time = self.begun.elapsed();
+        let Some(status) = status else {
+            let left = self.processes();
+            for &pid in left.keys() {
+                kill(pid, rustix::process::Signal::KILL);
+            }
+            panic!("the job hangs: {left:?} stdout {:?} stderr {:?}", self.stdout.text(), self.stderr.text());
+        };
+        self.nothing_is_left(if status.code().is_some() { Duration::ZERO } else { Duration::from_secs(2) });
+        use std::os::unix::process::ExitStatusExt;
+        let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap());
+        let (stdout, stderr) = (self.stdout, self.stderr);
+        stdout.reader.join().unwrap();
+        stderr.reader.join().unwrap();
+        let text = |text: Arc<Mutex<String>>| text.lock().unwrap().clone();
+        Ended { code, stdout: text(stdout.text), stderr: text(stderr.text), time }
+    }
+
+    /// A launcher that ended by itself has waited for everything; when it was killed, the rest may take some time.
+    fn nothing_is_left(&self, time: Duration) {
+        let deadline = Instant::now() + time;
+        loop {
+            let left = self.processes();
+            if left.is_empty() {
+                return;
+            }
+            if Instant::now() >= deadline {
+                for &pid in left.keys() {
+                    kill(pid, rustix::process::Signal::KILL);
+                }
+                panic!(
+                    "left behind: {left:?} stdout {:?} stderr {:?}",
+                    self.stdout.text(),
+                    self.stderr.text()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// The processes whose environment has the mark; zombies have none.
+fn processes_marked(mark: &str) -> BTreeMap<i32, String> {
+    let wanted = format!("{MARK}={mark}");
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter_map(|pid| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let marked = environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes());
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        marked.then(|| (pid, String::from_utf8_lossy(&command).into_owned()))
+    })
+    .collect()
+}
+
+/// Waits for a condition, with a bound.
+pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(found) = condition() {
+            return Some(found);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    eprintln!("gave up waiting for {what}");
+    None
+}
+
+/// Sends a signal to a process that may be gone.
+pub fn kill(pid: i32, signal: rustix::process::Signal) {
+    let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal);
+}
+
+/// A file that stands for ssh: called with a host and a command line, as ssh is.
+pub fn fake_ssh(folder: &tempfile::TempDir) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.path().join("ssh");
+    let script = "#!/bin/sh\n\
+        host=$1; shift\n\
+        case $host in\n\
+        down) echo \"ssh: connect to host down port 22: Connection refused\" >&2; exit 255;;\n\
+        silent) exec sleep 1000;;\n\
+        chatty) echo \"Welcome to chatty!\";;\n\
+        esac\n\
+        exec sh -c \"$*\"\n";
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    path
+}

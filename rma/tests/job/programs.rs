@@ -1,0 +1,180 @@
+//! What the ranks of the tests do.
+
+use std::io::{BufRead, Write};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use vgas_rma::RegionId;
+use vgas_rma::job::{self, Membership};
+
+/// The role `rank`: the program's name and its arguments.
+pub fn rank(words: &[String]) -> ExitCode {
+    let member = match job::join() {
+        Ok(member) => member,
+        Err(error) => {
+            eprintln!("rank: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let rank = member.rank().unwrap().0;
+    let number = |index: usize| words[index].parse::<u32>().unwrap();
+    match words[0].as_str() {
+        "hello" => hello(&member),
+        // exit CODE RANK: the others wait.
+        "exit" if rank == number(2) => std::process::exit(number(1) as i32),
+        "exit" => wait_for_the_others(&member),
+        "abort" if rank == number(1) => {
+            member.control.abort("something is rotten", 9).unwrap();
+            std::process::exit(9);
+        }
+        "abort" => wait_for_the_others(&member),
+        "leave" => {}
+        "hang" => {
+            say(&format!("pid {}", std::process::id()));
+            wait_for_the_others_after(&member);
+        }
+        "deaf" => {
+            // Ignores what asks it to end.
+            for signal in [2, 15] {
+                signal_hook::flag::register(signal, Arc::<AtomicBool>::default()).unwrap();
+            }
+            say(&format!("pid {}", std::process::id()));
+            wait_for_the_others_after(&member);
+        }
+        "catch" => catch(&member),
+        "parent" => parent(),
+        "key" => {
+            if rank == 0 {
+                let partial = format!("{}.partial", words[1]);
+                std::fs::write(&partial, member.key.expose()).unwrap();
+                std::fs::rename(&partial, &words[1]).unwrap();
+            }
+            say(&format!("pid {}", std::process::id()));
+            wait_for_the_others_after(&member);
+        }
+        "chatter" => chatter(&member, number(1)),
+        "read" => read(&member),
+        "mixed" if rank == 0 => drop(member.control.allgather(b"")),
+        "mixed" => drop(member.control.finalize()),
+        other => panic!("no program {other}"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// One write for the whole line: output of several ranks comes through one pipe.
+fn say(line: &str) {
+    std::io::stdout().write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
+/// Blocks for ever when some rank does not do the same.
+fn wait_for_the_others(member: &Membership) {
+    member.control.allgather(b"").unwrap();
+}
+
+/// Blocks for ever: one exchange, then each rank waits without anybody missing.
+fn wait_for_the_others_after(member: &Membership) {
+    member.control.allgather(b"").unwrap();
+    loop {
+        std::thread::sleep(Duration::from_secs(1000));
+    }
+}
+
+/// Checks everything that a membership holds.
+fn hello(member: &Membership) {
+    let layout = &member.layout;
+    let rank = member.rank().unwrap();
+    // The service was there first.
+    let agent = member.domain.map(layout.agent_of(member.node()), RegionId::SEGMENT).unwrap();
+    let mut started = [0; 7];
+    agent.read(0, &mut started);
+    assert_eq!(&started, b"started");
+    // Twice, with contributions of different lengths, to see that rounds do not mix.
+    for round in 1..3u8 {
+        let all = member.control.allgather(&vec![round; rank.0 as usize]).unwrap();
+        assert_eq!(all.len(), layout.ranks() as usize);
+        for (from, contribution) in all.iter().enumerate() {
+            assert_eq!(contribution, &vec![round; from]);
+        }
+    }
+    // Shared memory is shared: everybody writes into its own segment and reads those of its domain.
+    let own = member.domain.map(member.me, RegionId::SEGMENT).unwrap();
+    own.write(0, &rank.0.to_le_bytes());
+    member.control.allgather(b"").unwrap();
+    for &peer in &member.domain.spec().members {
+        if let Some(rank) = layout.rank_of_peer(peer) {
+            let mut bytes = [0; 4];
+            member.domain.map(peer, RegionId::SEGMENT).unwrap().read(0, &mut bytes);
+            assert_eq!(u32::from_le_bytes(bytes), rank.0);
+        }
+    }
+    let network = member.conduit == "tcp" && layout.nodes() > 1;
+    assert_eq!(member.listener.is_some(), network);
+    assert_eq!(member.addresses.len(), if network { layout.peers() as usize } else { 0 });
+    if let Some(listener) = &member.listener {
+        assert_eq!(listener.local_addr().unwrap(), member.addresses[member.me.0 as usize]);
+        // Every other peer listens where the table says.
+        for &address in &member.addresses {
+            std::net::TcpStream::connect(address).unwrap();
+        }
+    }
+    assert!(matches!(job::join(), Err(vgas_rma::RmaError::Usage(_))), "a second join must be refused");
+    member.control.finalize().unwrap();
+    say(&format!(
+        "hello {rank} of {} on {} {:?}",
+        layout.ranks(),
+        member.node(),
+        member.settings.get("greeting")
+    ));
+}
+
+/// Says which signals it gets; SIGTERM ends it.
+fn catch(member: &Membership) {
+    let mut signals = signal_hook::iterator::Signals::new([2, 10, 12, 15]).unwrap();
+    member.control.allgather(b"").unwrap();
+    say(&format!("ready {}", std::process::id()));
+    for signal in signals.forever() {
+        say(&format!("signal {signal}"));
+        if signal == 15 {
+            break;
+        }
+    }
+    member.control.finalize().unwrap();
+}
+
+/// Starts a process in its own group and one that leaves it, and hangs. Nobody waits for them: that is the point.
+#[expect(clippy::zombie_processes)]
+fn parent() {
+    let near = Command::new("sleep").arg("1000").spawn().unwrap();
+    let far = Command::new("setsid").args(["sleep", "1000"]).spawn().unwrap();
+    say(&format!("near {}", near.id()));
+    say(&format!("far {}", far.id()));
+    say(&format!("pid {}", std::process::id()));
+    loop {
+        std::thread::sleep(Duration::from_secs(1000));
+    }
+}
+
+/// Writes many lines, in pieces, to both streams.
+fn chatter(member: &Membership, lines: u32) {
+    let rank = member.rank().unwrap().0;
+    for line in 0..lines {
+        let mut out = std::io::stdout().lock();
+        write!(out, "line {line} ").unwrap();
+        out.flush().unwrap();
+        out.write_all(&vec![b'a' + rank as u8; 50 * (1 + line as usize % 5)]).unwrap();
+        out.flush().unwrap();
+        writeln!(out, " end").unwrap();
+        eprintln!("error {line}");
+    }
+    member.control.finalize().unwrap();
+}
+
+/// Says what it reads.
+fn read(member: &Membership) {
+    for line in std::io::stdin().lock().lines() {
+        say(&format!("read {} {}", member.rank().unwrap().0, line.unwrap()));
+    }
+    say(&format!("eof {}", member.rank().unwrap().0));
+    member.control.finalize().unwrap();
+}

@@ -179,9 +179,13 @@ impl<'a> Launcher<'a> {
         }
         match NodeLink::start(self.spec, node) {
             Ok(mut link) => {
-                if let Err(error) = link.describe(description, files) {
-                    link.phase = Phase::Over;
-                    self.fail(Cause::Failed { node, message: error.to_string(), code: 1 });
+                match link.describe(description, files) {
+                    // A daemon, or an ssh, that is gone already may have said why: found out when listening to it.
+                    Ok(()) | Err(RmaError::Io { .. }) => {}
+                    Err(error) => {
+                        let (message, code) = link.lose(Some(error.to_string()));
+                        self.fail(Cause::Failed { node, message, code });
+                    }
                 }
                 self.nodes.push(link);
             }

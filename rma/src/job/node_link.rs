@@ -12,7 +12,7 @@ use crate::address::NodeId;
 use crate::error::{Result, RmaError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
@@ -173,6 +173,8 @@ impl NodeLink {
         let exit = if reason.is_none() { self.exit_within(EXIT_TIMEOUT / 4) } else { None };
         let text = self.last_words();
         self.phase = Phase::Over;
+        // Behind an ssh that is killed, the daemon sees the end of its channel, and ends soon after.
+        let _ = shutdown(self.channel.sender.file(), Shutdown::Both);
         if !self.reaped {
             let _ = self.child.kill();
         }

@@ -13,6 +13,7 @@ pub const TESTS: &[Test] = &[
     ("labelled_lines_stay_whole", labelled_lines_stay_whole),
     ("input_goes_to_rank_0", input_goes_to_rank_0),
     ("signals_reach_every_rank", signals_reach_every_rank),
+    ("a_job_can_be_suspended", a_job_can_be_suspended),
     ("the_key_is_invisible", the_key_is_invisible),
     ("wrapper_scripts_work", wrapper_scripts_work),
     ("start_and_stop_are_quick", start_and_stop_are_quick),
@@ -96,6 +97,26 @@ fn signals_reach_every_rank() {
     }
     let ended = job.end();
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
+}
+
+fn a_job_can_be_suspended() {
+    let job = start("ranks=2 -- @ rank hang");
+    let mut processes = job.numbers("pid ", 2);
+    processes.push(job.pid());
+    let all_are = |stopped: bool| {
+        super::harness::until("ranks and launcher to stop or go on", || {
+            processes.iter().all(|&pid| (super::harness::state(pid) == 'T') == stopped).then_some(())
+        })
+        .unwrap();
+    };
+    for _ in 0..2 {
+        job.signal(Signal::TSTP);
+        all_are(true);
+        job.signal(Signal::CONT);
+        all_are(false);
+    }
+    job.signal(Signal::INT);
+    assert_eq!(job.end().code, 130);
 }
 
 /// The key is in no argument and no variable of any process, neither as bytes nor in hexadecimal.

@@ -17,6 +17,9 @@ pub const WINDOW_PAGES_MIN: u64 = 4;
 pub const WINDOW_BYTES_MIN: u64 = 64 << 10;
 /// Longest run unless configured: a few milliseconds of a fast device.
 pub const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// A run is never longer than this part of the pool. Two runs are ahead of a reader, and each page comes up for eviction
+/// once before and once after it is read: more would be evicted unread.
+const POOL_PART: u64 = 16;
 /// Streams followed at the same time; more readers than that evict each other's.
 const STREAMS: usize = 32;
 /// Misses remembered to find new streams in.
@@ -29,7 +32,7 @@ const STEP_MAX: u64 = 64;
 pub struct ReadAheadSettings {
     /// Size of a page.
     pub page_bytes: u32,
-    /// Frames of the pool: a run is never longer than an eighth of it.
+    /// Frames of the pool: a run is never longer than its sixteenth part.
     pub pool_frames: u32,
     /// Longest run. 0 switches read-ahead off.
     pub window_bytes_max: u64,
@@ -90,7 +93,7 @@ impl ReadAhead {
     /// A detector that has seen nothing.
     pub fn new(settings: ReadAheadSettings) -> Self {
         let page = u64::from(settings.page_bytes.max(1));
-        let window_max = (settings.window_bytes_max / page).min(u64::from(settings.pool_frames) / 8);
+        let window_max = (settings.window_bytes_max / page).min(u64::from(settings.pool_frames) / POOL_PART);
         let window_min = WINDOW_PAGES_MIN.max(WINDOW_BYTES_MIN / page).min(window_max);
         Self {
             window_min,

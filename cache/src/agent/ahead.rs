@@ -3,6 +3,7 @@
 use super::Agent;
 use crate::error::CacheError;
 use crate::pool::{Counter, PageState};
+use crate::read_ahead::Run;
 use crate::request::PageIndex;
 use std::ops::Range;
 
@@ -14,9 +15,10 @@ impl Agent {
         Some(first..first + self.segments.pages_of(owner))
     }
 
-    /// Whether a rank that asks for the page now has to wait for it.
+    /// Whether a rank that asks for the page now has to wait for it. Pages on their way count: without them the first
+    /// pages of a scan's requests would look like a reader in large steps.
     pub(super) fn is_miss(&self, page: PageIndex) -> bool {
-        self.quiet(page) && self.pool.entry(page).is_ok_and(|entry| entry.state() == PageState::Invalid)
+        self.pool.entry(page).is_ok_and(|entry| entry.state() == PageState::Invalid)
     }
 
     /// A rank has to wait for these pages: fetch what follows, if it looks like a scan.
@@ -24,7 +26,9 @@ impl Agent {
         for &page in pages {
             let Some(segment) = self.segment_of(page) else { continue };
             let Some(detector) = &mut self.options.read_ahead else { return Ok(()) };
-            if let Some(run) = detector.miss(page, segment) {
+            // A reader of several pages at a time is no reader of single pages in large steps.
+            let plausible = |run: &Run| pages.len() == 1 || run.step.unsigned_abs() == 1;
+            if let Some(run) = detector.miss(page, segment).filter(plausible) {
                 self.fetch_run(run)?;
             }
         }
@@ -40,7 +44,7 @@ impl Agent {
         }
     }
 
-    fn fetch_run(&mut self, run: crate::read_ahead::Run) -> Result<(), CacheError> {
+    fn fetch_run(&mut self, run: Run) -> Result<(), CacheError> {
         // Room first: what is read ahead must not take the frames that are kept for those who wait.
         self.make_room_for(run.count as u32)?;
         let mut fetched = 0;

@@ -238,7 +238,12 @@ impl Agent {
     /// Brings a page in that nobody waits for.
     pub(super) fn fetch(&mut self, page: PageIndex, ahead: bool) -> Result<bool, CacheError> {
         let entry = self.pool.entry(page)?;
-        if entry.state() != PageState::Invalid || !self.quiet(page) || !self.attached(page) {
+        if let Some(block) = self.pages.get_mut(&page) {
+            // On its way already: then it carries the mark.
+            block.ahead |= ahead;
+            return Ok(false);
+        }
+        if entry.state() != PageState::Invalid || !self.attached(page) {
             return Ok(false);
         }
         let block = self.page(page)?;

@@ -35,11 +35,11 @@ impl FrameView for View<'_> {
 
 impl Agent {
     /// How many frames are to be free, so that a miss or a staged put finds one at once: evictions of dirty pages take
-    /// a write to NVMe, maybe on another node. At most an eighth of the pool, and about what a device moves at a time.
+    /// a write to NVMe, maybe on another node. At most a sixteenth of the pool, and about what a device moves at a time.
     fn free_target(&self) -> u32 {
         let spec = self.pool.layout().spec();
-        let wanted = (8u32 << 20) / spec.page_bytes;
-        wanted.clamp(2, 256).min((spec.frames / 8).max(1))
+        let wanted = (4u32 << 20) / spec.page_bytes;
+        wanted.clamp(2, 256).min((spec.frames / 16).max(1))
     }
 
     /// Starts evictions until enough frames are free or on their way to be.
@@ -48,9 +48,9 @@ impl Agent {
         self.make_room_for(self.starved.len() as u32 + self.unstaged.len() as u32)
     }
 
-    /// The same, with this many frames more.
+    /// The same, for at least this many frames.
     pub(super) fn make_room_for(&mut self, frames: u32) -> Result<(), CacheError> {
-        let target = self.free_target() + frames;
+        let target = self.free_target().max(frames);
         while self.pool.free_frames() + self.evicting < target {
             let view = View { pool: &self.pool, now_ms: self.milliseconds() };
             let Some((frame, queue)) = self.options.replacement.victim(&view) else { return Ok(()) };

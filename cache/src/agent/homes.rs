@@ -23,6 +23,12 @@ pub(super) struct HomePage {
     cleaning: bool,
 }
 
+impl HomePage {
+    pub fn directory(&mut self) -> &mut home::Home {
+        &mut self.home
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Content {
     frame: FrameId,
@@ -61,8 +67,7 @@ impl Agent {
 
     /// A step of the directory, and what follows from it.
     pub(super) fn home_event(&mut self, page: PageIndex, event: home::HomeEvent) -> Result<(), CacheError> {
-        let entry = self.homes.entry(page).or_default();
-        let actions = home::step(&mut entry.home, &self.options.home, event).map_err(|violation| {
+        let actions = self.step_home(page, event).map_err(|violation| {
             CacheError::Protocol { who: format!("somebody (page {page})"), what: violation.to_string() }
         })?;
         tracing::trace!(page, ?event, ?actions, "home");
@@ -265,9 +270,8 @@ impl Agent {
             });
         }
         let node = self.layout.node_of_peer(from);
-        let entry = self.homes.entry(page).or_default();
         let event = home::HomeEvent::InPlace { from: node, write };
-        let actions = home::step(&mut entry.home, &self.options.home, event).map_err(|violation| {
+        let actions = self.step_home(page, event).map_err(|violation| {
             CacheError::Protocol { who: self.layout.describe(from), what: violation.to_string() }
         })?;
         let work = InPlaceWork { from, operation, data: data.into() };

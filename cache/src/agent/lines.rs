@@ -8,6 +8,7 @@ use super::wire::{Coherence, NO_FRAME, Origin};
 use super::{Agent, Outgoing, RESERVATION, Waiter};
 use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, Entry, FrameId, Intent, Outcome as Revoked, PageState};
+use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{Line, LineEvent, Message, Reason, line};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request};
 use std::collections::VecDeque;
@@ -458,6 +459,7 @@ impl Agent {
             who: format!("somebody (page {page})"),
             what: violation.to_string(),
         })?;
+        let taken = line::classify(block.line, home, event).map(|(named, _)| (block.line.state, named));
         let before = shown(block.line);
         let after = shown(next);
         tracing::trace!(page, from = ?block.line.state, ?event, to = ?next.state, "line");
@@ -465,6 +467,9 @@ impl Agent {
         let visible = entry.state().readable();
         debug_assert_eq!(before.is_some(), visible, "page {page}: {before:?} but {entry:?}");
         let frame = if visible { Some(entry.frame()) } else { block.frame };
+        if let (Some(observe), Ok((state, named))) = (&mut self.observer, taken) {
+            observe(Row { page, node, taken: Taken::Line(state, named, next.state) });
+        }
         match event {
             LineEvent::Message { from, message: Message::Data { .. } } => {
                 let counter = match origin {

@@ -30,6 +30,7 @@ pub mod wire;
 
 use crate::error::CacheError;
 use crate::pool::{Completed, Counter, CounterSnapshot, FrameId, PoolAgent, WaitId};
+use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{LineEvent, Message, home};
 use crate::read_ahead::ReadAhead;
 use crate::replacement::Replacement;
@@ -75,6 +76,17 @@ struct Waiter {
     wait: WaitId,
 }
 
+/// Where the agent's time comes from.
+#[derive(Debug)]
+enum Clock {
+    Real(Instant),
+    /// Milliseconds, as a simulation says.
+    Simulated(u64),
+}
+
+/// Who wants to see the rows of the protocol's tables that an agent takes.
+type Observer = Box<dyn FnMut(Row) + Send>;
+
 /// How long a waiter has to copy a page that was fetched for it before the page may be taken away again. Long against
 /// a wake-up, short against a person.
 const RESERVATION: Duration = Duration::from_millis(4);
@@ -114,7 +126,8 @@ pub struct Agent {
     /// In-place puts of this agent's own under way: by the number in their answer.
     remote_puts: FxHashMap<u32, lines::RemotePut>,
     next_remote: u32,
-    began: Instant,
+    clock: Clock,
+    observer: Option<Observer>,
     scratch_done: Vec<(PageIndex, crate::pool::Outcome)>,
     tick_at: u64,
 }
@@ -151,7 +164,8 @@ impl Agent {
             rings: Vec::new(),
             remote_puts: FxHashMap::default(),
             next_remote: 0,
-            began: Instant::now(),
+            clock: Clock::Real(Instant::now()),
+            observer: None,
             scratch_done: Vec::new(),
             tick_at: 0,
         }
@@ -170,6 +184,18 @@ impl Agent {
     /// The volume, to sleep on its descriptor.
     pub fn volume(&mut self) -> &mut Volume {
         &mut self.volume
+    }
+
+    /// From now on the agent's time is what this says, in milliseconds, and stands still in between: a simulation that
+    /// is to be repeatable must not see the clock of the machine.
+    pub fn simulate_time(&mut self, milliseconds: u64) {
+        self.clock = Clock::Simulated(milliseconds);
+    }
+
+    /// Shows every row of the protocol's tables that the agent takes, in order, to be held against the tables by
+    /// [`crate::protocol::trace::replay`].
+    pub fn observe(&mut self, observer: impl FnMut(Row) + Send + 'static) {
+        self.observer = Some(Box::new(observer));
     }
 
     /// What the node has counted: its agent and all its ranks.
@@ -284,7 +310,25 @@ impl Agent {
     }
 
     fn milliseconds(&self) -> u64 {
-        self.began.elapsed().as_millis() as u64
+        match self.clock {
+            Clock::Real(began) => began.elapsed().as_millis() as u64,
+            Clock::Simulated(milliseconds) => milliseconds,
+        }
+    }
+
+    /// One step of the directory entry of a page whose home is here.
+    fn step_home(
+        &mut self,
+        page: PageIndex,
+        event: home::HomeEvent,
+    ) -> Result<home::HomeActions, crate::protocol::Violation> {
+        let entry = self.homes.entry(page).or_default();
+        let (node, observer) = (self.node, &mut self.observer);
+        home::step_observed(entry.directory(), &self.options.home, event, &mut |state, event, next| {
+            if let Some(observe) = observer {
+                observe(Row { page, node, taken: Taken::Home(state, event, next) });
+            }
+        })
     }
 
     fn run_local(&mut self) -> Result<bool, CacheError> {

@@ -124,6 +124,12 @@ impl Client {
             let first_rank = (index * piece) as u32;
             self.ask_and_wait(|slot| Request::Segments { first_rank, slot }, part)?;
         }
+        self.know_segments(bytes)
+    }
+
+    /// The half of [`Client::set_segments`] that concerns this client alone: for those who have told the agent in
+    /// their own way, because they must not block.
+    pub fn know_segments(&self, bytes: Vec<u64>) -> Result<(), CacheError> {
         self.segment_bytes
             .set(bytes.into_boxed_slice())
             .map_err(|_| CacheError::Usage("the segments are attached already".into()))

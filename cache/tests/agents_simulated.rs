@@ -1,0 +1,54 @@
+//! Goal: whole agents never show a wrong byte, never lose one, never hang, and never lose track of a frame, whatever the
+//! order in which messages, disks and ranks go on.
+//!
+//! Method: hundreds of small jobs on the simulated network (see `simulation/mod.rs`), each drawn from a seed. A failure
+//! prints its seed; `VGAS_SEED=n cargo test -p vgas-cache --test agents_simulated` replays it alone, with the plan.
+//! `VGAS_SEEDS=n` runs so many.
+
+mod simulation;
+
+use simulation::plan::Plan;
+use simulation::run::run;
+use vgas_cache::pool::CounterSnapshot;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
+}
+
+/// The seeds of a test: those of the environment, or so many.
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    match number("VGAS_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("VGAS_SEEDS").unwrap_or(count),
+    }
+}
+
+#[test]
+fn random_traffic_agrees_with_the_model() {
+    let mut sums = (0, 0, 0);
+    let mut counters = CounterSnapshot::default();
+    for seed in seeds(300) {
+        let plan = Plan::draw(seed);
+        match run(&plan) {
+            Ok(summary) => {
+                sums.0 += summary.operations;
+                sums.1 += summary.rows;
+                sums.2 += summary.turns;
+                counters.add(&summary.counters);
+            }
+            Err(finding) => panic!("VGAS_SEED={seed}: {finding}\n{plan:#?}"),
+        }
+    }
+    println!("{} operations, {} rows of the tables, {} turns", sums.0, sums.1, sums.2);
+    println!("{counters:?}");
+}
+
+/// Without this, a failure that a seed has found could not be found again.
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in [1, 2, 3] {
+        let [first, second] = [(); 2].map(|()| run(&Plan::draw(seed)).expect("no finding"));
+        assert_eq!((first.turns, first.rows), (second.turns, second.rows), "seed {seed}");
+        assert_eq!(first.counters, second.counters, "seed {seed}");
+    }
+}

@@ -1,0 +1,222 @@
+//! The nodes of a simulated job, and letting them take turns.
+
+use super::plan::{PAGE, Plan};
+use super::sabotage::Saboteur;
+use super::{Finding, invariant};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+use vgas_cache::agent::driver::{self, Inbox};
+use vgas_cache::agent::{Agent, AgentOptions};
+use vgas_cache::client::{Client, ClientOptions};
+use vgas_cache::pool::{Fences, PoolAgent, PoolClient, PoolSpec, TableLayout};
+use vgas_cache::protocol::home;
+use vgas_cache::read_ahead::{ReadAhead, ReadAheadSettings};
+use vgas_cache::{CacheError, replacement};
+use vgas_nvm::Volume;
+use vgas_nvm::device::Device;
+use vgas_nvm::device::faulty::FaultyDevice;
+use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
+use vgas_rma::address::{Layout, NodeId, Rank, RegionId};
+use vgas_rma::conduit::sim::{SimNetwork, SimOptions};
+use vgas_rma::endpoint::{Endpoint, EndpointSpec};
+use vgas_rma::shm::Mapping;
+
+/// A node: its agent and what it stands on.
+pub struct Node {
+    pub agent: Agent,
+    pub endpoint: Arc<Endpoint>,
+    inbox: Arc<Inbox>,
+    pub disk: MemoryDisk,
+}
+
+/// A rank: its client and what it stands on.
+pub struct Member {
+    pub client: Client,
+    pub endpoint: Arc<Endpoint>,
+    pub pool: Arc<PoolClient>,
+    pub agent: vgas_rma::address::Peer,
+}
+
+/// All nodes, and the network between them.
+pub struct Cluster {
+    pub layout: Layout,
+    pub network: Arc<SimNetwork>,
+    pub nodes: Vec<Node>,
+    /// Rows of the tables that were taken, for `protocol::trace::replay`.
+    pub rows: Arc<Mutex<String>>,
+    pub milliseconds: u64,
+    /// Errors of agents are expected: a node that has failed stands still.
+    pub turns: u64,
+}
+
+impl Cluster {
+    /// Builds everything; nothing has happened yet.
+    pub fn new(plan: &Plan) -> (Self, Vec<Member>) {
+        let layout = Layout::blocks(plan.ranks, plan.nodes);
+        let options = SimOptions {
+            delay_steps: 1..=plan.delay_max,
+            requests_max: plan.requests_max,
+            ..SimOptions::default()
+        };
+        let network = SimNetwork::new(plan.seed, layout.peers(), options).expect("a network");
+        let rows = Arc::new(Mutex::new(String::new()));
+        let (mut nodes, mut members) = (Vec::new(), Vec::new());
+        for node in (0..plan.nodes).map(NodeId) {
+            let spec = PoolSpec {
+                page_bytes: PAGE as u32,
+                frames: plan.frames,
+                segment_pages_max: plan.segments.clone(),
+                local_ranks: layout.ranks_of(node).len() as u32,
+                wait_slots_per_rank: 8,
+                hazard_slots_per_rank: 2,
+            };
+            let sizes = TableLayout::new(&spec).expect("a layout");
+            let table = Mapping::anonymous("table", sizes.table_bytes()).expect("memory");
+            let frames = Mapping::anonymous("frames", sizes.frames_bytes()).expect("memory");
+            let pool = PoolAgent::create(&spec, table.clone(), frames.clone(), Fences::Symmetric);
+            nodes.push(Node::new(plan, &layout, &network, node, pool.expect("a pool"), &frames, &rows));
+            for local_rank in 0..spec.local_ranks {
+                let pool = PoolClient::attach(&spec, table.clone(), frames.clone(), local_rank);
+                let rank = Rank(layout.ranks_of(node).start + local_rank);
+                members.push(Member::new(plan, &layout, &network, rank, Arc::new(pool.expect("a pool"))));
+            }
+        }
+        (Self { layout, network, nodes, rows, milliseconds: 0, turns: 0 }, members)
+    }
+
+    /// Somebody does something.
+    pub fn turn(&mut self, random: &mut ChaCha8Rng) -> Result<(), Finding> {
+        self.turns += 1;
+        match random.random_range(0..8) {
+            0 | 1 => {
+                self.network.step();
+            }
+            2 if random.random_range(0..8) == 0 => {
+                self.milliseconds += 1;
+                for node in &mut self.nodes {
+                    node.agent.simulate_time(self.milliseconds);
+                }
+            }
+            _ => {
+                let node = random.random_range(0..self.nodes.len());
+                self.turn_of(node)?;
+                invariant::check(self)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One node's agent does what it can.
+    pub fn turn_of(&mut self, node: usize) -> Result<bool, Finding> {
+        let Node { agent, endpoint, inbox, .. } = &mut self.nodes[node];
+        driver::turn(agent, endpoint, inbox)
+            .map_err(|error| Finding::new("an agent has failed", format!("node {node}: {error}")))
+    }
+
+    /// Lets everybody go on until nobody has anything to do. The clock goes on, too: reservations end.
+    pub fn settle(&mut self, turns_max: u64) -> Result<(), Finding> {
+        let mut idle = 0;
+        let end = self.turns + turns_max;
+        while idle < 40 {
+            self.network.step();
+            self.milliseconds += 1;
+            let mut any = self.network.in_flight() > 0;
+            for node in 0..self.nodes.len() {
+                self.nodes[node].agent.simulate_time(self.milliseconds);
+                any |= self.turn_of(node)?;
+                let agent = &mut self.nodes[node].agent;
+                any |= agent.busy() || agent.volume().in_flight() > 0;
+            }
+            invariant::check(self)?;
+            self.turns += 1;
+            idle = if any { 0 } else { idle + 1 };
+            if self.turns > end {
+                return Err(Finding::new("the agents do not come to rest", format!("{turns_max} turns")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    fn new(
+        plan: &Plan,
+        layout: &Layout,
+        network: &Arc<SimNetwork>,
+        node: NodeId,
+        pool: PoolAgent,
+        frames: &Arc<Mapping>,
+        rows: &Arc<Mutex<String>>,
+    ) -> Self {
+        let me = layout.agent_of(node);
+        let disk = MemoryDisk::new();
+        if let Some(bytes) = plan.disk_bytes_max {
+            disk.limit_space(bytes);
+        }
+        let device = MemoryDevice::disordered(&disk, 8, plan.seed ^ u64::from(node.0)).expect("a device");
+        let device: Box<dyn Device> = match &plan.disk {
+            Some(script) if node.0 == 0 => Box::new(FaultyDevice::new(Box::new(device), script)),
+            _ => Box::new(device),
+        };
+        let volume = Volume::over(device, PAGE as u32, true).expect("a volume");
+        let conduit = match plan.sabotage {
+            Some(sabotage) => Saboteur::wrap(network.conduit(me), layout.peers(), sabotage),
+            None => network.conduit(me),
+        };
+        let spec = EndpointSpec { layout: layout.clone(), me, domain: None, network: Some(conduit) };
+        let endpoint = Endpoint::new(spec).expect("an endpoint");
+        let inbox = driver::register(&endpoint).expect("handlers");
+        endpoint.expose(RegionId::FRAMES, frames.clone()).expect("exposed once");
+        endpoint.open();
+        let options = AgentOptions {
+            home: home::Parameters { node, cooperative: plan.cooperative, in_place: plan.in_place },
+            replacement: replacement::by_name(plan.replacement, plan.frames).expect("a policy"),
+            read_ahead: plan.read_ahead.then(|| {
+                ReadAhead::new(ReadAheadSettings {
+                    page_bytes: PAGE as u32,
+                    pool_frames: plan.frames,
+                    window_bytes_max: 1 << 20,
+                })
+            }),
+            batch: plan.batch,
+        };
+        let mut agent = Agent::new(layout.clone(), node, pool, volume, options);
+        agent.simulate_time(0);
+        let rows = rows.clone();
+        agent.observe(move |row| {
+            let mut rows = rows.lock().expect("one thread");
+            writeln!(rows, "{row}").expect("memory");
+        });
+        Self { agent, endpoint, inbox, disk }
+    }
+}
+
+impl Member {
+    fn new(
+        plan: &Plan,
+        layout: &Layout,
+        network: &Arc<SimNetwork>,
+        rank: Rank,
+        pool: Arc<PoolClient>,
+    ) -> Self {
+        let me = layout.peer_of_rank(rank);
+        let spec =
+            EndpointSpec { layout: layout.clone(), me, domain: None, network: Some(network.conduit(me)) };
+        let endpoint = Endpoint::new(spec).expect("an endpoint");
+        let handlers = Client::register(&endpoint).expect("handlers");
+        endpoint.open();
+        let options =
+            ClientOptions { whole_page_put: plan.whole_page_put, window_pages_max: plan.window_pages_max };
+        let client = Client::new(endpoint.clone(), handlers, pool.clone(), layout.clone(), options);
+        let agent = layout.agent_of(layout.node_of(rank));
+        Self { client, endpoint, pool, agent }
+    }
+
+    /// Takes in what has arrived.
+    pub fn poll(&self) -> Result<(), CacheError> {
+        self.endpoint.poll()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! One run, from its plan to its findings.
+
+use super::cluster::{Cluster, Member};
+use super::model::{Model, Place};
+use super::plan::{PAGE, Plan};
+use super::traffic::{Ask, Traffic};
+use super::{Finding, invariant};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use vgas_cache::CacheError;
+use vgas_cache::pool::CounterSnapshot;
+use vgas_cache::protocol::trace;
+use vgas_cache::request::Request;
+use vgas_nvm::Volume;
+use vgas_nvm::device::memory::{Crash, MemoryDevice};
+use vgas_rma::address::{Layout, Rank};
+use vgas_rma::shm::Mapping;
+
+/// What a run without findings was like.
+#[derive(Debug)]
+pub struct Summary {
+    pub turns: u64,
+    pub operations: u32,
+    pub rows: usize,
+    pub counters: CounterSnapshot,
+    /// How operations failed.
+    pub failures: Vec<CacheError>,
+}
+
+/// Runs a plan in which nothing goes wrong, to its end.
+pub fn run(plan: &Plan) -> Result<Summary, Finding> {
+    let summary = run_with_failures(plan)?;
+    match summary.failures.first() {
+        Some(error) => Err(Finding::new("an operation has failed", error.to_string())),
+        None => Ok(summary),
+    }
+}
+
+/// Runs a plan to its end. Operations may fail: what they should have written may then be there or not.
+pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
+    let (mut cluster, members) = Cluster::new(plan);
+    let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x72756e);
+    attach(plan, &mut cluster, &members, &mut random)?;
+    let mut traffic = Traffic::new(plan, &members);
+    drive(plan, &mut cluster, &mut traffic, &mut random)?;
+    cluster.settle(plan.turns_max)?;
+    invariant::check_at_rest(&cluster)?;
+    // Everything is where it should be, seen from every node.
+    for rank in 0..plan.ranks {
+        for owner in 0..plan.ranks {
+            let limit = traffic.model.segment_bytes(owner);
+            let at = (u64::from(rank) * 5 * PAGE as u64).min(limit);
+            for bytes in [at..limit, 0..at].into_iter().filter(|bytes| !bytes.is_empty()) {
+                traffic.get(rank as usize, Place { owner, bytes })?;
+                drive(plan, &mut cluster, &mut traffic, &mut random)?;
+            }
+        }
+    }
+    if plan.named && traffic.failures.is_empty() {
+        check_disks(plan, &mut cluster, &members, &mut traffic.model, &mut random)?;
+    }
+    cluster.settle(plan.turns_max)?;
+    invariant::check_at_rest(&cluster)?;
+    let rows = cluster.rows.lock().expect("one thread");
+    let rows =
+        trace::replay(&rows).map_err(|e| Finding::new("the tables do not explain the log", e.to_string()))?;
+    let mut counters = CounterSnapshot::default();
+    cluster.nodes.iter().for_each(|node| counters.add(&node.agent.counters()));
+    let failures = std::mem::take(&mut traffic.failures);
+    Ok(Summary { turns: cluster.turns, operations: traffic.completed, rows, counters, failures })
+}
+
+fn drive(
+    plan: &Plan,
+    cluster: &mut Cluster,
+    traffic: &mut Traffic<'_>,
+    random: &mut ChaCha8Rng,
+) -> Result<(), Finding> {
+    let end = cluster.turns + plan.turns_max;
+    while !traffic.is_over() {
+        cluster.turn(random)?;
+        traffic.turn(random)?;
+        if cluster.turns > end {
+            return Err(Finding::new("operations do not end", traffic.describe()));
+        }
+    }
+    Ok(())
+}
+
+fn ask(
+    plan: &Plan,
+    cluster: &mut Cluster,
+    members: &[Member],
+    asks: Vec<Ask>,
+    random: &mut ChaCha8Rng,
+) -> Result<(), Finding> {
+    let end = cluster.turns + plan.turns_max;
+    for mut ask in asks {
+        loop {
+            match ask.test(members).map_err(|e| Finding::new("a rank has failed", e.to_string()))? {
+                None => cluster.turn(random)?,
+                Some(Ok(())) => break,
+                Some(Err(failure)) => return Err(Finding::new("a request has failed", failure.to_string())),
+            }
+            if cluster.turns > end {
+                return Err(Finding::new("a request does not end", ""));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The collective attachment of the segments.
+fn attach(
+    plan: &Plan,
+    cluster: &mut Cluster,
+    members: &[Member],
+    random: &mut ChaCha8Rng,
+) -> Result<(), Finding> {
+    let name = if plan.named { "simulated" } else { "" };
+    let attach = plan
+        .segments
+        .iter()
+        .enumerate()
+        .map(|(rank, &pages)| Ask::new(rank, move |slot| Request::Attach { pages, slot }, name.into()));
+    ask(plan, cluster, members, attach.collect(), random)?;
+    let sizes: Vec<u8> = plan.segments.iter().flat_map(|pages| pages.to_le_bytes()).collect();
+    let tell = (0..members.len())
+        .map(|rank| Ask::new(rank, |slot| Request::Segments { first_rank: 0, slot }, sizes.clone()));
+    ask(plan, cluster, members, tell.collect(), random)?;
+    for member in members {
+        let bytes = plan.segments.iter().map(|pages| pages * PAGE as u64).collect();
+        member.client.know_segments(bytes).expect("once");
+    }
+    Ok(())
+}
+
+/// After a checkpoint of every segment and a crash, a fresh volume finds on each disk what was put.
+fn check_disks(
+    plan: &Plan,
+    cluster: &mut Cluster,
+    members: &[Member],
+    model: &mut Model,
+    random: &mut ChaCha8Rng,
+) -> Result<(), Finding> {
+    let asks = (0..members.len()).map(|rank| Ask::new(rank, |slot| Request::Checkpoint { slot }, Vec::new()));
+    ask(plan, cluster, members, asks.collect(), random)?;
+    let layout = Layout::blocks(plan.ranks, plan.nodes);
+    let memory = Mapping::anonymous("read back", PAGE as u64).expect("memory");
+    for owner in 0..plan.ranks {
+        let pages = plan.segments[owner as usize];
+        if pages == 0 {
+            continue;
+        }
+        let disk = cluster.nodes[layout.node_of(Rank(owner)).0 as usize].disk.fork();
+        disk.crash(Crash::Random(plan.seed));
+        let device = Box::new(MemoryDevice::new(&disk, 8).expect("a device"));
+        let mut volume = Volume::over(device, PAGE as u32, true).expect("a volume");
+        let lost =
+            |e: vgas_nvm::VolumeError| Finding::new("a checkpoint is lost", format!("segment {owner}: {e}"));
+        volume.create_or_open_named(owner, &format!("simulated.{owner}"), pages).map_err(lost)?;
+        for page in 0..pages {
+            volume.read(owner, page, memory.span(0, PAGE), 0).map_err(lost)?;
+            let mut done = Vec::new();
+            while done.is_empty() {
+                volume.submit().map_err(lost)?;
+                volume.poll(&mut done).map_err(lost)?;
+            }
+            for one in done {
+                one.result.map_err(|e| lost(*e))?;
+            }
+            let mut content = vec![0; PAGE];
+            memory.read(0, &mut content);
+            model.check_page(owner, page, &content)?;
+        }
+    }
+    Ok(())
+}

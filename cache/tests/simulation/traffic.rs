@@ -1,0 +1,256 @@
+//! What the ranks do: gets, puts, prefetches and checkpoints drawn at random, several at a time, advanced without
+//! waiting.
+
+use super::Finding;
+use super::cluster::Member;
+use super::model::{Model, Place};
+use super::plan::{PAGE, Plan};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use vgas_cache::client::Pending;
+use vgas_cache::pool::{WaitId, WaitStatus};
+use vgas_cache::request::{Request, handler};
+use vgas_cache::{CacheError, Failure};
+use vgas_rma::address::Rank;
+use vgas_rma::conduit::Sent;
+use vgas_rma::message::{Payload, Source};
+
+/// A get or put under way.
+struct Op<'c> {
+    rank: usize,
+    // Before the bytes it uses: dropped first.
+    pending: Pending<'c>,
+    place: Place,
+    content: Box<[u8]>,
+    /// Of a get.
+    least: Option<Vec<u32>>,
+}
+
+/// A request to the agent that moves no bytes, as `Client::attach` and others make it, without their waiting.
+pub struct Ask {
+    rank: usize,
+    request: Box<dyn Fn(u32) -> Request>,
+    data: Vec<u8>,
+    wait: Option<WaitId>,
+    sent: bool,
+}
+
+impl Ask {
+    pub fn new(rank: usize, request: impl Fn(u32) -> Request + 'static, data: Vec<u8>) -> Self {
+        Self { rank, request: Box::new(request), data, wait: None, sent: false }
+    }
+
+    /// How it ended, if it has.
+    pub fn test(&mut self, members: &[Member]) -> Result<Option<Result<(), Failure>>, CacheError> {
+        let member = &members[self.rank];
+        if self.wait.is_none() {
+            self.wait = member.pool.begin_wait(1);
+        }
+        let Some(wait) = self.wait else { return Ok(None) };
+        if !self.sent {
+            let payload =
+                if self.data.is_empty() { Payload::Short } else { Payload::Medium(Source::of(&self.data)) };
+            let words = (self.request)(wait.0).encode();
+            let sent = member.endpoint.try_request(member.agent, handler::REQUEST, &words, payload)?;
+            self.sent = sent == Sent::Accepted;
+        }
+        let outcome = match member.pool.wait_status(wait) {
+            WaitStatus::Pending(_) => return Ok(None),
+            WaitStatus::Done => Ok(()),
+            WaitStatus::Failed { code, .. } => Err(Failure::from_code(code)),
+        };
+        member.pool.end_wait(wait);
+        Ok(Some(outcome))
+    }
+}
+
+/// What the ranks do and have done.
+pub struct Traffic<'c> {
+    members: &'c [Member],
+    pub model: Model,
+    ops: Vec<Op<'c>>,
+    /// A checkpoint under way, and of which rank.
+    checkpoint: Option<Ask>,
+    left: u32,
+    at_once: usize,
+    named: bool,
+    /// Ends of operations in failure, which the plan's misfortune must explain.
+    pub failures: Vec<CacheError>,
+    pub completed: u32,
+}
+
+impl Drop for Traffic<'_> {
+    fn drop(&mut self) {
+        // Dropping an operation waits for it, and nobody else runs: let the waiting end at once.
+        if !self.ops.is_empty() {
+            for member in self.members {
+                member.endpoint.fail(vgas_rma::RmaError::Usage("the simulation has ended".into()));
+            }
+        }
+    }
+}
+
+impl<'c> Traffic<'c> {
+    pub fn new(plan: &Plan, members: &'c [Member]) -> Self {
+        Self {
+            members,
+            model: Model::new(plan),
+            ops: Vec::new(),
+            checkpoint: None,
+            left: plan.operations,
+            at_once: plan.operations_at_once,
+            named: plan.named,
+            failures: Vec::new(),
+            completed: 0,
+        }
+    }
+
+    /// Whether everything has been done and has ended.
+    pub fn is_over(&self) -> bool {
+        self.left == 0 && self.ops.is_empty() && self.checkpoint.is_none()
+    }
+
+    /// A rank does something, or an operation goes on.
+    pub fn turn(&mut self, random: &mut ChaCha8Rng) -> Result<(), Finding> {
+        let rank = random.random_range(0..self.members.len());
+        match random.random_range(0..8) {
+            0 => self.members[rank].poll().map_err(|e| Finding::new("a rank has failed", e.to_string())),
+            1 => self.begin(rank, random),
+            2 if self.checkpoint.is_some() => self.go_on_with_checkpoint(),
+            _ if self.ops.is_empty() => Ok(()),
+            _ => {
+                let index = random.random_range(0..self.ops.len());
+                self.go_on(index)
+            }
+        }
+    }
+
+    fn begin(&mut self, rank: usize, random: &mut ChaCha8Rng) -> Result<(), Finding> {
+        let busy = self.ops.iter().filter(|op| op.rank == rank).count();
+        if self.left == 0 || busy >= self.at_once {
+            return Ok(());
+        }
+        self.left -= 1;
+        match random.random_range(0..16) {
+            0 => {
+                if let Some(place) = self.draw_get(random) {
+                    let bytes = place.bytes.end - place.bytes.start;
+                    let client = &self.members[rank].client;
+                    client
+                        .prefetch(Rank(place.owner), place.bytes.start, bytes)
+                        .map_err(|e| Finding::new("a prefetch has failed", e.to_string()))?;
+                }
+                Ok(())
+            }
+            1 if self.named => {
+                if self.checkpoint.is_none() {
+                    self.checkpoint = Some(Ask::new(rank, |slot| Request::Checkpoint { slot }, Vec::new()));
+                }
+                Ok(())
+            }
+            2..9 => match self.draw_get(random) {
+                Some(place) => self.get(rank, place),
+                None => Ok(()),
+            },
+            _ => match self.model.draw_put(rank as u32, random) {
+                Some(place) => self.put(rank, place),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn draw_get(&self, random: &mut ChaCha8Rng) -> Option<Place> {
+        let owner = random.random_range(0..self.members.len() as u32);
+        let limit = self.model.segment_bytes(owner);
+        if limit == 0 {
+            return None;
+        }
+        let start = random.random_range(0..limit);
+        let (start, most) = match random.random_range(0..4) {
+            0 => (start, 1),
+            1 => (start / 8 * 8, 64),
+            2 => (start, 2 * PAGE as u64),
+            _ => (start / PAGE as u64 * PAGE as u64, [1, 2, 4, 6][random.random_range(0..4)] * PAGE as u64),
+        };
+        Some(Place { owner, bytes: start..(start + most).min(limit) })
+    }
+
+    /// Starts a get.
+    pub fn get(&mut self, rank: usize, place: Place) -> Result<(), Finding> {
+        let mut content = vec![0; (place.bytes.end - place.bytes.start) as usize].into_boxed_slice();
+        let least = Some(self.model.begin_get(&place));
+        let (to, bytes) = (content.as_mut_ptr(), content.len());
+        // SAFETY: the bytes stay where they are in `Op`, untouched, until the operation has ended.
+        let pending =
+            unsafe { self.members[rank].client.get_nb(Rank(place.owner), place.bytes.start, to, bytes) };
+        self.started(rank, pending, place, content, least)
+    }
+
+    fn put(&mut self, rank: usize, place: Place) -> Result<(), Finding> {
+        let content = self.model.begin_put(&place);
+        let (from, bytes) = (content.as_ptr(), content.len());
+        // SAFETY: as for a get.
+        let pending =
+            unsafe { self.members[rank].client.put_nb(Rank(place.owner), place.bytes.start, from, bytes) };
+        self.started(rank, pending, place, content, None)
+    }
+
+    fn started(
+        &mut self,
+        rank: usize,
+        pending: Result<Pending<'c>, CacheError>,
+        place: Place,
+        content: Box<[u8]>,
+        least: Option<Vec<u32>>,
+    ) -> Result<(), Finding> {
+        match pending {
+            Ok(pending) => self.ops.push(Op { rank, pending, place, content, least }),
+            Err(error) => {
+                if least.is_none() {
+                    self.model.end_put(&place, false);
+                }
+                self.failures.push(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, index: usize) -> Result<(), Finding> {
+        let outcome = match self.ops[index].pending.test() {
+            Ok(false) => return Ok(()),
+            Ok(true) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let Op { place, content, least, .. } = self.ops.swap_remove(index);
+        self.completed += 1;
+        match (least, outcome) {
+            (Some(least), Ok(())) => self.model.end_get(&place, &least, &content)?,
+            (None, outcome) => {
+                self.model.end_put(&place, outcome.is_ok());
+                self.failures.extend(outcome.err());
+            }
+            (Some(_), Err(error)) => self.failures.push(error),
+        }
+        Ok(())
+    }
+
+    fn go_on_with_checkpoint(&mut self) -> Result<(), Finding> {
+        let Some(ask) = &mut self.checkpoint else { return Ok(()) };
+        let ended = ask.test(self.members).map_err(|e| Finding::new("a rank has failed", e.to_string()))?;
+        if let Some(outcome) = ended {
+            let owner = Rank(ask.rank as u32);
+            self.failures.extend(outcome.err().map(|reason| CacheError::Page { owner, page: 0, reason }));
+            self.checkpoint = None;
+        }
+        Ok(())
+    }
+
+    /// For people: what is under way.
+    pub fn describe(&self) -> String {
+        let ops = self.ops.iter().map(|op| {
+            let what = if op.least.is_some() { "get" } else { "put" };
+            format!("rank {}: {what} of {:?}", op.rank, op.place)
+        });
+        ops.collect::<Vec<_>>().join("; ")
+    }
+}

@@ -321,8 +321,8 @@ mod tests {
     }
 
     #[test]
-    fn windows_double_from_64_kib_to_an_eighth_of_the_pool() {
-        let mut ahead = detector(800);
+    fn windows_double_from_64_kib_to_a_sixteenth_of_the_pool() {
+        let mut ahead = detector(1600);
         let segment = 1000..100_000;
         assert_eq!(ahead.miss(1000, segment.clone()), None);
         assert_eq!(ahead.miss(1001, segment.clone()), None);

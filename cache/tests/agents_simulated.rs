@@ -7,8 +7,10 @@
 
 mod simulation;
 
+use simulation::Finding;
 use simulation::plan::Plan;
 use simulation::run::run;
+use simulation::sabotage::Sabotage;
 use vgas_cache::pool::CounterSnapshot;
 
 fn number(name: &str) -> Option<u64> {
@@ -51,4 +53,43 @@ fn a_seed_replays_exactly() {
         assert_eq!((first.turns, first.rows), (second.turns, second.rows), "seed {seed}");
         assert_eq!(first.counters, second.counters, "seed {seed}");
     }
+}
+
+/// Seeds until a broken promise is noticed, and as what.
+fn noticed(sabotage: impl Fn(u64) -> Sabotage, change: impl Fn(&mut Plan)) -> Option<(u64, Finding)> {
+    (0..40).find_map(|seed| {
+        let mut plan = Plan::draw(seed);
+        plan.sabotage = Some(sabotage(seed));
+        plan.turns_max = 100_000;
+        change(&mut plan);
+        run(&plan).err().map(|finding| (seed, finding))
+    })
+}
+
+/// The simulation looks: each promise of a conduit that agents rely on is noticed when it is broken.
+#[test]
+fn a_lost_message_is_noticed() {
+    let (seed, finding) =
+        noticed(|seed| Sabotage::Lose { after: 20 + seed as u32 }, |_| ()).expect("unnoticed");
+    println!("seed {seed}: {finding}");
+}
+
+#[test]
+fn messages_that_overtake_each_other_are_noticed() {
+    let (seed, finding) = noticed(|_| Sabotage::Overtake { after: 20 }, |_| ()).expect("unnoticed");
+    println!("seed {seed}: {finding}");
+}
+
+/// The agent keeps a frame until the conduit has taken its content. A conduit that says so too early makes it a frame that
+/// was released before its content was sent.
+#[test]
+fn a_frame_released_before_its_content_was_sent_is_noticed() {
+    let late = |_| Sabotage::ReadLate { polls: 40 };
+    let (seed, finding) = noticed(late, |plan| plan.cooperative = true).expect("unnoticed");
+    assert!(
+        ["an old value", "a value from the future", "a word that nobody wrote there", "copies differ"]
+            .contains(&finding.what),
+        "noticed as something else: {finding}"
+    );
+    println!("seed {seed}: {finding}");
 }

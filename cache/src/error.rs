@@ -18,7 +18,9 @@ pub enum CacheError {
     #[error(transparent)]
     Storage(#[from] vgas_nvm::VolumeError),
     /// An address outside of a tiered segment.
-    #[error("{bytes} bytes at offset {offset} are outside of the tiered segment of {owner}, which has {limit}")]
+    #[error(
+        "{bytes} bytes at offset {offset} are outside of the tiered segment of {owner}, which has {limit}"
+    )]
     OutOfRange {
         /// Whose segment.
         owner: Rank,
@@ -60,7 +62,9 @@ pub enum Failure {
     #[error("the NVMe device of its home failed to read or write it (see the log of that node)")]
     Device = 1,
     /// What was read is not what was written.
-    #[error("its stored bytes are damaged (checksum mismatch); restore the segment from an earlier checkpoint")]
+    #[error(
+        "its stored bytes are damaged (checksum mismatch); restore the segment from an earlier checkpoint"
+    )]
     Corrupt = 2,
     /// The NVMe is full.
     #[error("the NVMe folder of its home is full; free space there or choose another with nvm.directory")]
@@ -75,6 +79,9 @@ pub enum Failure {
     #[error("the agent refused for a reason that this version does not know")]
     Unknown = u32::MAX,
 }
+
+/// In place of the failed page's number in its segment: it is not a page that failed, or the number is too large.
+pub(crate) const PAGE_UNKNOWN: u32 = u32::MAX;
 
 impl Failure {
     /// From the number in a wait slot or message.
@@ -91,8 +98,9 @@ impl Failure {
 }
 
 impl CacheError {
-    /// From what a wait slot says.
-    pub(crate) fn from_code(owner: Rank, page: u64, code: u32, _detail: u32) -> Self {
+    /// From what a wait slot says. `page` is where the operation stood, for when the agent does not name the page.
+    pub(crate) fn from_code(owner: Rank, page: u64, code: u32, detail: u32) -> Self {
+        let page = if detail == PAGE_UNKNOWN { page } else { u64::from(detail) };
         CacheError::Page { owner, page, reason: Failure::from_code(code) }
     }
 }

@@ -74,8 +74,11 @@ pub enum Request {
         /// The page.
         page: PageIndex,
     },
-    /// The free queue is empty: evict. Nobody waits; the rank looks at the queue.
-    MakeRoom,
+    /// The free queue is empty: evict. Ends when a frame was free; another rank may have been quicker to take it.
+    MakeRoom {
+        /// Who waits.
+        slot: u32,
+    },
     /// Create the rank's tiered segment. A name (UTF-8) may follow as data: then it is kept after the job.
     Attach {
         /// Number of pages.
@@ -126,7 +129,7 @@ impl Request {
             Request::Ahead { page } => [5, 0, low(page), high(page), 0, 0],
             Request::Attach { pages, slot } => [6, slot, low(pages), high(pages), 0, 0],
             Request::Checkpoint { slot } => [7, slot, 0, 0, 0, 0],
-            Request::MakeRoom => [8, 0, 0, 0, 0, 0],
+            Request::MakeRoom { slot } => [8, slot, 0, 0, 0, 0],
             Request::Segments { first_rank, slot } => [9, slot, first_rank, 0, 0, 0],
         }
     }
@@ -144,7 +147,7 @@ impl Request {
             5 => Request::Ahead { page },
             6 => Request::Attach { pages: page, slot },
             7 => Request::Checkpoint { slot },
-            8 => Request::MakeRoom,
+            8 => Request::MakeRoom { slot },
             9 => Request::Segments { first_rank: l, slot },
             _ => return None,
         })
@@ -238,7 +241,7 @@ mod tests {
             Request::Ahead { page },
             Request::Attach { pages: 1 << 40, slot: 0 },
             Request::Checkpoint { slot: 1 },
-            Request::MakeRoom,
+            Request::MakeRoom { slot: 6 },
             Request::Segments { first_rank: 2, slot: 1 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Some(request));

@@ -9,9 +9,11 @@ mod simulation;
 
 use simulation::Finding;
 use simulation::plan::Plan;
-use simulation::run::run;
+use simulation::run::{Summary, run, run_with_failures};
 use simulation::sabotage::Sabotage;
 use vgas_cache::pool::CounterSnapshot;
+use vgas_cache::{CacheError, Failure};
+use vgas_nvm::device::faulty::{Fault, Script, When};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
@@ -92,4 +94,83 @@ fn a_frame_released_before_its_content_was_sent_is_noticed() {
         "noticed as something else: {finding}"
     );
     println!("seed {seed}: {finding}");
+}
+
+/// Pages of node 0 whose device failed, as the log of rows tells.
+fn failed_pages(summary: &Summary) -> Vec<u64> {
+    let rows =
+        summary.log.lines().filter(|row| row.contains(" ReadFailed ") || row.contains(" WriteFailed "));
+    rows.filter_map(|row| row.split(' ').next()?.parse().ok()).collect()
+}
+
+/// Every failure names a page that really failed, with one of these reasons.
+fn check_failures(plan: &Plan, summary: &Summary, reasons: &[Failure]) {
+    let failed = failed_pages(summary);
+    for error in &summary.failures {
+        let CacheError::Page { owner, page, reason } = error else {
+            panic!("VGAS_SEED={}: {error}", plan.seed)
+        };
+        let index = plan.segments[..owner.0 as usize].iter().sum::<u64>() + page;
+        assert!(
+            reasons.contains(reason) && failed.contains(&index),
+            "VGAS_SEED={}: {error}, but {failed:?} have failed",
+            plan.seed
+        );
+    }
+}
+
+/// Without the typed error a rank would wait for ever, or read the frame's old bytes; without its end for this page alone,
+/// others would wait, too.
+#[test]
+fn a_device_that_cannot_read_fails_the_get_of_that_page_alone() {
+    let mut failures = 0;
+    for seed in seeds(60) {
+        let script = Script::new();
+        let (fault, reason) = match seed % 2 {
+            0 => (Fault::Error(rustix::io::Errno::IO), Failure::Device),
+            _ => (Fault::FlipBit(1234 + seed), Failure::Corrupt),
+        };
+        for read in 0..6 {
+            script.plan(When::Read(1 + read * 3), fault);
+        }
+        let plan = Plan { disk: Some(script), named: false, ..Plan::draw(seed) };
+        match run_with_failures(&plan) {
+            Ok(summary) => {
+                check_failures(&plan, &summary, &[reason]);
+                failures += summary.failures.len();
+            }
+            Err(finding) => panic!("VGAS_SEED={seed}: {finding}\n{plan:#?}"),
+        }
+    }
+    assert!(failures > 10 || number("VGAS_SEED").is_some(), "the faults hit nobody");
+    println!("{failures} operations failed");
+}
+
+/// A full disk: what cannot be stored stays where it is; who needs room is told; nothing that was acknowledged is lost.
+#[test]
+fn a_full_disk_is_reported_and_loses_nothing() {
+    let mut failures = 0;
+    for seed in seeds(60) {
+        let mut plan = Plan {
+            disk_bytes_max: Some((seed % 8) * 4096),
+            named: false,
+            turns_max: 300_000,
+            ..Plan::draw(seed)
+        };
+        // As a runtime sets it: a window that is larger than what can be evicted pushes itself out.
+        plan.window_pages_max = u64::from(plan.frames / 8);
+        match run_with_failures(&plan) {
+            Ok(summary) => {
+                let reasons = summary.failures.iter().map(|error| match error {
+                    CacheError::Page { reason, .. } => *reason,
+                    other => panic!("VGAS_SEED={seed}: {other}"),
+                });
+                reasons.for_each(|reason| assert_eq!(reason, Failure::NoSpace, "VGAS_SEED={seed}"));
+                failures += summary.failures.len();
+            }
+            Err(finding) => panic!("VGAS_SEED={seed}: {finding}\n{plan:#?}"),
+        }
+    }
+    println!("{failures} operations failed");
+    assert!(failures > 10 || number("VGAS_SEED").is_some(), "the disk was never full");
 }

@@ -6,7 +6,7 @@ use super::wire::{Coherence, NO_FRAME, Origin};
 use super::{Agent, Local, Outgoing};
 use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, FrameId};
-use crate::protocol::{Message, Reason, home};
+use crate::protocol::{Message, home};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex};
 use vgas_rma::address::{NodeId, Peer};
 
@@ -67,8 +67,9 @@ impl Agent {
 
     /// A step of the directory, and what follows from it.
     pub(super) fn home_event(&mut self, page: PageIndex, event: home::HomeEvent) -> Result<(), CacheError> {
-        let actions = self.step_home(page, event).map_err(|violation| {
-            CacheError::Protocol { who: format!("somebody (page {page})"), what: violation.to_string() }
+        let actions = self.step_home(page, event).map_err(|violation| CacheError::Protocol {
+            who: format!("somebody (page {page})"),
+            what: violation.to_string(),
         })?;
         tracing::trace!(page, ?event, ?actions, "home");
         for action in actions {
@@ -81,8 +82,11 @@ impl Agent {
                     return Err(self.violation(self.node, "applied an operation that nobody asked for"));
                 }
                 home::HomeAction::Recall => self.recall(page)?,
-                home::HomeAction::Cleaned => self.cleaned(page, true)?,
-                home::HomeAction::NotCleaned => self.cleaned(page, false)?,
+                home::HomeAction::Cleaned => self.cleaned(page, Ok(()))?,
+                home::HomeAction::NotCleaned => {
+                    let failure = self.failure_of(page);
+                    self.cleaned(page, Err(failure))?;
+                }
             }
         }
         self.forget_home(page);
@@ -129,6 +133,10 @@ impl Agent {
                 Some(frame) => self.pull_into(page, to, frame),
                 None => self.unstaged.push_back(Staging::Pull(page, to)),
             },
+            Message::Failed { .. } => {
+                let frame = self.failure_of(page) as u32;
+                self.say(to, Coherence { page, message, frame, origin: Origin::Cache });
+            }
             _ => self.say(to, Self::plain(page, message)),
         }
         Ok(())
@@ -150,7 +158,8 @@ impl Agent {
             entry.content = Some(Content { frame: FrameId(NO_FRAME), staged: false, origin: Origin::Zeros });
             return self.home_event(page, home::HomeEvent::NvmRead);
         }
-        let own = entry.wanted_in.iter().find(|(node, _)| *node == self.node).map(|(_, frame)| FrameId(*frame));
+        let own =
+            entry.wanted_in.iter().find(|(node, _)| *node == self.node).map(|(_, frame)| FrameId(*frame));
         match (entry.home.requester() == Some(self.node), own) {
             (true, Some(frame)) => self.read_into(page, frame, false),
             _ => match self.take_reserve() {
@@ -233,13 +242,9 @@ impl Agent {
         self.home_event(page, event)
     }
 
-    /// Why a request failed, as far as this node knows.
-    pub(super) fn failure_of(&mut self, page: PageIndex, reason: Reason) -> Failure {
-        let known = self.homes.get_mut(&page).and_then(|entry| entry.failure.take());
-        known.unwrap_or(match reason {
-            Reason::Read => Failure::Device,
-            Reason::Write => Failure::NoSpace,
-        })
+    /// Why the NVMe failed; asked once, by whoever is told.
+    fn failure_of(&mut self, page: PageIndex) -> Failure {
+        self.homes.get_mut(&page).and_then(|entry| entry.failure.take()).unwrap_or(Failure::Device)
     }
 
     /// The home wants the page to itself, to serve it in place: its node asks for it like one of its ranks.
@@ -271,8 +276,9 @@ impl Agent {
         }
         let node = self.layout.node_of_peer(from);
         let event = home::HomeEvent::InPlace { from: node, write };
-        let actions = self.step_home(page, event).map_err(|violation| {
-            CacheError::Protocol { who: self.layout.describe(from), what: violation.to_string() }
+        let actions = self.step_home(page, event).map_err(|violation| CacheError::Protocol {
+            who: self.layout.describe(from),
+            what: violation.to_string(),
         })?;
         let work = InPlaceWork { from, operation, data: data.into() };
         let mut work = Some(work);
@@ -307,11 +313,11 @@ impl Agent {
         Ok(true)
     }
 
-    fn cleaned(&mut self, page: PageIndex, well: bool) -> Result<(), CacheError> {
+    fn cleaned(&mut self, page: PageIndex, result: Result<(), Failure>) -> Result<(), CacheError> {
         if let Some(entry) = self.homes.get_mut(&page) {
             entry.cleaning = false;
         }
-        self.page_cleaned(page, well)
+        self.page_cleaned(page, result)
     }
 
     /// The pages of a segment that the directory knows.

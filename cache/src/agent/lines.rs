@@ -138,6 +138,15 @@ fn takes_rights(event: LineEvent, entry: Entry) -> bool {
     }
 }
 
+/// Why a request failed: as the home names it beside the protocol's reason, if it does.
+fn named_failure(reason: Reason, named: u32) -> Failure {
+    match (Failure::from_code(named), reason) {
+        (Failure::Unknown, Reason::Read) => Failure::Device,
+        (Failure::Unknown, Reason::Write) => Failure::NoSpace,
+        (failure, _) => failure,
+    }
+}
+
 impl Agent {
     /// A rank's request.
     pub(super) fn serve_request(
@@ -170,24 +179,21 @@ impl Agent {
             }
             Request::PutFrame { page, frame, slot } => {
                 let frame = FrameId(frame);
-                self.hungry.retain(|&rank| rank != from);
                 self.pool.adopt(frame, local_rank)?;
                 self.pool.count(Counter::WholePagePuts, 1);
                 self.want_put(page, Put::Whole { frame: Some(frame), waiter: waiter(slot) }, waiter(slot))
             }
             Request::Own { page, slot } => {
                 if !self.attached(page) {
-                    return self.complete(waiter(slot), Err(Failure::NoSuchPage));
+                    return self.fail(waiter(slot), page, Failure::NoSuchPage);
                 }
                 self.page(page)?.writers.push(waiter(slot));
                 self.pump(page)
             }
             Request::Prefetch { page, count } => self.prefetch(page, count),
             Request::Ahead { page } => self.used_ahead(page),
-            Request::MakeRoom => {
-                if !self.hungry.contains(&from) {
-                    self.hungry.push(from);
-                }
+            Request::MakeRoom { slot } => {
+                self.hungry.push(waiter(slot));
                 Ok(())
             }
             Request::Attach { pages, slot } => self.attach(local_rank, pages, data, waiter(slot)),
@@ -198,7 +204,7 @@ impl Agent {
 
     fn want_read(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {
         if !self.attached(page) {
-            return self.complete(waiter, Err(Failure::NoSuchPage));
+            return self.fail(waiter, page, Failure::NoSuchPage);
         }
         self.page(page)?.readers.push(waiter);
         self.pump(page)
@@ -209,7 +215,7 @@ impl Agent {
             if let Put::Whole { frame: Some(frame), .. } = put {
                 self.release(frame)?;
             }
-            return self.complete(waiter, Err(Failure::NoSuchPage));
+            return self.fail(waiter, page, Failure::NoSuchPage);
         }
         self.page(page)?.puts.push_back(put);
         self.pump(page)
@@ -315,7 +321,10 @@ impl Agent {
             };
             if block.line.state == line::State::I && block.frame.is_none() {
                 match self.pool.take_frame() {
-                    Some(frame) => block.frame = Some(frame),
+                    Some(frame) => {
+                        block.frame = Some(frame);
+                        self.refused = 0;
+                    }
                     None if block.prefetch
                         && block.readers.is_empty()
                         && block.puts.is_empty()
@@ -336,6 +345,18 @@ impl Agent {
             }
             self.step_line(page, Deferred::local(event))?;
         }
+    }
+
+    /// No frame can be had for a page that waits for one, because nothing can be evicted.
+    pub(super) fn give_up(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        if let Some(block) = self.pages.get_mut(&page) {
+            block.starved = false;
+            if block.line.state == line::State::I && block.frame.is_none() {
+                self.line_failed(page, Failure::NoSpace)?;
+            }
+            self.pump(page)?;
+        }
+        Ok(())
     }
 
     /// Tries again for pages that wait for a frame.
@@ -398,8 +419,7 @@ impl Agent {
             return Ok(());
         }
         if takes_rights(deferred.event, entry) {
-            let intent =
-                if deferred.event == LineEvent::Replace { Intent::Evict } else { Intent::Revoke };
+            let intent = if deferred.event == LineEvent::Replace { Intent::Evict } else { Intent::Revoke };
             block.deferred.push_back(deferred);
             self.pool.revoke(page, intent)?;
             return Ok(());
@@ -455,9 +475,8 @@ impl Agent {
         if block.line.stable() {
             block.line.state = state_of(entry);
         }
-        let (next, actions) = line::step(block.line, home, event).map_err(|violation| CacheError::Protocol {
-            who: format!("somebody (page {page})"),
-            what: violation.to_string(),
+        let (next, actions) = line::step(block.line, home, event).map_err(|violation| {
+            CacheError::Protocol { who: format!("somebody (page {page})"), what: violation.to_string() }
         })?;
         let taken = line::classify(block.line, home, event).map(|(named, _)| (block.line.state, named));
         let before = shown(block.line);
@@ -522,7 +541,7 @@ impl Agent {
                 line::Action::Send { to, message } => {
                     self.line_says(page, to, message, frame, named)?;
                 }
-                line::Action::Complete(outcome) => self.line_outcome(page, outcome)?,
+                line::Action::Complete(outcome) => self.line_outcome(page, outcome, named)?,
                 line::Action::Apply { write } => {
                     if let (Some(frame), Some(work)) = (frame, &work) {
                         self.apply_in_place(frame, write, work)?;
@@ -566,7 +585,11 @@ impl Agent {
                     if matches!(message, Message::Data { .. }) {
                         self.pool.count(Counter::Forwards, 1);
                     }
-                    self.say_with_page(to, Coherence { page, message, frame: named, origin: Origin::Cache }, frame)?;
+                    self.say_with_page(
+                        to,
+                        Coherence { page, message, frame: named, origin: Origin::Cache },
+                        frame,
+                    )?;
                 }
             }
             _ => {
@@ -579,7 +602,12 @@ impl Agent {
         Ok(())
     }
 
-    fn line_outcome(&mut self, page: PageIndex, outcome: line::Outcome) -> Result<(), CacheError> {
+    fn line_outcome(
+        &mut self,
+        page: PageIndex,
+        outcome: line::Outcome,
+        named: u32,
+    ) -> Result<(), CacheError> {
         match outcome {
             // `pump` serves the wants, once the step is complete; puts must reach the frame before anybody else does.
             line::Outcome::Readable => Ok(()),
@@ -588,8 +616,11 @@ impl Agent {
                 if has_puts { self.apply_puts(page) } else { Ok(()) }
             }
             line::Outcome::InPlace => self.go_in_place(page),
-            line::Outcome::Failed(reason) => self.line_failed(page, reason),
-            line::Outcome::NotEvicted => self.not_evicted(page),
+            line::Outcome::Failed(reason) => self.line_failed(page, named_failure(reason, named)),
+            line::Outcome::NotEvicted => {
+                self.refused += 1;
+                self.not_evicted(page)
+            }
         }
     }
 
@@ -662,10 +693,10 @@ impl Agent {
         }
     }
 
-    fn line_failed(&mut self, page: PageIndex, reason: Reason) -> Result<(), CacheError> {
-        let failure = self.failure_of(page, reason);
+    /// What this node wanted of a page cannot be had: everybody who waits for it is told.
+    pub(super) fn line_failed(&mut self, page: PageIndex, failure: Failure) -> Result<(), CacheError> {
         let block = self.page(page)?;
-        block.prefetch = false;
+        (block.prefetch, block.recall) = (false, false);
         let mut waiters: Vec<Waiter> = block.readers.drain(..).chain(block.writers.drain(..)).collect();
         let mut frames = Vec::new();
         for put in block.puts.drain(..) {
@@ -681,7 +712,7 @@ impl Agent {
             self.release(frame)?;
         }
         for waiter in waiters {
-            self.complete(waiter, Err(failure))?;
+            self.fail(waiter, page, failure)?;
         }
         Ok(())
     }

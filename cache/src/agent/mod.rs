@@ -28,7 +28,7 @@ mod segments;
 mod storage;
 pub mod wire;
 
-use crate::error::CacheError;
+use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
 use crate::pool::{Completed, Counter, CounterSnapshot, FrameId, PoolAgent, WaitId};
 use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{LineEvent, Message, home};
@@ -120,7 +120,12 @@ pub struct Agent {
     collected: Vec<storage::Collected>,
     storage_done: Vec<vgas_nvm::PageDone>,
     /// Ranks that found no free frame for a put and sleep until there is one.
-    hungry: Vec<Peer>,
+    hungry: Vec<Waiter>,
+    /// Evictions that were refused since the last one that was not, or since somebody got a frame: the NVMe is full,
+    /// here or elsewhere.
+    refused: u32,
+    /// When evictions that nobody waits for are worth trying again, in milliseconds.
+    evict_again_ms: u64,
     /// Ranks whose operations ended in this turn.
     rings: Vec<Peer>,
     /// In-place puts of this agent's own under way: by the number in their answer.
@@ -161,6 +166,8 @@ impl Agent {
             collected: Vec::new(),
             storage_done: Vec::new(),
             hungry: Vec::new(),
+            refused: 0,
+            evict_again_ms: 0,
             rings: Vec::new(),
             remote_puts: FxHashMap::default(),
             next_remote: 0,
@@ -220,7 +227,9 @@ impl Agent {
         let node = self.agent_node(from)?;
         self.check_page(from, coherence.page)?;
         if coherence.message.is_for_home() && !self.attached(coherence.page) {
-            return Err(self.violation(node, format!("asked for page {}, which no segment has", coherence.page)));
+            return Err(
+                self.violation(node, format!("asked for page {}, which no segment has", coherence.page))
+            );
         }
         self.receive(node, coherence)
     }
@@ -228,7 +237,10 @@ impl Agent {
     /// Another agent asks to read a run of pages.
     pub fn on_run(&mut self, from: Peer, page: PageIndex, frames: &[u32]) -> Result<(), CacheError> {
         for (page, &frame) in (page..).zip(frames) {
-            self.on_message(from, Coherence { page, message: Message::GetShared, frame, origin: Origin::Cache })?;
+            self.on_message(
+                from,
+                Coherence { page, message: Message::GetShared, frame, origin: Origin::Cache },
+            )?;
         }
         Ok(())
     }
@@ -264,8 +276,10 @@ impl Agent {
         progress |= self.poll_revocations()?;
         self.issue_storage()?;
         if !self.hungry.is_empty() && self.pool.free_frames() > 0 {
-            // Each stays on the list until it has got one: another may be quicker.
-            self.rings.extend(&self.hungry);
+            self.refused = 0;
+            for waiter in std::mem::take(&mut self.hungry) {
+                self.complete(waiter, Ok(()))?;
+            }
         }
         Ok(progress)
     }
@@ -354,7 +368,10 @@ impl Agent {
             self.home_message(from, coherence)
         } else {
             let event = LineEvent::Message { from, message: coherence.message };
-            self.line_event(coherence.page, lines::Deferred::message(event, coherence.frame, coherence.origin))
+            self.line_event(
+                coherence.page,
+                lines::Deferred::message(event, coherence.frame, coherence.origin),
+            )
         }
     }
 
@@ -408,11 +425,21 @@ impl Agent {
         Ok(self.pool.release(frame)?)
     }
 
-    fn complete(&mut self, waiter: Waiter, result: Result<(), crate::error::Failure>) -> Result<(), CacheError> {
+    /// Tells a waiter which page failed, and why.
+    fn fail(&mut self, waiter: Waiter, page: PageIndex, failure: Failure) -> Result<(), CacheError> {
+        let in_segment = self.pool.layout().locate(page).and_then(|(_, page)| u32::try_from(page).ok());
+        self.end(waiter, Err((failure, in_segment.unwrap_or(PAGE_UNKNOWN))))
+    }
+
+    fn complete(&mut self, waiter: Waiter, result: Result<(), Failure>) -> Result<(), CacheError> {
+        self.end(waiter, result.map_err(|failure| (failure, PAGE_UNKNOWN)))
+    }
+
+    fn end(&mut self, waiter: Waiter, result: Result<(), (Failure, u32)>) -> Result<(), CacheError> {
         let Waiter { local_rank, wait } = waiter;
         let completed = match result {
             Ok(()) => self.pool.complete(local_rank, wait, 1)?,
-            Err(failure) => self.pool.fail(local_rank, wait, 1, failure as u32, 0)?,
+            Err((failure, detail)) => self.pool.fail(local_rank, wait, 1, failure as u32, detail)?,
         };
         if let Completed::Entirely { .. } = completed {
             let rank = self.layout.ranks_of(self.node).start + local_rank;

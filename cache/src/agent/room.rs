@@ -1,8 +1,8 @@
 //! Frames: evicting ahead of need, and the reserve of the home.
 
-use super::lines::Deferred;
 use super::Agent;
-use crate::error::CacheError;
+use super::lines::Deferred;
+use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
 use crate::protocol::LineEvent;
 use crate::replacement::{Class, FrameView, Queue};
@@ -33,6 +33,11 @@ impl FrameView for View<'_> {
     }
 }
 
+/// Refused evictions after which a node that needs no frame now stops trying for a while.
+const REFUSALS_IDLE: u32 = 8;
+/// That while, in milliseconds: space may be made on the device by somebody else.
+const EVICT_AGAIN_MS: u64 = 100;
+
 impl Agent {
     /// How many frames are to be free, so that a miss or a staged put finds one at once: evictions of dirty pages take
     /// a write to NVMe, maybe on another node. At most a sixteenth of the pool, and about what a device moves at a time.
@@ -45,7 +50,31 @@ impl Agent {
     /// Starts evictions until enough frames are free or on their way to be.
     pub(super) fn make_room(&mut self) -> Result<(), CacheError> {
         self.pool.reclaim();
+        if self.evictions_are_hopeless()? {
+            return Ok(());
+        }
         self.make_room_for(self.starved.len() as u32 + self.unstaged.len() as u32)
+    }
+
+    /// Whether pages are dirty and cannot be stored, so that trying to evict them leads nowhere. Those who wait for a
+    /// frame are told then; without them it is tried again later.
+    fn evictions_are_hopeless(&mut self) -> Result<bool, CacheError> {
+        let awaited = !self.starved.is_empty() || !self.hungry.is_empty();
+        let now = self.milliseconds();
+        // A refused page goes to the end of the queue: after so many, every page has had its turn.
+        let refusals_max = if awaited { 2 * self.pool.layout().spec().frames } else { REFUSALS_IDLE };
+        if self.refused < refusals_max {
+            return Ok(!awaited && now < self.evict_again_ms);
+        }
+        self.refused = 0;
+        self.evict_again_ms = now + EVICT_AGAIN_MS;
+        for waiter in std::mem::take(&mut self.hungry) {
+            self.complete(waiter, Err(Failure::NoSpace))?;
+        }
+        for page in std::mem::take(&mut self.starved) {
+            self.give_up(page)?;
+        }
+        Ok(true)
     }
 
     /// The same, for at least this many frames.
@@ -75,6 +104,7 @@ impl Agent {
     /// An eviction has ended: the frame is free.
     pub(super) fn evicted(&mut self, _page: PageIndex) -> Result<(), CacheError> {
         self.evicting = self.evicting.saturating_sub(1);
+        self.refused = 0;
         Ok(())
     }
 

@@ -32,7 +32,8 @@ struct Checkpoint {
     waiter: Waiter,
     /// Pages whose cached content is still to be stored.
     pages: u64,
-    failed: bool,
+    /// The first failure.
+    failed: Option<Failure>,
 }
 
 impl Agent {
@@ -44,7 +45,12 @@ impl Agent {
 
     /// A rank makes the sizes of everybody's segments known, in pages from a rank on. Every rank of the node says the
     /// same; the sizes of this node's own are known already.
-    pub(super) fn learn_segments(&mut self, first_rank: u32, data: &[u8], waiter: Waiter) -> Result<(), CacheError> {
+    pub(super) fn learn_segments(
+        &mut self,
+        first_rank: u32,
+        data: &[u8],
+        waiter: Waiter,
+    ) -> Result<(), CacheError> {
         for (rank, pages) in (first_rank..).zip(data.as_chunks::<8>().0) {
             let pages = u64::from_le_bytes(*pages);
             let most = self.pool.layout().spec().segment_pages_max.get(rank as usize).copied().unwrap_or(0);
@@ -109,32 +115,37 @@ impl Agent {
         };
         let known = self.known_pages(first, first + pages);
         // One more than there are pages, so that it does not end before the last one was asked for.
-        let checkpoint = Checkpoint { segment, waiter, pages: 1, failed: false };
+        let checkpoint = Checkpoint { segment, waiter, pages: 1, failed: None };
         self.segments.checkpoints.push(checkpoint);
         for page in known {
-            if let Some(checkpoint) = self.segments.checkpoints.iter_mut().find(|one| one.segment == segment) {
+            if let Some(checkpoint) = self.segments.checkpoints.iter_mut().find(|one| one.segment == segment)
+            {
                 checkpoint.pages += 1;
             }
             if !self.clean(page)? {
-                self.page_cleaned(page, true)?;
+                self.page_cleaned(page, Ok(()))?;
             }
         }
-        self.page_cleaned(first, true)
+        self.page_cleaned(first, Ok(()))
     }
 
-    pub(super) fn page_cleaned(&mut self, page: PageIndex, well: bool) -> Result<(), CacheError> {
+    pub(super) fn page_cleaned(
+        &mut self,
+        page: PageIndex,
+        result: Result<(), Failure>,
+    ) -> Result<(), CacheError> {
         let Some((owner, _)) = self.pool.layout().locate(page) else { return Ok(()) };
         let segment = owner.0;
         let Some(checkpoint) = self.segments.checkpoints.iter_mut().find(|one| one.segment == segment) else {
             return Ok(());
         };
         checkpoint.pages -= 1;
-        checkpoint.failed |= !well;
+        checkpoint.failed = checkpoint.failed.or(result.err());
         if checkpoint.pages > 0 {
             return Ok(());
         }
-        if checkpoint.failed {
-            return self.flushed(segment, Err(Failure::Device));
+        if let Some(failure) = checkpoint.failed {
+            return self.flushed(segment, Err(failure));
         }
         let key = self.storage.insert(StorageWork::Flush(segment));
         // Writes that were collected in this turn come before the flush.

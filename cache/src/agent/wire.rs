@@ -13,7 +13,8 @@ pub struct Coherence {
     /// The message.
     pub message: Message,
     /// A frame of the node that wants the page: where the answer's content goes. Copied by the home into what it
-    /// forwards. Of a [`Message::Pull`], the home's own.
+    /// forwards. Of a [`Message::Pull`], the home's own. Of a [`Message::Failed`], no frame but the number of a
+    /// [`Failure`](crate::error::Failure).
     pub frame: u32,
     /// For a message that carries the page: where its content comes from.
     pub origin: Origin,

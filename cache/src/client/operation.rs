@@ -53,11 +53,14 @@ pub(super) struct Operation {
     /// First byte behind.
     end: u64,
     windows: VecDeque<Window>,
+    /// Most pages of the next window: one after a page was gone before it was copied, then more again. Windows that are
+    /// larger than what the pool has to spare would push each other out for ever.
+    pages_max: u64,
     /// Everything posted by a put.
     posted: Option<WaitId>,
     blocked: Option<Blocked>,
-    /// The agent knows that this operation waits for a free frame.
-    nudged: bool,
+    /// The agent has been asked for a free frame.
+    room: Option<WaitId>,
 }
 
 // SAFETY: rule 1 of the client: the addresses belong to the caller, who keeps them valid until the operation has ended;
@@ -67,7 +70,17 @@ unsafe impl Send for Operation {}
 impl Operation {
     pub(super) fn new(owner: Rank, offset: u64, bytes: usize, way: Way) -> Self {
         let end = offset + bytes as u64;
-        Self { owner, way, offset, end, windows: VecDeque::new(), posted: None, blocked: None, nudged: false }
+        Self {
+            owner,
+            way,
+            offset,
+            end,
+            windows: VecDeque::new(),
+            pages_max: WINDOW_PAGES,
+            posted: None,
+            blocked: None,
+            room: None,
+        }
     }
 
     /// Goes on as far as possible without waiting. True: all bytes are where they belong.
@@ -103,7 +116,7 @@ impl Operation {
         for window in self.windows.drain(..) {
             client.pool.end_wait(window.wait);
         }
-        if let Some(wait) = self.posted.take() {
+        for wait in [self.posted.take(), self.room.take()].into_iter().flatten() {
             client.pool.end_wait(wait);
         }
         if let Some(Blocked::Remote { number, .. }) = self.blocked.take() {
@@ -156,6 +169,7 @@ impl Operation {
                 if self.windows.front().is_some_and(|window| page + 1 >= window.end) {
                     let window = self.windows.pop_front().expect("just seen");
                     client.pool.end_wait(window.wait);
+                    self.pages_max = (self.pages_max * 2).min(WINDOW_PAGES);
                     // Keep a second window on its way while this thread copies the first.
                     if let Some(last) = self.windows.back() {
                         let from = last.end;
@@ -176,11 +190,17 @@ impl Operation {
             }
             Attempt::Miss(_) => {
                 // Arrived and already gone again, or never asked for: in both cases ask from here.
+                if !self.windows.is_empty() {
+                    self.pages_max = 1;
+                }
                 for window in self.windows.drain(..) {
                     client.pool.end_wait(window.wait);
                 }
                 let asked = self.ask(client, page)?;
-                if asked && let Some(end) = self.windows.back().map(|window| window.end) {
+                if asked
+                    && self.pages_max > 1
+                    && let Some(end) = self.windows.back().map(|window| window.end)
+                {
                     self.ask(client, end)?;
                 }
                 Ok(asked)
@@ -194,7 +214,7 @@ impl Operation {
         if page > last || self.windows.len() >= 2 {
             return Ok(false);
         }
-        let most = (WINDOW_BYTES >> client.page_shift).clamp(1, WINDOW_PAGES.min(client.window_pages_max));
+        let most = (WINDOW_BYTES >> client.page_shift).clamp(1, self.pages_max.min(client.window_pages_max));
         let count = (last - page + 1).min(most) as u32;
         let Some(wait) = client.pool.begin_wait(count) else { return Ok(false) };
         let request = Request::Read { page: client.index(self.owner, page), count, slot: wait.0 };
@@ -253,12 +273,18 @@ impl Operation {
     ///
     /// # Safety
     /// As [`Operation::advance`].
-    unsafe fn post_frame(&mut self, client: &Client, index: u64, from: *const u8) -> Result<bool, CacheError> {
+    unsafe fn post_frame(
+        &mut self,
+        client: &Client,
+        index: u64,
+        from: *const u8,
+    ) -> Result<bool, CacheError> {
         let Some(mut frame) = client.pool.stage() else {
-            self.nudged = self.nudged || client.try_ask(Request::MakeRoom, &[])?;
-            return Ok(false);
+            return self.ask_for_room(client);
         };
-        self.nudged = false;
+        if let Some(wait) = self.room.take() {
+            client.pool.end_wait(wait);
+        }
         let Some(slot) = self.post_slot(client) else { return Ok(false) };
         // SAFETY: rule 1 for the source.
         unsafe { frame.write(0, from, client.page_bytes as u32) };
@@ -270,6 +296,31 @@ impl Operation {
         // The agent has it now.
         let _ = frame.into_id();
         self.step(client.page_bytes);
+        Ok(true)
+    }
+
+    /// Asks the agent for a free frame, once. True: there was one just now.
+    fn ask_for_room(&mut self, client: &Client) -> Result<bool, CacheError> {
+        let Some(wait) = self.room else {
+            let Some(wait) = client.pool.begin_wait(1) else { return Ok(false) };
+            if client.try_ask(Request::MakeRoom { slot: wait.0 }, &[])? {
+                self.room = Some(wait);
+            } else {
+                client.pool.take_back_parts(wait, 1);
+                client.pool.end_wait(wait);
+            }
+            return Ok(false);
+        };
+        match client.pool.wait_status(wait) {
+            WaitStatus::Pending(_) => return Ok(false),
+            WaitStatus::Done => {}
+            WaitStatus::Failed { code, detail } => {
+                let page = self.offset >> client.page_shift;
+                return Err(client.failed(self.owner, page, code, detail));
+            }
+        }
+        client.pool.end_wait(wait);
+        self.room = None;
         Ok(true)
     }
 
@@ -351,15 +402,18 @@ impl Operation {
                 self.posted = None;
                 Ok(true)
             }
-            WaitStatus::Failed { code, detail } => {
-                Err(client.failed(self.owner, self.offset.saturating_sub(1) >> client.page_shift, code, detail))
-            }
+            WaitStatus::Failed { code, detail } => Err(client.failed(
+                self.owner,
+                self.offset.saturating_sub(1) >> client.page_shift,
+                code,
+                detail,
+            )),
         }
     }
 
     fn finish(&mut self, client: &Client) -> Result<bool, CacheError> {
-        for window in self.windows.drain(..) {
-            client.pool.end_wait(window.wait);
+        for wait in self.windows.drain(..).map(|window| window.wait).chain(self.room.take()) {
+            client.pool.end_wait(wait);
         }
         self.finish_posted(client)
     }

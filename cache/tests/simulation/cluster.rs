@@ -108,6 +108,23 @@ impl Cluster {
         Ok(())
     }
 
+    /// For people: where the pages are, and the last rows that were taken.
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let pool = node.agent.pool();
+            let entries: Vec<_> = (0..pool.layout().pages())
+                .filter_map(|page| pool.entry(page).ok().map(|entry| (page, entry)))
+                .filter(|(_, entry)| entry.word() != 0)
+                .collect();
+            writeln!(text, "node {number}: {pool:?}, {entries:?}").expect("memory");
+        }
+        let rows = self.rows.lock().expect("one thread");
+        let last: Vec<&str> = rows.lines().rev().take(40).collect();
+        last.iter().rev().for_each(|row| writeln!(text, "{row}").expect("memory"));
+        text
+    }
+
     /// One node's agent does what it can.
     pub fn turn_of(&mut self, node: usize) -> Result<bool, Finding> {
         let Node { agent, endpoint, inbox, .. } = &mut self.nodes[node];

@@ -21,6 +21,8 @@ use vgas_rma::shm::Mapping;
 pub struct Summary {
     pub turns: u64,
     pub operations: u32,
+    /// Rows of the tables that were taken, one a line, and how many.
+    pub log: String,
     pub rows: usize,
     pub counters: CounterSnapshot,
     /// How operations failed.
@@ -61,13 +63,13 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
     }
     cluster.settle(plan.turns_max)?;
     invariant::check_at_rest(&cluster)?;
-    let rows = cluster.rows.lock().expect("one thread");
+    let log = std::mem::take(&mut *cluster.rows.lock().expect("one thread"));
     let rows =
-        trace::replay(&rows).map_err(|e| Finding::new("the tables do not explain the log", e.to_string()))?;
+        trace::replay(&log).map_err(|e| Finding::new("the tables do not explain the log", e.to_string()))?;
     let mut counters = CounterSnapshot::default();
     cluster.nodes.iter().for_each(|node| counters.add(&node.agent.counters()));
     let failures = std::mem::take(&mut traffic.failures);
-    Ok(Summary { turns: cluster.turns, operations: traffic.completed, rows, counters, failures })
+    Ok(Summary { turns: cluster.turns, operations: traffic.completed, log, rows, counters, failures })
 }
 
 fn drive(
@@ -81,7 +83,10 @@ fn drive(
         cluster.turn(random)?;
         traffic.turn(random)?;
         if cluster.turns > end {
-            return Err(Finding::new("operations do not end", traffic.describe()));
+            return Err(Finding::new(
+                "operations do not end",
+                format!("{}\n{}", traffic.describe(), cluster.describe()),
+            ));
         }
     }
     Ok(())

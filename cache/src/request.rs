@@ -86,6 +86,11 @@ pub enum Request {
         /// Who waits.
         slot: u32,
     },
+    /// The rank's process has attached to the pool and is about to use pages.
+    Attached {
+        /// Who waits.
+        slot: u32,
+    },
     /// The sizes of the segments of all ranks from this one on, in pages, follow as 8-byte little-endian numbers.
     Segments {
         /// First rank.
@@ -130,6 +135,7 @@ impl Request {
             Request::Attach { pages, slot } => [6, slot, low(pages), high(pages), 0, 0],
             Request::Checkpoint { slot } => [7, slot, 0, 0, 0, 0],
             Request::MakeRoom { slot } => [8, slot, 0, 0, 0, 0],
+            Request::Attached { slot } => [10, slot, 0, 0, 0, 0],
             Request::Segments { first_rank, slot } => [9, slot, first_rank, 0, 0, 0],
         }
     }
@@ -149,6 +155,7 @@ impl Request {
             7 => Request::Checkpoint { slot },
             8 => Request::MakeRoom { slot },
             9 => Request::Segments { first_rank: l, slot },
+            10 => Request::Attached { slot },
             _ => return None,
         })
     }
@@ -243,6 +250,7 @@ mod tests {
             Request::Checkpoint { slot: 1 },
             Request::MakeRoom { slot: 6 },
             Request::Segments { first_rank: 2, slot: 1 },
+            Request::Attached { slot: 7 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }

@@ -166,8 +166,25 @@ fn take_out(agent: &mut PoolAgent, store: &mut [Vec<u64>], page: u64, garbage: &
     agent.release(frame).unwrap();
 }
 
+/// In a job the agent is another process than its ranks and visits every processor when one attaches, because the
+/// kernel may otherwise leave one out of the barriers (see `pool/fence.rs`). Here everything is one process, so a child
+/// is sent to each processor.
+fn visit_processors() {
+    use std::os::unix::process::CommandExt;
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    for processor in (0..rustix::thread::CpuSet::MAX_CPU).filter(|&processor| all.is_set(processor)) {
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(processor);
+        let mut child = std::process::Command::new("/bin/true");
+        // SAFETY: between fork and exec only a system call is made, which neither allocates nor locks.
+        unsafe { child.pre_exec(move || Ok(rustix::thread::sched_setaffinity(None, &one)?)) };
+        assert!(child.status().unwrap().success());
+    }
+}
+
 fn run(fences: Fences) {
     let (mut agent, clients) = pool(fences);
+    visit_processors();
     let mut store: Vec<Vec<u64>> = (0..PAGES).map(|page| vec![word(page, 0); WORDS]).collect();
     let stop = AtomicBool::new(false);
     let (hits, counts) = std::thread::scope(|scope| {

@@ -99,6 +99,7 @@ impl Builder {
             window_pages_max: if settings.cache.batch { u64::from(spec.frames / 8).max(1) } else { 1 },
         };
         let client = Client::new(endpoint.clone(), handlers, Arc::new(pool), layout.clone(), options);
+        client.announce()?;
         let control = membership.control;
         Ok(Runtime { layout, rank, settings, control, endpoint, client, network, shares_machine })
     }

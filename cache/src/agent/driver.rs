@@ -3,6 +3,7 @@
 use super::Agent;
 use super::wire::{self, Coherence, Origin};
 use crate::error::CacheError;
+use crate::protocol::Message;
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
@@ -24,7 +25,7 @@ enum Incoming {
     Message(Peer, Coherence),
     Run(Peer, PageIndex, Vec<u32>),
     InPlace(Peer, InPlace, Box<[u8]>),
-    Answer(u32, InPlaceAnswer),
+    Answer(Peer, u32, InPlaceAnswer),
 }
 
 /// What an agent's handlers have taken in and the agent has not looked at yet.
@@ -62,7 +63,9 @@ pub fn register(endpoint: &Endpoint) -> Result<Arc<Inbox>, CacheError> {
     };
     add(handler::COHERENCE, |from, arguments, _, nodes| {
         let coherence = Coherence::decode(arguments, nodes)?;
-        (!coherence.message.carries_page() || coherence.origin == Origin::Zeros).then_some(Incoming::Message(from, coherence))
+        // Only the zeros of a page that was never written need no content.
+        let zeros = matches!(coherence.message, Message::Data { .. }) && coherence.origin == Origin::Zeros;
+        (!coherence.message.carries_page() || zeros).then_some(Incoming::Message(from, coherence))
     })?;
     add(handler::DATA, |from, arguments, payload, nodes| {
         let coherence = Coherence::decode(arguments, nodes)?;
@@ -81,9 +84,9 @@ pub fn register(endpoint: &Endpoint) -> Result<Arc<Inbox>, CacheError> {
     add(handler::IN_PLACE, |from, arguments, payload, _| {
         Some(Incoming::InPlace(from, InPlace::decode(arguments)?, bytes(payload).into()))
     })?;
-    add(handler::IN_PLACE_ANSWER, |_, arguments, _, _| {
+    add(handler::IN_PLACE_ANSWER, |from, arguments, _, _| {
         let (number, answer) = InPlaceAnswer::decode(arguments)?;
-        Some(Incoming::Answer(number, answer))
+        Some(Incoming::Answer(from, number, answer))
     })?;
     Ok(inbox)
 }
@@ -99,8 +102,14 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint, inbox: &Inbox) -> Result<boo
             Incoming::Request(from, request, data) => agent.on_request(from, request, &data)?,
             Incoming::Message(from, coherence) => agent.on_message(from, coherence)?,
             Incoming::Run(from, page, frames) => agent.on_run(from, page, &frames)?,
+            Incoming::InPlace(from, InPlace::Get { bytes, .. }, _)
+                if bytes as usize > endpoint.medium_bytes_max() =>
+            {
+                let what = format!("asked for {bytes} bytes in one message");
+                return Err(CacheError::Protocol { who: endpoint.layout().describe(from), what });
+            }
             Incoming::InPlace(from, operation, data) => agent.on_in_place(from, operation, &data)?,
-            Incoming::Answer(number, answer) => agent.on_in_place_answer(number, answer)?,
+            Incoming::Answer(from, number, answer) => agent.on_in_place_answer(from, number, answer)?,
         }
     }
     any |= agent.advance()?;

@@ -59,6 +59,11 @@ impl Agent {
             Message::PulledData { dirty: true } if from == self.node => {
                 entry.content = Some(Content { frame: FrameId(frame), staged: false, origin: Origin::Cache });
             }
+            Message::PulledData { dirty: true }
+                if entry.content.is_none_or(|content| !content.staged || content.frame.0 != frame) =>
+            {
+                return Err(self.violation(from, format!("sent page {page} to frame {frame}, unasked")));
+            }
             Message::PulledData { dirty: false } => self.unstage(page)?,
             _ => {}
         }
@@ -67,10 +72,13 @@ impl Agent {
 
     /// A step of the directory, and what follows from it.
     pub(super) fn home_event(&mut self, page: PageIndex, event: home::HomeEvent) -> Result<(), CacheError> {
-        let actions = self.step_home(page, event).map_err(|violation| CacheError::Protocol {
-            who: format!("somebody (page {page})"),
-            what: violation.to_string(),
-        })?;
+        let from = match event {
+            home::HomeEvent::Message { from, .. } => from,
+            _ => self.node,
+        };
+        let actions = self
+            .step_home(page, event)
+            .map_err(|violation| self.violation(from, format!("page {page}: {violation}")))?;
         tracing::trace!(page, ?event, ?actions, "home");
         for action in actions {
             match action {
@@ -272,6 +280,12 @@ impl Agent {
             return Err(CacheError::Protocol {
                 who: self.layout.describe(from),
                 what: format!("asked for {bytes} bytes at {offset} of page {page} in place"),
+            });
+        }
+        if self.outbox.waiting_for(from) >= super::ANSWERS_MAX {
+            return Err(CacheError::Protocol {
+                who: self.layout.describe(from),
+                what: "asks and does not take its answers".into(),
             });
         }
         let node = self.layout.node_of_peer(from);

@@ -44,6 +44,12 @@ pub(super) struct RemotePut {
     put: Put,
 }
 
+impl RemotePut {
+    pub fn page(&self) -> PageIndex {
+        self.page
+    }
+}
+
 /// A protocol event that waits until ranks have left the page, with what the agent needs to carry it out.
 #[derive(Debug)]
 pub(super) struct Deferred {
@@ -197,6 +203,10 @@ impl Agent {
                 Ok(())
             }
             Request::Attach { pages, slot } => self.attach(local_rank, pages, data, waiter(slot)),
+            Request::Attached { slot } => {
+                self.pool.reach_new_client()?;
+                self.complete(waiter(slot), Ok(()))
+            }
             Request::Segments { first_rank, slot } => self.learn_segments(first_rank, data, waiter(slot)),
             Request::Checkpoint { slot } => self.checkpoint(local_rank, waiter(slot)),
         }
@@ -476,7 +486,12 @@ impl Agent {
             block.line.state = state_of(entry);
         }
         let (next, actions) = line::step(block.line, home, event).map_err(|violation| {
-            CacheError::Protocol { who: format!("somebody (page {page})"), what: violation.to_string() }
+            let from = match event {
+                LineEvent::Message { from, .. } => from,
+                _ => node,
+            };
+            let who = self.layout.describe(self.layout.agent_of(from));
+            CacheError::Protocol { who, what: format!("page {page}: {violation}") }
         })?;
         let taken = line::classify(block.line, home, event).map(|(named, _)| (block.line.state, named));
         let before = shown(block.line);
@@ -486,6 +501,11 @@ impl Agent {
         let visible = entry.state().readable();
         debug_assert_eq!(before.is_some(), visible, "page {page}: {before:?} but {entry:?}");
         let frame = if visible { Some(entry.frame()) } else { block.frame };
+        if let LineEvent::Message { from, message: Message::Data { .. } } = event
+            && frame.is_none_or(|frame| frame.0 != named)
+        {
+            return Err(self.violation(from, format!("sent page {page} to frame {named}, not to {frame:?}")));
+        }
         if let (Some(observe), Ok((state, named))) = (&mut self.observer, taken) {
             observe(Row { page, node, taken: Taken::Line(state, named, next.state) });
         }

@@ -29,7 +29,7 @@ mod storage;
 pub mod wire;
 
 use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
-use crate::pool::{Completed, Counter, CounterSnapshot, FrameId, PoolAgent, WaitId};
+use crate::pool::{Completed, Counter, CounterSnapshot, FrameId, PoolAgent, PoolError, WaitId};
 use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{LineEvent, Message, home};
 use crate::read_ahead::ReadAhead;
@@ -86,6 +86,12 @@ enum Clock {
 
 /// Who wants to see the rows of the protocol's tables that an agent takes.
 type Observer = Box<dyn FnMut(Row) + Send>;
+
+/// Most pages that one request for reading may name; a client's windows are smaller.
+const READ_PAGES_MAX: u32 = 256;
+
+/// Answers that may wait for a peer: as many as a rank can wait for.
+const ANSWERS_MAX: usize = 1 << 16;
 
 /// How long a waiter has to copy a page that was fetched for it before the page may be taken away again. Long against
 /// a wake-up, short against a person.
@@ -219,7 +225,40 @@ impl Agent {
     /// A rank of this node asks for something. What cannot be a request is the rank's fault and ends the job.
     pub fn on_request(&mut self, from: Peer, request: Request, data: &[u8]) -> Result<(), CacheError> {
         let local_rank = self.local_rank(from)?;
-        self.serve_request(local_rank, from, request, data)
+        self.check_request(from, request)?;
+        self.serve_request(local_rank, from, request, data).map_err(|error| match error {
+            // A number that names nothing, or a frame that is not the rank's: it came from the request.
+            CacheError::Pool(error @ (PoolError::OutOfRange { .. } | PoolError::FrameUse { .. })) => {
+                CacheError::Protocol { who: self.layout.describe(from), what: error.to_string() }
+            }
+            error => error,
+        })
+    }
+
+    /// What could hurt later, when nobody knows any more whose request it was, or for long.
+    fn check_request(&self, from: Peer, request: Request) -> Result<(), CacheError> {
+        let refuse = |what: String| {
+            Err(CacheError::Protocol { who: self.layout.describe(from), what })
+        };
+        let spec = self.pool.layout().spec();
+        let operations_max = spec.local_ranks as usize * spec.wait_slots_per_rank as usize;
+        // The slot is the second word of every request.
+        let slot = request.encode()[1] & 0xffff;
+        if slot >= spec.wait_slots_per_rank {
+            return refuse(format!("waits in slot {slot} of {}", spec.wait_slots_per_rank));
+        }
+        match request {
+            Request::Read { count, .. } if count > READ_PAGES_MAX => {
+                refuse(format!("asked for {count} pages at once; {READ_PAGES_MAX} are the most"))
+            }
+            Request::MakeRoom { .. } if self.hungry.len() >= operations_max => {
+                refuse("asked for more frames than it can wait for".into())
+            }
+            Request::Checkpoint { .. } if self.segments.checkpoints_waiting() >= operations_max => {
+                refuse("asked for more checkpoints than it can wait for".into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Another agent says something about a page; content has arrived in the frame that was named to it.
@@ -236,7 +275,10 @@ impl Agent {
 
     /// Another agent asks to read a run of pages.
     pub fn on_run(&mut self, from: Peer, page: PageIndex, frames: &[u32]) -> Result<(), CacheError> {
-        for (page, &frame) in (page..).zip(frames) {
+        self.check_page(from, page)?;
+        // The first page is of the job, so their numbers cannot overflow.
+        for (&frame, ahead) in frames.iter().zip(0..) {
+            let page = page + ahead;
             self.on_message(
                 from,
                 Coherence { page, message: Message::GetShared, frame, origin: Origin::Cache },
@@ -253,7 +295,19 @@ impl Agent {
     }
 
     /// A home answers an in-place put of this agent.
-    pub fn on_in_place_answer(&mut self, number: u32, answer: InPlaceAnswer) -> Result<(), CacheError> {
+    pub fn on_in_place_answer(
+        &mut self,
+        from: Peer,
+        number: u32,
+        answer: InPlaceAnswer,
+    ) -> Result<(), CacheError> {
+        let page = self.remote_puts.get(&number).map(|put| put.page());
+        if page.and_then(|page| self.home_of(page)).map(|home| self.layout.agent_of(home)) != Some(from) {
+            return Err(CacheError::Protocol {
+                who: self.layout.describe(from),
+                what: format!("answered in-place put {number}, which it was not asked for"),
+            });
+        }
         self.remote_put_ended(number, answer)
     }
 

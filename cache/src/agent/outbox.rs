@@ -103,6 +103,11 @@ impl Outbox {
         self.waiting == 0
     }
 
+    /// How much waits for a peer.
+    pub fn waiting_for(&self, to: Peer) -> usize {
+        self.queues.get(to.0 as usize).map_or(0, VecDeque::len)
+    }
+
     /// Adds something for a peer.
     pub fn push(&mut self, to: Peer, outgoing: Outgoing) {
         let queue = &mut self.queues[to.0 as usize];

@@ -4,6 +4,7 @@ use super::storage::{StorageWork, failure};
 use super::{Agent, Waiter};
 use crate::error::{CacheError, Failure};
 use crate::request::PageIndex;
+use std::collections::VecDeque;
 use vgas_rma::address::{Layout, Rank};
 
 /// What is known of the segments.
@@ -12,11 +13,19 @@ pub(super) struct Segments {
     /// Pages of each rank's segment; 0 until it is attached (on this node) or made known (on another).
     pages: Vec<u64>,
     checkpoints: Vec<Checkpoint>,
+    /// Checkpoints of segments of which one is under way: a page that is being stored for that one may have been
+    /// written since.
+    queued: VecDeque<(u32, Waiter)>,
 }
 
 impl Segments {
     pub fn new(layout: &Layout) -> Self {
-        Self { pages: vec![0; layout.ranks() as usize], checkpoints: Vec::new() }
+        Self { pages: vec![0; layout.ranks() as usize], checkpoints: Vec::new(), queued: VecDeque::new() }
+    }
+
+    /// How many checkpoints wait for the end of another.
+    pub fn checkpoints_waiting(&self) -> usize {
+        self.queued.len()
     }
 
     /// Pages of a rank's segment, as far as known.
@@ -51,7 +60,8 @@ impl Agent {
         data: &[u8],
         waiter: Waiter,
     ) -> Result<(), CacheError> {
-        for (rank, pages) in (first_rank..).zip(data.as_chunks::<8>().0) {
+        // Of the ranks that exist; a list that goes on behind them is refused with the first that does not.
+        for (rank, pages) in (first_rank..=self.layout.ranks()).zip(data.as_chunks::<8>().0) {
             let pages = u64::from_le_bytes(*pages);
             let most = self.pool.layout().spec().segment_pages_max.get(rank as usize).copied().unwrap_or(0);
             if pages > most || rank >= self.layout.ranks() {
@@ -113,6 +123,10 @@ impl Agent {
         let Some(first) = self.pool.layout().page_index(Rank(segment), 0).filter(|_| pages > 0) else {
             return self.complete(waiter, Ok(()));
         };
+        if self.segments.checkpoints.iter().any(|one| one.segment == segment) {
+            self.segments.queued.push_back((local_rank, waiter));
+            return Ok(());
+        }
         let known = self.known_pages(first, first + pages);
         // One more than there are pages, so that it does not end before the last one was asked for.
         let checkpoint = Checkpoint { segment, waiter, pages: 1, failed: None };
@@ -159,6 +173,12 @@ impl Agent {
             return Ok(());
         };
         let checkpoint = self.segments.checkpoints.remove(at);
-        self.complete(checkpoint.waiter, result)
+        self.complete(checkpoint.waiter, result)?;
+        let first_rank = self.layout.ranks_of(self.node).start;
+        let next = self.segments.queued.iter().position(|(local_rank, _)| first_rank + local_rank == segment);
+        match next.and_then(|next| self.segments.queued.remove(next)) {
+            Some((local_rank, waiter)) => self.checkpoint(local_rank, waiter),
+            None => Ok(()),
+        }
     }
 }

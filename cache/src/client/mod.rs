@@ -108,6 +108,11 @@ impl Client {
         }
     }
 
+    /// Tells the agent that this process is about to use pages. Once, before any other call.
+    pub fn announce(&self) -> Result<(), CacheError> {
+        self.ask_and_wait(|slot| Request::Attached { slot }, &[])
+    }
+
     /// Creates this rank's tiered segment at its agent; `name` keeps it after the job. Collective agreement on everybody's
     /// size is the caller's, with [`Client::set_segments`].
     pub fn attach(&self, bytes: u64, name: Option<&str>) -> Result<(), CacheError> {

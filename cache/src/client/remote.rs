@@ -22,7 +22,7 @@ pub enum RemoteState {
 pub struct RemoteOperations {
     /// Generation and state of each slot; a vacant slot is reused with the next generation, so that a late or
     /// repeated answer finds nothing.
-    slots: Mutex<Vec<(u16, Option<RemoteState>)>>,
+    slots: Mutex<Vec<(u16, Option<(Peer, RemoteState)>)>>,
 }
 
 impl RemoteOperations {

@@ -98,6 +98,13 @@ impl PoolAgent {
         self.asymmetric
     }
 
+    /// Makes sure that the barriers reach a process that has just attached; it must not use a page before. Takes some
+    /// ten microseconds a processor. Does nothing for a client in the agent's own process: there, use
+    /// [`Fences::Symmetric`].
+    pub fn reach_new_client(&self) -> Result<(), PoolError> {
+        if self.asymmetric { fence::visit_processors() } else { Ok(()) }
+    }
+
     /// The page's entry now. Only [`PageState::Exclusive`] may become [`PageState::Modified`] behind the agent's back,
     /// and AHEAD vanish, and neither while HOLD is set.
     pub fn entry(&self, page: u64) -> Result<Entry, PoolError> {

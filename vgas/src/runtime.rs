@@ -283,7 +283,8 @@ impl Runtime {
         let under_way = match from.kind {
             Kind::Tiered => {
                 // SAFETY: as in `put_nb`.
-                let get = unsafe { self.client.get_nb(from.rank, from.offset, bytes.as_mut_ptr(), bytes.len()) };
+                let get =
+                    unsafe { self.client.get_nb(from.rank, from.offset, bytes.as_mut_ptr(), bytes.len()) };
                 Some(get?)
             }
             Kind::Pinned => {

@@ -52,15 +52,16 @@ pub fn register(endpoint: &Endpoint) -> Result<Arc<Inbox>, CacheError> {
             _ => &[],
         }
     }
-    let add = |index: u8, parse: fn(Peer, &[u32], Arrived<'_>, u32) -> Option<Incoming>| {
-        let inbox = inbox.clone();
-        endpoint.register(index, move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
-            match parse(token.from(), arguments, payload, nodes) {
-                Some(incoming) => inbox.push(incoming),
-                None => token.refuse(format!("words {arguments:?} mean nothing to an agent")),
-            }
-        })
-    };
+    let add =
+        |index: u8, parse: fn(Peer, &[u32], Arrived<'_>, u32) -> Option<Incoming>| {
+            let inbox = inbox.clone();
+            endpoint.register(index, move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
+                match parse(token.from(), arguments, payload, nodes) {
+                    Some(incoming) => inbox.push(incoming),
+                    None => token.refuse(format!("words {arguments:?} mean nothing to an agent")),
+                }
+            })
+        };
     add(handler::COHERENCE, |from, arguments, _, nodes| {
         let coherence = Coherence::decode(arguments, nodes)?;
         // Only the zeros of a page that was never written need no content.
@@ -163,10 +164,8 @@ fn sleep(agent: &mut Agent, endpoint: &Endpoint, stop: BorrowedFd<'_>) -> Result
                 .chain([&storage, &stop])
                 .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
                 .collect();
-            let timeout = Timespec {
-                tv_sec: patience.as_secs() as i64,
-                tv_nsec: i64::from(patience.subsec_nanos()),
-            };
+            let timeout =
+                Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
             let slept = poll(&mut all, Some(&timeout));
             agent.volume().disarm();
             match slept {

@@ -237,9 +237,7 @@ impl Agent {
 
     /// What could hurt later, when nobody knows any more whose request it was, or for long.
     fn check_request(&self, from: Peer, request: Request) -> Result<(), CacheError> {
-        let refuse = |what: String| {
-            Err(CacheError::Protocol { who: self.layout.describe(from), what })
-        };
+        let refuse = |what: String| Err(CacheError::Protocol { who: self.layout.describe(from), what });
         let spec = self.pool.layout().spec();
         let operations_max = spec.local_ranks as usize * spec.wait_slots_per_rank as usize;
         // The slot is the second word of every request.

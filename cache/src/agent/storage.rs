@@ -88,8 +88,7 @@ impl Agent {
             rest = others;
             let mut spans = Vec::with_capacity(run.len());
             for one in run {
-                let work =
-                    if one.write { StorageWork::Write(one.page) } else { StorageWork::Read(one.page) };
+                let work = if one.write { StorageWork::Write(one.page) } else { StorageWork::Read(one.page) };
                 spans.push((self.pool.frame_span(one.frame)?, self.storage.insert(work)));
             }
             let count = spans.len() as u64;

@@ -70,7 +70,8 @@ mod tests {
 
     #[test]
     fn a_message_survives_the_wire_with_its_page_and_frame() {
-        let sent = Coherence { page: 1 << 40 | 7, message: Message::GetShared, frame: 12, origin: Origin::Nvm };
+        let sent =
+            Coherence { page: 1 << 40 | 7, message: Message::GetShared, frame: 12, origin: Origin::Nvm };
         assert_eq!(Coherence::decode(&sent.encode(), 2), Some(sent));
         let mut words = sent.encode();
         words[6] = 3;

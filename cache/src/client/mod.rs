@@ -66,13 +66,13 @@ impl Client {
         let known = remote.clone();
         endpoint.register(
             handler::IN_PLACE_ANSWER,
-            move |_token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
+            move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
                 let bytes = match payload {
                     Arrived::Medium(bytes) => bytes,
                     _ => &[],
                 };
                 let known = InPlaceAnswer::decode(arguments)
-                    .is_some_and(|(number, answer)| known.answer(number, answer, bytes));
+                    .is_some_and(|(number, answer)| known.answer(token.from(), number, answer, bytes));
                 if !known {
                     tracing::warn!(?arguments, "an in-place answer that nobody waits for was ignored");
                 }
@@ -175,7 +175,13 @@ impl Client {
     /// # Safety
     /// `from` is valid for reading `bytes` bytes during the call.
     #[inline]
-    pub unsafe fn put(&self, owner: Rank, offset: u64, from: *const u8, bytes: usize) -> Result<(), CacheError> {
+    pub unsafe fn put(
+        &self,
+        owner: Rank,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<(), CacheError> {
         if let Some((index, in_page)) = self.one_page(owner, offset, bytes) {
             // SAFETY: as the caller promised.
             match unsafe { self.pool.try_put(index, in_page, from, bytes as u32) } {
@@ -303,9 +309,12 @@ impl Client {
         self.pool.end_wait(wait);
         result?;
         match status {
-            WaitStatus::Failed { code, detail } => {
-                Err(self.failed(self.layout.rank_of_peer(self.endpoint.me()).unwrap_or(Rank(0)), 0, code, detail))
-            }
+            WaitStatus::Failed { code, detail } => Err(self.failed(
+                self.layout.rank_of_peer(self.endpoint.me()).unwrap_or(Rank(0)),
+                0,
+                code,
+                detail,
+            )),
             _ => Ok(()),
         }
     }

@@ -347,7 +347,9 @@ impl Operation {
         data: &[u8],
         operation: impl FnOnce(u32) -> InPlace,
     ) -> Result<bool, CacheError> {
-        let Some(number) = client.remote.begin() else { return Ok(false) };
+        let Some(number) = client.remote.begin(client.layout.agent_of(client.home(self.owner))) else {
+            return Ok(false);
+        };
         if !client.try_in_place(self.owner, operation(number), data)? {
             client.remote.abandon(number);
             return Ok(false);

@@ -5,6 +5,7 @@
 
 use crate::request::InPlaceAnswer;
 use std::sync::Mutex;
+use vgas_rma::address::Peer;
 
 /// How an operation stands.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,38 +18,45 @@ pub enum RemoteState {
     NotInPlace,
 }
 
+#[derive(Debug)]
+struct Slot {
+    generation: u16,
+    /// Who may answer.
+    asked: Peer,
+    state: Option<RemoteState>,
+}
+
 /// The operations of one rank that are under way.
 #[derive(Debug, Default)]
 pub struct RemoteOperations {
     /// Generation and state of each slot; a vacant slot is reused with the next generation, so that a late or
     /// repeated answer finds nothing.
-    slots: Mutex<Vec<(u16, Option<(Peer, RemoteState)>)>>,
+    slots: Mutex<Vec<Slot>>,
 }
 
 impl RemoteOperations {
-    /// Starts one; returns its number. `None` when 65,536 are under way.
-    pub fn begin(&self) -> Option<u32> {
+    /// Starts one that this peer is asked to do; returns its number. `None` when 65,536 are under way.
+    pub fn begin(&self, asked: Peer) -> Option<u32> {
         let mut slots = self.lock();
-        let index = match slots.iter().position(|(_, state)| state.is_none()) {
+        let index = match slots.iter().position(|slot| slot.state.is_none()) {
             Some(index) => index,
             None if slots.len() <= usize::from(u16::MAX) => {
-                slots.push((0, None));
+                slots.push(Slot { generation: 0, asked, state: None });
                 slots.len() - 1
             }
             None => return None,
         };
-        let (generation, state) = &mut slots[index];
-        *generation = generation.wrapping_add(1);
-        *state = Some(RemoteState::Pending);
-        Some(u32::from(*generation) << 16 | index as u32)
+        let generation = slots[index].generation.wrapping_add(1);
+        slots[index] = Slot { generation, asked, state: Some(RemoteState::Pending) };
+        Some(u32::from(generation) << 16 | index as u32)
     }
 
     /// Takes the result, if there is one, and frees the number.
     pub fn finish(&self, number: u32) -> RemoteState {
         let mut slots = self.lock();
         match Self::find(&mut slots, number) {
-            Some(state) if *state != Some(RemoteState::Pending) => {
-                state.take().unwrap_or(RemoteState::Pending)
+            Some(slot) if slot.state != Some(RemoteState::Pending) => {
+                slot.state.take().unwrap_or(RemoteState::Pending)
             }
             _ => RemoteState::Pending,
         }
@@ -56,16 +64,16 @@ impl RemoteOperations {
 
     /// Forgets an operation; its answer will find nothing.
     pub fn abandon(&self, number: u32) {
-        if let Some(state) = Self::find(&mut self.lock(), number) {
-            *state = None;
+        if let Some(slot) = Self::find(&mut self.lock(), number) {
+            slot.state = None;
         }
     }
 
-    /// Records an answer. False: no such operation is under way.
-    pub fn answer(&self, number: u32, answer: InPlaceAnswer, bytes: &[u8]) -> bool {
+    /// Records an answer. False: no such operation is under way, or somebody else was asked.
+    pub fn answer(&self, from: Peer, number: u32, answer: InPlaceAnswer, bytes: &[u8]) -> bool {
         match Self::find(&mut self.lock(), number) {
-            Some(state @ Some(RemoteState::Pending)) => {
-                *state = Some(match answer {
+            Some(slot) if slot.asked == from && slot.state == Some(RemoteState::Pending) => {
+                slot.state = Some(match answer {
                     InPlaceAnswer::Done => RemoteState::Done(bytes.to_vec()),
                     InPlaceAnswer::NotInPlace => RemoteState::NotInPlace,
                 });
@@ -75,12 +83,12 @@ impl RemoteOperations {
         }
     }
 
-    fn find(slots: &mut [(u16, Option<RemoteState>)], number: u32) -> Option<&mut Option<RemoteState>> {
-        let (generation, state) = slots.get_mut(number as usize & 0xffff)?;
-        (u32::from(*generation) == number >> 16).then_some(state)
+    fn find(slots: &mut [Slot], number: u32) -> Option<&mut Slot> {
+        let slot = slots.get_mut(number as usize & 0xffff)?;
+        (u32::from(slot.generation) == number >> 16).then_some(slot)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(u16, Option<RemoteState>)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Slot>> {
         self.slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -89,32 +97,38 @@ impl RemoteOperations {
 mod tests {
     use super::*;
 
+    const HOME: Peer = Peer(4);
+
     #[test]
     fn an_answer_reaches_its_operation_once() {
         let operations = RemoteOperations::default();
-        let number = operations.begin().unwrap();
+        let number = operations.begin(HOME).unwrap();
         assert_eq!(operations.finish(number), RemoteState::Pending);
-        assert!(operations.answer(number, InPlaceAnswer::Done, b"abc"));
-        assert!(!operations.answer(number, InPlaceAnswer::Done, b"xyz"), "the second answer is refused");
+        assert!(!operations.answer(Peer(5), number, InPlaceAnswer::Done, b"xyz"), "somebody else was asked");
+        assert!(operations.answer(HOME, number, InPlaceAnswer::Done, b"abc"));
+        assert!(
+            !operations.answer(HOME, number, InPlaceAnswer::Done, b"xyz"),
+            "the second answer is refused"
+        );
         assert_eq!(operations.finish(number), RemoteState::Done(b"abc".to_vec()));
-        assert!(!operations.answer(number, InPlaceAnswer::Done, b""), "it is over");
+        assert!(!operations.answer(HOME, number, InPlaceAnswer::Done, b""), "it is over");
     }
 
     #[test]
     fn a_late_answer_does_not_reach_the_next_user_of_the_slot() {
         let operations = RemoteOperations::default();
-        let old = operations.begin().unwrap();
+        let old = operations.begin(HOME).unwrap();
         operations.abandon(old);
-        let new = operations.begin().unwrap();
+        let new = operations.begin(HOME).unwrap();
         assert_ne!(old, new);
-        assert!(!operations.answer(old, InPlaceAnswer::Done, b""));
-        assert!(operations.answer(new, InPlaceAnswer::NotInPlace, b""));
+        assert!(!operations.answer(HOME, old, InPlaceAnswer::Done, b""));
+        assert!(operations.answer(HOME, new, InPlaceAnswer::NotInPlace, b""));
         assert_eq!(operations.finish(new), RemoteState::NotInPlace);
     }
 
     #[test]
     fn hostile_numbers_find_nothing() {
         let operations = RemoteOperations::default();
-        assert!(!operations.answer(u32::MAX, InPlaceAnswer::Done, b""));
+        assert!(!operations.answer(HOME, u32::MAX, InPlaceAnswer::Done, b""));
     }
 }

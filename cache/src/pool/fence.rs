@@ -2,7 +2,8 @@
 
 use super::PoolError;
 use rustix::thread::{
-    CpuSet, MembarrierCommand, MembarrierQuery, membarrier, membarrier_query, sched_getaffinity, sched_setaffinity,
+    CpuSet, MembarrierCommand, MembarrierQuery, membarrier, membarrier_query, sched_getaffinity,
+    sched_setaffinity,
 };
 use std::sync::atomic::{Ordering, fence};
 

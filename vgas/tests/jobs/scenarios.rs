@@ -17,7 +17,12 @@ pub struct Scenario {
 
 /// The smallest cache there can be makes everything be evicted all the time.
 fn small() -> Vec<(&'static str, &'static str)> {
-    vec![("cache.size", "1MiB"), ("cache.page", "4KiB"), ("segment.tiered_max", "64MiB"), ("segment.pinned_max", "1MiB")]
+    vec![
+        ("cache.size", "1MiB"),
+        ("cache.page", "4KiB"),
+        ("segment.tiered_max", "64MiB"),
+        ("segment.pinned_max", "1MiB"),
+    ]
 }
 
 fn with(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {

@@ -485,14 +485,16 @@ impl Agent {
         if block.line.stable() {
             block.line.state = state_of(entry);
         }
-        let (next, actions) = line::step(block.line, home, event).map_err(|violation| {
-            let from = match event {
-                LineEvent::Message { from, .. } => from,
-                _ => node,
-            };
-            let who = self.layout.describe(self.layout.agent_of(from));
-            CacheError::Protocol { who, what: format!("page {page}: {violation}") }
-        })?;
+        let (next, actions) = match line::step(block.line, home, event) {
+            Ok(step) => step,
+            Err(violation) => {
+                let from = match event {
+                    LineEvent::Message { from, .. } => from,
+                    _ => node,
+                };
+                return Err(self.violation(from, format!("page {page}: {violation}")));
+            }
+        };
         let taken = line::classify(block.line, home, event).map(|(named, _)| (block.line.state, named));
         let before = shown(block.line);
         let after = shown(next);

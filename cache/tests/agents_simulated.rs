@@ -31,7 +31,7 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
 fn random_traffic_agrees_with_the_model() {
     let mut sums = (0, 0, 0);
     let mut counters = CounterSnapshot::default();
-    for seed in seeds(300) {
+    for seed in seeds(150) {
         let plan = Plan::draw(seed);
         match run(&plan) {
             Ok(summary) => {

@@ -72,6 +72,18 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
     Ok(Summary { turns: cluster.turns, operations: traffic.completed, log, rows, counters, failures })
 }
 
+/// A cluster at rest whose pages have been used.
+pub fn prepare(plan: &Plan) -> Result<(Cluster, Vec<Member>), Finding> {
+    let (mut cluster, members) = Cluster::new(plan);
+    let mut random = ChaCha8Rng::seed_from_u64(plan.seed);
+    attach(plan, &mut cluster, &members, &mut random)?;
+    let mut traffic = Traffic::new(plan, &members);
+    drive(plan, &mut cluster, &mut traffic, &mut random)?;
+    drop(traffic);
+    cluster.settle(plan.turns_max)?;
+    Ok((cluster, members))
+}
+
 fn drive(
     plan: &Plan,
     cluster: &mut Cluster,

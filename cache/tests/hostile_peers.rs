@@ -1,0 +1,179 @@
+//! Goal: whatever a rank or another agent says to an agent, the agent ignores it or ends with a typed error that names the
+//! sender; it never panics, and never touches memory that is not its own (DESIGN, property 11).
+//!
+//! Method: a small cluster on the simulated network, with some pages cached and written; then a peer sends words drawn at
+//! random, near the limits as often as anywhere, to every handler of the cache, with payloads of every kind.
+
+mod simulation;
+
+use proptest::prelude::*;
+use simulation::cluster::{Cluster, Member};
+use simulation::plan::{PAGE, Plan};
+use simulation::run::prepare;
+use std::sync::Arc;
+use vgas_cache::request::handler;
+use vgas_rma::address::{Peer, RegionId};
+use vgas_rma::endpoint::Endpoint;
+use vgas_rma::message::{Destination, Payload, Source};
+
+/// Who is hostile to the agent of node 0.
+#[derive(Clone, Copy, Debug)]
+enum Hostile {
+    OwnRank,
+    OtherRank,
+    OtherAgent,
+}
+
+#[derive(Clone, Debug)]
+enum Bytes {
+    None,
+    Medium(Vec<u8>),
+    /// To an offset of the victim's frames.
+    Long(u64, usize),
+}
+
+fn word() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        8 => 0u32..20,
+        1 => Just(u32::MAX),
+        1 => Just(u32::MAX - 1),
+        1 => Just(PAGE as u32),
+        1 => Just(PAGE as u32 - 1),
+        2 => any::<u32>(),
+    ]
+}
+
+fn bytes() -> impl Strategy<Value = Bytes> {
+    let frames = 0..40 * PAGE as u64;
+    prop_oneof![
+        4 => Just(Bytes::None),
+        3 => proptest::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::Medium),
+        1 => proptest::collection::vec(any::<u8>(), 4000..5000).prop_map(Bytes::Medium),
+        2 => (0u64..20).prop_map(|frame| Bytes::Long(frame * PAGE as u64, PAGE)),
+        1 => (frames, 0..2 * PAGE).prop_map(|(offset, bytes)| Bytes::Long(offset, bytes)),
+    ]
+}
+
+fn message() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
+    let words = prop_oneof![
+        // Of the right number, with a page of the job.
+        6 => (word(), 0u32..16, proptest::collection::vec(word(), 5)).prop_map(|(first, second, rest)| {
+            [first, second].into_iter().chain(rest).collect()
+        }),
+        1 => proptest::collection::vec(word(), 0..=9),
+    ];
+    (handler::COHERENCE..=handler::IN_PLACE_ANSWER, words, bytes()).prop_map(|(index, mut words, bytes)| {
+        let coherence = [handler::COHERENCE, handler::DATA].contains(&index);
+        if coherence && words.len() == 7 {
+            // Page below 2^32, a kind that exists.
+            (words[1], words[2]) = (0, words[2] % 18);
+        } else if [handler::REQUEST, handler::IN_PLACE].contains(&index) {
+            words.truncate(6);
+        } else if !coherence {
+            words.truncate(2);
+        }
+        (index, words, bytes)
+    })
+}
+
+/// Two nodes with a rank each whose pages have been used.
+fn cluster() -> (Cluster, Vec<Member>) {
+    let mut plan = Plan::draw(7);
+    (plan.nodes, plan.ranks, plan.frames, plan.segments) = (2, 2, 16, vec![8, 8]);
+    (plan.named, plan.operations, plan.requests_max) = (false, 30, 64);
+    plan.in_place = Some(vgas_cache::protocol::InPlaceService { enter_after: 1, leave_after: 4 });
+    prepare(&plan).expect("nothing goes wrong before")
+}
+
+fn say(from: &Arc<Endpoint>, to: Peer, (index, words, bytes): &(u8, Vec<u32>, Bytes)) {
+    let page = vec![0xAA; 2 * PAGE];
+    let payload = match bytes {
+        Bytes::None => Payload::Short,
+        Bytes::Medium(bytes) => Payload::Medium(Source::of(bytes)),
+        Bytes::Long(offset, bytes) => Payload::Long(
+            Source::of(&page[..*bytes]),
+            Destination::Region { region: RegionId::FRAMES, owner: to, offset: *offset },
+        ),
+    };
+    // Full, or refused on this side: then it does not arrive.
+    let _ = from.try_request(to, *index, words, payload);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn an_agent_ignores_or_names_a_hostile_peer(
+        hostile in prop_oneof![Just(Hostile::OwnRank), Just(Hostile::OtherRank), Just(Hostile::OtherAgent)],
+        messages in proptest::collection::vec(message(), 1..24),
+    ) {
+        let (mut cluster, members) = cluster();
+        let victim = members[0].agent;
+        let from = match hostile {
+            Hostile::OwnRank => members[0].endpoint.clone(),
+            Hostile::OtherRank => members[1].endpoint.clone(),
+            Hostile::OtherAgent => cluster.nodes[1].endpoint.clone(),
+        };
+        let name = cluster.layout.describe(from.me());
+        'all: for message in &messages {
+            say(&from, victim, message);
+            for _ in 0..30 {
+                cluster.network.step();
+                cluster.milliseconds += 1;
+                cluster.nodes[0].agent.simulate_time(cluster.milliseconds);
+                if let Err(finding) = cluster.turn_of(0) {
+                    let named = finding.detail.contains(&name) || finding.detail.contains(&from.me().to_string());
+                    prop_assert!(named, "{finding}, but it was {name}");
+                    break 'all;
+                }
+            }
+        }
+    }
+}
+
+/// Messages that once did harm: an overflow, a loop of 2^32 turns, an error that named nobody, a put that was reported done by
+/// somebody who was not asked.
+#[test]
+fn messages_that_did_harm_are_refused_by_name() {
+    let short = |index, words: &[u32]| (index, words.to_vec(), Bytes::None);
+    let rank = |words: &[u32]| (Hostile::OwnRank, short(handler::REQUEST, words));
+    let agent = |index, words: &[u32]| (Hostile::OtherAgent, short(index, words));
+    let frame = Bytes::Medium(vec![1, 0, 0, 0, 2, 0, 0, 0]);
+    let sizes = Bytes::Medium(vec![0; 32]);
+    let cases = [
+        (
+            "a run of pages at the end of the numbers",
+            (Hostile::OtherAgent, (handler::RUN, vec![u32::MAX; 2], frame)),
+        ),
+        ("2^32 pages at once", rank(&[0, 0, 0, 0, u32::MAX, 0])),
+        ("a slot that does not exist", rank(&[3, 60_000, 0, 0, 0, 0])),
+        ("a frame that is not the rank's", rank(&[2, 0, 0, 0, 3, 0])),
+        ("a stored page without content", agent(handler::COHERENCE, &[0, 0, 4, 1, 0, 0, 2])),
+        ("an answer that nobody waits for", agent(handler::IN_PLACE_ANSWER, &[1, 0])),
+        ("more bytes than a message has", agent(handler::IN_PLACE, &[0, 1, 0, 0, 0, u32::MAX])),
+        ("a page that no segment has", rank(&[4, 0, 5, 5, 1, 0])),
+    ];
+    for (what, (hostile, message)) in cases {
+        let (mut cluster, members) = cluster();
+        let from = match hostile {
+            Hostile::OwnRank => &members[0].endpoint,
+            _ => &cluster.nodes[1].endpoint,
+        };
+        let name = cluster.layout.describe(from.me());
+        let peer = from.me().to_string();
+        say(from, members[0].agent, &message);
+        let finding = (0..100).find_map(|_| {
+            cluster.network.step();
+            cluster.turn_of(0).err()
+        });
+        let detail = finding.unwrap_or_else(|| panic!("{what}: accepted")).detail;
+        assert!(detail.contains(&name) || detail.contains(&peer), "{what}: {detail}");
+    }
+    // Sizes of ranks that do not exist: the request fails, the agent goes on.
+    let (mut cluster, members) = cluster();
+    say(&members[0].endpoint, members[0].agent, &(handler::REQUEST, vec![9, 0, u32::MAX, 0, 0, 0], sizes));
+    for _ in 0..100 {
+        cluster.network.step();
+        cluster.turn_of(0).expect("the agent goes on");
+    }
+}

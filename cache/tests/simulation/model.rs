@@ -70,7 +70,7 @@ fn cells(bytes: &Range<u64>) -> Range<usize> {
 
 impl Model {
     pub fn new(plan: &Plan) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x6d6f_6465_6c);
+        let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x006d_6f64_656c);
         let segments = plan.segments.iter().map(|&pages| {
             let mut cells = Vec::new();
             while cells.len() < pages as usize * CELLS {
@@ -183,11 +183,25 @@ impl Model {
         Ok(())
     }
 
-    /// What a page must be when all puts have ended well, without asking anybody.
-    pub fn check_page(&mut self, owner: u32, page: u64, content: &[u8]) -> Result<(), Finding> {
-        let start = page * PAGE as u64;
-        let place = Place { owner, bytes: start..start + PAGE as u64 };
-        let least: Vec<u32> = self.begin_get(&place);
-        self.end_get(&place, &least, content)
+    /// Begins a checkpoint: what it must save of each page of a segment at least.
+    pub fn begin_save(&self, owner: u32) -> Vec<Vec<u32>> {
+        let pages = self.segment_bytes(owner) / PAGE as u64;
+        (0..pages).map(|page| self.begin_get(&Self::page(owner, page))).collect()
+    }
+
+    /// A crash after a checkpoint has left a page with this content.
+    pub fn check_saved(
+        &mut self,
+        owner: u32,
+        page: u64,
+        least: &[u32],
+        content: &[u8],
+    ) -> Result<(), Finding> {
+        self.end_get(&Self::page(owner, page), least, content)
+            .map_err(|finding| Finding::new("a checkpoint has lost something", finding.to_string()))
+    }
+
+    fn page(owner: u32, page: u64) -> Place {
+        Place { owner, bytes: page * PAGE as u64..(page + 1) * PAGE as u64 }
     }
 }

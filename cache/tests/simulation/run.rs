@@ -13,7 +13,7 @@ use vgas_cache::protocol::trace;
 use vgas_cache::request::Request;
 use vgas_nvm::Volume;
 use vgas_nvm::device::memory::{Crash, MemoryDevice};
-use vgas_rma::address::{Layout, Rank};
+use vgas_rma::address::Rank;
 use vgas_rma::shm::Mapping;
 
 /// What a run without findings was like.
@@ -59,7 +59,12 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
         }
     }
     if plan.named && traffic.failures.is_empty() {
-        check_disks(plan, &mut cluster, &members, &mut traffic.model, &mut random)?;
+        let save = |rank| Ask::new(rank, |slot| Request::Checkpoint { slot }, Vec::new());
+        ask(plan, &mut cluster, &members, (0..members.len()).map(save).collect(), &mut random)?;
+        for owner in 0..plan.ranks {
+            let saved = traffic.model.begin_save(owner);
+            check_disk(plan, &cluster, &mut traffic.model, owner, &saved, Crash::Random(plan.seed))?;
+        }
     }
     cluster.settle(plan.turns_max)?;
     invariant::check_at_rest(&cluster)?;
@@ -94,6 +99,9 @@ fn drive(
     while !traffic.is_over() {
         cluster.turn(random)?;
         traffic.turn(random)?;
+        for (owner, saved) in std::mem::take(&mut traffic.saved) {
+            check_disk(plan, cluster, &mut traffic.model, owner, &saved, Crash::LoseUnsynced)?;
+        }
         if cluster.turns > end {
             return Err(Finding::new(
                 "operations do not end",
@@ -152,44 +160,40 @@ fn attach(
     Ok(())
 }
 
-/// After a checkpoint of every segment and a crash, a fresh volume finds on each disk what was put.
-fn check_disks(
+/// After a checkpoint and a crash, a fresh volume finds on the disk what had been put before the checkpoint began.
+fn check_disk(
     plan: &Plan,
-    cluster: &mut Cluster,
-    members: &[Member],
+    cluster: &Cluster,
     model: &mut Model,
-    random: &mut ChaCha8Rng,
+    owner: u32,
+    saved: &[Vec<u32>],
+    crash: Crash,
 ) -> Result<(), Finding> {
-    let asks = (0..members.len()).map(|rank| Ask::new(rank, |slot| Request::Checkpoint { slot }, Vec::new()));
-    ask(plan, cluster, members, asks.collect(), random)?;
-    let layout = Layout::blocks(plan.ranks, plan.nodes);
+    if saved.is_empty() {
+        return Ok(());
+    }
+    let lost =
+        |e: vgas_nvm::VolumeError| Finding::new("a checkpoint is lost", format!("segment {owner}: {e}"));
+    let disk = cluster.nodes[cluster.layout.node_of(Rank(owner)).0 as usize].disk.fork();
+    disk.crash(crash);
+    let device = Box::new(MemoryDevice::new(&disk, 8).expect("a device"));
+    let mut volume = Volume::over(device, PAGE as u32, true).expect("a volume");
+    let pages = plan.segments[owner as usize];
+    volume.create_or_open_named(owner, &format!("simulated.{owner}"), pages).map_err(lost)?;
     let memory = Mapping::anonymous("read back", PAGE as u64).expect("memory");
-    for owner in 0..plan.ranks {
-        let pages = plan.segments[owner as usize];
-        if pages == 0 {
-            continue;
+    for (page, least) in (0..pages).zip(saved) {
+        volume.read(owner, page, memory.span(0, PAGE), 0).map_err(lost)?;
+        let mut done = Vec::new();
+        while done.is_empty() {
+            volume.submit().map_err(lost)?;
+            volume.poll(&mut done).map_err(lost)?;
         }
-        let disk = cluster.nodes[layout.node_of(Rank(owner)).0 as usize].disk.fork();
-        disk.crash(Crash::Random(plan.seed));
-        let device = Box::new(MemoryDevice::new(&disk, 8).expect("a device"));
-        let mut volume = Volume::over(device, PAGE as u32, true).expect("a volume");
-        let lost =
-            |e: vgas_nvm::VolumeError| Finding::new("a checkpoint is lost", format!("segment {owner}: {e}"));
-        volume.create_or_open_named(owner, &format!("simulated.{owner}"), pages).map_err(lost)?;
-        for page in 0..pages {
-            volume.read(owner, page, memory.span(0, PAGE), 0).map_err(lost)?;
-            let mut done = Vec::new();
-            while done.is_empty() {
-                volume.submit().map_err(lost)?;
-                volume.poll(&mut done).map_err(lost)?;
-            }
-            for one in done {
-                one.result.map_err(|e| lost(*e))?;
-            }
-            let mut content = vec![0; PAGE];
-            memory.read(0, &mut content);
-            model.check_page(owner, page, &content)?;
+        for one in done {
+            one.result.map_err(|e| lost(*e))?;
         }
+        let mut content = vec![0; PAGE];
+        memory.read(0, &mut content);
+        model.check_saved(owner, page, least, &content)?;
     }
     Ok(())
 }

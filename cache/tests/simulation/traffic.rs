@@ -69,8 +69,10 @@ pub struct Traffic<'c> {
     members: &'c [Member],
     pub model: Model,
     ops: Vec<Op<'c>>,
-    /// A checkpoint under way, and of which rank.
-    checkpoint: Option<Ask>,
+    /// Checkpoints under way, maybe several of one rank, with what they must save at least.
+    checkpoints: Vec<(Ask, Vec<Vec<u32>>)>,
+    /// Checkpoints that have ended well: whose, and what it must have saved, by page.
+    pub saved: Vec<(u32, Vec<Vec<u32>>)>,
     left: u32,
     at_once: usize,
     named: bool,
@@ -96,7 +98,8 @@ impl<'c> Traffic<'c> {
             members,
             model: Model::new(plan),
             ops: Vec::new(),
-            checkpoint: None,
+            checkpoints: Vec::new(),
+            saved: Vec::new(),
             left: plan.operations,
             at_once: plan.operations_at_once,
             named: plan.named,
@@ -107,7 +110,7 @@ impl<'c> Traffic<'c> {
 
     /// Whether everything has been done and has ended.
     pub fn is_over(&self) -> bool {
-        self.left == 0 && self.ops.is_empty() && self.checkpoint.is_none()
+        self.left == 0 && self.ops.is_empty() && self.checkpoints.is_empty()
     }
 
     /// A rank does something, or an operation goes on.
@@ -116,7 +119,10 @@ impl<'c> Traffic<'c> {
         match random.random_range(0..8) {
             0 => self.members[rank].poll().map_err(|e| Finding::new("a rank has failed", e.to_string())),
             1 => self.begin(rank, random),
-            2 if self.checkpoint.is_some() => self.go_on_with_checkpoint(),
+            2 if !self.checkpoints.is_empty() => {
+                let index = random.random_range(0..self.checkpoints.len());
+                self.go_on_with_checkpoint(index)
+            }
             _ if self.ops.is_empty() => Ok(()),
             _ => {
                 let index = random.random_range(0..self.ops.len());
@@ -143,8 +149,12 @@ impl<'c> Traffic<'c> {
                 Ok(())
             }
             1 if self.named => {
-                if self.checkpoint.is_none() {
-                    self.checkpoint = Some(Ask::new(rank, |slot| Request::Checkpoint { slot }, Vec::new()));
+                // Two of one rank meet more often than chance would have it.
+                let rank = self.checkpoints.first().map_or(rank, |(ask, _)| ask.rank);
+                if self.checkpoints.len() < 3 {
+                    let least = self.model.begin_save(rank as u32);
+                    let ask = Ask::new(rank, |slot| Request::Checkpoint { slot }, Vec::new());
+                    self.checkpoints.push((ask, least));
                 }
                 Ok(())
             }
@@ -234,13 +244,15 @@ impl<'c> Traffic<'c> {
         Ok(())
     }
 
-    fn go_on_with_checkpoint(&mut self) -> Result<(), Finding> {
-        let Some(ask) = &mut self.checkpoint else { return Ok(()) };
+    fn go_on_with_checkpoint(&mut self, index: usize) -> Result<(), Finding> {
+        let ask = &mut self.checkpoints[index].0;
+        let owner = ask.rank as u32;
         let ended = ask.test(self.members).map_err(|e| Finding::new("a rank has failed", e.to_string()))?;
-        if let Some(outcome) = ended {
-            let owner = Rank(ask.rank as u32);
-            self.failures.extend(outcome.err().map(|reason| CacheError::Page { owner, page: 0, reason }));
-            self.checkpoint = None;
+        let Some(outcome) = ended else { return Ok(()) };
+        let (_, least) = self.checkpoints.swap_remove(index);
+        match outcome {
+            Ok(()) => self.saved.push((owner, least)),
+            Err(reason) => self.failures.push(CacheError::Page { owner: Rank(owner), page: 0, reason }),
         }
         Ok(())
     }

@@ -61,8 +61,7 @@ impl GlobalMemory for TieredMemory<'_> {
     fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         // Virtual nodes share this machine's cores; real ones have their own, and no more ranks than all together.
-        let sharing =
-            if self.runtime.shares_machine() { self.ranks() } else { self.ranks_on_node() };
+        let sharing = if self.runtime.shares_machine() { self.ranks() } else { self.ranks_on_node() };
         (cores / sharing).max(1)
     }
 

@@ -3,3 +3,4 @@
 pub mod gemm;
 pub mod global;
 pub mod registry;
+mod suite;

@@ -1,5 +1,5 @@
 //! The benchmarks that `vgas bench` offers, and the rows they produce. A benchmark is added by writing a function
-//! and a line in [`registry`].
+//! and a line in `suite/mod.rs`.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -17,6 +17,8 @@ pub struct Benchmark {
     pub help: &'static str,
     /// Ranks and nodes it runs on unless the user says otherwise; `None`: it needs no job.
     pub job: Option<(u32, u32)>,
+    /// Settings of its job that differ from the usual defaults, by name; whatever the user has written prevails.
+    pub settings: &'static [(&'static str, &'static str)],
     /// What `--param` can change.
     pub parameters: &'static [Parameter],
     /// Measures. In a job every rank calls it; the rows that any of them returns are printed.
@@ -132,7 +134,7 @@ pub fn median(samples: &[f64]) -> f64 {
 
 /// All benchmarks, in the order in which they are listed.
 pub fn registry() -> &'static [Benchmark] {
-    &[]
+    crate::suite::ALL
 }
 
 /// The benchmark of this name.
@@ -148,6 +150,7 @@ mod tests {
         name: "example",
         help: "Nothing.",
         job: None,
+        settings: &[],
         parameters: &[Parameter { name: "bytes", default: "8", help: "Bytes of a get." }],
         run: |_| Ok(Vec::new()),
     };

@@ -7,6 +7,7 @@ use crate::{launch, output};
 use serde_json::{Map, Value};
 use std::fmt::Write;
 use std::path::Path;
+use vgas::config::FlagValue;
 use vgas_bench::registry::{self, Benchmark, Options, Row};
 
 /// Lists the benchmarks, or runs one, in a job if it needs one.
@@ -26,7 +27,7 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
             if place.hosts.is_none() && place.host.is_empty() {
                 place.nodes.get_or_insert(nodes);
             }
-            let config = job::config(&bench.config)?;
+            let config = job::config_with_defaults(&bench.config, settings(benchmark))?;
             let ranks = bench.ranks.unwrap_or(ranks).max(job::nodes(&place)?);
             launch::run(Job::of_this_command(ranks, &place, config)?)
         }
@@ -57,6 +58,14 @@ fn measure(bench: &Bench, benchmark: &'static Benchmark) -> Result<u8, Failure> 
 
 fn options(bench: &Bench, benchmark: &'static Benchmark) -> Result<Options, Failure> {
     Options::new(benchmark, &bench.parameters).map_err(Failure::usage)
+}
+
+/// The settings that a benchmark asks for unless the user says otherwise.
+fn settings(benchmark: &Benchmark) -> Vec<FlagValue> {
+    let flag = format!("vgas bench {}", benchmark.name);
+    let value =
+        |&(name, text): &(&str, &str)| FlagValue { flag: flag.clone(), name: name.into(), text: text.into() };
+    benchmark.settings.iter().map(value).collect()
 }
 
 /// What a figure depends on besides the code.

@@ -1,0 +1,138 @@
+//! The out-of-core product against the same library's kernel in memory with all cores, in turn. The path is that of
+//! `vgas gemm`: real files, loaded into tiered segments, multiplied, written.
+
+use super::job::{self, Result};
+use super::report::Report;
+use crate::gemm::npy::{Dtype, Order, Shape2};
+use crate::gemm::reference::Reference;
+use crate::gemm::{self, GemmJob, Plan, demo};
+use crate::global::TieredMemory;
+use crate::registry::{Benchmark, Options, Parameter, Row};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use vgas::{Runtime, SegmentSpec};
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "gemm",
+    help: "Out-of-core matrix product, against the kernel in memory.",
+    job: Some((2, 2)),
+    // The three matrices of order 4096 are four times larger than two such caches.
+    settings: &[("cache.size", "48MiB")],
+    parameters: &[
+        Parameter { name: "order", default: "4096", help: "Rows and columns of the matrices." },
+        Parameter { name: "dtype", default: "f64", help: "`f64` or `f32`." },
+        Parameter { name: "samples", default: "5", help: "Samples of each figure." },
+    ],
+    run,
+};
+
+/// The files of a run, gone with it.
+struct Files([PathBuf; 3]);
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // Those that are there.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<Vec<Row>> {
+    let (order, samples): (u64, usize) = (options.get("order")?, options.get("samples")?);
+    let dtype = match options.text("dtype") {
+        "f64" => Dtype::Float64,
+        "f32" => Dtype::Float32,
+        other => return Err(format!("parameter `dtype` cannot be `{other}`").into()),
+    };
+    job::on_every_rank(Runtime::builder(), |runtime| {
+        let first = runtime.rank().0 == 0;
+        // All ranks use the files of rank 0's making.
+        let mut id = std::process::id().to_le_bytes().to_vec();
+        runtime.broadcast(vgas::Rank(0), &mut id)?;
+        let id = id.as_slice().try_into().map(u32::from_le_bytes)?;
+        let folder = runtime.settings().nvm.directory_path();
+        let paths = ["a", "b", "c"].map(|name| folder.join(format!("vgas-bench-{id}-{name}.npy")));
+        let files = first.then(|| Files(paths.clone()));
+        if first {
+            for (path, seed) in [(&paths[0], 1), (&paths[1], 2)] {
+                let shape = Shape2 { rows: order, columns: order };
+                demo::write_random(path, true, dtype, Order::C, shape, seed)?;
+            }
+        }
+        runtime.barrier()?;
+        let rows = measure(runtime, &paths, order as usize, dtype, samples);
+        runtime.barrier()?;
+        drop(files);
+        rows
+    })
+}
+
+fn measure(
+    runtime: &Runtime,
+    [a, b, c]: &[PathBuf; 3],
+    order: usize,
+    dtype: Dtype,
+    samples: usize,
+) -> Result<Vec<Row>> {
+    let memory = TieredMemory::new(runtime);
+    let mut job = GemmJob::new(a, b, c);
+    job.force = true;
+    let plan = Plan::new(&gemm::inspect(&job)?, &job.limits(&memory))?;
+    runtime.attach(&SegmentSpec { tiered_bytes: plan.segment_bytes(), ..SegmentSpec::default() })?;
+    let first = runtime.rank().0 == 0;
+    let threads = std::thread::available_parallelism()?.get();
+    let mut reference = first.then(|| Reference::new(order, dtype, threads));
+    let private = AtomicU64::new(0);
+    let [mut rates, mut in_memory, mut multiplying, mut load, mut write] = [const { Vec::new() }; 5];
+    // The first round only warms up.
+    for sample in 0..=samples {
+        runtime.barrier()?;
+        let in_memory_rate = reference.as_mut().map(Reference::gflops);
+        runtime.barrier()?;
+        let summary = gemm::run(&memory, &job, &|_, _, _| {
+            private.fetch_max(private_bytes(), Ordering::Relaxed);
+        })?;
+        if sample > 0 {
+            rates.push(summary.gflops);
+            in_memory.extend(in_memory_rate);
+            multiplying.push(summary.seconds_multiplying / summary.seconds_computing);
+            load.push(summary.seconds_loading);
+            write.push(summary.seconds_writing);
+        }
+    }
+    // Rank 0 has the reference's matrices, too.
+    let mine = if first { 0 } else { private.into_inner() };
+    let largest = runtime.all_reduce(mine, u64::max)?;
+    if !first {
+        return Ok(Vec::new());
+    }
+    let mut report = Report::new("gemm")
+        .under("order", order)
+        .under("dtype", dtype.name())
+        .under("ranks", runtime.ranks())
+        .under("nodes", runtime.nodes())
+        .under("cache_bytes", runtime.client().pool().layout().frames_bytes());
+    let in_memory_name = format!("in memory, {threads} threads");
+    report.compare(["rate", "GFLOP/s"], ("out of core", &rates), (&in_memory_name, &in_memory));
+    report.add("share of the compute phase in the kernel", "share", "", multiplying);
+    report.add("load", "time", "s", load);
+    report.add("write", "time", "s", write);
+    if largest > 0 {
+        report.add(
+            "private memory of a rank, most",
+            "size",
+            "MiB",
+            vec![largest as f64 / f64::from(1 << 20)],
+        );
+    }
+    Ok(report.into_rows())
+}
+
+/// Resident memory of this process that is its own: neither a file's nor shared with others.
+fn private_bytes() -> u64 {
+    let status = std::fs::read_to_string(Path::new("/proc/self/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}

@@ -1,0 +1,252 @@
+//! What a hit costs: 8 bytes against a plain array read, large blocks against memcpy of the same bytes. Rank 0 measures
+//! pages whose home is the last rank's node, in processor time, so that neighbours disturb little.
+//!
+//! # Rule for the unsafe code in this file
+//!
+//! Pinned frames are read and written only by rank 0, which holds the pins meanwhile; the other ranks wait in a barrier.
+
+use super::job::{self, Result};
+use super::report::Report;
+use crate::registry::{Benchmark, Options, Parameter, Row};
+use std::hint::black_box;
+use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas_cache::pool::{PinMode, PinnedPage};
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "hit",
+    help: "Gets and puts of cached remote pages, against plain memory.",
+    job: Some((2, 2)),
+    settings: &[],
+    parameters: &[Parameter { name: "samples", default: "51", help: "Samples of each figure." }],
+    run,
+};
+
+/// Cached bytes: enough to leave the nearest cache, few enough to stay out of DRAM's noise.
+const CACHED_BYTES: u64 = 8 << 20;
+/// Small accesses go to changing places in so many bytes, so that every candidate reads from the same level of cache.
+const SMALL_BYTES: u64 = 64 << 10;
+/// Small accesses of one sample.
+const SMALL_TIMES: usize = 100_000;
+
+fn run(options: &Options) -> Result<Vec<Row>> {
+    let samples: usize = options.get("samples")?;
+    job::on_every_rank(Runtime::builder(), |runtime| {
+        runtime.attach(&SegmentSpec { tiered_bytes: CACHED_BYTES, ..SegmentSpec::default() })?;
+        let mut rows = Vec::new();
+        if runtime.rank().0 == 0 {
+            let hit = Hit { runtime, home: Rank(runtime.ranks() - 1), samples };
+            hit.warm()?;
+            let mut report = Report::new("hit").under("page_bytes", runtime.client().page_bytes());
+            hit.small(&mut report)?;
+            for bytes in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20] {
+                hit.large(&mut report, bytes)?;
+            }
+            rows = report.into_rows();
+        }
+        runtime.barrier()?;
+        Ok(rows)
+    })
+}
+
+struct Hit<'r> {
+    runtime: &'r Runtime,
+    home: Rank,
+    samples: usize,
+}
+
+#[inline(never)]
+fn array_read(array: &[u64], index: usize) -> u64 {
+    array[index]
+}
+
+#[inline(never)]
+fn array_write(array: &mut [u64], index: usize, value: u64) {
+    array[index] = value;
+}
+
+#[inline(never)]
+fn cached_read(runtime: &Runtime, address: GlobalAddress) -> u64 {
+    // A wrong value shows in the sum.
+    runtime.get_value(address).unwrap_or(u64::MAX / 2)
+}
+
+#[inline(never)]
+fn cached_write(runtime: &Runtime, address: GlobalAddress, value: u64) -> bool {
+    runtime.put_value(address, value).is_ok()
+}
+
+#[inline(never)]
+fn pinned_read(page: &PinnedPage, in_page: u32) -> u64 {
+    let mut value = 0u64;
+    // SAFETY: `value` is 8 private bytes.
+    let current = unsafe { page.try_get(in_page, (&raw mut value).cast(), 8) };
+    if current { value } else { u64::MAX / 2 }
+}
+
+impl Hit<'_> {
+    fn at(&self, offset: u64) -> GlobalAddress {
+        GlobalAddress::tiered(self.home, offset)
+    }
+
+    /// Makes this node the owner of all pages.
+    fn warm(&self) -> Result<()> {
+        let ones = vec![1u64; CACHED_BYTES as usize / 8];
+        self.runtime.put(self.at(0), &ones)?;
+        Ok(())
+    }
+
+    fn pin(&self, page: u64, mode: PinMode) -> Result<PinnedPage> {
+        let pool = self.runtime.client().pool();
+        let index = pool.layout().page_index(self.home, page).ok_or("no such page")?;
+        pool.try_pin(index, mode).ok_or_else(|| "a page that should be cached is not".into())
+    }
+
+    fn small(&self, report: &mut Report) -> Result<()> {
+        let page_bytes = self.runtime.client().page_bytes() as u64;
+        let words = (SMALL_BYTES.min(page_bytes) / 8) as usize;
+        // A step that is odd visits all words in a scattered order.
+        let place = |n: usize| (n * 1237) % words;
+        let at = |n: usize| self.at(place(n) as u64 * 8);
+        let mut array = vec![1u64; words];
+        let pin = self.pin(0, PinMode::Read)?;
+        let [mut sum, mut sum_cached, mut sum_pinned] = [0u64; 3];
+        let [plain, cached, pinned] = alternate(
+            self.samples,
+            SMALL_TIMES,
+            [
+                &mut |n| sum = (0..n).map(|n| array_read(black_box(&array), place(n))).sum(),
+                &mut |n| sum_cached = (0..n).map(|n| cached_read(self.runtime, at(n))).sum(),
+                &mut |n| sum_pinned = (0..n).map(|n| pinned_read(&pin, place(n) as u32 * 8)).sum(),
+            ],
+        );
+        if [sum, sum_cached, sum_pinned] != [SMALL_TIMES as u64; 3] {
+            return Err("a get gave a wrong value".into());
+        }
+        report.add("array read 8 B, not inlined", "latency", "ns", plain.clone());
+        report.add("get 8 B, cached", "latency", "ns", cached.clone());
+        let more = cached.iter().zip(&plain).map(|(cached, plain)| cached - plain).collect();
+        report.add("get 8 B, cached, beyond the array read", "latency", "ns", more);
+        report.add("get 8 B, pinned", "latency", "ns", pinned.clone());
+        report.ratio(("get 8 B, pinned", &pinned), ("array read", &plain));
+        drop(pin);
+
+        let mut all = true;
+        let [plain, cached] = alternate(
+            self.samples,
+            SMALL_TIMES,
+            [
+                &mut |n| (0..n).for_each(|n| array_write(black_box(&mut array), place(n), n as u64)),
+                &mut |n| (0..n).for_each(|n| all &= cached_write(self.runtime, at(n), 1)),
+            ],
+        );
+        if !all {
+            return Err("a put failed".into());
+        }
+        report.add("array write 8 B, not inlined", "latency", "ns", plain.clone());
+        report.add("put 8 B, cached", "latency", "ns", cached.clone());
+        let more = cached.iter().zip(&plain).map(|(cached, plain)| cached - plain).collect();
+        report.add("put 8 B, cached, beyond the array write", "latency", "ns", more);
+        Ok(())
+    }
+
+    /// Blocks of one size, at places in turn, against memcpy of the same bytes: of the frames themselves.
+    fn large(&self, report: &mut Report, bytes: usize) -> Result<()> {
+        let page_bytes = self.runtime.client().page_bytes();
+        let pins: Vec<PinnedPage> = (0..CACHED_BYTES / page_bytes as u64)
+            .map(|page| self.pin(page, PinMode::Write))
+            .collect::<Result<_>>()?;
+        let blocks = CACHED_BYTES as usize / bytes;
+        // The block in pieces of pages, as they lie in memory: (private offset, frame address, bytes).
+        let pieces = |block: usize| {
+            let (start, pins) = (block * bytes, &pins);
+            (0..bytes).step_by(page_bytes).map(move |done| {
+                let (page, in_page) = ((start + done) / page_bytes, (start + done) % page_bytes);
+                let piece = (bytes - done).min(page_bytes - in_page);
+                (done, pins[page].address().wrapping_add(in_page), piece)
+            })
+        };
+        let block_at = |n: usize| self.at(((n % blocks) * bytes) as u64);
+        // Where a buffer lies can matter more than what is measured: all candidates use the same.
+        let mut private = vec![1u8; bytes];
+        let address = private.as_mut_ptr();
+        let slice = |bytes| {
+            // SAFETY: the buffer lives to the end of this function, and one candidate runs at a time.
+            unsafe { std::slice::from_raw_parts_mut(address, bytes) }
+        };
+        let mut all = true;
+        let mut all_put = true;
+        let times = ((16 << 20) / bytes).max(4);
+        let [copy_out, get, copy_in, put] = alternate(
+            self.samples,
+            times,
+            [
+                &mut |n| {
+                    for n in 0..n {
+                        for (done, frame, piece) in pieces(n % blocks) {
+                            // SAFETY: this file's rule; both ranges are valid and apart.
+                            unsafe { libc::memcpy(address.add(done).cast(), frame.cast(), black_box(piece)) };
+                        }
+                    }
+                },
+                &mut |n| {
+                    (0..n).for_each(|n| all &= self.runtime.get(block_at(n), slice(black_box(bytes))).is_ok())
+                },
+                &mut |n| {
+                    for n in 0..n {
+                        for (done, frame, piece) in pieces(n % blocks) {
+                            // SAFETY: this file's rule; both ranges are valid and apart.
+                            unsafe { libc::memcpy(frame.cast(), address.add(done).cast(), black_box(piece)) };
+                        }
+                    }
+                },
+                &mut |n| {
+                    (0..n).for_each(|n| {
+                        all_put &= self.runtime.put(block_at(n), slice(black_box(bytes))).is_ok()
+                    })
+                },
+            ],
+        )
+        .map(|times| times.into_iter().map(|ns| bytes as f64 / ns).collect::<Vec<_>>());
+        if !(all && all_put) {
+            return Err("a get or put failed".into());
+        }
+        let size = format!("{} KiB", bytes >> 10);
+        report.compare(
+            ["rate", "GB/s"],
+            (&format!("get {size}"), &get),
+            (&format!("memcpy {size} out"), &copy_out),
+        );
+        report.compare(
+            ["rate", "GB/s"],
+            (&format!("put {size}"), &put),
+            (&format!("memcpy {size} in"), &copy_in),
+        );
+        Ok(())
+    }
+}
+
+/// Processor time of this thread.
+fn now_ns() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Runs the candidates in turn, each after a short run to settle its caches; nanoseconds of one operation, by sample.
+/// Who begins changes.
+fn alternate<const N: usize>(
+    samples: usize,
+    operations: usize,
+    candidates: [&mut dyn FnMut(usize); N],
+) -> [Vec<f64>; N] {
+    let mut times = [const { Vec::new() }; N];
+    for sample in 0..samples.max(1) {
+        for turn in 0..N {
+            let which = (sample + turn) % N;
+            candidates[which](operations / 4);
+            let start = now_ns();
+            candidates[which](operations);
+            times[which].push((now_ns() - start) / operations as f64);
+        }
+    }
+    times
+}

@@ -1,0 +1,151 @@
+//! The channel between two ranks with nothing of ours on it: what a conduit is held against, in its best form: both ends
+//! spin for small messages, and both sleep in the kernel for streams (a reader that spins takes many small pieces).
+
+use super::job::Result;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use vgas::{Peer, Runtime};
+use vgas_rma::RegionId;
+use vgas_rma::shm::Mapping;
+
+/// Ranks 0 and 1 use a line; both call each function, with the same numbers.
+pub(super) enum Line {
+    /// The pinned segment of rank 0, mapped by both.
+    Shared(Arc<Mapping>),
+    /// A TCP connection between them.
+    Tcp(TcpStream),
+}
+
+/// Where the word of the shared ping-pong is: on a line of its own.
+const WORD: usize = 4096;
+
+impl Line {
+    /// What the conduit between the ranks uses. Collective, in a job of two ranks.
+    pub fn between(runtime: &Runtime) -> Result<Self> {
+        let me = runtime.rank().0;
+        let shared = runtime.endpoint().domain().and_then(|domain| {
+            domain.map(Peer(1), RegionId::SEGMENT).ok()?;
+            domain.map(Peer(0), RegionId::SEGMENT).ok()
+        });
+        if !runtime.shares_machine() {
+            return Err("the bare channel is measured between nodes of one machine only".into());
+        }
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let ports = runtime.all_gather(&listener.local_addr()?.port().to_le_bytes())?;
+        if let Some(mapping) = shared {
+            return Ok(Self::Shared(mapping));
+        }
+        let port = ports.get(1).ok_or("two ranks")?.as_slice().try_into().map(u16::from_le_bytes)?;
+        let stream = match me {
+            0 => TcpStream::connect((Ipv4Addr::LOCALHOST, port))?,
+            _ => listener.accept()?.0,
+        };
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self::Tcp(stream))
+    }
+
+    /// For people.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Shared(_) => "smp",
+            Self::Tcp(_) => "tcp",
+        }
+    }
+
+    /// Nanoseconds of one round trip of 8 bytes.
+    pub fn ping_pong(&mut self, rank: u32, rounds: u64) -> Result<f64> {
+        let start = Instant::now();
+        match self {
+            Self::Shared(mapping) => {
+                let word = mapping.word_u64(WORD);
+                // Goes on from where the last round ended: even numbers are rank 0's turn.
+                let first = word.load(Ordering::Acquire) / 2 * 2;
+                for round in 0..rounds {
+                    let turn = first + 2 * round;
+                    let (wait_for, then) =
+                        if rank == 0 { (turn + 2, turn + 1) } else { (turn + 1, turn + 2) };
+                    if rank == 0 {
+                        word.store(then, Ordering::Release);
+                    }
+                    while word.load(Ordering::Acquire) != wait_for {
+                        std::hint::spin_loop();
+                    }
+                    if rank == 1 {
+                        word.store(then, Ordering::Release);
+                    }
+                }
+            }
+            Self::Tcp(stream) => {
+                for _ in 0..rounds {
+                    if rank == 0 {
+                        write_spinning(stream, &[1; 8])?;
+                        read_spinning(stream, &mut [0; 8])?;
+                    } else {
+                        read_spinning(stream, &mut [0; 8])?;
+                        write_spinning(stream, &[1; 8])?;
+                    }
+                }
+            }
+        }
+        Ok(start.elapsed().as_nanos() as f64 / rounds.max(1) as f64)
+    }
+
+    /// Moves so many buffers to rank 0 (or, `from_0`, away from it) and waits for the last; the time as rank 0 sees it.
+    pub fn stream(&mut self, rank: u32, buffer: &mut [u8], times: u64, from_0: bool) -> Result<Duration> {
+        let start = Instant::now();
+        match self {
+            Self::Shared(mapping) if rank == 0 => {
+                for _ in 0..times {
+                    match from_0 {
+                        true => mapping.write(WORD * 2, std::hint::black_box(buffer)),
+                        false => mapping.read(WORD * 2, std::hint::black_box(buffer)),
+                    }
+                }
+            }
+            Self::Shared(_) => {}
+            Self::Tcp(stream) => {
+                let sends = (rank == 0) == from_0;
+                stream.set_nonblocking(false)?;
+                for _ in 0..times {
+                    match sends {
+                        true => stream.write_all(buffer)?,
+                        false => stream.read_exact(buffer)?,
+                    }
+                }
+                match sends {
+                    true => stream.read_exact(&mut [0; 8])?,
+                    false => stream.write_all(&[1; 8])?,
+                }
+                stream.set_nonblocking(true)?;
+            }
+        }
+        Ok(start.elapsed())
+    }
+}
+
+fn read_spinning(stream: &mut TcpStream, mut to: &mut [u8]) -> Result<()> {
+    while !to.is_empty() {
+        match stream.read(to) {
+            Ok(0) => return Err("the other end of the bare connection is gone".into()),
+            Ok(bytes) => to = &mut to[bytes..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn write_spinning(stream: &mut TcpStream, mut from: &[u8]) -> Result<()> {
+    while !from.is_empty() {
+        match stream.write(from) {
+            Ok(bytes) => from = &from[bytes..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

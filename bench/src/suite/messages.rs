@@ -1,0 +1,75 @@
+//! Messages between nodes for one miss: counts, which do not vary with the machine.
+
+use super::job::{self, Result};
+use super::report::Report;
+use crate::registry::{Benchmark, Options, Row};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, Statistics};
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "messages",
+    help: "Messages for a get miss from the home and from a forwarder, and for a put miss.",
+    job: Some((4, 4)),
+    // Nothing may run ahead, or its messages would be counted, too.
+    settings: &[("cache.read_ahead", "off"), ("cache.in_place", "off")],
+    parameters: &[],
+    run,
+};
+
+fn run(_: &Options) -> Result<Vec<Row>> {
+    job::on_every_rank(Runtime::builder(), |runtime| {
+        job::need(runtime, 4, 4)?;
+        let page = runtime.client().page_bytes() as u64;
+        let tiered_bytes = if runtime.rank().0 == 0 { 8 * page } else { 0 };
+        runtime.attach(&SegmentSpec { tiered_bytes, ..SegmentSpec::default() })?;
+        let at = |index: u64| GlobalAddress::tiered(Rank(0), index * page);
+        let put = |rank: u32, index| -> Result<()> {
+            if runtime.rank().0 == rank {
+                runtime.put_value(at(index), rank)?;
+            }
+            Ok(())
+        };
+        let get = |rank: u32, index| -> Result<()> {
+            if runtime.rank().0 == rank {
+                runtime.get_value::<u32>(at(index))?;
+            }
+            Ok(())
+        };
+        let count = |of: &dyn Fn() -> Result<()>| -> Result<Statistics> {
+            let before = runtime.statistics()?;
+            of()?;
+            runtime.barrier()?;
+            Ok(runtime.statistics()?.since(&before))
+        };
+        let mut report = Report::new("messages").under("nodes", runtime.nodes());
+        let mut tell = |case: &str, counted: &Statistics| {
+            let kinds = [
+                Counter::RequestMessages,
+                Counter::ReplyMessages,
+                Counter::DataMessages,
+                Counter::InvalidationMessages,
+            ];
+            let all: u64 = kinds.iter().map(|&kind| counted.get(kind)).sum();
+            report.add(case, "messages", "", vec![all as f64]);
+        };
+        put(0, 0)?;
+        runtime.barrier()?;
+        tell("get miss, answered by the home", &count(&|| get(1, 0))?);
+        put(1, 1)?;
+        runtime.barrier()?;
+        tell("get miss, answered by a forwarder", &count(&|| get(2, 1))?);
+        tell("put miss, no copies", &count(&|| put(1, 2))?);
+        for sharers in 1..=2u32 {
+            let index = 2 + u64::from(sharers);
+            put(0, index)?;
+            runtime.barrier()?;
+            for rank in 2..2 + sharers {
+                get(rank, index)?;
+                runtime.barrier()?;
+            }
+            // The home itself is one of those that have the page.
+            let case = format!("put miss, {sharers} other sharers and the home");
+            tell(&case, &count(&|| put(1, index))?);
+        }
+        Ok(if runtime.rank().0 == 0 { report.into_rows() } else { Vec::new() })
+    })
+}

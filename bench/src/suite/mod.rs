@@ -1,0 +1,30 @@
+//! The benchmarks themselves, one file each. Every figure is taken together with what it is held against, in turn and in
+//! the same run, so that a busy machine is busy for both; see [`report`] for what is made of the samples.
+
+mod device;
+mod false_sharing;
+mod files;
+mod gemm;
+mod hit;
+mod job;
+mod line;
+mod messages;
+mod random;
+mod raw;
+mod report;
+mod rma;
+mod seq;
+
+use crate::registry::Benchmark;
+
+/// All of them, in the order in which they are listed.
+pub(crate) static ALL: &[Benchmark] = &[
+    hit::BENCHMARK,
+    rma::BENCHMARK,
+    device::BENCHMARK,
+    seq::BENCHMARK,
+    random::BENCHMARK,
+    false_sharing::BENCHMARK,
+    messages::BENCHMARK,
+    gemm::BENCHMARK,
+];

@@ -1,0 +1,92 @@
+//! The least that reads a file with io_uring and O_DIRECT: the device's own rate.
+//!
+//! # Rule for the unsafe code in this file
+//!
+//! The buffers belong to the reader, stay where they are, and are given back only when nothing is in flight: after a
+//! complete [`RawReader::read`]. An error leaves reads in flight; then the buffers are leaked.
+
+use super::job::Result;
+use io_uring::{IoUring, opcode, types::Fixed};
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What O_DIRECT may ask of addresses and lengths.
+const ALIGNMENT: usize = 4096;
+
+/// Reads blocks of one size with a fixed number in flight, into registered memory.
+pub(super) struct RawReader {
+    ring: IoUring,
+    /// Held open for the ring.
+    _file: File,
+    memory: ManuallyDrop<Vec<u8>>,
+    in_flight: usize,
+    /// Of the first buffer in `memory`.
+    first: usize,
+    block_bytes: usize,
+    depth: usize,
+}
+
+impl RawReader {
+    /// Opens a file; names the reason where direct I/O or io_uring is refused.
+    pub fn open(path: &Path, block_bytes: usize, depth: usize) -> Result<Self> {
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(path)
+            .map_err(|error| format!("{} cannot be read with O_DIRECT: {error}", path.display()))?;
+        let ring = IoUring::new(depth.next_power_of_two() as u32)
+            .map_err(|error| format!("no io_uring: {error}"))?;
+        // Written once, so that no page fault is measured.
+        let memory = ManuallyDrop::new(vec![1u8; block_bytes * depth + ALIGNMENT]);
+        let first = memory.as_ptr().align_offset(ALIGNMENT);
+        let reader = Self { ring, _file: file, memory, in_flight: 0, first, block_bytes, depth };
+        reader.ring.submitter().register_files(&[reader._file.as_raw_fd()])?;
+        let vector = libc::iovec {
+            iov_base: reader.memory.as_ptr().wrapping_add(reader.first).cast_mut().cast(),
+            iov_len: block_bytes * depth,
+        };
+        // SAFETY: this file's rule.
+        unsafe { reader.ring.submitter().register_buffers(&[vector])? };
+        Ok(reader)
+    }
+
+    /// Reads the blocks at these offsets; the time for all.
+    pub fn read(&mut self, offsets: &[u64]) -> Result<Duration> {
+        let start = Instant::now();
+        let (mut next, mut left) = (0, offsets.len());
+        let mut free: Vec<usize> = (0..self.depth).collect();
+        while left > 0 {
+            while let (Some(&offset), Some(buffer)) = (offsets.get(next), free.pop()) {
+                let at = self.memory.as_mut_ptr().wrapping_add(self.first + buffer * self.block_bytes);
+                let entry = opcode::ReadFixed::new(Fixed(0), at, self.block_bytes as u32, 0).offset(offset);
+                // SAFETY: this file's rule; a buffer is in `free` or in one read.
+                unsafe { self.ring.submission().push(&entry.build().user_data(buffer as u64))? };
+                self.in_flight += 1;
+                next += 1;
+            }
+            self.ring.submit_and_wait(1)?;
+            for answer in self.ring.completion() {
+                self.in_flight -= 1;
+                if answer.result() != self.block_bytes as i32 {
+                    return Err(format!("a raw read answered {}", answer.result()).into());
+                }
+                free.push(answer.user_data() as usize);
+                left -= 1;
+            }
+        }
+        Ok(start.elapsed())
+    }
+}
+
+impl Drop for RawReader {
+    fn drop(&mut self) {
+        if self.in_flight == 0 {
+            // SAFETY: this file's rule; the memory is not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
+    }
+}

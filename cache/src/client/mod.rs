@@ -7,7 +7,7 @@
 //!
 //! 1. *The caller's bytes.* The local address of a get or put is valid for its length until the operation has ended
 //!    (the blocking call returned, the handle was waited for or dropped); for a get it may be written, and nobody else
-//!    uses it meanwhile. Only [`Operation::advance`], run by whoever holds the operation, touches it.
+//!    uses it meanwhile. Only `Operation::advance`, run by whoever holds the operation, touches it.
 //! 2. *The pool's bytes* are reached through [`PoolClient`] alone, under its own rules.
 
 mod operation;

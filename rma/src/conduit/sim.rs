@@ -503,7 +503,7 @@ mod tests {
         let network = SimNetwork::new(1, 2, options).unwrap();
         let (zero, notes) = (network.conduit(Peer(0)), Notes::default());
         assert!(send(&*zero, Peer(1), Direction::Request, 0).is_ok());
-        assert_eq!((0..3).map(|_| network.step()).last(), Some(3));
+        assert_eq!((0..3).map(|_| network.step()).max(), Some(3));
         assert_eq!(network.in_flight(), 0);
         let lost = zero.poll(&notes, Traffic::Everything);
         assert!(matches!(lost, Err(RmaError::PeerLost { peer: Peer(1), .. })));

@@ -21,7 +21,7 @@ pub(super) enum Put {
     Part {
         offset: u32,
         data: Box<[u8]>,
-        /// The last part of a put tells the rank.
+        /// Who is told at the end.
         waiter: Option<Waiter>,
     },
     /// All of it, in a frame. The frame is gone from here once it has become the page's own.
@@ -676,9 +676,11 @@ impl Agent {
                 let mut all = vec![0; span.bytes()];
                 span.read(&mut all);
                 self.release(frame)?;
-                let last = all.len().div_ceil(PIECE) - 1;
+                // The pieces may end in any order: the home may decline some of them, which then go the normal way.
+                let pieces = all.len().div_ceil(PIECE) as u32;
+                self.pool.split_part(waiter.local_rank, waiter.wait, pieces)?;
                 for (index, piece) in all.chunks(PIECE).enumerate() {
-                    let waiter = (index == last).then_some(waiter);
+                    let waiter = Some(waiter);
                     let offset = (index * PIECE) as u32;
                     self.put_remotely(page, Put::Part { offset, data: piece.into(), waiter })?;
                 }

@@ -380,6 +380,11 @@ impl PoolAgent {
         wait::complete(&self.shared, local_rank, id, parts, None)
     }
 
+    /// Makes one pending part of a rank's operation into several, each to be finished by itself.
+    pub fn split_part(&self, local_rank: u32, id: WaitId, into: u32) -> Result<(), PoolError> {
+        wait::split_part(&self.shared, local_rank, id, into)
+    }
+
     /// Finishes `parts` parts in failure; of several failures the first is reported.
     pub fn fail(
         &self,

@@ -153,6 +153,17 @@ pub(super) fn cancel_sleep(shared: &Shared, local_rank: u32, id: WaitId) {
     }
 }
 
+/// Makes one pending part into several, each to be finished by itself. Nothing for an operation that does not wait.
+pub(super) fn split_part(shared: &Shared, local_rank: u32, id: WaitId, into: u32) -> Result<(), PoolError> {
+    let word = shared.wait_word(local_rank, id.index(), STATUS)?;
+    let content = word.load(Acquire);
+    // The part is pending until the agent, who calls this, finishes it: the slot cannot change hands meanwhile.
+    if content >> GENERATION_SHIFT == id.generation() && content & PARTS != 0 {
+        word.fetch_add(u64::from(into.saturating_sub(1)), Relaxed);
+    }
+    Ok(())
+}
+
 /// Finishes `parts` parts; with an error if one is given.
 pub(super) fn complete(
     shared: &Shared,
@@ -176,7 +187,7 @@ pub(super) fn complete(
         match word.compare_exchange_weak(content, next, SeqCst, Acquire) {
             Ok(_) if next & PARTS != 0 => return Ok(Completed::Partly),
             Ok(_) => return Ok(Completed::Entirely { wake: next & SLEEPING != 0 }),
-            // Only the rank adds parts or changes its sleeping flag; neither makes the answer stale.
+            // The rank adds parts, or changes its sleeping flag; neither makes the answer stale.
             Err(now) => content = now,
         }
     }

@@ -41,6 +41,8 @@ pub struct Client {
     agent: Peer,
     /// Bytes of each rank's tiered segment, once attached.
     segment_bytes: OnceLock<Box<[u64]>>,
+    /// The number of each segment's first page.
+    first_page: Box<[PageIndex]>,
     remote: Arc<RemoteOperations>,
     page_bytes: usize,
     page_shift: u32,
@@ -95,6 +97,9 @@ impl Client {
         Self {
             agent,
             segment_bytes: OnceLock::new(),
+            first_page: (0..layout.ranks())
+                .map(|rank| pool.layout().page_index(Rank(rank), 0).unwrap_or(PageIndex::MAX))
+                .collect(),
             remote: handlers.remote,
             page_bytes,
             page_shift: page_bytes.trailing_zeros(),
@@ -259,6 +264,7 @@ impl Client {
         &self.pool
     }
 
+    #[inline]
     fn one_page(&self, owner: Rank, offset: u64, bytes: usize) -> Option<(u64, u32)> {
         let limit = *self.segment_bytes.get()?.get(owner.0 as usize)?;
         let in_page = (offset & (self.page_bytes as u64 - 1)) as usize;
@@ -331,9 +337,10 @@ impl Client {
         error.map_or(Ok(()), Err)
     }
 
+    #[inline]
     fn index(&self, owner: Rank, page: u64) -> PageIndex {
         // `check` has compared the bytes with the attached size, which the table has room for.
-        self.pool.layout().page_index(owner, page).unwrap_or(PageIndex::MAX)
+        self.first_page.get(owner.0 as usize).map_or(PageIndex::MAX, |first| first.saturating_add(page))
     }
 
     fn hint(&self, index: PageIndex) {

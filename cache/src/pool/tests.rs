@@ -362,18 +362,19 @@ fn more_threads_than_slots_take_turns() {
     let client = pool.client(0);
     pool.install(1, PageState::Modified, false);
     let barrier = std::sync::Barrier::new(4);
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                assert_eq!(get(&client, 1, 0), (Attempt::Hit, 1));
-                barrier.wait();
-                for _ in 0..1000 {
-                    assert_eq!(get(&client, 1, 0), (Attempt::Hit, 1));
-                }
-                // Who ends gives its slot away; not before all have counted.
-                barrier.wait();
-            });
+    let work = || {
+        assert_eq!(get(&client, 1, 0), (Attempt::Hit, 1));
+        barrier.wait();
+        for _ in 0..1000 {
+            assert_eq!(get(&client, 1, 0), (Attempt::Hit, 1));
         }
+        // Who ends gives its slot away; not before all have counted.
+        barrier.wait();
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
+        // The end of the scope alone does not wait for what threads do last: giving their slots back.
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     let counters = client.counters();
     assert_eq!(counters.get(Counter::GetHits), 4 * 1001);

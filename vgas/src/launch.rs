@@ -21,13 +21,16 @@ pub struct JobRequest {
     pub hosts: Vec<String>,
     /// Variables for the ranks, in addition to the environment.
     pub environment: Vec<(OsString, OsString)>,
+    /// The command that is to call [`node_main`], on this machine and on every host; this program with the argument
+    /// `node` when empty.
+    pub daemon: Vec<OsString>,
     /// The effective settings, with `cache.size` resolved.
     pub settings: Settings,
 }
 
 /// Runs a job to its end. Blocks; signals are forwarded to the ranks.
 ///
-/// The program of the node daemon is this program with the argument `node`, which is to call [`node_main`].
+/// The node daemons are started with [`JobRequest::daemon`].
 ///
 /// # Errors
 /// When the job could not be started. A job that failed later is a status, not an error.
@@ -50,6 +53,9 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     }
     if let Auto::Is(interface) = &settings.tcp.interface {
         spec.interface = Some(interface.text());
+    }
+    if !request.daemon.is_empty() {
+        spec.daemon = request.daemon;
     }
     let layout = spec.layout()?;
     spec.regions = crate::layout::regions(&settings, &layout)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vgas_cache::CacheError;
 use vgas_cache::client::{Client, ClientOptions, Pending};
 use vgas_cache::pool::{Counter, PoolClient};
-use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Handle, Token};
+use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Handle, Token, handler_index};
 use vgas_rma::job::{self, Control};
 use vgas_rma::message::{Arrived, Payload, Source};
 use vgas_rma::{Layout, NodeId, Peer, Rank, RegionId};
@@ -19,6 +19,7 @@ use vgas_rma::{Layout, NodeId, Peer, Rank, RegionId};
 #[derive(Default)]
 pub struct Builder {
     handlers: Vec<(u8, vgas_rma::endpoint::Handler)>,
+    library_handlers: Vec<(u8, vgas_rma::endpoint::Handler)>,
 }
 
 /// How large a rank's segments are to be.
@@ -65,6 +66,17 @@ impl Builder {
         self
     }
 
+    /// Adds a handler of a library over this crate, at an index from 64 to 127, the same on all ranks. As
+    /// [`Builder::handler`] otherwise.
+    pub fn library_handler(
+        mut self,
+        index: u8,
+        handler: impl Fn(&Token<'_>, &[u32], Arrived<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.library_handlers.push((index, Box::new(handler)));
+        self
+    }
+
     /// Joins the job that this process was started in. Collective.
     pub fn init(self) -> Result<Runtime> {
         let mut membership = job::join()?;
@@ -88,8 +100,14 @@ impl Builder {
         })?;
         let handlers = Client::register(&endpoint)?;
         for (index, handler) in self.handlers {
-            if index < vgas_rma::endpoint::handler_index::USER {
+            if index < handler_index::USER {
                 return Err(Error::Usage(format!("handler index {index}: programs have 128 to 255")));
+            }
+            endpoint.register(index, handler)?;
+        }
+        for (index, handler) in self.library_handlers {
+            if !(handler_index::LIBRARY..handler_index::USER).contains(&index) {
+                return Err(Error::Usage(format!("handler index {index}: libraries have 64 to 127")));
             }
             endpoint.register(index, handler)?;
         }
@@ -197,9 +215,8 @@ impl Runtime {
                 spec.tiered_bytes, self.settings.segment.tiered_max
             )));
         }
-        if spec.pinned_bytes > 0 {
-            self.endpoint.attach_segment(spec.pinned_bytes)?;
-        }
+        // Also without any bytes: it is collective, and other ranks may have some.
+        self.endpoint.attach_segment(spec.pinned_bytes)?;
         if spec.tiered_bytes > 0 {
             self.client.attach(spec.tiered_bytes, spec.name.as_deref())?;
         }
@@ -389,6 +406,12 @@ impl Runtime {
     /// Ends this rank's part of the job. Collective; blocks until all ranks have called it. Prints the job's counters on
     /// rank 0 when `stats.print` is on.
     pub fn finalize(self) -> Result<()> {
+        self.leave()
+    }
+
+    /// [`Runtime::finalize`] for those who cannot give the runtime up, because it lives as long as the process (the C
+    /// interface): afterwards nothing of it may be used.
+    pub fn leave(&self) -> Result<()> {
         self.barrier()?;
         if self.settings.stats.print {
             let statistics = self.statistics()?;

@@ -41,7 +41,7 @@ impl Endpoint {
     }
 
     fn accumulate(&self, handle: Handle, kind: Implicit) {
-        if handle.len() == 0 {
+        if handle.is_empty() {
             return;
         }
         self.with_started(|started| {

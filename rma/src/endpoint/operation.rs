@@ -32,6 +32,11 @@ impl Handle {
         self.pending.iter().all(|operation| operation.is_done())
     }
 
+    /// Whether it stands for nothing: complete, without a result to be taken.
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Makes this handle stand for the other's operations, too.
     pub fn join(&mut self, mut other: Handle) {
         self.pending.append(&mut other.pending);

@@ -97,6 +97,7 @@ fn run_job(name: &str, seed: u64, setting: &Setting) -> Result<(), String> {
         nodes: setting.nodes,
         hosts: Vec::new(),
         environment: Vec::new(),
+        daemon: Vec::new(),
         settings: config.settings().clone(),
     })
     .map_err(|error| error.to_string())?;

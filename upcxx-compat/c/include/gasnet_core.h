@@ -1,0 +1,212 @@
+/* GASNet-1, core interface: the job, active messages, handler-safe locks (specification 1.8, chapter 2). */
+#ifndef _GASNET_CORE_H
+#define _GASNET_CORE_H
+
+#ifndef _GASNET_H
+#include "gasnet.h"
+#endif
+
+#include <stdarg.h>
+#if GASNET_PAR || GASNET_PARSYNC
+#include <pthread.h>
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- Types and codes (1.6, 1.7) --- */
+
+typedef uint32_t gasnet_node_t;
+typedef uint8_t gasnet_handler_t;
+typedef int32_t gasnet_handlerarg_t;
+typedef void *gasnet_token_t;
+typedef uintptr_t gasnet_register_value_t;
+#define SIZEOF_GASNET_REGISTER_VALUE_T 8
+#define SIZEOF_GASNET_NODE_T 4
+
+/* A handler: its index (128 to 255; 0: any, filled in by gasnet_attach) and its function, of any of the types of 2.3.1. */
+typedef struct {
+    gasnet_handler_t index;
+    void (*fnptr)();
+} gasnet_handlerentry_t;
+
+typedef struct {
+    void *addr;
+    uintptr_t size;
+} gasnet_seginfo_t;
+
+/* Where a node runs: `host` is its machine, `supernode` those with which it shares memory; what a member of the own
+ * supernode has at address A is at A + offset here. */
+typedef struct {
+    gasnet_node_t host;
+    gasnet_node_t supernode;
+    intptr_t offset;
+} gasnet_nodeinfo_t;
+
+#define GASNET_OK 0
+#define GASNET_ERR_NOT_INIT 10001
+#define GASNET_ERR_RESOURCE 10002
+#define GASNET_ERR_BAD_ARG 10003
+#define GASNET_ERR_NOT_READY 10004
+#define GASNET_ERR_BARRIER_MISMATCH 10005
+
+#define GASNET_SEGBASE_ANY ((void *)-1)
+#define GASNET_SEGSIZE_EVERYTHING ((uintptr_t)-1)
+
+/* The name of a code, "GASNET_ERR_BAD_ARG". */
+VGASI_INLINE const char *gasnet_ErrorName(int code) {
+    switch (code) {
+    case GASNET_OK: return "GASNET_OK";
+    case GASNET_ERR_NOT_INIT: return "GASNET_ERR_NOT_INIT";
+    case GASNET_ERR_RESOURCE: return "GASNET_ERR_RESOURCE";
+    case GASNET_ERR_BAD_ARG: return "GASNET_ERR_BAD_ARG";
+    case GASNET_ERR_NOT_READY: return "GASNET_ERR_NOT_READY";
+    case GASNET_ERR_BARRIER_MISMATCH: return "GASNET_ERR_BARRIER_MISMATCH";
+    default: return "*unknown*";
+    }
+}
+
+/* What a code means, as a sentence. */
+VGASI_INLINE const char *gasnet_ErrorDesc(int code) {
+    switch (code) {
+    case GASNET_OK: return "No error";
+    case GASNET_ERR_NOT_INIT: return "GASNet was used before it was initialised";
+    case GASNET_ERR_RESOURCE: return "A resource was missing or could not be had";
+    case GASNET_ERR_BAD_ARG: return "An argument is not allowed";
+    case GASNET_ERR_NOT_READY: return "The operation is not complete yet";
+    case GASNET_ERR_BARRIER_MISMATCH: return "The names given to a barrier do not match";
+    default: return "no description available";
+    }
+}
+
+/* --- The job (2.1, 2.2) --- */
+
+/* Refers to an object of the library for this conduit and thread mode: another library cannot be linked. */
+extern const int VGASI_LINK_SYMBOL;
+VGASI_INLINE const int *vgasi_link_check(void) { return &VGASI_LINK_SYMBOL; }
+
+/* Joins the job; collective. In a process that no job has started, starts one of this program and does not return:
+ * `./program N args` (conduit tcp), or as many ranks as GASNET_PSHM_NODES says (smp). Both pointers may be null. */
+VGASI_INLINE int gasnet_init(int *argc, char ***argv) {
+    if (!vgasi_link_check()) return GASNET_ERR_RESOURCE;
+    return vgasi_init(argc, argv, VGASI_CONDUIT_NUMBER);
+}
+
+/* Registers handlers and creates this rank's segment; collective, once. Codes: BAD_ARG for a table or size that is not
+ * allowed, RESOURCE when there is no room, NOT_INIT. `minheapoffset` means nothing here. */
+VGASI_INLINE int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsize,
+                               uintptr_t minheapoffset) {
+    (void)minheapoffset;
+    return vgasi_attach(table, numentries, segsize);
+}
+
+/* The most that this rank may attach; all of it may be, by all ranks at once. After gasnet_init. */
+VGASI_INLINE uintptr_t gasnet_getMaxLocalSegmentSize(void) { return vgasi_max_local_segment(); }
+/* The same on all ranks: what everybody may attach. */
+VGASI_INLINE uintptr_t gasnet_getMaxGlobalSegmentSize(void) { return vgasi_max_local_segment(); }
+
+/* Ends the job with this exit status; from any rank and thread, from handlers, and at any time. */
+VGASI_INLINE void gasnet_exit(int exitcode) VGASI_NORETURN;
+VGASI_INLINE void gasnet_exit(int exitcode) { vgasi_exit(exitcode); }
+
+VGASI_INLINE gasnet_node_t gasnet_mynode(void) { return vgasi_mynode; }
+VGASI_INLINE gasnet_node_t gasnet_nodes(void) { return vgasi_nodes; }
+
+/* Address and size of every rank's segment, as its owner sees it. After gasnet_attach. */
+VGASI_INLINE int gasnet_getSegmentInfo(gasnet_seginfo_t *seginfo_table, int numentries) {
+    return vgasi_segment_info(seginfo_table, numentries);
+}
+/* Where every rank runs. */
+VGASI_INLINE int gasnet_getNodeInfo(gasnet_nodeinfo_t *nodeinfo_table, int numentries) {
+    return vgasi_node_info(nodeinfo_table, numentries);
+}
+/* The environment of whoever started the job. */
+VGASI_INLINE char *gasnet_getenv(const char *name) { return vgasi_getenv(name); }
+
+/* --- Waiting --- */
+
+#define GASNET_WAIT_SPIN 0
+#define GASNET_WAIT_BLOCK 1
+#define GASNET_WAIT_SPINBLOCK 2
+/* A hint. Every wait spins briefly and then sleeps, which is what all three may do. */
+VGASI_INLINE int gasnet_set_waitmode(int wait_mode) {
+    return wait_mode >= GASNET_WAIT_SPIN && wait_mode <= GASNET_WAIT_SPINBLOCK ? GASNET_OK : GASNET_ERR_BAD_ARG;
+}
+
+/* Runs handlers of messages that have arrived. */
+VGASI_INLINE int gasnet_AMPoll(void) { return vgasi_poll(); }
+
+/* Waits, running handlers, until `cond` holds, which handlers bring about. Sleeps when nothing arrives. */
+#define GASNET_BLOCKUNTIL(cond)                                                                                        \
+    do {                                                                                                               \
+        for (;;) {                                                                                                     \
+            const uint64_t vgasi_before = vgasi_deliveries();                                                          \
+            if (cond) break;                                                                                           \
+            vgasi_wait_for_delivery(vgasi_before);                                                                     \
+        }                                                                                                              \
+        __sync_synchronize();                                                                                          \
+    } while (0)
+
+/* --- Threads --- */
+
+/* GASNet finds its thread data by itself; the macros are there for clients that pass it on. */
+typedef const void *gasnet_threadinfo_t;
+#define GASNET_GET_THREADINFO() ((gasnet_threadinfo_t)0)
+#define GASNET_POST_THREADINFO(info)                                                                                   \
+    const gasnet_threadinfo_t vgasi_posted __attribute__((__unused__)) = (info)
+#define GASNET_BEGIN_FUNCTION() GASNET_POST_THREADINFO(GASNET_GET_THREADINFO())
+
+/* No handler ever interrupts a thread: no-interrupt sections hold without doing anything (2.4.1). */
+VGASI_INLINE void gasnet_hold_interrupts(void) {}
+VGASI_INLINE void gasnet_resume_interrupts(void) {}
+
+/* --- Handler-safe locks (2.4.2) --- */
+
+#if GASNET_SEQ
+/* Handlers run inside calls of the only thread that may call, so nobody can be kept waiting. */
+typedef struct {
+    char nothing;
+} gasnet_hsl_t;
+#define GASNET_HSL_INITIALIZER {0}
+VGASI_INLINE void gasnet_hsl_init(gasnet_hsl_t *hsl) { hsl->nothing = 0; }
+VGASI_INLINE void gasnet_hsl_destroy(gasnet_hsl_t *hsl) { (void)hsl; }
+VGASI_INLINE void gasnet_hsl_lock(gasnet_hsl_t *hsl) { (void)hsl; }
+VGASI_INLINE void gasnet_hsl_unlock(gasnet_hsl_t *hsl) { (void)hsl; }
+VGASI_INLINE int gasnet_hsl_trylock(gasnet_hsl_t *hsl) {
+    (void)hsl;
+    return GASNET_OK;
+}
+#else
+typedef struct {
+    pthread_mutex_t mutex;
+} gasnet_hsl_t;
+#define GASNET_HSL_INITIALIZER {PTHREAD_MUTEX_INITIALIZER}
+VGASI_INLINE void gasnet_hsl_init(gasnet_hsl_t *hsl) { pthread_mutex_init(&hsl->mutex, NULL); }
+VGASI_INLINE void gasnet_hsl_destroy(gasnet_hsl_t *hsl) { pthread_mutex_destroy(&hsl->mutex); }
+VGASI_INLINE void gasnet_hsl_lock(gasnet_hsl_t *hsl) { pthread_mutex_lock(&hsl->mutex); }
+VGASI_INLINE void gasnet_hsl_unlock(gasnet_hsl_t *hsl) { pthread_mutex_unlock(&hsl->mutex); }
+/* GASNET_OK: locked; GASNET_ERR_NOT_READY: somebody else has it. */
+VGASI_INLINE int gasnet_hsl_trylock(gasnet_hsl_t *hsl) {
+    return pthread_mutex_trylock(&hsl->mutex) == 0 ? GASNET_OK : GASNET_ERR_NOT_READY;
+}
+#endif
+
+/* --- Active messages (2.3): see gasnet_am.h --- */
+
+VGASI_INLINE size_t gasnet_AMMaxArgs(void) { return 16; }
+VGASI_INLINE size_t gasnet_AMMaxMedium(void) { return vgasi_medium_max(); }
+VGASI_INLINE size_t gasnet_AMMaxLongRequest(void) { return vgasi_long_max(); }
+VGASI_INLINE size_t gasnet_AMMaxLongReply(void) { return vgasi_long_max(); }
+
+/* Who sent the message that is being handled. */
+VGASI_INLINE int gasnet_AMGetMsgSource(gasnet_token_t token, gasnet_node_t *srcindex) {
+    return vgasi_message_source(token, srcindex);
+}
+
+#include "gasnet_am.h"
+
+#ifdef __cplusplus
+}
+#endif
+#endif

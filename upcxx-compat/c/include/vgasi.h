@@ -1,0 +1,120 @@
+/* What the inline functions of vgasnet.h and gasnet.h share with the library. Internal: it changes with the library's
+ * version, and clients use none of it. The functions are documented in upcxx-compat/c/src/. */
+#ifndef VGASI_H
+#define VGASI_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Inlined also where the client compiles without optimisation: a library call would cost more than the operation. */
+#if defined(__GNUC__)
+#define VGASI_INLINE static __inline__ __attribute__((__always_inline__, __unused__))
+#define VGASI_LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define VGASI_NORETURN __attribute__((__noreturn__))
+#else
+#define VGASI_INLINE static inline
+#define VGASI_LIKELY(condition) (condition)
+#define VGASI_NORETURN
+#endif
+
+/* One rank's segment: `base` is its first address in its owner's process, by which everybody names it; `here` its first
+ * address in this process, of which `reach` bytes may be loaded and stored (0: none). */
+typedef struct {
+    uintptr_t base;
+    char *here;
+    uintptr_t reach;
+    uintptr_t bytes;
+} vgasi_window_t;
+
+typedef struct vgasi_operation *vgasi_handle_t;
+typedef struct vgasi_value *vgasi_value_t;
+
+typedef struct {
+    uint8_t index;
+    void (*function)(void);
+} vgasi_handler_entry_t;
+
+typedef struct {
+    void *addr;
+    uintptr_t size;
+} vgasi_segment_info_t;
+
+extern vgasi_window_t *vgasi_windows;
+extern uint32_t vgasi_mynode;
+extern uint32_t vgasi_nodes;
+
+extern int vgasi_init(int *argc, char ***argv, int conduit);
+extern int vgasi_attach(void *table, int count, uintptr_t bytes);
+extern void vgasi_exit(int status) VGASI_NORETURN;
+extern char *vgasi_getenv(const char *name);
+extern uintptr_t vgasi_max_local_segment(void);
+extern int vgasi_segment_info(void *table, int count);
+extern int vgasi_node_info(void *table, int count);
+
+extern void vgasi_register_internal(uint8_t index, void (*function)(void));
+extern int vgasi_request_short(uint32_t rank, uint8_t handler, int count, const int32_t *words);
+extern int vgasi_request_medium(uint32_t rank, uint8_t handler, const void *from, size_t bytes, int count,
+                                const int32_t *words);
+extern int vgasi_request_long(uint32_t rank, uint8_t handler, const void *from, size_t bytes, const void *to,
+                              int count, const int32_t *words);
+extern int vgasi_reply_short(void *token, uint8_t handler, int count, const int32_t *words);
+extern int vgasi_reply_medium(void *token, uint8_t handler, const void *from, size_t bytes, int count,
+                              const int32_t *words);
+extern int vgasi_reply_long(void *token, uint8_t handler, const void *from, size_t bytes, const void *to, int count,
+                            const int32_t *words);
+extern int vgasi_message_source(void *token, uint32_t *rank);
+extern size_t vgasi_medium_max(void);
+extern size_t vgasi_long_max(void);
+extern int vgasi_poll(void);
+extern uint64_t vgasi_deliveries(void);
+extern void vgasi_wait_for_delivery(uint64_t before);
+
+extern void vgasi_put(uint32_t rank, void *to, const void *from, size_t bytes);
+extern void vgasi_get(void *to, uint32_t rank, const void *from, size_t bytes);
+extern void vgasi_memset(uint32_t rank, void *to, int value, size_t bytes);
+extern vgasi_handle_t vgasi_put_nb(uint32_t rank, void *to, const void *from, size_t bytes, int source_stays);
+extern vgasi_handle_t vgasi_get_nb(void *to, uint32_t rank, const void *from, size_t bytes);
+extern vgasi_handle_t vgasi_memset_nb(uint32_t rank, void *to, int value, size_t bytes);
+extern vgasi_value_t vgasi_get_value_nb(uint32_t rank, const void *from, size_t bytes);
+extern uint64_t vgasi_wait_value(vgasi_value_t value);
+
+#define VGASI_PUTS 1
+#define VGASI_GETS 2
+extern void vgasi_wait(vgasi_handle_t handle);
+extern int vgasi_try(vgasi_handle_t handle);
+extern void vgasi_wait_all(vgasi_handle_t *handles, size_t count);
+extern void vgasi_wait_some(vgasi_handle_t *handles, size_t count);
+extern int vgasi_try_all(vgasi_handle_t *handles, size_t count);
+extern int vgasi_try_some(vgasi_handle_t *handles, size_t count);
+extern void vgasi_accumulate(vgasi_handle_t handle, int kind);
+extern void vgasi_wait_implicit(int kinds);
+extern int vgasi_try_implicit(int kinds);
+extern void vgasi_begin_region(void);
+extern vgasi_handle_t vgasi_end_region(void);
+
+extern void vgasi_barrier_notify(int id, int flags);
+extern int vgasi_barrier_wait(int id, int flags);
+extern int vgasi_barrier_try(int id, int flags);
+
+/* The address in this process of `bytes` bytes at the owner's address `there`; null when loads and stores do not reach
+ * all of them, or when they lie outside of the segment: then the library is asked, which tells the two apart. */
+VGASI_INLINE char *vgasi_reach(uint32_t rank, const void *there, size_t bytes) {
+    const vgasi_window_t *window;
+    uintptr_t offset, reach;
+    if (!VGASI_LIKELY(rank < vgasi_nodes)) return NULL;
+    window = &vgasi_windows[rank];
+    offset = (uintptr_t)there - window->base;
+    reach = window->reach;
+    if (!VGASI_LIKELY(offset <= reach && bytes <= reach - offset)) return NULL;
+    return window->here + offset;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

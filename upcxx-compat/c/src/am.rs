@@ -1,0 +1,322 @@
+//! Active messages: the client's table of handlers, requests, replies, delivery (GASNet 1.8, 2.3).
+
+use crate::call;
+use crate::code;
+use crate::fatal::fatal;
+use crate::job::{self, RawHandler};
+use crate::segment;
+use libc::{c_int, c_void};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use vgas_rma::endpoint::Token;
+use vgas_rma::message::{Arrived, Destination, Payload, Source};
+use vgas_rma::{Rank, RegionId};
+
+/// The first index of the client's handlers.
+const CLIENT_HANDLERS: u8 = 128;
+
+/// An entry of the table given to `gasnet_attach`, as `gasnet_handlerentry_t` is.
+#[repr(C)]
+pub struct HandlerEntry {
+    index: u8,
+    function: Option<RawHandler>,
+}
+
+/// Registered functions by index; 0 where there is none.
+static HANDLERS: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
+
+/// Handlers run so far: what [`vgasi_wait_for_delivery`] looks at.
+static DELIVERED: AtomicU64 = AtomicU64::new(0);
+
+/// Registers the client's handlers: an index from 128 to 255, or 0 for any free one, which is written back. Entries are
+/// looked at in order, so that equal tables get equal indices on all ranks.
+unsafe fn register(table: *mut HandlerEntry, count: c_int) -> c_int {
+    if count < 0 || (table.is_null() && count > 0) {
+        return code::BAD_ARG;
+    }
+    let entries = match count {
+        0 => &mut [],
+        // SAFETY: rule 1: the table has `count` entries, which the client does not touch during the call.
+        count => unsafe { std::slice::from_raw_parts_mut(table, count as usize) },
+    };
+    if entries.len() > 128 {
+        return code::BAD_ARG;
+    }
+    let mut taken = [false; 256];
+    for entry in entries.iter().filter(|entry| entry.index != 0) {
+        if entry.index < CLIENT_HANDLERS || std::mem::replace(&mut taken[usize::from(entry.index)], true) {
+            return code::BAD_ARG;
+        }
+    }
+    if entries.iter().any(|entry| entry.function.is_none()) {
+        return code::BAD_ARG;
+    }
+    for entry in entries.iter_mut() {
+        if entry.index == 0 {
+            // There are 128 indices for at most 128 entries.
+            let Some(free) = (CLIENT_HANDLERS..=u8::MAX).find(|&index| !taken[usize::from(index)]) else {
+                return code::BAD_ARG;
+            };
+            taken[usize::from(free)] = true;
+            entry.index = free;
+        }
+        let address = entry.function.map_or(0, |function| function as usize);
+        HANDLERS[usize::from(entry.index)].store(address, Ordering::Release);
+    }
+    code::OK
+}
+
+/// Registers a handler of the headers themselves, before `gasnet_attach`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_register_internal(index: u8, function: RawHandler) {
+    if !(job::INTERNAL_HANDLERS..CLIENT_HANDLERS).contains(&index) {
+        fatal(format_args!("handler index {index} is not one of the headers'"));
+    }
+    HANDLERS[usize::from(index)].store(function as usize, Ordering::Release);
+}
+
+/// `gasnet_attach`. Collective.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_attach(table: *mut HandlerEntry, count: c_int, bytes: usize) -> c_int {
+    if job::current().is_none() {
+        return code::NOT_INIT;
+    }
+    if !bytes.is_multiple_of(segment::PAGE_BYTES) || bytes > segment::vgasi_max_local_segment() {
+        return code::BAD_ARG;
+    }
+    // SAFETY: as the caller promised.
+    match unsafe { register(table, count) } {
+        code::OK => segment::attach(bytes),
+        error => error,
+    }
+}
+
+thread_local! {
+    /// The payload of the medium message that this thread handles: the handler may write to it, and it begins at a
+    /// multiple of 16 (as the specification promises 8).
+    static MEDIUM: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs the client's handler for a message that has arrived.
+pub(crate) fn deliver(index: u8, token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
+    let address = HANDLERS[usize::from(index)].load(Ordering::Acquire);
+    if address == 0 {
+        return token.refuse(format!("a message for handler {index}, which was not registered"));
+    }
+    // SAFETY: rule 3: only functions are stored there.
+    let handler =
+        unsafe { std::mem::transmute::<*const (), RawHandler>(std::ptr::with_exposed_provenance(address)) };
+    let c_token = std::ptr::from_ref(token).cast_mut().cast::<c_void>();
+    match arrived {
+        Arrived::Short => call::short(handler, c_token, words),
+        Arrived::Long(address, bytes) => call::with_payload(handler, c_token, address.cast(), bytes, words),
+        Arrived::Medium(bytes) => MEDIUM.with_borrow_mut(|buffer| {
+            let needed = bytes.len().div_ceil(16).max(1);
+            if buffer.len() < needed {
+                buffer.resize(needed, 0);
+            }
+            let address = buffer.as_mut_ptr().cast::<u8>();
+            // SAFETY: the buffer was made long enough, and the payload is not in it.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
+            call::with_payload(handler, c_token, address.cast(), bytes.len(), words);
+        }),
+    }
+    DELIVERED.fetch_add(1, Ordering::Release);
+}
+
+/// The arguments of a message.
+unsafe fn arguments<'a>(count: c_int, words: *const u32) -> Option<&'a [u32]> {
+    match count {
+        0 => Some(&[]),
+        // SAFETY: rule 1: so many words.
+        1..=16 => Some(unsafe { std::slice::from_raw_parts(words, count as usize) }),
+        _ => None,
+    }
+}
+
+/// The payload of a long message to a rank's segment. One without bytes needs no place.
+fn long_payload(rank: u32, from: *const c_void, bytes: usize, to: *const c_void) -> Option<Payload> {
+    let source = Source { address: from.cast(), bytes };
+    match segment::offset_of(rank, to, bytes) {
+        Some(offset) => {
+            let owner = job::joined().runtime.layout().peer_of_rank(Rank(rank));
+            Some(Payload::Long(source, Destination::Region { region: RegionId::SEGMENT, owner, offset }))
+        }
+        None if bytes == 0 => Some(Payload::Medium(Source::EMPTY)),
+        None => None,
+    }
+}
+
+fn request(rank: u32, handler: u8, words: Option<&[u32]>, payload: Option<Payload>) -> c_int {
+    let Some(job) = job::current() else { return code::NOT_INIT };
+    let (Some(words), Some(payload)) = (words, payload) else { return code::BAD_ARG };
+    let layout = job.runtime.layout();
+    if rank >= layout.ranks() || handler < job::INTERNAL_HANDLERS {
+        return code::BAD_ARG;
+    }
+    match job.runtime.endpoint().request(layout.peer_of_rank(Rank(rank)), handler, words, payload) {
+        Ok(()) => code::OK,
+        Err(vgas_rma::RmaError::Usage(_)) => code::BAD_ARG,
+        Err(error) => fatal(error),
+    }
+}
+
+/// `gasnet_AMRequestShort`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_request_short(
+    rank: u32,
+    handler: u8,
+    count: c_int,
+    words: *const u32,
+) -> c_int {
+    // SAFETY: as the caller promised.
+    request(rank, handler, unsafe { arguments(count, words) }, Some(Payload::Short))
+}
+
+/// `gasnet_AMRequestMedium`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_request_medium(
+    rank: u32,
+    handler: u8,
+    from: *const c_void,
+    bytes: usize,
+    count: c_int,
+    words: *const u32,
+) -> c_int {
+    let payload = Payload::Medium(Source { address: from.cast(), bytes });
+    // SAFETY: as the caller promised.
+    request(rank, handler, unsafe { arguments(count, words) }, Some(payload))
+}
+
+/// `gasnet_AMRequestLong`, and `gasnet_AMRequestLongAsync`: the source is reusable when it returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_request_long(
+    rank: u32,
+    handler: u8,
+    from: *const c_void,
+    bytes: usize,
+    to: *const c_void,
+    count: c_int,
+    words: *const u32,
+) -> c_int {
+    // SAFETY: as the caller promised.
+    request(rank, handler, unsafe { arguments(count, words) }, long_payload(rank, from, bytes, to))
+}
+
+/// The token of the message that is being handled.
+unsafe fn token_of<'a>(token: *mut c_void) -> Option<&'a Token<'a>> {
+    // SAFETY: rule 1: tokens are used in the handler that `deliver` gave them to, or are null.
+    unsafe { token.cast::<Token<'a>>().as_ref() }
+}
+
+unsafe fn reply(token: *mut c_void, handler: u8, words: Option<&[u32]>, payload: Option<Payload>) -> c_int {
+    // SAFETY: as the caller promised.
+    let (Some(token), Some(words), Some(payload)) = (unsafe { token_of(token) }, words, payload) else {
+        return code::BAD_ARG;
+    };
+    if handler < job::INTERNAL_HANDLERS {
+        return code::BAD_ARG;
+    }
+    match token.reply(handler, words, payload) {
+        Ok(()) => code::OK,
+        Err(vgas_rma::RmaError::Usage(_)) => code::BAD_ARG,
+        Err(error) => fatal(error),
+    }
+}
+
+/// `gasnet_AMReplyShort`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_reply_short(
+    token: *mut c_void,
+    handler: u8,
+    count: c_int,
+    words: *const u32,
+) -> c_int {
+    // SAFETY: as the caller promised.
+    unsafe { reply(token, handler, arguments(count, words), Some(Payload::Short)) }
+}
+
+/// `gasnet_AMReplyMedium`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_reply_medium(
+    token: *mut c_void,
+    handler: u8,
+    from: *const c_void,
+    bytes: usize,
+    count: c_int,
+    words: *const u32,
+) -> c_int {
+    let payload = Payload::Medium(Source { address: from.cast(), bytes });
+    // SAFETY: as the caller promised.
+    unsafe { reply(token, handler, arguments(count, words), Some(payload)) }
+}
+
+/// `gasnet_AMReplyLong`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_reply_long(
+    token: *mut c_void,
+    handler: u8,
+    from: *const c_void,
+    bytes: usize,
+    to: *const c_void,
+    count: c_int,
+    words: *const u32,
+) -> c_int {
+    // SAFETY: as the caller promised.
+    let Some(rank) = unsafe { token_of(token) }.map(|token| token.from().0) else { return code::BAD_ARG };
+    // SAFETY: as the caller promised.
+    unsafe { reply(token, handler, arguments(count, words), long_payload(rank, from, bytes, to)) }
+}
+
+/// `gasnet_AMGetMsgSource`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_message_source(token: *mut c_void, rank: *mut u32) -> c_int {
+    // SAFETY: as the caller promised.
+    let Some(token) = (unsafe { token_of(token) }) else { return code::BAD_ARG };
+    if rank.is_null() {
+        return code::BAD_ARG;
+    }
+    // SAFETY: rule 1; only ranks send to these handlers, and their peers have the same numbers.
+    unsafe { rank.write(token.from().0) };
+    code::OK
+}
+
+/// Most bytes of a medium message.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_medium_max() -> usize {
+    job::joined().runtime.endpoint().medium_bytes_max()
+}
+
+/// Most bytes of a long request or reply.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_long_max() -> usize {
+    job::joined().runtime.endpoint().long_bytes_max()
+}
+
+/// `gasnet_AMPoll`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_poll() -> c_int {
+    let Some(job) = job::current() else { return code::NOT_INIT };
+    match job.runtime.endpoint().poll() {
+        Ok(_) => code::OK,
+        Err(error) => fatal(error),
+    }
+}
+
+/// The number of handlers run so far, for [`vgasi_wait_for_delivery`].
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_deliveries() -> u64 {
+    DELIVERED.load(Ordering::Acquire)
+}
+
+/// The waiting part of `GASNET_BLOCKUNTIL`: returns when a handler has run since [`vgasi_deliveries`] gave `before`, and
+/// now and then without, since clients also wait for what was put into their memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_wait_for_delivery(before: u64) {
+    const AT_MOST: std::time::Duration = std::time::Duration::from_millis(1);
+    let deadline = std::time::Instant::now() + AT_MOST;
+    let endpoint = job::joined().runtime.endpoint();
+    if let Err(error) = endpoint.wait_until(Some(deadline), || DELIVERED.load(Ordering::Acquire) != before) {
+        fatal(error);
+    }
+}

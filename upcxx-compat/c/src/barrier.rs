@@ -1,0 +1,56 @@
+//! The split-phase barrier (GASNet 1.8, 3.5).
+
+use crate::code;
+use crate::fatal::fatal;
+use crate::job;
+use libc::c_int;
+use vgas_rma::endpoint::{BarrierName, BarrierOutcome};
+
+/// `GASNET_BARRIERFLAG_ANONYMOUS`.
+const ANONYMOUS: c_int = 1;
+/// `GASNET_BARRIERFLAG_MISMATCH`.
+const MISMATCH: c_int = 2;
+
+fn name(id: c_int, flags: c_int) -> BarrierName {
+    if flags & MISMATCH != 0 {
+        BarrierName::Mismatch
+    } else if flags & ANONYMOUS != 0 {
+        BarrierName::Anonymous
+    } else {
+        BarrierName::Named(id as u32)
+    }
+}
+
+fn code_of(outcome: BarrierOutcome) -> c_int {
+    match outcome {
+        BarrierOutcome::Matched => code::OK,
+        BarrierOutcome::Mismatch => code::BARRIER_MISMATCH,
+    }
+}
+
+/// `gasnet_barrier_notify`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_barrier_notify(id: c_int, flags: c_int) {
+    if let Err(error) = job::joined().runtime.endpoint().barrier_notify(name(id, flags)) {
+        fatal(error);
+    }
+}
+
+/// `gasnet_barrier_wait`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_barrier_wait(id: c_int, flags: c_int) -> c_int {
+    match job::joined().runtime.endpoint().barrier_wait(name(id, flags)) {
+        Ok(outcome) => code_of(outcome),
+        Err(error) => fatal(error),
+    }
+}
+
+/// `gasnet_barrier_try`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_barrier_try(id: c_int, flags: c_int) -> c_int {
+    match job::joined().runtime.endpoint().barrier_try(name(id, flags)) {
+        Ok(Some(outcome)) => code_of(outcome),
+        Ok(None) => code::NOT_READY,
+        Err(error) => fatal(error),
+    }
+}

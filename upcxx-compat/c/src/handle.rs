@@ -1,0 +1,292 @@
+//! Operations under way: explicit handles, implicit ones by thread, access regions (GASNet 1.8, 3.3).
+//!
+//! A handle is a raw box, or null for what is complete. The headers never look inside.
+
+use crate::code;
+use crate::fatal::fatal;
+use crate::job;
+use libc::{c_int, c_void};
+use std::cell::RefCell;
+use vgas_rma::endpoint::{Endpoint, Handle};
+
+/// Implicit operations after which completed ones are sorted out.
+const PRUNE_AT: usize = 64;
+
+/// One operation, or those of an access region.
+pub struct Operation(Parts);
+
+enum Parts {
+    Pinned(Handle),
+    Region(Vec<Operation>),
+}
+
+impl Operation {
+    /// The box of an operation on a pinned segment; null when it is complete.
+    pub(crate) fn pinned(handle: Handle) -> *mut Operation {
+        if handle.is_empty() {
+            return std::ptr::null_mut();
+        }
+        Box::into_raw(Box::new(Self(Parts::Pinned(handle))))
+    }
+
+    /// Whether it is complete; makes no progress by polling.
+    fn test(&mut self, endpoint: &Endpoint) -> bool {
+        match &mut self.0 {
+            // `try_sync` of a complete handle takes its result, without polling.
+            Parts::Pinned(handle) => {
+                handle.is_complete()
+                    && match endpoint.try_sync(handle) {
+                        Ok(done) => done,
+                        Err(error) => fatal(error),
+                    }
+            }
+            Parts::Region(operations) => {
+                operations.retain_mut(|operation| !operation.test(endpoint));
+                operations.is_empty()
+            }
+        }
+    }
+}
+
+/// Takes a handle back.
+unsafe fn take(handle: *mut Operation) -> Option<Box<Operation>> {
+    // SAFETY: rule 2: made by `Box::into_raw`, synchronised once.
+    (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
+}
+
+fn endpoint() -> &'static Endpoint {
+    job::joined().runtime.endpoint()
+}
+
+fn poll(endpoint: &Endpoint) {
+    if let Err(error) = endpoint.poll() {
+        fatal(error);
+    }
+}
+
+fn wait_until(endpoint: &Endpoint, condition: impl FnMut() -> bool) {
+    if let Err(error) = endpoint.wait_until(None, condition) {
+        fatal(error);
+    }
+}
+
+/// Waits for one operation.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_wait(handle: *mut Operation) {
+    // SAFETY: as the caller promised.
+    if let Some(mut operation) = unsafe { take(handle) } {
+        let endpoint = endpoint();
+        wait_until(endpoint, || operation.test(endpoint));
+    }
+}
+
+/// Makes progress once; takes the handle back when its operation is complete.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_try(handle: *mut Operation) -> c_int {
+    let endpoint = endpoint();
+    poll(endpoint);
+    // SAFETY: rule 2.
+    let left = unsafe { sweep(endpoint, &mut [handle]) }.1;
+    if left == 0 { code::OK } else { code::NOT_READY }
+}
+
+/// The handles of a call on many.
+unsafe fn table<'a>(handles: *mut *mut Operation, count: usize) -> &'a mut [*mut Operation] {
+    if count == 0 {
+        return &mut [];
+    }
+    // SAFETY: rule 1: so many handles, which nobody else touches during the call.
+    unsafe { std::slice::from_raw_parts_mut(handles, count) }
+}
+
+/// Takes back what is complete, leaving null; returns how many were taken and how many are left.
+unsafe fn sweep(endpoint: &Endpoint, handles: &mut [*mut Operation]) -> (usize, usize) {
+    let (mut taken, mut left) = (0, 0);
+    for handle in handles.iter_mut() {
+        // SAFETY: rule 2.
+        let Some(operation) = (unsafe { handle.as_mut() }) else { continue };
+        if operation.test(endpoint) {
+            // SAFETY: rule 2: the place is emptied.
+            drop(unsafe { take(std::mem::replace(handle, std::ptr::null_mut())) });
+            taken += 1;
+        } else {
+            left += 1;
+        }
+    }
+    (taken, left)
+}
+
+/// Waits for all; all places are null afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_wait_all(handles: *mut *mut Operation, count: usize) {
+    let endpoint = endpoint();
+    // SAFETY: as the caller promised.
+    wait_until(endpoint, || unsafe { sweep(endpoint, table(handles, count)) }.1 == 0);
+}
+
+/// Waits until one of them has completed in this call; at once when none is there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_wait_some(handles: *mut *mut Operation, count: usize) {
+    let endpoint = endpoint();
+    wait_until(endpoint, || {
+        // SAFETY: as the caller promised.
+        let (taken, left) = unsafe { sweep(endpoint, table(handles, count)) };
+        taken > 0 || left == 0
+    });
+}
+
+/// Makes progress once. Success when all are complete.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_try_all(handles: *mut *mut Operation, count: usize) -> c_int {
+    let endpoint = endpoint();
+    poll(endpoint);
+    // SAFETY: as the caller promised.
+    let (_, left) = unsafe { sweep(endpoint, table(handles, count)) };
+    if left == 0 { code::OK } else { code::NOT_READY }
+}
+
+/// Makes progress once. Success when one has completed in this call, or none is there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_try_some(handles: *mut *mut Operation, count: usize) -> c_int {
+    let endpoint = endpoint();
+    poll(endpoint);
+    // SAFETY: as the caller promised.
+    let (taken, left) = unsafe { sweep(endpoint, table(handles, count)) };
+    if taken > 0 || left == 0 { code::OK } else { code::NOT_READY }
+}
+
+/// Implicit operations of one kind.
+#[derive(Default)]
+struct Started {
+    operations: Vec<Operation>,
+}
+
+impl Started {
+    fn add(&mut self, operation: Operation) {
+        self.operations.push(operation);
+        if self.operations.len().is_multiple_of(PRUNE_AT) {
+            self.prune(endpoint());
+        }
+    }
+
+    /// True: none is left.
+    fn prune(&mut self, endpoint: &Endpoint) -> bool {
+        self.operations.retain_mut(|operation| !operation.test(endpoint));
+        self.operations.is_empty()
+    }
+}
+
+#[derive(Default)]
+struct Implicit {
+    puts: Started,
+    gets: Started,
+    region: Option<Started>,
+}
+
+thread_local! {
+    /// Leaked, so that nothing is waited for when a thread or the process ends.
+    static IMPLICIT: &'static RefCell<Implicit> = Box::leak(Box::default());
+}
+
+fn with_implicit<R>(with: impl FnOnce(&mut Implicit) -> R) -> R {
+    IMPLICIT.with(|implicit| with(&mut implicit.borrow_mut()))
+}
+
+/// Which implicit operations a call is about. Bits, as the headers give them.
+const PUTS: c_int = 1;
+const GETS: c_int = 2;
+
+/// Makes an operation an implicit one of this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_accumulate(handle: *mut Operation, kind: c_int) {
+    // SAFETY: as the caller promised.
+    let Some(operation) = (unsafe { take(handle) }) else { return };
+    with_implicit(|implicit| {
+        let into = match &mut implicit.region {
+            Some(region) => region,
+            None if kind == GETS => &mut implicit.gets,
+            None => &mut implicit.puts,
+        };
+        into.add(*operation);
+    });
+}
+
+fn prune(endpoint: &Endpoint, kinds: c_int) -> bool {
+    with_implicit(|implicit| {
+        let puts = kinds & PUTS == 0 || implicit.puts.prune(endpoint);
+        let gets = kinds & GETS == 0 || implicit.gets.prune(endpoint);
+        puts && gets
+    })
+}
+
+/// Waits for the implicit operations of this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_wait_implicit(kinds: c_int) {
+    let endpoint = endpoint();
+    wait_until(endpoint, || prune(endpoint, kinds));
+}
+
+/// Makes progress once. Success when the implicit operations of this thread are complete.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_try_implicit(kinds: c_int) -> c_int {
+    let endpoint = endpoint();
+    poll(endpoint);
+    if prune(endpoint, kinds) { code::OK } else { code::NOT_READY }
+}
+
+/// `gasnet_begin_nbi_accessregion`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_begin_region() {
+    with_implicit(|implicit| {
+        if implicit.region.is_some() {
+            fatal("access regions do not nest");
+        }
+        implicit.region = Some(Started::default());
+    });
+}
+
+/// `gasnet_end_nbi_accessregion`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_end_region() -> *mut Operation {
+    let Some(region) = with_implicit(|implicit| implicit.region.take()) else {
+        fatal("an access region was ended that was not begun");
+    };
+    if region.operations.is_empty() {
+        return std::ptr::null_mut();
+    }
+    Box::into_raw(Box::new(Operation(Parts::Region(region.operations))))
+}
+
+/// A value that is being got.
+pub struct Value {
+    handle: *mut Operation,
+    bytes: [u8; 8],
+}
+
+/// Starts to get a value of 1 to 8 bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_get_value_nb(rank: u32, from: *const c_void, bytes: usize) -> *mut Value {
+    if !(1..=8).contains(&bytes) {
+        fatal(format_args!("a value of {bytes} bytes: 1 to 8 are possible"));
+    }
+    let value = Box::into_raw(Box::new(Value { handle: std::ptr::null_mut(), bytes: [0; 8] }));
+    // SAFETY: the box was just made; it stays until `vgasi_wait_value`, which waits for the operation.
+    unsafe {
+        let to = (&raw mut (*value).bytes).cast::<c_void>();
+        (*value).handle = crate::transfer::vgasi_get_nb(to, rank, from, bytes);
+    }
+    value
+}
+
+/// Waits for a value; extended with zeros.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_wait_value(value: *mut Value) -> u64 {
+    if value.is_null() {
+        fatal("a value was waited for that was not asked for");
+    }
+    // SAFETY: rule 2; the bytes are read after the operation has ended.
+    unsafe {
+        vgasi_wait((*value).handle);
+        u64::from_le_bytes(Box::from_raw(value).bytes)
+    }
+}

@@ -1,0 +1,89 @@
+//! The job of this process: joined by `gasnet_init`, and what `gasnet_attach` adds to it.
+
+use crate::am;
+use crate::code;
+use crate::exit;
+use crate::fatal::fatal;
+use crate::launch;
+use crate::segment;
+use libc::{c_char, c_int};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use vgas::Runtime;
+use vgas_rma::endpoint::handler_index;
+
+/// A C function of any type; its message tells which (rule 3).
+pub type RawHandler = unsafe extern "C" fn();
+
+/// First of the handler indices that the headers themselves use; the client has those from 128.
+pub const INTERNAL_HANDLERS: u8 = 112;
+
+/// What this process knows of its job.
+pub(crate) struct Job {
+    pub(crate) runtime: Runtime,
+}
+
+static JOB: OnceLock<Job> = OnceLock::new();
+
+/// This rank's number. For the headers.
+#[unsafe(no_mangle)]
+pub static vgasi_mynode: AtomicU32 = AtomicU32::new(0);
+
+/// Number of ranks; 0 before `gasnet_init`. For the headers.
+#[unsafe(no_mangle)]
+pub static vgasi_nodes: AtomicU32 = AtomicU32::new(0);
+
+/// The job, once joined.
+#[inline]
+pub(crate) fn current() -> Option<&'static Job> {
+    JOB.get()
+}
+
+/// The job, in functions that make no sense before `gasnet_init`.
+#[inline]
+pub(crate) fn joined() -> &'static Job {
+    match JOB.get() {
+        Some(job) => job,
+        None => fatal("a function of GASNet was called before gasnet_init"),
+    }
+}
+
+/// Joins the job, or starts one when this process is not part of any: then it does not return.
+///
+/// `conduit` is the conduit of the headers (see `launch`); `argc` and `argv` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_init(argc: *mut c_int, argv: *mut *mut *mut c_char, conduit: c_int) -> c_int {
+    if current().is_some() {
+        return code::NOT_INIT;
+    }
+    if !launch::in_job() {
+        // SAFETY: rule 1: what `main` was given.
+        unsafe { launch::start_job(argc, argv, conduit) };
+    }
+    let mut builder = Runtime::builder();
+    for index in INTERNAL_HANDLERS..handler_index::USER {
+        builder = builder.library_handler(index, move |token, words, arrived| {
+            am::deliver(index, token, words, arrived);
+        });
+    }
+    for index in handler_index::USER..=u8::MAX {
+        builder = builder.handler(index, move |token, words, arrived| {
+            am::deliver(index, token, words, arrived);
+        });
+    }
+    let runtime = match builder.init() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("*** FATAL ERROR: cannot join the job: {error}");
+            std::process::exit(1)
+        }
+    };
+    vgasi_mynode.store(runtime.rank().0, Ordering::Relaxed);
+    vgasi_nodes.store(runtime.ranks(), Ordering::Release);
+    segment::prepare(&runtime);
+    if JOB.set(Job { runtime }).is_err() {
+        return code::NOT_INIT;
+    }
+    exit::watch();
+    code::OK
+}

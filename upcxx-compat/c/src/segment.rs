@@ -1,0 +1,180 @@
+//! Segments: sizes before `gasnet_attach`, addresses after it.
+//!
+//! A client names a remote address as its owner sees it: the owner's base plus an offset. The headers turn it into an
+//! address of this process with one entry of [`vgasi_windows`] and copy; where that is not possible, `reach` is 0 and
+//! they call the library with the same address.
+
+use crate::code;
+use crate::fatal::fatal;
+use crate::job;
+use libc::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use vgas::{Runtime, SegmentSpec};
+use vgas_rma::Rank;
+
+/// Size of a page as the headers promise it (`GASNET_PAGESIZE`): segments are multiples of it.
+pub const PAGE_BYTES: usize = 4096;
+
+/// One rank's segment, as the headers read it.
+#[repr(C)]
+pub struct Window {
+    /// Its first address in its owner's process.
+    base: AtomicUsize,
+    /// Its first address here; null when it is not mapped.
+    here: AtomicPtr<u8>,
+    /// How many of its bytes loads and stores reach here.
+    reach: AtomicUsize,
+    /// Its size.
+    bytes: AtomicUsize,
+}
+
+/// What `gasnet_seginfo_t` is.
+#[repr(C)]
+pub struct SegmentInfo {
+    address: *mut c_void,
+    bytes: usize,
+}
+
+/// The windows, by rank; null before `gasnet_init`. For the headers.
+#[unsafe(no_mangle)]
+pub static vgasi_windows: AtomicPtr<Window> = AtomicPtr::new(std::ptr::null_mut());
+
+fn windows() -> &'static [Window] {
+    let first = vgasi_windows.load(Ordering::Acquire);
+    let count = job::vgasi_nodes.load(Ordering::Relaxed) as usize;
+    if first.is_null() {
+        return &[];
+    }
+    // SAFETY: rule 4: `prepare` made so many and never frees them.
+    unsafe { std::slice::from_raw_parts(first, count) }
+}
+
+/// Makes the table, of segments without bytes.
+pub(crate) fn prepare(runtime: &Runtime) {
+    let empty = || Window {
+        base: AtomicUsize::new(0),
+        here: AtomicPtr::default(),
+        reach: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
+    };
+    let windows: Box<[Window]> = (0..runtime.ranks()).map(|_| empty()).collect();
+    vgasi_windows.store(Box::leak(windows).as_mut_ptr(), Ordering::Release);
+}
+
+/// The offset of an address in a rank's segment, if all the bytes lie inside.
+#[inline]
+pub(crate) fn offset_of(rank: u32, address: *const c_void, bytes: usize) -> Option<u64> {
+    let window = windows().get(rank as usize)?;
+    let offset = (address as usize).wrapping_sub(window.base.load(Ordering::Relaxed));
+    let limit = window.bytes.load(Ordering::Relaxed);
+    (offset <= limit && bytes <= limit - offset).then_some(offset as u64)
+}
+
+/// [`offset_of`], or the end of the job with a line that says what is wrong.
+#[inline]
+pub(crate) fn checked_offset(rank: u32, address: *const c_void, bytes: usize) -> u64 {
+    match offset_of(rank, address, bytes) {
+        Some(offset) => offset,
+        None => outside(rank, address, bytes),
+    }
+}
+
+#[cold]
+fn outside(rank: u32, address: *const c_void, bytes: usize) -> ! {
+    match windows().get(rank as usize) {
+        Some(window) => fatal(format_args!(
+            "{bytes} bytes at {address:p} are outside of the segment of node {rank}, which has {} bytes at {:#x}",
+            window.bytes.load(Ordering::Relaxed),
+            window.base.load(Ordering::Relaxed),
+        )),
+        None => fatal(format_args!("there is no node {rank}; the job has {}", windows().len())),
+    }
+}
+
+/// The most that this rank can attach.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_max_local_segment() -> usize {
+    let settings = job::joined().runtime.settings();
+    let bytes = usize::try_from(settings.segment.pinned_max.bytes()).unwrap_or(usize::MAX);
+    bytes / PAGE_BYTES * PAGE_BYTES
+}
+
+/// Attaches the segment of this rank; collective. The caller has checked the size.
+pub(crate) fn attach(bytes: usize) -> c_int {
+    let runtime = &job::joined().runtime;
+    let endpoint = runtime.endpoint();
+    let spec = SegmentSpec { pinned_bytes: bytes as u64, ..SegmentSpec::default() };
+    if let Err(error) = runtime.attach(&spec) {
+        eprintln!("gasnet_attach: {error}");
+        return code::RESOURCE;
+    }
+    let info = endpoint.segment_info();
+    let own = info.get(runtime.rank().0 as usize).and_then(|own| own.address);
+    let base = if bytes == 0 { 0 } else { own.map_or(0, |address| address as usize) };
+    let bases = match endpoint.all_gather(&(base as u64).to_le_bytes()) {
+        Ok(bases) => bases,
+        Err(error) => fatal(error),
+    };
+    for ((rank, window), base) in (0..).map(Rank).zip(windows()).zip(bases) {
+        let base = base.as_slice().try_into().map_or(0, u64::from_le_bytes);
+        let Some(info) = info.iter().find(|info| info.rank == rank) else { continue };
+        window.base.store(base as usize, Ordering::Relaxed);
+        window.bytes.store(info.bytes as usize, Ordering::Relaxed);
+        if let Some(here) = info.address.filter(|_| info.bytes > 0) {
+            window.here.store(here, Ordering::Relaxed);
+            window.reach.store(info.bytes as usize, Ordering::Release);
+        }
+    }
+    match runtime.barrier() {
+        Ok(()) => code::OK,
+        Err(error) => fatal(error),
+    }
+}
+
+/// Fills the first `count` entries of a table of segments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_segment_info(table: *mut SegmentInfo, count: c_int) -> c_int {
+    if table.is_null() || count < 0 {
+        return code::BAD_ARG;
+    }
+    for (index, window) in windows().iter().enumerate().take(count as usize) {
+        let bytes = window.bytes.load(Ordering::Relaxed);
+        let address = std::ptr::with_exposed_provenance_mut(window.base.load(Ordering::Relaxed));
+        // SAFETY: rule 1: the table has `count` entries.
+        unsafe { table.add(index).write(SegmentInfo { address, bytes }) };
+    }
+    code::OK
+}
+
+/// What `gasnet_nodeinfo_t` is.
+#[repr(C)]
+pub struct NodeInfo {
+    host: u32,
+    supernode: u32,
+    offset: isize,
+}
+
+/// Fills the first `count` entries of a table of nodes. Those whose segments are mapped here are of one supernode.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_node_info(table: *mut NodeInfo, count: c_int) -> c_int {
+    let Some(job) = job::current() else { return code::NOT_INIT };
+    if table.is_null() || count < 0 {
+        return code::BAD_ARG;
+    }
+    let (layout, endpoint) = (job.runtime.layout(), job.runtime.endpoint());
+    let shares = |rank| {
+        endpoint.domain().is_some_and(|domain| domain.member_index(layout.peer_of_rank(rank)).is_some())
+    };
+    let all_share = (0..layout.ranks()).map(Rank).all(shares);
+    for (rank, window) in (0..).map(Rank).zip(windows()).take(count as usize) {
+        let node = layout.node_of(rank).0;
+        let reach = window.reach.load(Ordering::Acquire);
+        let here = window.here.load(Ordering::Relaxed) as usize;
+        let offset = if reach > 0 { here.wrapping_sub(window.base.load(Ordering::Relaxed)) } else { 0 };
+        let info =
+            NodeInfo { host: node, supernode: if all_share { 0 } else { node }, offset: offset as isize };
+        // SAFETY: rule 1: the table has `count` entries.
+        unsafe { table.add(rank.0 as usize).write(info) };
+    }
+    code::OK
+}

@@ -305,8 +305,11 @@ impl Door {
                 }
             }
             Err(failure) => {
-                if let Some(visitor) = self.visitors.remove(index) {
-                    self.warn(format_args!("dropped a connection from {}: {failure}", visitor.address));
+                let Some(visitor) = self.visitors.remove(index) else { return };
+                match failure {
+                    // So do peers whose attempt crossed ours, scanners, and those who only ask whether the port is open.
+                    Failure::Closed => tracing::debug!("{} has left: {failure}", visitor.address),
+                    _ => self.warn(format_args!("dropped a connection from {}: {failure}", visitor.address)),
                 }
             }
         }

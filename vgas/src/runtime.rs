@@ -429,6 +429,14 @@ impl Runtime {
         Ok(self.control.abort(message, code)?)
     }
 
+    /// Ends the whole job with this exit status, whatever the other ranks do: see [`Control::exit`]. The caller exits
+    /// with the same status when it returns, an error or not.
+    pub fn exit(&self, code: u8) -> Result<()> {
+        self.control.exit(code)?;
+        self.network.close();
+        Ok(())
+    }
+
     fn peer(&self, rank: Rank) -> Result<Peer> {
         if rank.0 < self.ranks() {
             Ok(self.layout.peer_of_rank(rank))

@@ -31,8 +31,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// What a stream begins with; the last four bytes are the version. 1: the first.
-const PREAMBLE: [u8; 8] = *b"vgas\x01\0\0\0";
+/// What a stream begins with; the last four bytes are the version. 1: the first. 2: announced exits.
+const PREAMBLE: [u8; 8] = *b"vgas\x02\0\0\0";
 
 const HEADER_BYTES: usize = 8;
 

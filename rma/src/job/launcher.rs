@@ -10,7 +10,7 @@ use super::node_link::{NodeLink, Phase};
 use super::output::Outputs;
 use super::spec::{JobStatus, RunSpec};
 use super::verdict::{Cause, Verdict};
-use super::{ALIVE_INTERVAL, LEAVE_GRACE, OUT_OF_STEP, TERMINATION_GRACE, listen, node, system};
+use super::{ALIVE_INTERVAL, EXIT_GRACE, LEAVE_GRACE, OUT_OF_STEP, TERMINATION_GRACE, listen, node, system};
 use crate::address::{Layout, NodeId, Peer};
 use crate::error::{Result, RmaError};
 use crate::key::JobKey;
@@ -56,7 +56,10 @@ pub fn run(spec: &RunSpec) -> Result<JobStatus> {
     for node in &mut launcher.nodes {
         node.wait_for_end();
     }
-    Ok(launcher.verdict.status())
+    Ok(match launcher.exiting {
+        Some(exiting) if !launcher.verdict.failed() => JobStatus { code: exiting.code, message: None },
+        _ => launcher.verdict.status(),
+    })
 }
 
 type Signals = SignalDelivery<UnixStream, SignalOnly>;
@@ -86,10 +89,24 @@ struct Launcher<'a> {
     any_joined: bool,
     /// The first rank that ended with 0 without finalising, and when that became a problem.
     left: Option<(Instant, RankExit)>,
+    /// Ranks have called [`super::Control::exit`].
+    exiting: Option<Exiting>,
     stopping: bool,
     /// When the daemons were told to end their processes.
     ended: Option<Instant>,
     interrupts: u32,
+}
+
+/// The job is ending because ranks have said so.
+#[derive(Clone, Copy, Debug)]
+struct Exiting {
+    since: Instant,
+    /// The status of the job.
+    code: u8,
+    /// How many ranks have said so.
+    ranks: u32,
+    /// The others were asked to end.
+    asked: bool,
 }
 
 /// Standard input that the launcher reads for rank 0.
@@ -135,6 +152,7 @@ impl<'a> Launcher<'a> {
             ranks_running: layout.ranks(),
             any_joined: false,
             left: None,
+            exiting: None,
             stopping: false,
             ended: None,
             interrupts: 0,
@@ -282,11 +300,15 @@ impl<'a> Launcher<'a> {
         let ready = (!self.started && self.ended.is_none()).then(|| self.begun + self.spec.connect_timeout);
         let left = self
             .left
-            .filter(|_| self.any_joined && self.ended.is_none())
+            .filter(|_| self.any_joined && self.ended.is_none() && self.exiting.is_none())
             .map(|(since, _)| since + LEAVE_GRACE);
         let end = self.ended.map(|since| since + TERMINATION_GRACE + END_TIMEOUT);
         let alive = (!self.spec.hosts.is_empty()).then(|| self.said_alive + ALIVE_INTERVAL);
-        let next = [ready, left, end, alive].into_iter().flatten().min()?;
+        let exit = self.exiting.filter(|_| self.ranks_running > 0 && self.ended.is_none());
+        let exit = exit.map(|exiting| {
+            exiting.since + EXIT_GRACE + if exiting.asked { TERMINATION_GRACE } else { Duration::ZERO }
+        });
+        let next = [ready, left, end, alive, exit].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
@@ -387,7 +409,10 @@ impl<'a> Launcher<'a> {
                 }
             }
             FromNode::Exited(exit) => self.on_exit(exit),
+            // Those who are left behind may complain before they are ended.
+            FromNode::Abort { .. } if self.exiting.is_some() => {}
             FromNode::Abort { from, message, code } => self.fail(Cause::Abort { from, message, code }),
+            FromNode::Exit { code } => self.on_announcement(code),
             FromNode::Output { rank, stream, bytes } => self.outputs.push(rank, stream, &bytes),
             FromNode::InputTaken(count) => {
                 self.input.on_its_way = self.input.on_its_way.saturating_sub(count as usize);
@@ -397,9 +422,42 @@ impl<'a> Launcher<'a> {
         }
     }
 
+    /// A rank exits, and wants the job to.
+    fn on_announcement(&mut self, code: u8) {
+        let new = Exiting { since: Instant::now(), code, ranks: 0, asked: false };
+        let exiting = self.exiting.get_or_insert(new);
+        exiting.ranks += 1;
+        if exiting.code == 0 {
+            exiting.code = code;
+        }
+        if exiting.ranks == self.layout.ranks() {
+            self.tell_all(&ToNode::Finalised);
+        }
+    }
+
+    /// Ends the ranks that do not exit although others have ended the job: SIGQUIT, which they may catch (GASNet
+    /// specification 1.8, 2.1.5), and then as a job that failed.
+    fn end_the_others(&mut self) {
+        let Some(exiting) = &mut self.exiting else { return };
+        if self.ranks_running == 0 || self.ended.is_some() {
+            return;
+        }
+        if exiting.since.elapsed() >= EXIT_GRACE + TERMINATION_GRACE {
+            self.end(false);
+        } else if exiting.since.elapsed() >= EXIT_GRACE && !exiting.asked {
+            exiting.asked = true;
+            self.tell_all(&ToNode::Signal(SIGQUIT));
+        }
+    }
+
     fn on_exit(&mut self, exit: RankExit) {
         self.ranks_running = self.ranks_running.saturating_sub(1);
-        self.verdict.add_exit(exit);
+        // A job that is exiting has its status; only what was killed is news.
+        let is_news =
+            self.exiting.is_none() || matches!(exit.exit, Exit::Signal(signal) if signal != SIGQUIT);
+        if is_news {
+            self.verdict.add_exit(exit);
+        }
         if exit.exit == Exit::Code(0) && !exit.finalised && self.left.is_none() {
             self.left = Some((Instant::now(), exit));
         }
@@ -421,10 +479,12 @@ impl<'a> Launcher<'a> {
             self.stopping = true;
             self.tell_all(&ToNode::Stop);
         }
+        self.end_the_others();
         if let Some((since, exit)) = self.left
             && (self.any_joined
                 && self.ranks_running > 0
                 && since.elapsed() >= LEAVE_GRACE
+                && self.exiting.is_none()
                 && self.ended.is_none())
         {
             self.fail(Cause::Left(exit));

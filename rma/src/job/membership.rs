@@ -178,6 +178,26 @@ impl Control {
         }
     }
 
+    /// Ends the job with this exit status: every rank, whether it calls this or not. Returns when all ranks have called
+    /// it, and the caller then exits with the same status. Ranks that have not called it after a second are asked to
+    /// end by SIGQUIT, and are then killed. When several ranks give different statuses, one that is not 0 counts.
+    ///
+    /// # Errors
+    /// [`RmaError::JobAborted`] when the daemon is gone. [`RmaError::Usage`] when another thread waits in
+    /// [`Control::allgather`] or [`Control::finalize`]: the exit is on its way, nobody else is waited for.
+    pub fn exit(&self, code: u8) -> Result<()> {
+        let Line::Rank(line) = &*self.0 else { return Ok(()) };
+        line.tell(&FromRank::Exit { code })?;
+        let Ok(mut receiver) = line.receiver.try_lock() else { return Err(out_of_step()) };
+        loop {
+            match receiver.next_blocking()? {
+                Some((ToRank::Finalised, _)) => return Ok(()),
+                Some(_) => {}
+                None => return Err(daemon_lost()),
+            }
+        }
+    }
+
     /// Declares that this rank needs no other any more, and blocks until all have: after it, a rank may close its
     /// connections and exit without being missed. Collective. A rank that joins and exits with 0 but never calls it
     /// is reported, and the job ended, when the other ranks do not end within a second: they would wait for ever.

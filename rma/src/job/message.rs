@@ -92,7 +92,7 @@ pub(crate) enum ToNode {
     Input(Vec<u8>),
     /// The contributions of all ranks, by rank.
     Gathered(Vec<Vec<u8>>),
-    /// Every rank has finalised.
+    /// Every rank has finalised, or every rank exits.
     Finalised,
     /// The job failed: end every process of the node, gently or at once.
     End { at_once: bool },
@@ -119,6 +119,8 @@ pub(crate) enum FromNode {
     Exited(RankExit),
     /// A rank or the agent ends the job.
     Abort { from: Peer, message: String, code: u8 },
+    /// A rank exits, and the job with it.
+    Exit { code: u8 },
     /// What a rank wrote; empty at the end of the stream.
     Output { rank: Rank, stream: Stream, bytes: Vec<u8> },
     /// So many bytes of standard input have been taken.
@@ -155,7 +157,7 @@ pub(crate) struct RankExit {
     pub(crate) exit: Exit,
     /// It had called [`super::join`].
     pub(crate) joined: bool,
-    /// It had called [`super::Control::finalize`].
+    /// It had called [`super::Control::finalize`] or [`super::Control::exit`].
     pub(crate) finalised: bool,
     /// The daemon had not begun to end it: it ended for a reason of its own.
     pub(crate) by_itself: bool,
@@ -168,7 +170,7 @@ pub(crate) enum ToRank {
     Welcome(Box<Welcome>),
     /// The contributions of all ranks, by rank.
     Gathered(Vec<Vec<u8>>),
-    /// Every rank has finalised.
+    /// Every rank has finalised, or every rank exits.
     Finalised,
 }
 
@@ -193,4 +195,6 @@ pub(crate) enum FromRank {
     Finalise,
     /// End the job.
     Abort { message: String, code: u8 },
+    /// I am about to exit with this status, which is to be the job's; tell me (`Finalised`) when everybody is.
+    Exit { code: u8 },
 }

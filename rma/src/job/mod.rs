@@ -32,6 +32,7 @@
 //! * *Exit 0 without [`Control::finalize`]* is fine for programs of which no rank joins (any command can be run). When
 //!   some rank has joined, a rank that leaves without finalising may be waited for for ever: the others have one second
 //!   to end as well, then the job fails.
+//! * *An exit of one is the exit of all*, after [`Control::exit`]: the others have a second to follow, and are ended then.
 //! * *Bounded start.* Every node is ready within [`RunSpec::connect_timeout`] or the job fails, saying which is not.
 //!
 //! Over ssh, both sides say every two seconds that they are alive, and give the other up after fifteen of silence.
@@ -63,6 +64,10 @@ const TERMINATION_GRACE: Duration = Duration::from_millis(500);
 
 /// How long the other ranks of a job may go on after one left without finalising.
 const LEAVE_GRACE: Duration = Duration::from_secs(1);
+
+/// How long the other ranks of a job may go on after one has called [`Control::exit`]: what lies between the exits of
+/// ranks that came out of a barrier together, on a busy machine, and some output.
+const EXIT_GRACE: Duration = Duration::from_secs(1);
 
 /// How often both sides of an ssh channel say that they are there.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(2);

@@ -457,6 +457,11 @@ impl Node {
             FromRank::Abort { message, code } => {
                 channel.sender.send(&FromNode::Abort { from: Peer(rank.rank.0), message, code })?;
             }
+            FromRank::Exit { code } => {
+                if !std::mem::replace(&mut rank.progress.exits, true) {
+                    channel.sender.send(&FromNode::Exit { code })?;
+                }
+            }
         }
         Ok(())
     }
@@ -499,7 +504,7 @@ impl Node {
                 }
             }
             let progress = &self.ranks[index].progress;
-            let (joined, finalised) = (progress.joined, progress.finalised);
+            let (joined, finalised) = (progress.joined, progress.finalised || progress.exits);
             if let Some(exit) = &mut self.ranks[index].exit {
                 (exit.joined, exit.finalised) = (joined, finalised);
                 channel.sender.send(&FromNode::Exited(*exit))?;

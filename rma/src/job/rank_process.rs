@@ -42,6 +42,8 @@ pub(crate) struct Progress {
     /// What it gave to the allgather that is under way.
     pub(crate) contribution: Option<Vec<u8>>,
     pub(crate) finalised: bool,
+    /// It has announced its exit.
+    pub(crate) exits: bool,
 }
 
 /// Forwarded standard input.
@@ -192,7 +194,7 @@ impl RankProcess {
             pid: self.pid.as_raw_nonzero().get() as u32,
             exit,
             joined: self.progress.joined,
-            finalised: self.progress.finalised,
+            finalised: self.progress.finalised || self.progress.exits,
             by_itself,
         });
         Ok(true)

@@ -15,6 +15,7 @@ pub const TESTS: &[Test] = &[
     ("an_interrupt_ends_the_job", an_interrupt_ends_the_job),
     ("the_second_interrupt_ends_it_at_once", the_second_interrupt_ends_it_at_once),
     ("an_abort_is_reported", an_abort_is_reported),
+    ("an_announced_exit_ends_the_job", an_announced_exit_ends_the_job),
     ("a_failing_service_ends_the_job", a_failing_service_ends_the_job),
     ("leaving_without_finalising_is_reported", leaving_without_finalising_is_reported),
     ("allgather_against_finalize_is_reported", allgather_against_finalize_is_reported),
@@ -40,6 +41,19 @@ fn the_first_exit_status_counts() {
     }
     // Programs that never join count as well.
     check(&run("ranks=2 -- false"), 1, &["ended with exit status 1"]);
+}
+
+/// Exits that all ranks announce end the job at once and silently; those of some take the others with them. Among
+/// different statuses one that is not 0 counts.
+fn an_announced_exit_ends_the_job() {
+    for shape in ["ranks=3", "ranks=3 nodes=2 conduit=tcp", "ranks=3 nodes=3 conduit=smp"] {
+        for (announced, code) in [("3 0", 0), ("3 6", 6), ("3 0 7", 7), ("1 5", 5), ("2 0", 0)] {
+            let ended = run(&format!("{shape} -- @ rank announce {announced}"));
+            assert_eq!((ended.code, ended.stderr.as_str()), (code, ""), "{shape} {announced}: {ended:?}");
+            let limit = if announced.starts_with('3') { 1 } else { 4 };
+            assert!(ended.time < Duration::from_secs(limit), "{shape} {announced}: {ended:?}");
+        }
+    }
 }
 
 fn a_killed_rank_ends_the_job() {

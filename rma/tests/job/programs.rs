@@ -29,6 +29,13 @@ pub fn rank(words: &[String]) -> ExitCode {
             std::process::exit(9);
         }
         "abort" => wait_for_the_others(&member),
+        // announce RANKS CODE CODE …: the first ranks exit with these statuses, the others wait.
+        "announce" if rank < number(1) => {
+            let code = number(2 + rank as usize % (words.len() - 2));
+            member.control.exit(code as u8).unwrap();
+            std::process::exit(code as i32);
+        }
+        "announce" => block(),
         "leave" => {}
         "hang" => {
             say(&format!("pid {}", std::process::id()));
@@ -72,12 +79,17 @@ fn wait_for_the_others(member: &Membership) {
     member.control.allgather(b"").unwrap();
 }
 
-/// Blocks for ever: one exchange, then each rank waits without anybody missing.
-fn wait_for_the_others_after(member: &Membership) {
-    member.control.allgather(b"").unwrap();
+/// Blocks for ever, without a word to anybody.
+fn block() {
     loop {
         std::thread::sleep(Duration::from_secs(1000));
     }
+}
+
+/// Blocks for ever: one exchange, then each rank waits without anybody missing.
+fn wait_for_the_others_after(member: &Membership) {
+    member.control.allgather(b"").unwrap();
+    block();
 }
 
 /// Checks everything that a membership holds.

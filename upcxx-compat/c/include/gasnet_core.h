@@ -151,7 +151,7 @@ VGASI_INLINE int gasnet_AMPoll(void) { return vgasi_poll(); }
 /* --- Threads --- */
 
 /* GASNet finds its thread data by itself; the macros are there for clients that pass it on. */
-typedef const void *gasnet_threadinfo_t;
+typedef void *gasnet_threadinfo_t;
 #define GASNET_GET_THREADINFO() ((gasnet_threadinfo_t)0)
 #define GASNET_POST_THREADINFO(info)                                                                                   \
     const gasnet_threadinfo_t vgasi_posted __attribute__((__unused__)) = (info)

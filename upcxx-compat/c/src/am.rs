@@ -2,7 +2,7 @@
 
 use crate::call;
 use crate::code;
-use crate::fatal::fatal;
+use crate::fatal::{fail, fatal};
 use crate::job::{self, RawHandler};
 use crate::segment;
 use libc::{c_int, c_void};
@@ -157,7 +157,7 @@ fn request(rank: u32, handler: u8, words: Option<&[u32]>, payload: Option<Payloa
     match job.runtime.endpoint().request(layout.peer_of_rank(Rank(rank)), handler, words, payload) {
         Ok(()) => code::OK,
         Err(vgas_rma::RmaError::Usage(_)) => code::BAD_ARG,
-        Err(error) => fatal(error),
+        Err(error) => fail(error),
     }
 }
 
@@ -220,7 +220,7 @@ unsafe fn reply(token: *mut c_void, handler: u8, words: Option<&[u32]>, payload:
     match token.reply(handler, words, payload) {
         Ok(()) => code::OK,
         Err(vgas_rma::RmaError::Usage(_)) => code::BAD_ARG,
-        Err(error) => fatal(error),
+        Err(error) => fail(error),
     }
 }
 
@@ -299,7 +299,7 @@ pub extern "C" fn vgasi_poll() -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
     match job.runtime.endpoint().poll() {
         Ok(_) => code::OK,
-        Err(error) => fatal(error),
+        Err(error) => fail(error),
     }
 }
 
@@ -317,6 +317,6 @@ pub extern "C" fn vgasi_wait_for_delivery(before: u64) {
     let deadline = std::time::Instant::now() + AT_MOST;
     let endpoint = job::joined().runtime.endpoint();
     if let Err(error) = endpoint.wait_until(Some(deadline), || DELIVERED.load(Ordering::Acquire) != before) {
-        fatal(error);
+        fail(error);
     }
 }

@@ -1,7 +1,7 @@
 //! The split-phase barrier (GASNet 1.8, 3.5).
 
 use crate::code;
-use crate::fatal::fatal;
+use crate::fatal::fail;
 use crate::job;
 use libc::c_int;
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome};
@@ -32,7 +32,7 @@ fn code_of(outcome: BarrierOutcome) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_barrier_notify(id: c_int, flags: c_int) {
     if let Err(error) = job::joined().runtime.endpoint().barrier_notify(name(id, flags)) {
-        fatal(error);
+        fail(error);
     }
 }
 
@@ -41,7 +41,7 @@ pub extern "C" fn vgasi_barrier_notify(id: c_int, flags: c_int) {
 pub extern "C" fn vgasi_barrier_wait(id: c_int, flags: c_int) -> c_int {
     match job::joined().runtime.endpoint().barrier_wait(name(id, flags)) {
         Ok(outcome) => code_of(outcome),
-        Err(error) => fatal(error),
+        Err(error) => fail(error),
     }
 }
 
@@ -51,6 +51,6 @@ pub extern "C" fn vgasi_barrier_try(id: c_int, flags: c_int) -> c_int {
     match job::joined().runtime.endpoint().barrier_try(name(id, flags)) {
         Ok(Some(outcome)) => code_of(outcome),
         Ok(None) => code::NOT_READY,
-        Err(error) => fatal(error),
+        Err(error) => fail(error),
     }
 }

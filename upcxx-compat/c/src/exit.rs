@@ -1,41 +1,111 @@
 //! The end of the job: `gasnet_exit`, and what stands for it when a client ends otherwise (GASNet 1.8, 2.1.5).
+//!
+//! A rank that exits announces its status and waits until all others have, so that nobody sees a connection break; the
+//! launcher ends those who do not follow (`vgas_rma::job::Control::exit`). A client that returns from `main` or calls
+//! `exit` announces that status.
 
 use crate::job;
-use libc::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
+use libc::{c_int, c_void};
+use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Whether this process is on its way out.
-static LEAVING: AtomicBool = AtomicBool::new(false);
+/// The thread that ends this process, once there is one.
+static LEAVING: AtomicI32 = AtomicI32::new(0);
+
+/// The status with which it does.
+static STATUS: AtomicI32 = AtomicI32::new(0);
+
+/// The status of a process that others have ended before it wanted to, as if it had died of SIGQUIT.
+const ENDED_BY_OTHERS: c_int = 128 + libc::SIGQUIT;
+
+unsafe extern "C" {
+    /// Of glibc; the `libc` crate lacks it.
+    fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+fn this_thread() -> i32 {
+    // SAFETY: a system call without arguments.
+    unsafe { libc::gettid() }
+}
 
 /// `gasnet_exit`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_exit(status: c_int) -> ! {
-    if LEAVING.swap(true, Ordering::SeqCst) {
-        // Another thread ends the process.
-        loop {
-            std::thread::park();
-        }
-    }
-    if let Some(job) = job::current() {
-        if status == 0 {
-            let _ = job.runtime.leave();
-        } else {
-            let _ = job.runtime.abort("gasnet_exit", (status & 0xff) as u8);
-        }
-    }
-    // SAFETY: it ends the process; streams are flushed.
+    announce(status);
+    // SAFETY: ends the process.
     unsafe { libc::exit(status) }
+}
+
+/// Announces the exit, once. Does not return to a second caller.
+fn announce(status: c_int) {
+    match LEAVING.compare_exchange(0, this_thread(), Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => {}
+        // A handler of a signal or of the exit itself, above what it would wait for.
+        // SAFETY: ends the process.
+        Err(leaving) if leaving == this_thread() => unsafe { libc::_exit(status) },
+        Err(_) => loop {
+            // The other thread ends the process.
+            std::thread::park();
+        },
+    }
+    STATUS.store(status, Ordering::SeqCst);
+    // What was printed must not be lost if this process is ended with the others.
+    // SAFETY: null means all streams.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    if let Some(job) = job::current() {
+        // Without a daemon there is nobody to tell: the job is over.
+        let _ = job.runtime.exit((status & 0xff) as u8);
+    }
 }
 
 /// Ends the job because of an error.
 pub(crate) fn abort_job(reason: &str, status: u8) -> ! {
-    LEAVING.store(true, Ordering::SeqCst);
-    if let Some(job) = job::current() {
+    let leaving = LEAVING.swap(this_thread(), Ordering::SeqCst);
+    if leaving == 0
+        && let Some(job) = job::current()
+    {
         let _ = job.runtime.abort(reason, status);
     }
-    // SAFETY: it ends the process, at once: this may be a handler, or a thread that holds locks.
-    unsafe { libc::_exit(i32::from(status)) }
+    // SAFETY: ends the process, at once: this may be a handler, or a thread that holds locks.
+    unsafe {
+        libc::fflush(std::ptr::null_mut());
+        libc::_exit(i32::from(status))
+    }
 }
 
-/// Called once the job is joined.
-pub(crate) fn watch() {}
+/// Called once the job is joined: from now on any way out is an exit of the job.
+pub(crate) fn watch() {
+    // SAFETY: the function lives as long as the process. Failure means no memory: then only `gasnet_exit` announces.
+    unsafe { on_exit(at_exit, std::ptr::null_mut()) };
+    // SAFETY: all fields of the structures are plain numbers; the handler only ends the process.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGQUIT, std::ptr::null(), &raw mut before) == 0
+            && before.sa_sigaction == libc::SIG_DFL
+        {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_quit as extern "C" fn(c_int) as libc::sighandler_t;
+            libc::sigaction(libc::SIGQUIT, &raw const action, std::ptr::null_mut());
+        }
+    }
+}
+
+extern "C" fn at_exit(status: c_int, _: *mut c_void) {
+    // A child that the client has forked is no rank; one that is leaving has announced it.
+    if LEAVING.load(Ordering::SeqCst) == 0
+        && job::current().is_some_and(|job| job.process == std::process::id())
+    {
+        announce(status);
+    }
+}
+
+/// Others have ended the job, and the client has not asked to be told.
+extern "C" fn on_quit(_: c_int) {
+    let leaving = LEAVING.load(Ordering::SeqCst) != 0;
+    // SAFETY: ends the process. Not async-signal-safe: should the signal have come in the middle of a write to a stream,
+    // the worst is that this process waits to be killed, which it is half a second later (`vgas_rma::job`); in all
+    // other cases what was printed is kept.
+    unsafe {
+        libc::fflush(std::ptr::null_mut());
+        libc::_exit(if leaving { STATUS.load(Ordering::SeqCst) } else { ENDED_BY_OTHERS })
+    }
+}

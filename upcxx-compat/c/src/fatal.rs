@@ -2,11 +2,29 @@
 
 use crate::exit;
 use std::fmt::Display;
+use vgas::Error;
+use vgas_cache::CacheError;
+use vgas_rma::RmaError;
 
-/// Ends the job with a line that names this rank and the reason.
+/// Ends the job with a line that names this rank and the reason: a mistake of the client.
 #[cold]
 pub(crate) fn fatal(reason: impl Display) -> ! {
     let who = crate::job::current().map_or_else(String::new, |job| format!("{}: ", job.runtime.rank()));
     eprintln!("*** FATAL ERROR: {who}{reason}");
     exit::abort_job(&reason.to_string(), 1)
+}
+
+/// Ends the job because of an error of the library. The loss of a peer is reported to the launcher only, which knows
+/// what happened there, and whether the job is ending anyway.
+#[cold]
+pub(crate) fn fail(error: impl Into<Error>) -> ! {
+    let error = error.into();
+    match &error {
+        Error::Rma(lost) | Error::Cache(CacheError::Rma(lost))
+            if matches!(lost, RmaError::PeerLost { .. } | RmaError::JobAborted(_)) =>
+        {
+            exit::abort_job(&error.to_string(), 1)
+        }
+        error => fatal(error),
+    }
 }

@@ -3,7 +3,7 @@
 //! A handle is a raw box, or null for what is complete. The headers never look inside.
 
 use crate::code;
-use crate::fatal::fatal;
+use crate::fatal::{fail, fatal};
 use crate::job;
 use libc::{c_int, c_void};
 use std::cell::RefCell;
@@ -37,7 +37,7 @@ impl Operation {
                 handle.is_complete()
                     && match endpoint.try_sync(handle) {
                         Ok(done) => done,
-                        Err(error) => fatal(error),
+                        Err(error) => fail(error),
                     }
             }
             Parts::Region(operations) => {
@@ -60,13 +60,13 @@ fn endpoint() -> &'static Endpoint {
 
 fn poll(endpoint: &Endpoint) {
     if let Err(error) = endpoint.poll() {
-        fatal(error);
+        fail(error);
     }
 }
 
 fn wait_until(endpoint: &Endpoint, condition: impl FnMut() -> bool) {
     if let Err(error) = endpoint.wait_until(None, condition) {
-        fatal(error);
+        fail(error);
     }
 }
 

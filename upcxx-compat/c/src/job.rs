@@ -21,6 +21,8 @@ pub const INTERNAL_HANDLERS: u8 = 112;
 /// What this process knows of its job.
 pub(crate) struct Job {
     pub(crate) runtime: Runtime,
+    /// The process that has joined; children that it forks have not.
+    pub(crate) process: u32,
 }
 
 static JOB: OnceLock<Job> = OnceLock::new();
@@ -81,7 +83,7 @@ pub unsafe extern "C" fn vgasi_init(argc: *mut c_int, argv: *mut *mut *mut c_cha
     vgasi_mynode.store(runtime.rank().0, Ordering::Relaxed);
     vgasi_nodes.store(runtime.ranks(), Ordering::Release);
     segment::prepare(&runtime);
-    if JOB.set(Job { runtime }).is_err() {
+    if JOB.set(Job { runtime, process: std::process::id() }).is_err() {
         return code::NOT_INIT;
     }
     exit::watch();

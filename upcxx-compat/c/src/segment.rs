@@ -5,7 +5,7 @@
 //! they call the library with the same address.
 
 use crate::code;
-use crate::fatal::fatal;
+use crate::fatal::{fail, fatal};
 use crate::job;
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -113,7 +113,7 @@ pub(crate) fn attach(bytes: usize) -> c_int {
     let base = if bytes == 0 { 0 } else { own.map_or(0, |address| address as usize) };
     let bases = match endpoint.all_gather(&(base as u64).to_le_bytes()) {
         Ok(bases) => bases,
-        Err(error) => fatal(error),
+        Err(error) => fail(error),
     };
     for ((rank, window), base) in (0..).map(Rank).zip(windows()).zip(bases) {
         let base = base.as_slice().try_into().map_or(0, u64::from_le_bytes);
@@ -127,7 +127,7 @@ pub(crate) fn attach(bytes: usize) -> c_int {
     }
     match runtime.barrier() {
         Ok(()) => code::OK,
-        Err(error) => fatal(error),
+        Err(error) => fail(error),
     }
 }
 

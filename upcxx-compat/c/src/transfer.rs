@@ -1,6 +1,6 @@
 //! Puts, gets and memsets, where the headers could not simply copy: to ranks on other nodes.
 
-use crate::fatal::fatal;
+use crate::fatal::fail;
 use crate::handle::{Operation, vgasi_wait};
 use crate::job;
 use crate::segment::checked_offset;
@@ -10,7 +10,7 @@ use vgas_rma::{Rank, RmaError};
 fn started(result: Result<vgas_rma::endpoint::Handle, RmaError>) -> *mut Operation {
     match result {
         Ok(handle) => Operation::pinned(handle),
-        Err(error) => fatal(error),
+        Err(error) => fail(error),
     }
 }
 

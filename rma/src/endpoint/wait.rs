@@ -147,6 +147,11 @@ impl WaitState {
 }
 
 impl Endpoint {
+    /// Whether this thread runs a handler, in which it must neither wait nor poll.
+    pub fn in_handler(&self) -> bool {
+        self.wait.in_handler()
+    }
+
     /// Waits until `condition` holds, delivering messages meanwhile. True: it holds; false: the deadline has passed.
     ///
     /// The condition is checked after every delivery, after every [`Endpoint::notify_local`] in this process and after

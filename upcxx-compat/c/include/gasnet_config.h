@@ -60,6 +60,15 @@
 #define VGASI_CONDUIT_NUMBER 1
 #endif
 #define GASNET_CONDUIT_NAME_STR VGASI_STRING(GASNET_CONDUIT_NAME)
+/* Whose core and extended interface this is, and their versions; clients print them. */
+#define GASNET_CORE_NAME GASNET_CONDUIT_NAME
+#define GASNET_CORE_NAME_STR GASNET_CONDUIT_NAME_STR
+#define GASNET_CORE_VERSION 1.0
+#define GASNET_CORE_VERSION_STR VGASI_STRING(GASNET_CORE_VERSION)
+#define GASNET_EXTENDED_NAME VGAS
+#define GASNET_EXTENDED_NAME_STR VGASI_STRING(GASNET_EXTENDED_NAME)
+#define GASNET_EXTENDED_VERSION 1.0
+#define GASNET_EXTENDED_VERSION_STR VGASI_STRING(GASNET_EXTENDED_VERSION)
 
 /* --- Segment. FAST: every access to a segment is as fast as any, whatever its size up to the maximum. LARGE is
  * accepted and is the same. EVERYTHING, where all of a process's memory is its segment, is refused: memory outside of a
@@ -117,7 +126,8 @@
 
 #define GASNET_CONFIG_STRING                                                                                           \
     "RELEASE=" GASNET_RELEASE_VERSION_STR ",SPEC=" GASNET_SPEC_VERSION_STR ",CONDUIT=" GASNET_CONDUIT_NAME_STR         \
-    "(" GASNET_CONDUIT_NAME_STR "-vgas),THREADMODEL=" VGASI_THREAD_MODE_STR ",SEGMENT=" VGASI_SEGMENT_STR              \
+    "(" GASNET_CORE_NAME_STR "-" GASNET_CORE_VERSION_STR "/" GASNET_EXTENDED_NAME_STR "-" GASNET_EXTENDED_VERSION_STR  \
+    "),THREADMODEL=" VGASI_THREAD_MODE_STR ",SEGMENT=" VGASI_SEGMENT_STR              \
     ",PTR=" VGASI_POINTER_STR ",noalign,pshm," VGASI_DEBUG_STR "," VGASI_TRACE_STR
 
 /* The object that a library of this configuration defines, so that a client compiled for another is not linked. */

@@ -150,9 +150,14 @@ VGASI_INLINE int gasnet_AMPoll(void) { return vgasi_poll(); }
 
 /* --- Threads --- */
 
-/* GASNet finds its thread data by itself; the macros are there for clients that pass it on. */
+/* GASNet finds its thread data by itself; the macros are there for clients that pass it on. All that a client may learn
+ * from a value is whose it is: threads have different ones, and each of them always the same. */
 typedef void *gasnet_threadinfo_t;
+#if GASNET_SEQ
 #define GASNET_GET_THREADINFO() ((gasnet_threadinfo_t)0)
+#else
+#define GASNET_GET_THREADINFO() ((gasnet_threadinfo_t)(uintptr_t)pthread_self())
+#endif
 #define GASNET_POST_THREADINFO(info)                                                                                   \
     const gasnet_threadinfo_t vgasi_posted __attribute__((__unused__)) = (info)
 #define GASNET_BEGIN_FUNCTION() GASNET_POST_THREADINFO(GASNET_GET_THREADINFO())

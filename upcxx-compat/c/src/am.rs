@@ -154,7 +154,11 @@ fn request(rank: u32, handler: u8, words: Option<&[u32]>, payload: Option<Payloa
     if rank >= layout.ranks() || handler < job::INTERNAL_HANDLERS {
         return code::BAD_ARG;
     }
-    match job.runtime.endpoint().request(layout.peer_of_rank(Rank(rank)), handler, words, payload) {
+    let endpoint = job.runtime.endpoint();
+    match endpoint.request(layout.peer_of_rank(Rank(rank)), handler, words, payload) {
+        // Clients count on GASNet's habit of handling what they send to themselves inside of the request: they then wait
+        // for it in ways that do not poll, such as puts to a rank that shares memory.
+        Ok(()) if layout.peer_of_rank(Rank(rank)) == endpoint.me() && !endpoint.in_handler() => vgasi_poll(),
         Ok(()) => code::OK,
         Err(vgas_rma::RmaError::Usage(_)) => code::BAD_ARG,
         Err(error) => fail(error),

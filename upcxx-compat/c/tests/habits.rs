@@ -4,7 +4,8 @@ mod support;
 
 use support::{Bench, Conduit, Mode};
 
-/// Goal: clients that wait without polling, or tell threads apart by their thread data, work in every configuration.
+/// Goal: clients that wait without polling, tell threads apart by their thread data, or send pointers by the macros for
+/// them, work in every configuration.
 #[test]
 fn habits() {
     let bench = Bench::new();
@@ -13,6 +14,19 @@ fn habits() {
             let program = bench.program("habits", conduit, mode);
             program.pass(1, &[], &[]);
             program.pass(3, &[("VGASNET_NODES", nodes)], &[]);
+        }
+    }
+}
+
+/// Goal: a runtime in C++ may include gasnet.h inside of `extern "C"`.
+#[test]
+fn habits_of_runtimes_in_cpp() {
+    let bench = Bench::new();
+    let source = support::crate_folder().join("tests/c/habits.c");
+    for compiler in support::compilers("c++") {
+        for standard in ["-std=c++98", "-std=c++17"] {
+            let program = bench.path().join(format!("{compiler}{standard}"));
+            bench.compile(compiler, &[standard, "-x", "c++"], &source, Conduit::Smp, Mode::Seq, &program);
         }
     }
 }

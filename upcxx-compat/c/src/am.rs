@@ -6,7 +6,7 @@ use crate::fatal::{fail, fatal};
 use crate::job::{self, RawHandler};
 use crate::segment;
 use libc::{c_int, c_void};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vgas_rma::endpoint::Token;
 use vgas_rma::message::{Arrived, Destination, Payload, Source};
@@ -297,11 +297,27 @@ pub extern "C" fn vgasi_long_max() -> usize {
     job::joined().runtime.endpoint().long_bytes_max()
 }
 
+/// Polls in vain after which a thread lets others run: clients wait in loops around `gasnet_AMPoll`, and the rank that they
+/// wait for may need this core. About 5 µs, many round trips between ranks that have a core each.
+const POLLS_PER_YIELD: u32 = 256;
+
+thread_local! {
+    static EMPTY_POLLS: Cell<u32> = const { Cell::new(0) };
+}
+
 /// `gasnet_AMPoll`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_poll() -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
     match job.runtime.endpoint().poll() {
+        Ok(0) => {
+            let empty = EMPTY_POLLS.get().wrapping_add(1);
+            EMPTY_POLLS.set(empty);
+            if empty.is_multiple_of(POLLS_PER_YIELD) {
+                std::thread::yield_now();
+            }
+            code::OK
+        }
         Ok(_) => code::OK,
         Err(error) => fail(error),
     }

@@ -1,8 +1,116 @@
-//! The environment of the job: that of whoever started it (GASNet 1.8, 2.2.4).
+//! The environment of the job, and the variables of GASNet that it understands (GASNet 1.8, 2.2.4, and the README of GASNet).
+//!
+//! Ranks inherit the environment of the launcher, so a rank's own is the job's.
 
 use libc::c_char;
+use vgas::config::Size;
 
-/// `gasnet_getenv`: ranks inherit the environment of the launcher, so their own is the job's.
+/// What a variable of GASNet does here.
+enum Effect {
+    /// Read, by the launcher or by ranks.
+    Honoured,
+    /// Known, and without meaning here; the reason.
+    Ignored(&'static str),
+}
+
+use Effect::{Honoured, Ignored};
+
+/// The variables that GASNet documents, in the order of [`verbose`]'s output. Others whose name begins with `GASNET_` belong
+/// to the client.
+const VARIABLES: &[(&str, Effect)] = &[
+    ("GASNET_BACKTRACE", Honoured),
+    ("GASNET_BARRIER", Ignored("there is one barrier")),
+    ("GASNET_COLL_SCRATCH_SIZE", Ignored("collectives need no scratch space")),
+    ("GASNET_CSPAWN_CMD", Ignored("use GASNET_SPAWNFN=S or L")),
+    ("GASNET_DISABLE_ENVDECODE", Ignored("the environment travels as it is")),
+    ("GASNET_DISABLE_MUNMAP", Ignored("memory is unmapped when the process ends")),
+    ("GASNET_EXITTIMEOUT", Ignored("ranks that do not follow an exit are ended after a second")),
+    ("GASNET_FREEZE", Ignored("attach a debugger to the ranks' processes")),
+    ("GASNET_MALLOC_EXTRA", Ignored("the allocator is the system's")),
+    ("GASNET_MASTERIP", Ignored("use VGAS_TCP_INTERFACE")),
+    ("GASNET_MAX_SEGSIZE", Honoured),
+    ("GASNET_MAX_THREADS", Ignored("there is no limit")),
+    ("GASNET_NETWORKDEPTH", Ignored("use VGAS_SMP_RING")),
+    ("GASNET_NODEFILE", Honoured),
+    ("GASNET_PHYSMEM_MAX", Ignored("memory is used where it is touched")),
+    ("GASNET_PSHM_NETWORK_DEPTH", Ignored("use VGAS_SMP_RING")),
+    ("GASNET_PSHM_NODES", Honoured),
+    ("GASNET_QUIET", Ignored("nothing is printed without need")),
+    ("GASNET_SPAWNFN", Honoured),
+    ("GASNET_SSH_CMD", Ignored("use VGAS_RUN_SSH")),
+    ("GASNET_SSH_SERVERS", Honoured),
+    ("GASNET_STATSFILE", Ignored("use VGAS_STATS_PRINT")),
+    ("GASNET_SUPERNODE_MAXSIZE", Honoured),
+    ("GASNET_TRACEFILE", Ignored("use VGAS_LOG")),
+    ("GASNET_USE_PSHM", Ignored("co-located ranks share memory")),
+    ("GASNET_VERBOSEENV", Honoured),
+    ("GASNET_VIS_AMPIPE", Ignored("the library chooses")),
+];
+
+/// A variable that is set to something.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+/// A variable that holds a number.
+pub(crate) fn number(name: &str) -> Result<Option<u32>, String> {
+    variable(name).map(|text| parse_number(name, &text)).transpose()
+}
+
+/// A number, or what is wrong with it.
+pub(crate) fn parse_number(name: &str, text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|_| format!("{name} is {text:?}, which is no number"))
+}
+
+/// Whether a variable says yes, as GASNet reads it: `1`, `y…`, `Y…`.
+pub(crate) fn is_on(name: &str) -> bool {
+    variable(name).is_some_and(|text| text.trim().starts_with(['1', 'y', 'Y']))
+}
+
+/// The size that GASNET_MAX_SEGSIZE gives to each of `ranks_per_node` ranks: a number with a unit (`512MB`, `0.5G`),
+/// followed by `/P` (per process, the default) or `/H` (per host).
+pub(crate) fn segment_size(text: &str, ranks_per_node: u32) -> Result<Size, String> {
+    let wrong =
+        || format!("GASNET_MAX_SEGSIZE is {text:?}; write a size such as 512MB, or 2GB/H for each host");
+    let upper = text.trim().to_uppercase();
+    let (size, parts) = match upper.split_once('/') {
+        None => (upper.as_str(), 1),
+        Some((size, "P")) => (size.trim(), 1),
+        Some((size, "H")) => (size.trim(), ranks_per_node.max(1)),
+        Some(_) => return Err(wrong()),
+    };
+    let digits = size.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(size.len());
+    let (value, unit) = size.split_at(digits);
+    let value: f64 = value.parse().map_err(|_| wrong())?;
+    let shift = match unit.trim().trim_end_matches('B').trim_end_matches('I') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(wrong()),
+    };
+    let page = crate::segment::PAGE_BYTES as u64;
+    // Whole pages; a float is exact far beyond any size that memory has.
+    let bytes = (value * (1u64 << shift) as f64 / f64::from(parts)) as u64 / page * page;
+    if bytes == 0 { Err(wrong()) } else { Ok(Size::of_bytes(bytes)) }
+}
+
+/// Says what each variable of GASNet that is set does, when GASNET_VERBOSEENV asks for it.
+pub(crate) fn verbose() {
+    if !is_on("GASNET_VERBOSEENV") {
+        return;
+    }
+    for (name, effect) in VARIABLES {
+        let Some(value) = variable(name) else { continue };
+        match effect {
+            Honoured => eprintln!("ENV parameter: {name} = {value}"),
+            Ignored(why) => eprintln!("ENV parameter: {name} = {value} (ignored: {why})"),
+        }
+    }
+}
+
+/// `gasnet_getenv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_getenv(name: *const c_char) -> *mut c_char {
     if name.is_null() {
@@ -10,4 +118,38 @@ pub unsafe extern "C" fn vgasi_getenv(name: *const c_char) -> *mut c_char {
     }
     // SAFETY: rule 1: a string.
     unsafe { libc::getenv(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The forms that GASNet's README shows, in pairs with what is just not one.
+    #[test]
+    fn segment_sizes_are_read_as_gasnet_reads_them() {
+        let bytes = |text: &str| segment_size(text, 4).map(|size| size.bytes()).ok();
+        for (text, expected) in [
+            ("65536", Some(65536)),
+            ("1M", Some(1 << 20)),
+            ("512MB", Some(512 << 20)),
+            ("512 mb", Some(512 << 20)),
+            ("0.5GB", Some(1 << 29)),
+            ("2GiB", Some(2 << 30)),
+            ("1T/P", Some(1 << 40)),
+            ("2G/H", Some(1 << 29)),
+            ("4097", Some(4096)),
+            ("4095", None),
+            ("1X", None),
+            ("1M/Q", None),
+            ("", None),
+            ("-1M", None),
+        ] {
+            assert_eq!(bytes(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_table_is_in_order() {
+        assert!(VARIABLES.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
 }

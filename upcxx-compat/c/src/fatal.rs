@@ -1,5 +1,6 @@
 //! Errors that C has no way to be told of: the job ends, saying why.
 
+use crate::environment::is_on;
 use crate::exit;
 use std::fmt::Display;
 use vgas::Error;
@@ -11,6 +12,9 @@ use vgas_rma::RmaError;
 pub(crate) fn fatal(reason: impl Display) -> ! {
     let who = crate::job::current().map_or_else(String::new, |job| format!("{}: ", job.runtime.rank()));
     eprintln!("*** FATAL ERROR: {who}{reason}");
+    if is_on("GASNET_BACKTRACE") {
+        eprintln!("{}", std::backtrace::Backtrace::force_capture());
+    }
     exit::abort_job(&reason.to_string(), 1)
 }
 

@@ -4,10 +4,11 @@
 //! The launcher never returns from `gasnet_init`. A daemon is this program with [`DAEMON_VARIABLE`] set: a constructor
 //! of the library serves the node and leaves before `main` is reached, so that the client's code runs in ranks only.
 
+use crate::environment::{self, number, parse_number, segment_size, variable};
 use libc::{c_char, c_int};
 use std::ffi::{CStr, OsString};
 use std::os::unix::ffi::OsStringExt;
-use vgas::config::{Auto, Config, FlagValue, Size, Sources};
+use vgas::config::{Auto, Config, FlagValue, Origin, Settings, Size, Sources};
 use vgas::info::Machine;
 use vgas::launch::{JobRequest, node_main, run};
 
@@ -17,8 +18,8 @@ const DAEMON_VARIABLE: &str = "VGASNET_DAEMON";
 /// Set in ranks (see `vgas_rma::job`).
 const RANK_VARIABLE: &str = "VGAS_CONTROL_FD";
 
-/// The conduit `smp`: one argument list, as many ranks as GASNET_PSHM_NODES says. Others take the number of ranks
-/// from their first argument.
+/// The conduit `smp`: as many ranks as GASNET_PSHM_NODES says. Others take the number of ranks from their first argument.
+/// VGASNET_RANKS, which the spawners set, overrules both.
 const CONDUIT_SMP: c_int = 1;
 
 #[used]
@@ -48,6 +49,7 @@ pub(crate) fn in_job() -> bool {
 pub(crate) unsafe fn start_job(argc: *mut c_int, argv: *mut *mut *mut c_char, conduit: c_int) -> ! {
     // The constructor and this function live and die together in a static library.
     std::hint::black_box(&SERVE_NODE);
+    environment::verbose();
     // SAFETY: as the caller promised.
     let words = unsafe { arguments(argc, argv) };
     let status = request(words, conduit).and_then(|request| run(request).map_err(|error| error.to_string()));
@@ -79,43 +81,85 @@ unsafe fn arguments(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Vec<OsStri
     }
 }
 
-fn number(name: &str, text: &str) -> Result<u32, String> {
-    text.trim().parse().map_err(|_| format!("{name} is {text:?}, which is no number"))
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
 /// The job that the arguments and the environment ask for.
 fn request(words: Vec<OsString>, conduit: c_int) -> Result<JobRequest, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let mut arguments: Vec<OsString> = words.into_iter().skip(1).collect();
-    let ranks = if conduit == CONDUIT_SMP {
-        variable("GASNET_PSHM_NODES").map_or(Ok(1), |text| number("GASNET_PSHM_NODES", &text))?
-    } else {
-        if arguments.is_empty() {
-            return Err("the first argument is the number of nodes".into());
+    let ranks = match number("VGASNET_RANKS")? {
+        Some(ranks) => ranks,
+        None if conduit == CONDUIT_SMP => number("GASNET_PSHM_NODES")?.unwrap_or(1),
+        None if arguments.is_empty() => {
+            return Err("how many processes? give their number as the first argument".into());
         }
-        number("the first argument", &arguments.remove(0).to_string_lossy())?
+        None => parse_number("the first argument", &arguments.remove(0).to_string_lossy())?,
     };
-    let flags =
-        vec![FlagValue { flag: "gasnet_init".into(), name: "segment.kind".into(), text: "pinned".into() }];
-    let sources = Sources { file: None, environment: std::env::vars_os().collect(), flags };
-    let config = Config::load(&sources).map_err(|error| error.to_string())?;
-    let mut settings = config.settings().clone();
-    let nodes = variable("VGASNET_NODES").map_or(Ok(1), |text| number("VGASNET_NODES", &text))?;
-    let cache = settings.cache.size_bytes(Machine::find().usable_memory_bytes(), nodes);
+    let hosts = hosts(ranks)?;
+    let nodes = match number("VGASNET_NODES")? {
+        _ if !hosts.is_empty() => hosts.len() as u32,
+        Some(nodes) => nodes,
+        None => match number("GASNET_SUPERNODE_MAXSIZE")? {
+            Some(ranks_per_node) if ranks_per_node > 0 => ranks.div_ceil(ranks_per_node),
+            _ => 1,
+        },
+    };
+    let ranks_per_node = ranks.div_ceil(nodes.max(1));
+    let mut settings = settings(conduit, ranks_per_node)?;
+    let nodes_here = if hosts.is_empty() { nodes } else { 1 };
+    let cache = settings.cache.size_bytes(Machine::find().usable_memory_bytes(), nodes_here.max(1));
     settings.cache.size = Auto::Is(Size::of_bytes(cache));
     let daemon = vec!["env".into(), format!("{DAEMON_VARIABLE}=1").into(), program.clone().into_os_string()];
-    Ok(JobRequest {
-        program: program.into_os_string(),
-        arguments,
-        ranks,
-        nodes,
-        hosts: Vec::new(),
-        environment: Vec::new(),
-        daemon,
-        settings,
-    })
+    let program = program.into_os_string();
+    Ok(JobRequest { program, arguments, ranks, nodes, hosts, environment: Vec::new(), daemon, settings })
+}
+
+/// The hosts of the job, one a node; none for this machine. GASNET_SPAWNFN chooses: `L` (the default) this machine, `S`
+/// those that GASNET_SSH_SERVERS names or GASNET_NODEFILE lists.
+fn hosts(ranks: u32) -> Result<Vec<String>, String> {
+    let list = match variable("GASNET_SPAWNFN").as_deref().map(str::trim) {
+        None | Some("L" | "l") => return Ok(Vec::new()),
+        Some("S" | "s") => match (variable("GASNET_SSH_SERVERS"), variable("GASNET_NODEFILE")) {
+            (Some(servers), _) => servers,
+            (None, Some(file)) => {
+                std::fs::read_to_string(&file).map_err(|error| format!("cannot read {file}: {error}"))?
+            }
+            (None, None) => {
+                return Err("GASNET_SPAWNFN=S needs hosts: set GASNET_SSH_SERVERS or GASNET_NODEFILE".into());
+            }
+        },
+        Some(other) => return Err(format!("GASNET_SPAWNFN is {other:?}: L and S are supported")),
+    };
+    let lines = list.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let words = lines.flat_map(|line| line.split([' ', '\t', ',', ';'])).filter(|word| !word.is_empty());
+    // A host that is listed several times is one node.
+    let mut hosts: Vec<String> = Vec::new();
+    for word in words {
+        if !hosts.iter().any(|host| host == word) {
+            hosts.push(word.to_owned());
+        }
+    }
+    hosts.truncate(ranks as usize);
+    if hosts.is_empty() { Err("the list of hosts is empty".into()) } else { Ok(hosts) }
+}
+
+/// The settings of the job: what users say about vgas, else what they say about GASNet, else the defaults for C clients.
+fn settings(conduit: c_int, ranks_per_node: u32) -> Result<Settings, String> {
+    let mut defaults = vec![
+        ("conduit", if conduit == CONDUIT_SMP { "smp" } else { "tcp" }.to_owned()),
+        ("segment.kind", "pinned".to_owned()),
+    ];
+    if let Some(text) = variable("GASNET_MAX_SEGSIZE") {
+        let size = segment_size(&text, ranks_per_node)?.to_string();
+        defaults.push(("segment.pinned_max", size.clone()));
+        defaults.push(("segment.tiered_max", size));
+    }
+    let mut sources = Sources { file: None, environment: std::env::vars_os().collect(), flags: Vec::new() };
+    let said = Config::load(&sources).map_err(|error| error.to_string())?;
+    let is_default = |name: &str| {
+        said.values().iter().any(|value| value.setting.name == name && value.origin == Origin::Default)
+    };
+    let flags = defaults.into_iter().filter(|(name, _)| is_default(name));
+    sources.flags =
+        flags.map(|(name, text)| FlagValue { flag: "gasnet_init".into(), name: name.into(), text }).collect();
+    let config = Config::load(&sources).map_err(|error| error.to_string())?;
+    Ok(config.settings().clone())
 }

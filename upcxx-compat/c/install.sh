@@ -1,0 +1,92 @@
+#!/bin/sh
+# Installs the C interface: headers, libraries, make fragments, pkg-config and CMake files, spawners.
+#
+#   install.sh --prefix DIR [--library-folder DIR] [--destination DIR]
+#
+# Without --library-folder the library is built first (cargo build --release). --destination puts everything under another
+# root than the one it will run from (for packages). CC, CXX and AR choose the tools; they are remembered for clients.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+prefix= library= root=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --prefix) prefix=$2; shift 2 ;;
+    --prefix=*) prefix=${1#*=}; shift ;;
+    --library-folder) library=$2; shift 2 ;;
+    --library-folder=*) library=${1#*=}; shift ;;
+    --destination) root=$2; shift 2 ;;
+    --destination=*) root=${1#*=}; shift ;;
+    *) echo "install.sh: no option $1; see the top of the script" >&2; exit 2 ;;
+    esac
+done
+case $prefix in
+/*) ;;
+'') echo "install.sh: where to? --prefix DIR" >&2; exit 2 ;;
+*) prefix=$PWD/$prefix ;;
+esac
+: "${CC:=cc}" "${CXX:=c++}" "${AR:=ar}"
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$here/../../Cargo.toml")
+
+if [ -z "$library" ]; then
+    (cd "$here" && cargo build --release --package vgas-c)
+    library=${CARGO_TARGET_DIR:-$here/../../target}/release
+fi
+for file in libvgasnet.a libvgasnet.so; do
+    [ -f "$library/$file" ] || { echo "install.sh: there is no $file in $library" >&2; exit 1; }
+done
+
+to=$root$prefix
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mkdir -p "$to/bin" "$to/include" "$to/lib/pkgconfig" "$to/lib/cmake/vgas"
+
+# A file of this folder's install/ with the words between @ filled in. Written beside its place and moved there, so that
+# nobody ever sees a half.
+fill() {
+    sed -e "s|@PREFIX@|$prefix|g" -e "s|@VERSION@|$version|g" -e "s|@CC@|$CC|g" -e "s|@CXX@|$CXX|g" \
+        -e "s|@CONDUIT@|${conduit-}|g" -e "s|@CONDUIT_UPPER@|${conduit_upper-}|g" \
+        -e "s|@MODE@|${mode-}|g" -e "s|@MODE_UPPER@|${mode_upper-}|g" -e "s|@THREAD_FLAGS@|${thread_flags-}|g" \
+        -e "s|@SYSTEM_LIBRARIES@|$system_libraries|g" "$here/install/$1" >"$scratch/file"
+    put "$scratch/file" "$2" "${3-644}"
+}
+put() {
+    cp "$1" "$to/$2.new"
+    chmod "${3-644}" "$to/$2.new"
+    mv "$to/$2.new" "$to/$2"
+}
+upper() { echo "$1" | tr '[:lower:]' '[:upper:]'; }
+
+# What the static library needs of the system.
+system_libraries="-lgcc_s -lpthread -lm -ldl -lrt"
+
+put "$library/libvgasnet.a" lib/libvgas.a
+put "$library/libvgasnet.so" lib/libvgas.so.0 755
+ln -sf libvgas.so.0 "$to/lib/libvgas.so"
+for header in "$here"/include/*.h; do
+    put "$header" "include/${header##*/}"
+done
+fill vgasnet.pc.in lib/pkgconfig/vgasnet.pc
+fill vgas-config.cmake.in lib/cmake/vgas/vgas-config.cmake
+fill vgas-config-version.cmake.in lib/cmake/vgas/vgas-config-version.cmake
+
+for conduit in smp tcp; do
+    conduit_upper=$(upper $conduit)
+    mkdir -p "$to/include/$conduit-conduit"
+    fill gasnet_core.h.in "include/$conduit-conduit/gasnet_core.h"
+    fill gasnetrun.in "bin/gasnetrun_$conduit" 755
+    for mode in seq parsync par; do
+        mode_upper=$(upper $mode)
+        thread_flags=
+        [ $mode = seq ] || thread_flags="-pthread -D_REENTRANT"
+        fill conduit-mode.mak.in "include/$conduit-conduit/$conduit-$mode.mak"
+        fill gasnet.pc.in "lib/pkgconfig/gasnet-$conduit-$mode.pc"
+        # The library of a configuration holds one object, which says so; everything else is in libvgas.
+        $CC -O2 -fPIC "-DGASNET_CONDUIT_$conduit_upper" "-DGASNET_$mode_upper" -I"$here/include" \
+            -c "$here/csrc/configuration.c" -o "$scratch/configuration.o"
+        rm -f "$scratch/library.a"
+        $AR cr "$scratch/library.a" "$scratch/configuration.o"
+        put "$scratch/library.a" "lib/libgasnet-$conduit-$mode.a"
+    done
+done
+echo "installed vgas $version in $prefix"

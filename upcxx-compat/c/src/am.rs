@@ -7,7 +7,7 @@ use crate::job::{self, RawHandler};
 use crate::segment;
 use libc::{c_int, c_void};
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use vgas_rma::endpoint::Token;
 use vgas_rma::message::{Arrived, Destination, Payload, Source};
 use vgas_rma::{Rank, RegionId};
@@ -75,10 +75,11 @@ pub extern "C" fn vgasi_register_internal(index: u8, function: RawHandler) {
     HANDLERS[usize::from(index)].store(function as usize, Ordering::Release);
 }
 
-/// `gasnet_attach`. Collective.
+/// `gasnet_attach`. Collective; once, whether or not the segment could be had.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_attach(table: *mut HandlerEntry, count: c_int, bytes: usize) -> c_int {
-    if job::current().is_none() {
+    static ATTACHED: AtomicBool = AtomicBool::new(false);
+    if job::current().is_none() || ATTACHED.load(Ordering::Relaxed) {
         return code::NOT_INIT;
     }
     if !bytes.is_multiple_of(segment::PAGE_BYTES) || bytes > segment::vgasi_max_local_segment() {
@@ -86,7 +87,10 @@ pub unsafe extern "C" fn vgasi_attach(table: *mut HandlerEntry, count: c_int, by
     }
     // SAFETY: as the caller promised.
     match unsafe { register(table, count) } {
-        code::OK => segment::attach(bytes),
+        code::OK => {
+            ATTACHED.store(true, Ordering::Relaxed);
+            segment::attach(bytes)
+        }
         error => error,
     }
 }

@@ -52,3 +52,75 @@ fn exit() {
         );
     }
 }
+
+/// Goal: the core interface does what it promises, call by call, to oneself, to co-located ranks and over the network.
+#[test]
+fn core() {
+    let bench = Bench::new();
+    for mode in Mode::ALL {
+        let program = bench.program("core", Conduit::Tcp, mode);
+        program.pass(1, &[], &["null"]);
+        program.pass(2, &[("VGASNET_NODES", "2")], &[]);
+    }
+    let program = bench.program("core", Conduit::Tcp, Mode::Par);
+    program.pass(4, &[("VGASNET_NODES", "2")], &[]);
+    let program = bench.program("core", Conduit::Smp, Mode::Seq);
+    program.pass(3, &[], &[]);
+    // All that is offered may be attached, by everybody at once.
+    program.pass(4, &[], &["all"]);
+    program.pass(2, &[("GASNET_MAX_SEGSIZE", "24MB")], &["all"]);
+}
+
+fn seed() -> String {
+    std::env::var("VGAS_TEST_SEED").unwrap_or_else(|_| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(1, |now| now.subsec_nanos()).to_string()
+    })
+}
+
+/// Goal: random operations in all forms against a model, each checked; barriers with all kinds of names. A failure shows
+/// the seed; VGAS_TEST_SEED replays it.
+#[test]
+fn extended() {
+    let (bench, seed) = (Bench::new(), seed());
+    for mode in Mode::ALL {
+        let program = bench.program("extended", Conduit::Tcp, mode);
+        program.pass(2, &[("VGASNET_NODES", "2")], &["300", &seed]);
+    }
+    let program = bench.program("extended", Conduit::Tcp, Mode::Par);
+    program.pass(1, &[], &["2000", &seed]);
+    program.pass(5, &[("VGASNET_NODES", "3")], &["150", &seed]);
+    program.pass(8, &[], &["300", &seed]);
+    let program = bench.program("extended", Conduit::Smp, Mode::Seq);
+    program.pass(4, &[("VGASNET_NODES", "2")], &["2000", &seed]);
+}
+
+/// Goal: threads that all request, wait and poll neither lose a message nor block each other.
+#[test]
+fn threads() {
+    let bench = Bench::new();
+    for (conduit, nodes) in [(Conduit::Smp, "1"), (Conduit::Tcp, "2")] {
+        let program = bench.program("threads", conduit, Mode::Par);
+        program.pass(1, &[], &["4", "500"]);
+        program.pass(2, &[("VGASNET_NODES", nodes)], &["3", "500"]);
+        program.pass(4, &[("VGASNET_NODES", nodes)], &["2", "100"]);
+    }
+}
+
+/// Goal: the headers compile without a warning in every language that they are for, on every compiler that is here, in
+/// little time.
+#[test]
+fn headers() {
+    let bench = Bench::new();
+    for (language, standards) in [("c", ["-std=c99", "-std=c11"]), ("c++", ["-std=c++11", "-std=c++17"])] {
+        for compiler in support::compilers(language) {
+            for standard in standards {
+                for mode in Mode::ALL {
+                    let source = support::crate_folder().join("tests/c/ring.c");
+                    let flags = [standard, "-pedantic", "-x", language, "-fsyntax-only"];
+                    bench.check(compiler, &flags, &source, mode);
+                }
+            }
+        }
+    }
+}

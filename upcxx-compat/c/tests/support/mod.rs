@@ -145,6 +145,18 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// Compiles a source without keeping the result, with warnings as errors; including gasnet.h must cost little.
+    pub fn check(&self, compiler: &str, flags: &[&str], source: &Path, mode: Mode) {
+        let mut command = Command::new(compiler);
+        command.args(["-Wall", "-Wextra", "-Werror", mode.flag()]).args(flags);
+        command.arg("-I").arg(crate_folder().join("include")).arg(source);
+        let output = command.output().expect("the compiler is installed");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?} failed:\n{error}");
+    }
+}
+
 impl Program {
     /// The command that runs it as a job: `GASNET_PSHM_NODES=4 program …`, or `program 4 …`.
     pub fn command(&self, ranks: u32, arguments: &[&str]) -> Command {

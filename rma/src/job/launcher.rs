@@ -101,7 +101,7 @@ struct Launcher<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Exiting {
     since: Instant,
-    /// The status of the job.
+    /// The status of the job: the first that is not 0, of ranks that exit of themselves.
     code: u8,
     /// How many ranks have said so.
     ranks: u32,
@@ -427,7 +427,8 @@ impl<'a> Launcher<'a> {
         let new = Exiting { since: Instant::now(), code, ranks: 0, asked: false };
         let exiting = self.exiting.get_or_insert(new);
         exiting.ranks += 1;
-        if exiting.code == 0 {
+        // What those say who were asked to follow is about this exit, not about the job.
+        if exiting.code == 0 && !exiting.asked {
             exiting.code = code;
         }
         if exiting.ranks == self.layout.ranks() {

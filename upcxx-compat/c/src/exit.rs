@@ -17,6 +17,9 @@ static STATUS: AtomicI32 = AtomicI32::new(0);
 /// The status of a process that others have ended before it wanted to, as if it had died of SIGQUIT.
 const ENDED_BY_OTHERS: c_int = 128 + libc::SIGQUIT;
 
+/// Signals by which users and systems ask a process to end.
+const INTERRUPTIONS: [c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
 unsafe extern "C" {
     /// Of glibc; the `libc` crate lacks it.
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
@@ -76,15 +79,46 @@ pub(crate) fn abort_job(reason: &str, status: u8) -> ! {
 pub(crate) fn watch() {
     // SAFETY: the function lives as long as the process. Failure means no memory: then only `gasnet_exit` announces.
     unsafe { on_exit(at_exit, std::ptr::null_mut()) };
-    // SAFETY: all fields of the structures are plain numbers; the handler only ends the process.
-    unsafe {
-        let mut before: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(libc::SIGQUIT, std::ptr::null(), &raw mut before) == 0
-            && before.sa_sigaction == libc::SIG_DFL
-        {
+    catch(libc::SIGQUIT, on_quit);
+    for signal in INTERRUPTIONS {
+        catch(signal, on_interruption);
+    }
+}
+
+/// Handles a signal, unless the client already does.
+fn catch(signal: c_int, handler: extern "C" fn(c_int)) {
+    if disposition(signal) == Some(libc::SIG_DFL) {
+        // SAFETY: all fields of the structure are plain numbers; the handlers only end the process.
+        unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = on_quit as extern "C" fn(c_int) as libc::sighandler_t;
-            libc::sigaction(libc::SIGQUIT, &raw const action, std::ptr::null_mut());
+            action.sa_sigaction = handler as libc::sighandler_t;
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// What this process does about a signal. May be called in handlers.
+fn disposition(signal: c_int) -> Option<libc::sighandler_t> {
+    // SAFETY: all fields of the structure are plain numbers.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        (libc::sigaction(signal, std::ptr::null(), &raw mut now) == 0).then_some(now.sa_sigaction)
+    }
+}
+
+/// Somebody wants this process to end. A client that catches SIGQUIT, the one signal that the specification leaves to it,
+/// decides how and with which status (2.1.5); without one, the process dies of the signal.
+extern "C" fn on_interruption(signal: c_int) {
+    let is_left_to_client = disposition(libc::SIGQUIT).is_some_and(|now| {
+        now != libc::SIG_DFL && now != libc::SIG_IGN && now != on_quit as *const () as libc::sighandler_t
+    });
+    // SAFETY: all of them may be called in handlers; the signal is blocked until this one returns, and comes then.
+    unsafe {
+        if is_left_to_client {
+            libc::raise(libc::SIGQUIT);
+        } else {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::raise(signal);
         }
     }
 }

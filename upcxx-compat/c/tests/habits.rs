@@ -30,3 +30,21 @@ fn habits_of_runtimes_in_cpp() {
         }
     }
 }
+
+/// Goal: a client that catches SIGQUIT decides how an interrupted job ends, but not how one ends that a rank has left.
+#[test]
+fn interruption() {
+    let bench = Bench::new();
+    for (conduit, nodes) in [(Conduit::Smp, "1"), (Conduit::Tcp, "2")] {
+        let program = bench.program("interruption", conduit, Mode::Par);
+        for (how, whether, status) in [
+            ("interrupt", "catch", 4),
+            ("interrupt", "ignore", 130),
+            ("exit", "catch", 0),
+            ("exit", "ignore", 0),
+        ] {
+            let output = program.run(3, &[("VGASNET_NODES", nodes)], &[how, whether]);
+            assert_eq!(output.status.code(), Some(status), "{conduit:?} {how} {whether}: {output:?}");
+        }
+    }
+}

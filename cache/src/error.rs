@@ -49,6 +49,16 @@ pub enum CacheError {
         /// What was wrong.
         what: String,
     },
+    /// A page of one's own segment that cannot be mapped for plain loads and stores.
+    #[error("page {page} of the segment of {owner} cannot be mapped: {trouble}")]
+    Local {
+        /// Whose segment.
+        owner: Rank,
+        /// Which page of it.
+        page: u64,
+        /// Why.
+        trouble: crate::local::Trouble,
+    },
     /// A call that the interface forbids.
     #[error("wrong use: {0}")]
     Usage(String),

@@ -8,11 +8,13 @@
 //! | [`replacement`], [`read_ahead`] | policies: pure | touch shared memory |
 //! | [`agent`] | one event loop a node: runs the protocol, NVMe, replacement | be waited for by another agent |
 //! | [`client`] | a rank's puts and gets | change a page's state |
+//! | [`local`] | plain loads and stores on one's own segment | speak to other nodes |
 //! | [`request`] | what ranks ask of agents | |
 
 pub mod agent;
 pub mod client;
 pub mod error;
+pub mod local;
 pub mod pool;
 pub mod protocol;
 pub mod read_ahead;

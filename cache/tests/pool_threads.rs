@@ -34,6 +34,7 @@ fn pool(fences: Fences) -> (PoolAgent, [Arc<PoolClient>; 2]) {
         wait_slots_per_rank: 4,
         // Fewer own slots than threads: some share.
         hazard_slots_per_rank: 3,
+        mapped_pages_per_rank: 0,
     };
     let layout = TableLayout::new(&spec).unwrap();
     let table = Mapping::anonymous("table", layout.table_bytes()).unwrap();

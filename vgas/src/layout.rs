@@ -3,7 +3,7 @@
 
 use crate::config::{Auto, Settings};
 use crate::error::{Error, Result};
-use vgas_cache::pool::{PoolSpec, TableLayout};
+use vgas_cache::pool::{MAPPED_PAGES_MIN, PoolSpec, TableLayout};
 use vgas_rma::shm::RegionSpec;
 use vgas_rma::{Layout, NodeId, Rank, RegionId};
 
@@ -12,6 +12,10 @@ const WAIT_SLOTS_PER_RANK: u32 = 512;
 
 /// Threads of a rank that use pages without taking turns.
 const HAZARD_SLOTS_PER_RANK: u32 = 64;
+
+/// Most pages that a rank keeps mapped unless told otherwise: each may take two of the 65,530 mappings that Linux allows a
+/// process (`vm.max_map_count`).
+const MAPPED_PAGES_MAX: u64 = 1 << 14;
 
 /// Most frames: the page table has 32 bits for the number, and the queues some of them.
 const FRAMES_MAX: u64 = 1 << 30;
@@ -34,6 +38,7 @@ pub fn pool_spec(settings: &Settings, layout: &Layout, node: NodeId) -> Result<P
             crate::config::Size::of_bytes(frames_min * page),
         )));
     }
+    let mapped_pages_per_rank = mapped_pages(settings, frames, u64::from(local_ranks))?;
     let pages = settings.segment.tiered_max.bytes().div_ceil(page);
     Ok(PoolSpec {
         page_bytes: page as u32,
@@ -42,7 +47,28 @@ pub fn pool_spec(settings: &Settings, layout: &Layout, node: NodeId) -> Result<P
         local_ranks,
         wait_slots_per_rank: WAIT_SLOTS_PER_RANK,
         hazard_slots_per_rank: HAZARD_SLOTS_PER_RANK,
+        mapped_pages_per_rank,
     })
+}
+
+/// Pages of its own segment that a rank keeps mapped.
+fn mapped_pages(settings: &Settings, frames: u64, local_ranks: u64) -> Result<u32> {
+    let least = u64::from(MAPPED_PAGES_MIN);
+    let pages = match &settings.local.mapped {
+        Auto::Auto => (frames / 4 / local_ranks).min(MAPPED_PAGES_MAX),
+        Auto::Is(size) => {
+            let pages = size.bytes() / settings.cache.page.bytes();
+            let most = (frames / 2 / local_ranks).max(least);
+            if pages > most {
+                let most = crate::config::Size::of_bytes(most * settings.cache.page.bytes());
+                return Err(Error::Usage(format!(
+                    "local.mapped = {size}: at most {most}, half of the cache divided by the {local_ranks} ranks of a node"
+                )));
+            }
+            pages
+        }
+    };
+    Ok(pages.max(least) as u32)
 }
 
 /// The shared regions of all peers of a job.

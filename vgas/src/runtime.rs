@@ -3,6 +3,7 @@
 use crate::address::{GlobalAddress, Kind};
 use crate::config::{SegmentKind, Settings};
 use crate::error::{Error, Result};
+use crate::local::Local;
 use crate::network::Network;
 use crate::statistics::Statistics;
 use bytemuck::Pod;
@@ -46,6 +47,7 @@ pub struct Runtime {
     client: Client,
     network: Network,
     shares_machine: bool,
+    local: Local,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -119,7 +121,17 @@ impl Builder {
         let client = Client::new(endpoint.clone(), handlers, Arc::new(pool), layout.clone(), options);
         client.announce()?;
         let control = membership.control;
-        Ok(Runtime { layout, rank, settings, control, endpoint, client, network, shares_machine })
+        Ok(Runtime {
+            layout,
+            rank,
+            settings,
+            control,
+            endpoint,
+            client,
+            network,
+            shares_machine,
+            local: Local::default(),
+        })
     }
 }
 
@@ -176,6 +188,10 @@ impl Runtime {
     /// The endpoint, for everything that this type does not wrap.
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
+    }
+
+    pub(crate) fn local_state(&self) -> &Local {
+        &self.local
     }
 
     /// The cache client, for everything that this type does not wrap.
@@ -245,6 +261,11 @@ impl Runtime {
                 // SAFETY: the slice is exclusively borrowed for the call.
                 unsafe { self.client.get(from.rank, from.offset, bytes.as_mut_ptr(), bytes.len()) }?;
             }
+            Kind::Pinned if self.client.is_local(bytes.as_ptr()) => {
+                let mut private = vec![0; bytes.len()];
+                self.endpoint.get(from.rank, from.offset, &mut private)?;
+                bytes.copy_from_slice(&private);
+            }
             Kind::Pinned => self.endpoint.get(from.rank, from.offset, bytes)?,
         }
         Ok(())
@@ -267,7 +288,7 @@ impl Runtime {
                 // SAFETY: the slice is borrowed for the call.
                 unsafe { self.client.put(to.rank, to.offset, bytes.as_ptr(), bytes.len()) }?;
             }
-            Kind::Pinned => self.endpoint.put(to.rank, to.offset, bytes)?,
+            Kind::Pinned => self.endpoint.put(to.rank, to.offset, &self.private(bytes))?,
         }
         Ok(())
     }
@@ -323,7 +344,8 @@ impl Runtime {
     /// Sends an active message to a rank: runs the handler of that index there, when that rank polls or waits in the
     /// library. The source is reusable when it returns. Not from handlers, which may reply by their token.
     pub fn request(&self, to: Rank, handler: u8, arguments: &[u32], payload: &[u8]) -> Result<()> {
-        let payload = if payload.is_empty() { Payload::Short } else { Payload::Medium(Source::of(payload)) };
+        let payload = self.private(payload);
+        let payload = if payload.is_empty() { Payload::Short } else { Payload::Medium(Source::of(&payload)) };
         Ok(self.endpoint.request(self.peer(to)?, handler, arguments, payload)?)
     }
 
@@ -419,6 +441,8 @@ impl Runtime {
                 eprint!("{statistics}");
             }
         }
+        self.local.close()?;
+        self.client.set_local(std::ptr::null(), 0);
         self.control.finalize()?;
         self.network.close();
         Ok(())

@@ -134,6 +134,7 @@ pub fn run(
             continue;
         }
         if stopped() {
+            agent.close();
             return Ok(());
         }
         if agent.busy() {
@@ -155,7 +156,8 @@ pub fn run(
 
 fn sleep(agent: &mut Agent, endpoint: &Endpoint, stop: BorrowedFd<'_>) -> Result<(), CacheError> {
     if endpoint.arm() {
-        if agent.volume().arm() {
+        // A fault is posted without a message.
+        if !agent.faults_wait() && agent.volume().arm() {
             let patience = agent.patience();
             let descriptors = endpoint.wait_descriptors();
             let storage = agent.volume().wait_descriptor();

@@ -43,6 +43,8 @@ pub(super) enum Staging {
     Read(PageIndex),
     /// To receive the page from this holder.
     Pull(PageIndex, NodeId),
+    /// To store a copy of the page, which its owner has mapped.
+    Copy(PageIndex),
 }
 
 impl Agent {
@@ -98,7 +100,13 @@ impl Agent {
             }
         }
         self.forget_home(page);
-        Ok(())
+        self.home_has_stepped(page)
+    }
+
+    /// Whether the home has nothing under way for a page that its own node has alone and its owner uses through pointers:
+    /// from then on nothing will take the page away.
+    pub(super) fn serves_mapped(&self, page: PageIndex) -> bool {
+        self.homes.get(&page).is_some_and(|entry| entry.home.serves_in_place(self.node))
     }
 
     /// Nobody has ever asked for it: the map need not know it.
@@ -195,6 +203,13 @@ impl Agent {
             match self.unstaged.pop_front() {
                 Some(Staging::Read(page)) => self.read_into(page, frame, true)?,
                 Some(Staging::Pull(page, holder)) => self.pull_into(page, holder, frame),
+                Some(Staging::Copy(page)) => {
+                    self.release(frame)?;
+                    // It may have been unmapped since.
+                    if !self.clean(page)? {
+                        self.page_cleaned(page, Ok(()))?;
+                    }
+                }
                 None => self.release(frame)?,
             }
         }
@@ -318,6 +333,9 @@ impl Agent {
 
     /// Makes NVMe agree with what is cached of a page, wherever it is. False: it does already.
     pub(super) fn clean(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+        if self.store_copy(page)? {
+            return Ok(true);
+        }
         let Some(entry) = self.homes.get_mut(&page) else { return Ok(false) };
         if entry.cleaning {
             return Ok(false);

@@ -4,6 +4,7 @@
 //! everything. Events that take rights from ranks wait in the block until the ranks have left the page, and everything
 //! that the protocol says about the page waits behind them.
 
+use super::mapped::Mapper;
 use super::wire::{Coherence, NO_FRAME, Origin};
 use super::{Agent, Outgoing, RESERVATION, Waiter};
 use crate::error::{CacheError, Failure};
@@ -81,6 +82,8 @@ pub(super) struct Page {
     frame: Option<FrameId>,
     readers: Vec<Waiter>,
     writers: Vec<Waiter>,
+    /// The owner's thread that waits for the page to be mapped.
+    pub(super) mapper: Option<Mapper>,
     puts: VecDeque<Put>,
     deferred: VecDeque<Deferred>,
     starved: bool,
@@ -98,6 +101,7 @@ impl Page {
             && self.frame.is_none()
             && self.readers.is_empty()
             && self.writers.is_empty()
+            && self.mapper.is_none()
             && self.puts.is_empty()
             && self.deferred.is_empty()
             && !self.prefetch
@@ -247,6 +251,11 @@ impl Agent {
         self.pump(page)
     }
 
+    /// Whether a thread of the owner waits for the page to be mapped.
+    pub(super) fn waits_to_map(&self, page: PageIndex) -> bool {
+        self.pages.get(&page).is_some_and(|block| block.mapper.is_some())
+    }
+
     /// Whether nothing is under way for a page.
     pub(super) fn quiet(&self, page: PageIndex) -> bool {
         !self.pages.contains_key(&page)
@@ -323,6 +332,25 @@ impl Agent {
                     continue;
                 }
                 LineEvent::Write
+            } else if let Some(mapper) = block.mapper {
+                if block.line.writable() {
+                    if !self.serves_mapped(page) {
+                        // A message that takes the page away is on its way to it, or the home has not heard yet that it
+                        // is here. Either will be followed by another look.
+                        return Ok(());
+                    }
+                    if let Some(block) = self.pages.get_mut(&page) {
+                        block.mapper = None;
+                    }
+                    if mapper.write {
+                        self.write_silently(page)?;
+                    }
+                    self.map(page, entry.frame(), mapper.id)?;
+                    continue;
+                }
+                // For loads the only copy will do, and may stay clean; one of several has to be claimed.
+                let alone = mapper.write || block.line.state != line::State::I;
+                if alone { LineEvent::Write } else { LineEvent::Read }
             } else {
                 if block.idle() {
                     self.pages.remove(&page);
@@ -338,6 +366,7 @@ impl Agent {
                     None if block.prefetch
                         && block.readers.is_empty()
                         && block.puts.is_empty()
+                        && block.mapper.is_none()
                         && block.writers.is_empty() =>
                     {
                         // Nobody waits for it: not worth an eviction.
@@ -721,6 +750,7 @@ impl Agent {
     pub(super) fn line_failed(&mut self, page: PageIndex, failure: Failure) -> Result<(), CacheError> {
         let block = self.page(page)?;
         (block.prefetch, block.recall) = (false, false);
+        let mapper = block.mapper.take();
         let mut waiters: Vec<Waiter> = block.readers.drain(..).chain(block.writers.drain(..)).collect();
         let mut frames = Vec::new();
         for put in block.puts.drain(..) {
@@ -738,7 +768,7 @@ impl Agent {
         for waiter in waiters {
             self.fail(waiter, page, failure)?;
         }
-        Ok(())
+        mapper.map_or(Ok(()), |mapper| self.map_failed(page, mapper.id, failure))
     }
 
     /// Does a small operation on the home's copy, and answers.

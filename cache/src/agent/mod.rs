@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `lines.rs` | this node's copies: what ranks want, what messages do to them |
 //! | `homes.rs` | the directory of pages whose home is here |
+//! | `mapped.rs` | pages that their owner uses through plain pointers |
 //! | `room.rs` | frames: finding, evicting, giving back |
 //! | `storage.rs` | NVMe operations under way |
 //! | `ahead.rs` | read-ahead and prefetch |
@@ -22,6 +23,7 @@ mod ahead;
 pub mod driver;
 mod homes;
 mod lines;
+mod mapped;
 mod outbox;
 mod room;
 mod segments;
@@ -107,6 +109,7 @@ pub struct Agent {
     pages: FxHashMap<PageIndex, Page>,
     homes: FxHashMap<PageIndex, HomePage>,
     segments: Segments,
+    mapped: mapped::Mapped,
     local: VecDeque<Local>,
     outbox: Outbox,
     /// Frames whose content waits in the outbox, how often, and whether they are to be released then.
@@ -161,6 +164,7 @@ impl Agent {
             options,
             pages: FxHashMap::default(),
             homes: FxHashMap::default(),
+            mapped: mapped::Mapped::default(),
             local: VecDeque::new(),
             sending: FxHashMap::default(),
             starved: VecDeque::new(),
@@ -317,6 +321,7 @@ impl Agent {
             self.tick_at = now;
             self.pool.tick();
         }
+        progress |= self.serve_faults()?;
         progress |= self.poll_storage()?;
         progress |= self.poll_revocations()?;
         progress |= self.run_local()?;

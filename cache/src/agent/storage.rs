@@ -13,6 +13,8 @@ pub(super) enum StorageWork {
     Read(PageIndex),
     /// A page from the directory.
     Write(PageIndex),
+    /// A copy of a page that its owner has mapped: of this frame, in that one.
+    Copy { page: PageIndex, original: FrameId, copy: FrameId },
     /// A checkpoint of a segment.
     Flush(u32),
 }
@@ -52,16 +54,26 @@ impl<T> Keys<T> {
 pub(super) struct Collected {
     page: PageIndex,
     frame: FrameId,
-    write: bool,
+    work: StorageWork,
+}
+
+impl Collected {
+    fn is_write(&self) -> bool {
+        !matches!(self.work, StorageWork::Read(_))
+    }
 }
 
 impl Agent {
     pub(super) fn collect_read(&mut self, page: PageIndex, frame: FrameId) {
-        self.collected.push(Collected { page, frame, write: false });
+        self.collect(page, frame, StorageWork::Read(page));
     }
 
     pub(super) fn collect_write(&mut self, page: PageIndex, frame: FrameId) {
-        self.collected.push(Collected { page, frame, write: true });
+        self.collect(page, frame, StorageWork::Write(page));
+    }
+
+    pub(super) fn collect(&mut self, page: PageIndex, frame: FrameId, work: StorageWork) {
+        self.collected.push(Collected { page, frame, work });
     }
 
     /// Issues what was collected; neighbouring pages become one operation of the device.
@@ -70,7 +82,7 @@ impl Agent {
             return Ok(());
         }
         let mut collected = std::mem::take(&mut self.collected);
-        collected.sort_unstable_by_key(|one| (one.write, one.page));
+        collected.sort_unstable_by_key(|one| (one.is_write(), one.page));
         let page_bytes = u64::from(self.volume.page_bytes());
         let mut rest = &collected[..];
         while let Some(first) = rest.first() {
@@ -79,7 +91,7 @@ impl Agent {
                 .iter()
                 .zip(first.page..)
                 .take_while(|(one, page)| {
-                    one.write == first.write
+                    one.is_write() == first.is_write()
                         && one.page == *page
                         && self.pool.layout().locate(*page).is_some_and(|(rank, _)| rank == owner)
                 })
@@ -88,11 +100,10 @@ impl Agent {
             rest = others;
             let mut spans = Vec::with_capacity(run.len());
             for one in run {
-                let work = if one.write { StorageWork::Write(one.page) } else { StorageWork::Read(one.page) };
-                spans.push((self.pool.frame_span(one.frame)?, self.storage.insert(work)));
+                spans.push((self.pool.frame_span(one.frame)?, self.storage.insert(one.work)));
             }
             let count = spans.len() as u64;
-            if first.write {
+            if first.is_write() {
                 self.pool.count(Counter::NvmWrites, count);
                 self.pool.count(Counter::NvmWriteBytes, count * page_bytes);
                 self.volume.write_run(owner.0, in_segment, spans)?;
@@ -121,6 +132,9 @@ impl Agent {
             });
             match work {
                 StorageWork::Read(page) | StorageWork::Write(page) => self.stored(page, work, result)?,
+                StorageWork::Copy { page, original, copy } => {
+                    self.copy_stored(page, original, copy, result)?;
+                }
                 StorageWork::Flush(segment) => self.flushed(segment, result)?,
             }
         }

@@ -9,6 +9,9 @@
 //!    (the blocking call returned, the handle was waited for or dropped); for a get it may be written, and nobody else
 //!    uses it meanwhile. Only `Operation::advance`, run by whoever holds the operation, touches it.
 //! 2. *The pool's bytes* are reached through [`PoolClient`] alone, under its own rules.
+//! 3. *Own memory first.* While a page is in use (it stands in the thread's hazard slot) nothing is touched that may fault
+//!    into tiered memory: the fault might need, somewhere in the cluster, what this use keeps. So bytes that lie in this
+//!    rank's own segment ([`Client::set_local`]) go through private memory.
 
 mod operation;
 mod remote;
@@ -18,6 +21,8 @@ use crate::pool::{Attempt, Counter, CounterSnapshot, PoolClient, WaitStatus};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
 use operation::{Operation, Way};
 use remote::RemoteOperations;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::Sent;
@@ -44,6 +49,9 @@ pub struct Client {
     /// The number of each segment's first page.
     first_page: Box<[PageIndex]>,
     remote: Arc<RemoteOperations>,
+    /// Where this rank's own segment is in its memory, and how large; 0 when it is not.
+    local_base: AtomicUsize,
+    local_bytes: AtomicUsize,
     page_bytes: usize,
     page_shift: u32,
     whole_page_put: bool,
@@ -101,6 +109,8 @@ impl Client {
                 .map(|rank| pool.layout().page_index(Rank(rank), 0).unwrap_or(PageIndex::MAX))
                 .collect(),
             remote: handlers.remote,
+            local_base: AtomicUsize::new(0),
+            local_bytes: AtomicUsize::new(0),
             page_bytes,
             page_shift: page_bytes.trailing_zeros(),
             whole_page_put: options.whole_page_put,
@@ -150,6 +160,20 @@ impl Client {
         self.segment_bytes.get().map_or(&[], |bytes| bytes)
     }
 
+    /// Says where this rank's own segment is in its memory ([`crate::local`]); no bytes: nowhere any more. Buffers of puts and
+    /// gets may lie there afterwards, at the cost of a second copy.
+    pub fn set_local(&self, base: *const u8, bytes: usize) {
+        self.local_base.store(base.addr(), Relaxed);
+        self.local_bytes.store(bytes, Relaxed);
+    }
+
+    /// Whether an address lies in this rank's own segment. A buffer that does not begin there does not reach into it: the
+    /// addresses before the segment are no memory.
+    #[inline]
+    pub fn is_local(&self, address: *const u8) -> bool {
+        address.addr().wrapping_sub(self.local_base.load(Relaxed)) < self.local_bytes.load(Relaxed)
+    }
+
     /// Size of a page in bytes.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
@@ -161,8 +185,10 @@ impl Client {
     /// `to` is valid for writing `bytes` bytes during the call.
     #[inline]
     pub unsafe fn get(&self, owner: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<(), CacheError> {
-        if let Some((index, in_page)) = self.one_page(owner, offset, bytes) {
-            // SAFETY: as the caller promised.
+        if let Some((index, in_page)) = self.one_page(owner, offset, bytes)
+            && !self.is_local(to)
+        {
+            // SAFETY: as the caller promised; rule 3.
             match unsafe { self.pool.try_get(index, in_page, to, bytes as u32) } {
                 Attempt::Hit => return Ok(()),
                 Attempt::HitNotify => {
@@ -187,8 +213,10 @@ impl Client {
         from: *const u8,
         bytes: usize,
     ) -> Result<(), CacheError> {
-        if let Some((index, in_page)) = self.one_page(owner, offset, bytes) {
-            // SAFETY: as the caller promised.
+        if let Some((index, in_page)) = self.one_page(owner, offset, bytes)
+            && !self.is_local(from)
+        {
+            // SAFETY: as the caller promised; rule 3.
             match unsafe { self.pool.try_put(index, in_page, from, bytes as u32) } {
                 Attempt::Hit => return Ok(()),
                 Attempt::HitNotify => {
@@ -290,8 +318,13 @@ impl Client {
     fn start(&self, owner: Rank, offset: u64, bytes: usize, way: Way) -> Result<Pending<'_>, CacheError> {
         self.check(owner, offset, bytes as u64)?;
         let counter = if matches!(way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
-        let mut pending =
-            Pending { client: self, operation: Some(Operation::new(owner, offset, bytes, way)) };
+        let address = match way {
+            Way::Get(to) => to.cast_const(),
+            Way::Put(from) => from,
+        };
+        let bounce = self.is_local(address).then(|| vec![0; self.page_bytes].into_boxed_slice());
+        let operation = Operation::new(owner, offset, bytes, way, bounce);
+        let mut pending = Pending { client: self, operation: Some(operation) };
         if !pending.test()? {
             self.pool.count(counter, 1);
         }

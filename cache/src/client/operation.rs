@@ -10,6 +10,7 @@ use crate::pool::{Attempt, PageState, WaitId, WaitStatus};
 use crate::request::{InPlace, Request};
 use std::collections::VecDeque;
 use vgas_rma::address::Rank;
+use vgas_rma::shm::copy::copy;
 
 /// Most bytes that one window of reads asks for: enough to keep a device and a link busy, little enough that a large
 /// get does not flush everybody's pages out of the pool.
@@ -61,6 +62,8 @@ pub(super) struct Operation {
     blocked: Option<Blocked>,
     /// The agent has been asked for a free frame.
     room: Option<WaitId>,
+    /// When the local bytes lie in this rank's own segment: a page, through which everything goes (rule 3 of the client).
+    bounce: Option<Box<[u8]>>,
 }
 
 // SAFETY: rule 1 of the client: the addresses belong to the caller, who keeps them valid until the operation has ended;
@@ -68,7 +71,7 @@ pub(super) struct Operation {
 unsafe impl Send for Operation {}
 
 impl Operation {
-    pub(super) fn new(owner: Rank, offset: u64, bytes: usize, way: Way) -> Self {
+    pub(super) fn new(owner: Rank, offset: u64, bytes: usize, way: Way, bounce: Option<Box<[u8]>>) -> Self {
         let end = offset + bytes as u64;
         Self {
             owner,
@@ -80,6 +83,7 @@ impl Operation {
             posted: None,
             blocked: None,
             room: None,
+            bounce,
         }
     }
 
@@ -156,14 +160,19 @@ impl Operation {
             }
         }
         let index = client.index(self.owner, page);
-        // SAFETY: rule 1.
-        match unsafe { client.pool.try_get(index, in_page as u32, to, bytes as u32) } {
+        let into = self.bounce.as_mut().map_or(to, |bounce| bounce.as_mut_ptr());
+        // SAFETY: rules 1 and 3; a bounce has room for a page.
+        match unsafe { client.pool.try_get(index, in_page as u32, into, bytes as u32) } {
             hit @ (Attempt::Hit | Attempt::HitNotify) => {
                 if hit == Attempt::HitNotify {
                     client.hint(index);
                 }
                 if !self.windows.is_empty() {
                     client.pool.taken(index);
+                }
+                if into != to {
+                    // SAFETY: rule 1; the page is not in use any more.
+                    unsafe { copy(into, to, bytes) };
                 }
                 self.step(bytes);
                 if self.windows.front().is_some_and(|window| page + 1 >= window.end) {
@@ -232,7 +241,15 @@ impl Operation {
     unsafe fn advance_put(&mut self, client: &Client, from: *const u8) -> Result<bool, CacheError> {
         let (page, in_page, bytes) = self.piece(client);
         let index = client.index(self.owner, page);
-        // SAFETY: rule 1.
+        let from = match &mut self.bounce {
+            Some(bounce) => {
+                // SAFETY: rule 1; a bounce has room for a page.
+                unsafe { copy(from, bounce.as_mut_ptr(), bytes) };
+                bounce.as_ptr()
+            }
+            None => from,
+        };
+        // SAFETY: rules 1 and 3.
         let entry = match unsafe { client.pool.try_put(index, in_page as u32, from, bytes as u32) } {
             hit @ (Attempt::Hit | Attempt::HitNotify) => {
                 if hit == Attempt::HitNotify {

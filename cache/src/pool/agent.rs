@@ -52,7 +52,7 @@ enum Stage {
 
 /// The view of a node's agent; one per node, used by one thread.
 pub struct PoolAgent {
-    shared: Shared,
+    pub(super) shared: Shared,
     asymmetric: bool,
     revocations: Vec<Revocation>,
     /// Pages in hazard slots at the last look, sorted; kept for its allocation.

@@ -24,6 +24,13 @@ pub(super) const FRAME_BYTES: u64 = 32;
 pub(super) const WAIT_BYTES: u64 = 128;
 /// Bytes of a get's answer that travel in the wait slot itself.
 pub const INLINE_BYTES: usize = 64;
+/// Threads of a rank that may wait for a page at the same time because of a fault; further ones wait for a slot.
+pub(super) const FAULT_SLOTS: u32 = 16;
+/// Bytes of a fault slot: a cache line.
+pub(super) const FAULT_BYTES: u64 = 64;
+/// Fewest pages that a rank must be able to keep mapped: one instruction may touch two places that each cross from one
+/// page to the next, and goes on only when all of them are mapped at once.
+pub const MAPPED_PAGES_MIN: u32 = 4;
 /// Bytes of one block of counters; one block per rank of the node, one for its agent.
 pub(super) const COUNTERS_BYTES: u64 = 512;
 const _: () = assert!(Counter::COUNT as u64 * 8 <= COUNTERS_BYTES);
@@ -44,6 +51,10 @@ pub(super) mod header {
     pub const FREE_PUSH: usize = 256;
     /// Next cell to pop from.
     pub const FREE_POP: usize = 384;
+    /// 1 when the agent has ended: nobody answers faults any more.
+    pub const CLOSED: usize = 24;
+    /// How many faults were ever posted, by all ranks: alone on its lines.
+    pub const FAULTS: usize = 512;
     /// Size of the header.
     pub const BYTES: u64 = 4096;
 }
@@ -63,6 +74,9 @@ pub struct PoolSpec {
     pub wait_slots_per_rank: u32,
     /// Threads of a rank that can use pages without sharing a slot (at most 4096); further threads take turns.
     pub hazard_slots_per_rank: u32,
+    /// Pages of its own segment that a rank may keep mapped for plain loads and stores ([`crate::local`]); their frames
+    /// cannot be evicted. At least [`MAPPED_PAGES_MIN`], or 0 for none.
+    pub mapped_pages_per_rank: u32,
 }
 
 /// Where everything lies; derived from a [`PoolSpec`].
@@ -78,6 +92,7 @@ pub struct TableLayout {
     pub(super) stamps: u64,
     pub(super) frames: u64,
     pub(super) waits: u64,
+    pub(super) faults: u64,
     pub(super) entries: u64,
     table_bytes: u64,
 }
@@ -102,6 +117,14 @@ impl TableLayout {
             if !(1..=4096).contains(&n) {
                 return refuse(format!("{n} {name} a rank: need 1 to 4096"));
             }
+        }
+        let mapped = spec.mapped_pages_per_rank;
+        if (1..MAPPED_PAGES_MIN).contains(&mapped) {
+            return refuse(format!("{mapped} mapped pages a rank: need 0, or at least {MAPPED_PAGES_MIN}"));
+        }
+        if u64::from(mapped) * u64::from(spec.local_ranks) >= u64::from(spec.frames) {
+            let (frames, ranks) = (spec.frames, spec.local_ranks);
+            return refuse(format!("{mapped} mapped pages for each of {ranks} ranks in {frames} frames"));
         }
         let mut first_page = Vec::with_capacity(spec.segment_pages_max.len() + 1);
         let mut pages = 0u64;
@@ -128,6 +151,7 @@ impl TableLayout {
         let stamps = take(u64::from(spec.frames) * 4);
         let frames = take(u64::from(spec.frames) * FRAME_BYTES);
         let waits = take(ranks * u64::from(spec.wait_slots_per_rank) * WAIT_BYTES);
+        let faults = take(ranks * u64::from(FAULT_SLOTS) * FAULT_BYTES);
         let entries = take(pages * 8);
         Ok(Self {
             spec: spec.clone(),
@@ -139,6 +163,7 @@ impl TableLayout {
             stamps,
             frames,
             waits,
+            faults,
             entries,
             table_bytes: end.next_multiple_of(4096),
         })
@@ -186,7 +211,7 @@ impl TableLayout {
         let spec = &self.spec;
         let numbers = [spec.page_bytes, spec.frames, spec.local_ranks, spec.wait_slots_per_rank]
             .into_iter()
-            .chain([spec.hazard_slots_per_rank])
+            .chain([spec.hazard_slots_per_rank, spec.mapped_pages_per_rank])
             .map(u64::from)
             .chain(spec.segment_pages_max.iter().copied());
         // FNV-1a over whole words: no secrets here, only mistakes to be noticed.
@@ -206,6 +231,7 @@ mod tests {
             local_ranks: 2,
             wait_slots_per_rank: 4,
             hazard_slots_per_rank: 3,
+            mapped_pages_per_rank: 8,
         }
     }
 
@@ -240,7 +266,11 @@ mod tests {
         assert!(with(|s| s.page_bytes = 4 << 20).is_ok());
         assert!(with(|s| s.page_bytes = 8 << 20).is_err());
         assert!(with(|s| s.frames = 0).is_err());
-        assert!(with(|s| s.frames = 1).is_ok());
+        assert!(with(|s| s.frames = 16).is_err(), "all frames could be mapped");
+        assert!(with(|s| s.frames = 17).is_ok());
+        assert!(with(|s| (s.frames, s.mapped_pages_per_rank) = (1, 0)).is_ok());
+        assert!(with(|s| s.mapped_pages_per_rank = MAPPED_PAGES_MIN - 1).is_err());
+        assert!(with(|s| s.mapped_pages_per_rank = MAPPED_PAGES_MIN).is_ok());
         assert!(with(|s| s.local_ranks = 0).is_err());
         assert!(with(|s| s.hazard_slots_per_rank = 0).is_err());
         assert!(with(|s| s.wait_slots_per_rank = 4097).is_err());

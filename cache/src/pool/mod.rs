@@ -46,6 +46,7 @@ mod agent;
 mod client;
 mod counters;
 mod entry;
+mod fault;
 mod fence;
 mod hazard;
 mod layout;
@@ -60,8 +61,11 @@ pub use agent::{Intent, Outcome, PoolAgent};
 pub use client::{Attempt, PoolClient, StagedFrame};
 pub use counters::{Counter, CounterSnapshot};
 pub use entry::{Entry, PageState};
+pub use fault::{ClaimedSlot, Fault, FaultId, FaultSlots, Returned};
 pub use fence::Fences;
-pub use layout::{FrameId, INLINE_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PoolSpec, TableLayout};
+pub use layout::{
+    FrameId, INLINE_BYTES, MAPPED_PAGES_MIN, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PoolSpec, TableLayout,
+};
 pub use pin::{PinMode, PinnedPage};
 pub use shared::{FrameUse, Pins};
 pub use wait::{Completed, WaitId, WaitStatus};

@@ -3,7 +3,8 @@
 use super::PoolError;
 use super::counters::{Counter, CounterSnapshot};
 use super::layout::{
-    COUNTERS_BYTES, FRAME_BYTES, FrameId, PoolSpec, SLOT_BYTES, TableLayout, WAIT_BYTES, header,
+    COUNTERS_BYTES, FAULT_BYTES, FAULT_SLOTS, FRAME_BYTES, FrameId, PoolSpec, SLOT_BYTES, TableLayout,
+    WAIT_BYTES, header,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use vgas_rma::shm::{Mapping, Span};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"vgaspool");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Words of a hazard slot, in units of 8 bytes. The first slot of a rank is shared by threads that found no own.
 pub(super) mod slot {
@@ -210,6 +211,14 @@ impl Shared {
         check("wait slot", u64::from(index), u64::from(each))?;
         let position = u64::from(local_rank) * u64::from(each) + u64::from(index);
         Ok(self.table.atomic_u64((self.layout.waits + position * WAIT_BYTES) as usize + word * 8))
+    }
+
+    /// Where a fault slot begins.
+    pub fn fault_slot(&self, local_rank: u32, index: u32) -> Result<usize, PoolError> {
+        check("rank of this node", u64::from(local_rank), u64::from(self.layout.spec.local_ranks))?;
+        check("fault slot", u64::from(index), u64::from(FAULT_SLOTS))?;
+        let position = u64::from(local_rank) * u64::from(FAULT_SLOTS) + u64::from(index);
+        Ok((self.layout.faults + position * FAULT_BYTES) as usize)
     }
 
     /// A counter of a rank, or of the agent when `block` is the number of local ranks.

@@ -20,6 +20,7 @@ fn spec() -> PoolSpec {
         local_ranks: 2,
         wait_slots_per_rank: 3,
         hazard_slots_per_rank: 2,
+        mapped_pages_per_rank: 0,
     }
 }
 

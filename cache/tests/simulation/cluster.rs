@@ -71,6 +71,7 @@ impl Cluster {
                 local_ranks: layout.ranks_of(node).len() as u32,
                 wait_slots_per_rank: 8,
                 hazard_slots_per_rank: 2,
+                mapped_pages_per_rank: 0,
             };
             let sizes = TableLayout::new(&spec).expect("a layout");
             let table = Mapping::anonymous("table", sizes.table_bytes()).expect("memory");

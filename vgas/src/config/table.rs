@@ -67,7 +67,7 @@ choices! {
         Auto = "auto",
         /// userfaultfd in SIGBUS mode, served in the thread that faults.
         Userfaultfd = "userfaultfd",
-        /// Protection changes and a SIGSEGV handler.
+        /// Absent pages are not accessible, and SIGSEGV is served in the thread that faults.
         Sigsegv = "sigsegv",
     }
 }
@@ -295,6 +295,12 @@ settings! {
     local: LocalSettings {
         /// How such an access brings its page in.
         mechanism: LocalMechanism = "auto", Attach;
+        /// Serve absent pages to system calls, too (`read` into the segment), instead of failing with EFAULT. Needs a
+        /// userfaultfd that the kernel allows for its own faults; every fault then takes two more wake-ups.
+        system_calls: bool = "off", Attach;
+        /// How much of its segment a rank keeps mapped at a time. `auto`: a quarter of the cache, divided by the ranks
+        /// of the node, at most 16384 pages. More than half of the cache is never mapped.
+        mapped: Auto<Size> = "auto", Launch, 4 * KIB => 64 * TIB;
     }
 
     /// Starting jobs.

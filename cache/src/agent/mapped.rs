@@ -1,0 +1,208 @@
+//! Pages that their owner uses through plain pointers (vGASNet III.D, DESIGN property 9).
+//!
+//! A rank asks for a page of its own segment in a fault slot ([`crate::pool::FaultSlots`]) and gives back another one
+//! in the same breath, so that it never has more mapped than it may. A mapped page is *served in place*: the home has
+//! the only copy, in the frame that is mapped; other nodes' small operations travel to it, those of the node's own ranks
+//! hit the same frame. A pin keeps the frame where it is. So nothing is ever taken from a rank: it gives back by itself.
+
+use super::storage::StorageWork;
+use super::{Agent, homes::Staging};
+use crate::error::{CacheError, Failure};
+use crate::pool::{Fault, FaultId, FrameId, Returned};
+use crate::protocol::home::HomeEvent;
+use crate::request::PageIndex;
+use rustc_hash::FxHashMap;
+use vgas_rma::address::Rank;
+
+/// What the ranks of the node have mapped.
+#[derive(Debug, Default)]
+pub(super) struct Mapped {
+    frames: FxHashMap<PageIndex, FrameId>,
+    /// Pages that each rank has mapped or waits for.
+    counts: Vec<u32>,
+    /// [`crate::pool::PoolAgent::faults_posted`] at the last look.
+    seen: u32,
+    taken: Vec<(FaultId, Fault)>,
+}
+
+impl Mapped {
+    fn count(&mut self, local_rank: u32) -> &mut u32 {
+        let index = local_rank as usize;
+        if self.counts.len() <= index {
+            self.counts.resize(index + 1, 0);
+        }
+        &mut self.counts[index]
+    }
+}
+
+/// Who waits for a page to be mapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mapper {
+    pub id: FaultId,
+    pub write: bool,
+}
+
+impl Agent {
+    /// Whether a rank has posted a fault that was not taken yet.
+    pub fn faults_wait(&self) -> bool {
+        self.pool.faults_posted() != self.mapped.seen
+    }
+
+    /// Takes the faults that were posted. True when there was one.
+    pub(super) fn serve_faults(&mut self) -> Result<bool, CacheError> {
+        let posted = self.pool.faults_posted();
+        if posted == self.mapped.seen {
+            return Ok(false);
+        }
+        self.mapped.seen = posted;
+        let mut taken = std::mem::take(&mut self.mapped.taken);
+        self.pool.take_faults(&mut taken)?;
+        for (id, fault) in taken.drain(..) {
+            self.serve_fault(id, fault)?;
+        }
+        self.mapped.taken = taken;
+        Ok(true)
+    }
+
+    fn serve_fault(&mut self, id: FaultId, fault: Fault) -> Result<(), CacheError> {
+        match fault.returned {
+            Returned::Nothing => {}
+            Returned::Page(page) => self.unmapped(id, page)?,
+            Returned::All => {
+                let rank = self.rank_of(id);
+                let own = |page: &PageIndex| {
+                    self.pool.layout().locate(*page).is_some_and(|(owner, _)| owner == rank)
+                };
+                let pages: Vec<PageIndex> = self.mapped.frames.keys().copied().filter(own).collect();
+                for page in pages {
+                    self.unmapped(id, page)?;
+                }
+            }
+        }
+        match fault.wanted {
+            Some(page) => self.want_mapped(id, page, fault.write),
+            None => Ok(self.pool.answer_fault(id, Ok(FrameId(0)))?),
+        }
+    }
+
+    fn rank_of(&self, id: FaultId) -> Rank {
+        Rank(self.layout.ranks_of(self.node).start + id.local_rank)
+    }
+
+    fn refuse_fault(&self, id: FaultId, what: String) -> CacheError {
+        let who = self.layout.describe(self.layout.peer_of_rank(self.rank_of(id)));
+        CacheError::Protocol { who, what }
+    }
+
+    /// A rank has unmapped a page: it may be evicted, and others may have it, again.
+    fn unmapped(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
+        let owner = self.pool.layout().locate(page).map(|(owner, _)| owner);
+        let frame = if owner == Some(self.rank_of(id)) { self.mapped.frames.remove(&page) } else { None };
+        let Some(frame) = frame else {
+            return Err(self.refuse_fault(id, format!("gave page {page} back, which it has not mapped")));
+        };
+        self.pool.unkeep_mapped(frame)?;
+        self.no_mapper(id, page)
+    }
+
+    /// The home need not serve the page in place for its owner's sake any more.
+    fn no_mapper(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
+        let count = self.mapped.count(id.local_rank);
+        *count = count.saturating_sub(1);
+        self.home_event(page, HomeEvent::Mapped(false))
+    }
+
+    fn want_mapped(&mut self, id: FaultId, page: PageIndex, write: bool) -> Result<(), CacheError> {
+        let owner = self.pool.layout().locate(page).map(|(owner, _)| owner);
+        if owner != Some(self.rank_of(id)) {
+            return Err(
+                self.refuse_fault(id, format!("wants to map page {page}, which is not of its segment"))
+            );
+        }
+        if !self.attached(page) {
+            return Ok(self.pool.answer_fault(id, Err(Failure::NoSuchPage as u32))?);
+        }
+        let (limit, count) =
+            (self.pool.layout().spec().mapped_pages_per_rank, self.mapped.count(id.local_rank));
+        if *count >= limit {
+            return Err(self.refuse_fault(id, format!("maps more than {limit} pages")));
+        }
+        *count += 1;
+        if self.mapped.frames.contains_key(&page) || self.page(page)?.mapper.is_some() {
+            return Err(self.refuse_fault(id, format!("maps page {page} twice")));
+        }
+        let (missed, ahead) = (self.is_miss(page), self.pool.clear_ahead(page)?);
+        // Now, so that requests of other nodes that come meanwhile are referred to this page's place.
+        self.home_event(page, HomeEvent::Mapped(true))?;
+        self.page(page)?.mapper = Some(Mapper { id, write });
+        self.pump(page)?;
+        if missed {
+            self.missed(&[page])
+        } else if ahead {
+            self.used_ahead(page)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The directory entry has taken a step, which a thread may have been waiting for.
+    pub(super) fn home_has_stepped(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        match self.waits_to_map(page) {
+            true => self.pump(page),
+            false => Ok(()),
+        }
+    }
+
+    /// The page is the only copy: its frame may be mapped.
+    pub(super) fn map(&mut self, page: PageIndex, frame: FrameId, id: FaultId) -> Result<(), CacheError> {
+        self.pool.keep_mapped(frame)?;
+        self.mapped.frames.insert(page, frame);
+        Ok(self.pool.answer_fault(id, Ok(frame))?)
+    }
+
+    /// The page cannot be had.
+    pub(super) fn map_failed(
+        &mut self,
+        page: PageIndex,
+        id: FaultId,
+        failure: Failure,
+    ) -> Result<(), CacheError> {
+        self.pool.answer_fault(id, Err(failure as u32))?;
+        self.no_mapper(id, page)
+    }
+
+    /// Stores a page that its owner has mapped, for a checkpoint. False: it is not mapped.
+    ///
+    /// The owner may be writing to it, so that its bytes cannot be handed to a device whose checksum must hold: a copy
+    /// is stored. The page itself stays what it is, changed. It is kept until the copy has been stored, because two
+    /// writes of one page that are under way together would end in any order.
+    pub(super) fn store_copy(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+        let Some(&frame) = self.mapped.frames.get(&page) else { return Ok(false) };
+        let Some(copy) = self.take_reserve() else {
+            self.unstaged.push_back(Staging::Copy(page));
+            return Ok(true);
+        };
+        self.pool.frame_span(copy)?.copy_from(&self.pool.frame_span(frame)?);
+        self.pool.keep_mapped(frame)?;
+        self.collect(page, copy, StorageWork::Copy { page, original: frame, copy });
+        Ok(true)
+    }
+
+    /// The copy of a mapped page has been stored, or not.
+    pub(super) fn copy_stored(
+        &mut self,
+        page: PageIndex,
+        original: FrameId,
+        copy: FrameId,
+        result: Result<(), Failure>,
+    ) -> Result<(), CacheError> {
+        self.pool.unkeep_mapped(original)?;
+        self.release(copy)?;
+        self.page_cleaned(page, result)
+    }
+
+    /// No fault will be answered any more.
+    pub(super) fn close(&self) {
+        self.pool.close();
+    }
+}

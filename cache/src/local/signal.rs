@@ -1,0 +1,316 @@
+//! The signal handlers: finding the segment that a fault belongs to, and leaving everything else to others.
+
+use super::uffd::Announcing;
+use super::window::Window;
+use super::{Mechanism, Trouble};
+use libc::{c_int, c_void, siginfo_t};
+use std::fmt::Write;
+use std::mem::MaybeUninit;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Local segments that a process may have at a time. A rank needs one.
+pub const WINDOWS_MAX: usize = 8;
+
+/// `si_code` of a fault on memory that is there but may not be accessed so (SIGSEGV).
+const SEGV_ACCERR: c_int = 2;
+/// `si_code` of a fault on memory that is not there (SIGBUS): what a userfaultfd makes of it.
+const BUS_ADRERR: c_int = 2;
+
+/// How long the end of a segment waits for handlers that are still serving it; they wait for a device at most.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+static WINDOWS: [AtomicPtr<Window>; WINDOWS_MAX] = [const { AtomicPtr::new(null_mut()) }; WINDOWS_MAX];
+/// Handlers that may have taken an address out of [`WINDOWS`].
+static RUNNING: AtomicU32 = AtomicU32::new(0);
+static HANDLERS: [Handler; 2] = [Handler::new(libc::SIGSEGV), Handler::new(libc::SIGBUS)];
+static CHANGING: Mutex<()> = Mutex::new(());
+
+/// One signal of ours.
+struct Handler {
+    signal: c_int,
+    /// What handled it before; set before ours is installed, which it then is for good.
+    before: OnceLock<libc::sigaction>,
+    /// The earlier handler wanted to be called once, and was.
+    spent: AtomicBool,
+}
+
+impl Handler {
+    const fn new(signal: c_int) -> Self {
+        Self { signal, before: OnceLock::new(), spent: AtomicBool::new(false) }
+    }
+
+    fn install(&self) -> Result<(), Trouble> {
+        if self.before.get().is_some() {
+            return Ok(());
+        }
+        // SAFETY: rule 4: all zeros is a valid structure, and is filled by the call.
+        let mut before: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: rule 4.
+        checked(unsafe { libc::sigaction(self.signal, null(), &mut before) })?;
+        self.before.get_or_init(|| before);
+        let mut ours = before;
+        ours.sa_sigaction = on_fault as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as usize;
+        // On the alternate stack, because the fault may be an overflow of the normal one, which another handler reports.
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: rule 4. All other signals wait, so that no other handler finds this thread half-way through a fault.
+        unsafe { libc::sigfillset(&mut ours.sa_mask) };
+        // SAFETY: rule 4; the handler keeps rule 5.
+        checked(unsafe { libc::sigaction(self.signal, &ours, null_mut()) })
+    }
+}
+
+fn checked(result: c_int) -> Result<(), Trouble> {
+    if result == 0 {
+        return Ok(());
+    }
+    let error = rustix::io::Errno::from_io_error(&std::io::Error::last_os_error());
+    Err(Trouble::System(error.unwrap_or(rustix::io::Errno::INVAL)))
+}
+
+/// A segment that handlers know. Dropped, they do not know it any more, and none of them still uses it.
+pub(super) struct Registered {
+    window: Arc<Window>,
+    index: usize,
+}
+
+/// Makes a segment known to the handlers, which are installed with the first one.
+pub(super) fn register(window: &Arc<Window>, mechanism: Mechanism) -> Result<Registered, Trouble> {
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    static CHILDREN: OnceLock<Result<(), Trouble>> = OnceLock::new();
+    // SAFETY: rule 4; `in_child` does what a child may do.
+    let children =
+        CHILDREN.get_or_init(|| checked(unsafe { libc::pthread_atfork(None, None, Some(in_child)) }));
+    (*children)?;
+    let [segv, bus] = &HANDLERS;
+    segv.install()?;
+    if mechanism == Mechanism::Userfaultfd(Announcing::BySignal) {
+        bus.install()?;
+    }
+    let free = WINDOWS.iter().position(|place| place.load(SeqCst).is_null());
+    let index = free.ok_or(Trouble::TooManySegments)?;
+    WINDOWS[index].store(Arc::as_ptr(window).cast_mut(), SeqCst);
+    Ok(Registered { window: window.clone(), index })
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        WINDOWS[self.index].store(null_mut(), SeqCst);
+        let began = Instant::now();
+        while RUNNING.load(SeqCst) != 0 {
+            if began.elapsed() > PATIENCE {
+                // Rule 5: rather never freed than too early.
+                std::mem::forget(self.window.clone());
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// After `fork`, in the child: it shares the frames and has no right to them.
+extern "C" fn in_child() {
+    for place in &WINDOWS {
+        let window = place.swap(null_mut(), SeqCst);
+        if !window.is_null() {
+            // SAFETY: rule 5: only this thread exists, and what the parent had registered was alive when it forked.
+            unsafe { &*window }.space().seal();
+        }
+    }
+    RUNNING.store(0, SeqCst);
+}
+
+/// Runs something with all signals of this thread waiting.
+pub(super) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+    let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: rule 4: sets are filled before they are read.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = work();
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut()) };
+    result
+}
+
+extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: rule 5: this thread's own `errno`.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    RUNNING.fetch_add(1, SeqCst);
+    // SAFETY: the kernel gives a handler valid structures.
+    let served = unsafe { serve(signal, info, context) };
+    RUNNING.fetch_sub(1, SeqCst);
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    if !served {
+        // SAFETY: as above.
+        unsafe { hand_on(signal, info, context) };
+    }
+}
+
+/// Whether it was a fault on a segment, and has been served: then the access is to be made again.
+///
+/// # Safety
+/// In a handler of this signal, with what the kernel has given it.
+unsafe fn serve(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> bool {
+    // SAFETY: as the caller promised; the address is there for these signals.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
+    let expected = if signal == libc::SIGBUS { BUS_ADRERR } else { SEGV_ACCERR };
+    if code != expected {
+        return false;
+    }
+    for place in &WINDOWS {
+        let window = place.load(SeqCst);
+        if window.is_null() {
+            continue;
+        }
+        // SAFETY: rule 5: who registered it keeps it until no handler runs that may have found it.
+        let window = unsafe { &*window };
+        if let Some(page) = window.page_at(address) {
+            // SAFETY: as the caller promised.
+            return match window.serve(page, unsafe { is_store(context) }) {
+                Ok(served) => served,
+                Err(trouble) => die(window, page, trouble),
+            };
+        }
+    }
+    false
+}
+
+/// Whether the access was a store, where the machine says so.
+///
+/// # Safety
+/// The context of a handler.
+#[cfg(target_arch = "x86_64")]
+unsafe fn is_store(context: *mut c_void) -> Option<bool> {
+    /// Bit of the page fault's error code.
+    const STORE: i64 = 2;
+    // SAFETY: as the caller promised.
+    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    Some(registers[libc::REG_ERR as usize] & STORE != 0)
+}
+
+/// # Safety
+/// None.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn is_store(_context: *mut c_void) -> Option<bool> {
+    None
+}
+
+/// Leaves the signal to whatever handled it before.
+///
+/// # Safety
+/// In a handler of this signal, with what the kernel has given it.
+unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let handler = HANDLERS.iter().find(|handler| handler.signal == signal);
+    // SAFETY: as the caller promised. What a process sent, and no access caused, has no positive code.
+    let sent = unsafe { (*info).si_code } <= 0;
+    let before = handler.and_then(|handler| {
+        let before = handler.before.get()?;
+        let once = before.sa_flags & libc::SA_RESETHAND != 0;
+        (!(once && handler.spent.swap(true, SeqCst))).then_some(before)
+    });
+    match before {
+        Some(before) if before.sa_sigaction == libc::SIG_IGN && sent => {}
+        Some(before) if before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN => {
+            // SAFETY: rule 4; as the caller promised.
+            unsafe {
+                wait_with(before, signal, context);
+                if before.sa_flags & libc::SA_SIGINFO != 0 {
+                    type Full = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+                    std::mem::transmute::<usize, Full>(before.sa_sigaction)(signal, info, context);
+                } else {
+                    std::mem::transmute::<usize, extern "C" fn(c_int)>(before.sa_sigaction)(signal);
+                }
+            }
+        }
+        // The same access, made again, then ends the program; a signal that was sent is sent again.
+        _ => {
+            restore_default(signal);
+            if sent {
+                // SAFETY: no memory is involved.
+                unsafe { libc::raise(signal) };
+            }
+        }
+    }
+}
+
+/// Lets those signals wait that would have waited had the earlier handler been called by the kernel.
+///
+/// # Safety
+/// The context of a handler.
+unsafe fn wait_with(before: &libc::sigaction, signal: c_int, context: *mut c_void) {
+    let mut waiting = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: as the caller promised; rule 4.
+    unsafe {
+        libc::sigemptyset(waiting.as_mut_ptr());
+        let interrupted = &raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask;
+        for one in 1..=libc::SIGRTMAX() {
+            let own = one == signal && before.sa_flags & libc::SA_NODEFER == 0;
+            if own || libc::sigismember(interrupted, one) == 1 || libc::sigismember(&before.sa_mask, one) == 1
+            {
+                libc::sigaddset(waiting.as_mut_ptr(), one);
+            }
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, waiting.as_ptr(), null_mut());
+    }
+}
+
+fn restore_default(signal: c_int) {
+    // SAFETY: rule 4: all zeros is the default action with an empty mask.
+    unsafe {
+        let default: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        libc::sigaction(signal, &default, null_mut());
+    }
+}
+
+/// Ends the process because a page cannot be had: one line, then SIGBUS.
+pub(super) fn die(window: &Window, page: u64, trouble: Trouble) -> ! {
+    let mut line = Line { bytes: [0; 256], used: 0 };
+    let _ = writeln!(
+        line,
+        "vgas: page {page} of the tiered segment of {} was loaded or stored by pointer and cannot be had: {trouble}; \
+         the process ends by SIGBUS",
+        window.owner()
+    );
+    // SAFETY: rules 4 and 5.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.used);
+        restore_default(libc::SIGBUS);
+        let mut bus = MaybeUninit::<libc::sigset_t>::zeroed();
+        libc::sigemptyset(bus.as_mut_ptr());
+        libc::sigaddset(bus.as_mut_ptr(), libc::SIGBUS);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, bus.as_ptr(), null_mut());
+        libc::raise(libc::SIGBUS);
+        libc::_exit(128 + libc::SIGBUS)
+    }
+}
+
+/// A line of text on the stack; what does not fit is cut off.
+struct Line {
+    bytes: [u8; 256],
+    used: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        // The last byte is kept for the end of the line.
+        let room = self.bytes.len() - 1 - self.used;
+        let fits = text.len().min(room);
+        self.bytes[self.used..self.used + fits].copy_from_slice(&text.as_bytes()[..fits]);
+        self.used += fits;
+        if fits < text.len() {
+            self.bytes[self.used] = b'\n';
+            self.used = self.bytes.len();
+            return Err(std::fmt::Error);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! The addresses of a local segment: reserved for as long as it lives, backed by frames page by page.
+
+use super::uffd::{Announcing, Userfaultfd};
+use super::{Mechanism, Trouble};
+use crate::pool::FrameId;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
+use std::ffi::c_void;
+use std::os::fd::OwnedFd;
+use std::ptr::null_mut;
+
+/// Up to this size a page's translations are all made when it is mapped (16 of them cost less than one more fault);
+/// those of larger pages are made by the kernel when they are touched.
+const POPULATED_BYTES_MAX: usize = 64 << 10;
+
+/// A range of addresses with nothing but guards around it. Its pages are hidden (every access faults) or show a frame.
+pub(super) struct Space {
+    /// What was reserved: the range and its guards.
+    reserved: *mut c_void,
+    reserved_bytes: usize,
+    base: usize,
+    bytes: usize,
+    page_bytes: usize,
+    frames: OwnedFd,
+    userfaultfd: Option<Userfaultfd>,
+}
+
+// SAFETY: the addresses are numbers here; the kernel orders changes of mappings (rule 2 of the folder says who makes
+// them).
+unsafe impl Send for Space {}
+// SAFETY: as above.
+unsafe impl Sync for Space {}
+
+impl Space {
+    /// Reserves addresses for `bytes` bytes, a whole number of pages, all hidden.
+    pub fn reserve(
+        bytes: usize,
+        page_bytes: usize,
+        frames: OwnedFd,
+        mechanism: Mechanism,
+    ) -> Result<Self, Trouble> {
+        // A guard on each side, and room to align the range to its pages.
+        let reserved_bytes =
+            bytes.checked_add(3 * page_bytes).ok_or(Trouble::System(rustix::io::Errno::NOMEM))?;
+        // SAFETY: rule 1: fresh addresses, chosen by the kernel, without access.
+        let reserved = unsafe {
+            mmap_anonymous(
+                null_mut(),
+                reserved_bytes,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .map_err(Trouble::System)?;
+        let base = (reserved.addr() + page_bytes).next_multiple_of(page_bytes);
+        let userfaultfd = None;
+        let mut space = Self { reserved, reserved_bytes, base, bytes, page_bytes, frames, userfaultfd };
+        if let Mechanism::Userfaultfd(announcing) = mechanism {
+            space.userfaultfd = Some(Userfaultfd::open(announcing).map_err(Trouble::System)?);
+            space.hide_bytes(base, bytes)?;
+        }
+        Ok(space)
+    }
+
+    /// First address.
+    pub fn base(&self) -> usize {
+        self.base
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The userfaultfd that announces faults to threads of ours.
+    pub fn announcing(&self) -> Option<&Userfaultfd> {
+        self.userfaultfd.as_ref().filter(|one| one.announcing() == Announcing::ToThread)
+    }
+
+    fn address_of(&self, page: u64) -> usize {
+        let offset = page as usize * self.page_bytes;
+        assert!(offset < self.bytes, "page {page} is not of this segment");
+        self.base + offset
+    }
+
+    /// Takes a page's frame out of sight. When it has returned, no store of any thread reaches the frame by this page's
+    /// address any more. By whoever has the page busy.
+    pub fn hide(&self, page: u64) -> Result<(), Trouble> {
+        self.hide_bytes(self.address_of(page), self.page_bytes)
+    }
+
+    fn hide_bytes(&self, address: usize, bytes: usize) -> Result<(), Trouble> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let at = self.reserved.with_addr(address);
+        // SAFETY: rules 1 and 2: replaces addresses of this range, which the caller may change.
+        unsafe { mmap_anonymous(at, bytes, ProtFlags::empty(), flags) }.map_err(Trouble::System)?;
+        if let Some(userfaultfd) = &self.userfaultfd {
+            // Accessible only when it is watched: no access may find the empty memory. Until then an access ends in
+            // SIGSEGV, and is served as one.
+            userfaultfd.watch(address, bytes).map_err(Trouble::System)?;
+            // SAFETY: as above; there is no memory behind it, and an access is announced.
+            unsafe { mprotect(at, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
+                .map_err(Trouble::System)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a frame visible at a page's address. By whoever has the page busy and the frame granted by the agent.
+    pub fn show(&self, page: u64, frame: FrameId, write: bool) -> Result<(), Trouble> {
+        let at = self.reserved.with_addr(self.address_of(page));
+        let offset = u64::from(frame.0) * self.page_bytes as u64;
+        let access = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let populate =
+            if self.page_bytes <= POPULATED_BYTES_MAX { MapFlags::POPULATE } else { MapFlags::empty() };
+        let flags = MapFlags::SHARED | MapFlags::FIXED | populate;
+        // SAFETY: rules 1 and 2; rule 3 for the frame.
+        unsafe { mmap(at, self.page_bytes, access, flags, &self.frames, offset) }.map_err(Trouble::System)?;
+        Ok(())
+    }
+
+    /// Lets threads go on that sleep because a page was absent.
+    pub fn wake(&self, page: u64) {
+        if let Some(userfaultfd) = self.announcing() {
+            userfaultfd.wake(self.address_of(page), self.page_bytes);
+        }
+    }
+
+    /// Lets a page that is shown for reading be written, too. By whoever has the page busy.
+    pub fn allow_writing(&self, page: u64) -> Result<(), Trouble> {
+        let at = self.reserved.with_addr(self.address_of(page));
+        // SAFETY: rules 1 and 2: more access to a frame that the page shows already.
+        unsafe { mprotect(at, self.page_bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
+            .map_err(Trouble::System)
+    }
+
+    /// Takes all frames out of sight, for good, in a process that has no right to them (a child).
+    pub fn seal(&self) {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: rule 1: replaces what was reserved. A failure leaves the child with mappings it should not have; it can
+        // do nothing about it.
+        let _ = unsafe { mmap_anonymous(self.reserved, self.reserved_bytes, ProtFlags::empty(), flags) };
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // SAFETY: rule 1: reserved by this value, and nobody may use the segment's pointers after its end.
+        let _ = unsafe { munmap(self.reserved, self.reserved_bytes) };
+    }
+}

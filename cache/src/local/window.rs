@@ -1,0 +1,345 @@
+//! Which pages of a segment are mapped, and bringing one in: the part that runs in the thread that faulted.
+//!
+//! Each page has a word: absent, busy (one thread changes its mapping, others wait for it), mapped for reading, or mapped
+//! for writing; and how often it is pinned. A fixed number of *seats* bounds how many pages are mapped. A thread that
+//! wants a page takes the next seat in turn, hides the page that sits there (first in, first out), and tells the agent of
+//! both at once: that one is back, this one is wanted.
+
+use super::space::Space;
+use super::{LocalSpec, Trouble};
+use crate::error::Failure;
+use crate::pool::{ClaimedSlot, Counter, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, PoolClient, Returned};
+use rustix::thread::futex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::{Duration, Instant};
+use vgas_rma::address::Rank;
+use vgas_rma::shm::Mapping;
+
+/// Looks at an answer before the processor is offered to others: about what an agent on another core needs.
+const LOOKS: u32 = 100;
+/// Offering the processor before sleeping: about what it costs to be woken (16 to 44 µs across cores).
+const YIELDING: Duration = Duration::from_micros(40);
+/// Longest sleep between two looks at whether the agent still lives.
+const NAP: Duration = Duration::from_millis(100);
+/// Faults in a row that found their page mapped. A few are threads that were late; so many are an access that no mapping
+/// allows (executing the segment), or one frame that the machine cannot give.
+const FUTILE_MAX: u32 = 100_000;
+
+const KIND: u32 = 3;
+const ABSENT: u32 = 0;
+const BUSY: u32 = 1;
+const READABLE: u32 = 2;
+const WRITABLE: u32 = 3;
+/// Somebody sleeps until the page is not busy any more.
+const AWAITED: u32 = 1 << 2;
+/// One pin; the upper bits count them.
+const PIN: u32 = 1 << 8;
+
+/// A rank's own segment in its address space.
+pub(super) struct Window {
+    owner: Rank,
+    first_page: u64,
+    page_shift: u32,
+    space: Space,
+    /// The pages' words; memory only where pages were touched.
+    words: Arc<Mapping>,
+    /// Pages that are mapped (or about to be) plus one; 0 is free.
+    seats: Box<[AtomicU64]>,
+    next_seat: AtomicU64,
+    /// Pages that are pinned.
+    pinned: AtomicU32,
+    futile: AtomicU32,
+    pool: Arc<PoolClient>,
+    faults: FaultSlots,
+    ring: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Window {
+    pub fn new(spec: LocalSpec) -> Result<Self, Trouble> {
+        let LocalSpec { pool, frames, owner, bytes, mechanism, ring } = spec;
+        let layout = pool.layout();
+        let page_bytes = u64::from(pool.page_bytes());
+        let pages = bytes.div_ceil(page_bytes);
+        let first_page = layout.page_index(owner, 0).ok_or(Trouble::Refused(Failure::NoSuchPage))?;
+        if pages == 0 || layout.page_index(owner, pages - 1).is_none() {
+            return Err(Trouble::Refused(Failure::NoSuchPage));
+        }
+        let seats = layout.spec().mapped_pages_per_rank;
+        if seats < MAPPED_PAGES_MIN {
+            return Err(Trouble::SwitchedOff);
+        }
+        let bytes =
+            usize::try_from(pages * page_bytes).map_err(|_| Trouble::System(rustix::io::Errno::NOMEM))?;
+        let words = Mapping::anonymous("vgas-local", pages * 4)
+            .map_err(|_| Trouble::System(rustix::io::Errno::NOMEM))?;
+        Ok(Self {
+            owner,
+            first_page,
+            page_shift: page_bytes.trailing_zeros(),
+            space: Space::reserve(bytes, page_bytes as usize, frames, mechanism)?,
+            words,
+            seats: (0..seats).map(|_| AtomicU64::new(0)).collect(),
+            next_seat: AtomicU64::new(0),
+            pinned: AtomicU32::new(0),
+            futile: AtomicU32::new(0),
+            faults: pool.fault_slots(),
+            pool,
+            ring,
+        })
+    }
+
+    pub fn owner(&self) -> Rank {
+        self.owner
+    }
+
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Most pages that may be pinned: enough seats stay for whatever else one instruction touches.
+    pub fn pins_max(&self) -> u32 {
+        self.seats.len() as u32 - MAPPED_PAGES_MIN
+    }
+
+    /// The page of the segment at an address of it.
+    pub fn page_at(&self, address: usize) -> Option<u64> {
+        let offset = address.wrapping_sub(self.space.base());
+        (offset < self.space.bytes()).then_some((offset >> self.page_shift) as u64)
+    }
+
+    fn word(&self, page: u64) -> &AtomicU32 {
+        self.words.atomic_u32(page as usize * 4)
+    }
+
+    /// Serves a fault: `Ok(true)`, try again; `Ok(false)`, nothing that this segment could do about it. `write` as far as
+    /// it is known.
+    pub fn serve(&self, page: u64, write: Option<bool>) -> Result<bool, Trouble> {
+        // A fault on a page that may be read must be a store, if the machine does not say.
+        let write = write.unwrap_or_else(|| self.word(page).load(Acquire) & KIND == READABLE);
+        if self.bring_in(page, write)? {
+            self.futile.store(0, Relaxed);
+            self.count_fault();
+            return Ok(true);
+        }
+        Ok(self.futile.fetch_add(1, Relaxed) < FUTILE_MAX)
+    }
+
+    pub fn count_fault(&self) {
+        self.pool.count(Counter::Faults, 1);
+    }
+
+    /// Maps a page with at least this right. False: it had it already, and nothing was done.
+    pub fn bring_in(&self, page: u64, write: bool) -> Result<bool, Trouble> {
+        let word = self.word(page);
+        loop {
+            let now = word.load(Acquire);
+            match now & KIND {
+                ABSENT => {
+                    if word.compare_exchange(now, BUSY, AcqRel, Relaxed).is_ok() {
+                        return self.fetch(page, write).map(|()| true);
+                    }
+                }
+                BUSY => self.wait_while_busy(word),
+                READABLE if write => {
+                    if word.compare_exchange(now, BUSY, AcqRel, Relaxed).is_ok() {
+                        return self.make_writable(page).map(|()| true);
+                    }
+                }
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    /// An absent page, which this thread has made busy.
+    fn fetch(&self, page: u64, write: bool) -> Result<(), Trouble> {
+        let (seat, hidden) = match self.take_seat(page) {
+            Ok(taken) => taken,
+            Err(trouble) => {
+                self.settle(page, ABSENT);
+                return Err(trouble);
+            }
+        };
+        let returned = hidden.map_or(Returned::Nothing, |old| Returned::Page(self.first_page + old));
+        let answer = self.ask(Fault { wanted: Some(self.first_page + page), write, returned });
+        // Not before the agent has taken it back: the next fault on it must find it unmapped there, too.
+        if let Some(old) = hidden {
+            self.settle(old, ABSENT);
+        }
+        let shown = answer.and_then(|frame| {
+            self.space.show(page, frame, write).inspect_err(|_| {
+                let returned = Returned::Page(self.first_page + page);
+                // Its own failure says no more than the one that is reported.
+                let _ = self.ask(Fault { wanted: None, write: false, returned });
+            })
+        });
+        match shown {
+            Ok(()) => self.settle(page, if write { WRITABLE } else { READABLE }),
+            Err(_) => {
+                seat.store(0, Relaxed);
+                self.settle(page, ABSENT);
+            }
+        }
+        shown
+    }
+
+    /// A page mapped for reading, which this thread has made busy.
+    fn make_writable(&self, page: u64) -> Result<(), Trouble> {
+        // First the page is a changed one, then it can be changed.
+        let made = match self.pool.mark_modified(self.first_page + page) {
+            true => self.space.allow_writing(page),
+            false => Err(Trouble::Refused(Failure::Unknown)),
+        };
+        self.settle(page, if made.is_ok() { WRITABLE } else { READABLE });
+        made
+    }
+
+    /// A seat for a page, and the page that was hidden for it and is still busy.
+    fn take_seat(&self, page: u64) -> Result<(&AtomicU64, Option<u64>), Trouble> {
+        loop {
+            let turn = self.next_seat.fetch_add(1, Relaxed);
+            let seat = &self.seats[(turn % self.seats.len() as u64) as usize];
+            let sitting = seat.load(Acquire);
+            if sitting == 0 {
+                if seat.compare_exchange(0, page + 1, AcqRel, Relaxed).is_ok() {
+                    return Ok((seat, None));
+                }
+                continue;
+            }
+            let old = sitting - 1;
+            let word = self.word(old);
+            let now = word.load(Acquire);
+            // Neither pinned nor busy. (A page that is busy already is somebody else's victim, or just coming.)
+            let free = matches!(now, READABLE | WRITABLE);
+            if free && word.compare_exchange(now, BUSY, AcqRel, Relaxed).is_ok() {
+                if seat.compare_exchange(sitting, page + 1, AcqRel, Relaxed).is_ok() {
+                    if let Err(trouble) = self.space.hide(old) {
+                        // Still mapped, in the seat it had.
+                        seat.store(sitting, Relaxed);
+                        self.settle(old, now);
+                        return Err(trouble);
+                    }
+                    return Ok((seat, Some(old)));
+                }
+                // It has got another seat since; here sits somebody else.
+                self.settle(old, now);
+            }
+            if (turn + 1).is_multiple_of(self.seats.len() as u64) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Ends a page's being busy.
+    fn settle(&self, page: u64, kind: u32) {
+        let word = self.word(page);
+        if word.swap(kind, AcqRel) & AWAITED != 0 {
+            // Who is not woken looks again after a while.
+            let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+        }
+    }
+
+    fn wait_while_busy(&self, word: &AtomicU32) {
+        for _ in 0..LOOKS {
+            if word.load(Acquire) & KIND != BUSY {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let awaited = BUSY | AWAITED;
+        if word.load(Acquire) == awaited || word.compare_exchange(BUSY, awaited, AcqRel, Relaxed).is_ok() {
+            let _ = futex::wait(word, futex::Flags::empty(), awaited, Some(&timeout(NAP)));
+        }
+    }
+
+    /// Asks the agent, and waits for its answer.
+    fn ask(&self, fault: Fault) -> Result<FrameId, Trouble> {
+        let slot = loop {
+            match self.faults.claim() {
+                Some(slot) => break slot,
+                None => std::thread::yield_now(),
+            }
+        };
+        self.faults.post(&slot, fault);
+        (self.ring)();
+        let answer = self.wait_for(&slot);
+        self.faults.give_back(slot);
+        answer
+    }
+
+    fn wait_for(&self, slot: &ClaimedSlot) -> Result<FrameId, Trouble> {
+        for _ in 0..LOOKS {
+            if let Some(answer) = self.faults.answer(slot) {
+                return answer.map_err(refused);
+            }
+            std::hint::spin_loop();
+        }
+        let began = Instant::now();
+        loop {
+            if let Some(answer) = self.faults.answer(slot) {
+                return answer.map_err(refused);
+            }
+            if self.faults.agent_has_ended() {
+                return Err(Trouble::AgentEnded);
+            }
+            if began.elapsed() < YIELDING {
+                std::thread::yield_now();
+            } else {
+                self.faults.sleep(slot, NAP);
+            }
+        }
+    }
+
+    /// Brings a page in for reading and writing and keeps it mapped until as many [`Window::unpin`].
+    pub fn pin(&self, page: u64) -> Result<(), Trouble> {
+        let limit = self.pins_max();
+        let one_more = |count| (count < limit).then_some(count + 1);
+        if self.pinned.fetch_update(AcqRel, Relaxed, one_more).is_err() {
+            return Err(Trouble::TooManyPinned { limit });
+        }
+        let word = self.word(page);
+        loop {
+            if let Err(trouble) = self.bring_in(page, true) {
+                self.pinned.fetch_sub(1, AcqRel);
+                return Err(trouble);
+            }
+            let pin = |now: u32| (now & KIND == WRITABLE && now < u32::MAX - PIN).then(|| now + PIN);
+            match word.fetch_update(AcqRel, Acquire, pin) {
+                Ok(before) => {
+                    if before >= PIN {
+                        // It was pinned, and counted, before.
+                        self.pinned.fetch_sub(1, AcqRel);
+                    }
+                    return Ok(());
+                }
+                Err(now) if now >= u32::MAX - PIN => {
+                    self.pinned.fetch_sub(1, AcqRel);
+                    return Err(Trouble::TooManyPinned { limit: u32::MAX / PIN });
+                }
+                // Hidden again before it was pinned.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes a pin back.
+    pub fn unpin(&self, page: u64) {
+        if self.word(page).fetch_sub(PIN, AcqRel) < 2 * PIN {
+            self.pinned.fetch_sub(1, AcqRel);
+        }
+    }
+
+    /// Gives all pages back to the agent, at the end of the segment: nobody may use its addresses any more.
+    pub fn give_back_all(&self) -> Result<(), Trouble> {
+        self.ask(Fault { wanted: None, write: false, returned: Returned::All }).map(drop)
+    }
+}
+
+fn refused(reason: u32) -> Trouble {
+    Trouble::Refused(Failure::from_code(reason))
+}
+
+fn timeout(duration: Duration) -> futex::Timespec {
+    futex::Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+}

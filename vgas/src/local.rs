@@ -1,0 +1,113 @@
+//! Plain loads and stores on one's own tiered segment (vGASNet III.D).
+
+use crate::config::{LocalMechanism, Settings};
+use crate::error::{Error, Result};
+use crate::runtime::Runtime;
+use std::borrow::Cow;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use vgas_cache::local::{Announcing, LocalSegment, LocalSpec, Mechanism};
+use vgas_rma::RegionId;
+
+/// A rank's local segment: opened when it is first asked for, so that programs that use no pointers keep their signal
+/// handlers and addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Local {
+    segment: OnceLock<LocalSegment>,
+    opening: Mutex<()>,
+}
+
+impl Local {
+    /// Ends the segment, if there is one; while the agent still runs.
+    pub fn close(&self) -> Result<()> {
+        Ok(self.segment.get().map_or(Ok(()), LocalSegment::close)?)
+    }
+}
+
+impl Runtime {
+    /// This rank's own tiered segment as memory: [`LocalSegment::base`] is good for plain loads and stores over all its
+    /// size, which may be far larger than DRAM, from any thread, while other ranks put and get the same bytes. Opened by
+    /// the first call after [`Runtime::attach`]; valid until [`Runtime::finalize`].
+    ///
+    /// What the pointers show is what this rank's gets would show. Races between them and other ranks' puts are the
+    /// program's to exclude; aligned words are never torn. What system calls, signals and children do with such memory is
+    /// told in [`vgas_cache::local`].
+    ///
+    /// # Errors
+    /// When this rank has no tiered segment, when addresses for it cannot be had, or when the machine does not allow what
+    /// `local.mechanism` and `local.system_calls` ask for.
+    pub fn local(&self) -> Result<&LocalSegment> {
+        let local = self.local_state();
+        if let Some(segment) = local.segment.get() {
+            return Ok(segment);
+        }
+        let _opening = local.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(segment) = local.segment.get() {
+            return Ok(segment);
+        }
+        let segment = self.open_local()?;
+        self.client().set_local(segment.base(), segment.bytes() as usize);
+        Ok(local.segment.get_or_init(|| segment))
+    }
+
+    fn open_local(&self) -> Result<LocalSegment> {
+        let bytes = self.tiered_bytes(self.rank());
+        if bytes == 0 {
+            return Err(Error::Usage(format!("{} has attached no tiered segment", self.rank())));
+        }
+        let endpoint = self.endpoint().clone();
+        let agent = self.layout().agent_of(self.node());
+        let frames = endpoint
+            .domain()
+            .and_then(|domain| domain.region_file(agent, RegionId::FRAMES))
+            .ok_or_else(|| Error::Usage("this rank does not share its node's memory".into()))?
+            .try_clone_to_owned()
+            .map_err(|error| Error::Usage(format!("cannot duplicate a descriptor: {error}")))?;
+        Ok(LocalSegment::open(LocalSpec {
+            pool: self.client().pool().clone(),
+            frames,
+            owner: self.rank(),
+            bytes,
+            mechanism: mechanism(self.settings())?,
+            ring: Box::new(move || endpoint.ring(agent)),
+        })?)
+    }
+
+    /// Bytes to be sent, as private memory: a conduit may hand them to a system call, which cannot wait for a page of the
+    /// local segment.
+    pub(crate) fn private<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
+        if self.client().is_local(bytes.as_ptr()) { Cow::Owned(bytes.to_vec()) } else { Cow::Borrowed(bytes) }
+    }
+}
+
+/// What the settings ask for, if the machine allows it.
+fn mechanism(settings: &Settings) -> Result<Mechanism> {
+    let local = &settings.local;
+    let refused = |name: &str, value: &str, error: rustix::io::Errno| {
+        Error::Usage(format!(
+            "{name} = {value} needs userfaultfd, which the kernel refuses ({error}); see `vgas info`, or leave it at its default"
+        ))
+    };
+    if local.system_calls {
+        if local.mechanism == LocalMechanism::Sigsegv {
+            return Err(Error::Usage(
+                "local.system_calls needs local.mechanism = auto or userfaultfd".into(),
+            ));
+        }
+        let served = Mechanism::Userfaultfd(Announcing::ToThread);
+        return served
+            .available()
+            .map(|()| served)
+            .map_err(|error| refused("local.system_calls", "on", error));
+    }
+    let signalled = Mechanism::Userfaultfd(Announcing::BySignal);
+    match local.mechanism {
+        LocalMechanism::Sigsegv => Ok(Mechanism::Sigsegv),
+        LocalMechanism::Auto => {
+            Ok(if signalled.available().is_ok() { signalled } else { Mechanism::Sigsegv })
+        }
+        LocalMechanism::Userfaultfd => signalled
+            .available()
+            .map(|()| signalled)
+            .map_err(|error| refused("local.mechanism", "userfaultfd", error)),
+    }
+}

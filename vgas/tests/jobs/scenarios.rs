@@ -6,17 +6,17 @@ use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
 use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
+pub type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// A scenario, and in which settings it is run.
 pub struct Scenario {
     pub name: &'static str,
     pub settings: fn() -> Vec<Setting>,
-    rank: fn(&Runtime, u64) -> Outcome,
+    pub rank: fn(&Runtime, u64) -> Outcome,
 }
 
 /// The smallest cache there can be makes everything be evicted all the time.
-fn small() -> Vec<(&'static str, &'static str)> {
+pub fn small() -> Vec<(&'static str, &'static str)> {
     vec![
         ("cache.size", "1MiB"),
         ("cache.page", "4KiB"),
@@ -25,11 +25,11 @@ fn small() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-fn with(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
+pub fn with(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
     small().into_iter().chain(more.iter().copied()).collect()
 }
 
-pub const ALL: &[Scenario] = &[
+const ALL: &[Scenario] = &[
     Scenario {
         name: "ring",
         settings: || {
@@ -80,9 +80,15 @@ pub const ALL: &[Scenario] = &[
     },
 ];
 
+/// All scenarios of all files, each with what the job must say when it is to end badly.
+pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> {
+    let good = ALL.iter().chain(crate::local::ALL).map(|scenario| (scenario, None));
+    good.chain(crate::local::ENDING_BADLY.iter().map(|(scenario, says)| (scenario, Some(*says))))
+}
+
 /// Runs one rank of a scenario.
 pub fn run_rank(name: &str, seed: u64) -> ExitCode {
-    let Some(scenario) = ALL.iter().find(|scenario| scenario.name == name) else {
+    let Some(scenario) = all().map(|(scenario, _)| scenario).find(|scenario| scenario.name == name) else {
         eprintln!("no scenario {name}");
         return ExitCode::FAILURE;
     };
@@ -101,7 +107,7 @@ pub fn run_rank(name: &str, seed: u64) -> ExitCode {
     }
 }
 
-fn attach(runtime: &Runtime, bytes: u64) -> vgas::Result<()> {
+pub fn attach(runtime: &Runtime, bytes: u64) -> vgas::Result<()> {
     runtime.attach(&SegmentSpec { tiered_bytes: bytes, ..SegmentSpec::default() })
 }
 

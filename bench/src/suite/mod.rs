@@ -8,6 +8,7 @@ mod gemm;
 mod hit;
 mod job;
 mod line;
+mod local;
 mod messages;
 mod random;
 mod raw;
@@ -25,6 +26,7 @@ pub(crate) static ALL: &[Benchmark] = &[
     seq::BENCHMARK,
     random::BENCHMARK,
     false_sharing::BENCHMARK,
+    local::BENCHMARK,
     messages::BENCHMARK,
     gemm::BENCHMARK,
 ];

@@ -33,11 +33,25 @@ extern "C" fn serve_node() {
     }
     // SAFETY: constructors run before the program has other threads.
     unsafe { std::env::remove_var(DAEMON_VARIABLE) };
+    load_ranks_at_equal_addresses();
     let status = node_main().unwrap_or_else(|error| {
         eprintln!("vgas: {error}");
         1
     });
     std::process::exit(i32::from(status))
+}
+
+/// Lets the ranks of this node, its children, find their program at the same addresses as all others: runtimes send each
+/// other pointers to functions and global variables, which GASNet's smp conduit, where ranks are forked, makes possible.
+/// Refused in some containers; programs linked with -no-pie have equal addresses there.
+fn load_ranks_at_equal_addresses() {
+    const QUERY: libc::c_ulong = 0xffff_ffff;
+    // SAFETY: changes how programs that this process and its children execute later are laid out, nothing else.
+    unsafe {
+        if let Ok(now) = libc::c_ulong::try_from(libc::personality(QUERY)) {
+            libc::personality(now | libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+        }
+    }
 }
 
 /// Whether this process is a rank of a job.

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::process::Command;
 use support::{Bench, Conduit, Mode};
 
 /// Goal: clients that wait without polling, tell threads apart by their thread data, or send pointers by the macros for
@@ -46,5 +47,19 @@ fn interruption() {
             let output = program.run(3, &[("VGASNET_NODES", nodes)], &[how, whether]);
             assert_eq!(output.status.code(), Some(status), "{conduit:?} {how} {whether}: {output:?}");
         }
+    }
+}
+
+/// Goal: a pointer to a function or to a global variable means the same in all ranks, also of position-independent programs.
+#[test]
+fn addresses() {
+    if !Command::new("setarch").args(["-R", "true"]).status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: this system refuses to load programs at addresses that are not random");
+        return;
+    }
+    let bench = Bench::new();
+    for (conduit, nodes) in [(Conduit::Smp, "1"), (Conduit::Tcp, "2")] {
+        let program = bench.program("addresses", conduit, Mode::Seq);
+        program.pass(4, &[("VGASNET_NODES", nodes)], &[]);
     }
 }

@@ -29,6 +29,20 @@ impl Operation {
         Box::into_raw(Box::new(Self(Parts::Pinned(handle))))
     }
 
+    /// One operation of many; null when all of them are complete.
+    pub(crate) unsafe fn group(operations: Vec<*mut Operation>) -> *mut Operation {
+        let mut parts = Vec::with_capacity(operations.len());
+        for part in operations {
+            // SAFETY: as the caller promised (rule 2).
+            parts.extend(unsafe { take(part) }.map(|part| *part));
+        }
+        match parts.len() {
+            0 => std::ptr::null_mut(),
+            1 => Box::into_raw(Box::new(parts.remove(0))),
+            _ => Box::into_raw(Box::new(Self(Parts::Region(parts)))),
+        }
+    }
+
     /// Whether it is complete; makes no progress by polling.
     fn test(&mut self, endpoint: &Endpoint) -> bool {
         match &mut self.0 {
@@ -193,8 +207,8 @@ fn with_implicit<R>(with: impl FnOnce(&mut Implicit) -> R) -> R {
 }
 
 /// Which implicit operations a call is about. Bits, as the headers give them.
-const PUTS: c_int = 1;
-const GETS: c_int = 2;
+pub(crate) const PUTS: c_int = 1;
+pub(crate) const GETS: c_int = 2;
 
 /// Makes an operation an implicit one of this thread.
 #[unsafe(no_mangle)]

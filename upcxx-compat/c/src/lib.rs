@@ -32,6 +32,7 @@ pub mod job;
 mod launch;
 pub mod segment;
 pub mod transfer;
+pub mod vis;
 
 /// Codes of `gasnet.h`, as functions return them.
 pub mod code {

@@ -70,6 +70,16 @@ pub(crate) fn offset_of(rank: u32, address: *const c_void, bytes: usize) -> Opti
     (offset <= limit && bytes <= limit - offset).then_some(offset as u64)
 }
 
+/// The address in this process of bytes of a rank's segment, if loads and stores reach all of them here.
+#[inline]
+pub(crate) fn mapped(rank: u32, address: *const c_void, bytes: usize) -> Option<*mut u8> {
+    let window = windows().get(rank as usize)?;
+    let reach = window.reach.load(Ordering::Acquire);
+    let offset = (address as usize).wrapping_sub(window.base.load(Ordering::Relaxed));
+    let is_reached = offset <= reach && bytes <= reach - offset;
+    is_reached.then(|| window.here.load(Ordering::Relaxed).wrapping_add(offset))
+}
+
 /// [`offset_of`], or the end of the job with a line that says what is wrong.
 #[inline]
 pub(crate) fn checked_offset(rank: u32, address: *const c_void, bytes: usize) -> u64 {

@@ -1,0 +1,385 @@
+//! Puts and gets of many pieces: vectors, indexed lists, strided sections (`gasnet_vis.h`).
+//!
+//! Both sides of a transfer are sequences of pieces. They are walked together: the next *run* is as long as the shorter
+//! of the two current pieces, and runs that continue each other on both sides are joined. A run whose remote bytes this
+//! process can load and store is a copy; any other is a put or get of its own, and all of these are one operation.
+
+use crate::fatal::fatal;
+use crate::handle::{Operation, vgasi_accumulate, vgasi_wait};
+use crate::segment;
+use crate::transfer::{vgasi_get_nb, vgasi_put_nb};
+use libc::{c_int, c_void};
+
+/// `gasnet_memvec_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemoryVector {
+    address: *mut c_void,
+    bytes: usize,
+}
+
+/// Bytes at an address of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    address: usize,
+    bytes: usize,
+}
+
+/// Bytes at two addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    to: usize,
+    from: usize,
+    bytes: usize,
+}
+
+/// The pieces of a vector, without those that are empty.
+unsafe fn vector(count: usize, list: *const MemoryVector) -> impl Iterator<Item = Piece> + Clone {
+    // SAFETY: rule 1: so many entries, which nobody changes during the operation.
+    let list = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
+    let pieces = list.iter().map(|entry| Piece { address: entry.address as usize, bytes: entry.bytes });
+    pieces.filter(|piece| piece.bytes > 0)
+}
+
+/// The pieces of an indexed list.
+unsafe fn indexed(
+    count: usize,
+    list: *const *mut c_void,
+    bytes: usize,
+) -> impl Iterator<Item = Piece> + Clone {
+    let is_empty = count == 0 || bytes == 0;
+    // SAFETY: rule 1: so many entries, which nobody changes during the operation.
+    let list = if is_empty { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
+    list.iter().map(move |&address| Piece { address: address as usize, bytes })
+}
+
+/// The pieces of a strided section, the first dimension fastest.
+#[derive(Clone)]
+struct Strided<'a> {
+    address: usize,
+    strides: &'a [usize],
+    counts: &'a [usize],
+    /// How often each dimension but the first has been stepped in; none when all is done.
+    steps: Option<Vec<usize>>,
+}
+
+impl<'a> Strided<'a> {
+    /// `counts` is one longer than `strides`.
+    fn new(address: usize, strides: &'a [usize], counts: &'a [usize]) -> Self {
+        let is_empty = counts.contains(&0);
+        Self { address, strides, counts, steps: (!is_empty).then(|| vec![0; strides.len()]) }
+    }
+}
+
+impl Iterator for Strided<'_> {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        let steps = self.steps.as_mut()?;
+        let piece = Piece { address: self.address, bytes: self.counts[0] };
+        for (level, step) in steps.iter_mut().enumerate() {
+            *step += 1;
+            if *step < self.counts[level + 1] {
+                self.address = self.address.wrapping_add(self.strides[level]);
+                return Some(piece);
+            }
+            let back = self.strides[level].wrapping_mul(*step - 1);
+            self.address = self.address.wrapping_sub(back);
+            *step = 0;
+        }
+        self.steps = None;
+        Some(piece)
+    }
+}
+
+/// The counts and strides of a section, which C gives as arrays; strides of no levels may be null.
+unsafe fn levels<'a>(array: *const usize, count: usize) -> &'a [usize] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: rule 1: so many numbers, which nobody changes during the operation.
+    unsafe { std::slice::from_raw_parts(array, count) }
+}
+
+/// Walks two sequences of pieces together, joining runs that continue each other. Both have the same number of bytes.
+struct Runs<D, S> {
+    to: D,
+    from: S,
+    rest_to: Piece,
+    rest_from: Piece,
+}
+
+impl<D: Iterator<Item = Piece>, S: Iterator<Item = Piece>> Runs<D, S> {
+    fn new(to: D, from: S) -> Self {
+        let nothing = Piece { address: 0, bytes: 0 };
+        Self { to, from, rest_to: nothing, rest_from: nothing }
+    }
+
+    /// The next run, not joined with what follows.
+    fn step(&mut self) -> Option<Run> {
+        if self.rest_to.bytes == 0 {
+            self.rest_to = self.to.next()?;
+        }
+        if self.rest_from.bytes == 0 {
+            self.rest_from = self.from.next()?;
+        }
+        let bytes = self.rest_to.bytes.min(self.rest_from.bytes);
+        let run = Run { to: self.rest_to.address, from: self.rest_from.address, bytes };
+        for rest in [&mut self.rest_to, &mut self.rest_from] {
+            rest.address = rest.address.wrapping_add(bytes);
+            rest.bytes -= bytes;
+        }
+        Some(run)
+    }
+
+    fn for_each(mut self, mut act: impl FnMut(Run)) {
+        let Some(mut run) = self.step() else { return };
+        while let Some(next) = self.step() {
+            let continues =
+                run.to.wrapping_add(run.bytes) == next.to && run.from.wrapping_add(run.bytes) == next.from;
+            if continues {
+                run.bytes += next.bytes;
+            } else {
+                act(std::mem::replace(&mut run, next));
+            }
+        }
+        act(run);
+    }
+}
+
+fn total(pieces: impl Iterator<Item = Piece>) -> usize {
+    pieces.map(|piece| piece.bytes).sum()
+}
+
+/// Which side of a transfer is in the segment of a rank.
+#[derive(Clone, Copy)]
+enum Remote {
+    Destination(u32),
+    Source(u32),
+}
+
+/// How it completes; the numbers are those of `gasnet_vis.h`.
+const BLOCKING: c_int = 0;
+const EXPLICIT: c_int = 1;
+
+fn pointer(address: usize) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut(address)
+}
+
+/// Starts one run; null when it is complete.
+fn start(remote: Remote, run: Run) -> *mut Operation {
+    let (rank, there) = match remote {
+        Remote::Destination(rank) => (rank, run.to),
+        Remote::Source(rank) => (rank, run.from),
+    };
+    let (to, from) = match (remote, segment::mapped(rank, pointer(there), run.bytes)) {
+        (Remote::Destination(_), Some(here)) => (here.cast(), pointer(run.from)),
+        (Remote::Source(_), Some(here)) => (pointer(run.to), here.cast()),
+        // SAFETY: rule 1. The source of a put stays until the operation is complete.
+        (Remote::Destination(_), None) => unsafe {
+            return vgasi_put_nb(rank, pointer(run.to), pointer(run.from), run.bytes, 1);
+        },
+        // SAFETY: rule 1.
+        (Remote::Source(_), None) => unsafe {
+            return vgasi_get_nb(pointer(run.to), rank, pointer(run.from), run.bytes);
+        },
+    };
+    // SAFETY: rules 1 and 5: the local side is valid, the remote side is mapped here; they may overlap.
+    unsafe { std::ptr::copy(from.cast::<u8>(), to.cast::<u8>(), run.bytes) };
+    std::ptr::null_mut()
+}
+
+fn transfer(
+    completion: c_int,
+    remote: Remote,
+    to: impl Iterator<Item = Piece> + Clone,
+    from: impl Iterator<Item = Piece> + Clone,
+) -> *mut Operation {
+    let (to_bytes, from_bytes) = (total(to.clone()), total(from.clone()));
+    if to_bytes != from_bytes {
+        let (what, rank) = match remote {
+            Remote::Destination(rank) => ("put to", rank),
+            Remote::Source(rank) => ("get from", rank),
+        };
+        fatal(format_args!(
+            "a {what} node {rank} whose source has {from_bytes} bytes and whose destination has {to_bytes}"
+        ));
+    }
+    let mut parts = Vec::new();
+    Runs::new(to, from).for_each(|run| {
+        let operation = start(remote, run);
+        if !operation.is_null() {
+            parts.push(operation);
+        }
+    });
+    let kind = match remote {
+        Remote::Destination(_) => crate::handle::PUTS,
+        Remote::Source(_) => crate::handle::GETS,
+    };
+    // SAFETY: rule 2: just made, and given on.
+    unsafe {
+        let all = Operation::group(parts);
+        match completion {
+            BLOCKING => vgasi_wait(all),
+            EXPLICIT => return all,
+            _ => vgasi_accumulate(all, kind),
+        }
+    }
+    std::ptr::null_mut()
+}
+
+/// `gasnet_putv_bulk` and its likes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_putv(
+    completion: c_int,
+    rank: u32,
+    to_count: usize,
+    to: *const MemoryVector,
+    from_count: usize,
+    from: *const MemoryVector,
+) -> *mut Operation {
+    // SAFETY: as the caller promised.
+    let (to, from) = unsafe { (vector(to_count, to), vector(from_count, from)) };
+    transfer(completion, Remote::Destination(rank), to, from)
+}
+
+/// `gasnet_getv_bulk` and its likes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_getv(
+    completion: c_int,
+    to_count: usize,
+    to: *const MemoryVector,
+    rank: u32,
+    from_count: usize,
+    from: *const MemoryVector,
+) -> *mut Operation {
+    // SAFETY: as the caller promised.
+    let (to, from) = unsafe { (vector(to_count, to), vector(from_count, from)) };
+    transfer(completion, Remote::Source(rank), to, from)
+}
+
+/// `gasnet_puti_bulk` and its likes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_puti(
+    completion: c_int,
+    rank: u32,
+    to_count: usize,
+    to: *const *mut c_void,
+    to_bytes: usize,
+    from_count: usize,
+    from: *const *mut c_void,
+    from_bytes: usize,
+) -> *mut Operation {
+    // SAFETY: as the caller promised.
+    let (to, from) = unsafe { (indexed(to_count, to, to_bytes), indexed(from_count, from, from_bytes)) };
+    transfer(completion, Remote::Destination(rank), to, from)
+}
+
+/// `gasnet_geti_bulk` and its likes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_geti(
+    completion: c_int,
+    to_count: usize,
+    to: *const *mut c_void,
+    to_bytes: usize,
+    rank: u32,
+    from_count: usize,
+    from: *const *mut c_void,
+    from_bytes: usize,
+) -> *mut Operation {
+    // SAFETY: as the caller promised.
+    let (to, from) = unsafe { (indexed(to_count, to, to_bytes), indexed(from_count, from, from_bytes)) };
+    transfer(completion, Remote::Source(rank), to, from)
+}
+
+/// `gasnet_puts_bulk` and its likes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_puts(
+    completion: c_int,
+    rank: u32,
+    to: *mut c_void,
+    to_strides: *const usize,
+    from: *mut c_void,
+    from_strides: *const usize,
+    counts: *const usize,
+    stride_levels: usize,
+) -> *mut Operation {
+    // SAFETY: as the caller promised.
+    let (to_strides, from_strides, counts) = unsafe {
+        (
+            levels(to_strides, stride_levels),
+            levels(from_strides, stride_levels),
+            levels(counts, stride_levels + 1),
+        )
+    };
+    let to = Strided::new(to as usize, to_strides, counts);
+    let from = Strided::new(from as usize, from_strides, counts);
+    transfer(completion, Remote::Destination(rank), to, from)
+}
+
+/// `gasnet_gets_bulk` and its likes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_gets(
+    completion: c_int,
+    to: *mut c_void,
+    to_strides: *const usize,
+    rank: u32,
+    from: *mut c_void,
+    from_strides: *const usize,
+    counts: *const usize,
+    stride_levels: usize,
+) -> *mut Operation {
+    // SAFETY: as the caller promised.
+    let (to_strides, from_strides, counts) = unsafe {
+        (
+            levels(to_strides, stride_levels),
+            levels(from_strides, stride_levels),
+            levels(counts, stride_levels + 1),
+        )
+    };
+    let to = Strided::new(to as usize, to_strides, counts);
+    let from = Strided::new(from as usize, from_strides, counts);
+    transfer(completion, Remote::Source(rank), to, from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(list: &[(usize, usize)]) -> Vec<Piece> {
+        list.iter().map(|&(address, bytes)| Piece { address, bytes }).collect()
+    }
+
+    fn runs(to: &[(usize, usize)], from: &[(usize, usize)]) -> Vec<(usize, usize, usize)> {
+        let mut found = Vec::new();
+        Runs::new(pieces(to).into_iter(), pieces(from).into_iter())
+            .for_each(|run| found.push((run.to, run.from, run.bytes)));
+        found
+    }
+
+    #[test]
+    fn runs_are_as_long_as_both_sides_allow() {
+        assert_eq!(runs(&[], &[]), []);
+        assert_eq!(runs(&[(100, 8)], &[(200, 8)]), [(100, 200, 8)]);
+        assert_eq!(runs(&[(100, 6)], &[(200, 2), (300, 4)]), [(100, 200, 2), (102, 300, 4)]);
+        assert_eq!(
+            runs(&[(100, 3), (110, 3)], &[(200, 4), (300, 2)]),
+            [(100, 200, 3), (110, 203, 1), (111, 300, 2)]
+        );
+        // What continues on both sides is one run, however it was cut.
+        assert_eq!(runs(&[(100, 1), (101, 5)], &[(200, 4), (204, 2)]), [(100, 200, 6)]);
+    }
+
+    #[test]
+    fn a_section_is_walked_first_dimension_first() {
+        let walk = |strides: &[usize], counts: &[usize]| {
+            Strided::new(1000, strides, counts).map(|piece| (piece.address, piece.bytes)).collect::<Vec<_>>()
+        };
+        assert_eq!(walk(&[], &[5]), [(1000, 5)]);
+        assert_eq!(walk(&[], &[0]), []);
+        assert_eq!(walk(&[10], &[4, 3]), [(1000, 4), (1010, 4), (1020, 4)]);
+        assert_eq!(walk(&[10], &[4, 0]), []);
+        assert_eq!(walk(&[10, 100], &[1, 2, 2]), [(1000, 1), (1010, 1), (1100, 1), (1110, 1)]);
+        assert_eq!(walk(&[10, 100, 7], &[1, 1, 2, 2]), [(1000, 1), (1100, 1), (1007, 1), (1107, 1)]);
+    }
+}

@@ -70,6 +70,21 @@ fill vgasnet.pc.in lib/pkgconfig/vgasnet.pc
 fill vgas-config.cmake.in lib/cmake/vgas/vgas-config.cmake
 fill vgas-config-version.cmake.in lib/cmake/vgas/vgas-config-version.cmake
 
+# The GASNet tools are a part of every library of GASNet, and a library of their own for programs without a job.
+for source in "$here"/csrc/tools/*.c; do
+    name=${source##*/}
+    $CC -std=gnu11 -D_GNU_SOURCE -O2 -fPIC -I"$here/include" -c "$source" -o "$scratch/tools_${name%.c}.o"
+done
+for mode in seq par; do
+    mode_upper=$(upper $mode)
+    thread_flags=
+    [ $mode = seq ] || thread_flags="-pthread -D_REENTRANT -DGASNETT_THREAD_SAFE=1"
+    rm -f "$scratch/library.a"
+    $AR cr "$scratch/library.a" "$scratch"/tools_*.o
+    put "$scratch/library.a" "lib/libgasnet_tools-$mode.a"
+    fill tools-mode.mak.in "include/gasnet_tools-$mode.mak"
+    fill gasnet_tools.pc.in "lib/pkgconfig/gasnet_tools-$mode.pc"
+done
 for conduit in smp tcp; do
     conduit_upper=$(upper $conduit)
     mkdir -p "$to/include/$conduit-conduit"
@@ -81,11 +96,11 @@ for conduit in smp tcp; do
         [ $mode = seq ] || thread_flags="-pthread -D_REENTRANT"
         fill conduit-mode.mak.in "include/$conduit-conduit/$conduit-$mode.mak"
         fill gasnet.pc.in "lib/pkgconfig/gasnet-$conduit-$mode.pc"
-        # The library of a configuration holds one object, which says so; everything else is in libvgas.
+        # The library of a configuration holds an object that says so, and the tools; everything else is in libvgas.
         $CC -O2 -fPIC "-DGASNET_CONDUIT_$conduit_upper" "-DGASNET_$mode_upper" -I"$here/include" \
             -c "$here/csrc/configuration.c" -o "$scratch/configuration.o"
         rm -f "$scratch/library.a"
-        $AR cr "$scratch/library.a" "$scratch/configuration.o"
+        $AR cr "$scratch/library.a" "$scratch/configuration.o" "$scratch"/tools_*.o
         put "$scratch/library.a" "lib/libgasnet-$conduit-$mode.a"
     done
 done

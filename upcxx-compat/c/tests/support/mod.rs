@@ -138,6 +138,7 @@ impl Bench {
             .arg(source)
             .arg(crate_folder().join("csrc/configuration.c"))
             .args(["-x", "none"])
+            .arg(self.tools())
             .arg(self.path().join(SHARED_LIBRARY))
             .arg(format!("-Wl,-rpath,{}", self.path().display()));
         let output = command.output().expect("a C compiler runs");
@@ -146,6 +147,45 @@ impl Bench {
 }
 
 impl Bench {
+    /// The library of the GASNet tools, compiled once for a bench.
+    pub fn tools(&self) -> PathBuf {
+        let library = self.path().join("libgasnet_tools.a");
+        if library.exists() {
+            return library;
+        }
+        let sources = std::fs::read_dir(crate_folder().join("csrc/tools")).expect("a folder of this crate");
+        let sources = sources.map(|entry| entry.expect("it can be listed").path());
+        let mut sources: Vec<_> =
+            sources.filter(|path| path.extension().is_some_and(|it| it == "c")).collect();
+        sources.sort();
+        let objects = self.path().join("tools");
+        std::fs::create_dir(&objects).expect("the folder is writable");
+        let mut compile = Command::new(cc());
+        compile.args([
+            "-std=gnu11",
+            "-D_GNU_SOURCE",
+            "-O1",
+            "-fPIC",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+        ]);
+        compile.arg("-I").arg(crate_folder().join("include")).arg("-c").args(&sources).current_dir(&objects);
+        let names = sources
+            .iter()
+            .filter_map(|path| path.file_name())
+            .map(|name| Path::new(name).with_extension("o"));
+        let mut archive = Command::new("ar");
+        archive.arg("cr").arg(&library).args(names).current_dir(&objects);
+        for mut command in [compile, archive] {
+            let output = command.output().expect("the compiler's tools run");
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{command:?} failed:\n{error}");
+        }
+        library
+    }
+
     /// Compiles a source without keeping the result, with warnings as errors; including gasnet.h must cost little.
     pub fn check(&self, compiler: &str, flags: &[&str], source: &Path, mode: Mode) {
         let mut command = Command::new(compiler);

@@ -2,6 +2,7 @@
 
 use crate::call;
 use crate::code;
+use crate::coll;
 use crate::fatal::{fail, fatal};
 use crate::job::{self, RawHandler};
 use crate::segment;
@@ -320,11 +321,12 @@ pub extern "C" fn vgasi_poll() -> c_int {
             if empty.is_multiple_of(POLLS_PER_YIELD) {
                 std::thread::yield_now();
             }
-            code::OK
         }
-        Ok(_) => code::OK,
+        Ok(_) => {}
         Err(error) => fail(error),
     }
+    coll::progress();
+    code::OK
 }
 
 /// The number of handlers run so far, for [`vgasi_wait_for_delivery`].
@@ -343,4 +345,5 @@ pub extern "C" fn vgasi_wait_for_delivery(before: u64) {
     if let Err(error) = endpoint.wait_until(Some(deadline), || DELIVERED.load(Ordering::Acquire) != before) {
         fail(error);
     }
+    coll::progress();
 }

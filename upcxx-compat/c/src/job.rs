@@ -2,6 +2,7 @@
 
 use crate::am;
 use crate::code;
+use crate::coll;
 use crate::exit;
 use crate::fatal::fatal;
 use crate::launch;
@@ -63,6 +64,7 @@ pub unsafe extern "C" fn vgasi_init(argc: *mut c_int, argv: *mut *mut *mut c_cha
         unsafe { launch::start_job(argc, argv, conduit) };
     }
     let mut builder = Runtime::builder();
+    builder = builder.library_handler(coll::HANDLER, coll::on_string);
     for index in INTERNAL_HANDLERS..handler_index::USER {
         builder = builder.library_handler(index, move |token, words, arrived| {
             am::deliver(index, token, words, arrived);

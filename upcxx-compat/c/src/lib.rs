@@ -24,6 +24,7 @@
 pub mod am;
 pub mod barrier;
 mod call;
+pub mod coll;
 pub mod environment;
 pub mod exit;
 mod fatal;

@@ -1,0 +1,308 @@
+//! The functions of `gasnet_coll.h`.
+
+use super::call::{Call, Kind, Places, Rule, start};
+use super::operation::{self, Exchange, Operation, Where};
+use super::post::lock;
+use super::reduction::{self, FunctionEntry};
+use super::team::{self, Team};
+use crate::code;
+use crate::fatal::{fail, fatal};
+use crate::job;
+use libc::{c_int, c_void};
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+
+/// An operation that the client has not synchronised.
+pub struct Started(Arc<Operation>);
+
+/// A handle of the client: null, or a box.
+type CollectiveHandle = *mut Started;
+
+/// The handle of an operation; null when it is done.
+fn handle_of(operation: Arc<Operation>) -> CollectiveHandle {
+    if operation.is_done() { std::ptr::null_mut() } else { Box::into_raw(Box::new(Started(operation))) }
+}
+
+/// Waits for something that operations bring about.
+pub(super) fn wait_until(mut condition: impl FnMut() -> bool) {
+    let waited = job::joined().runtime.endpoint().wait_until(None, || {
+        operation::progress();
+        condition()
+    });
+    if let Err(error) = waited {
+        fail(error);
+    }
+}
+
+/// Runs an operation of the library's own to its end.
+pub(super) fn run_blocking<T: Send + 'static>(
+    exchange: &Exchange,
+    future: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let result = Arc::new(Mutex::new(None));
+    let place = result.clone();
+    exchange.operation.begin(
+        Box::pin(async move {
+            let value = future.await;
+            *lock(&place) = Some(value);
+        }),
+        false,
+    );
+    wait_until(|| exchange.operation.is_done());
+    match lock(&result).take() {
+        Some(value) => value,
+        None => fatal("an operation was done without a result"),
+    }
+}
+
+unsafe fn finish(handle: CollectiveHandle) {
+    if handle.is_null() {
+        return;
+    }
+    // SAFETY: rule 2: made by `start`, synchronised once.
+    let operation = unsafe { Box::from_raw(handle) };
+    wait_until(|| operation.0.is_done());
+}
+
+/// Takes the handle back if its operation is done.
+unsafe fn is_finished(handle: *mut CollectiveHandle) -> bool {
+    // SAFETY: rules 1 and 2.
+    unsafe {
+        let Some(operation) = (*handle).as_ref() else { return true };
+        operation.0.step(Where::Client);
+        let is_done = operation.0.is_done();
+        if is_done {
+            drop(Box::from_raw(std::mem::replace(&mut *handle, std::ptr::null_mut())));
+        }
+        is_done
+    }
+}
+
+fn poll() {
+    if let Err(error) = job::joined().runtime.endpoint().poll() {
+        fail(error);
+    }
+    operation::progress();
+}
+
+/// `gasnet_coll_try_sync`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_try_sync(mut handle: CollectiveHandle) -> c_int {
+    poll();
+    // SAFETY: as the caller promised.
+    if unsafe { is_finished(&mut handle) } { code::OK } else { code::NOT_READY }
+}
+
+/// `gasnet_coll_wait_sync`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_wait_sync(handle: CollectiveHandle) {
+    // SAFETY: as the caller promised.
+    unsafe { finish(handle) }
+}
+
+/// How many of a table's operations were not synchronised before, and how many are not now.
+unsafe fn sweep(handles: *mut CollectiveHandle, count: usize) -> (usize, usize) {
+    let (mut before, mut left) = (0, 0);
+    for index in 0..count {
+        // SAFETY: rule 1: so many handles.
+        unsafe {
+            let handle = handles.add(index);
+            before += usize::from(!(*handle).is_null());
+            left += usize::from(!is_finished(handle));
+        }
+    }
+    (before, left)
+}
+
+/// `gasnet_coll_try_sync_some`: one was done, or there was none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_try_sync_some(handles: *mut CollectiveHandle, count: usize) -> c_int {
+    poll();
+    // SAFETY: as the caller promised.
+    let (before, left) = unsafe { sweep(handles, count) };
+    if left < before || before == 0 { code::OK } else { code::NOT_READY }
+}
+
+/// `gasnet_coll_try_sync_all`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_try_sync_all(handles: *mut CollectiveHandle, count: usize) -> c_int {
+    poll();
+    // SAFETY: as the caller promised.
+    if unsafe { sweep(handles, count) }.1 == 0 { code::OK } else { code::NOT_READY }
+}
+
+/// `gasnet_coll_wait_sync_some`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_wait_sync_some(handles: *mut CollectiveHandle, count: usize) {
+    wait_until(|| {
+        // SAFETY: as the caller promised.
+        let (before, left) = unsafe { sweep(handles, count) };
+        left < before || before == 0
+    });
+}
+
+/// `gasnet_coll_wait_sync_all`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_wait_sync_all(handles: *mut CollectiveHandle, count: usize) {
+    // SAFETY: as the caller promised.
+    wait_until(|| unsafe { sweep(handles, count) }.1 == 0);
+}
+
+/// `gasnet_coll_init`: the images of each rank and which of them this thread is; the functions of reductions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_init(
+    images: *const u32,
+    my_image: u32,
+    functions: *const FunctionEntry,
+    function_count: usize,
+    _flags: c_int,
+) {
+    let ranks = job::joined().runtime.ranks() as usize;
+    // SAFETY: rule 1: a number for each rank; so many functions.
+    let (images, functions) = unsafe {
+        let images = (!images.is_null()).then(|| std::slice::from_raw_parts(images, ranks).to_vec());
+        let functions = match functions.is_null() || function_count == 0 {
+            true => &[],
+            false => std::slice::from_raw_parts(functions, function_count),
+        };
+        (images, functions)
+    };
+    if images.as_ref().is_some_and(|images| images.contains(&0)) {
+        fatal("gasnet_coll_init: every node has at least one image");
+    }
+    reduction::register(functions);
+    team::set_images(images, my_image);
+}
+
+/// `gasnet_coll_team_split`. Collective over the parent; blocks. The scratch space is not needed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_team_split(
+    parent: *const Team,
+    color: u32,
+    position: u32,
+    _scratch: *mut c_void,
+) -> *const Team {
+    // SAFETY: as the caller promised.
+    Arc::into_raw(team::split(&unsafe { Team::of(parent) }, color, position))
+}
+
+/// Makes a team of ranks, of which this is the one at `position`. Collective over them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_team_create(
+    count: u32,
+    position: u32,
+    ranks: *const u32,
+    _scratch: *const c_void,
+) -> *const Team {
+    if count == 0 {
+        fatal("gasnete_coll_team_create: a team without members");
+    }
+    // SAFETY: rule 1: so many ranks.
+    let members = unsafe { std::slice::from_raw_parts(ranks, count as usize) }.to_vec();
+    let me = job::joined().runtime.rank().0;
+    if members.get(position as usize) != Some(&me) {
+        fatal(format_args!("gasnete_coll_team_create: node {me} is not at position {position}"));
+    }
+    Arc::into_raw(team::create(members))
+}
+
+/// Ends the use of a team by this rank, when its operations are done. The team of all stays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_team_free(team: *const Team) {
+    let all = team::gasnete_coll_team_all.load(std::sync::atomic::Ordering::Acquire);
+    if !team.is_null() && team != all {
+        // SAFETY: rule 2: made by `Arc::into_raw`, freed once.
+        drop(unsafe { Arc::from_raw(team) });
+    }
+}
+
+/// `gasnet_coll_team_rank2node`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_team_rank2node(team: *const Team, position: c_int) -> u32 {
+    // SAFETY: as the caller promised.
+    unsafe { Team::of(team) }.rank_of(position as u32).0
+}
+
+/// `gasnet_coll_team_node2rank`; the job ends if the node is not a member.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_team_node2rank(team: *const Team, node: u32) -> u32 {
+    // SAFETY: as the caller promised.
+    match unsafe { Team::of(team) }.member_of(vgas_rma::Rank(node)) {
+        Some(position) => position,
+        None => fatal(format_args!("gasnet_coll_team_node2rank: node {node} is not a member of the team")),
+    }
+}
+
+/// `gasnet_coll_team_size`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_team_size(team: *const Team) -> u32 {
+    // SAFETY: as the caller promised.
+    unsafe { Team::of(team) }.size()
+}
+
+/// `gasnete_coll_team_mynode`: this rank's position.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gasnete_coll_team_myrank(team: *const Team) -> u32 {
+    // SAFETY: as the caller promised.
+    unsafe { Team::of(team) }.me()
+}
+
+/// The collectives that move blocks. The numbers are those of `gasnet_coll.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_coll_move(
+    operation: c_int,
+    team: *const Team,
+    root: u32,
+    to: *mut c_void,
+    to_is_list: c_int,
+    from: *mut c_void,
+    from_is_list: c_int,
+    bytes: usize,
+    flags: c_int,
+) -> CollectiveHandle {
+    let kind = match operation {
+        0 => Kind::Broadcast { root },
+        1 => Kind::Scatter { root },
+        2 => Kind::Gather { root },
+        3 => Kind::GatherAll,
+        4 => Kind::Exchange,
+        other => fatal(format_args!("there is no collective {other}")),
+    };
+    let to = Places::new(to, to_is_list);
+    let from = Places::new(from, from_is_list);
+    // SAFETY: as the caller promised.
+    handle_of(unsafe { start(team, Call { kind, bytes, flags, to, from }) })
+}
+
+/// Reductions (`is_scan` 0) and scans. Blocks and offsets of a distributed array are not supported and must be 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_coll_combine(
+    is_scan: c_int,
+    team: *const Team,
+    root: u32,
+    to: *mut c_void,
+    to_is_list: c_int,
+    from: *mut c_void,
+    from_is_list: c_int,
+    blocks_and_offsets: usize,
+    element_bytes: usize,
+    element_count: usize,
+    function: i32,
+    argument: c_int,
+    flags: c_int,
+) -> CollectiveHandle {
+    if blocks_and_offsets != 0 {
+        fatal(
+            "reductions and scans of distributed arrays (blocks and offsets other than 0) are not supported",
+        );
+    }
+    let Some(bytes) = element_bytes.checked_mul(element_count) else {
+        fatal(format_args!("a reduction over {element_count} elements of {element_bytes} bytes"));
+    };
+    let rule = Rule { element_bytes, function, argument };
+    let kind = if is_scan == 0 { Kind::Reduce { root, rule } } else { Kind::Scan { rule } };
+    let to = Places::new(to, to_is_list);
+    let from = Places::new(from, from_is_list);
+    // SAFETY: as the caller promised.
+    handle_of(unsafe { start(team, Call { kind, bytes, flags, to, from }) })
+}

@@ -104,7 +104,7 @@ VGASI_INLINE int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uin
 /* The most that this rank may attach; all of it may be, by all ranks at once. After gasnet_init. */
 VGASI_INLINE uintptr_t gasnet_getMaxLocalSegmentSize(void) { return vgasi_max_local_segment(); }
 /* The same on all ranks: what everybody may attach. */
-VGASI_INLINE uintptr_t gasnet_getMaxGlobalSegmentSize(void) { return vgasi_max_local_segment(); }
+VGASI_INLINE uintptr_t gasnet_getMaxGlobalSegmentSize(void) { return vgasi_max_global_segment(); }
 
 /* Ends the job with this exit status; from any rank and thread, from handlers, and at any time. */
 VGASI_INLINE void gasnet_exit(int exitcode) VGASI_NORETURN;
@@ -201,8 +201,8 @@ VGASI_INLINE int gasnet_hsl_trylock(gasnet_hsl_t *hsl) {
 
 VGASI_INLINE size_t gasnet_AMMaxArgs(void) { return 16; }
 VGASI_INLINE size_t gasnet_AMMaxMedium(void) { return vgasi_medium_max(); }
-VGASI_INLINE size_t gasnet_AMMaxLongRequest(void) { return vgasi_long_max(); }
-VGASI_INLINE size_t gasnet_AMMaxLongReply(void) { return vgasi_long_max(); }
+VGASI_INLINE size_t gasnet_AMMaxLongRequest(void) { return vgasi_long_request_max(); }
+VGASI_INLINE size_t gasnet_AMMaxLongReply(void) { return vgasi_long_reply_max(); }
 
 /* Who sent the message that is being handled. */
 VGASI_INLINE int gasnet_AMGetMsgSource(gasnet_token_t token, gasnet_node_t *srcindex) {

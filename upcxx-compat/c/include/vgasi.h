@@ -53,6 +53,7 @@ extern int vgasi_attach(void *table, int count, uintptr_t bytes);
 extern void vgasi_exit(int status) VGASI_NORETURN;
 extern char *vgasi_getenv(const char *name);
 extern uintptr_t vgasi_max_local_segment(void);
+extern uintptr_t vgasi_max_global_segment(void);
 extern int vgasi_segment_info(void *table, int count);
 extern int vgasi_node_info(void *table, int count);
 
@@ -69,7 +70,8 @@ extern int vgasi_reply_long(void *token, uint8_t handler, const void *from, size
                             const int32_t *words);
 extern int vgasi_message_source(void *token, uint32_t *rank);
 extern size_t vgasi_medium_max(void);
-extern size_t vgasi_long_max(void);
+extern size_t vgasi_long_request_max(void);
+extern size_t vgasi_long_reply_max(void);
 extern int vgasi_poll(void);
 extern uint64_t vgasi_deliveries(void);
 extern void vgasi_wait_for_delivery(uint64_t before);

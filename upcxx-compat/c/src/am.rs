@@ -5,13 +5,15 @@ use crate::code;
 use crate::coll;
 use crate::fatal::{fail, fatal};
 use crate::job::{self, RawHandler};
+use crate::long::{self, Long};
 use crate::segment;
+use crate::transfer::copied;
 use libc::{c_int, c_void};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use vgas_rma::Rank;
 use vgas_rma::endpoint::Token;
-use vgas_rma::message::{Arrived, Destination, Payload, Source};
-use vgas_rma::{Rank, RegionId};
+use vgas_rma::message::{Arrived, Payload, Source};
 
 /// The first index of the client's handlers.
 const CLIENT_HANDLERS: u8 = 128;
@@ -90,7 +92,7 @@ pub unsafe extern "C" fn vgasi_attach(table: *mut HandlerEntry, count: c_int, by
     match unsafe { register(table, count) } {
         code::OK => {
             ATTACHED.store(true, Ordering::Relaxed);
-            segment::attach(bytes)
+            segment::attach(bytes, None)
         }
         error => error,
     }
@@ -104,6 +106,16 @@ thread_local! {
 
 /// Runs the client's handler for a message that has arrived.
 pub(crate) fn deliver(index: u8, token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
+    match (index, arrived) {
+        (long::CARRIED, Arrived::Medium(bytes)) => match long::place(bytes) {
+            Some((index, address, bytes)) => run(index, token, words, Arrived::Long(address, bytes)),
+            None => token.refuse("a long message that does not fit the segment"),
+        },
+        _ => run(index, token, words, arrived),
+    }
+}
+
+fn run(index: u8, token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
     let address = HANDLERS[usize::from(index)].load(Ordering::Acquire);
     if address == 0 {
         return token.refuse(format!("a message for handler {index}, which was not registered"));
@@ -139,16 +151,21 @@ unsafe fn arguments<'a>(count: c_int, words: *const u32) -> Option<&'a [u32]> {
     }
 }
 
-/// The payload of a long message to a rank's segment. One without bytes needs no place.
-fn long_payload(rank: u32, from: *const c_void, bytes: usize, to: *const c_void) -> Option<Payload> {
-    let source = Source { address: from.cast(), bytes };
-    match segment::offset_of(rank, to, bytes) {
-        Some(offset) => {
-            let owner = job::joined().runtime.layout().peer_of_rank(Rank(rank));
-            Some(Payload::Long(source, Destination::Region { region: RegionId::SEGMENT, owner, offset }))
-        }
-        None if bytes == 0 => Some(Payload::Medium(Source::EMPTY)),
-        None => None,
+/// Bytes to be sent, as private memory where they are not: a conduit may hand them to a system call, which cannot wait for
+/// a page of a tiered segment.
+struct Private {
+    _copy: Option<Box<[u8]>>,
+    source: Source,
+}
+
+impl Private {
+    unsafe fn of(from: *const c_void, bytes: usize) -> Self {
+        let is_local =
+            bytes > 0 && job::current().is_some_and(|job| job.runtime.client().is_local(from.cast()));
+        // SAFETY: rule 1.
+        let copy = is_local.then(|| unsafe { copied(from.cast(), bytes) });
+        let address = copy.as_ref().map_or(from.cast(), |copy| copy.as_ptr());
+        Self { _copy: copy, source: Source { address, bytes } }
     }
 }
 
@@ -192,9 +209,13 @@ pub unsafe extern "C" fn vgasi_request_medium(
     count: c_int,
     words: *const u32,
 ) -> c_int {
-    let payload = Payload::Medium(Source { address: from.cast(), bytes });
+    if bytes > vgasi_medium_max() {
+        return code::BAD_ARG;
+    }
     // SAFETY: as the caller promised.
-    request(rank, handler, unsafe { arguments(count, words) }, Some(payload))
+    let private = unsafe { Private::of(from, bytes) };
+    // SAFETY: as the caller promised.
+    request(rank, handler, unsafe { arguments(count, words) }, Some(Payload::Medium(private.source)))
 }
 
 /// `gasnet_AMRequestLong`, and `gasnet_AMRequestLongAsync`: the source is reusable when it returns.
@@ -209,7 +230,11 @@ pub unsafe extern "C" fn vgasi_request_long(
     words: *const u32,
 ) -> c_int {
     // SAFETY: as the caller promised.
-    request(rank, handler, unsafe { arguments(count, words) }, long_payload(rank, from, bytes, to))
+    let (words, long) = unsafe { (arguments(count, words), Long::request(rank, handler, from, bytes, to)) };
+    match long {
+        Some(long) => request(rank, long.handler(), words, Some(long.payload())),
+        None => code::BAD_ARG,
+    }
 }
 
 /// The token of the message that is being handled.
@@ -255,9 +280,14 @@ pub unsafe extern "C" fn vgasi_reply_medium(
     count: c_int,
     words: *const u32,
 ) -> c_int {
-    let payload = Payload::Medium(Source { address: from.cast(), bytes });
+    if bytes > vgasi_medium_max() {
+        return code::BAD_ARG;
+    }
     // SAFETY: as the caller promised.
-    unsafe { reply(token, handler, arguments(count, words), Some(payload)) }
+    unsafe {
+        let private = Private::of(from, bytes);
+        reply(token, handler, arguments(count, words), Some(Payload::Medium(private.source)))
+    }
 }
 
 /// `gasnet_AMReplyLong`.
@@ -274,7 +304,12 @@ pub unsafe extern "C" fn vgasi_reply_long(
     // SAFETY: as the caller promised.
     let Some(rank) = unsafe { token_of(token) }.map(|token| token.from().0) else { return code::BAD_ARG };
     // SAFETY: as the caller promised.
-    unsafe { reply(token, handler, arguments(count, words), long_payload(rank, from, bytes, to)) }
+    unsafe {
+        match Long::reply(rank, handler, from, bytes, to) {
+            Some(long) => reply(token, long.handler(), arguments(count, words), Some(long.payload())),
+            None => code::BAD_ARG,
+        }
+    }
 }
 
 /// `gasnet_AMGetMsgSource`.
@@ -293,13 +328,19 @@ pub unsafe extern "C" fn vgasi_message_source(token: *mut c_void, rank: *mut u32
 /// Most bytes of a medium message.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_medium_max() -> usize {
-    job::joined().runtime.endpoint().medium_bytes_max()
+    job::current().map_or(0, |job| job.runtime.endpoint().medium_bytes_max())
 }
 
-/// Most bytes of a long request or reply.
+/// Most bytes of a long request.
 #[unsafe(no_mangle)]
-pub extern "C" fn vgasi_long_max() -> usize {
+pub extern "C" fn vgasi_long_request_max() -> usize {
     job::joined().runtime.endpoint().long_bytes_max()
+}
+
+/// Most bytes of a long reply.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_long_reply_max() -> usize {
+    if segment::is_tiered() { long::carried_max() } else { vgasi_long_request_max() }
 }
 
 /// Polls in vain after which a thread lets others run: clients wait in loops around `gasnet_AMPoll`, and the rank that they

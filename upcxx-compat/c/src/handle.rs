@@ -7,6 +7,7 @@ use crate::fatal::{fail, fatal};
 use crate::job;
 use libc::{c_int, c_void};
 use std::cell::RefCell;
+use vgas_cache::client::Pending;
 use vgas_rma::endpoint::{Endpoint, Handle};
 
 /// Implicit operations after which completed ones are sorted out.
@@ -17,6 +18,12 @@ pub struct Operation(Parts);
 
 enum Parts {
     Pinned(Handle),
+    Tiered {
+        // Before the source: dropped first, it waits for the operation that reads there.
+        pending: Pending<'static>,
+        /// The bytes of a put whose source is not the client's.
+        _source: Option<Box<[u8]>>,
+    },
     Region(Vec<Operation>),
 }
 
@@ -43,6 +50,15 @@ impl Operation {
         }
     }
 
+    /// The box of an operation on a tiered segment; null when it is complete.
+    pub(crate) fn tiered(mut pending: Pending<'static>, source: Option<Box<[u8]>>) -> *mut Operation {
+        match pending.test() {
+            Ok(true) => std::ptr::null_mut(),
+            Ok(false) => Box::into_raw(Box::new(Self(Parts::Tiered { pending, _source: source }))),
+            Err(error) => fail(error),
+        }
+    }
+
     /// Whether it is complete; makes no progress by polling.
     fn test(&mut self, endpoint: &Endpoint) -> bool {
         match &mut self.0 {
@@ -54,6 +70,7 @@ impl Operation {
                         Err(error) => fail(error),
                     }
             }
+            Parts::Tiered { pending, .. } => pending.test().unwrap_or_else(|error| fail(error)),
             Parts::Region(operations) => {
                 operations.retain_mut(|operation| !operation.test(endpoint));
                 operations.is_empty()

@@ -31,6 +31,7 @@ mod fatal;
 pub mod handle;
 pub mod job;
 mod launch;
+mod long;
 pub mod segment;
 pub mod transfer;
 pub mod vis;

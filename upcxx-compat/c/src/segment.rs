@@ -3,13 +3,18 @@
 //! A client names a remote address as its owner sees it: the owner's base plus an offset. The headers turn it into an
 //! address of this process with one entry of [`vgasi_windows`] and copy; where that is not possible, `reach` is 0 and
 //! they call the library with the same address.
+//!
+//! Segments are pinned (DRAM) or tiered (NVMe behind the cache) as the job's setting `segment.kind` says, since a GASNet
+//! client cannot. A tiered segment is memory to its owner (`vgas::LocalSegment`): pointers, handlers of long messages and
+//! puts see the same bytes. Everybody's puts and gets of it, the owner's included, go through the cache.
 
 use crate::code;
 use crate::fatal::{fail, fatal};
 use crate::job;
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use vgas::{Runtime, SegmentSpec};
+use vgas::config::DeviceChoice;
+use vgas::{Kind, Runtime, SegmentSpec};
 use vgas_rma::Rank;
 
 /// Size of a page as the headers promise it (`GASNET_PAGESIZE`): segments are multiples of it.
@@ -49,8 +54,49 @@ fn windows() -> &'static [Window] {
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
-/// Makes the table, of segments without bytes.
+/// The most bytes that this rank, and that every rank, can attach. Known before the segments are.
+static MAX_LOCAL: AtomicUsize = AtomicUsize::new(0);
+static MAX_GLOBAL: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the job's segments are tiered.
+#[inline]
+pub(crate) fn is_tiered() -> bool {
+    job::joined().runtime.segment_kind() == Kind::Tiered
+}
+
+/// The most bytes that this rank can attach: what the settings allow, and of a file no more than its share of the space
+/// that is free where it will be.
+fn max_local(runtime: &Runtime) -> usize {
+    let settings = runtime.settings();
+    let bytes = match runtime.segment_kind() {
+        Kind::Pinned => settings.segment.pinned_max.bytes(),
+        Kind::Tiered => {
+            let ranks_here = runtime.layout().ranks_of(runtime.node()).len() as u64;
+            let free = match settings.nvm.device {
+                DeviceChoice::Memory => None,
+                _ => rustix::fs::statvfs(settings.nvm.directory_path()).ok(),
+            };
+            let share = free.map_or(u64::MAX, |free| {
+                let nodes_here = if runtime.shares_machine() { u64::from(runtime.nodes()) } else { 1 };
+                free.f_bavail.saturating_mul(free.f_frsize) / ranks_here.max(1) / nodes_here
+            });
+            settings.segment.tiered_max.bytes().min(share)
+        }
+    };
+    usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_BYTES * PAGE_BYTES
+}
+
+/// Makes the table, of segments without bytes, and agrees on sizes. Collective.
 pub(crate) fn prepare(runtime: &Runtime) {
+    let own = max_local(runtime);
+    MAX_LOCAL.store(own, Ordering::Relaxed);
+    match runtime.endpoint().all_gather(&(own as u64).to_le_bytes()) {
+        Ok(all) => {
+            let sizes = all.iter().map(|bytes| bytes.as_slice().try_into().map_or(0, u64::from_le_bytes));
+            MAX_GLOBAL.store(sizes.min().unwrap_or(0) as usize, Ordering::Relaxed);
+        }
+        Err(error) => fail(error),
+    }
     let empty = || Window {
         base: AtomicUsize::new(0),
         here: AtomicPtr::default(),
@@ -101,38 +147,64 @@ fn outside(rank: u32, address: *const c_void, bytes: usize) -> ! {
     }
 }
 
-/// The most that this rank can attach.
+/// The most that this rank can attach; 0 before the job is joined.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_max_local_segment() -> usize {
-    let settings = job::joined().runtime.settings();
-    let bytes = usize::try_from(settings.segment.pinned_max.bytes()).unwrap_or(usize::MAX);
-    bytes / PAGE_BYTES * PAGE_BYTES
+    MAX_LOCAL.load(Ordering::Relaxed)
+}
+
+/// The most that every rank can attach.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_max_global_segment() -> usize {
+    MAX_GLOBAL.load(Ordering::Relaxed)
+}
+
+/// Where this rank's segment is in its memory.
+fn first_address(runtime: &Runtime, bytes: usize) -> Result<usize, vgas::Error> {
+    if bytes == 0 {
+        return Ok(0);
+    }
+    if runtime.segment_kind() == Kind::Tiered {
+        return Ok(runtime.local()?.base() as usize);
+    }
+    let info = runtime.endpoint().segment_info();
+    let own = info.get(runtime.rank().0 as usize).and_then(|own| own.address);
+    Ok(own.map_or(0, |address| address as usize))
 }
 
 /// Attaches the segment of this rank; collective. The caller has checked the size.
-pub(crate) fn attach(bytes: usize) -> c_int {
+pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
     let runtime = &job::joined().runtime;
     let endpoint = runtime.endpoint();
-    let spec = SegmentSpec { pinned_bytes: bytes as u64, ..SegmentSpec::default() };
-    if let Err(error) = runtime.attach(&spec) {
-        eprintln!("gasnet_attach: {error}");
-        return code::RESOURCE;
-    }
-    let info = endpoint.segment_info();
-    let own = info.get(runtime.rank().0 as usize).and_then(|own| own.address);
-    let base = if bytes == 0 { 0 } else { own.map_or(0, |address| address as usize) };
-    let bases = match endpoint.all_gather(&(base as u64).to_le_bytes()) {
-        Ok(bases) => bases,
+    let spec = match runtime.segment_kind() {
+        Kind::Tiered => SegmentSpec { tiered_bytes: bytes as u64, name, ..SegmentSpec::default() },
+        Kind::Pinned => SegmentSpec { pinned_bytes: bytes as u64, ..SegmentSpec::default() },
+    };
+    let base = match runtime.attach(&spec).and_then(|()| first_address(runtime, bytes)) {
+        Ok(base) => base,
+        Err(error) => {
+            eprintln!("gasnet_attach: {error}");
+            return code::RESOURCE;
+        }
+    };
+    let words: Vec<u8> = [base as u64, bytes as u64].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let all = match endpoint.all_gather(&words) {
+        Ok(all) => all,
         Err(error) => fail(error),
     };
-    for ((rank, window), base) in (0..).map(Rank).zip(windows()).zip(bases) {
-        let base = base.as_slice().try_into().map_or(0, u64::from_le_bytes);
-        let Some(info) = info.iter().find(|info| info.rank == rank) else { continue };
-        window.base.store(base as usize, Ordering::Relaxed);
-        window.bytes.store(info.bytes as usize, Ordering::Relaxed);
-        if let Some(here) = info.address.filter(|_| info.bytes > 0) {
+    let info = endpoint.segment_info();
+    for ((rank, window), words) in (0..).map(Rank).zip(windows()).zip(all) {
+        let number = |at: usize| {
+            let bytes = words.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u64::from_le_bytes) as usize
+        };
+        let (base, bytes) = (number(0), number(8));
+        window.base.store(base, Ordering::Relaxed);
+        window.bytes.store(bytes, Ordering::Relaxed);
+        let here = info.iter().find(|info| info.rank == rank && info.bytes > 0).and_then(|info| info.address);
+        if let Some(here) = here {
             window.here.store(here, Ordering::Relaxed);
-            window.reach.store(info.bytes as usize, Ordering::Release);
+            window.reach.store(bytes, Ordering::Release);
         }
     }
     match runtime.barrier() {
@@ -181,8 +253,13 @@ pub unsafe extern "C" fn vgasi_node_info(table: *mut NodeInfo, count: c_int) -> 
         let reach = window.reach.load(Ordering::Acquire);
         let here = window.here.load(Ordering::Relaxed) as usize;
         let offset = if reach > 0 { here.wrapping_sub(window.base.load(Ordering::Relaxed)) } else { 0 };
-        let info =
-            NodeInfo { host: node, supernode: if all_share { 0 } else { node }, offset: offset as isize };
+        // Nobody reaches another rank's tiered segment by pointers.
+        let supernode = match job.runtime.segment_kind() {
+            Kind::Tiered => rank.0,
+            Kind::Pinned if all_share => 0,
+            Kind::Pinned => node,
+        };
+        let info = NodeInfo { host: node, supernode, offset: offset as isize };
         // SAFETY: rule 1: the table has `count` entries.
         unsafe { table.add(rank.0 as usize).write(info) };
     }

@@ -1,11 +1,14 @@
-//! Puts, gets and memsets, where the headers could not simply copy: to ranks on other nodes.
+//! Puts, gets and memsets, where the headers could not simply copy: of ranks on other nodes, and of tiered segments.
 
 use crate::fatal::fail;
 use crate::handle::{Operation, vgasi_wait};
 use crate::job;
-use crate::segment::checked_offset;
+use crate::segment::{checked_offset, is_tiered};
 use libc::{c_int, c_void};
 use vgas_rma::{Rank, RmaError};
+
+/// Bytes of a tiered segment that a memset sets at once.
+const PATTERN_BYTES: usize = 64 << 10;
 
 fn started(result: Result<vgas_rma::endpoint::Handle, RmaError>) -> *mut Operation {
     match result {
@@ -21,11 +24,35 @@ pub unsafe extern "C" fn vgasi_put_nb(
     to: *mut c_void,
     from: *const c_void,
     bytes: usize,
-    _source_stays: c_int,
+    source_stays: c_int,
 ) -> *mut Operation {
     let offset = checked_offset(rank, to, bytes);
-    // SAFETY: rule 1.
-    started(unsafe { job::joined().runtime.endpoint().put_nb_bulk(Rank(rank), offset, from.cast(), bytes) })
+    let runtime = &job::joined().runtime;
+    if !is_tiered() {
+        // SAFETY: rule 1.
+        return started(unsafe { runtime.endpoint().put_nb_bulk(Rank(rank), offset, from.cast(), bytes) });
+    }
+    let mut source = from.cast::<u8>();
+    let mut copy = None;
+    if source_stays == 0 && bytes > 0 {
+        // SAFETY: rules 1 and 5: a copy, because the client may write to the source meanwhile.
+        let own: Box<[u8]> = unsafe { copied(source, bytes) };
+        source = own.as_ptr();
+        copy = Some(own);
+    }
+    // SAFETY: rule 1, or the operation keeps the copy.
+    match unsafe { runtime.client().put_nb(Rank(rank), offset, source, bytes) } {
+        Ok(pending) => Operation::tiered(pending, copy),
+        Err(error) => fail(error),
+    }
+}
+
+/// A copy of bytes that may be shared memory.
+pub(crate) unsafe fn copied(from: *const u8, bytes: usize) -> Box<[u8]> {
+    let mut own = vec![0; bytes];
+    // SAFETY: as the caller promised; the copy is new and as long.
+    unsafe { vgas_rma::shm::copy::copy(from, own.as_mut_ptr(), bytes) };
+    own.into_boxed_slice()
 }
 
 /// Starts a get.
@@ -37,11 +64,19 @@ pub unsafe extern "C" fn vgasi_get_nb(
     bytes: usize,
 ) -> *mut Operation {
     let offset = checked_offset(rank, from, bytes);
+    let runtime = &job::joined().runtime;
+    if !is_tiered() {
+        // SAFETY: rule 1.
+        return started(unsafe { runtime.endpoint().get_nb(Rank(rank), offset, to.cast(), bytes) });
+    }
     // SAFETY: rule 1.
-    started(unsafe { job::joined().runtime.endpoint().get_nb(Rank(rank), offset, to.cast(), bytes) })
+    match unsafe { runtime.client().get_nb(Rank(rank), offset, to.cast(), bytes) } {
+        Ok(pending) => Operation::tiered(pending, None),
+        Err(error) => fail(error),
+    }
 }
 
-/// Starts to set bytes.
+/// Starts to set bytes. In a tiered segment it is complete when it returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_memset_nb(
     rank: u32,
@@ -50,12 +85,31 @@ pub unsafe extern "C" fn vgasi_memset_nb(
     bytes: usize,
 ) -> *mut Operation {
     let offset = checked_offset(rank, to, bytes);
-    started(job::joined().runtime.endpoint().memset_nb(Rank(rank), offset, value as u8, bytes as u64))
+    let runtime = &job::joined().runtime;
+    if !is_tiered() {
+        return started(runtime.endpoint().memset_nb(Rank(rank), offset, value as u8, bytes as u64));
+    }
+    let pattern = vec![value as u8; bytes.min(PATTERN_BYTES)];
+    for at in (0..bytes).step_by(PATTERN_BYTES) {
+        let piece = PATTERN_BYTES.min(bytes - at);
+        // SAFETY: the pattern is as long.
+        let put = unsafe { runtime.client().put(Rank(rank), offset + at as u64, pattern.as_ptr(), piece) };
+        if let Err(error) = put {
+            fail(error);
+        }
+    }
+    std::ptr::null_mut()
 }
 
 /// Puts; complete when it returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_put(rank: u32, to: *mut c_void, from: *const c_void, bytes: usize) {
+    if is_tiered() {
+        let offset = checked_offset(rank, to, bytes);
+        // SAFETY: rule 1.
+        let put = unsafe { job::joined().runtime.client().put(Rank(rank), offset, from.cast(), bytes) };
+        return put.unwrap_or_else(|error| fail(error));
+    }
     // SAFETY: as the caller promised.
     unsafe { vgasi_wait(vgasi_put_nb(rank, to, from, bytes, 1)) }
 }
@@ -63,6 +117,12 @@ pub unsafe extern "C" fn vgasi_put(rank: u32, to: *mut c_void, from: *const c_vo
 /// Gets; the bytes are there when it returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_get(to: *mut c_void, rank: u32, from: *const c_void, bytes: usize) {
+    if is_tiered() {
+        let offset = checked_offset(rank, from, bytes);
+        // SAFETY: rule 1.
+        let get = unsafe { job::joined().runtime.client().get(Rank(rank), offset, to.cast(), bytes) };
+        return get.unwrap_or_else(|error| fail(error));
+    }
     // SAFETY: as the caller promised.
     unsafe { vgasi_wait(vgasi_get_nb(to, rank, from, bytes)) }
 }

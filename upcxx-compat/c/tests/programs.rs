@@ -68,6 +68,9 @@ fn core() {
     program.pass(3, &[], &[]);
     // All that is offered may be attached, by everybody at once.
     program.pass(4, &[], &["all"]);
+    program.pass(2, &tiered("1"), &["all"]);
+    program.pass(3, &tiered("1"), &[]);
+    program.pass(4, &tiered("2"), &[]);
     program.pass(2, &[("GASNET_MAX_SEGSIZE", "24MB")], &["all"]);
 }
 
@@ -76,6 +79,17 @@ fn seed() -> String {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(1, |now| now.subsec_nanos()).to_string()
     })
+}
+
+/// A tiered job with the smallest cache that there can be, so that everything is evicted all the time.
+fn tiered(nodes: &'static str) -> [(&'static str, &'static str); 5] {
+    [
+        ("VGAS_SEGMENT_KIND", "tiered"),
+        ("VGAS_CACHE_SIZE", "1MiB"),
+        ("VGAS_CACHE_PAGE", "4KiB"),
+        ("VGAS_SEGMENT_TIERED_MAX", "64MiB"),
+        ("VGASNET_NODES", nodes),
+    ]
 }
 
 /// Goal: random operations in all forms against a model, each checked; barriers with all kinds of names. A failure shows
@@ -93,6 +107,10 @@ fn extended() {
     program.pass(8, &[], &["300", &seed]);
     let program = bench.program("extended", Conduit::Smp, Mode::Seq);
     program.pass(4, &[("VGASNET_NODES", "2")], &["2000", &seed]);
+    program.pass(1, &tiered("1"), &["300", &seed]);
+    program.pass(3, &tiered("1"), &["300", &seed]);
+    let program = bench.program("extended", Conduit::Tcp, Mode::Par);
+    program.pass(4, &tiered("2"), &["100", &seed]);
 }
 
 /// Goal: threads that all request, wait and poll neither lose a message nor block each other.
@@ -104,6 +122,7 @@ fn threads() {
         program.pass(1, &[], &["4", "500"]);
         program.pass(2, &[("VGASNET_NODES", nodes)], &["3", "500"]);
         program.pass(4, &[("VGASNET_NODES", nodes)], &["2", "100"]);
+        program.pass(2, &tiered(nodes), &["3", "200"]);
     }
 }
 

@@ -151,6 +151,7 @@ static void messages(gasnet_node_t to, size_t length) {
 }
 
 static void echoes(gasnet_node_t to, size_t length) {
+    if (length > gasnet_AMMaxLongReply()) length = gasnet_AMMaxLongReply();
     done = 0;
     CHECK(gasnet_AMRequestMedium0(to, ECHO_MEDIUM, bytes, length) == GASNET_OK);
     GASNET_BLOCKUNTIL(done == 1);

@@ -1,0 +1,137 @@
+//! Long messages: their payload belongs into a segment.
+//!
+//! Into a pinned segment the conduit writes it. Into a tiered one nobody but its owner, or a put, can: a small payload
+//! travels in a medium message and is stored by the receiver through its pointers before the handler runs; a large one is
+//! put first and then announced. A handler must not wait for a put, so replies carry all of theirs.
+
+use crate::fatal::fail;
+use crate::job;
+use crate::segment;
+use crate::transfer::copied;
+use libc::c_void;
+use vgas_rma::message::{Destination, Payload, Source};
+use vgas_rma::shm::copy::copy;
+use vgas_rma::{Rank, RegionId};
+
+/// The handler index of messages that carry a long payload, or announce one.
+pub(crate) const CARRIED: u8 = 127;
+
+/// Address (8), length (8), the client's handler (1), whether the bytes follow (1), and space up to a multiple of 16.
+const HEADER_BYTES: usize = 32;
+
+/// A long message that is about to be sent.
+pub(crate) enum Long {
+    /// The conduit places the bytes.
+    Direct { handler: u8, payload: Payload },
+    /// Header and bytes, or the header of bytes that were put.
+    Carried(Vec<u8>),
+}
+
+/// Most bytes that are carried.
+pub(crate) fn carried_max() -> usize {
+    job::joined().runtime.endpoint().medium_bytes_max() - HEADER_BYTES
+}
+
+impl Long {
+    /// A request; none when the address or the length is not allowed. May wait.
+    pub(crate) unsafe fn request(
+        rank: u32,
+        handler: u8,
+        from: *const c_void,
+        bytes: usize,
+        to: *const c_void,
+    ) -> Option<Self> {
+        if !segment::is_tiered() || bytes <= carried_max() {
+            // SAFETY: as the caller promised.
+            return unsafe { Self::reply(rank, handler, from, bytes, to) };
+        }
+        let runtime = &job::joined().runtime;
+        let offset = segment::offset_of(rank, to, bytes)?;
+        if bytes > runtime.endpoint().long_bytes_max() {
+            return None;
+        }
+        // SAFETY: rule 1.
+        if let Err(error) = unsafe { runtime.client().put(Rank(rank), offset, from.cast(), bytes) } {
+            fail(error);
+        }
+        Some(Self::Carried(header(handler, to, bytes, false)))
+    }
+
+    /// A reply; never waits.
+    pub(crate) unsafe fn reply(
+        rank: u32,
+        handler: u8,
+        from: *const c_void,
+        bytes: usize,
+        to: *const c_void,
+    ) -> Option<Self> {
+        let job = job::current()?;
+        let offset = segment::offset_of(rank, to, bytes);
+        if segment::is_tiered() {
+            if (offset.is_none() && bytes > 0) || bytes > carried_max() {
+                return None;
+            }
+            let mut message = header(handler, to, bytes, true);
+            if bytes > 0 {
+                // SAFETY: rule 1.
+                message.extend_from_slice(&unsafe { copied(from.cast(), bytes) });
+            }
+            return Some(Self::Carried(message));
+        }
+        let Some(offset) = offset else {
+            // Without bytes it needs no place.
+            let payload = Payload::Medium(Source::EMPTY);
+            return (bytes == 0).then_some(Self::Direct { handler, payload });
+        };
+        let owner = job.runtime.layout().peer_of_rank(Rank(rank));
+        let destination = Destination::Region { region: RegionId::SEGMENT, owner, offset };
+        let source = Source { address: from.cast(), bytes };
+        Some(Self::Direct { handler, payload: Payload::Long(source, destination) })
+    }
+
+    /// The handler that the message is sent to.
+    pub(crate) fn handler(&self) -> u8 {
+        match self {
+            Self::Direct { handler, .. } => *handler,
+            Self::Carried(_) => CARRIED,
+        }
+    }
+
+    /// What is sent.
+    pub(crate) fn payload(&self) -> Payload {
+        match self {
+            Self::Direct { payload, .. } => *payload,
+            Self::Carried(message) => Payload::Medium(Source::of(message)),
+        }
+    }
+}
+
+fn header(handler: u8, to: *const c_void, bytes: usize, follows: bool) -> Vec<u8> {
+    let mut header = Vec::with_capacity(HEADER_BYTES + if follows { bytes } else { 0 });
+    header.extend_from_slice(&(to as u64).to_le_bytes());
+    header.extend_from_slice(&(bytes as u64).to_le_bytes());
+    header.extend_from_slice(&[handler, u8::from(follows)]);
+    header.resize(HEADER_BYTES, 0);
+    header
+}
+
+/// Takes a message that has arrived apart and stores its bytes: the client's handler, address and length. None when it is
+/// malformed, or names memory outside of this rank's segment.
+pub(crate) fn place(message: &[u8]) -> Option<(u8, *mut u8, usize)> {
+    let (header, body) = message.split_at_checked(HEADER_BYTES)?;
+    let number = |at: usize| header.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+    let (address, bytes) = (number(0)? as usize, number(8)? as usize);
+    let address: *mut u8 = std::ptr::with_exposed_provenance_mut(address);
+    let own = job::joined().runtime.rank().0;
+    if bytes > 0 && segment::offset_of(own, address.cast(), bytes).is_none() {
+        return None;
+    }
+    if header[17] != 0 {
+        if body.len() != bytes {
+            return None;
+        }
+        // SAFETY: rule 5: the range was found to lie in this rank's segment, which is memory to it.
+        unsafe { copy(body.as_ptr(), address, bytes) };
+    }
+    Some((header[16], address, bytes))
+}

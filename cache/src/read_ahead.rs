@@ -3,23 +3,31 @@
 //! A *stream* is a reader that goes through the pages of a segment at a constant step: forwards, backwards, or skipping.
 //! It is believed after three misses in a row of neighbours, or four at another step; other misses may lie between them,
 //! because several readers share a node. Random access practically never looks like that, so it fetches nothing extra.
-//! A believed stream gets a *run* of pages whose first one carries the AHEAD mark; its first use asks for the next run,
-//! while this one is still arriving or in hand. Runs double for as long as they are used and collapse when pages are
-//! evicted unused. What this is not: it knows neither which pages are cached nor where; the agent skips those.
+//!
+//! A believed stream keeps a *window* of pages ahead of its reader. Some of them carry the AHEAD mark, a few to a window:
+//! when the reader comes to one, the window is filled up again behind its far end. So the device always has nearly a whole
+//! window to work on, instead of going idle between one run and the next. Windows double for as long as they are used and
+//! collapse when pages are evicted unused. What this is not: it knows neither which pages are cached nor where; the agent
+//! skips those.
 
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
 
-/// First run of a stream: long enough to be worth its requests, short enough to be wrong.
+/// First window of a stream: long enough to be worth its requests, short enough to be wrong.
 pub const WINDOW_PAGES_MIN: u64 = 4;
 /// The same in bytes; whichever is more.
 pub const WINDOW_BYTES_MIN: u64 = 64 << 10;
-/// Longest run unless configured: a few milliseconds of a fast device.
-pub const WINDOW_BYTES_MAX: u64 = 8 << 20;
-/// A run is never longer than this part of the pool. Two runs are ahead of a reader, and each page comes up for eviction
-/// once before and once after it is read: more would be evicted unread.
-const POOL_PART: u64 = 16;
+/// Longest window unless configured: NVMe devices give their rate with 8 MiB in flight, and as much again may have
+/// arrived while the reader was busy with something else.
+pub const WINDOW_BYTES_MAX: u64 = 16 << 20;
+/// A window is never longer than this part of the pool: each page comes up for eviction once before and once after it is
+/// read, and frames are kept free besides: more would be evicted unread.
+const POOL_PART: u64 = 8;
+/// Marks in a window: the reader reports after each such part of it, so that no more than one part is missing from it.
+const MARKS: u64 = 8;
+/// Pages between two marks at most, in bytes: what one operation of a device moves.
+const MARK_BYTES_MAX: u64 = 1 << 20;
 /// Streams followed at the same time; more readers than that evict each other's.
 const STREAMS: usize = 32;
 /// Misses remembered to find new streams in.
@@ -32,9 +40,9 @@ const STEP_MAX: u64 = 64;
 pub struct ReadAheadSettings {
     /// Size of a page.
     pub page_bytes: u32,
-    /// Frames of the pool: a run is never longer than its sixteenth part.
+    /// Frames of the pool: a window is never longer than an eighth of it.
     pub pool_frames: u32,
-    /// Longest run. 0 switches read-ahead off.
+    /// Longest window. 0 switches read-ahead off.
     pub window_bytes_max: u64,
 }
 
@@ -47,16 +55,19 @@ pub struct Run {
     pub step: i64,
     /// Number of pages, at least 1.
     pub count: u64,
-    /// The page that gets the AHEAD mark; none when nothing can follow this run.
-    pub ahead: Option<u64>,
+    /// The first page gets the AHEAD mark, and every so many after it; none when nothing can follow this run.
+    pub mark_every: Option<u64>,
 }
 
 impl Run {
-    /// The pages in the reader's order.
-    pub fn pages(&self) -> impl Iterator<Item = u64> + use<> {
-        let Run { first, step, count, .. } = *self;
+    /// The pages in the reader's order, and whether each gets the AHEAD mark.
+    pub fn pages(&self) -> impl Iterator<Item = (u64, bool)> + use<> {
+        let Run { first, step, count, mark_every } = *self;
         // Inside the segment, hence no overflow.
-        (0..count).map(move |n| first.wrapping_add_signed(step.wrapping_mul(n as i64)))
+        (0..count).map(move |n| {
+            let marked = mark_every.is_some_and(|every| n % every == 0);
+            (first.wrapping_add_signed(step.wrapping_mul(n as i64)), marked)
+        })
     }
 }
 
@@ -66,13 +77,11 @@ struct Stream {
     step: i64,
     /// The page that would be fetched next; none when that is outside of the segment.
     next: Option<u64>,
-    /// The page whose use asks for more.
-    trigger: Option<u64>,
-    /// Pages of the last run, and the most a run may have: less than the detector's limit after a collapse.
+    /// Pages to be ahead of the reader, and the most there may be: less than the detector's limit after a collapse.
     window: u64,
     limit: u64,
-    /// Pages fetched in the last two runs, behind `next`: the ones that may be evicted unused.
-    behind: u64,
+    /// Pages from where the reader was last seen to `next`: the ones that it has not come to yet.
+    unread: u64,
     /// When it last moved.
     moved: u64,
 }
@@ -82,6 +91,8 @@ struct Stream {
 pub struct ReadAhead {
     window_min: u64,
     window_max: u64,
+    /// Most pages from one mark to the next.
+    mark_every_max: u64,
     streams: Vec<Stream>,
     /// The last misses, the oldest at `recent_at` once full.
     recent: Vec<u64>,
@@ -98,6 +109,7 @@ impl ReadAhead {
         Self {
             window_min,
             window_max,
+            mark_every_max: (MARK_BYTES_MAX / page).max(1),
             streams: Vec::with_capacity(STREAMS),
             recent: Vec::with_capacity(RECENT),
             recent_at: 0,
@@ -106,20 +118,21 @@ impl ReadAhead {
     }
 
     /// Somebody had to wait for a page of a segment (whose page numbers are given): what to fetch besides, if it is
-    /// part of a scan. Call it once for each page, in the order of the requests, not for pages that are on their way.
-    pub fn miss(&mut self, page: u64, segment: Range<u64>) -> Option<Run> {
+    /// part of a scan. Call it once for each page, in the order of the requests. `dense`: it was asked for together with its
+    /// neighbours, so that other steps than to the next page need not be looked for.
+    pub fn miss(&mut self, page: u64, segment: Range<u64>, dense: bool) -> Option<Run> {
         if self.window_max == 0 || !segment.contains(&page) {
             return None;
         }
         self.clock += 1;
-        // A stream whose last run was lost or could not be fetched (its mark was never used) has to prove itself again;
-        // were it to go on, random misses would keep dead streams alive.
-        self.streams.retain(|stream| stream.next != Some(page) && stream.trigger != Some(page));
+        // A stream whose reader has come to its end without a mark: its pages were lost or could not be fetched. It has
+        // to prove itself again; were it to go on, random misses would keep dead streams alive.
+        self.streams.retain(|stream| stream.next != Some(page));
         // A page that was fetched for a stream and lost again: nothing new, and the loss has been reported.
-        if self.streams.iter().any(|stream| stream.has_behind(page)) {
+        if self.streams.iter().any(|stream| stream.unread_after(page).is_some()) {
             return None;
         }
-        let step = self.step_of(page);
+        let step = self.step_of(page, dense);
         if self.recent.len() < RECENT {
             self.recent.push(page);
         } else {
@@ -132,10 +145,9 @@ impl ReadAhead {
             segment,
             step,
             next: Some(next),
-            trigger: None,
             window: self.window_min.div_ceil(2),
             limit: self.window_max,
-            behind: 0,
+            unread: 0,
             moved: self.clock,
         };
         let index = if self.streams.len() < STREAMS {
@@ -146,20 +158,22 @@ impl ReadAhead {
             self.streams[index] = stream;
             index
         };
-        self.advance(index)
+        self.advance(index, 0)
     }
 
-    /// The page with the AHEAD mark has been used for the first time: what to fetch next.
+    /// A reader has come to a page with the AHEAD mark, used or only asked for: what to fetch next.
     pub fn used(&mut self, page: u64) -> Option<Run> {
         self.clock += 1;
-        let index = self.streams.iter().position(|stream| stream.trigger == Some(page))?;
-        self.advance(index)
+        let streams = self.streams.iter().enumerate();
+        let (index, unread) =
+            streams.filter_map(|(index, stream)| Some((index, stream.unread_after(page)?))).next()?;
+        self.advance(index, unread)
     }
 
     /// A page that was read ahead has been evicted without a use: its stream starts small again, and stays below half
     /// of what it had reached.
     pub fn evicted_unused(&mut self, page: u64) {
-        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.has_behind(page)) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.unread_after(page).is_some()) {
             // Only the first of the pages of a run that went too far counts.
             if stream.window > self.window_min {
                 stream.limit = (stream.window / 2).max(self.window_min);
@@ -168,28 +182,28 @@ impl ReadAhead {
         }
     }
 
-    /// The next run of a stream; ends the stream at the segment's end.
-    fn advance(&mut self, index: usize) -> Option<Run> {
-        let clock = self.clock;
+    /// Fills the window of a stream whose reader has so many pages before it; ends the stream at the segment's end.
+    fn advance(&mut self, index: usize, unread: u64) -> Option<Run> {
+        let (clock, mark_every_max) = (self.clock, self.mark_every_max);
         let stream = &mut self.streams[index];
-        let Some(first) = stream.next else {
-            self.streams.swap_remove(index);
-            return None;
-        };
-        let last_window = stream.behind.min(stream.window);
+        let first = stream.next?;
+        stream.moved = clock;
         stream.window = (stream.window * 2).clamp(1, stream.limit);
+        stream.unread = unread;
         let room = match stream.step {
             step if step > 0 => (stream.segment.end - 1 - first) / step as u64 + 1,
             step => (first - stream.segment.start) / step.unsigned_abs() + 1,
         };
-        let count = stream.window.min(room);
+        let count = stream.window.saturating_sub(unread).min(room);
+        if count == 0 {
+            return None;
+        }
         // Inside the segment by the choice of `count`.
         let last = first.wrapping_add_signed(stream.step * (count as i64 - 1));
         stream.next = step_from(last, stream.step, &stream.segment);
-        stream.trigger = stream.next.map(|_| first);
-        stream.behind = last_window + count;
-        stream.moved = clock;
-        let run = Run { first, step: stream.step, count, ahead: stream.trigger };
+        stream.unread += count;
+        let mark_every = stream.next.map(|_| (stream.window / MARKS).clamp(1, mark_every_max));
+        let run = Run { first, step: stream.step, count, mark_every };
         if stream.next.is_none() {
             self.streams.swap_remove(index);
         }
@@ -197,7 +211,7 @@ impl ReadAhead {
     }
 
     /// The step at which the page follows earlier misses, if it does.
-    fn step_of(&self, page: u64) -> Option<i64> {
+    fn step_of(&self, page: u64, dense: bool) -> Option<i64> {
         // Ages of the earlier misses: 0 is the latest.
         let age_of = |wanted: Option<u64>, older_than: usize| {
             let wanted = wanted?;
@@ -213,11 +227,22 @@ impl ReadAhead {
         if let Some(step) = [1, -1].into_iter().find(|&step| follows(step, 2)) {
             return Some(step);
         }
-        // Another step: only from the latest misses, and with one more of them, because there are many steps to find.
+        if dense {
+            return None;
+        }
+        // Another step: only from the latest misses, and with one more of them, because there are many steps to find. A
+        // reader that skips pages leaves those between alone; one that does not is no such reader, however even its
+        // misses lie: what else it reads was cached.
+        let skips = |step: i64| {
+            let reach = 3 * step.unsigned_abs();
+            let mut near = self.recent.iter().map(|earlier| page.wrapping_sub(*earlier) as i64);
+            near.all(|far| far.unsigned_abs() > reach || far.signum() != step.signum() || far % step == 0)
+        };
         (0..self.recent.len().min(RECENT / 4)).find_map(|age| {
             let earlier = self.recent_by_age(age);
             let step = page.wrapping_sub(earlier) as i64;
-            ((2..=STEP_MAX).contains(&step.unsigned_abs()) && follows(step, 3)).then_some(step)
+            let near = (2..=STEP_MAX).contains(&step.unsigned_abs());
+            (near && follows(step, 3) && skips(step)).then_some(step)
         })
     }
 
@@ -227,12 +252,13 @@ impl ReadAhead {
 }
 
 impl Stream {
-    /// Whether the page is among the last ones fetched for this stream.
-    fn has_behind(&self, page: u64) -> bool {
-        let Some(next) = self.next else { return false };
-        let distance = (next.wrapping_sub(page) as i64).wrapping_mul(self.step.signum());
+    /// How many pages follow this one up to the last one fetched, itself included; none for a page that the stream has
+    /// not fetched, or that its reader has left behind.
+    fn unread_after(&self, page: u64) -> Option<u64> {
+        let distance = (self.next?.wrapping_sub(page) as i64).wrapping_mul(self.step.signum());
         let step = self.step.unsigned_abs() as i64;
-        distance > 0 && distance % step == 0 && distance / step <= self.behind as i64
+        let pages = distance / step;
+        (distance > 0 && distance % step == 0 && pages <= self.unread as i64).then_some(pages as u64)
     }
 }
 
@@ -265,7 +291,8 @@ mod tests {
         segment: Range<u64>,
         misses: u64,
         fetched: u64,
-        longest: u64,
+        /// Most pages that any fetched page was ahead of the reader.
+        furthest: u64,
     }
 
     impl Reader {
@@ -277,28 +304,28 @@ mod tests {
                 segment: 0..pages,
                 misses: 0,
                 fetched: 0,
-                longest: 0,
+                furthest: 0,
             }
         }
 
         fn read(&mut self, page: u64) {
+            let reader_at = page;
             let run = if self.cached.insert(page) {
                 self.misses += 1;
-                self.ahead.miss(page, self.segment.clone())
+                self.ahead.miss(page, self.segment.clone(), false)
             } else if self.marks.remove(&page) {
                 self.ahead.used(page)
             } else {
                 None
             };
             let Some(run) = run else { return };
-            self.longest = self.longest.max(run.count);
-            for page in run.pages() {
+            for (page, marked) in run.pages() {
                 assert!(self.segment.contains(&page), "{run:?} leaves {:?}", self.segment);
                 self.fetched += u64::from(self.cached.insert(page));
-            }
-            if let Some(mark) = run.ahead {
-                assert!(run.pages().any(|page| page == mark));
-                self.marks.insert(mark);
+                if marked {
+                    self.marks.insert(page);
+                }
+                self.furthest = self.furthest.max(page.abs_diff(reader_at) / run.step.unsigned_abs());
             }
         }
     }
@@ -316,27 +343,41 @@ mod tests {
             }
             assert_eq!(reader.misses, if i64::abs(step) == 1 { 3 } else { 4 }, "step {step}");
             assert_eq!(reader.misses + reader.fetched, reads, "step {step}: nothing but what was read");
-            assert_eq!(reader.longest, WINDOW_BYTES_MAX / u64::from(PAGE));
+            let window = WINDOW_BYTES_MAX / u64::from(PAGE);
+            assert!((window - 1..=window).contains(&reader.furthest), "{} ahead", reader.furthest);
         }
     }
 
     #[test]
-    fn windows_double_from_64_kib_to_a_sixteenth_of_the_pool() {
-        let mut ahead = detector(1600);
+    fn windows_double_from_64_kib_to_an_eighth_of_the_pool() {
+        let mut ahead = detector(800);
         let segment = 1000..100_000;
-        assert_eq!(ahead.miss(1000, segment.clone()), None);
-        assert_eq!(ahead.miss(1001, segment.clone()), None);
-        let mut run = ahead.miss(1002, segment).unwrap();
-        let mut counts = Vec::new();
-        for _ in 0..6 {
-            assert_eq!(run.ahead, Some(run.first));
-            counts.push(run.count);
-            let next = ahead.used(run.first).unwrap();
+        assert_eq!(ahead.miss(1000, segment.clone(), false), None);
+        assert_eq!(ahead.miss(1001, segment.clone(), false), None);
+        let mut run = ahead.miss(1002, segment, false).unwrap();
+        assert_eq!((run.first, run.count), (1003, 16));
+        let mut windows = Vec::new();
+        for _ in 0..5 {
+            let reader_at = run.first;
+            let next = ahead.used(reader_at).unwrap();
             assert_eq!(next.first, run.first + run.count);
+            windows.push(next.first + next.count - reader_at);
             run = next;
         }
-        assert_eq!(counts, [16, 32, 64, 100, 100, 100]);
-        assert_eq!(ahead.used(1), None, "a mark that nobody set");
+        assert_eq!(windows, [32, 64, 100, 100, 100]);
+        assert_eq!(ahead.used(1), None, "a page that no stream has fetched");
+    }
+
+    #[test]
+    fn a_window_is_never_short_of_more_than_one_part_in_eight() {
+        let mut reader = Reader::new(1 << 20, 1 << 20);
+        (0..20_000).for_each(|page| reader.read(page));
+        let window = WINDOW_BYTES_MAX / u64::from(PAGE);
+        for page in 20_000..30_000 {
+            reader.read(page);
+            let ahead = (page + 1..).take_while(|page| reader.cached.contains(page)).count() as u64;
+            assert!((window - window / MARKS..=window).contains(&(ahead + 1)), "{ahead} ahead of {page}");
+        }
     }
 
     #[test]
@@ -347,7 +388,7 @@ mod tests {
             for _ in 0..100_000 {
                 // No cache: each read misses.
                 let page = random.random_range(0..pages);
-                if let Some(run) = reader.ahead.miss(page, 0..pages) {
+                if let Some(run) = reader.ahead.miss(page, 0..pages, false) {
                     reader.fetched += run.count;
                 }
             }
@@ -373,30 +414,48 @@ mod tests {
     fn eviction_of_unused_pages_makes_the_window_collapse() {
         let mut ahead = detector(1 << 20);
         let segment = 0..1_000_000;
-        let mut run = (0..3).find_map(|page| ahead.miss(page, segment.clone())).unwrap();
+        let mut run = (0..3).find_map(|page| ahead.miss(page, segment.clone(), false)).unwrap();
+        let mut at = 0;
         for _ in 0..5 {
-            run = ahead.used(run.first).unwrap();
+            at = run.first;
+            run = ahead.used(at).unwrap();
         }
-        let reached = run.count;
-        assert_eq!(reached, 16 << 5);
+        let end = run.first + run.count;
+        assert_eq!(end - at, 16 << 5);
         ahead.evicted_unused(run.first + 3);
         ahead.evicted_unused(run.first + 4);
-        let mut counts = Vec::new();
-        for _ in 0..6 {
-            run = ahead.used(run.first).unwrap();
-            counts.push(run.count);
+        let mut windows = Vec::new();
+        for at in (at..end).step_by(16) {
+            if let Some(next) = ahead.used(at) {
+                windows.push(next.first + next.count - at);
+            }
         }
-        assert_eq!(counts, [16, 32, 64, 128, 256, 256], "below half of {reached}");
+        assert_eq!(windows.iter().max(), Some(&256), "below half of 512");
+    }
+
+    #[test]
+    fn even_misses_of_a_dense_reader_are_no_steps() {
+        // Every page is read, but only some miss: at a step of 7, each with its neighbour.
+        let mut ahead = detector(1 << 20);
+        for page in (0..700).step_by(7).flat_map(|page| [page, page + 1]) {
+            assert_eq!(ahead.miss(page, 0..10_000, false), None, "page {page}");
+        }
+        // Asked for in blocks of 16, of which one is missing.
+        let mut ahead = detector(1 << 20);
+        for page in (0..1600).step_by(16) {
+            assert_eq!(ahead.miss(page, 0..10_000, true), None, "page {page}");
+        }
+        assert!(ahead.streams.is_empty(), "streams that fetch nothing would hide misses");
     }
 
     #[test]
     fn the_end_of_the_segment_ends_the_stream() {
         let mut ahead = detector(1 << 20);
-        let run = (90..93).find_map(|page| ahead.miss(page, 0..100)).unwrap();
-        assert_eq!(run, Run { first: 93, step: 1, count: 7, ahead: None });
-        assert_eq!(ahead.miss(99, 0..100), None);
+        let run = (90..93).find_map(|page| ahead.miss(page, 0..100, false)).unwrap();
+        assert_eq!(run, Run { first: 93, step: 1, count: 7, mark_every: None });
+        assert_eq!(ahead.miss(99, 0..100, false), None);
         let mut ahead = detector(1 << 20);
-        assert!((97..100).all(|page| ahead.miss(page, 0..100).is_none()), "nothing follows");
+        assert!((97..100).all(|page| ahead.miss(page, 0..100, false).is_none()), "nothing follows");
     }
 
     #[test]
@@ -405,8 +464,8 @@ mod tests {
             ReadAhead::new(ReadAheadSettings { page_bytes: PAGE, pool_frames: 1000, window_bytes_max: 0 });
         let mut tiny = detector(7);
         for page in 0..100 {
-            assert_eq!(off.miss(page, 0..1000), None);
-            assert_eq!(tiny.miss(page, 0..1000), None);
+            assert_eq!(off.miss(page, 0..1000, false), None);
+            assert_eq!(tiny.miss(page, 0..1000, false), None);
         }
     }
 }

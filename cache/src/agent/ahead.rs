@@ -21,21 +21,31 @@ impl Agent {
         self.pool.entry(page).is_ok_and(|entry| entry.state() == PageState::Invalid)
     }
 
-    /// A rank has to wait for these pages: fetch what follows, if it looks like a scan.
-    pub(super) fn missed(&mut self, pages: &[PageIndex]) -> Result<(), CacheError> {
+    /// A rank has to wait for these pages: fetch what follows, if it looks like a scan. `dense`: it asked for them with all
+    /// pages between.
+    pub(super) fn missed(&mut self, pages: &[PageIndex], dense: bool) -> Result<(), CacheError> {
         for &page in pages {
             let Some(segment) = self.segment_of(page) else { continue };
             let Some(detector) = &mut self.options.read_ahead else { return Ok(()) };
-            // A reader of several pages at a time is no reader of single pages in large steps.
-            let plausible = |run: &Run| pages.len() == 1 || run.step.unsigned_abs() == 1;
-            if let Some(run) = detector.miss(page, segment).filter(plausible) {
+            if let Some(run) = detector.miss(page, segment, dense) {
                 self.fetch_run(run)?;
             }
         }
         Ok(())
     }
 
-    /// A rank has come to a page that was marked: fetch what follows its run.
+    /// A rank asks for these pages. Marks of those that are on their way count as used now: the reader is faster than
+    /// what is read ahead for it, so that the next pages cannot be asked for too early.
+    pub(super) fn reached(&mut self, pages: Range<PageIndex>) -> Result<(), CacheError> {
+        for page in pages {
+            if self.take_mark(page) {
+                self.used_ahead(page)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A rank has come to a page that was marked: fetch what follows.
     pub(super) fn used_ahead(&mut self, page: PageIndex) -> Result<(), CacheError> {
         let Some(detector) = &mut self.options.read_ahead else { return Ok(()) };
         match detector.used(page) {
@@ -44,14 +54,23 @@ impl Agent {
         }
     }
 
+    /// A page leaves with the mark that a use would have taken: what was read ahead does not stay until it is read.
+    pub(super) fn evicted_unused(&mut self, page: PageIndex) {
+        tracing::debug!(page, "a page that was read ahead is evicted before its reader comes");
+        if let Some(detector) = &mut self.options.read_ahead {
+            detector.evicted_unused(page);
+        }
+    }
+
     fn fetch_run(&mut self, run: Run) -> Result<(), CacheError> {
         // Room first: what is read ahead must not take the frames that are kept for those who wait.
         self.make_room_for(run.count as u32)?;
         let mut fetched = 0;
-        for page in run.pages() {
-            fetched += u64::from(self.fetch(page, run.ahead == Some(page))?);
+        for (page, marked) in run.pages() {
+            fetched += u64::from(self.fetch(page, marked)?);
         }
         self.pool.count(Counter::ReadAheadPages, fetched);
+        tracing::debug!(?run, fetched, "read ahead");
         Ok(())
     }
 

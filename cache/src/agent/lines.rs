@@ -171,10 +171,12 @@ impl Agent {
             Request::Read { page, count, slot } => {
                 let pages = page..page.saturating_add(u64::from(count));
                 let missed: Vec<PageIndex> = pages.clone().filter(|&page| self.is_miss(page)).collect();
-                for page in pages {
+                for page in pages.clone() {
                     self.want_read(page, waiter(slot))?;
                 }
-                self.missed(&missed)
+                self.missed(&missed, count > 1)?;
+                // After the misses: a stream's pages that lie behind the mark are behind its reader from then on.
+                self.reached(pages)
             }
             Request::Put { page, offset, slot } => {
                 let page_bytes = self.pool.layout().spec().page_bytes as usize;
@@ -254,6 +256,11 @@ impl Agent {
     /// Whether a thread of the owner waits for the page to be mapped.
     pub(super) fn waits_to_map(&self, page: PageIndex) -> bool {
         self.pages.get(&page).is_some_and(|block| block.mapper.is_some())
+    }
+
+    /// Takes the mark of a page on its way, if it has one.
+    pub(super) fn take_mark(&mut self, page: PageIndex) -> bool {
+        self.pages.get_mut(&page).is_some_and(|block| std::mem::take(&mut block.ahead))
     }
 
     /// Whether nothing is under way for a page.

@@ -137,7 +137,8 @@ impl Agent {
         self.page(page)?.mapper = Some(Mapper { id, write });
         self.pump(page)?;
         if missed {
-            self.missed(&[page])
+            self.missed(&[page], false)?;
+            self.reached(page..page + 1)
         } else if ahead {
             self.used_ahead(page)
         } else {

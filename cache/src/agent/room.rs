@@ -95,6 +95,9 @@ impl Agent {
                 Queue::Fifo => Counter::EvictionsFifo,
             };
             self.pool.count(counter, 1);
+            if self.pool.entry(page)?.ahead() {
+                self.evicted_unused(page);
+            }
             self.evicting += 1;
             self.line_event(page, Deferred::local(LineEvent::Replace))?;
         }

@@ -242,8 +242,8 @@ settings! {
         in_place_release: u32 = "64", Node, 1 => 1048576;
         /// Fetch pages ahead of a scan.
         read_ahead: bool = "on", Node;
-        /// How far ahead of a scan pages are fetched. A sixteenth part of the cache is never exceeded.
-        read_ahead_max: Size = "8MiB", Node, 4 * KIB => GIB;
+        /// How far ahead of a scan pages are fetched. An eighth of the cache is never exceeded.
+        read_ahead_max: Size = "16MiB", Node, 4 * KIB => GIB;
         /// Requests for neighbouring pages travel together.
         batch: bool = "on", Node;
         /// A put that covers a whole page does not read the old page.

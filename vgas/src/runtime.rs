@@ -253,20 +253,38 @@ impl Runtime {
     }
 
     /// Reads plain values. Complete when it returns.
-    #[inline]
+    #[inline(always)]
     pub fn get<T: Pod>(&self, from: GlobalAddress, to: &mut [T]) -> Result<()> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(to);
+        let (address, length) = (bytes.as_mut_ptr(), bytes.len());
+        // SAFETY: the slice is exclusively borrowed for the call.
+        let done = unsafe {
+            match from.kind {
+                Kind::Tiered => self.client.get_cached(from.rank, from.offset, address, length),
+                Kind::Pinned => {
+                    !self.client.is_local(address)
+                        && self.endpoint.get_here(from.rank, from.offset, address, length)
+                }
+            }
+        };
+        if done { Ok(()) } else { self.get_slow(from, bytes) }
+    }
+
+    /// What is not a plain copy, out of the way of what is.
+    #[cold]
+    #[inline(never)]
+    fn get_slow(&self, from: GlobalAddress, to: &mut [u8]) -> Result<()> {
         match from.kind {
             Kind::Tiered => {
                 // SAFETY: the slice is exclusively borrowed for the call.
-                unsafe { self.client.get(from.rank, from.offset, bytes.as_mut_ptr(), bytes.len()) }?;
+                unsafe { self.client.get_slow(from.rank, from.offset, to.as_mut_ptr(), to.len()) }?;
             }
-            Kind::Pinned if self.client.is_local(bytes.as_ptr()) => {
-                let mut private = vec![0; bytes.len()];
+            Kind::Pinned if self.client.is_local(to.as_ptr()) => {
+                let mut private = vec![0; to.len()];
                 self.endpoint.get(from.rank, from.offset, &mut private)?;
-                bytes.copy_from_slice(&private);
+                to.copy_from_slice(&private);
             }
-            Kind::Pinned => self.endpoint.get(from.rank, from.offset, bytes)?,
+            Kind::Pinned => self.endpoint.get(from.rank, from.offset, to)?,
         }
         Ok(())
     }
@@ -280,15 +298,33 @@ impl Runtime {
     }
 
     /// Writes plain values. When it returns, `from` is reusable and every later get anywhere sees them.
-    #[inline]
+    #[inline(always)]
     pub fn put<T: Pod>(&self, to: GlobalAddress, from: &[T]) -> Result<()> {
         let bytes: &[u8] = bytemuck::cast_slice(from);
+        let (address, length) = (bytes.as_ptr(), bytes.len());
+        // SAFETY: the slice is borrowed for the call.
+        let done = unsafe {
+            match to.kind {
+                Kind::Tiered => self.client.put_cached(to.rank, to.offset, address, length),
+                Kind::Pinned => {
+                    !self.client.is_local(address)
+                        && self.endpoint.put_here(to.rank, to.offset, address, length)
+                }
+            }
+        };
+        if done { Ok(()) } else { self.put_slow(to, bytes) }
+    }
+
+    /// As [`Runtime::get_slow`].
+    #[cold]
+    #[inline(never)]
+    fn put_slow(&self, to: GlobalAddress, from: &[u8]) -> Result<()> {
         match to.kind {
             Kind::Tiered => {
                 // SAFETY: the slice is borrowed for the call.
-                unsafe { self.client.put(to.rank, to.offset, bytes.as_ptr(), bytes.len()) }?;
+                unsafe { self.client.put_slow(to.rank, to.offset, from.as_ptr(), from.len()) }?;
             }
-            Kind::Pinned => self.endpoint.put(to.rank, to.offset, &self.private(bytes))?,
+            Kind::Pinned => self.endpoint.put(to.rank, to.offset, &self.private(from))?,
         }
         Ok(())
     }

@@ -46,6 +46,8 @@ pub struct Client {
     agent: Peer,
     /// Bytes of each rank's tiered segment, once attached.
     segment_bytes: OnceLock<Box<[u64]>>,
+    /// The same beside the number of the segment's first page: what a hit looks up.
+    places: OnceLock<Box<[Place]>>,
     /// The number of each segment's first page.
     first_page: Box<[PageIndex]>,
     remote: Arc<RemoteOperations>,
@@ -60,6 +62,13 @@ pub struct Client {
     post_max: usize,
     /// Most bytes of one in-place operation.
     in_place_max: usize,
+}
+
+/// Where a rank's tiered segment lies.
+#[derive(Clone, Copy)]
+struct Place {
+    bytes: u64,
+    first_page: PageIndex,
 }
 
 /// A get or put that goes on while the program does something else. Dropping it waits for its end.
@@ -105,6 +114,7 @@ impl Client {
         Self {
             agent,
             segment_bytes: OnceLock::new(),
+            places: OnceLock::new(),
             first_page: (0..layout.ranks())
                 .map(|rank| pool.layout().page_index(Rank(rank), 0).unwrap_or(PageIndex::MAX))
                 .collect(),
@@ -150,9 +160,14 @@ impl Client {
     /// The half of [`Client::set_segments`] that concerns this client alone: for those who have told the agent in
     /// their own way, because they must not block.
     pub fn know_segments(&self, bytes: Vec<u64>) -> Result<(), CacheError> {
+        let places = self.first_page.iter().zip(&bytes);
+        let places = places.map(|(&first_page, &bytes)| Place { bytes, first_page }).collect();
         self.segment_bytes
             .set(bytes.into_boxed_slice())
-            .map_err(|_| CacheError::Usage("the segments are attached already".into()))
+            .map_err(|_| CacheError::Usage("the segments are attached already".into()))?;
+        // Last, because gets that find it go ahead.
+        let _ = self.places.set(places);
+        Ok(())
     }
 
     /// Bytes of each rank's tiered segment.
@@ -185,20 +200,12 @@ impl Client {
     /// `to` is valid for writing `bytes` bytes during the call.
     #[inline]
     pub unsafe fn get(&self, owner: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<(), CacheError> {
-        if let Some((index, in_page)) = self.one_page(owner, offset, bytes)
-            && !self.is_local(to)
-        {
-            // SAFETY: as the caller promised; rule 3.
-            match unsafe { self.pool.try_get(index, in_page, to, bytes as u32) } {
-                Attempt::Hit => return Ok(()),
-                Attempt::HitNotify => {
-                    self.hint(index);
-                    return Ok(());
-                }
-                Attempt::Miss(_) => {}
-            }
+        // SAFETY: as the caller promised.
+        if unsafe { self.get_cached(owner, offset, to, bytes) } {
+            return Ok(());
         }
-        self.slow(owner, offset, bytes, Way::Get(to))
+        // SAFETY: as the caller promised.
+        unsafe { self.get_slow(owner, offset, to, bytes) }
     }
 
     /// Writes `bytes` bytes into a rank's segment. When it returns, every later get anywhere sees them.
@@ -213,20 +220,88 @@ impl Client {
         from: *const u8,
         bytes: usize,
     ) -> Result<(), CacheError> {
-        if let Some((index, in_page)) = self.one_page(owner, offset, bytes)
-            && !self.is_local(from)
-        {
-            // SAFETY: as the caller promised; rule 3.
-            match unsafe { self.pool.try_put(index, in_page, from, bytes as u32) } {
-                Attempt::Hit => return Ok(()),
-                Attempt::HitNotify => {
-                    self.hint(index);
-                    return Ok(());
-                }
-                Attempt::Miss(_) => {}
-            }
+        // SAFETY: as the caller promised.
+        if unsafe { self.put_cached(owner, offset, from, bytes) } {
+            return Ok(());
         }
-        self.slow(owner, offset, bytes, Way::Put(from))
+        // SAFETY: as the caller promised.
+        unsafe { self.put_slow(owner, offset, from, bytes) }
+    }
+
+    /// The part of [`Client::get`] that a hit needs: true when the bytes lie in one cached page, and are at `to` now.
+    /// Never waits. For callers that are inlined themselves, so that a length they know becomes a constant here; after
+    /// false they go on with [`Client::get_slow`].
+    ///
+    /// # Safety
+    /// As [`Client::get`].
+    #[inline(always)]
+    pub unsafe fn get_cached(&self, owner: Rank, offset: u64, to: *mut u8, bytes: usize) -> bool {
+        let Some((index, in_page)) = self.locate(owner, offset, bytes) else { return false };
+        if self.is_local(to) {
+            return false;
+        }
+        // SAFETY: as the caller promised; rule 3.
+        match unsafe { self.pool.try_get(index, in_page, to, bytes as u32) } {
+            Attempt::Hit => true,
+            Attempt::HitNotify => {
+                self.hint(index);
+                true
+            }
+            Attempt::Miss(_) => false,
+        }
+    }
+
+    /// The part of [`Client::put`] that a hit needs; see [`Client::get_cached`].
+    ///
+    /// # Safety
+    /// As [`Client::put`].
+    #[inline(always)]
+    pub unsafe fn put_cached(&self, owner: Rank, offset: u64, from: *const u8, bytes: usize) -> bool {
+        let Some((index, in_page)) = self.locate(owner, offset, bytes) else { return false };
+        if self.is_local(from) {
+            return false;
+        }
+        // SAFETY: as the caller promised; rule 3.
+        match unsafe { self.pool.try_put(index, in_page, from, bytes as u32) } {
+            Attempt::Hit => true,
+            Attempt::HitNotify => {
+                self.hint(index);
+                true
+            }
+            Attempt::Miss(_) => false,
+        }
+    }
+
+    /// A get of any length, hit or not.
+    ///
+    /// # Safety
+    /// As [`Client::get`].
+    #[cold]
+    #[inline(never)]
+    pub unsafe fn get_slow(
+        &self,
+        owner: Rank,
+        offset: u64,
+        to: *mut u8,
+        bytes: usize,
+    ) -> Result<(), CacheError> {
+        self.start(owner, offset, bytes, Way::Get(to))?.wait()
+    }
+
+    /// A put of any length, hit or not.
+    ///
+    /// # Safety
+    /// As [`Client::put`].
+    #[cold]
+    #[inline(never)]
+    pub unsafe fn put_slow(
+        &self,
+        owner: Rank,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<(), CacheError> {
+        self.start(owner, offset, bytes, Way::Put(from))?.wait()
     }
 
     /// Starts a get; the bytes are at `to` when the returned operation has been waited for.
@@ -292,13 +367,17 @@ impl Client {
         &self.pool
     }
 
-    #[inline]
-    fn one_page(&self, owner: Rank, offset: u64, bytes: usize) -> Option<(u64, u32)> {
-        let limit = *self.segment_bytes.get()?.get(owner.0 as usize)?;
-        let in_page = (offset & (self.page_bytes as u64 - 1)) as usize;
-        let inside = offset.checked_add(bytes as u64).is_some_and(|end| end <= limit);
-        (inside && in_page + bytes <= self.page_bytes)
-            .then(|| (self.index(owner, offset >> self.page_shift), in_page as u32))
+    /// The page of a place in an attached segment, and the place in it. Whether the page has all `bytes` bytes is the
+    /// pool's to say.
+    #[inline(always)]
+    fn locate(&self, owner: Rank, offset: u64, bytes: usize) -> Option<(PageIndex, u32)> {
+        let place = self.places.get()?.get(owner.0 as usize)?;
+        // Larger lengths are cut by the cast to the pool's 32 bits.
+        if bytes > self.page_bytes || offset > place.bytes || bytes as u64 > place.bytes - offset {
+            return None;
+        }
+        let in_page = offset & (self.page_bytes as u64 - 1);
+        Some((place.first_page.wrapping_add(offset >> self.page_shift), in_page as u32))
     }
 
     fn check(&self, owner: Rank, offset: u64, bytes: u64) -> Result<(), CacheError> {
@@ -308,11 +387,6 @@ impl Client {
         } else {
             Err(CacheError::OutOfRange { owner, offset, bytes, limit })
         }
-    }
-
-    #[cold]
-    fn slow(&self, owner: Rank, offset: u64, bytes: usize, way: Way) -> Result<(), CacheError> {
-        self.start(owner, offset, bytes, way)?.wait()
     }
 
     fn start(&self, owner: Rank, offset: u64, bytes: usize, way: Way) -> Result<Pending<'_>, CacheError> {
@@ -376,6 +450,8 @@ impl Client {
         self.first_page.get(owner.0 as usize).map_or(PageIndex::MAX, |first| first.saturating_add(page))
     }
 
+    #[cold]
+    #[inline(never)]
     fn hint(&self, index: PageIndex) {
         // Only a hint: lost when the ring is full.
         let _ = self.try_ask(Request::Ahead { page: index }, &[]);

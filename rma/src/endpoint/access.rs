@@ -39,12 +39,33 @@ impl Endpoint {
     /// `from` is valid for reads of `bytes` bytes during the call, and does not overlap the destination.
     #[inline]
     pub unsafe fn put_raw(&self, rank: Rank, offset: u64, from: *const u8, bytes: usize) -> Result<()> {
-        if let Some(to) = self.segments.reach(rank, offset, bytes) {
-            // SAFETY: `reach` has checked the range of the mapped segment (rules 2, 3 of `shm`); the source is the
-            // caller's promise.
-            unsafe { copy(from, to, bytes) };
+        // SAFETY: the caller's promise.
+        if unsafe { self.put_here(rank, offset, from, bytes) } {
             return Ok(());
         }
+        // SAFETY: as above.
+        unsafe { self.put_elsewhere(rank, offset, from, bytes) }
+    }
+
+    /// The part of [`Endpoint::put_raw`] that is a copy: true when the segment is mapped here and has the range; the put
+    /// is complete then. For callers that are inlined themselves, so that a length they know becomes a constant here.
+    ///
+    /// # Safety
+    /// As [`Endpoint::put_raw`].
+    #[inline(always)]
+    pub unsafe fn put_here(&self, rank: Rank, offset: u64, from: *const u8, bytes: usize) -> bool {
+        let Some(to) = self.segments.reach(rank, offset, bytes) else { return false };
+        // SAFETY: `reach` has checked the range of the mapped segment (rules 2, 3 of `shm`); the source is the
+        // caller's promise.
+        unsafe { copy(from, to, bytes) };
+        true
+    }
+
+    /// # Safety
+    /// As [`Endpoint::put_raw`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn put_elsewhere(&self, rank: Rank, offset: u64, from: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise; the wait ends after the operation.
         unsafe { self.put_nb_bulk(rank, offset, from, bytes) }.and_then(|handle| self.wait_sync(handle))
     }
@@ -62,11 +83,32 @@ impl Endpoint {
     /// `to` is valid for writes of `bytes` bytes during the call, and does not overlap the source.
     #[inline]
     pub unsafe fn get_raw(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
-        if let Some(from) = self.segments.reach(rank, offset, bytes) {
-            // SAFETY: as in `put_raw`.
-            unsafe { copy(from, to, bytes) };
+        // SAFETY: the caller's promise.
+        if unsafe { self.get_here(rank, offset, to, bytes) } {
             return Ok(());
         }
+        // SAFETY: as above.
+        unsafe { self.get_elsewhere(rank, offset, to, bytes) }
+    }
+
+    /// The part of [`Endpoint::get_raw`] that is a copy: true when the segment is mapped here and has the range; the
+    /// bytes are at `to` then. See [`Endpoint::put_here`].
+    ///
+    /// # Safety
+    /// As [`Endpoint::get_raw`].
+    #[inline(always)]
+    pub unsafe fn get_here(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> bool {
+        let Some(from) = self.segments.reach(rank, offset, bytes) else { return false };
+        // SAFETY: as in `put_here`.
+        unsafe { copy(from, to, bytes) };
+        true
+    }
+
+    /// # Safety
+    /// As [`Endpoint::get_raw`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn get_elsewhere(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise; the wait ends after the operation, or nobody touches `to` any more.
         unsafe { self.get_nb(rank, offset, to, bytes) }.and_then(|handle| self.wait_sync(handle))
     }
@@ -102,7 +144,7 @@ impl Endpoint {
                 }
             },
         };
-        // SAFETY: as in `put_raw`.
+        // SAFETY: as in `put_here`.
         unsafe { copy(from, to, bytes) };
         Ok(Handle::complete())
     }
@@ -124,7 +166,7 @@ impl Endpoint {
                 }
             },
         };
-        // SAFETY: as in `put_raw`.
+        // SAFETY: as in `put_here`.
         unsafe { copy(from, to, bytes) };
         Ok(Handle::complete())
     }

@@ -50,7 +50,7 @@ pub enum Request {
     PutFrame {
         /// The page.
         page: PageIndex,
-        /// A frame popped from the free queue and filled.
+        /// A frame taken from the free frames and filled.
         frame: u32,
         /// Who waits.
         slot: u32,
@@ -74,7 +74,7 @@ pub enum Request {
         /// The page.
         page: PageIndex,
     },
-    /// The free queue is empty: evict. Ends when a frame was free; another rank may have been quicker to take it.
+    /// No frame is free: evict. Ends when a frame was free; another rank may have been quicker to take it.
     MakeRoom {
         /// Who waits.
         slot: u32,

@@ -6,7 +6,7 @@ use super::counters::{Counter, CounterSnapshot};
 use super::entry::{Entry, PageState};
 use super::fence::{self, Fences};
 use super::layout::{FrameId, PoolSpec, TableLayout};
-use super::queue::FreeQueue;
+use super::queue::FreeStack;
 use super::shared::{FrameUse, Pins, Shared, slot};
 use super::wait::{self, Completed, WaitId};
 use std::sync::Arc;
@@ -79,8 +79,9 @@ impl PoolAgent {
     ) -> Result<Self, PoolError> {
         let shared = Shared::new(spec, table, frames)?;
         let asymmetric = fences == Fences::Detect && fence::asymmetric_available();
-        FreeQueue(&shared).initialise();
-        for frame in (0..spec.frames).map(FrameId) {
+        FreeStack(&shared).initialise();
+        // The first frame is handed out first.
+        for frame in (0..spec.frames).rev().map(FrameId) {
             shared.put_free(frame);
         }
         shared.publish(asymmetric);
@@ -118,7 +119,7 @@ impl PoolAgent {
 
     /// About how many frames are free.
     pub fn free_frames(&self) -> u32 {
-        FreeQueue(&self.shared).len()
+        FreeStack(&self.shared).len()
     }
 
     /// Takes over a frame that a rank has staged. An error when that rank does not have it.

@@ -7,7 +7,7 @@ use super::fence;
 use super::hazard::{RECENT, SlotRange, ThreadSlot};
 use super::layout::{FrameId, PoolSpec, TableLayout, header};
 use super::pin::{PinMode, PinnedPage};
-use super::queue::FreeQueue;
+use super::queue::FreeStack;
 use super::shared::{FrameUse, Pins, Shared};
 use super::wait::{self, WaitId, WaitSlots, WaitStatus};
 use std::sync::Arc;
@@ -462,23 +462,27 @@ impl Drop for StagedFrame<'_> {
 }
 
 impl Shared {
-    /// Pops a free frame for somebody; passes over numbers that are not free frames.
+    /// Pops a free frame for somebody, mapped and ready to be filled; passes over numbers that are not free frames.
     pub(super) fn take_free(&self, used: FrameUse) -> Option<FrameId> {
-        loop {
-            let frame = FreeQueue(self).pop()?;
+        // Bounded, whatever a broken process has made of the stack.
+        for _ in 0..self.layout.spec.frames {
+            let frame = FreeStack(self).pop()?;
             if let Ok(word) = self.frame_use(frame)
                 && word.compare_exchange(FrameUse::Free.word(), used.word(), AcqRel, Relaxed).is_ok()
             {
+                let page_bytes = self.layout.spec.page_bytes as usize;
+                self.frames.prepare(frame.0 as usize * page_bytes, page_bytes);
                 return Some(frame);
             }
         }
+        None
     }
 
     /// Makes a frame free. The caller had it.
     pub(super) fn put_free(&self, frame: FrameId) {
         if let Ok(word) = self.frame_use(frame) {
             word.store(FrameUse::Free.word(), Release);
-            FreeQueue(self).push(frame);
+            FreeStack(self).push(frame);
         }
     }
 }

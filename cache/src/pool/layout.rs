@@ -47,10 +47,10 @@ pub(super) mod header {
     pub const FINGERPRINT: usize = 16;
     /// The coarse clock, alone on its lines: read by every hit, written rarely.
     pub const CLOCK: usize = 128;
-    /// Next cell to push to in the queue of free frames.
-    pub const FREE_PUSH: usize = 256;
-    /// Next cell to pop from.
-    pub const FREE_POP: usize = 384;
+    /// The top of the stack of free frames, and how often it has changed.
+    pub const FREE_HEAD: usize = 256;
+    /// How many frames are free.
+    pub const FREE_COUNT: usize = 384;
     /// 1 when the agent has ended: nobody answers faults any more.
     pub const CLOSED: usize = 24;
     /// How many faults were ever posted, by all ranks: alone on its lines.
@@ -88,7 +88,6 @@ pub struct TableLayout {
     pub(super) slots: u64,
     pub(super) counters: u64,
     pub(super) free_cells: u64,
-    pub(super) free_capacity: u32,
     pub(super) stamps: u64,
     pub(super) frames: u64,
     pub(super) waits: u64,
@@ -138,7 +137,6 @@ impl TableLayout {
             first_page.push(pages);
         }
         let ranks = u64::from(spec.local_ranks);
-        let free_capacity = spec.frames.next_power_of_two();
         let mut end = header::BYTES;
         let mut take = |bytes: u64| {
             let at = end;
@@ -147,7 +145,7 @@ impl TableLayout {
         };
         let slots = take(ranks * u64::from(spec.hazard_slots_per_rank) * SLOT_BYTES);
         let counters = take((ranks + 1) * COUNTERS_BYTES);
-        let free_cells = take(u64::from(free_capacity) * 8);
+        let free_cells = take(u64::from(spec.frames) * 8);
         let stamps = take(u64::from(spec.frames) * 4);
         let frames = take(u64::from(spec.frames) * FRAME_BYTES);
         let waits = take(ranks * u64::from(spec.wait_slots_per_rank) * WAIT_BYTES);
@@ -159,7 +157,6 @@ impl TableLayout {
             slots,
             counters,
             free_cells,
-            free_capacity,
             stamps,
             frames,
             waits,

@@ -31,7 +31,7 @@ pub(super) mod slot {
 /// In whose hands a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameUse {
-    /// In the queue of free frames.
+    /// In the stack of free frames.
     Free,
     /// The agent's: just popped, being filled, or about to be freed.
     Agent,
@@ -181,10 +181,10 @@ impl Shared {
         Ok(self.frames.span(frame.0 as usize * bytes, bytes))
     }
 
-    /// A cell of the queue of free frames. Panics when out of range: callers mask the index.
-    pub fn free_cell(&self, index: u32) -> &AtomicU64 {
-        assert!(index < self.layout.free_capacity);
-        self.table.atomic_u64((self.layout.free_cells + u64::from(index) * 8) as usize)
+    /// A frame's cell in the stack of free frames; none for a number beyond the pool.
+    pub fn free_cell(&self, frame: u32) -> Option<&AtomicU64> {
+        let in_range = frame < self.layout.spec.frames;
+        in_range.then(|| self.table.atomic_u64((self.layout.free_cells + u64::from(frame) * 8) as usize))
     }
 
     /// A word of a hazard slot. Panics when out of range: ranks and slots are checked where they enter.

@@ -158,6 +158,44 @@ fn the_first_user_of_a_page_read_ahead_is_told_so_once() {
 }
 
 #[test]
+fn the_frame_freed_last_is_handed_out_first_and_none_twice() {
+    let mut pool = pool();
+    let all: Vec<FrameId> = std::iter::from_fn(|| pool.agent.take_frame()).collect();
+    assert_eq!(all, (0..8).map(FrameId).collect::<Vec<_>>());
+    assert_eq!((pool.agent.free_frames(), pool.agent.take_frame()), (0, None));
+    for frame in [5, 1, 7] {
+        pool.agent.release(FrameId(frame)).unwrap();
+    }
+    let client = pool.client(0);
+    assert_eq!(client.stage().map(|staged| staged.into_id()), Some(FrameId(7)));
+    assert_eq!(pool.agent.take_frame(), Some(FrameId(1)));
+    // Dropped, a staged frame is free again.
+    assert_eq!(client.stage().map(|staged| staged.id()), Some(FrameId(5)));
+    assert_eq!(pool.agent.take_frame(), Some(FrameId(5)));
+    assert_eq!((pool.agent.free_frames(), pool.agent.take_frame()), (0, None));
+}
+
+#[test]
+fn free_frames_change_hands_between_threads_and_none_is_lost() {
+    let pool = pool();
+    let client = pool.client(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    // Held by this thread alone: a frame that two of them had would be free twice in the end.
+                    let held = [client.stage(), client.stage()];
+                    let [a, b] = held.each_ref().map(|staged| staged.as_ref().map(|staged| staged.id()));
+                    assert!(a.is_none() || a != b);
+                }
+            });
+        }
+    });
+    let all: std::collections::BTreeSet<_> = std::iter::from_fn(|| pool.agent.take_frame()).collect();
+    assert_eq!((all.len(), pool.agent.free_frames()), (8, 0));
+}
+
+#[test]
 fn a_revoked_page_is_held_until_the_agent_has_decided() {
     let mut pool = pool();
     let client = pool.client(0);

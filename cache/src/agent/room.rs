@@ -79,7 +79,13 @@ impl Agent {
 
     /// The same, for at least this many frames.
     pub(super) fn make_room_for(&mut self, frames: u32) -> Result<(), CacheError> {
-        let target = self.free_target().max(frames);
+        let kept = self.free_target();
+        let target = kept.max(frames);
+        // In batches: what is taken from ranks in one turn shares one barrier, which interrupts all of them.
+        let low = if frames < kept { kept - kept / 4 } else { target };
+        if self.pool.free_frames() + self.evicting >= low {
+            return Ok(());
+        }
         while self.pool.free_frames() + self.evicting < target {
             let view = View { pool: &self.pool, now_ms: self.milliseconds() };
             let Some((frame, queue)) = self.options.replacement.victim(&view) else { return Ok(()) };

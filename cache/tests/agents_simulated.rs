@@ -88,11 +88,15 @@ fn messages_that_overtake_each_other_are_noticed() {
 fn a_frame_released_before_its_content_was_sent_is_noticed() {
     let late = |_| Sabotage::ReadLate { polls: 40 };
     let (seed, finding) = noticed(late, |plan| plan.cooperative = true).expect("unnoticed");
-    assert!(
-        ["an old value", "a value from the future", "a word that nobody wrote there", "copies differ"]
-            .contains(&finding.what),
-        "noticed as something else: {finding}"
-    );
+    // Wherever the wrong bytes show first: with a reader, in another copy, or on disk.
+    let wrong_bytes = [
+        "an old value",
+        "a value from the future",
+        "a word that nobody wrote there",
+        "copies differ",
+        "a checkpoint has lost something",
+    ];
+    assert!(wrong_bytes.contains(&finding.what), "noticed as something else: {finding}");
     println!("seed {seed}: {finding}");
 }
 

@@ -11,6 +11,7 @@ use simulation::cluster::{Cluster, Member};
 use simulation::plan::{PAGE, Plan};
 use simulation::run::prepare;
 use std::sync::Arc;
+use vgas_cache::pool::FrameId;
 use vgas_cache::request::handler;
 use vgas_rma::address::{Peer, RegionId};
 use vgas_rma::endpoint::Endpoint;
@@ -152,6 +153,13 @@ fn messages_that_did_harm_are_refused_by_name() {
         ("an answer that nobody waits for", agent(handler::IN_PLACE_ANSWER, &[1, 0])),
         ("more bytes than a message has", agent(handler::IN_PLACE, &[0, 1, 0, 0, 0, u32::MAX])),
         ("a page that no segment has", rank(&[4, 0, 5, 5, 1, 0])),
+        (
+            "content for a frame that waits for none",
+            (
+                Hostile::OtherAgent,
+                (handler::DATA, vec![0, 0, 4, 0, 0, 2, 0], Bytes::Long(2 * PAGE as u64, PAGE)),
+            ),
+        ),
     ];
     for (what, (hostile, message)) in cases {
         let (mut cluster, members) = cluster();
@@ -161,6 +169,21 @@ fn messages_that_did_harm_are_refused_by_name() {
         };
         let name = cluster.layout.describe(from.me());
         let peer = from.me().to_string();
+        let frames = cluster.nodes[0].agent.pool().layout().spec().frames;
+        let content = |cluster: &Cluster| -> Vec<Vec<u8>> {
+            let mut page = vec![0; PAGE];
+            let mut read = |frame| {
+                cluster.nodes[0]
+                    .agent
+                    .pool()
+                    .frame_span(FrameId(frame))
+                    .expect("of the pool")
+                    .read(&mut page);
+                page.clone()
+            };
+            (0..frames).map(&mut read).collect()
+        };
+        let before = content(&cluster);
         say(from, members[0].agent, &message);
         let finding = (0..100).find_map(|_| {
             cluster.network.step();
@@ -168,6 +191,7 @@ fn messages_that_did_harm_are_refused_by_name() {
         });
         let detail = finding.unwrap_or_else(|| panic!("{what}: accepted")).detail;
         assert!(detail.contains(&name) || detail.contains(&peer), "{what}: {detail}");
+        assert!(before == content(&cluster), "{what}: refused after it was written");
     }
     // Sizes of ranks that do not exist: the request fails, the agent goes on.
     let (mut cluster, members) = cluster();

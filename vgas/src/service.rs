@@ -61,8 +61,10 @@ impl AgentService {
         })?;
         let inbox = driver::register(&endpoint)?;
         endpoint.serve_segments()?;
+        let agent = Agent::new(layout, node, pool, volume, options);
+        driver::guard(&agent, &endpoint)?;
         endpoint.open();
-        Ok(Running { agent: Agent::new(layout, node, pool, volume, options), endpoint, inbox, network })
+        Ok(Running { agent, endpoint, inbox, network })
     }
 }
 

@@ -92,6 +92,12 @@ pub fn register(endpoint: &Endpoint) -> Result<Arc<Inbox>, CacheError> {
     Ok(inbox)
 }
 
+/// Has the endpoint take content of pages only where the agent waits for it; before the endpoint is opened.
+pub fn guard(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
+    let expected = agent.expected();
+    Ok(endpoint.guard_frames(Box::new(move |from, offset, bytes| expected.allows(from, offset, bytes)))?)
+}
+
 /// Takes in what has arrived, and lets the agent go on. True when anything happened. Never blocks.
 pub fn turn(agent: &mut Agent, endpoint: &Endpoint, inbox: &Inbox) -> Result<bool, CacheError> {
     let mut any = endpoint.poll()? > 0;

@@ -66,6 +66,7 @@ impl Agent {
             {
                 return Err(self.violation(from, format!("sent page {page} to frame {frame}, unasked")));
             }
+            Message::PulledData { dirty: true } => self.expected.settled(FrameId(frame)),
             Message::PulledData { dirty: false } => self.unstage(page)?,
             _ => {}
         }
@@ -162,6 +163,7 @@ impl Agent {
         if let Some(entry) = self.homes.get_mut(&page) {
             entry.content = Some(Content { frame, staged: true, origin: Origin::Cache });
         }
+        self.expected.expect(frame, self.layout.agent_of(holder));
         self.say(holder, Coherence { page, message: Message::Pull, frame: frame.0, origin: Origin::Cache });
     }
 

@@ -594,6 +594,11 @@ impl Agent {
             }
             (false, None) => {}
         }
+        if next.stable()
+            && let Some(frame) = frame
+        {
+            self.expected.settled(frame);
+        }
         for action in actions {
             match action {
                 line::Action::Send { to, message } => {
@@ -629,6 +634,9 @@ impl Agent {
     ) -> Result<(), CacheError> {
         match message {
             Message::GetShared | Message::GetModified { .. } => {
+                if let Some(frame) = frame {
+                    self.expected.expect_any_agent(frame);
+                }
                 let frame = frame.map_or(NO_FRAME, |frame| frame.0);
                 self.say(to, Coherence { page, message, frame, origin: Origin::Cache });
             }

@@ -10,6 +10,7 @@
 //! | `lines.rs` | this node's copies: what ranks want, what messages do to them |
 //! | `homes.rs` | the directory of pages whose home is here |
 //! | `mapped.rs` | pages that their owner uses through plain pointers |
+//! | `expected.rs` | which frames wait for a peer's bytes |
 //! | `room.rs` | frames: finding, evicting, giving back |
 //! | `storage.rs` | NVMe operations under way |
 //! | `ahead.rs` | read-ahead and prefetch |
@@ -21,6 +22,7 @@
 
 mod ahead;
 pub mod driver;
+mod expected;
 mod homes;
 mod lines;
 mod mapped;
@@ -37,12 +39,14 @@ use crate::protocol::{LineEvent, Message, home};
 use crate::read_ahead::ReadAhead;
 use crate::replacement::Replacement;
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request};
+pub use expected::Expected;
 use homes::HomePage;
 use lines::{InPlaceWork, Page};
 use outbox::{Outbox, Outgoing};
 use rustc_hash::FxHashMap;
 use segments::Segments;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::StorageWork;
 use vgas_nvm::Volume;
@@ -114,6 +118,8 @@ pub struct Agent {
     outbox: Outbox,
     /// Frames whose content waits in the outbox, how often, and whether they are to be released then.
     sending: FxHashMap<FrameId, (u32, bool)>,
+    /// Frames that wait for the bytes of a peer.
+    expected: Arc<Expected>,
     /// Pages that need a frame and did not get one.
     starved: VecDeque<PageIndex>,
     /// Frames kept back for staging at the home: they are only ever held for NVMe and network operations that end by
@@ -157,6 +163,7 @@ impl Agent {
         Self {
             outbox: Outbox::new(layout.peers(), page_bytes, options.batch, run_max),
             segments: Segments::new(&layout),
+            expected: Arc::new(Expected::new(pool.layout().spec().frames, page_bytes, layout.clone())),
             node,
             layout,
             pool,
@@ -196,6 +203,11 @@ impl Agent {
     /// The pool, for counters and tests.
     pub fn pool(&self) -> &PoolAgent {
         &self.pool
+    }
+
+    /// What the agent's endpoint asks about the bytes of peers ([`Endpoint::guard_frames`]).
+    pub fn expected(&self) -> Arc<Expected> {
+        self.expected.clone()
     }
 
     /// The volume, to sleep on its descriptor.
@@ -475,6 +487,7 @@ impl Agent {
 
     /// The reserve comes first.
     fn free(&mut self, frame: FrameId) -> Result<(), CacheError> {
+        self.expected.settled(frame);
         if self.reserve.len() < self.reserve_size && self.pool.pins(frame)?.none() {
             self.reserve.push(frame);
             return Ok(());

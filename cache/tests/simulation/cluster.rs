@@ -187,7 +187,6 @@ impl Node {
         let endpoint = Endpoint::new(spec).expect("an endpoint");
         let inbox = driver::register(&endpoint).expect("handlers");
         endpoint.expose(RegionId::FRAMES, frames.clone()).expect("exposed once");
-        endpoint.open();
         let options = AgentOptions {
             home: home::Parameters { node, cooperative: plan.cooperative, in_place: plan.in_place },
             replacement: replacement::by_name(plan.replacement, plan.frames).expect("a policy"),
@@ -201,6 +200,8 @@ impl Node {
             batch: plan.batch,
         };
         let mut agent = Agent::new(layout.clone(), node, pool, volume, options);
+        driver::guard(&agent, &endpoint).expect("guarded once");
+        endpoint.open();
         agent.simulate_time(0);
         let rows = rows.clone();
         agent.observe(move |row| {

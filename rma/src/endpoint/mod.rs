@@ -64,6 +64,9 @@ pub mod handler_index {
 /// Runs when a message arrives: with the token of the message, its arguments and its payload. It must not block.
 pub type Handler = Box<dyn Fn(&Token<'_>, &[u32], Arrived<'_>) + Send + Sync>;
 
+/// Whether a peer's long payload, of so many bytes at this offset of the frames, is expected.
+pub type FrameGuard = Box<dyn Fn(Peer, u64, usize) -> bool + Send + Sync>;
+
 /// What an endpoint is made of.
 pub struct EndpointSpec {
     /// Who runs where; equal everywhere.
@@ -109,6 +112,7 @@ pub struct Endpoint {
     counters: Counters,
     segments: segment::Segments,
     exposed: RwLock<HashMap<RegionId, Arc<Mapping>>>,
+    frame_guard: OnceLock<FrameGuard>,
     operations: operation::Operations,
     barrier: barrier::Barrier,
     collective: collective::Collective,
@@ -168,6 +172,7 @@ impl Endpoint {
             failure: Mutex::new(None),
             counters: Counters::default(),
             exposed: RwLock::default(),
+            frame_guard: OnceLock::new(),
             operations: operation::Operations::default(),
             collective: collective::Collective::default(),
             medium_bytes_max,
@@ -248,6 +253,13 @@ impl Endpoint {
         }
         exposed.insert(region, mapping);
         Ok(())
+    }
+
+    /// From now on a long message into region [`RegionId::FRAMES`] of this peer is taken only if `guard` says that it is
+    /// expected; another one is an error that names its sender, before its bytes are written (unless the sender shares
+    /// this memory, and has written them itself). Once, by an agent, before [`Endpoint::open`].
+    pub fn guard_frames(&self, guard: FrameGuard) -> Result<()> {
+        self.frame_guard.set(guard).map_err(|_| RmaError::Usage("the frames are guarded already".into()))
     }
 
     /// Opens the endpoint: from now on messages are delivered and handlers can no longer be registered.

@@ -208,6 +208,11 @@ impl Endpoint {
                 region.0
             ))
         };
+        if region == RegionId::FRAMES
+            && self.frame_guard.get().is_some_and(|expects| !expects(from, offset, bytes))
+        {
+            return Err(fault(format!("{bytes} bytes at offset {offset} of the frames, unasked")));
+        }
         let exposed = self.exposed.read().unwrap_or_else(|e| e.into_inner()).get(&region).cloned();
         let mapping = match (region, exposed) {
             (_, Some(mapping)) if owner == self.me => mapping,

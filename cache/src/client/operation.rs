@@ -18,6 +18,9 @@ const WINDOW_BYTES: u64 = 2 << 20;
 /// Most pages of one window: the length of a request's run.
 const WINDOW_PAGES: u64 = 64;
 
+/// Most partial puts of one operation that its agent has and has not finished: their bytes lie in the agent's memory.
+const POSTED_MAX: u32 = 64;
+
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
@@ -270,6 +273,12 @@ impl Operation {
         if bytes == client.page_bytes && client.whole_page_put {
             // SAFETY: passed on.
             return unsafe { self.post_frame(client, index, from) };
+        }
+        // Whoever waits is woken when all of them are finished.
+        if let Some(posted) = self.posted
+            && matches!(client.pool.wait_status(posted), WaitStatus::Pending(parts) if parts >= POSTED_MAX)
+        {
+            return Ok(false);
         }
         let first = bytes.min(client.post_max);
         let Some(slot) = self.post_slot(client) else { return Ok(false) };

@@ -14,5 +14,7 @@
 
 #include "gasnet_core.h"
 #include "gasnet_extended.h"
+/* Clients count on having teams and collectives with gasnet.h alone. */
+#include "gasnet_coll.h"
 
 #endif

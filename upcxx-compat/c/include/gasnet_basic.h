@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "portable_platform.h"
 
@@ -38,6 +39,14 @@
     #define GASNETT_BEGIN_EXTERNC
     #define GASNETT_END_EXTERNC
     #define GASNETT_EXTERNC
+#endif
+
+/* Checks of programs that are compiled with GASNET_DEBUG, and checks always. */
+#define gasneti_assert_always(condition) ((condition) ? (void)0 : abort())
+#if defined(GASNET_DEBUG)
+    #define gasneti_assert(condition) gasneti_assert_always(condition)
+#else
+    #define gasneti_assert(condition) ((void)0)
 #endif
 
 /* Branch prediction: if_pf and if_pt are `if` with the hint that the condition is mostly false or mostly true. */

@@ -86,6 +86,9 @@ VGASI_INLINE const char *gasnet_ErrorDesc(int code) {
 extern const int VGASI_LINK_SYMBOL;
 VGASI_INLINE const int *vgasi_link_check(void) { return &VGASI_LINK_SYMBOL; }
 
+/* Both arguments of gasnet_init may be null. */
+#define GASNET_NULL_ARGV_OK 1
+
 /* Joins the job; collective. In a process that no job has started, starts one of this program and does not return:
  * `./program N args` (conduit tcp), or as many ranks as GASNET_PSHM_NODES says (smp). Both pointers may be null. */
 VGASI_INLINE int gasnet_init(int *argc, char ***argv) {

@@ -96,6 +96,8 @@ struct State {
     epoch: u64,
     /// The name given to `notify`, until the wait has ended.
     notified: Option<BarrierName>,
+    /// What all arrivals at the last barrier said together, once it was waited for.
+    passed: Option<BarrierName>,
     /// Leaders: what is known so far, the round it has reached, and whether that round's message is out.
     agreed: Option<BarrierName>,
     round: usize,
@@ -269,8 +271,11 @@ impl Endpoint {
         Ok((there == state.epoch).then_some(name))
     }
 
-    /// Waits for the barrier that was notified, with the same name. When it returns all ranks have notified it, and
-    /// what they put before is visible here.
+    /// Waits for the barrier that was notified. When it returns all ranks have notified it, and what they put before is
+    /// visible here.
+    ///
+    /// `name` is what the caller takes the barrier for: another name than that under which the ranks have met is a
+    /// mismatch, of this rank alone; [`BarrierName::Anonymous`] goes with any.
     pub fn barrier_wait(&self, name: BarrierName) -> Result<BarrierOutcome> {
         let Some(mut state) = try_lock(&self.barrier.state).filter(|state| state.notified.is_some()) else {
             return Err(RmaError::Usage(
@@ -305,6 +310,11 @@ impl Endpoint {
         Ok(together.map(|together| finish(&mut state, name, together)))
     }
 
+    /// The name under which the ranks met at the last barrier that this rank has waited for; none before the first.
+    pub fn barrier_result(&self) -> Option<BarrierName> {
+        lock(&self.barrier.state).passed
+    }
+
     /// An anonymous barrier, notify and wait in one.
     pub fn barrier(&self) -> Result<()> {
         self.barrier_notify(BarrierName::Anonymous)?;
@@ -318,8 +328,12 @@ impl Endpoint {
 }
 
 fn finish(state: &mut State, name: BarrierName, together: BarrierName) -> BarrierOutcome {
-    let same = state.notified.take() == Some(name);
-    if same && together != BarrierName::Mismatch { BarrierOutcome::Matched } else { BarrierOutcome::Mismatch }
+    state.notified = None;
+    state.passed = Some(together);
+    match name.with(together) {
+        BarrierName::Mismatch => BarrierOutcome::Mismatch,
+        _ => BarrierOutcome::Matched,
+    }
 }
 
 #[cfg(test)]

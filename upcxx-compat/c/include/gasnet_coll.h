@@ -136,12 +136,9 @@ extern void gasnete_coll_wait_sync_all(gasnet_coll_handle_t *_handles, size_t _c
 #define gasnet_coll_wait_sync_some(handles, count) gasnete_coll_wait_sync_some(handles, count)
 #define gasnet_coll_wait_sync_all(handles, count) gasnete_coll_wait_sync_all(handles, count)
 
-/* ---- Barriers of teams: as gasnet_barrier_notify and its likes, one thread of each node calling ---- */
+/* ---- Barriers of teams: as gasnet_barrier_notify and its likes, one thread of each node calling, or, with
+ * GASNET_BARRIERFLAG_IMAGES, all images of each node ---- */
 
-/* Everybody is unnamed, which is then faster with other implementations. */
-#ifndef GASNET_BARRIERFLAG_UNNAMED
-    #define GASNET_BARRIERFLAG_UNNAMED 4
-#endif
 extern void gasnete_coll_barrier_notify(gasnete_coll_team_t _team, int _id, int _flags);
 extern int gasnete_coll_barrier_try(gasnete_coll_team_t _team, int _id, int _flags);
 extern int gasnete_coll_barrier_wait(gasnete_coll_team_t _team, int _id, int _flags);

@@ -171,12 +171,19 @@ VGASI_INLINE gasnet_register_value_t gasnet_wait_syncnb_valget(gasnet_valget_han
 #define GASNET_BARRIERFLAG_ANONYMOUS 1
 /* Reports a mismatch to every rank. */
 #define GASNET_BARRIERFLAG_MISMATCH 2
+/* For barriers of teams (gasnet_coll.h): every image calls, instead of one thread of each rank. */
+#define GASNET_BARRIERFLAG_IMAGES 4
+/* Anonymous, and so is everybody: faster with other implementations. */
+#define GASNET_BARRIERFLAG_UNNAMED (GASNET_BARRIERFLAG_ANONYMOUS | 8)
 
 VGASI_INLINE void gasnet_barrier_notify(int id, int flags) { vgasi_barrier_notify(id, flags); }
-/* GASNET_OK, or GASNET_ERR_BARRIER_MISMATCH; either way all ranks have notified. */
+/* GASNET_OK, or GASNET_ERR_BARRIER_MISMATCH: the ids of the ranks do not match, or they met under another than `id`, which
+ * an anonymous wait does not ask. Either way all ranks have notified. */
 VGASI_INLINE int gasnet_barrier_wait(int id, int flags) { return vgasi_barrier_wait(id, flags); }
 /* The same, or GASNET_ERR_NOT_READY while ranks are missing. */
 VGASI_INLINE int gasnet_barrier_try(int id, int flags) { return vgasi_barrier_try(id, flags); }
+/* Of the last barrier that this rank has waited for: 0, and the id in *id, if any rank gave one. */
+VGASI_INLINE int gasnet_barrier_result(int *id) { return vgasi_barrier_result(id); }
 /* Both halves at once. */
 VGASI_INLINE int gasnet_barrier(int id, int flags) {
     vgasi_barrier_notify(id, flags);

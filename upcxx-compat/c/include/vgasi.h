@@ -102,6 +102,7 @@ extern vgasi_handle_t vgasi_end_region(void);
 extern void vgasi_barrier_notify(int id, int flags);
 extern int vgasi_barrier_wait(int id, int flags);
 extern int vgasi_barrier_try(int id, int flags);
+extern int vgasi_barrier_result(int *id);
 
 /* The address in this process of `bytes` bytes at the owner's address `there`; null when loads and stores do not reach
  * all of them, or when they lie outside of the segment: then the library is asked, which tells the two apart. */

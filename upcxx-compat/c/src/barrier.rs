@@ -54,3 +54,14 @@ pub extern "C" fn vgasi_barrier_try(id: c_int, flags: c_int) -> c_int {
         Err(error) => fail(error),
     }
 }
+
+/// `gasnet_barrier_result`: 0, and its name, if the last barrier had one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_barrier_result(id: *mut c_int) -> c_int {
+    let Some(BarrierName::Named(name)) = job::joined().runtime.endpoint().barrier_result() else { return 1 };
+    if !id.is_null() {
+        // SAFETY: rule 1: the client's variable.
+        unsafe { id.write(name as c_int) };
+    }
+    0
+}

@@ -63,3 +63,17 @@ fn addresses() {
         program.pass(4, &[("VGASNET_NODES", nodes)], &[]);
     }
 }
+
+/// Goal: ranks agree on the names of barriers as the specification wants it since 1.8, which existing clients check; all
+/// threads may take part in those of teams.
+#[test]
+fn barriers() {
+    let bench = Bench::new();
+    for (conduit, nodes) in [(Conduit::Smp, "1"), (Conduit::Tcp, "2")] {
+        for mode in [Mode::Seq, Mode::Par] {
+            let program = bench.program("barriers", conduit, mode);
+            program.pass(1, &[], &[]);
+            program.pass(4, &[("VGASNET_NODES", nodes)], &[]);
+        }
+    }
+}

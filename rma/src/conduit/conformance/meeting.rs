@@ -60,7 +60,21 @@ fn mismatches(fabric: &dyn Fabric) {
         endpoint.barrier_notify(Named(5)).unwrap();
         let outcome = endpoint.barrier_wait(Named(if rank.0 == 0 { 6 } else { 5 })).unwrap();
         let expected = if rank.0 == 0 { BarrierOutcome::Mismatch } else { BarrierOutcome::Matched };
-        assert_eq!(outcome, expected, "a rank that waits with another name than it notified is told");
+        assert_eq!(outcome, expected, "a rank that waits with another name than all have is told");
+        assert_eq!(endpoint.barrier_result(), Some(Named(5)));
+        for (notified, waited, met) in [
+            (Named(5), Anonymous, Named(5)),
+            (if rank.0 == 1 { Named(7) } else { Anonymous }, Named(7), Named(7)),
+            (Anonymous, Named(3), Anonymous),
+        ] {
+            endpoint.barrier_notify(notified).unwrap();
+            assert_eq!(
+                endpoint.barrier_wait(waited).unwrap(),
+                BarrierOutcome::Matched,
+                "{notified:?} {waited:?}"
+            );
+            assert_eq!(endpoint.barrier_result(), Some(met), "{notified:?} {waited:?}");
+        }
     });
 }
 

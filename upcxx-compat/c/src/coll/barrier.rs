@@ -8,14 +8,15 @@ use crate::code;
 use crate::fatal::{fail, fatal};
 use crate::job;
 use libc::c_int;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// `GASNET_BARRIERFLAG_ANONYMOUS`; `GASNET_BARRIERFLAG_UNNAMED` promises that everybody gives it.
+/// `GASNET_BARRIERFLAG_ANONYMOUS`, which is also in `GASNET_BARRIERFLAG_UNNAMED`.
 const ANONYMOUS: c_int = 1;
 /// `GASNET_BARRIERFLAG_MISMATCH`.
 const MISMATCH: c_int = 2;
-/// `GASNET_BARRIERFLAG_UNNAMED`.
-const UNNAMED: c_int = 4;
+/// `GASNET_BARRIERFLAG_IMAGES`.
+const IMAGES: c_int = 4;
 
 /// What is known of a barrier's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ impl Name {
     fn of(id: c_int, flags: c_int) -> Self {
         if flags & MISMATCH != 0 {
             Self::Mismatch
-        } else if flags & (ANONYMOUS | UNNAMED) != 0 {
+        } else if flags & ANONYMOUS != 0 {
             Self::Anonymous
         } else {
             Self::Is(id)
@@ -79,8 +80,6 @@ pub(super) enum Phase {
     Notified {
         /// The meeting of the members.
         operation: Arc<Operation>,
-        /// The name given to `notify`.
-        name: Name,
         /// The name of all, when the operation is done.
         outcome: Arc<Mutex<Name>>,
     },
@@ -95,7 +94,7 @@ fn notify(team: &Arc<Team>, name: Name) {
     }
     let operation = operation::find(team.next_key(sequence::BARRIERS, 0));
     let outcome = Arc::new(Mutex::new(name));
-    *phase = Phase::Notified { operation: operation.clone(), name, outcome: outcome.clone() };
+    *phase = Phase::Notified { operation: operation.clone(), outcome: outcome.clone() };
     drop(phase);
     let exchange = Exchange { team: team.clone(), operation: operation.clone() };
     let run = async move {
@@ -106,10 +105,10 @@ fn notify(team: &Arc<Team>, name: Name) {
     operation.begin(Box::pin(run), false);
 }
 
-/// The outcome of a barrier that is complete; none while it is not.
-fn passed(team: &Team, name: Name) -> Option<c_int> {
+/// The name of a barrier that is complete; none while it is not.
+fn passed(team: &Team) -> Option<Name> {
     let mut phase = lock(&team.barrier);
-    let Phase::Notified { operation, name: notified, outcome } = &*phase else {
+    let Phase::Notified { operation, outcome } = &*phase else {
         fatal("gasnet_coll_barrier_wait or _try was called without a notify");
     };
     operation.step(Where::Client);
@@ -117,16 +116,80 @@ fn passed(team: &Team, name: Name) -> Option<c_int> {
         return None;
     }
     let agreed = *lock(outcome);
-    let is_same = name == *notified;
     *phase = Phase::Passed(agreed);
-    let is_match = is_same && agreed != Name::Mismatch;
-    Some(if is_match { code::OK } else { code::BARRIER_MISMATCH })
+    Some(agreed)
 }
 
-fn wait(team: &Team, name: Name) -> c_int {
+/// What a rank is told that takes the barrier for `name`.
+fn code_of(agreed: Name, name: Name) -> c_int {
+    if agreed.with(name) == Name::Mismatch { code::BARRIER_MISMATCH } else { code::OK }
+}
+
+/// Where the images of this rank are in barriers of images. The last of them to come notifies for all; the name under which
+/// they passed is kept until the last has left. An image can be one barrier ahead of another, so two rounds are enough.
+#[derive(Default)]
+pub(super) struct ImageBarrier {
+    rounds: [Round; 2],
+    /// Barriers that each image has notified, by local image.
+    notified: HashMap<u32, u64>,
+}
+
+#[derive(Default)]
+struct Round {
+    arrived: u32,
+    left: u32,
+    /// What those who have come say together; in the end, what all ranks do.
+    name: Option<Name>,
+    is_passed: bool,
+}
+
+fn notify_as_image(team: &Arc<Team>, name: Name) {
+    let mut images = lock(&team.image_barrier);
+    let count = images.notified.entry(team.local_image()).or_default();
+    *count += 1;
+    let parity = (*count & 1) as usize;
+    let round = &mut images.rounds[parity];
+    round.arrived += 1;
+    let together = round.name.map_or(name, |others| others.with(name));
+    round.name = Some(together);
+    if round.arrived == team.local_images() {
+        notify(team, together);
+    }
+}
+
+fn passed_as_image(team: &Team) -> Option<Name> {
+    let mut images = lock(&team.image_barrier);
+    let parity = (images.notified.get(&team.local_image())? & 1) as usize;
+    let round = &mut images.rounds[parity];
+    if !round.is_passed {
+        if round.arrived < team.local_images() {
+            return None;
+        }
+        round.name = Some(passed(team)?);
+        round.is_passed = true;
+    }
+    let name = round.name;
+    round.left += 1;
+    if round.left == team.local_images() {
+        *round = Round::default();
+    }
+    name
+}
+
+fn notify_with(team: &Arc<Team>, id: c_int, flags: c_int) {
+    let name = Name::of(id, flags);
+    if flags & IMAGES != 0 { notify_as_image(team, name) } else { notify(team, name) }
+}
+
+fn try_with(team: &Team, id: c_int, flags: c_int) -> Option<c_int> {
+    let agreed = if flags & IMAGES != 0 { passed_as_image(team) } else { passed(team) };
+    agreed.map(|agreed| code_of(agreed, Name::of(id, flags)))
+}
+
+fn wait_with(team: &Team, id: c_int, flags: c_int) -> c_int {
     let mut outcome = None;
     super::export::wait_until(|| {
-        outcome = outcome.or_else(|| passed(team, name));
+        outcome = outcome.or_else(|| try_with(team, id, flags));
         outcome.is_some()
     });
     outcome.unwrap_or(code::OK)
@@ -136,7 +199,7 @@ fn wait(team: &Team, name: Name) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gasnete_coll_barrier_notify(team: *const Team, id: c_int, flags: c_int) {
     // SAFETY: as the caller promised.
-    notify(&unsafe { Team::of(team) }, Name::of(id, flags));
+    notify_with(&unsafe { Team::of(team) }, id, flags);
 }
 
 /// `gasnet_coll_barrier_wait`.
@@ -144,7 +207,7 @@ pub unsafe extern "C" fn gasnete_coll_barrier_notify(team: *const Team, id: c_in
 pub unsafe extern "C" fn gasnete_coll_barrier_wait(team: *const Team, id: c_int, flags: c_int) -> c_int {
     // SAFETY: as the caller promised.
     let team = unsafe { Team::of(team) };
-    wait(&team, Name::of(id, flags))
+    wait_with(&team, id, flags)
 }
 
 /// `gasnet_coll_barrier_try`.
@@ -155,7 +218,7 @@ pub unsafe extern "C" fn gasnete_coll_barrier_try(team: *const Team, id: c_int, 
     }
     // SAFETY: as the caller promised.
     let team = unsafe { Team::of(team) };
-    passed(&team, Name::of(id, flags)).unwrap_or(code::NOT_READY)
+    try_with(&team, id, flags).unwrap_or(code::NOT_READY)
 }
 
 /// `gasnet_coll_barrier`: notify and wait.
@@ -163,8 +226,8 @@ pub unsafe extern "C" fn gasnete_coll_barrier_try(team: *const Team, id: c_int, 
 pub unsafe extern "C" fn gasnete_coll_barrier(team: *const Team, id: c_int, flags: c_int) -> c_int {
     // SAFETY: as the caller promised.
     let team = unsafe { Team::of(team) };
-    notify(&team, Name::of(id, flags));
-    wait(&team, Name::of(id, flags))
+    notify_with(&team, id, flags);
+    wait_with(&team, id, flags)
 }
 
 /// `gasnet_coll_barrier_result`: whether the last barrier was anonymous, and its name if it was not.

@@ -40,6 +40,7 @@ pub struct Team {
     /// Operations begun so far, by kind of sequence; those of images by local image.
     counts: Mutex<[HashMap<u32, u32>; sequence::COUNT]>,
     pub(super) barrier: Mutex<super::barrier::Phase>,
+    pub(super) image_barrier: Mutex<super::barrier::ImageBarrier>,
     /// Operations for which not all local images have come.
     pub(super) gathering: Mutex<HashMap<Key, super::call::Gathering>>,
 }
@@ -113,6 +114,7 @@ impl Team {
             first_images,
             counts: Mutex::default(),
             barrier: Mutex::default(),
+            image_barrier: Mutex::default(),
             gathering: Mutex::default(),
         }
     }
@@ -168,6 +170,11 @@ impl Team {
             fatal(format_args!("a collective names image {image} of a team that has {}", self.images()));
         }
         self.first_images.partition_point(|&first| first <= image) as u32 - 1
+    }
+
+    /// Number of images of this rank.
+    pub(super) fn local_images(&self) -> u32 {
+        self.images_of(self.me).len() as u32
     }
 
     /// The image that the calling thread is, counted from the first of this rank. Threads that said nothing are the first.

@@ -11,7 +11,7 @@ use simulation::cluster::{Cluster, Member};
 use simulation::plan::{PAGE, Plan};
 use simulation::run::prepare;
 use std::sync::Arc;
-use vgas_cache::pool::FrameId;
+use vgas_cache::pool::{Fault, FrameId, MAPPED_PAGES_MIN, Returned};
 use vgas_cache::request::handler;
 use vgas_rma::address::{Peer, RegionId};
 use vgas_rma::endpoint::Endpoint;
@@ -199,5 +199,40 @@ fn messages_that_did_harm_are_refused_by_name() {
     for _ in 0..100 {
         cluster.network.step();
         cluster.turn_of(0).expect("the agent goes on");
+    }
+}
+
+/// What a rank writes into its fault slots is data, too: a page that is not its own to map or to give back, or more of them
+/// than it may keep, ends with an error that names it.
+#[test]
+fn faults_that_would_do_harm_are_refused_by_name() {
+    let maps = |page| Fault { wanted: Some(page), write: true, returned: Returned::Nothing };
+    let returns = |page| Fault { wanted: None, write: false, returned: Returned::Page(page) };
+    let more = (0..=u64::from(MAPPED_PAGES_MIN)).map(maps).collect();
+    let cases: [(&str, Vec<Fault>); 7] = [
+        ("a page of another rank's segment", vec![maps(8)]),
+        ("a page that no segment has", vec![maps(1 << 50)]),
+        ("a page mapped twice", vec![maps(0), maps(0)]),
+        ("more pages than may be mapped", more),
+        ("a page given back that was not mapped", vec![returns(0)]),
+        ("a page given back twice", vec![maps(0), returns(0), returns(0)]),
+        ("a page that no segment has given back", vec![returns(u64::MAX - 2)]),
+    ];
+    for (what, faults) in cases {
+        let (mut cluster, members) = cluster();
+        let slots = members[0].pool.fault_slots();
+        let mut finding = None;
+        for fault in faults {
+            slots.post(&slots.claim().expect("few faults"), fault);
+            finding = finding.or_else(|| {
+                (0..100).find_map(|_| {
+                    cluster.network.step();
+                    cluster.turn_of(0).err()
+                })
+            });
+        }
+        let detail = finding.unwrap_or_else(|| panic!("{what}: accepted")).detail;
+        let name = cluster.layout.describe(members[0].endpoint.me());
+        assert!(detail.contains(&name), "{what}: {detail}");
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use vgas_cache::agent::driver::{self, Inbox};
 use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::client::{Client, ClientOptions};
-use vgas_cache::pool::{Fences, PoolAgent, PoolClient, PoolSpec, TableLayout};
+use vgas_cache::pool::{Fences, MAPPED_PAGES_MIN, PoolAgent, PoolClient, PoolSpec, TableLayout};
 use vgas_cache::protocol::home;
 use vgas_cache::read_ahead::{ReadAhead, ReadAheadSettings};
 use vgas_cache::{CacheError, replacement};
@@ -36,6 +36,8 @@ pub struct Member {
     pub client: Client,
     pub endpoint: Arc<Endpoint>,
     pub pool: Arc<PoolClient>,
+    /// The frames of its node, for what pointers show.
+    pub frames: Arc<Mapping>,
     pub agent: vgas_rma::address::Peer,
 }
 
@@ -71,7 +73,7 @@ impl Cluster {
                 local_ranks: layout.ranks_of(node).len() as u32,
                 wait_slots_per_rank: 8,
                 hazard_slots_per_rank: 2,
-                mapped_pages_per_rank: 0,
+                mapped_pages_per_rank: MAPPED_PAGES_MIN,
             };
             let sizes = TableLayout::new(&spec).expect("a layout");
             let table = Mapping::anonymous("table", sizes.table_bytes()).expect("memory");
@@ -81,7 +83,8 @@ impl Cluster {
             for local_rank in 0..spec.local_ranks {
                 let pool = PoolClient::attach(&spec, table.clone(), frames.clone(), local_rank);
                 let rank = Rank(layout.ranks_of(node).start + local_rank);
-                members.push(Member::new(plan, &layout, &network, rank, Arc::new(pool.expect("a pool"))));
+                let pool = Arc::new(pool.expect("a pool"));
+                members.push(Member::new(plan, &layout, &network, rank, pool, frames.clone()));
             }
         }
         (Self { layout, network, nodes, rows, milliseconds: 0, turns: 0 }, members)
@@ -219,6 +222,7 @@ impl Member {
         network: &Arc<SimNetwork>,
         rank: Rank,
         pool: Arc<PoolClient>,
+        frames: Arc<Mapping>,
     ) -> Self {
         let me = layout.peer_of_rank(rank);
         let spec =
@@ -230,7 +234,7 @@ impl Member {
             ClientOptions { whole_page_put: plan.whole_page_put, window_pages_max: plan.window_pages_max };
         let client = Client::new(endpoint.clone(), handlers, pool.clone(), layout.clone(), options);
         let agent = layout.agent_of(layout.node_of(rank));
-        Self { client, endpoint, pool, agent }
+        Self { client, endpoint, pool, frames, agent }
     }
 
     /// Takes in what has arrived.

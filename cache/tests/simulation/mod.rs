@@ -7,6 +7,7 @@
 //! | `cluster.rs` | the nodes, and letting them take turns |
 //! | `model.rs` | what every byte may be at every moment |
 //! | `traffic.rs` | what the ranks do |
+//! | `pointers.rs` | what they do to their own segments by plain loads and stores |
 //! | `invariant.rs` | what must hold between two turns, and at rest |
 //! | `sabotage.rs` | what a wrong conduit would do |
 //! | `run.rs` | one run from its seed to its findings |
@@ -21,6 +22,7 @@ pub mod cluster;
 pub mod invariant;
 pub mod model;
 pub mod plan;
+pub mod pointers;
 pub mod run;
 pub mod sabotage;
 pub mod traffic;

@@ -117,6 +117,18 @@ impl Model {
         Some(Place { owner, bytes: span(first).0..last + bytes as u64 })
     }
 
+    /// Draws a range of a page that a rank may store to now.
+    pub fn draw_store(&self, writer: u32, page: u64, random: &mut ChaCha8Rng) -> Option<Place> {
+        let cells = &self.segments[writer as usize];
+        let may = |cell: &Cell| cell.writer == writer && !cell.busy && cell.begun < 255;
+        let of_page = page as usize * CELLS..(page as usize + 1) * CELLS;
+        let first = (0..8).map(|_| random.random_range(of_page.clone())).find(|&cell| may(&cells[cell]))?;
+        let most = random.random_range(1..=16);
+        let mine = cells[first..of_page.end].iter().take(most).take_while(|cell| may(cell)).count();
+        let (last, bytes) = span(first + mine - 1);
+        Some(Place { owner: writer, bytes: span(first).0..last + bytes as u64 })
+    }
+
     /// Begins a put: what it writes.
     pub fn begin_put(&mut self, place: &Place) -> Box<[u8]> {
         let mut content = Vec::new();

@@ -35,6 +35,8 @@ pub struct Plan {
     pub named: bool,
     /// Turns until everything must have ended.
     pub turns_max: u64,
+    /// Owners use their segments through pointers, too.
+    pub pointers: bool,
     pub sabotage: Option<Sabotage>,
     /// Misfortune of the disk of node 0.
     pub disk: Option<Script>,
@@ -77,6 +79,7 @@ impl Plan {
             operations_at_once: random.random_range(1..=3),
             named: random.random(),
             turns_max: 2_000_000,
+            pointers: random.random(),
             sabotage: None,
             disk: None,
             disk_bytes_max: None,

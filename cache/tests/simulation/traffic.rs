@@ -5,6 +5,7 @@ use super::Finding;
 use super::cluster::Member;
 use super::model::{Model, Place};
 use super::plan::{PAGE, Plan};
+use super::pointers::Pointers;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use vgas_cache::client::Pending;
@@ -73,6 +74,8 @@ pub struct Traffic<'c> {
     checkpoints: Vec<(Ask, Vec<Vec<u32>>)>,
     /// Checkpoints that have ended well: whose, and what it must have saved, by page.
     pub saved: Vec<(u32, Vec<Vec<u32>>)>,
+    /// What owners do by pointers.
+    pointers: Option<Pointers>,
     left: u32,
     at_once: usize,
     named: bool,
@@ -100,6 +103,7 @@ impl<'c> Traffic<'c> {
             ops: Vec::new(),
             checkpoints: Vec::new(),
             saved: Vec::new(),
+            pointers: plan.pointers.then(|| Pointers::new(plan, members)),
             left: plan.operations,
             at_once: plan.operations_at_once,
             named: plan.named,
@@ -110,7 +114,8 @@ impl<'c> Traffic<'c> {
 
     /// Whether everything has been done and has ended.
     pub fn is_over(&self) -> bool {
-        self.left == 0 && self.ops.is_empty() && self.checkpoints.is_empty()
+        let pointers = self.pointers.as_ref().is_none_or(Pointers::is_over);
+        self.left == 0 && self.ops.is_empty() && self.checkpoints.is_empty() && pointers
     }
 
     /// A rank does something, or an operation goes on.
@@ -122,6 +127,12 @@ impl<'c> Traffic<'c> {
             2 if !self.checkpoints.is_empty() => {
                 let index = random.random_range(0..self.checkpoints.len());
                 self.go_on_with_checkpoint(index)
+            }
+            3 | 4 if self.pointers.is_some() => {
+                let Some(pointers) = &mut self.pointers else { return Ok(()) };
+                let failed = pointers.turn(rank, &self.members[rank], &mut self.model, random)?;
+                self.failures.extend(failed);
+                Ok(())
             }
             _ if self.ops.is_empty() => Ok(()),
             _ => {
@@ -263,6 +274,7 @@ impl<'c> Traffic<'c> {
             let what = if op.least.is_some() { "get" } else { "put" };
             format!("rank {}: {what} of {:?}", op.rank, op.place)
         });
-        ops.collect::<Vec<_>>().join("; ")
+        let pointers = self.pointers.as_ref().map_or_else(String::new, Pointers::describe);
+        ops.chain([pointers]).collect::<Vec<_>>().join("; ")
     }
 }

@@ -1,9 +1,10 @@
 /* Collective operations and teams of GASNet-1.
  *
- * Every node of a team calls the same collectives in the same order; any number of them may be under way, on any number of
- * teams. A *team* is GASNET_TEAM_ALL or made by gasnet_coll_team_split; its nodes have positions in it (*ranks*). An *image*
- * is what takes part on its own: a node, or one of several threads of it in GASNET_TEAM_ALL, if gasnet_coll_init says so; all
- * images of a node call. In teams that were split, and with GASNET_COLL_NO_IMAGES, a node is one image. Roots are images.
+ * Every node of a team calls the same collectives in the same order; any number of them may be under way, on any number
+ * of teams. A *team* is GASNET_TEAM_ALL or made by gasnet_coll_team_split; its nodes have positions in it (*ranks*). An
+ * *image* is what takes part on its own: a node, or one of several threads of it in GASNET_TEAM_ALL, if gasnet_coll_init
+ * says so; all images of a node call. In teams that were split, and with GASNET_COLL_NO_IMAGES, a node is one image.
+ * Roots are images.
  *
  * Addresses are valid at the image that they belong to, in the segment or not:
  *
@@ -18,9 +19,9 @@
  *   GASNET_COLL_OUT_MYSYNC   when it is complete here, this node's memory has been read and written
  *
  * The NOSYNC forms promise less and are the same as MYSYNC here; so is giving none. Operations of the _nb forms go on in
- * gasnet_AMPoll and in everything that waits or synchronises; they are complete when their handle was synchronised, by any
- * thread of the node. Until then memory and lists must not change. Nodes that disagree on an operation end the job with a
- * message. Handlers must not call.
+ * gasnet_AMPoll and in everything that waits or synchronises; they are complete when their handle was synchronised, by
+ * any thread of the node. Until then memory and lists must not change. Nodes that disagree on an operation end the job
+ * with a message. Handlers must not call.
  */
 #ifndef _GASNET_COLL_H
 #define _GASNET_COLL_H
@@ -30,6 +31,16 @@
 #include "gasnet_basic.h"
 
 GASNETT_BEGIN_EXTERNC
+
+/* With other implementations, clients pass thread data on to gasnete_ functions by these. */
+#ifndef GASNETE_THREAD_GET
+    #define GASNETE_THREAD_FARG_ALONE void
+    #define GASNETE_THREAD_FARG
+    #define GASNETE_THREAD_GET_ALONE
+    #define GASNETE_THREAD_GET
+    #define GASNETE_THREAD_PASS_ALONE
+    #define GASNETE_THREAD_PASS
+#endif
 
 /* ---- Flags ---- */
 
@@ -76,10 +87,11 @@ typedef gasnet_handlerarg_t gasnet_coll_fn_handle_t;
 
 /* Combines operands: results[i] = left_operands[0] + ... + left_operands[left_count - 1] + right_operands[0] + ... +
  * right_operands[i]. Reductions and scans here call it for one operand on each side, with the left one from the lower
- * images; it must be associative, and may but need not be commutative. The three do not overlap. `flags` are those of its
- * entry, `arg` is the func_arg of the call. */
-typedef void (*gasnet_coll_reduce_fn_t)(void *results, size_t result_count, const void *left_operands, size_t left_count,
-                                        const void *right_operands, size_t elem_size, int flags, int arg);
+ * images; it must be associative, and may but need not be commutative. The three do not overlap. `flags` are those of
+ * its entry, `arg` is the func_arg of the call. */
+typedef void (*gasnet_coll_reduce_fn_t)(void *results, size_t result_count, const void *left_operands,
+                                        size_t left_count, const void *right_operands, size_t elem_size, int flags,
+                                        int arg);
 /* It may run in handlers; otherwise it runs in threads that poll, wait or synchronise. */
 #define GASNET_COLL_AMSAFE (1 << 0)
 /* It does not commute: operands are combined in the order of images, always. */
@@ -92,17 +104,17 @@ typedef struct {
 /* ---- Initialisation ---- */
 
 /* Called by each node, or by each image, before collectives. `images`: how many images each node has, equal everywhere;
- * NULL for one each, which is all that GASNET_SEQ has. `my_image`: which one the calling thread is. `fn_tbl`: functions of
- * reductions; copied, and as many of them everywhere. `init_flags` is 0. */
-extern void gasnete_coll_init(const gasnet_image_t _images[], gasnet_image_t _my_image, gasnet_coll_fn_entry_t _fn_tbl[],
-                              size_t _fn_count, int _init_flags);
+ * NULL for one each, which is all that GASNET_SEQ has. `my_image`: which one the calling thread is. `fn_tbl`: functions
+ * of reductions; copied, and as many of them everywhere. `init_flags` is 0. */
+extern void gasnete_coll_init(const gasnet_image_t _images[], gasnet_image_t _my_image,
+                              gasnet_coll_fn_entry_t _fn_tbl[], size_t _fn_count, int _init_flags);
 #define gasnet_coll_init(images, my_image, fn_tbl, fn_count, init_flags) \
     gasnete_coll_init(images, my_image, fn_tbl, fn_count, init_flags)
 
 /* ---- Teams ---- */
 
-/* Splits a team: one new team for each color, its nodes in the order of relrank. Collective over the parent; blocks. Scratch
- * space (a gasnet_seginfo_t), which other implementations need, may be NULL. */
+/* Splits a team: one new team for each color, its nodes in the order of relrank. Collective over the parent; blocks.
+ * Scratch space (a gasnet_seginfo_t), which other implementations need, may be NULL. */
 extern gasnet_team_handle_t gasnete_coll_team_split(gasnete_coll_team_t _parent, gasnet_node_t _color,
                                                     gasnet_node_t _relrank, void *_scratch);
 #define gasnet_coll_team_split(parent, color, relrank, scratch) gasnete_coll_team_split(parent, color, relrank, scratch)
@@ -160,12 +172,13 @@ extern int gasnete_coll_barrier_result(gasnete_coll_team_t _team, int *_id);
 #define _VGASI_GATHER 2
 #define _VGASI_GATHER_ALL 3
 #define _VGASI_EXCHANGE 4
-extern gasnet_coll_handle_t vgasi_coll_move(int _operation, gasnet_team_handle_t _team, gasnet_image_t _root, void *_dst,
-                                            int _dst_is_list, void *_src, int _src_is_list, size_t _nbytes, int _flags);
-extern gasnet_coll_handle_t vgasi_coll_combine(int _is_scan, gasnet_team_handle_t _team, gasnet_image_t _root, void *_dst,
-                                               int _dst_is_list, void *_src, int _src_is_list, size_t _blocks_and_offsets,
-                                               size_t _elem_size, size_t _elem_count, gasnet_coll_fn_handle_t _func,
-                                               int _func_arg, int _flags);
+extern gasnet_coll_handle_t vgasi_coll_move(int _operation, gasnet_team_handle_t _team, gasnet_image_t _root,
+                                            void *_dst, int _dst_is_list, void *_src, int _src_is_list,
+                                            size_t _nbytes, int _flags);
+extern gasnet_coll_handle_t vgasi_coll_combine(int _is_scan, gasnet_team_handle_t _team, gasnet_image_t _root,
+                                               void *_dst, int _dst_is_list, void *_src, int _src_is_list,
+                                               size_t _blocks_and_offsets, size_t _elem_size, size_t _elem_count,
+                                               gasnet_coll_fn_handle_t _func, int _func_arg, int _flags);
 
 /* ---- broadcast: nbytes bytes at src of the root image go to dst of every image ---- */
 

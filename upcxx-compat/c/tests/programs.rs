@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Bench, Conduit, Mode};
+use support::{Bench, Conduit, Mode, tiered};
 
 /// Goal: the smallest client works in every configuration: it starts itself, attaches, puts, and is answered.
 #[test]
@@ -79,17 +79,6 @@ fn seed() -> String {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(1, |now| now.subsec_nanos()).to_string()
     })
-}
-
-/// A tiered job with the smallest cache that there can be, so that everything is evicted all the time.
-fn tiered(nodes: &'static str) -> [(&'static str, &'static str); 5] {
-    [
-        ("VGAS_SEGMENT_KIND", "tiered"),
-        ("VGAS_CACHE_SIZE", "1MiB"),
-        ("VGAS_CACHE_PAGE", "4KiB"),
-        ("VGAS_SEGMENT_TIERED_MAX", "64MiB"),
-        ("VGASNET_NODES", nodes),
-    ]
 }
 
 /// Goal: random operations in all forms against a model, each checked; barriers with all kinds of names. A failure shows

@@ -2,10 +2,10 @@
 
 mod support;
 
-use support::{Bench, Conduit, Mode};
+use support::{Bench, Conduit, Mode, tiered};
 
 /// Goal: random operations in every form leave exactly the bytes that a model says, between co-located ranks, between
-/// nodes, and with oneself, in all thread modes.
+/// nodes, and with oneself, in all thread modes, in pinned and in tiered segments.
 #[test]
 fn against_a_model() {
     let bench = Bench::new();
@@ -18,4 +18,6 @@ fn against_a_model() {
     let program = bench.program("vis", Conduit::Tcp, Mode::Par);
     program.pass(2, &[("VGASNET_NODES", "2")], &["4", "300"]);
     program.pass(8, &[("VGASNET_NODES", "3")], &["5", "100"]);
+    program.pass(3, &tiered("1"), &["6", "300"]);
+    program.pass(3, &tiered("2"), &["7", "300"]);
 }

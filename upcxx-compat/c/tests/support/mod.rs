@@ -232,6 +232,17 @@ impl Program {
     }
 }
 
+/// A tiered job with the smallest cache that there can be, so that everything is evicted all the time.
+pub fn tiered(nodes: &'static str) -> [(&'static str, &'static str); 5] {
+    [
+        ("VGAS_SEGMENT_KIND", "tiered"),
+        ("VGAS_CACHE_SIZE", "1MiB"),
+        ("VGAS_CACHE_PAGE", "4KiB"),
+        ("VGAS_SEGMENT_TIERED_MAX", "64MiB"),
+        ("VGASNET_NODES", nodes),
+    ]
+}
+
 /// Waits for a process, for a limited time, reading what it writes.
 pub fn finish(mut child: Child, what: &str) -> Output {
     let deadline = Instant::now() + PATIENCE;

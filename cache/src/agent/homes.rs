@@ -8,6 +8,7 @@ use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, FrameId};
 use crate::protocol::{Message, home};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex};
+use smallvec::SmallVec;
 use vgas_rma::address::{NodeId, Peer};
 
 /// A page's entry, and what the agent keeps beside it.
@@ -15,7 +16,7 @@ use vgas_rma::address::{NodeId, Peer};
 pub(super) struct HomePage {
     home: home::Home,
     /// Who wants the page in which of its frames.
-    wanted_in: Vec<(NodeId, u32)>,
+    wanted_in: SmallVec<[(NodeId, u32); 2]>,
     /// What is being read or written; of the reserve unless it is a frame of this node's own line.
     content: Option<Content>,
     /// Why the NVMe failed, for the requester.

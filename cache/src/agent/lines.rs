@@ -12,6 +12,7 @@ use crate::pool::{Counter, Entry, FrameId, Intent, Outcome as Revoked, PageState
 use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{Line, LineEvent, Message, Reason, line};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vgas_rma::address::Peer;
 
@@ -80,8 +81,8 @@ pub(super) struct Page {
     line: Line,
     /// The page's frame while it is not in the table: on its way in or out.
     frame: Option<FrameId>,
-    readers: Vec<Waiter>,
-    writers: Vec<Waiter>,
+    readers: SmallVec<[Waiter; 2]>,
+    writers: SmallVec<[Waiter; 2]>,
     /// The owner's thread that waits for the page to be mapped.
     pub(super) mapper: Option<Mapper>,
     puts: VecDeque<Put>,

@@ -1,15 +1,16 @@
 //! The stack-based forward array (vGASNet §III.E): the nodes that hold a page, in the order in which they answer.
 
+use smallvec::SmallVec;
 use vgas_rma::address::NodeId;
 
 /// Holders of one page. Push puts a node on top; access returns the top and re-inserts it at the bottom, so that
 /// the newest copy answers first and the load then goes round; remove erases.
 ///
-/// An empty array owns no memory. Its operations cost time in proportion to the number of holders.
+/// Up to four holders need no memory of their own. Its operations cost time in proportion to the number of holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ForwardArray {
     /// Bottom first.
-    nodes: Vec<NodeId>,
+    nodes: SmallVec<[NodeId; 4]>,
 }
 
 impl ForwardArray {

@@ -12,6 +12,7 @@ use super::line::words;
 use super::message::{Confirm, Message, Reason, Right};
 use super::place::{InPlaceService, Place};
 use super::violation::Violation;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vgas_rma::address::NodeId;
 
@@ -277,8 +278,8 @@ pub enum HomeAction {
     NotCleaned,
 }
 
-/// The actions of one step; empty ones own no memory.
-pub type HomeActions = Vec<HomeAction>;
+/// The actions of one step. More than a few, as when many copies are invalidated, are rare.
+pub type HomeActions = SmallVec<[HomeAction; 4]>;
 
 /// One step of a directory entry.
 ///
@@ -678,6 +679,7 @@ impl Stepping<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use smallvec::smallvec;
 
     const HOME: NodeId = NodeId(0);
     const A: NodeId = NodeId(1);
@@ -691,10 +693,10 @@ mod tests {
     /// An entry whose page node A has alone.
     fn held_by_a() -> Home {
         let mut home = Home::default();
-        assert_eq!(says(&mut home, A, Message::GetShared), Ok(vec![HomeAction::ReadNvm]));
+        assert_eq!(says(&mut home, A, Message::GetShared), Ok(smallvec![HomeAction::ReadNvm]));
         let message = Message::Data { right: Right::Exclusive, dirty: false, acks: 0, confirm: false };
         let given = step(&mut home, &PARAMETERS, HomeEvent::NvmRead);
-        assert_eq!(given, Ok(vec![HomeAction::Send { to: A, message }]));
+        assert_eq!(given, Ok(smallvec![HomeAction::Send { to: A, message }]));
         assert_eq!(home.state(), State::Exclusive);
         home
     }
@@ -724,7 +726,7 @@ mod tests {
         says(&mut home, B, Message::GetShared).unwrap();
         let done = Message::Done { dirty: false };
         assert!(matches!(says(&mut home, A, done), Err(Violation::Home { from: Some(A), .. })));
-        assert_eq!(says(&mut home, B, done), Ok(vec![]));
+        assert_eq!(says(&mut home, B, done), Ok(smallvec![]));
         assert_eq!(home.state(), State::Shared);
         assert!(matches!(says(&mut home, B, done), Err(Violation::Home { from: Some(B), .. })));
     }

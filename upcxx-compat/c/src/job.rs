@@ -88,6 +88,7 @@ pub unsafe extern "C" fn vgasi_init(argc: *mut c_int, argv: *mut *mut *mut c_cha
     if JOB.set(Job { runtime, process: std::process::id() }).is_err() {
         return code::NOT_INIT;
     }
+    coll::prepare();
     exit::watch();
     code::OK
 }

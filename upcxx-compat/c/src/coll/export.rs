@@ -170,8 +170,13 @@ pub unsafe extern "C" fn gasnete_coll_init(
     if images.as_ref().is_some_and(|images| images.contains(&0)) {
         fatal("gasnet_coll_init: every node has at least one image");
     }
-    reduction::register(functions);
-    team::set_images(images, my_image);
+    // Images may leave the table to one of them.
+    if !functions.is_empty() {
+        reduction::register(functions);
+    }
+    if let Some(images) = images {
+        team::set_images(&images, my_image);
+    }
 }
 
 /// `gasnet_coll_team_split`. Collective over the parent; blocks. The scratch space is not needed.

@@ -26,6 +26,7 @@ pub mod team;
 
 pub(crate) use operation::progress;
 pub(crate) use post::{HANDLER, on_string};
+pub(crate) use team::prepare;
 
 /// Flags of `gasnet_coll.h`.
 mod flag {

@@ -35,8 +35,8 @@ pub struct Team {
     members: Vec<Rank>,
     /// This rank's position in `members`.
     me: u32,
-    /// First image of each member, and their number at the end.
-    first_images: Vec<u32>,
+    /// First image of each member, and their number at the end: one image each unless it was said otherwise before use.
+    first_images: OnceLock<Vec<u32>>,
     /// Operations begun so far, by kind of sequence; those of images by local image.
     counts: Mutex<[HashMap<u32, u32>; sequence::COUNT]>,
     pub(super) barrier: Mutex<super::barrier::Phase>,
@@ -45,7 +45,7 @@ pub struct Team {
     pub(super) gathering: Mutex<HashMap<Key, super::call::Gathering>>,
 }
 
-/// The team of all ranks. For the header: GASNET_TEAM_ALL. Null stands for it, too.
+/// The team of all ranks, from `gasnet_init` on. For the header: GASNET_TEAM_ALL. Null stands for it, too.
 #[unsafe(no_mangle)]
 pub static gasnete_coll_team_all: AtomicPtr<Team> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -65,45 +65,47 @@ thread_local! {
     static IMAGE: RefCell<Option<u32>> = const { RefCell::new(None) };
 }
 
-/// The images a rank, by rank, of the team of all; one each if none were given.
-pub(super) fn set_images(images: Option<Vec<u32>>, my_image: u32) {
-    let ranks = job::joined().runtime.ranks();
-    if images.is_some() {
-        IMAGE.set(Some(my_image));
-    }
-    let given = images.clone();
-    let team = all_with(images);
-    if let Some(images) = given {
-        let same = (0..ranks).all(|rank| team.images_of(rank).len() == images[rank as usize] as usize);
-        if !same || !team.images_of(team.me).contains(&my_image) {
-            fatal("gasnet_coll_init: image numbers that do not fit those that another thread gave");
-        }
-    }
+/// Makes the team of all, so that clients find it as soon as they have joined the job.
+pub(crate) fn prepare() {
+    all();
 }
 
-fn all_with(images: Option<Vec<u32>>) -> Arc<Team> {
+/// Gives the team of all its images, by rank, and says which one this thread is. Every image of a rank may call.
+pub(super) fn set_images(images: &[u32], my_image: u32) {
+    let team = all();
+    let first_images = first_images(images);
+    if *team.first_images.get_or_init(|| first_images.clone()) != first_images {
+        fatal("gasnet_coll_init: another number of images than the team of all has or was used with");
+    }
+    if !team.images_of(team.me).contains(&my_image) {
+        fatal(format_args!("gasnet_coll_init: image {my_image} is not one of this node's"));
+    }
+    IMAGE.set(Some(my_image));
+}
+
+/// First image of each member, and their number at the end.
+fn first_images(images: &[u32]) -> Vec<u32> {
+    let ends = images.iter().scan(0, |end, count| {
+        *end += count;
+        Some(*end)
+    });
+    std::iter::once(0).chain(ends).collect()
+}
+
+/// The team of all ranks.
+pub(super) fn all() -> Arc<Team> {
     let team = ALL.get_or_init(|| {
         let runtime = &job::joined().runtime;
         let members = (0..runtime.ranks()).map(Rank).collect();
-        let team = Arc::new(Team::new(0, members, runtime.rank(), images));
+        let team = Arc::new(Team::new(0, members, runtime.rank()));
         gasnete_coll_team_all.store(Arc::as_ptr(&team).cast_mut(), Ordering::Release);
         team
     });
     team.clone()
 }
 
-/// The team of all ranks.
-pub(super) fn all() -> Arc<Team> {
-    all_with(None)
-}
-
 impl Team {
-    fn new(number: u64, members: Vec<Rank>, me: Rank, images: Option<Vec<u32>>) -> Self {
-        let images = images.unwrap_or_else(|| vec![1; members.len()]);
-        let mut first_images = vec![0];
-        for count in images {
-            first_images.push(first_images[first_images.len() - 1] + count);
-        }
+    fn new(number: u64, members: Vec<Rank>, me: Rank) -> Self {
         let Some(me) = members.iter().position(|&rank| rank == me) else {
             fatal("a team was made by a rank that is not a member of it");
         };
@@ -111,7 +113,7 @@ impl Team {
             number,
             members,
             me: me as u32,
-            first_images,
+            first_images: OnceLock::new(),
             counts: Mutex::default(),
             barrier: Mutex::default(),
             image_barrier: Mutex::default(),
@@ -154,14 +156,18 @@ impl Team {
         self.members.iter().position(|&member| member == rank).map(|member| member as u32)
     }
 
+    fn first_images(&self) -> &[u32] {
+        self.first_images.get_or_init(|| first_images(&vec![1; self.members.len()]))
+    }
+
     /// The images of a member.
     pub(super) fn images_of(&self, member: u32) -> std::ops::Range<u32> {
-        self.first_images[member as usize]..self.first_images[member as usize + 1]
+        self.first_images()[member as usize]..self.first_images()[member as usize + 1]
     }
 
     /// Number of images.
     pub(super) fn images(&self) -> u32 {
-        self.first_images[self.members.len()]
+        self.first_images()[self.members.len()]
     }
 
     /// The member that an image belongs to.
@@ -169,7 +175,7 @@ impl Team {
         if image >= self.images() {
             fatal(format_args!("a collective names image {image} of a team that has {}", self.images()));
         }
-        self.first_images.partition_point(|&first| first <= image) as u32 - 1
+        self.first_images().partition_point(|&first| first <= image) as u32 - 1
     }
 
     /// Number of images of this rank.
@@ -256,7 +262,7 @@ pub(super) fn split(parent: &Arc<Team>, color: u32, position: u32) -> Arc<Team> 
     }
     // Never 0: the high half is a rank plus one.
     let number = (u64::from(leader.0) + 1) << 32 | u64::from(led);
-    Arc::new(Team::new(number, members, me, None))
+    Arc::new(Team::new(number, members, me))
 }
 
 /// Makes a team of a list of ranks. Collective over them; does not wait.
@@ -269,5 +275,5 @@ pub(super) fn create(members: Vec<u32>) -> Arc<Team> {
     *count += 1;
     let number = hasher.finish() | FROM_LIST;
     let members = members.into_iter().map(Rank).collect();
-    Arc::new(Team::new(number, members, job::joined().runtime.rank(), None))
+    Arc::new(Team::new(number, members, job::joined().runtime.rank()))
 }

@@ -245,6 +245,8 @@ int main(int argc, char **argv) {
     const char *what;
     CHECK(gasnet_init(&argc, &argv) == GASNET_OK);
     CHECK(gasnet_attach(table, 2, 1 << 16, 0) == GASNET_OK);
+    /* Clients keep the handle before they initialise collectives. */
+    CHECK(GASNET_TEAM_ALL != NULL);
     what = argc > 1 ? argv[1] : "promises";
     if (argc > 2) threads = atoi(argv[2]);
     me = gasnet_mynode();

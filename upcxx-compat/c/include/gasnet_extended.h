@@ -135,13 +135,6 @@ VGASI_INLINE gasnet_handle_t gasnet_end_nbi_accessregion(void) { return vgasi_en
 
 /* --- Values (3.3): the low `nbytes` (1 to 8) bytes of a register --- */
 
-/* The first byte of a value's low bytes in memory. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-#define VGASI_LOW_BYTES(value, nbytes) ((char *)&(value) + (sizeof(value) - (nbytes)))
-#else
-#define VGASI_LOW_BYTES(value, nbytes) ((char *)&(value))
-#endif
-
 VGASI_INLINE void gasnet_put_val(gasnet_node_t node, void *dest, gasnet_register_value_t value, size_t nbytes) {
     gasnet_put(node, dest, VGASI_LOW_BYTES(value, nbytes), nbytes);
 }

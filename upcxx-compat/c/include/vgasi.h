@@ -54,6 +54,16 @@ extern void vgasi_exit(int status) VGASI_NORETURN;
 extern char *vgasi_getenv(const char *name);
 extern uintptr_t vgasi_max_local_segment(void);
 extern uintptr_t vgasi_max_global_segment(void);
+extern uintptr_t vgasi_max_segment(int kind);
+extern int vgasi_attach_kind(void *table, int count, uintptr_t bytes, int kind, const char *name);
+extern int vgasi_segment_kind(void);
+extern int vgasi_pin(const void *address, uintptr_t bytes, void **pin);
+extern void vgasi_unpin(void *pin);
+extern int vgasi_prefetch(uint32_t rank, const void *address, uintptr_t bytes);
+extern int vgasi_checkpoint(void);
+extern int vgasi_statistics(uint64_t *values, size_t count);
+extern size_t vgasi_statistics_count(void);
+extern const char *vgasi_statistic_name(size_t index);
 extern int vgasi_segment_info(void *table, int count);
 extern int vgasi_node_info(void *table, int count);
 
@@ -103,6 +113,13 @@ extern void vgasi_barrier_notify(int id, int flags);
 extern int vgasi_barrier_wait(int id, int flags);
 extern int vgasi_barrier_try(int id, int flags);
 extern int vgasi_barrier_result(int *id);
+
+/* The first byte of a value's low bytes in memory. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define VGASI_LOW_BYTES(value, nbytes) ((char *)&(value) + (sizeof(value) - (nbytes)))
+#else
+#define VGASI_LOW_BYTES(value, nbytes) ((char *)&(value))
+#endif
 
 /* The address in this process of `bytes` bytes at the owner's address `there`; null when loads and stores do not reach
  * all of them, or when they lie outside of the segment: then the library is asked, which tells the two apart. */

@@ -81,18 +81,30 @@ pub extern "C" fn vgasi_register_internal(index: u8, function: RawHandler) {
 /// `gasnet_attach`. Collective; once, whether or not the segment could be had.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_attach(table: *mut HandlerEntry, count: c_int, bytes: usize) -> c_int {
+    // SAFETY: as the caller promised.
+    unsafe { attach(table, count, bytes, segment::vgasi_max_local_segment(), None) }
+}
+
+/// Registers handlers and attaches this rank's segment of at most `bytes_max` bytes.
+pub(crate) unsafe fn attach(
+    table: *mut HandlerEntry,
+    count: c_int,
+    bytes: usize,
+    bytes_max: usize,
+    name: Option<String>,
+) -> c_int {
     static ATTACHED: AtomicBool = AtomicBool::new(false);
     if job::current().is_none() || ATTACHED.load(Ordering::Relaxed) {
         return code::NOT_INIT;
     }
-    if !bytes.is_multiple_of(segment::PAGE_BYTES) || bytes > segment::vgasi_max_local_segment() {
+    if !bytes.is_multiple_of(segment::PAGE_BYTES) || bytes > bytes_max {
         return code::BAD_ARG;
     }
     // SAFETY: as the caller promised.
     match unsafe { register(table, count) } {
         code::OK => {
             ATTACHED.store(true, Ordering::Relaxed);
-            segment::attach(bytes, None)
+            segment::attach(bytes, name)
         }
         error => error,
     }

@@ -33,6 +33,7 @@ pub mod job;
 mod launch;
 mod long;
 pub mod segment;
+pub mod tiered;
 pub mod transfer;
 pub mod vis;
 

@@ -12,7 +12,7 @@ use crate::code;
 use crate::fatal::{fail, fatal};
 use crate::job;
 use libc::{c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use vgas::config::DeviceChoice;
 use vgas::{Kind, Runtime, SegmentSpec};
 use vgas_rma::Rank;
@@ -58,17 +58,30 @@ fn windows() -> &'static [Window] {
 static MAX_LOCAL: AtomicUsize = AtomicUsize::new(0);
 static MAX_GLOBAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the job's segments are tiered.
+/// Whether the segments are tiered: what the job's settings say, unless the program says it when it attaches.
+static TIERED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the segments are tiered.
 #[inline]
 pub(crate) fn is_tiered() -> bool {
-    job::joined().runtime.segment_kind() == Kind::Tiered
+    TIERED.load(Ordering::Relaxed)
+}
+
+/// The kind of the segments.
+pub(crate) fn kind() -> Kind {
+    if is_tiered() { Kind::Tiered } else { Kind::Pinned }
+}
+
+/// Another kind than the settings say; before anything is attached, on every rank.
+pub(crate) fn choose(kind: Kind) {
+    TIERED.store(kind == Kind::Tiered, Ordering::Relaxed);
 }
 
 /// The most bytes that this rank can attach: what the settings allow, and of a file no more than its share of the space
 /// that is free where it will be.
-fn max_local(runtime: &Runtime) -> usize {
+pub(crate) fn max_local(runtime: &Runtime, kind: Kind) -> usize {
     let settings = runtime.settings();
-    let bytes = match runtime.segment_kind() {
+    let bytes = match kind {
         Kind::Pinned => settings.segment.pinned_max.bytes(),
         Kind::Tiered => {
             let ranks_here = runtime.layout().ranks_of(runtime.node()).len() as u64;
@@ -88,7 +101,8 @@ fn max_local(runtime: &Runtime) -> usize {
 
 /// Makes the table, of segments without bytes, and agrees on sizes. Collective.
 pub(crate) fn prepare(runtime: &Runtime) {
-    let own = max_local(runtime);
+    choose(runtime.segment_kind());
+    let own = max_local(runtime, kind());
     MAX_LOCAL.store(own, Ordering::Relaxed);
     match runtime.endpoint().all_gather(&(own as u64).to_le_bytes()) {
         Ok(all) => {
@@ -164,7 +178,7 @@ fn first_address(runtime: &Runtime, bytes: usize) -> Result<usize, vgas::Error> 
     if bytes == 0 {
         return Ok(0);
     }
-    if runtime.segment_kind() == Kind::Tiered {
+    if is_tiered() {
         return Ok(runtime.local()?.base() as usize);
     }
     let info = runtime.endpoint().segment_info();
@@ -176,7 +190,7 @@ fn first_address(runtime: &Runtime, bytes: usize) -> Result<usize, vgas::Error> 
 pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
     let runtime = &job::joined().runtime;
     let endpoint = runtime.endpoint();
-    let spec = match runtime.segment_kind() {
+    let spec = match kind() {
         Kind::Tiered => SegmentSpec { tiered_bytes: bytes as u64, name, ..SegmentSpec::default() },
         Kind::Pinned => SegmentSpec { pinned_bytes: bytes as u64, ..SegmentSpec::default() },
     };
@@ -254,7 +268,7 @@ pub unsafe extern "C" fn vgasi_node_info(table: *mut NodeInfo, count: c_int) -> 
         let here = window.here.load(Ordering::Relaxed) as usize;
         let offset = if reach > 0 { here.wrapping_sub(window.base.load(Ordering::Relaxed)) } else { 0 };
         // Nobody reaches another rank's tiered segment by pointers.
-        let supernode = match job.runtime.segment_kind() {
+        let supernode = match kind() {
             Kind::Tiered => rank.0,
             Kind::Pinned if all_share => 0,
             Kind::Pinned => node,

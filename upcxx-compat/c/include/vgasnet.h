@@ -1,0 +1,271 @@
+/* vgas for C: a global address space whose segments are DRAM, or files on NVMe behind a cooperative cache that may be far
+ * larger than DRAM. The names are those of the vGASNet paper; the habits are GASNet's.
+ *
+ * *Ranks* are the processes of a job. Each attaches one *segment*, which all others put to and get from; an address in it
+ * is the owner's own pointer, and the owner may use its segment through pointers like any memory.
+ *
+ * *Completion.* A blocking put returns when its bytes are visible to every later get anywhere, and to the owner's loads
+ * that are ordered after it by a message or barrier; a blocking get when its bytes are here. The others are complete when
+ * they have been synchronised. Bytes of one aligned 8-byte word are never torn.
+ *
+ * *Threads.* Any thread may call anything; handles and implicit operations belong to the thread that started them. Barriers
+ * are for one thread of a rank at a time.
+ *
+ * *Errors.* Functions that return int return VGASNET_OK or another code. Puts and gets that name no memory of a segment end
+ * the job with a message, as does the loss of a peer.
+ *
+ * *Handlers* run in threads that poll or wait, one at a time. They may reply once, use memory and pthread locks that are held
+ * briefly, and call vgasnet_exit; nothing else here. */
+#ifndef VGASNET_H
+#define VGASNET_H
+
+#include "vgasi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define VGASNET_VERSION_MAJOR 0
+#define VGASNET_VERSION_MINOR 1
+
+/* --- Codes --- */
+
+#define VGASNET_OK 0
+#define VGASNET_ERR_NOT_INIT 10001         /* before vgasnet_init, or done already */
+#define VGASNET_ERR_RESOURCE 10002         /* the machine refuses; standard error says why */
+#define VGASNET_ERR_BAD_ARG 10003          /* an argument that is not allowed; nothing has happened */
+#define VGASNET_ERR_NOT_READY 10004        /* not complete yet */
+#define VGASNET_ERR_BARRIER_MISMATCH 10005 /* the barrier has happened, its names did not match */
+
+/* --- Types --- */
+
+typedef uint32_t vgasnet_node_t;            /* a rank */
+typedef vgasi_handle_t vgasnet_handle_t;    /* operations under way */
+typedef vgasi_value_t vgasnet_valget_handle_t;
+typedef void *vgasnet_token_t;              /* a message that is being handled */
+typedef struct vgasi_pin *vgasnet_pin_t;    /* a range that stays mapped */
+#define VGASNET_INVALID_HANDLE ((vgasnet_handle_t)0) /* what is complete */
+
+/* A handler: its index (128 to 255; 0: any, which is filled in) and its function: void (token, int32_t words...) for short
+ * messages, void (token, void *bytes, size_t count, int32_t words...) for medium and long ones. */
+typedef struct {
+    uint8_t index;
+    void (*function)();
+} vgasnet_handlerentry_t;
+
+typedef enum {
+    VGASNET_CONFIGURED = 0, /* what the setting segment.kind says */
+    VGASNET_PINNED = 1,     /* DRAM */
+    VGASNET_TIERED = 2      /* a file on NVMe, cached in the DRAM of all nodes */
+} vgasnet_kind_t;
+
+/* What to attach. All ranks give the same kind and name; sizes may differ. */
+typedef struct {
+    uintptr_t bytes;     /* a multiple of 4096; at most vgasnet_max_segment(kind) */
+    vgasnet_kind_t kind;
+    const char *name;    /* null, or a name that keeps a tiered segment after the job (see vgasnet_checkpoint) */
+} vgasnet_segment_t;
+
+/* --- The job --- */
+
+/* Joins the job; collective, once. Started outside of a job, as `program N arguments`, it starts one of N ranks instead, and
+ * does not return. Both pointers may be null. */
+VGASI_INLINE int vgasnet_init(int *argc, char ***argv) { return vgasi_init(argc, argv, 2); }
+
+/* Most bytes of a segment of this kind here: what the settings allow, and of a file this rank's share of the free space. */
+VGASI_INLINE uintptr_t vgasnet_max_segment(vgasnet_kind_t kind) { return vgasi_max_segment((int)kind); }
+
+/* Registers handlers and creates this rank's segment; collective, once. When it returns all segments may be used; they read
+ * as zeros, unless a named one is reopened. Codes: BAD_ARG, RESOURCE, NOT_INIT. */
+VGASI_INLINE int vgasnet_attach(const vgasnet_segment_t *segment, vgasnet_handlerentry_t *handlers, int count) {
+    if (segment == NULL) return VGASNET_ERR_BAD_ARG;
+    return vgasi_attach_kind(handlers, count, segment->bytes, (int)segment->kind, segment->name);
+}
+
+/* Ends the job with this status: from any rank and thread, at any time, also from handlers. Ranks that do not follow within a
+ * second are ended. */
+VGASI_INLINE void vgasnet_exit(int status) VGASI_NORETURN;
+VGASI_INLINE void vgasnet_exit(int status) { vgasi_exit(status); }
+
+/* This rank, and how many there are. Never wait. */
+VGASI_INLINE vgasnet_node_t vgasnet_mynode(void) { return vgasi_mynode; }
+VGASI_INLINE vgasnet_node_t vgasnet_nodes(void) { return vgasi_nodes; }
+
+/* The kind of the attached segments. */
+VGASI_INLINE vgasnet_kind_t vgasnet_segment_kind(void) { return (vgasnet_kind_t)vgasi_segment_kind(); }
+
+/* First address, as its owner sees it, and size of a rank's segment; null and 0 for a rank that does not exist. */
+VGASI_INLINE void *vgasnet_segment_address(vgasnet_node_t node) {
+    return node < vgasi_nodes ? (void *)vgasi_windows[node].base : NULL;
+}
+VGASI_INLINE uintptr_t vgasnet_segment_bytes(vgasnet_node_t node) {
+    return node < vgasi_nodes ? vgasi_windows[node].bytes : 0;
+}
+
+
+/* --- Puts and gets --- */
+
+/* Complete when they return. The memory given may lie in a segment; source and destination do not overlap. */
+VGASI_INLINE void vgasnet_put(vgasnet_node_t node, void *dest, const void *src, size_t nbytes) {
+    char *const here = vgasi_reach(node, dest, nbytes);
+    if (VGASI_LIKELY(here != NULL)) memcpy(here, src, nbytes);
+    else vgasi_put(node, dest, src, nbytes);
+}
+VGASI_INLINE void vgasnet_get(void *dest, vgasnet_node_t node, const void *src, size_t nbytes) {
+    const char *const here = vgasi_reach(node, src, nbytes);
+    if (VGASI_LIKELY(here != NULL)) memcpy(dest, here, nbytes);
+    else vgasi_get(dest, node, src, nbytes);
+}
+VGASI_INLINE void vgasnet_memset(vgasnet_node_t node, void *dest, int value, size_t nbytes) {
+    char *const here = vgasi_reach(node, dest, nbytes);
+    if (VGASI_LIKELY(here != NULL)) memset(here, value, nbytes);
+    else vgasi_memset(node, dest, value, nbytes);
+}
+
+/* Start; complete when the handle has been waited for. The source of a put must stay as it is until then. */
+VGASI_INLINE vgasnet_handle_t vgasnet_put_nb(vgasnet_node_t node, void *dest, const void *src, size_t nbytes) {
+    char *const here = vgasi_reach(node, dest, nbytes);
+    if (!VGASI_LIKELY(here != NULL)) return vgasi_put_nb(node, dest, src, nbytes, 1);
+    memcpy(here, src, nbytes);
+    return VGASNET_INVALID_HANDLE;
+}
+VGASI_INLINE vgasnet_handle_t vgasnet_get_nb(void *dest, vgasnet_node_t node, const void *src, size_t nbytes) {
+    const char *const here = vgasi_reach(node, src, nbytes);
+    if (!VGASI_LIKELY(here != NULL)) return vgasi_get_nb(dest, node, src, nbytes);
+    memcpy(dest, here, nbytes);
+    return VGASNET_INVALID_HANDLE;
+}
+
+/* Wait for a handle, once; or make progress and say whether it is complete (OK, then it is used up) or NOT_READY. */
+VGASI_INLINE void vgasnet_wait_syncnb(vgasnet_handle_t handle) {
+    if (handle != VGASNET_INVALID_HANDLE) vgasi_wait(handle);
+}
+VGASI_INLINE int vgasnet_try_syncnb(vgasnet_handle_t handle) {
+    return handle == VGASNET_INVALID_HANDLE ? VGASNET_OK : vgasi_try(handle);
+}
+
+/* Wait for all of an array; places of it become VGASNET_INVALID_HANDLE. */
+VGASI_INLINE void vgasnet_wait_syncnb_all(vgasnet_handle_t *handles, size_t count) {
+    vgasi_wait_all(handles, count);
+}
+
+/* Start without a handle; complete after vgasnet_wait_syncnbi_all, or vgasnet_flush for puts, by the same thread. The source of a
+ * put must stay as it is until then. */
+VGASI_INLINE void vgasnet_put_nbi(vgasnet_node_t node, void *dest, const void *src, size_t nbytes) {
+    const vgasnet_handle_t handle = vgasnet_put_nb(node, dest, src, nbytes);
+    if (handle != VGASNET_INVALID_HANDLE) vgasi_accumulate(handle, VGASI_PUTS);
+}
+VGASI_INLINE void vgasnet_get_nbi(void *dest, vgasnet_node_t node, const void *src, size_t nbytes) {
+    const vgasnet_handle_t handle = vgasnet_get_nb(dest, node, src, nbytes);
+    if (handle != VGASNET_INVALID_HANDLE) vgasi_accumulate(handle, VGASI_GETS);
+}
+VGASI_INLINE void vgasnet_wait_syncnbi_all(void) { vgasi_wait_implicit(VGASI_PUTS | VGASI_GETS); }
+
+/* Waits until the implicit puts of this thread are visible everywhere. */
+VGASI_INLINE void vgasnet_flush(void) { vgasi_wait_implicit(VGASI_PUTS); }
+
+/* The low `nbytes` (1 to 8) bytes of a value, in the order of this machine. Complete when they return; extended with zeros. */
+VGASI_INLINE void vgasnet_put_val(vgasnet_node_t node, void *dest, uint64_t value, size_t nbytes) {
+    vgasnet_put(node, dest, VGASI_LOW_BYTES(value, nbytes), nbytes);
+}
+VGASI_INLINE uint64_t vgasnet_get_val(vgasnet_node_t node, const void *src, size_t nbytes) {
+    uint64_t value = 0;
+    vgasnet_get(VGASI_LOW_BYTES(value, nbytes), node, src, nbytes);
+    return value;
+}
+
+/* --- Barriers --- */
+
+/* Every rank notifies, then waits (or tries until it is over), with the same id and flags. Puts that were complete before a
+ * notify are visible after the wait. Codes: BARRIER_MISMATCH, and NOT_READY from the try. */
+#define VGASNET_BARRIERFLAG_ANONYMOUS 1 /* matches every id */
+#define VGASNET_BARRIERFLAG_MISMATCH 2  /* reports a mismatch to every rank */
+VGASI_INLINE void vgasnet_barrier_notify(int id, int flags) { vgasi_barrier_notify(id, flags); }
+VGASI_INLINE int vgasnet_barrier_wait(int id, int flags) { return vgasi_barrier_wait(id, flags); }
+VGASI_INLINE int vgasnet_barrier_try(int id, int flags) { return vgasi_barrier_try(id, flags); }
+
+/* --- Active messages --- */
+
+/* Send a message with 0 to 16 words: runs the handler on that rank when it polls or waits. The source is reusable when they
+ * return. Requests may run handlers here; not from handlers. Codes: BAD_ARG. */
+VGASI_INLINE int vgasnet_request_short(vgasnet_node_t node, uint8_t handler, int count, const int32_t *words) {
+    return vgasi_request_short(node, handler, count, words);
+}
+VGASI_INLINE int vgasnet_request_medium(vgasnet_node_t node, uint8_t handler, const void *src, size_t nbytes, int count,
+                                        const int32_t *words) {
+    return vgasi_request_medium(node, handler, src, nbytes, count, words);
+}
+VGASI_INLINE int vgasnet_request_long(vgasnet_node_t node, uint8_t handler, const void *src, size_t nbytes, void *dest,
+                                      int count, const int32_t *words) {
+    return vgasi_request_long(node, handler, src, nbytes, dest, count, words);
+}
+
+/* Answer the request that is being handled, once. They never wait. */
+VGASI_INLINE int vgasnet_reply_short(vgasnet_token_t token, uint8_t handler, int count, const int32_t *words) {
+    return vgasi_reply_short(token, handler, count, words);
+}
+VGASI_INLINE int vgasnet_reply_medium(vgasnet_token_t token, uint8_t handler, const void *src, size_t nbytes, int count,
+                                      const int32_t *words) {
+    return vgasi_reply_medium(token, handler, src, nbytes, count, words);
+}
+VGASI_INLINE int vgasnet_reply_long(vgasnet_token_t token, uint8_t handler, const void *src, size_t nbytes, void *dest,
+                                    int count, const int32_t *words) {
+    return vgasi_reply_long(token, handler, src, nbytes, dest, count, words);
+}
+
+/* Most bytes of a medium message, a long request and a long reply. */
+VGASI_INLINE size_t vgasnet_max_medium(void) { return vgasi_medium_max(); }
+VGASI_INLINE size_t vgasnet_max_long_request(void) { return vgasi_long_request_max(); }
+VGASI_INLINE size_t vgasnet_max_long_reply(void) { return vgasi_long_reply_max(); }
+
+/* Who sent the message that is being handled. */
+VGASI_INLINE int vgasnet_source(vgasnet_token_t token, vgasnet_node_t *node) {
+    return vgasi_message_source(token, node);
+}
+
+/* Runs the handlers of messages that have arrived. */
+VGASI_INLINE int vgasnet_poll(void) { return vgasi_poll(); }
+
+/* Waits, running handlers, until `condition` holds, which handlers bring about. */
+#define VGASNET_BLOCKUNTIL(condition)                                                                                  \
+    do {                                                                                                               \
+        const uint64_t vgasi_before = vgasi_deliveries();                                                              \
+        if (condition) break;                                                                                          \
+        vgasi_wait_for_delivery(vgasi_before);                                                                         \
+    } while (1)
+
+/* --- Tiered segments --- */
+
+/* Keeps a range of this rank's own segment in memory, so that system calls may be given it and no access to it waits. Pins
+ * count toward the setting local.mapped. Codes: BAD_ARG outside of the segment, RESOURCE when too much is pinned. On a pinned
+ * segment there is nothing to do. */
+VGASI_INLINE int vgasnet_pin(const void *address, uintptr_t nbytes, vgasnet_pin_t *pin) {
+    void *opaque = NULL;
+    const int code = vgasi_pin(address, nbytes, pin == NULL ? NULL : &opaque);
+    if (code == VGASNET_OK) *pin = (vgasnet_pin_t)opaque;
+    return code;
+}
+
+/* Gives a pinned range up, once. */
+VGASI_INLINE void vgasnet_unpin(vgasnet_pin_t pin) { vgasi_unpin(pin); }
+
+/* Asks for a range of any segment to be brought to this node when convenient. A hint: it returns at once. */
+VGASI_INLINE int vgasnet_prefetch(vgasnet_node_t node, const void *address, uintptr_t nbytes) {
+    return vgasi_prefetch(node, address, nbytes);
+}
+
+/* Makes the named segments of all ranks durable; collective. What was put or stored before it is there when a later job attaches
+ * the same names and sizes, also after a crash. Codes: BAD_ARG for pinned segments, RESOURCE when a device refuses. */
+VGASI_INLINE int vgasnet_checkpoint(void) { return vgasi_checkpoint(); }
+
+/* The counters of the job, summed over all ranks and nodes; collective. Fills at most `count` values. */
+VGASI_INLINE int vgasnet_statistics(uint64_t *values, size_t count) { return vgasi_statistics(values, count); }
+
+/* How many counters there are, and the name of each; null beyond the last. */
+VGASI_INLINE size_t vgasnet_statistics_count(void) { return vgasi_statistics_count(); }
+VGASI_INLINE const char *vgasnet_statistic_name(size_t index) { return vgasi_statistic_name(index); }
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,139 @@
+/* The library's own interface. Arguments: kind (pinned, tiered or configured), and for named segments the name and "write"
+ * or "read". */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <vgasnet.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: rank %d: failed: %s\n", __FILE__, __LINE__, (int)vgasnet_mynode(), #condition);    \
+            vgasnet_exit(99);                                                                                          \
+        }                                                                                                              \
+    } while (0)
+
+#define BYTES ((uintptr_t)4 << 20)
+
+static int answered;
+static char *own;
+
+static void on_request(vgasnet_token_t token, void *bytes, size_t count, int32_t word) {
+    vgasnet_node_t source;
+    CHECK(vgasnet_source(token, &source) == VGASNET_OK && word == (int32_t)source);
+    CHECK((char *)bytes == own + 4096 && count == 11 && memcmp(bytes, "ten letters", 11) == 0);
+    CHECK(vgasnet_reply_short(token, 201, 0, NULL) == VGASNET_OK);
+}
+static void on_answer(vgasnet_token_t token) {
+    (void)token;
+    answered++;
+}
+
+static void barrier(void) {
+    vgasnet_barrier_notify(0, VGASNET_BARRIERFLAG_ANONYMOUS);
+    CHECK(vgasnet_barrier_wait(0, VGASNET_BARRIERFLAG_ANONYMOUS) == VGASNET_OK);
+}
+
+/* Every word of the right neighbour's segment, by the kinds of puts in turn; read back, and by its owner's pointers. */
+static void traffic(vgasnet_node_t right) {
+    const vgasnet_node_t me = vgasnet_mynode();
+    char *const there = (char *)vgasnet_segment_address(right);
+    const uintptr_t words = BYTES / 8;
+    uint64_t *const values = (uint64_t *)malloc(words * 8);
+    uintptr_t i;
+    for (i = 0; i < words; i++) values[i] = i * 8 + me;
+    for (i = 0; i < words; i += 512) {
+        if (i % 2048 == 0) vgasnet_put(right, there + i * 8, values + i, 4096);
+        else if (i % 2048 == 512) vgasnet_wait_syncnb(vgasnet_put_nb(right, there + i * 8, values + i, 4096));
+        else vgasnet_put_nbi(right, there + i * 8, values + i, 4096);
+    }
+    vgasnet_flush();
+    vgasnet_put_val(right, there + 8, 77, 8);
+    CHECK(vgasnet_get_val(right, there + 8, 8) == 77);
+    values[1] = 77;
+    barrier();
+    {
+        const uint64_t *const mine = (const uint64_t *)vgasnet_segment_address(me);
+        const vgasnet_node_t left = (me + vgasnet_nodes() - 1) % vgasnet_nodes();
+        for (i = 0; i < words; i++) CHECK(mine[i] == (i == 1 ? 77 : i * 8 + left));
+    }
+    CHECK(vgasnet_prefetch(right, there, BYTES) == VGASNET_OK);
+    for (i = 0; i < words; i += 512) {
+        uint64_t back[512];
+        if (i % 1024) vgasnet_get(back, right, there + i * 8, 4096);
+        else vgasnet_wait_syncnb(vgasnet_get_nb(back, right, there + i * 8, 4096));
+        CHECK(memcmp(back, values + i, 4096) == 0);
+    }
+    barrier();
+    vgasnet_memset(right, there, 0x5a, 10000);
+    barrier();
+    for (i = 0; i < 10000; i++) CHECK(own[i] == 0x5a);
+    free(values);
+}
+
+/* A system call fills the segment, which it may only where pages stay. */
+static void pins(void) {
+    vgasnet_pin_t pin;
+    int pipes[2];
+    CHECK(vgasnet_pin(own, BYTES + 1, &pin) == VGASNET_ERR_BAD_ARG);
+    CHECK(vgasnet_pin(own + 5000, 100, NULL) == VGASNET_ERR_BAD_ARG);
+    CHECK(vgasnet_pin(own + 5000, 100, &pin) == VGASNET_OK);
+    CHECK(pipe(pipes) == 0 && write(pipes[1], "through a pipe", 14) == 14);
+    CHECK(read(pipes[0], own + 5000, 14) == 14);
+    CHECK(memcmp(own + 5000, "through a pipe", 14) == 0);
+    vgasnet_unpin(pin);
+}
+
+int main(int argc, char **argv) {
+    vgasnet_handlerentry_t handlers[] = {{200, (void (*)())on_request}, {201, (void (*)())on_answer}};
+    vgasnet_segment_t segment = {BYTES, VGASNET_CONFIGURED, NULL};
+    vgasnet_node_t me, right;
+    uint64_t counters[256];
+    size_t i, known = 0;
+    int32_t word;
+    CHECK(vgasnet_init(&argc, &argv) == VGASNET_OK);
+    CHECK(argc > 1);
+    if (strcmp(argv[1], "pinned") == 0) segment.kind = VGASNET_PINNED;
+    if (strcmp(argv[1], "tiered") == 0) segment.kind = VGASNET_TIERED;
+    if (argc > 3) segment.name = argv[2];
+    CHECK(vgasnet_attach(NULL, NULL, 0) == VGASNET_ERR_BAD_ARG);
+    CHECK(vgasnet_max_segment(segment.kind) >= BYTES);
+    CHECK(vgasnet_attach(&segment, handlers, 2) == VGASNET_OK);
+    CHECK(segment.kind == VGASNET_CONFIGURED || vgasnet_segment_kind() == segment.kind);
+    me = vgasnet_mynode();
+    right = (me + 1) % vgasnet_nodes();
+    own = (char *)vgasnet_segment_address(me);
+    CHECK(vgasnet_segment_bytes(right) == BYTES && vgasnet_segment_address(vgasnet_nodes()) == NULL);
+    if (argc > 3 && strcmp(argv[3], "read") == 0) {
+        CHECK(strcmp(own, "kept") == 0 && own[BYTES - 1] == (char)(me + 1));
+        vgasnet_exit(0);
+    }
+    for (i = 0; i < BYTES; i += 4096) CHECK(own[i] == 0);
+    barrier();
+    traffic(right);
+    pins();
+    barrier();
+    word = (int32_t)me;
+    CHECK(vgasnet_request_long(right, 200, "ten letters", 11, (char *)vgasnet_segment_address(right) + 4096, 1, &word) ==
+          VGASNET_OK);
+    VGASNET_BLOCKUNTIL(answered == 1);
+    CHECK(vgasnet_statistics_count() <= 256 && vgasnet_statistics(counters, 256) == VGASNET_OK);
+    for (i = 0; i < vgasnet_statistics_count(); i++) {
+        CHECK(vgasnet_statistic_name(i) != NULL);
+        if (strcmp(vgasnet_statistic_name(i), "put_misses") == 0) known = 1;
+        if (strcmp(vgasnet_statistic_name(i), "put_misses") == 0 && vgasnet_segment_kind() == VGASNET_TIERED)
+            CHECK(counters[i] > 0);
+    }
+    CHECK(known && vgasnet_statistic_name(vgasnet_statistics_count()) == NULL);
+    if (segment.name != NULL) {
+        strcpy(own, "kept");
+        own[BYTES - 1] = (char)(me + 1);
+        CHECK(vgasnet_checkpoint() == VGASNET_OK);
+    } else if (vgasnet_segment_kind() == VGASNET_PINNED) {
+        CHECK(vgasnet_checkpoint() == VGASNET_ERR_BAD_ARG);
+    }
+    barrier();
+    vgasnet_exit(0);
+    return 1;
+}

@@ -110,9 +110,14 @@ impl Bench {
 
     /// Compiles and links `tests/c/<name>.c`.
     pub fn program(&self, name: &str, conduit: Conduit, mode: Mode) -> Program {
-        let source = crate_folder().join("tests/c").join(format!("{name}.c"));
+        self.program_of(&crate_folder().join("tests/c").join(format!("{name}.c")), conduit, mode)
+    }
+
+    /// Compiles and links a source as a program of its name.
+    pub fn program_of(&self, source: &Path, conduit: Conduit, mode: Mode) -> Program {
+        let name = source.file_stem().expect("a source has a name").to_string_lossy();
         let path = self.path().join(format!("{name}-{conduit:?}-{mode:?}"));
-        self.compile(&cc(), &["-std=c11"], &source, conduit, mode, &path);
+        self.compile(&cc(), &["-std=gnu11"], source, conduit, mode, &path);
         Program { path, conduit }
     }
 

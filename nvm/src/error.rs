@@ -95,9 +95,13 @@ pub enum FileError {
 fn advice(errno: Errno) -> &'static str {
     match errno {
         Errno::ACCESS | Errno::PERM | Errno::ROFS => "choose a folder you may write to",
-        Errno::NOENT | Errno::NOTDIR => "create the folder first",
+        Errno::NOENT => "create the folder first",
+        Errno::NOTDIR => "choose a folder",
         Errno::NOSPC | Errno::DQUOT => "free space there or choose another folder",
-        Errno::FBIG => "its filesystem has no files that large: use a smaller segment or another filesystem",
+        Errno::FBIG => {
+            "its filesystem, or the limit of the file size (ulimit -f), has no files that large: use a smaller segment \
+             or another filesystem"
+        }
         Errno::MFILE | Errno::NFILE => "raise the limit of open files (ulimit -n)",
         _ => "check the folder and its filesystem",
     }

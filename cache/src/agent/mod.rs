@@ -134,6 +134,7 @@ pub struct Agent {
     /// Reads and writes collected in this turn, to be issued in runs.
     collected: Vec<storage::Collected>,
     storage_done: Vec<vgas_nvm::PageDone>,
+    storage_failures: storage::FailureLog,
     /// Ranks that found no free frame for a put and sleep until there is one.
     hungry: Vec<Waiter>,
     /// Evictions that were refused since the last one that was not, or since somebody got a frame: the NVMe is full,
@@ -182,6 +183,7 @@ impl Agent {
             storage: storage::Keys::default(),
             collected: Vec::new(),
             storage_done: Vec::new(),
+            storage_failures: storage::FailureLog::default(),
             hungry: Vec::new(),
             refused: 0,
             evict_again_ms: 0,

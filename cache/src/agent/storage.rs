@@ -49,6 +49,24 @@ impl<T> Keys<T> {
     }
 }
 
+/// Writes the first failure of each kind to the log: a full disk fails every write-back and every attempt to repeat
+/// one, and each rank that needs such a page is told.
+#[derive(Debug, Default)]
+pub(super) struct FailureLog {
+    told: Vec<Failure>,
+}
+
+impl FailureLog {
+    fn tell(&mut self, failure: Failure, error: &VolumeError) {
+        if self.told.contains(&failure) {
+            tracing::debug!(%error, "the NVMe has failed again");
+        } else {
+            tracing::error!(%error, "the NVMe has failed");
+            self.told.push(failure);
+        }
+    }
+}
+
 /// An operation that waits for the end of the turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Collected {
@@ -127,8 +145,9 @@ impl Agent {
         for PageDone { key, result } in done.drain(..) {
             let Some(work) = self.storage.remove(key) else { continue };
             let result = result.map_err(|error| {
-                tracing::error!(%error, "the NVMe has failed");
-                failure(&error)
+                let failure = failure(&error);
+                self.storage_failures.tell(failure, &error);
+                failure
             });
             match work {
                 StorageWork::Read(page) | StorageWork::Write(page) => self.stored(page, work, result)?,

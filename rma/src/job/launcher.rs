@@ -529,15 +529,23 @@ impl<'a> Launcher<'a> {
 
     fn give_up_waiting(&mut self) {
         let seconds = self.spec.connect_timeout.as_secs_f32();
-        let Some(node) = self.nodes.iter_mut().find(|node| node.phase == Phase::Preparing) else { return };
-        node.lose(None);
-        let message = match self.spec.hosts.get(node.node.0 as usize) {
-            Some(host) => {
-                format!("no answer within {seconds} s; does `ssh {host} true` work without a password?")
-            }
-            None => format!("the daemon was not ready within {seconds} s"),
+        // None of them has started anything: there is nothing whose end would have to be waited for.
+        let mut silent = Vec::new();
+        for node in self.nodes.iter_mut().filter(|node| node.phase == Phase::Preparing) {
+            node.lose(Some("not ready in time".into()));
+            silent.push(node.node);
+        }
+        let Some((&node, others)) = silent.split_first() else { return };
+        let others = match others.len() {
+            0 => String::new(),
+            count => format!(" (nor from {count} other nodes)"),
         };
-        let node = node.node;
+        let message = match self.spec.hosts.get(node.0 as usize) {
+            Some(host) => format!(
+                "no answer within {seconds} s{others}; does `ssh {host} true` work without a password?"
+            ),
+            None => format!("the daemon was not ready within {seconds} s{others}"),
+        };
         self.fail(Cause::Failed { node, message, code: 1 });
     }
 

@@ -16,7 +16,7 @@ use crate::error::{Result, RmaError};
 use crate::shm::Domain;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, wait};
-use signal_hook::consts::SIGCHLD;
+use signal_hook::consts::{SIGCHLD, SIGXFSZ};
 use std::fs::File;
 use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener};
@@ -24,6 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Output of ranks that may wait in the daemon for a launcher that does not take it; then the ranks wait.
@@ -45,6 +46,10 @@ pub fn node_main(service: Box<dyn NodeService>) -> Result<u8> {
         return Err(RmaError::Refused("a node's daemon is started by `vgas run`, not by hand".into()));
     }
     raise_file_limit();
+    // Beyond the limit of the file size a write is to be an error, which the service can report, not the end of the
+    // daemon. Programs that are started get the default again.
+    let noticed = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGXFSZ, noticed).map_err(|e| RmaError::io("catch signals", e))?;
     let io = |e| RmaError::io("take over the control channel", e);
     let null: OwnedFd = File::open("/dev/null").map_err(io)?.into();
     let input = system::take_standard_stream(stdin.as_fd(), null.as_fd()).map_err(io)?;

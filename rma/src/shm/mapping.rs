@@ -4,6 +4,7 @@ use super::copy::copy;
 use crate::error::{Result, RmaError};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,9 +39,11 @@ pub struct Span {
 /// Creates an anonymous file of `bytes` bytes that costs memory only where it is touched and vanishes with the last
 /// process that holds it, however that process ends.
 pub fn anonymous_file(name: &str, bytes: u64) -> Result<OwnedFd> {
-    let what = || format!("create {bytes} bytes of shared memory ({name})");
-    let file = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| RmaError::system(what(), e))?;
-    rustix::fs::ftruncate(&file, bytes).map_err(|e| RmaError::system(what(), e))?;
+    // Files in memory are subject to the limit of the file size, which surprises.
+    let advice = |errno| if errno == Errno::FBIG { "; raise `ulimit -f`" } else { "" };
+    let what = |errno| format!("create {bytes} bytes of shared memory ({name}){}", advice(errno));
+    let file = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| RmaError::system(what(e), e))?;
+    rustix::fs::ftruncate(&file, bytes).map_err(|e| RmaError::system(what(e), e))?;
     Ok(file)
 }
 

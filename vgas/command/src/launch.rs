@@ -24,7 +24,11 @@ pub fn in_job() -> bool {
 pub fn run(job: Job) -> Result<u8, Failure> {
     let mut settings = job.config.settings().clone();
     let nodes_here = if job.hosts.is_empty() { job.nodes } else { 1 };
-    let cache_bytes = settings.cache.size_bytes(Machine::find().usable_memory_bytes(), nodes_here);
+    let memory_bytes = Machine::find().usable_memory_bytes();
+    let cache_bytes = settings.cache.size_bytes(memory_bytes, nodes_here);
+    if job.hosts.is_empty() {
+        check_memory(cache_bytes, nodes_here, memory_bytes)?;
+    }
     settings.cache.size = Auto::Is(Size::of_bytes(cache_bytes));
     let request = JobRequest {
         program: job.program,
@@ -41,6 +45,22 @@ pub fn run(job: Job) -> Result<u8, Failure> {
         eprintln!("vgas: {message}");
     }
     Ok(status.code)
+}
+
+/// Refuses caches that this machine has no memory for: every frame is touched at the start, so that the job would not
+/// run slowly but be killed, and others with it.
+fn check_memory(cache_bytes: u64, nodes: u32, memory_bytes: u64) -> Result<(), Failure> {
+    if cache_bytes.saturating_mul(u64::from(nodes)) <= memory_bytes {
+        return Ok(());
+    }
+    let most = Size::of_bytes(memory_bytes / u64::from(nodes) >> 20 << 20);
+    let caches = if nodes == 1 { "a cache".into() } else { format!("{nodes} caches") };
+    let what = format!(
+        "{caches} of {} do not fit into the {} of memory that this job may use",
+        Size::of_bytes(cache_bytes),
+        Size::of_bytes(memory_bytes >> 20 << 20),
+    );
+    Err(Failure::usage(what).hint(format!("set cache.size to less than {most}: the rest is needed, too")))
 }
 
 /// Is the daemon of a node, until the job ends.
@@ -130,4 +150,18 @@ pub fn demo(demo: &Demo, job: Job) -> Result<u8, Failure> {
     // Not there when the job has failed before.
     let _ = std::fs::remove_file(&product);
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What fits passes, one byte more is refused; the numbers are for people.
+    #[test]
+    fn caches_beyond_the_memory_are_refused() {
+        assert!(check_memory(4 << 30, 2, 8 << 30).is_ok());
+        let error = check_memory((4 << 30) + 1, 2, 8 << 30).unwrap_err().text();
+        assert!(error.starts_with("2 caches of ") && error.contains("less than 4GiB"), "{error}");
+        assert!(check_memory(u64::MAX, 4, 8 << 30).is_err());
+    }
 }

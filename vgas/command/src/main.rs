@@ -14,14 +14,26 @@ mod output;
 use clap::Parser;
 use failure::Failure;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 fn main() -> ExitCode {
     let result = cli::Cli::try_parse().map_err(Failure::from).and_then(|cli| {
         output::start_log()?;
+        report_file_limits()?;
         commands::dispatch(&cli.command)
     });
     match result {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failure.report(),
     }
+}
+
+/// Makes a file that grows beyond the limit of its size (`ulimit -f`) an error with a line that names it, where SIGXFSZ
+/// would end the process without a word.
+fn report_file_limits() -> Result<(), Failure> {
+    let noticed = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, noticed)
+        .map(drop)
+        .map_err(|error| Failure::new(format!("cannot catch signals: {error}")))
 }

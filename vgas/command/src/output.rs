@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use tracing_subscriber::EnvFilter;
 
 /// Prints to standard output. A reader that has gone away (`vgas info | head`) is no failure.
@@ -37,6 +37,8 @@ pub fn start_log() -> Result<(), Failure> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_env_filter(filter)
+        // Colours are for terminals, not for files and pipes.
+        .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .with_target(false)
         .init();

@@ -1,0 +1,107 @@
+//! Files that are missing, wrong, in the way, or half written.
+
+use super::harness::{Place, kill, matrix, npy, until};
+use rustix::process::Signal;
+use std::fs;
+
+/// A place with A and B, both 300 by 300.
+fn with_matrices() -> Place {
+    let place = Place::new();
+    matrix(&place.path("a.npy"), 300, 300);
+    matrix(&place.path("b.npy"), 300, 300);
+    place
+}
+
+/// Each wrong input is named, before any process is started.
+#[test]
+fn wrong_inputs_are_named() {
+    let place = with_matrices();
+    let bytes = 300 * 300 * 8;
+    npy(&place.path("short.npy"), "<f8", "(300, 300)", bytes - 1);
+    npy(&place.path("integers.npy"), "<i8", "(300, 300)", bytes);
+    npy(&place.path("big-endian.npy"), ">f8", "(300, 300)", bytes);
+    npy(&place.path("single.npy"), "<f4", "(300, 300)", bytes / 2);
+    npy(&place.path("cube.npy"), "<f8", "(30, 30, 100)", bytes);
+    npy(&place.path("wide.npy"), "<f8", "(100, 900)", bytes);
+    npy(&place.path("huge.npy"), "<f8", "(300, 99999999999999999999)", bytes);
+    fs::write(place.path("text.npy"), "no matrix").unwrap();
+    let names = place.names();
+    for (file, words) in [
+        ("missing.npy", &["missing.npy: no such file"][..]),
+        ("short.npy", &["short.npy is truncated", "720128 bytes", "720127", "write it again"]),
+        ("integers.npy", &["integers.npy holds integers", "astype"]),
+        ("big-endian.npy", &["big-endian.npy holds big-endian numbers", "astype"]),
+        ("single.npy", &["float32", "float64", "astype"]),
+        ("cube.npy", &["cube.npy has 3 dimensions", "reshape"]),
+        ("wide.npy", &["the shapes do not multiply", "100×900", "300×300"]),
+        ("huge.npy", &["huge.npy is not a usable .npy file"]),
+        ("text.npy", &["text.npy is not a usable .npy file"]),
+        (".", &[". is not a usable .npy file"]),
+    ] {
+        place.refused(&format!("gemm {file} b.npy -o c.npy"), 1, words);
+    }
+    assert_eq!(place.names(), names, "no output appeared");
+}
+
+/// What is there stays as it is unless `--force` is given, and then until the product is complete.
+#[test]
+fn an_output_that_exists_is_kept() {
+    let place = with_matrices();
+    fs::write(place.path("c.npy"), "precious").unwrap();
+    place.refused("gemm a.npy b.npy -o c.npy", 1, &["c.npy exists", "--force"]);
+    // The job itself fails: the old file survives even with --force.
+    place.refused(
+        "gemm a.npy b.npy -o c.npy --force --cache 2MiB --set nvm.directory=/no/such/folder",
+        1,
+        &["/no/such/folder", "create the folder first"],
+    );
+    assert_eq!(fs::read(place.path("c.npy")).unwrap(), b"precious");
+    let ended = place.start("gemm a.npy b.npy -o c.npy --force --cache 2MiB").end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(fs::read(place.path("c.npy")).unwrap().len(), 128 + 300 * 300 * 8);
+}
+
+#[test]
+fn folders_that_cannot_take_files_are_named() {
+    let place = with_matrices();
+    for (output, words) in [
+        ("no-such-folder/c.npy", &["cannot write in the folder no-such-folder", "No such file"][..]),
+        ("/proc/c.npy", &["cannot write in the folder /proc"]),
+        ("a.npy/c.npy", &["cannot write in the folder a.npy", "Not a directory"]),
+    ] {
+        place.refused(&format!("gemm a.npy b.npy -o {output}"), 1, words);
+    }
+    for (folder, words) in [
+        ("/no/such/folder", &["agent of node ", "create the folder first"][..]),
+        ("/proc", &["agent of node ", "/proc"]),
+        ("/etc/passwd", &["agent of node ", "choose a folder"]),
+    ] {
+        let line =
+            format!("gemm a.npy b.npy -o c.npy -n 2 --nodes 2 --cache 2MiB --set nvm.directory={folder}");
+        place.refused(&line, 1, words);
+        place.refused(&format!("demo --order 64 --set nvm.directory={folder}"), 1, &[folder]);
+    }
+    assert_eq!(place.names(), ["a.npy", "b.npy"]);
+}
+
+/// At whatever moment everything is killed, the output is whole or not there. The moments are spread over the run.
+#[test]
+fn a_killed_product_is_never_half_written() {
+    let place = with_matrices();
+    let mut unfinished = 0;
+    for moment in 0..6 {
+        let job = place.start("gemm a.npy b.npy -o c.npy -n 2 --cache 1MiB --page 4KiB");
+        // From the first process of the job on; a little later every time.
+        until(|| (job.processes().len() > moment.min(3)).then_some(())).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20 * moment as u64));
+        job.processes().into_iter().for_each(|pid| kill(pid, Signal::KILL));
+        job.end();
+        match fs::metadata(place.path("c.npy")) {
+            Ok(found) => assert_eq!(found.len(), 128 + 300 * 300 * 8),
+            Err(_) => unfinished += 1,
+        }
+        let _ = fs::remove_file(place.path("c.npy"));
+        assert_eq!(place.names(), ["a.npy", "b.npy"]);
+    }
+    assert!(unfinished > 0, "every product was finished before it could be killed");
+}

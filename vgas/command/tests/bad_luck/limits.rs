@@ -1,0 +1,147 @@
+//! Disks that are full, limits, kernels that refuse, numbers that make no sense.
+
+use super::harness::{Job, Place, matrix};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
+use std::path::Path;
+use std::process::Command;
+
+fn with_matrices(order: usize) -> Place {
+    let place = Place::new();
+    matrix(&place.path("a.npy"), order, order);
+    matrix(&place.path("b.npy"), order, order);
+    place
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused() {
+    let place = with_matrices(300);
+    for (flags, code, words) in [
+        ("--page 48KiB", 2, &["not a power of two", "`64KiB`"][..]),
+        ("--page 2KiB", 2, &["less than 4KiB"]),
+        ("--page 8MiB", 2, &["more than 4MiB"]),
+        ("--cache 1MiB --page 1MiB", 2, &["room for 1 pages", "cache.size to 16MiB"]),
+        ("--cache 1MiB -n 8", 1, &["8 ranks on a node need at least", "--cache"]),
+        ("--cache 63TiB", 2, &["do not fit into", "of memory", "less than"]),
+        ("-n 0", 2, &["0 ranks cannot be spread"]),
+        ("-n 2 --nodes 3", 2, &["2 ranks cannot be spread over 3 nodes"]),
+        ("-n 4000 --cache 1GiB", 1, &["4000 ranks are too many for one machine", "make sense"]),
+        ("-n 100000 --cache 1GiB", 1, &["100000 ranks"]),
+    ] {
+        place.refused(&format!("gemm a.npy b.npy -o c.npy {flags}"), code, words);
+    }
+}
+
+/// The smallest cache that the settings allow multiplies; tiles that do not fit into a cache are refused with the size
+/// that would do.
+#[test]
+fn a_cache_too_small_for_the_tiles_says_what_would_do() {
+    let place = with_matrices(300);
+    let line = |cache: &str| format!("gemm a.npy b.npy -o c.npy -n 6 --page 64KiB --cache {cache} --force");
+    let ended = place.start(&line("2MiB")).end();
+    let Some(rest) = ended.stderr.split("--cache").nth(1) else { panic!("{ended:?}") };
+    let enough = rest.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    ended.refused(1, &["--cache", "--page"]);
+    let ended = place.start(&line(enough.unwrap())).end();
+    assert_eq!(ended.code, 0, "{enough:?} is not enough: {ended:?}");
+}
+
+/// `ulimit -f`, for those who may not mount: the segment files, then the output, meet the limit of a file's size.
+#[test]
+fn a_limit_of_the_file_size_is_an_error_not_a_death() {
+    let place = with_matrices(900);
+    let limited = |blocks: u32, rest: &str| {
+        let line = format!(
+            "ulimit -f {blocks}; exec {} gemm a.npy b.npy -o c.npy --cache 1MiB --page 4KiB \
+             --set segment.pinned_max=0 --set segment.tiered_max=32MiB --set smp.ring=64KiB {rest}",
+            env!("CARGO_BIN_EXE_vgas")
+        );
+        let mut command = place.shell(Path::new("/bin/sh"), "-c");
+        command.arg(line);
+        Job::of(command, place.path("nvm")).end()
+    };
+    // Blocks of 512 bytes: 512 kB are too few for shared memory, 3 MiB for the segment of 13 MB; that out of the way,
+    // for the product of 6 MB.
+    limited(1000, "").refused(1, &["shared memory", "ulimit -f"]);
+    let ended = limited(6144, "");
+    ended.refused(1, &["the segment file could not be created", "log"]);
+    assert!(ended.stderr.contains("ulimit -f"), "the log says what to do: {ended:?}");
+    limited(6144, "--set nvm.device=memory").refused(1, &["no space for the 6480128 bytes of c.npy"]);
+    assert_eq!(place.names(), ["a.npy", "b.npy"]);
+}
+
+/// Runs a line of shell in a mount namespace with a file system of `megabytes` at `small`, or says why that cannot be.
+fn with_small_disk(place: &Place, megabytes: u32, words: &str) -> Option<Job> {
+    let mount = format!("mount -t tmpfs -o size={megabytes}m none small");
+    let _ = std::fs::create_dir(place.path("small"));
+    let may = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+    if !may(place.shell(Path::new("unshare"), "-rm sh -c").arg(&mount)) {
+        eprintln!("skipped: no file system may be mounted here (unshare -rm, mount -t tmpfs)");
+        return None;
+    }
+    let line = format!("{mount} && exec {} {words}", env!("CARGO_BIN_EXE_vgas"));
+    let mut command = place.shell(Path::new("unshare"), "-rm sh -c");
+    command.arg(line);
+    Some(Job::of(command, place.path("nvm")))
+}
+
+/// Goal: a full NVMe folder ends the job with the folder's name, whether the space runs out while segments are made or
+/// while pages are written back, on one node or two.
+#[test]
+fn a_full_nvme_folder_is_named() {
+    let place = with_matrices(600);
+    for (megabytes, more) in [(3, ""), (3, "-n 2 --nodes 2"), (1, "-n 2")] {
+        let line = format!("gemm a.npy b.npy -o c.npy --cache 2MiB --set nvm.directory=small {more}");
+        let line = line.replace("=small", &format!("={}", place.path("small").display()));
+        let Some(job) = with_small_disk(&place, megabytes, &line) else { return };
+        job.end().refused(1, &["full", "nvm.directory"]);
+    }
+    assert_eq!(place.names(), ["a.npy", "b.npy", "small"]);
+}
+
+#[test]
+fn a_full_output_folder_is_named_at_once() {
+    let place = with_matrices(600);
+    let Some(job) = with_small_disk(&place, 1, "gemm a.npy b.npy -o small/c.npy --cache 2MiB") else {
+        return;
+    };
+    job.end().refused(1, &["no space for the 2880128 bytes of small/c.npy", "choose another disk"]);
+}
+
+/// A kernel, or a container, that refuses io_uring in either way: the job runs, and says once that it is slower. Who
+/// insists is refused.
+#[test]
+fn without_io_uring_jobs_run_and_say_so() {
+    for errno in [libc::ENOSYS, libc::EPERM] {
+        let place = with_matrices(300);
+        let without_uring = |words: &str| {
+            let command = place.command(words);
+            let nvm = place.path("nvm");
+            // A filter concerns the thread that installs it and what it starts.
+            std::thread::spawn(move || {
+                let refused =
+                    [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+                let architecture = TargetArch::try_from(std::env::consts::ARCH).ok()?;
+                let filter = SeccompFilter::new(
+                    refused.into_iter().map(|call| (call, Vec::new())).collect(),
+                    SeccompAction::Allow,
+                    SeccompAction::Errno(errno as u32),
+                    architecture,
+                );
+                let program: BpfProgram = filter.ok()?.try_into().ok()?;
+                apply_filter(&program).ok()?;
+                Some(Job::of(command, nvm).end())
+            })
+            .join()
+            .unwrap()
+        };
+        let Some(ended) = without_uring("gemm a.npy b.npy -o c.npy --cache 1MiB --page 4KiB --verify") else {
+            eprintln!("skipped: this kernel takes no system-call filter");
+            return;
+        };
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let said = ended.stderr.lines().filter(|line| line.contains("io_uring")).count();
+        assert_eq!(said, 1, "once, not never and not for every page: {ended:?}");
+        let insisting = "gemm a.npy b.npy -o d.npy --cache 1MiB --page 4KiB --set nvm.device=uring";
+        without_uring(insisting).unwrap().refused(1, &["agent of node 0", "io_uring"]);
+    }
+}

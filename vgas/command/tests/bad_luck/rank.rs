@@ -1,0 +1,45 @@
+//! The ranks of the other tests: this test program, started by `vgas run`.
+
+use std::process::exit;
+use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+
+/// The variable that says what the ranks do: `traffic` for ever, or `rounds` until a file named `enough` appears.
+pub const MODE: &str = "TEST_BAD_LUCK_RANK";
+
+/// A segment larger than the cache, so that the NVMe is at work, too.
+const BYTES: u64 = 4 << 20;
+
+/// A test as far as the test runner is concerned; does something only where `vgas run` has started it.
+#[test]
+fn rank_of_the_other_tests() {
+    if std::env::var_os("VGAS_CONTROL_FD").is_none() {
+        return;
+    }
+    let mode = std::env::var(MODE).unwrap();
+    // As of any program: an error ends it with 1. What it would say is not what is looked at.
+    exit(i32::from(work(&mode).is_err()));
+}
+
+fn work(mode: &str) -> vgas::Result<()> {
+    let runtime = Runtime::init()?;
+    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
+    runtime.barrier()?;
+    println!("ready");
+    let ranks = u64::from(runtime.ranks());
+    let me = u64::from(runtime.rank().0);
+    for round in 1u64.. {
+        for step in 0..256 {
+            // Every rank has words of its own in every segment, scattered over all pages.
+            let word = (round * 7919 + step * 104_729) % (BYTES / 8 / ranks) * ranks + me;
+            let at = GlobalAddress::tiered(Rank((step % ranks) as u32), word * 8);
+            runtime.put_value(at, round << 32 | step)?;
+            let read: u64 = runtime.get_value(at)?;
+            assert_eq!(read, round << 32 | step, "another rank's word");
+        }
+        let enough = mode == "rounds" && std::fs::exists("enough").unwrap_or(false);
+        if runtime.all_reduce(u8::from(enough), |a, b| a | b)? == 1 {
+            break;
+        }
+    }
+    runtime.finalize()
+}

@@ -14,6 +14,7 @@
 //!    rank's own segment ([`Client::set_local`]) go through private memory.
 
 mod operation;
+mod pin;
 mod remote;
 
 use crate::error::CacheError;
@@ -528,9 +529,13 @@ impl Pending<'_> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        // A put must not be lost because its handle was dropped. An error has no one left to go to but the log.
-        if let Err(error) = self.finish() {
-            tracing::error!(%error, "an operation whose handle was dropped has failed");
+        // A put must not be lost because its handle was dropped. An error has no one left to go to but the log. What
+        // a get would have brought, nobody wants any more.
+        let is_put = self.operation.as_ref().is_some_and(Operation::is_put);
+        match self.finish() {
+            Err(error) if is_put => tracing::error!(%error, "a put whose handle was dropped has failed"),
+            Err(error) => tracing::debug!(%error, "a get whose handle was dropped has failed"),
+            Ok(()) => {}
         }
         if let Some(mut operation) = self.operation.take() {
             operation.abandon(self.client);

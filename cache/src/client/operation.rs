@@ -74,6 +74,10 @@ pub(super) struct Operation {
 unsafe impl Send for Operation {}
 
 impl Operation {
+    pub(super) fn is_put(&self) -> bool {
+        matches!(self.way, Way::Put(_))
+    }
+
     pub(super) fn new(owner: Rank, offset: u64, bytes: usize, way: Way, bounce: Option<Box<[u8]>>) -> Self {
         let end = offset + bytes as u64;
         Self {

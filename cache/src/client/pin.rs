@@ -1,0 +1,42 @@
+//! Pinning through the client: bring the page in, then keep it.
+
+use super::Client;
+use crate::error::CacheError;
+use crate::pool::{PinMode, PinnedPage};
+use crate::request::Request;
+use vgas_rma::address::Rank;
+
+/// Between bringing a page in and pinning it another node may take it. Each attempt waits for the page, so that this
+/// many are minutes of the worst sharing there is.
+const ATTEMPTS_MAX: u32 = 100_000;
+
+impl Client {
+    /// Brings the page of a byte to this node with the right that the mode needs, and keeps it: see [`PinMode`]. Waits,
+    /// serving active messages meanwhile.
+    ///
+    /// # Errors
+    /// Besides those of a get: [`CacheError::Usage`] for a page that cannot be kept, because it is served in place at
+    /// its home for as long as several nodes write it in turn, or because it is pinned too often already.
+    pub fn pin(&self, owner: Rank, offset: u64, mode: PinMode) -> Result<PinnedPage, CacheError> {
+        self.check(owner, offset, 1)?;
+        let page = self.index(owner, offset >> self.page_shift);
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(pinned) = self.pool.try_pin(page, mode) {
+                return Ok(pinned);
+            }
+            match mode {
+                PinMode::Read => {
+                    let mut byte = 0u8;
+                    // SAFETY: rule 1: a local of one byte.
+                    unsafe { self.get(owner, offset, &raw mut byte, 1) }?;
+                }
+                PinMode::Write => self.ask_and_wait(|slot| Request::Own { page, slot }, &[])?,
+            }
+        }
+        Err(CacheError::Usage(format!(
+            "page {} of the segment of {owner} cannot be pinned: several nodes write it in turn, or it is pinned too \
+             often; try again later, or use put and get",
+            offset >> self.page_shift
+        )))
+    }
+}

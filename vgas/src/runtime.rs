@@ -9,9 +9,9 @@ use crate::statistics::Statistics;
 use bytemuck::Pod;
 use std::sync::Arc;
 use vgas_cache::CacheError;
-use vgas_cache::client::{Client, ClientOptions, Pending};
+use vgas_cache::client::{Client, ClientOptions};
 use vgas_cache::pool::{Counter, PoolClient};
-use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Handle, Token, handler_index};
+use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Token, handler_index};
 use vgas_rma::job::{self, Control};
 use vgas_rma::message::{Arrived, Payload, Source};
 use vgas_rma::{Layout, NodeId, Peer, Rank, RegionId};
@@ -33,6 +33,12 @@ pub struct SegmentSpec {
     /// A name keeps the tiered segment after the job: a later job that attaches the same name and size finds the data
     /// of its last [`Runtime::checkpoint`]. The same on all ranks.
     pub name: Option<String>,
+    /// Promise agreement on the tiered segment's content at barriers only. Puts into it that are smaller than a page
+    /// then wait in the rank that put them, and travel together at its next [`Runtime::barrier`] (or
+    /// [`Runtime::barrier_notify`], or when there are too many): several nodes may write different bytes of one page
+    /// without taking it from each other every time. A rank sees its own puts at once. *Operation complete* of such a
+    /// put means that its source is reusable; *visible* it is after the barrier. May differ from rank to rank.
+    pub relaxed: bool,
 }
 
 /// A rank of a job. Any thread may call anything; one exists per process.
@@ -207,16 +213,23 @@ impl Runtime {
         let mut words = vec![u8::from(attached.is_ok())];
         words.extend(spec.pinned_bytes.to_le_bytes());
         words.extend(spec.tiered_bytes.to_le_bytes());
+        words.push(u8::from(spec.relaxed));
         let all = self.control.allgather(&words)?;
         attached?;
-        let mut tiered = Vec::with_capacity(all.len());
+        let (mut tiered, mut relaxed) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
         for (rank, words) in all.iter().enumerate() {
             let number =
                 |at: usize| words.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
             match (words.first(), number(9)) {
-                (Some(1), Some(bytes)) => tiered.push(bytes),
+                (Some(1), Some(bytes)) => {
+                    tiered.push(bytes);
+                    relaxed.push(words.last() == Some(&1));
+                }
                 _ => return Err(Error::Usage(format!("rank {rank} could not attach its segments"))),
             }
+        }
+        if relaxed.contains(&true) {
+            self.client.set_relaxed(relaxed)?;
         }
         self.client.set_segments(tiered)?;
         self.endpoint.barrier()?;
@@ -335,40 +348,6 @@ impl Runtime {
         self.put(to, &[value])
     }
 
-    /// Starts to write plain values, which the returned operation keeps until [`PutHandle::wait`].
-    pub fn put_nb<T: Pod>(&self, to: GlobalAddress, from: Vec<T>) -> Result<PutHandle<'_, T>> {
-        let bytes: &[u8] = bytemuck::cast_slice(&from);
-        let under_way = match to.kind {
-            Kind::Tiered => {
-                // SAFETY: the handle owns the values until the operation has ended; a vector's content does not move
-                // with it, and an operation that is forgotten with its handle is never advanced again.
-                let put = unsafe { self.client.put_nb(to.rank, to.offset, bytes.as_ptr(), bytes.len()) };
-                UnderWay::Tiered(put?)
-            }
-            Kind::Pinned => UnderWay::Pinned(self.endpoint.put_nb(to.rank, to.offset, bytes)?),
-        };
-        Ok(PutHandle { under_way: Some(under_way), runtime: self, values: from })
-    }
-
-    /// Starts to read `values.len()` plain values into a buffer that the returned operation keeps until
-    /// [`GetHandle::wait`] gives it back.
-    pub fn get_nb<T: Pod>(&self, from: GlobalAddress, mut values: Vec<T>) -> Result<GetHandle<'_, T>> {
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
-        let under_way = match from.kind {
-            Kind::Tiered => {
-                // SAFETY: as in `put_nb`.
-                let get =
-                    unsafe { self.client.get_nb(from.rank, from.offset, bytes.as_mut_ptr(), bytes.len()) };
-                Some(get?)
-            }
-            Kind::Pinned => {
-                self.endpoint.get(from.rank, from.offset, bytes)?;
-                None
-            }
-        };
-        Ok(GetHandle { under_way, values })
-    }
-
     /// Asks for tiered bytes to be brought to this node when convenient: a hint.
     pub fn prefetch(&self, from: GlobalAddress, bytes: u64) -> Result<()> {
         match from.kind {
@@ -397,13 +376,16 @@ impl Runtime {
         Ok(())
     }
 
-    /// Waits until all ranks have come here. Puts that have returned before are visible after. Collective.
+    /// Waits until all ranks have come here. Puts that have returned before are visible after, also those into relaxed
+    /// segments. Collective.
     pub fn barrier(&self) -> Result<()> {
+        self.client.flush_relaxed()?;
         Ok(self.endpoint.barrier()?)
     }
 
     /// First half of a split-phase barrier.
     pub fn barrier_notify(&self, name: BarrierName) -> Result<()> {
+        self.client.flush_relaxed()?;
         Ok(self.endpoint.barrier_notify(name)?)
     }
 
@@ -503,69 +485,5 @@ impl Runtime {
         } else {
             Err(Error::Usage(format!("{rank} of {} ranks", self.ranks())))
         }
-    }
-}
-
-enum UnderWay<'r> {
-    Tiered(Pending<'r>),
-    Pinned(Handle),
-}
-
-/// A put under way, with its values.
-#[must_use = "a put is complete only after `wait`"]
-pub struct PutHandle<'r, T> {
-    under_way: Option<UnderWay<'r>>,
-    runtime: &'r Runtime,
-    values: Vec<T>,
-}
-
-impl<T> PutHandle<'_, T> {
-    /// Waits until the values are visible everywhere, and gives the buffer back.
-    pub fn wait(mut self) -> Result<Vec<T>> {
-        self.finish()?;
-        Ok(std::mem::take(&mut self.values))
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        match self.under_way.take() {
-            Some(UnderWay::Tiered(pending)) => Ok(pending.wait()?),
-            Some(UnderWay::Pinned(handle)) => Ok(self.runtime.endpoint.wait_sync(handle)?),
-            None => Ok(()),
-        }
-    }
-}
-
-impl<T> Drop for PutHandle<'_, T> {
-    fn drop(&mut self) {
-        if let Err(error) = self.finish() {
-            tracing::error!(%error, "a put whose handle was dropped has failed");
-        }
-    }
-}
-
-/// A get under way, with its buffer.
-#[must_use = "a get is complete only after `wait`"]
-pub struct GetHandle<'r, T> {
-    // Before the buffer: dropped first, it waits for the operation that writes there.
-    under_way: Option<Pending<'r>>,
-    values: Vec<T>,
-}
-
-impl<T> GetHandle<'_, T> {
-    /// Goes on as far as possible without waiting. True: complete.
-    pub fn test(&mut self) -> Result<bool> {
-        match &mut self.under_way {
-            Some(pending) => Ok(pending.test().map_err(Error::from)?),
-            None => Ok(true),
-        }
-    }
-
-    /// Waits for the values.
-    pub fn wait(self) -> Result<Vec<T>> {
-        let Self { under_way, values } = self;
-        if let Some(pending) = under_way {
-            pending.wait()?;
-        }
-        Ok(values)
     }
 }

@@ -29,7 +29,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         let bytes = runtime.client().page_bytes() as u64;
         let here = if runtime.rank().0 == 0 { bytes } else { 0 };
         // Every rank needs a pinned segment to be one of a plain GASNet.
-        runtime.attach(&SegmentSpec { pinned_bytes: bytes, tiered_bytes: here, name: None })?;
+        runtime.attach(&SegmentSpec { pinned_bytes: bytes, tiered_bytes: here, ..SegmentSpec::default() })?;
         let before = runtime.statistics()?;
         let mine = u64::from(runtime.rank().0);
         let places = [GlobalAddress::tiered(Rank(0), mine), GlobalAddress::pinned(Rank(0), mine)];

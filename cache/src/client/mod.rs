@@ -15,12 +15,14 @@
 
 mod operation;
 mod pin;
+mod relaxed;
 mod remote;
 
 use crate::error::CacheError;
 use crate::pool::{Attempt, Counter, CounterSnapshot, PoolClient, WaitStatus};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
 use operation::{Operation, Way};
+use relaxed::RelaxedSegments;
 use remote::RemoteOperations;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -47,8 +49,10 @@ pub struct Client {
     agent: Peer,
     /// Bytes of each rank's tiered segment, once attached.
     segment_bytes: OnceLock<Box<[u64]>>,
-    /// The same beside the number of the segment's first page: what a hit looks up.
+    /// The same beside the number of the segment's first page: what a hit looks up. Relaxed segments have no bytes
+    /// here: their puts and gets are never plain hits.
     places: OnceLock<Box<[Place]>>,
+    relaxed: RelaxedSegments,
     /// The number of each segment's first page.
     first_page: Box<[PageIndex]>,
     remote: Arc<RemoteOperations>,
@@ -116,6 +120,7 @@ impl Client {
             agent,
             segment_bytes: OnceLock::new(),
             places: OnceLock::new(),
+            relaxed: RelaxedSegments::default(),
             first_page: (0..layout.ranks())
                 .map(|rank| pool.layout().page_index(Rank(rank), 0).unwrap_or(PageIndex::MAX))
                 .collect(),
@@ -161,8 +166,12 @@ impl Client {
     /// The half of [`Client::set_segments`] that concerns this client alone: for those who have told the agent in
     /// their own way, because they must not block.
     pub fn know_segments(&self, bytes: Vec<u64>) -> Result<(), CacheError> {
-        let places = self.first_page.iter().zip(&bytes);
-        let places = places.map(|(&first_page, &bytes)| Place { bytes, first_page }).collect();
+        let places = (0..).map(Rank).zip(self.first_page.iter().zip(&bytes));
+        let places = places.map(|(rank, (&first_page, &bytes))| {
+            let bytes = if self.relaxed.covers(rank) { 0 } else { bytes };
+            Place { bytes, first_page }
+        });
+        let places = places.collect();
         self.segment_bytes
             .set(bytes.into_boxed_slice())
             .map_err(|_| CacheError::Usage("the segments are attached already".into()))?;
@@ -392,6 +401,21 @@ impl Client {
 
     fn start(&self, owner: Rank, offset: u64, bytes: usize, way: Way) -> Result<Pending<'_>, CacheError> {
         self.check(owner, offset, bytes as u64)?;
+        // SAFETY: rule 1: the caller of what called this has promised it for the address in `way`.
+        if self.relaxed.covers(owner) && unsafe { self.relaxed_part(owner, offset, bytes, way) }? {
+            return Ok(Pending { client: self, operation: None });
+        }
+        self.start_anywhere(owner, offset, bytes, way)
+    }
+
+    /// An operation on the cluster's memory, which has been checked.
+    fn start_anywhere(
+        &self,
+        owner: Rank,
+        offset: u64,
+        bytes: usize,
+        way: Way,
+    ) -> Result<Pending<'_>, CacheError> {
         let counter = if matches!(way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
         let address = match way {
             Way::Get(to) => to.cast_const(),

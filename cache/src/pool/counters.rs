@@ -39,6 +39,8 @@ pub enum Counter {
     Faults,
     Pins,
     SlowPaths,
+    CombinedPuts,
+    CombinedRuns,
 }
 
 macro_rules! table {
@@ -96,6 +98,8 @@ table! {
     Faults, "faults", "page faults served for plain pointers";
     Pins, "pins", "pages pinned";
     SlowPaths, "slow_paths", "hits through the shared slot: more threads than hazard slots";
+    CombinedPuts, "combined_puts", "puts into relaxed segments that waited here for the barrier";
+    CombinedRuns, "combined_runs", "puts that travelled for them: runs of neighbouring bytes";
 }
 
 /// A copy of a block of counters.
@@ -149,6 +153,6 @@ mod tests {
             assert_eq!(Counter::ALL.iter().filter(|other| other.name() == counter.name()).count(), 1);
             assert!(!counter.describe().is_empty());
         }
-        assert_eq!(Counter::SlowPaths as usize, Counter::COUNT - 1, "the last variant is in the table");
+        assert_eq!(Counter::CombinedRuns as usize, Counter::COUNT - 1, "the last variant is in the table");
     }
 }

@@ -43,7 +43,7 @@ impl Handle {
     }
 
     /// Forgets what has completed without an error; keeps long accumulations short.
-    pub(super) fn prune(&mut self) {
+    pub fn prune(&mut self) {
         self.pending.retain(|operation| !operation.is_done() || operation.has_error.load(Ordering::Acquire));
     }
 

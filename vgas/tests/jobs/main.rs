@@ -3,6 +3,7 @@
 //! Without arguments it runs every scenario in every setting that makes sense for it and closes with a count. Arguments
 //! select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed.
 
+mod forms;
 mod local;
 mod scenarios;
 

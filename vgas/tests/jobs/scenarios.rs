@@ -1,6 +1,6 @@
 //! What the ranks of a test job do.
 
-use crate::Setting;
+use crate::{Setting, forms};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
@@ -77,6 +77,29 @@ const ALL: &[Scenario] = &[
             ]
         },
         rank: false_sharing,
+    },
+    Scenario {
+        name: "forms",
+        settings: || {
+            vec![
+                Setting::new(1, 1, &small()),
+                Setting::new(3, 1, &small()),
+                Setting::new(4, 2, &small()),
+                Setting::new(2, 2, &with(&[("conduit", "smp"), ("cache.page", "64KiB")])),
+            ]
+        },
+        rank: forms::forms,
+    },
+    Scenario {
+        name: "relaxed",
+        settings: || {
+            vec![
+                Setting::new(3, 1, &small()),
+                Setting::new(3, 3, &small()),
+                Setting::new(2, 2, &with(&[("cache.in_place", "off")])),
+            ]
+        },
+        rank: forms::relaxed,
     },
 ];
 

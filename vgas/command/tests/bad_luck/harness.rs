@@ -40,7 +40,8 @@ pub struct Job {
 pub struct Ended {
     /// The exit status, or 128 + signal.
     pub code: i32,
-    /// Standard output.
+    /// Standard output; shown when something is wrong.
+    #[expect(dead_code, reason = "read by `Debug`")]
     pub stdout: String,
     /// Standard error.
     pub stderr: String,

@@ -1,0 +1,195 @@
+//! Puts and gets that go on while the program does something else, and other forms of put and get.
+//!
+//! | form | source or destination | *source reusable* | *operation complete* |
+//! |---|---|---|---|
+//! | [`Runtime::put`], [`Runtime::get`] | borrowed | when it returns | when it returns |
+//! | [`Runtime::put_nb`], [`Runtime::get_nb`] (bulk) | given away, and back | when waited for | when waited for |
+//! | [`Runtime::put_nb_copy`] (non-bulk) | borrowed for the call | when it returns | when waited for |
+//! | [`Runtime::put_value_nb`], [`Runtime::get_value_nb`] | a value | when it returns | when waited for |
+//! | [`Runtime::region`] (implicit handles) | borrowed for the region | after the region | after the region |
+//!
+//! A put that is complete is *visible* to every later get anywhere; for relaxed segments
+//! ([`SegmentSpec::relaxed`](crate::SegmentSpec::relaxed)), after the next barrier.
+
+use crate::address::{GlobalAddress, Kind};
+use crate::error::{Error, Result};
+use crate::runtime::Runtime;
+use bytemuck::Pod;
+use vgas_cache::client::Pending;
+use vgas_rma::endpoint::{Endpoint, Handle};
+
+/// Most bytes of a memset under way at once; whole pages of any size divide it.
+const MEMSET_BYTES: u64 = 4 << 20;
+
+/// An operation of either kind.
+enum UnderWay<'r> {
+    Tiered(Pending<'r>),
+    Pinned(&'r Endpoint, Handle),
+}
+
+impl UnderWay<'_> {
+    fn test(&mut self) -> Result<bool> {
+        match self {
+            Self::Tiered(pending) => Ok(pending.test()?),
+            Self::Pinned(endpoint, handle) => Ok(endpoint.try_sync(handle)?),
+        }
+    }
+
+    fn wait(self) -> Result<()> {
+        match self {
+            Self::Tiered(pending) => Ok(pending.wait()?),
+            Self::Pinned(endpoint, handle) => Ok(endpoint.wait_sync(handle)?),
+        }
+    }
+}
+
+impl Runtime {
+    /// Starts to write plain values, which the returned operation keeps until [`PutHandle::wait`].
+    pub fn put_nb<T: Pod>(&self, to: GlobalAddress, from: Vec<T>) -> Result<PutHandle<'_, T>> {
+        let bytes: &[u8] = bytemuck::cast_slice(&from);
+        let (address, length) = (bytes.as_ptr(), bytes.len());
+        // SAFETY: the handle owns the values until the operation has ended; a vector's content does not move with it,
+        // and a handle that is forgotten forgets to free the values, too.
+        let under_way = unsafe {
+            match to.kind {
+                Kind::Tiered => UnderWay::Tiered(self.client().put_nb(to.rank, to.offset, address, length)?),
+                Kind::Pinned => {
+                    let handle = self.endpoint().put_nb_bulk(to.rank, to.offset, address, length)?;
+                    UnderWay::Pinned(self.endpoint(), handle)
+                }
+            }
+        };
+        Ok(PutHandle { under_way: Some(under_way), values: from })
+    }
+
+    /// Starts to write plain values; `from` is reusable when this returns.
+    pub fn put_nb_copy<T: Pod>(&self, to: GlobalAddress, from: &[T]) -> Result<PutHandle<'_, T>> {
+        self.put_nb(to, from.to_vec())
+    }
+
+    /// Starts to write one plain value.
+    pub fn put_value_nb<T: Pod>(&self, to: GlobalAddress, value: T) -> Result<PutHandle<'_, T>> {
+        self.put_nb(to, vec![value])
+    }
+
+    /// Starts to read `values.len()` plain values into a buffer that the returned operation keeps until
+    /// [`GetHandle::wait`] gives it back.
+    pub fn get_nb<T: Pod>(&self, from: GlobalAddress, mut values: Vec<T>) -> Result<GetHandle<'_, T>> {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
+        let (address, length) = (bytes.as_mut_ptr(), bytes.len());
+        // SAFETY: as in `put_nb`; dropping the handle waits.
+        let under_way = unsafe {
+            match from.kind {
+                Kind::Tiered => {
+                    UnderWay::Tiered(self.client().get_nb(from.rank, from.offset, address, length)?)
+                }
+                Kind::Pinned => {
+                    let handle = self.endpoint().get_nb(from.rank, from.offset, address, length)?;
+                    UnderWay::Pinned(self.endpoint(), handle)
+                }
+            }
+        };
+        Ok(GetHandle { under_way: Some(under_way), values })
+    }
+
+    /// Starts to read one plain value; [`GetHandle::wait_value`] gives it.
+    pub fn get_value_nb<T: Pod>(&self, from: GlobalAddress) -> Result<GetHandle<'_, T>> {
+        self.get_nb(from, vec![T::zeroed()])
+    }
+
+    /// Sets bytes. Visible everywhere when it returns. Whole pages of tiered segments are not read for it.
+    pub fn memset(&self, to: GlobalAddress, value: u8, bytes: u64) -> Result<()> {
+        if to.kind == Kind::Pinned {
+            return Ok(self.endpoint().memset(to.rank, to.offset, value, bytes)?);
+        }
+        let filled = vec![value; bytes.min(MEMSET_BYTES) as usize];
+        let mut done = 0;
+        while done < bytes {
+            // An address that overflows is out of every segment.
+            let at = to.checked_add(done).unwrap_or(GlobalAddress { offset: u64::MAX, ..to });
+            // The first piece ends where pages do.
+            let piece = (MEMSET_BYTES - at.offset % MEMSET_BYTES).min(bytes - done);
+            self.put(at, &filled[..piece as usize])?;
+            done += piece;
+        }
+        Ok(())
+    }
+}
+
+/// A put under way, with its values. Dropping it waits, too.
+#[must_use = "a put is complete only after `wait`"]
+pub struct PutHandle<'r, T> {
+    under_way: Option<UnderWay<'r>>,
+    values: Vec<T>,
+}
+
+impl<T> PutHandle<'_, T> {
+    /// Goes on as far as possible without waiting. True: complete.
+    pub fn test(&mut self) -> Result<bool> {
+        test(&mut self.under_way)
+    }
+
+    /// Waits until the put is complete, and gives the buffer back.
+    pub fn wait(mut self) -> Result<Vec<T>> {
+        self.under_way.take().map_or(Ok(()), UnderWay::wait)?;
+        Ok(std::mem::take(&mut self.values))
+    }
+}
+
+impl<T> Drop for PutHandle<'_, T> {
+    fn drop(&mut self) {
+        if let Err(error) = self.under_way.take().map_or(Ok(()), UnderWay::wait) {
+            tracing::error!(%error, "a put whose handle was dropped has failed");
+        }
+    }
+}
+
+/// A get under way, with its buffer. Dropping it waits, too.
+#[must_use = "a get is complete only after `wait`"]
+pub struct GetHandle<'r, T> {
+    under_way: Option<UnderWay<'r>>,
+    values: Vec<T>,
+}
+
+impl<T> GetHandle<'_, T> {
+    /// Goes on as far as possible without waiting. True: complete.
+    pub fn test(&mut self) -> Result<bool> {
+        test(&mut self.under_way)
+    }
+
+    /// Waits for the values.
+    pub fn wait(mut self) -> Result<Vec<T>> {
+        self.under_way.take().map_or(Ok(()), UnderWay::wait)?;
+        Ok(std::mem::take(&mut self.values))
+    }
+}
+
+impl<T: Copy> GetHandle<'_, T> {
+    /// Waits for the only value of a [`Runtime::get_value_nb`], or the first of several.
+    ///
+    /// # Errors
+    /// Besides those of the get: when no value was asked for.
+    pub fn wait_value(self) -> Result<T> {
+        let values = self.wait()?;
+        values.first().copied().ok_or_else(|| Error::Usage("no value was asked for".into()))
+    }
+}
+
+impl<T> Drop for GetHandle<'_, T> {
+    fn drop(&mut self) {
+        // The buffer must not go before the operation that writes there has ended. Its values nobody wants any more.
+        if let Err(error) = self.under_way.take().map_or(Ok(()), UnderWay::wait) {
+            tracing::debug!(%error, "a get whose handle was dropped has failed");
+        }
+    }
+}
+
+/// After an error, too, the operation has ended.
+fn test(under_way: &mut Option<UnderWay<'_>>) -> Result<bool> {
+    let Some(operation) = under_way else { return Ok(true) };
+    let done = operation.test();
+    if !matches!(done, Ok(false)) {
+        *under_way = None;
+    }
+    done
+}

@@ -1,0 +1,253 @@
+//! Many puts and gets whose end is awaited together: GASNet's implicit handles and access regions, as a scope.
+
+use crate::address::{GlobalAddress, Kind};
+use crate::error::{Error, Result};
+use crate::runtime::Runtime;
+use bytemuck::Pod;
+use vgas_cache::client::Pending;
+use vgas_rma::endpoint::Handle;
+
+/// Operations under way after which completed ones are sorted out.
+const PRUNE_AT: usize = 64;
+
+/// Which operations of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Puts and memsets.
+    Puts,
+    /// Gets.
+    Gets,
+    /// Both.
+    All,
+}
+
+/// Collects the operations that are started in [`Runtime::region`]. Buffers are borrowed for longer than the region
+/// lasts, so they need not be given away, copied, or waited for one by one (GASNet's bulk forms).
+pub struct Region<'env> {
+    runtime: &'env Runtime,
+    puts: Started<'env>,
+    gets: Started<'env>,
+}
+
+#[derive(Default)]
+struct Started<'env> {
+    tiered: Vec<Pending<'env>>,
+    /// A put that was copied owns its bytes until the operations of its kind have ended.
+    copies: Vec<Vec<u8>>,
+    pinned: Handle,
+    joined: usize,
+}
+
+impl Runtime {
+    /// Runs `work`, in which puts and gets can be started without waiting for each, and waits for all that it has
+    /// started: when this returns, the puts are visible everywhere, the gets have arrived, and every buffer is free
+    /// again; also when `work` failed or panicked.
+    ///
+    /// ```no_run
+    /// # use vgas::{GlobalAddress, Rank, Runtime};
+    /// # fn example(runtime: &Runtime) -> vgas::Result<()> {
+    /// let (low, mut high) = ([1u64; 100], [0u64; 100]);
+    /// runtime.region(|region| {
+    ///     region.put(GlobalAddress::tiered(Rank(0), 0), &low)?;
+    ///     region.get(GlobalAddress::pinned(Rank(1), 800), &mut high)
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The first error of `work`; otherwise the first of an operation.
+    pub fn region<'env, R>(&'env self, work: impl FnOnce(&mut Region<'env>) -> Result<R>) -> Result<R> {
+        let mut region = Region { runtime: self, puts: Started::default(), gets: Started::default() };
+        let result = work(&mut region);
+        // Dropping it waits as well, but has nobody to tell an error.
+        let ended = region.wait(Which::All);
+        let result = result?;
+        ended.map(|()| result)
+    }
+}
+
+impl<'env> Region<'env> {
+    /// Starts to write plain values. `from` is not copied: it may be reused after the region, or after
+    /// [`Region::wait`].
+    pub fn put<T: Pod>(&mut self, to: GlobalAddress, from: &'env [T]) -> Result<()> {
+        self.start_put(to, bytemuck::cast_slice(from))
+    }
+
+    /// Starts to write plain values. `from` is reusable when this returns (GASNet's non-bulk form).
+    pub fn put_copy<T: Pod>(&mut self, to: GlobalAddress, from: &[T]) -> Result<()> {
+        let bytes: &[u8] = bytemuck::cast_slice(from);
+        if to.kind == Kind::Pinned {
+            let bytes = self.runtime.private(bytes);
+            let handle = self.runtime.endpoint().put_nb(to.rank, to.offset, &bytes)?;
+            self.puts.join(handle);
+            return Ok(());
+        }
+        let copy = bytes.to_vec();
+        // SAFETY: the copy is kept until the operations have ended; a vector's content does not move with it.
+        let put = unsafe { self.runtime.client().put_nb(to.rank, to.offset, copy.as_ptr(), copy.len()) }?;
+        if self.puts.add(put)? {
+            self.puts.copies.push(copy);
+        }
+        Ok(())
+    }
+
+    /// Starts to write one plain value.
+    pub fn put_value<T: Pod>(&mut self, to: GlobalAddress, value: T) -> Result<()> {
+        self.put_copy(to, &[value])
+    }
+
+    /// Starts to set bytes.
+    pub fn memset(&mut self, to: GlobalAddress, value: u8, bytes: u64) -> Result<()> {
+        match to.kind {
+            Kind::Pinned => {
+                let handle = self.runtime.endpoint().memset_nb(to.rank, to.offset, value, bytes)?;
+                self.puts.join(handle);
+                Ok(())
+            }
+            // Waits: one buffer serves all pages, and most of a memset is whole pages, which read nothing.
+            Kind::Tiered => self.runtime.memset(to, value, bytes),
+        }
+    }
+
+    /// Starts to read plain values, which are in `to` after the region, or after [`Region::wait`].
+    pub fn get<T: Pod>(&mut self, from: GlobalAddress, to: &'env mut [T]) -> Result<()> {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(to);
+        if from.kind == Kind::Pinned && self.runtime.client().is_local(bytes.as_ptr()) {
+            // A buffer in the own tiered segment: its pages may have to be brought here, which handlers cannot wait for.
+            return self.runtime.get(from, bytes);
+        }
+        let (address, length) = (bytes.as_mut_ptr(), bytes.len());
+        // SAFETY: the slice is exclusively borrowed for longer than the region lasts, which ends with waiting.
+        unsafe {
+            match from.kind {
+                Kind::Pinned => {
+                    let handle = self.runtime.endpoint().get_nb(from.rank, from.offset, address, length)?;
+                    self.gets.join(handle);
+                    Ok(())
+                }
+                Kind::Tiered => {
+                    let get = self.runtime.client().get_nb(from.rank, from.offset, address, length)?;
+                    self.gets.add(get).map(drop)
+                }
+            }
+        }
+    }
+
+    /// Goes on as far as possible without waiting. True: those operations are complete.
+    pub fn test(&mut self, which: Which) -> Result<bool> {
+        let (runtime, mut done) = (self.runtime, true);
+        for started in self.of(which) {
+            done &= started.test(runtime)?;
+        }
+        Ok(done)
+    }
+
+    /// Waits for the operations that were started so far.
+    ///
+    /// # Errors
+    /// The first error among them; all have ended then.
+    pub fn wait(&mut self, which: Which) -> Result<()> {
+        let runtime = self.runtime;
+        let mut result = Ok(());
+        for started in self.of(which) {
+            result = result.and(started.wait(runtime));
+        }
+        result
+    }
+
+    fn of(&mut self, which: Which) -> impl Iterator<Item = &mut Started<'env>> {
+        let puts = (which != Which::Gets).then_some(&mut self.puts);
+        let gets = (which != Which::Puts).then_some(&mut self.gets);
+        puts.into_iter().chain(gets)
+    }
+
+    fn start_put(&mut self, to: GlobalAddress, bytes: &'env [u8]) -> Result<()> {
+        if to.kind == Kind::Pinned && self.runtime.client().is_local(bytes.as_ptr()) {
+            // As in `get`.
+            return self.runtime.put(to, bytes);
+        }
+        // SAFETY: the slice is borrowed for longer than the region lasts, which ends with waiting.
+        unsafe {
+            match to.kind {
+                Kind::Pinned => {
+                    let endpoint = self.runtime.endpoint();
+                    let handle = endpoint.put_nb_bulk(to.rank, to.offset, bytes.as_ptr(), bytes.len())?;
+                    self.puts.join(handle);
+                    Ok(())
+                }
+                Kind::Tiered => {
+                    let client = self.runtime.client();
+                    let put = client.put_nb(to.rank, to.offset, bytes.as_ptr(), bytes.len())?;
+                    self.puts.add(put).map(drop)
+                }
+            }
+        }
+    }
+}
+
+impl<'env> Started<'env> {
+    /// True: the operation has not ended yet.
+    fn add(&mut self, mut operation: Pending<'env>) -> Result<bool> {
+        if operation.test()? {
+            return Ok(false);
+        }
+        self.tiered.push(operation);
+        if self.tiered.len().is_multiple_of(PRUNE_AT) {
+            self.advance()?;
+        }
+        Ok(true)
+    }
+
+    fn join(&mut self, handle: Handle) {
+        self.pinned.join(handle);
+        self.joined += 1;
+        if self.joined.is_multiple_of(PRUNE_AT) {
+            self.pinned.prune();
+        }
+    }
+
+    /// Goes on with everything, and keeps what has not ended.
+    fn advance(&mut self) -> Result<()> {
+        let mut result = Ok(());
+        self.tiered.retain_mut(|operation| match operation.test() {
+            Ok(done) => !done,
+            Err(error) => {
+                if result.is_ok() {
+                    result = Err(error.into());
+                }
+                false
+            }
+        });
+        if self.tiered.is_empty() {
+            self.copies.clear();
+        }
+        result
+    }
+
+    fn test(&mut self, runtime: &Runtime) -> Result<bool> {
+        self.advance()?;
+        let pinned = self.pinned.is_complete() || runtime.endpoint().try_sync(&mut self.pinned)?;
+        if pinned {
+            runtime.endpoint().wait_sync(std::mem::take(&mut self.pinned))?;
+        }
+        Ok(pinned && self.tiered.is_empty())
+    }
+
+    fn wait(&mut self, runtime: &Runtime) -> Result<()> {
+        let mut result = Ok(());
+        for operation in self.tiered.drain(..) {
+            result = result.and(operation.wait().map_err(Error::from));
+        }
+        self.copies.clear();
+        result.and(runtime.endpoint().wait_sync(std::mem::take(&mut self.pinned)).map_err(Error::from))
+    }
+}
+
+impl Drop for Region<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.wait(Which::All) {
+            tracing::error!(%error, "an operation of a region that was given up has failed");
+        }
+    }
+}

@@ -5,6 +5,7 @@
 
 mod forms;
 mod local;
+mod named;
 mod scenarios;
 
 use std::collections::BTreeMap;
@@ -83,6 +84,19 @@ fn main() -> ExitCode {
                     println!("FAILED  {title}: {why}; replay with VGAS_TEST_SEED={seed}");
                     failed += 1;
                 }
+            }
+        }
+    }
+    if wanted.is_empty() || wanted.iter().any(|word| "named".contains(word.as_str())) {
+        let began = Instant::now();
+        match named::sequence() {
+            Ok(()) => {
+                println!("ok      named segments over several jobs in {:.1?}", began.elapsed());
+                passed += 1;
+            }
+            Err(why) => {
+                println!("FAILED  named segments over several jobs: {why}");
+                failed += 1;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What the ranks of a test job do.
 
-use crate::{Setting, forms};
+use crate::{Setting, forms, named};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
@@ -101,6 +101,11 @@ const ALL: &[Scenario] = &[
         },
         rank: forms::relaxed,
     },
+    // Parts of `named::sequence`, which are not run by themselves.
+    Scenario { name: "named_write", settings: Vec::new, rank: named::write },
+    Scenario { name: "named_verify", settings: Vec::new, rank: named::verify },
+    Scenario { name: "named_crash", settings: Vec::new, rank: named::crash },
+    Scenario { name: "named_damaged", settings: Vec::new, rank: named::damaged },
 ];
 
 /// All scenarios of all files, each with what the job must say when it is to end badly.

@@ -1,0 +1,134 @@
+//! Named segments over several jobs: what a checkpoint made durable is what the next job finds, whatever happened since.
+
+use crate::scenarios::Outcome;
+use crate::{Setting, run_job};
+use rustix::process::{Pid, Signal, getppid, kill_process};
+use std::path::Path;
+use vgas::{GlobalAddress, Runtime, SegmentSpec};
+
+/// More than the cache, so that pages are written back between checkpoints, too.
+const BYTES: u64 = 2 << 20;
+const PIECE: u64 = 4096;
+
+/// Goal: checkpoints survive jobs and crashes, damage is named. Method: jobs one after the other over one folder. The
+/// seed of a job is the version that it writes or expects. Without two places for every page, the write-backs of the job
+/// that crashes would have destroyed what the checkpoint before promised.
+pub fn sequence() -> Result<(), String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let job = |name: &'static str, version: u64, nodes: u32| {
+        let mut setting = Setting::new(
+            2,
+            nodes,
+            &[
+                ("cache.size", "1MiB"),
+                ("cache.page", "4KiB"),
+                ("segment.tiered_max", "64MiB"),
+                ("segment.pinned_max", "0"),
+            ],
+        );
+        setting.settings.insert("nvm.directory", folder.path().display().to_string());
+        run_job(name, version, &setting).map_err(|error| format!("{name} {version}: {error}"))
+    };
+    job("named_write", 1, 1)?;
+    job("named_verify", 1, 1)?;
+    // The nodes of a job are not part of its segments' names.
+    job("named_verify", 1, 2)?;
+    job("named_write", 2, 2)?;
+    match job("named_crash", 3, 2) {
+        Err(why) if why.contains("killed by signal 9") => {}
+        other => return Err(format!("the crash ended as {other:?}")),
+    }
+    job("named_verify", 2, 2)?;
+    damage(folder.path()).map_err(|error| format!("cannot damage the files: {error}"))?;
+    job("named_damaged", 2, 1)
+}
+
+/// Changes one byte of every page in a part of each segment file, in both places that a page has.
+fn damage(folder: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let mut bytes = std::fs::read(&path)?;
+        let end = bytes.len();
+        for place in [end - end / 8, end / 2 - end / 8] {
+            (place..place + end / 16).step_by(4096).for_each(|at| bytes[at] ^= 1);
+        }
+        std::fs::write(&path, bytes)?;
+    }
+    Ok(())
+}
+
+fn attach(runtime: &Runtime) -> vgas::Result<()> {
+    let name = Some("sequence".into());
+    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, name, ..SegmentSpec::default() })
+}
+
+fn piece(runtime: &Runtime, version: u64, offset: u64) -> Vec<u64> {
+    (0..PIECE / 8).map(|word| version << 48 | u64::from(runtime.rank().0) << 40 | (offset + word)).collect()
+}
+
+fn put_all(runtime: &Runtime, version: u64) -> vgas::Result<()> {
+    for offset in (0..BYTES).step_by(PIECE as usize) {
+        runtime.put(GlobalAddress::tiered(runtime.rank(), offset), &piece(runtime, version, offset))?;
+    }
+    Ok(())
+}
+
+/// Writes a version and makes it durable.
+pub fn write(runtime: &Runtime, version: u64) -> Outcome {
+    attach(runtime)?;
+    put_all(runtime, version)?;
+    runtime.checkpoint()?;
+    // Not durable, and not to be found: the job ends well, but without another checkpoint.
+    runtime.put_value(GlobalAddress::tiered(runtime.rank(), 8), u64::MAX)?;
+    Ok(())
+}
+
+/// Expects exactly a version.
+pub fn verify(runtime: &Runtime, version: u64) -> Outcome {
+    attach(runtime)?;
+    for offset in (0..BYTES).step_by(PIECE as usize) {
+        let mut found = vec![0u64; PIECE as usize / 8];
+        runtime.get(GlobalAddress::tiered(runtime.rank(), offset), &mut found)?;
+        if found != piece(runtime, version, offset) {
+            return Err(format!("offset {offset} begins with {:#x}", found[0]).into());
+        }
+    }
+    Ok(())
+}
+
+/// Writes a version, lets most of it reach the NVMe, and kills every daemon, and with it everything, at once.
+pub fn crash(runtime: &Runtime, version: u64) -> Outcome {
+    attach(runtime)?;
+    put_all(runtime, version)?;
+    let daemon = getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let daemons = runtime.all_gather(&daemon.to_le_bytes())?;
+    if runtime.rank().0 == 0 {
+        for daemon in daemons {
+            let pid = Pid::from_raw(i32::from_le_bytes(daemon.as_slice().try_into()?));
+            // The second rank of a node names a daemon that is gone already.
+            let _ = kill_process(pid.ok_or("a rank without a daemon")?, Signal::KILL);
+        }
+    }
+    runtime.barrier()?;
+    Err("nobody was killed".into())
+}
+
+/// Expects a version where the file is whole, and an error that says so where it is not.
+pub fn damaged(runtime: &Runtime, version: u64) -> Outcome {
+    attach(runtime)?;
+    let (mut whole, mut named) = (0u64, 0u64);
+    for offset in (0..BYTES).step_by(PIECE as usize) {
+        let mut found = vec![0u64; PIECE as usize / 8];
+        match runtime.get(GlobalAddress::tiered(runtime.rank(), offset), &mut found) {
+            Ok(()) if found == piece(runtime, version, offset) => whole += 1,
+            Ok(()) => return Err(format!("offset {offset}: damaged bytes were passed on").into()),
+            Err(error) if error.to_string().contains("damaged") => named += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let sums = [whole, named].map(|count| runtime.all_reduce(count, |a, b| a + b));
+    match sums {
+        [Ok(1..), Ok(1..)] => Ok(()),
+        sums => Err(format!("whole and damaged pages: {sums:?}").into()),
+    }
+}

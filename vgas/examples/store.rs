@@ -1,0 +1,86 @@
+//! A key/value store that outlives its jobs: a hash table over the named segments of all ranks, made durable by a
+//! checkpoint. Each run adds the pairs it is given and looks up the keys it is given.
+//!
+//! Run it: `cargo build --release --examples && S="target/release/vgas run -n 2 -- target/release/examples/store" && $S Anna=3 Ben=5 && $S Ben`
+
+use vgas::{Error, GlobalAddress, Rank, Runtime, SegmentSpec};
+
+/// Slots of each rank.
+const SLOTS: u64 = 1024;
+
+/// Longest key and longest value, in bytes.
+const TEXT_BYTES: usize = 30;
+
+/// A slot: length and bytes of the key, then of the value. A key of length 0 is none.
+type Slot = [u8; 64];
+
+fn main() -> vgas::Result<()> {
+    let runtime = Runtime::init()?;
+    runtime.attach(&SegmentSpec {
+        tiered_bytes: SLOTS * size_of::<Slot>() as u64,
+        name: Some("example-store".into()),
+        ..SegmentSpec::default()
+    })?;
+    // One rank is the store's only user here; the slots are everywhere.
+    if runtime.rank().0 == 0 {
+        for argument in std::env::args().skip(1) {
+            match argument.split_once('=') {
+                Some((key, value)) => put(&runtime, key, value)?,
+                None => match get(&runtime, &argument)? {
+                    Some(value) => println!("{argument}={value}"),
+                    None => println!("{argument} is not there"),
+                },
+            }
+        }
+    }
+    runtime.checkpoint()?;
+    runtime.finalize()
+}
+
+/// The slots in which a key may be, in the order in which they are tried.
+fn slots(runtime: &Runtime, key: &str) -> impl Iterator<Item = GlobalAddress> + use<> {
+    let ranks = u64::from(runtime.ranks());
+    let hash = key
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    (0..SLOTS * ranks).map(move |probe| {
+        let slot = hash.wrapping_add(probe) % (SLOTS * ranks);
+        GlobalAddress::tiered(Rank((slot / SLOTS) as u32), slot % SLOTS * size_of::<Slot>() as u64)
+    })
+}
+
+fn text(slot: &Slot, start: usize) -> String {
+    let length = usize::from(slot[start]).min(TEXT_BYTES);
+    String::from_utf8_lossy(&slot[start + 1..start + 1 + length]).into_owned()
+}
+
+fn put(runtime: &Runtime, key: &str, value: &str) -> vgas::Result<()> {
+    if key.is_empty() || key.len() > TEXT_BYTES || value.len() > TEXT_BYTES {
+        return Err(Error::Usage(format!("{key}={value}: at most {TEXT_BYTES} bytes each")));
+    }
+    let mut slot: Slot = [0; 64];
+    for (start, text) in [(0, key), (32, value)] {
+        slot[start] = text.len() as u8;
+        slot[start + 1..][..text.len()].copy_from_slice(text.as_bytes());
+    }
+    for at in slots(runtime, key) {
+        let found: Slot = runtime.get_value(at)?;
+        if found[0] == 0 || text(&found, 0) == key {
+            return runtime.put_value(at, slot);
+        }
+    }
+    Err(Error::Usage("the store is full".into()))
+}
+
+fn get(runtime: &Runtime, key: &str) -> vgas::Result<Option<String>> {
+    for at in slots(runtime, key) {
+        let found: Slot = runtime.get_value(at)?;
+        if found[0] == 0 {
+            return Ok(None);
+        }
+        if text(&found, 0) == key {
+            return Ok(Some(text(&found, 32)));
+        }
+    }
+    Ok(None)
+}

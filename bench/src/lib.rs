@@ -2,5 +2,6 @@
 
 pub mod gemm;
 pub mod global;
+pub mod plot;
 pub mod registry;
 mod suite;

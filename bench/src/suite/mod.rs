@@ -1,6 +1,8 @@
 //! The benchmarks themselves, one file each. Every figure is taken together with what it is held against, in turn and in
 //! the same run, so that a busy machine is busy for both; see [`report`] for what is made of the samples.
 
+mod child;
+mod cooperative;
 mod device;
 mod false_sharing;
 mod files;
@@ -15,6 +17,7 @@ mod raw;
 mod report;
 mod rma;
 mod seq;
+mod start;
 
 use crate::registry::Benchmark;
 
@@ -29,4 +32,6 @@ pub(crate) static ALL: &[Benchmark] = &[
     local::BENCHMARK,
     messages::BENCHMARK,
     gemm::BENCHMARK,
+    cooperative::BENCHMARK,
+    start::BENCHMARK,
 ];

@@ -169,7 +169,8 @@ pub struct Demo {
 #[command(after_help = "\
 Examples:
   vgas bench --list
-  vgas bench seq --nodes 2 --set cache.cooperative=off --json seq.json")]
+  vgas bench seq --nodes 2 --set cache.cooperative=off --json seq.json
+  vgas bench hit --plot hit.svg")]
 pub struct Bench {
     /// Its name.
     #[arg(required_unless_present = "list")]
@@ -183,6 +184,9 @@ pub struct Bench {
     /// Write the rows as JSON to this file (`-`: standard output).
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Draw the rows, as SVG, into this file.
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
     /// How many ranks; default: what the benchmark is made for.
     #[arg(short = 'n', long)]
     pub ranks: Option<u32>,

@@ -46,6 +46,9 @@ fn measure(bench: &Bench, benchmark: &'static Benchmark) -> Result<u8, Failure> 
     for row in &mut rows {
         row.machine.extend(machine.clone());
     }
+    if let Some(path) = &bench.plot {
+        write_plot(path, benchmark.name, &rows)?;
+    }
     match &bench.json {
         Some(path) if path == Path::new("-") => output::print_json(&rows),
         Some(path) => {
@@ -86,6 +89,14 @@ fn write_json(path: &Path, rows: &[Row]) -> Result<(), Failure> {
     };
     let text = serde_json::to_string_pretty(rows).map_err(|error| failed(&error))?;
     std::fs::write(path, text + "\n").map_err(|error| failed(&error))
+}
+
+fn write_plot(path: &Path, name: &str, rows: &[Row]) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("cannot draw the rows into {}: {error}", path.display()))
+    };
+    let svg = vgas_bench::plot::svg(&format!("vgas bench {name}"), rows).map_err(|error| failed(&error))?;
+    std::fs::write(path, svg).map_err(|error| failed(&error))
 }
 
 fn listing() -> String {
@@ -169,6 +180,7 @@ mod tests {
             list: false,
             parameters: Vec::new(),
             json: None,
+            plot: None,
             ranks: None,
             place: crate::cli::Place::default(),
             config: crate::cli::ConfigFlags::default(),

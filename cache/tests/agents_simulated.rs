@@ -150,6 +150,34 @@ fn a_device_that_cannot_read_fails_the_get_of_that_page_alone() {
     println!("{failures} operations failed");
 }
 
+/// A write-back that fails is repeated, or the one who needs the frame is told; one that is torn, while the device says
+/// that all is well, is found by the checksum when the page is read again. Nobody ever reads wrong bytes.
+#[test]
+fn a_write_back_that_fails_or_is_torn_is_never_read_as_data() {
+    let (mut failures, mut hit) = (0, 0);
+    for seed in seeds(60) {
+        let script = Script::new();
+        let fault = match seed % 2 {
+            0 => Fault::Error(rustix::io::Errno::IO),
+            _ => Fault::Torn(8 * (1 + seed % 500)),
+        };
+        for write in 0..6 {
+            script.plan(When::Write(1 + write * 3), fault);
+        }
+        let plan = Plan { disk: Some(script), named: false, ..Plan::draw(seed) };
+        match run_with_failures(&plan) {
+            Ok(summary) => {
+                check_failures(&plan, &summary, &[Failure::Device, Failure::NoSpace, Failure::Corrupt]);
+                failures += summary.failures.len();
+                hit += failed_pages(&summary).len();
+            }
+            Err(finding) => panic!("VGAS_SEED={seed}: {finding}\n{plan:#?}"),
+        }
+    }
+    assert!(hit > 10 || number("VGAS_SEED").is_some(), "the faults hit nothing");
+    println!("{hit} reads or write-backs failed, {failures} operations with them");
+}
+
 /// A full disk: what cannot be stored stays where it is; who needs room is told; nothing that was acknowledged is lost.
 #[test]
 fn a_full_disk_is_reported_and_loses_nothing() {

@@ -66,6 +66,18 @@ pub enum RmaError {
         /// Which region.
         region: RegionId,
     },
+    /// The system does not let this process lock the memory that a network card is to use.
+    #[error(
+        "cannot lock {bytes} bytes for the network card: {}; run `ulimit -l unlimited` before the job (as root, or with \
+         `* - memlock unlimited` in /etc/security/limits.conf)",
+        .limit.map_or("the system refuses it".to_owned(), |limit| format!("this process may lock {limit}"))
+    )]
+    LockedMemory {
+        /// How much was asked for, in one piece.
+        bytes: u64,
+        /// `RLIMIT_MEMLOCK`; none: unlimited.
+        limit: Option<u64>,
+    },
     /// A call that the interface forbids, such as a reply from a reply handler.
     #[error("wrong use: {0}")]
     Usage(String),
@@ -108,6 +120,7 @@ impl RmaError {
                 Self::OutOfRange { owner, region, offset, bytes, limit }
             }
             &Self::NoSuchRegion { owner, region } => Self::NoSuchRegion { owner, region },
+            &Self::LockedMemory { bytes, limit } => Self::LockedMemory { bytes, limit },
             Self::Usage(what) => Self::Usage(what.clone()),
             Self::JobAborted(what) => Self::JobAborted(what.clone()),
             Self::Refused(what) => Self::Refused(what.clone()),

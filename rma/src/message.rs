@@ -2,6 +2,8 @@
 
 use crate::address::{Peer, RegionId};
 use crate::error::RmaError;
+use crate::shm::Mapping;
+use std::sync::Arc;
 
 /// Most arguments of an active message.
 pub const ARGUMENTS_MAX: usize = 16;
@@ -111,6 +113,18 @@ pub trait Sink {
     /// The address at which a long payload of `bytes` bytes belongs, valid until [`Sink::deliver`] for the same
     /// message has returned. An error is the peer's fault: the conduit closes the connection and reports it.
     fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError>;
+
+    /// The memory of a region of this peer, or of a rank that it serves, and how many bytes of it are in use, for a
+    /// conduit that registers it with a device. It stays where it is as long as the conduit lives. None: no such region.
+    fn region(&self, _owner: Peer, _region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+        None
+    }
+
+    /// A part of a one-sided operation is complete (see [`crate::conduit::Conduit::start_put`]).
+    fn completed(&self, server: Peer, operation: u64) -> Result<(), RmaError> {
+        let what = format!("the end of operation {operation}, which was not started");
+        Err(RmaError::Protocol { peer: Some(server), what })
+    }
 
     /// Runs the handler. An error is the peer's fault (unknown handler, too many arguments).
     fn deliver(&self, delivery: Delivery<'_>) -> Result<(), RmaError>;

@@ -15,13 +15,15 @@
 //! * *Source.* When `try_send` has returned [`Sent::Accepted`], the payload's source may be reused.
 
 pub mod conformance;
+pub mod ibv;
 pub mod sim;
 pub mod smp;
 pub mod tcp;
+mod turn;
 
 use crate::address::{Peer, RegionId};
-use crate::error::Result;
-use crate::message::{Message, Sink};
+use crate::error::{Result, RmaError};
+use crate::message::{Message, Sink, Source};
 use crate::shm::Mapping;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -40,6 +42,28 @@ pub struct Capabilities {
     pub long_to_operation: bool,
     /// Whether regions of its peers can be mapped and then read and written by plain copies.
     pub load_store: bool,
+    /// Whether [`Conduit::start_put`] and [`Conduit::start_get`] reach the segments that a peer owns or serves.
+    pub one_sided: bool,
+}
+
+/// A place in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Whose region.
+    pub owner: Peer,
+    /// Which region.
+    pub region: RegionId,
+    /// First byte.
+    pub offset: u64,
+}
+
+/// Memory that was lent to a conduit with [`Conduit::try_send_lent`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loan(pub(crate) u64);
+
+impl Loan {
+    /// Given back before it was taken: the bytes were copied.
+    pub const NONE: Loan = Loan(0);
 }
 
 /// The answer to an attempt to send.
@@ -74,6 +98,31 @@ pub trait Conduit: Send + Sync {
 
     /// Sends one message, if there is room for it.
     fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent>;
+
+    /// As [`Conduit::try_send`], except that the source of a long payload stays unchanged until [`Conduit::is_returned`]
+    /// says so: for payloads in memory that the conduit can send from without a copy. None: no room, as
+    /// [`Sent::Busy`].
+    fn try_send_lent(&self, to: Peer, message: &Message<'_>) -> Result<Option<Loan>> {
+        Ok((self.try_send(to, message)? == Sent::Accepted).then_some(Loan::NONE))
+    }
+
+    /// Whether what was lent for a message to this peer is no longer used. Polling makes it so, or the peer's loss.
+    fn is_returned(&self, _to: Peer, loan: Loan) -> bool {
+        loan == Loan::NONE
+    }
+
+    /// Starts to write into a region that `server` owns or serves, without its help, when [`Capabilities::one_sided`]
+    /// holds. The source is reusable when this returns; [`Sink::completed`] tells when the bytes are visible there.
+    fn start_put(&self, _server: Peer, _place: Place, _from: Source, _operation: u64) -> Result<Sent> {
+        Err(RmaError::Usage(format!("the {} conduit has no one-sided puts", self.name())))
+    }
+
+    /// Starts to read from a region that `server` owns or serves, without its help, when [`Capabilities::one_sided`]
+    /// holds: `bytes` bytes, for the memory of an operation from its byte `at` on. [`Sink::destination`] says where
+    /// that is once they are here, and [`Sink::completed`] is told afterwards.
+    fn start_get(&self, _server: Peer, _place: Place, _bytes: usize, _operation: u64, _at: u64) -> Result<Sent> {
+        Err(RmaError::Usage(format!("the {} conduit has no one-sided gets", self.name())))
+    }
 
     /// Delivers what has arrived, in bounded batches; returns how many messages. Also pushes out what is buffered.
     /// Another thread that is polling already makes this return 0 at once. Loss of a peer is an error the first time

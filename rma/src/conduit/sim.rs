@@ -152,6 +152,7 @@ impl SimNetwork {
                 ordered: !options.reorder_classes,
                 long_to_operation: options.long_to_operation,
                 load_store: false,
+                one_sided: false,
             },
             state: Mutex::new(State {
                 step: 0,

@@ -39,7 +39,7 @@ pub use token::Token;
 
 use crate::address::{Layout, Peer, Rank, RegionId};
 use crate::conduit::smp::SmpConduit;
-use crate::conduit::{Conduit, Sent, Traffic};
+use crate::conduit::{Conduit, Loan, Sent, Traffic};
 use crate::error::{Result, RmaError};
 use crate::message::{ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink};
 use crate::shm::{Domain, Mapping};
@@ -271,14 +271,19 @@ impl Endpoint {
     ///
     /// When it returns the source is reusable. The message is delivered when the target polls. Not from handlers.
     pub fn request(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload) -> Result<()> {
-        if self.try_request(to, handler, arguments, payload)? == Sent::Accepted {
+        self.until_accepted(|| self.try_request(to, handler, arguments, payload))
+    }
+
+    /// Waits for room for something, delivering other messages meanwhile. Not in handlers.
+    fn until_accepted(&self, attempt: impl Fn() -> Result<Sent>) -> Result<()> {
+        if attempt()? == Sent::Accepted {
             return Ok(());
         }
         if self.wait.in_handler() {
             return Err(RmaError::Usage("a handler must not wait for room: use try_request".into()));
         }
         let mut outcome = Ok(());
-        self.wait_until(None, || match self.try_request(to, handler, arguments, payload) {
+        self.wait_until(None, || match attempt() {
             Ok(sent) => sent == Sent::Accepted,
             Err(error) => {
                 outcome = Err(error);
@@ -292,6 +297,33 @@ impl Endpoint {
     /// source is reusable when it returns, accepted or not.
     pub fn try_request(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload) -> Result<Sent> {
         self.send(to, &Message { direction: Direction::Request, handler, arguments, payload })
+    }
+
+    /// As [`Endpoint::try_request`] with a long payload, whose source the caller leaves unchanged until
+    /// [`Endpoint::is_returned`] says that it is no longer used. A conduit that can sends it without a copy. None: no
+    /// room now.
+    pub fn try_request_lent(
+        &self,
+        to: Peer,
+        handler: u8,
+        arguments: &[u32],
+        payload: Payload,
+    ) -> Result<Option<Loan>> {
+        let message = Message { direction: Direction::Request, handler, arguments, payload };
+        if !matches!(self.routes.get(to.0 as usize), Some(Route::Network)) {
+            return Ok((self.send(to, &message)? == Sent::Accepted).then_some(Loan::NONE));
+        }
+        self.check_failure()?;
+        self.check_size(&message)?;
+        let loan = self.network_conduit()?.try_send_lent(to, &message)?;
+        let sent = if loan.is_some() { Sent::Accepted } else { Sent::Busy };
+        self.counters.sent(Carrier::Network, sent, &message);
+        Ok(loan)
+    }
+
+    /// Whether what was lent for a message to this peer may be changed again. Polling makes it so.
+    pub fn is_returned(&self, to: Peer, loan: Loan) -> bool {
+        loan == Loan::NONE || self.network.as_ref().is_none_or(|network| network.is_returned(to, loan))
     }
 
     fn send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
@@ -459,6 +491,14 @@ impl Sink for Endpoint {
             }
             Destination::Operation { id, offset } => self.operations.destination(from, id, offset, bytes),
         }
+    }
+
+    fn region(&self, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+        self.registrable(owner, region)
+    }
+
+    fn completed(&self, server: Peer, operation: u64) -> Result<(), RmaError> {
+        self.operations.answered(server, operation, None)
     }
 
     fn deliver(&self, delivery: Delivery<'_>) -> Result<(), RmaError> {

@@ -9,7 +9,8 @@ use super::{Endpoint, Route};
 use crate::address::{Layout, Peer, Rank, RegionId};
 use crate::error::{Result, RmaError};
 use crate::message::{Destination, Source};
-use crate::shm::Domain;
+use crate::shm::{Domain, Mapping};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// What [`Endpoint::segment_info`] tells of one rank's pinned segment.
@@ -230,6 +231,30 @@ impl Endpoint {
         }
         // Exposed mappings and those of the domain live as long as the endpoint.
         Ok(mapping.base().wrapping_add(offset as usize))
+    }
+
+    /// The memory of a region that peers may reach here, and how much of it is in use: all of the frames, the attached
+    /// part of a segment.
+    pub(super) fn registrable(&self, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+        let whole = |mapping: Arc<Mapping>| {
+            let bytes = mapping.bytes() as u64;
+            (mapping, bytes)
+        };
+        let exposed = self.exposed.read().unwrap_or_else(|e| e.into_inner()).get(&region).cloned();
+        match (region, exposed) {
+            (_, Some(mapping)) if owner == self.me => Some(whole(mapping)),
+            (RegionId::SEGMENT, _) if owner == self.me || self.segments.serves.load(Ordering::Acquire) => {
+                let rank = self.layout.contains(owner).then(|| self.layout.rank_of_peer(owner)).flatten()?;
+                let domain = self.domain.as_ref()?;
+                self.segments.open(domain, rank, owner).ok()?;
+                let bytes = self.segments.windows[rank.0 as usize].bytes.load(Ordering::Relaxed);
+                (bytes > 0).then_some((domain.map(owner, region).ok()?, bytes))
+            }
+            (RegionId::FRAMES, _) if owner == self.me => {
+                self.domain.as_ref()?.map(owner, region).ok().map(whole)
+            }
+            _ => None,
+        }
     }
 
     /// The address of a range of a pinned segment that this endpoint owns or serves, for a peer that names it.

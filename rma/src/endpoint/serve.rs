@@ -8,10 +8,13 @@
 //! get     GET (where, how much, operation)        → DATA (long, into the operation), or DATA_MEDIUM
 //! memset  MEMSET (where, how much, value)         → DONE
 //! ```
+//!
+//! A conduit with one-sided access carries puts and gets without the agent; the parts and their ends are the same.
 
 use super::operation::{Handle, Operation};
 use super::{Endpoint, Handler, Token};
 use crate::address::{Peer, Rank, RegionId};
+use crate::conduit::{Conduit, Place};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Destination, Payload, Source};
 use crate::shm::copy::copy;
@@ -146,14 +149,24 @@ impl Endpoint {
         }
     }
 
+    /// The conduit to this peer if it reaches its memory by itself.
+    fn one_sided(&self, server: Peer) -> Option<&dyn Conduit> {
+        self.carrier_of(server).filter(|conduit| conduit.capabilities().one_sided)
+    }
+
     /// Starts a put through `server`. The source is reusable when it returns.
     pub(super) fn start_put(&self, server: Peer, rank: Rank, offset: u64, source: Source) -> Result<Handle> {
         let part_bytes = PART_BYTES_MAX.min(self.long_bytes_max as u64);
         let owner = self.layout.peer_of_rank(rank);
         let operation = self.operations.start(server, std::ptr::null_mut(), 0);
         let [low, high] = low_high(operation.id());
+        let id = operation.id();
         self.send_parts(operation, source.bytes as u64, part_bytes, |at, bytes| {
             let part = Source { address: source.address.wrapping_add(at as usize), bytes: bytes as usize };
+            if let Some(conduit) = self.one_sided(server) {
+                let place = Place { owner, region: RegionId::SEGMENT, offset: offset + at };
+                return self.until_accepted(|| conduit.start_put(server, place, part, id));
+            }
             let to = Destination::Region { region: RegionId::SEGMENT, owner, offset: offset + at };
             self.request(server, PUT, &[low, high], Payload::Long(part, to))
         })
@@ -171,17 +184,23 @@ impl Endpoint {
         to: *mut u8,
         bytes: u64,
     ) -> Result<Handle> {
-        let part_bytes = if self.answers_gets_directly(server) {
+        let one_sided = self.one_sided(server);
+        let part_bytes = if one_sided.is_some() || self.answers_gets_directly(server) {
             PART_BYTES_MAX.min(self.long_bytes_max as u64)
         } else {
             self.medium_bytes_max as u64
         };
-        let owner = self.layout.peer_of_rank(rank).0;
+        let owner = self.layout.peer_of_rank(rank);
         let operation = self.operations.start(server, to, bytes);
-        let [low, high] = low_high(operation.id());
+        let id = operation.id();
+        let [low, high] = low_high(id);
         self.send_parts(operation, bytes, part_bytes, |at, bytes| {
+            if let Some(conduit) = one_sided {
+                let place = Place { owner, region: RegionId::SEGMENT, offset: offset + at };
+                return self.until_accepted(|| conduit.start_get(server, place, bytes as usize, id, at));
+            }
             let ([from_low, from_high], [to_low, to_high]) = (low_high(offset + at), low_high(at));
-            let arguments = [low, high, owner, from_low, from_high, bytes as u32, to_low, to_high];
+            let arguments = [low, high, owner.0, from_low, from_high, bytes as u32, to_low, to_high];
             self.request(server, GET, &arguments, Payload::Short)
         })
     }

@@ -188,6 +188,7 @@ impl SmpConduit {
                 ordered: false,
                 long_to_operation: false,
                 load_store: true,
+                one_sided: false,
             },
             links,
             mailboxes,

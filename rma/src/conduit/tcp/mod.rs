@@ -4,7 +4,6 @@
 //! * `door`: a thread that connects and lets in; `table`: what it shares with the others.
 //! * `connection`: sending, credits, back-pressure; `receiver`: receiving.
 //! * `socket`: the system calls on raw addresses, and all `unsafe` of this conduit.
-//! * `turn`: who polls.
 //!
 //! A pair of peers has one connection, opened when the first of them wants to send (until then `try_send` answers
 //! [`Sent::Busy`]). The thread that sends makes one system call a message, usually; the thread that polls makes one a
@@ -28,13 +27,12 @@ mod receiver;
 #[allow(unsafe_code)]
 mod socket;
 mod table;
-mod turn;
 
 use self::connection::{Connection, lock};
 use self::door::Door;
 use self::receiver::Trouble;
 use self::table::Table;
-use self::turn::Turn;
+use super::turn::Turn;
 use super::{Capabilities, Conduit, Sent, Traffic};
 use crate::address::{Layout, Peer};
 use crate::error::{Result, RmaError};
@@ -148,6 +146,7 @@ impl TcpConduit {
                 ordered: true,
                 long_to_operation: true,
                 load_store: false,
+                one_sided: false,
             },
             turn: Turn::default(),
             first: AtomicUsize::new(0),
@@ -188,6 +187,11 @@ impl TcpConduit {
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
+    }
+
+    /// Whether a peer has said goodbye: it closed its conduit, so that its end is no loss.
+    pub(super) fn has_left(&self, peer: Peer) -> bool {
+        self.table.connection(peer).is_some_and(Connection::said_goodbye)
     }
 
     /// Delivers what one connection has brought.

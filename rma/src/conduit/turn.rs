@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 #[derive(Default)]
-pub(super) struct Turn {
+pub(in crate::conduit) struct Turn {
     /// The polling thread, 0 for none.
     owner: AtomicUsize,
     /// How often it has entered; touched by the owner only.
@@ -13,16 +13,16 @@ pub(super) struct Turn {
 }
 
 /// Ends the turn when dropped.
-pub(super) struct Taken<'a> {
+pub(in crate::conduit) struct Taken<'a> {
     turn: &'a Turn,
     /// Taken from inside a handler.
-    pub(super) nested: bool,
+    pub(in crate::conduit) nested: bool,
 }
 
 impl Turn {
     /// Takes the turn, unless another thread has it.
     #[inline]
-    pub(super) fn take(&self) -> Option<Taken<'_>> {
+    pub(in crate::conduit) fn take(&self) -> Option<Taken<'_>> {
         let me = this_thread();
         let nested = self.owner.load(Ordering::Relaxed) == me;
         if !nested && self.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -33,7 +33,7 @@ impl Turn {
     }
 
     /// Whether this thread is inside a handler.
-    pub(super) fn is_mine(&self) -> bool {
+    pub(in crate::conduit) fn is_mine(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == this_thread()
     }
 }

@@ -1,0 +1,165 @@
+//! How queue pairs find each other: over a connection of the tcp conduit, which proves the job's key before it carries
+//! anything, and afterwards tells of peers that end. It brings two notices each way:
+//!
+//! ```text
+//! place: version, number of the queue pair, first packet, MTU, LID, GID     (the other side connects, then answers with its own)
+//! ready: my queue pair receives                                             (the other side may send)
+//! ```
+
+#![forbid(unsafe_code)]
+
+use super::connection::lock;
+use super::packet::VERSION;
+use super::verbs::Place;
+use crate::address::Peer;
+use crate::conduit::tcp::TcpConduit;
+use crate::conduit::{Conduit, Sent, Traffic};
+use crate::error::{Result, RmaError};
+use crate::message::{Delivery, Destination, Direction, Message, Payload, Sink};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const PLACE: u8 = 1;
+const READY: u8 = 2;
+
+/// What one side tells the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    /// Where its queue pair is.
+    Place(Place),
+    /// That it receives.
+    Ready,
+}
+
+impl Notice {
+    fn encode(&self) -> (u8, Vec<u32>) {
+        match self {
+            Notice::Place(place) => {
+                let mut words =
+                    vec![VERSION, place.number, place.first_packet, place.mtu as u32, u32::from(place.lid)];
+                let (gid, _) = place.gid.as_chunks::<4>();
+                words.extend(gid.iter().map(|word| u32::from_le_bytes(*word)));
+                (PLACE, words)
+            }
+            Notice::Ready => (READY, vec![VERSION]),
+        }
+    }
+
+    fn decode(handler: u8, words: &[u32]) -> Result<Self, String> {
+        if words.first() != Some(&VERSION) {
+            return Err(format!("version {:?} of the ibv conduit, this is {VERSION}", words.first()));
+        }
+        match (handler, words) {
+            (PLACE, &[_, number, first_packet, mtu @ 1..=5, lid, a, b, c, d]) if lid <= 0xFFFF => {
+                let mut gid = [0; 16];
+                for (bytes, word) in gid.chunks_exact_mut(4).zip([a, b, c, d]) {
+                    bytes.copy_from_slice(&word.to_le_bytes());
+                }
+                // Numbers of queue pairs and packets have 24 bits.
+                if number >> 24 != 0 || first_packet >> 24 != 0 {
+                    return Err(format!("a queue pair {number} that starts with packet {first_packet}"));
+                }
+                Ok(Notice::Place(Place { number, first_packet, mtu: mtu as i32, lid: lid as u16, gid }))
+            }
+            (READY, [_]) => Ok(Notice::Ready),
+            _ => Err(format!("a notice {handler} with the words {words:?}")),
+        }
+    }
+}
+
+pub(super) struct Bootstrap {
+    pub(super) tcp: TcpConduit,
+    outgoing: Mutex<VecDeque<(Peer, Notice)>>,
+    pending: AtomicUsize,
+}
+
+impl Bootstrap {
+    pub(super) fn new(tcp: TcpConduit) -> Self {
+        Self { tcp, outgoing: Mutex::default(), pending: AtomicUsize::new(0) }
+    }
+
+    /// Whether notices wait to be sent.
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::Acquire) > 0
+    }
+
+    /// Tells a peer something, now or as soon as it is connected.
+    pub(super) fn tell(&self, to: Peer, notice: Notice) -> Result<()> {
+        lock(&self.outgoing).push_back((to, notice));
+        self.flush()
+    }
+
+    /// Sends what waits. An error is the loss of the peer it names, whose notices are dropped.
+    fn flush(&self) -> Result<()> {
+        let mut outgoing = lock(&self.outgoing);
+        let mut waiting = VecDeque::new();
+        let mut result = Ok(());
+        while let Some((to, notice)) = outgoing.pop_front() {
+            if waiting.iter().any(|(peer, _)| *peer == to) {
+                waiting.push_back((to, notice));
+                continue;
+            }
+            let (handler, arguments) = notice.encode();
+            let message =
+                Message { direction: Direction::Request, handler, arguments: &arguments, payload: Payload::Short };
+            match self.tcp.try_send(to, &message) {
+                Ok(Sent::Accepted) => {}
+                Ok(Sent::Busy) => waiting.push_back((to, notice)),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        self.pending.store(waiting.len(), Ordering::Release);
+        *outgoing = waiting;
+        result
+    }
+
+    /// Sends and hears notices.
+    pub(super) fn poll(&self, hear: &dyn Fn(Peer, Notice) -> Result<()>) -> Result<()> {
+        if self.is_pending() {
+            self.flush()?;
+        }
+        self.tcp.poll(&Ears(hear), Traffic::Everything)?;
+        Ok(())
+    }
+}
+
+struct Ears<'a>(&'a dyn Fn(Peer, Notice) -> Result<()>);
+
+impl Sink for Ears<'_> {
+    fn destination(&self, from: Peer, _: Destination, bytes: usize) -> Result<*mut u8, RmaError> {
+        Err(RmaError::Protocol { peer: Some(from), what: format!("{bytes} bytes instead of a notice") })
+    }
+
+    fn deliver(&self, delivery: Delivery<'_>) -> Result<(), RmaError> {
+        let notice = Notice::decode(delivery.handler, delivery.arguments)
+            .map_err(|what| RmaError::Protocol { peer: Some(delivery.from), what })?;
+        (self.0)(delivery.from, notice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(
+            number in 0u32..1 << 24, first_packet in 0u32..1 << 24, mtu in 1i32..=5, lid: u16, gid: [u8; 16],
+        ) {
+            for notice in [Notice::Place(Place { number, first_packet, mtu, lid, gid }), Notice::Ready] {
+                let (handler, words) = notice.encode();
+                prop_assert_eq!(Notice::decode(handler, &words), Ok(notice));
+                prop_assert!(Notice::decode(handler, &words[..words.len() - 1]).is_err());
+                prop_assert!(Notice::decode(3, &words).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        assert!(Notice::decode(READY, &[VERSION]).is_ok());
+        assert!(Notice::decode(READY, &[VERSION + 1]).unwrap_err().contains("version"));
+    }
+}

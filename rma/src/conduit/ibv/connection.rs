@@ -1,0 +1,617 @@
+//! One connection: a queue pair to a peer, what waits for room in it, and what it has under way.
+//!
+//! # Completion
+//!
+//! Requests to a queue pair are done in order, so one completion stands for all before it. A message that fits inline
+//! asks for one only when [`IbvOptions::signal_interval`](super::IbvOptions) others went without; whatever holds memory
+//! (staging blocks, a caller's page) always asks, so that nothing is held by a peer that is not written to any more.
+//!
+//! # Room
+//!
+//! A request finds room or is refused ([`Sent::Busy`]). A reply must find it, so it is copied and queued when there is
+//! none. A peer has [`CREDITS`] requests that the other side has not taken in, as in the tcp conduit. Long messages need
+//! access to their region, which is asked for once and granted while the other side polls; until then there is no room.
+
+#![forbid(unsafe_code)]
+
+use super::packet::{Access, Control, Name};
+use super::shared::Shared;
+use super::staging::Blocks;
+use super::verbs::{Local, Place, QueuePair, Route, Verb, Work, gather};
+use super::{INLINE_MAX, PACKET_BYTES_MAX};
+use crate::address::Peer;
+use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX};
+use crate::error::{Result, RmaError};
+use crate::message::{Destination, Direction, Message, Payload, Source};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Requests that a peer may send beyond those that were taken in: enough to hide the way to a handler and back, few
+/// enough that parking them is bearable. Part of the version.
+pub(super) const CREDITS: u32 = 64;
+
+/// Owed credits that are worth a packet of their own.
+const CREDIT_BATCH: u32 = CREDITS / 4;
+
+/// Bits of a request's id that count requests; the peer and a mark are above.
+const COUNT_BITS: u32 = 40;
+const SEND_MARK: u64 = 1 << 63;
+
+/// Locks; what these locks guard is consistent at every step.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The peer and the count in the id of a completion; none for a receive.
+pub(super) fn sent_by(id: u64) -> Option<(Peer, u64)> {
+    (id & SEND_MARK != 0)
+        .then_some((Peer(((id & !SEND_MARK) >> COUNT_BITS) as u32), id & ((1 << COUNT_BITS) - 1)))
+}
+
+pub(super) struct Connection {
+    pub(super) peer: Peer,
+    pair: QueuePair,
+    pub(super) place: Place,
+    /// The other side receives: sending may begin.
+    open: AtomicBool,
+    lost: OnceLock<String>,
+    /// Requests that may still be sent.
+    credits: AtomicU32,
+    /// Requests taken in and not yet reported.
+    owed: AtomicU32,
+    /// Things in the sender's queues.
+    waiting: AtomicUsize,
+    sender: Mutex<Sender>,
+    /// Requests that came while none could be delivered, oldest first; at most [`CREDITS`].
+    pub(super) parked: Mutex<VecDeque<Vec<u8>>>,
+}
+
+#[derive(Default)]
+struct Sender {
+    /// Requests to the queue pair so far, and how many of them are known to be done.
+    posted: u64,
+    done: u64,
+    unsignalled: u32,
+    flights: VecDeque<Flight>,
+    controls: VecDeque<Control>,
+    replies: VecDeque<OwnedReply>,
+    regions: Vec<(Name, Remote)>,
+    connected: bool,
+    closed: bool,
+}
+
+/// What the requests up to `last` hold.
+struct Flight {
+    last: u64,
+    blocks: Option<Blocks>,
+    ends: Option<Ended>,
+}
+
+/// A one-sided operation that is done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    /// The initiator's number.
+    pub(super) operation: u64,
+    /// Of a get: its part of the operation's memory, first byte and length.
+    pub(super) part: Option<(u64, usize)>,
+}
+
+/// What is known of a region of the other side.
+enum Remote {
+    Asked,
+    Granted(Access),
+    Refused,
+}
+
+struct OwnedReply {
+    handler: u8,
+    arguments: Vec<u32>,
+    payload: OwnedPayload,
+}
+
+enum OwnedPayload {
+    Short,
+    Medium(Vec<u8>),
+    Long(Vec<u8>, Destination),
+}
+
+/// The answer to an attempt to post.
+pub(super) enum Posted {
+    /// The count of its last request.
+    At(u64),
+    NoRoom,
+}
+
+/// What a one-sided operation does.
+pub(super) enum OneSided {
+    Put(Source),
+    /// So many bytes, for the operation's memory from this offset on.
+    Get(usize, u64),
+}
+
+impl Connection {
+    pub(super) fn new(shared: &Shared, peer: Peer) -> Result<Self> {
+        let (options, chosen) = (&shared.options, &shared.chosen);
+        let pair = QueuePair::new(&shared.queues, shared.depth, options.inline.min(INLINE_MAX as u32), options.port)?;
+        let random = crate::key::fresh_random()?;
+        let first_packet = u32::from_le_bytes([random[0], random[1], random[2], 0]);
+        let (number, mtu) = (pair.number(), chosen.route.mtu);
+        let place = Place { number, first_packet, mtu, lid: chosen.lid, gid: chosen.gid };
+        Ok(Self {
+            peer,
+            pair,
+            place,
+            open: AtomicBool::new(false),
+            lost: OnceLock::new(),
+            credits: AtomicU32::new(CREDITS),
+            owed: AtomicU32::new(0),
+            waiting: AtomicUsize::new(0),
+            sender: Mutex::default(),
+            parked: Mutex::default(),
+        })
+    }
+
+    /// Connects to the queue pair at `there`. False: that was done before.
+    pub(super) fn connect(&self, shared: &Shared, there: &Place) -> Result<bool> {
+        let mut sender = lock(&self.sender);
+        if sender.connected {
+            return Ok(false);
+        }
+        sender.connected = true;
+        let ours = shared.chosen.route;
+        let route = Route { mtu: ours.mtu.min(there.mtu), ..ours };
+        self.pair.receive_from(there, &route)?;
+        self.pair.send_from(self.place.first_packet, &route)?;
+        Ok(true)
+    }
+
+    /// The other side receives.
+    pub(super) fn open(&self) {
+        self.open.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Gives it up; the first reason stays. True the first time.
+    pub(super) fn lose(&self, reason: String) -> bool {
+        let first = self.lost.set(reason).is_ok();
+        if first {
+            self.pair.stop();
+        }
+        first
+    }
+
+    /// Why it was given up, if it was.
+    pub(super) fn lost(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
+    }
+
+    /// Whether something waits for room.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Replies that wait for room.
+    pub(super) fn waiting_replies(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Sends a message. `lent`: its long payload stays as it is until the returned count is done.
+    pub(super) fn send(&self, shared: &Shared, message: &Message<'_>, lent: bool) -> Result<Posted> {
+        let mut sender = lock(&self.sender);
+        self.push(shared, &mut sender)?;
+        let request = message.direction == Direction::Request;
+        let first = sender.replies.is_empty() && sender.controls.is_empty();
+        if first && self.is_open() && !sender.closed {
+            if request && self.credits.load(Ordering::Acquire) == 0 {
+                return Ok(Posted::NoRoom);
+            }
+            if let Posted::At(count) = self.post_message(shared, &mut sender, message, lent)? {
+                return Ok(Posted::At(count));
+            }
+        }
+        if !request {
+            sender.replies.push_back(OwnedReply::of(message));
+            self.note(&sender);
+            return Ok(Posted::At(0));
+        }
+        Ok(Posted::NoRoom)
+    }
+
+    /// Starts a one-sided operation on a region.
+    pub(super) fn start(
+        &self,
+        shared: &Shared,
+        name: Name,
+        offset: u64,
+        what: &OneSided,
+        operation: u64,
+    ) -> Result<Posted> {
+        let mut sender = lock(&self.sender);
+        self.push(shared, &mut sender)?;
+        let ordered = sender.replies.is_empty() && sender.controls.is_empty();
+        if !ordered || !self.is_open() || !self.has_room(shared, &sender) {
+            return Ok(Posted::NoRoom);
+        }
+        let Some(access) = self.access(shared, &mut sender, name)? else { return Ok(Posted::NoRoom) };
+        let bytes = match what {
+            OneSided::Put(source) => source.bytes,
+            OneSided::Get(bytes, _) => *bytes,
+        };
+        let address = reach(name, &access, offset, bytes)?;
+        let inline = match what {
+            OneSided::Put(source) if bytes <= self.pair.inline_max => {
+                let mut buffer = [0; INLINE_MAX];
+                gather(*source, &mut buffer[..bytes]);
+                Some(buffer)
+            }
+            _ => None,
+        };
+        let blocks = match inline {
+            Some(_) => None,
+            None => match shared.staging.take(bytes) {
+                Some(blocks) => Some(blocks),
+                None => return Ok(Posted::NoRoom),
+            },
+        };
+        let local = match (&inline, &blocks) {
+            (Some(buffer), _) => Local::Inline(&buffer[..bytes]),
+            (None, Some(blocks)) => Local::Registered(&shared.staging.memory, blocks.offset(), bytes),
+            (None, None) => Local::Inline(&[]),
+        };
+        let (verb, part) = match what {
+            OneSided::Put(source) => {
+                if let Some(blocks) = &blocks {
+                    shared.staging.memory.fill(blocks.offset(), *source);
+                }
+                (Verb::Write(address, access.key), None)
+            }
+            OneSided::Get(bytes, at) => (Verb::Read(address, access.key), Some((*at, *bytes))),
+        };
+        sender.posted += 1;
+        let count = sender.posted;
+        self.pair.post(Work { id: self.id(count), verb, local, signalled: true }, None)?;
+        shared.counts.posted(verb, true);
+        sender.unsignalled = 0;
+        sender.flights.push_back(Flight { last: count, blocks, ends: Some(Ended { operation, part }) });
+        Ok(Posted::At(count))
+    }
+
+    /// Sends a packet about regions as soon as there is room.
+    pub(super) fn tell(&self, shared: &Shared, control: Control) -> Result<()> {
+        let mut sender = lock(&self.sender);
+        sender.controls.push_back(control);
+        self.push(shared, &mut sender)
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub(super) fn flush(&self, shared: &Shared) -> Result<()> {
+        self.push(shared, &mut lock(&self.sender))
+    }
+
+    fn push(&self, shared: &Shared, sender: &mut Sender) -> Result<()> {
+        if (sender.controls.is_empty() && sender.replies.is_empty()) || !self.is_open() || self.lost().is_some() {
+            self.note(sender);
+            return Ok(());
+        }
+        while let Some(control) = sender.controls.front()
+            && sender.posted - sender.done < u64::from(shared.depth)
+        {
+            let packet = control.encode();
+            self.post_packet(shared, sender, &packet)?;
+            sender.controls.pop_front();
+        }
+        while let Some(reply) = sender.replies.pop_front() {
+            let message = reply.message();
+            match self.post_message(shared, sender, &message, false) {
+                Ok(Posted::At(_)) => {}
+                Ok(Posted::NoRoom) => {
+                    sender.replies.push_front(reply);
+                    break;
+                }
+                Err(error) => {
+                    self.note(sender);
+                    return Err(error);
+                }
+            }
+        }
+        self.note(sender);
+        Ok(())
+    }
+
+    fn note(&self, sender: &Sender) {
+        self.waiting.store(sender.controls.len() + sender.replies.len(), Ordering::Release);
+    }
+
+    /// Room for a payload and its message.
+    fn has_room(&self, shared: &Shared, sender: &Sender) -> bool {
+        sender.posted - sender.done + 2 <= u64::from(shared.depth)
+    }
+
+    fn id(&self, count: u64) -> u64 {
+        SEND_MARK | u64::from(self.peer.0) << COUNT_BITS | count & ((1 << COUNT_BITS) - 1)
+    }
+
+    /// The access to a region of the other side; asks for it the first time.
+    fn access(&self, shared: &Shared, sender: &mut Sender, name: Name) -> Result<Option<Access>> {
+        match sender.regions.iter().position(|(known, _)| *known == name) {
+            Some(index) => match &sender.regions[index].1 {
+                Remote::Granted(access) => Ok(Some(*access)),
+                Remote::Asked => Ok(None),
+                Remote::Refused => {
+                    // It may come into being later.
+                    sender.regions.swap_remove(index);
+                    Err(RmaError::NoSuchRegion { owner: name.0, region: name.1 })
+                }
+            },
+            None => {
+                sender.regions.push((name, Remote::Asked));
+                self.post_packet(shared, sender, &Control::Want(name).encode())?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// An answer of the other side; false when it was not asked.
+    pub(super) fn answered(&self, name: Name, access: Option<Access>) -> bool {
+        let mut sender = lock(&self.sender);
+        let asked = |(known, state): &&mut (Name, Remote)| *known == name && matches!(state, Remote::Asked);
+        match sender.regions.iter_mut().find(asked) {
+            Some((_, state)) => {
+                *state = access.map_or(Remote::Refused, Remote::Granted);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Posts a message: one SEND, behind a WRITE if it is long. There must be nobody before it.
+    fn post_message(
+        &self,
+        shared: &Shared,
+        sender: &mut Sender,
+        message: &Message<'_>,
+        lent: bool,
+    ) -> Result<Posted> {
+        if !self.has_room(shared, sender) {
+            return Ok(Posted::NoRoom);
+        }
+        let medium = match message.payload {
+            Payload::Medium(source) => source,
+            Payload::Short | Payload::Long(..) => Source::EMPTY,
+        };
+        let long = match message.payload {
+            Payload::Long(source, Destination::Region { region, owner, offset }) => {
+                let name = (owner, region);
+                let Some(access) = self.access(shared, sender, name)? else { return Ok(Posted::NoRoom) };
+                let address = reach(name, &access, offset, source.bytes)?;
+                (source.bytes > 0).then_some((source, Verb::Write(address, access.key)))
+            }
+            Payload::Long(_, Destination::Operation { .. }) => {
+                return Err(RmaError::Usage("the ibv conduit answers gets with one-sided reads".into()));
+            }
+            Payload::Short | Payload::Medium(_) => None,
+        };
+        // Memory before anything is changed: without it there is no room.
+        let registered = if lent { shared.registered(long.map_or(Source::EMPTY, |(source, _)| source)) } else { None };
+        let copied = long.filter(|_| registered.is_none()).map_or(0, |(source, _)| source.bytes);
+        let packet_max = HEAD_BYTES_MAX + medium.bytes;
+        let packet_bytes = if packet_max <= self.pair.inline_max { 0 } else { packet_max };
+        // The copied payload first, then the packet, in one run of blocks.
+        let packet_at = copied.next_multiple_of(64);
+        let blocks = match packet_at + packet_bytes {
+            0 => None,
+            bytes => match shared.staging.take(bytes) {
+                Some(blocks) => Some(blocks),
+                None => return Ok(Posted::NoRoom),
+            },
+        };
+        if message.direction == Direction::Request {
+            self.credits.fetch_sub(1, Ordering::Relaxed);
+        }
+        let mut packet = [0; INLINE_MAX];
+        let mut head = [0; HEAD_BYTES_MAX];
+        let owed = self.owed.swap(0, Ordering::Relaxed);
+        let head_bytes = frame::encode(message, owed as u16, &mut head);
+        let bytes = head_bytes + medium.bytes;
+        let memory = &shared.staging.memory;
+        let local = match &blocks {
+            Some(blocks) if packet_bytes > 0 => {
+                let at = blocks.offset() + packet_at;
+                memory.fill(at, Source::of(&head[..head_bytes]));
+                memory.fill(at + head_bytes, medium);
+                Local::Registered(memory, at, bytes)
+            }
+            _ => {
+                packet[..head_bytes].copy_from_slice(&head[..head_bytes]);
+                gather(medium, &mut packet[head_bytes..bytes]);
+                Local::Inline(&packet[..bytes])
+            }
+        };
+        let holds = blocks.is_some() || long.is_some();
+        let signalled = holds || sender.unsignalled + 1 >= shared.signal_interval;
+        sender.unsignalled = if signalled { 0 } else { sender.unsignalled + 1 };
+        let requests = if long.is_some() { 2 } else { 1 };
+        sender.posted += requests;
+        let count = sender.posted;
+        let send = Work { id: self.id(count), verb: Verb::Send, local, signalled };
+        match (long, &blocks) {
+            (Some((source, verb)), _) => {
+                let local = match (&registered, &blocks) {
+                    (Some((registration, offset)), _) => Local::Registered(registration, *offset, source.bytes),
+                    (None, Some(blocks)) => {
+                        memory.fill(blocks.offset(), source);
+                        Local::Registered(memory, blocks.offset(), source.bytes)
+                    }
+                    (None, None) => Local::Inline(&[]),
+                };
+                let write = Work { id: self.id(count - 1), verb, local, signalled: false };
+                self.pair.post(write, Some(send))?;
+                shared.counts.posted(verb, false);
+            }
+            (None, _) => self.pair.post(send, None)?,
+        }
+        shared.counts.posted(Verb::Send, signalled);
+        if blocks.is_some() {
+            sender.flights.push_back(Flight { last: count, blocks, ends: None });
+        }
+        Ok(Posted::At(count))
+    }
+
+    /// Posts a small packet that is no message.
+    fn post_packet(&self, shared: &Shared, sender: &mut Sender, packet: &[u8]) -> Result<()> {
+        let blocks = if packet.len() <= self.pair.inline_max {
+            None
+        } else {
+            match shared.staging.take(packet.len()) {
+                Some(blocks) => Some(blocks),
+                None => {
+                    let what = "no staging memory for a control packet; raise ibv.staging";
+                    return Err(RmaError::Refused(what.into()));
+                }
+            }
+        };
+        let local = match &blocks {
+            Some(blocks) => {
+                shared.staging.memory.fill(blocks.offset(), Source::of(packet));
+                Local::Registered(&shared.staging.memory, blocks.offset(), packet.len())
+            }
+            None => Local::Inline(packet),
+        };
+        sender.posted += 1;
+        let count = sender.posted;
+        // Rare, and the last before a long silence perhaps: always with a completion.
+        self.pair.post(Work { id: self.id(count), verb: Verb::Send, local, signalled: true }, None)?;
+        shared.counts.posted(Verb::Send, true);
+        sender.unsignalled = 0;
+        if blocks.is_some() {
+            sender.flights.push_back(Flight { last: count, blocks, ends: None });
+        }
+        Ok(())
+    }
+
+    /// Everything up to the request with these low bits of its count is done: frees what it held, and tells `end` of
+    /// one-sided operations, with the offset of a get's bytes in the staging memory.
+    pub(super) fn completed(
+        &self,
+        shared: &Shared,
+        low: u64,
+        mut end: impl FnMut(Ended, usize) -> Result<()>,
+    ) -> Result<()> {
+        let mut ended: Vec<Flight> = Vec::new();
+        {
+            let mut sender = lock(&self.sender);
+            let mask = (1 << COUNT_BITS) - 1;
+            // Requests under way are far fewer than counts of 40 bits.
+            let behind = sender.posted.wrapping_sub(low) & mask;
+            let done = sender.posted.saturating_sub(behind);
+            sender.done = sender.done.max(done);
+            let landed = sender.flights.partition_point(|flight| flight.last <= done);
+            for flight in sender.flights.drain(..landed) {
+                match (flight.ends.is_some(), flight.blocks) {
+                    (true, blocks) => ended.push(Flight { last: flight.last, blocks, ends: flight.ends }),
+                    (false, Some(blocks)) => shared.staging.free(blocks),
+                    (false, None) => {}
+                }
+            }
+        }
+        let mut result = Ok(());
+        for Flight { blocks, ends, .. } in ended {
+            if let Some(ends) = ends
+                && result.is_ok()
+            {
+                result = end(ends, blocks.as_ref().map_or(0, Blocks::offset));
+            }
+            if let Some(blocks) = blocks {
+                shared.staging.free(blocks);
+            }
+        }
+        result
+    }
+
+    /// Whether everything up to this count is done, or nothing will be.
+    pub(super) fn is_done(&self, count: u64) -> bool {
+        lock(&self.sender).done >= count || self.lost().is_some()
+    }
+
+    /// Notes that a request of the peer was taken in.
+    pub(super) fn owe_credit(&self) {
+        self.owed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tells the peer about owed credits if they are many.
+    pub(super) fn return_credits(&self, shared: &Shared) -> Result<()> {
+        if self.owed.load(Ordering::Relaxed) < CREDIT_BATCH {
+            return Ok(());
+        }
+        let mut sender = lock(&self.sender);
+        if sender.posted - sender.done >= u64::from(shared.depth) || sender.closed {
+            return Ok(());
+        }
+        let owed = self.owed.swap(0, Ordering::Relaxed);
+        self.post_packet(shared, &mut sender, &frame::encode_credits(owed as u16))
+    }
+
+    /// Takes credits from the peer; false when there are more than it can have owed.
+    pub(super) fn take_credits(&self, credits: u16) -> bool {
+        let before = self.credits.fetch_add(u32::from(credits), Ordering::Release);
+        before + u32::from(credits) <= CREDITS
+    }
+
+    /// Sends a last packet whose completion says that everything has arrived. None if nothing was ever sent, or the
+    /// connection is lost; no room is a reason to try again.
+    pub(super) fn say_goodbye(&self, shared: &Shared) -> Option<u64> {
+        let mut sender = lock(&self.sender);
+        if sender.posted == 0 || self.lost().is_some() {
+            return None;
+        }
+        let full = sender.posted - sender.done >= u64::from(shared.depth);
+        if !sender.closed && !full && sender.replies.is_empty() && sender.controls.is_empty() {
+            sender.closed = true;
+            let owed = self.owed.swap(0, Ordering::Relaxed);
+            self.post_packet(shared, &mut sender, &frame::encode_goodbye(owed as u16)).ok()?;
+        }
+        (sender.done < sender.posted).then_some(sender.posted)
+    }
+}
+
+/// The other side's address of a range of one of its regions.
+fn reach((owner, region): Name, access: &Access, offset: u64, bytes: usize) -> Result<u64> {
+    let limit = access.bytes;
+    if offset.checked_add(bytes as u64).is_none_or(|end| end > limit) {
+        return Err(RmaError::OutOfRange { owner, region, offset, bytes: bytes as u64, limit });
+    }
+    Ok(access.address.wrapping_add(offset))
+}
+
+impl OwnedReply {
+    fn of(message: &Message<'_>) -> Self {
+        let copy = |source: Source| {
+            let mut bytes = vec![0; source.bytes];
+            gather(source, &mut bytes);
+            bytes
+        };
+        let payload = match message.payload {
+            Payload::Short => OwnedPayload::Short,
+            Payload::Medium(source) => OwnedPayload::Medium(copy(source)),
+            Payload::Long(source, destination) => OwnedPayload::Long(copy(source), destination),
+        };
+        Self { handler: message.handler, arguments: message.arguments.to_vec(), payload }
+    }
+
+    fn message(&self) -> Message<'_> {
+        let payload = match &self.payload {
+            OwnedPayload::Short => Payload::Short,
+            OwnedPayload::Medium(bytes) => Payload::Medium(Source::of(bytes)),
+            OwnedPayload::Long(bytes, destination) => Payload::Long(Source::of(bytes), *destination),
+        };
+        Message { direction: Direction::Reply, handler: self.handler, arguments: &self.arguments, payload }
+    }
+}
+
+const _: () = assert!(HEAD_BYTES_MAX <= INLINE_MAX && HEAD_BYTES_MAX < PACKET_BYTES_MAX);
+const _: () = assert!(CREDITS <= u16::MAX as u32, "credits travel in 16 bits");
+

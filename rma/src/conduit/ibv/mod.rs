@@ -1,0 +1,695 @@
+//! Active messages and one-sided access over RDMA: ibverbs reliable connections, on any device that libibverbs has a
+//! provider for (drust-osdi24.txt section 4.2.1 and section 5; darray-icpp23.txt section 4.5).
+//!
+//! * `verbs`: libibverbs as objects, found at run time, and all `unsafe`. `device`: which card, port and address.
+//! * `bootstrap`: setting connections up, over a tcp connection that proves the job's key.
+//! * `connection`: sending, credits, regions; `staging`: registered memory for private bytes; `packet`: the bytes.
+//! * `shared`: what all connections have in common.
+//!
+//! # What travels how
+//!
+//! | operation | verbs | completions |
+//! |---|---|---|
+//! | short message, or one that fits inline | SEND | one in `signal_interval` |
+//! | medium message | SEND from staging memory | one |
+//! | long message (a page) | WRITE into the receiver's region, SEND, in one post | one for both |
+//! | put | WRITE into the owner's segment; nobody there takes part | one |
+//! | get | READ from it into staging memory | one |
+//!
+//! A long payload that its sender lends ([`Conduit::try_send_lent`]) goes out of the sender's own registered region
+//! without a copy: a page is moved from the forwarder's frame to the requester's by the two cards alone.
+//!
+//! Regions are registered when the first peer wants them, as far as they are attached. Registered pages are locked in
+//! memory ([`RmaError::LockedMemory`] says what to do). On-demand paging is not used: frames are never given back.
+//!
+//! # Loss
+//!
+//! The end of a process is seen at once, by the end of its tcp connection; a network that is cut, after `retries` times
+//! `timeout` with something under way, else as the tcp conduit sees it. Access outside of what is registered, or with a
+//! wrong key, is refused by the owner's card and ends the connection of who tried.
+//!
+//! # Thousands of peers
+//!
+//! Connections are made lazily, and receive slots are shared by all of them (a shared receive queue), so a peer that is
+//! never spoken to costs nothing and a connected one a queue pair of `depth` requests. When slots run out the device
+//! makes senders wait and try again. Where queue pairs themselves become too many (some ten thousand on one card), the
+//! next steps are one XRC or DC initiator per node instead of one per rank; the seam for that is `connection`.
+
+#![deny(unsafe_code)]
+
+mod bootstrap;
+mod connection;
+mod device;
+mod packet;
+mod shared;
+mod staging;
+#[allow(unsafe_code)]
+mod verbs;
+
+pub use device::{DeviceState, devices};
+pub use shared::IbvCounts;
+pub use verbs::{REMEDY, available, locked_memory_limit, types};
+
+use self::bootstrap::{Bootstrap, Notice};
+use self::connection::{CREDITS, Connection, OneSided, Posted, lock, sent_by};
+use self::packet::Control;
+use self::shared::Shared;
+use self::verbs::types::Completion;
+use self::verbs::types::number::IBV_WC_SUCCESS;
+use super::tcp::frame::{self, Body, HEAD_BYTES_MAX, Head, Kind};
+use super::tcp::{TcpConduit, TcpSpec};
+use super::turn::Turn;
+use super::{Capabilities, Conduit, Loan, Place, Sent, Traffic};
+use crate::address::{Layout, Peer};
+use crate::error::{Result, RmaError};
+use crate::message::{
+    ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
+};
+use rustix::event::epoll;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// Bytes of a receive slot, and so of the largest packet.
+const PACKET_BYTES_MAX: usize = staging::BLOCK_BYTES;
+
+/// Most payload bytes of a medium message.
+pub const MEDIUM_BYTES_MAX: usize = PACKET_BYTES_MAX - HEAD_BYTES_MAX - 64;
+
+/// Most payload bytes of a long message: the largest page. Staging memory has room for two.
+pub const LONG_BYTES_MAX: usize = 4 << 20;
+
+/// Most bytes that are ever sent inline: what is worth a copy by the processor.
+const INLINE_MAX: usize = 512;
+
+/// Most messages that one poll delivers, so that other conduits get their turn.
+const POLL_MESSAGES: usize = 64;
+
+/// Completions taken from the device at once.
+const COMPLETIONS: usize = 16;
+
+/// A look at the tcp connections costs a system call: one poll in so many.
+const POLLS_PER_BOOTSTRAP: u32 = 32;
+
+/// Replies to a peer that wait for room before its requests are left alone.
+const REPLIES_WAITING_MAX: usize = 32;
+
+/// The choices of an [`IbvConduit`]. The defaults suit every device; the settings `ibv.*` of a job override them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IbvOptions {
+    /// The device by name (`ibv_devinfo -l` prints them); none: an active one, by the number of the node.
+    pub device: Option<String>,
+    /// Its port.
+    pub port: u8,
+    /// Index of its own address; none: RoCE v2 over IPv4 if there is one, none at all on InfiniBand.
+    pub gid: Option<u8>,
+    /// Bytes of a packet on the wire; none: what both ports have.
+    pub mtu: Option<u32>,
+    /// Most requests under way on a connection.
+    pub depth: u32,
+    /// Receive slots, of 8 KiB each, for all connections together.
+    pub receive_slots: u32,
+    /// Most bytes sent inline, if the device takes so many; at most 512.
+    pub inline: u32,
+    /// Inline messages that go without a completion of their own before one has one.
+    pub signal_interval: u32,
+    /// The wait for an acknowledgement is 4.096 µs times 2 to this power (0 to 31).
+    pub timeout: u8,
+    /// How often an unacknowledged packet is sent again before the peer is lost (0 to 7).
+    pub retries: u8,
+    /// Registered memory for payloads that lie in private memory; at least twice [`LONG_BYTES_MAX`].
+    pub staging_bytes: usize,
+}
+
+impl Default for IbvOptions {
+    fn default() -> Self {
+        Self {
+            device: None,
+            port: 1,
+            gid: None,
+            mtu: None,
+            depth: 128,
+            receive_slots: 256,
+            inline: 256,
+            signal_interval: 16,
+            // 67 ms. A lost packet costs this once; a silent peer is lost after a quarter of a second.
+            timeout: 14,
+            retries: 3,
+            staging_bytes: 2 * LONG_BYTES_MAX,
+        }
+    }
+}
+
+/// The conduit. See the module's page.
+pub struct IbvConduit {
+    layout: Layout,
+    me: Peer,
+    capabilities: Capabilities,
+    slots: Box<[OnceLock<Connection>]>,
+    /// Held while a connection is made.
+    making: Mutex<()>,
+    /// The peers with a connection, in the order of their making.
+    known: RwLock<Vec<Peer>>,
+    /// Whose a queue pair is.
+    by_number: RwLock<HashMap<u32, Peer>>,
+    /// Connections that are made and not open.
+    connecting: AtomicUsize,
+    bootstrap: Bootstrap,
+    turn: Turn,
+    inbox: Mutex<Inbox>,
+    parked: AtomicUsize,
+    polls: AtomicU32,
+    woken: AtomicBool,
+    closing: AtomicBool,
+    poller: OwnedFd,
+    /// After the connections, because their requests use its memory (rule 3 of `verbs`).
+    shared: Shared,
+}
+
+/// What was taken from the device and not looked at; only whoever has the turn uses it.
+#[derive(Default)]
+struct Inbox {
+    completions: VecDeque<Completion>,
+    /// Spare memory for a packet.
+    buffer: Vec<u8>,
+}
+
+impl std::fmt::Debug for IbvConduit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let device = &self.shared.chosen.context.name;
+        f.debug_struct("IbvConduit").field("me", &self.me).field("device", device).finish_non_exhaustive()
+    }
+}
+
+impl IbvConduit {
+    /// Opens the device and starts to accept connections, at the address that `bootstrap` names.
+    ///
+    /// # Errors
+    /// [`RmaError::Refused`] when libibverbs or a device is missing, [`RmaError::LockedMemory`] when not even the queues
+    /// may be registered, and those of [`TcpConduit::new`].
+    pub fn new(bootstrap: TcpSpec, options: IbvOptions) -> Result<Self> {
+        let (layout, me) = (bootstrap.layout.clone(), bootstrap.me);
+        if options.staging_bytes < 2 * LONG_BYTES_MAX {
+            let what = format!("{} bytes of staging memory; {} are the least", options.staging_bytes, 2 * LONG_BYTES_MAX);
+            return Err(RmaError::Usage(what));
+        }
+        let shared = Shared::new(options, layout.node_of_peer(me).0 as usize, layout.peers())?;
+        let tcp = TcpConduit::new(bootstrap)?;
+        let system = |e| RmaError::system("create the descriptors of the ibv conduit", e);
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        for (index, descriptor) in [shared.queues.descriptor(), tcp.wait_descriptor()].iter().enumerate() {
+            let data = epoll::EventData::new_u64(index as u64);
+            epoll::add(&poller, descriptor, data, epoll::EventFlags::IN).map_err(system)?;
+        }
+        Ok(Self {
+            slots: (0..layout.peers()).map(|_| OnceLock::new()).collect(),
+            layout,
+            me,
+            capabilities: Capabilities {
+                medium_bytes_max: MEDIUM_BYTES_MAX,
+                long_bytes_max: LONG_BYTES_MAX,
+                ordered: true,
+                long_to_operation: false,
+                load_store: false,
+                one_sided: true,
+            },
+            making: Mutex::default(),
+            known: RwLock::default(),
+            by_number: RwLock::default(),
+            connecting: AtomicUsize::new(0),
+            bootstrap: Bootstrap::new(tcp),
+            turn: Turn::default(),
+            inbox: Mutex::default(),
+            parked: AtomicUsize::new(0),
+            polls: AtomicU32::new(0),
+            woken: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            poller,
+            shared,
+        })
+    }
+
+    /// Requests and completions so far: for measurements and tests.
+    pub fn counts(&self) -> IbvCounts {
+        self.shared.counts.read()
+    }
+
+    /// The device in use.
+    pub fn device(&self) -> &str {
+        &self.shared.chosen.context.name
+    }
+
+    /// Ends the use of the conduit at the end of a job: as [`TcpConduit::close`]. What was sent arrives before, if the
+    /// other side lives, within `patience`.
+    pub fn close(&self, patience: Duration) {
+        if self.closing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let deadline = Instant::now() + patience;
+        let Some(_turn) = self.turn.take() else { return };
+        for connection in self.known_connections() {
+            while let Some(count) = connection.say_goodbye(&self.shared) {
+                if connection.is_done(count) || Instant::now() >= deadline || self.take_completions().is_err() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
+        self.bootstrap.tcp.close(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100)));
+    }
+
+    /// While closing: counts what is done and keeps the rest for later polls.
+    fn take_completions(&self) -> Result<()> {
+        let mut batch = [Completion::default(); COMPLETIONS];
+        let count = self.shared.queues.poll(&mut batch)?;
+        for completion in &batch[..count] {
+            match sent_by(completion.wr_id) {
+                Some((peer, low)) if completion.status == IBV_WC_SUCCESS => {
+                    if let Some(connection) = self.connection(peer) {
+                        connection.completed(&self.shared, low, |_, _| Ok(()))?;
+                    }
+                }
+                Some((peer, _)) => {
+                    if let Some(connection) = self.connection(peer) {
+                        connection.lose(self.shared.queues.explain(completion.status));
+                    }
+                }
+                None => lock(&self.inbox).completions.push_back(*completion),
+            }
+        }
+        Ok(())
+    }
+
+    fn connection(&self, peer: Peer) -> Option<&Connection> {
+        self.slots.get(peer.0 as usize)?.get()
+    }
+
+    fn known_connections(&self) -> impl Iterator<Item = &Connection> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
+        known.into_iter().filter_map(|peer| self.connection(peer))
+    }
+
+    /// The connection to a peer, made and announced if there is none.
+    fn connection_to(&self, peer: Peer) -> Result<&Connection> {
+        if let Some(connection) = self.connection(peer) {
+            return Ok(connection);
+        }
+        let _making = lock(&self.making);
+        let slot = &self.slots[peer.0 as usize];
+        if slot.get().is_none() {
+            let connection = Connection::new(&self.shared, peer)?;
+            let place = connection.place;
+            self.by_number.write().unwrap_or_else(PoisonError::into_inner).insert(place.number, peer);
+            self.known.write().unwrap_or_else(PoisonError::into_inner).push(peer);
+            let _ = slot.set(connection);
+            self.connecting.fetch_add(1, Ordering::AcqRel);
+            self.bootstrap.tell(peer, Notice::Place(place))?;
+        }
+        slot.get().ok_or_else(|| RmaError::Usage("a connection vanished".into()))
+    }
+
+    fn hear(&self, from: Peer, notice: Notice) -> Result<()> {
+        let connection = self.connection_to(from)?;
+        let twice = |what: &str| RmaError::Protocol { peer: Some(from), what: format!("it {what} twice") };
+        match notice {
+            Notice::Place(there) => {
+                if !connection.connect(&self.shared, &there)? {
+                    return Err(twice("named its queue pair"));
+                }
+                self.bootstrap.tell(from, Notice::Ready)
+            }
+            Notice::Ready => {
+                if connection.is_open() {
+                    return Err(twice("was ready"));
+                }
+                connection.open();
+                self.connecting.fetch_sub(1, Ordering::AcqRel);
+                Ok(())
+            }
+        }
+    }
+
+    fn poll_bootstrap(&self) -> Result<()> {
+        let result = self.bootstrap.poll(&|from, notice| self.hear(from, notice));
+        let Err(RmaError::PeerLost { peer, who, during, reason }) = result else { return result };
+        match self.connection(peer) {
+            Some(connection) if !connection.lose(reason.clone()) => Ok(()),
+            _ => Err(RmaError::PeerLost { peer, who, during, reason }),
+        }
+    }
+
+    fn lost(&self, connection: &Connection, during: &str) -> RmaError {
+        let (peer, who) = (connection.peer, self.layout.describe(connection.peer));
+        let reason = connection.lost().unwrap_or("its connection ended").into();
+        RmaError::PeerLost { peer, who, during: during.into(), reason }
+    }
+
+    /// A request of ours, or a receive, has failed.
+    fn broken(&self, connection: &Connection, status: i32, during: &str) -> Result<()> {
+        // A peer that ends says so before its queue pair goes; a flushed request is the consequence of an end.
+        let _ = self.poll_bootstrap();
+        let left = self.bootstrap.tcp.has_left(connection.peer) || self.closing.load(Ordering::Acquire);
+        let reason = if left { "it has left the job".into() } else { self.shared.queues.explain(status) };
+        if connection.lose(reason) && !left { Err(self.lost(connection, during)) } else { Ok(()) }
+    }
+
+    /// The peer broke the protocol: an error the first time.
+    fn refuse(&self, connection: &Connection, error: RmaError) -> Result<()> {
+        let error = match error {
+            error @ RmaError::Protocol { peer: Some(_), .. } => error,
+            other => RmaError::Protocol { peer: Some(connection.peer), what: other.to_string() },
+        };
+        if connection.lose(error.to_string()) { Err(error) } else { Ok(()) }
+    }
+
+    fn violation(&self, connection: &Connection, what: impl Into<String>) -> Result<()> {
+        self.refuse(connection, RmaError::Protocol { peer: Some(connection.peer), what: what.into() })
+    }
+
+    /// One completion; returns how many messages were delivered.
+    fn handle(&self, completion: &Completion, sink: &dyn Sink, requests: bool) -> Result<usize> {
+        let counts = &self.shared.counts;
+        if let Some((peer, low)) = sent_by(completion.wr_id) {
+            counts.completions.fetch_add(1, Ordering::Relaxed);
+            let Some(connection) = self.connection(peer) else { return Ok(0) };
+            if completion.status != IBV_WC_SUCCESS {
+                return self.broken(connection, completion.status, "sending").map(|()| 0);
+            }
+            connection.completed(&self.shared, low, |ended, at| {
+                if let Some((offset, bytes)) = ended.part {
+                    let place = Destination::Operation { id: ended.operation, offset };
+                    let to = sink.destination(peer, place, bytes)?;
+                    self.shared.staging.memory.empty(at, to, bytes);
+                }
+                sink.completed(peer, ended.operation)
+            })?;
+            return Ok(0);
+        }
+        counts.receives.fetch_add(1, Ordering::Relaxed);
+        let peer = self.by_number.read().unwrap_or_else(PoisonError::into_inner).get(&completion.qp_num).copied();
+        let connection = peer.and_then(|peer| self.connection(peer)).filter(|c| c.lost().is_none());
+        let slot = completion.wr_id as u32;
+        let mut packet = std::mem::take(&mut lock(&self.inbox).buffer);
+        let good = completion.status == IBV_WC_SUCCESS;
+        if good {
+            let bytes = (completion.byte_len as usize).min(PACKET_BYTES_MAX);
+            self.shared.queues.read_slot(slot, bytes, &mut packet);
+        }
+        self.shared.queues.post_slot(slot)?;
+        let Some(connection) = connection else { return Ok(0) };
+        if !good {
+            return self.broken(connection, completion.status, "receiving").map(|()| 0);
+        }
+        let delivered = self.receive(connection, &mut packet, sink, requests);
+        lock(&self.inbox).buffer = packet;
+        delivered
+    }
+
+    /// One packet.
+    fn receive(
+        &self,
+        connection: &Connection,
+        packet: &mut Vec<u8>,
+        sink: &dyn Sink,
+        requests: bool,
+    ) -> Result<usize> {
+        if Control::is(packet) {
+            match Control::decode(packet) {
+                Some(Control::Want(name)) => connection.tell(&self.shared, self.shared.answer(sink, name)?)?,
+                Some(Control::Grant(name, access)) if connection.answered(name, Some(access)) => {}
+                Some(Control::Refusal(name)) if connection.answered(name, None) => {}
+                Some(other) => self.violation(connection, format!("{other:?}, which it was not asked for"))?,
+                None => self.violation(connection, "a malformed packet about regions")?,
+            }
+            return Ok(0);
+        }
+        let (frame, head) = match frame::decode(packet) {
+            Ok(Some(frame)) => match frame.body {
+                Body::Message(head) => (frame, Some(head)),
+                Body::Credits | Body::Goodbye => (frame, None),
+            },
+            Ok(None) => return self.violation(connection, "half a packet").map(|()| 0),
+            Err(error) => return self.violation(connection, error.to_string()).map(|()| 0),
+        };
+        let medium = match head {
+            Some(Head { kind: Kind::Medium, payload_bytes, .. }) => payload_bytes as usize,
+            _ => 0,
+        };
+        if packet.len() != frame.head_bytes + medium {
+            let what = format!("a packet of {} bytes that claims {}", packet.len(), frame.head_bytes + medium);
+            return self.violation(connection, what).map(|()| 0);
+        }
+        if frame.credits > 0 && !connection.take_credits(frame.credits) {
+            return self.violation(connection, format!("{} credits that nobody is owed", frame.credits)).map(|()| 0);
+        }
+        let Some(head) = head else { return Ok(0) };
+        let mut parked = lock(&connection.parked);
+        if head.direction == Direction::Request && (!requests || !parked.is_empty() || self.is_backlogged(connection)) {
+            if parked.len() >= CREDITS as usize {
+                return self.violation(connection, "more requests than it has credits for").map(|()| 0);
+            }
+            parked.push_back(std::mem::take(packet));
+            self.parked.fetch_add(1, Ordering::AcqRel);
+            return Ok(0);
+        }
+        drop(parked);
+        self.deliver(connection, packet, &head, frame.head_bytes, sink)
+    }
+
+    fn is_backlogged(&self, connection: &Connection) -> bool {
+        connection.waiting_replies() > REPLIES_WAITING_MAX
+    }
+
+    /// Hands a checked message to the sink.
+    fn deliver(
+        &self,
+        connection: &Connection,
+        packet: &[u8],
+        head: &Head,
+        head_bytes: usize,
+        sink: &dyn Sink,
+    ) -> Result<usize> {
+        let from = connection.peer;
+        let payload = match head.kind {
+            Kind::Short => Arrived::Short,
+            Kind::Medium => Arrived::Medium(&packet[head_bytes..]),
+            Kind::Long(destination) => {
+                let bytes = head.payload_bytes as usize;
+                match sink.destination(from, destination, bytes) {
+                    Ok(to) => Arrived::Long(to, bytes),
+                    Err(error) => return self.refuse(connection, error).map(|()| 0),
+                }
+            }
+        };
+        if head.direction == Direction::Request {
+            // Before the handler runs, so that its reply carries the credit back.
+            connection.owe_credit();
+        }
+        let delivery =
+            Delivery { from, direction: head.direction, handler: head.handler, arguments: head.arguments(), payload };
+        if let Err(error) = sink.deliver(delivery) {
+            return self.refuse(connection, error).map(|()| 0);
+        }
+        if connection.lost().is_none() {
+            self.posted(connection, connection.return_credits(&self.shared), "returning credits")?;
+        }
+        Ok(1)
+    }
+
+    /// Delivers requests that were parked, oldest first.
+    fn deliver_parked(&self, sink: &dyn Sink, room: usize) -> Result<usize> {
+        let mut count = 0;
+        for connection in self.known_connections() {
+            while count < room && !self.is_backlogged(connection) {
+                let Some(packet) = lock(&connection.parked).pop_front() else { break };
+                self.parked.fetch_sub(1, Ordering::AcqRel);
+                // It was checked when it came.
+                if let Ok(Some(frame)) = frame::decode(&packet)
+                    && let Body::Message(head) = frame.body
+                    && connection.lost().is_none()
+                {
+                    count += self.deliver(connection, &packet, &head, frame.head_bytes, sink)?;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// The next completion, in the order of the device; none at the moment.
+    fn next_completion(&self) -> Result<Option<Completion>> {
+        let mut inbox = lock(&self.inbox);
+        if inbox.completions.is_empty() {
+            let mut batch = [Completion::default(); COMPLETIONS];
+            let count = self.shared.queues.poll(&mut batch)?;
+            inbox.completions.extend(&batch[..count]);
+        }
+        Ok(inbox.completions.pop_front())
+    }
+
+    /// Passes the caller's own mistakes on, and turns everything else into the loss of the peer.
+    fn posted<T>(&self, connection: &Connection, result: Result<T>, during: &str) -> Result<T> {
+        result.map_err(|error| match error {
+            error @ (RmaError::OutOfRange { .. }
+            | RmaError::NoSuchRegion { .. }
+            | RmaError::Usage(_)
+            | RmaError::Refused(_)) => error,
+            other => {
+                connection.lose(other.to_string());
+                self.lost(connection, during)
+            }
+        })
+    }
+
+    /// The limits of a message; the receiver checks the same.
+    fn check(message: &Message<'_>) -> Result<()> {
+        let (bytes, limit) = match message.payload {
+            Payload::Short => (0, 0),
+            Payload::Medium(source) => (source.bytes, MEDIUM_BYTES_MAX),
+            Payload::Long(source, _) => (source.bytes, LONG_BYTES_MAX),
+        };
+        if message.arguments.len() > ARGUMENTS_MAX || bytes > limit {
+            return Err(RmaError::Usage(format!(
+                "a message of {} arguments and {bytes} bytes; {ARGUMENTS_MAX} and {limit} are possible",
+                message.arguments.len()
+            )));
+        }
+        Ok(())
+    }
+
+    /// The connection to send on.
+    fn outgoing(&self, to: Peer, during: &str) -> Result<&Connection> {
+        if !self.reaches(to) {
+            return Err(RmaError::Usage(format!("the ibv conduit of {} cannot send to {to}", self.me)));
+        }
+        if self.closing.load(Ordering::Acquire) {
+            return Err(RmaError::Usage("sending after the conduit was closed".into()));
+        }
+        let connection = self.connection_to(to)?;
+        if connection.lost().is_some() { Err(self.lost(connection, during)) } else { Ok(connection) }
+    }
+
+    fn send(&self, to: Peer, message: &Message<'_>, lent: bool) -> Result<Posted> {
+        Self::check(message)?;
+        let connection = self.outgoing(to, "sending")?;
+        self.posted(connection, connection.send(&self.shared, message, lent), "sending")
+    }
+
+    fn start(&self, server: Peer, place: Place, what: &OneSided, operation: u64) -> Result<Sent> {
+        let connection = self.outgoing(server, "reading or writing its memory")?;
+        let name = (place.owner, place.region);
+        let posted = connection.start(&self.shared, name, place.offset, what, operation);
+        Ok(match self.posted(connection, posted, "reading or writing its memory")? {
+            Posted::At(_) => Sent::Accepted,
+            Posted::NoRoom => Sent::Busy,
+        })
+    }
+}
+
+impl Conduit for IbvConduit {
+    fn name(&self) -> &'static str {
+        "ibv"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn reaches(&self, to: Peer) -> bool {
+        to != self.me && self.layout.contains(to)
+    }
+
+    fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
+        Ok(match self.send(to, message, false)? {
+            Posted::At(_) => Sent::Accepted,
+            Posted::NoRoom => Sent::Busy,
+        })
+    }
+
+    fn try_send_lent(&self, to: Peer, message: &Message<'_>) -> Result<Option<Loan>> {
+        Ok(match self.send(to, message, true)? {
+            Posted::At(count) => Some(Loan(count)),
+            Posted::NoRoom => None,
+        })
+    }
+
+    fn is_returned(&self, to: Peer, loan: Loan) -> bool {
+        self.connection(to).is_none_or(|connection| connection.is_done(loan.0))
+    }
+
+    fn start_put(&self, server: Peer, place: Place, from: Source, operation: u64) -> Result<Sent> {
+        self.start(server, place, &OneSided::Put(from), operation)
+    }
+
+    fn start_get(&self, server: Peer, place: Place, bytes: usize, operation: u64, at: u64) -> Result<Sent> {
+        self.start(server, place, &OneSided::Get(bytes, at), operation)
+    }
+
+    fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
+        let Some(turn) = self.turn.take() else { return Ok(0) };
+        let requests = traffic == Traffic::Everything && !turn.nested;
+        let polls = self.polls.fetch_add(1, Ordering::Relaxed);
+        if polls.is_multiple_of(POLLS_PER_BOOTSTRAP)
+            || self.connecting.load(Ordering::Acquire) > 0
+            || self.bootstrap.is_pending()
+            || self.woken.swap(false, Ordering::AcqRel)
+        {
+            self.poll_bootstrap()?;
+        }
+        let mut count = 0;
+        if requests && self.parked.load(Ordering::Acquire) > 0 {
+            count += self.deliver_parked(sink, POLL_MESSAGES)?;
+        }
+        let mut completions = 0;
+        while count < POLL_MESSAGES
+            && completions < 2 * POLL_MESSAGES
+            && let Some(completion) = self.next_completion()?
+        {
+            completions += 1;
+            count += self.handle(&completion, sink, requests)?;
+        }
+        self.flush()?;
+        Ok(count)
+    }
+
+    fn flush(&self) -> Result<()> {
+        for connection in self.known_connections().filter(|c| c.is_waiting() && c.lost().is_none()) {
+            self.posted(connection, connection.flush(&self.shared), "sending")?;
+        }
+        Ok(())
+    }
+
+    fn wait_descriptor(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+
+    fn arm(&self) -> bool {
+        // Somebody polls at this moment: what it finds may be what the caller waits for.
+        let Some(turn) = self.turn.take() else { return false };
+        let parked = !turn.nested && self.parked.load(Ordering::Acquire) > 0;
+        if parked || !lock(&self.inbox).completions.is_empty() || self.shared.queues.request_event().is_err() {
+            return false;
+        }
+        // What came before the event was asked for brings none.
+        let found = self.next_completion();
+        if let Ok(None) = found {
+            return self.bootstrap.tcp.arm();
+        }
+        if let Ok(Some(completion)) = found {
+            lock(&self.inbox).completions.push_front(completion);
+        }
+        false
+    }
+
+    fn disarm(&self) {
+        self.bootstrap.tcp.disarm();
+        self.woken.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for IbvConduit {
+    fn drop(&mut self) {
+        self.close(Duration::from_secs(1));
+    }
+}

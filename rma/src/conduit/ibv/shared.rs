@@ -1,0 +1,127 @@
+//! What the connections of a conduit share: the device, its queues, staging memory, registered regions, counts.
+
+#![forbid(unsafe_code)]
+
+use super::device::{Chosen, choose};
+use super::packet::{Access, Control, Name};
+use super::staging::{BLOCK_BYTES, Staging};
+use super::verbs::{Queues, Registration, Verb};
+use super::{IbvOptions, PACKET_BYTES_MAX};
+use crate::error::Result;
+use crate::message::{Sink, Source};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Requests and completions of a conduit so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IbvCounts {
+    /// SENDs posted.
+    pub sends: u64,
+    /// WRITEs posted.
+    pub writes: u64,
+    /// READs posted.
+    pub reads: u64,
+    /// Of these, those that asked for a completion.
+    pub signalled: u64,
+    /// Completions of them that were polled.
+    pub completions: u64,
+    /// Receives that were polled.
+    pub receives: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Counts {
+    sends: AtomicU64,
+    writes: AtomicU64,
+    reads: AtomicU64,
+    signalled: AtomicU64,
+    pub(super) completions: AtomicU64,
+    pub(super) receives: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn posted(&self, verb: Verb, signalled: bool) {
+        let count = match verb {
+            Verb::Send => &self.sends,
+            Verb::Write(..) => &self.writes,
+            Verb::Read(..) => &self.reads,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        if signalled {
+            self.signalled.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn read(&self) -> IbvCounts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        IbvCounts {
+            sends: of(&self.sends),
+            writes: of(&self.writes),
+            reads: of(&self.reads),
+            signalled: of(&self.signalled),
+            completions: of(&self.completions),
+            receives: of(&self.receives),
+        }
+    }
+}
+
+pub(super) struct Shared {
+    pub(super) options: IbvOptions,
+    pub(super) chosen: Chosen,
+    pub(super) queues: Arc<Queues>,
+    pub(super) staging: Staging,
+    pub(super) counts: Counts,
+    /// Most requests under way on one connection.
+    pub(super) depth: u32,
+    pub(super) signal_interval: u32,
+    /// Regions that were granted to a peer. Never taken back: requests of peers may be under way.
+    regions: RwLock<Vec<(Name, Arc<Registration>)>>,
+}
+
+impl Shared {
+    /// Opens the device and makes everything that does not belong to one peer.
+    pub(super) fn new(options: IbvOptions, index: usize, peers: u32) -> Result<Self> {
+        let chosen = choose(&options, index)?;
+        // A queue pair needs room for a payload and its message, and a control packet beside them.
+        let depth = options.depth.clamp(8, chosen.depth_max.max(8));
+        let slots = options.receive_slots.min(chosen.slots_max);
+        // Every receive slot may complete, and every connection has some requests with completions. Beyond that polling
+        // keeps up: a request is counted as under way until its completion was polled.
+        let completions = (slots + depth * peers.min(64)).min(chosen.completions_max);
+        let queues = Queues::new(&chosen.context, completions, slots, PACKET_BYTES_MAX)?;
+        let staging = Staging::new(&chosen.context, options.staging_bytes.next_multiple_of(BLOCK_BYTES))?;
+        let signal_interval = options.signal_interval.clamp(1, depth / 2);
+        let (counts, regions) = (Counts::default(), RwLock::default());
+        Ok(Self { options, chosen, queues, staging, counts, depth, signal_interval, regions })
+    }
+
+    /// The answer to a peer that wants access to a region: registers it the first time.
+    ///
+    /// # Errors
+    /// When the device or the locked-memory limit refuses the registration: this process cannot do what it is there for.
+    pub(super) fn answer(&self, sink: &dyn Sink, name: Name) -> Result<Control> {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let known = regions.iter().find(|(known, _)| *known == name).map(|(_, region)| region.clone());
+        let registration = match known {
+            Some(registration) => registration,
+            None => {
+                let Some((mapping, bytes)) = sink.region(name.0, name.1) else {
+                    return Ok(Control::Refusal(name));
+                };
+                let registration = Arc::new(self.chosen.context.register(mapping, bytes as usize, true)?);
+                regions.push((name, registration.clone()));
+                registration
+            }
+        };
+        let (address, key) = registration.remote();
+        Ok(Control::Grant(name, Access { address, bytes: registration.bytes() as u64, key }))
+    }
+
+    /// Where a source lies in registered memory, if it does.
+    pub(super) fn registered(&self, source: Source) -> Option<(Arc<Registration>, usize)> {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        regions.iter().find_map(|(_, region)| {
+            region.offset_of(source.address, source.bytes).map(|offset| (region.clone(), offset))
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! libibverbs, found when it is first asked for, so that a machine without it runs everything else.
+
+use super::types::*;
+use libloading::Library;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+/// What is loaded, in the order of preference. Debian's package libibverbs1 has the first.
+const NAMES: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
+
+/// What to do when it is not there.
+pub const REMEDY: &str = "install libibverbs and the provider of the card (Debian: `apt install libibverbs1 ibverbs-providers`)";
+
+macro_rules! functions {
+    ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// The functions of the library, each under its own name.
+        pub(super) struct Verbs {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            /// Keeps the functions where they are. Never unloaded: a provider may have started threads.
+            _library: Library,
+        }
+
+        impl Verbs {
+            fn load(library: Library) -> Result<Self, libloading::Error> {
+                // SAFETY: rule 1: the types are those of the header (held against it by `tests/ibv_layout.rs`), and the
+                // library lives as long as the pointers, in the same structure.
+                unsafe { Ok(Self { $($name: *library.get(concat!(stringify!($name), "\0"))?,)* _library: library }) }
+            }
+        }
+    };
+}
+
+functions! {
+    ibv_get_device_list: fn(*mut c_int) -> *mut *mut Device;
+    ibv_free_device_list: fn(*mut *mut Device);
+    ibv_get_device_name: fn(*mut Device) -> *const c_char;
+    ibv_open_device: fn(*mut Device) -> *mut Context;
+    ibv_close_device: fn(*mut Context) -> c_int;
+    ibv_query_device: fn(*mut Context, *mut DeviceAttr) -> c_int;
+    ibv_query_port: fn(*mut Context, u8, *mut PortAttr) -> c_int;
+    ibv_alloc_pd: fn(*mut Context) -> *mut ProtectionDomain;
+    ibv_dealloc_pd: fn(*mut ProtectionDomain) -> c_int;
+    ibv_reg_mr: fn(*mut ProtectionDomain, *mut c_void, usize, c_int) -> *mut MemoryRegion;
+    ibv_dereg_mr: fn(*mut MemoryRegion) -> c_int;
+    ibv_create_comp_channel: fn(*mut Context) -> *mut CompletionChannel;
+    ibv_destroy_comp_channel: fn(*mut CompletionChannel) -> c_int;
+    ibv_create_cq: fn(*mut Context, c_int, *mut c_void, *mut CompletionChannel, c_int) -> *mut CompletionQueue;
+    ibv_destroy_cq: fn(*mut CompletionQueue) -> c_int;
+    ibv_get_cq_event: fn(*mut CompletionChannel, *mut *mut CompletionQueue, *mut *mut c_void) -> c_int;
+    ibv_ack_cq_events: fn(*mut CompletionQueue, u32);
+    ibv_create_srq: fn(*mut ProtectionDomain, *mut SrqInitAttr) -> *mut SharedReceiveQueue;
+    ibv_destroy_srq: fn(*mut SharedReceiveQueue) -> c_int;
+    ibv_create_qp: fn(*mut ProtectionDomain, *mut QpInitAttr) -> *mut QueuePair;
+    ibv_modify_qp: fn(*mut QueuePair, *mut QpAttr, c_int) -> c_int;
+    ibv_destroy_qp: fn(*mut QueuePair) -> c_int;
+    ibv_wc_status_str: fn(c_int) -> *const c_char;
+}
+
+/// The library, or why it cannot be used and what to do about it.
+pub(super) fn verbs() -> Result<&'static Verbs, &'static str> {
+    static VERBS: OnceLock<Result<Verbs, String>> = OnceLock::new();
+    VERBS.get_or_init(find).as_ref().map_err(String::as_str)
+}
+
+fn find() -> Result<Verbs, String> {
+    let mut reason = String::new();
+    for name in NAMES {
+        // SAFETY: rule 1: a system library whose initialisation has no preconditions.
+        match unsafe { Library::new(name) }.and_then(Verbs::load) {
+            Ok(verbs) => return Ok(verbs),
+            Err(error) if reason.is_empty() => reason = error.to_string(),
+            Err(_) => {}
+        }
+    }
+    Err(format!("{reason}; {REMEDY}"))
+}

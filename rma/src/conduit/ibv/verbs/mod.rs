@@ -1,0 +1,677 @@
+//! Verbs as objects that end by themselves: all calls into libibverbs, and all `unsafe` of this conduit.
+//!
+//! # Why this is sound
+//!
+//! 1. *Types.* Functions and structures are declared as in the header; a test compares every offset with it.
+//! 2. *Life.* A pointer that the library returned is checked for null, destroyed once, when its owner is dropped, and
+//!    every object holds what it was made from, so the order of ends is right. The library is never unloaded.
+//! 3. *Memory under requests.* The device is only told about memory of a [`Registration`], which keeps its mapping, or
+//!    about bytes that the post itself copies (inline). A range is checked against its registration before it is posted.
+//!    A registration that requests may still use is dropped only after the queue pairs, in [`super::IbvConduit`].
+//! 4. *Shared bytes.* What a peer may write is only copied, under the rules of [`crate::shm`]; what a receive has
+//!    brought is private until its slot is posted again.
+//! 5. *Sources and destinations.* A [`Source`] is vouched for by the caller of the conduit, for the time of the call; an
+//!    address from [`Sink::destination`](crate::message::Sink::destination) by the sink, until it is told of the end.
+//! 6. *Threads.* libibverbs allows every call on every object from any thread, except its destruction beside others,
+//!    which exclusive ownership rules out. That makes the wrappers `Send` and `Sync`.
+
+mod library;
+pub mod types;
+
+pub use library::REMEDY;
+
+use crate::error::{Result, RmaError};
+use crate::message::Source;
+use crate::shm::{Mapping, copy::copy};
+use library::{Verbs, verbs};
+use std::ffi::{CStr, c_int};
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use types::{self as raw, number::*};
+
+fn last_error(what: impl Into<String>) -> RmaError {
+    RmaError::io(what, std::io::Error::last_os_error())
+}
+
+fn checked(code: c_int, what: impl FnOnce() -> String) -> Result<()> {
+    // These calls return an errno instead of setting it.
+    if code == 0 { Ok(()) } else { Err(RmaError::io(what(), std::io::Error::from_raw_os_error(code.abs()))) }
+}
+
+fn library() -> Result<&'static Verbs> {
+    verbs().map_err(|reason| RmaError::Refused(format!("the ibv conduit cannot be used: {reason}")))
+}
+
+/// Copies the bytes of a source to private memory of the same length.
+pub(super) fn gather(from: Source, to: &mut [u8]) {
+    assert_eq!(from.bytes, to.len());
+    if from.bytes > 0 {
+        // SAFETY: rule 5 for the source; the destination is a slice of the same length.
+        unsafe { copy(from.address, to.as_mut_ptr(), from.bytes) }
+    }
+}
+
+/// Whether libibverbs can be used; otherwise why not.
+pub fn available() -> Result<(), String> {
+    verbs().map(|_| ()).map_err(str::to_owned)
+}
+
+/// An open device with a protection domain.
+pub(super) struct Context {
+    verbs: &'static Verbs,
+    raw: NonNull<raw::Context>,
+    domain: NonNull<raw::ProtectionDomain>,
+    pub(super) name: String,
+}
+
+// SAFETY: rule 6.
+unsafe impl Send for Context {}
+// SAFETY: rule 6.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Names of the devices that libibverbs has a provider for.
+    pub(super) fn device_names() -> Result<Vec<String>> {
+        with_devices(|_, devices| Ok(devices.iter().map(|(name, _)| name.clone()).collect()))
+    }
+
+    /// Opens a device by its name.
+    pub(super) fn open(name: &str) -> Result<Arc<Self>> {
+        with_devices(|verbs, devices| {
+            let found = devices.iter().find(|(device, _)| device == name);
+            let (_, device) = found.ok_or_else(|| {
+                let names: Vec<_> = devices.iter().map(|(name, _)| name.as_str()).collect();
+                RmaError::Refused(format!("there is no RDMA device {name}; there are: {}", names.join(", ")))
+            })?;
+            // SAFETY: rules 1, 2: the list of devices is alive.
+            let raw = NonNull::new(unsafe { (verbs.ibv_open_device)(*device) })
+                .ok_or_else(|| last_error(format!("open the RDMA device {name}")))?;
+            // SAFETY: rules 1, 2.
+            let domain = NonNull::new(unsafe { (verbs.ibv_alloc_pd)(raw.as_ptr()) });
+            let Some(domain) = domain else {
+                let error = last_error(format!("make a protection domain on {name}"));
+                // SAFETY: rule 2: opened above, and given to nobody.
+                unsafe { (verbs.ibv_close_device)(raw.as_ptr()) };
+                return Err(error);
+            };
+            Ok(Arc::new(Self { verbs, raw, domain, name: name.to_owned() }))
+        })
+    }
+
+    /// The limits of the device.
+    pub(super) fn limits(&self) -> Result<raw::DeviceAttr> {
+        // SAFETY: the structure consists of numbers, for which zero is valid.
+        let mut attributes: raw::DeviceAttr = unsafe { std::mem::zeroed() };
+        // SAFETY: rules 1, 2.
+        let code = unsafe { (self.verbs.ibv_query_device)(self.raw.as_ptr(), &mut attributes) };
+        checked(code, || format!("ask {} for its limits", self.name))?;
+        Ok(attributes)
+    }
+
+    /// The state of a port.
+    pub(super) fn port(&self, port: u8) -> Result<raw::PortAttr> {
+        // SAFETY: as in `limits`.
+        let mut attributes: raw::PortAttr = unsafe { std::mem::zeroed() };
+        // SAFETY: rules 1, 2.
+        let code = unsafe { (self.verbs.ibv_query_port)(self.raw.as_ptr(), port, &mut attributes) };
+        checked(code, || format!("ask {} about its port {port}", self.name))?;
+        Ok(attributes)
+    }
+
+    /// Registers the first `bytes` bytes of a mapping. `remote`: peers that know the key may read and write them.
+    ///
+    /// # Errors
+    /// [`RmaError::LockedMemory`] when the system does not let this process lock so much.
+    pub(super) fn register(
+        self: &Arc<Self>,
+        mapping: Arc<Mapping>,
+        bytes: usize,
+        remote: bool,
+    ) -> Result<Registration> {
+        assert!(mapping.contains(0, bytes as u64), "a registration is a part of its mapping");
+        let mut access = IBV_ACCESS_LOCAL_WRITE;
+        if remote {
+            access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+        }
+        // SAFETY: rules 1 to 3: the registration keeps the mapping.
+        let raw = unsafe {
+            (self.verbs.ibv_reg_mr)(self.domain.as_ptr(), mapping.base().cast(), bytes, access)
+        };
+        let Some(raw) = NonNull::new(raw) else {
+            let error = std::io::Error::last_os_error();
+            return Err(match error.raw_os_error() {
+                Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN) => {
+                    RmaError::LockedMemory { bytes: bytes as u64, limit: locked_memory_limit() }
+                }
+                _ => RmaError::io(format!("register {bytes} bytes with {}", self.name), error),
+            });
+        };
+        Ok(Registration { context: self.clone(), raw, mapping, bytes })
+    }
+}
+
+/// `RLIMIT_MEMLOCK` of this process; none: unlimited.
+pub fn locked_memory_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+}
+
+fn with_devices<T>(
+    look: impl FnOnce(&'static Verbs, &[(String, *mut raw::Device)]) -> Result<T>,
+) -> Result<T> {
+    let verbs = library()?;
+    let mut count = 0;
+    // SAFETY: rule 1.
+    let list = unsafe { (verbs.ibv_get_device_list)(&mut count) };
+    if list.is_null() {
+        return Err(last_error("list the RDMA devices (is the module ib_uverbs loaded?)"));
+    }
+    let devices: Vec<_> = (0..count.max(0) as usize)
+        .map(|index| {
+            // SAFETY: rules 1, 2: the list has `count` entries, each with a name that ends with a zero.
+            unsafe {
+                let device = *list.add(index);
+                let name = CStr::from_ptr((verbs.ibv_get_device_name)(device));
+                (name.to_string_lossy().into_owned(), device)
+            }
+        })
+        .collect();
+    let result = look(verbs, &devices);
+    // SAFETY: rule 2: freed once; an open device does not need it (ibv_open_device(3)).
+    unsafe { (verbs.ibv_free_device_list)(list) };
+    result
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: rule 2: everything that was made from them held an `Arc` of this and is gone.
+        unsafe {
+            (self.verbs.ibv_dealloc_pd)(self.domain.as_ptr());
+            (self.verbs.ibv_close_device)(self.raw.as_ptr());
+        }
+    }
+}
+
+/// Memory that the device may use.
+pub(super) struct Registration {
+    context: Arc<Context>,
+    raw: NonNull<raw::MemoryRegion>,
+    mapping: Arc<Mapping>,
+    bytes: usize,
+}
+
+// SAFETY: rule 6.
+unsafe impl Send for Registration {}
+// SAFETY: rule 6.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What a peer needs to reach it: the address of its first byte and its key.
+    pub(super) fn remote(&self) -> (u64, u32) {
+        // SAFETY: rule 2: filled in by the library when it was made.
+        (self.mapping.base().expose_provenance() as u64, unsafe { self.raw.as_ref() }.rkey)
+    }
+
+    fn local_key(&self) -> u32 {
+        // SAFETY: rule 2.
+        unsafe { self.raw.as_ref() }.lkey
+    }
+
+    /// The offset of an address range in it, if it lies inside.
+    pub(super) fn offset_of(&self, address: *const u8, bytes: usize) -> Option<usize> {
+        let offset = address.addr().checked_sub(self.mapping.base().addr())?;
+        (offset.checked_add(bytes)? <= self.bytes).then_some(offset)
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Panics
+    /// When the range is not inside.
+    pub(super) fn fill(&self, offset: usize, from: Source) {
+        assert!(offset + from.bytes <= self.bytes, "{} bytes at {offset} of {}", from.bytes, self.bytes);
+        if from.bytes > 0 {
+            // SAFETY: the range was checked; rules 4 and 5.
+            unsafe { copy(from.address, self.mapping.base().add(offset), from.bytes) }
+        }
+    }
+
+    /// Copies bytes out, to where the sink said.
+    ///
+    /// # Panics
+    /// When the range is not inside.
+    pub(super) fn empty(&self, offset: usize, to: *mut u8, bytes: usize) {
+        assert!(offset + bytes <= self.bytes, "{bytes} bytes at {offset} of {}", self.bytes);
+        // SAFETY: the range was checked; rules 4 and 5.
+        unsafe { copy(self.mapping.base().add(offset), to, bytes) }
+    }
+
+    /// Copies bytes out to private memory, which becomes `to`.
+    pub(super) fn read(&self, offset: usize, bytes: usize, to: &mut Vec<u8>) {
+        assert!(offset + bytes <= self.bytes, "{bytes} bytes at {offset} of {}", self.bytes);
+        to.resize(bytes, 0);
+        self.mapping.read(offset, to);
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: rules 2, 3.
+        unsafe { (self.context.verbs.ibv_dereg_mr)(self.raw.as_ptr()) };
+    }
+}
+
+/// A completion queue with a descriptor to sleep on, and a queue of receive slots that all queue pairs share.
+pub(super) struct Queues {
+    context: Arc<Context>,
+    channel: NonNull<raw::CompletionChannel>,
+    completions: NonNull<raw::CompletionQueue>,
+    receives: NonNull<raw::SharedReceiveQueue>,
+    /// The receive slots, one after another.
+    slots: Registration,
+    slot_bytes: usize,
+}
+
+// SAFETY: rule 6.
+unsafe impl Send for Queues {}
+// SAFETY: rule 6.
+unsafe impl Sync for Queues {}
+
+impl Queues {
+    /// Makes queues for `completions` completions, with `slots` receive slots of `slot_bytes` bytes, all posted.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        completions: u32,
+        slots: u32,
+        slot_bytes: usize,
+    ) -> Result<Arc<Self>> {
+        let verbs = context.verbs;
+        let bytes = slots as usize * slot_bytes;
+        let memory = context.register(Mapping::anonymous("vgas-ibv-receive", bytes as u64)?, bytes, false)?;
+        // SAFETY: rules 1, 2 for all three; what was made before a failure is destroyed.
+        unsafe {
+            let channel = NonNull::new((verbs.ibv_create_comp_channel)(context.raw.as_ptr()))
+                .ok_or_else(|| last_error("make a completion channel"))?;
+            let cq = (verbs.ibv_create_cq)(
+                context.raw.as_ptr(),
+                completions as c_int,
+                ptr::null_mut(),
+                channel.as_ptr(),
+                0,
+            );
+            let Some(cq) = NonNull::new(cq) else {
+                let error = last_error(format!("make a queue of {completions} completions"));
+                (verbs.ibv_destroy_comp_channel)(channel.as_ptr());
+                return Err(error);
+            };
+            let mut attributes =
+                raw::SrqInitAttr { srq_context: ptr::null_mut(), max_wr: slots, max_sge: 1, srq_limit: 0 };
+            let srq = (verbs.ibv_create_srq)(context.domain.as_ptr(), &mut attributes);
+            let Some(receives) = NonNull::new(srq) else {
+                let error = last_error(format!("make a shared queue of {slots} receives"));
+                (verbs.ibv_destroy_cq)(cq.as_ptr());
+                (verbs.ibv_destroy_comp_channel)(channel.as_ptr());
+                return Err(error);
+            };
+            let context = context.clone();
+            let queues =
+                Arc::new(Self { context, channel, completions: cq, receives, slots: memory, slot_bytes });
+            let fd = queues.descriptor();
+            let flags = rustix::fs::fcntl_getfl(fd).map_err(|e| RmaError::system("read descriptor flags", e))?;
+            rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)
+                .map_err(|e| RmaError::system("make the completion channel non-blocking", e))?;
+            for slot in 0..slots {
+                queues.post_slot(slot)?;
+            }
+            Ok(queues)
+        }
+    }
+
+    /// Readable when an event has come (see [`Queues::request_event`]).
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: rule 2: the channel owns the descriptor and lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.channel.as_ref().fd) }
+    }
+
+    /// Takes completions; returns how many.
+    pub(super) fn poll(&self, into: &mut [raw::Completion]) -> Result<usize> {
+        // SAFETY: rules 1, 2: the provider fills at most as many entries as there are.
+        let count = unsafe {
+            let poll = self.context.raw.as_ref().ops.poll_cq;
+            poll.map_or(-1, |poll| poll(self.completions.as_ptr(), into.len() as c_int, into.as_mut_ptr()))
+        };
+        usize::try_from(count)
+            .map_err(|_| RmaError::io("take completions from the device", std::io::Error::other("it failed")))
+    }
+
+    /// Asks for one event at the next completion, after taking the events that have come.
+    pub(super) fn request_event(&self) -> Result<()> {
+        self.take_events();
+        // SAFETY: rules 1, 2.
+        let code = unsafe {
+            let request = self.context.raw.as_ref().ops.req_notify_cq;
+            request.map_or(libc::ENOSYS, |request| request(self.completions.as_ptr(), 0))
+        };
+        checked(code, || "ask for an event at the next completion".into())
+    }
+
+    /// Takes the events that have come, so that the descriptor is no longer readable.
+    pub(super) fn take_events(&self) {
+        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+        let mut events = 0;
+        // SAFETY: rules 1, 2; the channel does not block and has this queue only.
+        unsafe {
+            while (self.context.verbs.ibv_get_cq_event)(self.channel.as_ptr(), &mut cq, &mut context) == 0 {
+                events += 1;
+            }
+            if events > 0 {
+                (self.context.verbs.ibv_ack_cq_events)(self.completions.as_ptr(), events);
+            }
+        }
+    }
+
+    /// Gives a receive slot back to the device.
+    pub(super) fn post_slot(&self, slot: u32) -> Result<()> {
+        let offset = slot as usize * self.slot_bytes;
+        assert!(offset + self.slot_bytes <= self.slots.bytes, "there is no slot {slot}");
+        let mut piece = raw::Sge {
+            addr: self.slots.remote().0 + offset as u64,
+            length: self.slot_bytes as u32,
+            lkey: self.slots.local_key(),
+        };
+        let mut request = raw::ReceiveRequest {
+            wr_id: u64::from(slot),
+            next: ptr::null_mut(),
+            sg_list: &mut piece,
+            num_sge: 1,
+        };
+        let mut failed = ptr::null_mut();
+        // SAFETY: rules 1 to 3: the slot lies in the registration, which this structure keeps.
+        let code = unsafe {
+            let post = self.context.raw.as_ref().ops.post_srq_recv;
+            post.map_or(libc::ENOSYS, |post| post(self.receives.as_ptr(), &mut request, &mut failed))
+        };
+        checked(code, || "post a receive".into())
+    }
+
+    /// Copies out what a receive has brought into a slot.
+    pub(super) fn read_slot(&self, slot: u32, bytes: usize, to: &mut Vec<u8>) {
+        assert!(bytes <= self.slot_bytes, "{bytes} bytes in a slot of {}", self.slot_bytes);
+        self.slots.read(slot as usize * self.slot_bytes, bytes, to);
+    }
+
+    /// What the library says about the status of a completion.
+    pub(super) fn explain(&self, status: c_int) -> String {
+        // SAFETY: rule 1: it returns a constant for any number.
+        unsafe { CStr::from_ptr((self.context.verbs.ibv_wc_status_str)(status)) }.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        // SAFETY: rule 2: every queue pair held an `Arc` of this and is gone.
+        unsafe {
+            (self.context.verbs.ibv_destroy_srq)(self.receives.as_ptr());
+            (self.context.verbs.ibv_destroy_cq)(self.completions.as_ptr());
+            (self.context.verbs.ibv_destroy_comp_channel)(self.channel.as_ptr());
+        }
+    }
+}
+
+/// Where the bytes of a request are on this side.
+#[derive(Clone, Copy)]
+pub(super) enum Local<'a> {
+    /// Copied by the post; at most as many as the queue pair takes inline.
+    Inline(&'a [u8]),
+    /// In registered memory.
+    Registered(&'a Registration, usize, usize),
+}
+
+/// What a request does.
+#[derive(Clone, Copy)]
+pub(super) enum Verb {
+    /// Into a receive slot of the other side.
+    Send,
+    /// Into memory of the other side: its address and key.
+    Write(u64, u32),
+    /// From memory of the other side: its address and key.
+    Read(u64, u32),
+}
+
+/// One request to a queue pair.
+#[derive(Clone, Copy)]
+pub(super) struct Work<'a> {
+    pub(super) id: u64,
+    pub(super) verb: Verb,
+    pub(super) local: Local<'a>,
+    pub(super) signalled: bool,
+}
+
+/// How two queue pairs find each other and treat their traffic.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    pub(super) port: u8,
+    /// Index of the own address; none: the other side is addressed by its LID (InfiniBand within a subnet).
+    pub(super) gid_index: Option<u8>,
+    /// `enum ibv_mtu`.
+    pub(super) mtu: c_int,
+    /// The wait for an acknowledgement is 4.096 µs times 2 to this power.
+    pub(super) timeout: u8,
+    pub(super) retries: u8,
+    pub(super) reads: u8,
+}
+
+/// Where a queue pair is: what the other side needs to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) number: u32,
+    pub(super) first_packet: u32,
+    /// `enum ibv_mtu`: the smaller of both sides counts.
+    pub(super) mtu: c_int,
+    pub(super) lid: u16,
+    pub(super) gid: raw::Gid,
+}
+
+/// A reliable connection.
+pub(super) struct QueuePair {
+    queues: Arc<Queues>,
+    raw: NonNull<raw::QueuePair>,
+    pub(super) inline_max: usize,
+}
+
+// SAFETY: rule 6.
+unsafe impl Send for QueuePair {}
+// SAFETY: rule 6.
+unsafe impl Sync for QueuePair {}
+
+impl QueuePair {
+    /// Makes an unconnected queue pair that takes `depth` requests at once, and `inline` bytes inline if the device
+    /// can.
+    pub(super) fn new(queues: &Arc<Queues>, depth: u32, inline: u32, port: u8) -> Result<Self> {
+        let verbs = queues.context.verbs;
+        let mut inline = inline;
+        let (raw, capacity) = loop {
+            let mut attributes = raw::QpInitAttr {
+                qp_context: ptr::null_mut(),
+                send_cq: queues.completions.as_ptr(),
+                recv_cq: queues.completions.as_ptr(),
+                srq: queues.receives.as_ptr(),
+                cap: raw::QpCap {
+                    max_send_wr: depth,
+                    max_send_sge: 1,
+                    max_inline_data: inline,
+                    ..raw::QpCap::default()
+                },
+                qp_type: IBV_QPT_RC,
+                sq_sig_all: 0,
+            };
+            // SAFETY: rules 1, 2.
+            let made = unsafe { (verbs.ibv_create_qp)(queues.context.domain.as_ptr(), &mut attributes) };
+            match NonNull::new(made) {
+                Some(made) => break (made, attributes.cap),
+                // Devices do not tell how much they take inline.
+                None if inline > 0 => inline /= 2,
+                None => return Err(last_error(format!("make a queue pair of {depth} requests"))),
+            }
+        };
+        let inline_max = (capacity.max_inline_data as usize).min(inline as usize);
+        let pair = Self { queues: queues.clone(), raw, inline_max };
+        let attributes = raw::QpAttr {
+            qp_state: IBV_QPS_INIT,
+            port_num: port,
+            qp_access_flags: (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ) as u32,
+            ..raw::QpAttr::default()
+        };
+        let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+        pair.modify(attributes, mask, "initialise a queue pair")?;
+        Ok(pair)
+    }
+
+    /// Its number on the device.
+    pub(super) fn number(&self) -> u32 {
+        // SAFETY: rule 2: set by the library when it was made.
+        unsafe { self.raw.as_ref() }.qp_num
+    }
+
+    /// Connects to the queue pair at `there`; receives from now on.
+    pub(super) fn receive_from(&self, there: &Place, route: &Route) -> Result<()> {
+        let mut address = raw::AhAttr { port_num: route.port, dlid: there.lid, ..raw::AhAttr::default() };
+        if let Some(sgid_index) = route.gid_index {
+            let (high, low) = there.gid.split_at(8);
+            let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+            address.is_global = 1;
+            address.grh = raw::GlobalRoute {
+                dgid: [number(high), number(low)],
+                sgid_index,
+                hop_limit: 64,
+                ..raw::GlobalRoute::default()
+            };
+        }
+        let attributes = raw::QpAttr {
+            qp_state: IBV_QPS_RTR,
+            path_mtu: route.mtu,
+            dest_qp_num: there.number,
+            rq_psn: there.first_packet,
+            max_dest_rd_atomic: route.reads,
+            // 0.16 ms: how long a sender waits that found no receive slot.
+            min_rnr_timer: 8,
+            ah_attr: address,
+            ..raw::QpAttr::default()
+        };
+        let mask = IBV_QP_STATE
+            | IBV_QP_AV
+            | IBV_QP_PATH_MTU
+            | IBV_QP_DEST_QPN
+            | IBV_QP_RQ_PSN
+            | IBV_QP_MAX_DEST_RD_ATOMIC
+            | IBV_QP_MIN_RNR_TIMER;
+        self.modify(attributes, mask, "connect a queue pair")
+    }
+
+    /// Allows sending; the other side receives already.
+    pub(super) fn send_from(&self, first_packet: u32, route: &Route) -> Result<()> {
+        let attributes = raw::QpAttr {
+            qp_state: IBV_QPS_RTS,
+            sq_psn: first_packet,
+            timeout: route.timeout,
+            retry_cnt: route.retries,
+            // For ever: a peer without a free receive slot computes; whether it lives is watched elsewhere.
+            rnr_retry: 7,
+            max_rd_atomic: route.reads,
+            ..raw::QpAttr::default()
+        };
+        let mask = IBV_QP_STATE
+            | IBV_QP_TIMEOUT
+            | IBV_QP_RETRY_CNT
+            | IBV_QP_RNR_RETRY
+            | IBV_QP_SQ_PSN
+            | IBV_QP_MAX_QP_RD_ATOMIC;
+        self.modify(attributes, mask, "let a queue pair send")
+    }
+
+    /// Ends all its traffic; what is under way completes with an error.
+    pub(super) fn stop(&self) {
+        let attributes = raw::QpAttr { qp_state: IBV_QPS_ERR, ..raw::QpAttr::default() };
+        // A queue pair that cannot be stopped has stopped.
+        let _ = self.modify(attributes, IBV_QP_STATE, "stop a queue pair");
+    }
+
+    fn modify(&self, mut attributes: raw::QpAttr, mask: c_int, what: &str) -> Result<()> {
+        // SAFETY: rules 1, 2.
+        let code =
+            unsafe { (self.queues.context.verbs.ibv_modify_qp)(self.raw.as_ptr(), &mut attributes, mask) };
+        checked(code, || what.to_owned())
+    }
+
+    /// Posts one request, or two that follow each other.
+    ///
+    /// # Panics
+    /// When a range is outside of its registration, or more is to be inline than [`QueuePair::inline_max`].
+    pub(super) fn post(&self, first: Work<'_>, then: Option<Work<'_>>) -> Result<()> {
+        let mut piece = self.piece(first.local);
+        let mut first = request(&first, &mut piece);
+        let mut then_piece = then.map(|then| self.piece(then.local)).unwrap_or_default();
+        let mut then = then.map(|then| request(&then, &mut then_piece));
+        first.next = then.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+        let mut failed = ptr::null_mut();
+        // SAFETY: rules 1 to 3: the requests are read during the call; the bytes are inline or registered.
+        let code = unsafe {
+            let post = self.queues.context.raw.as_ref().ops.post_send;
+            post.map_or(libc::ENOSYS, |post| post(self.raw.as_ptr(), &mut first, &mut failed))
+        };
+        checked(code, || "post a request to the device".into())
+    }
+
+    fn piece(&self, local: Local<'_>) -> raw::Sge {
+        match local {
+            Local::Inline(bytes) => {
+                assert!(bytes.len() <= self.inline_max, "{} bytes inline", bytes.len());
+                raw::Sge { addr: bytes.as_ptr().expose_provenance() as u64, length: bytes.len() as u32, lkey: 0 }
+            }
+            Local::Registered(memory, offset, bytes) => {
+                assert!(
+                    offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes),
+                    "{bytes} bytes at {offset} of {}",
+                    memory.bytes
+                );
+                raw::Sge {
+                    addr: memory.remote().0 + offset as u64,
+                    length: bytes as u32,
+                    lkey: memory.local_key(),
+                }
+            }
+        }
+    }
+}
+
+fn request(work: &Work<'_>, piece: &mut raw::Sge) -> raw::SendRequest {
+    let (opcode, remote_addr, rkey) = match work.verb {
+        Verb::Send => (IBV_WR_SEND, 0, 0),
+        Verb::Write(address, key) => (IBV_WR_RDMA_WRITE, address, key),
+        Verb::Read(address, key) => (IBV_WR_RDMA_READ, address, key),
+    };
+    let inline = if matches!(work.local, Local::Inline(_)) { IBV_SEND_INLINE } else { 0 };
+    let signalled = if work.signalled { IBV_SEND_SIGNALED } else { 0 };
+    raw::SendRequest {
+        wr_id: work.id,
+        next: ptr::null_mut(),
+        sg_list: piece,
+        num_sge: 1,
+        opcode,
+        send_flags: inline | signalled,
+        imm_data: 0,
+        wr: raw::Remote { rdma: raw::RemoteRdma { remote_addr, rkey } },
+        remote_srqn: 0,
+        rest: [0; 6],
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: rule 2.
+        unsafe { (self.queues.context.verbs.ibv_destroy_qp)(self.raw.as_ptr()) };
+    }
+}

@@ -68,7 +68,10 @@ fn find() -> Result<Verbs, String> {
         // SAFETY: rule 1: a system library whose initialisation has no preconditions.
         match unsafe { Library::new(name) }.and_then(Verbs::load) {
             Ok(verbs) => return Ok(verbs),
-            Err(error) if reason.is_empty() => reason = error.to_string(),
+            // The first is the usual name; the loader's own words are in the source of the error.
+            Err(error) if reason.is_empty() => {
+                reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            }
             Err(_) => {}
         }
     }

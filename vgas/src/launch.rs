@@ -44,6 +44,7 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     spec.conduit = match settings.conduit {
         ConduitChoice::Auto | ConduitChoice::Tcp => "tcp".into(),
         ConduitChoice::Smp => "smp".into(),
+        ConduitChoice::Ibv => "ibv".into(),
     };
     spec.ring_bytes = settings.smp.ring.bytes();
     spec.label = settings.run.label;

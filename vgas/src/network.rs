@@ -1,44 +1,82 @@
 //! The conduit between nodes, by name.
 
+use crate::config::{Auto, IbvSettings, Settings};
 use crate::error::{Error, Result};
 use std::sync::Arc;
+use std::time::Duration;
 use vgas_rma::conduit::Conduit;
+use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions};
 use vgas_rma::conduit::tcp::{TcpConduit, TcpSpec};
 use vgas_rma::job::Membership;
 
+/// For how long the end of a job waits for what was sent to arrive.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The way of a process to other nodes, and how to end it well.
-pub(crate) struct Network {
-    tcp: Option<Arc<TcpConduit>>,
+pub(crate) enum Network {
+    /// One domain holds everybody.
+    None,
+    Tcp(Arc<TcpConduit>),
+    Ibv(Arc<IbvConduit>),
 }
 
 impl Network {
     /// Opens what the membership names; nothing when one domain holds everybody.
-    pub fn open(membership: &mut Membership) -> Result<Self> {
-        let Some(listener) = membership.listener.take() else { return Ok(Self { tcp: None }) };
+    pub fn open(membership: &mut Membership, settings: &Settings) -> Result<Self> {
+        let Some(listener) = membership.listener.take() else { return Ok(Self::None) };
+        let tcp = TcpSpec {
+            layout: membership.layout.clone(),
+            me: membership.me,
+            key: membership.key.clone(),
+            listener,
+            addresses: membership.addresses.clone(),
+        };
         match membership.conduit.as_str() {
-            "tcp" => {
-                let tcp = TcpConduit::new(TcpSpec {
-                    layout: membership.layout.clone(),
-                    me: membership.me,
-                    key: membership.key.clone(),
-                    listener,
-                    addresses: membership.addresses.clone(),
-                })?;
-                Ok(Self { tcp: Some(Arc::new(tcp)) })
-            }
+            "tcp" => Ok(Self::Tcp(Arc::new(TcpConduit::new(tcp)?))),
+            "ibv" => Ok(Self::Ibv(Arc::new(IbvConduit::new(tcp, ibv_options(&settings.ibv))?))),
             other => Err(Error::Usage(format!("this build has no conduit {other}"))),
         }
     }
 
     /// For the endpoint.
     pub fn conduit(&self) -> Option<Arc<dyn Conduit>> {
-        self.tcp.clone().map(|tcp| tcp as Arc<dyn Conduit>)
+        match self {
+            Self::None => None,
+            Self::Tcp(tcp) => Some(tcp.clone()),
+            Self::Ibv(ibv) => Some(ibv.clone()),
+        }
     }
 
     /// Ends the connections so that the other side does not take it for a loss.
     pub fn close(&self) {
-        if let Some(tcp) = &self.tcp {
-            tcp.close(std::time::Duration::from_secs(2));
+        match self {
+            Self::None => {}
+            Self::Tcp(tcp) => tcp.close(PATIENCE),
+            Self::Ibv(ibv) => ibv.close(PATIENCE),
         }
+    }
+}
+
+/// The limits of the table keep every number within its type.
+fn ibv_options(settings: &IbvSettings) -> IbvOptions {
+    let number = |value: &Auto<u32>| match value {
+        Auto::Auto => None,
+        Auto::Is(number) => Some(*number),
+    };
+    IbvOptions {
+        device: match &settings.device {
+            Auto::Auto => None,
+            Auto::Is(name) => Some(name.0.clone()),
+        },
+        port: settings.port as u8,
+        gid: number(&settings.gid).map(|index| index as u8),
+        mtu: number(&settings.mtu),
+        depth: settings.depth,
+        receive_slots: settings.receive_slots,
+        inline: settings.inline,
+        signal_interval: settings.signal_interval,
+        timeout: settings.timeout as u8,
+        retries: settings.retries as u8,
+        staging_bytes: settings.staging.bytes() as usize,
     }
 }

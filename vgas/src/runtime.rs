@@ -91,7 +91,7 @@ impl Builder {
         let settings = Settings::from_map(&membership.settings)?;
         let rank = membership.rank().ok_or_else(|| Error::Usage("an agent is not a rank".into()))?;
         let shares_machine = membership.addresses.iter().all(|address| address.ip().is_loopback());
-        let network = Network::open(&mut membership)?;
+        let network = Network::open(&mut membership, &settings)?;
         let (layout, me, domain) = (membership.layout, membership.me, membership.domain);
         let node = layout.node_of(rank);
         let agent = layout.agent_of(node);

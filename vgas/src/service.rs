@@ -31,7 +31,7 @@ struct Running {
 impl AgentService {
     fn open(mut membership: Membership) -> Result<Running> {
         let settings = Settings::from_map(&membership.settings)?;
-        let network = Network::open(&mut membership)?;
+        let network = Network::open(&mut membership, &settings)?;
         let (layout, me, domain) = (membership.layout, membership.me, membership.domain);
         let node = layout.node_of_peer(me);
         let spec = crate::layout::pool_spec(&settings, &layout, node)?;

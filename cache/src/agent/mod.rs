@@ -373,13 +373,14 @@ impl Agent {
             self.pool.count(Counter::DataBytes, flushed.data_bytes);
             self.pool.count(Counter::ControlBytes, flushed.control_bytes);
         }
+        let any = flushed.messages > 0 || !flushed.frames.is_empty();
         for frame in flushed.frames {
             self.sent(frame)?;
         }
         for peer in self.rings.drain(..) {
             endpoint.ring(peer);
         }
-        Ok(flushed.messages > 0)
+        Ok(any)
     }
 
     /// Whether something is under way that no descriptor reports: look again soon.

@@ -9,7 +9,7 @@ use crate::protocol::Message;
 use crate::request::handler;
 use std::collections::VecDeque;
 use vgas_rma::address::{Peer, RegionId};
-use vgas_rma::conduit::Sent;
+use vgas_rma::conduit::{Loan, Sent};
 use vgas_rma::endpoint::Endpoint;
 use vgas_rma::error::Result;
 use vgas_rma::message::{Destination, Payload, Source};
@@ -24,9 +24,9 @@ pub enum Outgoing {
     Data {
         /// The message.
         coherence: Coherence,
-        /// The page; kept mapped, and kept unchanged by the agent until sent.
+        /// The page; kept mapped, and kept unchanged by the agent until it has left.
         from: Span,
-        /// The frame `from` lies in, to be reported when sent.
+        /// The frame `from` lies in, to be reported when its content has left.
         frame: FrameId,
         /// The receiver's frame.
         into: u32,
@@ -70,6 +70,8 @@ impl Outgoing {
 #[derive(Debug)]
 pub struct Outbox {
     queues: Vec<VecDeque<Outgoing>>,
+    /// Pages that were sent, and that the conduit still reads from, in the order of sending.
+    lent: VecDeque<(Peer, Loan, FrameId, Span)>,
     waiting: usize,
     batch: bool,
     page_bytes: u64,
@@ -95,10 +97,10 @@ impl Outbox {
     /// Queues for all peers. `run_max` is the most pages that one request may name.
     pub fn new(peers: u32, page_bytes: u32, batch: bool, run_max: usize) -> Self {
         let queues = (0..peers).map(|_| VecDeque::new()).collect();
-        Self { queues, waiting: 0, batch, page_bytes: u64::from(page_bytes), run_max }
+        Self { queues, lent: VecDeque::new(), waiting: 0, batch, page_bytes: u64::from(page_bytes), run_max }
     }
 
-    /// Whether nothing waits.
+    /// Whether nothing waits to be sent. What is lent needs no attention: its return wakes a sleeper.
     pub fn is_empty(&self) -> bool {
         self.waiting == 0
     }
@@ -141,22 +143,32 @@ impl Outbox {
     /// Sends what the conduits take.
     pub fn flush(&mut self, endpoint: &Endpoint) -> Result<Flushed> {
         let mut flushed = Flushed::default();
+        self.lent.retain(|&(to, loan, frame, _)| {
+            let returned = endpoint.is_returned(to, loan);
+            if returned {
+                flushed.frames.push(frame);
+            }
+            !returned
+        });
         if self.waiting == 0 {
             return Ok(flushed);
         }
         for (peer, queue) in self.queues.iter_mut().enumerate() {
             while let Some(outgoing) = queue.front() {
-                if send(endpoint, Peer(peer as u32), outgoing, self.page_bytes)? == Sent::Busy {
-                    break;
-                }
+                let to = Peer(peer as u32);
+                let Some(loan) = send(endpoint, to, outgoing, self.page_bytes)? else { break };
                 self.waiting -= 1;
                 flushed.messages += 1;
                 flushed.control_bytes += outgoing.control_bytes();
                 match queue.pop_front() {
                     Some(Outgoing::Data { from, frame, .. }) => {
                         flushed.data_bytes += from.bytes() as u64;
-                        flushed.frames.push(frame);
                         flushed.kinds[1] += 1;
+                        if loan == Loan::NONE {
+                            flushed.frames.push(frame);
+                        } else {
+                            self.lent.push_back((to, loan, frame, from));
+                        }
                     }
                     Some(Outgoing::Coherence(coherence)) => flushed.kinds[kind(coherence.message)] += 1,
                     Some(Outgoing::Run { .. }) => flushed.kinds[0] += 1,
@@ -179,8 +191,9 @@ fn kind(message: Message) -> usize {
     }
 }
 
-fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> Result<Sent> {
-    match outgoing {
+/// None: no room. What was lent is a page, in its frame.
+fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> Result<Option<Loan>> {
+    let sent = match outgoing {
         Outgoing::Coherence(coherence) => {
             endpoint.try_request(to, handler::COHERENCE, &coherence.encode(), Payload::Short)
         }
@@ -191,7 +204,8 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> 
                 owner: to,
                 offset: u64::from(*into) * page_bytes,
             };
-            endpoint.try_request(to, handler::DATA, &coherence.encode(), Payload::Long(source, destination))
+            let payload = Payload::Long(source, destination);
+            return endpoint.try_request_lent(to, handler::DATA, &coherence.encode(), payload);
         }
         Outgoing::Run { page, frames } => {
             let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();
@@ -207,5 +221,6 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> 
         Outgoing::Answer { words, bytes } => {
             endpoint.try_request(to, handler::IN_PLACE_ANSWER, words, Payload::Medium(Source::of(bytes)))
         }
-    }
+    };
+    Ok((sent? == Sent::Accepted).then_some(Loan::NONE))
 }

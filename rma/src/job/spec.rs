@@ -28,7 +28,7 @@ pub struct RunSpec {
     pub ranks: u32,
     /// Number of nodes. Ranks are spread over them by [`Layout::blocks`]. With `hosts`: their number.
     pub nodes: u32,
-    /// The conduit between nodes: `smp` (nodes of one machine only) or `tcp`.
+    /// The conduit between nodes: `smp` (nodes of one machine only), `tcp` or `ibv`.
     pub conduit: String,
     /// Handed to every process of the job as they are.
     pub settings: BTreeMap<String, String>,
@@ -129,10 +129,10 @@ impl RunSpec {
             check_cores(self.ranks)?;
         }
         match self.conduit.as_str() {
-            "tcp" => {}
+            "tcp" | "ibv" => {}
             "smp" if self.hosts.len() < 2 => {}
-            "smp" => return wrong("conduit smp does not reach other hosts; use tcp".into()),
-            other => return wrong(format!("no conduit {other:?} between nodes; there are smp and tcp")),
+            "smp" => return wrong("conduit smp does not reach other hosts; use tcp or ibv".into()),
+            other => return wrong(format!("no conduit {other:?} between nodes; there are smp, tcp and ibv")),
         }
         if self.daemon.is_empty() || (self.ssh.is_empty() && !self.hosts.is_empty()) {
             return wrong("the command that starts a node is empty".into());
@@ -222,7 +222,7 @@ mod tests {
         let hosts = vec!["a".to_string(), "b".to_string()];
         for wrong in [
             RunSpec { nodes: 5, ..good.clone() },
-            RunSpec { conduit: "ibv".into(), ..good.clone() },
+            RunSpec { conduit: "pigeon".into(), ..good.clone() },
             RunSpec { hosts: hosts.clone(), ..good.clone() },
             RunSpec { hosts: hosts.clone(), nodes: 2, ..good.clone() },
             RunSpec {

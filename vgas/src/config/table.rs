@@ -8,7 +8,7 @@
 use super::error::ConfigError;
 use super::origin::Origin;
 use super::value::{
-    Auto, CommandLine, GIB, Interface, KIB, MIB, PortRange, PowerOfTwo, Size, TIB, Value, choices,
+    Auto, CommandLine, DeviceName, GIB, Interface, KIB, MIB, PortRange, PowerOfTwo, Size, TIB, Value, choices,
 };
 use std::path::PathBuf;
 
@@ -21,6 +21,8 @@ choices! {
         Smp = "smp",
         /// TCP sockets, between machines or between virtual nodes of this one.
         Tcp = "tcp",
+        /// RDMA over InfiniBand or RoCE, through libibverbs.
+        Ibv = "ibv",
     }
 }
 
@@ -289,6 +291,32 @@ settings! {
         /// Where to listen. `auto`: the loopback interface when the job has one machine, otherwise the address by
         /// which the machine reaches the launcher.
         interface: Auto<Interface> = "auto", Node;
+    }
+
+    /// RDMA between nodes, the conduit `ibv`. The `tcp` settings say where its connections are set up.
+    ibv: IbvSettings {
+        /// The RDMA device. `auto`: an active one; nodes with several on one machine take turns.
+        device: Auto<DeviceName> = "auto", Node;
+        /// The port of the device.
+        port: u32 = "1", Node, 1 => 254;
+        /// The address of the device, by GID index. `auto`: RoCE v2 over IPv4 if there is one; none on InfiniBand.
+        gid: Auto<u32> = "auto", Node, 0 => 255;
+        /// Bytes of a packet on the wire: 256, 512, 1024, 2048 or 4096. `auto`: what both ports have.
+        mtu: Auto<u32> = "auto", Node, 256 => 4096;
+        /// Most requests under way on one connection.
+        depth: u32 = "128", Node, 8 => 16384;
+        /// Receive slots of 8KiB that all connections of a process share.
+        receive_slots: u32 = "256", Node, 16 => 65536;
+        /// Messages up to so many bytes are sent inline, if the device can.
+        inline: u32 = "256", Node, 0 => 512;
+        /// One of so many inline messages asks for a completion.
+        signal_interval: u32 = "16", Node, 1 => 8192;
+        /// How long a packet may stay unacknowledged: 4.096 microseconds times 2 to this power.
+        timeout: u32 = "14", Node, 8 => 31;
+        /// How often it is sent again before its peer counts as lost.
+        retries: u32 = "3", Node, 0 => 7;
+        /// Registered memory, per process, for puts and gets of private memory.
+        staging: Size = "8MiB", Node, 8 * MIB => GIB;
     }
 
     /// Plain loads and stores on one's own tiered segment.

@@ -301,6 +301,27 @@ impl Value for Interface {
     }
 }
 
+/// The name of an RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceName(pub String);
+
+impl Value for DeviceName {
+    const KIND: &'static str = "device";
+
+    fn forms() -> String {
+        "the name of an RDMA device, such as `mlx5_0` or `rxe0`".into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let fits = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+        if fits { Ok(Self(text.into())) } else { Err("is no name of a device".into()) }
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}
+
 /// A program and its first arguments, separated by spaces (no quoting).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine(pub Vec<String>);

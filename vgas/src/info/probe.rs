@@ -13,6 +13,7 @@ use std::fs::{read_dir, read_to_string};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use vgas_rma::conduit::ibv;
 
 /// The transports.
 pub(super) fn conduits() -> Vec<Fact> {
@@ -53,13 +54,33 @@ fn tcp() -> Fact {
 }
 
 fn ibv() -> Fact {
-    let devices = names_in("/sys/class/infiniband");
-    let hardware = match devices.as_slice() {
-        [] => "this machine has no RDMA device".into(),
-        devices => format!("this machine has {}", devices.join(", ")),
+    let (group, name) = (Group::Conduits, "ibv");
+    let (active, idle): (Vec<_>, Vec<_>) = ibv::devices().into_iter().partition(|device| device.active);
+    let names = |devices: &[ibv::DeviceState]| {
+        devices.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ")
     };
-    let detail = format!("not built yet: this version has no ibverbs conduit ({hardware})");
-    Fact::missing(Group::Conduits, "ibv", detail, "wait for a later version; tcp works over the same network")
+    let hardware = match (active.is_empty(), idle.is_empty()) {
+        (false, _) => format!("RDMA over {}", names(&active)),
+        (true, false) => format!("no port of {} is active", names(&idle)),
+        (true, true) => "this machine has no RDMA device".into(),
+    };
+    if let Err(reason) = ibv::available() {
+        let reason = reason.split(';').next().unwrap_or_default().to_owned();
+        return Fact::missing(group, name, format!("{hardware}, and libibverbs is missing ({reason})"), ibv::REMEDY);
+    }
+    match ibv::locked_memory_limit() {
+        _ if active.is_empty() => {
+            let remedy = "an InfiniBand or RoCE card, or `rdma link add rxe0 type rxe netdev eth0` (software); tcp works \
+                          over the same network";
+            Fact::missing(group, name, hardware, remedy)
+        }
+        // Root is not held to the limit.
+        Some(limit) if !rustix::process::geteuid().is_root() => {
+            let detail = format!("{hardware}, but only {} of memory may be locked, and the cache is", rounded(limit));
+            Fact::limited(group, name, detail, "`ulimit -l unlimited` before the job")
+        }
+        _ => Fact::available(group, name, hardware),
+    }
 }
 
 fn ofi() -> Fact {

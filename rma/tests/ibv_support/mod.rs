@@ -4,12 +4,18 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use vgas_rma::conduit::conformance::{Fabric, node_domains};
 use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions, available, devices};
 use vgas_rma::conduit::tcp::TcpSpec;
+use vgas_rma::conduit::{Conduit, Sent, Traffic};
 use vgas_rma::endpoint::EndpointSpec;
+use vgas_rma::error::Result;
 use vgas_rma::key::JobKey;
-use vgas_rma::{Layout, Peer};
+use vgas_rma::message::{Delivery, Destination, Direction, Message, Payload, Sink};
+use vgas_rma::shm::Mapping;
+use vgas_rma::{Layout, Peer, RegionId, RmaError};
 
 /// Whether this machine has nothing to test on; says so. In the guest, where there are devices, that is a failure.
 pub fn skipped(test: &str) -> bool {
@@ -18,7 +24,7 @@ pub fn skipped(test: &str) -> bool {
         Ok(()) if !devices().iter().any(|device| device.active) => "no RDMA device with an active port".into(),
         Ok(()) => return false,
     };
-    assert!(std::env::var_os("VGAS_GUEST").is_none(), "the guest must have what this tests: {reason}");
+    assert!(std::env::var_os("RXE_GUEST").is_none(), "the guest must have what this tests: {reason}");
     println!("skipped: {test}: {reason}");
     true
 }
@@ -66,5 +72,89 @@ impl Fabric for IbvFabric {
             EndpointSpec { layout: layout.clone(), me, domain, network: Some(conduit) }
         };
         (0..layout.peers()).map(Peer).zip(conduits).map(spec).collect()
+    }
+}
+
+/// Every wait of a test ends after this; the guest emulates its processor.
+pub const BOUND: Duration = Duration::from_secs(40);
+
+/// A sink with a region of its own, memory for one operation, and counts of what came.
+pub struct Memory {
+    pub region: Arc<Mapping>,
+    pub operation: Arc<Mapping>,
+    pub delivered: AtomicUsize,
+    pub completed: AtomicUsize,
+    /// Who is asked to answer requests, by a reply of the same handler.
+    pub answers: Option<Arc<IbvConduit>>,
+}
+
+impl Memory {
+    pub fn new(answers: Option<Arc<IbvConduit>>) -> Self {
+        let memory = |name| Mapping::anonymous(name, 1 << 20).unwrap();
+        let (region, operation) = (memory("region"), memory("operation"));
+        Self { region, operation, delivered: AtomicUsize::new(0), completed: AtomicUsize::new(0), answers }
+    }
+}
+
+impl Sink for Memory {
+    fn destination(&self, _: Peer, destination: Destination, bytes: usize) -> Result<*mut u8> {
+        let (memory, offset) = match destination {
+            Destination::Region { offset, .. } => (&self.region, offset),
+            Destination::Operation { offset, .. } => (&self.operation, offset),
+        };
+        assert!(memory.contains(offset, bytes as u64), "the conduit has checked the range");
+        Ok(memory.base().wrapping_add(offset as usize))
+    }
+
+    fn region(&self, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+        (owner == Peer(1) && region == RegionId::SEGMENT).then(|| (self.region.clone(), 1 << 20))
+    }
+
+    fn completed(&self, _: Peer, _: u64) -> Result<()> {
+        self.completed.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn deliver(&self, delivery: Delivery<'_>) -> Result<()> {
+        self.delivered.fetch_add(1, Ordering::SeqCst);
+        if let (Some(conduit), Direction::Request) = (&self.answers, delivery.direction) {
+            let answer = short(Direction::Reply, delivery.arguments);
+            assert_eq!(conduit.try_send(delivery.from, &answer)?, Sent::Accepted, "a reply finds room");
+        }
+        Ok(())
+    }
+}
+
+/// A message without a payload.
+pub fn short(direction: Direction, arguments: &[u32]) -> Message<'_> {
+    Message { direction, handler: 1, arguments, payload: Payload::Short }
+}
+
+/// Conduits of two ranks on two nodes, with their sinks; the second answers requests.
+pub fn pair(options: &IbvOptions) -> [(Arc<IbvConduit>, Memory); 2] {
+    let mut conduits = conduits(&Layout::blocks(2, 2), options).into_iter();
+    let (a, b) = (conduits.next().unwrap(), conduits.next().unwrap());
+    [(a, Memory::new(None)), (b.clone(), Memory::new(Some(b)))]
+}
+
+/// Polls all until the condition holds.
+pub fn poll_until(peers: &[&(Arc<IbvConduit>, Memory)], what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        for (conduit, sink) in peers {
+            conduit.poll(sink, Traffic::Everything).unwrap_or_else(|e| panic!("waiting for {what}: {e}"));
+        }
+        assert!(start.elapsed() < BOUND, "waited too long for {what}");
+    }
+}
+
+/// Polls until there is an error.
+pub fn poll_error((conduit, sink): &(Arc<IbvConduit>, Memory)) -> RmaError {
+    let start = Instant::now();
+    loop {
+        if let Err(error) = conduit.poll(sink, Traffic::Everything) {
+            return error;
+        }
+        assert!(start.elapsed() < BOUND, "no error came");
     }
 }

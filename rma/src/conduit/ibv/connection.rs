@@ -280,6 +280,15 @@ impl Connection {
         Ok(Posted::At(count))
     }
 
+    /// Pretends that other access was granted.
+    #[cfg(test)]
+    pub(super) fn forge(&self, name: Name, forge: fn(Access) -> Access) {
+        let mut sender = lock(&self.sender);
+        let known = sender.regions.iter_mut().find(|(known, _)| *known == name);
+        let Some((_, Remote::Granted(access))) = known else { panic!("no access to {name:?} was granted") };
+        *access = forge(*access);
+    }
+
     /// Sends a packet about regions as soon as there is room.
     pub(super) fn tell(&self, shared: &Shared, control: Control) -> Result<()> {
         let mut sender = lock(&self.sender);

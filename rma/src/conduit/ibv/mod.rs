@@ -40,6 +40,8 @@
 mod bootstrap;
 mod connection;
 mod device;
+#[cfg(test)]
+mod hostile;
 mod packet;
 mod shared;
 mod staging;

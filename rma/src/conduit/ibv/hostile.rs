@@ -1,0 +1,131 @@
+//! Peers that know the job's key and use access that nobody gave them. The device of the victim refuses; nothing is read
+//! or written, and the connection is gone. Where there is no device this is skipped, visibly.
+
+use super::packet::Access;
+use super::{IbvConduit, IbvOptions, available, devices};
+use crate::address::{Layout, Peer, RegionId};
+use crate::conduit::tcp::TcpSpec;
+use crate::conduit::{Conduit, Place, Sent, Traffic};
+use crate::error::{Result, RmaError};
+use crate::key::JobKey;
+use crate::message::{Delivery, Destination, Sink, Source};
+use crate::shm::Mapping;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const BOUND: Duration = Duration::from_secs(40);
+const REGION_BYTES: u64 = 1 << 16;
+
+/// The first half of `memory` is the region; what lies behind it belongs to nobody else.
+struct Victim {
+    memory: Arc<Mapping>,
+    completed: AtomicUsize,
+}
+
+impl Victim {
+    fn new(fill: u8) -> Self {
+        let memory = Mapping::anonymous("victim", 2 * REGION_BYTES).unwrap();
+        memory.write(0, &vec![fill; 2 * REGION_BYTES as usize]);
+        Self { memory, completed: AtomicUsize::new(0) }
+    }
+
+    fn is_all(&self, fill: u8) -> bool {
+        let mut bytes = vec![0; 2 * REGION_BYTES as usize];
+        self.memory.read(0, &mut bytes);
+        bytes.iter().all(|&byte| byte == fill)
+    }
+}
+
+impl Sink for Victim {
+    fn destination(&self, _: Peer, destination: Destination, _: usize) -> Result<*mut u8, RmaError> {
+        match destination {
+            Destination::Operation { .. } => Ok(self.memory.base()),
+            Destination::Region { .. } => panic!("no long message was sent"),
+        }
+    }
+
+    fn region(&self, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+        (owner == Peer(1) && region == RegionId::SEGMENT).then(|| (self.memory.clone(), REGION_BYTES))
+    }
+
+    fn completed(&self, _: Peer, _: u64) -> Result<(), RmaError> {
+        self.completed.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn deliver(&self, _: Delivery<'_>) -> Result<(), RmaError> {
+        panic!("nothing was sent")
+    }
+}
+
+fn pair() -> [IbvConduit; 2] {
+    let layout = Layout::blocks(2, 2);
+    let key = JobKey::generate().unwrap();
+    let listeners: Vec<_> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let addresses: Vec<_> = listeners.iter().map(|l| l.local_addr().unwrap()).collect();
+    let mut listeners = listeners.into_iter();
+    [0, 1].map(|me| {
+        let (listener, addresses) = (listeners.next().unwrap(), addresses.clone());
+        let spec = TcpSpec { layout: layout.clone(), me: Peer(me), key: key.clone(), listener, addresses };
+        IbvConduit::new(spec, IbvOptions::default()).unwrap()
+    })
+}
+
+#[test]
+fn access_that_was_not_given_is_refused_by_the_device() {
+    if let Err(reason) = available() {
+        return println!("skipped: {reason}");
+    }
+    if !devices().iter().any(|device| device.active) {
+        return println!("skipped: no RDMA device with an active port");
+    }
+    let cases: [(&str, fn(Access) -> Access); 4] = [
+        ("a wrong key", |good| Access { key: good.key ^ 0x55, ..good }),
+        ("behind the end", |good| Access { address: good.address + good.bytes - 4, ..good }),
+        ("before the beginning", |good| Access { address: good.address - 4096, ..good }),
+        ("far away", |good| Access { address: 4096, ..good }),
+    ];
+    for (name, forge) in cases {
+        for write in [true, false] {
+            let [a, b] = pair();
+            let (attacker, victim) = (Victim::new(1), Victim::new(2));
+            let place = Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 };
+            let start = |conduit: &IbvConduit| {
+                if write {
+                    conduit.start_put(Peer(1), place, Source::of(&[9; 8]), 1)
+                } else {
+                    conduit.start_get(Peer(1), place, 8, 1, 0)
+                }
+            };
+            let begun = Instant::now();
+            // Once as it should be, so that the refusal below is about the access.
+            let fair = a.start_get(Peer(1), place, 8, 0, 0);
+            assert_eq!(fair.unwrap(), Sent::Busy, "there is no connection yet");
+            while a.start_get(Peer(1), place, 8, 0, 0).unwrap() == Sent::Busy {
+                a.poll(&attacker, Traffic::Everything).unwrap();
+                b.poll(&victim, Traffic::Everything).unwrap();
+                assert!(begun.elapsed() < BOUND, "{name}: no access was given");
+            }
+            while attacker.completed.load(Ordering::SeqCst) == 0 {
+                a.poll(&attacker, Traffic::Everything).unwrap();
+                assert!(begun.elapsed() < BOUND, "{name}: the fair get did not end");
+            }
+            attacker.memory.write(0, &[1; 8]);
+
+            a.connection(Peer(1)).unwrap().forge((Peer(1), RegionId::SEGMENT), forge);
+            assert_eq!(start(&a).unwrap(), Sent::Accepted);
+            let error = loop {
+                match a.poll(&attacker, Traffic::Everything) {
+                    Err(error) => break error,
+                    Ok(_) => assert!(begun.elapsed() < BOUND, "{name}: nobody refused"),
+                }
+            };
+            assert!(matches!(error, RmaError::PeerLost { peer: Peer(1), .. }), "{name}: {error}");
+            assert!(victim.is_all(2), "{name}: something was written");
+            assert!(attacker.is_all(1), "{name}: something was read");
+            assert_eq!(attacker.completed.load(Ordering::SeqCst), 1, "{name}: a completion without access");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Holds the declarations of the ibv conduit against the installed header: every offset, size and number, by a C program
+//! that includes `<infiniband/verbs.h>`. Without the header or a compiler it is skipped, visibly; `RXE_INCLUDE` names a
+//! folder to look in (`rma/tests/guest/run` has the header in its cache).
+
+use std::fmt::Write;
+use std::mem::{offset_of, size_of};
+use std::path::Path;
+use std::process::Command;
+use vgas_rma::conduit::ibv::types::{self, number};
+
+/// `EXPRESSION in C` and the value here.
+fn expectations() -> Vec<(String, i64)> {
+    let mut all: Vec<(String, i64)> = Vec::new();
+    macro_rules! fields {
+        ($Rust:ident = $c:literal { $($field:ident => $name:literal),* $(,)? }) => {
+            $(all.push((format!("offsetof(struct {}, {})", $c, $name), offset_of!(types::$Rust, $field) as i64));)*
+        };
+    }
+    macro_rules! sizes {
+        ($($Rust:ident = $c:literal),* $(,)?) => {
+            $(all.push((format!("sizeof(struct {})", $c), size_of::<types::$Rust>() as i64));)*
+        };
+    }
+    macro_rules! numbers {
+        ($($name:ident),* $(,)?) => { $(all.push((stringify!($name).to_owned(), i64::from(number::$name)));)* };
+    }
+    fields!(ContextOps = "ibv_context_ops" {
+        poll_cq => "poll_cq", req_notify_cq => "req_notify_cq", post_srq_recv => "post_srq_recv",
+        post_send => "post_send",
+    });
+    fields!(Context = "ibv_context" { ops => "ops", cmd_fd => "cmd_fd", async_fd => "async_fd" });
+    fields!(CompletionChannel = "ibv_comp_channel" { fd => "fd" });
+    fields!(QueuePair = "ibv_qp" { context => "context", srq => "srq", qp_num => "qp_num" });
+    fields!(MemoryRegion = "ibv_mr" { addr => "addr", length => "length", lkey => "lkey", rkey => "rkey" });
+    fields!(DeviceAttr = "ibv_device_attr" {
+        max_qp_wr => "max_qp_wr", max_cqe => "max_cqe", max_qp_rd_atom => "max_qp_rd_atom",
+        atomic_cap => "atomic_cap", max_srq_wr => "max_srq_wr", phys_port_cnt => "phys_port_cnt",
+    });
+    fields!(PortAttr = "ibv_port_attr" {
+        state => "state", active_mtu => "active_mtu", gid_tbl_len => "gid_tbl_len", lid => "lid",
+        link_layer => "link_layer", port_cap_flags2 => "port_cap_flags2",
+    });
+    fields!(SrqInitAttr = "ibv_srq_init_attr" {
+        max_wr => "attr.max_wr", max_sge => "attr.max_sge", srq_limit => "attr.srq_limit",
+    });
+    fields!(QpInitAttr = "ibv_qp_init_attr" {
+        send_cq => "send_cq", recv_cq => "recv_cq", srq => "srq", cap => "cap", qp_type => "qp_type",
+        sq_sig_all => "sq_sig_all",
+    });
+    fields!(QpCap = "ibv_qp_cap" { max_send_sge => "max_send_sge", max_inline_data => "max_inline_data" });
+    fields!(GlobalRoute = "ibv_global_route" {
+        dgid => "dgid", sgid_index => "sgid_index", hop_limit => "hop_limit", traffic_class => "traffic_class",
+    });
+    fields!(AhAttr = "ibv_ah_attr" {
+        grh => "grh", dlid => "dlid", is_global => "is_global", port_num => "port_num",
+    });
+    fields!(QpAttr = "ibv_qp_attr" {
+        qp_state => "qp_state", path_mtu => "path_mtu", rq_psn => "rq_psn", sq_psn => "sq_psn",
+        dest_qp_num => "dest_qp_num", qp_access_flags => "qp_access_flags", cap => "cap", ah_attr => "ah_attr",
+        max_rd_atomic => "max_rd_atomic", max_dest_rd_atomic => "max_dest_rd_atomic",
+        min_rnr_timer => "min_rnr_timer", port_num => "port_num", timeout => "timeout", retry_cnt => "retry_cnt",
+        rnr_retry => "rnr_retry", rate_limit => "rate_limit",
+    });
+    fields!(Sge = "ibv_sge" { addr => "addr", length => "length", lkey => "lkey" });
+    fields!(SendRequest = "ibv_send_wr" {
+        next => "next", sg_list => "sg_list", num_sge => "num_sge", opcode => "opcode", send_flags => "send_flags",
+        imm_data => "imm_data", wr => "wr", remote_srqn => "qp_type",
+    });
+    fields!(ReceiveRequest = "ibv_recv_wr" { next => "next", sg_list => "sg_list", num_sge => "num_sge" });
+    fields!(Completion = "ibv_wc" {
+        status => "status", opcode => "opcode", byte_len => "byte_len", qp_num => "qp_num", wc_flags => "wc_flags",
+        dlid_path_bits => "dlid_path_bits",
+    });
+    let rdma = offset_of!(types::SendRequest, wr) as i64;
+    for (name, offset) in [
+        ("wr.rdma.remote_addr", offset_of!(types::RemoteRdma, remote_addr)),
+        ("wr.rdma.rkey", offset_of!(types::RemoteRdma, rkey)),
+        ("wr.atomic.compare_add", offset_of!(types::RemoteAtomic, compare_add)),
+        ("wr.atomic.rkey", offset_of!(types::RemoteAtomic, rkey)),
+    ] {
+        all.push((format!("offsetof(struct ibv_send_wr, {name})"), rdma + offset as i64));
+    }
+    sizes!(
+        ContextOps = "ibv_context_ops",
+        DeviceAttr = "ibv_device_attr",
+        PortAttr = "ibv_port_attr",
+        SrqInitAttr = "ibv_srq_init_attr",
+        QpInitAttr = "ibv_qp_init_attr",
+        QpCap = "ibv_qp_cap",
+        GlobalRoute = "ibv_global_route",
+        AhAttr = "ibv_ah_attr",
+        QpAttr = "ibv_qp_attr",
+        Sge = "ibv_sge",
+        SendRequest = "ibv_send_wr",
+        ReceiveRequest = "ibv_recv_wr",
+        Completion = "ibv_wc",
+    );
+    numbers!(
+        IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, IBV_SEND_INLINE, IBV_WC_SUCCESS,
+        IBV_WC_WR_FLUSH_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RECV, IBV_ACCESS_LOCAL_WRITE,
+        IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
+        IBV_QPS_ERR, IBV_QP_STATE, IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_AV,
+        IBV_QP_PATH_MTU, IBV_QP_TIMEOUT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
+        IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_SQ_PSN, IBV_QP_MAX_DEST_RD_ATOMIC,
+        IBV_QP_DEST_QPN, IBV_PORT_ACTIVE,
+    );
+    all.push(("IBV_LINK_LAYER_ETHERNET".into(), i64::from(number::IBV_LINK_LAYER_ETHERNET)));
+    all
+}
+
+#[test]
+fn declarations_are_those_of_the_header() {
+    let include = std::env::var("RXE_INCLUDE").unwrap_or("/usr/include".into());
+    if !Path::new(&include).join("infiniband/verbs.h").exists() {
+        println!("skipped: no infiniband/verbs.h in {include} (Debian: `apt install libibverbs-dev`)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("layout.c");
+    // The compiler compares: a difference is an error that prints the line.
+    let mut program = String::from("#include <stddef.h>\n#include <infiniband/verbs.h>\n");
+    for (expression, value) in expectations() {
+        writeln!(program, "_Static_assert((long)({expression}) == {value}, \"{expression} is not {value}\");").unwrap();
+    }
+    std::fs::write(&source, program).unwrap();
+    let compiled = Command::new("cc").args(["-fsyntax-only", "-I", &include]).arg(&source).output();
+    let compiled = match compiled {
+        Ok(output) => output,
+        Err(error) => return println!("skipped: no C compiler ({error})"),
+    };
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+}

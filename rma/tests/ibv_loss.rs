@@ -1,0 +1,112 @@
+//! Peers that go away under the ibv conduit: a clear error that names them, in bounded time.
+
+mod ibv_support;
+
+use ibv_support::*;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions};
+use vgas_rma::conduit::tcp::TcpSpec;
+use vgas_rma::conduit::{Conduit, Sent, Traffic};
+use vgas_rma::key::JobKey;
+use vgas_rma::message::Direction;
+use vgas_rma::{Layout, Peer, RmaError};
+
+fn conduit(me: u32, listener: TcpListener, peers: [&str; 2]) -> Arc<IbvConduit> {
+    let layout = Layout::blocks(2, 2);
+    let addresses = [0, 1, 0, 1].map(|i: usize| peers[i].parse().unwrap()).to_vec();
+    let spec = TcpSpec { layout, me: Peer(me), key: JobKey::from_bytes([42; 32]), listener, addresses };
+    Arc::new(IbvConduit::new(spec, IbvOptions::default()).unwrap())
+}
+
+fn assert_lost(error: &RmaError) {
+    assert!(matches!(error, RmaError::PeerLost { peer: Peer(1), .. }), "{error}");
+    assert!(error.to_string().contains("rank 1"), "{error}");
+}
+
+/// The other process of [`a_killed_process_is_lost`]; does nothing when run as a test.
+#[test]
+fn other_process() {
+    let Ok(address) = std::env::var("RXE_TEST_PEER") else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mine = listener.local_addr().unwrap().to_string();
+    let conduit = conduit(1, listener, [&address, &mine]);
+    println!("\nlistening {mine}");
+    std::io::stdout().flush().unwrap();
+    let sink = Memory::new(Some(conduit.clone()));
+    let start = Instant::now();
+    while start.elapsed() < BOUND {
+        conduit.poll(&sink, Traffic::Everything).unwrap();
+    }
+}
+
+#[test]
+fn a_killed_process_is_lost() {
+    if skipped("a_killed_process_is_lost") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mine = listener.local_addr().unwrap().to_string();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "other_process", "--nocapture"])
+        .env("RXE_TEST_PEER", &mine)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let other = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("listening ").map(str::to_owned))
+        .expect("the other process listens");
+    let here = (conduit(0, listener, [&mine, &other]), Memory::new(None));
+    for round in 1..=10 {
+        let request = short(Direction::Request, &[7]);
+        poll_until(&[&here], "room", || here.0.try_send(Peer(1), &request).unwrap() == Sent::Accepted);
+        poll_until(&[&here], "an answer", || here.1.delivered.load(Ordering::SeqCst) == round as usize);
+    }
+    child.kill().unwrap();
+    let start = Instant::now();
+    assert_lost(&poll_error(&here));
+    assert!(start.elapsed() < Duration::from_secs(5), "noticed after {:?}", start.elapsed());
+    child.wait().unwrap();
+    let later = here.0.try_send(Peer(1), &short(Direction::Request, &[]));
+    assert_lost(&later.expect_err("the peer is gone"));
+    for _ in 0..1000 {
+        here.0.poll(&here.1, Traffic::Everything).expect("the loss is reported once");
+    }
+}
+
+/// The wire is cut under something that is on its way, while the process and its tcp connection live: only the device
+/// can notice. In the guest only, where cutting it hurts nobody.
+#[test]
+fn a_cut_wire_is_a_lost_peer() {
+    if skipped("a_cut_wire_is_a_lost_peer") {
+        return;
+    }
+    if std::env::var_os("RXE_GUEST").is_none() {
+        println!("skipped: a_cut_wire_is_a_lost_peer: would cut this machine's network");
+        return;
+    }
+    let wire = |state: &str| {
+        let status = Command::new("ip").args(["link", "set", "port1", state]).status().unwrap();
+        assert!(status.success(), "ip link set port1 {state}");
+    };
+    let both = pair(&IbvOptions::default());
+    let [a, b] = &both;
+    let request = short(Direction::Request, &[1]);
+    poll_until(&[a, b], "room", || a.0.try_send(Peer(1), &request).unwrap() == Sent::Accepted);
+    poll_until(&[a, b], "an answer", || a.1.delivered.load(Ordering::SeqCst) == 1);
+    wire("down");
+    let sent = a.0.try_send(Peer(1), &request);
+    let start = Instant::now();
+    let error = poll_error(a);
+    wire("up");
+    assert_eq!(sent.unwrap(), Sent::Accepted);
+    assert_lost(&error);
+    assert!(error.to_string().contains("retry"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(10), "noticed after {:?}", start.elapsed());
+}

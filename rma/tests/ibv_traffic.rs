@@ -1,0 +1,131 @@
+//! The ibv conduit alone: how many verbs and completions each operation costs, exactly, and where its bytes go.
+
+mod ibv_support;
+
+use ibv_support::*;
+use std::sync::atomic::Ordering;
+use vgas_rma::conduit::ibv::{IbvCounts, IbvOptions};
+use vgas_rma::conduit::{Conduit, Place, Sent};
+use vgas_rma::message::{Destination, Direction, Message, Payload, Source};
+use vgas_rma::{Peer, RegionId};
+
+fn difference(after: IbvCounts, before: IbvCounts) -> IbvCounts {
+    IbvCounts {
+        sends: after.sends - before.sends,
+        writes: after.writes - before.writes,
+        reads: after.reads - before.reads,
+        signalled: after.signalled - before.signalled,
+        completions: after.completions - before.completions,
+        receives: after.receives - before.receives,
+    }
+}
+
+/// Goal: the costs that the module's page promises. The first operation of each kind connects and asks for access; what
+/// is counted comes after.
+#[test]
+fn verbs_are_counted() {
+    if skipped("verbs_are_counted") {
+        return;
+    }
+    const ROUND_TRIPS: usize = 160;
+    let options = IbvOptions { signal_interval: 16, ..IbvOptions::default() };
+    let both = pair(&options);
+    let [a, b] = &both;
+    let (to, all) = (Peer(1), [a, b]);
+    let page = vec![7; 65_536];
+    let long = Message {
+        direction: Direction::Request,
+        handler: 1,
+        arguments: &[1, 2, 3, 4, 5, 6, 7],
+        payload: Payload::Long(
+            Source::of(&page),
+            Destination::Region { region: RegionId::SEGMENT, owner: to, offset: 4096 },
+        ),
+    };
+    let delivered = || a.1.delivered.load(Ordering::SeqCst);
+    let send_long = |wanted: usize| {
+        poll_until(&all, "room for a page", || a.0.try_send(to, &long).unwrap() == Sent::Accepted);
+        poll_until(&all, "the answer to a page", || delivered() == wanted);
+    };
+    send_long(1);
+    let settle = || {
+        let quiet = || {
+            let counts = [a.0.counts(), b.0.counts()];
+            counts.iter().all(|counts| counts.signalled == counts.completions)
+        };
+        poll_until(&all, "every completion", quiet);
+    };
+    settle();
+
+    // A page: one WRITE and one SEND, with one completion for both; the answer is one SEND.
+    let before = a.0.counts();
+    send_long(2);
+    settle();
+    let page_costs = difference(a.0.counts(), before);
+    assert_eq!((page_costs.writes, page_costs.sends, page_costs.reads), (1, 1, 0));
+    assert_eq!((page_costs.signalled, page_costs.completions, page_costs.receives), (1, 1, 1));
+    let mut arrived = vec![0; page.len()];
+    b.1.region.read(4096, &mut arrived);
+    assert!(arrived == page, "the page is in the region");
+
+    // A round trip of active messages: one SEND each way; one completion in sixteen on each side.
+    let before = [a.0.counts(), b.0.counts()];
+    for round in 0..ROUND_TRIPS {
+        let request = short(Direction::Request, &[1, 2, 3]);
+        poll_until(&all, "room", || a.0.try_send(to, &request).unwrap() == Sent::Accepted);
+        poll_until(&all, "an answer", || delivered() == 3 + round);
+    }
+    settle();
+    for (conduit, before) in [&a.0, &b.0].into_iter().zip(before) {
+        let costs = difference(conduit.counts(), before);
+        assert_eq!((costs.sends, costs.writes, costs.reads), (ROUND_TRIPS as u64, 0, 0));
+        assert_eq!(costs.completions, ROUND_TRIPS as u64 / 16);
+        assert_eq!(costs.receives, ROUND_TRIPS as u64);
+    }
+
+    // A put is one WRITE, a get one READ, and the owner does nothing at all: it is not polled.
+    let place = Place { owner: to, region: RegionId::SEGMENT, offset: 100 };
+    let before = [a.0.counts(), b.0.counts()];
+    assert_eq!(a.0.start_put(to, place, Source::of(&page[..8]), 1).unwrap(), Sent::Accepted);
+    poll_until(&[a], "the put", || a.1.completed.load(Ordering::SeqCst) == 1);
+    assert_eq!(a.0.start_get(to, place, 8, 2, 16).unwrap(), Sent::Accepted);
+    poll_until(&[a], "the get", || a.1.completed.load(Ordering::SeqCst) == 2);
+    let mut got = [0; 8];
+    a.1.operation.read(16, &mut got);
+    assert_eq!(got, [7; 8]);
+    let costs = difference(a.0.counts(), before[0]);
+    assert_eq!((costs.writes, costs.reads, costs.sends, costs.completions), (1, 1, 0, 2));
+    assert_eq!(difference(b.0.counts(), before[1]), IbvCounts::default());
+}
+
+/// A lent page goes out of the registered region that it lies in, and is given back when it has left.
+#[test]
+fn lent_pages_return() {
+    if skipped("lent_pages_return") {
+        return;
+    }
+    let both = pair(&IbvOptions::default());
+    let [a, b] = &both;
+    let to = Peer(1);
+    a.1.region.write(0, &[9; 16_384]);
+    let source = Source { address: a.1.region.base(), bytes: 16_384 };
+    let destination = Destination::Region { region: RegionId::SEGMENT, owner: to, offset: 0 };
+    let message = Message {
+        direction: Direction::Request,
+        handler: 1,
+        arguments: &[],
+        payload: Payload::Long(source, destination),
+    };
+    for round in 1..=100 {
+        let mut loan = None;
+        poll_until(&[a, b], "room", || {
+            loan = a.0.try_send_lent(to, &message).unwrap();
+            loan.is_some()
+        });
+        poll_until(&[a, b], "the return of the page", || a.0.is_returned(to, loan.unwrap()));
+        poll_until(&[a, b], "the message", || b.1.delivered.load(Ordering::SeqCst) == round);
+    }
+    let mut arrived = vec![0; 16_384];
+    b.1.region.read(0, &mut arrived);
+    assert_eq!(arrived, [9; 16_384]);
+}

@@ -4,7 +4,9 @@
 mod ibv_support;
 
 use ibv_support::{IbvFabric, skipped};
+use std::process::Command;
 use vgas_rma::conduit::conformance::run;
+use vgas_rma::conduit::ibv::devices;
 
 #[test]
 fn ibv() {
@@ -34,4 +36,30 @@ fn ibv_with_small_queues() {
     fabric.options.inline = 0;
     fabric.options.signal_interval = 1;
     run(&fabric);
+}
+
+/// One packet in a hundred is lost on every wire, in both directions: the devices send it again, and nothing else may
+/// change. A short timeout, because each loss costs one. In the guest only, where loss hurts nobody.
+#[test]
+fn ibv_over_a_lossy_wire() {
+    if skipped("ibv_over_a_lossy_wire") {
+        return;
+    }
+    if std::env::var_os("RXE_GUEST").is_none() {
+        println!("skipped: ibv_over_a_lossy_wire: would disturb this machine's network");
+        return;
+    }
+    let wires = |action: &str| {
+        for index in 0..devices().len() {
+            let wire = format!("eth{index}");
+            let words = ["qdisc", action, "dev", &wire, "root", "netem", "loss", "1%"];
+            assert!(Command::new("tc").args(words).status().unwrap().success(), "tc {words:?}");
+        }
+    };
+    wires("add");
+    let mut fabric = IbvFabric { ranks_per_node: 2, ..IbvFabric::default() };
+    fabric.options.timeout = 10;
+    fabric.options.retries = 7;
+    run(&fabric);
+    wires("delete");
 }

@@ -96,13 +96,40 @@ fn expectations() -> Vec<(String, i64)> {
         Completion = "ibv_wc",
     );
     numbers!(
-        IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, IBV_SEND_INLINE, IBV_WC_SUCCESS,
-        IBV_WC_WR_FLUSH_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RECV, IBV_ACCESS_LOCAL_WRITE,
-        IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
-        IBV_QPS_ERR, IBV_QP_STATE, IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_AV,
-        IBV_QP_PATH_MTU, IBV_QP_TIMEOUT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
-        IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_SQ_PSN, IBV_QP_MAX_DEST_RD_ATOMIC,
-        IBV_QP_DEST_QPN, IBV_PORT_ACTIVE,
+        IBV_WR_RDMA_WRITE,
+        IBV_WR_SEND,
+        IBV_WR_RDMA_READ,
+        IBV_SEND_SIGNALED,
+        IBV_SEND_INLINE,
+        IBV_WC_SUCCESS,
+        IBV_WC_WR_FLUSH_ERR,
+        IBV_WC_REM_ACCESS_ERR,
+        IBV_WC_RETRY_EXC_ERR,
+        IBV_WC_RECV,
+        IBV_ACCESS_LOCAL_WRITE,
+        IBV_ACCESS_REMOTE_WRITE,
+        IBV_ACCESS_REMOTE_READ,
+        IBV_QPT_RC,
+        IBV_QPS_INIT,
+        IBV_QPS_RTR,
+        IBV_QPS_RTS,
+        IBV_QPS_ERR,
+        IBV_QP_STATE,
+        IBV_QP_ACCESS_FLAGS,
+        IBV_QP_PKEY_INDEX,
+        IBV_QP_PORT,
+        IBV_QP_AV,
+        IBV_QP_PATH_MTU,
+        IBV_QP_TIMEOUT,
+        IBV_QP_RETRY_CNT,
+        IBV_QP_RNR_RETRY,
+        IBV_QP_RQ_PSN,
+        IBV_QP_MAX_QP_RD_ATOMIC,
+        IBV_QP_MIN_RNR_TIMER,
+        IBV_QP_SQ_PSN,
+        IBV_QP_MAX_DEST_RD_ATOMIC,
+        IBV_QP_DEST_QPN,
+        IBV_PORT_ACTIVE,
     );
     all.push(("IBV_LINK_LAYER_ETHERNET".into(), i64::from(number::IBV_LINK_LAYER_ETHERNET)));
     all
@@ -120,7 +147,11 @@ fn declarations_are_those_of_the_header() {
     // The compiler compares: a difference is an error that prints the line.
     let mut program = String::from("#include <stddef.h>\n#include <infiniband/verbs.h>\n");
     for (expression, value) in expectations() {
-        writeln!(program, "_Static_assert((long)({expression}) == {value}, \"{expression} is not {value}\");").unwrap();
+        writeln!(
+            program,
+            "_Static_assert((long)({expression}) == {value}, \"{expression} is not {value}\");"
+        )
+        .unwrap();
     }
     std::fs::write(&source, program).unwrap();
     let compiled = Command::new("cc").args(["-fsyntax-only", "-I", &include]).arg(&source).output();

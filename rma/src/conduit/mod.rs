@@ -120,7 +120,14 @@ pub trait Conduit: Send + Sync {
     /// Starts to read from a region that `server` owns or serves, without its help, when [`Capabilities::one_sided`]
     /// holds: `bytes` bytes, for the memory of an operation from its byte `at` on. [`Sink::destination`] says where
     /// that is once they are here, and [`Sink::completed`] is told afterwards.
-    fn start_get(&self, _server: Peer, _place: Place, _bytes: usize, _operation: u64, _at: u64) -> Result<Sent> {
+    fn start_get(
+        &self,
+        _server: Peer,
+        _place: Place,
+        _bytes: usize,
+        _operation: u64,
+        _at: u64,
+    ) -> Result<Sent> {
         Err(RmaError::Usage(format!("the {} conduit has no one-sided gets", self.name())))
     }
 

@@ -21,7 +21,9 @@ use vgas_rma::{Layout, Peer, RegionId, RmaError};
 pub fn skipped(test: &str) -> bool {
     let reason = match available() {
         Err(reason) => reason,
-        Ok(()) if !devices().iter().any(|device| device.active) => "no RDMA device with an active port".into(),
+        Ok(()) if !devices().iter().any(|device| device.active) => {
+            "no RDMA device with an active port".into()
+        }
         Ok(()) => return false,
     };
     assert!(std::env::var_os("RXE_GUEST").is_none(), "the guest must have what this tests: {reason}");

@@ -19,7 +19,9 @@ mod value;
 pub use error::ConfigError;
 pub use origin::Origin;
 pub use table::*;
-pub use value::{Auto, CommandLine, DeviceName, GIB, Interface, KIB, MIB, PortRange, PowerOfTwo, Size, TIB, Value};
+pub use value::{
+    Auto, CommandLine, DeviceName, GIB, Interface, KIB, MIB, PortRange, PowerOfTwo, Size, TIB, Value,
+};
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -66,7 +66,12 @@ fn ibv() -> Fact {
     };
     if let Err(reason) = ibv::available() {
         let reason = reason.split(';').next().unwrap_or_default().to_owned();
-        return Fact::missing(group, name, format!("{hardware}, and libibverbs is missing ({reason})"), ibv::REMEDY);
+        return Fact::missing(
+            group,
+            name,
+            format!("{hardware}, and libibverbs is missing ({reason})"),
+            ibv::REMEDY,
+        );
     }
     match ibv::locked_memory_limit() {
         _ if active.is_empty() => {
@@ -76,7 +81,8 @@ fn ibv() -> Fact {
         }
         // Root is not held to the limit.
         Some(limit) if !rustix::process::geteuid().is_root() => {
-            let detail = format!("{hardware}, but only {} of memory may be locked, and the cache is", rounded(limit));
+            let detail =
+                format!("{hardware}, but only {} of memory may be locked, and the cache is", rounded(limit));
             Fact::limited(group, name, detail, "`ulimit -l unlimited` before the job")
         }
         _ => Fact::available(group, name, hardware),

@@ -1,7 +1,8 @@
 //! Whole jobs: this program is launcher, node daemon and rank, so that the tests run real processes over real conduits.
 //!
 //! Without arguments it runs every scenario in every setting that makes sense for it and closes with a count. Arguments
-//! select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed.
+//! select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed, and `VGAS_TEST_CONDUIT` replaces the conduit
+//! of every setting with more than one node.
 
 mod forms;
 mod local;
@@ -54,12 +55,16 @@ fn main() -> ExitCode {
     };
     // What a test runner passes (`--nocapture`, `--test-threads`) means nothing here.
     let wanted: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    let conduit = std::env::var("VGAS_TEST_CONDUIT").ok();
     let (mut passed, mut failed) = (0, 0);
     for (scenario, ends_with) in scenarios::all() {
         if !wanted.is_empty() && !wanted.iter().any(|word| scenario.name.contains(word.as_str())) {
             continue;
         }
-        for setting in (scenario.settings)() {
+        for mut setting in (scenario.settings)() {
+            if let Some(conduit) = conduit.as_ref().filter(|_| setting.nodes > 1) {
+                setting.settings.insert("conduit", conduit.clone());
+            }
             let began = Instant::now();
             let words: Vec<String> = setting.settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
             let title = format!(

@@ -101,8 +101,12 @@ impl Bootstrap {
                 continue;
             }
             let (handler, arguments) = notice.encode();
-            let message =
-                Message { direction: Direction::Request, handler, arguments: &arguments, payload: Payload::Short };
+            let message = Message {
+                direction: Direction::Request,
+                handler,
+                arguments: &arguments,
+                payload: Payload::Short,
+            };
             match self.tcp.try_send(to, &message) {
                 Ok(Sent::Accepted) => {}
                 Ok(Sent::Busy) => waiting.push_back((to, notice)),

@@ -133,7 +133,12 @@ pub(super) enum OneSided {
 impl Connection {
     pub(super) fn new(shared: &Shared, peer: Peer) -> Result<Self> {
         let (options, chosen) = (&shared.options, &shared.chosen);
-        let pair = QueuePair::new(&shared.queues, shared.depth, options.inline.min(INLINE_MAX as u32), options.port)?;
+        let pair = QueuePair::new(
+            &shared.queues,
+            shared.depth,
+            options.inline.min(INLINE_MAX as u32),
+            options.port,
+        )?;
         let random = crate::key::fresh_random()?;
         let first_packet = u32::from_le_bytes([random[0], random[1], random[2], 0]);
         let (number, mtu) = (pair.number(), chosen.route.mtu);
@@ -302,7 +307,10 @@ impl Connection {
     }
 
     fn push(&self, shared: &Shared, sender: &mut Sender) -> Result<()> {
-        if (sender.controls.is_empty() && sender.replies.is_empty()) || !self.is_open() || self.lost().is_some() {
+        if (sender.controls.is_empty() && sender.replies.is_empty())
+            || !self.is_open()
+            || self.lost().is_some()
+        {
             self.note(sender);
             return Ok(());
         }
@@ -405,7 +413,8 @@ impl Connection {
             Payload::Short | Payload::Medium(_) => None,
         };
         // Memory before anything is changed: without it there is no room.
-        let registered = if lent { shared.registered(long.map_or(Source::EMPTY, |(source, _)| source)) } else { None };
+        let registered =
+            if lent { shared.registered(long.map_or(Source::EMPTY, |(source, _)| source)) } else { None };
         let copied = long.filter(|_| registered.is_none()).map_or(0, |(source, _)| source.bytes);
         let packet_max = HEAD_BYTES_MAX + medium.bytes;
         let packet_bytes = if packet_max <= self.pair.inline_max { 0 } else { packet_max };
@@ -450,7 +459,9 @@ impl Connection {
         match (long, &blocks) {
             (Some((source, verb)), _) => {
                 let local = match (&registered, &blocks) {
-                    (Some((registration, offset)), _) => Local::Registered(registration, *offset, source.bytes),
+                    (Some((registration, offset)), _) => {
+                        Local::Registered(registration, *offset, source.bytes)
+                    }
                     (None, Some(blocks)) => {
                         memory.fill(blocks.offset(), source);
                         Local::Registered(memory, blocks.offset(), source.bytes)
@@ -623,4 +634,3 @@ impl OwnedReply {
 
 const _: () = assert!(HEAD_BYTES_MAX <= INLINE_MAX && HEAD_BYTES_MAX < PACKET_BYTES_MAX);
 const _: () = assert!(CREDITS <= u16::MAX as u32, "credits travel in 16 bits");
-

@@ -79,7 +79,8 @@ pub(super) fn choose(options: &IbvOptions, index: usize) -> Result<Chosen> {
     let limits = context.limits()?;
     let port = context.port(options.port)?;
     if port.state != number::IBV_PORT_ACTIVE {
-        let what = format!("port {} of {name} is not active: check the cable, or name another port", options.port);
+        let what =
+            format!("port {} of {name} is not active: check the cable, or name another port", options.port);
         return Err(RmaError::Refused(what));
     }
     let gids = gids(&name, options.port);
@@ -165,7 +166,8 @@ mod tests {
 
     #[test]
     fn roce_v2_over_ipv4_is_preferred() {
-        let entry = |index, address: &str, is_v2| GidEntry { index, address: address.parse().unwrap(), is_v2 };
+        let entry =
+            |index, address: &str, is_v2| GidEntry { index, address: address.parse().unwrap(), is_v2 };
         let all = [
             entry(0, "fe80::1", false),
             entry(1, "fe80::1", true),

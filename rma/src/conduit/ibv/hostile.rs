@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 const BOUND: Duration = Duration::from_secs(40);
 const REGION_BYTES: u64 = 1 << 16;
 
+/// What an attacker makes of the access that it was given.
+type Forgery = fn(Access) -> Access;
+
 /// The first half of `memory` is the region; what lies behind it belongs to nobody else.
 struct Victim {
     memory: Arc<Mapping>,
@@ -81,7 +84,7 @@ fn access_that_was_not_given_is_refused_by_the_device() {
     if !devices().iter().any(|device| device.active) {
         return println!("skipped: no RDMA device with an active port");
     }
-    let cases: [(&str, fn(Access) -> Access); 4] = [
+    let cases: [(&str, Forgery); 4] = [
         ("a wrong key", |good| Access { key: good.key ^ 0x55, ..good }),
         ("behind the end", |good| Access { address: good.address + good.bytes - 4, ..good }),
         ("before the beginning", |good| Access { address: good.address - 4096, ..good }),

@@ -194,7 +194,11 @@ impl IbvConduit {
     pub fn new(bootstrap: TcpSpec, options: IbvOptions) -> Result<Self> {
         let (layout, me) = (bootstrap.layout.clone(), bootstrap.me);
         if options.staging_bytes < 2 * LONG_BYTES_MAX {
-            let what = format!("{} bytes of staging memory; {} are the least", options.staging_bytes, 2 * LONG_BYTES_MAX);
+            let what = format!(
+                "{} bytes of staging memory; {} are the least",
+                options.staging_bytes,
+                2 * LONG_BYTES_MAX
+            );
             return Err(RmaError::Usage(what));
         }
         let shared = Shared::new(options, layout.node_of_peer(me).0 as usize, layout.peers())?;
@@ -253,13 +257,16 @@ impl IbvConduit {
         let Some(_turn) = self.turn.take() else { return };
         for connection in self.known_connections() {
             while let Some(count) = connection.say_goodbye(&self.shared) {
-                if connection.is_done(count) || Instant::now() >= deadline || self.take_completions().is_err() {
+                if connection.is_done(count) || Instant::now() >= deadline || self.take_completions().is_err()
+                {
                     break;
                 }
                 std::thread::yield_now();
             }
         }
-        self.bootstrap.tcp.close(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100)));
+        self.bootstrap
+            .tcp
+            .close(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100)));
     }
 
     /// While closing: counts what is done and keeps the rest for later polls.
@@ -390,7 +397,8 @@ impl IbvConduit {
             return Ok(0);
         }
         counts.receives.fetch_add(1, Ordering::Relaxed);
-        let peer = self.by_number.read().unwrap_or_else(PoisonError::into_inner).get(&completion.qp_num).copied();
+        let peer =
+            self.by_number.read().unwrap_or_else(PoisonError::into_inner).get(&completion.qp_num).copied();
         let connection = peer.and_then(|peer| self.connection(peer)).filter(|c| c.lost().is_none());
         let slot = completion.wr_id as u32;
         let mut packet = std::mem::take(&mut lock(&self.inbox).buffer);
@@ -419,10 +427,14 @@ impl IbvConduit {
     ) -> Result<usize> {
         if Control::is(packet) {
             match Control::decode(packet) {
-                Some(Control::Want(name)) => connection.tell(&self.shared, self.shared.answer(sink, name)?)?,
+                Some(Control::Want(name)) => {
+                    connection.tell(&self.shared, self.shared.answer(sink, name)?)?
+                }
                 Some(Control::Grant(name, access)) if connection.answered(name, Some(access)) => {}
                 Some(Control::Refusal(name)) if connection.answered(name, None) => {}
-                Some(other) => self.violation(connection, format!("{other:?}, which it was not asked for"))?,
+                Some(other) => {
+                    self.violation(connection, format!("{other:?}, which it was not asked for"))?
+                }
                 None => self.violation(connection, "a malformed packet about regions")?,
             }
             return Ok(0);
@@ -440,15 +452,20 @@ impl IbvConduit {
             _ => 0,
         };
         if packet.len() != frame.head_bytes + medium {
-            let what = format!("a packet of {} bytes that claims {}", packet.len(), frame.head_bytes + medium);
+            let what =
+                format!("a packet of {} bytes that claims {}", packet.len(), frame.head_bytes + medium);
             return self.violation(connection, what).map(|()| 0);
         }
         if frame.credits > 0 && !connection.take_credits(frame.credits) {
-            return self.violation(connection, format!("{} credits that nobody is owed", frame.credits)).map(|()| 0);
+            return self
+                .violation(connection, format!("{} credits that nobody is owed", frame.credits))
+                .map(|()| 0);
         }
         let Some(head) = head else { return Ok(0) };
         let mut parked = lock(&connection.parked);
-        if head.direction == Direction::Request && (!requests || !parked.is_empty() || self.is_backlogged(connection)) {
+        if head.direction == Direction::Request
+            && (!requests || !parked.is_empty() || self.is_backlogged(connection))
+        {
             if parked.len() >= CREDITS as usize {
                 return self.violation(connection, "more requests than it has credits for").map(|()| 0);
             }
@@ -489,8 +506,13 @@ impl IbvConduit {
             // Before the handler runs, so that its reply carries the credit back.
             connection.owe_credit();
         }
-        let delivery =
-            Delivery { from, direction: head.direction, handler: head.handler, arguments: head.arguments(), payload };
+        let delivery = Delivery {
+            from,
+            direction: head.direction,
+            handler: head.handler,
+            arguments: head.arguments(),
+            payload,
+        };
         if let Err(error) = sink.deliver(delivery) {
             return self.refuse(connection, error).map(|()| 0);
         }
@@ -670,7 +692,8 @@ impl Conduit for IbvConduit {
         // Somebody polls at this moment: what it finds may be what the caller waits for.
         let Some(turn) = self.turn.take() else { return false };
         let parked = !turn.nested && self.parked.load(Ordering::Acquire) > 0;
-        if parked || !lock(&self.inbox).completions.is_empty() || self.shared.queues.request_event().is_err() {
+        if parked || !lock(&self.inbox).completions.is_empty() || self.shared.queues.request_event().is_err()
+        {
             return false;
         }
         // What came before the event was asked for brings none.

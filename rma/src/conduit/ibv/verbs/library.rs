@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 const NAMES: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
 
 /// What to do when it is not there.
-pub const REMEDY: &str = "install libibverbs and the provider of the card (Debian: `apt install libibverbs1 ibverbs-providers`)";
+pub const REMEDY: &str =
+    "install libibverbs and the provider of the card (Debian: `apt install libibverbs1 ibverbs-providers`)";
 
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
@@ -70,7 +71,8 @@ fn find() -> Result<Verbs, String> {
             Ok(verbs) => return Ok(verbs),
             // The first is the usual name; the loader's own words are in the source of the error.
             Err(error) if reason.is_empty() => {
-                reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                reason =
+                    std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             }
             Err(_) => {}
         }

@@ -135,9 +135,8 @@ impl Context {
             access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
         }
         // SAFETY: rules 1 to 3: the registration keeps the mapping.
-        let raw = unsafe {
-            (self.verbs.ibv_reg_mr)(self.domain.as_ptr(), mapping.base().cast(), bytes, access)
-        };
+        let raw =
+            unsafe { (self.verbs.ibv_reg_mr)(self.domain.as_ptr(), mapping.base().cast(), bytes, access) };
         let Some(raw) = NonNull::new(raw) else {
             let error = std::io::Error::last_os_error();
             return Err(match error.raw_os_error() {
@@ -320,7 +319,8 @@ impl Queues {
             let queues =
                 Arc::new(Self { context, channel, completions: cq, receives, slots: memory, slot_bytes });
             let fd = queues.descriptor();
-            let flags = rustix::fs::fcntl_getfl(fd).map_err(|e| RmaError::system("read descriptor flags", e))?;
+            let flags =
+                rustix::fs::fcntl_getfl(fd).map_err(|e| RmaError::system("read descriptor flags", e))?;
             rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)
                 .map_err(|e| RmaError::system("make the completion channel non-blocking", e))?;
             for slot in 0..slots {
@@ -406,7 +406,9 @@ impl Queues {
     /// What the library says about the status of a completion.
     pub(super) fn explain(&self, status: c_int) -> String {
         // SAFETY: rule 1: it returns a constant for any number.
-        unsafe { CStr::from_ptr((self.context.verbs.ibv_wc_status_str)(status)) }.to_string_lossy().into_owned()
+        unsafe { CStr::from_ptr((self.context.verbs.ibv_wc_status_str)(status)) }
+            .to_string_lossy()
+            .into_owned()
     }
 }
 
@@ -629,7 +631,11 @@ impl QueuePair {
         match local {
             Local::Inline(bytes) => {
                 assert!(bytes.len() <= self.inline_max, "{} bytes inline", bytes.len());
-                raw::Sge { addr: bytes.as_ptr().expose_provenance() as u64, length: bytes.len() as u32, lkey: 0 }
+                raw::Sge {
+                    addr: bytes.as_ptr().expose_provenance() as u64,
+                    length: bytes.len() as u32,
+                    lkey: 0,
+                }
             }
             Local::Registered(memory, offset, bytes) => {
                 assert!(

@@ -115,8 +115,8 @@ pub trait Sink {
     fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError>;
 
     /// The memory of a region of this peer, or of a rank that it serves, and how many bytes of it are in use, for a
-    /// conduit that registers it with a device. It stays where it is as long as the conduit lives. None: no such region.
-    fn region(&self, _owner: Peer, _region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+    /// conduit that registers it with a device because `from` wants to write or read there by itself. It stays where it is as long as the conduit lives. None: no such region.
+    fn region(&self, _from: Peer, _owner: Peer, _region: RegionId) -> Option<(Arc<Mapping>, u64)> {
         None
     }
 

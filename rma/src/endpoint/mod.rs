@@ -493,8 +493,8 @@ impl Sink for Endpoint {
         }
     }
 
-    fn region(&self, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
-        self.registrable(owner, region)
+    fn region(&self, from: Peer, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+        self.registrable(from, owner, region)
     }
 
     fn completed(&self, server: Peer, operation: u64) -> Result<(), RmaError> {

@@ -235,7 +235,12 @@ impl Endpoint {
 
     /// The memory of a region that peers may reach here, and how much of it is in use: all of the frames, the attached
     /// part of a segment.
-    pub(super) fn registrable(&self, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+    pub(super) fn registrable(
+        &self,
+        from: Peer,
+        owner: Peer,
+        region: RegionId,
+    ) -> Option<(Arc<Mapping>, u64)> {
         let whole = |mapping: Arc<Mapping>| {
             let bytes = mapping.bytes() as u64;
             (mapping, bytes)
@@ -250,7 +255,9 @@ impl Endpoint {
                 let bytes = self.segments.windows[rank.0 as usize].bytes.load(Ordering::Relaxed);
                 (bytes > 0).then_some((domain.map(owner, region).ok()?, bytes))
             }
-            (RegionId::FRAMES, _) if owner == self.me => {
+            // Pages come from agents only. A card does not ask before each write, as `guard_frames` does: who has access
+            // is trusted with the frames.
+            (RegionId::FRAMES, _) if owner == self.me && self.layout.rank_of_peer(from).is_none() => {
                 self.domain.as_ref()?.map(owner, region).ok().map(whole)
             }
             _ => None,

@@ -448,7 +448,7 @@ mod tests {
         rustix::io::write(&a, b"vgas\x07\0\0\0").unwrap();
         let mut b = Channel::over_socket(b, true).unwrap();
         let error = b.receiver.next_blocking::<u32>().unwrap_err().to_string();
-        assert!(error.contains("protocol 7 instead of 1"), "{error}");
+        assert!(error.contains("protocol 7 instead of 2"), "{error}");
     }
 
     #[test]

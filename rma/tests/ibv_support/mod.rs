@@ -108,7 +108,7 @@ impl Sink for Memory {
         Ok(memory.base().wrapping_add(offset as usize))
     }
 
-    fn region(&self, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+    fn region(&self, _: Peer, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
         (owner == Peer(1) && region == RegionId::SEGMENT).then(|| (self.region.clone(), 1 << 20))
     }
 

@@ -49,7 +49,7 @@ impl Sink for Victim {
         }
     }
 
-    fn region(&self, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+    fn region(&self, _: Peer, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
         (owner == Peer(1) && region == RegionId::SEGMENT).then(|| (self.memory.clone(), REGION_BYTES))
     }
 

@@ -26,7 +26,8 @@
 //!
 //! The end of a process is seen at once, by the end of its tcp connection; a network that is cut, after `retries` times
 //! `timeout` with something under way, else as the tcp conduit sees it. Access outside of what is registered, or with a
-//! wrong key, is refused by the owner's card and ends the connection of who tried.
+//! wrong key, is refused by the owner's card and ends the connection of who tried. Within a region that was granted to a peer
+//! the card asks nobody: frames are granted to agents only, segments to all, as GASNet does.
 //!
 //! # Thousands of peers
 //!
@@ -428,7 +429,7 @@ impl IbvConduit {
         if Control::is(packet) {
             match Control::decode(packet) {
                 Some(Control::Want(name)) => {
-                    connection.tell(&self.shared, self.shared.answer(sink, name)?)?
+                    connection.tell(&self.shared, self.shared.answer(sink, connection.peer, name)?)?
                 }
                 Some(Control::Grant(name, access)) if connection.answered(name, Some(access)) => {}
                 Some(Control::Refusal(name)) if connection.answered(name, None) => {}

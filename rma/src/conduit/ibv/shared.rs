@@ -7,6 +7,7 @@ use super::packet::{Access, Control, Name};
 use super::staging::{BLOCK_BYTES, Staging};
 use super::verbs::{Queues, Registration, Verb};
 use super::{IbvOptions, PACKET_BYTES_MAX};
+use crate::address::Peer;
 use crate::error::Result;
 use crate::message::{Sink, Source};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -99,15 +100,15 @@ impl Shared {
     ///
     /// # Errors
     /// When the device or the locked-memory limit refuses the registration: this process cannot do what it is there for.
-    pub(super) fn answer(&self, sink: &dyn Sink, name: Name) -> Result<Control> {
+    pub(super) fn answer(&self, sink: &dyn Sink, from: Peer, name: Name) -> Result<Control> {
+        let Some((mapping, bytes)) = sink.region(from, name.0, name.1) else {
+            return Ok(Control::Refusal(name));
+        };
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         let known = regions.iter().find(|(known, _)| *known == name).map(|(_, region)| region.clone());
         let registration = match known {
             Some(registration) => registration,
             None => {
-                let Some((mapping, bytes)) = sink.region(name.0, name.1) else {
-                    return Ok(Control::Refusal(name));
-                };
                 let registration = Arc::new(self.chosen.context.register(mapping, bytes as usize, true)?);
                 regions.push((name, registration.clone()));
                 registration

@@ -67,7 +67,9 @@ pub enum Mechanism {
     /// Absent pages are not accessible; SIGSEGV in the thread that faults. Works everywhere. System calls that are given an
     /// absent page fail with EFAULT.
     Sigsegv,
-    /// Absent pages are watched by a userfaultfd. Linux 5.11 or later, where the machine allows it.
+    /// Absent pages are watched by a userfaultfd. Linux 4.14 or later, where the machine allows it. A system call on a page
+    /// that is just being hidden may fail with EFAULT even if faults are announced to threads; [`LocalSegment::pin`] excludes
+    /// that.
     Userfaultfd(Announcing),
 }
 

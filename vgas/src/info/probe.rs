@@ -199,23 +199,25 @@ fn userfaultfd(release: &str) -> Fact {
         // SAFETY: the rule at the top: it is closed at once, nothing was registered.
         unsafe { rustix::mm::userfaultfd(flags) }.map(drop)
     };
-    // SIGBUS mode with minor faults of shared memory, which local access needs.
-    if kernel_is_before(release, (5, 14)) {
+    // SIGBUS mode, in which the thread that faults serves itself.
+    if kernel_is_before(release, (4, 14)) {
         return Fact::missing(
             Group::Kernel,
             name,
             "local access uses SIGSEGV",
-            "Linux 5.14 or later, whose userfaultfd serves shared memory",
+            "Linux 4.14 or later, whose userfaultfd can signal",
         );
     }
     let all = open(UserfaultfdFlags::CLOEXEC);
     let own = open(UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY));
     match (all, own) {
-        (Ok(()), _) => Fact::available(Group::Kernel, name, "local access without signals for each page"),
+        (Ok(()), _) => {
+            Fact::available(Group::Kernel, name, "local access, with local.system_calls also by system calls")
+        }
         (Err(_), Ok(())) => Fact::limited(
             Group::Kernel,
             name,
-            "serves the program's loads and stores; system calls on absent pages fail with EFAULT",
+            "local access; not for system calls (local.system_calls), which fail with EFAULT on absent pages",
             "`sysctl vm.unprivileged_userfaultfd=1`",
         ),
         (Err(_), Err(error)) => Fact::missing(

@@ -2,8 +2,8 @@
  *
  * Every node of a team calls the same collectives in the same order; any number of them may be under way, on any number
  * of teams. A *team* is GASNET_TEAM_ALL or made by gasnet_coll_team_split; its nodes have positions in it (*ranks*). An
- * *image* is what takes part on its own: a node, or one of several threads of it in GASNET_TEAM_ALL, if gasnet_coll_init
- * says so; all images of a node call. In teams that were split, and with GASNET_COLL_NO_IMAGES, a node is one image.
+ * *image* is what takes part on its own: a node, or one of several threads of it in GASNET_TEAM_ALL, if
+ * gasnet_coll_init says so; all images of a node call. In teams that were split, and with GASNET_COLL_NO_IMAGES, a node is one image.
  * Roots are images.
  *
  * Addresses are valid at the image that they belong to, in the segment or not:
@@ -18,8 +18,8 @@
  *   GASNET_COLL_OUT_ALLSYNC  when it is complete anywhere, everything has been read and written everywhere
  *   GASNET_COLL_OUT_MYSYNC   when it is complete here, this node's memory has been read and written
  *
- * The NOSYNC forms promise less and are the same as MYSYNC here; so is giving none. Operations of the _nb forms go on in
- * gasnet_AMPoll and in everything that waits or synchronises; they are complete when their handle was synchronised, by
+ * The NOSYNC forms promise less and are the same as MYSYNC here; so is giving none. Operations of the _nb forms go on
+ * in gasnet_AMPoll and in everything that waits or synchronises; they are complete when their handle was synchronised, by
  * any thread of the node. Until then memory and lists must not change. Nodes that disagree on an operation end the job
  * with a message. Handlers must not call.
  */

@@ -7,8 +7,8 @@
  *   gasnet_putv_nb_bulk     complete when its handle was synchronised, with any function for gasnet_handle_t
  *   gasnet_putv_nbi_bulk    complete when the thread's implicit puts (or gets), or its access region, were synchronised
  *
- * Until then the memory must not change; the lists may, when the call has returned. The bytes of the source, in the order
- * of its list, go to the destination, in the order of its list; both have the same number of bytes, their pieces may
+ * Until then the memory must not change; the lists may, when the call has returned. The bytes of the source, in the
+ * order of its list, go to the destination, in the order of its list; both have the same number of bytes, their pieces may
  * differ. Pieces of the source may overlap each other, those of the destination must not. Nothing needs to be aligned.
  * Remote pieces lie in the segment of their node; local ones may lie anywhere. Lists of no pieces and pieces of no bytes
  * are allowed everywhere. Lists that disagree on their size, and remote pieces outside of the segment, end the job with a

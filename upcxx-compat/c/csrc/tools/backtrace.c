@@ -78,7 +78,8 @@ int gasnett_print_backtrace(int descriptor) {
 }
 
 static int print_backtrace_ifenabled(int descriptor) {
-    if (gasnett_getenv("GASNET_BACKTRACE") == NULL || !gasnett_getenv_yesno_withdefault("GASNET_BACKTRACE", 0)) return 1;
+    if (gasnett_getenv("GASNET_BACKTRACE") == NULL) return 1;
+    if (!gasnett_getenv_yesno_withdefault("GASNET_BACKTRACE", 0)) return 1;
     return gasnett_print_backtrace(descriptor);
 }
 
@@ -100,7 +101,9 @@ volatile int gasnet_frozen = 0;
 void gasnett_freezeForDebuggerNow(volatile int *flag, const char *name) {
     enum { LOOKS_A_SECOND = 10 };
   *flag = 1;
-    fprintf(stderr, "Process frozen for debugger: host=%s  pid=%ld  %s\nTo unfreeze, attach a debugger and set '%s' to 0\n",
+    fprintf(stderr,
+            "Process frozen for debugger: host=%s  pid=%ld  %s\n"
+            "To unfreeze, attach a debugger and set '%s' to 0\n",
                     gasnett_gethostname(), (long)getpid(), program_path, name);
     fflush(stderr);
     while (*flag) (void)gasnett_nsleep(1000000000 / LOOKS_A_SECOND);

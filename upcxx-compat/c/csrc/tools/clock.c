@@ -48,7 +48,10 @@ double gasnett_tick_overheadus(void) {
 }
 
 int gasnett_nsleep(uint64_t nanoseconds) {
-    struct timespec left = {.tv_sec = (time_t)(nanoseconds / NANOSECONDS), .tv_nsec = (long)(nanoseconds % NANOSECONDS)};
+    struct timespec left = {
+        .tv_sec = (time_t)(nanoseconds / NANOSECONDS),
+        .tv_nsec = (long)(nanoseconds % NANOSECONDS),
+    };
     while (nanosleep(&left, &left) != 0) {
         if (errno != EINTR) return errno;
     }

@@ -98,7 +98,9 @@ double gasnett_getenv_dbl_withdefault(const char *key, double fallback) {
     if (value != NULL) {
         char *end = NULL;
         result = strtod(value, &end);
-        if (end == value || *end != '\0') gasnett_fatalerror("environment variable %s is \"%s\", not a number", key, value);
+        if (end == value || *end != '\0') {
+            gasnett_fatalerror("environment variable %s is \"%s\", not a number", key, value);
+        }
     }
     gasnett_envdbl_display(key, result, value == NULL);
     return result;

@@ -49,7 +49,8 @@ static gasneti_memveclist_stats_t append_memveclist(struct text *text, size_t co
         stats.totalsz += list[i].len;
         cover(&stats.minaddr, &stats.maxaddr, list[i].addr, list[i].len);
     }
-    append(text, "%zu entries, totalsz=%zu, bounds=[%p..%p], list=[", count, (size_t)stats.totalsz, stats.minaddr, stats.maxaddr);
+    append(text, "%zu entries, totalsz=%zu, bounds=[%p..%p], list=[", count, (size_t)stats.totalsz, stats.minaddr,
+           stats.maxaddr);
     for (size_t i = 0; i < count; i++) append(text, "%s[%p,%zu]", i == 0 ? "" : ", ", list[i].addr, list[i].len);
     append(text, "]");
     return stats;
@@ -64,7 +65,8 @@ size_t gasnett_format_putvgetv_bufsz(size_t dstcount, size_t srccount) {
     return FRAME_BYTES + gasnett_format_memveclist_bufsz(dstcount) + gasnett_format_memveclist_bufsz(srccount);
 }
 
-size_t gasnett_format_putvgetv(char *buffer, uint32_t node, size_t dstcount, gasnet_memvec_t const dstlist[], size_t srccount,
+size_t gasnett_format_putvgetv(char *buffer, uint32_t node, size_t dstcount, gasnet_memvec_t const dstlist[],
+                               size_t srccount,
                                gasnet_memvec_t const srclist[]) {
     struct text text = begin(buffer, gasnett_format_putvgetv_bufsz(dstcount, srccount));
     append(&text, "(node=%" PRIu32 ") dst: ", node);
@@ -123,7 +125,8 @@ void gasnett_format_strides(char *buffer, size_t count, const size_t *list) {
 }
 
 size_t gasnett_format_putsgets_bufsz(size_t stridelevels) {
-    return FRAME_BYTES + 2 * gasnett_format_strides_bufsz(stridelevels) + gasnett_format_strides_bufsz(stridelevels + 1);
+    size_t const counts = gasnett_format_strides_bufsz(stridelevels + 1);
+    return FRAME_BYTES + counts + 2 * gasnett_format_strides_bufsz(stridelevels);
 }
 
 size_t gasnett_format_putsgets(char *buffer, void *stats, uint32_t node, void *dstaddr, const size_t dststrides[],

@@ -78,7 +78,8 @@ int64_t gasnett_parse_int(const char *text, uint64_t unit) {
         }
     }
     if (!is_good) {
-        gasnett_fatalerror("\"%s\" is not %s", text, unit == 0 ? "a whole number" : "a size of memory, such as 64KB or 1.5GB");
+        const char *const wanted = unit == 0 ? "a whole number" : "a size of memory, such as 64KB or 1.5GB";
+        gasnett_fatalerror("\"%s\" is not %s", text, wanted);
     }
     return result;
 }

@@ -1,5 +1,5 @@
-/* The GASNet tools call by call, without gasnet.h. Goal: every name does what GASNet documents for it, in a program with
- * threads (GASNETT_THREAD_SAFE) and in one without. Built as C99, C11 and C++17. Exits with 0 if all checks hold.
+/* The GASNet tools call by call, without gasnet.h. Goal: every name does what GASNet documents for it, in a program
+ * with threads (GASNETT_THREAD_SAFE) and in one without. Built as C99, C11 and C++17. Exits with 0 if all checks hold.
  */
 #include <gasnet_tools.h>
 

@@ -37,11 +37,11 @@ typedef struct {
 } gasnet_seginfo_t;
 
 /* Where a node runs: `host` is its machine, `supernode` those with which it shares memory; what a member of the own
- * supernode has at address A is at A + offset here. */
+ * supernode has at address A is at A + offset here, modulo 2^64. */
 typedef struct {
     gasnet_node_t host;
     gasnet_node_t supernode;
-    intptr_t offset;
+    uintptr_t offset;
 } gasnet_nodeinfo_t;
 
 #define GASNET_OK 0

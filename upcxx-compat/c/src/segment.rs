@@ -247,7 +247,7 @@ pub unsafe extern "C" fn vgasi_segment_info(table: *mut SegmentInfo, count: c_in
 pub struct NodeInfo {
     host: u32,
     supernode: u32,
-    offset: isize,
+    offset: usize,
 }
 
 /// Fills the first `count` entries of a table of nodes. Those whose segments are mapped here are of one supernode.
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn vgasi_node_info(table: *mut NodeInfo, count: c_int) -> 
             Kind::Pinned if all_share => 0,
             Kind::Pinned => node,
         };
-        let info = NodeInfo { host: node, supernode, offset: offset as isize };
+        let info = NodeInfo { host: node, supernode, offset };
         // SAFETY: rule 1: the table has `count` entries.
         unsafe { table.add(rank.0 as usize).write(info) };
     }

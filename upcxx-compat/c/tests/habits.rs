@@ -3,10 +3,10 @@
 mod support;
 
 use std::process::Command;
-use support::{Bench, Conduit, Mode};
+use support::{Bench, Conduit, Mode, tiered};
 
 /// Goal: clients that wait without polling, tell threads apart by their thread data, or send pointers by the macros for
-/// them, work in every configuration.
+/// them, work in every configuration and with segments of both kinds.
 #[test]
 fn habits() {
     let bench = Bench::new();
@@ -15,6 +15,7 @@ fn habits() {
             let program = bench.program("habits", conduit, mode);
             program.pass(1, &[], &[]);
             program.pass(3, &[("VGASNET_NODES", nodes)], &[]);
+            program.pass(3, &tiered(nodes), &[]);
         }
     }
 }

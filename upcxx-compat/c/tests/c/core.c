@@ -219,7 +219,8 @@ int main(int argc, char **argv) {
         CHECK(segments[i].size == size && (uintptr_t)segments[i].addr % GASNET_PAGESIZE == 0);
         if (nodes[i].supernode == nodes[me].supernode) {
             /* Loads and stores reach it. */
-            ((char *)segments[i].addr + nodes[i].offset)[me] = (char)(me + 1);
+            const uintptr_t *offset = &nodes[i].offset;
+            ((char *)((uintptr_t)segments[i].addr + *offset))[me] = (char)(me + 1);
         } else {
             gasnet_put_val((gasnet_node_t)i, (char *)segments[i].addr + me, me + 1, 1);
         }

@@ -355,9 +355,9 @@ pub extern "C" fn vgasi_long_reply_max() -> usize {
     if segment::is_tiered() { long::carried_max() } else { vgasi_long_request_max() }
 }
 
-/// Polls in vain after which a thread lets others run: clients wait in loops around `gasnet_AMPoll`, and the rank that they
-/// wait for may need this core. About 5 µs, many round trips between ranks that have a core each.
-const POLLS_PER_YIELD: u32 = 256;
+/// Polls in vain in a row after which a thread lets others run: clients wait in loops around `gasnet_AMPoll`, and the rank
+/// that they wait for may need this core. About 20 µs, many round trips between ranks that have a core each.
+const POLLS_PER_YIELD: u32 = 1024;
 
 thread_local! {
     static EMPTY_POLLS: Cell<u32> = const { Cell::new(0) };
@@ -375,7 +375,7 @@ pub extern "C" fn vgasi_poll() -> c_int {
                 std::thread::yield_now();
             }
         }
-        Ok(_) => {}
+        Ok(_) => EMPTY_POLLS.set(0),
         Err(error) => fail(error),
     }
     coll::progress();

@@ -96,18 +96,20 @@ impl Panel<'_> {
             false => (least.min(0.0), if most > 0.0 { most * 1.05 } else { 1.0 }),
         };
         let last = self.rows.len() - 1;
+        // Two segments at least: one alone has no extent, and its label falls outside of the picture.
         let mut chart = ChartBuilder::on(area)
             .caption(&self.caption, ("sans-serif", 16))
             .margin(8)
             .margin_right(24)
             .set_label_area_size(LabelAreaPosition::Left, NAMES_WIDTH)
             .set_label_area_size(LabelAreaPosition::Bottom, 30)
-            .build_cartesian_2d(from..upto, (0..last).into_segmented())
+            .build_cartesian_2d(from..upto, (0..last.max(1)).into_segmented())
             .map_err(text)?;
         let name = |place: &SegmentValue<usize>| match place {
             // The first row stands at the top.
             SegmentValue::CenterOf(at) => {
-                self.rows.get(last - at).map_or(String::new(), |row| row.case.clone())
+                let row = last.checked_sub(*at).and_then(|row| self.rows.get(row));
+                row.map_or(String::new(), |row| row.case.clone())
             }
             _ => String::new(),
         };

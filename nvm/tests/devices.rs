@@ -129,7 +129,7 @@ fn tmpfs_gets_the_fallback() {
 #[test]
 fn a_folder_that_cannot_be_used_is_said_in_one_line() {
     for (path, what) in
-        [("/nonexistent/vgas", "create the folder"), ("/dev/null", "create the folder"), ("/proc", "")]
+        [("/nonexistent/vgas", "create the folder"), ("/dev/null", "choose a folder"), ("/proc", "")]
     {
         let error = Volume::open(VolumeSpec::new(path, 4096)).err().unwrap().to_string();
         assert!(error.contains(path) && error.contains(what) && !error.contains('\n'), "{error}");

@@ -62,10 +62,10 @@ impl Pinned<'_> {
     #[inline]
     pub fn get<T: Pod>(&self, offset: u32, to: &mut [T]) -> Result<()> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(to);
+        let fits = bytes.len() <= self.page.bytes() as usize;
         // SAFETY: the slice is exclusively borrowed for the call.
-        if bytes.len() <= self.page.bytes() as usize
-            && unsafe { self.page.try_get(offset, bytes.as_mut_ptr(), bytes.len() as u32) }
-        {
+        let done = fits && unsafe { self.page.try_get(offset, bytes.as_mut_ptr(), bytes.len() as u32) };
+        if done {
             return Ok(());
         }
         self.check(offset, bytes.len())?;
@@ -88,10 +88,10 @@ impl Pinned<'_> {
     #[inline]
     pub fn put<T: Pod>(&self, offset: u32, from: &[T]) -> Result<()> {
         let bytes: &[u8] = bytemuck::cast_slice(from);
+        let fits = bytes.len() <= self.page.bytes() as usize;
         // SAFETY: the slice is borrowed for the call.
-        if bytes.len() <= self.page.bytes() as usize
-            && unsafe { self.page.try_put(offset, bytes.as_ptr(), bytes.len() as u32) }
-        {
+        let done = fits && unsafe { self.page.try_put(offset, bytes.as_ptr(), bytes.len() as u32) };
+        if done {
             return Ok(());
         }
         self.check(offset, bytes.len())?;

@@ -33,7 +33,7 @@
 //!
 //! # Rules for the unsafe code in this folder
 //!
-//! 1. *Addresses.* Mappings are replaced, and watched, only inside of the range that a [`space::Space`] has reserved, which
+//! 1. *Addresses.* Mappings are replaced, and watched, only inside of the range that a `space::Space` has reserved, which
 //!    nothing else of this process uses, until it is dropped.
 //! 2. *One changes a page.* A page's mapping is changed only by the thread that has made its word busy, or before and after
 //!    anybody uses the segment. A frame is shown only between the agent's grant and the page's being given back, and hidden
@@ -41,7 +41,7 @@
 //! 3. *Frames stay.* A granted frame holds the page, and nothing else, until it is given back: the agent has it pinned.
 //! 4. *System calls* are given structures of the type that they take.
 //! 5. *In a signal handler* nothing allocates, locks, or makes a system call that is not async-signal-safe, and `errno` is
-//!    as it was. What a handler reaches is found through [`signal`]'s table, and freed only when no handler runs.
+//!    as it was. What a handler reaches is found through `signal`'s table, and freed only when no handler runs.
 
 mod server;
 mod signal;

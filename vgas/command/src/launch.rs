@@ -47,13 +47,13 @@ pub fn run(job: Job) -> Result<u8, Failure> {
     Ok(status.code)
 }
 
-/// Refuses caches that this machine has no memory for: every frame is touched at the start, so that the job would not
-/// run slowly but be killed, and others with it.
+/// Refuses caches that this machine has no memory for: a frame that was used stays in memory, so that the job would not run
+/// slowly but be killed, and others with it.
 fn check_memory(cache_bytes: u64, nodes: u32, memory_bytes: u64) -> Result<(), Failure> {
     if cache_bytes.saturating_mul(u64::from(nodes)) <= memory_bytes {
         return Ok(());
     }
-    let most = Size::of_bytes(memory_bytes / u64::from(nodes) >> 20 << 20);
+    let most = Size::of_bytes(((memory_bytes / u64::from(nodes)) >> 20) << 20);
     let caches = if nodes == 1 { "a cache".into() } else { format!("{nodes} caches") };
     let what = format!(
         "{caches} of {} do not fit into the {} of memory that this job may use",

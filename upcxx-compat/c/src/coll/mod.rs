@@ -1,14 +1,14 @@
 //! Collectives and teams (`gasnet_coll.h`), on active messages.
 //!
-//! * [`team`]: who takes part. A team is a list of ranks; the team of all may have several *images* (threads that take part
+//! * `team`: who takes part. A team is a list of ranks; the team of all may have several *images* (threads that take part
 //!   on their own) a rank.
-//! * [`post`]: strings of bytes between members, in boxes by team, number of the operation, sender and tag. A string may
+//! * `post`: strings of bytes between members, in boxes by team, number of the operation, sender and tag. A string may
 //!   arrive before its receiver has begun the operation.
-//! * [`operation`]: one collective on this rank. It begins when all images of the rank have come, is a future over its box,
+//! * `operation`: one collective on this rank. It begins when all images of the rank have come, is a future over its box,
 //!   and goes on whenever something arrives for it: in handlers, in polls, in waits. A thread that waits for one operation
 //!   moves them all.
-//! * [`algorithm`], [`reduction`], [`barrier`]: what the futures do.
-//! * [`call`]: the arguments of all images of this rank become one operation; [`export`]: the functions of the header.
+//! * `algorithm`, `reduction`, `barrier`: what the futures do.
+//! * `call`: the arguments of all images of this rank become one operation; `export`: the functions of the header.
 //!
 //! Ranks begin the collectives of a team in the same order; they are numbered by team and image, so that any number may be
 //! under way and teams may overlap. All of a caller's bytes are copied when the operation begins and written when it ends:

@@ -12,6 +12,9 @@ const CASE_HEIGHT: u32 = 26;
 /// What a panel needs besides its cases: caption, axis, its description.
 const PANEL_HEIGHT: u32 = 100;
 
+/// One colour for all cases: what they are is written beside them, and pale ones cannot be seen.
+const INK: RGBColor = RGBColor(24, 90, 140);
+
 /// Room for the names of the cases.
 const NAMES_WIDTH: u32 = 470;
 
@@ -126,12 +129,11 @@ impl Panel<'_> {
             .draw()
             .map_err(text)?;
         for (at, row) in (0..=last).rev().zip(&self.rows) {
-            let colour = Palette99::pick(at).to_rgba();
             let ends = row.samples.iter().fold((row.value, row.value), |(a, b), &s| (a.min(s), b.max(s)));
             let ends = [ends.0, ends.1].map(|value| (self.place(value), SegmentValue::CenterOf(at)));
-            chart.draw_series([PathElement::new(ends.to_vec(), colour.stroke_width(3))]).map_err(text)?;
+            chart.draw_series([PathElement::new(ends.to_vec(), INK.stroke_width(3))]).map_err(text)?;
             let middle = (self.place(row.value), SegmentValue::CenterOf(at));
-            chart.draw_series([Circle::new(middle, 5, colour.filled())]).map_err(text)?;
+            chart.draw_series([Circle::new(middle, 5, INK.filled())]).map_err(text)?;
         }
         Ok(())
     }

@@ -164,7 +164,7 @@ impl Model for SecondOpinion {
 
 /// Minutes, not seconds: for changes of the protocol itself.
 #[test]
-#[ignore = "takes minutes: cargo test --release -p vgas-cache --test protocol_walk -- --ignored"]
+#[ignore = "takes minutes without optimisation; the last section of .ci/run runs it (cargo test -- --include-ignored)"]
 fn larger_walks_hold() {
     let quiet = Setup::quiet(3, 1);
     for setup in [

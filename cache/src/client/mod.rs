@@ -251,14 +251,7 @@ impl Client {
             return false;
         }
         // SAFETY: as the caller promised; rule 3.
-        match unsafe { self.pool.try_get(index, in_page, to, bytes as u32) } {
-            Attempt::Hit => true,
-            Attempt::HitNotify => {
-                self.hint(index);
-                true
-            }
-            Attempt::Miss(_) => false,
-        }
+        self.served(index, unsafe { self.pool.try_get(index, in_page, to, bytes as u32) })
     }
 
     /// The part of [`Client::put`] that a hit needs; see [`Client::get_cached`].
@@ -272,14 +265,16 @@ impl Client {
             return false;
         }
         // SAFETY: as the caller promised; rule 3.
-        match unsafe { self.pool.try_put(index, in_page, from, bytes as u32) } {
-            Attempt::Hit => true,
-            Attempt::HitNotify => {
-                self.hint(index);
-                true
-            }
-            Attempt::Miss(_) => false,
+        self.served(index, unsafe { self.pool.try_put(index, in_page, from, bytes as u32) })
+    }
+
+    /// Whether an attempt was a hit. One on a page that was read ahead lets the read-ahead go on.
+    #[inline(always)]
+    fn served(&self, index: PageIndex, attempt: Attempt) -> bool {
+        if matches!(attempt, Attempt::HitNotify) {
+            self.hint(index);
         }
+        !matches!(attempt, Attempt::Miss(_))
     }
 
     /// A get of any length, hit or not.

@@ -4,7 +4,6 @@ use std::io::{BufRead, Write};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use vgas_rma::RegionId;
 use vgas_rma::job::{self, Membership};
 
@@ -82,7 +81,7 @@ fn wait_for_the_others(member: &Membership) {
 /// Blocks for ever, without a word to anybody.
 fn block() {
     loop {
-        std::thread::sleep(Duration::from_secs(1000));
+        std::thread::park();
     }
 }
 
@@ -163,7 +162,7 @@ fn parent() {
     say(&format!("far {}", far.id()));
     say(&format!("pid {}", std::process::id()));
     loop {
-        std::thread::sleep(Duration::from_secs(1000));
+        std::thread::park();
     }
 }
 

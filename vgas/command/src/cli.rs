@@ -87,7 +87,7 @@ pub struct ConfigFlags {
     /// Change a setting, such as `nvm.directory=/scratch`. May be repeated.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub assignments: Vec<String>,
-    /// Short for `--set conduit=…`: the transport between nodes (auto, smp, tcp).
+    /// Short for `--set conduit=…`: the transport between nodes (auto, smp, tcp, ibv).
     #[arg(long, value_name = "CONDUIT")]
     pub conduit: Option<String>,
     /// Short for `--set cache.size=…`: DRAM for cached pages, per node.

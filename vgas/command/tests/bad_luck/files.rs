@@ -84,16 +84,23 @@ fn folders_that_cannot_take_files_are_named() {
     assert_eq!(place.names(), ["a.npy", "b.npy"]);
 }
 
-/// At whatever moment everything is killed, the output is whole or not there. The moments are spread over the run.
+/// At whatever moment everything is killed, the output is whole or not there. The moments are spread over the run: first by
+/// the processes that have begun, then by what they have read and written.
 #[test]
 fn a_killed_product_is_never_half_written() {
     let place = with_matrices();
     let mut unfinished = 0;
     for moment in 0..6 {
         let job = place.start("gemm a.npy b.npy -o c.npy -n 2 --cache 1MiB --page 4KiB");
-        // From the first process of the job on; a little later every time.
-        until(|| (job.processes().len() > moment.min(3)).then_some(())).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20 * moment as u64));
+        let all_begun = until(|| (job.processes().len() > moment.min(3)).then_some(()));
+        all_begun.expect("the processes of the job begin");
+        let far_enough = (moment as u64).saturating_sub(3) * 250_000;
+        let came_there = until(|| {
+            let processes = job.processes();
+            let moved: u64 = processes.iter().map(|&pid| bytes_moved(pid)).sum();
+            (moved >= far_enough || processes.is_empty()).then_some(())
+        });
+        came_there.expect("the job reads and writes, or ends");
         job.processes().into_iter().for_each(|pid| kill(pid, Signal::KILL));
         job.end();
         match fs::metadata(place.path("c.npy")) {
@@ -104,4 +111,11 @@ fn a_killed_product_is_never_half_written() {
         assert_eq!(place.names(), ["a.npy", "b.npy"]);
     }
     assert!(unfinished > 0, "every product was finished before it could be killed");
+}
+
+/// Bytes that a process has read and written so far; 0 for one that is gone.
+fn bytes_moved(pid: i32) -> u64 {
+    let counts = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let of = |name: &str| counts.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    of("rchar:").unwrap_or(0) + of("wchar:").unwrap_or(0)
 }

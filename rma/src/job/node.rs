@@ -605,8 +605,10 @@ fn run_service(mut service: Box<dyn NodeService>, membership: Membership, line: 
         Ok(()) if !stop.requested() => {
             line.report(AgentReport::Abort { message: "stopped before the job did".into(), code: 1 });
         }
-        Ok(()) => line.report(AgentReport::Stopped),
+        Ok(()) => {}
     }
+    // In every case: a job whose ranks are exiting is not ended for a complaint, and the daemon waits for this.
+    line.report(AgentReport::Stopped);
 }
 
 fn acknowledge_input(channel: &mut Channel, bytes: usize) -> Result<()> {

@@ -185,11 +185,23 @@ impl Client {
         self.segment_bytes.get().map_or(&[], |bytes| bytes)
     }
 
+    /// The number of the first page of a rank's segment, and how many bytes plain hits may reach from there: none of a segment
+    /// that is relaxed or not attached. For code that follows the hit path elsewhere ([`crate::pool::mirror`]).
+    pub fn plain_pages(&self, owner: Rank) -> Option<(PageIndex, u64)> {
+        let place = self.places.get()?.get(owner.0 as usize)?;
+        Some((place.first_page, place.bytes))
+    }
+
     /// Says where this rank's own segment is in its memory ([`crate::local`]); no bytes: nowhere any more. Buffers of puts and
     /// gets may lie there afterwards, at the cost of a second copy.
     pub fn set_local(&self, base: *const u8, bytes: usize) {
         self.local_base.store(base.addr(), Relaxed);
         self.local_bytes.store(bytes, Relaxed);
+    }
+
+    /// What [`Client::set_local`] was told last: first address and size, 0 when the segment is nowhere.
+    pub fn local(&self) -> (usize, usize) {
+        (self.local_base.load(Relaxed), self.local_bytes.load(Relaxed))
     }
 
     /// Whether an address lies in this rank's own segment. A buffer that does not begin there does not reach into it: the

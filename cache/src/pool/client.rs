@@ -6,6 +6,7 @@ use super::entry::{Entry, PageState};
 use super::fence;
 use super::hazard::{RECENT, SlotRange, ThreadSlot};
 use super::layout::{FrameId, PoolSpec, TableLayout, header};
+use super::mirror::HitPath;
 use super::pin::{PinMode, PinnedPage};
 use super::queue::FreeStack;
 use super::shared::{FrameUse, Pins, Shared};
@@ -84,6 +85,25 @@ impl PoolClient {
             local_rank,
             shared,
         })
+    }
+
+    /// This client's part of the hit path, for code that follows it elsewhere ([`super::mirror`]).
+    pub fn hit_path(&self) -> HitPath {
+        HitPath {
+            client: self.client,
+            entries: self.entries,
+            frames: self.frames,
+            stamps: self.stamps,
+            clock: self.clock,
+            frames_count: self.frame_count,
+            page_shift: self.page_shift,
+            asymmetric: self.asymmetric,
+        }
+    }
+
+    /// Gives the calling thread a slot of its own, if there is one left.
+    pub(super) fn claim_slot(&self) {
+        let _ = self.slots.own_slot();
     }
 
     /// The layout, with the numbering of pages.

@@ -53,7 +53,7 @@ impl PageState {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Entry(u64);
 
-const STATE_SHIFT: u32 = 32;
+pub(super) const STATE_SHIFT: u32 = 32;
 const STATE_MASK: u64 = 0xff << STATE_SHIFT;
 const HOLD: u64 = 1 << 40;
 const AHEAD: u64 = 1 << 41;

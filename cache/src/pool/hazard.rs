@@ -30,6 +30,7 @@ const _: () = {
 /// The slot this thread used last, and whose it is. Client numbers start at 1 and are never used again, so a stale
 /// address is never followed.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub(super) struct Recent {
     pub client: u64,
     pub slot: *const ThreadSlot,

@@ -50,6 +50,7 @@ mod fault;
 mod fence;
 mod hazard;
 mod layout;
+pub mod mirror;
 mod pin;
 mod queue;
 mod shared;

@@ -1,7 +1,7 @@
 /* GASNet-1, extended interface: puts and gets, their synchronisation, barriers (specification 1.8, chapter 3).
  *
- * *Addresses* are those of the segment's owner. Between ranks that share memory each put and get is a check and a copy,
- * made here and complete at once; the library is called for the rest. *Bulk* forms allow any alignment and, when they
+ * *Addresses* are those of the segment's owner. A put or get between ranks that share memory, or of pages of a tiered segment
+ * that this node has cached, is a check and a copy, made here and complete at once; the library is called for the rest. *Bulk* forms allow any alignment and, when they
  * do not block, demand that the source stays as it is until the operation is complete. Errors (an address outside of a
  * segment, a rank that does not exist) end the job with a message. Any thread may call anything in GASNET_PAR. */
 #ifndef _GASNET_EXTENDED_H
@@ -20,20 +20,13 @@ typedef vgasi_handle_t gasnet_handle_t;
 #define GASNET_INVALID_HANDLE ((gasnet_handle_t)0)
 typedef vgasi_value_t gasnet_valget_handle_t;
 
-/* Copies between a segment and other memory. Constant sizes become single moves, which nobody sees half done. */
-#define VGASI_COPY(to, from, nbytes) memcpy((to), (from), (nbytes))
-
 /* --- Blocking (3.1): complete when they return --- */
 
 VGASI_INLINE void gasnet_put(gasnet_node_t node, void *dest, const void *src, size_t nbytes) {
-    char *const here = vgasi_reach(node, dest, nbytes);
-    if (VGASI_LIKELY(here != NULL)) VGASI_COPY(here, src, nbytes);
-    else vgasi_put(node, dest, src, nbytes);
+    vgasi_put_now(node, dest, src, nbytes);
 }
 VGASI_INLINE void gasnet_get(void *dest, gasnet_node_t node, const void *src, size_t nbytes) {
-    const char *const here = vgasi_reach(node, src, nbytes);
-    if (VGASI_LIKELY(here != NULL)) VGASI_COPY(dest, here, nbytes);
-    else vgasi_get(dest, node, src, nbytes);
+    vgasi_get_now(dest, node, src, nbytes);
 }
 VGASI_INLINE void gasnet_put_bulk(gasnet_node_t node, void *dest, const void *src, size_t nbytes) {
     gasnet_put(node, dest, src, nbytes);
@@ -50,22 +43,13 @@ VGASI_INLINE void gasnet_memset(gasnet_node_t node, void *dest, int val, size_t 
 /* --- Explicit handles (3.2): complete when the handle was synchronised --- */
 
 VGASI_INLINE gasnet_handle_t gasnet_put_nb(gasnet_node_t node, void *dest, const void *src, size_t nbytes) {
-    char *const here = vgasi_reach(node, dest, nbytes);
-    if (!VGASI_LIKELY(here != NULL)) return vgasi_put_nb(node, dest, src, nbytes, 0);
-    VGASI_COPY(here, src, nbytes);
-    return GASNET_INVALID_HANDLE;
+    return vgasi_start_put(node, dest, src, nbytes, 0);
 }
 VGASI_INLINE gasnet_handle_t gasnet_put_nb_bulk(gasnet_node_t node, void *dest, const void *src, size_t nbytes) {
-    char *const here = vgasi_reach(node, dest, nbytes);
-    if (!VGASI_LIKELY(here != NULL)) return vgasi_put_nb(node, dest, src, nbytes, 1);
-    VGASI_COPY(here, src, nbytes);
-    return GASNET_INVALID_HANDLE;
+    return vgasi_start_put(node, dest, src, nbytes, 1);
 }
 VGASI_INLINE gasnet_handle_t gasnet_get_nb(void *dest, gasnet_node_t node, const void *src, size_t nbytes) {
-    const char *const here = vgasi_reach(node, src, nbytes);
-    if (!VGASI_LIKELY(here != NULL)) return vgasi_get_nb(dest, node, src, nbytes);
-    VGASI_COPY(dest, here, nbytes);
-    return GASNET_INVALID_HANDLE;
+    return vgasi_start_get(dest, node, src, nbytes);
 }
 VGASI_INLINE gasnet_handle_t gasnet_get_nb_bulk(void *dest, gasnet_node_t node, const void *src, size_t nbytes) {
     return gasnet_get_nb(dest, node, src, nbytes);

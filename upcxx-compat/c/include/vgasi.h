@@ -23,12 +23,15 @@ extern "C" {
 #endif
 
 /* One rank's segment: `base` is its first address in its owner's process, by which everybody names it; `here` its first
- * address in this process, of which `reach` bytes may be loaded and stored (0: none). */
+ * address in this process, of which `reach` bytes may be loaded and stored (0: none). Of a tiered one, `cached` bytes may be
+ * found in the node's pool (0: none), from the page of number `first_page` on: see vgasi_hit.h. */
 typedef struct {
     uintptr_t base;
     char *here;
     uintptr_t reach;
     uintptr_t bytes;
+    uintptr_t cached;
+    uintptr_t first_page;
 } vgasi_window_t;
 
 typedef struct vgasi_operation *vgasi_handle_t;
@@ -137,4 +140,6 @@ VGASI_INLINE char *vgasi_reach(uint32_t rank, const void *there, size_t bytes) {
 #ifdef __cplusplus
 }
 #endif
+
+#include "vgasi_transfer.h"
 #endif

@@ -107,14 +107,10 @@ VGASI_INLINE uintptr_t vgasnet_segment_bytes(vgasnet_node_t node) {
 
 /* Complete when they return. The memory given may lie in a segment; source and destination do not overlap. */
 VGASI_INLINE void vgasnet_put(vgasnet_node_t node, void *dest, const void *src, size_t nbytes) {
-    char *const here = vgasi_reach(node, dest, nbytes);
-    if (VGASI_LIKELY(here != NULL)) memcpy(here, src, nbytes);
-    else vgasi_put(node, dest, src, nbytes);
+    vgasi_put_now(node, dest, src, nbytes);
 }
 VGASI_INLINE void vgasnet_get(void *dest, vgasnet_node_t node, const void *src, size_t nbytes) {
-    const char *const here = vgasi_reach(node, src, nbytes);
-    if (VGASI_LIKELY(here != NULL)) memcpy(dest, here, nbytes);
-    else vgasi_get(dest, node, src, nbytes);
+    vgasi_get_now(dest, node, src, nbytes);
 }
 VGASI_INLINE void vgasnet_memset(vgasnet_node_t node, void *dest, int value, size_t nbytes) {
     char *const here = vgasi_reach(node, dest, nbytes);
@@ -124,16 +120,10 @@ VGASI_INLINE void vgasnet_memset(vgasnet_node_t node, void *dest, int value, siz
 
 /* Start; complete when the handle has been waited for. The source of a put must stay as it is until then. */
 VGASI_INLINE vgasnet_handle_t vgasnet_put_nb(vgasnet_node_t node, void *dest, const void *src, size_t nbytes) {
-    char *const here = vgasi_reach(node, dest, nbytes);
-    if (!VGASI_LIKELY(here != NULL)) return vgasi_put_nb(node, dest, src, nbytes, 1);
-    memcpy(here, src, nbytes);
-    return VGASNET_INVALID_HANDLE;
+    return vgasi_start_put(node, dest, src, nbytes, 1);
 }
 VGASI_INLINE vgasnet_handle_t vgasnet_get_nb(void *dest, vgasnet_node_t node, const void *src, size_t nbytes) {
-    const char *const here = vgasi_reach(node, src, nbytes);
-    if (!VGASI_LIKELY(here != NULL)) return vgasi_get_nb(dest, node, src, nbytes);
-    memcpy(dest, here, nbytes);
-    return VGASNET_INVALID_HANDLE;
+    return vgasi_start_get(dest, node, src, nbytes);
 }
 
 /* Wait for a handle, once; or make progress and say whether it is complete (OK, then it is used up) or NOT_READY. */

@@ -29,6 +29,7 @@ pub mod environment;
 pub mod exit;
 mod fatal;
 pub mod handle;
+pub mod hit;
 pub mod job;
 mod launch;
 mod long;

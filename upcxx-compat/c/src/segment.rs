@@ -1,8 +1,8 @@
 //! Segments: sizes before `gasnet_attach`, addresses after it.
 //!
 //! A client names a remote address as its owner sees it: the owner's base plus an offset. The headers turn it into an
-//! address of this process with one entry of [`vgasi_windows`] and copy; where that is not possible, `reach` is 0 and
-//! they call the library with the same address.
+//! address of this process with one entry of [`vgasi_windows`] and copy; where that is not possible, `reach` is 0. Of a
+//! tiered segment they use pages that the node has ([`crate::hit`]). For the rest they call the library with the same address.
 //!
 //! Segments are pinned (DRAM) or tiered (NVMe behind the cache) as the job's setting `segment.kind` says, since a GASNet
 //! client cannot. A tiered segment is memory to its owner (`vgas::LocalSegment`): pointers, handlers of long messages and
@@ -10,8 +10,10 @@
 
 use crate::code;
 use crate::fatal::{fail, fatal};
+use crate::hit;
 use crate::job;
 use libc::{c_int, c_void};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use vgas::config::DeviceChoice;
 use vgas::{Kind, Runtime, SegmentSpec};
@@ -31,6 +33,10 @@ pub struct Window {
     reach: AtomicUsize,
     /// Its size.
     bytes: AtomicUsize,
+    /// How many of its bytes the node's pool may have (`hit`); written last.
+    cached: AtomicUsize,
+    /// The number of the page at its beginning.
+    first_page: AtomicUsize,
 }
 
 /// What `gasnet_seginfo_t` is.
@@ -38,6 +44,19 @@ pub struct Window {
 pub struct SegmentInfo {
     address: *mut c_void,
     bytes: usize,
+}
+
+impl Window {
+    /// The offsets and the size of what the headers read, by C expression.
+    pub const LAYOUT: &[(&str, usize)] = &[
+        ("offsetof(vgasi_window_t, base)", offset_of!(Window, base)),
+        ("offsetof(vgasi_window_t, here)", offset_of!(Window, here)),
+        ("offsetof(vgasi_window_t, reach)", offset_of!(Window, reach)),
+        ("offsetof(vgasi_window_t, bytes)", offset_of!(Window, bytes)),
+        ("offsetof(vgasi_window_t, cached)", offset_of!(Window, cached)),
+        ("offsetof(vgasi_window_t, first_page)", offset_of!(Window, first_page)),
+        ("sizeof(vgasi_window_t)", size_of::<Window>()),
+    ];
 }
 
 /// The windows, by rank; null before `gasnet_init`. For the headers.
@@ -116,6 +135,8 @@ pub(crate) fn prepare(runtime: &Runtime) {
         here: AtomicPtr::default(),
         reach: AtomicUsize::new(0),
         bytes: AtomicUsize::new(0),
+        cached: AtomicUsize::new(0),
+        first_page: AtomicUsize::new(0),
     };
     let windows: Box<[Window]> = (0..runtime.ranks()).map(|_| empty()).collect();
     vgasi_windows.store(Box::leak(windows).as_mut_ptr(), Ordering::Release);
@@ -207,6 +228,7 @@ pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
         Err(error) => fail(error),
     };
     let info = endpoint.segment_info();
+    hit::prepare(runtime.client());
     for ((rank, window), words) in (0..).map(Rank).zip(windows()).zip(all) {
         let number = |at: usize| {
             let bytes = words.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
@@ -219,6 +241,10 @@ pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
         if let Some(here) = here {
             window.here.store(here, Ordering::Relaxed);
             window.reach.store(bytes, Ordering::Release);
+        }
+        if let Some((first_page, cached)) = hit::pages(runtime.client(), rank) {
+            window.first_page.store(first_page, Ordering::Relaxed);
+            window.cached.store(cached.min(bytes), Ordering::Release);
         }
     }
     match runtime.barrier() {

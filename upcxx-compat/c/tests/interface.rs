@@ -119,7 +119,8 @@ fn defined_in_rust(folder: &Path, functions: &mut Functions) {
 /// Goal: what the headers declare is what the library defines, function by function, type by type.
 #[test]
 fn declarations_match_definitions() {
-    let text = read_to_string(crate_folder().join("include/vgasi.h")).expect("the header is there");
+    let text = |name| read_to_string(crate_folder().join("include").join(name)).expect("the header is there");
+    let text = text("vgasi.h") + &text("vgasi_hit.h");
     let declared = declared_in_c(&text);
     let mut defined = Functions::new();
     defined_in_rust(&crate_folder().join("src"), &mut defined);

@@ -104,6 +104,9 @@ VGASI_INLINE int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uin
     return vgasi_attach(table, numentries, segsize);
 }
 
+/* Called in gasnet_attach with address and size of the own segment, before others use it; to be set before. */
+extern void (*gasnet_client_attach_hook)(void *, uintptr_t);
+
 /* The most that this rank may attach; all of it may be, by all ranks at once. After gasnet_init. */
 VGASI_INLINE uintptr_t gasnet_getMaxLocalSegmentSize(void) { return vgasi_max_local_segment(); }
 /* The same on all ranks: what everybody may attach. */

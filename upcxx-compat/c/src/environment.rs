@@ -19,6 +19,9 @@ use Effect::{Honoured, Ignored};
 /// to the client.
 const VARIABLES: &[(&str, Effect)] = &[
     ("GASNET_BACKTRACE", Honoured),
+    ("GASNET_BACKTRACE_NODES", Ignored("every rank that crashes writes its own")),
+    ("GASNET_BACKTRACE_SIGNAL", Honoured),
+    ("GASNET_BACKTRACE_TYPE", Honoured),
     ("GASNET_BARRIER", Ignored("there is one barrier")),
     ("GASNET_COLL_SCRATCH_SIZE", Ignored("collectives need no scratch space")),
     ("GASNET_CSPAWN_CMD", Ignored("use GASNET_SPAWNFN=S or L")),

@@ -25,7 +25,8 @@ unsafe extern "C" {
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-fn this_thread() -> i32 {
+/// The number of the calling thread. May be called in handlers.
+pub(crate) fn this_thread() -> i32 {
     // SAFETY: a system call without arguments.
     unsafe { libc::gettid() }
 }
@@ -98,7 +99,7 @@ fn catch(signal: c_int, handler: extern "C" fn(c_int)) {
 }
 
 /// What this process does about a signal. May be called in handlers.
-fn disposition(signal: c_int) -> Option<libc::sighandler_t> {
+pub(crate) fn disposition(signal: c_int) -> Option<libc::sighandler_t> {
     // SAFETY: all fields of the structure are plain numbers.
     unsafe {
         let mut now: libc::sigaction = std::mem::zeroed();

@@ -3,6 +3,7 @@
 use crate::am;
 use crate::code;
 use crate::coll;
+use crate::crash;
 use crate::exit;
 use crate::fatal::fatal;
 use crate::launch;
@@ -90,5 +91,6 @@ pub unsafe extern "C" fn vgasi_init(argc: *mut c_int, argv: *mut *mut *mut c_cha
     }
     coll::prepare();
     exit::watch();
+    crash::watch();
     code::OK
 }

@@ -4,6 +4,7 @@
 //! The launcher never returns from `gasnet_init`. A daemon is this program with [`DAEMON_VARIABLE`] set: a constructor
 //! of the library serves the node and leaves before `main` is reached, so that the client's code runs in ranks only.
 
+use crate::crash;
 use crate::environment::{self, number, parse_number, segment_size, variable};
 use libc::{c_char, c_int};
 use std::ffi::{CStr, OsString};
@@ -97,6 +98,7 @@ unsafe fn arguments(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Vec<OsStri
 
 /// The job that the arguments and the environment ask for.
 fn request(words: Vec<OsString>, conduit: c_int) -> Result<JobRequest, String> {
+    crash::asked_for()?;
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let mut arguments: Vec<OsString> = words.into_iter().skip(1).collect();
     let ranks = match number("VGASNET_RANKS")? {

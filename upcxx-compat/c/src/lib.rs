@@ -25,6 +25,7 @@ pub mod am;
 pub mod barrier;
 mod call;
 pub mod coll;
+mod crash;
 pub mod environment;
 pub mod exit;
 mod fatal;

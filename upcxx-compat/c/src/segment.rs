@@ -207,6 +207,22 @@ fn first_address(runtime: &Runtime, bytes: usize) -> Result<usize, vgas::Error> 
     Ok(own.map_or(0, |address| address as usize))
 }
 
+/// What a client wants to be told when its own segment is there, before others may use it: address and size. Runtimes set it
+/// before `gasnet_attach`; a C function pointer, null when there is none.
+#[unsafe(no_mangle)]
+pub static gasnet_client_attach_hook: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+fn tell_client(base: usize, bytes: usize) {
+    type Hook = unsafe extern "C" fn(*mut c_void, usize);
+    let hook = gasnet_client_attach_hook.load(Ordering::Acquire);
+    if !hook.is_null() {
+        // SAFETY: rule 3: the client has set it to a function of this type.
+        unsafe {
+            std::mem::transmute::<*mut c_void, Hook>(hook)(std::ptr::with_exposed_provenance_mut(base), bytes)
+        };
+    }
+}
+
 /// Attaches the segment of this rank; collective. The caller has checked the size.
 pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
     let runtime = &job::joined().runtime;
@@ -222,6 +238,7 @@ pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
             return code::RESOURCE;
         }
     };
+    tell_client(base, bytes);
     let words: Vec<u8> = [base as u64, bytes as u64].iter().flat_map(|word| word.to_le_bytes()).collect();
     let all = match endpoint.all_gather(&words) {
         Ok(all) => all,

@@ -44,8 +44,14 @@
 #endif
 
 /* --- Conduit: smp unless the client says otherwise. --- */
-#if defined(GASNET_CONDUIT_SMP) && defined(GASNET_CONDUIT_TCP)
-#error Define only one of GASNET_CONDUIT_SMP and GASNET_CONDUIT_TCP
+#if defined(GASNET_CONDUIT_SMP) + defined(GASNET_CONDUIT_TCP) + defined(GASNET_CONDUIT_IBV) > 1
+#error Define only one of GASNET_CONDUIT_SMP, GASNET_CONDUIT_TCP and GASNET_CONDUIT_IBV
+#elif defined(GASNET_CONDUIT_IBV)
+#undef GASNET_CONDUIT_IBV
+#define GASNET_CONDUIT_IBV 1
+#define GASNET_CONDUIT_NAME IBV
+#define VGASI_CONDUIT ibv
+#define VGASI_CONDUIT_NUMBER 3
 #elif defined(GASNET_CONDUIT_TCP)
 #undef GASNET_CONDUIT_TCP
 #define GASNET_CONDUIT_TCP 1

@@ -9,8 +9,8 @@ use crate::environment::{self, number, parse_number, segment_size, variable};
 use libc::{c_char, c_int};
 use std::ffi::{CStr, OsString};
 use std::os::unix::ffi::OsStringExt;
-use vgas::config::{Auto, Config, FlagValue, Origin, Settings, Size, Sources};
-use vgas::info::Machine;
+use vgas::config::{Auto, ConduitChoice, Config, FlagValue, Origin, Settings, Size, Sources};
+use vgas::info::{self, Machine, State};
 use vgas::launch::{JobRequest, node_main, run};
 
 /// Tells a process that it is the daemon of a node.
@@ -22,6 +22,8 @@ const RANK_VARIABLE: &str = "VGAS_CONTROL_FD";
 /// The conduit `smp`: as many ranks as GASNET_PSHM_NODES says. Others take the number of ranks from their first argument.
 /// VGASNET_RANKS, which the spawners set, overrules both.
 const CONDUIT_SMP: c_int = 1;
+/// The conduit `ibv`.
+const CONDUIT_IBV: c_int = 3;
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -109,7 +111,7 @@ fn request(words: Vec<OsString>, conduit: c_int) -> Result<JobRequest, String> {
         }
         None => parse_number("the first argument", &arguments.remove(0).to_string_lossy())?,
     };
-    let hosts = hosts(ranks)?;
+    let hosts = hosts(ranks, conduit)?;
     let nodes = match number("VGASNET_NODES")? {
         _ if !hosts.is_empty() => hosts.len() as u32,
         Some(nodes) => nodes,
@@ -120,20 +122,41 @@ fn request(words: Vec<OsString>, conduit: c_int) -> Result<JobRequest, String> {
     };
     let ranks_per_node = ranks.div_ceil(nodes.max(1));
     let mut settings = settings(conduit, ranks_per_node)?;
+    if hosts.is_empty() && settings.conduit == ConduitChoice::Ibv {
+        can_use_rdma()?;
+    }
     let nodes_here = if hosts.is_empty() { nodes } else { 1 };
     let cache = settings.cache.size_bytes(Machine::find().usable_memory_bytes(), nodes_here.max(1));
     settings.cache.size = Auto::Is(Size::of_bytes(cache));
-    let daemon = vec!["env".into(), format!("{DAEMON_VARIABLE}=1").into(), program.clone().into_os_string()];
+    // Not by env(1), which takes the path of a program for a variable when there is a `=` in it.
+    let command = format!("{DAEMON_VARIABLE}=1 exec \"$0\"");
+    let daemon = vec!["sh".into(), "-c".into(), command.into(), program.clone().into_os_string()];
     let program = program.into_os_string();
     Ok(JobRequest { program, arguments, ranks, nodes, hosts, environment: Vec::new(), daemon, settings })
 }
 
+/// Whether this machine has what the conduit `ibv` needs; otherwise what it lacks and where that comes from, before each
+/// rank would find out by itself.
+fn can_use_rdma() -> Result<(), String> {
+    match info::conduits().into_iter().find(|fact| fact.name == "ibv" && fact.state == State::Missing) {
+        None => Ok(()),
+        Some(missing) => Err(format!(
+            "the conduit ibv cannot be used here: {}; to get it: {} (VGAS_CONDUIT=tcp runs this program as it is)",
+            missing.detail,
+            missing.remedy.unwrap_or_default()
+        )),
+    }
+}
+
 /// The hosts of the job, one a node; none for this machine. GASNET_SPAWNFN chooses: `L` (the default) this machine, `S`
-/// those that GASNET_SSH_SERVERS names or GASNET_NODEFILE lists.
-fn hosts(ranks: u32) -> Result<Vec<String>, String> {
+/// those that GASNET_SSH_SERVERS names or GASNET_NODEFILE lists. Users of `ibv` are used to naming hosts alone.
+fn hosts(ranks: u32, conduit: c_int) -> Result<Vec<String>, String> {
+    let names_hosts =
+        || ["GASNET_SSH_SERVERS", "GASNET_NODEFILE"].into_iter().any(|name| variable(name).is_some());
     let list = match variable("GASNET_SPAWNFN").as_deref().map(str::trim) {
-        None | Some("L" | "l") => return Ok(Vec::new()),
-        Some("S" | "s") => match (variable("GASNET_SSH_SERVERS"), variable("GASNET_NODEFILE")) {
+        None if conduit != CONDUIT_IBV || !names_hosts() => return Ok(Vec::new()),
+        Some("L" | "l") => return Ok(Vec::new()),
+        None | Some("S" | "s") => match (variable("GASNET_SSH_SERVERS"), variable("GASNET_NODEFILE")) {
             (Some(servers), _) => servers,
             (None, Some(file)) => {
                 std::fs::read_to_string(&file).map_err(|error| format!("cannot read {file}: {error}"))?
@@ -159,10 +182,12 @@ fn hosts(ranks: u32) -> Result<Vec<String>, String> {
 
 /// The settings of the job: what users say about vgas, else what they say about GASNet, else the defaults for C clients.
 fn settings(conduit: c_int, ranks_per_node: u32) -> Result<Settings, String> {
-    let mut defaults = vec![
-        ("conduit", if conduit == CONDUIT_SMP { "smp" } else { "tcp" }.to_owned()),
-        ("segment.kind", "pinned".to_owned()),
-    ];
+    let network = match conduit {
+        CONDUIT_SMP => "smp",
+        CONDUIT_IBV => "ibv",
+        _ => "tcp",
+    };
+    let mut defaults = vec![("conduit", network.to_owned()), ("segment.kind", "pinned".to_owned())];
     if let Some(text) = variable("GASNET_MAX_SEGSIZE") {
         let size = segment_size(&text, ranks_per_node)?.to_string();
         defaults.push(("segment.pinned_max", size.clone()));

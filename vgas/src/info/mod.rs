@@ -93,6 +93,11 @@ pub struct Report {
     pub facts: Vec<Fact>,
 }
 
+/// The ways for messages that this machine offers, under the names that the setting `conduit` takes.
+pub fn conduits() -> Vec<Fact> {
+    probe::conduits()
+}
+
 /// Looks at this machine with these settings (they say, for example, where the segment files would be).
 pub fn survey(settings: &Settings) -> Report {
     let system = rustix::system::uname();

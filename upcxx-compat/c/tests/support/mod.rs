@@ -14,6 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub enum Conduit {
     Smp,
     Tcp,
+    Ibv,
 }
 
 /// A thread mode as programs are compiled for it.
@@ -29,6 +30,7 @@ impl Conduit {
         match self {
             Self::Smp => "-DGASNET_CONDUIT_SMP",
             Self::Tcp => "-DGASNET_CONDUIT_TCP",
+            Self::Ibv => "-DGASNET_CONDUIT_IBV",
         }
     }
 }
@@ -208,7 +210,7 @@ impl Program {
         let mut command = Command::new(&self.path);
         match self.conduit {
             Conduit::Smp => command.env("GASNET_PSHM_NODES", ranks.to_string()),
-            Conduit::Tcp => command.arg(ranks.to_string()),
+            Conduit::Tcp | Conduit::Ibv => command.arg(ranks.to_string()),
         };
         command.args(arguments).stdin(Stdio::null());
         command

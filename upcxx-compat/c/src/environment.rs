@@ -70,6 +70,9 @@ pub(crate) fn is_on(name: &str) -> bool {
     variable(name).is_some_and(|text| text.trim().starts_with(['1', 'y', 'Y']))
 }
 
+/// The largest segment that a setting can name.
+const SEGMENT_BYTES_MAX: u64 = 64 << 40;
+
 /// The size that GASNET_MAX_SEGSIZE gives to each of `ranks_per_node` ranks: a number with a unit (`512MB`, `0.5G`),
 /// followed by `/P` (per process, the default) or `/H` (per host).
 pub(crate) fn segment_size(text: &str, ranks_per_node: u32) -> Result<Size, String> {
@@ -96,6 +99,8 @@ pub(crate) fn segment_size(text: &str, ranks_per_node: u32) -> Result<Size, Stri
     let page = crate::segment::PAGE_BYTES as u64;
     // Whole pages; a float is exact far beyond any size that memory has.
     let bytes = (value * (1u64 << shift) as f64 / f64::from(parts)) as u64 / page * page;
+    // What there is limits it anyway.
+    let bytes = bytes.min(SEGMENT_BYTES_MAX);
     if bytes == 0 { Err(wrong()) } else { Ok(Size::of_bytes(bytes)) }
 }
 
@@ -140,6 +145,7 @@ mod tests {
             ("2GiB", Some(2 << 30)),
             ("1T/P", Some(1 << 40)),
             ("2G/H", Some(1 << 29)),
+            ("900TB", Some(64 << 40)),
             ("4097", Some(4096)),
             ("4095", None),
             ("1X", None),

@@ -61,13 +61,13 @@ fn announce(status: c_int) {
     }
 }
 
-/// Ends the job because of an error.
+/// Ends the job because of an error, which the launcher says, or this process where there is none.
 pub(crate) fn abort_job(reason: &str, status: u8) -> ! {
     let leaving = LEAVING.swap(this_thread(), Ordering::SeqCst);
-    if leaving == 0
-        && let Some(job) = job::current()
-    {
-        let _ = job.runtime.abort(reason, status);
+    // Of a job that is ending anyway nobody needs to hear.
+    let is_told = leaving != 0 || job::current().is_some_and(|job| job.runtime.abort(reason, status).is_ok());
+    if !is_told {
+        eprintln!("*** FATAL ERROR: {reason}");
     }
     // SAFETY: ends the process, at once: this may be a handler, or a thread that holds locks.
     unsafe {

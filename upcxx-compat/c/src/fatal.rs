@@ -7,11 +7,9 @@ use vgas::Error;
 use vgas_cache::CacheError;
 use vgas_rma::RmaError;
 
-/// Ends the job with a line that names this rank and the reason: a mistake of the client.
+/// Ends the job with a line that names this rank and the reason: a mistake of the client. The launcher says it.
 #[cold]
 pub(crate) fn fatal(reason: impl Display) -> ! {
-    let who = crate::job::current().map_or_else(String::new, |job| format!("{}: ", job.runtime.rank()));
-    eprintln!("*** FATAL ERROR: {who}{reason}");
     if is_on("GASNET_BACKTRACE") {
         eprintln!("{}", std::backtrace::Backtrace::force_capture());
     }

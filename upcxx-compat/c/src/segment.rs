@@ -16,6 +16,7 @@ use libc::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use vgas::config::DeviceChoice;
+use vgas::info::Machine;
 use vgas::{Kind, Runtime, SegmentSpec};
 use vgas_rma::Rank;
 
@@ -96,22 +97,24 @@ pub(crate) fn choose(kind: Kind) {
     TIERED.store(kind == Kind::Tiered, Ordering::Relaxed);
 }
 
-/// The most bytes that this rank can attach: what the settings allow, and of a file no more than its share of the space
-/// that is free where it will be.
+/// The most bytes that this rank can attach: what the settings allow, and no more than its share of the memory or, of a file,
+/// of the space that is free where it will be.
 pub(crate) fn max_local(runtime: &Runtime, kind: Kind) -> usize {
     let settings = runtime.settings();
+    let ranks_here = runtime.layout().ranks_of(runtime.node()).len() as u64;
+    let nodes_here = if runtime.shares_machine() { u64::from(runtime.nodes()) } else { 1 };
+    let share_of = |all: u64| all / ranks_here.max(1) / nodes_here.max(1);
     let bytes = match kind {
-        Kind::Pinned => settings.segment.pinned_max.bytes(),
+        Kind::Pinned => {
+            let memory = Machine::find().usable_memory_bytes();
+            settings.segment.pinned_max.bytes().min(share_of(memory))
+        }
         Kind::Tiered => {
-            let ranks_here = runtime.layout().ranks_of(runtime.node()).len() as u64;
             let free = match settings.nvm.device {
                 DeviceChoice::Memory => None,
                 _ => rustix::fs::statvfs(settings.nvm.directory_path()).ok(),
             };
-            let share = free.map_or(u64::MAX, |free| {
-                let nodes_here = if runtime.shares_machine() { u64::from(runtime.nodes()) } else { 1 };
-                free.f_bavail.saturating_mul(free.f_frsize) / ranks_here.max(1) / nodes_here
-            });
+            let share = free.map_or(u64::MAX, |free| share_of(free.f_bavail.saturating_mul(free.f_frsize)));
             settings.segment.tiered_max.bytes().min(share)
         }
     };

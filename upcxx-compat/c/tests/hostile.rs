@@ -1,0 +1,210 @@
+//! Clients that end badly or ask for what cannot be: each job ends soon, with the right status, says once why when it ends
+//! against the client's will, and leaves no process, no shared memory and no file.
+
+mod support;
+
+use std::path::Path;
+use std::process::Output;
+use std::time::{Duration, Instant};
+use support::{Bench, Conduit, Mode, Program, tiered};
+
+/// The status with which the program ends itself.
+const STATUS: i32 = 3;
+
+/// How long what a job has left may take to go; its processes are ended, not waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Waits until no process runs a program of this bench, and no file of a segment is left.
+fn nothing_is_left(bench: &Bench, scratch: &Path, what: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let processes = std::fs::read_dir("/proc").expect("processes can be listed").flatten();
+        let running: Vec<_> = processes
+            .filter(|process| {
+                std::fs::read_link(process.path().join("exe")).is_ok_and(|exe| exe.starts_with(bench.path()))
+            })
+            .map(|process| process.file_name())
+            .collect();
+        let files: Vec<_> = std::fs::read_dir(scratch).expect("the folder is there").flatten().collect();
+        if running.is_empty() && files.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{what} leaves processes {running:?}, files {files:?}");
+        std::thread::yield_now();
+    }
+    let shared = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let shared: Vec<_> =
+        shared.filter(|entry| entry.file_name().to_string_lossy().contains("vgas")).collect();
+    assert!(shared.is_empty(), "{what} leaves {shared:?}");
+}
+
+/// Runs a program with both kinds of segments, on one node and on two; hands each output to the check.
+fn everywhere(
+    bench: &Bench,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+    check: impl Fn(&str, &Output),
+) {
+    let scratch = bench.path().join("scratch");
+    std::fs::create_dir_all(&scratch).expect("the folder is writable");
+    let folder = scratch.to_str().expect("a path that is text").to_owned();
+    for (conduit, nodes, is_tiered) in
+        [(Conduit::Smp, "1", false), (Conduit::Smp, "1", true), (Conduit::Tcp, "2", true)]
+    {
+        let program = hostile(bench, conduit);
+        let mut settings = vec![("VGAS_NVM_DIRECTORY", folder.as_str()), ("VGASNET_NODES", nodes)];
+        if is_tiered {
+            settings.extend(tiered(nodes));
+        }
+        settings.extend_from_slice(environment);
+        let output = program.run(3, &settings, arguments);
+        let what = format!("{arguments:?} {environment:?} {conduit:?} tiered: {is_tiered}: {output:?}");
+        check(&what, &output);
+        nothing_is_left(bench, &scratch, &what);
+    }
+}
+
+fn hostile(bench: &Bench, conduit: Conduit) -> Program {
+    bench.program("hostile", conduit, Mode::Par)
+}
+
+/// Goal: whatever place `gasnet_exit` is called from, that status is the job's, and nothing is said.
+#[test]
+fn exits_from_every_place() {
+    let bench = Bench::new();
+    for (what, who, others) in [
+        ("exit", "1", "barrier"),
+        ("return", "2", "compute"),
+        ("atexit", "0", "poll"),
+        ("atexit", "-1", "poll"),
+        ("handler", "1", "compute"),
+        ("thread", "2", "barrier"),
+        ("threads", "-1", "compute"),
+        ("unattached", "1", "compute"),
+        ("unattached", "-1", "compute"),
+        ("uneven", "1", "compute"),
+        ("signal", "1", "poll"),
+        ("signal", "-1", "poll"),
+    ] {
+        everywhere(&bench, &[what, who, others], &[], |what, output| {
+            assert_eq!(output.status.code(), Some(STATUS), "{what}");
+            assert!(output.stderr.is_empty(), "{what}");
+        });
+    }
+    let output = hostile(&bench, Conduit::Tcp).run(2, &[("HOSTILE_BEFORE_INIT", "1")], &[]);
+    assert_eq!(output.status.code(), Some(STATUS), "{output:?}");
+}
+
+/// Goal: a rank that dies, or makes a mistake that has no code, ends the job with one line that names it.
+#[test]
+fn deaths_are_told_once() {
+    let bench = Bench::new();
+    for (what, others, said) in [
+        ("abort", "compute", "SIGABRT"),
+        ("kill", "barrier", "SIGKILL"),
+        ("crash", "poll", "SIGSEGV"),
+        ("crash-in-segment-twice", "compute", "SIGSEGV"),
+        ("put-outside", "poll", "outside of the segment of node 2"),
+        ("get-outside", "barrier", "outside of the segment of node 2"),
+        ("put-nowhere", "compute", "there is no node 3"),
+    ] {
+        everywhere(&bench, &[what, "1", others], &[], |what, output| {
+            let errors = text_of(&output.stderr);
+            assert!(!output.status.success() && output.status.code() != Some(STATUS), "{what}");
+            assert!(errors.contains(said) && errors.contains("rank 1"), "{what}");
+            assert_eq!(errors.lines().count(), 1, "{what}");
+        });
+    }
+}
+
+/// Goal: what the specification gives a code for is refused with it, on every rank, and the job goes on.
+#[test]
+fn refusals_have_codes() {
+    let bench = Bench::new();
+    everywhere(&bench, &["refusals", "-1", "compute"], &[], |what, output| {
+        assert_eq!(output.status.code(), Some(STATUS), "{what}");
+        assert!(output.stderr.is_empty(), "{what}");
+    });
+}
+
+/// Goal: a size that makes no sense ends the job before it starts, with one line; one that is too large offers what there is.
+#[test]
+fn sizes_of_segments() {
+    let bench = Bench::new();
+    for size in ["zero", "0", "-1", "1X", "12MB/Q", "1e9", "0x", "4095"] {
+        let arguments = ["all", "-1", "compute"];
+        let output = hostile(&bench, Conduit::Tcp).run(2, &[("GASNET_MAX_SEGSIZE", size)], &arguments);
+        let errors = text_of(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(errors.contains("GASNET_MAX_SEGSIZE") && errors.lines().count() == 1, "{output:?}");
+    }
+    // All of what is offered can be attached, by all at once. Tiered, the test's own limit is taken away.
+    let huge = [("GASNET_MAX_SEGSIZE", "900TB"), ("VGAS_SEGMENT_TIERED_MAX", "64TiB")];
+    everywhere(&bench, &["all", "-1", "compute"], &huge, |what, output| {
+        assert_eq!(output.status.code(), Some(STATUS), "{what}");
+        assert!(output.stderr.is_empty(), "{what}");
+    });
+}
+
+/// Goal: with GASNET_BACKTRACE a crash is told with a line a frame, also beside the fault handler of the local view and on a
+/// stack that overflows, and the rank still dies of its signal; on demand a rank tells where it is and goes on.
+#[test]
+fn backtraces() {
+    let bench = Bench::new();
+    let asked = [("GASNET_BACKTRACE", "1")];
+    for (what, signal) in [
+        ("crash", "SIGSEGV"),
+        ("crash-in-segment-twice", "SIGSEGV"),
+        ("overflow", "SIGSEGV"),
+        ("abort", "SIGABRT"),
+    ] {
+        everywhere(&bench, &[what, "1", "poll"], &asked, |what, output| {
+            let errors = text_of(&output.stderr);
+            assert!(!output.status.success(), "{what}");
+            assert!(errors.contains(&format!("*** node 1/3: died of {signal}")), "{what}");
+            assert!(errors.matches("hostile-").count() >= 2, "frames of the program: {what}");
+            // The launcher's own line.
+            assert!(errors.lines().any(|line| line.contains("rank 1") && line.contains(signal)), "{what}");
+        });
+    }
+    for name in ["USR1", "sigusr1"] {
+        let on_demand = [("GASNET_BACKTRACE_SIGNAL", name)];
+        everywhere(&bench, &["ask-signal", "1", "poll"], &on_demand, |what, output| {
+            let errors = text_of(&output.stderr);
+            assert_eq!(output.status.code(), Some(STATUS), "{what}");
+            assert!(errors.contains("*** node 1/3: backtrace on SIGUSR1"), "{what}");
+            assert!(errors.contains("hostile-"), "{what}");
+        });
+    }
+    let wrong = [("GASNET_BACKTRACE_SIGNAL", "SEGV")];
+    everywhere(&bench, &["exit", "1", "poll"], &wrong, |what, output| {
+        assert_eq!(output.status.code(), Some(1), "{what}");
+        assert!(text_of(&output.stderr).contains("GASNET_BACKTRACE_SIGNAL is \"SEGV\""), "{what}");
+    });
+}
+
+/// Goal: a client of the conduit ibv, on a machine that has no RDMA, says what to install, once, instead of starting a job.
+#[test]
+fn rdma_that_is_not_there() {
+    if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some()) {
+        eprintln!("skipped: this machine has RDMA devices");
+        return;
+    }
+    let bench = Bench::new();
+    let program = hostile(&bench, Conduit::Ibv);
+    let arguments = ["exit", "1", "poll"];
+    for nodes in ["1", "2"] {
+        let output = program.run(3, &[("VGASNET_NODES", nodes)], &arguments);
+        let errors = text_of(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(errors.contains("conduit ibv") && errors.contains("to get it: "), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+    // The same program runs over another conduit.
+    let output = program.run(3, &[("VGASNET_NODES", "2"), ("VGAS_CONDUIT", "tcp")], &arguments);
+    assert_eq!((output.status.code(), output.stderr.is_empty()), (Some(STATUS), true), "{output:?}");
+}

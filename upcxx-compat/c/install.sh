@@ -32,14 +32,12 @@ if [ -z "$library" ]; then
     (cd "$here" && cargo build --release --package vgas-c)
     library=${CARGO_TARGET_DIR:-$here/../../target}/release
 fi
-for file in libvgasnet.a libvgasnet.so; do
-    [ -f "$library/$file" ] || { echo "install.sh: there is no $file in $library" >&2; exit 1; }
-done
+[ -f "$library/libvgasnet.a" ] || { echo "install.sh: there is no libvgasnet.a in $library" >&2; exit 1; }
 
 to=$root$prefix
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-mkdir -p "$to/bin" "$to/include" "$to/lib/pkgconfig" "$to/lib/cmake/vgas"
+mkdir -p "$to/bin" "$to/include" "$to/lib/pkgconfig" "$to/lib/cmake/vgas" "$to/lib/cmake/gasnet"
 
 # A file of this folder's install/ with the words between @ filled in. Written beside its place and moved there, so that
 # nobody ever sees a half.
@@ -61,20 +59,28 @@ upper() { echo "$1" | tr '[:lower:]' '[:upper:]'; }
 system_libraries="-lgcc_s -lpthread -lm -ldl -lrt"
 
 put "$library/libvgasnet.a" lib/libvgas.a
-put "$library/libvgasnet.so" lib/libvgas.so.0 755
-ln -sf libvgas.so.0 "$to/lib/libvgas.so"
 for header in "$here"/include/*.h; do
     put "$header" "include/${header##*/}"
 done
 fill vgasnet.pc.in lib/pkgconfig/vgasnet.pc
 fill vgas-config.cmake.in lib/cmake/vgas/vgas-config.cmake
 fill vgas-config-version.cmake.in lib/cmake/vgas/vgas-config-version.cmake
+fill gasnet-config.cmake.in lib/cmake/gasnet/gasnet-config.cmake
+fill gasnet-config-version.cmake.in lib/cmake/gasnet/gasnet-config-version.cmake
 
-# The GASNet tools are a part of every library of GASNet, and a library of their own for programs without a job.
+# The GASNet tools are a part of every library of GASNet and of the shared library, and a library of their own for programs
+# without a job.
 for source in "$here"/csrc/tools/*.c; do
     name=${source##*/}
     $CC -std=gnu11 -D_GNU_SOURCE -O2 -fPIC -I"$here/include" -c "$source" -o "$scratch/tools_${name%.c}.o"
 done
+# What of the shared library others see: the functions behind the headers, and what GASNet's clients may name.
+echo '{ global: vgasi_*; gasnet_*; gasnete_*; gasneti_*; gasnett_*; local: *; };' >"$scratch/exports"
+# shellcheck disable=SC2086 # a list of flags
+$CC -shared -o "$scratch/libvgas.so" -Wl,-soname,libvgas.so.0 -Wl,--version-script="$scratch/exports" -Wl,--gc-sections \
+    -Wl,-z,defs -Wl,--whole-archive "$library/libvgasnet.a" -Wl,--no-whole-archive "$scratch"/tools_*.o $system_libraries
+put "$scratch/libvgas.so" lib/libvgas.so.0 755
+ln -sf libvgas.so.0 "$to/lib/libvgas.so"
 for mode in seq par; do
     mode_upper=$(upper $mode)
     thread_flags=
@@ -85,7 +91,7 @@ for mode in seq par; do
     fill tools-mode.mak.in "include/gasnet_tools-$mode.mak"
     fill gasnet_tools.pc.in "lib/pkgconfig/gasnet_tools-$mode.pc"
 done
-for conduit in smp tcp; do
+for conduit in smp tcp ibv; do
     conduit_upper=$(upper $conduit)
     mkdir -p "$to/include/$conduit-conduit"
     fill gasnet_core.h.in "include/$conduit-conduit/gasnet_core.h"

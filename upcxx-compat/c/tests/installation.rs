@@ -48,13 +48,17 @@ fn client(bench: &Bench) -> PathBuf {
     source
 }
 
-/// Installs once: the library is large, and linking with it slow.
+/// Installs once: the library is large, and linking with it slow; so its debugging information is left out (-Wl,-S).
 #[test]
 fn installed_files_are_enough() {
     let bench = Bench::new();
     let (prefix, source) = (install(&bench), client(&bench));
     make_fragments_build_clients(&bench, &prefix, &source);
     pkg_config_builds_clients(&bench, &prefix, &source);
+    every_compiler_builds_clients(&bench, &prefix, &source);
+    cmake_builds_clients(&bench, &prefix, &source);
+    the_shared_library_has_the_tools(&bench, &prefix);
+    the_command_starts_clients(&bench, &prefix, &source);
     configurations_cannot_be_mixed(&bench, &prefix, &source);
 }
 
@@ -71,7 +75,7 @@ fn make_fragments_build_clients(bench: &Bench, prefix: &Path, source: &Path) {
         let text = format!(
             "include {}/include/{conduit}-conduit/{conduit}-{mode}.mak\n{}: {}\n\
                  \t$(GASNET_CC) $(GASNET_CPPFLAGS) $(GASNET_CFLAGS) -c $< -o $@.o\n\
-                 \t$(GASNET_LD) $(GASNET_LDFLAGS) $@.o -o $@ $(GASNET_LIBS)\n",
+                 \t$(GASNET_LD) $(GASNET_LDFLAGS) -Wl,-S $@.o -o $@ $(GASNET_LIBS)\n",
             prefix.display(),
             program.display(),
             source.display()
@@ -89,7 +93,7 @@ fn make_fragments_build_clients(bench: &Bench, prefix: &Path, source: &Path) {
     }
 }
 
-/// Goal: the same through pkg-config, and with the shared library.
+/// Goal: the same through pkg-config.
 fn pkg_config_builds_clients(bench: &Bench, prefix: &Path, source: &Path) {
     if !is_installed("pkg-config") {
         return;
@@ -98,33 +102,132 @@ fn pkg_config_builds_clients(bench: &Bench, prefix: &Path, source: &Path) {
         .args(["--cflags", "--libs", "gasnet-tcp-par"])
         .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")));
     let program = bench.path().join("client");
-    run(Command::new(support::cc()).arg(source).args(flags.split_whitespace()).arg("-o").arg(&program));
+    let mut link = Command::new(support::cc());
+    run(link.arg(source).args(flags.split_whitespace()).args(["-Wl,-S", "-o"]).arg(&program));
     assert_eq!(run(Command::new(&program).arg("2")).matches("of 2, 0 arguments").count(), 2);
+}
+
+/// A client built with the installed headers and the shared library.
+fn build_shared(compiler: &str, flags: &[&str], prefix: &Path, source: &Path, program: &Path) {
     let lib = prefix.join("lib");
-    let shared = bench.path().join("shared");
-    run(Command::new(support::cc())
-        .args(["-DGASNET_PAR", "-DGASNET_CONDUIT_TCP", "-I"])
+    run(Command::new(compiler)
+        .args(["-DGASNET_PAR", "-DGASNET_CONDUIT_TCP", "-Wall", "-Wextra", "-Werror", "-pthread"])
+        .args(flags)
+        .arg("-I")
         .arg(prefix.join("include"))
         .arg(source)
-        .arg("-L")
+        .args(["-x", "none", "-L"])
         .arg(&lib)
         .args(["-lgasnet-tcp-par", "-lvgas"])
         .arg(format!("-Wl,-rpath,{}", lib.display()))
         .arg("-o")
-        .arg(&shared));
-    assert_eq!(run(Command::new(&shared).arg("2")).matches("of 2, 0 arguments").count(), 2);
+        .arg(program));
+}
+
+/// Goal: the installed headers are good for every language and standard that clients are written in, with each compiler that
+/// is here, and what comes out runs; with the static library once for each compiler.
+fn every_compiler_builds_clients(bench: &Bench, prefix: &Path, source: &Path) {
+    for (language, standards) in [("c", &["-std=c99", "-std=c11"][..]), ("c++", &["-std=c++17"][..])] {
+        for compiler in support::compilers(language) {
+            for standard in standards {
+                // The name has a `=`, which some ways to start a program trip over.
+                let program = bench.path().join(format!("{compiler}{standard}"));
+                build_shared(compiler, &[standard, "-x", language, "-O2"], prefix, source, &program);
+                assert_eq!(run(Command::new(&program).arg("2")).matches("of 2, 0 arguments").count(), 2);
+            }
+            let program = bench.path().join(format!("{compiler}-static"));
+            run(Command::new(compiler)
+                .args(["-DGASNET_SEQ", "-DGASNET_CONDUIT_SMP", "-x", language, "-I"])
+                .arg(prefix.join("include"))
+                .arg(source)
+                .args(["-x", "none", "-L"])
+                .arg(prefix.join("lib"))
+                .args(["-lgasnet-smp-seq", "-l:libvgas.a", "-Wl,-S"])
+                .args(support::SYSTEM_LIBRARIES)
+                .arg("-o")
+                .arg(&program));
+            let text = run(Command::new(&program).env("GASNET_PSHM_NODES", "2"));
+            assert_eq!(text.matches("of 2, 0 arguments").count(), 2, "{compiler}: {text}");
+        }
+    }
+}
+
+/// Goal: a CMake project finds both packages, and builds clients of both libraries, in C and C++.
+fn cmake_builds_clients(bench: &Bench, prefix: &Path, source: &Path) {
+    if !is_installed("cmake") {
+        return;
+    }
+    let project = bench.path().join("project");
+    std::fs::create_dir(&project).expect("the folder is writable");
+    std::fs::copy(source, project.join("client.c")).expect("the folder is writable");
+    std::fs::copy(source, project.join("client.cc")).expect("the folder is writable");
+    let text = "cmake_minimum_required(VERSION 3.13)\nproject(client C CXX)\n\
+        find_package(gasnet 1.30 REQUIRED)\nfind_package(vgas 0.1 REQUIRED)\n\
+        add_executable(in-c client.c)\ntarget_link_libraries(in-c vgas::gasnet-${CONDUIT}-par)\n\
+        add_executable(in-cxx client.cc)\ntarget_link_libraries(in-cxx vgas::gasnet-${CONDUIT}-seq)\n";
+    std::fs::write(project.join("CMakeLists.txt"), text).expect("the folder is writable");
+    for (conduit, shared) in [("tcp", "ON"), ("smp", "OFF")] {
+        let build = bench.path().join(format!("build-{conduit}"));
+        run(Command::new("cmake")
+            .arg("-S")
+            .arg(&project)
+            .arg("-B")
+            .arg(&build)
+            .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))
+            .arg("-DCMAKE_EXE_LINKER_FLAGS=-Wl,-S")
+            .args([format!("-DCONDUIT={conduit}"), format!("-DVGAS_SHARED={shared}")]));
+        run(Command::new("cmake").arg("--build").arg(&build));
+        for program in ["in-c", "in-cxx"] {
+            let spawner = prefix.join(format!("bin/gasnetrun_{conduit}"));
+            let text = run(Command::new(spawner).args(["-n", "2"]).arg(build.join(program)));
+            assert_eq!(text.matches("of 2, 0 arguments").count(), 2, "{conduit} {program}: {text}");
+        }
+    }
+}
+
+/// Goal: the GASNet tools are in the shared library, for programs with gasnet.h (`build_shared`) and, as here, without.
+fn the_shared_library_has_the_tools(bench: &Bench, prefix: &Path) {
+    let source = bench.path().join("clock.c");
+    let text = "#include <gasnet_tools.h>\n#include <stdio.h>\nint main(void) {\n\
+        gasnett_tick_t begun = gasnett_ticks_now();\ngasnett_nsleep(1000000);\n\
+        printf(\"%d cores, slept: %d\\n\", gasnett_cpu_count(), gasnett_ticks_to_ns(gasnett_ticks_now() - begun) >= 900000);\n\
+        return 0;\n}\n";
+    std::fs::write(&source, text).expect("the folder is writable");
+    let (lib, program) = (prefix.join("lib"), bench.path().join("clock"));
+    run(Command::new(support::cc())
+        .args(["-D_GNU_SOURCE=1", "-I"])
+        .arg(prefix.join("include"))
+        .arg(&source)
+        .arg("-L")
+        .arg(&lib)
+        .args(["-lvgas", &format!("-Wl,-rpath,{}", lib.display()), "-o"])
+        .arg(&program));
+    assert!(run(&mut Command::new(program)).contains("slept: 1"));
+}
+
+/// Goal: `vgas run` starts clients, too.
+fn the_command_starts_clients(bench: &Bench, prefix: &Path, source: &Path) {
+    let vgas = library_folder().parent().expect("a folder above").join("vgas");
+    if !vgas.exists() {
+        eprintln!("skipped: {} is not built (cargo build)", vgas.display());
+        return;
+    }
+    let program = bench.path().join("run");
+    build_shared(&support::cc(), &[], prefix, source, &program);
+    let text = run(Command::new(vgas).args(["run", "-n", "3", "--nodes", "2", "--"]).arg(program).arg("a"));
+    assert_eq!(text.matches("of 3, 1 arguments").count(), 3, "{text}");
 }
 
 /// Goal: a client that was compiled for one thread mode or conduit is not linked with the library of another.
 fn configurations_cannot_be_mixed(bench: &Bench, prefix: &Path, source: &Path) {
-    for (library, links) in [("smp-par", true), ("smp-seq", false), ("tcp-par", false)] {
+    for (library, links) in [("smp-par", true), ("smp-seq", false), ("tcp-par", false), ("ibv-par", false)] {
         let status = Command::new(support::cc())
             .args(["-DGASNET_PAR", "-DGASNET_CONDUIT_SMP", "-I"])
             .arg(prefix.join("include"))
             .arg(source)
             .arg("-L")
             .arg(prefix.join("lib"))
-            .args([&format!("-lgasnet-{library}"), "-l:libvgas.a"])
+            .args([&format!("-lgasnet-{library}"), "-l:libvgas.a", "-Wl,-S"])
             .args(support::SYSTEM_LIBRARIES)
             .arg("-o")
             .arg(bench.path().join("client"))

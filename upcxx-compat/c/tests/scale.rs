@@ -27,8 +27,8 @@ fn traffic(ranks: u32, nodes: &'static str, puts: &str) {
 /// take pages from each other.
 #[test]
 fn every_put_is_found() {
-    traffic(2, "1", "150000");
-    traffic(4, "2", "50000");
+    traffic(2, "1", "300000");
+    traffic(4, "2", "100000");
 }
 
 /// Goal: the same for millions.

@@ -57,7 +57,7 @@ fn ibv_over_a_lossy_wire() {
         }
     };
     wires("add");
-    let mut fabric = IbvFabric { ranks_per_node: 2, ..IbvFabric::default() };
+    let mut fabric = IbvFabric::default();
     fabric.options.timeout = 10;
     fabric.options.retries = 7;
     run(&fabric);

@@ -250,6 +250,9 @@ fn replies_pass_requests(fabric: &dyn Fabric) {
         let deadline = Instant::now() + Duration::from_secs(20);
         if rank.0 == 1 {
             let mut sent = 0;
+            // One request each way first: before it a conduit that connects lazily has no room, which is not the point.
+            endpoint.request(Peer(0), REQUEST, &[3], Payload::Short).unwrap();
+            endpoint.wait_until(None, || mine.replies() == 1 && mine.requests() >= 1).unwrap();
             // A conduit with room for everything never says so: then there is nothing to show.
             while sent < 100_000
                 && endpoint.try_request(Peer(0), REQUEST, &[0], medium).unwrap() == Sent::Accepted
@@ -261,14 +264,16 @@ fn replies_pass_requests(fabric: &dyn Fabric) {
                 std::thread::yield_now();
             }
             endpoint.request(Peer(0), REQUEST, &[1], medium).unwrap();
-            endpoint.wait_until(None, || mine.replies() == sent + 1).unwrap();
+            endpoint.wait_until(None, || mine.replies() == sent + 2).unwrap();
         } else {
+            endpoint.request(Peer(1), REQUEST, &[3], Payload::Short).unwrap();
+            endpoint.wait_until(None, || mine.replies() == 1 && mine.requests() >= 1).unwrap();
             while full.load(Ordering::SeqCst) == 0 && Instant::now() < deadline {
                 std::thread::yield_now();
             }
             endpoint.request(Peer(1), REQUEST, &[2], medium).unwrap();
             asked.store(1, Ordering::SeqCst);
-            endpoint.wait_until(None, || mine.replies() == 1).unwrap();
+            endpoint.wait_until(None, || mine.replies() == 2).unwrap();
         }
     });
     end(&seen);

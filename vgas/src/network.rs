@@ -68,7 +68,7 @@ fn ibv_options(settings: &IbvSettings) -> IbvOptions {
             Auto::Auto => None,
             Auto::Is(name) => Some(name.0.clone()),
         },
-        port: settings.port as u8,
+        port: number(&settings.port).map(|port| port as u8),
         gid: number(&settings.gid).map(|index| index as u8),
         mtu: number(&settings.mtu),
         depth: settings.depth,

@@ -295,10 +295,11 @@ settings! {
 
     /// RDMA between nodes, the conduit `ibv`. The `tcp` settings say where its connections are set up.
     ibv: IbvSettings {
-        /// The RDMA device. `auto`: an active one; nodes with several on one machine take turns.
+        /// The RDMA device. `auto`: an active one, InfiniBand before Ethernet, the faster before the slower; nodes of one
+        /// machine take turns among equal ones.
         device: Auto<DeviceName> = "auto", Node;
-        /// The port of the device.
-        port: u32 = "1", Node, 1 => 254;
+        /// The port of the device. `auto`: an active one.
+        port: Auto<u32> = "auto", Node, 1 => 254;
         /// The address of the device, by GID index. `auto`: RoCE v2 over IPv4 if there is one; none on InfiniBand.
         gid: Auto<u32> = "auto", Node, 0 => 255;
         /// Bytes of a packet on the wire: 256, 512, 1024, 2048 or 4096. `auto`: what both ports have.

@@ -137,7 +137,7 @@ impl Connection {
             &shared.queues,
             shared.depth,
             options.inline.min(INLINE_MAX as u32),
-            options.port,
+            chosen.route.port,
         )?;
         let random = crate::key::fresh_random()?;
         let first_packet = u32::from_le_bytes([random[0], random[1], random[2], 0]);
@@ -178,6 +178,13 @@ impl Connection {
 
     pub(super) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
+        if ours.gid_index.is_some() == (there.gid == [0; 16]) {
+            return Err(RmaError::Refused(format!(
+                "{} here and the RDMA device of {} are on different kinds of network (one InfiniBand, one Ethernet); \
+                 name devices that reach each other with ibv.device",
+                shared.chosen.context.name, self.peer
+            )));
+        }
     }
 
     /// Gives it up; the first reason stays. True the first time.

@@ -20,7 +20,15 @@
 //! without a copy: a page is moved from the forwarder's frame to the requester's by the two cards alone.
 //!
 //! Regions are registered when the first peer wants them, as far as they are attached. Registered pages are locked in
-//! memory ([`RmaError::LockedMemory`] says what to do). On-demand paging is not used: frames are never given back.
+//! memory. Where the system does not let this process lock so many, the device is asked to do without (on-demand paging);
+//! one that cannot gets [`RmaError::LockedMemory`], which says what to do.
+//!
+//! # Which card, and how peers are found
+//!
+//! Without a setting: InfiniBand before Ethernet, the faster card before the slower, the port that is up, RoCE v2 over IPv4
+//! before other addresses, the smaller MTU of both sides; nodes of one machine spread over equal cards. Queue pairs find each
+//! other over the tcp conduit's connections and not through librdmacm: the proof of the key needs such a connection anyway, it
+//! has the addresses, and its end tells of the peer's. What that leaves out is iWARP, and InfiniBand across routers.
 //!
 //! # Loss
 //!
@@ -63,7 +71,7 @@ use super::tcp::frame::{self, Body, HEAD_BYTES_MAX, Head, Kind};
 use super::tcp::{TcpConduit, TcpSpec};
 use super::turn::Turn;
 use super::{Capabilities, Conduit, Loan, Place, Sent, Traffic};
-use crate::address::{Layout, Peer};
+use crate::address::{Layout, NodeId, Peer};
 use crate::error::{Result, RmaError};
 use crate::message::{
     ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
@@ -102,10 +110,11 @@ const REPLIES_WAITING_MAX: usize = 32;
 /// The choices of an [`IbvConduit`]. The defaults suit every device; the settings `ibv.*` of a job override them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IbvOptions {
-    /// The device by name (`ibv_devinfo -l` prints them); none: an active one, by the number of the node.
+    /// The device by name (`ibv_devinfo -l` prints them); none: an active one, InfiniBand before Ethernet and the faster
+    /// before the slower. Nodes of one machine take turns among equal ones.
     pub device: Option<String>,
-    /// Its port.
-    pub port: u8,
+    /// Its port; none: an active one.
+    pub port: Option<u8>,
     /// Index of its own address; none: RoCE v2 over IPv4 if there is one, none at all on InfiniBand.
     pub gid: Option<u8>,
     /// Bytes of a packet on the wire; none: what both ports have.
@@ -130,7 +139,7 @@ impl Default for IbvOptions {
     fn default() -> Self {
         Self {
             device: None,
-            port: 1,
+            port: None,
             gid: None,
             mtu: None,
             depth: 128,
@@ -202,7 +211,7 @@ impl IbvConduit {
             );
             return Err(RmaError::Usage(what));
         }
-        let shared = Shared::new(options, layout.node_of_peer(me).0 as usize, layout.peers())?;
+        let shared = Shared::new(options, nodes_before(&bootstrap), layout.peers())?;
         let tcp = TcpConduit::new(bootstrap)?;
         let system = |e| RmaError::system("create the descriptors of the ibv conduit", e);
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
@@ -618,6 +627,14 @@ impl Conduit for IbvConduit {
     }
 
     fn capabilities(&self) -> &Capabilities {
+/// Nodes of the same machine, by their addresses, that come before this one.
+fn nodes_before(bootstrap: &TcpSpec) -> usize {
+    let (layout, addresses) = (&bootstrap.layout, &bootstrap.addresses);
+    let machine = |node| addresses.get(layout.agent_of(node).0 as usize).map(|address| address.ip());
+    let mine = layout.node_of_peer(bootstrap.me);
+    (0..mine.0).filter(|&node| machine(NodeId(node)) == machine(mine)).count()
+}
+
         &self.capabilities
     }
 

@@ -137,6 +137,7 @@ pub struct DeviceAttr {
 
 /// `struct ibv_port_attr`.
 #[repr(C)]
+#[derive(Clone, Copy, Default)]
 pub struct PortAttr {
     pub state: c_int,
     pub max_mtu: c_int,

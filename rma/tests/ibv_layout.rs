@@ -75,7 +75,9 @@ fn expectations() -> Vec<(String, i64)> {
     for (name, offset) in [
         ("wr.rdma.remote_addr", offset_of!(types::RemoteRdma, remote_addr)),
         ("wr.rdma.rkey", offset_of!(types::RemoteRdma, rkey)),
+        ("wr.atomic.remote_addr", offset_of!(types::RemoteAtomic, remote_addr)),
         ("wr.atomic.compare_add", offset_of!(types::RemoteAtomic, compare_add)),
+        ("wr.atomic.swap", offset_of!(types::RemoteAtomic, swap)),
         ("wr.atomic.rkey", offset_of!(types::RemoteAtomic, rkey)),
     ] {
         all.push((format!("offsetof(struct ibv_send_wr, {name})"), rdma + offset as i64));
@@ -99,6 +101,8 @@ fn expectations() -> Vec<(String, i64)> {
         IBV_WR_RDMA_WRITE,
         IBV_WR_SEND,
         IBV_WR_RDMA_READ,
+        IBV_WR_ATOMIC_CMP_AND_SWP,
+        IBV_WR_ATOMIC_FETCH_AND_ADD,
         IBV_SEND_SIGNALED,
         IBV_SEND_INLINE,
         IBV_WC_SUCCESS,
@@ -109,6 +113,9 @@ fn expectations() -> Vec<(String, i64)> {
         IBV_ACCESS_LOCAL_WRITE,
         IBV_ACCESS_REMOTE_WRITE,
         IBV_ACCESS_REMOTE_READ,
+        IBV_ACCESS_REMOTE_ATOMIC,
+        IBV_ACCESS_ON_DEMAND,
+        IBV_ATOMIC_NONE,
         IBV_QPT_RC,
         IBV_QPS_INIT,
         IBV_QPS_RTR,

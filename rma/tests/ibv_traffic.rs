@@ -15,6 +15,7 @@ fn difference(after: IbvCounts, before: IbvCounts) -> IbvCounts {
         writes: after.writes - before.writes,
         reads: after.reads - before.reads,
         signalled: after.signalled - before.signalled,
+        atomics: after.atomics - before.atomics,
         completions: after.completions - before.completions,
         receives: after.receives - before.receives,
     }
@@ -96,6 +97,21 @@ fn verbs_are_counted() {
     let costs = difference(a.0.counts(), before[0]);
     assert_eq!((costs.writes, costs.reads, costs.sends, costs.completions), (1, 1, 0, 2));
     assert_eq!(difference(b.0.counts(), before[1]), IbvCounts::default());
+
+    // So is an atomic update one request, where the device offers them.
+    if a.0.capabilities().atomics {
+        let before = a.0.counts();
+        let place = Place { offset: 104, ..place };
+        assert_eq!(a.0.start_atomic(to, place, Atomic::FetchAdd(1), 3).unwrap(), Sent::Accepted);
+        poll_until(&[a], "the atomic update", || a.1.completed.load(Ordering::SeqCst) == 3);
+        a.1.operation.read(0, &mut got);
+        assert_eq!(got, [7; 8], "what the word was");
+        let costs = difference(a.0.counts(), before);
+        assert_eq!((costs.atomics, costs.completions), (1, 1));
+        assert_eq!((costs.writes, costs.reads, costs.sends), (0, 0, 0));
+    } else {
+        println!("skipped: the device has no atomic updates");
+    }
 }
 
 /// A lent page goes out of the registered region that it lies in, and is given back when it has left.

@@ -77,6 +77,7 @@ fn ibv_options(settings: &IbvSettings) -> IbvOptions {
         signal_interval: settings.signal_interval,
         timeout: settings.timeout as u8,
         retries: settings.retries as u8,
+        atomics: settings.atomics,
         staging_bytes: settings.staging.bytes() as usize,
     }
 }

@@ -348,6 +348,29 @@ impl Runtime {
         self.put(to, &[value])
     }
 
+    /// Adds to a word of a pinned segment, and yields what it was; atomic with every other such update of the word, by
+    /// whatever rank. When it returns every rank sees the sum. The offset is a multiple of 8. Any thread may call it; the
+    /// target need not do anything. What is updated so is changed in no other way between two barriers (see
+    /// `vgas_rma::endpoint`, "Atomic updates").
+    ///
+    /// # Errors
+    /// For a tiered address, whose pages move: send an active message to its owner instead. For an offset that is not a
+    /// multiple of 8 or lies behind the end, and when a peer is lost.
+    pub fn fetch_add(&self, at: GlobalAddress, value: u64) -> Result<u64> {
+        pinned_only(at)?;
+        Ok(self.endpoint.fetch_add(at.rank, at.offset, value)?)
+    }
+
+    /// Replaces a word of a pinned segment if it is `expected`, and yields what it was: `expected` means success. Otherwise
+    /// as [`Runtime::fetch_add`].
+    ///
+    /// # Errors
+    /// As [`Runtime::fetch_add`].
+    pub fn compare_swap(&self, at: GlobalAddress, expected: u64, desired: u64) -> Result<u64> {
+        pinned_only(at)?;
+        Ok(self.endpoint.compare_swap(at.rank, at.offset, expected, desired)?)
+    }
+
     /// Asks for tiered bytes to be brought to this node when convenient: a hint.
     pub fn prefetch(&self, from: GlobalAddress, bytes: u64) -> Result<()> {
         match from.kind {
@@ -484,6 +507,17 @@ impl Runtime {
             Ok(self.layout.peer_of_rank(rank))
         } else {
             Err(Error::Usage(format!("{rank} of {} ranks", self.ranks())))
+        }
+    }
+}
+
+fn pinned_only(at: GlobalAddress) -> Result<()> {
+    match at.kind {
+        Kind::Pinned => Ok(()),
+        Kind::Tiered => {
+            let what =
+                format!("an atomic update of {at:?}: they work on pinned segments, not on tiered ones");
+            Err(Error::Usage(what))
         }
     }
 }

@@ -24,7 +24,7 @@ mod turn;
 use crate::address::{Peer, RegionId};
 use crate::error::{Result, RmaError};
 use crate::message::{Message, Sink, Source};
-use crate::shm::Mapping;
+use crate::shm::{Atomic, Mapping};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -44,6 +44,9 @@ pub struct Capabilities {
     pub load_store: bool,
     /// Whether [`Conduit::start_put`] and [`Conduit::start_get`] reach the segments that a peer owns or serves.
     pub one_sided: bool,
+    /// Whether [`Conduit::start_atomic`] does. Then all atomic updates of the job must go this way (see
+    /// `endpoint::atomic`).
+    pub atomics: bool,
 }
 
 /// A place in a region.
@@ -129,6 +132,13 @@ pub trait Conduit: Send + Sync {
         _at: u64,
     ) -> Result<Sent> {
         Err(RmaError::Usage(format!("the {} conduit has no one-sided gets", self.name())))
+    }
+
+    /// Starts an atomic update of a word of a segment that `server` owns or serves, without its help, when
+    /// [`Capabilities::atomics`] holds; `place.offset` is a multiple of 8. What the word was becomes the first eight bytes
+    /// of the operation's memory, as for [`Conduit::start_get`].
+    fn start_atomic(&self, _server: Peer, _place: Place, _atomic: Atomic, _operation: u64) -> Result<Sent> {
+        Err(RmaError::Usage(format!("the {} conduit has no atomic updates", self.name())))
     }
 
     /// Delivers what has arrived, in bounded batches; returns how many messages. Also pushes out what is buffered.

@@ -153,6 +153,7 @@ impl SimNetwork {
                 long_to_operation: options.long_to_operation,
                 load_store: false,
                 one_sided: false,
+                atomics: false,
             },
             state: Mutex::new(State {
                 step: 0,

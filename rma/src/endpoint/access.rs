@@ -16,12 +16,12 @@ use crate::error::{Result, RmaError};
 use crate::message::Source;
 use crate::shm::copy::copy;
 
-/// A value that was asked for with [`Endpoint::get_value_nb`].
+/// A value that was asked for with [`Endpoint::get_value_nb`] or [`Endpoint::atomic_nb`].
 #[must_use = "a started get must be waited for"]
 #[derive(Debug)]
 pub struct ValueHandle {
-    handle: Handle,
-    value: Box<[u8; 8]>,
+    pub(super) handle: Handle,
+    pub(super) value: Box<[u8; 8]>,
 }
 
 impl Endpoint {

@@ -15,8 +15,26 @@
 //! Handlers run in threads that call [`Endpoint::poll`] or wait in this endpoint, one thread at a time, and must not
 //! block: they may reply once, send with [`Endpoint::try_request`], and complete things. A rank that computes delivers
 //! nothing; puts and gets of its pinned segment do not need it (the agent of its node serves them).
+//!
+//! # Atomic updates
+//!
+//! [`Endpoint::fetch_add`] and [`Endpoint::compare_swap`] of a word of a pinned segment are atomic with every other such
+//! update of the word, whoever makes it, by one of two ways. *All updates of a job take the same one*:
+//!
+//! * The processor's: a rank of the target's node updates the shared memory itself; others ask the agent of that node,
+//!   which does.
+//! * The network card's, where the conduit between nodes offers it ([`Capabilities::atomics`]): the card of the agent that
+//!   serves the segment. Most cards are atomic only with themselves, so the ranks of the target's node, and the target
+//!   itself, go through it too.
+//!
+//! Which one follows from the devices and a setting, and is the same everywhere; where devices differ, the first update
+//! between two of them says so. Against plain puts, gets and loads of the word only "not torn" is promised: what is updated
+//! atomically is changed in no other way between two barriers.
+//!
+//! [`Capabilities::atomics`]: crate::conduit::Capabilities::atomics
 
 mod access;
+mod atomic;
 mod barrier;
 mod collective;
 mod counters;
@@ -237,6 +255,7 @@ impl Endpoint {
     fn register_own(&self, indices: std::ops::Range<u8>) -> Result<()> {
         let mut next = indices;
         let own = serve::handlers().into_iter().chain(barrier::handlers()).chain(collective::handlers());
+        let own = own.chain(atomic::handlers());
         for (expected, (index, handler)) in own.enumerate() {
             debug_assert_eq!(next.next(), Some(index), "own handler {expected} out of place");
             self.register_any(index, handler)?;

@@ -43,11 +43,11 @@ pub(super) fn handlers() -> [(u8, Handler); 6] {
     ]
 }
 
-fn low_high(number: u64) -> [u32; 2] {
+pub(super) fn low_high(number: u64) -> [u32; 2] {
     [number as u32, (number >> 32) as u32]
 }
 
-fn number(low: u32, high: u32) -> u64 {
+pub(super) fn number(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
@@ -224,7 +224,7 @@ impl Endpoint {
         })
     }
 
-    fn send_parts(
+    pub(super) fn send_parts(
         &self,
         operation: Arc<Operation>,
         bytes: u64,

@@ -12,6 +12,7 @@
 //!    word (release by the writer, acquire by the reader); races outside such a protocol yield old, new or mixed
 //!    bytes, never anything else, and never a torn aligned 8-byte word (see [`copy`]).
 
+mod atomic;
 pub mod bell;
 pub mod copy;
 mod domain;
@@ -20,6 +21,7 @@ mod mapping;
 pub mod spin;
 mod word;
 
+pub use atomic::Atomic;
 pub use domain::{Domain, DomainSpec, RegionSpec};
 pub use mapping::{Mapping, Span};
 pub use word::Word;

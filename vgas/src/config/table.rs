@@ -316,6 +316,9 @@ settings! {
         timeout: u32 = "14", Node, 8 => 31;
         /// How often it is sent again before its peer counts as lost.
         retries: u32 = "3", Node, 0 => 7;
+        /// Let the device update words of pinned segments atomically, if it can: the same for all nodes. A job whose devices
+        /// differ in this needs `off`: the nodes' processors do it then.
+        atomics: bool = "on", Node;
         /// Registered memory, per process, for puts and gets of private memory.
         staging: Size = "8MiB", Node, 8 * MIB => GIB;
     }

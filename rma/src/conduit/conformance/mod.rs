@@ -5,6 +5,7 @@
 //! be: a lost wake-up shows as a failure, not as a test that hangs.
 
 mod access;
+mod atomics;
 mod fabric;
 mod meeting;
 mod messages;
@@ -30,7 +31,7 @@ pub type Case = (&'static str, fn(&dyn Fabric));
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
-    [messages::CASES, access::CASES, meeting::CASES, trouble::CASES].concat()
+    [messages::CASES, access::CASES, atomics::CASES, meeting::CASES, trouble::CASES].concat()
 }
 
 /// Runs every case.

@@ -23,6 +23,7 @@ use crate::address::Peer;
 use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX};
 use crate::error::{Result, RmaError};
 use crate::message::{Destination, Direction, Message, Payload, Source};
+use crate::shm::Atomic;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -128,6 +129,18 @@ pub(super) enum OneSided {
     Put(Source),
     /// So many bytes, for the operation's memory from this offset on.
     Get(usize, u64),
+    /// A word; what it was, for the beginning of the operation's memory.
+    Atomic(Atomic),
+}
+
+impl OneSided {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Put(source) => source.bytes,
+            Self::Get(bytes, _) => *bytes,
+            Self::Atomic(_) => size_of::<u64>(),
+        }
+    }
 }
 
 impl Connection {
@@ -138,6 +151,7 @@ impl Connection {
             shared.depth,
             options.inline.min(INLINE_MAX as u32),
             chosen.route.port,
+            shared.atomics,
         )?;
         let random = crate::key::fresh_random()?;
         let first_packet = u32::from_le_bytes([random[0], random[1], random[2], 0]);
@@ -165,6 +179,13 @@ impl Connection {
         }
         sender.connected = true;
         let ours = shared.chosen.route;
+        if ours.gid_index.is_some() == (there.gid == [0; 16]) {
+            return Err(RmaError::Refused(format!(
+                "{} here and the RDMA device of {} are on different kinds of network (one InfiniBand, one Ethernet); \
+                 name devices that reach each other with ibv.device",
+                shared.chosen.context.name, self.peer
+            )));
+        }
         let route = Route { mtu: ours.mtu.min(there.mtu), ..ours };
         self.pair.receive_from(there, &route)?;
         self.pair.send_from(self.place.first_packet, &route)?;
@@ -178,13 +199,6 @@ impl Connection {
 
     pub(super) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
-        if ours.gid_index.is_some() == (there.gid == [0; 16]) {
-            return Err(RmaError::Refused(format!(
-                "{} here and the RDMA device of {} are on different kinds of network (one InfiniBand, one Ethernet); \
-                 name devices that reach each other with ibv.device",
-                shared.chosen.context.name, self.peer
-            )));
-        }
     }
 
     /// Gives it up; the first reason stays. True the first time.
@@ -249,10 +263,10 @@ impl Connection {
             return Ok(Posted::NoRoom);
         }
         let Some(access) = self.access(shared, &mut sender, name)? else { return Ok(Posted::NoRoom) };
-        let bytes = match what {
-            OneSided::Put(source) => source.bytes,
-            OneSided::Get(bytes, _) => *bytes,
-        };
+        if matches!(what, OneSided::Atomic(_)) && !access.atomics {
+            return Err(self.differs());
+        }
+        let bytes = what.bytes();
         let address = reach(name, &access, offset, bytes)?;
         let inline = match what {
             OneSided::Put(source) if bytes <= self.pair.inline_max => {
@@ -282,6 +296,7 @@ impl Connection {
                 (Verb::Write(address, access.key), None)
             }
             OneSided::Get(bytes, at) => (Verb::Read(address, access.key), Some((*at, *bytes))),
+            OneSided::Atomic(atomic) => (Verb::Atomic(address, access.key, *atomic), Some((0, bytes))),
         };
         sender.posted += 1;
         let count = sender.posted;
@@ -290,6 +305,14 @@ impl Connection {
         sender.unsignalled = 0;
         sender.flights.push_back(Flight { last: count, blocks, ends: Some(Ended { operation, part }) });
         Ok(Posted::At(count))
+    }
+
+    /// The device here makes atomic updates, that of the other side does not.
+    fn differs(&self) -> RmaError {
+        RmaError::Refused(format!(
+            "the RDMA device here makes atomic updates and that of {} does not; set ibv.atomics=off for the whole job",
+            self.peer
+        ))
     }
 
     /// Pretends that other access was granted.

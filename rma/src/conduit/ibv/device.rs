@@ -26,6 +26,8 @@ pub(super) struct Chosen {
     pub(super) completions_max: u32,
     /// Most slots of a shared receive queue.
     pub(super) slots_max: u32,
+    /// Whether it updates words, at least atomically with itself.
+    pub(super) atomics: bool,
 }
 
 /// A device as the system shows it, whether or not libibverbs can be loaded.
@@ -183,6 +185,7 @@ pub(super) fn choose(options: &IbvOptions, index: usize) -> Result<Chosen> {
         depth_max: limits.max_qp_wr.max(1) as u32,
         completions_max: limits.max_cqe.max(1) as u32,
         slots_max: limits.max_srq_wr.max(1) as u32,
+        atomics: limits.atomic_cap != number::IBV_ATOMIC_NONE,
     })
 }
 

@@ -15,6 +15,7 @@
 //! | long message (a page) | WRITE into the receiver's region, SEND, in one post | one for both |
 //! | put | WRITE into the owner's segment; nobody there takes part | one |
 //! | get | READ from it into staging memory | one |
+//! | atomic update | FETCH_ADD or CMP_SWAP of it, if the device offers them; otherwise messages | one |
 //!
 //! A long payload that its sender lends ([`Conduit::try_send_lent`]) goes out of the sender's own registered region
 //! without a copy: a page is moved from the forwarder's frame to the requester's by the two cards alone.
@@ -76,6 +77,7 @@ use crate::error::{Result, RmaError};
 use crate::message::{
     ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
 };
+use crate::shm::Atomic;
 use rustix::event::epoll;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -131,6 +133,8 @@ pub struct IbvOptions {
     pub timeout: u8,
     /// How often an unacknowledged packet is sent again before the peer is lost (0 to 7).
     pub retries: u8,
+    /// Whether words of segments are updated by the device if it can; the same for all peers.
+    pub atomics: bool,
     /// Registered memory for payloads that lie in private memory; at least twice [`LONG_BYTES_MAX`].
     pub staging_bytes: usize,
 }
@@ -149,6 +153,7 @@ impl Default for IbvOptions {
             // 67 ms. A lost packet costs this once; a silent peer is lost after a quarter of a second.
             timeout: 14,
             retries: 3,
+            atomics: true,
             staging_bytes: 2 * LONG_BYTES_MAX,
         }
     }
@@ -230,6 +235,7 @@ impl IbvConduit {
                 long_to_operation: false,
                 load_store: false,
                 one_sided: true,
+                atomics: shared.atomics,
             },
             making: Mutex::default(),
             known: RwLock::default(),
@@ -621,12 +627,6 @@ impl IbvConduit {
     }
 }
 
-impl Conduit for IbvConduit {
-    fn name(&self) -> &'static str {
-        "ibv"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
 /// Nodes of the same machine, by their addresses, that come before this one.
 fn nodes_before(bootstrap: &TcpSpec) -> usize {
     let (layout, addresses) = (&bootstrap.layout, &bootstrap.addresses);
@@ -635,6 +635,12 @@ fn nodes_before(bootstrap: &TcpSpec) -> usize {
     (0..mine.0).filter(|&node| machine(NodeId(node)) == machine(mine)).count()
 }
 
+impl Conduit for IbvConduit {
+    fn name(&self) -> &'static str {
+        "ibv"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
@@ -666,6 +672,10 @@ fn nodes_before(bootstrap: &TcpSpec) -> usize {
 
     fn start_get(&self, server: Peer, place: Place, bytes: usize, operation: u64, at: u64) -> Result<Sent> {
         self.start(server, place, &OneSided::Get(bytes, at), operation)
+    }
+
+    fn start_atomic(&self, server: Peer, place: Place, atomic: Atomic, operation: u64) -> Result<Sent> {
+        self.start(server, place, &OneSided::Atomic(atomic), operation)
     }
 
     fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {

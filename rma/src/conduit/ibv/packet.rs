@@ -5,7 +5,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 1 | kind: 32 want, 33 grant, 34 refusal |
-//! | 1 | 1 | zero |
+//! | 1 | 1 | of a grant: 1 if words may be updated, else 0; otherwise zero |
 //! | 2 | 2 | region |
 //! | 4 | 4 | owner |
 //! | 8 | 8 | of a grant: address of the first byte at the granter |
@@ -17,7 +17,7 @@
 use crate::address::{Peer, RegionId};
 
 /// Version of the packets and of how a connection is set up, exchanged before a queue pair is connected.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 const WANT: u8 = 32;
 const GRANT: u8 = 33;
@@ -33,6 +33,8 @@ pub(super) struct Access {
     pub(super) bytes: u64,
     /// What the other side's device asks for.
     pub(super) key: u32,
+    /// Whether words may be updated atomically.
+    pub(super) atomics: bool,
 }
 
 /// A region, by its owner and number.
@@ -62,6 +64,7 @@ impl Control {
         bytes[2..4].copy_from_slice(&region.0.to_le_bytes());
         bytes[4..8].copy_from_slice(&owner.0.to_le_bytes());
         if let Some(access) = access {
+            bytes[1] = access.atomics.into();
             bytes[8..16].copy_from_slice(&access.address.to_le_bytes());
             bytes[16..24].copy_from_slice(&access.bytes.to_le_bytes());
             bytes[24..28].copy_from_slice(&access.key.to_le_bytes());
@@ -80,11 +83,12 @@ impl Control {
         let u64_at = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
         let u32_at = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
         let name = (Peer(u32_at(4)), RegionId(u16::from_le_bytes([bytes[2], bytes[3]])));
-        let access = Access { address: u64_at(8), bytes: u64_at(16), key: u32_at(24) };
-        let none = access == Access { address: 0, bytes: 0, key: 0 };
+        let access =
+            Access { address: u64_at(8), bytes: u64_at(16), key: u32_at(24), atomics: bytes[1] == 1 };
+        let none = bytes[8..].iter().all(|&byte| byte == 0);
         match (bytes[0], bytes[1], none) {
             (WANT, 0, true) => Some(Self::Want(name)),
-            (GRANT, 0, _) => Some(Self::Grant(name, access)),
+            (GRANT, 0 | 1, _) => Some(Self::Grant(name, access)),
             (REFUSAL, 0, true) => Some(Self::Refusal(name)),
             _ => None,
         }
@@ -99,12 +103,12 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_encoded_is_decoded(
-            owner: u32, region: u16, address: u64, bytes in 1u64.., key: u32, kind in 0..3,
+            owner: u32, region: u16, address: u64, bytes in 1u64.., key: u32, atomics: bool, kind in 0..3,
         ) {
             let name = (Peer(owner), RegionId(region));
             let control = match kind {
                 0 => Control::Want(name),
-                1 => Control::Grant(name, Access { address, bytes, key }),
+                1 => Control::Grant(name, Access { address, bytes, key, atomics }),
                 _ => Control::Refusal(name),
             };
             let packet = control.encode();

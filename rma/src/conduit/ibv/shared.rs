@@ -5,9 +5,9 @@
 use super::device::{Chosen, choose};
 use super::packet::{Access, Control, Name};
 use super::staging::{BLOCK_BYTES, Staging};
-use super::verbs::{Queues, Registration, Verb};
+use super::verbs::{Peers, Queues, Registration, Verb};
 use super::{IbvOptions, PACKET_BYTES_MAX};
-use crate::address::Peer;
+use crate::address::{Peer, RegionId};
 use crate::error::Result;
 use crate::message::{Sink, Source};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,8 @@ pub struct IbvCounts {
     pub writes: u64,
     /// READs posted.
     pub reads: u64,
+    /// Atomic updates posted.
+    pub atomics: u64,
     /// Of these, those that asked for a completion.
     pub signalled: u64,
     /// Completions of them that were polled.
@@ -35,6 +37,7 @@ pub(super) struct Counts {
     sends: AtomicU64,
     writes: AtomicU64,
     reads: AtomicU64,
+    atomics: AtomicU64,
     signalled: AtomicU64,
     pub(super) completions: AtomicU64,
     pub(super) receives: AtomicU64,
@@ -46,6 +49,7 @@ impl Counts {
             Verb::Send => &self.sends,
             Verb::Write(..) => &self.writes,
             Verb::Read(..) => &self.reads,
+            Verb::Atomic(..) => &self.atomics,
         };
         count.fetch_add(1, Ordering::Relaxed);
         if signalled {
@@ -59,6 +63,7 @@ impl Counts {
             sends: of(&self.sends),
             writes: of(&self.writes),
             reads: of(&self.reads),
+            atomics: of(&self.atomics),
             signalled: of(&self.signalled),
             completions: of(&self.completions),
             receives: of(&self.receives),
@@ -75,6 +80,8 @@ pub(super) struct Shared {
     /// Most requests under way on one connection.
     pub(super) depth: u32,
     pub(super) signal_interval: u32,
+    /// Whether words of segments are updated by the device.
+    pub(super) atomics: bool,
     /// Regions that were granted to a peer. Never taken back: requests of peers may be under way.
     regions: RwLock<Vec<(Name, Arc<Registration>)>>,
 }
@@ -92,8 +99,9 @@ impl Shared {
         let queues = Queues::new(&chosen.context, completions, slots, PACKET_BYTES_MAX)?;
         let staging = Staging::new(&chosen.context, options.staging_bytes.next_multiple_of(BLOCK_BYTES))?;
         let signal_interval = options.signal_interval.clamp(1, depth / 2);
+        let atomics = options.atomics && chosen.atomics;
         let (counts, regions) = (Counts::default(), RwLock::default());
-        Ok(Self { options, chosen, queues, staging, counts, depth, signal_interval, regions })
+        Ok(Self { options, chosen, queues, staging, counts, depth, signal_interval, atomics, regions })
     }
 
     /// The answer to a peer that wants access to a region: registers it the first time.
@@ -109,13 +117,20 @@ impl Shared {
         let registration = match known {
             Some(registration) => registration,
             None => {
-                let registration = Arc::new(self.chosen.context.register(mapping, bytes as usize, true)?);
+                let peers = if self.updates(name) { Peers::Atomics } else { Peers::ReadWrite };
+                let registration = Arc::new(self.chosen.context.register(mapping, bytes as usize, peers)?);
                 regions.push((name, registration.clone()));
                 registration
             }
         };
         let (address, key) = registration.remote();
-        Ok(Control::Grant(name, Access { address, bytes: registration.bytes() as u64, key }))
+        let (bytes, atomics) = (registration.bytes() as u64, self.updates(name));
+        Ok(Control::Grant(name, Access { address, bytes, key, atomics }))
+    }
+
+    /// Whether the device updates words of this region: of segments only.
+    fn updates(&self, (_, region): Name) -> bool {
+        self.atomics && region == RegionId::SEGMENT
     }
 
     /// Where a source lies in registered memory, if it does.

@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::verbs::{Context, Registration};
+use super::verbs::{Context, Peers, Registration};
 use crate::error::Result;
 use crate::shm::Mapping;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +34,8 @@ pub(super) struct Staging {
 impl Staging {
     /// Registers `bytes` bytes, a multiple of [`BLOCK_BYTES`].
     pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self> {
-        let memory = context.register(Mapping::anonymous("vgas-ibv-staging", bytes as u64)?, bytes, false)?;
+        let memory =
+            context.register(Mapping::anonymous("vgas-ibv-staging", bytes as u64)?, bytes, Peers::Nothing)?;
         Ok(Self { memory, map: Mutex::new(BlockMap::new(bytes / BLOCK_BYTES)) })
     }
 

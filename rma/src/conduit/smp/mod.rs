@@ -189,6 +189,7 @@ impl SmpConduit {
                 long_to_operation: false,
                 load_store: true,
                 one_sided: false,
+                atomics: false,
             },
             links,
             mailboxes,

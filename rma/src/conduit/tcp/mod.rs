@@ -147,6 +147,7 @@ impl TcpConduit {
                 long_to_operation: true,
                 load_store: false,
                 one_sided: false,
+                atomics: false,
             },
             turn: Turn::default(),
             first: AtomicUsize::new(0),

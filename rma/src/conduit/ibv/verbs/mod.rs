@@ -22,7 +22,7 @@ pub use library::REMEDY;
 
 use crate::error::{Result, RmaError};
 use crate::message::Source;
-use crate::shm::{Mapping, copy::copy};
+use crate::shm::{Atomic, Mapping, copy::copy};
 use library::{Verbs, verbs};
 use std::ffi::{CStr, c_int};
 use std::os::fd::BorrowedFd;
@@ -119,7 +119,8 @@ impl Context {
         Ok(attributes)
     }
 
-    /// Registers the first `bytes` bytes of a mapping. `remote`: peers that know the key may read and write them.
+    /// Registers the first `bytes` bytes of a mapping for what `peers` that know the key may do. When the system does not
+    /// let this process lock so much, the device is asked to do without (on-demand paging), which few can.
     ///
     /// # Errors
     /// [`RmaError::LockedMemory`] when the system does not let this process lock so much.
@@ -127,24 +128,31 @@ impl Context {
         self: &Arc<Self>,
         mapping: Arc<Mapping>,
         bytes: usize,
-        remote: bool,
+        peers: Peers,
     ) -> Result<Registration> {
         assert!(mapping.contains(0, bytes as u64), "a registration is a part of its mapping");
-        let mut access = IBV_ACCESS_LOCAL_WRITE;
-        if remote {
-            access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-        }
-        // SAFETY: rules 1 to 3: the registration keeps the mapping.
-        let raw =
-            unsafe { (self.verbs.ibv_reg_mr)(self.domain.as_ptr(), mapping.base().cast(), bytes, access) };
-        let Some(raw) = NonNull::new(raw) else {
-            let error = std::io::Error::last_os_error();
-            return Err(match error.raw_os_error() {
-                Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN) => {
-                    RmaError::LockedMemory { bytes: bytes as u64, limit: locked_memory_limit() }
-                }
-                _ => RmaError::io(format!("register {bytes} bytes with {}", self.name), error),
-            });
+        let access = IBV_ACCESS_LOCAL_WRITE
+            | match peers {
+                Peers::Nothing => 0,
+                Peers::ReadWrite => IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+                Peers::Atomics => IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+            };
+        let register = |access| {
+            // SAFETY: rules 1 to 3: the registration keeps the mapping.
+            let raw = unsafe {
+                (self.verbs.ibv_reg_mr)(self.domain.as_ptr(), mapping.base().cast(), bytes, access)
+            };
+            NonNull::new(raw).ok_or_else(std::io::Error::last_os_error)
+        };
+        let raw = match register(access) {
+            Ok(raw) => raw,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN)) => {
+                let refused = RmaError::LockedMemory { bytes: bytes as u64, limit: locked_memory_limit() };
+                register(access | IBV_ACCESS_ON_DEMAND).map_err(|_| refused)?
+            }
+            Err(error) => {
+                return Err(RmaError::io(format!("register {bytes} bytes with {}", self.name), error));
+            }
         };
         Ok(Registration { context: self.clone(), raw, mapping, bytes })
     }
@@ -189,6 +197,15 @@ impl Drop for Context {
             (self.verbs.ibv_close_device)(self.raw.as_ptr());
         }
     }
+}
+
+/// What peers that know its key may do with registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peers {
+    Nothing,
+    ReadWrite,
+    /// And update words.
+    Atomics,
 }
 
 /// Memory that the device may use.
@@ -289,7 +306,8 @@ impl Queues {
     ) -> Result<Arc<Self>> {
         let verbs = context.verbs;
         let bytes = slots as usize * slot_bytes;
-        let memory = context.register(Mapping::anonymous("vgas-ibv-receive", bytes as u64)?, bytes, false)?;
+        let memory =
+            context.register(Mapping::anonymous("vgas-ibv-receive", bytes as u64)?, bytes, Peers::Nothing)?;
         // SAFETY: rules 1, 2 for all three; what was made before a failure is destroyed.
         unsafe {
             let channel = NonNull::new((verbs.ibv_create_comp_channel)(context.raw.as_ptr()))
@@ -441,6 +459,8 @@ pub(super) enum Verb {
     Write(u64, u32),
     /// From memory of the other side: its address and key.
     Read(u64, u32),
+    /// An update of a word of the other side: its address and key. What it was comes back.
+    Atomic(u64, u32, Atomic),
 }
 
 /// One request to a queue pair.
@@ -492,7 +512,13 @@ unsafe impl Sync for QueuePair {}
 impl QueuePair {
     /// Makes an unconnected queue pair that takes `depth` requests at once, and `inline` bytes inline if the device
     /// can.
-    pub(super) fn new(queues: &Arc<Queues>, depth: u32, inline: u32, port: u8) -> Result<Self> {
+    pub(super) fn new(
+        queues: &Arc<Queues>,
+        depth: u32,
+        inline: u32,
+        port: u8,
+        atomics: bool,
+    ) -> Result<Self> {
         let verbs = queues.context.verbs;
         let mut inline = inline;
         let (raw, capacity) = loop {
@@ -521,10 +547,13 @@ impl QueuePair {
         };
         let inline_max = (capacity.max_inline_data as usize).min(inline as usize);
         let pair = Self { queues: queues.clone(), raw, inline_max };
+        let access = IBV_ACCESS_REMOTE_WRITE
+            | IBV_ACCESS_REMOTE_READ
+            | if atomics { IBV_ACCESS_REMOTE_ATOMIC } else { 0 };
         let attributes = raw::QpAttr {
             qp_state: IBV_QPS_INIT,
             port_num: port,
-            qp_access_flags: (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ) as u32,
+            qp_access_flags: access as u32,
             ..raw::QpAttr::default()
         };
         let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
@@ -654,10 +683,20 @@ impl QueuePair {
 }
 
 fn request(work: &Work<'_>, piece: &mut raw::Sge) -> raw::SendRequest {
-    let (opcode, remote_addr, rkey) = match work.verb {
-        Verb::Send => (IBV_WR_SEND, 0, 0),
-        Verb::Write(address, key) => (IBV_WR_RDMA_WRITE, address, key),
-        Verb::Read(address, key) => (IBV_WR_RDMA_READ, address, key),
+    let rdma = |remote_addr, rkey| raw::Remote { rdma: raw::RemoteRdma { remote_addr, rkey } };
+    let atomic = |remote_addr, rkey, compare_add, swap| raw::Remote {
+        atomic: raw::RemoteAtomic { remote_addr, compare_add, swap, rkey },
+    };
+    let (opcode, wr) = match work.verb {
+        Verb::Send => (IBV_WR_SEND, rdma(0, 0)),
+        Verb::Write(address, key) => (IBV_WR_RDMA_WRITE, rdma(address, key)),
+        Verb::Read(address, key) => (IBV_WR_RDMA_READ, rdma(address, key)),
+        Verb::Atomic(address, key, Atomic::FetchAdd(value)) => {
+            (IBV_WR_ATOMIC_FETCH_AND_ADD, atomic(address, key, value, 0))
+        }
+        Verb::Atomic(address, key, Atomic::CompareSwap { expected, desired }) => {
+            (IBV_WR_ATOMIC_CMP_AND_SWP, atomic(address, key, expected, desired))
+        }
     };
     let inline = if matches!(work.local, Local::Inline(_)) { IBV_SEND_INLINE } else { 0 };
     let signalled = if work.signalled { IBV_SEND_SIGNALED } else { 0 };
@@ -669,7 +708,7 @@ fn request(work: &Work<'_>, piece: &mut raw::Sge) -> raw::SendRequest {
         opcode,
         send_flags: inline | signalled,
         imm_data: 0,
-        wr: raw::Remote { rdma: raw::RemoteRdma { remote_addr, rkey } },
+        wr,
         remote_srqn: 0,
         rest: [0; 6],
     }

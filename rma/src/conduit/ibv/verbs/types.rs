@@ -336,6 +336,8 @@ pub mod number {
     pub const IBV_WR_RDMA_WRITE: c_int = 0;
     pub const IBV_WR_SEND: c_int = 2;
     pub const IBV_WR_RDMA_READ: c_int = 4;
+    pub const IBV_WR_ATOMIC_CMP_AND_SWP: c_int = 5;
+    pub const IBV_WR_ATOMIC_FETCH_AND_ADD: c_int = 6;
     pub const IBV_SEND_SIGNALED: u32 = 1 << 1;
     pub const IBV_SEND_INLINE: u32 = 1 << 3;
     pub const IBV_WC_SUCCESS: c_int = 0;
@@ -346,6 +348,9 @@ pub mod number {
     pub const IBV_ACCESS_LOCAL_WRITE: c_int = 1;
     pub const IBV_ACCESS_REMOTE_WRITE: c_int = 1 << 1;
     pub const IBV_ACCESS_REMOTE_READ: c_int = 1 << 2;
+    pub const IBV_ACCESS_REMOTE_ATOMIC: c_int = 1 << 3;
+    pub const IBV_ACCESS_ON_DEMAND: c_int = 1 << 6;
+    pub const IBV_ATOMIC_NONE: c_int = 0;
     pub const IBV_QPT_RC: c_int = 2;
     pub const IBV_QPS_INIT: c_int = 1;
     pub const IBV_QPS_RTR: c_int = 2;

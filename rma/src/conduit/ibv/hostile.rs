@@ -9,7 +9,7 @@ use crate::conduit::{Conduit, Place, Sent, Traffic};
 use crate::error::{Result, RmaError};
 use crate::key::JobKey;
 use crate::message::{Delivery, Destination, Sink, Source};
-use crate::shm::Mapping;
+use crate::shm::{Atomic, Mapping};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -76,6 +76,47 @@ fn pair() -> [IbvConduit; 2] {
     })
 }
 
+/// Asks until a fair get has been done, so that what comes after it is about something else.
+fn fair_get(name: &str, [a, b]: [&IbvConduit; 2], [attacker, victim]: [&Victim; 2]) {
+    let place = Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 };
+    let begun = Instant::now();
+    let fair = a.start_get(Peer(1), place, 8, 0, 0);
+    assert_eq!(fair.unwrap(), Sent::Busy, "there is no connection yet");
+    while a.start_get(Peer(1), place, 8, 0, 0).unwrap() == Sent::Busy {
+        a.poll(attacker, Traffic::Everything).unwrap();
+        b.poll(victim, Traffic::Everything).unwrap();
+        assert!(begun.elapsed() < BOUND, "{name}: no access was given");
+    }
+    while attacker.completed.load(Ordering::SeqCst) == 0 {
+        a.poll(attacker, Traffic::Everything).unwrap();
+        assert!(begun.elapsed() < BOUND, "{name}: the fair get did not end");
+    }
+    attacker.memory.write(0, &[1; 8]);
+}
+
+/// Goal: nobody updates words by the card of a peer that does it by its processor: such updates would not be atomic with
+/// each other.
+#[test]
+fn devices_that_differ_in_atomic_updates_are_told() {
+    if available().is_err() || !devices().iter().any(|device| device.active) {
+        return println!("skipped: no RDMA device with an active port");
+    }
+    let [a, b] = pair();
+    if !a.capabilities().atomics {
+        return println!("skipped: the device has no atomic updates");
+    }
+    let (here, there) = (Victim::new(1), Victim::new(2));
+    fair_get("devices that differ", [&a, &b], [&here, &there]);
+    let place = Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 8 };
+    a.connection(Peer(1))
+        .unwrap()
+        .forge((Peer(1), RegionId::SEGMENT), |good| Access { atomics: false, ..good });
+    let refused = a.start_atomic(Peer(1), place, Atomic::FetchAdd(1), 1).unwrap_err();
+    assert!(matches!(refused, RmaError::Refused(_)), "{refused}");
+    assert!(refused.to_string().contains("ibv.atomics=off"), "{refused}");
+    assert!(there.is_all(2));
+}
+
 #[test]
 fn access_that_was_not_given_is_refused_by_the_device() {
     if let Err(reason) = available() {
@@ -102,20 +143,9 @@ fn access_that_was_not_given_is_refused_by_the_device() {
                     conduit.start_get(Peer(1), place, 8, 1, 0)
                 }
             };
-            let begun = Instant::now();
             // Once as it should be, so that the refusal below is about the access.
-            let fair = a.start_get(Peer(1), place, 8, 0, 0);
-            assert_eq!(fair.unwrap(), Sent::Busy, "there is no connection yet");
-            while a.start_get(Peer(1), place, 8, 0, 0).unwrap() == Sent::Busy {
-                a.poll(&attacker, Traffic::Everything).unwrap();
-                b.poll(&victim, Traffic::Everything).unwrap();
-                assert!(begun.elapsed() < BOUND, "{name}: no access was given");
-            }
-            while attacker.completed.load(Ordering::SeqCst) == 0 {
-                a.poll(&attacker, Traffic::Everything).unwrap();
-                assert!(begun.elapsed() < BOUND, "{name}: the fair get did not end");
-            }
-            attacker.memory.write(0, &[1; 8]);
+            fair_get(name, [&a, &b], [&attacker, &victim]);
+            let begun = Instant::now();
 
             a.connection(Peer(1)).unwrap().forge((Peer(1), RegionId::SEGMENT), forge);
             assert_eq!(start(&a).unwrap(), Sent::Accepted);

@@ -1,0 +1,98 @@
+//! What the system gives to the ibv conduit, and what it takes of it: memory that may be locked, and the processor.
+
+mod ibv_support;
+
+use ibv_support::*;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use vgas_rma::conduit::conformance::Fabric;
+use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions};
+use vgas_rma::endpoint::Endpoint;
+use vgas_rma::{Layout, RmaError};
+
+/// The process whose memory is limited; says how making a conduit ended. Does nothing when run as a test.
+#[test]
+fn limited_process() {
+    if std::env::var_os("IBV_TEST_LIMITED").is_none() {
+        return;
+    }
+    let bootstrap = bootstraps(&Layout::blocks(2, 2)).remove(0);
+    match IbvConduit::new(bootstrap, IbvOptions::default()) {
+        Ok(_) => println!("\nmade"),
+        Err(error @ RmaError::LockedMemory { .. }) => println!("\nrefused: {error}"),
+        Err(other) => println!("\nfailed: {other}"),
+    }
+}
+
+/// Goal: where the system does not let a process lock what a card needs, the error names the limit and the command that
+/// raises it. Method: a process of root's without the privilege to ignore the limit; with enough of it, all is well.
+#[test]
+fn memory_that_may_not_be_locked_is_refused_with_the_remedy() {
+    if skipped("memory_that_may_not_be_locked_is_refused_with_the_remedy") {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: memory_that_may_not_be_locked...: only root can choose the limit");
+        return;
+    }
+    let made_with = |bytes: &str| {
+        let mut command = Command::new("prlimit");
+        command.args([&format!("--memlock={bytes}:{bytes}"), "setpriv", "--bounding-set", "-ipc_lock"]);
+        command.arg(std::env::current_exe().unwrap()).args(["--exact", "limited_process", "--nocapture"]);
+        let output = match command.env("IBV_TEST_LIMITED", "1").output() {
+            Ok(output) => output,
+            Err(error) => return format!("skipped: no prlimit ({error})"),
+        };
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let little = made_with("1048576");
+    if little.starts_with("skipped") {
+        println!("{little}");
+        return;
+    }
+    assert!(little.contains("refused: "), "{little}");
+    assert!(little.contains("this process may lock 1048576"), "{little}");
+    assert!(little.contains("ulimit -l unlimited"), "{little}");
+    let enough = made_with("268435456");
+    assert!(enough.contains("\nmade"), "{enough}");
+}
+
+/// What this thread has had of the processor.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Goal: who waits for something that takes long sleeps (the card wakes it by an event) instead of looking again and
+/// again. What it may take is far more than falling asleep costs, and far less than looking would.
+#[test]
+fn waiting_leaves_the_processor_to_others() {
+    if skipped("waiting_leaves_the_processor_to_others") {
+        return;
+    }
+    const WAIT: Duration = Duration::from_secs(2);
+    let fabric = IbvFabric::default();
+    let layout = fabric.layout(2);
+    let endpoints: Vec<_> =
+        fabric.connect(&layout, 1 << 20).into_iter().map(|spec| Endpoint::new(spec).unwrap()).collect();
+    for endpoint in &endpoints {
+        if endpoint.rank().is_none() {
+            endpoint.serve_segments().unwrap();
+        }
+        endpoint.open();
+    }
+    std::thread::scope(|scope| {
+        for endpoint in &endpoints {
+            scope.spawn(move || {
+                if endpoint.rank().is_some() {
+                    // Afterwards there are connections, over which nothing comes.
+                    endpoint.attach_segment(4096).unwrap();
+                }
+                let (began, before) = (Instant::now(), processor_time());
+                assert!(!endpoint.wait_until(Some(began + WAIT), || false).unwrap());
+                let used = processor_time() - before;
+                assert!(used < WAIT / 4, "{endpoint:?} used {used:?} of {WAIT:?} to wait");
+            });
+        }
+    });
+}

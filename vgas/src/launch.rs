@@ -4,6 +4,7 @@ use crate::config::{Auto, ConduitChoice, Settings, Value};
 use crate::error::Result;
 use crate::service::AgentService;
 use std::ffi::OsString;
+use std::time::Duration;
 use vgas_rma::job::{self, JobStatus, RunSpec};
 
 /// A job to be started.
@@ -48,6 +49,7 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     };
     spec.ring_bytes = settings.smp.ring.bytes();
     spec.label = settings.run.label;
+    spec.connect_timeout = Duration::from_millis(settings.run.start_timeout_ms.into());
     spec.ssh = settings.run.ssh.0.iter().map(OsString::from).collect();
     if let Auto::Is(range) = &settings.tcp.port_range {
         spec.ports = Some(range.0.clone());

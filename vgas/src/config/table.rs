@@ -339,6 +339,8 @@ settings! {
     run: RunSettings {
         /// Begin every line of output with the rank that wrote it.
         label: bool = "off", Launch;
+        /// Milliseconds within which every node must be ready; a job whose nodes take longer does not start.
+        start_timeout_ms: u32 = "4500", Launch, 100 => 600_000;
         /// What starts a command on another machine; the host and the command are appended.
         ssh: CommandLine = "ssh -T -o BatchMode=yes -o ConnectTimeout=4 -o ServerAliveInterval=5", Launch;
     }

@@ -1,8 +1,8 @@
 //! Whole jobs: this program is launcher, node daemon and rank, so that the tests run real processes over real conduits.
 //!
 //! Without arguments it runs every scenario in every setting that makes sense for it and closes with a count. Arguments
-//! select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed, and `VGAS_TEST_CONDUIT` replaces the conduit
-//! of every setting with more than one node.
+//! select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed, `VGAS_TEST_CONDUIT` replaces the conduit of
+//! every setting with more than one node, and `VGAS_TEST_START_TIMEOUT_MS` gives slow machines time to start.
 
 mod forms;
 mod local;
@@ -56,6 +56,7 @@ fn main() -> ExitCode {
     // What a test runner passes (`--nocapture`, `--test-threads`) means nothing here.
     let wanted: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let conduit = std::env::var("VGAS_TEST_CONDUIT").ok();
+    let start_timeout = std::env::var("VGAS_TEST_START_TIMEOUT_MS").ok();
     let (mut passed, mut failed) = (0, 0);
     for (scenario, ends_with) in scenarios::all() {
         if !wanted.is_empty() && !wanted.iter().any(|word| scenario.name.contains(word.as_str())) {
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
             if let Some(conduit) = conduit.as_ref().filter(|_| setting.nodes > 1) {
                 setting.settings.insert("conduit", conduit.clone());
             }
+            setting.settings.extend(start_timeout.clone().map(|limit| ("run.start_timeout_ms", limit)));
             let began = Instant::now();
             let words: Vec<String> = setting.settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
             let title = format!(

@@ -101,6 +101,17 @@ const ALL: &[Scenario] = &[
         },
         rank: forms::relaxed,
     },
+    Scenario {
+        name: "atomics",
+        settings: || {
+            vec![
+                Setting::new(1, 1, &small()),
+                Setting::new(4, 2, &small()),
+                Setting::new(3, 3, &with(&[("conduit", "smp")])),
+            ]
+        },
+        rank: atomics,
+    },
     // Parts of `named::sequence`, which are not run by themselves.
     Scenario { name: "named_write", settings: Vec::new, rank: named::write },
     Scenario { name: "named_verify", settings: Vec::new, rank: named::verify },
@@ -151,6 +162,39 @@ fn ring(runtime: &Runtime, _seed: u64) -> Outcome {
         return Err(format!("read {left} instead of {expected}").into());
     }
     Ok(())
+}
+
+/// Goal: processes draw tickets from each other's words without losing one, whichever way an update takes.
+fn atomics(runtime: &Runtime, _seed: u64) -> Outcome {
+    const ROUNDS: u64 = 100;
+    runtime.attach(&SegmentSpec { pinned_bytes: 4096, tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
+    let ranks = u64::from(runtime.ranks());
+    let word = |rank: u32| GlobalAddress::pinned(Rank(rank), 64);
+    let mut last = vec![None; ranks as usize];
+    for _ in 0..ROUNDS {
+        for (rank, last) in (0..).zip(&mut last) {
+            let ticket = runtime.fetch_add(word(rank), 1)?;
+            if last.replace(ticket).is_some_and(|last| last >= ticket) {
+                return Err(format!("ticket {ticket} after {last:?}").into());
+            }
+        }
+    }
+    runtime.barrier()?;
+    let sum: u64 = runtime.get_value(word(0))?;
+    if sum != ROUNDS * ranks {
+        return Err(format!("{sum} tickets instead of {}", ROUNDS * ranks).into());
+    }
+    runtime.barrier()?;
+    // One of all succeeds.
+    let won = runtime.compare_swap(word(0), sum, u64::from(runtime.rank().0))? == sum;
+    let winners = runtime.all_reduce(u64::from(won), |a, b| a + b)?;
+    if winners != 1 || runtime.get_value::<u64>(word(0))? >= ranks {
+        return Err(format!("{winners} ranks replaced the same word").into());
+    }
+    match runtime.fetch_add(GlobalAddress::tiered(Rank(0), 0), 1) {
+        Err(error) if error.to_string().contains("pinned") => Ok(()),
+        other => Err(format!("an update of a tiered word: {other:?}").into()),
+    }
 }
 
 /// Goal: whatever ranks do at random, each word holds what its only writer wrote last, and nobody ever sees a word go

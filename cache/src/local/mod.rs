@@ -3,13 +3,14 @@
 //! A [`LocalSegment`] is a range of addresses as large as the segment, which may be far larger than memory. A load or
 //! store to a page that is not mapped faults; the fault is served in the thread that took it, in a signal handler:
 //!
-//! 1. it takes one of a bounded number of seats, and hides the page that has had it longest;
-//! 2. it asks the node's agent, through words in shared memory, for the new page as the only copy, in a frame that stays;
-//! 3. it maps that frame at the page's address, and the access is made again.
+//! 1. it takes one of a bounded number of seats from the page that has had it longest;
+//! 2. it asks the node's agent, through words in shared memory, for the new page as the only copy, in a frame that stays,
+//!    and hides the other page while the agent works;
+//! 3. it maps that frame at the new page's address, and the access is made again.
 //!
 //! While it is mapped, the page is *served in place*: remote puts and gets travel to its frame, those of the node's ranks
-//! hit the same frame, and pointers, puts and gets see the same bytes. Nothing is ever revoked: the rank itself gives the
-//! oldest page back when it needs the seat, and others may then have it again.
+//! hit the same frame, and pointers, puts and gets see the same bytes. Nothing is ever revoked: the rank itself gives a
+//! hidden page back with its next fault, and others may then have it again.
 //!
 //! | file | holds |
 //! |---|---|

@@ -2,8 +2,12 @@
 //!
 //! Each page has a word: absent, busy (one thread changes its mapping, others wait for it), mapped for reading, or mapped
 //! for writing; and how often it is pinned. A fixed number of *seats* bounds how many pages are mapped. A thread that
-//! wants a page takes the next seat in turn, hides the page that sits there (first in, first out), and tells the agent of
-//! both at once: that one is back, this one is wanted.
+//! wants a page takes the next seat in turn, and hides the page that sits there (first in, first out).
+//!
+//! Hiding costs as much as asking the agent, so both are done at once: the thread asks for its page, gives back the page
+//! that was hidden at the *last* fault, and hides its own victim while the agent works. That victim is then the *owed*
+//! page: hidden, still granted, and busy, until the next fault gives it back, or wants it again. There is one owed page at
+//! a time; a thread that finds another one at it hides its victim first and gives it back with its own request.
 
 use super::space::Space;
 use super::{LocalSpec, Trouble};
@@ -11,7 +15,7 @@ use crate::error::Failure;
 use crate::pool::{ClaimedSlot, Counter, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, PoolClient, Returned};
 use rustix::thread::futex;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 use vgas_rma::address::Rank;
@@ -37,6 +41,18 @@ const AWAITED: u32 = 1 << 2;
 /// One pin; the upper bits count them.
 const PIN: u32 = 1 << 8;
 
+/// No page is owed, and the next fault may owe one.
+const NOTHING_OWED: u64 = 0;
+/// A thread is exchanging the owed page.
+const IN_EXCHANGE: u64 = u64::MAX;
+
+/// A seat that a thread has taken for a page.
+struct Seat<'w> {
+    place: &'w AtomicU64,
+    /// Who sat there, and what it was mapped for; busy now, and still shown.
+    victim: Option<(u64, u32)>,
+}
+
 /// A rank's own segment in its address space.
 pub(super) struct Window {
     owner: Rank,
@@ -48,6 +64,8 @@ pub(super) struct Window {
     /// Pages that are mapped (or about to be) plus one; 0 is free.
     seats: Box<[AtomicU64]>,
     next_seat: AtomicU64,
+    /// The owed page plus one, or [`NOTHING_OWED`], or [`IN_EXCHANGE`].
+    owed: AtomicU64,
     /// Pages that are pinned.
     pinned: AtomicU32,
     futile: AtomicU32,
@@ -66,10 +84,12 @@ impl Window {
         if pages == 0 || layout.page_index(owner, pages - 1).is_none() {
             return Err(Trouble::Refused(Failure::NoSuchPage));
         }
-        let seats = layout.spec().mapped_pages_per_rank;
-        if seats < MAPPED_PAGES_MIN {
+        let granted = layout.spec().mapped_pages_per_rank;
+        if granted < MAPPED_PAGES_MIN {
             return Err(Trouble::SwitchedOff);
         }
+        // All but the owed one.
+        let seats = granted - 1;
         let bytes =
             usize::try_from(pages * page_bytes).map_err(|_| Trouble::System(rustix::io::Errno::NOMEM))?;
         let words = Mapping::anonymous("vgas-local", pages * 4)
@@ -82,6 +102,7 @@ impl Window {
             words,
             seats: (0..seats).map(|_| AtomicU64::new(0)).collect(),
             next_seat: AtomicU64::new(0),
+            owed: AtomicU64::new(NOTHING_OWED),
             pinned: AtomicU32::new(0),
             futile: AtomicU32::new(0),
             faults: pool.fault_slots(),
@@ -100,7 +121,7 @@ impl Window {
 
     /// Most pages that may be pinned: enough seats stay for whatever else one instruction touches.
     pub fn pins_max(&self) -> u32 {
-        self.seats.len() as u32 - MAPPED_PAGES_MIN
+        self.seats.len() as u32 + 1 - MAPPED_PAGES_MIN
     }
 
     /// The page of the segment at an address of it.
@@ -141,7 +162,8 @@ impl Window {
                         return self.fetch(page, write).map(|()| true);
                     }
                 }
-                BUSY => self.wait_while_busy(word),
+                BUSY if self.reclaim(page) => return self.fetch_owed(page, write).map(|()| true),
+                BUSY => self.wait_while_busy(page),
                 READABLE if write => {
                     if word.compare_exchange(now, BUSY, AcqRel, Relaxed).is_ok() {
                         return self.make_writable(page).map(|()| true);
@@ -154,34 +176,99 @@ impl Window {
 
     /// An absent page, which this thread has made busy.
     fn fetch(&self, page: u64, write: bool) -> Result<(), Trouble> {
-        let (seat, hidden) = match self.take_seat(page) {
-            Ok(taken) => taken,
-            Err(trouble) => {
-                self.settle(page, ABSENT);
-                return Err(trouble);
+        let seat = self.take_seat(page);
+        if seat.victim.is_none() {
+            return self.fetch_into(seat, page, write, None);
+        }
+        match self.owed.swap(IN_EXCHANGE, AcqRel) {
+            IN_EXCHANGE => self.fetch_after_hiding(seat, page, write),
+            NOTHING_OWED => self.exchange(seat, page, write, None),
+            owed => self.exchange(seat, page, write, Some(owed - 1)),
+        }
+    }
+
+    /// The owed page itself is wanted again, and this thread has reclaimed it.
+    fn fetch_owed(&self, page: u64, write: bool) -> Result<(), Trouble> {
+        let seat = self.take_seat(page);
+        self.exchange(seat, page, write, Some(page))
+    }
+
+    /// Has the page fetched in exchange for the owed one, and hides the victim meanwhile, which is the owed one then.
+    fn exchange(&self, seat: Seat<'_>, page: u64, write: bool, owed: Option<u64>) -> Result<(), Trouble> {
+        let victim = seat.victim;
+        let result = self.fetch_into(seat, page, write, owed);
+        // Not before the agent has taken it back: the next fault on it must find it unmapped there, too.
+        if let Some(back) = owed.filter(|&owed| owed != page) {
+            self.settle(back, ABSENT);
+        }
+        let owes = victim.filter(|_| result.is_ok());
+        self.owed.store(owes.map_or(NOTHING_OWED, |(old, _)| old + 1), Release);
+        if let Some((old, _)) = owes {
+            // Still busy; whoever waits for it may reclaim it now.
+            self.settle(old, BUSY);
+        }
+        result
+    }
+
+    /// Gives the victim back with the request for the page.
+    fn fetch_after_hiding(&self, seat: Seat<'_>, page: u64, write: bool) -> Result<(), Trouble> {
+        let Some((old, _)) = seat.victim else { return self.fetch_into(seat, page, write, None) };
+        if let Err(trouble) = self.space.hide(old) {
+            self.leave(seat);
+            self.settle(page, ABSENT);
+            return Err(trouble);
+        }
+        let result = self.fetch_into(Seat { victim: None, ..seat }, page, write, Some(old));
+        self.settle(old, ABSENT);
+        result
+    }
+
+    /// Asks for a page, and gives another one back; hides the victim until the answer comes; and shows the page. Without
+    /// success, the seat is as it was before.
+    fn fetch_into(&self, seat: Seat<'_>, page: u64, write: bool, back: Option<u64>) -> Result<(), Trouble> {
+        let returned = back.map_or(Returned::Nothing, |back| Returned::Page(self.first_page + back));
+        let slot = self.post(Fault { wanted: Some(self.first_page + page), write, returned });
+        let hidden = seat.victim.map_or(Ok(()), |(old, _)| self.space.hide(old));
+        let answer = self.answer(slot);
+        let shown = match (&hidden, answer) {
+            (Ok(()), Ok(frame)) => self.space.show(page, frame, write).inspect_err(|_| self.give_back(page)),
+            (Ok(()), Err(trouble)) => Err(trouble),
+            (&Err(trouble), answer) => {
+                if answer.is_ok() {
+                    self.give_back(page);
+                }
+                Err(trouble)
             }
         };
-        let returned = hidden.map_or(Returned::Nothing, |old| Returned::Page(self.first_page + old));
-        let answer = self.ask(Fault { wanted: Some(self.first_page + page), write, returned });
-        // Not before the agent has taken it back: the next fault on it must find it unmapped there, too.
-        if let Some(old) = hidden {
-            self.settle(old, ABSENT);
-        }
-        let shown = answer.and_then(|frame| {
-            self.space.show(page, frame, write).inspect_err(|_| {
-                let returned = Returned::Page(self.first_page + page);
-                // Its own failure says no more than the one that is reported.
-                let _ = self.ask(Fault { wanted: None, write: false, returned });
-            })
-        });
-        match shown {
-            Ok(()) => self.settle(page, if write { WRITABLE } else { READABLE }),
-            Err(_) => {
-                seat.store(0, Relaxed);
-                self.settle(page, ABSENT);
+        if shown.is_err() {
+            if let (Ok(()), Some((old, _))) = (&hidden, seat.victim) {
+                // Hidden for nothing: it is given back, and its seat is free.
+                self.give_back(old);
+                self.settle(old, ABSENT);
+                seat.place.store(0, Release);
+            } else {
+                self.leave(seat);
             }
         }
+        let kind = match (&shown, write) {
+            (Err(_), _) => ABSENT,
+            (Ok(()), true) => WRITABLE,
+            (Ok(()), false) => READABLE,
+        };
+        self.settle(page, kind);
         shown
+    }
+
+    /// Tells the agent that a page is not mapped after all. A failure of this says no more than the one that led to it.
+    fn give_back(&self, page: u64) {
+        let _ =
+            self.ask(Fault { wanted: None, write: false, returned: Returned::Page(self.first_page + page) });
+    }
+
+    /// Whether a busy page was the owed one and is now this thread's.
+    fn reclaim(&self, page: u64) -> bool {
+        self.owed.load(Acquire) == page + 1
+            && self.owed.compare_exchange(page + 1, IN_EXCHANGE, AcqRel, Relaxed).is_ok()
     }
 
     /// A page mapped for reading, which this thread has made busy.
@@ -195,15 +282,15 @@ impl Window {
         made
     }
 
-    /// A seat for a page, and the page that was hidden for it and is still busy.
-    fn take_seat(&self, page: u64) -> Result<(&AtomicU64, Option<u64>), Trouble> {
+    /// A seat for a page. Whoever sits there is busy from now on.
+    fn take_seat(&self, page: u64) -> Seat<'_> {
         loop {
             let turn = self.next_seat.fetch_add(1, Relaxed);
-            let seat = &self.seats[(turn % self.seats.len() as u64) as usize];
-            let sitting = seat.load(Acquire);
+            let place = &self.seats[(turn % self.seats.len() as u64) as usize];
+            let sitting = place.load(Acquire);
             if sitting == 0 {
-                if seat.compare_exchange(0, page + 1, AcqRel, Relaxed).is_ok() {
-                    return Ok((seat, None));
+                if place.compare_exchange(0, page + 1, AcqRel, Relaxed).is_ok() {
+                    return Seat { place, victim: None };
                 }
                 continue;
             }
@@ -213,14 +300,8 @@ impl Window {
             // Neither pinned nor busy. (A page that is busy already is somebody else's victim, or just coming.)
             let free = matches!(now, READABLE | WRITABLE);
             if free && word.compare_exchange(now, BUSY, AcqRel, Relaxed).is_ok() {
-                if seat.compare_exchange(sitting, page + 1, AcqRel, Relaxed).is_ok() {
-                    if let Err(trouble) = self.space.hide(old) {
-                        // Still mapped, in the seat it had.
-                        seat.store(sitting, Relaxed);
-                        self.settle(old, now);
-                        return Err(trouble);
-                    }
-                    return Ok((seat, Some(old)));
+                if place.compare_exchange(sitting, page + 1, AcqRel, Relaxed).is_ok() {
+                    return Seat { place, victim: Some((old, now)) };
                 }
                 // It has got another seat since; here sits somebody else.
                 self.settle(old, now);
@@ -228,6 +309,14 @@ impl Window {
             if (turn + 1).is_multiple_of(self.seats.len() as u64) {
                 std::thread::yield_now();
             }
+        }
+    }
+
+    /// Leaves a seat to its victim, which is still shown, or free.
+    fn leave(&self, seat: Seat<'_>) {
+        seat.place.store(seat.victim.map_or(0, |(old, _)| old + 1), Release);
+        if let Some((old, kind)) = seat.victim {
+            self.settle(old, kind);
         }
     }
 
@@ -240,7 +329,9 @@ impl Window {
         }
     }
 
-    fn wait_while_busy(&self, word: &AtomicU32) {
+    /// Waits until a page is not busy, or owed.
+    fn wait_while_busy(&self, page: u64) {
+        let word = self.word(page);
         for _ in 0..LOOKS {
             if word.load(Acquire) & KIND != BUSY {
                 return;
@@ -248,13 +339,21 @@ impl Window {
             std::hint::spin_loop();
         }
         let awaited = BUSY | AWAITED;
-        if word.load(Acquire) == awaited || word.compare_exchange(BUSY, awaited, AcqRel, Relaxed).is_ok() {
+        let marked =
+            word.load(Acquire) == awaited || word.compare_exchange(BUSY, awaited, AcqRel, Acquire).is_ok();
+        // Who makes a page owed takes the mark away after that: either it finds the mark, or this finds the page owed.
+        if marked && self.owed.load(Acquire) != page + 1 {
             let _ = futex::wait(word, futex::Flags::empty(), awaited, Some(&timeout(NAP)));
         }
     }
 
     /// Asks the agent, and waits for its answer.
     fn ask(&self, fault: Fault) -> Result<FrameId, Trouble> {
+        self.answer(self.post(fault))
+    }
+
+    /// Asks the agent; [`Window::answer`] has to follow.
+    fn post(&self, fault: Fault) -> ClaimedSlot {
         let slot = loop {
             match self.faults.claim() {
                 Some(slot) => break slot,
@@ -263,6 +362,10 @@ impl Window {
         };
         self.faults.post(&slot, fault);
         (self.ring)();
+        slot
+    }
+
+    fn answer(&self, slot: ClaimedSlot) -> Result<FrameId, Trouble> {
         let answer = self.wait_for(&slot);
         self.faults.give_back(slot);
         answer

@@ -29,8 +29,9 @@ pub(super) const FAULT_SLOTS: u32 = 16;
 /// Bytes of a fault slot: a cache line.
 pub(super) const FAULT_BYTES: u64 = 64;
 /// Fewest pages that a rank must be able to keep mapped: one instruction may touch two places that each cross from one
-/// page to the next, and goes on only when all of them are mapped at once.
-pub const MAPPED_PAGES_MIN: u32 = 4;
+/// page to the next, and goes on only when all of them are mapped at once. One more is hidden, and given back with the next
+/// fault.
+pub const MAPPED_PAGES_MIN: u32 = 5;
 /// Bytes of one block of counters; one block per rank of the node, one for its agent.
 pub(super) const COUNTERS_BYTES: u64 = 512;
 const _: () = assert!(Counter::COUNT as u64 * 8 <= COUNTERS_BYTES);

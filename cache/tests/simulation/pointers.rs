@@ -74,7 +74,11 @@ impl Pointers {
         } else if owner.mapped.is_empty() || random.random_range(0..3) == 0 {
             self.left -= 1;
             let page = random.random_range(0..model.segment_bytes(rank as u32) / PAGE as u64);
-            if owner.mapped.iter().all(|one| one.page != page) {
+            if let Some(mapped) = owner.mapped.iter().position(|one| one.page == page) {
+                // Hidden for another one, and wanted again before it was given back.
+                owner.mapped.swap_remove(mapped);
+                owner.post(Some((page, random.random())), Returned::Page(owner.first_page + page));
+            } else {
                 let full = owner.mapped.len() == MAPPED_PAGES_MIN as usize;
                 let returned = if full || (!owner.mapped.is_empty() && random.random()) {
                     let old = owner.mapped.swap_remove(random.random_range(0..owner.mapped.len()));

@@ -2,23 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use vgas_rma::Peer;
 use vgas_rma::RegionId;
 use vgas_rma::job::{self, Membership, NodeService, RunSpec, ServiceError, Stop};
 use vgas_rma::shm::RegionSpec;
+use vgas_testing::{Capture, marked};
+
+pub use vgas_testing::kill;
 
 /// A test: its name and what it does.
 pub type Test = (&'static str, fn());
-
-/// The variable that marks every process of one test.
-const MARK: &str = "VGAS_TEST_MARK";
 
 /// Longer than anything here may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -168,29 +165,6 @@ pub struct Ended {
     pub time: Duration,
 }
 
-struct Capture {
-    text: Arc<Mutex<String>>,
-    reader: JoinHandle<()>,
-}
-
-impl Capture {
-    fn new(mut from: impl Read + Send + 'static) -> Self {
-        let text = Arc::new(Mutex::new(String::new()));
-        let shared = text.clone();
-        let reader = std::thread::spawn(move || {
-            let mut piece = [0; 4096];
-            while let Ok(count @ 1..) = from.read(&mut piece) {
-                shared.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
-            }
-        });
-        Self { text, reader }
-    }
-
-    fn text(&self) -> String {
-        self.text.lock().unwrap().clone()
-    }
-}
-
 /// Starts a launcher. Options and program are one line of words: `ranks=2 -- prog`; `@` stands for this binary.
 pub fn start(line: &str) -> Job {
     start_with_input(line, Stdio::null())
@@ -198,16 +172,15 @@ pub fn start(line: &str) -> Job {
 
 /// As [`start`], with a standard input.
 pub fn start_with_input(line: &str, input: Stdio) -> Job {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let mark = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     let this = std::env::current_exe().unwrap();
     let this = this.to_str().unwrap();
     let words =
         line.split(' ').filter(|word| !word.is_empty()).map(|word| if word == "@" { this } else { word });
-    let mut child = Command::new(this)
+    let mut command = Command::new(this);
+    let mark = vgas_testing::mark(&mut command);
+    let mut child = command
         .arg("launch")
         .args(words)
-        .env(MARK, &mark)
         .env_remove("SSH_CONNECTION")
         .stdin(input)
         .stdout(Stdio::piped())
@@ -267,7 +240,7 @@ impl Job {
 
     /// The processes of this job, launcher included: pid and command line.
     pub fn processes(&self) -> BTreeMap<i32, String> {
-        processes_marked(&self.mark)
+        marked(&self.mark)
     }
 
     /// The daemons of the job.
@@ -290,74 +263,32 @@ impl Job {
         // A launcher that ended by itself has waited for everything on this machine.
         let at_once = status.code().is_some() && !self.remote;
         self.nothing_is_left(if at_once { Duration::ZERO } else { Duration::from_secs(2) });
-        use std::os::unix::process::ExitStatusExt;
-        let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap());
-        let (stdout, stderr) = (self.stdout, self.stderr);
-        stdout.reader.join().unwrap();
-        stderr.reader.join().unwrap();
-        let text = |text: Arc<Mutex<String>>| text.lock().unwrap().clone();
-        Ended { code, stdout: text(stdout.text), stderr: text(stderr.text), time }
+        let code = vgas_testing::code_of(status);
+        Ended { code, stdout: self.stdout.finish(), stderr: self.stderr.finish(), time }
     }
 
     /// Checks that within this time no process of the job is left.
     fn nothing_is_left(&self, time: Duration) {
-        let deadline = Instant::now() + time;
-        loop {
+        if vgas_testing::until(time, || self.processes().is_empty().then_some(())).is_none() {
             let left = self.processes();
-            if left.is_empty() {
-                return;
-            }
-            if Instant::now() >= deadline {
-                for &pid in left.keys() {
-                    kill(pid, rustix::process::Signal::KILL);
-                }
-                panic!(
-                    "left behind: {left:?} stdout {:?} stderr {:?}",
-                    self.stdout.text(),
-                    self.stderr.text()
-                );
-            }
-            std::thread::sleep(Duration::from_millis(5));
+            left.keys().for_each(|&pid| kill(pid, rustix::process::Signal::KILL));
+            panic!("left behind: {left:?} stdout {:?} stderr {:?}", self.stdout.text(), self.stderr.text());
         }
     }
-}
-
-/// The processes whose environment has the mark; zombies have none.
-fn processes_marked(mark: &str) -> BTreeMap<i32, String> {
-    let wanted = format!("{MARK}={mark}");
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter_map(|pid| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-        let marked = environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes());
-        let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        marked.then(|| (pid, String::from_utf8_lossy(&command).into_owned()))
-    })
-    .collect()
 }
 
 /// The state of a process, as `ps` shows it: `T` when it is stopped.
 pub fn state(pid: i32) -> char {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    vgas_testing::state(pid).expect("the process is there")
 }
 
 /// Waits for a condition, with a bound.
-pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if let Some(found) = condition() {
-            return Some(found);
-        }
-        std::thread::sleep(Duration::from_millis(2));
+pub fn until<T>(what: &str, condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let found = vgas_testing::until(PATIENCE, condition);
+    if found.is_none() {
+        eprintln!("gave up waiting for {what}");
     }
-    eprintln!("gave up waiting for {what}");
-    None
-}
-
-/// Sends a signal to a process that may be gone.
-pub fn kill(pid: i32, signal: rustix::process::Signal) {
-    let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal);
+    found
 }
 
 /// A file that stands for ssh: called with a host and a command line, as ssh is.

@@ -1,19 +1,13 @@
 //! Starts the command in a folder of its own and looks at what it leaves.
 
-use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeMap;
+use rustix::process::Signal;
 use std::fs;
-use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use vgas_testing::{Capture, marked};
 
-/// The variable that marks every process of one job.
-const MARK: &str = "TEST_BAD_LUCK_MARK";
+pub use vgas_testing::kill;
 
 /// What users wait at most.
 const END_MAX: Duration = Duration::from_secs(5);
@@ -47,11 +41,6 @@ pub struct Ended {
     pub stderr: String,
     /// From the start, or from [`Job::mishap`], to the end.
     pub time: Duration,
-}
-
-struct Capture {
-    text: Arc<Mutex<String>>,
-    reader: JoinHandle<()>,
 }
 
 impl Place {
@@ -121,9 +110,8 @@ impl Place {
 
 impl Job {
     pub fn of(mut command: Command, nvm: PathBuf) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let mark = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        command.env(MARK, &mark).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mark = vgas_testing::mark(&mut command);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let output = [Capture::new(child.stdout.take().unwrap()), Capture::new(child.stderr.take().unwrap())];
         Self { child, mark, nvm, output, begun: Instant::now() }
@@ -147,13 +135,13 @@ impl Job {
     }
 
     fn processes_with(&self, word: &str) -> Vec<i32> {
-        let all = processes_marked(&self.mark);
+        let all = marked(&self.mark);
         all.iter().filter(|(_, command)| command.contains(word)).map(|(&pid, _)| pid).collect()
     }
 
     /// All processes of the job.
     pub fn processes(&self) -> Vec<i32> {
-        processes_marked(&self.mark).into_keys().collect()
+        marked(&self.mark).into_keys().collect()
     }
 
     /// Waits until so many lines of the output are this word.
@@ -176,8 +164,7 @@ impl Job {
         let ended = until(|| {
             kill(self.launcher(), Signal::INT);
             // Not waited for, so that its number stays its own.
-            let stat = fs::read_to_string(format!("/proc/{}/stat", self.launcher())).unwrap();
-            stat.rsplit_once(") ").unwrap().1.starts_with('Z').then_some(())
+            (vgas_testing::state(self.launcher()) == Some('Z')).then_some(())
         });
         assert!(ended.is_some(), "the launcher does not end");
     }
@@ -194,8 +181,9 @@ impl Job {
         let status = until(|| self.child.try_wait().unwrap());
         let time = self.begun.elapsed();
         // Processes of a job whose launcher was killed are ended by others, soon.
-        let gone = status.and_then(|_| until_within(END_MAX, || self.processes().is_empty().then_some(())));
-        let left = processes_marked(&self.mark);
+        let gone =
+            status.and_then(|_| vgas_testing::until(END_MAX, || self.processes().is_empty().then_some(())));
+        let left = marked(&self.mark);
         left.keys().for_each(|&pid| kill(pid, Signal::KILL));
         let [stdout, stderr] = self.output.map(Capture::finish);
         let status = status.unwrap_or_else(|| panic!("hangs: {left:?}\n{stdout}\n{stderr}"));
@@ -203,8 +191,7 @@ impl Job {
         let files: Vec<_> =
             fs::read_dir(&self.nvm).into_iter().flatten().flatten().map(|e| e.path()).collect();
         assert!(files.is_empty(), "scratch files: {files:?}");
-        let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap());
-        Ended { code, stdout, stderr, time }
+        Ended { code: vgas_testing::code_of(status), stdout, stderr, time }
     }
 }
 
@@ -224,62 +211,9 @@ impl Ended {
     }
 }
 
-impl Capture {
-    fn new(mut from: impl Read + Send + 'static) -> Self {
-        let text = Arc::new(Mutex::new(String::new()));
-        let shared = text.clone();
-        let reader = std::thread::spawn(move || {
-            let mut piece = [0; 4096];
-            while let Ok(count @ 1..) = from.read(&mut piece) {
-                shared.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
-            }
-        });
-        Self { text, reader }
-    }
-
-    fn text(&self) -> String {
-        self.text.lock().unwrap().clone()
-    }
-
-    fn finish(self) -> String {
-        self.reader.join().unwrap();
-        self.text.lock().unwrap().clone()
-    }
-}
-
-/// The processes whose environment has the mark: pid and command line. Zombies have none.
-fn processes_marked(mark: &str) -> BTreeMap<i32, String> {
-    let wanted = format!("{MARK}={mark}");
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter_map(|pid| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-        let marked = environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes());
-        let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        marked.then(|| (pid, String::from_utf8_lossy(&command).into_owned()))
-    })
-    .collect()
-}
-
 /// Waits for a condition, with a bound.
 pub fn until<T>(condition: impl FnMut() -> Option<T>) -> Option<T> {
-    until_within(PATIENCE, condition)
-}
-
-fn until_within<T>(time: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + time;
-    loop {
-        match condition() {
-            Some(found) => return Some(found),
-            None if Instant::now() >= deadline => return None,
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
-    }
-}
-
-/// Sends a signal to a process that may be gone.
-pub fn kill(pid: i32, signal: Signal) {
-    let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
+    vgas_testing::until(PATIENCE, condition)
 }
 
 /// A .npy file of zeros.

@@ -93,6 +93,5 @@ fn a_stopped_process_is_waited_for_and_does_not_keep_the_job_from_ending() {
 }
 
 fn is_stopped(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    vgas_testing::state(pid) == Some('T')
 }

@@ -5,7 +5,7 @@ mod ibv_support;
 
 use ibv_support::{IbvFabric, skipped};
 use std::process::Command;
-use vgas_rma::conduit::conformance::run;
+use vgas_rma::conduit::conformance::{Fabric, cases, run};
 use vgas_rma::conduit::ibv::devices;
 
 #[test]
@@ -24,7 +24,8 @@ fn ibv_with_several_ranks_a_node() {
     run(&IbvFabric { ranks_per_node: 2, ..IbvFabric::default() });
 }
 
-/// Queues of the smallest size are full all the time, and every message goes through staging memory.
+/// Queues of the smallest size are full all the time, and every message goes through staging memory. The cases that move
+/// much; barriers and what comes after them do not fill anything.
 #[test]
 fn ibv_with_small_queues() {
     if skipped("ibv_with_small_queues") {
@@ -35,7 +36,10 @@ fn ibv_with_small_queues() {
     fabric.options.receive_slots = 16;
     fabric.options.inline = 0;
     fabric.options.signal_interval = 1;
-    run(&fabric);
+    for (name, case) in cases().into_iter().take_while(|(name, _)| !name.contains("barrier")) {
+        println!("{}: {name}", fabric.name());
+        case(&fabric);
+    }
 }
 
 /// One packet in a hundred is lost on every wire, in both directions: the devices send it again, and nothing else may

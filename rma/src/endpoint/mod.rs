@@ -41,6 +41,7 @@ mod counters;
 mod implicit;
 mod loopback;
 mod operation;
+mod pieces;
 mod segment;
 mod serve;
 mod shared;
@@ -52,6 +53,7 @@ pub use barrier::{BarrierName, BarrierOutcome};
 pub use counters::{Carrier, CarrierCounts, EndpointCounts};
 pub use implicit::Implicit;
 pub use operation::Handle;
+pub use pieces::SegmentPiece;
 pub use segment::SegmentInfo;
 pub use token::Token;
 
@@ -255,7 +257,7 @@ impl Endpoint {
     fn register_own(&self, indices: std::ops::Range<u8>) -> Result<()> {
         let mut next = indices;
         let own = serve::handlers().into_iter().chain(barrier::handlers()).chain(collective::handlers());
-        let own = own.chain(atomic::handlers());
+        let own = own.chain(atomic::handlers()).chain(pieces::handlers());
         for (expected, (index, handler)) in own.enumerate() {
             debug_assert_eq!(next.next(), Some(index), "own handler {expected} out of place");
             self.register_any(index, handler)?;

@@ -22,10 +22,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 const PUT: u8 = 0;
-const DONE: u8 = 1;
+pub(super) const DONE: u8 = 1;
 const GET: u8 = 2;
-const DATA: u8 = 3;
-const DATA_MEDIUM: u8 = 4;
+pub(super) const DATA: u8 = 3;
+pub(super) const DATA_MEDIUM: u8 = 4;
 const MEMSET: u8 = 5;
 
 /// Bytes of one part of a large operation: large enough that a message costs nothing beside its bytes, small enough
@@ -142,7 +142,7 @@ impl Endpoint {
     }
 
     /// Whether a long message to this peer may go to an operation.
-    fn answers_gets_directly(&self, to: Peer) -> bool {
+    pub(super) fn answers_gets_directly(&self, to: Peer) -> bool {
         match self.carrier_of(to) {
             Some(conduit) => conduit.capabilities().long_to_operation,
             None => true,

@@ -24,6 +24,13 @@ enum Parts {
         /// The bytes of a put whose source is not the client's.
         _source: Option<Box<[u8]>>,
     },
+    /// A get of many pieces, which come packed.
+    Packed {
+        handle: Handle,
+        packed: Box<[u8]>,
+        /// Where they go, in their order.
+        places: Vec<(*mut u8, usize)>,
+    },
     Region(Vec<Operation>),
 }
 
@@ -34,6 +41,21 @@ impl Operation {
             return std::ptr::null_mut();
         }
         Box::into_raw(Box::new(Self(Parts::Pinned(handle))))
+    }
+
+    /// The box of a get of pieces that come packed, and go to these places when all are here.
+    pub(crate) fn packed(handle: Handle, packed: Box<[u8]>, places: Vec<(*mut u8, usize)>) -> *mut Operation {
+        Box::into_raw(Box::new(Self(Parts::Packed { handle, packed, places })))
+    }
+
+    /// Waits until at most so many of these operations are left.
+    pub(crate) unsafe fn thin_out(operations: &mut Vec<*mut Operation>, left_max: usize) {
+        let endpoint = endpoint();
+        wait_until(endpoint, || {
+            // SAFETY: as the caller promised (rule 2).
+            unsafe { sweep(endpoint, operations) }.1 <= left_max
+        });
+        operations.retain(|operation| !operation.is_null());
     }
 
     /// One operation of many; null when all of them are complete.
@@ -62,13 +84,20 @@ impl Operation {
     /// Whether it is complete; makes no progress by polling.
     fn test(&mut self, endpoint: &Endpoint) -> bool {
         match &mut self.0 {
-            // `try_sync` of a complete handle takes its result, without polling.
-            Parts::Pinned(handle) => {
-                handle.is_complete()
-                    && match endpoint.try_sync(handle) {
-                        Ok(done) => done,
-                        Err(error) => fail(error),
+            Parts::Pinned(handle) => is_complete(endpoint, handle),
+            Parts::Packed { handle, packed, places } => {
+                let is_complete = is_complete(endpoint, handle);
+                if is_complete {
+                    let mut rest = &packed[..];
+                    for (place, bytes) in places.drain(..) {
+                        let (piece, after) = rest.split_at(bytes);
+                        // SAFETY: rule 1: the client's memory stays valid until it has synchronised the get, which it does
+                        // now.
+                        unsafe { vgas_rma::shm::copy::copy(piece.as_ptr(), place, bytes) };
+                        rest = after;
                     }
+                }
+                is_complete
             }
             Parts::Tiered { pending, .. } => pending.test().unwrap_or_else(|error| fail(error)),
             Parts::Region(operations) => {
@@ -77,6 +106,15 @@ impl Operation {
             }
         }
     }
+}
+
+/// Whether it is; takes the result then. `try_sync` of a complete handle does not poll.
+fn is_complete(endpoint: &Endpoint, handle: &mut Handle) -> bool {
+    handle.is_complete()
+        && match endpoint.try_sync(handle) {
+            Ok(done) => done,
+            Err(error) => fail(error),
+        }
 }
 
 /// Takes a handle back.

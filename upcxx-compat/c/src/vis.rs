@@ -2,13 +2,18 @@
 //!
 //! Both sides of a transfer are sequences of pieces. They are walked together: the next *run* is as long as the shorter
 //! of the two current pieces, and runs that continue each other on both sides are joined. A run whose remote bytes this
-//! process can load and store is a copy; any other is a put or get of its own, and all of these are one operation.
+//! process can load and store is a copy. Short runs of a pinned segment elsewhere are packed into messages, of which the
+//! target's agent makes runs again; long ones, and all runs of tiered segments (whose pages are cached here, so that most
+//! are copies, too) are puts and gets of their own. All of them are one operation. What is under way at a time is bounded.
 
-use crate::fatal::fatal;
+use crate::fatal::{fail, fatal};
 use crate::handle::{Operation, vgasi_accumulate, vgasi_wait};
+use crate::job;
 use crate::segment;
 use crate::transfer::{vgasi_get_nb, vgasi_put_nb};
 use libc::{c_int, c_void};
+use vgas_rma::Rank;
+use vgas_rma::endpoint::SegmentPiece;
 
 /// `gasnet_memvec_t`.
 #[repr(C)]
@@ -166,27 +171,105 @@ fn pointer(address: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(address)
 }
 
-/// Starts one run; null when it is complete.
-fn start(remote: Remote, run: Run) -> *mut Operation {
-    let (rank, there) = match remote {
-        Remote::Destination(rank) => (rank, run.to),
-        Remote::Source(rank) => (rank, run.from),
-    };
-    let (to, from) = match (remote, segment::mapped(rank, pointer(there), run.bytes)) {
-        (Remote::Destination(_), Some(here)) => (here.cast(), pointer(run.from)),
-        (Remote::Source(_), Some(here)) => (pointer(run.to), here.cast()),
+/// Runs of one transfer that have a put or get of their own at a time.
+const OWN_MAX: usize = 128;
+
+/// Short runs that are packed at a time: some messages' worth.
+const PACKED_MAX: usize = 4096;
+
+/// The longest run that is packed: above it, a message of its own costs less than copying its bytes twice.
+const PACKED_BYTES_MAX: usize = 2048;
+
+/// The runs of one transfer that are not copies.
+struct Runner {
+    remote: Remote,
+    packs: bool,
+    short: Vec<SegmentPiece>,
+    started: Vec<*mut Operation>,
+    /// Those that are gets of packed pieces; each holds as many bytes as it gets, which no bound makes less.
+    packed: Vec<*mut Operation>,
+}
+
+impl Runner {
+    fn new(remote: Remote) -> Self {
+        let packs = !segment::is_tiered();
+        Self { remote, packs, short: Vec::new(), started: Vec::new(), packed: Vec::new() }
+    }
+
+    /// Copies a run, or starts it.
+    fn run(&mut self, run: Run) {
+        let (rank, there, here) = match self.remote {
+            Remote::Destination(rank) => (rank, run.to, run.from),
+            Remote::Source(rank) => (rank, run.from, run.to),
+        };
+        if let Some(mapped) = segment::mapped(rank, pointer(there), run.bytes) {
+            let (to, from) = match self.remote {
+                Remote::Destination(_) => (mapped, pointer(here).cast::<u8>()),
+                Remote::Source(_) => (pointer(here).cast::<u8>(), mapped),
+            };
+            // SAFETY: rules 1 and 5: the local side is valid, the remote side is mapped here; they may overlap.
+            return unsafe { std::ptr::copy(from, to, run.bytes) };
+        }
+        if self.packs && run.bytes <= PACKED_BYTES_MAX {
+            let offset = segment::checked_offset(rank, pointer(there), run.bytes);
+            self.short.push(SegmentPiece { offset, here: pointer(here).cast(), bytes: run.bytes });
+            if self.short.len() == PACKED_MAX {
+                self.pack();
+            }
+            return;
+        }
+        if self.started.len() == OWN_MAX {
+            // SAFETY: rule 2: made here, and not given on.
+            unsafe { Operation::thin_out(&mut self.started, OWN_MAX / 2) };
+        }
         // SAFETY: rule 1. The source of a put stays until the operation is complete.
-        (Remote::Destination(_), None) => unsafe {
-            return vgasi_put_nb(rank, pointer(run.to), pointer(run.from), run.bytes, 1);
-        },
-        // SAFETY: rule 1.
-        (Remote::Source(_), None) => unsafe {
-            return vgasi_get_nb(pointer(run.to), rank, pointer(run.from), run.bytes);
-        },
-    };
-    // SAFETY: rules 1 and 5: the local side is valid, the remote side is mapped here; they may overlap.
-    unsafe { std::ptr::copy(from.cast::<u8>(), to.cast::<u8>(), run.bytes) };
-    std::ptr::null_mut()
+        let operation = unsafe {
+            match self.remote {
+                Remote::Destination(_) => vgasi_put_nb(rank, pointer(there), pointer(here), run.bytes, 1),
+                Remote::Source(_) => vgasi_get_nb(pointer(here), rank, pointer(there), run.bytes),
+            }
+        };
+        if !operation.is_null() {
+            self.started.push(operation);
+        }
+    }
+
+    /// Starts the short runs.
+    fn pack(&mut self) {
+        if self.short.is_empty() {
+            return;
+        }
+        let endpoint = job::joined().runtime.endpoint();
+        let started = match self.remote {
+            Remote::Destination(rank) => {
+                // SAFETY: rule 1: valid sources.
+                let put = unsafe { endpoint.put_pieces_nb(Rank(rank), &self.short) };
+                put.map(Operation::pinned)
+            }
+            Remote::Source(rank) => {
+                let bytes = self.short.iter().map(|piece| piece.bytes).sum();
+                let mut packed = vec![0; bytes].into_boxed_slice();
+                // SAFETY: the operation keeps the box until it is complete, and nobody touches it before.
+                let got = unsafe { endpoint.get_pieces_nb(Rank(rank), &self.short, packed.as_mut_ptr()) };
+                let places = self.short.iter().map(|piece| (piece.here, piece.bytes)).collect();
+                got.map(|handle| Operation::packed(handle, packed, places))
+            }
+        };
+        match started {
+            Ok(operation) if operation.is_null() => {}
+            Ok(operation) => self.packed.push(operation),
+            Err(error) => fail(error),
+        }
+        self.short.clear();
+    }
+
+    /// What is left of all runs; null when they are complete.
+    fn finish(mut self) -> *mut Operation {
+        self.pack();
+        self.started.append(&mut self.packed);
+        // SAFETY: rule 2: made here, and given on.
+        unsafe { Operation::group(self.started) }
+    }
 }
 
 fn transfer(
@@ -205,20 +288,15 @@ fn transfer(
             "a {what} node {rank} whose source has {from_bytes} bytes and whose destination has {to_bytes}"
         ));
     }
-    let mut parts = Vec::new();
-    Runs::new(to, from).for_each(|run| {
-        let operation = start(remote, run);
-        if !operation.is_null() {
-            parts.push(operation);
-        }
-    });
+    let mut runner = Runner::new(remote);
+    Runs::new(to, from).for_each(|run| runner.run(run));
     let kind = match remote {
         Remote::Destination(_) => crate::handle::PUTS,
         Remote::Source(_) => crate::handle::GETS,
     };
     // SAFETY: rule 2: just made, and given on.
     unsafe {
-        let all = Operation::group(parts);
+        let all = runner.finish();
         match completion {
             BLOCKING => vgasi_wait(all),
             EXPLICIT => return all,

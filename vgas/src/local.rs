@@ -46,6 +46,7 @@ impl Runtime {
         }
         let segment = self.open_local()?;
         self.client().set_local(segment.base(), segment.bytes() as usize);
+        self.endpoint().set_absent(segment.base(), segment.bytes() as usize);
         Ok(local.segment.get_or_init(|| segment))
     }
 

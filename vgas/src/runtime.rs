@@ -484,6 +484,7 @@ impl Runtime {
         }
         self.local.close()?;
         self.client.set_local(std::ptr::null(), 0);
+        self.endpoint.set_absent(std::ptr::null(), 0);
         self.control.finalize()?;
         self.network.close();
         Ok(())

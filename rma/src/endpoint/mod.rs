@@ -61,12 +61,14 @@ use crate::address::{Layout, Peer, Rank, RegionId};
 use crate::conduit::smp::SmpConduit;
 use crate::conduit::{Conduit, Loan, Sent, Traffic};
 use crate::error::{Result, RmaError};
-use crate::message::{ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink};
+use crate::message::{
+    ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
+};
 use crate::shm::{Domain, Mapping};
 use counters::Counters;
 use loopback::Loopback;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 /// First index of a class of handlers; the class ends where the next begins.
@@ -138,6 +140,8 @@ pub struct Endpoint {
     collective: collective::Collective,
     medium_bytes_max: usize,
     long_bytes_max: usize,
+    /// First address and length of the memory named with [`Endpoint::set_absent`].
+    absent: (AtomicUsize, AtomicUsize),
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -197,6 +201,7 @@ impl Endpoint {
             collective: collective::Collective::default(),
             medium_bytes_max,
             long_bytes_max,
+            absent: Default::default(),
         });
         endpoint.register_own(handler_index::ENDPOINT..handler_index::CACHE)?;
         Ok(endpoint)
@@ -281,6 +286,32 @@ impl Endpoint {
     /// this memory, and has written them itself). Once, by an agent, before [`Endpoint::open`].
     pub fn guard_frames(&self, guard: FrameGuard) -> Result<()> {
         self.frame_guard.set(guard).map_err(|_| RmaError::Usage("the frames are guarded already".into()))
+    }
+
+    /// Names the memory of this process of which pages may be absent, and come when they are touched: conduits may hand what
+    /// they send to a system call, which cannot wait for a page. Replies from there go by a copy; whoever sends requests
+    /// from there makes it.
+    pub fn set_absent(&self, first: *const u8, bytes: usize) {
+        self.absent.0.store(first.addr(), Ordering::Relaxed);
+        self.absent.1.store(bytes, Ordering::Relaxed);
+    }
+
+    /// A payload that begins in memory that may be absent, with a copy that is not.
+    fn present(&self, payload: Payload) -> Option<(Box<[u8]>, Payload)> {
+        let (Payload::Medium(source) | Payload::Long(source, _)) = payload else { return None };
+        let offset = source.address.addr().wrapping_sub(self.absent.0.load(Ordering::Relaxed));
+        if source.bytes == 0 || offset >= self.absent.1.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut own = vec![0; source.bytes].into_boxed_slice();
+        // SAFETY: the source is valid until the call that takes it returns ([`Source`]); the copy is as long.
+        unsafe { crate::shm::copy::copy(source.address, own.as_mut_ptr(), source.bytes) };
+        let copy = Source::of(&own);
+        let payload = match payload {
+            Payload::Long(_, destination) => Payload::Long(copy, destination),
+            _ => Payload::Medium(copy),
+        };
+        Some((own, payload))
     }
 
     /// Opens the endpoint: from now on messages are delivered and handlers can no longer be registered.

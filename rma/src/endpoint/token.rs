@@ -35,8 +35,8 @@ impl<'a> Token<'a> {
         self.direction
     }
 
-    /// Answers the request. Never waits; the source is reusable when it returns. [`RmaError::Usage`] for a second
-    /// reply, and in the handler of a reply.
+    /// Answers the request. Never waits; the source is reusable when it returns, and may lie anywhere (see
+    /// [`Endpoint::set_absent`]). [`RmaError::Usage`] for a second reply, and in the handler of a reply.
     pub fn reply(&self, handler: u8, arguments: &[u32], payload: Payload) -> Result<()> {
         if self.direction == Direction::Reply {
             return Err(RmaError::Usage("a reply can't be replied to".into()));
@@ -44,6 +44,8 @@ impl<'a> Token<'a> {
         if self.replied.get() {
             return Err(RmaError::Usage("a request is replied to once".into()));
         }
+        let own = self.endpoint.present(payload);
+        let payload = own.as_ref().map_or(payload, |(_, payload)| *payload);
         let message = Message { direction: Direction::Reply, handler, arguments, payload };
         match self.endpoint.send(self.from, &message)? {
             Sent::Accepted => {

@@ -56,6 +56,7 @@ pub use operation::Handle;
 pub use pieces::SegmentPiece;
 pub use segment::SegmentInfo;
 pub use token::Token;
+pub use wait::WaitMode;
 
 use crate::address::{Layout, Peer, Rank, RegionId};
 use crate::conduit::smp::SmpConduit;

@@ -9,6 +9,8 @@
 //!   sleeping word is set; the sleeper then wakes the parked threads. A ring that comes before the word is set is
 //!   covered because the sleeper, having set it, wakes the parked threads once to look again, and looks itself;
 //! * the sleeper may be satisfied first: it wakes the parked threads when it leaves, and one takes its place.
+//!
+//! A program may ask for another way of waiting ([`WaitMode`]). Only one that asks to spin is never put to sleep.
 
 use super::Endpoint;
 use crate::conduit::Conduit;
@@ -17,7 +19,7 @@ use crate::shm::{bell, fence};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,19 @@ const YIELDING: Duration = Duration::from_micros(40);
 
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 16;
+
+/// How threads wait in an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum WaitMode {
+    /// Never sleep: spin a little, then let others run between two looks. For those who have their cores to themselves and
+    /// ask for it; other ranks of a crowded machine pay for it.
+    Spin,
+    /// Sleep at once.
+    Block,
+    /// Spin a little, let others run for about as long as being woken takes, then sleep.
+    SpinBlock,
+}
 
 thread_local! {
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
@@ -62,6 +77,8 @@ pub(super) struct WaitState {
     waker: OwnedFd,
     waker_pending: AtomicBool,
     spinning: Duration,
+    /// A [`WaitMode`].
+    mode: AtomicU8,
 }
 
 #[derive(Default)]
@@ -126,7 +143,12 @@ impl WaitState {
             waker,
             waker_pending: AtomicBool::new(false),
             spinning: if ranks > cores { SPIN_CROWDED } else { SPIN_ALONE },
+            mode: AtomicU8::new(WaitMode::SpinBlock as u8),
         })
+    }
+
+    fn is_mode(&self, mode: WaitMode) -> bool {
+        self.mode.load(Ordering::Relaxed) == mode as u8
     }
 
     /// Whether this thread runs a handler.
@@ -147,6 +169,11 @@ impl WaitState {
 }
 
 impl Endpoint {
+    /// How threads wait from now on; those that wait already may finish as they began.
+    pub fn set_wait_mode(&self, mode: WaitMode) {
+        self.wait.mode.store(mode as u8, Ordering::Relaxed);
+    }
+
     /// Whether this thread runs a handler, in which it must neither wait nor poll.
     pub fn in_handler(&self) -> bool {
         self.wait.in_handler()
@@ -195,7 +222,7 @@ impl Endpoint {
         condition: &mut impl FnMut() -> bool,
     ) -> Result<Option<bool>> {
         let mut quiet_since = None;
-        let mut polls = POLLS_PER_LOOK;
+        let mut polls = if self.wait.is_mode(WaitMode::Block) { 1 } else { POLLS_PER_LOOK };
         loop {
             for _ in 0..polls {
                 let delivered = self.poll()?;
@@ -211,8 +238,11 @@ impl Endpoint {
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return Ok(Some(false));
             }
+            if self.wait.is_mode(WaitMode::Block) {
+                return Ok(None);
+            }
             let quiet = now - *quiet_since.get_or_insert(now);
-            if quiet >= self.wait.spinning + YIELDING {
+            if quiet >= self.wait.spinning + YIELDING && !self.wait.is_mode(WaitMode::Spin) {
                 return Ok(None);
             }
             polls = POLLS_PER_LOOK;

@@ -135,10 +135,9 @@ VGASI_INLINE char *gasnet_getenv(const char *name) { return vgasi_getenv(name); 
 #define GASNET_WAIT_SPIN 0
 #define GASNET_WAIT_BLOCK 1
 #define GASNET_WAIT_SPINBLOCK 2
-/* A hint. Every wait spins briefly and then sleeps, which is what all three may do. */
-VGASI_INLINE int gasnet_set_waitmode(int wait_mode) {
-    return wait_mode >= GASNET_WAIT_SPIN && wait_mode <= GASNET_WAIT_SPINBLOCK ? GASNET_OK : GASNET_ERR_BAD_ARG;
-}
+/* How this node's threads wait from now on: never sleeping (SPIN; they still let others run), sleeping at once (BLOCK), or
+ * sleeping after about as long as it takes to be woken (SPINBLOCK, which is what they begin with). */
+VGASI_INLINE int gasnet_set_waitmode(int wait_mode) { return vgasi_set_wait_mode(wait_mode); }
 
 /* Runs handlers of messages that have arrived. */
 VGASI_INLINE int gasnet_AMPoll(void) { return vgasi_poll(); }

@@ -86,6 +86,7 @@ extern size_t vgasi_medium_max(void);
 extern size_t vgasi_long_request_max(void);
 extern size_t vgasi_long_reply_max(void);
 extern int vgasi_poll(void);
+extern int vgasi_set_wait_mode(int mode);
 extern uint64_t vgasi_deliveries(void);
 extern void vgasi_wait_for_delivery(uint64_t before);
 

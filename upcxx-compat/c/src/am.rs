@@ -10,9 +10,9 @@ use crate::segment;
 use crate::transfer::copied;
 use libc::{c_int, c_void};
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use vgas_rma::Rank;
-use vgas_rma::endpoint::Token;
+use vgas_rma::endpoint::{Token, WaitMode};
 use vgas_rma::message::{Arrived, Payload, Source};
 
 /// The first index of the client's handlers.
@@ -165,19 +165,23 @@ unsafe fn arguments<'a>(count: c_int, words: *const u32) -> Option<&'a [u32]> {
 
 /// Bytes to be sent, as private memory where they are not: a conduit may hand them to a system call, which cannot wait for
 /// a page of a tiered segment.
-struct Private {
+pub(crate) struct Private {
     _copy: Option<Box<[u8]>>,
     source: Source,
 }
 
 impl Private {
-    unsafe fn of(from: *const c_void, bytes: usize) -> Self {
+    pub(crate) unsafe fn of(from: *const c_void, bytes: usize) -> Self {
         let is_local =
             bytes > 0 && job::current().is_some_and(|job| job.runtime.client().is_local(from.cast()));
         // SAFETY: rule 1.
         let copy = is_local.then(|| unsafe { copied(from.cast(), bytes) });
         let address = copy.as_ref().map_or(from.cast(), |copy| copy.as_ptr());
         Self { _copy: copy, source: Source { address, bytes } }
+    }
+
+    pub(crate) fn source(&self) -> Source {
+        self.source
     }
 }
 
@@ -359,6 +363,24 @@ pub extern "C" fn vgasi_long_reply_max() -> usize {
 /// that they wait for may need this core. About 20 µs, many round trips between ranks that have a core each.
 const POLLS_PER_YIELD: u32 = 1024;
 
+/// The same for the wait modes of GASNet, by number: who spins gives nothing up, who blocks does it at once.
+static POLLS_PER_YIELD_NOW: AtomicU32 = AtomicU32::new(POLLS_PER_YIELD);
+
+/// `gasnet_set_waitmode`: how this rank's threads wait from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_set_wait_mode(mode: c_int) -> c_int {
+    let Some(job) = job::current() else { return code::NOT_INIT };
+    let (mode, polls) = match mode {
+        0 => (WaitMode::Spin, u32::MAX),
+        1 => (WaitMode::Block, 1),
+        2 => (WaitMode::SpinBlock, POLLS_PER_YIELD),
+        _ => return code::BAD_ARG,
+    };
+    job.runtime.endpoint().set_wait_mode(mode);
+    POLLS_PER_YIELD_NOW.store(polls, Ordering::Relaxed);
+    code::OK
+}
+
 thread_local! {
     static EMPTY_POLLS: Cell<u32> = const { Cell::new(0) };
 }
@@ -371,7 +393,7 @@ pub extern "C" fn vgasi_poll() -> c_int {
         Ok(0) => {
             let empty = EMPTY_POLLS.get().wrapping_add(1);
             EMPTY_POLLS.set(empty);
-            if empty.is_multiple_of(POLLS_PER_YIELD) {
+            if empty.is_multiple_of(POLLS_PER_YIELD_NOW.load(Ordering::Relaxed)) {
                 std::thread::yield_now();
             }
         }

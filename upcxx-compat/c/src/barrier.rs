@@ -1,5 +1,6 @@
 //! The split-phase barrier (GASNet 1.8, 3.5).
 
+use crate::am;
 use crate::code;
 use crate::fatal::fail;
 use crate::job;
@@ -50,7 +51,11 @@ pub extern "C" fn vgasi_barrier_wait(id: c_int, flags: c_int) -> c_int {
 pub extern "C" fn vgasi_barrier_try(id: c_int, flags: c_int) -> c_int {
     match job::joined().runtime.endpoint().barrier_try(name(id, flags)) {
         Ok(Some(outcome)) => code_of(outcome),
-        Ok(None) => code::NOT_READY,
+        Ok(None) => {
+            // Clients try in loops: the rank that is missing may need this core.
+            am::vgasi_poll();
+            code::NOT_READY
+        }
         Err(error) => fail(error),
     }
 }

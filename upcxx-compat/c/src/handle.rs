@@ -2,6 +2,7 @@
 //!
 //! A handle is a raw box, or null for what is complete. The headers never look inside.
 
+use crate::am;
 use crate::code;
 use crate::fatal::{fail, fatal};
 use crate::job;
@@ -127,12 +128,6 @@ fn endpoint() -> &'static Endpoint {
     job::joined().runtime.endpoint()
 }
 
-fn poll(endpoint: &Endpoint) {
-    if let Err(error) = endpoint.poll() {
-        fail(error);
-    }
-}
-
 fn wait_until(endpoint: &Endpoint, condition: impl FnMut() -> bool) {
     if let Err(error) = endpoint.wait_until(None, condition) {
         fail(error);
@@ -153,7 +148,7 @@ pub unsafe extern "C" fn vgasi_wait(handle: *mut Operation) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_try(handle: *mut Operation) -> c_int {
     let endpoint = endpoint();
-    poll(endpoint);
+    am::vgasi_poll();
     // SAFETY: rule 2.
     let left = unsafe { sweep(endpoint, &mut [handle]) }.1;
     if left == 0 { code::OK } else { code::NOT_READY }
@@ -208,7 +203,7 @@ pub unsafe extern "C" fn vgasi_wait_some(handles: *mut *mut Operation, count: us
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_try_all(handles: *mut *mut Operation, count: usize) -> c_int {
     let endpoint = endpoint();
-    poll(endpoint);
+    am::vgasi_poll();
     // SAFETY: as the caller promised.
     let (_, left) = unsafe { sweep(endpoint, table(handles, count)) };
     if left == 0 { code::OK } else { code::NOT_READY }
@@ -218,7 +213,7 @@ pub unsafe extern "C" fn vgasi_try_all(handles: *mut *mut Operation, count: usiz
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_try_some(handles: *mut *mut Operation, count: usize) -> c_int {
     let endpoint = endpoint();
-    poll(endpoint);
+    am::vgasi_poll();
     // SAFETY: as the caller promised.
     let (taken, left) = unsafe { sweep(endpoint, table(handles, count)) };
     if taken > 0 || left == 0 { code::OK } else { code::NOT_READY }
@@ -282,6 +277,9 @@ pub unsafe extern "C" fn vgasi_accumulate(handle: *mut Operation, kind: c_int) {
 
 fn prune(endpoint: &Endpoint, kinds: c_int) -> bool {
     with_implicit(|implicit| {
+        if implicit.region.is_some() {
+            fatal("implicit operations are not synchronised inside of an access region: end it first");
+        }
         let puts = kinds & PUTS == 0 || implicit.puts.prune(endpoint);
         let gets = kinds & GETS == 0 || implicit.gets.prune(endpoint);
         puts && gets
@@ -299,7 +297,7 @@ pub extern "C" fn vgasi_wait_implicit(kinds: c_int) {
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_try_implicit(kinds: c_int) -> c_int {
     let endpoint = endpoint();
-    poll(endpoint);
+    am::vgasi_poll();
     if prune(endpoint, kinds) { code::OK } else { code::NOT_READY }
 }
 

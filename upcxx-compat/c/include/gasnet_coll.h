@@ -53,8 +53,9 @@ GASNETT_BEGIN_EXTERNC
 #define GASNET_COLL_SYNC_FLAG_MASK 0x3F
 #define GASNET_COLL_SINGLE (1 << 6)
 #define GASNET_COLL_LOCAL (1 << 7)
-/* Hints, which change nothing here. */
+/* The operation has no handle of its own: it belongs to that of this thread's next operation without the flag. */
 #define GASNET_COLL_AGGREGATE (1 << 8)
+/* Hints, which change nothing here. */
 #define GASNET_COLL_FIXED_THREADS_PER_NODE (1 << 9)
 #define GASNET_COLL_DST_IN_SEGMENT (1 << 10)
 #define GASNET_COLL_SRC_IN_SEGMENT (1 << 11)
@@ -177,7 +178,7 @@ extern gasnet_coll_handle_t vgasi_coll_move(int _operation, gasnet_team_handle_t
                                             size_t _nbytes, int _flags);
 extern gasnet_coll_handle_t vgasi_coll_combine(int _is_scan, gasnet_team_handle_t _team, gasnet_image_t _root,
                                                void *_dst, int _dst_is_list, void *_src, int _src_is_list,
-                                               size_t _blocks_and_offsets, size_t _elem_size, size_t _elem_count,
+                                               size_t _elem_size, size_t _elem_count,
                                                gasnet_coll_fn_handle_t _func, int _func_arg, int _flags);
 
 /* ---- broadcast: nbytes bytes at src of the root image go to dst of every image ---- */
@@ -288,34 +289,37 @@ VGASI_INLINE void gasnet_coll_exchangeM(gasnet_team_handle_t _team, void *const 
 }
 
 /* ---- reduce: src of every image has elem_count elements; dst of the root image gets as many, each combined over all
- * images. The blocks and offsets of distributed arrays must be 0 ---- */
+ * images. Block sizes and offsets, which would say how a distributed array is laid out, mean nothing here, as in GASNet's
+ * own implementation: an image's operands are the elements at its src, whatever they are ---- */
 
 VGASI_INLINE gasnet_coll_handle_t gasnet_coll_reduce_nb(gasnet_team_handle_t _team, gasnet_image_t _dstimage,
                                                         void *_dst, void *_src, size_t _src_blksz, size_t _src_offset,
                                                         size_t _elem_size, size_t _elem_count,
                                                         gasnet_coll_fn_handle_t _func, int _func_arg, int _flags) {
-    return vgasi_coll_combine(0, _team, _dstimage, _dst, 0, _src, 0, _src_blksz | _src_offset, _elem_size, _elem_count,
-                              _func, _func_arg, _flags);
+    (void)_src_blksz;
+    (void)_src_offset;
+    return vgasi_coll_combine(0, _team, _dstimage, _dst, 0, _src, 0, _elem_size, _elem_count, _func, _func_arg, _flags);
 }
 VGASI_INLINE void gasnet_coll_reduce(gasnet_team_handle_t _team, gasnet_image_t _dstimage, void *_dst, void *_src,
                                      size_t _src_blksz, size_t _src_offset, size_t _elem_size, size_t _elem_count,
                                      gasnet_coll_fn_handle_t _func, int _func_arg, int _flags) {
-    gasnete_coll_wait_sync(vgasi_coll_combine(0, _team, _dstimage, _dst, 0, _src, 0, _src_blksz | _src_offset,
-                                              _elem_size, _elem_count, _func, _func_arg, _flags));
+    gasnete_coll_wait_sync(gasnet_coll_reduce_nb(_team, _dstimage, _dst, _src, _src_blksz, _src_offset, _elem_size,
+                                                 _elem_count, _func, _func_arg, _flags));
 }
 VGASI_INLINE gasnet_coll_handle_t gasnet_coll_reduceM_nb(gasnet_team_handle_t _team, gasnet_image_t _dstimage,
                                                          void *_dst, void *const _srclist[], size_t _src_blksz,
                                                          size_t _src_offset, size_t _elem_size, size_t _elem_count,
                                                          gasnet_coll_fn_handle_t _func, int _func_arg, int _flags) {
-    return vgasi_coll_combine(0, _team, _dstimage, _dst, 0, (void *)(uintptr_t)_srclist, 1, _src_blksz | _src_offset,
-                              _elem_size, _elem_count, _func, _func_arg, _flags);
+    (void)_src_blksz;
+    (void)_src_offset;
+    return vgasi_coll_combine(0, _team, _dstimage, _dst, 0, (void *)(uintptr_t)_srclist, 1, _elem_size, _elem_count,
+                              _func, _func_arg, _flags);
 }
 VGASI_INLINE void gasnet_coll_reduceM(gasnet_team_handle_t _team, gasnet_image_t _dstimage, void *_dst,
                                       void *const _srclist[], size_t _src_blksz, size_t _src_offset, size_t _elem_size,
                                       size_t _elem_count, gasnet_coll_fn_handle_t _func, int _func_arg, int _flags) {
-    gasnete_coll_wait_sync(vgasi_coll_combine(0, _team, _dstimage, _dst, 0, (void *)(uintptr_t)_srclist, 1,
-                                              _src_blksz | _src_offset, _elem_size, _elem_count, _func, _func_arg,
-                                              _flags));
+    gasnete_coll_wait_sync(gasnet_coll_reduceM_nb(_team, _dstimage, _dst, _srclist, _src_blksz, _src_offset,
+                                                  _elem_size, _elem_count, _func, _func_arg, _flags));
 }
 
 /* ---- scan: the same, with dst of every image combined over the images up to it; an exclusive one leaves dst of image
@@ -325,32 +329,36 @@ VGASI_INLINE gasnet_coll_handle_t gasnet_coll_scan_nb(gasnet_team_handle_t _team
                                                       size_t _dst_offset, void *_src, size_t _src_blksz,
                                                       size_t _src_offset, size_t _elem_size, size_t _elem_count,
                                                       gasnet_coll_fn_handle_t _func, int _func_arg, int _flags) {
-    return vgasi_coll_combine(1, _team, 0, _dst, 0, _src, 0, _dst_blksz | _dst_offset | _src_blksz | _src_offset,
-                              _elem_size, _elem_count, _func, _func_arg, _flags);
+    (void)_dst_blksz;
+    (void)_dst_offset;
+    (void)_src_blksz;
+    (void)_src_offset;
+    return vgasi_coll_combine(1, _team, 0, _dst, 0, _src, 0, _elem_size, _elem_count, _func, _func_arg, _flags);
 }
 VGASI_INLINE void gasnet_coll_scan(gasnet_team_handle_t _team, void *_dst, size_t _dst_blksz, size_t _dst_offset,
                                    void *_src, size_t _src_blksz, size_t _src_offset, size_t _elem_size,
                                    size_t _elem_count, gasnet_coll_fn_handle_t _func, int _func_arg, int _flags) {
-    gasnete_coll_wait_sync(vgasi_coll_combine(1, _team, 0, _dst, 0, _src, 0,
-                                              _dst_blksz | _dst_offset | _src_blksz | _src_offset, _elem_size,
-                                              _elem_count, _func, _func_arg, _flags));
+    gasnete_coll_wait_sync(gasnet_coll_scan_nb(_team, _dst, _dst_blksz, _dst_offset, _src, _src_blksz, _src_offset,
+                                               _elem_size, _elem_count, _func, _func_arg, _flags));
 }
 VGASI_INLINE gasnet_coll_handle_t gasnet_coll_scanM_nb(gasnet_team_handle_t _team, void *const _dstlist[],
                                                        size_t _dst_blksz, size_t _dst_offset, void *const _srclist[],
                                                        size_t _src_blksz, size_t _src_offset, size_t _elem_size,
                                                        size_t _elem_count, gasnet_coll_fn_handle_t _func, int _func_arg,
                                                        int _flags) {
-    return vgasi_coll_combine(1, _team, 0, (void *)(uintptr_t)_dstlist, 1, (void *)(uintptr_t)_srclist, 1,
-                              _dst_blksz | _dst_offset | _src_blksz | _src_offset, _elem_size, _elem_count, _func,
-                              _func_arg, _flags);
+    (void)_dst_blksz;
+    (void)_dst_offset;
+    (void)_src_blksz;
+    (void)_src_offset;
+    return vgasi_coll_combine(1, _team, 0, (void *)(uintptr_t)_dstlist, 1, (void *)(uintptr_t)_srclist, 1, _elem_size,
+                              _elem_count, _func, _func_arg, _flags);
 }
 VGASI_INLINE void gasnet_coll_scanM(gasnet_team_handle_t _team, void *const _dstlist[], size_t _dst_blksz,
                                     size_t _dst_offset, void *const _srclist[], size_t _src_blksz, size_t _src_offset,
                                     size_t _elem_size, size_t _elem_count, gasnet_coll_fn_handle_t _func, int _func_arg,
                                     int _flags) {
-    gasnete_coll_wait_sync(vgasi_coll_combine(1, _team, 0, (void *)(uintptr_t)_dstlist, 1, (void *)(uintptr_t)_srclist,
-                                              1, _dst_blksz | _dst_offset | _src_blksz | _src_offset, _elem_size,
-                                              _elem_count, _func, _func_arg, _flags));
+    gasnete_coll_wait_sync(gasnet_coll_scanM_nb(_team, _dstlist, _dst_blksz, _dst_offset, _srclist, _src_blksz,
+                                                _src_offset, _elem_size, _elem_count, _func, _func_arg, _flags));
 }
 
 GASNETT_END_EXTERNC

@@ -65,7 +65,7 @@ pub unsafe extern "C" fn vgasi_init(argc: *mut c_int, argv: *mut *mut *mut c_cha
         unsafe { launch::start_job(argc, argv, conduit) };
     }
     let mut builder = Runtime::builder();
-    builder = builder.library_handler(coll::HANDLER, coll::on_string);
+    builder = builder.library_handler(coll::HANDLER, coll::on_message);
     for index in INTERNAL_HANDLERS..handler_index::USER {
         builder = builder.library_handler(index, move |token, words, arrived| {
             am::deliver(index, token, words, arrived);

@@ -53,7 +53,6 @@ fn mistakes() {
         ("split", "is not a member of the team"),
         ("vector", "whose source has 8 bytes and whose destination has 9"),
         ("outside", "outside of the segment of node 0"),
-        ("blocks", "blocks and offsets"),
         ("twice", "notify was called twice"),
     ];
     for (what, text) in cases {

@@ -1,10 +1,9 @@
 //! The patterns in which strings travel. Members are counted by position; every member runs the same function of its
 //! operation with the same arguments, but for its own bytes. Tags keep the patterns of one operation apart.
 
+use super::departure::Text;
+use super::memory::Memory;
 use super::operation::Exchange;
-use super::post::Tag;
-use crate::fatal::fatal;
-use std::sync::Arc;
 
 /// First tags of the patterns; rounds are added.
 mod tag {
@@ -28,116 +27,87 @@ pub(super) async fn meet(exchange: &Exchange, meeting: Meeting) {
         Meeting::Before => tag::MEET_BEFORE,
         Meeting::After => tag::MEET_AFTER,
     };
-    disseminate(exchange, first, (), |_, _| (), |()| Vec::new(), |_| ()).await
-}
-
-/// Combines a value of every member, at every member, in any order and some of them twice: `combine` must not mind.
-pub(super) async fn agree<T: Clone>(
-    exchange: &Exchange,
-    mine: T,
-    combine: impl Fn(T, T) -> T,
-    encode: impl Fn(&T) -> Vec<u8>,
-    decode: impl Fn(&[u8]) -> T,
-) -> T {
-    disseminate(exchange, tag::MEET_BEFORE, mine, combine, encode, decode).await
-}
-
-async fn disseminate<T>(
-    exchange: &Exchange,
-    first: Tag,
-    mine: T,
-    combine: impl Fn(T, T) -> T,
-    encode: impl Fn(&T) -> Vec<u8>,
-    decode: impl Fn(&[u8]) -> T,
-) -> T {
     let (members, me) = (exchange.team.size(), exchange.team.me());
-    let mut known = mine;
     let (mut step, mut round) = (1, 0);
     while step < members {
-        exchange.send((me + step) % members, first + round, encode(&known));
-        let heard = exchange.receive((me + members - step) % members, first + round).await;
-        known = combine(known, decode(&heard));
+        exchange.send((me + step) % members, first + round, Vec::new());
+        exchange.receive((me + members - step) % members, first + round, 0).await;
         step *= 2;
         round += 1;
     }
-    known
 }
 
 /// Gives the root's bytes to everybody, down a binomial tree: a member, counted from the root, hears from the one without
-/// its lowest bit.
-pub(super) async fn broadcast(exchange: &Exchange, root: u32, bytes: Option<Vec<u8>>) -> Arc<[u8]> {
+/// its lowest bit. `at` holds them at the root, and gets them elsewhere; it stays as it is from then on.
+pub(super) async fn broadcast(exchange: &Exchange, root: u32, at: Memory, bytes: usize) {
     let (members, me) = (exchange.team.size(), exchange.team.me());
     let position = (me + members - root) % members;
     let member_at = |position: u32| (position + root) % members;
-    let bytes: Arc<[u8]> = match bytes {
-        Some(bytes) => bytes.into(),
-        None => exchange.receive(member_at(position & (position - 1)), tag::DATA).await.into(),
-    };
+    if position != 0 {
+        let parent = member_at(position & (position - 1));
+        exchange.expect_into(parent, tag::DATA, at, bytes);
+        exchange.arrived(parent, tag::DATA).await;
+    }
     let lowest = if position == 0 { members.next_power_of_two() } else { 1 << position.trailing_zeros() };
     let mut step = lowest / 2;
     while step > 0 {
         if position + step < members {
-            exchange.send(member_at(position + step), tag::DATA, bytes.clone());
+            exchange.send(member_at(position + step), tag::DATA, Text::Client(at, bytes));
         }
         step /= 2;
     }
-    bytes
 }
 
-/// Gives each member its own string of the root's; `strings` is the root's, by member.
-pub(super) async fn scatter(exchange: &Exchange, root: u32, strings: Option<Vec<Vec<u8>>>) -> Vec<u8> {
-    let Some(strings) = strings else { return exchange.receive(root, tag::DATA).await };
-    let mut mine = Vec::new();
-    for (member, string) in (0..).zip(strings) {
-        if member == root {
-            mine = string;
-        } else {
-            exchange.send(member, tag::DATA, string);
-        }
-    }
-    mine
-}
-
-/// Collects the strings of all members at the root, by member; nothing elsewhere.
-pub(super) async fn gather(exchange: &Exchange, root: u32, mine: Vec<u8>) -> Option<Vec<Vec<u8>>> {
-    if exchange.team.me() != root {
-        exchange.send(root, tag::DATA, mine);
-        return None;
-    }
-    Some(collect(exchange, mine).await)
-}
-
-/// Collects the strings of all members everywhere, by member.
-pub(super) async fn gather_all(exchange: &Exchange, mine: Vec<u8>) -> Vec<Vec<u8>> {
-    let shared: Arc<[u8]> = mine.as_slice().into();
+/// Gives each other member its string: the root's part of a scatter, everybody's of an exchange.
+pub(super) fn give_all(exchange: &Exchange, string_for: impl Fn(u32) -> Text) {
     for member in others(exchange) {
-        exchange.send(member, tag::DATA, shared.clone());
+        exchange.send(member, tag::DATA, string_for(member));
     }
-    collect(exchange, mine).await
 }
 
-/// Gives each member a string of every other: `strings` is by receiver, the result by sender.
-pub(super) async fn exchange_all(exchange: &Exchange, mut strings: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+/// Takes the string of the root of a scatter.
+pub(super) async fn take(exchange: &Exchange, root: u32, to: Memory, bytes: usize) {
+    exchange.expect_into(root, tag::DATA, to, bytes);
+    exchange.arrived(root, tag::DATA).await;
+}
+
+/// [`take`], to where the library likes.
+pub(super) async fn take_aside(exchange: &Exchange, root: u32, bytes: usize) -> Vec<u8> {
+    exchange.receive(root, tag::DATA, bytes).await
+}
+
+/// Gives the root of a gather its string.
+pub(super) fn give(exchange: &Exchange, root: u32, text: Text) {
+    exchange.send(root, tag::DATA, text);
+}
+
+/// Collects the strings of all others, each in the place and of the length that `place_of` says.
+pub(super) async fn collect(exchange: &Exchange, place_of: impl Fn(u32) -> (Memory, usize)) {
     for member in others(exchange) {
-        exchange.send(member, tag::DATA, std::mem::take(&mut strings[member as usize]));
+        let (to, bytes) = place_of(member);
+        exchange.expect_into(member, tag::DATA, to, bytes);
     }
-    let mine = std::mem::take(&mut strings[exchange.team.me() as usize]);
-    collect(exchange, mine).await
+    for member in others(exchange) {
+        exchange.arrived(member, tag::DATA).await;
+    }
+}
+
+/// Collects the strings of all others, of the lengths that `bytes_of` says; this member's own is empty.
+pub(super) async fn collect_aside(exchange: &Exchange, bytes_of: impl Fn(u32) -> usize) -> Vec<Vec<u8>> {
+    let mut strings = vec![Vec::new(); exchange.team.size() as usize];
+    for member in others(exchange) {
+        exchange.expect_aside(member, tag::DATA, bytes_of(member));
+    }
+    for member in others(exchange) {
+        strings[member as usize] = exchange.arrived_aside(member, tag::DATA).await;
+    }
+    strings
 }
 
 /// The other members, beginning with the next, so that not everybody sends to the same first.
 fn others(exchange: &Exchange) -> impl Iterator<Item = u32> {
     let (members, me) = (exchange.team.size(), exchange.team.me());
     (1..members).map(move |step| (me + step) % members)
-}
-
-async fn collect(exchange: &Exchange, mine: Vec<u8>) -> Vec<Vec<u8>> {
-    let mut strings = vec![Vec::new(); exchange.team.size() as usize];
-    strings[exchange.team.me() as usize] = mine;
-    for member in others(exchange) {
-        strings[member as usize] = exchange.receive(member, tag::DATA).await;
-    }
-    strings
 }
 
 /// Combines the strings of all members, in their order, at the root: up a binomial tree over ascending members, and from its
@@ -149,15 +119,15 @@ pub(super) async fn reduce(
     combine: impl Fn(&[u8], &[u8]) -> Vec<u8>,
 ) -> Option<Vec<u8>> {
     let (members, me) = (exchange.team.size(), exchange.team.me());
+    let bytes = mine.len();
     let (mut step, mut round) = (1, 0);
     while step < members {
         if me & step != 0 {
             exchange.send(me - step, tag::UP + round, mine);
-            return if me == root { Some(exchange.receive(0, tag::DATA).await) } else { None };
+            return if me == root { Some(exchange.receive(0, tag::DATA, bytes).await) } else { None };
         }
         if me + step < members {
-            let right = exchange.receive(me + step, tag::UP + round).await;
-            check_length(&mine, &right);
+            let right = exchange.receive(me + step, tag::UP + round, bytes).await;
             mine = combine(&mine, &right);
         }
         step *= 2;
@@ -179,6 +149,7 @@ pub(super) async fn prefix(
     combine: impl Fn(&[u8], &[u8]) -> Vec<u8>,
 ) -> Option<Vec<u8>> {
     let (members, me) = (exchange.team.size(), exchange.team.me());
+    let bytes = mine.len();
     let mut before: Option<Vec<u8>> = None;
     let (mut step, mut round) = (1, 0);
     while step < members {
@@ -190,8 +161,7 @@ pub(super) async fn prefix(
             exchange.send(me + step, tag::PREFIX + round, known);
         }
         if me >= step {
-            let heard = exchange.receive(me - step, tag::PREFIX + round).await;
-            check_length(&mine, &heard);
+            let heard = exchange.receive(me - step, tag::PREFIX + round, bytes).await;
             before = Some(match &before {
                 Some(before) => combine(&heard, before),
                 None => heard,
@@ -201,11 +171,4 @@ pub(super) async fn prefix(
         round += 1;
     }
     before
-}
-
-fn check_length(left: &[u8], right: &[u8]) {
-    if left.len() != right.len() {
-        let (left, right) = (left.len(), right.len());
-        fatal(format_args!("the members of a team reduce {left} and {right} bytes together"));
-    }
 }

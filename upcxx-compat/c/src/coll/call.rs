@@ -1,7 +1,9 @@
 //! One collective with the arguments of all images of this rank: from the client's memory to strings and back.
 
 use super::algorithm::{self, Meeting};
+use super::departure::Text;
 use super::flag;
+use super::memory::Memory;
 use super::operation::{self, Exchange, Operation};
 use super::post::lock;
 use super::reduction::Reduction;
@@ -65,40 +67,6 @@ pub(super) struct Gathering {
     calls: Vec<Option<Call>>,
 }
 
-/// Bytes of the client.
-#[derive(Clone, Copy)]
-struct Memory(*mut u8);
-
-// SAFETY: as for `Call`.
-unsafe impl Send for Memory {}
-
-impl Memory {
-    /// A copy of `bytes` bytes from the block at `index`.
-    fn read(self, index: u32, bytes: usize) -> Vec<u8> {
-        let mut copy = vec![0; bytes];
-        self.read_into(&mut copy, index);
-        copy
-    }
-
-    fn read_into(self, into: &mut [u8], index: u32) {
-        let bytes = into.len();
-        // SAFETY: rules 1 and 5: the operation was begun and not yet synchronised.
-        unsafe {
-            let from = self.0.add(index as usize * bytes);
-            std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), bytes);
-        }
-    }
-
-    /// Writes the block at `index`.
-    fn write(self, index: u32, block: &[u8]) {
-        // SAFETY: as in `read_into`.
-        unsafe {
-            let to = self.0.add(index as usize * block.len());
-            std::ptr::copy_nonoverlapping(block.as_ptr(), to, block.len());
-        }
-    }
-}
-
 /// One operation with the calls of this rank's images.
 struct Started {
     exchange: Exchange,
@@ -136,11 +104,11 @@ impl Started {
     fn place(&self, local: u32, places: impl Fn(&Call) -> Places) -> Memory {
         let call = &self.calls[local as usize];
         match places(call) {
-            Places::One(address) => Memory(address.cast()),
+            Places::One(address) => Memory::new(address.cast()),
             Places::List(list) => {
                 let index = if call.flags & flag::SINGLE != 0 { self.first + local } else { local };
                 // SAFETY: rule 1: a list of the local images' places, or of all images' if it is the same everywhere.
-                Memory(unsafe { list.add(index as usize).read() }.cast())
+                Memory::new(unsafe { list.add(index as usize).read() }.cast())
             }
         }
     }
@@ -148,7 +116,7 @@ impl Started {
     /// The place of the root image, which is here.
     fn root_place(&self, root: u32, places: impl Fn(&Call) -> Places) -> Memory {
         match places(&self.calls[self.locate(root).1 as usize]) {
-            Places::One(address) => Memory(address.cast()),
+            Places::One(address) => Memory::new(address.cast()),
             Places::List(_) => fatal("a root has one place"),
         }
     }
@@ -165,27 +133,35 @@ impl Started {
         self.place(local, |call| call.from)
     }
 
-    /// The blocks of all local images, one after the other.
+    /// The blocks of all local images, one after the other, in memory of the library's own.
     fn local_blocks(&self, bytes: usize) -> Vec<u8> {
         let mut blocks = vec![0; bytes * self.calls.len()];
         if bytes > 0 {
-            for (local, block) in (0..).zip(blocks.chunks_exact_mut(bytes)) {
-                self.from(local).read_into(block, 0);
+            for (local, block) in self.locals().zip(blocks.chunks_exact_mut(bytes)) {
+                self.from(local).read_into(block);
             }
         }
         blocks
     }
 
-    /// Writes one block of each image in all, which came by member, to a place.
-    fn write_blocks(&self, to: Memory, strings: &[Vec<u8>], bytes: usize) {
-        for (images, string) in self.members().zip(strings) {
-            check_length(string, bytes * images.len());
-            if bytes > 0 {
-                for (image, block) in images.zip(string.chunks_exact(bytes)) {
-                    to.write(image, block);
-                }
-            }
+    /// What this rank gives everybody: from where it is, if that is one block which nothing is written to meanwhile.
+    /// `to` is where the blocks of all images are written.
+    fn gift(&self, bytes: usize, to: Option<Memory>) -> Text {
+        let from = self.from(0);
+        let is_safe = to.is_none_or(|to| {
+            let own = to.at(self.first as usize * bytes);
+            from == own || !from.overlaps(bytes, to, bytes * self.images as usize)
+        });
+        if self.calls.len() == 1 && is_safe {
+            return Text::Client(from, bytes);
         }
+        self.local_blocks(bytes).into()
+    }
+
+    /// Where the blocks of a member's images belong in those of all images, and how many bytes they are.
+    fn blocks_of(&self, member: u32, all: Memory, bytes: usize) -> (Memory, usize) {
+        let images = self.images_of(member);
+        (all.at(images.start as usize * bytes), images.len() * bytes)
     }
 
     async fn run(self) {
@@ -197,12 +173,7 @@ impl Started {
             Kind::Broadcast { root } => self.broadcast(root, bytes).await,
             Kind::Scatter { root } => self.scatter(root, bytes).await,
             Kind::Gather { root } => self.gather(root, bytes).await,
-            Kind::GatherAll => {
-                let strings = algorithm::gather_all(&self.exchange, self.local_blocks(bytes)).await;
-                for local in self.locals() {
-                    self.write_blocks(self.to(local), &strings, bytes);
-                }
-            }
+            Kind::GatherAll => self.gather_all(bytes).await,
             Kind::Exchange => self.exchange(bytes).await,
             Kind::Reduce { root, rule } => self.reduce(root, rule, bytes).await,
             Kind::Scan { rule } => self.scan(rule, bytes, flags & flag::EXCLUSIVE_SCAN != 0).await,
@@ -213,52 +184,100 @@ impl Started {
     }
 
     async fn broadcast(&self, root: u32, bytes: usize) {
-        let mine = self.is_root(root).then(|| self.root_place(root, |call| call.from).read(0, bytes));
-        let string = algorithm::broadcast(&self.exchange, self.locate(root).0, mine).await;
-        check_length(&string, bytes);
-        for local in self.locals() {
-            self.to(local).write(0, &string);
+        let at = self.to(0);
+        if self.is_root(root) {
+            at.copy_from(self.root_place(root, |call| call.from), bytes);
+        }
+        algorithm::broadcast(&self.exchange, self.locate(root).0, at, bytes).await;
+        for local in self.locals().skip(1) {
+            self.to(local).copy_from(at, bytes);
         }
     }
 
     async fn scatter(&self, root: u32, bytes: usize) {
-        let strings = self.is_root(root).then(|| {
+        let root_member = self.locate(root).0;
+        if self.is_root(root) {
             let from = self.root_place(root, |call| call.from);
-            let of =
-                |images: std::ops::Range<u32>| images.flat_map(|image| from.read(image, bytes)).collect();
-            self.members().map(of).collect()
-        });
-        let mine = algorithm::scatter(&self.exchange, self.locate(root).0, strings).await;
-        check_length(&mine, bytes * self.calls.len());
-        if bytes > 0 {
-            for (local, block) in self.locals().zip(mine.chunks_exact(bytes)) {
-                self.to(local).write(0, block);
+            let own = |local: u32| from.at((self.first + local) as usize * bytes);
+            // What is written here while others' blocks have not left must not be among them.
+            let all_bytes = bytes * self.images as usize;
+            let is_safe = |local| {
+                let to = self.to(local);
+                to == own(local) || !to.overlaps(bytes, from, all_bytes)
+            };
+            let is_safe = self.locals().all(is_safe);
+            let own_blocks: Vec<Vec<u8>> = self.locals().map(|local| own(local).read(bytes)).collect();
+            algorithm::give_all(&self.exchange, |member| {
+                let (blocks, bytes) = self.blocks_of(member, from, bytes);
+                if is_safe { Text::Client(blocks, bytes) } else { blocks.read(bytes).into() }
+            });
+            for (local, block) in self.locals().zip(own_blocks) {
+                self.to(local).write(&block);
+            }
+        } else if self.calls.len() == 1 {
+            algorithm::take(&self.exchange, root_member, self.to(0), bytes).await;
+        } else {
+            let blocks = algorithm::take_aside(&self.exchange, root_member, bytes * self.calls.len()).await;
+            if bytes > 0 {
+                for (local, block) in self.locals().zip(blocks.chunks_exact(bytes)) {
+                    self.to(local).write(block);
+                }
             }
         }
     }
 
     async fn gather(&self, root: u32, bytes: usize) {
-        let mine = self.local_blocks(bytes);
-        if let Some(strings) = algorithm::gather(&self.exchange, self.locate(root).0, mine).await {
-            self.write_blocks(self.root_place(root, |call| call.to), &strings, bytes);
+        if !self.is_root(root) {
+            return algorithm::give(&self.exchange, self.locate(root).0, self.gift(bytes, None));
+        }
+        let to = self.root_place(root, |call| call.to);
+        let own = self.local_blocks(bytes);
+        self.blocks_of(self.exchange.team.me(), to, bytes).0.write(&own);
+        algorithm::collect(&self.exchange, |member| self.blocks_of(member, to, bytes)).await;
+    }
+
+    async fn gather_all(&self, bytes: usize) {
+        let to = self.to(0);
+        let gift = self.gift(bytes, Some(to));
+        let own = self.local_blocks(bytes);
+        algorithm::give_all(&self.exchange, |_| gift.clone());
+        self.blocks_of(self.exchange.team.me(), to, bytes).0.write(&own);
+        algorithm::collect(&self.exchange, |member| self.blocks_of(member, to, bytes)).await;
+        for local in self.locals().skip(1) {
+            self.to(local).copy_from(to, bytes * self.images as usize);
         }
     }
 
-    /// A string for a member holds, for each image there, a block of each image here.
     async fn exchange(&self, bytes: usize) {
-        let of = |images: std::ops::Range<u32>| {
-            let blocks = images.flat_map(|image| self.locals().map(move |local| (image, local)));
-            blocks.flat_map(|(image, local)| self.from(local).read(image, bytes)).collect()
+        let all_bytes = bytes * self.images as usize;
+        let is_simple = self.images == self.exchange.team.size();
+        if is_simple && !self.to(0).overlaps(all_bytes, self.from(0), all_bytes) {
+            let (to, from) = (self.to(0), self.from(0));
+            let of = |member, all| self.blocks_of(member, all, bytes);
+            algorithm::give_all(&self.exchange, |member| Text::Client(of(member, from).0, bytes));
+            let me = self.exchange.team.me();
+            of(me, to).0.copy_from(of(me, from).0, bytes);
+            return algorithm::collect(&self.exchange, |member| of(member, to)).await;
+        }
+        // A string for a member holds, for each image there, a block of each image here.
+        let string_for = |member: u32| -> Vec<u8> {
+            let blocks =
+                self.images_of(member).flat_map(|image| self.locals().map(move |local| (image, local)));
+            blocks
+                .flat_map(|(image, local)| self.from(local).at(image as usize * bytes).read(bytes))
+                .collect()
         };
-        let strings = self.members().map(of).collect();
-        let strings = algorithm::exchange_all(&self.exchange, strings).await;
+        let bytes_of = |member: u32| bytes * self.images_of(member).len() * self.calls.len();
+        let mine = string_for(self.exchange.team.me());
+        algorithm::give_all(&self.exchange, |member| string_for(member).into());
+        let mut strings = algorithm::collect_aside(&self.exchange, bytes_of).await;
+        strings[self.exchange.team.me() as usize] = mine;
         for (images, string) in self.members().zip(&strings) {
-            check_length(string, bytes * images.len() * self.calls.len());
             if bytes > 0 {
                 let mut blocks = string.chunks_exact(bytes);
                 for local in self.locals() {
                     for (image, block) in images.clone().zip(&mut blocks) {
-                        self.to(local).write(image, block);
+                        self.to(local).at(image as usize * bytes).write(block);
                     }
                 }
             }
@@ -269,7 +288,7 @@ impl Started {
     fn local_prefixes(&self, reduction: Reduction, bytes: usize) -> Vec<Vec<u8>> {
         let mut prefixes: Vec<Vec<u8>> = Vec::new();
         for local in self.locals() {
-            let row = self.from(local).read(0, bytes);
+            let row = self.from(local).read(bytes);
             prefixes.push(match prefixes.last() {
                 Some(before) => reduction.combine(before, &row),
                 None => row,
@@ -283,8 +302,7 @@ impl Started {
         let mine = self.local_prefixes(reduction, bytes).pop().unwrap_or_default();
         let combine = |left: &[u8], right: &[u8]| reduction.combine(left, right);
         if let Some(result) = algorithm::reduce(&self.exchange, self.locate(root).0, mine, combine).await {
-            check_length(&result, bytes);
-            self.root_place(root, |call| call.to).write(0, &result);
+            self.root_place(root, |call| call.to).write(&result);
         }
     }
 
@@ -304,7 +322,7 @@ impl Started {
                 (None, Some(only)) => only.to_vec(),
                 (None, None) => continue,
             };
-            self.to(local).write(0, &result);
+            self.to(local).write(&result);
         }
     }
 }
@@ -312,13 +330,6 @@ impl Started {
 impl Rule {
     fn reduction(self) -> Reduction {
         Reduction::new(self.function, self.argument, self.element_bytes)
-    }
-}
-
-fn check_length(string: &[u8], expected: usize) {
-    if string.len() != expected {
-        let got = string.len();
-        fatal(format_args!("a collective for which another member gave {got} bytes and this one {expected}"));
     }
 }
 

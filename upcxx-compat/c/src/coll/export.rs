@@ -1,26 +1,49 @@
 //! The functions of `gasnet_coll.h`.
 
 use super::call::{Call, Kind, Places, Rule, start};
-use super::operation::{self, Exchange, Operation, Where};
+use super::flag;
+use super::operation::{self, Exchange, Operation};
 use super::post::lock;
 use super::reduction::{self, FunctionEntry};
 use super::team::{self, Team};
+use crate::am;
 use crate::code;
 use crate::fatal::{fail, fatal};
 use crate::job;
 use libc::{c_int, c_void};
+use std::cell::RefCell;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
-/// An operation that the client has not synchronised.
-pub struct Started(Arc<Operation>);
+/// An operation that the client has not synchronised, with those that were aggregated with it.
+pub struct Started(Vec<Arc<Operation>>);
+
+impl Started {
+    fn is_done(&self) -> bool {
+        self.0.iter().all(|operation| operation.is_done())
+    }
+}
+
+thread_local! {
+    /// Operations begun with GASNET_COLL_AGGREGATE, for the handle of the next one that is not.
+    static AGGREGATED: RefCell<Vec<Arc<Operation>>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A handle of the client: null, or a box.
 type CollectiveHandle = *mut Started;
 
-/// The handle of an operation; null when it is done.
-fn handle_of(operation: Arc<Operation>) -> CollectiveHandle {
-    if operation.is_done() { std::ptr::null_mut() } else { Box::into_raw(Box::new(Started(operation))) }
+/// The handle of an operation and of those that were aggregated before it; null when they are done, and for one that is to be
+/// aggregated.
+fn handle_of(operation: Arc<Operation>, flags: c_int) -> CollectiveHandle {
+    if flags & flag::AGGREGATE != 0 {
+        if !operation.is_done() {
+            AGGREGATED.with_borrow_mut(|aggregated| aggregated.push(operation));
+        }
+        return std::ptr::null_mut();
+    }
+    let mut started = Started(AGGREGATED.take());
+    started.0.push(operation);
+    if started.is_done() { std::ptr::null_mut() } else { Box::into_raw(Box::new(started)) }
 }
 
 /// Waits for something that operations bring about.
@@ -60,17 +83,16 @@ unsafe fn finish(handle: CollectiveHandle) {
         return;
     }
     // SAFETY: rule 2: made by `start`, synchronised once.
-    let operation = unsafe { Box::from_raw(handle) };
-    wait_until(|| operation.0.is_done());
+    let started = unsafe { Box::from_raw(handle) };
+    wait_until(|| started.is_done());
 }
 
 /// Takes the handle back if its operation is done.
 unsafe fn is_finished(handle: *mut CollectiveHandle) -> bool {
     // SAFETY: rules 1 and 2.
     unsafe {
-        let Some(operation) = (*handle).as_ref() else { return true };
-        operation.0.step(Where::Client);
-        let is_done = operation.0.is_done();
+        let Some(started) = (*handle).as_ref() else { return true };
+        let is_done = started.is_done();
         if is_done {
             drop(Box::from_raw(std::mem::replace(&mut *handle, std::ptr::null_mut())));
         }
@@ -78,17 +100,10 @@ unsafe fn is_finished(handle: *mut CollectiveHandle) -> bool {
     }
 }
 
-fn poll() {
-    if let Err(error) = job::joined().runtime.endpoint().poll() {
-        fail(error);
-    }
-    operation::progress();
-}
-
 /// `gasnet_coll_try_sync`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gasnete_coll_try_sync(mut handle: CollectiveHandle) -> c_int {
-    poll();
+    am::vgasi_poll();
     // SAFETY: as the caller promised.
     if unsafe { is_finished(&mut handle) } { code::OK } else { code::NOT_READY }
 }
@@ -117,7 +132,7 @@ unsafe fn sweep(handles: *mut CollectiveHandle, count: usize) -> (usize, usize) 
 /// `gasnet_coll_try_sync_some`: one was done, or there was none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gasnete_coll_try_sync_some(handles: *mut CollectiveHandle, count: usize) -> c_int {
-    poll();
+    am::vgasi_poll();
     // SAFETY: as the caller promised.
     let (before, left) = unsafe { sweep(handles, count) };
     if left < before || before == 0 { code::OK } else { code::NOT_READY }
@@ -126,7 +141,7 @@ pub unsafe extern "C" fn gasnete_coll_try_sync_some(handles: *mut CollectiveHand
 /// `gasnet_coll_try_sync_all`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gasnete_coll_try_sync_all(handles: *mut CollectiveHandle, count: usize) -> c_int {
-    poll();
+    am::vgasi_poll();
     // SAFETY: as the caller promised.
     if unsafe { sweep(handles, count) }.1 == 0 { code::OK } else { code::NOT_READY }
 }
@@ -276,10 +291,10 @@ pub unsafe extern "C" fn vgasi_coll_move(
     let to = Places::new(to, to_is_list);
     let from = Places::new(from, from_is_list);
     // SAFETY: as the caller promised.
-    handle_of(unsafe { start(team, Call { kind, bytes, flags, to, from }) })
+    handle_of(unsafe { start(team, Call { kind, bytes, flags, to, from }) }, flags)
 }
 
-/// Reductions (`is_scan` 0) and scans. Blocks and offsets of a distributed array are not supported and must be 0.
+/// Reductions (`is_scan` 0) and scans.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_coll_combine(
     is_scan: c_int,
@@ -289,18 +304,12 @@ pub unsafe extern "C" fn vgasi_coll_combine(
     to_is_list: c_int,
     from: *mut c_void,
     from_is_list: c_int,
-    blocks_and_offsets: usize,
     element_bytes: usize,
     element_count: usize,
     function: i32,
     argument: c_int,
     flags: c_int,
 ) -> CollectiveHandle {
-    if blocks_and_offsets != 0 {
-        fatal(
-            "reductions and scans of distributed arrays (blocks and offsets other than 0) are not supported",
-        );
-    }
     let Some(bytes) = element_bytes.checked_mul(element_count) else {
         fatal(format_args!("a reduction over {element_count} elements of {element_bytes} bytes"));
     };
@@ -309,5 +318,5 @@ pub unsafe extern "C" fn vgasi_coll_combine(
     let to = Places::new(to, to_is_list);
     let from = Places::new(from, from_is_list);
     // SAFETY: as the caller promised.
-    handle_of(unsafe { start(team, Call { kind, bytes, flags, to, from }) })
+    handle_of(unsafe { start(team, Call { kind, bytes, flags, to, from }) }, flags)
 }

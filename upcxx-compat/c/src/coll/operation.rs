@@ -1,7 +1,11 @@
 //! The life of one collective on this rank: images come, it runs, it is synchronised.
 
+use super::arrival::Landing;
+use super::departure::Text;
+use super::memory::Memory;
 use super::post::{self, Key, Tag, lock};
 use super::team::Team;
+use crate::fatal::fatal;
 use crate::job;
 use std::collections::HashMap;
 use std::future::Future;
@@ -83,6 +87,7 @@ impl Operation {
     pub(super) fn step(&self, place: Where) {
         self.is_stirred.store(true, Ordering::SeqCst);
         if place == Where::Handler && self.needs_client.load(Ordering::Relaxed) {
+            self.mail.flush(self.key);
             return;
         }
         while self.is_stirred.load(Ordering::SeqCst) {
@@ -95,7 +100,7 @@ impl Operation {
             // Not begun here, or done: strings wait for their operation.
             let Some(future) = run.as_mut() else { return };
             let is_ready = future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
-            let is_sent = self.mail.flush();
+            let is_sent = self.mail.flush(self.key);
             if is_ready && is_sent {
                 *run = None;
                 drop(run);
@@ -141,18 +146,52 @@ impl Exchange {
         job::joined().runtime.layout().peer_of_rank(rank)
     }
 
-    /// Sends a string to a member. It does not wait.
-    pub(super) fn send(&self, to: u32, tag: Tag, bytes: impl Into<Arc<[u8]>>) {
-        self.operation.mail().send(self.peer(to), self.operation.key(), tag, bytes.into());
+    /// Sends a string to a member. It does not wait; the operation is not done before it has left.
+    pub(super) fn send(&self, to: u32, tag: Tag, text: impl Into<Text>) {
+        self.operation.mail().send(self.peer(to), self.operation.key(), tag, text.into());
     }
 
-    /// Waits for the string of a member.
-    pub(super) async fn receive(&self, from: u32, tag: Tag) -> Vec<u8> {
+    fn expect(&self, from: u32, tag: Tag, at: Landing, bytes: usize) {
+        self.operation.mail().expect(self.operation.key(), self.peer(from), tag, at, bytes);
+    }
+
+    /// Waits for a string that is expected.
+    async fn arrival(&self, from: u32, tag: Tag) -> Landing {
         let peer = self.peer(from);
         std::future::poll_fn(|_| match self.operation.mail().take(peer, tag) {
-            Some(bytes) => Poll::Ready(bytes),
+            Some(at) => Poll::Ready(at),
             None => Poll::Pending,
         })
         .await
+    }
+
+    /// Waits for the string of a member, of so many bytes.
+    pub(super) async fn receive(&self, from: u32, tag: Tag, bytes: usize) -> Vec<u8> {
+        self.expect_aside(from, tag, bytes);
+        self.arrived_aside(from, tag).await
+    }
+
+    /// As [`Exchange::expect_into`], into memory of the library's own.
+    pub(super) fn expect_aside(&self, from: u32, tag: Tag, bytes: usize) {
+        self.expect(from, tag, Landing::Own(Vec::new()), bytes);
+    }
+
+    /// Waits for a string that is expected aside.
+    pub(super) async fn arrived_aside(&self, from: u32, tag: Tag) -> Vec<u8> {
+        match self.arrival(from, tag).await {
+            Landing::Own(string) => string,
+            Landing::Client(_) => fatal("a string of a collective was put where nobody waits for it"),
+        }
+    }
+
+    /// Says that the string of a member, of so many bytes, goes there. Whoever expects several says so before waiting for
+    /// the first: then they come together.
+    pub(super) fn expect_into(&self, from: u32, tag: Tag, to: Memory, bytes: usize) {
+        self.expect(from, tag, Landing::Client(to), bytes);
+    }
+
+    /// Waits for a string that is expected in the client's memory.
+    pub(super) async fn arrived(&self, from: u32, tag: Tag) {
+        self.arrival(from, tag).await;
     }
 }

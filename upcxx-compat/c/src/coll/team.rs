@@ -21,12 +21,10 @@ pub(super) mod sequence {
     pub const IMAGES: u32 = 0;
     /// Of one thread a rank (`GASNET_COLL_NO_IMAGES`).
     pub const RANKS: u32 = 1;
-    /// Barriers.
-    pub const BARRIERS: u32 = 2;
     /// The library's own, to make teams.
-    pub const OWN: u32 = 3;
+    pub const OWN: u32 = 2;
     /// How many there are.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 3;
 }
 
 /// One team, as this rank sees it.
@@ -39,7 +37,7 @@ pub struct Team {
     first_images: OnceLock<Vec<u32>>,
     /// Operations begun so far, by kind of sequence; those of images by local image.
     counts: Mutex<[HashMap<u32, u32>; sequence::COUNT]>,
-    pub(super) barrier: Mutex<super::barrier::Phase>,
+    pub(super) barrier: Arc<super::barrier::Barrier>,
     pub(super) image_barrier: Mutex<super::barrier::ImageBarrier>,
     /// Operations for which not all local images have come.
     pub(super) gathering: Mutex<HashMap<Key, super::call::Gathering>>,
@@ -115,7 +113,7 @@ impl Team {
             me: me as u32,
             first_images: OnceLock::new(),
             counts: Mutex::default(),
-            barrier: Mutex::default(),
+            barrier: super::barrier::of_team(number),
             image_barrier: Mutex::default(),
             gathering: Mutex::default(),
         }
@@ -131,6 +129,11 @@ impl Team {
             Arc::increment_strong_count(handle);
             Arc::from_raw(handle)
         }
+    }
+
+    /// What its members know it by.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Number of members.
@@ -208,6 +211,12 @@ impl Team {
     }
 }
 
+impl Drop for Team {
+    fn drop(&mut self) {
+        super::barrier::forget(self.number);
+    }
+}
+
 /// What a member of the parent says in a split.
 #[derive(Clone, Copy)]
 struct Wish {
@@ -240,16 +249,14 @@ pub(super) fn split(parent: &Arc<Team>, color: u32, position: u32) -> Arc<Team> 
     let wish = Wish { color, position, led: LED.load(Ordering::Relaxed) };
     let gathered = super::export::run_blocking(&exchange, {
         let exchange = exchange.clone();
-        async move { super::algorithm::gather_all(&exchange, wish.to_bytes()).await }
+        async move {
+            super::algorithm::give_all(&exchange, |_| wish.to_bytes().into());
+            super::algorithm::collect_aside(&exchange, |_| Wish::BYTES).await
+        }
     });
     let mut chosen: Vec<(u32, u32, u32)> = (0..)
         .zip(&gathered)
-        .map(|(member, bytes)| {
-            if bytes.len() != Wish::BYTES {
-                fatal("the members of a team do not all split it");
-            }
-            (member, Wish::from_bytes(bytes))
-        })
+        .map(|(member, bytes)| (member, if member == parent.me() { wish } else { Wish::from_bytes(bytes) }))
         .filter(|(_, wish)| wish.color == color)
         .map(|(member, wish)| (wish.position, member, wish.led))
         .collect();

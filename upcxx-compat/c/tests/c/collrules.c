@@ -2,7 +2,7 @@
  *   promises   synchronisation flags, progress in polls, in-place use, teams within teams
  *   barriers   names, mismatches, try, images, teams that overlap
  *   images     the barrier of all threads
- *   bytes, function, rank, split, vector, outside, blocks, twice: mistakes, which end the job */
+ *   bytes, function, rank, split, vector, outside, twice: mistakes, which end the job */
 #include "check.h"
 
 #include <gasnet_coll.h>
@@ -218,8 +218,6 @@ static void mistake(const char *what) {
         gasnet_putv_bulk(0, 1, other, 1, vector);
     } else if (strcmp(what, "outside") == 0) {
         gasnet_puti_bulk(0, 1, list, 8, 1, list, 8);
-    } else if (strcmp(what, "blocks") == 0) {
-        gasnet_coll_reduce(GASNET_TEAM_ALL, 0, buffer, buffer, 4, 0, 8, 1, 0, 0, LOCAL_FLAGS);
     } else if (strcmp(what, "twice") == 0) {
         gasnet_coll_barrier_notify(GASNET_TEAM_ALL, 0, 0);
         gasnet_coll_barrier_notify(GASNET_TEAM_ALL, 0, 0);

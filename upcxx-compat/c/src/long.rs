@@ -79,9 +79,8 @@ impl Long {
             return Some(Self::Carried(message));
         }
         let Some(offset) = offset else {
-            // Without bytes it needs no place.
-            let payload = Payload::Medium(Source::EMPTY);
-            return (bytes == 0).then_some(Self::Direct { handler, payload });
+            // Without bytes it needs no place; the handler is told the address all the same.
+            return (bytes == 0).then(|| Self::Carried(header(handler, to, 0, true)));
         };
         let owner = job.runtime.layout().peer_of_rank(Rank(rank));
         let destination = Destination::Region { region: RegionId::SEGMENT, owner, offset };

@@ -164,9 +164,13 @@ pub(crate) fn mapped(rank: u32, address: *const c_void, bytes: usize) -> Option<
     is_reached.then(|| window.here.load(Ordering::Relaxed).wrapping_add(offset))
 }
 
-/// [`offset_of`], or the end of the job with a line that says what is wrong.
+/// [`offset_of`], or the end of the job with a line that says what is wrong. Where no bytes are moved, the address means
+/// nothing (GASNet 1.8, 3.1).
 #[inline]
 pub(crate) fn checked_offset(rank: u32, address: *const c_void, bytes: usize) -> u64 {
+    if bytes == 0 && (rank as usize) < windows().len() {
+        return 0;
+    }
     match offset_of(rank, address, bytes) {
         Some(offset) => offset,
         None => outside(rank, address, bytes),

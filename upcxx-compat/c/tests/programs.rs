@@ -71,6 +71,7 @@ fn core() {
     program.pass(2, &tiered("1"), &["all"]);
     program.pass(3, &tiered("1"), &[]);
     program.pass(4, &tiered("2"), &[]);
+    bench.program("core", Conduit::Tcp, Mode::Par).pass(3, &tiered("2"), &[]);
     program.pass(2, &[("GASNET_MAX_SEGSIZE", "24MB")], &["all"]);
 }
 
@@ -98,8 +99,19 @@ fn extended() {
     program.pass(4, &[("VGASNET_NODES", "2")], &["2000", &seed]);
     program.pass(1, &tiered("1"), &["300", &seed]);
     program.pass(3, &tiered("1"), &["300", &seed]);
-    let program = bench.program("extended", Conduit::Tcp, Mode::Par);
-    program.pass(4, &tiered("2"), &["100", &seed]);
+    // Threads that do all of it at once, next to each other in pages that are evicted all the time.
+    let smp = bench.program("extended", Conduit::Smp, Mode::Par);
+    smp.pass(2, &[], &["500", &seed, "4"]);
+    smp.pass(2, &tiered("1"), &["100", &seed, "4"]);
+    smp.pass(3, &tiered("2"), &["60", &seed, "3"]);
+    let tcp = bench.program("extended", Conduit::Tcp, Mode::Par);
+    tcp.pass(4, &tiered("2"), &["100", &seed]);
+    tcp.pass(2, &[("VGASNET_NODES", "2")], &["100", &seed, "4"]);
+    tcp.pass(2, &tiered("2"), &["60", &seed, "4"]);
+    for mode in [Mode::Seq, Mode::Parsync] {
+        bench.program("extended", Conduit::Tcp, mode).pass(2, &tiered("2"), &["60", &seed]);
+        bench.program("extended", Conduit::Smp, mode).pass(2, &tiered("1"), &["60", &seed]);
+    }
 }
 
 /// Goal: threads that all request, wait and poll neither lose a message nor block each other.

@@ -1,24 +1,26 @@
 /* The extended interface against a model: every put is checked, by a get of a random form and by its owner.
  *
- * Each rank owns a slice of every rank's segment, which it alone writes, so its model of the slice is exact. Arguments:
- * number of operations, seed. */
+ * Each thread of each rank owns a slice of every rank's segment, which it alone writes, so its model of the slice is exact.
+ * Arguments: number of operations of a thread, seed, threads of a rank (1). */
 #include "check.h"
 
 #define SLICE 16384
 #define HANDLES 16
 
-static uint64_t state;
+static int threads = 1;
+static __thread int thread;
+static __thread uint64_t state;
 static uint32_t next(uint32_t limit) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(state >> 33) % limit;
 }
 
 static gasnet_seginfo_t *segments;
-static unsigned char **model; /* by rank: what my slice there holds */
-static unsigned char *buffers;
+static __thread unsigned char **model; /* by rank: what my slice there holds */
+static __thread unsigned char *buffers;
 
 static unsigned char *mine(gasnet_node_t node) {
-    return (unsigned char *)segments[node].addr + (size_t)gasnet_mynode() * SLICE;
+    return (unsigned char *)segments[node].addr + ((size_t)gasnet_mynode() * (size_t)threads + (size_t)thread) * SLICE;
 }
 
 static void fill(unsigned char *to, size_t length) {
@@ -154,23 +156,54 @@ static void barriers(void) {
     }
 }
 
-int main(int argc, char **argv) {
-    gasnet_handle_t none[3] = {GASNET_INVALID_HANDLE, GASNET_INVALID_HANDLE, GASNET_INVALID_HANDLE};
-    gasnet_node_t i, me;
-    int round, rounds;
-    size_t segment;
-    CHECK(gasnet_init(&argc, &argv) == GASNET_OK);
-    CHECK(argc > 2);
-    rounds = atoi(argv[1]);
-    me = gasnet_mynode();
-    state = strtoull(argv[2], NULL, 0) * 1000003u + me;
-    segment = (size_t)gasnet_nodes() * SLICE;
-    CHECK(gasnet_attach(NULL, 0, segment, 0) == GASNET_OK);
-    segments = (gasnet_seginfo_t *)calloc(gasnet_nodes(), sizeof *segments);
-    CHECK(gasnet_getSegmentInfo(segments, (int)gasnet_nodes()) == GASNET_OK);
+static int rounds;
+static uint64_t seed;
+#if !GASNET_SEQ
+static pthread_barrier_t all_here;
+#endif
+
+/* Barriers are for one thread of a rank; the others wait for it. */
+static void meet(void) {
+#if !GASNET_SEQ
+    pthread_barrier_wait(&all_here);
+#endif
+    if (thread == 0) gasnet_barrier(0, GASNET_BARRIERFLAG_ANONYMOUS);
+#if !GASNET_SEQ
+    pthread_barrier_wait(&all_here);
+#endif
+}
+
+static void *work(void *argument) {
+    const gasnet_node_t me = gasnet_mynode();
+    gasnet_node_t i;
+    int round;
+    thread = (int)(intptr_t)argument;
+    state = seed * 1000003u + me * (unsigned)threads + (unsigned)thread;
     model = (unsigned char **)calloc(gasnet_nodes(), sizeof *model);
     buffers = (unsigned char *)malloc(SLICE);
     for (i = 0; i < gasnet_nodes(); i++) model[i] = (unsigned char *)calloc(1, SLICE);
+    for (round = 0; round < rounds; round++) puts_and_gets((gasnet_node_t)next(gasnet_nodes()));
+    meet();
+    /* The owner sees by its pointers what the writers have written. */
+    for (i = 0; i < gasnet_nodes(); i++) {
+        gasnet_get(buffers, i, mine(i), SLICE);
+        CHECK(memcmp(buffers, model[i], SLICE) == 0);
+    }
+    CHECK(memcmp(mine(me), model[me], SLICE) == 0);
+    meet();
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    gasnet_handle_t none[3] = {GASNET_INVALID_HANDLE, GASNET_INVALID_HANDLE, GASNET_INVALID_HANDLE};
+    CHECK(gasnet_init(&argc, &argv) == GASNET_OK);
+    CHECK(argc > 2);
+    rounds = atoi(argv[1]);
+    seed = strtoull(argv[2], NULL, 0);
+    if (argc > 3) threads = atoi(argv[3]);
+    CHECK(gasnet_attach(NULL, 0, (size_t)gasnet_nodes() * (size_t)threads * SLICE, 0) == GASNET_OK);
+    segments = (gasnet_seginfo_t *)calloc(gasnet_nodes(), sizeof *segments);
+    CHECK(gasnet_getSegmentInfo(segments, (int)gasnet_nodes()) == GASNET_OK);
     CHECK(gasnet_try_syncnb(GASNET_INVALID_HANDLE) == GASNET_OK);
     CHECK(gasnet_try_syncnb_all(none, 3) == GASNET_OK && gasnet_try_syncnb_some(none, 3) == GASNET_OK);
     CHECK(gasnet_try_syncnb_all(NULL, 0) == GASNET_OK && gasnet_try_syncnb_some(NULL, 0) == GASNET_OK);
@@ -179,15 +212,19 @@ int main(int argc, char **argv) {
     gasnet_begin_nbi_accessregion();
     gasnet_wait_syncnb(gasnet_end_nbi_accessregion());
     barriers();
-    for (round = 0; round < rounds; round++) puts_and_gets((gasnet_node_t)next(gasnet_nodes()));
-    gasnet_barrier(0, GASNET_BARRIERFLAG_ANONYMOUS);
-    /* The owner sees by its pointers what the writers have written. */
-    for (i = 0; i < gasnet_nodes(); i++) {
-        gasnet_get(buffers, i, mine(i), SLICE);
-        CHECK(memcmp(buffers, model[i], SLICE) == 0);
+#if GASNET_SEQ
+    CHECK(threads == 1);
+    work(NULL);
+#else
+    {
+        pthread_t others[16];
+        int i;
+        CHECK(threads <= 16 && pthread_barrier_init(&all_here, NULL, (unsigned)threads) == 0);
+        for (i = 1; i < threads; i++) CHECK(pthread_create(&others[i], NULL, work, (void *)(intptr_t)i) == 0);
+        work(NULL);
+        for (i = 1; i < threads; i++) CHECK(pthread_join(others[i], NULL) == 0);
     }
-    CHECK(memcmp(mine(me), model[me], SLICE) == 0);
-    gasnet_barrier(0, GASNET_BARRIERFLAG_ANONYMOUS);
+#endif
     gasnet_exit(0);
     return 1;
 }

@@ -56,7 +56,9 @@ typedef struct {
 typedef enum {
     VGASNET_CONFIGURED = 0, /* what the setting segment.kind says */
     VGASNET_PINNED = 1,     /* DRAM */
-    VGASNET_TIERED = 2      /* a file on NVMe, cached in the DRAM of all nodes */
+    VGASNET_TIERED = 2,     /* a file on NVMe, cached in the DRAM of all nodes; strict: a put is visible when it is complete */
+    VGASNET_RELAXED = 3     /* the same, but ranks agree on its content at barriers only: smaller puts are combined here, and
+                               visible to others, and by the owner's pointers, after the next vgasnet_barrier_notify */
 } vgasnet_kind_t;
 
 /* What to attach. All ranks give the same kind and name; sizes may differ. */

@@ -29,10 +29,14 @@ fn code_of(outcome: BarrierOutcome) -> c_int {
     }
 }
 
-/// `gasnet_barrier_notify`.
+/// `gasnet_barrier_notify`. What was put into relaxed segments before is visible everywhere after the barrier.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_barrier_notify(id: c_int, flags: c_int) {
-    if let Err(error) = job::joined().runtime.endpoint().barrier_notify(name(id, flags)) {
+    let runtime = &job::joined().runtime;
+    if let Err(error) = runtime.client().flush_relaxed() {
+        fail(error);
+    }
+    if let Err(error) = runtime.endpoint().barrier_notify(name(id, flags)) {
         fail(error);
     }
 }

@@ -51,7 +51,9 @@ impl Long {
             return None;
         }
         // SAFETY: rule 1.
-        if let Err(error) = unsafe { runtime.client().put(Rank(rank), offset, from.cast(), bytes) } {
+        let put = unsafe { runtime.client().put(Rank(rank), offset, from.cast(), bytes) };
+        // The handler is to find the bytes also in a relaxed segment.
+        if let Err(error) = put.and_then(|()| runtime.client().flush_relaxed()) {
             fail(error);
         }
         Some(Self::Carried(header(handler, to, bytes, false)))

@@ -81,6 +81,14 @@ static MAX_GLOBAL: AtomicUsize = AtomicUsize::new(0);
 /// Whether the segments are tiered: what the job's settings say, unless the program says it when it attaches.
 static TIERED: AtomicBool = AtomicBool::new(false);
 
+/// Whether tiered segments are relaxed; only the library's own interface offers it.
+static RELAXED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the segments are tiered and relaxed.
+pub(crate) fn is_relaxed() -> bool {
+    is_tiered() && RELAXED.load(Ordering::Relaxed)
+}
+
 /// Whether the segments are tiered.
 #[inline]
 pub(crate) fn is_tiered() -> bool {
@@ -93,8 +101,9 @@ pub(crate) fn kind() -> Kind {
 }
 
 /// Another kind than the settings say; before anything is attached, on every rank.
-pub(crate) fn choose(kind: Kind) {
+pub(crate) fn choose(kind: Kind, is_relaxed: bool) {
     TIERED.store(kind == Kind::Tiered, Ordering::Relaxed);
+    RELAXED.store(is_relaxed, Ordering::Relaxed);
 }
 
 /// The most bytes that this rank can attach: what the settings allow, and no more than its share of the memory or, of a file,
@@ -123,7 +132,7 @@ pub(crate) fn max_local(runtime: &Runtime, kind: Kind) -> usize {
 
 /// Makes the table, of segments without bytes, and agrees on sizes. Collective.
 pub(crate) fn prepare(runtime: &Runtime) {
-    choose(runtime.segment_kind());
+    choose(runtime.segment_kind(), false);
     let own = max_local(runtime, kind());
     MAX_LOCAL.store(own, Ordering::Relaxed);
     match runtime.endpoint().all_gather(&(own as u64).to_le_bytes()) {
@@ -235,7 +244,9 @@ pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
     let runtime = &job::joined().runtime;
     let endpoint = runtime.endpoint();
     let spec = match kind() {
-        Kind::Tiered => SegmentSpec { tiered_bytes: bytes as u64, name, ..SegmentSpec::default() },
+        Kind::Tiered => {
+            SegmentSpec { tiered_bytes: bytes as u64, name, relaxed: is_relaxed(), ..SegmentSpec::default() }
+        }
         Kind::Pinned => SegmentSpec { pinned_bytes: bytes as u64, ..SegmentSpec::default() },
     };
     let base = match runtime.attach(&spec).and_then(|()| first_address(runtime, bytes)) {

@@ -15,12 +15,14 @@ use vgas_rma::Rank;
 const PINNED: c_int = 1;
 /// `VGASNET_TIERED`.
 const TIERED: c_int = 2;
+/// `VGASNET_RELAXED`: tiered, too.
+const RELAXED: c_int = 3;
 
 fn kind_of(number: c_int) -> Option<Kind> {
     match number {
         0 => Some(segment::kind()),
         PINNED => Some(Kind::Pinned),
-        TIERED => Some(Kind::Tiered),
+        TIERED | RELAXED => Some(Kind::Tiered),
         _ => None,
     }
 }
@@ -50,6 +52,7 @@ pub unsafe extern "C" fn vgasi_attach_kind(
     name: *const c_char,
 ) -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
+    let is_relaxed = kind == RELAXED;
     let Some(kind) = kind_of(kind) else { return code::BAD_ARG };
     let name = if name.is_null() {
         None
@@ -60,7 +63,7 @@ pub unsafe extern "C" fn vgasi_attach_kind(
             _ => return code::BAD_ARG,
         }
     };
-    segment::choose(kind);
+    segment::choose(kind, is_relaxed);
     // SAFETY: as the caller promised.
     unsafe { am::attach(table, count, bytes, segment::max_local(&job.runtime, kind), name) }
 }
@@ -68,7 +71,11 @@ pub unsafe extern "C" fn vgasi_attach_kind(
 /// The kind of the segments, as `vgasnet.h` numbers it.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_segment_kind() -> c_int {
-    if segment::is_tiered() { TIERED } else { PINNED }
+    match segment::kind() {
+        Kind::Pinned => PINNED,
+        Kind::Tiered if segment::is_relaxed() => RELAXED,
+        Kind::Tiered => TIERED,
+    }
 }
 
 /// `vgasnet_pin`: a box of the pin, or null where nothing needs to be done.

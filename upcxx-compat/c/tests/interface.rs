@@ -242,7 +242,7 @@ fn vgasnet() {
     let bench = Bench::new();
     let program = bench.program("vgasnet", Conduit::Tcp, Mode::Par);
     let small = [("VGAS_CACHE_SIZE", "2MiB"), ("VGAS_CACHE_PAGE", "4KiB")];
-    for kind in ["pinned", "tiered", "configured"] {
+    for kind in ["pinned", "tiered", "relaxed", "configured"] {
         program.pass(1, &small, &[kind]);
         program.pass(3, &small, &[kind]);
         program.pass(4, &[small[0], small[1], ("VGASNET_NODES", "2")], &[kind]);

@@ -1,4 +1,4 @@
-/* The library's own interface. Arguments: kind (pinned, tiered or configured), and for named segments the name and "write"
+/* The library's own interface. Arguments: kind (pinned, tiered, relaxed or configured), and for named segments the name and "write"
  * or "read". */
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +96,7 @@ int main(int argc, char **argv) {
     CHECK(argc > 1);
     if (strcmp(argv[1], "pinned") == 0) segment.kind = VGASNET_PINNED;
     if (strcmp(argv[1], "tiered") == 0) segment.kind = VGASNET_TIERED;
+    if (strcmp(argv[1], "relaxed") == 0) segment.kind = VGASNET_RELAXED;
     if (argc > 3) segment.name = argv[2];
     CHECK(vgasnet_attach(NULL, NULL, 0) == VGASNET_ERR_BAD_ARG);
     CHECK(vgasnet_max_segment(segment.kind) >= BYTES);
@@ -124,6 +125,8 @@ int main(int argc, char **argv) {
         if (strcmp(vgasnet_statistic_name(i), "put_misses") == 0) known = 1;
         if (strcmp(vgasnet_statistic_name(i), "put_misses") == 0 && vgasnet_segment_kind() == VGASNET_TIERED)
             CHECK(counters[i] > 0);
+        if (strcmp(vgasnet_statistic_name(i), "combined_puts") == 0)
+            CHECK((counters[i] > 0) == (vgasnet_segment_kind() == VGASNET_RELAXED));
     }
     CHECK(known && vgasnet_statistic_name(vgasnet_statistics_count()) == NULL);
     if (segment.name != NULL) {

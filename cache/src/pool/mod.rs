@@ -34,7 +34,8 @@
 //! Only `hazard.rs`, `client.rs` and `pin.rs` contain any. Shared words are only ever reached as atomics.
 //!
 //! 1. *Life.* Raw addresses into the two mappings are kept only beside an `Arc` of the mapping, or, in thread-local
-//!    storage, under the identity of a client that holds it and that must be presented to use them.
+//!    storage, under the identity of a client that holds it and that must be presented to use them. A [`mirror`] keeps
+//!    them beside a client that is never dropped.
 //! 2. *Bounds.* Every index is compared with the layout's limit before it becomes an address, whether it came from the
 //!    caller or from shared memory; the mappings are checked against the layout when a view is made.
 //! 3. *Use.* Bytes of a page's frame are touched only between steps 2 and 3 above, or under a pin taken there, or by the

@@ -42,7 +42,7 @@ fn nothing_is_left(bench: &Bench, scratch: &Path, what: &str) {
     assert!(shared.is_empty(), "{what} leaves {shared:?}");
 }
 
-/// Runs a program with both kinds of segments, on one node and on two; hands each output to the check.
+/// Runs a program on one node with pinned segments, and on two with tiered ones; hands each output to the check.
 fn everywhere(
     bench: &Bench,
     arguments: &[&str],
@@ -52,17 +52,13 @@ fn everywhere(
     let scratch = bench.path().join("scratch");
     std::fs::create_dir_all(&scratch).expect("the folder is writable");
     let folder = scratch.to_str().expect("a path that is text").to_owned();
-    for (conduit, nodes, is_tiered) in
-        [(Conduit::Smp, "1", false), (Conduit::Smp, "1", true), (Conduit::Tcp, "2", true)]
-    {
-        let program = hostile(bench, conduit);
-        let mut settings = vec![("VGAS_NVM_DIRECTORY", folder.as_str()), ("VGASNET_NODES", nodes)];
-        if is_tiered {
-            settings.extend(tiered(nodes));
-        }
+    let pinned = [("VGASNET_NODES", "1")];
+    for (conduit, kind) in [(Conduit::Smp, &pinned[..]), (Conduit::Tcp, &tiered("2"))] {
+        let mut settings = vec![("VGAS_NVM_DIRECTORY", folder.as_str())];
+        settings.extend_from_slice(kind);
         settings.extend_from_slice(environment);
-        let output = program.run(3, &settings, arguments);
-        let what = format!("{arguments:?} {environment:?} {conduit:?} tiered: {is_tiered}: {output:?}");
+        let output = hostile(bench, conduit).run(3, &settings, arguments);
+        let what = format!("{arguments:?} {environment:?} {conduit:?}: {output:?}");
         check(&what, &output);
         nothing_is_left(bench, &scratch, &what);
     }

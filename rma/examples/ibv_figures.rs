@@ -1,0 +1,192 @@
+//! What the ibv conduit reaches between two ranks on two nodes, each with its own RDMA device: latencies and rates, one line
+//! each, `NAME BYTES VALUE UNIT`, under the names of the perftest programs that measure the same.
+//!
+//! ```sh
+//! cargo build --release -p vgas-rma --example ibv_figures
+//! rma/tests/guest/figures        # in a guest with Soft-RoCE devices, in turn with perftest, as a table
+//! ```
+//!
+//! | name | here | perftest |
+//! |---|---|---|
+//! | write_lat | half of a ping-pong of puts, each seen by looking at memory | the same with WRITEs |
+//! | read_lat | a get | a READ |
+//! | send_lat | half of a request and its reply | half of a ping-pong of SENDs |
+//! | write_bw, read_bw | puts and gets, several under way | WRITEs and READs |
+//!
+//! Both sides look for what comes as often as they can, as perftest does. `put` and `wait` lines are those of a caller who
+//! uses the blocking calls: a put that is complete at the target, and a request whose sender waits for the reply.
+
+#[path = "../tests/ibv_support/mod.rs"]
+mod ibv_support;
+
+use ibv_support::IbvFabric;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use vgas_rma::conduit::conformance::Fabric;
+use vgas_rma::endpoint::{Endpoint, Handle, Token};
+use vgas_rma::error::Result;
+use vgas_rma::message::{Arrived, Payload};
+use vgas_rma::{Peer, Rank};
+
+const PING: u8 = 128;
+const PONG: u8 = 129;
+const SEGMENT: u64 = 16 << 20;
+/// As many as perftest is told to have.
+const UNDER_WAY: usize = 4;
+
+fn main() -> Result<()> {
+    let argument = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    let rounds: u64 = argument.unwrap_or(300);
+    let fabric = IbvFabric::default();
+    let specs = fabric.connect(&fabric.layout(2), SEGMENT);
+    let endpoints = specs.into_iter().map(Endpoint::new).collect::<Result<Vec<_>>>()?;
+    let [pings, pongs] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+    for endpoint in &endpoints {
+        let (pings, pongs) = (pings.clone(), pongs.clone());
+        endpoint.register(PING, move |token: &Token<'_>, _: &[u32], _: Arrived<'_>| {
+            pings.fetch_add(1, Ordering::Relaxed);
+            token.check(token.reply(PONG, &[], Payload::Short));
+        })?;
+        endpoint.register(PONG, move |_: &Token<'_>, _: &[u32], _: Arrived<'_>| {
+            pongs.fetch_add(1, Ordering::Relaxed);
+        })?;
+        if endpoint.rank().is_none() {
+            endpoint.serve_segments()?;
+        }
+        endpoint.open();
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for agent in &endpoints[2..] {
+            scope.spawn(|| agent.wait_until(None, || done.load(Ordering::SeqCst)).expect("the agents serve"));
+        }
+        let other = scope.spawn(|| serve(&endpoints[1], rounds, &pings));
+        measure(&endpoints[0], rounds, &pongs).expect("rank 0 measures");
+        other.join().expect("rank 1 serves").expect("rank 1 serves");
+        done.store(true, Ordering::SeqCst);
+        endpoints[2..].iter().for_each(|agent| agent.notify_local());
+    });
+    Ok(())
+}
+
+/// Looks at the own segment until its word at 0 is this.
+fn see(endpoint: &Endpoint, me: Rank, value: u64) -> Result<()> {
+    while endpoint.get_value(me, 0, 8)? != value {
+        std::hint::spin_loop();
+    }
+    Ok(())
+}
+
+fn finish(endpoint: &Endpoint, handle: &mut Handle) -> Result<()> {
+    while !endpoint.try_sync(handle)? {}
+    Ok(())
+}
+
+/// One side of a ping-pong of puts. The completion of a put is looked for when the answer to it is here already.
+fn ping_pong(endpoint: &Endpoint, rounds: u64, first: bool) -> Result<()> {
+    let (me, other) = if first { (Rank(0), Rank(1)) } else { (Rank(1), Rank(0)) };
+    for round in 1..=rounds {
+        if !first {
+            see(endpoint, me, round)?;
+        }
+        let mut put = endpoint.put_nb(other, 0, &round.to_le_bytes())?;
+        if first {
+            see(endpoint, me, round)?;
+        }
+        finish(endpoint, &mut put)?;
+    }
+    Ok(())
+}
+
+fn serve(endpoint: &Endpoint, rounds: u64, pings: &AtomicU64) -> Result<()> {
+    endpoint.attach_segment(SEGMENT)?;
+    endpoint.put(Rank(0), 8, &[0; 8])?;
+    endpoint.barrier()?;
+    ping_pong(endpoint, rounds, false)?;
+    endpoint.barrier()?;
+    // Requests that are looked for, then requests that are waited for.
+    while pings.load(Ordering::Relaxed) < rounds {
+        endpoint.poll()?;
+    }
+    endpoint.wait_until(None, || pings.load(Ordering::Relaxed) == 2 * rounds)?;
+    endpoint.barrier()?;
+    Ok(())
+}
+
+fn measure(endpoint: &Endpoint, rounds: u64, pongs: &AtomicU64) -> Result<()> {
+    let other = Rank(1);
+    endpoint.attach_segment(SEGMENT)?;
+    // Connects, and asks for access.
+    endpoint.put(other, 8, &[0; 8])?;
+    endpoint.barrier()?;
+    let micros = |time: Duration| time.as_secs_f64() * 1e6 / rounds as f64;
+    let began = Instant::now();
+    ping_pong(endpoint, rounds, true)?;
+    println!("write_lat 8 {:.2} us", micros(began.elapsed()) / 2.0);
+    // Rank 1 goes to look for requests.
+    endpoint.barrier()?;
+
+    let began = Instant::now();
+    for round in 1..=rounds {
+        endpoint.request(Peer(1), PING, &[], Payload::Short)?;
+        while pongs.load(Ordering::Relaxed) < round {
+            endpoint.poll()?;
+        }
+    }
+    println!("send_lat 8 {:.2} us", micros(began.elapsed()) / 2.0);
+    let began = Instant::now();
+    for round in 1..=rounds {
+        endpoint.request(Peer(1), PING, &[], Payload::Short)?;
+        endpoint.wait_until(None, || pongs.load(Ordering::Relaxed) == rounds + round)?;
+    }
+    println!("wait 8 {:.2} us", micros(began.elapsed()) / 2.0);
+    endpoint.barrier()?;
+
+    // From here on nobody at the other side takes part.
+    let mut word = [0; 8];
+    let began = Instant::now();
+    for _ in 0..rounds {
+        // SAFETY: the word is not touched until the get is complete.
+        let mut get = unsafe { endpoint.get_nb(other, 0, word.as_mut_ptr(), 8) }?;
+        finish(endpoint, &mut get)?;
+    }
+    println!("read_lat 8 {:.2} us", micros(began.elapsed()));
+    let began = Instant::now();
+    for _ in 0..rounds {
+        endpoint.put(other, 0, &word)?;
+    }
+    println!("put 8 {:.2} us", micros(began.elapsed()));
+    for bytes in [64 << 10, 256 << 10, 1 << 20] {
+        rates(endpoint, bytes)?;
+    }
+    Ok(())
+}
+
+/// Puts and gets of this size, several under way, of 16 MiB altogether.
+fn rates(endpoint: &Endpoint, bytes: usize) -> Result<()> {
+    let other = Rank(1);
+    let count = SEGMENT as usize / bytes;
+    let mut buffers = vec![vec![7u8; bytes]; UNDER_WAY];
+    for name in ["write_bw", "read_bw"] {
+        let began = Instant::now();
+        let mut under_way: Vec<Handle> = (0..UNDER_WAY).map(|_| Handle::complete()).collect();
+        for index in 0..count {
+            let (slot, offset) = (index % UNDER_WAY, (index * bytes) as u64);
+            finish(endpoint, &mut under_way[slot])?;
+            let buffer = &mut buffers[slot];
+            // SAFETY: a buffer is used by one operation at a time, which is waited for before the next and at the end.
+            under_way[slot] = unsafe {
+                match name {
+                    "write_bw" => endpoint.put_nb_bulk(other, offset, buffer.as_ptr(), bytes)?,
+                    _ => endpoint.get_nb(other, offset, buffer.as_mut_ptr(), bytes)?,
+                }
+            };
+        }
+        for handle in &mut under_way {
+            finish(endpoint, handle)?;
+        }
+        println!("{name} {bytes} {:.2} MB/s", (count * bytes) as f64 / 1e6 / began.elapsed().as_secs_f64());
+    }
+    Ok(())
+}

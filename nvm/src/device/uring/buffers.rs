@@ -60,6 +60,8 @@ impl FrameBuffers {
         }
         let start = piece * self.piece_bytes;
         let span = self.frames.span(start, self.piece_bytes.min(self.frames.bytes() - start));
+        // Pages that are pinned can never become huge ones.
+        self.frames.prepare(span.offset(), span.bytes());
         let vector = libc::iovec { iov_base: span.address().cast(), iov_len: span.bytes() };
         // SAFETY: the bytes stay mapped as long as `frames` is held, which the device drops after its ring.
         match unsafe { ring.register_buffers_update(piece as u32, &[vector], None) } {

@@ -53,6 +53,13 @@ impl Transfer {
         self.operation.offset + self.bytes_done
     }
 
+    /// The memory of the rest if the operation has one span; spares most operations the vectors.
+    pub(super) fn one_piece(&self) -> Option<(*mut u8, usize)> {
+        let [span] = self.operation.spans.as_slice() else { return None };
+        let done = self.bytes_done as usize;
+        Some((span.address().wrapping_add(done), span.bytes() - done))
+    }
+
     /// The memory of the rest, with neighbouring pieces joined.
     pub(super) fn vectors(&self) -> Vectors {
         let mut vectors: Vec<libc::iovec> = Vec::with_capacity(self.operation.spans.as_slice().len());

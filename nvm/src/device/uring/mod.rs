@@ -60,7 +60,7 @@ impl UringDevice {
     /// The kernel (or a container's filter) refuses io_uring or lacks an operation we need: ENOSYS, EPERM, EOPNOTSUPP.
     pub fn open(directory: &Path, queue_depth: u32, frames: Option<Arc<Mapping>>) -> io::Result<Self> {
         let queue_depth = queue_depth.clamp(1, QUEUE_DEPTH_MAX);
-        let ring = IoUring::new(queue_depth.next_power_of_two())?;
+        let ring = ring(queue_depth.next_power_of_two())?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -128,6 +128,11 @@ impl UringDevice {
         self.unsubmitted += 1;
     }
 
+    /// Whether the kernel has completions that it hands over when it is entered next.
+    fn has_task_work(&mut self) -> bool {
+        self.ring.submission().taskrun()
+    }
+
     /// Ends an operation that is not in the ring.
     fn finish(&mut self, index: u32, result: Result<u64, DeviceError>) {
         if let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::take) {
@@ -159,6 +164,14 @@ impl UringDevice {
     }
 }
 
+/// A ring whose completions wait until this process enters the kernel anyway, and that says so. Otherwise each of them
+/// would interrupt the thread, on a virtual machine at the price of a message between processors. Before Linux 5.19 they
+/// do.
+fn ring(entries: u32) -> io::Result<IoUring> {
+    let cooperative = IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries);
+    cooperative.or_else(|_| IoUring::new(entries))
+}
+
 /// The ring's entry for the rest of a transfer.
 fn entry(
     slot: &mut Slot,
@@ -180,13 +193,20 @@ fn entry(
             opcode::Fallocate::new(descriptor, bytes).offset(offset).mode(mode).build()
         }
         Kind::Read | Kind::Write => {
-            *vectors = transfer.vectors();
             let read = kind == Kind::Read;
-            match vectors.0[..] {
-                [libc::iovec { iov_base, iov_len }] => {
-                    let (at, bytes) = (iov_base.cast::<u8>(), iov_len as u32);
+            let one = transfer.one_piece();
+            if one.is_none() {
+                *vectors = transfer.vectors();
+            }
+            let one = one.or(match vectors.0[..] {
+                [libc::iovec { iov_base, iov_len }] => Some((iov_base.cast(), iov_len)),
+                _ => None,
+            });
+            match one {
+                Some((at, length)) => {
+                    let bytes = length as u32;
                     let registered =
-                        buffers.as_mut().and_then(|frames| frames.index(&ring.submitter(), at, iov_len));
+                        buffers.as_mut().and_then(|frames| frames.index(&ring.submitter(), at, length));
                     match (read, registered) {
                         (true, Some(index)) => {
                             opcode::ReadFixed::new(descriptor, at, bytes, index).offset(offset).build()
@@ -198,8 +218,8 @@ fn entry(
                         (false, None) => opcode::Write::new(descriptor, at, bytes).offset(offset).build(),
                     }
                 }
-                ref several => {
-                    let (at, count) = (several.as_ptr(), several.len() as u32);
+                None => {
+                    let (at, count) = (vectors.0.as_ptr(), vectors.0.len() as u32);
                     if read {
                         opcode::Readv::new(descriptor, at, count).offset(offset).build()
                     } else {
@@ -308,7 +328,7 @@ impl Device for UringDevice {
     }
 
     fn flush_submissions(&mut self) -> Result<(), DeviceError> {
-        if self.unsubmitted == 0 {
+        if self.unsubmitted == 0 && !self.has_task_work() {
             return Ok(());
         }
         match self.ring.submit() {
@@ -339,7 +359,10 @@ impl Device for UringDevice {
     }
 
     fn arm(&mut self) -> bool {
-        self.refused.is_empty() && self.unsubmitted == 0 && self.ring.completion().is_empty()
+        self.refused.is_empty()
+            && self.unsubmitted == 0
+            && !self.has_task_work()
+            && self.ring.completion().is_empty()
     }
 
     fn disarm(&mut self) {}

@@ -2,11 +2,12 @@
 //!
 //! A list would put a frame whose use is noticed late at the top, above pages that were fetched after it: a scan that is
 //! read ahead would then push out what it has not read yet, and keep what it has. So the frame is filed by the time of
-//! its use instead: a heap, from which frames that were filed anew or removed are dropped when they come up.
+//! its use instead: nearly always behind all others, in a plain queue; the few that are older than its end go to a heap.
+//! Frames that were filed anew or removed are dropped when they come up.
 
 use super::FrameId;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 #[derive(Clone, Copy, Debug)]
 struct Filed {
@@ -16,11 +17,16 @@ struct Filed {
     stamp: u32,
 }
 
+/// Time of use, order of filing, frame.
+type Entry = (u64, u64, u32);
+
 /// A queue by last use; a frame stands in it at most once.
 #[derive(Debug)]
 pub(super) struct ByUse {
-    /// Time of use, order of filing, frame.
-    heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    /// Those that were filed in the order of their use.
+    in_order: VecDeque<Entry>,
+    /// Those that were used before the last one of `in_order` when they were filed.
+    late: BinaryHeap<Reverse<Entry>>,
     filed: Vec<Option<Filed>>,
     len: usize,
     latest: u64,
@@ -30,7 +36,8 @@ pub(super) struct ByUse {
 impl ByUse {
     pub fn new(frames: u32) -> Self {
         let filed = vec![None; frames as usize];
-        Self { heap: BinaryHeap::new(), filed, len: 0, latest: 1 << 32, sequence: 0 }
+        let (in_order, late) = (VecDeque::new(), BinaryHeap::new());
+        Self { in_order, late, filed, len: 0, latest: 1 << 32, sequence: 0 }
     }
 
     pub fn len(&self) -> usize {
@@ -65,13 +72,17 @@ impl ByUse {
             self.len += 1;
         }
         self.latest = self.latest.max(time);
-        self.heap.push(Reverse((time, self.sequence, frame.0)));
+        let entry = (time, self.sequence, frame.0);
+        if self.in_order.back().is_none_or(|&(last, ..)| last <= time) {
+            self.in_order.push_back(entry);
+        } else {
+            self.late.push(Reverse(entry));
+        }
         // Entries out of force are dropped at the latest when they outnumber the others by far.
-        if self.heap.len() > 4 * self.filed.len() + 64 {
+        if self.in_order.len() + self.late.len() > 4 * self.filed.len() + 64 {
             let filed = &self.filed;
-            self.heap.retain(|Reverse((_, sequence, frame))| {
-                filed[*frame as usize].is_some_and(|filed| filed.sequence == *sequence)
-            });
+            self.in_order.retain(|entry| in_force(filed, entry));
+            self.late.retain(|Reverse(entry)| in_force(filed, entry));
         }
     }
 
@@ -84,13 +95,15 @@ impl ByUse {
 
     /// The frame used least recently.
     pub fn oldest(&mut self) -> Option<FrameId> {
-        while let Some(&Reverse((_, sequence, frame))) = self.heap.peek() {
-            if self.filed[frame as usize].is_some_and(|filed| filed.sequence == sequence) {
-                return Some(FrameId(frame));
-            }
-            self.heap.pop();
+        while self.in_order.front().is_some_and(|entry| !in_force(&self.filed, entry)) {
+            self.in_order.pop_front();
         }
-        None
+        while self.late.peek().is_some_and(|Reverse(entry)| !in_force(&self.filed, entry)) {
+            self.late.pop();
+        }
+        let late = self.late.peek().map(|Reverse(entry)| entry);
+        let oldest = self.in_order.front().into_iter().chain(late).min();
+        oldest.map(|&(.., frame)| FrameId(frame))
     }
 
     /// The clock is 32 bits and wraps; a stamp means the time with these low bits that is nearest to the latest one.
@@ -102,13 +115,17 @@ impl ByUse {
     /// The frames from the least to the most recently used.
     #[cfg(test)]
     pub fn oldest_first(&self) -> Vec<FrameId> {
-        let mut all: Vec<_> = self.heap.iter().map(|Reverse(entry)| *entry).collect();
-        all.retain(|(_, sequence, frame)| {
-            self.filed[*frame as usize].is_some_and(|filed| filed.sequence == *sequence)
-        });
+        let late = self.late.iter().map(|Reverse(entry)| entry);
+        let mut all: Vec<_> = self.in_order.iter().chain(late).copied().collect();
+        all.retain(|entry| in_force(&self.filed, entry));
         all.sort_unstable();
         all.into_iter().map(|(_, _, frame)| FrameId(frame)).collect()
     }
+}
+
+/// Whether the frame has not been removed or filed anew since.
+fn in_force(filed: &[Option<Filed>], &(_, sequence, frame): &Entry) -> bool {
+    filed[frame as usize].is_some_and(|filed| filed.sequence == sequence)
 }
 
 #[cfg(test)]
@@ -141,6 +158,6 @@ mod tests {
             queue.file(FrameId(0), stamp);
         }
         assert_eq!(queue.oldest(), Some(FrameId(1)));
-        assert!(queue.heap.len() < 100);
+        assert!(queue.in_order.len() + queue.late.len() < 100);
     }
 }

@@ -18,6 +18,9 @@ use vgas_rma::message::Arrived;
 /// a rank that computes on this core gets it back at the first yield.
 const LOOK: Duration = Duration::from_micros(50);
 
+/// The same while the NVMe works for it: an answer takes some 20 to 100 µs.
+const LOOK_STORAGE: Duration = Duration::from_micros(150);
+
 /// Something that has arrived.
 #[derive(Debug)]
 enum Incoming {
@@ -151,10 +154,11 @@ pub fn run(
         let since = *idle_since.get_or_insert_with(Instant::now);
         if !looks.is_multiple_of(4) {
             std::hint::spin_loop();
-        } else if since.elapsed() < LOOK {
+        } else if since.elapsed() < if agent.awaits_storage() { LOOK_STORAGE } else { LOOK } {
             std::thread::yield_now();
         } else {
             sleep(agent, endpoint, stop)?;
+            agent.look_at_clock();
             idle_since = None;
         }
     }

@@ -171,7 +171,8 @@ impl Agent {
         match request {
             Request::Read { page, count, slot } => {
                 let pages = page..page.saturating_add(u64::from(count));
-                let missed: Vec<PageIndex> = pages.clone().filter(|&page| self.is_miss(page)).collect();
+                let missed: SmallVec<[PageIndex; 4]> =
+                    pages.clone().filter(|&page| self.is_miss(page)).collect();
                 for page in pages.clone() {
                     self.want_read(page, waiter(slot))?;
                 }
@@ -301,7 +302,7 @@ impl Agent {
             if block.line.readable() && (!block.readers.is_empty() || block.prefetch) {
                 block.prefetch = false;
                 let readers = std::mem::take(&mut block.readers);
-                let deadline = self.milliseconds() + RESERVATION.as_millis() as u64;
+                let deadline = self.now_ms + RESERVATION.as_millis() as u64;
                 for waiter in readers {
                     self.pool.reserve(entry.frame(), deadline)?;
                     self.complete(waiter, Ok(()))?;
@@ -332,7 +333,7 @@ impl Agent {
                     block.recall = false;
                     let writers = std::mem::take(&mut block.writers);
                     self.write_silently(page)?;
-                    let deadline = self.milliseconds() + RESERVATION.as_millis() as u64;
+                    let deadline = self.now_ms + RESERVATION.as_millis() as u64;
                     for waiter in writers {
                         self.pool.reserve(entry.frame(), deadline)?;
                         self.complete(waiter, Ok(()))?;

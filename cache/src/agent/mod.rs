@@ -148,9 +148,10 @@ pub struct Agent {
     remote_puts: FxHashMap<u32, lines::RemotePut>,
     next_remote: u32,
     clock: Clock,
+    /// Milliseconds at the last look at the clock: once a turn, because a look costs as much as finding a page.
+    now_ms: u64,
     observer: Option<Observer>,
     scratch_done: Vec<(PageIndex, crate::pool::Outcome)>,
-    tick_at: u64,
 }
 
 impl Agent {
@@ -191,9 +192,9 @@ impl Agent {
             remote_puts: FxHashMap::default(),
             next_remote: 0,
             clock: Clock::Real(Instant::now()),
+            now_ms: 0,
             observer: None,
             scratch_done: Vec::new(),
-            tick_at: 0,
         }
     }
 
@@ -330,11 +331,7 @@ impl Agent {
     /// Goes on with everything that can go on; true when something did. Never blocks.
     pub fn advance(&mut self) -> Result<bool, CacheError> {
         let mut progress = false;
-        let now = self.milliseconds();
-        if now != self.tick_at {
-            self.tick_at = now;
-            self.pool.tick();
-        }
+        self.look_at_clock();
         progress |= self.serve_faults()?;
         progress |= self.poll_storage()?;
         progress |= self.poll_revocations()?;
@@ -388,6 +385,11 @@ impl Agent {
         self.pool.revoking() || !self.outbox.is_empty() || !self.local.is_empty()
     }
 
+    /// Whether the NVMe has something to do for it: answers come in less time than it takes to be woken twice.
+    fn awaits_storage(&self) -> bool {
+        !self.storage.is_empty()
+    }
+
     /// How long it may sleep when nothing arrives.
     pub fn patience(&self) -> Duration {
         // Frames that are reserved become evictable without anybody saying so.
@@ -395,10 +397,14 @@ impl Agent {
         if waiting { Duration::from_millis(1) } else { Duration::from_secs(1) }
     }
 
-    fn milliseconds(&self) -> u64 {
-        match self.clock {
+    fn look_at_clock(&mut self) {
+        let now_ms = match self.clock {
             Clock::Real(began) => began.elapsed().as_millis() as u64,
             Clock::Simulated(milliseconds) => milliseconds,
+        };
+        if now_ms != self.now_ms {
+            self.now_ms = now_ms;
+            self.pool.tick();
         }
     }
 

@@ -60,7 +60,7 @@ impl Agent {
     /// frame are told then; without them it is tried again later.
     fn evictions_are_hopeless(&mut self) -> Result<bool, CacheError> {
         let awaited = !self.starved.is_empty() || !self.hungry.is_empty();
-        let now = self.milliseconds();
+        let now = self.now_ms;
         // A refused page goes to the end of the queue: after so many, every page has had its turn.
         let refusals_max = if awaited { 2 * self.pool.layout().spec().frames } else { REFUSALS_IDLE };
         if self.refused < refusals_max {
@@ -87,7 +87,7 @@ impl Agent {
             return Ok(());
         }
         while self.pool.free_frames() + self.evicting < target {
-            let view = View { pool: &self.pool, now_ms: self.milliseconds() };
+            let view = View { pool: &self.pool, now_ms: self.now_ms };
             let Some((frame, queue)) = self.options.replacement.victim(&view) else { return Ok(()) };
             let FrameUse::Page(page) = self.pool.frame_use(frame)? else { continue };
             if !self.quiet(page) {

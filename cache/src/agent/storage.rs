@@ -4,6 +4,7 @@ use super::Agent;
 use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, FrameId};
 use crate::request::PageIndex;
+use smallvec::SmallVec;
 use vgas_nvm::{PageDone, VolumeError};
 
 /// What a key of the volume stands for.
@@ -40,6 +41,11 @@ impl<T> Keys<T> {
         });
         self.slots[index] = Some(value);
         index as u64
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
     }
 
     pub fn remove(&mut self, key: u64) -> Option<T> {
@@ -116,7 +122,7 @@ impl Agent {
                 .count();
             let (run, others) = rest.split_at(neighbours);
             rest = others;
-            let mut spans = Vec::with_capacity(run.len());
+            let mut spans = SmallVec::<[_; 1]>::with_capacity(run.len());
             for one in run {
                 spans.push((self.pool.frame_span(one.frame)?, self.storage.insert(one.work)));
             }

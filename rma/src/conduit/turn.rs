@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::shm::biased::this_thread;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 #[derive(Default)]
@@ -47,13 +48,6 @@ impl Drop for Taken<'_> {
             self.turn.owner.store(0, Ordering::Release);
         }
     }
-}
-
-/// A number that no other living thread has: the address of a thread-local.
-#[inline]
-fn this_thread() -> usize {
-    thread_local!(static PLACE: u8 = const { 0 });
-    PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 
 mod atomic;
 pub mod bell;
+pub mod biased;
 pub mod copy;
 mod domain;
 pub mod fence;

@@ -61,10 +61,15 @@ impl<T> SpinLock<T> {
     fn wait(&self) {
         let mut looks = 0;
         while self.is_taken.load(Ordering::Relaxed) {
-            looks += 1;
-            if looks < LOOKS { std::hint::spin_loop() } else { std::thread::yield_now() }
+            pause(&mut looks);
         }
     }
+}
+
+/// What to do after one more look in vain at a lock.
+pub(super) fn pause(looks: &mut u32) {
+    *looks += 1;
+    if *looks < LOOKS { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
 impl<T> Drop for SpinGuard<'_, T> {

@@ -107,7 +107,8 @@ static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     Loopback,
-    Smp,
+    /// With the position among the members of the domain.
+    Smp(u32),
     Network,
     Nowhere,
 }
@@ -163,7 +164,9 @@ impl Endpoint {
             .map(Peer)
             .map(|peer| match (&smp, &network) {
                 _ if peer == me => Route::Loopback,
-                (Some(smp), _) if smp.reaches(peer) => Route::Smp,
+                (Some(smp), _) if smp.reaches(peer) => {
+                    Route::Smp(smp.index_of(peer).unwrap_or_default() as u32)
+                }
                 (_, Some(network)) if network.reaches(peer) => Route::Network,
                 _ => Route::Nowhere,
             })
@@ -383,13 +386,13 @@ impl Endpoint {
         self.check_failure()?;
         self.check_size(message)?;
         let (carrier, sent) = match self.routes.get(to.0 as usize) {
-            Some(Route::Smp) => {
+            Some(&Route::Smp(member)) => {
                 if let Payload::Long(source, destination) = message.payload {
                     self.check_long_to_member(source, destination)?;
                 }
-                (None, self.smp_conduit()?.try_send(to, message)?)
+                return self.smp_conduit()?.try_send_to(member as usize, message);
             }
-            Some(Route::Network) => (Some(Carrier::Network), self.network_conduit()?.try_send(to, message)?),
+            Some(Route::Network) => (Carrier::Network, self.network_conduit()?.try_send(to, message)?),
             Some(Route::Loopback) => {
                 let sent = self.loopback.try_send(message, |destination, bytes| {
                     Sink::destination(self, self.me, destination, bytes)
@@ -397,15 +400,14 @@ impl Endpoint {
                 if sent == Sent::Accepted {
                     self.notify_local();
                 }
-                (Some(Carrier::Loopback), sent)
+                (Carrier::Loopback, sent)
             }
             Some(Route::Nowhere) | None => {
                 return Err(RmaError::Usage(format!("no conduit of {:?} reaches {to}", self)));
             }
         };
-        if let Some(carrier) = carrier {
-            self.counters.sent(carrier, sent, message);
-        }
+        // What goes through shared memory is counted there.
+        self.counters.sent(carrier, sent, message);
         Ok(sent)
     }
 
@@ -428,7 +430,7 @@ impl Endpoint {
     /// The conduit to a peer; none to oneself, or if there is no way.
     fn carrier_of(&self, to: Peer) -> Option<&dyn Conduit> {
         match self.routes.get(to.0 as usize)? {
-            Route::Smp => self.smp.as_ref().map(|smp| smp as &dyn Conduit),
+            Route::Smp(_) => self.smp.as_ref().map(|smp| smp as &dyn Conduit),
             Route::Network => self.network.as_deref(),
             Route::Loopback | Route::Nowhere => None,
         }
@@ -563,7 +565,7 @@ impl Sink for Endpoint {
             return fault(format!("a message with {} arguments", delivery.arguments.len()));
         }
         let carrier = match self.routes.get(delivery.from.0 as usize) {
-            Some(Route::Smp) => Carrier::Smp,
+            Some(Route::Smp(_)) => Carrier::Smp,
             Some(Route::Loopback) => Carrier::Loopback,
             _ => Carrier::Network,
         };

@@ -6,9 +6,10 @@ use crate::shm::{Domain, Word};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// The words of one member. Each group has a cache line of its own.
+/// The words of one member. The last two groups have a cache line each.
 pub(super) struct MemberWords {
-    /// Arrival at a barrier, alternating by epoch. Written by the member.
+    /// Arrival at a barrier, alternating by epoch. Written by the member, beside those of the others: a barrier of a few
+    /// ranks moves one line.
     pub(super) arrived: [Word<AtomicU64>; 2],
     /// Result of a barrier over several domains, alternating by epoch. Written by the member that leads.
     pub(super) released: [Word<AtomicU64>; 2],
@@ -30,7 +31,8 @@ impl SharedWords {
             let at = |line: usize, word: usize| {
                 control.word_u64(layout.shared(member) + line * LINE_BYTES + 8 * word)
             };
-            MemberWords { arrived: [at(0, 0), at(0, 1)], released: [at(1, 0), at(1, 1)], attached: at(2, 0) }
+            let arrived = [0, 8].map(|byte| control.word_u64(layout.arrival(member) + byte));
+            MemberWords { arrived, released: [at(0, 0), at(0, 1)], attached: at(1, 0) }
         });
         Ok(Self(Arc::new(words.collect())))
     }

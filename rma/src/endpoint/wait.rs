@@ -33,8 +33,9 @@ const SPIN_CROWDED: Duration = Duration::from_nanos(200);
 /// wait takes twice as long as with perfect foresight.
 const YIELDING: Duration = Duration::from_micros(40);
 
-/// Polls between two looks at the clock.
-const POLLS_PER_LOOK: u32 = 16;
+/// Polls between two looks at the clock, which costs as much as several polls. Together they take less than
+/// [`SPIN_ALONE`], and are many when an answer is on its way.
+const POLLS_PER_LOOK: u32 = 32;
 
 /// How threads wait in an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Active messages: order, exactly once, payload first, sizes, back-pressure, threads.
 
 use super::super::Sent;
+use super::super::sim::SplitMix;
 use super::{Case, Fabric, Job, pattern};
 use crate::address::{Peer, Rank, RegionId};
 use crate::endpoint::{Endpoint, Token};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 pub(super) const CASES: &[Case] = &[
     ("messages arrive once, in order, payload first", order_and_payload),
+    ("short and long answers keep their order in bursts and pauses", order_of_answers),
     ("every number of arguments arrives unchanged", arguments),
     ("payloads of every size up to the maximum arrive, larger ones are refused", sizes),
     ("floods in both directions end", floods),
@@ -142,6 +144,56 @@ fn order_and_payload(fabric: &dyn Fabric) {
     for rank in &seen[..2] {
         assert_eq!(rank.requests(), u64::from(MESSAGES));
     }
+}
+
+/// Bursts and pauses of all lengths, so that a conduit with several ways for messages changes between them all the time:
+/// by how busy they are, by the number of arguments, by the payload. Requests and replies each stay in order.
+fn order_of_answers(fabric: &dyn Fabric) {
+    const MESSAGES: u32 = 6000;
+    let seen: Vec<[Arc<Seen>; 2]> = (0..fabric.layout(2).peers()).map(|_| Default::default()).collect();
+    let words = |number: u32| -> Vec<u32> { (0..1 + number % 13).map(|index| number + index).collect() };
+    let bytes = |number: u32| pattern(u64::from(number), if number % 7 == 0 { 100 } else { 0 });
+    let job = Job::new(fabric, 2, |endpoint| {
+        for (index, seen) in [REQUEST, REPLY].into_iter().zip(seen[endpoint.me().0 as usize].clone()) {
+            let handler = move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
+                let number = arguments[0];
+                seen.check_number(token.from(), number);
+                let came = if let Arrived::Medium(bytes) = payload { bytes } else { &[] };
+                let is_right = arguments == words(number) && came == bytes(number);
+                seen.check(is_right, || format!("message {number} came as {arguments:?}, {came:?}"));
+                if index == REQUEST {
+                    let (words, bytes) = (words(number), bytes(number));
+                    token.check(token.reply(REPLY, &words, payload_of(&bytes)));
+                }
+                seen.requests.fetch_add(1, Ordering::SeqCst);
+            };
+            endpoint.register(index, handler).unwrap();
+        }
+    });
+    job.run(|endpoint, rank| {
+        let mut random = SplitMix(u64::from(rank.0) + 1);
+        let replies = &seen[rank.0 as usize][1];
+        let mut number = 0;
+        while number < MESSAGES {
+            let burst = 1u32 << random.below(7);
+            for number in number..(number + burst).min(MESSAGES) {
+                let bytes = bytes(number);
+                endpoint
+                    .request(next_peer(rank, endpoint), REQUEST, &words(number), payload_of(&bytes))
+                    .unwrap();
+            }
+            number = (number + burst).min(MESSAGES);
+            // All, some or none of the answers.
+            let enough = u64::from(number).saturating_sub([0, 3, u64::MAX][random.below(3) as usize]);
+            endpoint.wait_until(None, || replies.requests() >= enough).unwrap();
+        }
+        endpoint.wait_until(None, || replies.requests() == u64::from(MESSAGES)).unwrap();
+    });
+    seen.iter().for_each(|seen| end(seen));
+}
+
+fn payload_of(bytes: &[u8]) -> Payload {
+    if bytes.is_empty() { Payload::Short } else { Payload::Medium(Source::of(bytes)) }
 }
 
 fn arguments(fabric: &dyn Fabric) {

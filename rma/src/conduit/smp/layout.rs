@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! mailbox of member 0, 1, …      sleeping word, bitmap of the producers that may have sent something
-//! words of member 0, 1, …        what endpoints share: barrier words, size of the attached segment
+//! arrivals of member 0, 1, …     barrier words, side by side
+//! words of member 0, 1, …        what else endpoints share: results of barriers, size of the attached segment
+//! hot lines, by pair             one line for each two members
 //! rings, by (consumer, producer, direction)     a control line (head, want_room), then the slots
 //! ```
 
@@ -35,8 +37,11 @@ pub(crate) struct ControlLayout {
     ring_bytes: usize,
 }
 
-/// Bytes that each member's endpoint shares with the others (see `endpoint::shared`).
-const SHARED_BYTES: usize = 4 * LINE_BYTES;
+/// Bytes of a member's arrival words. Those of several members share a line: who looks at one looks at all.
+const ARRIVAL_BYTES: usize = 16;
+
+/// Bytes that each member's endpoint shares with the others besides (see `endpoint::shared`).
+const SHARED_BYTES: usize = 2 * LINE_BYTES;
 
 impl ControlLayout {
     /// Checks a specification that came from another process.
@@ -74,13 +79,35 @@ impl ControlLayout {
         self.sleeping(member) + 8 + 8 * word
     }
 
+    fn arrivals_offset(&self) -> usize {
+        self.members * self.mailbox_bytes()
+    }
+
+    /// The two words (`u64`) with which a member arrives at barriers.
+    pub(crate) fn arrival(&self, member: usize) -> usize {
+        self.arrivals_offset() + member * ARRIVAL_BYTES
+    }
+
+    fn shared_offset(&self) -> usize {
+        self.arrivals_offset() + (self.members * ARRIVAL_BYTES).next_multiple_of(LINE_BYTES)
+    }
+
     /// The words that a member's endpoint shares, `SHARED_BYTES` of them.
     pub(crate) fn shared(&self, member: usize) -> usize {
-        self.members * self.mailbox_bytes() + member * SHARED_BYTES
+        self.shared_offset() + member * SHARED_BYTES
+    }
+
+    fn hotlines_offset(&self) -> usize {
+        self.shared_offset() + self.members * SHARED_BYTES
+    }
+
+    /// The hot line of two members.
+    pub(crate) fn hotline(&self, one: usize, other: usize) -> usize {
+        self.hotlines_offset() + (one.min(other) * self.members + one.max(other)) * LINE_BYTES
     }
 
     fn rings_offset(&self) -> usize {
-        self.members * (self.mailbox_bytes() + SHARED_BYTES)
+        self.hotlines_offset() + self.members * self.members * LINE_BYTES
     }
 
     fn ring_stride(&self) -> usize {
@@ -106,8 +133,13 @@ mod tests {
             let mut parts = Vec::new();
             for member in 0..members {
                 parts.push((layout.sleeping(member), 8 + 8 * layout.bitmap_words()));
+                parts.push((layout.arrival(member), ARRIVAL_BYTES));
                 parts.push((layout.shared(member), SHARED_BYTES));
                 for producer in 0..members {
+                    assert_eq!(layout.hotline(member, producer), layout.hotline(producer, member));
+                    if producer >= member {
+                        parts.push((layout.hotline(member, producer), LINE_BYTES));
+                    }
                     for direction in [Direction::Request, Direction::Reply] {
                         parts.push((layout.ring(member, producer, direction), layout.ring_stride()));
                     }

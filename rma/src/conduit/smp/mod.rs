@@ -1,16 +1,22 @@
-//! The conduit between processes that share a [`Domain`]: one byte ring per ordered pair of members and per direction,
-//! a doorbell per member. Long payloads are copied straight into the receiver's mapped region.
+//! The conduit between processes that share a [`Domain`]: for each two members a byte ring per sender and direction, and a
+//! line that carries one short message each way; a doorbell per member. Long payloads are copied straight into the
+//! receiver's mapped region.
 //!
+//! * *No locked instruction* and no store of the consumer's is on the way of a message, as long as one thread of a process
+//!   sends and one polls ([`crate::shm::biased`]): each would wait for the message before it to leave the processor.
 //! * *Polling is cheap.* A producer marks itself in the consumer's bitmap before its first message and stays marked
 //!   while it is busy; the consumer looks at marked rings only, and takes the mark away after a while of silence.
 //! * *Replies always find room.* What the ring does not take waits in this process, and no request of that peer is
 //!   delivered before it is gone: so at most the replies to one batch wait, and the peer feels it as back-pressure.
 //! * *Sleeping.* A consumer sets its sleeping word, then looks once more; a producer publishes, then looks at the
-//!   sleeping word; between the two is an asymmetric fence ([`fence`]). One of them sees the other.
+//!   sleeping word; between the two is an asymmetric fence ([`fence`](crate::shm::fence)). One of them sees the other.
 //!
-//! All unsafe code is in `ring.rs` and in the copy of long payloads.
+//! All unsafe code is in `ring.rs`, and in the copies of payloads in `link.rs`.
 
+mod hotline;
+mod inbox;
 mod layout;
+mod link;
 mod ring;
 
 pub(crate) use layout::ControlLayout;
@@ -20,27 +26,29 @@ use super::{Capabilities, Conduit, Sent, Traffic};
 use crate::address::{Peer, RegionId};
 use crate::endpoint::CarrierCounts;
 use crate::error::{Result, RmaError};
-use crate::message::{
-    ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
-};
-use crate::shm::copy::copy;
-use crate::shm::spin::SpinLock;
-use crate::shm::{Domain, Mapping, Word, bell, fence};
-use ring::{Body, Consumer, Producer, RecordBody};
-use std::collections::VecDeque;
+use crate::message::{ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink};
+use crate::shm::biased::BiasedLock;
+use crate::shm::{Domain, Mapping, Word, bell};
+use inbox::{Inbox, Marks};
+use link::{Cargo, Link};
+use ring::{Body, RecordBody};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Most bytes of a long payload: the length in a record has 32 bits; a power of two below that.
 const LONG_BYTES_MAX: usize = 1 << 30;
 
-/// Records taken from one ring before the next has its turn.
+/// Messages taken of one direction of a source before the next has its turn.
 const BATCH: usize = 32;
 
 /// Polls that find nothing before a producer's mark is taken away. Large enough that a pair that plays ping-pong never
 /// touches the bitmap, small enough that a consumer with 30 peers soon looks only at those that talk.
 const SILENT_POLLS: u32 = 4096;
+
+/// Polls that find nothing before a message on the hot line is acknowledged by itself: longer than an answer takes, so that
+/// who waits for one does not take its line away.
+const ANSWER_POLLS: u32 = 64;
 
 /// The `smp` conduit of one member.
 pub struct SmpConduit {
@@ -48,82 +56,15 @@ pub struct SmpConduit {
     me: usize,
     capabilities: Capabilities,
     links: Vec<Option<Link>>,
-    mailboxes: Vec<Mailbox>,
-    inbox: SpinLock<Inbox>,
+    /// What the senders to each member look at: its sleeping word.
+    sleeping: Vec<Word<AtomicU32>>,
+    /// Who sends to this member.
+    marks: Marks,
+    inbox: BiasedLock<Inbox>,
     /// Replies that wait for room, over all links: nothing to flush when 0.
     waiting_replies: AtomicUsize,
     /// Whether the doorbell may hold a ring that nobody has read.
     bell_pending: AtomicBool,
-}
-
-/// The way to another member.
-struct Link {
-    requests: SpinLock<RequestProducer>,
-    replies: SpinLock<ReplyProducer>,
-    /// Length of the queue in `replies`, readable without its lock.
-    replies_waiting: AtomicUsize,
-}
-
-struct RequestProducer {
-    ring: Producer,
-    counts: LinkCounts,
-    busy: u64,
-}
-
-/// Messages accepted. Counted under the lock of the ring, where it costs nothing.
-#[derive(Clone, Copy, Default)]
-struct LinkCounts {
-    messages: u64,
-    payload_bytes: u64,
-}
-
-impl LinkCounts {
-    fn add(&mut self, payload: &Payload) {
-        self.messages += 1;
-        if let Payload::Medium(source) | Payload::Long(source, _) = payload {
-            self.payload_bytes += source.bytes as u64;
-        }
-    }
-}
-
-struct ReplyProducer {
-    counts: LinkCounts,
-    ring: Producer,
-    waiting: VecDeque<OwnedReply>,
-}
-
-/// A reply that waits for room. A long payload is at its destination already.
-struct OwnedReply {
-    handler: u8,
-    arguments: Vec<u32>,
-    medium: Option<Vec<u8>>,
-    long: Option<(u32, RegionId, Peer, u64)>,
-}
-
-/// A long payload to copy: into which mapping, what, at which offset. The range has been checked.
-type LongCopy = (Arc<Mapping>, Source, u64);
-
-/// What a member's senders look at.
-struct Mailbox {
-    sleeping: Word<AtomicU32>,
-    bitmap: Vec<Word<AtomicU64>>,
-}
-
-/// What the polling thread has.
-struct Inbox {
-    sources: Vec<Option<InboundPair>>,
-    /// Members whose rings are looked at.
-    marked: Vec<usize>,
-    /// The bitmap from which `marked` was made.
-    marks_seen: Vec<u64>,
-    medium: Box<[u8]>,
-}
-
-struct InboundPair {
-    requests: Consumer,
-    replies: Consumer,
-    silent_polls: u32,
-    broken: bool,
 }
 
 impl SmpConduit {
@@ -137,53 +78,15 @@ impl SmpConduit {
             .ok_or_else(|| RmaError::Usage(format!("{me} is no member of this shared-memory domain")))?;
         let ring_bytes = spec.ring_bytes as usize;
         let control = domain.control();
-        let producer =
-            |to: usize, direction| Producer::new(control, layout.ring(to, my_index, direction), ring_bytes);
-        let consumer = |from: usize, direction| {
-            Consumer::new(control, layout.ring(my_index, from, direction), ring_bytes)
+        let link = |to: (usize, &Peer)| {
+            (to.0 != my_index).then(|| Link::new(control, &layout, my_index, (to.0, *to.1), ring_bytes))
         };
-        let others = |index: &usize| *index != my_index;
-        let links = (0..members)
-            .map(|to| {
-                Some(to).filter(others).map(|to| Link {
-                    requests: SpinLock::new(RequestProducer {
-                        ring: producer(to, Direction::Request),
-                        counts: LinkCounts::default(),
-                        busy: 0,
-                    }),
-                    replies: SpinLock::new(ReplyProducer {
-                        counts: LinkCounts::default(),
-                        ring: producer(to, Direction::Reply),
-                        waiting: VecDeque::new(),
-                    }),
-                    replies_waiting: AtomicUsize::new(0),
-                })
-            })
-            .collect();
-        let sources = (0..members)
-            .map(|from| {
-                Some(from).filter(others).map(|from| InboundPair {
-                    requests: consumer(from, Direction::Request),
-                    replies: consumer(from, Direction::Reply),
-                    silent_polls: 0,
-                    broken: false,
-                })
-            })
-            .collect();
-        let mailboxes = (0..members)
-            .map(|member| Mailbox {
-                sleeping: control.word_u32(layout.sleeping(member)),
-                bitmap: (0..layout.bitmap_words())
-                    .map(|word| control.word_u64(layout.bitmap(member, word)))
-                    .collect(),
-            })
-            .collect();
-        bell::introduce(&control.word_u32(layout.sleeping(my_index)));
-        let medium_bytes_max = ring::medium_bytes_max(ring_bytes);
+        let sleeping: Vec<_> = (0..members).map(|member| control.word_u32(layout.sleeping(member))).collect();
+        bell::introduce(&sleeping[my_index]);
         Ok(Self {
             me: my_index,
             capabilities: Capabilities {
-                medium_bytes_max,
+                medium_bytes_max: ring::medium_bytes_max(ring_bytes),
                 long_bytes_max: LONG_BYTES_MAX,
                 ordered: false,
                 long_to_operation: false,
@@ -191,14 +94,12 @@ impl SmpConduit {
                 one_sided: false,
                 atomics: false,
             },
-            links,
-            mailboxes,
-            inbox: SpinLock::new(Inbox {
-                sources,
-                marked: Vec::new(),
-                marks_seen: vec![0; layout.bitmap_words()],
-                medium: vec![0; medium_bytes_max].into_boxed_slice(),
-            }),
+            links: spec.members.iter().enumerate().map(link).collect(),
+            sleeping,
+            marks: (0..layout.bitmap_words())
+                .map(|word| control.word_u64(layout.bitmap(my_index, word)))
+                .collect(),
+            inbox: BiasedLock::new(Inbox::new(control, &layout, my_index, members, ring_bytes)),
             waiting_replies: AtomicUsize::new(0),
             bell_pending: AtomicBool::new(false),
             domain,
@@ -213,49 +114,52 @@ impl SmpConduit {
         }
     }
 
-    fn ring_index(&self, index: usize) {
-        bell::ring(&self.mailboxes[index].sleeping, self.domain.doorbell(index));
+    /// As [`SmpConduit::ring`], for the member at a position.
+    #[inline]
+    pub(crate) fn ring_index(&self, index: usize) {
+        bell::ring(&self.sleeping[index], self.domain.doorbell(index));
     }
 
-    /// After a record was published: mark this producer, wake the consumer.
+    /// After a message was published: mark this producer, wake the consumer.
     #[inline]
-    fn announce(&self, to: usize) {
-        let mailbox = &self.mailboxes[to];
-        // Pairs with the heavy halves in `arm` and in `Inbox::forget_silent`.
-        bell::light_toward(&mailbox.sleeping);
-        let (word, bit) = (self.me / 64, 1 << (self.me % 64));
-        if mailbox.bitmap[word].load(Ordering::Relaxed) & bit == 0 {
-            mailbox.bitmap[word].fetch_or(bit, Ordering::SeqCst);
+    fn announce(&self, to: usize, link: &Link) {
+        if !link.is_heard() {
+            self.announce_loudly(to, link);
         }
+    }
+
+    #[cold]
+    fn announce_loudly(&self, to: usize, link: &Link) {
+        link.set_mark();
         self.ring_index(to);
     }
 
     /// What was sent through shared memory.
     pub(crate) fn counts(&self) -> CarrierCounts {
         let mut counts = CarrierCounts::default();
-        for link in self.links.iter().flatten() {
-            let requests = link.requests.lock();
-            counts.requests += requests.counts.messages;
-            counts.payload_bytes += requests.counts.payload_bytes;
-            counts.busy += requests.busy;
-            drop(requests);
-            let replies = link.replies.lock().counts;
-            counts.replies += replies.messages;
-            counts.payload_bytes += replies.payload_bytes;
-        }
+        self.links.iter().flatten().for_each(|link| link.add_counts(&mut counts));
         counts
     }
 
-    fn bad_index(&self, to: Peer) -> RmaError {
-        RmaError::Protocol { peer: Some(to), what: "it spoiled the index of a shared-memory ring".into() }
+    /// Position of a peer that this conduit reaches; it stays the same.
+    pub(crate) fn index_of(&self, peer: Peer) -> Option<usize> {
+        self.domain.member_index(peer).filter(|&index| index != self.me)
     }
 
-    /// The record body for a payload. The bytes of a long payload are not copied yet; their place is returned.
-    fn body(&self, payload: &Payload) -> Result<(Body, Option<LongCopy>)> {
+    /// Checks a payload and says what its record contains. The bytes of a long payload are not copied yet.
+    #[inline]
+    fn cargo(&self, payload: &Payload) -> Result<Cargo> {
+        match payload {
+            Payload::Short => Ok(Cargo { body: Body::Short, long: None }),
+            payload => self.cargo_of(payload),
+        }
+    }
+
+    fn cargo_of(&self, payload: &Payload) -> Result<Cargo> {
         match *payload {
-            Payload::Short => Ok((Body::Short, None)),
+            Payload::Short => Ok(Cargo { body: Body::Short, long: None }),
             Payload::Medium(source) if source.bytes <= self.capabilities.medium_bytes_max => {
-                Ok((Body::Medium(source), None))
+                Ok(Cargo { body: Body::Medium(source), long: None })
             }
             Payload::Long(source, Destination::Region { region, owner, offset })
                 if source.bytes <= LONG_BYTES_MAX =>
@@ -271,7 +175,7 @@ impl SmpConduit {
                     mapping.prepare(offset as usize, source.bytes);
                 }
                 let body = Body::Long { bytes: source.bytes as u32, region, owner, offset };
-                Ok((body, Some((mapping, source, offset))))
+                Ok(Cargo { body, long: Some((mapping, source, offset)) })
             }
             Payload::Long(_, Destination::Operation { .. }) => {
                 Err(RmaError::Usage("the smp conduit takes no long message to an operation".into()))
@@ -283,132 +187,45 @@ impl SmpConduit {
         }
     }
 
-    fn place_long(long: Option<LongCopy>) {
-        if let Some((mapping, source, offset)) = long
-            && source.bytes > 0
-        {
-            // SAFETY: rules 1 to 3 of `shm`: the range was checked by `body`, the mapping is held; the source is valid
-            // during the send (contract of `Source`). The release store of the record's header publishes the bytes.
-            unsafe { copy(source.address, mapping.base().add(offset as usize), source.bytes) }
-        }
-    }
-
-    fn send_reply(&self, link: &Link, to: Peer, message: &Message<'_>) -> Result<bool> {
-        let (body, long) = self.body(&message.payload)?;
-        let mut replies = link.replies.lock();
-        Self::place_long(long);
-        replies.counts.add(&message.payload);
-        if replies.waiting.is_empty()
-            && replies.ring.has_room(message.arguments.len(), &body).map_err(|_| self.bad_index(to))?
-        {
-            replies.ring.write(message.handler, message.arguments, &body);
-            return Ok(true);
-        }
-        let (medium, long) = match body {
-            Body::Short => (None, None),
-            Body::Medium(source) => {
-                let mut bytes = vec![0; source.bytes];
-                // SAFETY: the source is valid during the send; the buffer is new and as long.
-                unsafe { copy(source.address, bytes.as_mut_ptr(), source.bytes) };
-                (Some(bytes), None)
-            }
-            Body::Long { bytes, region, owner, offset } => (None, Some((bytes, region, owner, offset))),
-        };
-        let arguments = message.arguments.to_vec();
-        replies.waiting.push_back(OwnedReply { handler: message.handler, arguments, medium, long });
-        link.replies_waiting.store(replies.waiting.len(), Ordering::Release);
-        self.waiting_replies.fetch_add(1, Ordering::AcqRel);
-        Ok(false)
-    }
-
+    /// [`Conduit::try_send`] to the member at a position that [`SmpConduit::index_of`] gave.
     #[inline]
-    fn has_waiting_replies(&self, member: usize) -> bool {
-        self.waiting_replies.load(Ordering::Relaxed) != 0
-            && self.links[member].as_ref().is_some_and(|l| l.replies_waiting.load(Ordering::Relaxed) != 0)
+    pub(crate) fn try_send_to(&self, index: usize, message: &Message<'_>) -> Result<Sent> {
+        let Some(Some(link)) = self.links.get(index) else {
+            return Err(RmaError::Usage(format!("the smp conduit has no member {index} to send to")));
+        };
+        if message.arguments.len() > ARGUMENTS_MAX {
+            return Err(RmaError::Usage(format!("{} arguments; 16 are the most", message.arguments.len())));
+        }
+        let cargo = self.cargo(&message.payload)?;
+        match message.direction {
+            Direction::Request => {
+                if link.try_send_request(message, &cargo)? == Sent::Busy {
+                    return Ok(Sent::Busy);
+                }
+            }
+            Direction::Reply => {
+                if !link.send_reply(message, &cargo)? {
+                    self.waiting_replies.fetch_add(1, Ordering::AcqRel);
+                    return Ok(Sent::Accepted);
+                }
+            }
+        }
+        self.announce(index, link);
+        Ok(Sent::Accepted)
     }
 
     /// Moves waiting replies into their rings.
+    #[cold]
     fn flush_replies(&self) -> Result<()> {
         for (index, link) in self.links.iter().enumerate() {
             let Some(link) = link else { continue };
-            if link.replies_waiting.load(Ordering::Acquire) == 0 {
-                continue;
-            }
-            let to = self.domain.spec().members[index];
-            let mut replies = link.replies.lock();
-            let mut sent = 0;
-            while let Some(reply) = replies.waiting.pop_front() {
-                let body = match (&reply.medium, reply.long) {
-                    (Some(bytes), _) => Body::Medium(Source::of(bytes)),
-                    (None, Some((bytes, region, owner, offset))) => {
-                        Body::Long { bytes, region, owner, offset }
-                    }
-                    (None, None) => Body::Short,
-                };
-                if !replies.ring.has_room(reply.arguments.len(), &body).map_err(|_| self.bad_index(to))? {
-                    replies.waiting.push_front(reply);
-                    break;
-                }
-                replies.ring.write(reply.handler, &reply.arguments, &body);
-                sent += 1;
-            }
-            link.replies_waiting.store(replies.waiting.len(), Ordering::Release);
-            drop(replies);
+            let sent = link.flush_replies()?;
             if sent > 0 {
                 self.waiting_replies.fetch_sub(sent, Ordering::AcqRel);
-                self.announce(index);
+                self.announce(index, link);
             }
         }
         Ok(())
-    }
-}
-
-impl Inbox {
-    /// Takes in the marks that producers have set since the last look.
-    #[inline]
-    fn take_marks(&mut self, mailbox: &Mailbox) {
-        for (word, seen) in mailbox.bitmap.iter().zip(&self.marks_seen) {
-            if word.load(Ordering::Acquire) != *seen {
-                self.rebuild_marks(mailbox);
-                return;
-            }
-        }
-    }
-
-    #[cold]
-    fn rebuild_marks(&mut self, mailbox: &Mailbox) {
-        self.marked.clear();
-        for (index, word) in mailbox.bitmap.iter().enumerate() {
-            let bits = word.load(Ordering::Acquire);
-            self.marks_seen[index] = bits;
-            let mut rest = bits;
-            while rest != 0 {
-                let member = index * 64 + rest.trailing_zeros() as usize;
-                rest &= rest - 1;
-                // A bit that stands for nobody, or for this process, was not set by a producer and means nothing.
-                if let Some(Some(source)) = self.sources.get_mut(member) {
-                    source.silent_polls = 0;
-                    self.marked.push(member);
-                }
-            }
-        }
-    }
-
-    /// Takes a producer's mark away, unless a message came in the same moment.
-    #[cold]
-    fn forget_silent(&mut self, member: usize, mailbox: &Mailbox) {
-        let (word, bit) = (&mailbox.bitmap[member / 64], 1 << (member % 64));
-        word.fetch_and(!bit, Ordering::SeqCst);
-        // Pairs with the light half in `announce`: a producer that still saw the mark has published before we look.
-        fence::heavy();
-        let Some(source) = &mut self.sources[member] else { return };
-        source.silent_polls = 0;
-        if source.requests.has_record() || source.replies.has_record() {
-            word.fetch_or(bit, Ordering::SeqCst);
-        } else {
-            self.marked.retain(|&marked| marked != member);
-            self.marks_seen[member / 64] &= !bit;
-        }
     }
 }
 
@@ -422,37 +239,14 @@ impl Conduit for SmpConduit {
     }
 
     fn reaches(&self, to: Peer) -> bool {
-        self.domain.member_index(to).is_some_and(|index| index != self.me)
+        self.index_of(to).is_some()
     }
 
     fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
-        let index = self.domain.member_index(to);
-        let Some((index, link)) = index.and_then(|i| Some((i, self.links[i].as_ref()?))) else {
+        let Some(index) = self.index_of(to) else {
             return Err(RmaError::Usage(format!("the smp conduit does not reach {to}")));
         };
-        if message.arguments.len() > ARGUMENTS_MAX {
-            return Err(RmaError::Usage(format!("{} arguments; 16 are the most", message.arguments.len())));
-        }
-        match message.direction {
-            Direction::Request => {
-                let (body, long) = self.body(&message.payload)?;
-                let mut ring = link.requests.lock();
-                if !ring.ring.has_room(message.arguments.len(), &body).map_err(|_| self.bad_index(to))? {
-                    ring.busy += 1;
-                    return Ok(Sent::Busy);
-                }
-                Self::place_long(long);
-                ring.counts.add(&message.payload);
-                ring.ring.write(message.handler, message.arguments, &body);
-            }
-            Direction::Reply => {
-                if !self.send_reply(link, to, message)? {
-                    return Ok(Sent::Accepted);
-                }
-            }
-        }
-        self.announce(index);
-        Ok(Sent::Accepted)
+        self.try_send_to(index, message)
     }
 
     fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
@@ -462,45 +256,42 @@ impl Conduit for SmpConduit {
             self.flush_replies()?;
         }
         let inbox = &mut *inbox;
-        let mailbox = &self.mailboxes[self.me];
-        inbox.take_marks(mailbox);
+        inbox.take_marks(&self.marks);
         let mut delivered = 0;
         let mut turn = 0;
         while turn < inbox.marked.len() {
             let member = inbox.marked[turn];
             turn += 1;
-            let Some(source) = &mut inbox.sources[member] else { continue };
+            let (Some(source), Some(link)) = (&mut inbox.sources[member], &self.links[member]) else {
+                continue;
+            };
             let from = self.domain.spec().members[member];
             let mut taken = 0;
             for direction in [Direction::Reply, Direction::Request] {
                 if direction == Direction::Request && traffic == Traffic::RepliesOnly {
                     break;
                 }
-                let consumer = match direction {
-                    Direction::Reply => &mut source.replies,
-                    Direction::Request => &mut source.requests,
-                };
                 let mut batch = 0;
-                while batch < BATCH && !source.broken {
+                while batch < BATCH && !source.is_broken {
                     // It must take the replies that wait for room before it may ask for more.
-                    if direction == Direction::Request && self.has_waiting_replies(member) {
+                    if direction == Direction::Request && link.has_waiting_replies() {
                         break;
                     }
-                    let record = match consumer.read(&mut inbox.medium) {
+                    let record = match source.next(link, direction, &mut inbox.scratch) {
                         Ok(Some(record)) => record,
                         Ok(None) => break,
                         Err(what) => {
-                            source.broken = true;
+                            source.is_broken = true;
                             return Err(RmaError::Protocol { peer: Some(from), what });
                         }
                     };
-                    if consumer.give_back() {
+                    if source.give_back(direction) {
                         self.ring_index(member);
                     }
                     batch += 1;
                     let payload = match record.body {
                         RecordBody::Short => Arrived::Short,
-                        RecordBody::Medium(bytes) => Arrived::Medium(&inbox.medium[..bytes]),
+                        RecordBody::Medium(bytes) => Arrived::Medium(&inbox.scratch.medium[..bytes]),
                         RecordBody::Long(bytes, destination) => {
                             Arrived::Long(sink.destination(from, destination, bytes)?, bytes)
                         }
@@ -509,7 +300,7 @@ impl Conduit for SmpConduit {
                         from,
                         direction,
                         handler: record.handler,
-                        arguments: &record.arguments[..record.argument_count],
+                        arguments: &inbox.scratch.arguments[..record.argument_count],
                         payload,
                     })?;
                 }
@@ -518,11 +309,13 @@ impl Conduit for SmpConduit {
             delivered += taken;
             if taken > 0 {
                 source.silent_polls = 0;
-            } else {
-                source.silent_polls += 1;
-                if source.silent_polls >= SILENT_POLLS {
-                    inbox.forget_silent(member, mailbox);
-                }
+                continue;
+            }
+            source.silent_polls += 1;
+            if source.silent_polls == ANSWER_POLLS {
+                link.acknowledge();
+            } else if source.silent_polls >= SILENT_POLLS {
+                inbox.forget_silent(member, link, &self.marks);
             }
         }
         Ok(delivered)
@@ -537,17 +330,13 @@ impl Conduit for SmpConduit {
     }
 
     fn arm(&self) -> bool {
-        let mailbox = &self.mailboxes[self.me];
         // Somebody polls at this moment: what it finds may be what the caller waits for.
         let Some(mut inbox) = self.inbox.try_lock() else { return false };
-        bell::prepare(&mailbox.sleeping);
-        inbox.rebuild_marks(mailbox);
+        bell::prepare(&self.sleeping[self.me]);
+        inbox.rebuild_marks(&self.marks);
         let waiting = inbox.marked.iter().any(|&member| {
-            inbox.sources[member].as_ref().is_some_and(|source| {
-                // Requests behind waiting replies are not delivered: the peer rings when it has made room.
-                let requests = source.requests.has_record() && !self.has_waiting_replies(member);
-                !source.broken && (source.replies.has_record() || requests)
-            })
+            let both = inbox.sources[member].as_ref().zip(self.links[member].as_ref());
+            both.is_some_and(|(source, link)| source.has_deliverable(link))
         });
         drop(inbox);
         if waiting {
@@ -557,7 +346,7 @@ impl Conduit for SmpConduit {
     }
 
     fn disarm(&self) {
-        bell::finish(&self.mailboxes[self.me].sleeping, self.wait_descriptor(), &self.bell_pending);
+        bell::finish(&self.sleeping[self.me], self.wait_descriptor(), &self.bell_pending);
     }
 
     fn map(&self, owner: Peer, region: RegionId) -> Result<Option<Arc<Mapping>>> {

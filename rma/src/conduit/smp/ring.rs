@@ -3,10 +3,10 @@
 //! A ring is a power of two of 64-byte slots. A record occupies whole slots and never wraps; the first word of its
 //! first slot is its header, written last, so that publishing is one release store and noticing is one acquire load of
 //! the very line that carries the message. A header carries the tag of the lap in which it was written. The consumer
-//! writes nothing for a record of one slot: a store to the line that the producer has just written would delay the
-//! answer by another transfer of that line. It zeroes the first words of all other slots, so that each slot begins with a
-//! header of this lap, a header of the last one, or zero, never with a payload that looks like a header.
-//! Positions count bytes and never decrease.
+//! writes nothing into the slots: each such line would have to come back before it is filled again. The producer
+//! remembers which slots begin with bytes of a payload, and zeroes such a word before the record in front of it is
+//! published: so the consumer, whose position moves from record to record, finds a header of this lap, an older one, or
+//! zero, never a payload that looks like a header. Positions count bytes and never decrease.
 //!
 //! # Unsafe rules
 //!
@@ -121,6 +121,8 @@ pub(super) struct Producer {
     lap: Lap,
     /// The last head that was read: room is checked against it first, so that the consumer's line is rarely touched.
     head_seen: u64,
+    /// A bit for each slot: whether its first word may belong to a payload.
+    payload: Box<[u64]>,
 }
 
 /// The consumer's index makes no sense: it runs ahead of what was sent, or backwards.
@@ -129,7 +131,36 @@ pub(super) struct BadIndex;
 
 impl Producer {
     pub(super) fn new(control: &Arc<Mapping>, offset: usize, ring_bytes: usize) -> Self {
-        Self { ring: Ring::new(control, offset, ring_bytes), tail: 0, lap: Lap::FIRST, head_seen: 0 }
+        let payload = vec![0; (ring_bytes / LINE_BYTES).div_ceil(64)].into_boxed_slice();
+        Self { ring: Ring::new(control, offset, ring_bytes), tail: 0, lap: Lap::FIRST, head_seen: 0, payload }
+    }
+
+    /// The slot in which the next record begins, padding aside; counts without end.
+    #[inline]
+    pub(super) fn slot(&self) -> u32 {
+        (self.tail / LINE_BYTES as u64) as u32
+    }
+
+    /// Publishes a header over `size` bytes at the tail, and moves on. The word in which the consumer will then look for
+    /// the next header is made one first. Its slot is free: otherwise the ring is full, and a record begins there.
+    #[inline]
+    fn publish(&mut self, header: u64, size: usize) {
+        let first = (self.tail & self.ring.mask) as usize / LINE_BYTES;
+        self.payload[first / 64] &= !(1 << (first % 64));
+        if size > LINE_BYTES {
+            for slot in first + 1..first + size / LINE_BYTES {
+                self.payload[slot / 64] |= 1 << (slot % 64);
+            }
+        }
+        let after = self.tail + size as u64;
+        let next = (after & self.ring.mask) as usize / LINE_BYTES;
+        if self.payload[next / 64] & 1 << (next % 64) != 0 {
+            self.payload[next / 64] &= !(1 << (next % 64));
+            self.ring.header(after).store(0, Ordering::Relaxed);
+        }
+        self.ring.header(self.tail).store(header, Ordering::Release);
+        self.tail = after;
+        self.lap = self.lap.at(after, self.ring.mask);
     }
 
     /// Bytes of the record, and of the padding before it.
@@ -184,9 +215,7 @@ impl Producer {
         let (size, pad) = self.size(arguments.len(), body);
         assert!(size <= share_of(self.ring.bytes()) && arguments.len() <= ARGUMENTS_MAX, "record too large");
         if pad > 0 {
-            self.ring.header(self.tail).store(self.lap.header(Kind::Pad, 0, 0, 0), Ordering::Release);
-            self.tail += pad as u64;
-            self.lap = self.lap.at(self.tail, self.ring.mask);
+            self.publish(self.lap.header(Kind::Pad, 0, 0, 0), pad);
         }
         let at = (self.tail & self.ring.mask) as usize;
         debug_assert!(at + size <= self.ring.bytes());
@@ -214,10 +243,7 @@ impl Producer {
                 (Kind::Long, bytes)
             }
         };
-        let word = self.lap.header(kind, bytes, handler, arguments.len() as u8);
-        self.ring.header(self.tail).store(word, Ordering::Release);
-        self.tail += size as u64;
-        self.lap = self.lap.at(self.tail, self.ring.mask);
+        self.publish(self.lap.header(kind, bytes, handler, arguments.len() as u8), size);
     }
 }
 
@@ -229,11 +255,24 @@ pub(super) struct Consumer {
     given_back: u64,
 }
 
-/// A record, copied out of the ring.
+/// Where the parts of a record are copied to.
+pub(super) struct Scratch {
+    pub(super) arguments: [u32; ARGUMENTS_MAX],
+    pub(super) medium: Box<[u8]>,
+}
+
+impl Scratch {
+    /// For rings of so many bytes.
+    pub(super) fn new(ring_bytes: usize) -> Self {
+        let medium = vec![0; medium_bytes_max(ring_bytes)].into_boxed_slice();
+        Self { arguments: [0; ARGUMENTS_MAX], medium }
+    }
+}
+
+/// A record whose arguments and medium payload were copied to a [`Scratch`].
 pub(super) struct Record {
     pub(super) handler: u8,
     pub(super) argument_count: usize,
-    pub(super) arguments: [u32; ARGUMENTS_MAX],
     pub(super) body: RecordBody,
 }
 
@@ -241,7 +280,7 @@ pub(super) struct Record {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RecordBody {
     Short,
-    /// So many bytes were copied to the caller's buffer.
+    /// So many bytes.
     Medium(usize),
     Long(usize, Destination),
 }
@@ -257,17 +296,21 @@ impl Consumer {
         self.lap.wrote(self.ring.header(self.position).load(Ordering::Acquire))
     }
 
-    /// Takes the next record; a medium payload goes to `medium`, which has at least [`medium_bytes_max`] bytes. An
-    /// error says what is wrong with the record; the ring is of no use afterwards.
+    /// The slot in which the next record begins, padding aside; counts as [`Producer::slot`].
     #[inline]
-    pub(super) fn read(&mut self, medium: &mut [u8]) -> Result<Option<Record>, String> {
+    pub(super) fn slot(&self) -> u32 {
+        (self.position / LINE_BYTES as u64) as u32
+    }
+
+    /// Takes the next record. An error says what is wrong with it; the ring is of no use afterwards.
+    #[inline]
+    pub(super) fn read(&mut self, scratch: &mut Scratch) -> Result<Option<Record>, String> {
         let mut word = self.ring.header(self.position).load(Ordering::Acquire);
         if !self.lap.wrote(word) {
             return Ok(None);
         }
         if word == self.lap.header(Kind::Pad, 0, 0, 0) {
             let to_end = self.ring.bytes() - (self.position & self.ring.mask) as usize;
-            self.zero_slots(LINE_BYTES, to_end);
             self.advance(to_end);
             word = self.ring.header(self.position).load(Ordering::Acquire);
             if !self.lap.wrote(word) {
@@ -283,7 +326,7 @@ impl Consumer {
         let after = 8 + (4 * argument_count).next_multiple_of(8);
         let extra = match kind {
             k if k == Kind::Short as u8 && bytes == 0 => 0,
-            k if k == Kind::Medium as u8 && bytes <= medium.len() => bytes,
+            k if k == Kind::Medium as u8 && bytes <= scratch.medium.len() => bytes,
             k if k == Kind::Long as u8 => 16,
             _ => return Err(format!("a record of kind {kind} with {bytes} bytes in a shared-memory ring")),
         };
@@ -294,15 +337,14 @@ impl Consumer {
         }
         // SAFETY: rule 1: `at` is masked, and everything below stays under `at + size`, just checked.
         let start = unsafe { self.ring.slots.address().add(at) };
-        let mut arguments = [0; ARGUMENTS_MAX];
-        for (index, argument) in arguments.iter_mut().enumerate().take(argument_count) {
+        for (index, argument) in scratch.arguments.iter_mut().enumerate().take(argument_count) {
             // SAFETY: rules 1 and 2.
             *argument = unsafe { start.add(8 + 4 * index).cast::<u32>().read_volatile() };
         }
         let body = match extra {
             _ if kind == Kind::Medium as u8 => {
-                // SAFETY: rules 1 and 2; `medium` is private and long enough, checked above.
-                unsafe { copy(start.add(after), medium.as_mut_ptr(), bytes) };
+                // SAFETY: rules 1 and 2; the buffer is private and long enough, checked above.
+                unsafe { copy(start.add(after), scratch.medium.as_mut_ptr(), bytes) };
                 RecordBody::Medium(bytes)
             }
             16 => {
@@ -316,19 +358,8 @@ impl Consumer {
             }
             _ => RecordBody::Short,
         };
-        self.zero_slots(LINE_BYTES, size);
         self.advance(size);
-        Ok(Some(Record { handler: (word >> 32) as u8, argument_count, arguments, body }))
-    }
-
-    /// Zeroes the first words of the slots from `from` to `to`, counted in bytes from the position.
-    #[inline]
-    fn zero_slots(&self, from: usize, to: usize) {
-        let mut slot = from;
-        while slot < to {
-            self.ring.header(self.position + slot as u64).store(0, Ordering::Relaxed);
-            slot += LINE_BYTES;
-        }
+        Ok(Some(Record { handler: (word >> 32) as u8, argument_count, body }))
     }
 
     #[inline]
@@ -366,19 +397,22 @@ mod tests {
         (control, producer, consumer)
     }
 
-    /// Payloads are made of words that look like headers of every lap, so a slot that was not zeroed would be taken for
-    /// a record; many laps, so that tags repeat their low bits.
+    /// Payloads are made of words that look like headers of every lap, so a word of them that is not zeroed in time is taken
+    /// for a record; many laps, so that tags repeat their low bits.
     #[test]
     fn agrees_with_a_queue_over_many_laps() {
         let (_control, mut producer, mut consumer) = pair();
         let mut random = SplitMix(7);
         let mut queue = VecDeque::new();
-        let mut medium = vec![0; medium_bytes_max(BYTES)];
+        let mut scratch = Scratch::new(BYTES);
         let (mut sent, mut full) = (0u32, 0);
         while sent < 200_000 {
             if random.below(2) == 0 {
-                let bytes =
-                    if random.below(4) == 0 { random.below(medium.len() as u64 + 1) as usize } else { 0 };
+                let bytes = if random.below(4) == 0 {
+                    random.below(scratch.medium.len() as u64 + 1) as usize
+                } else {
+                    0
+                };
                 let lap = producer.lap.at(0, 1);
                 let payload: Vec<u8> =
                     lap.header(Kind::Short, 0, 9, 0).to_le_bytes().into_iter().cycle().take(bytes).collect();
@@ -401,16 +435,16 @@ mod tests {
                 queue.push_back((sent, arguments, payload));
                 sent += 1;
             } else {
-                let record = consumer.read(&mut medium).unwrap();
+                let record = consumer.read(&mut scratch).unwrap();
                 assert_eq!(record.is_some(), !queue.is_empty());
                 let (Some(record), Some((number, arguments, payload))) = (record, queue.pop_front()) else {
                     continue;
                 };
                 assert_eq!(record.handler, number as u8);
-                assert_eq!(record.arguments[..record.argument_count], arguments);
+                assert_eq!(scratch.arguments[..record.argument_count], arguments);
                 match record.body {
                     RecordBody::Short => assert!(payload.is_empty() && number % 3 != 0),
-                    RecordBody::Medium(bytes) => assert_eq!(medium[..bytes], payload),
+                    RecordBody::Medium(bytes) => assert_eq!(scratch.medium[..bytes], payload),
                     RecordBody::Long(bytes, destination) => {
                         let (region, owner, offset) = (RegionId(3), Peer(8), u64::from(number) << 20);
                         assert_eq!(
@@ -429,19 +463,19 @@ mod tests {
     #[test]
     fn any_header_and_any_index_is_survived() {
         let mut random = SplitMix(11);
-        let mut medium = vec![0; medium_bytes_max(BYTES)];
+        let mut scratch = Scratch::new(BYTES);
         let mut errors = 0;
         for _ in 0..20_000 {
             let (control, mut producer, mut consumer) = pair();
             let start = random.below(60);
             for _ in 0..start {
                 producer.write(0, &[], &Body::Short);
-                consumer.read(&mut medium).unwrap();
+                consumer.read(&mut scratch).unwrap();
             }
             let header = random.next_number() & !(0xFFFF << 48) | 1 << 48;
             let at = LINE_BYTES + (consumer.position & consumer.ring.mask) as usize;
             control.atomic_u64(at).store(header, Ordering::Relaxed);
-            errors += usize::from(consumer.read(&mut medium).is_err());
+            errors += usize::from(consumer.read(&mut scratch).is_err());
             control.atomic_u64(0).store(random.next_number(), Ordering::Relaxed);
             producer.head_seen = 0;
             producer.tail += BYTES as u64;

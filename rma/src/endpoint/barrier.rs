@@ -1,18 +1,20 @@
 //! The split-phase barrier of all ranks (GASNet extended API): notify, then wait or try; named or anonymous.
 //!
 //! Ranks of one domain meet through shared words: each writes its arrival (epoch, name) to a word of its own and reads
-//! the others'. A rank can be at most one barrier ahead of another, so two words by parity of the epoch are enough.
+//! the others', which lie in the same line or few. A rank can be at most one barrier ahead of another, so two words by
+//! parity of the epoch are enough.
 //! With several domains the first rank of each leads: leaders agree by dissemination (in round k to the leader 2^k
 //! further), and each writes the result to a word that its domain waits for.
 
 use super::shared::SharedWords;
-use super::wait::{lock, try_lock};
+use super::wait::lock;
 use super::{Endpoint, Handler, Token};
 use crate::address::{Layout, NodeId, Peer, Rank};
 use crate::conduit::Sent;
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Payload};
 use crate::shm::Domain;
+use crate::shm::biased::{BiasedGuard, BiasedLock};
 use std::sync::Mutex;
 use std::sync::atomic::{Ordering, fence};
 
@@ -85,7 +87,7 @@ pub(super) struct Barrier {
     leaders: Vec<Rank>,
     /// Position of this rank among the leaders.
     my_lead: Option<usize>,
-    state: Mutex<State>,
+    state: BiasedLock<State>,
     /// What other leaders have said, by parity and round.
     heard: Mutex<[[u64; ROUNDS_MAX]; 2]>,
 }
@@ -155,7 +157,7 @@ impl Barrier {
             my_index: my_rank.and(domain).and_then(|domain| domain.member_index(me)),
             my_lead: leaders.iter().position(|&leader| Some(leader) == my_rank),
             leaders,
-            state: Mutex::default(),
+            state: BiasedLock::new(State::default()),
             heard: Mutex::new([[0; ROUNDS_MAX]; 2]),
         })
     }
@@ -184,38 +186,47 @@ impl Endpoint {
         if self.rank().is_none() {
             return Err(RmaError::Usage("barriers are for ranks".into()));
         }
-        let barrier = &self.barrier;
-        let mut state = lock(&barrier.state);
-        if state.notified.is_some() {
+        // Another thread of this rank that is at the barrier at this moment makes it one notified already.
+        let state = self.barrier.state.try_lock().filter(|state| state.notified.is_none());
+        let Some(mut state) = state else {
             return Err(RmaError::Usage("a barrier was notified and not waited for".into()));
-        }
+        };
+        self.notify(&mut state, name)
+    }
+
+    #[inline]
+    fn notify(&self, state: &mut State, name: BarrierName) -> Result<()> {
+        let barrier = &self.barrier;
         let epoch = state.epoch + 1;
         *state = State { epoch, notified: Some(name), ..State::default() };
         match barrier.my_index {
             Some(index) => {
                 let word = &barrier.shared.member(index).arrived[(epoch & 1) as usize];
                 word.store(encode(epoch, name), Ordering::Release);
-                // The last to arrive sees all others: it wakes those who sleep.
-                fence(Ordering::SeqCst);
-                if barrier.group_arrived(epoch).is_some() {
+                // The last to arrive wakes those who sleep. Of three and more, two that arrive at the same time must not
+                // both miss the other. Of two, one that sleeps misses only this rank, and has looked after it said that
+                // it would sleep: no fence is needed beyond the one in ringing.
+                let is_last = barrier.group.len() <= 2 || {
+                    fence(Ordering::SeqCst);
+                    barrier.group_arrived(epoch).is_some()
+                };
+                if is_last {
                     self.ring_group();
                 }
             }
             None => state.agreed = Some(name),
         }
         if barrier.leaders.len() > 1 && barrier.my_lead.is_some() {
-            self.advance(&mut state)?;
+            self.advance(state)?;
         }
         Ok(())
     }
 
+    #[inline]
     fn ring_group(&self) {
-        let Some(domain) = &self.domain else { return };
-        for &member in &self.barrier.group {
-            let peer = domain.spec().members[member];
-            if peer != self.me {
-                self.ring(peer);
-            }
+        let (Some(smp), Some(me)) = (&self.smp, self.barrier.my_index) else { return };
+        for &member in self.barrier.group.iter().filter(|&&member| member != me) {
+            smp.ring_index(member);
         }
     }
 
@@ -277,14 +288,22 @@ impl Endpoint {
     /// `name` is what the caller takes the barrier for: another name than that under which the ranks have met is a
     /// mismatch, of this rank alone; [`BarrierName::Anonymous`] goes with any.
     pub fn barrier_wait(&self, name: BarrierName) -> Result<BarrierOutcome> {
-        let Some(mut state) = try_lock(&self.barrier.state).filter(|state| state.notified.is_some()) else {
-            return Err(RmaError::Usage(
-                "a barrier is waited for after it was notified, by one thread".into(),
-            ));
-        };
+        let mut state = self.notified_barrier()?;
+        self.await_others(&mut state, name)
+    }
+
+    /// The state of a barrier that was notified.
+    fn notified_barrier(&self) -> Result<BiasedGuard<'_, State>> {
+        self.barrier.state.try_lock().filter(|state| state.notified.is_some()).ok_or_else(|| {
+            RmaError::Usage("a barrier is waited for after it was notified, by one thread".into())
+        })
+    }
+
+    #[inline]
+    fn await_others(&self, state: &mut State, name: BarrierName) -> Result<BarrierOutcome> {
         let mut together = None;
         for _ in 0..LOOKS_BEFORE_POLLING {
-            together = self.barrier_look(&mut state)?;
+            together = self.barrier_look(state)?;
             if together.is_some() {
                 break;
             }
@@ -292,27 +311,25 @@ impl Endpoint {
         if together.is_none() {
             let mut outcome = Ok(None);
             self.wait_until(None, || {
-                outcome = self.barrier_look(&mut state);
+                outcome = self.barrier_look(state);
                 !matches!(outcome, Ok(None))
             })?;
             together = outcome?;
         }
-        Ok(finish(&mut state, name, together.unwrap_or(BarrierName::Mismatch)))
+        Ok(finish(state, name, together.unwrap_or(BarrierName::Mismatch)))
     }
 
     /// [`Endpoint::barrier_wait`] without waiting: makes progress once; `None` while ranks are missing.
     pub fn barrier_try(&self, name: BarrierName) -> Result<Option<BarrierOutcome>> {
         self.poll()?;
-        let Some(mut state) = try_lock(&self.barrier.state).filter(|state| state.notified.is_some()) else {
-            return Err(RmaError::Usage("a barrier is tried after it was notified, by one thread".into()));
-        };
+        let mut state = self.notified_barrier()?;
         let together = self.barrier_look(&mut state)?;
         Ok(together.map(|together| finish(&mut state, name, together)))
     }
 
     /// The name under which the ranks met at the last barrier that this rank has waited for; none before the first.
     pub fn barrier_result(&self) -> Option<BarrierName> {
-        lock(&self.barrier.state).passed
+        self.barrier.state.lock().passed
     }
 
     /// An anonymous barrier, notify and wait in one.

@@ -382,8 +382,20 @@ impl Endpoint {
         loan == Loan::NONE || self.network.as_ref().is_none_or(|network| network.is_returned(to, loan))
     }
 
+    #[inline]
     fn send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
         self.check_failure()?;
+        match (&self.smp, self.routes.get(to.0 as usize), message.payload) {
+            // Nearly all messages between ranks of a node; that conduit checks their arguments, and is the one that counts.
+            (Some(smp), Some(&Route::Smp(member)), Payload::Short) => {
+                smp.try_send_to(member as usize, message)
+            }
+            _ => self.send_any(to, message),
+        }
+    }
+
+    #[inline(never)]
+    fn send_any(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
         self.check_size(message)?;
         let (carrier, sent) = match self.routes.get(to.0 as usize) {
             Some(&Route::Smp(member)) => {

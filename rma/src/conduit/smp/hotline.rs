@@ -13,7 +13,7 @@
 //! A member that has taken a message and has nothing to say says only that it took it, once it has nothing else to do.
 
 use super::layout::LINE_BYTES;
-use crate::message::Direction;
+use crate::message::{ARGUMENTS_MAX, Direction};
 use crate::shm::{Mapping, Word};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,42 +34,50 @@ pub(super) struct Hotline {
 }
 
 /// A header: slot in bits 0..32, handler in 32..40, argument count in 40..43, a bit for a reply, number of this message in
-/// 48..56, number of the last message taken in 56..64.
+/// 48..56, number of the last message taken in 56..64. A word, because it stays in a register all its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    /// The slot of the next record in the ring of the same direction.
-    pub(super) slot: u32,
-    pub(super) handler: u8,
-    pub(super) argument_count: u8,
-    pub(super) direction: Direction,
-    number: u8,
-    taken: u8,
-}
+pub(super) struct Header(u64);
+
+const REPLY: u64 = 1 << 43;
+const TAKEN: u64 = 0xFF << 56;
 
 impl Header {
     #[inline]
-    fn encode(self) -> u64 {
-        let reply = u64::from(self.direction == Direction::Reply);
-        let [count, number, taken] = [self.argument_count, self.number, self.taken].map(u64::from);
-        u64::from(self.slot)
-            | u64::from(self.handler) << 32
-            | count << 40
-            | reply << 43
-            | number << 48
-            | taken << 56
+    fn new(direction: Direction, slot: u32, handler: u8, arguments: usize, number: u8, taken: u8) -> Self {
+        let reply = if direction == Direction::Reply { REPLY } else { 0 };
+        let counts = (arguments as u64) << 40 | u64::from(number) << 48 | u64::from(taken) << 56;
+        Self(u64::from(slot) | u64::from(handler) << 32 | reply | counts)
+    }
+
+    /// The slot of the next record in the ring of the same direction.
+    #[inline]
+    pub(super) fn slot(self) -> u32 {
+        self.0 as u32
     }
 
     #[inline]
-    fn decode(word: u64) -> Self {
-        let direction = if word >> 43 & 1 == 0 { Direction::Request } else { Direction::Reply };
-        Self {
-            slot: word as u32,
-            handler: (word >> 32) as u8,
-            argument_count: (word >> 40) as u8 & 7,
-            direction,
-            number: (word >> 48) as u8,
-            taken: (word >> 56) as u8,
-        }
+    pub(super) fn handler(self) -> u8 {
+        (self.0 >> 32) as u8
+    }
+
+    #[inline]
+    pub(super) fn argument_count(self) -> usize {
+        (self.0 >> 40) as usize & 7
+    }
+
+    #[inline]
+    pub(super) fn direction(self) -> Direction {
+        if self.0 & REPLY == 0 { Direction::Request } else { Direction::Reply }
+    }
+
+    #[inline]
+    fn number(self) -> u8 {
+        (self.0 >> 48) as u8
+    }
+
+    #[inline]
+    fn taken(self) -> u8 {
+        (self.0 >> 56) as u8
     }
 }
 
@@ -94,56 +102,59 @@ impl Hotline {
         taken: u8,
     ) -> bool {
         debug_assert!(arguments.len() <= ARGUMENTS_HOT_MAX);
-        let last = Header::decode(self.mine[0].load(Ordering::Relaxed)).number;
-        if Header::decode(self.theirs[0].load(Ordering::Acquire)).taken != last {
+        let last = Header(self.mine[0].load(Ordering::Relaxed)).number();
+        if Header(self.theirs[0].load(Ordering::Acquire)).taken() != last {
             return false;
         }
         for (word, pair) in self.mine[1..].iter().zip(arguments.chunks(2)) {
             let high = pair.get(1).copied().unwrap_or(0);
             word.store(u64::from(pair[0]) | u64::from(high) << 32, Ordering::Relaxed);
         }
-        let (number, argument_count) = (last.wrapping_add(1), arguments.len() as u8);
-        let header = Header { slot, handler, argument_count, direction, number, taken };
-        self.mine[0].store(header.encode(), Ordering::Release);
+        let header = Header::new(direction, slot, handler, arguments.len(), last.wrapping_add(1), taken);
+        self.mine[0].store(header.0, Ordering::Release);
         true
     }
 
     /// Says which message was taken last, if that was not said yet. For the one thread that writes. True: it was said now.
     pub(super) fn acknowledge(&self, taken: u8) -> bool {
-        let header = Header::decode(self.mine[0].load(Ordering::Relaxed));
-        if header.taken == taken {
+        let header = Header(self.mine[0].load(Ordering::Relaxed));
+        if header.taken() == taken {
             return false;
         }
-        self.mine[0].store(Header { taken, ..header }.encode(), Ordering::Release);
+        self.mine[0].store(header.0 & !TAKEN | u64::from(taken) << 56, Ordering::Release);
         true
+    }
+
+    /// Whether nothing has come after number `taken`.
+    #[inline]
+    pub(super) fn is_quiet(&self, taken: u8) -> bool {
+        Header(self.theirs[0].load(Ordering::Acquire)).number() == taken
     }
 
     /// The message after number `taken`, if it has come. An error: the other member has spoiled the line.
     #[inline]
     pub(super) fn peek(&self, taken: u8) -> Result<Option<Header>, String> {
-        let word = self.theirs[0].load(Ordering::Acquire);
-        let header = Header::decode(word);
-        if header.number == taken {
+        let header = Header(self.theirs[0].load(Ordering::Acquire));
+        if header.number() == taken {
             return Ok(None);
         }
-        if header.number != taken.wrapping_add(1) || usize::from(header.argument_count) > ARGUMENTS_HOT_MAX {
-            return Err(format!("a header {word:#x} after message {taken} of a hot line"));
+        if header.number() != taken.wrapping_add(1) || header.argument_count() > ARGUMENTS_HOT_MAX {
+            return Err(format!("a header {:#x} after message {taken} of a hot line", header.0));
         }
         Ok(Some(header))
     }
 
     /// Copies out the arguments of the message with this header, and returns its number: it is taken.
     #[inline]
-    pub(super) fn take(&self, header: Header, arguments: &mut [u32]) -> u8 {
-        let pairs = arguments[..usize::from(header.argument_count)].chunks_mut(2);
-        for (word, pair) in self.theirs[1..].iter().zip(pairs) {
-            let both = word.load(Ordering::Relaxed);
-            pair[0] = both as u32;
-            if let Some(high) = pair.get_mut(1) {
-                *high = (both >> 32) as u32;
+    pub(super) fn take(&self, header: Header, arguments: &mut [u32; ARGUMENTS_MAX]) -> u8 {
+        for (index, word) in self.theirs[1..].iter().enumerate() {
+            if 2 * index >= header.argument_count() {
+                break;
             }
+            let both = word.load(Ordering::Relaxed);
+            (arguments[2 * index], arguments[2 * index + 1]) = (both as u32, (both >> 32) as u32);
         }
-        header.number
+        header.number()
     }
 }
 
@@ -161,9 +172,16 @@ mod tests {
     #[test]
     fn headers_keep_everything() {
         let mut random = SplitMix(3);
-        for _ in 0..1000 {
-            let word = random.next_number() & !(0xF << 44);
-            assert_eq!(Header::decode(word).encode(), word);
+        for round in 0..1000 {
+            let (slot, [handler, number, taken]) =
+                (random.next_number() as u32, [(); 3].map(|()| random.next_number() as u8));
+            let direction = if round % 2 == 0 { Direction::Request } else { Direction::Reply };
+            let header = Header::new(direction, slot, handler, round % 7, number, taken);
+            assert_eq!((header.slot(), header.handler(), header.direction()), (slot, handler, direction));
+            assert_eq!(
+                (header.argument_count(), header.number(), header.taken()),
+                (round % 7, number, taken)
+            );
         }
     }
 
@@ -172,14 +190,14 @@ mod tests {
     fn one_message_each_way_at_a_time() {
         let (_control, a, b) = pair();
         let (mut a_taken, mut b_taken) = (0, 0);
-        let mut arguments = [0; ARGUMENTS_HOT_MAX];
+        let mut arguments = [0; ARGUMENTS_MAX];
         for round in 0..1000u32 {
             let count = round as usize % (ARGUMENTS_HOT_MAX + 1);
             let said: Vec<u32> = (0..count as u32).map(|index| round << 8 | index).collect();
             assert!(a.try_write(Direction::Request, round, 7, &said, a_taken));
             assert!(!a.try_write(Direction::Request, round, 8, &[], a_taken), "not taken yet");
             let header = b.peek(b_taken).unwrap().unwrap();
-            assert_eq!((header.slot, header.handler, header.direction), (round, 7, Direction::Request));
+            assert_eq!((header.slot(), header.handler(), header.direction()), (round, 7, Direction::Request));
             b_taken = b.take(header, &mut arguments);
             assert_eq!(arguments[..count], said);
             assert!(b.peek(b_taken).unwrap().is_none(), "taken once");
@@ -191,7 +209,7 @@ mod tests {
             } else {
                 assert!(b.try_write(Direction::Reply, 9, 1, &[round], b_taken));
                 let header = a.peek(a_taken).unwrap().unwrap();
-                assert_eq!(header.direction, Direction::Reply);
+                assert_eq!(header.direction(), Direction::Reply);
                 a_taken = a.take(header, &mut arguments);
                 assert_eq!(arguments[0], round);
             }
@@ -203,7 +221,7 @@ mod tests {
     fn any_header_is_survived() {
         let mut random = SplitMix(5);
         let (control, a, _b) = pair();
-        let mut arguments = [0; ARGUMENTS_HOT_MAX];
+        let mut arguments = [0; ARGUMENTS_MAX];
         let (mut errors, mut messages) = (0, 0);
         for _ in 0..20_000 {
             control.atomic_u64(8 * WORDS).store(random.next_number(), Ordering::Relaxed);

@@ -47,11 +47,11 @@ impl Source {
         // In this order: a message on the hot line that is older than this record is seen, too.
         let record_waits = ring.has_record();
         match hot(link, direction)? {
-            Some(header) if header.slot == ring.slot() => {
+            Some(header) if header.slot() == ring.slot() => {
                 let number = link.hotline.take(header, &mut scratch.arguments);
                 link.taken.store(number, Ordering::Release);
-                let argument_count = header.argument_count.into();
-                Ok(Some(Record { handler: header.handler, argument_count, body: RecordBody::Short }))
+                let (handler, argument_count) = (header.handler(), header.argument_count());
+                Ok(Some(Record { handler, argument_count, body: RecordBody::Short }))
             }
             Some(header) if !record_waits && !ring.has_record() => {
                 Err(format!("a message on a hot line behind records that are not there ({header:?})"))
@@ -59,6 +59,14 @@ impl Source {
             None if !record_waits => Ok(None),
             _ => ring.read(scratch),
         }
+    }
+
+    /// Whether nothing has come: what most polls see.
+    #[inline]
+    pub(super) fn is_quiet(&self, link: &Link) -> bool {
+        link.hotline.is_quiet(link.taken.load(Ordering::Relaxed))
+            && !self.replies.has_record()
+            && !self.requests.has_record()
     }
 
     /// Gives room in the ring of one direction back. True: the other member waits for it and must be woken.
@@ -96,7 +104,7 @@ impl Source {
 #[inline]
 fn hot(link: &Link, direction: Direction) -> Result<Option<Header>, String> {
     let header = link.hotline.peek(link.taken.load(Ordering::Relaxed))?;
-    Ok(header.filter(|header| header.direction == direction))
+    Ok(header.filter(|header| header.direction() == direction))
 }
 
 impl Inbox {

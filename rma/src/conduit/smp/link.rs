@@ -1,6 +1,6 @@
 //! The way to another member: two rings, the shared hot line, and replies that wait for room.
 
-use super::hotline::{ARGUMENTS_HOT_MAX, Hotline};
+use super::hotline::Hotline;
 use super::layout::ControlLayout;
 use super::ring::{Body, Producer};
 use crate::address::{Peer, RegionId};
@@ -115,36 +115,54 @@ impl Link {
         }
     }
 
-    /// Sends a request, if there is room.
+    /// Who is there.
+    #[inline]
+    pub(super) fn to(&self) -> Peer {
+        self.to
+    }
+
+    /// Sends a short message of at most [`ARGUMENTS_HOT_MAX`](super::hotline::ARGUMENTS_HOT_MAX) arguments by the hot line, if the line is free.
+    #[inline]
+    pub(super) fn try_short(&self, direction: Direction, handler: u8, arguments: &[u32]) -> bool {
+        match direction {
+            Direction::Request => {
+                let mut requests = self.requests.lock();
+                let sent = self.try_hotline(direction, requests.ring.slot(), handler, arguments);
+                requests.counts.messages += u64::from(sent);
+                sent
+            }
+            Direction::Reply => {
+                let mut replies = self.replies.lock();
+                let sent = replies.waiting.is_empty()
+                    && self.try_hotline(direction, replies.ring.slot(), handler, arguments);
+                replies.counts.messages += u64::from(sent);
+                sent
+            }
+        }
+    }
+
+    /// Sends a request through the ring, if there is room.
     #[inline]
     pub(super) fn try_send_request(&self, message: &Message<'_>, cargo: &Cargo) -> Result<Sent> {
         let mut requests = self.requests.lock();
-        if !self.try_hotline(message, requests.ring.slot()) {
-            let has_room = requests.ring.has_room(message.arguments.len(), &cargo.body);
-            if !has_room.map_err(|_| self.bad_index())? {
-                requests.busy += 1;
-                return Ok(Sent::Busy);
-            }
-            cargo.place_long();
-            requests.ring.write(message.handler, message.arguments, &cargo.body);
+        if !requests.ring.has_room(message.arguments.len(), &cargo.body).map_err(|_| self.bad_index())? {
+            requests.busy += 1;
+            return Ok(Sent::Busy);
         }
+        cargo.place_long();
+        requests.ring.write(message.handler, message.arguments, &cargo.body);
         requests.counts.add(&message.payload);
         Ok(Sent::Accepted)
     }
 
-    /// Sends a reply, or keeps it until there is room. True: it is on its way.
+    /// Sends a reply through the ring, or keeps it until there is room. True: it is on its way.
     #[inline]
     pub(super) fn send_reply(&self, message: &Message<'_>, cargo: &Cargo) -> Result<bool> {
         let mut replies = self.replies.lock();
         replies.counts.add(&message.payload);
-        if !replies.waiting.is_empty() {
-            self.keep_reply(&mut replies, message, cargo);
-            return Ok(false);
-        }
-        if self.try_hotline(message, replies.ring.slot()) {
-            return Ok(true);
-        }
-        if !replies.ring.has_room(message.arguments.len(), &cargo.body).map_err(|_| self.bad_index())? {
+        let has_room = replies.waiting.is_empty()
+            && replies.ring.has_room(message.arguments.len(), &cargo.body).map_err(|_| self.bad_index())?;
+        if !has_room {
             self.keep_reply(&mut replies, message, cargo);
             return Ok(false);
         }
@@ -201,16 +219,13 @@ impl Link {
         self.replies_waiting.load(Ordering::Acquire) != 0
     }
 
-    /// Sends a message by the hot line if it fits and the line is free. `slot`: of the next record in its ring.
+    /// The writing itself. `slot`: of the next record in the ring of this direction, whose lock the caller has.
     #[inline]
-    fn try_hotline(&self, message: &Message<'_>, slot: u32) -> bool {
-        if !matches!(message.payload, Payload::Short) || message.arguments.len() > ARGUMENTS_HOT_MAX {
-            return false;
-        }
+    fn try_hotline(&self, direction: Direction, slot: u32, handler: u8, arguments: &[u32]) -> bool {
         let _writing = self.writing.lock();
         // Under the lock, so that it never goes back.
         let taken = self.taken.load(Ordering::Acquire);
-        self.hotline.try_write(message.direction, slot, message.handler, message.arguments, taken)
+        self.hotline.try_write(direction, slot, handler, arguments, taken)
     }
 
     /// Lets the other member use its half of the hot line again.

@@ -29,9 +29,10 @@ use crate::error::{Result, RmaError};
 use crate::message::{ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink};
 use crate::shm::biased::BiasedLock;
 use crate::shm::{Domain, Mapping, Word, bell};
-use inbox::{Inbox, Marks};
+use hotline::ARGUMENTS_HOT_MAX;
+use inbox::{Inbox, Marks, Source};
 use link::{Cargo, Link};
-use ring::{Body, RecordBody};
+use ring::{Body, RecordBody, Scratch};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -193,6 +194,19 @@ impl SmpConduit {
         let Some(Some(link)) = self.links.get(index) else {
             return Err(RmaError::Usage(format!("the smp conduit has no member {index} to send to")));
         };
+        if let Payload::Short = message.payload
+            && message.arguments.len() <= ARGUMENTS_HOT_MAX
+            && link.try_short(message.direction, message.handler, message.arguments)
+        {
+            self.announce(index, link);
+            return Ok(Sent::Accepted);
+        }
+        self.try_send_record(index, link, message)
+    }
+
+    /// Sends through the rings.
+    #[inline(never)]
+    fn try_send_record(&self, index: usize, link: &Link, message: &Message<'_>) -> Result<Sent> {
         if message.arguments.len() > ARGUMENTS_MAX {
             return Err(RmaError::Usage(format!("{} arguments; 16 are the most", message.arguments.len())));
         }
@@ -212,6 +226,61 @@ impl SmpConduit {
         }
         self.announce(index, link);
         Ok(Sent::Accepted)
+    }
+
+    /// Delivers what has come from one member, in a bounded batch, replies first.
+    fn deliver_from(
+        &self,
+        (member, link): (usize, &Link),
+        source: &mut Source,
+        scratch: &mut Scratch,
+        sink: &dyn Sink,
+        traffic: Traffic,
+    ) -> Result<usize> {
+        let from = link.to();
+        let mut taken = 0;
+        for direction in [Direction::Reply, Direction::Request] {
+            if direction == Direction::Request && traffic == Traffic::RepliesOnly {
+                break;
+            }
+            let most = taken + BATCH;
+            while taken < most && !source.is_broken {
+                // It must take the replies that wait for room before it may ask for more.
+                if direction == Direction::Request && link.has_waiting_replies() {
+                    break;
+                }
+                let record = match source.next(link, direction, scratch) {
+                    Ok(Some(record)) => record,
+                    Ok(None) => break,
+                    Err(what) => {
+                        source.is_broken = true;
+                        return Err(RmaError::Protocol { peer: Some(from), what });
+                    }
+                };
+                if source.give_back(direction) {
+                    self.ring_index(member);
+                }
+                taken += 1;
+                let payload = match record.body {
+                    RecordBody::Short => Arrived::Short,
+                    RecordBody::Medium(bytes) => Arrived::Medium(&scratch.medium[..bytes]),
+                    RecordBody::Long(bytes, destination) => {
+                        Arrived::Long(sink.destination(from, destination, bytes)?, bytes)
+                    }
+                };
+                sink.deliver(Delivery {
+                    from,
+                    direction,
+                    handler: record.handler,
+                    arguments: &scratch.arguments[..record.argument_count],
+                    payload,
+                })?;
+                if source.is_quiet(link) {
+                    return Ok(taken);
+                }
+            }
+        }
+        Ok(taken)
     }
 
     /// Moves waiting replies into their rings.
@@ -265,47 +334,11 @@ impl Conduit for SmpConduit {
             let (Some(source), Some(link)) = (&mut inbox.sources[member], &self.links[member]) else {
                 continue;
             };
-            let from = self.domain.spec().members[member];
-            let mut taken = 0;
-            for direction in [Direction::Reply, Direction::Request] {
-                if direction == Direction::Request && traffic == Traffic::RepliesOnly {
-                    break;
-                }
-                let mut batch = 0;
-                while batch < BATCH && !source.is_broken {
-                    // It must take the replies that wait for room before it may ask for more.
-                    if direction == Direction::Request && link.has_waiting_replies() {
-                        break;
-                    }
-                    let record = match source.next(link, direction, &mut inbox.scratch) {
-                        Ok(Some(record)) => record,
-                        Ok(None) => break,
-                        Err(what) => {
-                            source.is_broken = true;
-                            return Err(RmaError::Protocol { peer: Some(from), what });
-                        }
-                    };
-                    if source.give_back(direction) {
-                        self.ring_index(member);
-                    }
-                    batch += 1;
-                    let payload = match record.body {
-                        RecordBody::Short => Arrived::Short,
-                        RecordBody::Medium(bytes) => Arrived::Medium(&inbox.scratch.medium[..bytes]),
-                        RecordBody::Long(bytes, destination) => {
-                            Arrived::Long(sink.destination(from, destination, bytes)?, bytes)
-                        }
-                    };
-                    sink.deliver(Delivery {
-                        from,
-                        direction,
-                        handler: record.handler,
-                        arguments: &inbox.scratch.arguments[..record.argument_count],
-                        payload,
-                    })?;
-                }
-                taken += batch;
-            }
+            let taken = if source.is_quiet(link) {
+                0
+            } else {
+                self.deliver_from((member, link), source, &mut inbox.scratch, sink, traffic)?
+            };
             delivered += taken;
             if taken > 0 {
                 source.silent_polls = 0;

@@ -152,7 +152,7 @@ fn order_of_answers(fabric: &dyn Fabric) {
     const MESSAGES: u32 = 6000;
     let seen: Vec<[Arc<Seen>; 2]> = (0..fabric.layout(2).peers()).map(|_| Default::default()).collect();
     let words = |number: u32| -> Vec<u32> { (0..1 + number % 13).map(|index| number + index).collect() };
-    let bytes = |number: u32| pattern(u64::from(number), if number % 7 == 0 { 100 } else { 0 });
+    let bytes = |number: u32| pattern(u64::from(number), if number.is_multiple_of(7) { 100 } else { 0 });
     let job = Job::new(fabric, 2, |endpoint| {
         for (index, seen) in [REQUEST, REPLY].into_iter().zip(seen[endpoint.me().0 as usize].clone()) {
             let handler = move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {

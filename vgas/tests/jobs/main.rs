@@ -6,6 +6,7 @@
 
 mod forms;
 mod local;
+mod misses;
 mod named;
 mod scenarios;
 

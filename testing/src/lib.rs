@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,17 @@ use std::time::{Duration, Instant};
 const MARK: &str = "TEST_MARK_OF_JOB";
 
 /// Marks a command, and so all processes that will come of it. The mark is unique on this machine while this process lives.
+///
+/// They answer an interrupt as programs do, also when the tests were started by a shell that lets programs in the background
+/// ignore it, which children inherit.
 pub fn mark(command: &mut Command) -> String {
+    // SAFETY: between fork and exec, only a call that is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| match libc::signal(libc::SIGINT, libc::SIG_DFL) {
+            libc::SIG_ERR => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let mark = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     command.env(MARK, &mark);

@@ -28,7 +28,7 @@ pub fn pool_spec(settings: &Settings, layout: &Layout, node: NodeId) -> Result<P
     let page = settings.cache.page.bytes();
     let frames = (size.bytes() / page).min(FRAMES_MAX);
     let local_ranks = layout.ranks_of(node).len() as u32;
-    let frames_min = crate::config::CACHE_PAGES_MIN.max(8 + 4 * u64::from(local_ranks));
+    let frames_min = crate::config::CACHE_PAGES_MIN.max(8 + u64::from(MAPPED_PAGES_MIN * local_ranks));
     if frames < frames_min {
         return Err(Error::Usage(format!(
             "a cache of {} holds {frames} pages of {}; {local_ranks} ranks on a node need at least {frames_min}: \

@@ -47,6 +47,7 @@ impl Agent {
 
     /// A rank has come to a page that was marked: fetch what follows.
     pub(super) fn used_ahead(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        self.pool.count(Counter::ReadAheadUsed, 1);
         let Some(detector) = &mut self.options.read_ahead else { return Ok(()) };
         match detector.used(page) {
             Some(run) => self.fetch_run(run),
@@ -57,6 +58,7 @@ impl Agent {
     /// A page leaves with the mark that a use would have taken: what was read ahead does not stay until it is read.
     pub(super) fn evicted_unused(&mut self, page: PageIndex) {
         tracing::debug!(page, "a page that was read ahead is evicted before its reader comes");
+        self.pool.count(Counter::ReadAheadUnused, 1);
         if let Some(detector) = &mut self.options.read_ahead {
             detector.evicted_unused(page);
         }

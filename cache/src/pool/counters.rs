@@ -92,8 +92,8 @@ table! {
     NvmWrites, "nvm_writes", "writes to NVMe";
     NvmWriteBytes, "nvm_write_bytes", "bytes written to NVMe";
     ReadAheadPages, "read_ahead_pages", "pages fetched before anybody asked";
-    ReadAheadUsed, "read_ahead_used", "of these, pages that were used";
-    ReadAheadUnused, "read_ahead_unused", "of these, pages evicted unused";
+    ReadAheadUsed, "read_ahead_used", "marks on such pages (one or two a window) that a reader came to";
+    ReadAheadUnused, "read_ahead_unused", "marks on such pages that were evicted before a reader came";
     WholePagePuts, "whole_page_puts", "puts of whole pages, which read nothing";
     Faults, "faults", "page faults served for plain pointers";
     Pins, "pins", "pages pinned";

@@ -305,8 +305,9 @@ fn scan(runtime: &Runtime, _seed: u64) -> Outcome {
         }
     }
     let statistics = runtime.statistics()?;
-    if statistics.get(Counter::WholePagePuts) == 0 || statistics.get(Counter::ReadAheadPages) == 0 {
-        return Err(format!("no whole-page puts or no read-ahead:\n{statistics}").into());
+    let counted = [Counter::WholePagePuts, Counter::ReadAheadPages, Counter::ReadAheadUsed];
+    if counted.iter().any(|&counter| statistics.get(counter) == 0) {
+        return Err(format!("no whole-page puts, or no read-ahead that was of use:\n{statistics}").into());
     }
     Ok(())
 }

@@ -35,7 +35,8 @@ pub fn mark(command: &mut Command) -> String {
     mark
 }
 
-/// The processes that have a mark: pid and command line, its words separated by NUL. Zombies have none.
+/// The processes that have a mark: pid and command line, its words separated by NUL. Zombies have none, and neither has a
+/// process for a moment while it executes another program, also when [`Command::spawn`] has returned it already.
 ///
 /// # Panics
 /// Without /proc.

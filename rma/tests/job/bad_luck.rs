@@ -108,8 +108,12 @@ fn children_of_ranks_end_with_the_job() {
     let job = start("ranks=2 -- @ rank parent");
     let ranks = job.numbers("pid ", 2);
     let (near, far) = (job.numbers("near ", 2), job.numbers("far ", 2));
-    let processes = job.processes();
-    assert!(near.iter().chain(&far).all(|pid| processes.contains_key(pid)), "{processes:?}");
+    // Their numbers are known before they have their environment, by which they are found.
+    super::harness::until("the children", || {
+        let processes = job.processes();
+        near.iter().chain(&far).all(|pid| processes.contains_key(pid)).then_some(())
+    })
+    .unwrap();
     kill(ranks[0], Signal::KILL);
     check(&job.end(), 137, &["was killed by signal 9"]);
 }

@@ -363,6 +363,36 @@ fn sleepers_are_woken() {
     }
 }
 
+/// Goal: whoever was refused does not sleep when a poll has made room, its own or another thread's.
+///
+/// Method: send until there is no room, let everything be taken in, then prepare to sleep.
+#[test]
+fn room_is_told_before_sleep() {
+    let (a, b) = pair();
+    let (sink_a, sink_b) = (Recorder::new(), Recorder::new());
+    let payload = pattern(1 << 20, 3);
+    let message = long(1, &payload, segment(0));
+    // Connected, and nothing of that left to be told.
+    send(&a, &sink_a, Peer(1), &short(Direction::Request, 2, &[]));
+    while !a.arm() {}
+    a.disarm();
+    let mut sent = 1;
+    while a.try_send(Peer(1), &message).unwrap() == Sent::Accepted {
+        sent += 1;
+    }
+    let start = Instant::now();
+    while sink_b.count() < sent {
+        a.poll(&sink_a, Traffic::Everything).unwrap();
+        b.poll(&sink_b, Traffic::Everything).unwrap();
+        assert!(start.elapsed() < BOUND, "what was sent does not arrive");
+    }
+    a.poll(&sink_a, Traffic::Everything).unwrap();
+    assert!(!a.arm(), "sleeps although there is room");
+    assert!(a.arm(), "says so twice");
+    a.disarm();
+    assert_eq!(a.try_send(Peer(1), &message).unwrap(), Sent::Accepted);
+}
+
 #[test]
 fn the_end_of_a_job_is_no_loss() {
     let (a, b) = pair();

@@ -155,7 +155,8 @@ pub trait Conduit: Send + Sync {
     /// after the last poll and returned true.
     fn wait_descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Prepares to sleep. False: something has arrived already; poll instead.
+    /// Prepares to sleep. False: something has arrived already, or a message that was [`Sent::Busy`] may have room since
+    /// the last poll; look again instead.
     fn arm(&self) -> bool;
 
     /// Ends the preparation; called after every successful [`Conduit::arm`], slept or not.

@@ -57,6 +57,8 @@ pub(super) struct Connection {
     backlog: AtomicUsize,
     /// A message was refused because the socket had no room, or the wait descriptor reports room.
     blocked: AtomicBool,
+    /// A request was refused, for want of room or credits, and whoever waits to try again was not told of any since.
+    refused: AtomicBool,
     /// Messages delivered since somebody slept, up to [`AWAKE_DELIVERIES`].
     deliveries_awake: AtomicU32,
     /// Received messages may wait for delivery.
@@ -106,6 +108,7 @@ impl Connection {
             owed: AtomicU32::new(0),
             backlog: AtomicUsize::new(0),
             blocked: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             deliveries_awake: AtomicU32::new(0),
             left: AtomicBool::new(false),
             silent: AtomicBool::new(false),
@@ -122,6 +125,19 @@ impl Connection {
 
     /// Sends a message, or says that there is no room. An error means that the connection is broken.
     pub(super) fn send(&self, message: &Message<'_>) -> io::Result<Sent> {
+        loop {
+            if self.try_send(message)? == Sent::Accepted {
+                return Ok(Sent::Accepted);
+            }
+            // Whoever makes room either finds this, or has made it before this is asked.
+            self.refused.store(true, Ordering::SeqCst);
+            if !self.has_room_again() {
+                return Ok(Sent::Busy);
+            }
+        }
+    }
+
+    fn try_send(&self, message: &Message<'_>) -> io::Result<Sent> {
         let payload = match message.payload {
             Payload::Short => Source::EMPTY,
             Payload::Medium(source) | Payload::Long(source, _) => source,
@@ -200,12 +216,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what waits in the queue; afterwards the wait descriptor no longer reports room unless bytes are left.
+    /// Sends what waits in the queue; when nothing is left and there is room, the wait descriptor no longer reports it.
     pub(super) fn flush(&self, poller: BorrowedFd<'_>) -> io::Result<()> {
         let mut sender = lock(&self.sender);
         self.push(&mut sender)?;
-        if sender.waiting() == 0 {
-            self.blocked.store(false, Ordering::Release);
+        if sender.waiting() == 0 && socket::has_room(self.socket()) {
+            self.blocked.store(false, Ordering::SeqCst);
             if sender.watched == Watched::ArrivalsAndRoom {
                 self.set_watched(&mut sender, poller, Watched::Arrivals)?;
             }
@@ -215,7 +231,16 @@ impl Connection {
 
     /// Whether [`Connection::flush`] has something to do.
     pub(super) fn wants_room(&self) -> bool {
-        self.backlog.load(Ordering::Acquire) > 0 || self.blocked.load(Ordering::Acquire)
+        self.backlog.load(Ordering::SeqCst) > 0 || self.blocked.load(Ordering::SeqCst)
+    }
+
+    /// Whether a request that was refused may find room and credit now. Says so once: whoever asks must tell those who
+    /// wait. The thread that made room may be another one than those, and nothing that they sleep on shows it.
+    pub(super) fn has_room_again(&self) -> bool {
+        self.refused.load(Ordering::SeqCst)
+            && !self.wants_room()
+            && self.credits.load(Ordering::SeqCst) > 0
+            && self.refused.swap(false, Ordering::SeqCst)
     }
 
     /// Before sleeping: makes the wait descriptor report arrivals, and room in the socket if something waits for it.
@@ -313,7 +338,7 @@ impl Connection {
 
     /// Takes credits from the peer; false when there are more than it can have owed.
     pub(super) fn take_credits(&self, credits: u16) -> bool {
-        let before = self.credits.fetch_add(u32::from(credits), Ordering::Release);
+        let before = self.credits.fetch_add(u32::from(credits), Ordering::SeqCst);
         before + u32::from(credits) <= CREDITS
     }
 
@@ -374,7 +399,7 @@ impl Connection {
             sender.queue.drain(..sender.head);
             sender.head = 0;
         }
-        self.backlog.store(sender.waiting(), Ordering::Release);
+        self.backlog.store(sender.waiting(), Ordering::SeqCst);
         Ok(())
     }
 }

@@ -240,10 +240,7 @@ impl TcpConduit {
             }
         }
         connection.set_left(left);
-        // What cannot be sent now shows as the loss of the peer when the end of its stream has been read.
-        if connection.wants_room() {
-            let _ = connection.flush(self.table.poller());
-        }
+        self.flush_connection(connection);
         if count > 0 {
             let _ = connection.return_credits();
             if connection.count_deliveries(count) {
@@ -251,6 +248,17 @@ impl TcpConduit {
             }
         }
         Ok(count)
+    }
+
+    /// Pushes out what waits, and tells those whose requests were refused when there is room again.
+    fn flush_connection(&self, connection: &Connection) {
+        if connection.wants_room() {
+            // What cannot be sent now shows as the loss of the peer when the end of its stream has been read.
+            let _ = connection.flush(self.table.poller());
+        }
+        if connection.has_room_again() {
+            self.table.ring_bell();
+        }
     }
 
     /// A connection brings nothing more. An error unless that was to be expected.
@@ -348,10 +356,16 @@ impl Conduit for TcpConduit {
         if connection.lost().is_some() {
             return Err(self.lost(connection, "sending"));
         }
-        connection.send(message).map_err(|error| {
+        let sent = connection.send(message).map_err(|error| {
             // What the peer sent before it went away can still be read; a poll will see the end after that.
             self.table.lost(to, "sending", connection.lost().unwrap_or(&error.to_string()))
-        })
+        })?;
+        if sent == Sent::Busy && self.table.has_sleepers() {
+            // Who has prepared to sleep may try once more, and what is watched was decided before that. An error is the
+            // end of the connection, which a read reports.
+            let _ = connection.watch(self.table.poller());
+        }
+        Ok(sent)
     }
 
     fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
@@ -395,10 +409,7 @@ impl Conduit for TcpConduit {
     }
 
     fn flush(&self) -> Result<()> {
-        for connection in self.table.open_from(0).filter(|c| c.wants_room()) {
-            // An error shows as the loss of the peer at the next poll.
-            let _ = connection.flush(self.table.poller());
-        }
+        self.table.open_from(0).for_each(|connection| self.flush_connection(connection));
         Ok(())
     }
 

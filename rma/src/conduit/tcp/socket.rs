@@ -13,6 +13,7 @@ use crate::address::Peer;
 use crate::error::Result;
 use crate::message::{Destination, Sink, Source};
 use crate::shm::copy::copy;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -131,6 +132,13 @@ pub(super) fn send(
 }
 
 const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// Whether it takes a good part of its buffer, or has failed, which a send reports.
+pub(super) fn has_room(socket: BorrowedFd<'_>) -> bool {
+    let mut descriptors = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
+    // An interruption is no answer: ask again later.
+    poll(&mut descriptors, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
 
 /// Appends what `source` has from `skip` on to private memory.
 pub(super) fn append(to: &mut Vec<u8>, source: Source, skip: usize) {

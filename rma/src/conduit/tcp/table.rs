@@ -201,6 +201,16 @@ impl Table {
         self.door_bell.as_fd()
     }
 
+    /// Whether threads sleep, or are about to.
+    pub(super) fn has_sleepers(&self) -> bool {
+        self.sleepers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Wakes whoever sleeps on the wait descriptor, or is about to.
+    pub(super) fn ring_bell(&self) {
+        ring(&self.bell);
+    }
+
     /// Clears the bell of the wait descriptor; whether it had been rung.
     pub(super) fn clear_bell(&self) -> bool {
         clear(&self.bell)

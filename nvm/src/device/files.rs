@@ -19,6 +19,11 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// Between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
+/// How names begin that files have until they lose them or get their own, where the filesystem has no files without.
+const TEMPORARY: &str = ".vgas-new-";
+/// A file with such a name that is older than this, and not locked, belongs to nobody: its process was killed.
+const ABANDONED_AGE: Duration = Duration::from_secs(60);
+
 /// The open files of one device.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -51,8 +56,9 @@ impl Drop for OpenFile {
 }
 
 impl Files {
-    /// Files in `directory`, opened for direct I/O or not.
+    /// Files in `directory`, opened for direct I/O or not. Removes what killed processes have left there.
     pub(super) fn new(directory: &Path, direct: bool) -> Self {
+        remove_abandoned(directory);
         Self { directory: directory.to_owned(), direct, open: Vec::new() }
     }
 
@@ -174,14 +180,36 @@ fn unnamed(directory: &Path, flags: OFlags, naming: Naming) -> Result<(OwnedFd, 
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
             static COUNTER: AtomicU32 = AtomicU32::new(0);
             let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-            let path = directory.join(format!(".vgas-new-{}-{number}", std::process::id()));
+            let path = directory.join(format!("{TEMPORARY}{}-{number}", std::process::id()));
             let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, MODE)?;
             match naming {
                 Naming::Never => rustix::fs::unlink(&path).map(|()| (file, None)),
-                Naming::Later => Ok((file, Some(path))),
+                Naming::Later => {
+                    // Shows that it is in use. A filesystem without locks has nothing abandoned removed either.
+                    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+                    Ok((file, Some(path)))
+                }
             }
         }
         opened => Ok((opened?, None)),
+    }
+}
+
+/// Removes temporary files whose processes were killed before they could. Nobody depends on it: what cannot be removed
+/// stays.
+fn remove_abandoned(directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_temporary = entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes());
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if !is_temporary || age().is_none_or(|age| age < ABANDONED_AGE) {
+            continue;
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty())
+            && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            let _ = rustix::fs::unlink(entry.path());
+        }
     }
 }
 
@@ -222,4 +250,31 @@ fn lock(descriptor: &OwnedFd, path: &Path) -> Result<(), FileError> {
 
 fn system(what: &'static str, path: &Path, errno: Errno) -> FileError {
     FileError::System { what, path: path.to_owned(), errno }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    /// Goal: what a killed process left under a temporary name vanishes with the next one, and nothing else does.
+    #[test]
+    fn abandoned_files_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let create = |name: &str, age: u64| {
+            let file = std::fs::File::create(folder.path().join(name)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+            file
+        };
+        create(".vgas-new-1-0", 3600);
+        create(".vgas-new-1-1", 0);
+        create("a-segment", 3600);
+        let in_use = create(".vgas-new-1-2", 3600);
+        rustix::fs::flock(&in_use, FlockOperation::LockExclusive).unwrap();
+        Files::new(folder.path(), false);
+        let mut left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [".vgas-new-1-1", ".vgas-new-1-2", "a-segment"]);
+    }
 }

@@ -20,6 +20,7 @@ mod domain;
 pub mod fence;
 mod mapping;
 pub mod spin;
+pub(crate) mod stream;
 mod word;
 
 pub use atomic::Atomic;

@@ -13,8 +13,8 @@ use vgas_rma::shm::Mapping;
 
 /// Ranks 0 and 1 use a line; both call each function, with the same numbers.
 pub(super) enum Line {
-    /// The pinned segment of rank 0, mapped by both.
-    Shared(Arc<Mapping>),
+    /// The pinned segments of both, mapped by both.
+    Shared([Arc<Mapping>; 2]),
     /// A TCP connection between them.
     Tcp(TcpStream),
 }
@@ -27,16 +27,16 @@ impl Line {
     pub fn between(runtime: &Runtime) -> Result<Self> {
         let me = runtime.rank().0;
         let shared = runtime.endpoint().domain().and_then(|domain| {
-            domain.map(Peer(1), RegionId::SEGMENT).ok()?;
-            domain.map(Peer(0), RegionId::SEGMENT).ok()
+            let map = |rank| domain.map(Peer(rank), RegionId::SEGMENT).ok();
+            Some([map(0)?, map(1)?])
         });
         if !runtime.shares_machine() {
             return Err("the bare channel is measured between nodes of one machine only".into());
         }
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let ports = runtime.all_gather(&listener.local_addr()?.port().to_le_bytes())?;
-        if let Some(mapping) = shared {
-            return Ok(Self::Shared(mapping));
+        if let Some(mappings) = shared {
+            return Ok(Self::Shared(mappings));
         }
         let port = ports.get(1).ok_or("two ranks")?.as_slice().try_into().map(u16::from_le_bytes)?;
         let stream = match me {
@@ -60,7 +60,7 @@ impl Line {
     pub fn ping_pong(&mut self, rank: u32, rounds: u64) -> Result<f64> {
         let start = Instant::now();
         match self {
-            Self::Shared(mapping) => {
+            Self::Shared([mapping, _]) => {
                 let word = mapping.word_u64(WORD);
                 // Goes on from where the last round ended: even numbers are rank 0's turn.
                 let first = word.load(Ordering::Acquire) / 2 * 2;
@@ -98,7 +98,7 @@ impl Line {
     pub fn stream(&mut self, rank: u32, buffer: &mut [u8], times: u64, from_0: bool) -> Result<Duration> {
         let start = Instant::now();
         match self {
-            Self::Shared(mapping) if rank == 0 => {
+            Self::Shared([mapping, _]) if rank == 0 => {
                 for _ in 0..times {
                     match from_0 {
                         true => mapping.write(WORD * 2, std::hint::black_box(buffer)),
@@ -124,6 +124,45 @@ impl Line {
             }
         }
         Ok(start.elapsed())
+    }
+
+    /// Maps so many bytes of the shared memory, so that nobody faults while time is taken.
+    pub fn prepare(&self, bytes: usize) {
+        if let Self::Shared(mappings) = self {
+            mappings.iter().for_each(|mapping| mapping.prepare(0, bytes));
+        }
+    }
+
+    /// At rank 1, writes a piece of what [`Line::take`] moves: in its own segment, or in `own` if nothing is shared.
+    pub fn fill(&self, offset: usize, piece: &[u8], own: &mut [u8]) {
+        match self {
+            Self::Shared([_, from]) => from.write(offset, piece),
+            Self::Tcp(_) => own[offset..offset + piece.len()].copy_from_slice(piece),
+        }
+    }
+
+    /// Moves as many bytes as `own` has, `step` at a time, from rank 1 to rank 0: from segment to segment, by rank 0, or
+    /// from `own` to `own`. Both ranks call it.
+    pub fn take(&mut self, rank: u32, own: &mut [u8], step: usize) -> Result<()> {
+        match self {
+            Self::Shared([to, from]) if rank == 0 => {
+                for offset in (0..own.len()).step_by(step) {
+                    to.span(offset, step).copy_from(&from.span(offset, step));
+                }
+            }
+            Self::Shared(_) => {}
+            Self::Tcp(stream) => {
+                stream.set_nonblocking(false)?;
+                for piece in own.chunks_mut(step) {
+                    match rank {
+                        0 => stream.read_exact(piece)?,
+                        _ => stream.write_all(piece)?,
+                    }
+                }
+                stream.set_nonblocking(true)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ mod child;
 mod cooperative;
 mod device;
 mod false_sharing;
+mod fetch;
 mod files;
 mod gemm;
 mod hit;
@@ -25,6 +26,7 @@ use crate::registry::Benchmark;
 pub(crate) static ALL: &[Benchmark] = &[
     hit::BENCHMARK,
     rma::BENCHMARK,
+    fetch::BENCHMARK,
     device::BENCHMARK,
     seq::BENCHMARK,
     random::BENCHMARK,

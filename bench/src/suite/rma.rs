@@ -1,5 +1,5 @@
-//! Active messages, barriers, and one-sided access to pinned segments between ranks 0 and 1, and the fetch of pages from
-//! the other node's DRAM; against the bare channel below. `--nodes 1`: shared memory; `--nodes 2`: what `--conduit` says.
+//! Active messages, barriers, and one-sided access to pinned segments between ranks 0 and 1, against the bare channel below.
+//! `--nodes 1`: shared memory; `--nodes 2`: what `--conduit` says.
 //!
 //! # Rule for the unsafe code in this file
 //!
@@ -45,8 +45,6 @@ const LARGE_DEPTH: usize = 4;
 /// Gets of 2 MiB from a target that computes (the 32 copies), and for how long it does at least.
 const BUSY_GETS: u64 = 32;
 const BUSY: Duration = Duration::from_millis(400);
-/// Bytes fetched as pages in one sample.
-const FETCH_BYTES: u64 = 32 << 20;
 
 #[derive(Default)]
 struct Arrivals {
@@ -85,12 +83,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             ("together", _) => job::bind_to_core(0)?,
             _ => {}
         }
-        let several = runtime.nodes() > 1;
-        runtime.attach(&SegmentSpec {
-            pinned_bytes: 4 * MIB as u64,
-            tiered_bytes: if several { FETCH_BYTES } else { 0 },
-            ..SegmentSpec::default()
-        })?;
+        runtime.attach(&SegmentSpec { pinned_bytes: 4 * MIB as u64, ..SegmentSpec::default() })?;
         let line = Line::between(runtime)?;
         let together = cores == "together";
         let mut pair = Pair { runtime, rank: runtime.rank().0, arrivals, line, rounds, floods: 0 };
@@ -99,10 +92,6 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         if !together {
             pair.large(&mut report, samples)?;
             pair.busy_target(&mut report, samples.min(3))?;
-            if several {
-                let page_bytes = runtime.client().page_bytes();
-                pair.fetch(&mut report, samples, page_bytes)?;
-            }
         }
         pair.together()?;
         let rows = if pair.rank == 0 { report.into_rows() } else { Vec::new() };
@@ -354,39 +343,6 @@ impl Pair<'_> {
                 ("from an idle rank", idle),
             );
         }
-        Ok(())
-    }
-
-    /// Rank 0 reads pages that rank 1's node has in DRAM, each once.
-    fn fetch(&mut self, report: &mut Report, samples: usize, page_bytes: usize) -> Result<()> {
-        let mut buffer = vec![2u8; MIB];
-        let [mut fetched, mut bare] = [const { Vec::new() }; 2];
-        let times = FETCH_BYTES / MIB as u64;
-        let rate = |time: Duration| FETCH_BYTES as f64 / time.as_secs_f64() / 1e9;
-        for sample in 0..=samples {
-            if self.rank == 1 {
-                // Takes all copies away from rank 0.
-                for offset in (0..FETCH_BYTES).step_by(MIB) {
-                    self.runtime.put(GlobalAddress::tiered(Rank(1), offset), &buffer)?;
-                }
-            }
-            self.together()?;
-            let start = Instant::now();
-            if self.rank == 0 {
-                for offset in (0..FETCH_BYTES).step_by(MIB) {
-                    self.runtime.get(GlobalAddress::tiered(Rank(1), offset), &mut buffer)?;
-                }
-            }
-            let ours = rate(start.elapsed());
-            self.together()?;
-            let theirs = rate(self.line.stream(self.rank, &mut buffer, times, false)?);
-            if sample > 0 {
-                fetched.push(ours);
-                bare.push(theirs);
-            }
-        }
-        let case = format!("fetch of 1 MiB from a peer's DRAM in pages of {} KiB", page_bytes >> 10);
-        report.compare(["rate", "GB/s"], (&case, &fetched), ("bare copy", &bare));
         Ok(())
     }
 }

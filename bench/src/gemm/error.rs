@@ -94,6 +94,9 @@ pub enum GemmError {
     /// The output is there already.
     #[error("{} exists; choose another name or overwrite it with --force", .0.display())]
     OutputExists(PathBuf),
+    /// The output is a device, a pipe, a link or a folder: a file in its place would destroy it.
+    #[error("{} exists and is not a regular file; name another output", .0.display())]
+    OutputNotAFile(PathBuf),
     /// The output's folder cannot take it.
     #[error("cannot write in the folder {}: {source}", .path.display())]
     OutputFolder {

@@ -29,15 +29,18 @@ pub struct NpyOutput {
     data: u64,
 }
 
-/// Checks that `path` can become the output: not there (unless `force`), its folder writable.
+/// Checks that `path` can become the output: not there (or with `force`: a regular file), its folder writable.
 ///
 /// # Errors
-/// [`GemmError::OutputExists`], [`GemmError::OutputFolder`].
+/// [`GemmError::OutputExists`], [`GemmError::OutputNotAFile`], [`GemmError::OutputFolder`].
 pub fn check(path: &Path, force: bool) -> Result<()> {
-    if !force && path.symlink_metadata().is_ok() {
-        return Err(GemmError::OutputExists(path.to_owned()));
+    match path.symlink_metadata() {
+        // The file is renamed over what is there, which `/dev/null` and `/dev/stdout` would not survive.
+        Ok(there) if !there.is_file() => return Err(GemmError::OutputNotAFile(path.to_owned())),
+        Ok(_) if !force => return Err(GemmError::OutputExists(path.to_owned())),
+        _ => {}
     }
-    if path.file_name().is_none() || path.is_dir() {
+    if path.file_name().is_none() {
         let source = io::Error::from(io::ErrorKind::IsADirectory);
         return Err(GemmError::Io { what: "write", path: path.to_owned(), source });
     }
@@ -280,5 +283,25 @@ mod tests {
             )
         );
         assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_never_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("precious"), "precious").unwrap();
+        std::os::unix::fs::symlink("precious", at("link")).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        for (name, force) in
+            ["link", "folder", "socket"].iter().flat_map(|name| [(name, false), (name, true)])
+        {
+            let error = check(&at(name), force).unwrap_err().to_string();
+            let sentence =
+                format!("{} exists and is not a regular file; name another output", at(name).display());
+            assert_eq!(error, sentence);
+        }
+        assert!(at("link").is_symlink());
+        assert_eq!(fs::read(at("link")).unwrap(), b"precious");
     }
 }

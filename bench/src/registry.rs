@@ -43,7 +43,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults of a benchmark, changed by `NAME=VALUE` texts. The error names what is wrong and what there is.
+    /// The defaults of a benchmark, changed by `NAME=VALUE` texts. The error names what is wrong and what there is. Where
+    /// the default is a number, a number from 1 on is wanted: no benchmark has a meaning without samples, ranks or bytes.
     pub fn new(benchmark: &'static Benchmark, changes: &[String]) -> Result<Self, String> {
         let mut values: BTreeMap<_, _> =
             benchmark.parameters.iter().map(|p| (p.name, p.default.to_owned())).collect();
@@ -55,6 +56,11 @@ impl Options {
                 let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
                 return Err(format!("{} has no parameter `{name}`; it has: {known}", benchmark.name));
             };
+            let is_number = |text: &str| text.parse::<u64>().is_ok();
+            if is_number(place) && !value.parse().is_ok_and(|number: u64| number > 0) {
+                let benchmark = benchmark.name;
+                return Err(format!("{benchmark}: `{name}` is a whole number from 1 on, not `{value}`"));
+            }
             *place = value.to_owned();
         }
         Ok(Self { values })
@@ -159,8 +165,12 @@ mod tests {
     fn parameters_have_defaults_and_unknown_ones_are_refused() {
         let options = Options::new(&EXAMPLE, &[]).unwrap();
         assert_eq!(options.get::<u64>("bytes").unwrap(), 8);
-        let options = Options::new(&EXAMPLE, &["bytes=x".into()]).unwrap();
-        assert_eq!(options.get::<u64>("bytes").unwrap_err().to_string(), "parameter `bytes` cannot be `x`");
+        for wrong in ["x", "", "0", "-1", "1.5", "18446744073709551616"] {
+            let error = Options::new(&EXAMPLE, &[format!("bytes={wrong}")]).unwrap_err();
+            assert_eq!(error, format!("example: `bytes` is a whole number from 1 on, not `{wrong}`"));
+        }
+        let options = Options::new(&EXAMPLE, &["bytes=300".into()]).unwrap();
+        assert_eq!(options.get::<u8>("bytes").unwrap_err().to_string(), "parameter `bytes` cannot be `300`");
         assert!(Options::new(&EXAMPLE, &["bytes".into()]).is_err());
         let error = Options::new(&EXAMPLE, &["byte=1".into()]).unwrap_err();
         assert_eq!(error, "example has no parameter `byte`; it has: bytes");

@@ -7,7 +7,9 @@ use vgas_rma::RmaError;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong in a job.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its debug form is its text, because that is what Rust prints of an error that `main` returns.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Endpoints, conduits, start-up.
@@ -22,4 +24,22 @@ pub enum Error {
     /// A call that the interface forbids, or numbers that make no job.
     #[error("{0}")]
     Usage(String),
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_main_prints_of_an_error_is_a_sentence() {
+        let error = Error::from(CacheError::from(RmaError::NotInJob));
+        let sentence = "this program is not part of a job; start it with `vgas run -n 2 -- PROGRAM`";
+        assert_eq!((format!("{error}"), format!("{error:?}")), (sentence.into(), sentence.into()));
+    }
 }

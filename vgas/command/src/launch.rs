@@ -53,14 +53,21 @@ fn check_memory(cache_bytes: u64, nodes: u32, memory_bytes: u64) -> Result<(), F
     if cache_bytes.saturating_mul(u64::from(nodes)) <= memory_bytes {
         return Ok(());
     }
-    let most = Size::of_bytes(((memory_bytes / u64::from(nodes)) >> 20) << 20);
+    let hint = match (memory_bytes / u64::from(nodes)) >> 20 {
+        // The least cache is 1 MiB.
+        0 | 1 => "start fewer nodes".into(),
+        most => {
+            let most = Size::of_bytes(most << 20);
+            format!("set cache.size to less than {most}: the rest is needed, too")
+        }
+    };
     let caches = if nodes == 1 { "a cache".into() } else { format!("{nodes} caches") };
     let what = format!(
         "{caches} of {} do not fit into the {} of memory that this job may use",
         Size::of_bytes(cache_bytes),
         Size::of_bytes(memory_bytes >> 20 << 20),
     );
-    Err(Failure::usage(what).hint(format!("set cache.size to less than {most}: the rest is needed, too")))
+    Err(Failure::usage(what).hint(hint))
 }
 
 /// Is the daemon of a node, until the job ends.
@@ -163,5 +170,7 @@ mod tests {
         let error = check_memory((4 << 30) + 1, 2, 8 << 30).unwrap_err().text();
         assert!(error.starts_with("2 caches of ") && error.contains("less than 4GiB"), "{error}");
         assert!(check_memory(u64::MAX, 4, 8 << 30).is_err());
+        let error = check_memory(1 << 20, 99_999, 8 << 30).unwrap_err().text();
+        assert!(error.starts_with("99999 caches of 1MiB ") && error.contains("fewer nodes"), "{error}");
     }
 }

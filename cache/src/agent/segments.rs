@@ -5,6 +5,7 @@ use super::{Agent, Waiter};
 use crate::error::{CacheError, Failure};
 use crate::request::PageIndex;
 use std::collections::VecDeque;
+use vgas_nvm::OpenReport;
 use vgas_rma::address::{Layout, Rank};
 
 /// What is known of the segments.
@@ -94,7 +95,7 @@ impl Agent {
             Ok("") => self.volume.create_scratch(rank, pages),
             Ok(name) => {
                 self.volume.create_or_open_named(rank, &format!("{name}.{rank}"), pages).map(|report| {
-                    tracing::info!(rank, ?report, "named segment opened");
+                    tell_losses(rank, &report);
                 })
             }
             Err(_) => return self.complete(waiter, Err(Failure::Segment)),
@@ -180,5 +181,23 @@ impl Agent {
             Some((local_rank, waiter)) => self.checkpoint(local_rank, waiter),
             None => Ok(()),
         }
+    }
+}
+
+/// Says what an earlier job has flushed and this one does not find: nothing else would, before a damaged page is read, and
+/// an older flush reads like the newest.
+fn tell_losses(rank: u32, report: &OpenReport) {
+    tracing::info!(rank, ?report, "named segment opened");
+    if let Some(line) = &report.fallback {
+        tracing::warn!(rank, "{line}");
+    }
+    if let Some(first) = report.damaged_pages.first() {
+        let pages: u64 = report.damaged_pages.iter().map(|range| range.end - range.start).sum();
+        tracing::warn!(
+            rank,
+            pages,
+            first = first.start,
+            "pages of a named segment are damaged; reading one fails until it is written whole"
+        );
     }
 }

@@ -84,6 +84,28 @@ fn folders_that_cannot_take_files_are_named() {
     assert_eq!(place.names(), ["a.npy", "b.npy"]);
 }
 
+/// A later job that finds an older flush than the last one of a named segment goes on with it, and says so.
+#[test]
+fn a_lost_flush_of_a_named_segment_is_reported() {
+    let place = Place::new();
+    fs::create_dir(place.path("named")).unwrap();
+    let flush = || {
+        let folder = format!("--set nvm.directory={}", place.path("named").display());
+        let ended = place.ranks("named", 1, &folder).end();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended.stderr
+    };
+    assert!(!flush().contains("WARN"));
+    assert!(!flush().contains("WARN"));
+    // The second flush is in the first superblock: one byte of it, as a disk would damage it.
+    let file = fs::read_dir(place.path("named")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let said = flush();
+    assert!(said.contains("went back to flush 1, a later one may be lost"), "{said}");
+}
+
 /// At whatever moment everything is killed, the output is whole or not there. The moments are spread over the run: first by
 /// the processes that have begun, then by what they have read and written.
 #[test]

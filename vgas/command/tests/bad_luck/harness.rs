@@ -88,6 +88,13 @@ impl Place {
 
     /// Starts a job whose ranks are [`super::rank`] with this mode, and waits until they are at work.
     pub fn start_ranks(&self, mode: &str, ranks: usize, words: &str) -> Job {
+        let job = self.ranks(mode, ranks, words);
+        job.wait_for_lines("ready", ranks);
+        job
+    }
+
+    /// Starts a job whose ranks are [`super::rank`] with this mode.
+    pub fn ranks(&self, mode: &str, ranks: usize, words: &str) -> Job {
         let this = std::env::current_exe().unwrap();
         let line = format!(
             "run -n {ranks} --cache 2MiB --page 4KiB --set segment.tiered_max=64MiB {words} -- {} --exact \
@@ -96,9 +103,7 @@ impl Place {
         );
         let mut command = self.command(&line);
         command.env(super::rank::MODE, mode);
-        let job = Job::of(command, self.path("nvm"));
-        job.wait_for_lines("ready", ranks);
-        job
+        Job::of(command, self.path("nvm"))
     }
 
     /// The command is to end with this status and one line that contains all these words.

@@ -3,7 +3,8 @@
 use std::process::exit;
 use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
 
-/// The variable that says what the ranks do: `traffic` for ever, or `rounds` until a file named `enough` appears.
+/// The variable that says what the ranks do: `traffic` for ever, `rounds` until a file named `enough` appears, or `named`:
+/// one checkpoint of a named segment.
 pub const MODE: &str = "TEST_BAD_LUCK_RANK";
 
 /// A segment larger than the cache, so that the NVMe is at work, too.
@@ -22,6 +23,13 @@ fn rank_of_the_other_tests() {
 
 fn work(mode: &str) -> vgas::Result<()> {
     let runtime = Runtime::init()?;
+    if mode == "named" {
+        let name = Some("kept".into());
+        runtime.attach(&SegmentSpec { tiered_bytes: 4096, name, ..SegmentSpec::default() })?;
+        runtime.put_value(GlobalAddress::tiered(runtime.rank(), 0), 1u64)?;
+        runtime.checkpoint()?;
+        return runtime.finalize();
+    }
     runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
     runtime.barrier()?;
     println!("ready");

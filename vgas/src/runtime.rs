@@ -208,8 +208,14 @@ impl Runtime {
     /// Creates this rank's segments. Collective, once: when it returns, all segments of the job may be used. The memory
     /// of both reads as zeros at first, unless a named segment is reopened.
     pub fn attach(&self, spec: &SegmentSpec) -> Result<()> {
-        // Each rank fails or succeeds by itself, but all learn of it: nobody may wait for one that gave up.
-        let attached = self.attach_own(spec);
+        // Each rank fails or succeeds by itself, but all learn of it: nobody may wait for one that gave up. So a rank whose
+        // sizes are refused takes its part in what is collective, with nothing.
+        let checked = self.check_spec(spec);
+        self.endpoint.attach_segment(if checked.is_ok() { spec.pinned_bytes } else { 0 })?;
+        let attached = checked.and_then(|()| match spec.tiered_bytes {
+            0 => Ok(()),
+            bytes => Ok(self.client.attach(bytes, spec.name.as_deref())?),
+        });
         let mut words = vec![u8::from(attached.is_ok())];
         words.extend(spec.pinned_bytes.to_le_bytes());
         words.extend(spec.tiered_bytes.to_le_bytes());
@@ -236,18 +242,20 @@ impl Runtime {
         Ok(())
     }
 
-    fn attach_own(&self, spec: &SegmentSpec) -> Result<()> {
-        let limit = self.settings.segment.tiered_max.bytes();
-        if spec.tiered_bytes > limit {
-            return Err(Error::Usage(format!(
-                "a tiered segment of {} bytes: at most {} (segment.tiered_max)",
-                spec.tiered_bytes, self.settings.segment.tiered_max
-            )));
+    fn check_spec(&self, spec: &SegmentSpec) -> Result<()> {
+        let limits = &self.settings.segment;
+        for (kind, bytes, most) in [
+            ("tiered", spec.tiered_bytes, &limits.tiered_max),
+            ("pinned", spec.pinned_bytes, &limits.pinned_max),
+        ] {
+            if bytes > most.bytes() {
+                let what = format!("a {kind} segment of {bytes} bytes: at most {most} (segment.{kind}_max)");
+                return Err(Error::Usage(what));
+            }
         }
-        // Also without any bytes: it is collective, and other ranks may have some.
-        self.endpoint.attach_segment(spec.pinned_bytes)?;
-        if spec.tiered_bytes > 0 {
-            self.client.attach(spec.tiered_bytes, spec.name.as_deref())?;
+        // It would be taken for none, and the segment would vanish with the job.
+        if spec.name.as_deref() == Some("") {
+            return Err(Error::Usage("the name of a segment has at least one character".into()));
         }
         Ok(())
     }
@@ -428,11 +436,23 @@ impl Runtime {
     }
 
     /// Combines a value of every rank, in the order of the ranks. Collective.
+    ///
+    /// # Errors
+    /// When another rank gave a value of another size.
     pub fn all_reduce<T: Pod>(&self, value: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
         let all = self.all_gather(bytemuck::bytes_of(&value))?;
-        let mut values = all.iter().filter_map(|bytes| bytemuck::try_pod_read_unaligned(bytes).ok());
-        let first = values.next().unwrap_or(value);
-        Ok(values.fold(first, &mut combine))
+        let mut sum = None;
+        for (rank, bytes) in (0..).map(Rank).zip(&all) {
+            let Ok(one) = bytemuck::try_pod_read_unaligned(bytes) else {
+                let (given, own) = (bytes.len(), size_of::<T>());
+                return Err(Error::Usage(format!(
+                    "{rank} reduces {given} bytes, {} reduces {own}",
+                    self.rank
+                )));
+            };
+            sum = Some(sum.map_or(one, |sum| combine(sum, one)));
+        }
+        Ok(sum.unwrap_or(value))
     }
 
     /// Makes all named segments durable. Collective: everything put before is found by a later job when it returns.

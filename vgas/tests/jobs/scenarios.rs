@@ -43,6 +43,11 @@ const ALL: &[Scenario] = &[
         rank: ring,
     },
     Scenario {
+        name: "refused",
+        settings: || vec![Setting::new(3, 1, &small()), Setting::new(4, 2, &small())],
+        rank: refused,
+    },
+    Scenario {
         name: "traffic",
         settings: || {
             vec![
@@ -123,6 +128,29 @@ const ALL: &[Scenario] = &[
 pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> {
     let good = ALL.iter().chain(crate::local::ALL).chain(crate::misses::ALL).map(|scenario| (scenario, None));
     good.chain(crate::local::ENDING_BADLY.iter().map(|(scenario, says)| (scenario, Some(*says))))
+}
+
+/// Goal: what is wrong with one rank's call is an error on every rank, and nobody waits for ever. Method: one rank asks for
+/// too much of each segment, the others for nothing wrong; then one reduces a value of another size.
+fn refused(runtime: &Runtime, _seed: u64) -> Outcome {
+    let (bytes, expected) = match runtime.rank().0 {
+        1 => ([65 << 20, 0], "segment.tiered_max"),
+        2 => ([4096, 2 << 20], "segment.pinned_max"),
+        _ => ([4096, 4096], "rank 1 could not attach its segments"),
+    };
+    let [tiered_bytes, pinned_bytes] = bytes;
+    let attached = runtime.attach(&SegmentSpec { tiered_bytes, pinned_bytes, ..SegmentSpec::default() });
+    let reduced = match runtime.rank().0 {
+        0 => runtime.all_reduce(1u8, |a, b| a + b).map(u64::from),
+        _ => runtime.all_reduce(1u64, |a, b| a + b),
+    };
+    for (result, expected) in [(attached.map(|()| 0), expected), (reduced, "reduces")] {
+        match result {
+            Err(error) if error.to_string().contains(expected) => {}
+            other => return Err(format!("{other:?} without {expected:?}").into()),
+        }
+    }
+    Ok(())
 }
 
 /// Runs one rank of a scenario.

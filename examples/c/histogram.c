@@ -1,7 +1,7 @@
 /* A histogram that is spread over all ranks: each bin belongs to one rank, and is counted up by active messages, whose
  * handlers are atomic by a handler-safe lock. Arguments: samples a rank (100000), bins (1000).
  *
- *   $CC $(pkg-config --cflags --libs gasnet-tcp-par) histogram.c -o histogram && ./histogram 4 100000 */
+ *   $CC histogram.c -o histogram $(pkg-config --cflags --libs gasnet-tcp-par) && ./histogram 4 100000 */
 #include <gasnet.h>
 #include <stdint.h>
 #include <stdio.h>

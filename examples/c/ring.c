@@ -1,7 +1,7 @@
 /* A ring of active messages: a token goes around all ranks as often as the first argument says (100), and each rank adds its
  * number to it. Prints the sum and the time of one hop.
  *
- *   $CC $(pkg-config --cflags --libs gasnet-smp-seq) ring.c -o ring && GASNET_PSHM_NODES=4 ./ring 1000 */
+ *   $CC ring.c -o ring $(pkg-config --cflags --libs gasnet-smp-seq) && GASNET_PSHM_NODES=4 ./ring 1000 */
 #include <gasnet.h>
 #include <stdio.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 /* A stencil on a segment that is larger than the cache: each rank owns a strip of a ring of numbers in its tiered segment and
  * computes on it through plain pointers; the neighbours' edges come by gets. Arguments: MiB a rank (16), steps (2).
  *
- *   $CC $(pkg-config --cflags --libs vgasnet) stencil.c -o stencil && VGAS_CACHE_SIZE=4MiB ./stencil 2 16 3
+ *   $CC stencil.c -o stencil $(pkg-config --cflags --libs vgasnet) && VGAS_CACHE_SIZE=4MiB ./stencil 2 16 3
  *
  * Each step makes every number the sum of itself and its neighbours (in arithmetic modulo 2^64). As the first numbers are
  * all 1, all are 3 to the power of the steps, which is checked. */

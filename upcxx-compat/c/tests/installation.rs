@@ -105,6 +105,26 @@ fn pkg_config_builds_clients(bench: &Bench, prefix: &Path, source: &Path) {
     let mut link = Command::new(support::cc());
     run(link.arg(source).args(flags.split_whitespace()).args(["-Wl,-S", "-o"]).arg(&program));
     assert_eq!(run(Command::new(&program).arg("2")).matches("of 2, 0 arguments").count(), 2);
+    the_examples_build_as_they_say(bench, prefix);
+}
+
+/// Goal: the command that an example shows in its first lines builds it. (What it does is checked by the test `examples`.)
+fn the_examples_build_as_they_say(bench: &Bench, prefix: &Path) {
+    for example in ["ring", "stencil", "histogram"] {
+        let name = format!("{example}.c");
+        let text = std::fs::read_to_string(crate_folder().join("../../examples/c").join(&name))
+            .expect("the example is there");
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(" *   $CC ")).expect("it shows its command");
+        let arguments = line.split_once(" && ").expect("it is built, and then run").0;
+        std::fs::write(bench.path().join(&name), &text).expect("the folder is writable");
+        run(Command::new("sh")
+            .args(["-e", "-c", &format!("$CC -Wl,-S {arguments}")])
+            .current_dir(bench.path())
+            .env("CC", support::cc())
+            .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")));
+        assert!(bench.path().join(example).exists(), "{line}");
+    }
 }
 
 /// A client built with the installed headers and the shared library.

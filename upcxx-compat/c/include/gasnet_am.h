@@ -1,8 +1,9 @@
 /* GASNet-1, active messages: requests and replies of 0 to 16 arguments (specification 1.8, 2.3.3 and 2.3.4).
  *
  * Each function copies or sends its payload before it returns: the source is reusable then, also after a LongAsync. They
- * return GASNET_OK, or GASNET_ERR_BAD_ARG for a rank, handler, count, length or address that is not allowed. Requests
- * may run handlers while they wait for room; replies never wait. Included by gasnet_core.h. */
+ * return GASNET_OK, GASNET_ERR_BAD_ARG for a rank, handler, count, length or address that is not allowed, or
+ * GASNET_ERR_NOT_INIT before gasnet_attach. Requests may run handlers while they wait for room; replies never wait.
+ * Included by gasnet_core.h. */
 #ifndef _GASNET_AM_H
 #define _GASNET_AM_H
 

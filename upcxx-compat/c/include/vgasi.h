@@ -70,7 +70,6 @@ extern const char *vgasi_statistic_name(size_t index);
 extern int vgasi_segment_info(void *table, int count);
 extern int vgasi_node_info(void *table, int count);
 
-extern void vgasi_register_internal(uint8_t index, void (*function)(void));
 extern int vgasi_request_short(uint32_t rank, uint8_t handler, int count, const int32_t *words);
 extern int vgasi_request_medium(uint32_t rank, uint8_t handler, const void *from, size_t bytes, int count,
                                 const int32_t *words);

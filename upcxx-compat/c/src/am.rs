@@ -3,7 +3,7 @@
 use crate::call;
 use crate::code;
 use crate::coll;
-use crate::fatal::{fail, fatal};
+use crate::fatal::fail;
 use crate::job::{self, RawHandler};
 use crate::long::{self, Long};
 use crate::segment;
@@ -69,13 +69,12 @@ unsafe fn register(table: *mut HandlerEntry, count: c_int) -> c_int {
     code::OK
 }
 
-/// Registers a handler of the headers themselves, before `gasnet_attach`.
-#[unsafe(no_mangle)]
-pub extern "C" fn vgasi_register_internal(index: u8, function: RawHandler) {
-    if !(job::INTERNAL_HANDLERS..CLIENT_HANDLERS).contains(&index) {
-        fatal(format_args!("handler index {index} is not one of the headers'"));
-    }
-    HANDLERS[usize::from(index)].store(function as usize, Ordering::Release);
+/// Set when `gasnet_attach` has accepted its arguments.
+static ATTACHED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has attached: other functions of the core interface answer [`code::NOT_INIT`] before it (1.5).
+pub(crate) fn is_attached() -> bool {
+    ATTACHED.load(Ordering::Relaxed)
 }
 
 /// `gasnet_attach`. Collective; once, whether or not the segment could be had.
@@ -93,8 +92,7 @@ pub(crate) unsafe fn attach(
     bytes_max: usize,
     name: Option<String>,
 ) -> c_int {
-    static ATTACHED: AtomicBool = AtomicBool::new(false);
-    if job::current().is_none() || ATTACHED.load(Ordering::Relaxed) {
+    if job::current().is_none() || is_attached() {
         return code::NOT_INIT;
     }
     if !bytes.is_multiple_of(segment::PAGE_BYTES) || bytes > bytes_max {
@@ -185,11 +183,12 @@ impl Private {
     }
 }
 
+/// Sends a request to a handler of the client, or to [`long::CARRIED`].
 fn request(rank: u32, handler: u8, words: Option<&[u32]>, payload: Option<Payload>) -> c_int {
-    let Some(job) = job::current() else { return code::NOT_INIT };
+    let Some(job) = job::current().filter(|_| is_attached()) else { return code::NOT_INIT };
     let (Some(words), Some(payload)) = (words, payload) else { return code::BAD_ARG };
     let layout = job.runtime.layout();
-    if rank >= layout.ranks() || handler < job::INTERNAL_HANDLERS {
+    if rank >= layout.ranks() {
         return code::BAD_ARG;
     }
     let endpoint = job.runtime.endpoint();
@@ -211,6 +210,9 @@ pub unsafe extern "C" fn vgasi_request_short(
     count: c_int,
     words: *const u32,
 ) -> c_int {
+    if handler < CLIENT_HANDLERS {
+        return code::BAD_ARG;
+    }
     // SAFETY: as the caller promised.
     request(rank, handler, unsafe { arguments(count, words) }, Some(Payload::Short))
 }
@@ -225,7 +227,7 @@ pub unsafe extern "C" fn vgasi_request_medium(
     count: c_int,
     words: *const u32,
 ) -> c_int {
-    if bytes > vgasi_medium_max() {
+    if handler < CLIENT_HANDLERS || bytes > vgasi_medium_max() {
         return code::BAD_ARG;
     }
     // SAFETY: as the caller promised.
@@ -245,6 +247,12 @@ pub unsafe extern "C" fn vgasi_request_long(
     count: c_int,
     words: *const u32,
 ) -> c_int {
+    if !is_attached() {
+        return code::NOT_INIT;
+    }
+    if handler < CLIENT_HANDLERS {
+        return code::BAD_ARG;
+    }
     // SAFETY: as the caller promised.
     let (words, long) = unsafe { (arguments(count, words), Long::request(rank, handler, from, bytes, to)) };
     match long {
@@ -264,9 +272,6 @@ unsafe fn reply(token: *mut c_void, handler: u8, words: Option<&[u32]>, payload:
     let (Some(token), Some(words), Some(payload)) = (unsafe { token_of(token) }, words, payload) else {
         return code::BAD_ARG;
     };
-    if handler < job::INTERNAL_HANDLERS {
-        return code::BAD_ARG;
-    }
     match token.reply(handler, words, payload) {
         Ok(()) => code::OK,
         Err(vgas_rma::RmaError::Usage(_)) => code::BAD_ARG,
@@ -282,6 +287,9 @@ pub unsafe extern "C" fn vgasi_reply_short(
     count: c_int,
     words: *const u32,
 ) -> c_int {
+    if handler < CLIENT_HANDLERS {
+        return code::BAD_ARG;
+    }
     // SAFETY: as the caller promised.
     unsafe { reply(token, handler, arguments(count, words), Some(Payload::Short)) }
 }
@@ -296,7 +304,7 @@ pub unsafe extern "C" fn vgasi_reply_medium(
     count: c_int,
     words: *const u32,
 ) -> c_int {
-    if bytes > vgasi_medium_max() {
+    if handler < CLIENT_HANDLERS || bytes > vgasi_medium_max() {
         return code::BAD_ARG;
     }
     // SAFETY: as the caller promised.
@@ -317,6 +325,9 @@ pub unsafe extern "C" fn vgasi_reply_long(
     count: c_int,
     words: *const u32,
 ) -> c_int {
+    if handler < CLIENT_HANDLERS {
+        return code::BAD_ARG;
+    }
     // SAFETY: as the caller promised.
     let Some(rank) = unsafe { token_of(token) }.map(|token| token.from().0) else { return code::BAD_ARG };
     // SAFETY: as the caller promised.

@@ -7,6 +7,7 @@ use crate::crash;
 use crate::exit;
 use crate::fatal::fatal;
 use crate::launch;
+use crate::long;
 use crate::segment;
 use libc::{c_char, c_int};
 use std::sync::OnceLock;
@@ -16,9 +17,6 @@ use vgas_rma::endpoint::handler_index;
 
 /// A C function of any type; its message tells which (rule 3).
 pub type RawHandler = unsafe extern "C" fn();
-
-/// First of the handler indices that the headers themselves use; the client has those from 128.
-pub const INTERNAL_HANDLERS: u8 = 112;
 
 /// What this process knows of its job.
 pub(crate) struct Job {
@@ -66,11 +64,9 @@ pub unsafe extern "C" fn vgasi_init(argc: *mut c_int, argv: *mut *mut *mut c_cha
     }
     let mut builder = Runtime::builder();
     builder = builder.library_handler(coll::HANDLER, coll::on_message);
-    for index in INTERNAL_HANDLERS..handler_index::USER {
-        builder = builder.library_handler(index, move |token, words, arrived| {
-            am::deliver(index, token, words, arrived);
-        });
-    }
+    builder = builder.library_handler(long::CARRIED, |token, words, arrived| {
+        am::deliver(long::CARRIED, token, words, arrived);
+    });
     for index in handler_index::USER..=u8::MAX {
         builder = builder.handler(index, move |token, words, arrived| {
             am::deliver(index, token, words, arrived);

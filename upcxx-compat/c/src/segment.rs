@@ -8,6 +8,7 @@
 //! client cannot. A tiered segment is memory to its owner (`vgas::LocalSegment`): pointers, handlers of long messages and
 //! puts see the same bytes. Everybody's puts and gets of it, the owner's included, go through the cache.
 
+use crate::am;
 use crate::code;
 use crate::fatal::{fail, fatal};
 use crate::hit;
@@ -291,6 +292,9 @@ pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
 /// Fills the first `count` entries of a table of segments.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_segment_info(table: *mut SegmentInfo, count: c_int) -> c_int {
+    if !am::is_attached() {
+        return code::NOT_INIT;
+    }
     if table.is_null() || count < 0 {
         return code::BAD_ARG;
     }

@@ -162,7 +162,15 @@ static void echoes(gasnet_node_t to, size_t length) {
 static void bad_arguments(void) {
     const gasnet_node_t me = gasnet_mynode();
     char *const end = (char *)segments[me].addr + segments[me].size;
+    int index;
     CHECK(gasnet_AMRequestShort0(gasnet_nodes(), DONE) == GASNET_ERR_BAD_ARG);
+    /* Indices below 128 are not the client's, whatever this library does with them. */
+    for (index = 0; index < 128; index++) {
+        CHECK(gasnet_AMRequestShort0(me, (gasnet_handler_t)index) == GASNET_ERR_BAD_ARG);
+        CHECK(gasnet_AMRequestMedium0(me, (gasnet_handler_t)index, bytes, 40) == GASNET_ERR_BAD_ARG);
+        CHECK(gasnet_AMRequestLong0(me, (gasnet_handler_t)index, bytes, 1, segments[me].addr) == GASNET_ERR_BAD_ARG);
+        CHECK(gasnet_AMRequestLong0(me, (gasnet_handler_t)index, NULL, 0, NULL) == GASNET_ERR_BAD_ARG);
+    }
     CHECK(gasnet_AMRequestShort(me, DONE, 17) == GASNET_ERR_BAD_ARG);
     CHECK(gasnet_AMRequestShort(me, DONE, -1) == GASNET_ERR_BAD_ARG);
     CHECK(gasnet_AMRequestMedium0(me, ECHO_MEDIUM, bytes, gasnet_AMMaxMedium() + 1) == GASNET_ERR_BAD_ARG);
@@ -190,6 +198,7 @@ int main(int argc, char **argv) {
     const int entries = (int)(sizeof table / sizeof *table);
     gasnet_node_t me, to;
     gasnet_nodeinfo_t *nodes;
+    gasnet_seginfo_t none;
     size_t size, i, most;
     CHECK(gasnet_attach(table, entries, GASNET_PAGESIZE, 0) == GASNET_ERR_NOT_INIT);
     CHECK(gasnet_AMPoll() == GASNET_ERR_NOT_INIT);
@@ -201,6 +210,11 @@ int main(int argc, char **argv) {
     CHECK(gasnet_getenv("HOME") != NULL && gasnet_getenv("no such variable") == NULL);
     CHECK(gasnet_getMaxLocalSegmentSize() >= gasnet_getMaxGlobalSegmentSize());
     CHECK(gasnet_getMaxGlobalSegmentSize() % GASNET_PAGESIZE == 0 && gasnet_getMaxGlobalSegmentSize() > 0);
+    /* What needs handlers or segments says that there are none yet. */
+    CHECK(gasnet_AMRequestShort0(me, DONE) == GASNET_ERR_NOT_INIT);
+    CHECK(gasnet_AMRequestMedium0(me, ECHO_MEDIUM, bytes, 8) == GASNET_ERR_NOT_INIT);
+    CHECK(gasnet_AMRequestLong0(me, ECHO_LONG, NULL, 0, NULL) == GASNET_ERR_NOT_INIT);
+    CHECK(gasnet_getSegmentInfo(&none, 1) == GASNET_ERR_NOT_INIT);
     CHECK(gasnet_attach(bad, 1, GASNET_PAGESIZE, 0) == GASNET_ERR_BAD_ARG);
     CHECK(gasnet_attach(twice, 2, GASNET_PAGESIZE, 0) == GASNET_ERR_BAD_ARG);
     CHECK(gasnet_attach(table, entries, GASNET_PAGESIZE + 1, 0) == GASNET_ERR_BAD_ARG);

@@ -137,16 +137,22 @@ fn run(index: u8, token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
     match arrived {
         Arrived::Short => call::short(handler, c_token, words),
         Arrived::Long(address, bytes) => call::with_payload(handler, c_token, address.cast(), bytes, words),
-        Arrived::Medium(bytes) => MEDIUM.with_borrow_mut(|buffer| {
-            let needed = bytes.len().div_ceil(16).max(1);
-            if buffer.len() < needed {
-                buffer.resize(needed, 0);
+        Arrived::Medium(bytes) => {
+            let with_copy = |buffer: &mut Vec<u128>| {
+                let needed = bytes.len().div_ceil(16).max(1);
+                if buffer.len() < needed {
+                    buffer.resize(needed, 0);
+                }
+                let address = buffer.as_mut_ptr().cast::<u8>();
+                // SAFETY: the buffer was made long enough, and the payload is not in it.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
+                call::with_payload(handler, c_token, address.cast(), bytes.len(), words);
+            };
+            // A thread that ends has given its buffer up when destructors of the client still wait for messages.
+            if MEDIUM.try_with(|buffer| with_copy(&mut buffer.borrow_mut())).is_err() {
+                with_copy(&mut Vec::new());
             }
-            let address = buffer.as_mut_ptr().cast::<u8>();
-            // SAFETY: the buffer was made long enough, and the payload is not in it.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
-            call::with_payload(handler, c_token, address.cast(), bytes.len(), words);
-        }),
+        }
     }
     DELIVERED.fetch_add(1, Ordering::Release);
 }

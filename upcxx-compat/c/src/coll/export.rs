@@ -25,8 +25,9 @@ impl Started {
 }
 
 thread_local! {
-    /// Operations begun with GASNET_COLL_AGGREGATE, for the handle of the next one that is not.
-    static AGGREGATED: RefCell<Vec<Arc<Operation>>> = const { RefCell::new(Vec::new()) };
+    /// Operations begun with GASNET_COLL_AGGREGATE, for the handle of the next one that is not. Leaked, so that it is there
+    /// until the last destructor of a thread that ends.
+    static AGGREGATED: &'static RefCell<Vec<Arc<Operation>>> = Box::leak(Box::default());
 }
 
 /// A handle of the client: null, or a box.
@@ -37,11 +38,11 @@ type CollectiveHandle = *mut Started;
 fn handle_of(operation: Arc<Operation>, flags: c_int) -> CollectiveHandle {
     if flags & flag::AGGREGATE != 0 {
         if !operation.is_done() {
-            AGGREGATED.with_borrow_mut(|aggregated| aggregated.push(operation));
+            AGGREGATED.with(|aggregated| aggregated.borrow_mut().push(operation));
         }
         return std::ptr::null_mut();
     }
-    let mut started = Started(AGGREGATED.take());
+    let mut started = Started(AGGREGATED.with(|aggregated| aggregated.take()));
     started.0.push(operation);
     if started.is_done() { std::ptr::null_mut() } else { Box::into_raw(Box::new(started)) }
 }

@@ -82,9 +82,10 @@ VGASI_INLINE const char *gasnet_ErrorDesc(int code) {
 
 /* --- The job (2.1, 2.2) --- */
 
-/* Refers to an object of the library for this conduit and thread mode: another library cannot be linked. */
+/* Refers to an object of the library for this conduit and thread mode: another library cannot be linked. Data, since a compiler
+ * that optimises would leave a function's reference out. */
 extern const int VGASI_LINK_SYMBOL;
-VGASI_INLINE const int *vgasi_link_check(void) { return &VGASI_LINK_SYMBOL; }
+static const int *const vgasi_link_check __attribute__((__used__)) = &VGASI_LINK_SYMBOL;
 
 /* Both arguments of gasnet_init may be null. */
 #define GASNET_NULL_ARGV_OK 1
@@ -92,7 +93,6 @@ VGASI_INLINE const int *vgasi_link_check(void) { return &VGASI_LINK_SYMBOL; }
 /* Joins the job; collective. In a process that no job has started, starts one of this program and does not return:
  * `./program N args` (conduit tcp), or as many ranks as GASNET_PSHM_NODES says (smp). Both pointers may be null. */
 VGASI_INLINE int gasnet_init(int *argc, char ***argv) {
-    if (!vgasi_link_check()) return GASNET_ERR_RESOURCE;
     return vgasi_init(argc, argv, VGASI_CONDUIT_NUMBER);
 }
 

@@ -1,10 +1,11 @@
 /* GASNet-1, core interface: the job, active messages, handler-safe locks (specification 1.8, chapter 2). */
-#ifndef _GASNET_CORE_H
-#define _GASNET_CORE_H
-
+/* Before this header's own guard: gasnet.h includes it where it belongs. */
 #ifndef _GASNET_H
 #include "gasnet.h"
 #endif
+
+#ifndef _GASNET_CORE_H
+#define _GASNET_CORE_H
 
 #include <stdarg.h>
 #if GASNET_PAR || GASNET_PARSYNC

@@ -82,6 +82,10 @@ fn make_fragments_build_clients(bench: &Bench, prefix: &Path, source: &Path) {
         );
         std::fs::write(&makefile, text).expect("the folder is writable");
         run(Command::new("make").arg("-f").arg(&makefile));
+        // As strings(1) shows it.
+        let built = std::fs::read(&program).expect("it was built");
+        let wanted = format!("THREADMODEL={}", mode.to_uppercase());
+        assert!(built.windows(wanted.len()).any(|text| text == wanted.as_bytes()), "{wanted}");
         let spawner = prefix.join(format!("bin/gasnetrun_{conduit}"));
         let text = run(Command::new(spawner).args(["-n", "2", "-N", "2"]).arg(&program).args(["a", "b"]));
         assert_eq!(text.matches("of 2, 2 arguments").count(), 2, "{text}");

@@ -144,3 +144,18 @@ fn headers() {
         }
     }
 }
+
+/// Goal: clients may include the interface's headers in any order, each of them first.
+#[test]
+fn headers_stand_alone() {
+    let bench = Bench::new();
+    let headers = ["gasnet", "gasnet_core", "gasnet_extended", "gasnet_coll", "gasnet_vis", "gasnet_handler"];
+    for header in headers.into_iter().chain(["gasnet_config", "portable_platform", "vgasnet"]) {
+        let source = bench.path().join(format!("{header}.c"));
+        let text = format!(
+            "#include <{header}.h>\n#include <gasnet.h>\nint is_one(void) {{ return gasnet_nodes() == 1; }}\n"
+        );
+        std::fs::write(&source, text).expect("the folder is writable");
+        bench.check(&support::cc(), &["-std=gnu11", "-fsyntax-only"], &source, Mode::Par);
+    }
+}

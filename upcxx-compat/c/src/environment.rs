@@ -15,39 +15,56 @@ enum Effect {
 
 use Effect::{Honoured, Ignored};
 
-/// The variables that GASNet documents, in the order of [`verbose`]'s output. Others whose name begins with `GASNET_` belong
-/// to the client.
+/// The variables that GASNet's README and those of its spawners document, in order; `*` at the end of a name stands for the
+/// rest of a family's names. Others whose name begins with `GASNET_` belong to the client.
 const VARIABLES: &[(&str, Effect)] = &[
     ("GASNET_BACKTRACE", Honoured),
+    ("GASNET_BACKTRACE_MT", Ignored("the thread that crashes writes its own")),
     ("GASNET_BACKTRACE_NODES", Ignored("every rank that crashes writes its own")),
     ("GASNET_BACKTRACE_SIGNAL", Honoured),
     ("GASNET_BACKTRACE_TYPE", Honoured),
     ("GASNET_BARRIER", Ignored("there is one barrier")),
-    ("GASNET_COLL_SCRATCH_SIZE", Ignored("collectives need no scratch space")),
+    ("GASNET_CATCH_EXIT", Ignored("whatever ends a rank ends the job")),
+    ("GASNET_COLL_*", Ignored("collectives are not tuned, and need no scratch space")),
     ("GASNET_CSPAWN_CMD", Ignored("use GASNET_SPAWNFN=S or L")),
+    ("GASNET_DISABLE_ARGDECODE", Ignored("arguments travel as they are")),
     ("GASNET_DISABLE_ENVDECODE", Ignored("the environment travels as it is")),
     ("GASNET_DISABLE_MUNMAP", Ignored("memory is unmapped when the process ends")),
-    ("GASNET_EXITTIMEOUT", Ignored("ranks that do not follow an exit are ended after a second")),
+    ("GASNET_EXITTIMEOUT*", Ignored("ranks that do not follow an exit are ended after a second")),
     ("GASNET_FREEZE", Ignored("attach a debugger to the ranks' processes")),
-    ("GASNET_MALLOC_EXTRA", Ignored("the allocator is the system's")),
+    ("GASNET_FREEZE_ON_ERROR", Ignored("only gasnett_fatalerror waits for a debugger")),
+    ("GASNET_FREEZE_SIGNAL", Ignored("attach a debugger to the ranks' processes")),
+    ("GASNET_FS_SYNC", Ignored("streams are flushed, files belong to the client")),
+    ("GASNET_HOST_DETECT", Ignored("the launcher knows which ranks share a host")),
+    ("GASNET_MALLOC*", Ignored("the allocator is the system's")),
     ("GASNET_MASTERIP", Ignored("use VGAS_TCP_INTERFACE")),
     ("GASNET_MAX_SEGSIZE", Honoured),
     ("GASNET_MAX_THREADS", Ignored("there is no limit")),
     ("GASNET_NETWORKDEPTH", Ignored("use VGAS_SMP_RING")),
     ("GASNET_NODEFILE", Honoured),
+    ("GASNET_NODEMAP_EXACT", Ignored("the launcher knows which ranks share a host")),
+    (
+        "GASNET_NO_CATCH_SIGNAL",
+        Ignored("of signals that end a process, those that the client handles are left to it"),
+    ),
     ("GASNET_PHYSMEM_MAX", Ignored("memory is used where it is touched")),
+    ("GASNET_PSHM_BARRIER_*", Ignored("there is one barrier")),
     ("GASNET_PSHM_NETWORK_DEPTH", Ignored("use VGAS_SMP_RING")),
     ("GASNET_PSHM_NODES", Honoured),
     ("GASNET_QUIET", Ignored("nothing is printed without need")),
     ("GASNET_SPAWNFN", Honoured),
     ("GASNET_SSH_CMD", Ignored("use VGAS_RUN_SSH")),
+    ("GASNET_SSH_NODEFILE", Honoured),
+    ("GASNET_SSH_OPTIONS", Ignored("use VGAS_RUN_SSH")),
     ("GASNET_SSH_SERVERS", Honoured),
-    ("GASNET_STATSFILE", Ignored("use VGAS_STATS_PRINT")),
+    ("GASNET_STATS*", Ignored("use VGAS_STATS_PRINT")),
     ("GASNET_SUPERNODE_MAXSIZE", Honoured),
-    ("GASNET_TRACEFILE", Ignored("use VGAS_LOG")),
+    ("GASNET_THREAD_STACK_*", Ignored("handlers run in the client's threads")),
+    ("GASNET_TMPDIR", Ignored("use VGAS_NVM_DIRECTORY")),
+    ("GASNET_TRACE*", Ignored("use VGAS_LOG")),
     ("GASNET_USE_PSHM", Ignored("co-located ranks share memory")),
     ("GASNET_VERBOSEENV", Honoured),
-    ("GASNET_VIS_AMPIPE", Ignored("the library chooses")),
+    ("GASNET_VIS_*", Ignored("the library chooses")),
 ];
 
 /// A variable that is set to something.
@@ -109,13 +126,25 @@ pub(crate) fn verbose() {
     if !is_on("GASNET_VERBOSEENV") {
         return;
     }
-    for (name, effect) in VARIABLES {
-        let Some(value) = variable(name) else { continue };
+    let mut names: Vec<String> =
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    names.sort();
+    for name in names {
+        let (Some(effect), Some(value)) = (effect_of(&name), variable(&name)) else { continue };
         match effect {
             Honoured => eprintln!("ENV parameter: {name} = {value}"),
             Ignored(why) => eprintln!("ENV parameter: {name} = {value} (ignored: {why})"),
         }
     }
+}
+
+/// What the variable of this name does, if it is one of GASNet's.
+fn effect_of(name: &str) -> Option<&'static Effect> {
+    let is_it = |known: &str| match known.strip_suffix('*') {
+        Some(family) => name.starts_with(family),
+        None => name == known,
+    };
+    VARIABLES.iter().find(|(known, _)| is_it(known)).map(|(_, effect)| effect)
 }
 
 /// `gasnet_getenv`.
@@ -160,5 +189,16 @@ mod tests {
     #[test]
     fn the_table_is_in_order() {
         assert!(VARIABLES.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+
+    #[test]
+    fn families_of_variables_are_known_by_their_beginning() {
+        let is_ignored = |name| effect_of(name).map(|effect| matches!(effect, Ignored(_)));
+        assert_eq!(is_ignored("GASNET_PSHM_NODES"), Some(false));
+        assert_eq!(is_ignored("GASNET_COLL_SCRATCH_SIZE"), Some(true));
+        assert_eq!(is_ignored("GASNET_TRACEMASK"), Some(true));
+        assert_eq!(is_ignored("GASNET_EXITTIMEOUT"), Some(true));
+        assert_eq!(is_ignored("GASNET_BARRIERS"), None);
+        assert_eq!(is_ignored("GASNET_TEST_POLITE_SYNC"), None);
     }
 }

@@ -149,14 +149,15 @@ fn can_use_rdma() -> Result<(), String> {
 }
 
 /// The hosts of the job, one a node; none for this machine. GASNET_SPAWNFN chooses: `L` (the default) this machine, `S`
-/// those that GASNET_SSH_SERVERS names or GASNET_NODEFILE lists. Users of `ibv` are used to naming hosts alone.
+/// those that GASNET_SSH_SERVERS names, or GASNET_SSH_NODEFILE or GASNET_NODEFILE lists. Users of `ibv` are used to naming
+/// hosts alone.
 fn hosts(ranks: u32, conduit: c_int) -> Result<Vec<String>, String> {
-    let names_hosts =
-        || ["GASNET_SSH_SERVERS", "GASNET_NODEFILE"].into_iter().any(|name| variable(name).is_some());
+    let nodefile = || variable("GASNET_SSH_NODEFILE").or_else(|| variable("GASNET_NODEFILE"));
+    let names_hosts = || variable("GASNET_SSH_SERVERS").is_some() || nodefile().is_some();
     let list = match variable("GASNET_SPAWNFN").as_deref().map(str::trim) {
         None if conduit != CONDUIT_IBV || !names_hosts() => return Ok(Vec::new()),
         Some("L" | "l") => return Ok(Vec::new()),
-        None | Some("S" | "s") => match (variable("GASNET_SSH_SERVERS"), variable("GASNET_NODEFILE")) {
+        None | Some("S" | "s") => match (variable("GASNET_SSH_SERVERS"), nodefile()) {
             (Some(servers), _) => servers,
             (None, Some(file)) => {
                 std::fs::read_to_string(&file).map_err(|error| format!("cannot read {file}: {error}"))?

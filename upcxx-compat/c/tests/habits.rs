@@ -78,3 +78,44 @@ fn barriers() {
         }
     }
 }
+
+/// Goal: hosts are named as GASNet's users name them, in a variable or a file; and who asks is told what becomes of each
+/// variable. A script stands in for ssh, so that all hosts are this one.
+#[test]
+fn hosts_and_variables() {
+    let bench = Bench::new();
+    let program = bench.program("ring", Conduit::Tcp, Mode::Par);
+    let (script, called) = (bench.path().join("ssh"), bench.path().join("called"));
+    let text = format!("host=$1\nshift\necho $host >>{}\nexec sh -c \"$*\"\n", called.display());
+    std::fs::write(&script, text).expect("the folder is writable");
+    let ssh = format!("sh {}", script.display());
+    let list = bench.path().join("list");
+    std::fs::write(&list, "first # and not\n\nsecond third\n").expect("the folder is writable");
+    let list = list.to_str().expect("a path that is text");
+    for (name, value) in
+        [("GASNET_SSH_SERVERS", "first, second"), ("GASNET_SSH_NODEFILE", list), ("GASNET_NODEFILE", list)]
+    {
+        let environment = [
+            ("GASNET_SPAWNFN", "S"),
+            (name, value),
+            ("VGAS_RUN_SSH", &ssh),
+            ("GASNET_VERBOSEENV", "1"),
+            ("GASNET_TRACEMASK", "PG"),
+        ];
+        let output = program.run(2, &environment, &[]);
+        assert!(output.status.success(), "{name}: {output:?}");
+        let mut hosts: Vec<_> = std::fs::read_to_string(&called)
+            .expect("the script was called")
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        hosts.sort();
+        assert_eq!(hosts, ["first", "second"], "{name}");
+        std::fs::remove_file(&called).expect("it was there");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains(&format!("ENV parameter: {name} = {value}\n")), "{told}");
+        assert!(told.contains("ENV parameter: GASNET_TRACEMASK = PG (ignored: use VGAS_LOG)"), "{told}");
+    }
+    let output = program.run(2, &[("GASNET_SPAWNFN", "S")], &[]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("needs hosts"), "{output:?}");
+}

@@ -57,7 +57,7 @@ const VARIABLES: &[(&str, Effect)] = &[
     ("GASNET_SSH_NODEFILE", Honoured),
     ("GASNET_SSH_OPTIONS", Ignored("use VGAS_RUN_SSH")),
     ("GASNET_SSH_SERVERS", Honoured),
-    ("GASNET_STATS*", Ignored("use VGAS_STATS_PRINT")),
+    ("GASNET_STATS*", Ignored("use vgasnet_statistics")),
     ("GASNET_SUPERNODE_MAXSIZE", Honoured),
     ("GASNET_THREAD_STACK_*", Ignored("handlers run in the client's threads")),
     ("GASNET_TMPDIR", Ignored("use VGAS_NVM_DIRECTORY")),

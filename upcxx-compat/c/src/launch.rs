@@ -6,6 +6,7 @@
 
 use crate::crash;
 use crate::environment::{self, number, parse_number, segment_size, variable};
+use crate::log;
 use libc::{c_char, c_int};
 use std::ffi::{CStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -37,6 +38,7 @@ extern "C" fn serve_node() {
     // SAFETY: constructors run before the program has other threads.
     unsafe { std::env::remove_var(DAEMON_VARIABLE) };
     load_ranks_at_equal_addresses();
+    log::start();
     let status = node_main().unwrap_or_else(|error| {
         eprintln!("vgas: {error}");
         1
@@ -101,6 +103,7 @@ unsafe fn arguments(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Vec<OsStri
 /// The job that the arguments and the environment ask for.
 fn request(words: Vec<OsString>, conduit: c_int) -> Result<JobRequest, String> {
     crash::asked_for()?;
+    log::wanted()?;
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let mut arguments: Vec<OsString> = words.into_iter().skip(1).collect();
     let ranks = match number("VGASNET_RANKS")? {

@@ -33,6 +33,7 @@ pub mod handle;
 pub mod hit;
 pub mod job;
 mod launch;
+mod log;
 mod long;
 pub mod segment;
 pub mod tiered;

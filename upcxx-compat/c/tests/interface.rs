@@ -251,4 +251,10 @@ fn vgasnet() {
     let settings = [small[0], small[1], ("VGAS_NVM_DIRECTORY", folder)];
     program.pass(2, &settings, &["tiered", "keep", "write"]);
     program.pass(2, &settings, &["tiered", "keep", "read"]);
+    // What an error leaves to the log is there.
+    let logged = [small[0], small[1], ("VGAS_NVM_DIRECTORY", folder), ("VGAS_LOG", "error")];
+    let output = program.run(1, &logged, &["tiered", "no/name", "read"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is no name for a segment"), "{output:?}");
+    let output = program.run(1, &[("VGAS_LOG", "vgas=loud")], &["pinned"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("VGAS_LOG is"), "{output:?}");
 }

@@ -11,13 +11,18 @@ here=$(cd "$(dirname "$0")" && pwd)
 prefix= library= root=
 while [ $# -gt 0 ]; do
     case $1 in
+    --prefix | --library-folder | --destination)
+        [ $# -gt 1 ] || { echo "install.sh: $1 needs a folder" >&2; exit 2; } ;;
+    esac
+    case $1 in
     --prefix) prefix=$2; shift 2 ;;
     --prefix=*) prefix=${1#*=}; shift ;;
     --library-folder) library=$2; shift 2 ;;
     --library-folder=*) library=${1#*=}; shift ;;
     --destination) root=$2; shift 2 ;;
     --destination=*) root=${1#*=}; shift ;;
-    *) echo "install.sh: no option $1; see the top of the script" >&2; exit 2 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "install.sh: no option $1 (see -h)" >&2; exit 2 ;;
     esac
 done
 case $prefix in
@@ -39,10 +44,15 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$to/bin" "$to/include" "$to/lib/pkgconfig" "$to/lib/cmake/vgas" "$to/lib/cmake/gasnet"
 
+# A text as sed takes it for itself in a replacement.
+literal() {
+    printf '%s' "$1" | sed 's/[&|\\]/\\&/g'
+}
 # A file of this folder's install/ with the words between @ filled in. Written beside its place and moved there, so that
 # nobody ever sees a half.
 fill() {
-    sed -e "s|@PREFIX@|$prefix|g" -e "s|@VERSION@|$version|g" -e "s|@CC@|$CC|g" -e "s|@CXX@|$CXX|g" \
+    sed -e "s|@PREFIX@|$(literal "$prefix")|g" -e "s|@VERSION@|$version|g" -e "s|@CC@|$(literal "$CC")|g" \
+        -e "s|@CXX@|$(literal "$CXX")|g" \
         -e "s|@CONDUIT@|${conduit-}|g" -e "s|@CONDUIT_UPPER@|${conduit_upper-}|g" \
         -e "s|@MODE@|${mode-}|g" -e "s|@MODE_UPPER@|${mode_upper-}|g" -e "s|@THREAD_FLAGS@|${thread_flags-}|g" \
         -e "s|@SYSTEM_LIBRARIES@|$system_libraries|g" "$here/install/$1" >"$scratch/file"

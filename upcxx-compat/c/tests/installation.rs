@@ -62,6 +62,28 @@ fn installed_files_are_enough() {
     configurations_cannot_be_mixed(&bench, &prefix, &source);
 }
 
+/// Goal: the installer says what is wrong with its options, and does nothing then.
+#[test]
+fn wrong_options_are_refused() {
+    let installer = || {
+        let mut command = Command::new("sh");
+        command.arg(crate_folder().join("install.sh"));
+        command
+    };
+    for (options, said) in [
+        (&[][..], "where to?"),
+        (&["--prefix"], "--prefix needs a folder"),
+        (&["--prefix", "/nowhere", "--library-folder"], "--library-folder needs a folder"),
+        (&["--prefex", "/nowhere"], "no option --prefex"),
+    ] {
+        let output = installer().args(options).output().expect("a shell runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {error}");
+        assert!(error.contains(said) && error.lines().count() == 1, "{options:?}: {error}");
+    }
+    assert!(run(installer().arg("--help")).contains("install.sh --prefix DIR"));
+}
+
 /// Goal: a makefile that includes the fragment of a configuration builds a client; the spawner runs it, and so does the
 /// client itself.
 fn make_fragments_build_clients(bench: &Bench, prefix: &Path, source: &Path) {

@@ -19,6 +19,7 @@ fn difference(after: IbvCounts, before: IbvCounts) -> IbvCounts {
         signalled: after.signalled - before.signalled,
         completions: after.completions - before.completions,
         receives: after.receives - before.receives,
+        copied: after.copied - before.copied,
     }
 }
 
@@ -66,6 +67,7 @@ fn verbs_are_counted() {
     let page_costs = difference(a.0.counts(), before);
     assert_eq!((page_costs.writes, page_costs.sends, page_costs.reads), (1, 1, 0));
     assert_eq!((page_costs.signalled, page_costs.completions, page_costs.receives), (1, 1, 1));
+    assert_eq!(page_costs.copied, 1, "it lies in private memory");
     let mut arrived = vec![0; page.len()];
     b.1.region.read(4096, &mut arrived);
     assert!(arrived == page, "the page is in the region");
@@ -131,7 +133,7 @@ fn a_page_that_is_asked_for() {
     let [a, b] = &both;
     let frame = Source { address: b.1.region.base(), bytes: 65_536 };
     b.1.region.write(0, &vec![5; frame.bytes]);
-    let destination = Destination::Region { region: RegionId::SEGMENT, owner: Peer(0), offset: 65_536 };
+    let destination = Destination::Region { region: RegionId::FRAMES, owner: Peer(0), offset: 65_536 };
     let page = Message {
         direction: Direction::Request,
         handler: 1,
@@ -162,12 +164,14 @@ fn a_page_that_is_asked_for() {
     let home = difference(b.0.counts(), before[1]);
     assert_eq!((home.sends, home.writes, home.reads), (MISSES, MISSES, 0));
     assert_eq!((home.signalled, home.completions, home.receives), (MISSES, MISSES, MISSES));
+    assert_eq!(home.copied, 0, "the page goes out of the home's own frame, which nobody else writes into");
     let mut arrived = vec![0; frame.bytes];
     a.1.region.read(65_536, &mut arrived);
     assert!(arrived.iter().all(|&byte| byte == 5), "the page is in the frame");
 }
 
-/// A lent page goes out of the registered region that it lies in, and is given back when it has left.
+/// A lent page goes out of the frames that it lies in, without a copy, and is given back when it has left. Nobody ever asks
+/// for access to these frames.
 #[test]
 fn lent_pages_return() {
     if skipped("lent_pages_return") {
@@ -178,7 +182,7 @@ fn lent_pages_return() {
     let to = Peer(1);
     a.1.region.write(0, &[9; 16_384]);
     let source = Source { address: a.1.region.base(), bytes: 16_384 };
-    let destination = Destination::Region { region: RegionId::SEGMENT, owner: to, offset: 0 };
+    let destination = Destination::Region { region: RegionId::FRAMES, owner: to, offset: 0 };
     let message = Message {
         direction: Direction::Request,
         handler: 1,
@@ -194,6 +198,7 @@ fn lent_pages_return() {
         poll_until(&[a, b], "the return of the page", || a.0.is_returned(to, loan.unwrap()));
         poll_until(&[a, b], "the message", || b.1.delivered.load(Ordering::SeqCst) == round);
     }
+    assert_eq!(a.0.counts().copied, 0);
     let mut arrived = vec![0; 16_384];
     b.1.region.read(0, &mut arrived);
     assert_eq!(arrived, [9; 16_384]);

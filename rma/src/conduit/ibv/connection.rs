@@ -460,6 +460,9 @@ impl Connection {
         if message.direction == Direction::Request {
             self.credits.fetch_sub(1, Ordering::Relaxed);
         }
+        if copied > 0 {
+            shared.counts.copied.fetch_add(1, Ordering::Relaxed);
+        }
         let mut packet = [0; INLINE_MAX];
         let mut head = [0; HEAD_BYTES_MAX];
         let owed = self.owed.swap(0, Ordering::Relaxed);

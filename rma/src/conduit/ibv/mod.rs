@@ -20,7 +20,8 @@
 //! A long payload that its sender lends ([`Conduit::try_send_lent`]) goes out of the sender's own registered region
 //! without a copy: a page is moved from the forwarder's frame to the requester's by the two cards alone.
 //!
-//! Regions are registered when the first peer wants them, as far as they are attached. Registered pages are locked in
+//! Regions are registered when the first peer wants them, as far as they are attached, and an agent's frames also when
+//! another agent first lets it write into its own: pages are sent out of them from then on. Registered pages are locked in
 //! memory. Where the system does not let this process lock so many, the device is asked to do without (on-demand paging);
 //! one that cannot gets [`RmaError::LockedMemory`], which says what to do.
 //!
@@ -72,7 +73,7 @@ use super::tcp::frame::{self, Body, HEAD_BYTES_MAX, Head, Kind};
 use super::tcp::{TcpConduit, TcpSpec};
 use super::turn::Turn;
 use super::{Capabilities, Conduit, Loan, Place, Sent, Traffic};
-use crate::address::{Layout, NodeId, Peer};
+use crate::address::{Layout, NodeId, Peer, RegionId};
 use crate::error::{Result, RmaError};
 use crate::message::{
     ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
@@ -446,7 +447,11 @@ impl IbvConduit {
                 Some(Control::Want(name)) => {
                     connection.tell(&self.shared, self.shared.answer(sink, connection.peer, name)?)?
                 }
-                Some(Control::Grant(name, access)) if connection.answered(name, Some(access)) => {}
+                Some(Control::Grant(name, access)) if connection.answered(name, Some(access)) => {
+                    if name.1 == RegionId::FRAMES {
+                        self.shared.register_own_frames(sink, self.me)?;
+                    }
+                }
                 Some(Control::Refusal(name)) if connection.answered(name, None) => {}
                 Some(other) => {
                     self.violation(connection, format!("{other:?}, which it was not asked for"))?

@@ -30,6 +30,8 @@ pub struct IbvCounts {
     pub completions: u64,
     /// Receives that were polled.
     pub receives: u64,
+    /// Long payloads that were copied to staging memory first, because they were not lent or lie in no registered region.
+    pub copied: u64,
 }
 
 #[derive(Default)]
@@ -41,6 +43,7 @@ pub(super) struct Counts {
     signalled: AtomicU64,
     pub(super) completions: AtomicU64,
     pub(super) receives: AtomicU64,
+    pub(super) copied: AtomicU64,
 }
 
 impl Counts {
@@ -67,6 +70,7 @@ impl Counts {
             signalled: of(&self.signalled),
             completions: of(&self.completions),
             receives: of(&self.receives),
+            copied: of(&self.copied),
         }
     }
 }
@@ -82,7 +86,8 @@ pub(super) struct Shared {
     pub(super) signal_interval: u32,
     /// Whether words of segments are updated by the device.
     pub(super) atomics: bool,
-    /// Regions that were granted to a peer. Never taken back: requests of peers may be under way.
+    /// Regions that were granted to a peer, and this side's own frames. Never taken back: requests of peers may be under
+    /// way.
     regions: RwLock<Vec<(Name, Arc<Registration>)>>,
 }
 
@@ -109,23 +114,34 @@ impl Shared {
     /// # Errors
     /// When the device or the locked-memory limit refuses the registration: this process cannot do what it is there for.
     pub(super) fn answer(&self, sink: &dyn Sink, from: Peer, name: Name) -> Result<Control> {
-        let Some((mapping, bytes)) = sink.region(from, name.0, name.1) else {
+        let Some(registration) = self.registration(sink, from, name)? else {
             return Ok(Control::Refusal(name));
-        };
-        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        let known = regions.iter().find(|(known, _)| *known == name).map(|(_, region)| region.clone());
-        let registration = match known {
-            Some(registration) => registration,
-            None => {
-                let peers = if self.updates(name) { Peers::Atomics } else { Peers::ReadWrite };
-                let registration = Arc::new(self.chosen.context.register(mapping, bytes as usize, peers)?);
-                regions.push((name, registration.clone()));
-                registration
-            }
         };
         let (address, key) = registration.remote();
         let (bytes, atomics) = (registration.bytes() as u64, self.updates(name));
         Ok(Control::Grant(name, Access { address, bytes, key, atomics }))
+    }
+
+    /// Registers this side's own frames, if it has some: who was given access to frames of others sends pages out of its
+    /// own, without a copy, whether or not anybody ever asks for access to these.
+    ///
+    /// # Errors
+    /// As [`Shared::answer`].
+    pub(super) fn register_own_frames(&self, sink: &dyn Sink, me: Peer) -> Result<()> {
+        self.registration(sink, me, (me, RegionId::FRAMES)).map(|_| ())
+    }
+
+    /// The registration of a region of this side's, made the first time; none when there is no such region for `from`.
+    fn registration(&self, sink: &dyn Sink, from: Peer, name: Name) -> Result<Option<Arc<Registration>>> {
+        let Some((mapping, bytes)) = sink.region(from, name.0, name.1) else { return Ok(None) };
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, registration)) = regions.iter().find(|(known, _)| *known == name) {
+            return Ok(Some(registration.clone()));
+        }
+        let peers = if self.updates(name) { Peers::Atomics } else { Peers::ReadWrite };
+        let registration = Arc::new(self.chosen.context.register(mapping, bytes as usize, peers)?);
+        regions.push((name, registration.clone()));
+        Ok(Some(registration))
     }
 
     /// Whether the device updates words of this region: of segments only.

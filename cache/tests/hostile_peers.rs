@@ -160,6 +160,10 @@ fn messages_that_did_harm_are_refused_by_name() {
                 (handler::DATA, vec![0, 0, 4, 0, 0, 2, 0], Bytes::Long(2 * PAGE as u64, PAGE)),
             ),
         ),
+        (
+            "the same in two words",
+            (Hostile::OtherAgent, (handler::DATA, vec![2, 7], Bytes::Long(2 * PAGE as u64, PAGE))),
+        ),
     ];
     for (what, (hostile, message)) in cases {
         let (mut cluster, members) = cluster();

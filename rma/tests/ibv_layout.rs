@@ -68,7 +68,7 @@ fn expectations() -> Vec<(String, i64)> {
     });
     fields!(ReceiveRequest = "ibv_recv_wr" { next => "next", sg_list => "sg_list", num_sge => "num_sge" });
     fields!(Completion = "ibv_wc" {
-        status => "status", opcode => "opcode", byte_len => "byte_len", qp_num => "qp_num", wc_flags => "wc_flags",
+        status => "status", opcode => "opcode", byte_len => "byte_len", imm_data => "imm_data", qp_num => "qp_num", wc_flags => "wc_flags",
         dlid_path_bits => "dlid_path_bits",
     });
     let rdma = offset_of!(types::SendRequest, wr) as i64;
@@ -99,6 +99,7 @@ fn expectations() -> Vec<(String, i64)> {
     );
     numbers!(
         IBV_WR_RDMA_WRITE,
+        IBV_WR_RDMA_WRITE_WITH_IMM,
         IBV_WR_SEND,
         IBV_WR_RDMA_READ,
         IBV_WR_ATOMIC_CMP_AND_SWP,
@@ -110,6 +111,7 @@ fn expectations() -> Vec<(String, i64)> {
         IBV_WC_REM_ACCESS_ERR,
         IBV_WC_RETRY_EXC_ERR,
         IBV_WC_RECV,
+        IBV_WC_RECV_RDMA_WITH_IMM,
         IBV_ACCESS_LOCAL_WRITE,
         IBV_ACCESS_REMOTE_WRITE,
         IBV_ACCESS_REMOTE_READ,

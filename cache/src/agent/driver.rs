@@ -1,7 +1,7 @@
 //! The event loop of an agent in a real job: its endpoint, its NVMe, its ranks.
 
 use super::Agent;
-use super::wire::{self, Coherence, Origin};
+use super::wire::{self, Coherence, Content, Origin};
 use crate::error::CacheError;
 use crate::protocol::Message;
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
@@ -26,6 +26,7 @@ const LOOK_STORAGE: Duration = Duration::from_micros(150);
 enum Incoming {
     Request(Peer, Request, Box<[u8]>),
     Message(Peer, Coherence),
+    Content(Peer, Content),
     Run(Peer, PageIndex, Vec<u32>),
     InPlace(Peer, InPlace, Box<[u8]>),
     Answer(Peer, u32, InPlaceAnswer),
@@ -72,9 +73,12 @@ pub fn register(endpoint: &Endpoint) -> Result<Arc<Inbox>, CacheError> {
         (!coherence.message.carries_page() || zeros).then_some(Incoming::Message(from, coherence))
     })?;
     add(handler::DATA, |from, arguments, payload, nodes| {
+        let Arrived::Long(..) = payload else { return None };
+        if let Some(content) = Content::decode(arguments, nodes) {
+            return Some(Incoming::Content(from, content));
+        }
         let coherence = Coherence::decode(arguments, nodes)?;
-        let came = matches!(payload, Arrived::Long(..));
-        (came && coherence.message.carries_page()).then_some(Incoming::Message(from, coherence))
+        coherence.message.carries_page().then_some(Incoming::Message(from, coherence))
     })?;
     add(handler::RUN, |from, arguments, payload, _| {
         let page = wire::decode_page(arguments)?;
@@ -111,6 +115,7 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint, inbox: &Inbox) -> Result<boo
         match incoming {
             Incoming::Request(from, request, data) => agent.on_request(from, request, &data)?,
             Incoming::Message(from, coherence) => agent.on_message(from, coherence)?,
+            Incoming::Content(from, content) => agent.on_content(from, content)?,
             Incoming::Run(from, page, frames) => agent.on_run(from, page, &frames)?,
             Incoming::InPlace(from, InPlace::Get { bytes, .. }, _)
                 if bytes as usize > endpoint.medium_bytes_max() =>

@@ -6,7 +6,8 @@
 //! name, before a byte of it is written. (Peers that share this node's memory need no message to spoil it.)
 
 use crate::pool::FrameId;
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::request::PageIndex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vgas_rma::address::{Layout, Peer};
 
 /// Nothing is expected.
@@ -19,14 +20,17 @@ const ANY_AGENT: u32 = u32::MAX;
 pub struct Expected {
     /// [`NOBODY`], [`ANY_AGENT`], or a peer's number plus one.
     frames: Box<[AtomicU32]>,
+    /// Which page each waits for, or waited for last.
+    pages: Box<[AtomicU64]>,
     page_bytes: usize,
     layout: Layout,
 }
 
 impl Expected {
     pub(super) fn new(frames: u32, page_bytes: u32, layout: Layout) -> Self {
+        let pages = (0..frames).map(|_| AtomicU64::default()).collect();
         let frames = (0..frames).map(|_| AtomicU32::new(NOBODY)).collect();
-        Self { frames, page_bytes: page_bytes as usize, layout }
+        Self { frames, pages, page_bytes: page_bytes as usize, layout }
     }
 
     /// Whether these bytes of the frames' region are a whole frame that waits for this peer.
@@ -42,23 +46,34 @@ impl Expected {
         })
     }
 
-    /// An agent that this one does not know will fill the frame.
-    pub(super) fn expect_any_agent(&self, frame: FrameId) {
-        self.set(frame, ANY_AGENT);
+    /// The page that a frame waits for, if it does. For the agent itself.
+    pub(super) fn page(&self, frame: FrameId) -> Option<PageIndex> {
+        let frame = frame.0 as usize;
+        let waits = self.frames.get(frame)?.load(Ordering::Relaxed) != NOBODY;
+        waits.then(|| self.pages[frame].load(Ordering::Relaxed))
     }
 
-    /// This peer will fill the frame.
-    pub(super) fn expect(&self, frame: FrameId, peer: Peer) {
-        self.set(frame, peer.0 + 1);
+    /// An agent that this one does not know will fill the frame with this page.
+    pub(super) fn expect_any_agent(&self, frame: FrameId, page: PageIndex) {
+        self.set(frame, ANY_AGENT, page);
+    }
+
+    /// This peer will fill the frame with this page.
+    pub(super) fn expect(&self, frame: FrameId, page: PageIndex, peer: Peer) {
+        self.set(frame, peer.0 + 1, page);
     }
 
     /// The frame waits for nobody any more.
     pub(super) fn settled(&self, frame: FrameId) {
-        self.set(frame, NOBODY);
+        if let Some(word) = self.frames.get(frame.0 as usize) {
+            word.store(NOBODY, Ordering::Relaxed);
+        }
     }
 
-    fn set(&self, frame: FrameId, value: u32) {
-        if let Some(word) = self.frames.get(frame.0 as usize) {
+    fn set(&self, frame: FrameId, value: u32, page: PageIndex) {
+        let frame = frame.0 as usize;
+        if let (Some(word), Some(pages)) = (self.frames.get(frame), self.pages.get(frame)) {
+            pages.store(page, Ordering::Relaxed);
             word.store(value, Ordering::Relaxed);
         }
     }
@@ -76,7 +91,8 @@ mod tests {
         let rank = layout.peer_of_rank(Rank(1));
         let expected = Expected::new(4, 4096, layout);
         assert!(!expected.allows(agents[1], 4096, 4096), "nobody was asked");
-        expected.expect_any_agent(FrameId(1));
+        expected.expect_any_agent(FrameId(1), 77);
+        assert_eq!((expected.page(FrameId(1)), expected.page(FrameId(2))), (Some(77), None));
         assert!(expected.allows(agents[1], 4096, 4096) && expected.allows(agents[2], 4096, 4096));
         assert!(!expected.allows(rank, 4096, 4096), "ranks have no pages to send");
         for (offset, bytes) in
@@ -84,9 +100,10 @@ mod tests {
         {
             assert!(!expected.allows(agents[1], offset, bytes), "{bytes} bytes at {offset}");
         }
-        expected.expect(FrameId(3), agents[2]);
+        expected.expect(FrameId(3), 78, agents[2]);
         assert!(expected.allows(agents[2], 3 * 4096, 4096) && !expected.allows(agents[1], 3 * 4096, 4096));
         expected.settled(FrameId(3));
+        assert_eq!((expected.page(FrameId(3)), expected.page(FrameId(4))), (None, None));
         assert!(!expected.allows(agents[2], 3 * 4096, 4096));
     }
 }

@@ -164,7 +164,7 @@ impl Agent {
         if let Some(entry) = self.homes.get_mut(&page) {
             entry.content = Some(Content { frame, staged: true, origin: Origin::Cache });
         }
-        self.expected.expect(frame, self.layout.agent_of(holder));
+        self.expected.expect(frame, page, self.layout.agent_of(holder));
         self.say(holder, Coherence { page, message: Message::Pull, frame: frame.0, origin: Origin::Cache });
     }
 

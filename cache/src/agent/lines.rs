@@ -637,7 +637,7 @@ impl Agent {
         match message {
             Message::GetShared | Message::GetModified { .. } => {
                 if let Some(frame) = frame {
-                    self.expected.expect_any_agent(frame);
+                    self.expected.expect_any_agent(frame, page);
                 }
                 let frame = frame.map_or(NO_FRAME, |frame| frame.0);
                 self.say(to, Coherence { page, message, frame, origin: Origin::Cache });

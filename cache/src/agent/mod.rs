@@ -52,7 +52,7 @@ use storage::StorageWork;
 use vgas_nvm::Volume;
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::endpoint::Endpoint;
-use wire::{Coherence, NO_FRAME, Origin};
+use wire::{Coherence, Content, NO_FRAME, Origin};
 
 /// How an agent behaves; from the job's settings, each switchable for comparison.
 pub struct AgentOptions {
@@ -288,6 +288,16 @@ impl Agent {
             );
         }
         self.receive(node, coherence)
+    }
+
+    /// Another agent has filled a frame; which page it is, this one knows.
+    pub fn on_content(&mut self, from: Peer, content: Content) -> Result<(), CacheError> {
+        let Content { frame, message, origin } = content;
+        let Some(page) = self.expected.page(FrameId(frame)) else {
+            let node = self.agent_node(from)?;
+            return Err(self.violation(node, format!("sent a page to frame {frame}, unasked")));
+        };
+        self.on_message(from, Coherence { page, message, frame, origin })
     }
 
     /// Another agent asks to read a run of pages.

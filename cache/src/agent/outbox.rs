@@ -3,7 +3,7 @@
 //! Sending never blocks the agent. Neighbouring requests for reading to the same home are joined into one message while
 //! they wait here (DESIGN, property 8).
 
-use super::wire::{self, Coherence};
+use super::wire::{self, Coherence, Content};
 use crate::pool::FrameId;
 use crate::protocol::Message;
 use crate::request::handler;
@@ -58,6 +58,7 @@ impl Outgoing {
     /// Bytes of arguments and small payloads.
     fn control_bytes(&self) -> u64 {
         match self {
+            Outgoing::Data { coherence, .. } if content(coherence).is_some() => 8,
             Outgoing::Coherence(_) | Outgoing::Data { .. } => 28,
             Outgoing::Run { frames, .. } => 8 + 4 * frames.len() as u64,
             Outgoing::InPlace { data, .. } => 24 + data.len() as u64,
@@ -191,6 +192,12 @@ fn kind(message: Message) -> usize {
     }
 }
 
+/// What is said with a page, if two words are enough.
+fn content(coherence: &Coherence) -> Option<[u32; 2]> {
+    let &Coherence { message, frame, origin, .. } = coherence;
+    Content { frame, message, origin }.encode()
+}
+
 /// None: no room. What was lent is a page, in its frame.
 fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> Result<Option<Loan>> {
     let sent = match outgoing {
@@ -205,7 +212,10 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> 
                 offset: u64::from(*into) * page_bytes,
             };
             let payload = Payload::Long(source, destination);
-            return endpoint.try_request_lent(to, handler::DATA, &coherence.encode(), payload);
+            return match content(coherence) {
+                Some(words) => endpoint.try_request_lent(to, handler::DATA, &words, payload),
+                None => endpoint.try_request_lent(to, handler::DATA, &coherence.encode(), payload),
+            };
         }
         Outgoing::Run { page, frames } => {
             let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();

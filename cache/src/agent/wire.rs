@@ -1,6 +1,6 @@
 //! Coherence messages as they travel between agents: the protocol's words, and what the agent adds to them.
 
-use crate::protocol::Message;
+use crate::protocol::{Message, Right};
 
 /// No frame.
 pub const NO_FRAME: u32 = u32::MAX;
@@ -53,6 +53,65 @@ impl Coherence {
     }
 }
 
+/// What comes with the content of a page, as two words: the receiver knows which page it waits for in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// The receiver's frame.
+    pub frame: u32,
+    /// The message.
+    pub message: Message,
+    /// Where the content comes from.
+    pub origin: Origin,
+}
+
+/// In the place of a [`Right`]: the message is a [`Message::PulledData`].
+const PULLED: u32 = 3;
+
+/// Bits of the second word, which stays below 256 so that it fits beside the frame's number where space is short (see
+/// [`PAGE_HANDLER`](vgas_rma::message::PAGE_HANDLER)): the right in two, whether the page is dirty, whether the home is to
+/// be told, whether it comes from NVMe, and the acknowledgements to wait for in three.
+const DIRTY: u32 = 1 << 2;
+const CONFIRM: u32 = 1 << 3;
+const NVM: u32 = 1 << 4;
+const ACKS: u32 = 5;
+const ACKS_MAX: u32 = 7;
+
+impl Content {
+    /// As arguments of an active message; none when it needs those of a [`Coherence`].
+    pub fn encode(&self) -> Option<[u32; 2]> {
+        let origin = match self.origin {
+            Origin::Cache => 0,
+            Origin::Nvm => NVM,
+            Origin::Zeros => return None,
+        };
+        let bit = |flag: bool, bit: u32| if flag { bit } else { 0 };
+        let said = match self.message {
+            Message::Data { right, dirty, acks, confirm } if acks <= ACKS_MAX => {
+                right as u32 | bit(dirty, DIRTY) | bit(confirm, CONFIRM) | acks << ACKS
+            }
+            Message::PulledData { dirty: true } => PULLED | DIRTY,
+            _ => return None,
+        };
+        Some([self.frame, said | origin])
+    }
+
+    /// From arguments, in a job of `nodes` nodes; the frame is still to be checked.
+    pub fn decode(words: &[u32], nodes: u32) -> Option<Self> {
+        let &[frame, said] = words else { return None };
+        let (dirty, confirm, acks) = (said & DIRTY != 0, said & CONFIRM != 0, said >> ACKS);
+        let data = |right| Message::Data { right, dirty, acks, confirm };
+        let message = match said & PULLED {
+            0 => data(Right::Shared),
+            1 => data(Right::Exclusive),
+            2 => data(Right::Modified),
+            _ => Message::PulledData { dirty: true },
+        };
+        let origin = if said & NVM != 0 { Origin::Nvm } else { Origin::Cache };
+        let content = Self { frame, message, origin };
+        (acks < nodes && content.encode() == Some([frame, said])).then_some(content)
+    }
+}
+
 /// A page number as arguments.
 pub fn encode_page(page: u64) -> [u32; 2] {
     [page as u32, (page >> 32) as u32]
@@ -67,6 +126,47 @@ pub fn decode_page(words: &[u32]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn content_survives_the_wire_in_two_words() {
+        let mut messages = vec![Message::PulledData { dirty: true }];
+        for right in [Right::Shared, Right::Exclusive, Right::Modified] {
+            for (dirty, confirm, acks) in [(false, true, 0), (true, false, 7), (true, true, 3)] {
+                messages.push(Message::Data { right, dirty, acks, confirm });
+            }
+        }
+        for message in messages {
+            for origin in [Origin::Cache, Origin::Nvm] {
+                let content = Content { frame: 1 << 30, message, origin };
+                let words = content.encode().unwrap();
+                assert!(words[1] < 256);
+                assert_eq!(Content::decode(&words, 8), Some(content));
+                assert_eq!(Content::decode(&words[..1], 8), None);
+            }
+        }
+        let many = Message::Data { right: Right::Modified, dirty: true, acks: 8, confirm: true };
+        let long = [
+            (many, Origin::Cache),
+            (Message::GetShared, Origin::Cache),
+            (Message::PulledData { dirty: true }, Origin::Zeros),
+        ];
+        for (message, origin) in long {
+            assert_eq!(Content { frame: 1, message, origin }.encode(), None);
+        }
+        let some = Message::Data { right: Right::Modified, dirty: true, acks: 7, confirm: true };
+        let words = Content { frame: 1, message: some, origin: Origin::Cache }.encode().unwrap();
+        assert_eq!(Content::decode(&words, 7), None, "more acknowledgements than other nodes");
+    }
+
+    proptest! {
+        #[test]
+        fn content_of_a_stranger_decodes_to_itself_or_nothing(frame: u32, said in prop_oneof![0u32..512, any::<u32>()]) {
+            if let Some(content) = Content::decode(&[frame, said], 5) {
+                prop_assert_eq!(content.encode(), Some([frame, said]));
+            }
+        }
+    }
 
     #[test]
     fn a_message_survives_the_wire_with_its_page_and_frame() {

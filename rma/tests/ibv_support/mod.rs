@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use vgas_rma::conduit::conformance::{Fabric, node_domains};
 use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions, available, devices};
@@ -85,6 +85,8 @@ pub struct Memory {
     pub region: Arc<Mapping>,
     pub operation: Arc<Mapping>,
     pub delivered: AtomicUsize,
+    /// Of the last message.
+    pub arguments: Mutex<Vec<u32>>,
     pub completed: AtomicUsize,
     /// Who is asked to answer requests, by a reply of the same handler.
     pub answers: Option<Arc<IbvConduit>>,
@@ -94,7 +96,8 @@ impl Memory {
     pub fn new(answers: Option<Arc<IbvConduit>>) -> Self {
         let memory = |name| Mapping::anonymous(name, 1 << 20).unwrap();
         let (region, operation) = (memory("region"), memory("operation"));
-        Self { region, operation, delivered: AtomicUsize::new(0), completed: AtomicUsize::new(0), answers }
+        let (delivered, completed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { region, operation, delivered, arguments: Mutex::default(), completed, answers }
     }
 }
 
@@ -118,6 +121,7 @@ impl Sink for Memory {
     }
 
     fn deliver(&self, delivery: Delivery<'_>) -> Result<()> {
+        *self.arguments.lock().unwrap() = delivery.arguments.to_vec();
         self.delivered.fetch_add(1, Ordering::SeqCst);
         if let (Some(conduit), Direction::Request) = (&self.answers, delivery.direction) {
             let answer = short(Direction::Reply, delivery.arguments);

@@ -14,7 +14,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::packet::{Access, Control, Name};
+use super::packet::{self, Access, Control, IMMEDIATE_CREDITS_MAX, Name};
 use super::shared::Shared;
 use super::staging::Blocks;
 use super::verbs::{Local, Place, QueuePair, Route, Verb, Work, gather};
@@ -415,7 +415,8 @@ impl Connection {
         }
     }
 
-    /// Posts a message: one SEND, behind a WRITE if it is long. There must be nobody before it.
+    /// Posts a message: one SEND, behind a WRITE if it is long; or one WRITE if its immediate data says everything. There
+    /// must be nobody before it.
     fn post_message(
         &self,
         shared: &Shared,
@@ -435,18 +436,19 @@ impl Connection {
                 let name = (owner, region);
                 let Some(access) = self.access(shared, sender, name)? else { return Ok(Posted::NoRoom) };
                 let address = reach(name, &access, offset, source.bytes)?;
-                (source.bytes > 0).then_some((source, Verb::Write(address, access.key)))
+                (source.bytes > 0).then_some((source, address, access.key))
             }
             Payload::Long(_, Destination::Operation { .. }) => {
                 return Err(RmaError::Usage("the ibv conduit answers gets with one-sided reads".into()));
             }
             Payload::Short | Payload::Medium(_) => None,
         };
+        let immediate = long.and_then(|_| packet::immediate(message, self.peer));
         // Memory before anything is changed: without it there is no room.
         let registered =
-            if lent { shared.registered(long.map_or(Source::EMPTY, |(source, _)| source)) } else { None };
-        let copied = long.filter(|_| registered.is_none()).map_or(0, |(source, _)| source.bytes);
-        let packet_max = HEAD_BYTES_MAX + medium.bytes;
+            if lent { shared.registered(long.map_or(Source::EMPTY, |(source, ..)| source)) } else { None };
+        let copied = long.filter(|_| registered.is_none()).map_or(0, |(source, ..)| source.bytes);
+        let packet_max = if immediate.is_some() { 0 } else { HEAD_BYTES_MAX + medium.bytes };
         let packet_bytes = if packet_max <= self.pair.inline_max { 0 } else { packet_max };
         // The copied payload first, then the packet, in one run of blocks.
         let packet_at = copied.next_multiple_of(64);
@@ -463,55 +465,70 @@ impl Connection {
         if copied > 0 {
             shared.counts.copied.fetch_add(1, Ordering::Relaxed);
         }
-        let mut packet = [0; INLINE_MAX];
-        let mut head = [0; HEAD_BYTES_MAX];
-        let owed = self.owed.swap(0, Ordering::Relaxed);
-        let head_bytes = frame::encode(message, owed as u16, &mut head);
-        let bytes = head_bytes + medium.bytes;
         let memory = &shared.staging.memory;
-        let local = match &blocks {
-            Some(blocks) if packet_bytes > 0 => {
-                let at = blocks.offset() + packet_at;
-                memory.fill(at, Source::of(&head[..head_bytes]));
-                memory.fill(at + head_bytes, medium);
-                Local::Registered(memory, at, bytes)
-            }
-            _ => {
-                packet[..head_bytes].copy_from_slice(&head[..head_bytes]);
-                gather(medium, &mut packet[head_bytes..bytes]);
-                Local::Inline(&packet[..bytes])
-            }
-        };
+        let payload = long.map(|(source, address, key)| {
+            let local = match (&registered, &blocks) {
+                (Some((registration, offset)), _) => Local::Registered(registration, *offset, source.bytes),
+                (None, Some(blocks)) => {
+                    memory.fill(blocks.offset(), source);
+                    Local::Registered(memory, blocks.offset(), source.bytes)
+                }
+                (None, None) => Local::Inline(&[]),
+            };
+            (local, address, key)
+        });
         let holds = blocks.is_some() || long.is_some();
         let signalled = holds || sender.unsignalled + 1 >= shared.signal_interval;
         sender.unsignalled = if signalled { 0 } else { sender.unsignalled + 1 };
-        let requests = if long.is_some() { 2 } else { 1 };
-        sender.posted += requests;
-        let count = sender.posted;
-        let send = Work { id: self.id(count), verb: Verb::Send, local, signalled };
-        match (long, &blocks) {
-            (Some((source, verb)), _) => {
-                let local = match (&registered, &blocks) {
-                    (Some((registration, offset)), _) => {
-                        Local::Registered(registration, *offset, source.bytes)
-                    }
-                    (None, Some(blocks)) => {
-                        memory.fill(blocks.offset(), source);
-                        Local::Registered(memory, blocks.offset(), source.bytes)
-                    }
-                    (None, None) => Local::Inline(&[]),
-                };
-                let write = Work { id: self.id(count - 1), verb, local, signalled: false };
-                self.pair.post(write, Some(send))?;
-                shared.counts.posted(verb, false);
+        if let (Some((local, address, key)), Some(immediate)) = (payload, immediate) {
+            let immediate = packet::with_credits(immediate, self.take_owed(IMMEDIATE_CREDITS_MAX));
+            sender.posted += 1;
+            let verb = Verb::WriteImmediate(address, key, immediate);
+            self.pair.post(Work { id: self.id(sender.posted), verb, local, signalled }, None)?;
+            shared.counts.posted(verb, signalled);
+        } else {
+            let mut packet = [0; INLINE_MAX];
+            let mut head = [0; HEAD_BYTES_MAX];
+            let head_bytes = frame::encode(message, self.take_owed(CREDITS) as u16, &mut head);
+            let bytes = head_bytes + medium.bytes;
+            let local = match &blocks {
+                Some(blocks) if packet_bytes > 0 => {
+                    let at = blocks.offset() + packet_at;
+                    memory.fill(at, Source::of(&head[..head_bytes]));
+                    memory.fill(at + head_bytes, medium);
+                    Local::Registered(memory, at, bytes)
+                }
+                _ => {
+                    packet[..head_bytes].copy_from_slice(&head[..head_bytes]);
+                    gather(medium, &mut packet[head_bytes..bytes]);
+                    Local::Inline(&packet[..bytes])
+                }
+            };
+            sender.posted += if payload.is_some() { 2 } else { 1 };
+            let send = Work { id: self.id(sender.posted), verb: Verb::Send, local, signalled };
+            match payload {
+                Some((local, address, key)) => {
+                    let verb = Verb::Write(address, key);
+                    let write = Work { id: self.id(sender.posted - 1), verb, local, signalled: false };
+                    self.pair.post(write, Some(send))?;
+                    shared.counts.posted(verb, false);
+                }
+                None => self.pair.post(send, None)?,
             }
-            (None, _) => self.pair.post(send, None)?,
+            shared.counts.posted(Verb::Send, signalled);
         }
-        shared.counts.posted(Verb::Send, signalled);
+        let count = sender.posted;
         if blocks.is_some() {
             sender.flights.push_back(Flight { last: count, blocks, ends: None });
         }
         Ok(Posted::At(count))
+    }
+
+    /// Credits to be told to the peer, at most so many. Only who holds the sender takes some.
+    fn take_owed(&self, most: u32) -> u32 {
+        let owed = self.owed.load(Ordering::Relaxed).min(most);
+        self.owed.fetch_sub(owed, Ordering::Relaxed);
+        owed
     }
 
     /// Posts a small packet that is no message.
@@ -604,7 +621,7 @@ impl Connection {
         if sender.posted - sender.done >= u64::from(shared.depth) || sender.closed {
             return Ok(());
         }
-        let owed = self.owed.swap(0, Ordering::Relaxed);
+        let owed = self.take_owed(CREDITS);
         self.post_packet(shared, &mut sender, &frame::encode_credits(owed as u16))
     }
 
@@ -624,7 +641,7 @@ impl Connection {
         let full = sender.posted - sender.done >= u64::from(shared.depth);
         if !sender.closed && !full && sender.replies.is_empty() && sender.controls.is_empty() {
             sender.closed = true;
-            let owed = self.owed.swap(0, Ordering::Relaxed);
+            let owed = self.take_owed(CREDITS);
             self.post_packet(shared, &mut sender, &frame::encode_goodbye(owed as u16)).ok()?;
         }
         (sender.done < sender.posted).then_some(sender.posted)

@@ -12,7 +12,8 @@
 //! |---|---|---|
 //! | short message, or one that fits inline | SEND | one in `signal_interval` |
 //! | medium message | SEND from staging memory | one |
-//! | long message (a page) | WRITE into the receiver's region, SEND, in one post | one for both |
+//! | page for a frame | WRITE with immediate data into the receiver's frame | one |
+//! | other long message | WRITE into the receiver's region, SEND, in one post | one for both |
 //! | put | WRITE into the owner's segment; nobody there takes part | one |
 //! | get | READ from it into staging memory | one |
 //! | atomic update | FETCH_ADD or CMP_SWAP of it, if the device offers them; otherwise messages | one |
@@ -68,7 +69,7 @@ use self::connection::{CREDITS, Connection, OneSided, Posted, lock, sent_by};
 use self::packet::Control;
 use self::shared::Shared;
 use self::verbs::types::Completion;
-use self::verbs::types::number::IBV_WC_SUCCESS;
+use self::verbs::types::number::{IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS};
 use super::tcp::frame::{self, Body, HEAD_BYTES_MAX, Head, Kind};
 use super::tcp::{TcpConduit, TcpSpec};
 use super::turn::Turn;
@@ -421,8 +422,19 @@ impl IbvConduit {
         let mut packet = std::mem::take(&mut lock(&self.inbox).buffer);
         let good = completion.status == IBV_WC_SUCCESS;
         if good {
-            let bytes = (completion.byte_len as usize).min(PACKET_BYTES_MAX);
-            self.shared.queues.read_slot(slot, bytes, &mut packet);
+            match completion.opcode {
+                IBV_WC_RECV => {
+                    let bytes = (completion.byte_len as usize).min(PACKET_BYTES_MAX);
+                    self.shared.queues.read_slot(slot, bytes, &mut packet);
+                }
+                // Nothing is in the slot: the bytes are where the peer has written them.
+                IBV_WC_RECV_RDMA_WITH_IMM => {
+                    let immediate = u32::from_be(completion.imm_data);
+                    packet::expand(immediate, completion.byte_len, self.me, &mut packet);
+                }
+                // An empty packet is refused.
+                _ => packet.clear(),
+            }
         }
         self.shared.queues.post_slot(slot)?;
         let Some(connection) = connection else { return Ok(0) };

@@ -11,13 +11,78 @@
 //! | 8 | 8 | of a grant: address of the first byte at the granter |
 //! | 16 | 8 | of a grant: length |
 //! | 24 | 4 | of a grant: key |
+//!
+//! A page for a frame of the receiver's needs no packet: everything about it is in the immediate data of its WRITE, as far
+//! as the receiver does not know it. [`expand`] makes the frame of it that a packet would have had.
+//!
+//! | bits | field |
+//! |---|---|
+//! | 0 to 21 | the frame's number, also the first argument: the payload's offset in the frames, divided by its length |
+//! | 22 to 29 | the second argument |
+//! | 30, 31 | credits |
+//!
+//! The handler is [`PAGE_HANDLER`]. What does not fit goes as a WRITE and a SEND.
 
 #![forbid(unsafe_code)]
 
 use crate::address::{Peer, RegionId};
+use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX};
+use crate::message::{Destination, Direction, Message, PAGE_HANDLER, Payload, Source};
 
 /// Version of the packets and of how a connection is set up, exchanged before a queue pair is connected.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
+
+const NUMBER_BITS: u32 = 22;
+const NOTE_BITS: u32 = 8;
+
+/// Most credits that immediate data can bring.
+pub(super) const IMMEDIATE_CREDITS_MAX: u32 = 3;
+
+/// The immediate data of a message to this peer, without credits; none if more has to be said.
+pub(super) fn immediate(message: &Message<'_>, to: Peer) -> Option<u32> {
+    let Payload::Long(source, Destination::Region { region: RegionId::FRAMES, owner, offset }) =
+        message.payload
+    else {
+        return None;
+    };
+    let &[number, note] = message.arguments else { return None };
+    let fits = message.direction == Direction::Request
+        && message.handler == PAGE_HANDLER
+        && owner == to
+        && source.bytes > 0
+        && offset == u64::from(number) * source.bytes as u64
+        && number < 1 << NUMBER_BITS
+        && note < 1 << NOTE_BITS;
+    fits.then_some(number | note << NUMBER_BITS)
+}
+
+/// Adds at most [`IMMEDIATE_CREDITS_MAX`] credits.
+pub(super) fn with_credits(immediate: u32, credits: u32) -> u32 {
+    debug_assert!(credits <= IMMEDIATE_CREDITS_MAX);
+    immediate | credits << (NUMBER_BITS + NOTE_BITS)
+}
+
+/// The frame of the message that came as immediate data, with so many bytes. Any number means something; whether it may be
+/// is decided as for other frames.
+pub(super) fn expand(immediate: u32, bytes: u32, me: Peer, packet: &mut Vec<u8>) {
+    let number = immediate & ((1 << NUMBER_BITS) - 1);
+    let note = immediate >> NUMBER_BITS & ((1 << NOTE_BITS) - 1);
+    let credits = immediate >> (NUMBER_BITS + NOTE_BITS);
+    let offset = u64::from(number) * u64::from(bytes);
+    let destination = Destination::Region { region: RegionId::FRAMES, owner: me, offset };
+    // Encoding does not look at the bytes, only at their number.
+    let source = Source { address: std::ptr::null(), bytes: bytes as usize };
+    let message = Message {
+        direction: Direction::Request,
+        handler: PAGE_HANDLER,
+        arguments: &[number, note],
+        payload: Payload::Long(source, destination),
+    };
+    let mut head = [0; HEAD_BYTES_MAX];
+    let head_bytes = frame::encode(&message, credits as u16, &mut head);
+    packet.clear();
+    packet.extend_from_slice(&head[..head_bytes]);
+}
 
 const WANT: u8 = 32;
 const GRANT: u8 = 33;
@@ -121,6 +186,58 @@ mod tests {
         fn arbitrary_bytes_do_not_panic(packet in prop::collection::vec(any::<u8>(), 0..40)) {
             let _ = Control::decode(&packet);
         }
+    }
+
+    proptest! {
+        /// What immediate data brings is the frame that a packet would have been.
+        #[test]
+        fn immediate_data_is_a_frame(number in 0u32..1 << 22, note in 0u32..256, credits in 0u32..4, bytes in 1u32..1 << 22) {
+            let destination = Destination::Region {
+                region: RegionId::FRAMES,
+                owner: Peer(7),
+                offset: u64::from(number) * u64::from(bytes),
+            };
+            let message = Message {
+                direction: Direction::Request,
+                handler: PAGE_HANDLER,
+                arguments: &[number, note],
+                payload: Payload::Long(Source { address: std::ptr::null(), bytes: bytes as usize }, destination),
+            };
+            let immediate = with_credits(immediate(&message, Peer(7)).unwrap(), credits);
+            let mut packet = vec![1, 2, 3];
+            expand(immediate, bytes, Peer(7), &mut packet);
+            let mut head = [0; HEAD_BYTES_MAX];
+            let head_bytes = frame::encode(&message, credits as u16, &mut head);
+            prop_assert_eq!(&packet[..], &head[..head_bytes]);
+        }
+
+        /// A peer may send any number with any count of bytes; more than a page is no frame.
+        #[test]
+        fn any_immediate_data_is_a_frame_or_refused(immediate: u32, bytes: u32) {
+            let mut packet = Vec::new();
+            expand(immediate, bytes, Peer(7), &mut packet);
+            prop_assert_eq!(frame::decode(&packet).is_ok(), bytes as usize <= frame::LONG_BYTES_MAX);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_no_immediate_data() {
+        let arguments = [5, 6];
+        let of = |arguments, handler, owner, offset, region| {
+            let source = Source { address: std::ptr::null(), bytes: 4096 };
+            let payload = Payload::Long(source, Destination::Region { region, owner: Peer(owner), offset });
+            immediate(&Message { direction: Direction::Request, handler, arguments, payload }, Peer(7))
+        };
+        let (page, frames) = (PAGE_HANDLER, RegionId::FRAMES);
+        assert_eq!(of(&arguments, page, 7, 5 * 4096, frames), Some(5 | 6 << 22));
+        assert_eq!(of(&arguments, page, 7, 6 * 4096, frames), None, "another frame than it says");
+        assert_eq!(of(&arguments, page, 7, 5 * 4096 + 8, frames), None);
+        assert_eq!(of(&arguments, page, 8, 5 * 4096, frames), None, "the frames of somebody else");
+        assert_eq!(of(&arguments, page, 7, 5 * 4096, RegionId::SEGMENT), None);
+        assert_eq!(of(&arguments, page + 1, 7, 5 * 4096, frames), None);
+        assert_eq!(of(&[5, 256], page, 7, 5 * 4096, frames), None);
+        assert_eq!(of(&[1 << 22, 6], page, 7, 4096 << 22, frames), None);
+        assert_eq!(of(&[5], page, 7, 5 * 4096, frames), None);
     }
 
     /// The kinds of the two formats do not meet.

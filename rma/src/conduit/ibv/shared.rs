@@ -18,7 +18,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub struct IbvCounts {
     /// SENDs posted.
     pub sends: u64,
-    /// WRITEs posted.
+    /// WRITEs posted, with immediate data and without.
     pub writes: u64,
     /// READs posted.
     pub reads: u64,
@@ -50,7 +50,7 @@ impl Counts {
     pub(super) fn posted(&self, verb: Verb, signalled: bool) {
         let count = match verb {
             Verb::Send => &self.sends,
-            Verb::Write(..) => &self.writes,
+            Verb::Write(..) | Verb::WriteImmediate(..) => &self.writes,
             Verb::Read(..) => &self.reads,
             Verb::Atomic(..) => &self.atomics,
         };

@@ -457,6 +457,8 @@ pub(super) enum Verb {
     Send,
     /// Into memory of the other side: its address and key.
     Write(u64, u32),
+    /// The same, and its end takes a receive slot of the other side, whose completion has this number.
+    WriteImmediate(u64, u32, u32),
     /// From memory of the other side: its address and key.
     Read(u64, u32),
     /// An update of a word of the other side: its address and key. What it was comes back.
@@ -690,6 +692,7 @@ fn request(work: &Work<'_>, piece: &mut raw::Sge) -> raw::SendRequest {
     let (opcode, wr) = match work.verb {
         Verb::Send => (IBV_WR_SEND, rdma(0, 0)),
         Verb::Write(address, key) => (IBV_WR_RDMA_WRITE, rdma(address, key)),
+        Verb::WriteImmediate(address, key, _) => (IBV_WR_RDMA_WRITE_WITH_IMM, rdma(address, key)),
         Verb::Read(address, key) => (IBV_WR_RDMA_READ, rdma(address, key)),
         Verb::Atomic(address, key, Atomic::FetchAdd(value)) => {
             (IBV_WR_ATOMIC_FETCH_AND_ADD, atomic(address, key, value, 0))
@@ -700,6 +703,8 @@ fn request(work: &Work<'_>, piece: &mut raw::Sge) -> raw::SendRequest {
     };
     let inline = if matches!(work.local, Local::Inline(_)) { IBV_SEND_INLINE } else { 0 };
     let signalled = if work.signalled { IBV_SEND_SIGNALED } else { 0 };
+    // In the order of bytes of the network, as in a completion.
+    let imm_data = if let Verb::WriteImmediate(_, _, number) = work.verb { number.to_be() } else { 0 };
     raw::SendRequest {
         wr_id: work.id,
         next: ptr::null_mut(),
@@ -707,7 +712,7 @@ fn request(work: &Work<'_>, piece: &mut raw::Sge) -> raw::SendRequest {
         num_sge: 1,
         opcode,
         send_flags: inline | signalled,
-        imm_data: 0,
+        imm_data,
         wr,
         remote_srqn: 0,
         rest: [0; 6],

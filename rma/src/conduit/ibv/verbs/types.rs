@@ -334,6 +334,7 @@ pub mod number {
     use std::ffi::c_int;
 
     pub const IBV_WR_RDMA_WRITE: c_int = 0;
+    pub const IBV_WR_RDMA_WRITE_WITH_IMM: c_int = 1;
     pub const IBV_WR_SEND: c_int = 2;
     pub const IBV_WR_RDMA_READ: c_int = 4;
     pub const IBV_WR_ATOMIC_CMP_AND_SWP: c_int = 5;
@@ -345,6 +346,7 @@ pub mod number {
     pub const IBV_WC_REM_ACCESS_ERR: c_int = 10;
     pub const IBV_WC_RETRY_EXC_ERR: c_int = 12;
     pub const IBV_WC_RECV: c_int = 1 << 7;
+    pub const IBV_WC_RECV_RDMA_WITH_IMM: c_int = (1 << 7) + 1;
     pub const IBV_ACCESS_LOCAL_WRITE: c_int = 1;
     pub const IBV_ACCESS_REMOTE_WRITE: c_int = 1 << 1;
     pub const IBV_ACCESS_REMOTE_READ: c_int = 1 << 2;

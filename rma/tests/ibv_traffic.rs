@@ -170,6 +170,34 @@ fn a_page_that_is_asked_for() {
     assert!(arrived.iter().all(|&byte| byte == 5), "the page is in the frame");
 }
 
+/// Goal: packets about regions wait for staging memory, as payloads do, where nothing is sent inline. Method: a peer's first
+/// region is written until the memory is full of what is under way, then the second is asked for.
+#[test]
+fn full_staging_memory_is_no_error() {
+    if skipped("full_staging_memory_is_no_error") {
+        return;
+    }
+    let both = pair(&IbvOptions { inline: 0, ..IbvOptions::default() });
+    let [a, b] = &both;
+    let to = Peer(1);
+    let put = |region, bytes: &[u8]| {
+        a.0.start_put(to, Place { owner: to, region, offset: 0 }, Source::of(bytes), 1).unwrap()
+    };
+    poll_until(&[a, b], "access", || put(RegionId::SEGMENT, &[1; 8]) == Sent::Accepted);
+    poll_until(&[a, b], "the first put", || a.1.completed.load(Ordering::SeqCst) == 1);
+    let part = vec![2; 1 << 20];
+    let mut under_way = 0;
+    // The last hole is as small as anything that is taken.
+    for bytes in [1 << 20, 1 << 17, 1 << 14, 8] {
+        while put(RegionId::SEGMENT, &part[..bytes]) == Sent::Accepted {
+            under_way += 1;
+        }
+    }
+    assert_eq!(put(RegionId::FRAMES, &[3; 8]), Sent::Busy);
+    poll_until(&[a, b], "access to the other", || put(RegionId::FRAMES, &[3; 8]) == Sent::Accepted);
+    poll_until(&[a, b], "all puts", || a.1.completed.load(Ordering::SeqCst) == under_way + 2);
+}
+
 /// A lent page goes out of the frames that it lies in, without a copy, and is given back when it has left. Nobody ever asks
 /// for access to these frames.
 #[test]

@@ -348,7 +348,10 @@ impl Connection {
             && sender.posted - sender.done < u64::from(shared.depth)
         {
             let packet = control.encode();
-            self.post_packet(shared, sender, &packet)?;
+            if let Posted::NoRoom = self.post_packet(shared, sender, &packet)? {
+                self.note(sender);
+                return Ok(());
+            }
             sender.controls.pop_front();
         }
         while let Some(reply) = sender.replies.pop_front() {
@@ -395,8 +398,9 @@ impl Connection {
                 }
             },
             None => {
-                sender.regions.push((name, Remote::Asked));
-                self.post_packet(shared, sender, &Control::Want(name).encode())?;
+                if let Posted::At(_) = self.post_packet(shared, sender, &Control::Want(name).encode())? {
+                    sender.regions.push((name, Remote::Asked));
+                }
                 Ok(None)
             }
         }
@@ -531,17 +535,15 @@ impl Connection {
         owed
     }
 
-    /// Posts a small packet that is no message.
-    fn post_packet(&self, shared: &Shared, sender: &mut Sender, packet: &[u8]) -> Result<()> {
+    /// Posts a small packet that is no message, if there is memory for it.
+    fn post_packet(&self, shared: &Shared, sender: &mut Sender, packet: &[u8]) -> Result<Posted> {
         let blocks = if packet.len() <= self.pair.inline_max {
             None
         } else {
             match shared.staging.take(packet.len()) {
                 Some(blocks) => Some(blocks),
-                None => {
-                    let what = "no staging memory for a control packet; raise ibv.staging";
-                    return Err(RmaError::Refused(what.into()));
-                }
+                // Payloads that are under way have it all; they will give it back.
+                None => return Ok(Posted::NoRoom),
             }
         };
         let local = match &blocks {
@@ -560,7 +562,7 @@ impl Connection {
         if blocks.is_some() {
             sender.flights.push_back(Flight { last: count, blocks, ends: None });
         }
-        Ok(())
+        Ok(Posted::At(count))
     }
 
     /// Everything up to the request with these low bits of its count is done: frees what it held, and tells `end` of
@@ -622,7 +624,10 @@ impl Connection {
             return Ok(());
         }
         let owed = self.take_owed(CREDITS);
-        self.post_packet(shared, &mut sender, &frame::encode_credits(owed as u16))
+        if let Posted::NoRoom = self.post_packet(shared, &mut sender, &frame::encode_credits(owed as u16))? {
+            self.owed.fetch_add(owed, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Takes credits from the peer; false when there are more than it can have owed.
@@ -640,9 +645,9 @@ impl Connection {
         }
         let full = sender.posted - sender.done >= u64::from(shared.depth);
         if !sender.closed && !full && sender.replies.is_empty() && sender.controls.is_empty() {
-            sender.closed = true;
             let owed = self.take_owed(CREDITS);
-            self.post_packet(shared, &mut sender, &frame::encode_goodbye(owed as u16)).ok()?;
+            let goodbye = frame::encode_goodbye(owed as u16);
+            sender.closed = matches!(self.post_packet(shared, &mut sender, &goodbye).ok()?, Posted::At(_));
         }
         (sender.done < sender.posted).then_some(sender.posted)
     }

@@ -4,8 +4,9 @@ mod ibv_support;
 
 use ibv_support::*;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use vgas_rma::conduit::ibv::{IbvCounts, IbvOptions};
-use vgas_rma::conduit::{Conduit, Place, Sent};
+use vgas_rma::conduit::{Conduit, Place, Sent, Traffic};
 use vgas_rma::message::{Destination, Direction, Message, PAGE_HANDLER, Payload, Source};
 use vgas_rma::shm::Atomic;
 use vgas_rma::{Peer, RegionId};
@@ -168,6 +169,28 @@ fn a_page_that_is_asked_for() {
     let mut arrived = vec![0; frame.bytes];
     a.1.region.read(65_536, &mut arrived);
     assert!(arrived.iter().all(|&byte| byte == 5), "the page is in the frame");
+}
+
+/// Goal: a connection that opens counts as a message, so that a thread that sleeps because there was none is told by the
+/// thread whose poll has opened it.
+#[test]
+fn the_opening_of_a_connection_is_told() {
+    if skipped("the_opening_of_a_connection_is_told") {
+        return;
+    }
+    let both = pair(&IbvOptions::default());
+    let [a, b] = &both;
+    let request = short(Direction::Request, &[]);
+    assert_eq!(a.0.try_send(Peer(1), &request).unwrap(), Sent::Busy);
+    let mut told = 0;
+    let start = Instant::now();
+    while told == 0 {
+        told = a.0.poll(&a.1, Traffic::Everything).unwrap();
+        b.0.poll(&b.1, Traffic::Everything).unwrap();
+        assert!(start.elapsed() < BOUND, "nobody was told");
+    }
+    assert_eq!((told, a.1.delivered.load(Ordering::SeqCst)), (1, 0));
+    assert_eq!(a.0.try_send(Peer(1), &request).unwrap(), Sent::Accepted);
 }
 
 /// Goal: packets about regions wait for staging memory, as payloads do, where nothing is sent inline. Method: a peer's first

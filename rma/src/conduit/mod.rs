@@ -141,7 +141,8 @@ pub trait Conduit: Send + Sync {
         Err(RmaError::Usage(format!("the {} conduit has no atomic updates", self.name())))
     }
 
-    /// Delivers what has arrived, in bounded batches; returns how many messages. Also pushes out what is buffered.
+    /// Delivers what has arrived, in bounded batches; returns how many messages, or more when other threads that were
+    /// refused have to be told that there is room. Also pushes out what is buffered.
     /// Another thread that is polling already makes this return 0 at once. Loss of a peer is an error the first time
     /// it is seen, and on every later attempt to send to that peer.
     fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize>;

@@ -175,6 +175,8 @@ pub struct IbvConduit {
     by_number: RwLock<HashMap<u32, Peer>>,
     /// Connections that are made and not open.
     connecting: AtomicUsize,
+    /// One has opened since the last poll ended.
+    opened: AtomicBool,
     bootstrap: Bootstrap,
     turn: Turn,
     inbox: Mutex<Inbox>,
@@ -243,6 +245,7 @@ impl IbvConduit {
             known: RwLock::default(),
             by_number: RwLock::default(),
             connecting: AtomicUsize::new(0),
+            opened: AtomicBool::new(false),
             bootstrap: Bootstrap::new(tcp),
             turn: Turn::default(),
             inbox: Mutex::default(),
@@ -353,6 +356,7 @@ impl IbvConduit {
                 }
                 connection.open();
                 self.connecting.fetch_sub(1, Ordering::AcqRel);
+                self.opened.store(true, Ordering::Release);
                 Ok(())
             }
         }
@@ -719,7 +723,9 @@ impl Conduit for IbvConduit {
             count += self.handle(&completion, sink, requests)?;
         }
         self.flush()?;
-        Ok(count)
+        // Counts as a message, of which all threads are told: one that was refused may sleep on a connection whose last
+        // bytes this thread has read. (What comes through the completion queue wakes it by an event.)
+        Ok(count + usize::from(self.opened.swap(false, Ordering::AcqRel)))
     }
 
     fn flush(&self) -> Result<()> {

@@ -378,7 +378,7 @@ impl Connection {
 
     /// Room for a payload and its message.
     fn has_room(&self, shared: &Shared, sender: &Sender) -> bool {
-        sender.posted - sender.done + 2 <= u64::from(shared.depth)
+        sender.posted - sender.done + 2 <= u64::from(shared.depth) && shared.has_room()
     }
 
     fn id(&self, count: u64) -> u64 {

@@ -60,6 +60,12 @@ impl Counts {
         }
     }
 
+    /// Completions that were asked for and not polled. (A connection that is lost may bring more than were asked for.)
+    fn under_way(&self) -> u64 {
+        let completions = self.completions.load(Ordering::Relaxed);
+        self.signalled.load(Ordering::Relaxed).saturating_sub(completions)
+    }
+
     pub(super) fn read(&self) -> IbvCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         IbvCounts {
@@ -75,6 +81,18 @@ impl Counts {
     }
 }
 
+/// Connections for whose requests all the completion queue has room at once.
+const CONNECTIONS_FULL: u32 = 64;
+
+/// Entries of the completion queue, which must never overflow, and how many completions of requests may be under way in
+/// it. Beside these, every receive slot may complete, and every connection has some packets that are no messages.
+fn queue_sizes(slots: u32, depth: u32, peers: u32, completions_max: u32) -> (u32, u64) {
+    let others = u64::from(slots) + 2 * u64::from(peers);
+    let wanted = others + u64::from(depth) * u64::from(peers.min(CONNECTIONS_FULL));
+    let completions = wanted.min(u64::from(completions_max));
+    (completions as u32, completions.saturating_sub(others).max(4))
+}
+
 pub(super) struct Shared {
     pub(super) options: IbvOptions,
     pub(super) chosen: Chosen,
@@ -83,6 +101,8 @@ pub(super) struct Shared {
     pub(super) counts: Counts,
     /// Most requests under way on one connection.
     pub(super) depth: u32,
+    /// Most completions that are asked for and not polled, on all connections together.
+    signalled_max: u64,
     pub(super) signal_interval: u32,
     /// Whether words of segments are updated by the device.
     pub(super) atomics: bool,
@@ -98,15 +118,29 @@ impl Shared {
         // A queue pair needs room for a payload and its message, and a control packet beside them.
         let depth = options.depth.clamp(8, chosen.depth_max.max(8));
         let slots = options.receive_slots.min(chosen.slots_max);
-        // Every receive slot may complete, and every connection has some requests with completions. Beyond that polling
-        // keeps up: a request is counted as under way until its completion was polled.
-        let completions = (slots + depth * peers.min(64)).min(chosen.completions_max);
+        let (completions, signalled_max) = queue_sizes(slots, depth, peers, chosen.completions_max);
         let queues = Queues::new(&chosen.context, completions, slots, PACKET_BYTES_MAX)?;
         let staging = Staging::new(&chosen.context, options.staging_bytes.next_multiple_of(BLOCK_BYTES))?;
         let signal_interval = options.signal_interval.clamp(1, depth / 2);
         let atomics = options.atomics && chosen.atomics;
         let (counts, regions) = (Counts::default(), RwLock::default());
-        Ok(Self { options, chosen, queues, staging, counts, depth, signal_interval, atomics, regions })
+        Ok(Self {
+            options,
+            chosen,
+            queues,
+            staging,
+            counts,
+            depth,
+            signalled_max,
+            signal_interval,
+            atomics,
+            regions,
+        })
+    }
+
+    /// Whether the completion queue has room for what two more requests bring.
+    pub(super) fn has_room(&self) -> bool {
+        self.counts.under_way() + 2 <= self.signalled_max
     }
 
     /// The answer to a peer that wants access to a region: registers it the first time.
@@ -155,5 +189,35 @@ impl Shared {
         regions.iter().find_map(|(_, region)| {
             region.offset_of(source.address, source.bytes).map(|offset| (region.clone(), offset))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn few_connections_may_all_be_full_and_many_may_not() {
+        let (slots, depth) = (256, 128);
+        for peers in [2, 4, 64] {
+            let (completions, under_way) = queue_sizes(slots, depth, peers, 1 << 22);
+            assert_eq!(under_way, u64::from(peers * depth));
+            assert_eq!(u64::from(completions), u64::from(slots + 2 * peers) + under_way);
+        }
+        assert_eq!(queue_sizes(slots, depth, 5000, 1 << 22).1, 64 * 128);
+        assert_eq!(queue_sizes(slots, depth, 5000, 16_384), (16_384, 16_384 - 256 - 10_000));
+    }
+
+    proptest! {
+        #[test]
+        fn the_queue_never_overflows(
+            slots in 16u32..65_536, depth in 8u32..16_384, peers in 2u32..100_000, most in 300_000u32..1 << 23,
+        ) {
+            let (completions, under_way) = queue_sizes(slots, depth, peers, most);
+            prop_assert!(completions <= most);
+            prop_assert!(under_way >= 4);
+            prop_assert!(under_way + u64::from(slots) + 2 * u64::from(peers) <= u64::from(completions));
+        }
     }
 }

@@ -314,7 +314,7 @@ settings! {
         signal_interval: u32 = "16", Node, 1 => 8192;
         /// How long a packet may stay unacknowledged: 4.096 microseconds times 2 to this power.
         timeout: u32 = "14", Node, 8 => 31;
-        /// How often it is sent again before its peer counts as lost.
+        /// How often it is sent again before its peer counts as lost. With 7, Soft-RoCE never gives up.
         retries: u32 = "3", Node, 0 => 7;
         /// Let the device update words of pinned segments atomically, if it can: the same for all nodes. A job whose devices
         /// differ in this needs `off`: the nodes' processors do it then.

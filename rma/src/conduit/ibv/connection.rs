@@ -37,6 +37,7 @@ const CREDIT_BATCH: u32 = CREDITS / 4;
 
 /// Bits of a request's id that count requests; the peer and a mark are above.
 const COUNT_BITS: u32 = 40;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const SEND_MARK: u64 = 1 << 63;
 
 /// Locks; what these locks guard is consistent at every step.
@@ -46,8 +47,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The peer and the count in the id of a completion; none for a receive.
 pub(super) fn sent_by(id: u64) -> Option<(Peer, u64)> {
-    (id & SEND_MARK != 0)
-        .then_some((Peer(((id & !SEND_MARK) >> COUNT_BITS) as u32), id & ((1 << COUNT_BITS) - 1)))
+    (id & SEND_MARK != 0).then_some((Peer(((id & !SEND_MARK) >> COUNT_BITS) as u32), id & COUNT_MASK))
 }
 
 pub(super) struct Connection {
@@ -382,7 +382,7 @@ impl Connection {
     }
 
     fn id(&self, count: u64) -> u64 {
-        SEND_MARK | u64::from(self.peer.0) << COUNT_BITS | count & ((1 << COUNT_BITS) - 1)
+        SEND_MARK | u64::from(self.peer.0) << COUNT_BITS | count & COUNT_MASK
     }
 
     /// The access to a region of the other side; asks for it the first time.
@@ -565,6 +565,17 @@ impl Connection {
         Ok(Posted::At(count))
     }
 
+    /// What the request with these low bits of its count does, for errors.
+    pub(super) fn purpose(&self, low: u64) -> &'static str {
+        let sender = lock(&self.sender);
+        let flight = sender.flights.iter().find(|flight| flight.last & COUNT_MASK == low);
+        match flight.and_then(|flight| flight.ends.as_ref()) {
+            Some(Ended { part: Some(_), .. }) => "reading its memory",
+            Some(Ended { part: None, .. }) => "writing its memory",
+            None => "sending",
+        }
+    }
+
     /// Everything up to the request with these low bits of its count is done: frees what it held, and tells `end` of
     /// one-sided operations, with the offset of a get's bytes in the staging memory.
     pub(super) fn completed(
@@ -576,9 +587,8 @@ impl Connection {
         let mut ended: Vec<Flight> = Vec::new();
         {
             let mut sender = lock(&self.sender);
-            let mask = (1 << COUNT_BITS) - 1;
             // Requests under way are far fewer than counts of 40 bits.
-            let behind = sender.posted.wrapping_sub(low) & mask;
+            let behind = sender.posted.wrapping_sub(low) & COUNT_MASK;
             let done = sender.posted.saturating_sub(behind);
             sender.done = sender.done.max(done);
             let landed = sender.flights.partition_point(|flight| flight.last <= done);

@@ -156,6 +156,8 @@ fn access_that_was_not_given_is_refused_by_the_device() {
                 }
             };
             assert!(matches!(error, RmaError::PeerLost { peer: Peer(1), .. }), "{name}: {error}");
+            let during = if write { "writing its memory" } else { "reading its memory" };
+            assert!(error.to_string().contains(during), "{name}: {error}");
             assert!(victim.is_all(2), "{name}: something was written");
             assert!(attacker.is_all(1), "{name}: something was read");
             assert_eq!(attacker.completed.load(Ordering::SeqCst), 1, "{name}: a completion without access");

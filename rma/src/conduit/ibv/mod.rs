@@ -406,7 +406,7 @@ impl IbvConduit {
             counts.completions.fetch_add(1, Ordering::Relaxed);
             let Some(connection) = self.connection(peer) else { return Ok(0) };
             if completion.status != IBV_WC_SUCCESS {
-                return self.broken(connection, completion.status, "sending").map(|()| 0);
+                return self.broken(connection, completion.status, connection.purpose(low)).map(|()| 0);
             }
             connection.completed(&self.shared, low, |ended, at| {
                 if let Some((offset, bytes)) = ended.part {

@@ -16,6 +16,7 @@ use crate::conduit::tcp::TcpConduit;
 use crate::conduit::{Conduit, Sent, Traffic};
 use crate::error::{Result, RmaError};
 use crate::message::{Delivery, Destination, Direction, Message, Payload, Sink};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -123,12 +124,17 @@ impl Bootstrap {
         if self.is_pending() {
             self.flush()?;
         }
-        self.tcp.poll(&Ears(hear), Traffic::Everything)?;
-        Ok(())
+        let ears = Ears { hear, trouble: RefCell::default() };
+        let polled = self.tcp.poll(&ears, Traffic::Everything);
+        ears.trouble.into_inner().map_or(Ok(()), Err).and(polled.map(|_| ()))
     }
 }
 
-struct Ears<'a>(&'a dyn Fn(Peer, Notice) -> Result<()>);
+struct Ears<'a> {
+    hear: &'a dyn Fn(Peer, Notice) -> Result<()>,
+    /// What went wrong on this side. The tcp conduit would take it for the fault of who sent the notice.
+    trouble: RefCell<Option<RmaError>>,
+}
 
 impl Sink for Ears<'_> {
     fn destination(&self, from: Peer, _: Destination, bytes: usize) -> Result<*mut u8, RmaError> {
@@ -138,14 +144,25 @@ impl Sink for Ears<'_> {
     fn deliver(&self, delivery: Delivery<'_>) -> Result<(), RmaError> {
         let notice = Notice::decode(delivery.handler, delivery.arguments)
             .map_err(|what| RmaError::Protocol { peer: Some(delivery.from), what })?;
-        (self.0)(delivery.from, notice)
+        match (self.hear)(delivery.from, notice) {
+            Err(error) if !matches!(error, RmaError::Protocol { .. }) => {
+                self.trouble.borrow_mut().get_or_insert(error);
+                Ok(())
+            }
+            heard => heard,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::Layout;
+    use crate::conduit::tcp::TcpSpec;
+    use crate::key::JobKey;
     use proptest::prelude::*;
+    use std::net::TcpListener;
+    use std::time::{Duration, Instant};
 
     proptest! {
         #[test]
@@ -159,6 +176,36 @@ mod tests {
                 prop_assert!(Notice::decode(3, &words).is_err());
             }
         }
+    }
+
+    /// Goal: who has no room for a queue pair, or a card of another kind, says so, and does not blame who wants to connect.
+    #[test]
+    fn trouble_of_this_side_is_no_fault_of_the_peer() {
+        let layout = Layout::blocks(2, 2);
+        let key = JobKey::generate().unwrap();
+        let listeners: Vec<_> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses: Vec<_> = listeners.iter().map(|l| l.local_addr().unwrap()).collect();
+        let mut listeners = listeners.into_iter();
+        let [a, b] = [0, 1].map(|me| {
+            let (layout, key, addresses) = (layout.clone(), key.clone(), addresses.clone());
+            let listener = listeners.next().unwrap();
+            let spec = TcpSpec { layout, me: Peer(me), key, listener, addresses };
+            Bootstrap::new(TcpConduit::new(spec).unwrap())
+        });
+        a.tell(Peer(1), Notice::Ready).unwrap();
+        let start = Instant::now();
+        let heard = |error: fn() -> RmaError| loop {
+            a.poll(&|_, _| Ok(())).unwrap();
+            if let Err(error) = b.poll(&|_, _| Err(error())) {
+                break error;
+            }
+            assert!(start.elapsed() < Duration::from_secs(40), "the notice does not come");
+        };
+        let refused = heard(|| RmaError::Refused("no room".into()));
+        assert!(matches!(refused, RmaError::Refused(_)), "{refused}");
+        a.tell(Peer(1), Notice::Ready).unwrap();
+        let refused = heard(|| RmaError::Protocol { peer: Some(Peer(0)), what: "it was ready twice".into() });
+        assert!(matches!(refused, RmaError::Protocol { peer: Some(Peer(0)), .. }), "{refused}");
     }
 
     #[test]

@@ -8,13 +8,13 @@ use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, FrameId};
 use crate::protocol::{Message, home};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use vgas_rma::address::{NodeId, Peer};
 
 /// A page's entry, and what the agent keeps beside it.
 #[derive(Debug, Default)]
 pub(super) struct HomePage {
-    home: home::Home,
+    pub(super) home: home::Home,
     /// Who wants the page in which of its frames.
     wanted_in: SmallVec<[(NodeId, u32); 2]>,
     /// What is being read or written; of the reserve unless it is a frame of this node's own line.
@@ -25,6 +25,18 @@ pub(super) struct HomePage {
 }
 
 impl HomePage {
+    /// The entry of a page of which this node has the only copy.
+    pub fn held_by(node: NodeId) -> Self {
+        Self { home: home::Home::held_by(node), ..Self::default() }
+    }
+
+    /// The entry of a page that is being read for this node, straight into its frame.
+    pub fn reading_for(node: NodeId, frame: FrameId) -> Self {
+        let content = Some(Content { frame, staged: false, origin: Origin::Nvm });
+        let wanted_in = smallvec![(node, frame.0)];
+        Self { home: home::Home::reading_for(node), wanted_in, content, ..Self::default() }
+    }
+
     pub fn directory(&mut self) -> &mut home::Home {
         &mut self.home
     }
@@ -52,14 +64,15 @@ impl Agent {
     /// A message to the home of a page.
     pub(super) fn home_message(&mut self, from: NodeId, coherence: Coherence) -> Result<(), CacheError> {
         let Coherence { page, message, frame, .. } = coherence;
-        let entry = self.homes.entry(page).or_default();
+        let node = self.node;
+        let entry = self.directory(page);
         match message {
             Message::GetShared | Message::GetModified { .. } => {
                 entry.wanted_in.retain(|(node, _)| *node != from);
                 entry.wanted_in.push((from, frame));
             }
             // Content from this node's own line: stored from where it is.
-            Message::PulledData { dirty: true } if from == self.node => {
+            Message::PulledData { dirty: true } if from == node => {
                 entry.content = Some(Content { frame: FrameId(frame), staged: false, origin: Origin::Cache });
             }
             Message::PulledData { dirty: true }
@@ -244,6 +257,12 @@ impl Agent {
         work: StorageWork,
         result: Result<(), Failure>,
     ) -> Result<(), CacheError> {
+        if let StorageWork::Read(_) = work {
+            if self.own_read_done(page, result)? {
+                return Ok(());
+            }
+            self.directory(page);
+        }
         let event = match (work, result) {
             (StorageWork::Read(_), Ok(())) => home::HomeEvent::NvmRead,
             (StorageWork::Read(_), Err(failure)) => {
@@ -339,7 +358,10 @@ impl Agent {
         if self.store_copy(page)? {
             return Ok(true);
         }
-        let Some(entry) = self.homes.get_mut(&page) else { return Ok(false) };
+        if !self.homes.contains_key(&page) && !self.pool.entry(page)?.state().readable() {
+            return Ok(false);
+        }
+        let entry = self.directory(page);
         if entry.cleaning {
             return Ok(false);
         }
@@ -355,8 +377,9 @@ impl Agent {
         self.page_cleaned(page, result)
     }
 
-    /// The pages of a segment that the directory knows.
+    /// The pages of a segment of which there are copies.
     pub(super) fn known_pages(&self, first: PageIndex, end: PageIndex) -> Vec<PageIndex> {
-        self.homes.keys().copied().filter(|page| (first..end).contains(page)).collect()
+        let own = self.own_copies().filter(|page| !self.homes.contains_key(page));
+        own.chain(self.homes.keys().copied()).filter(|page| (first..end).contains(page)).collect()
     }
 }

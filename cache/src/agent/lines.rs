@@ -78,9 +78,9 @@ impl Deferred {
 /// The control block of a page.
 #[derive(Debug, Default)]
 pub(super) struct Page {
-    line: Line,
+    pub(super) line: Line,
     /// The page's frame while it is not in the table: on its way in or out.
-    frame: Option<FrameId>,
+    pub(super) frame: Option<FrameId>,
     readers: SmallVec<[Waiter; 2]>,
     writers: SmallVec<[Waiter; 2]>,
     /// The owner's thread that waits for the page to be mapped.
@@ -93,14 +93,19 @@ pub(super) struct Page {
     /// Wanted by the home, to serve it in place.
     recall: bool,
     /// To be marked as read-ahead trigger when it arrives.
-    ahead: bool,
+    pub(super) ahead: bool,
+    /// Is being read by [`Agent::read_own`]: its directory entry need not exist.
+    pub(super) own_read: bool,
 }
 
 impl Page {
     fn idle(&self) -> bool {
-        self.line.stable()
-            && self.frame.is_none()
-            && self.readers.is_empty()
+        self.line.stable() && self.frame.is_none() && self.wants_nothing()
+    }
+
+    /// Whether nobody waits for anything, and nothing waits for its turn.
+    pub(super) fn wants_nothing(&self) -> bool {
+        self.readers.is_empty()
             && self.writers.is_empty()
             && self.mapper.is_none()
             && self.puts.is_empty()
@@ -391,7 +396,9 @@ impl Agent {
                     }
                 }
             }
-            self.step_line(page, Deferred::local(event))?;
+            if event != LineEvent::Read || !self.read_own(page)? {
+                self.step_line(page, Deferred::local(event))?;
+            }
         }
     }
 
@@ -494,6 +501,8 @@ impl Agent {
         };
         if outcome == Revoked::Pinned {
             self.not_evicted(page)?;
+        } else if first.event == LineEvent::Replace && self.evict_own(page)? {
+            return Ok(());
         } else {
             self.step_line(page, first)?;
         }
@@ -517,6 +526,10 @@ impl Agent {
     fn step_line(&mut self, page: PageIndex, deferred: Deferred) -> Result<(), CacheError> {
         let Deferred { event, frame: named, origin, work } = deferred;
         let home = self.home_of(page).ok_or_else(|| self.violation(self.node, "a page without a home"))?;
+        if home == self.node && self.pages.get(&page).is_some_and(|block| block.own_read) {
+            // Somebody speaks about a page on its short way: it goes on in the usual one.
+            self.directory(page);
+        }
         let entry = self.pool.entry(page)?;
         let node = self.node;
         let block = self.page(page)?;

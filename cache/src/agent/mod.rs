@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `lines.rs` | this node's copies: what ranks want, what messages do to them |
 //! | `homes.rs` | the directory of pages whose home is here |
+//! | `own.rs` | the short way of pages whose home is here and that nobody else has |
 //! | `mapped.rs` | pages that their owner uses through plain pointers |
 //! | `expected.rs` | which frames wait for a peer's bytes |
 //! | `room.rs` | frames: finding, evicting, giving back |
@@ -27,6 +28,7 @@ mod homes;
 mod lines;
 mod mapped;
 mod outbox;
+mod own;
 mod room;
 mod segments;
 mod storage;
@@ -424,8 +426,8 @@ impl Agent {
         page: PageIndex,
         event: home::HomeEvent,
     ) -> Result<home::HomeActions, crate::protocol::Violation> {
-        let entry = self.homes.entry(page).or_default();
-        let (node, observer) = (self.node, &mut self.observer);
+        let (node, pool, pages, observer) = (self.node, &self.pool, &mut self.pages, &mut self.observer);
+        let entry = self.homes.entry(page).or_insert_with(|| own::implied(node, pool, pages, page));
         home::step_observed(entry.directory(), &self.options.home, event, &mut |state, event, next| {
             if let Some(observe) = observer {
                 observe(Row { page, node, taken: Taken::Home(state, event, next) });

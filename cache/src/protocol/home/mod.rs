@@ -306,6 +306,19 @@ pub fn step_observed(
 }
 
 impl Home {
+    /// What [`step`] makes of a new entry whose only request so far is a reader's: NVMe is being read for this node.
+    pub fn reading_for(node: NodeId) -> Self {
+        let turn = Some(Request { from: node, want: Want::Read });
+        Self { state: State::NowhereReading, turn, ..Self::default() }
+    }
+
+    /// What [`step`] makes of [`Home::reading_for`] when NVMe has been read: this node has the only copy.
+    pub fn held_by(node: NodeId) -> Self {
+        let mut holders = ForwardArray::default();
+        holders.push(node);
+        Self { state: State::Exclusive, owner: Some(node), holders, ..Self::default() }
+    }
+
     /// Where the entry is in the table.
     pub fn state(&self) -> State {
         self.state

@@ -1,0 +1,159 @@
+//! What the agent of a node spends on a page that it reads from its own NVMe: `cargo run --release -p vgas-cache --example
+//! miss_path [FRAMES PAGES]`.
+//!
+//! The agent alone, with a device in memory: no other process, no system call, no sleep. `valgrind --tool=callgrind
+//! --toggle-collect='*Agent::advance' --toggle-collect='*Agent::on_request'` counts its instructions.
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use std::error::Error;
+use std::time::{Duration, Instant};
+use vgas_cache::agent::{Agent, AgentOptions};
+use vgas_cache::pool::{Attempt, Fences, PoolAgent, PoolClient, PoolSpec, TableLayout, WaitId, WaitStatus};
+use vgas_cache::protocol::home;
+use vgas_cache::read_ahead::{ReadAhead, ReadAheadSettings};
+use vgas_cache::replacement;
+use vgas_cache::request::Request;
+use vgas_nvm::Volume;
+use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
+use vgas_rma::address::{Layout, NodeId, Peer, Rank};
+use vgas_rma::shm::Mapping;
+
+const PAGE_BYTES: u32 = 4096;
+
+struct Node {
+    agent: Agent,
+    pool: PoolClient,
+    rank: Peer,
+    /// Time in the agent.
+    spent: Duration,
+}
+
+impl Node {
+    fn new(frames: u32, pages: u64) -> Result<Self, Box<dyn Error>> {
+        let layout = Layout::blocks(1, 1);
+        let spec = PoolSpec {
+            page_bytes: PAGE_BYTES,
+            frames,
+            segment_pages_max: vec![pages],
+            local_ranks: 1,
+            wait_slots_per_rank: 256,
+            hazard_slots_per_rank: 2,
+            mapped_pages_per_rank: 0,
+        };
+        let sizes = TableLayout::new(&spec)?;
+        let table = Mapping::anonymous("table", sizes.table_bytes())?;
+        let memory = Mapping::anonymous("frames", sizes.frames_bytes())?;
+        let pool = PoolAgent::create(&spec, table.clone(), memory.clone(), Fences::Symmetric)?;
+        let device = MemoryDevice::new(&MemoryDisk::new(), 32)?;
+        let volume = Volume::over(Box::new(device), PAGE_BYTES, true)?;
+        let node = NodeId(0);
+        let read_ahead =
+            ReadAheadSettings { page_bytes: PAGE_BYTES, pool_frames: frames, window_bytes_max: 16 << 20 };
+        let options = AgentOptions {
+            home: home::Parameters { node, cooperative: true, in_place: None },
+            replacement: replacement::by_name("lru-second-chance", frames).ok_or("a policy")?,
+            read_ahead: Some(ReadAhead::new(read_ahead)),
+            batch: true,
+        };
+        let rank = layout.peer_of_rank(Rank(0));
+        let agent = Agent::new(layout, node, pool, volume, options);
+        let pool = PoolClient::attach(&spec, table, memory, 0)?;
+        let mut node = Self { agent, pool, rank, spent: Duration::ZERO };
+        node.whole(|slot| Request::Attach { pages, slot }, &[])?;
+        Ok(node)
+    }
+
+    fn ask(&mut self, request: Request, data: &[u8]) -> Result<(), Box<dyn Error>> {
+        let start = Instant::now();
+        self.agent.on_request(self.rank, request, data)?;
+        self.spent += start.elapsed();
+        Ok(())
+    }
+
+    fn turn(&mut self) -> Result<(), Box<dyn Error>> {
+        let start = Instant::now();
+        self.agent.advance()?;
+        self.spent += start.elapsed();
+        Ok(())
+    }
+
+    fn done(&self, wait: WaitId) -> Result<bool, Box<dyn Error>> {
+        match self.pool.wait_status(wait) {
+            WaitStatus::Pending(_) => Ok(false),
+            WaitStatus::Done => Ok(true),
+            WaitStatus::Failed { code, .. } => Err(format!("failed with code {code}").into()),
+        }
+    }
+
+    fn whole(&mut self, request: impl Fn(u32) -> Request, data: &[u8]) -> Result<(), Box<dyn Error>> {
+        let wait = self.pool.begin_wait(1).ok_or("no wait slot")?;
+        self.ask(request(wait.0), data)?;
+        while !self.done(wait)? {
+            self.turn()?;
+        }
+        self.pool.end_wait(wait);
+        Ok(())
+    }
+
+    /// Reads runs of so many pages, with so many requests under way; nanoseconds of the agent for each page.
+    fn read(&mut self, firsts: &[u64], count: u32, depth: usize) -> Result<f64, Box<dyn Error>> {
+        let mut firsts = firsts.iter();
+        let mut waits: Vec<(u64, WaitId)> = Vec::new();
+        let mut block = vec![0; PAGE_BYTES as usize];
+        self.spent = Duration::ZERO;
+        let mut pages = 0;
+        loop {
+            while waits.len() < depth
+                && let Some(&page) = firsts.next()
+            {
+                let wait = self.pool.begin_wait(count).ok_or("no wait slot")?;
+                waits.push((page, wait));
+                self.ask(Request::Read { page, count, slot: wait.0 }, &[])?;
+            }
+            if waits.is_empty() {
+                return Ok(self.spent.as_nanos() as f64 / f64::from(pages));
+            }
+            self.turn()?;
+            for index in (0..waits.len()).rev() {
+                let (page, wait) = waits[index];
+                if self.done(wait)? {
+                    waits.swap_remove(index);
+                    self.pool.end_wait(wait);
+                    for page in page..page + u64::from(count) {
+                        // SAFETY: the block has room for a page, and is plain memory.
+                        if let Attempt::HitNotify =
+                            unsafe { self.pool.try_get(page, 0, block.as_mut_ptr(), PAGE_BYTES) }
+                        {
+                            self.ask(Request::Ahead { page }, &[])?;
+                        }
+                        self.pool.taken(page);
+                    }
+                    pages += count;
+                }
+            }
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1).map(|word| word.parse::<u64>());
+    let frames = arguments.next().transpose()?.unwrap_or(16 << 10);
+    let pages = arguments.next().transpose()?.unwrap_or(4 * frames);
+    let mut node = Node::new(u32::try_from(frames)?, pages)?;
+    let data: Vec<u8> = (0..PAGE_BYTES).map(|byte| (byte * 31) as u8).collect();
+    for page in 0..pages {
+        node.whole(|slot| Request::Put { page, offset: 0, slot }, &data)?;
+    }
+    // What was written leaves the cache.
+    let all: Vec<u64> = (0..pages).collect();
+    node.read(&all, 1, 1)?;
+    let mut random = all.clone();
+    random.shuffle(&mut rand_chacha::ChaCha8Rng::seed_from_u64(1));
+    let runs: Vec<u64> = (0..pages).step_by(256).collect();
+    for _ in 0..3 {
+        println!("random reads of a page, 32 at a time: {:.0} ns a page", node.read(&random, 1, 32)?);
+        println!("a scan, 256 pages a request, 2 at a time: {:.0} ns a page", node.read(&runs, 256, 2)?);
+    }
+    Ok(())
+}

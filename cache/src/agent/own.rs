@@ -1,0 +1,188 @@
+//! The short way of pages whose home is this node and of which nobody else has a copy.
+//!
+//! Such a page needs nobody's consent, yet its line and its directory entry would exchange six messages for each time it
+//! is read and evicted. Here both take their steps at once: the same rows of the same tables, in an order that a fast
+//! channel of the node to itself would give them. So that there is nothing to keep in step, the directory has no entry for
+//! such a page. What the entry would be follows from the page:
+//!
+//! | the page | its entry |
+//! |---|---|
+//! | is being read by [`Agent::read_own`] ([`Page::own_read`]) | [`home::Home::reading_for`] this node |
+//! | stands in the table as E or M | [`home::Home::held_by`] this node |
+//! | else | a new one |
+//!
+//! [`Agent::directory`] makes the entry as soon as anybody else says anything about the page, or it is evicted with changes;
+//! from then on everything goes the usual way. When the rows are observed, as in the simulation tests, the tables
+//! themselves are asked, and must agree.
+
+use super::Agent;
+use super::homes::HomePage;
+use super::lines::Page;
+use crate::error::{CacheError, Failure};
+use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
+use crate::protocol::home::{HomeAction, HomeEvent};
+use crate::protocol::trace::{Row, Taken};
+use crate::protocol::{Line, LineEvent, Message, Right, home, line};
+use crate::request::PageIndex;
+use rustc_hash::FxHashMap;
+use vgas_rma::address::NodeId;
+
+/// The directory entry of a page that has none; see above.
+pub(super) fn implied(
+    node: NodeId,
+    pool: &PoolAgent,
+    pages: &mut FxHashMap<PageIndex, Page>,
+    page: PageIndex,
+) -> HomePage {
+    if let Some(block) = pages.get_mut(&page)
+        && std::mem::take(&mut block.own_read)
+        && let Some(frame) = block.frame
+    {
+        return HomePage::reading_for(node, frame);
+    }
+    match pool.entry(page).map(|entry| entry.state()) {
+        Ok(PageState::Exclusive | PageState::Modified) => HomePage::held_by(node),
+        _ => HomePage::default(),
+    }
+}
+
+impl Agent {
+    /// The directory entry of a page whose home is here.
+    pub(super) fn directory(&mut self, page: PageIndex) -> &mut HomePage {
+        let (node, pool, pages) = (self.node, &self.pool, &mut self.pages);
+        self.homes.entry(page).or_insert_with(|| implied(node, pool, pages, page))
+    }
+
+    /// The pages of which this node has the only copy, as far as the table says so.
+    pub(super) fn own_copies(&self) -> impl Iterator<Item = PageIndex> + '_ {
+        let frames = (0..self.pool.layout().spec().frames).map(FrameId);
+        frames.filter_map(|frame| match self.pool.frame_use(frame) {
+            Ok(FrameUse::Page(page)) => {
+                let state = self.pool.entry(page).map(|entry| entry.state());
+                matches!(state, Ok(PageState::Exclusive | PageState::Modified)).then_some(page)
+            }
+            _ => None,
+        })
+    }
+
+    /// Starts to read a page that a rank of this node wants to read, if the short way is open. The page has a block with a
+    /// frame, and no copy.
+    pub(super) fn read_own(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+        let Some((owner, in_segment)) = self.pool.layout().locate(page) else { return Ok(false) };
+        if self.layout.node_of(owner) != self.node
+            || self.homes.contains_key(&page)
+            || !self.volume.is_written(owner.0, in_segment)
+        {
+            return Ok(false);
+        }
+        let Some(block) = self.pages.get_mut(&page) else { return Ok(false) };
+        let Some(frame) = block.frame else { return Ok(false) };
+        block.own_read = true;
+        block.line.state = line::State::IsD;
+        self.collect_read(page, frame);
+        if self.observer.is_some() {
+            let node = self.node;
+            self.take_line(page, Line::default(), LineEvent::Read, line::State::IsD);
+            let asked = HomeEvent::Message { from: node, message: Message::GetShared };
+            let reading = home::Home::reading_for(node);
+            self.take_home(page, home::Home::default(), asked, &reading, &HomeAction::ReadNvm);
+        }
+        Ok(true)
+    }
+
+    /// NVMe has read a page, or not. False: it was not read by [`Agent::read_own`], or cannot end like this.
+    pub(super) fn own_read_done(
+        &mut self,
+        page: PageIndex,
+        result: Result<(), Failure>,
+    ) -> Result<bool, CacheError> {
+        let Some(block) = self.pages.get_mut(&page) else { return Ok(false) };
+        if !block.own_read || result.is_err() {
+            return Ok(false);
+        }
+        let Some(frame) = block.frame.take() else { return Ok(false) };
+        block.own_read = false;
+        block.line.state = line::State::E;
+        let ahead = std::mem::take(&mut block.ahead);
+        self.pool.count(Counter::FromNvm, 1);
+        self.pool.install(page, frame, PageState::Exclusive, ahead)?;
+        let stamp = self.pool.stamp(frame)?;
+        self.options.replacement.insert(frame, stamp);
+        if self.observer.is_some() {
+            let node = self.node;
+            let message = Message::Data { right: Right::Exclusive, dirty: false, acks: 0, confirm: false };
+            let given = HomeAction::Send { to: node, message };
+            let held = home::Home::held_by(node);
+            self.take_home(page, home::Home::reading_for(node), HomeEvent::NvmRead, &held, &given);
+            let (asked, _) = line::step(Line::default(), node, LineEvent::Read).expect("a row");
+            self.take_line(page, asked, LineEvent::Message { from: node, message }, line::State::E);
+        }
+        self.pump(page)?;
+        Ok(true)
+    }
+
+    /// Evicts a page that its ranks have left, if the short way is open: the only copy, unchanged, that nobody has asked
+    /// for since. Otherwise the directory has an entry for it now.
+    pub(super) fn evict_own(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+        let home = self.home_of(page);
+        if home != Some(self.node) || self.homes.contains_key(&page) {
+            return Ok(false);
+        }
+        let plain = self.pool.entry(page)?.state() == PageState::Exclusive
+            && self.pages.get(&page).is_some_and(|block| block.wants_nothing());
+        if !plain {
+            self.directory(page);
+            return Ok(false);
+        }
+        self.pages.remove(&page);
+        if let Some(frame) = self.pool.detach(page)? {
+            self.release(frame)?;
+        }
+        if self.observer.is_some() {
+            let node = self.node;
+            let mut held = Line::default();
+            held.state = line::State::E;
+            let leaving = self.take_line(page, held, LineEvent::Replace, line::State::EiE);
+            let asked = HomeEvent::Message { from: node, message: Message::Evict { dirty: false } };
+            let (before, let_go) = (home::Home::held_by(node), Message::EvictAck);
+            let action = HomeAction::Send { to: node, message: let_go };
+            self.take_home(page, before, asked, &home::Home::default(), &action);
+            let acknowledged = LineEvent::Message { from: node, message: let_go };
+            self.take_line(page, leaving, acknowledged, line::State::I);
+        }
+        self.evicted(page)?;
+        Ok(true)
+    }
+
+    /// Asks the table whether a line takes this step, and shows its row.
+    fn take_line(&mut self, page: PageIndex, line: Line, event: LineEvent, next: line::State) -> Line {
+        let node = self.node;
+        let (named, _) = line::classify(line, node, event).expect("an event of the short way");
+        let (taken, _) = line::step(line, node, event).expect("a step of the short way");
+        assert_eq!(taken.state, next, "page {page}: the short way is not the table's");
+        if let Some(observe) = &mut self.observer {
+            observe(Row { page, node, taken: Taken::Line(line.state, named, next) });
+        }
+        taken
+    }
+
+    /// Asks the table whether a directory entry takes this step with this one action, and shows its row.
+    fn take_home(
+        &mut self,
+        page: PageIndex,
+        mut entry: home::Home,
+        event: HomeEvent,
+        next: &home::Home,
+        action: &HomeAction,
+    ) {
+        let (node, observer) = (self.node, &mut self.observer);
+        let actions =
+            home::step_observed(&mut entry, &self.options.home, event, &mut |state, event, next| {
+                if let Some(observe) = observer {
+                    observe(Row { page, node, taken: Taken::Home(state, event, next) });
+                }
+            })
+            .expect("a step of the short way");
+        assert_eq!((&entry, &actions[..]), (next, std::slice::from_ref(action)), "page {page}");
+    }
+}

@@ -212,6 +212,11 @@ impl ReadAhead {
 
     /// The step at which the page follows earlier misses, if it does.
     fn step_of(&self, page: u64, dense: bool) -> Option<i64> {
+        // Of reads at random hardly any is near another one: one look at all, without a branch for each, tells.
+        let near = |earlier: u64| page.wrapping_sub(earlier).wrapping_add(STEP_MAX) <= 2 * STEP_MAX;
+        if !self.recent.iter().fold(false, |any, &earlier| any | near(earlier)) {
+            return None;
+        }
         // Ages of the earlier misses: 0 is the latest.
         let age_of = |wanted: Option<u64>, older_than: usize| {
             let wanted = wanted?;

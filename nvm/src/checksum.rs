@@ -1,5 +1,6 @@
 //! Checksums and zeros of pages in shared memory, by pieces that stay in the first-level cache.
 
+use std::cell::RefCell;
 use vgas_rma::shm::Span;
 
 /// Bytes moved at once between shared memory and the private buffer that the checksum is taken of: large enough for
@@ -14,13 +15,18 @@ pub fn of_bytes(bytes: &[u8]) -> u32 {
 /// CRC32C of a page. Shared bytes are never a slice (another process may write them), so they pass through a small
 /// private buffer.
 pub fn of_span(span: &Span) -> u32 {
-    let mut piece = [0; PIECE_BYTES];
-    let mut sum = 0;
-    for (at, bytes) in pieces(span) {
-        span.mapping().read(at, &mut piece[..bytes]);
-        sum = crc32c::crc32c_append(sum, &piece[..bytes]);
+    thread_local! {
+        // Kept, because filling it with zeros takes as long as copying the bytes.
+        static PIECE: RefCell<[u8; PIECE_BYTES]> = const { RefCell::new([0; PIECE_BYTES]) };
     }
-    sum
+    PIECE.with_borrow_mut(|piece| {
+        let mut sum = 0;
+        for (at, bytes) in pieces(span) {
+            span.mapping().read(at, &mut piece[..bytes]);
+            sum = crc32c::crc32c_append(sum, &piece[..bytes]);
+        }
+        sum
+    })
 }
 
 /// Fills a page with zeros.

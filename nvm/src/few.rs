@@ -22,6 +22,15 @@ impl<T> Few<T> {
         }
     }
 
+    /// Hands all elements over, in order.
+    pub fn for_each(self, mut take: impl FnMut(T)) {
+        match self {
+            Self::None => {}
+            Self::One(element) => take(element),
+            Self::Many(elements) => elements.into_iter().for_each(take),
+        }
+    }
+
     /// Appends one.
     pub fn push(&mut self, element: T) {
         *self = match std::mem::take(self) {

@@ -34,15 +34,29 @@ enum Incoming {
 
 /// What an agent's handlers have taken in and the agent has not looked at yet.
 #[derive(Debug, Default)]
-pub struct Inbox(Mutex<Vec<Incoming>>);
+pub struct Inbox {
+    arrived: Mutex<Vec<Incoming>>,
+    /// Empty; kept for its allocation.
+    spare: Mutex<Vec<Incoming>>,
+}
 
 impl Inbox {
     fn push(&self, incoming: Incoming) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(incoming);
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).push(incoming);
     }
 
-    fn take(&self, into: &mut Vec<Incoming>) {
-        std::mem::swap(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), into);
+    /// What has arrived, to be given back empty.
+    fn take(&self) -> Vec<Incoming> {
+        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        if arrived.is_empty() {
+            return Vec::new();
+        }
+        let spare = std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner));
+        std::mem::replace(&mut arrived, spare)
+    }
+
+    fn give_back(&self, empty: Vec<Incoming>) {
+        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = empty;
     }
 }
 
@@ -108,10 +122,9 @@ pub fn guard(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
 /// Takes in what has arrived, and lets the agent go on. True when anything happened. Never blocks.
 pub fn turn(agent: &mut Agent, endpoint: &Endpoint, inbox: &Inbox) -> Result<bool, CacheError> {
     let mut any = endpoint.poll()? > 0;
-    let mut arrived = Vec::new();
-    inbox.take(&mut arrived);
+    let mut arrived = inbox.take();
     any |= !arrived.is_empty();
-    for incoming in arrived {
+    for incoming in arrived.drain(..) {
         match incoming {
             Incoming::Request(from, request, data) => agent.on_request(from, request, &data)?,
             Incoming::Message(from, coherence) => agent.on_message(from, coherence)?,
@@ -126,6 +139,9 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint, inbox: &Inbox) -> Result<boo
             Incoming::InPlace(from, operation, data) => agent.on_in_place(from, operation, &data)?,
             Incoming::Answer(from, number, answer) => agent.on_in_place_answer(from, number, answer)?,
         }
+    }
+    if arrived.capacity() > 0 {
+        inbox.give_back(arrived);
     }
     any |= agent.advance()?;
     any |= agent.flush(endpoint)?;

@@ -81,7 +81,7 @@ pub(super) struct Page {
     pub(super) line: Line,
     /// The page's frame while it is not in the table: on its way in or out.
     pub(super) frame: Option<FrameId>,
-    readers: SmallVec<[Waiter; 2]>,
+    pub(super) readers: SmallVec<[Waiter; 2]>,
     writers: SmallVec<[Waiter; 2]>,
     /// The owner's thread that waits for the page to be mapped.
     pub(super) mapper: Option<Mapper>,
@@ -99,18 +99,32 @@ pub(super) struct Page {
 }
 
 impl Page {
-    fn idle(&self) -> bool {
-        self.line.stable() && self.frame.is_none() && self.wants_nothing()
+    /// Of a page that is to come into this frame, for somebody who waits or for nobody yet.
+    pub(super) fn wanted(frame: FrameId, reader: Option<Waiter>, ahead: bool) -> Self {
+        let prefetch = reader.is_none();
+        Self { frame: Some(frame), readers: reader.into_iter().collect(), prefetch, ahead, ..Self::default() }
     }
 
-    /// Whether nobody waits for anything, and nothing waits for its turn.
-    pub(super) fn wants_nothing(&self) -> bool {
-        self.readers.is_empty()
-            && self.writers.is_empty()
+    /// Asks NVMe itself instead of the directory.
+    pub(super) fn take_short_way(&mut self) {
+        self.own_read = true;
+        self.line.state = line::State::IsD;
+    }
+
+    fn idle(&self) -> bool {
+        self.line.stable()
+            && self.frame.is_none()
+            && self.readers.is_empty()
+            && !self.prefetch
+            && self.wants_reading_at_most()
+    }
+
+    /// Whether nobody waits for anything but to read, and nothing waits for its turn.
+    pub(super) fn wants_reading_at_most(&self) -> bool {
+        self.writers.is_empty()
             && self.mapper.is_none()
             && self.puts.is_empty()
             && self.deferred.is_empty()
-            && !self.prefetch
             && !self.recall
     }
 }
@@ -229,6 +243,9 @@ impl Agent {
         if !self.attached(page) {
             return self.fail(waiter, page, Failure::NoSuchPage);
         }
+        if self.start_own(page, Some(waiter), false)? {
+            return Ok(());
+        }
         self.page(page)?.readers.push(waiter);
         self.pump(page)
     }
@@ -244,14 +261,25 @@ impl Agent {
         self.pump(page)
     }
 
-    /// The control block, made from the table if there is none.
+    /// The control block, made from the table if there is none. A page without one that is held is being evicted
+    /// ([`Agent::evict`]).
     pub(super) fn page(&mut self, page: PageIndex) -> Result<&mut Page, CacheError> {
         let entry = self.pool.entry(page)?;
         Ok(self.pages.entry(page).or_insert_with(|| {
             let mut line = Line::default();
             line.state = state_of(entry);
-            Page { line, ..Page::default() }
+            let mut block = Page { line, ..Page::default() };
+            if entry.held() && entry.state().readable() {
+                block.deferred.push_back(Deferred::local(LineEvent::Replace));
+            }
+            block
         }))
+    }
+
+    /// Begins to evict a page for which nothing is under way. It gets a block when its ranks have left it, or when somebody
+    /// wants something of it before: whatever that is waits behind the eviction.
+    pub(super) fn evict(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        Ok(self.pool.revoke(page, Intent::Evict)?)
     }
 
     /// Asks for a page as the home itself: to serve it in place, or for its owner's pointers.
@@ -286,6 +314,9 @@ impl Agent {
         if entry.state() != PageState::Invalid || !self.attached(page) {
             return Ok(false);
         }
+        if self.start_own(page, None, ahead)? {
+            return Ok(true);
+        }
         let block = self.page(page)?;
         block.prefetch = true;
         block.ahead = ahead;
@@ -307,11 +338,7 @@ impl Agent {
             if block.line.readable() && (!block.readers.is_empty() || block.prefetch) {
                 block.prefetch = false;
                 let readers = std::mem::take(&mut block.readers);
-                let deadline = self.now_ms + RESERVATION.as_millis() as u64;
-                for waiter in readers {
-                    self.pool.reserve(entry.frame(), deadline)?;
-                    self.complete(waiter, Ok(()))?;
-                }
+                self.now_readable(entry.frame(), readers)?;
                 continue;
             }
             if !block.line.stable() {
@@ -338,11 +365,7 @@ impl Agent {
                     block.recall = false;
                     let writers = std::mem::take(&mut block.writers);
                     self.write_silently(page)?;
-                    let deadline = self.now_ms + RESERVATION.as_millis() as u64;
-                    for waiter in writers {
-                        self.pool.reserve(entry.frame(), deadline)?;
-                        self.complete(waiter, Ok(()))?;
-                    }
+                    self.now_readable(entry.frame(), writers)?;
                     continue;
                 }
                 LineEvent::Write
@@ -396,10 +419,25 @@ impl Agent {
                     }
                 }
             }
-            if event != LineEvent::Read || !self.read_own(page)? {
-                self.step_line(page, Deferred::local(event))?;
+            if event == LineEvent::Read && self.read_own(page)? {
+                return Ok(());
             }
+            self.step_line(page, Deferred::local(event))?;
         }
+    }
+
+    /// Tells those who wait for a page that they can use it, and keeps its frame for them.
+    pub(super) fn now_readable(
+        &mut self,
+        frame: FrameId,
+        waiters: SmallVec<[Waiter; 2]>,
+    ) -> Result<(), CacheError> {
+        let deadline = self.now_ms + RESERVATION.as_millis() as u64;
+        for waiter in waiters {
+            self.pool.reserve(frame, deadline)?;
+            self.complete(waiter, Ok(()))?;
+        }
+        Ok(())
     }
 
     /// No frame can be had for a page that waits for one, because nothing can be evicted.
@@ -474,9 +512,8 @@ impl Agent {
             return Ok(());
         }
         if takes_rights(deferred.event, entry) {
-            let intent = if deferred.event == LineEvent::Replace { Intent::Evict } else { Intent::Revoke };
             block.deferred.push_back(deferred);
-            self.pool.revoke(page, intent)?;
+            self.pool.revoke(page, Intent::Revoke)?;
             return Ok(());
         }
         self.step_line(page, deferred)?;
@@ -496,25 +533,33 @@ impl Agent {
     }
 
     fn revoked(&mut self, page: PageIndex, outcome: Revoked) -> Result<(), CacheError> {
-        let Some(first) = self.pages.get_mut(&page).and_then(|block| block.deferred.pop_front()) else {
+        if self.quiet(page) {
+            if outcome == Revoked::Pinned {
+                return self.not_evicted(page);
+            }
+            if self.evict_own(page)? {
+                return Ok(());
+            }
+        }
+        let Some(first) = self.page(page)?.deferred.pop_front() else {
             return self.pool.unhold(page).map_err(Into::into);
         };
         if outcome == Revoked::Pinned {
             self.not_evicted(page)?;
-        } else if first.event == LineEvent::Replace && self.evict_own(page)? {
-            return Ok(());
         } else {
+            if first.event == LineEvent::Replace && self.home_of(page) == Some(self.node) {
+                self.directory(page);
+            }
             self.step_line(page, first)?;
         }
         // What waited behind it; each may need its own revocation.
         while let Some(next) = self.pages.get_mut(&page).and_then(|block| block.deferred.pop_front()) {
             let entry = self.pool.entry(page)?;
             if takes_rights(next.event, entry) {
-                let intent = if next.event == LineEvent::Replace { Intent::Evict } else { Intent::Revoke };
                 if let Some(block) = self.pages.get_mut(&page) {
                     block.deferred.push_front(next);
                 }
-                self.pool.revoke(page, intent)?;
+                self.pool.revoke(page, Intent::Revoke)?;
                 return Ok(());
             }
             self.step_line(page, next)?;

@@ -78,7 +78,7 @@ enum Local {
 }
 
 /// A rank's operation that waits for something.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Waiter {
     local_rank: u32,
     wait: WaitId,
@@ -146,6 +146,9 @@ pub struct Agent {
     evict_again_ms: u64,
     /// Ranks whose operations ended in this turn.
     rings: Vec<Peer>,
+    /// Parts of a rank's operation that have ended well, and that it has not been told of yet: it looks at its word while it
+    /// waits, so that each time it is told costs both sides a transfer between their processors.
+    untold: Option<(Waiter, u32)>,
     /// In-place puts of this agent's own under way: by the number in their answer.
     remote_puts: FxHashMap<u32, lines::RemotePut>,
     next_remote: u32,
@@ -191,6 +194,7 @@ impl Agent {
             refused: 0,
             evict_again_ms: 0,
             rings: Vec::new(),
+            untold: None,
             remote_puts: FxHashMap::default(),
             next_remote: 0,
             clock: Clock::Real(Instant::now()),
@@ -361,6 +365,7 @@ impl Agent {
                 self.complete(waiter, Ok(()))?;
             }
         }
+        self.tell()?;
         Ok(progress)
     }
 
@@ -386,6 +391,7 @@ impl Agent {
         for frame in flushed.frames {
             self.sent(frame)?;
         }
+        self.tell()?;
         for peer in self.rings.drain(..) {
             endpoint.ring(peer);
         }
@@ -527,11 +533,36 @@ impl Agent {
     }
 
     fn end(&mut self, waiter: Waiter, result: Result<(), (Failure, u32)>) -> Result<(), CacheError> {
-        let Waiter { local_rank, wait } = waiter;
-        let completed = match result {
-            Ok(()) => self.pool.complete(local_rank, wait, 1)?,
-            Err((failure, detail)) => self.pool.fail(local_rank, wait, 1, failure as u32, detail)?,
-        };
+        match (result, &mut self.untold) {
+            (Ok(()), Some((untold, parts))) if *untold == waiter => {
+                *parts += 1;
+                Ok(())
+            }
+            (Ok(()), _) => {
+                self.tell()?;
+                self.untold = Some((waiter, 1));
+                Ok(())
+            }
+            (Err((failure, detail)), _) => {
+                self.tell()?;
+                let Waiter { local_rank, wait } = waiter;
+                let completed = self.pool.fail(local_rank, wait, 1, failure as u32, detail)?;
+                self.told(local_rank, completed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells a rank what has ended well since it was told last. Nothing stays untold at the end of [`Agent::flush`].
+    fn tell(&mut self) -> Result<(), CacheError> {
+        if let Some((Waiter { local_rank, wait }, parts)) = self.untold.take() {
+            let completed = self.pool.complete(local_rank, wait, parts)?;
+            self.told(local_rank, completed);
+        }
+        Ok(())
+    }
+
+    fn told(&mut self, local_rank: u32, completed: Completed) {
         if let Completed::Entirely { .. } = completed {
             let rank = self.layout.ranks_of(self.node).start + local_rank;
             let peer = self.layout.peer_of_rank(Rank(rank));
@@ -539,7 +570,6 @@ impl Agent {
                 self.rings.push(peer);
             }
         }
-        Ok(())
     }
 
     fn home_of(&self, page: PageIndex) -> Option<NodeId> {

@@ -15,9 +15,9 @@
 //! from then on everything goes the usual way. When the rows are observed, as in the simulation tests, the tables
 //! themselves are asked, and must agree.
 
-use super::Agent;
 use super::homes::HomePage;
 use super::lines::Page;
+use super::{Agent, Waiter};
 use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
 use crate::protocol::home::{HomeAction, HomeEvent};
@@ -25,6 +25,7 @@ use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{Line, LineEvent, Message, Right, home, line};
 use crate::request::PageIndex;
 use rustc_hash::FxHashMap;
+use std::collections::hash_map;
 use vgas_rma::address::NodeId;
 
 /// The directory entry of a page that has none; see above.
@@ -65,20 +66,47 @@ impl Agent {
         })
     }
 
-    /// Starts to read a page that a rank of this node wants to read, if the short way is open. The page has a block with a
-    /// frame, and no copy.
+    /// Whether a page that this node does not have can be read on the short way.
+    fn may_read_own(&self, page: PageIndex) -> bool {
+        self.pool.layout().locate(page).is_some_and(|(owner, in_segment)| {
+            self.layout.node_of(owner) == self.node
+                && !self.homes.contains_key(&page)
+                && self.volume.is_written(owner.0, in_segment)
+        })
+    }
+
+    /// Starts to read a page for which nothing is under way, for somebody who waits or for nobody yet, if the short way is
+    /// open.
+    pub(super) fn start_own(
+        &mut self,
+        page: PageIndex,
+        reader: Option<Waiter>,
+        ahead: bool,
+    ) -> Result<bool, CacheError> {
+        if self.pool.entry(page)?.state() != PageState::Invalid || !self.may_read_own(page) {
+            return Ok(false);
+        }
+        let hash_map::Entry::Vacant(place) = self.pages.entry(page) else { return Ok(false) };
+        let Some(frame) = self.pool.take_frame() else { return Ok(false) };
+        self.refused = 0;
+        place.insert(Page::wanted(frame, reader, ahead)).take_short_way();
+        self.read_begun(page, frame);
+        Ok(true)
+    }
+
+    /// Starts to read a page that has a block with a frame, and no copy, if the short way is open.
     pub(super) fn read_own(&mut self, page: PageIndex) -> Result<bool, CacheError> {
-        let Some((owner, in_segment)) = self.pool.layout().locate(page) else { return Ok(false) };
-        if self.layout.node_of(owner) != self.node
-            || self.homes.contains_key(&page)
-            || !self.volume.is_written(owner.0, in_segment)
-        {
+        if !self.may_read_own(page) {
             return Ok(false);
         }
         let Some(block) = self.pages.get_mut(&page) else { return Ok(false) };
         let Some(frame) = block.frame else { return Ok(false) };
-        block.own_read = true;
-        block.line.state = line::State::IsD;
+        block.take_short_way();
+        self.read_begun(page, frame);
+        Ok(true)
+    }
+
+    fn read_begun(&mut self, page: PageIndex, frame: FrameId) {
         self.collect_read(page, frame);
         if self.observer.is_some() {
             let node = self.node;
@@ -87,7 +115,6 @@ impl Agent {
             let reading = home::Home::reading_for(node);
             self.take_home(page, home::Home::default(), asked, &reading, &HomeAction::ReadNvm);
         }
-        Ok(true)
     }
 
     /// NVMe has read a page, or not. False: it was not read by [`Agent::read_own`], or cannot end like this.
@@ -96,7 +123,8 @@ impl Agent {
         page: PageIndex,
         result: Result<(), Failure>,
     ) -> Result<bool, CacheError> {
-        let Some(block) = self.pages.get_mut(&page) else { return Ok(false) };
+        let hash_map::Entry::Occupied(mut place) = self.pages.entry(page) else { return Ok(false) };
+        let block = place.get_mut();
         if !block.own_read || result.is_err() {
             return Ok(false);
         }
@@ -104,6 +132,13 @@ impl Agent {
         block.own_read = false;
         block.line.state = line::State::E;
         let ahead = std::mem::take(&mut block.ahead);
+        let readers = if block.wants_reading_at_most() {
+            let readers = std::mem::take(&mut block.readers);
+            place.remove();
+            Some(readers)
+        } else {
+            None
+        };
         self.pool.count(Counter::FromNvm, 1);
         self.pool.install(page, frame, PageState::Exclusive, ahead)?;
         let stamp = self.pool.stamp(frame)?;
@@ -117,24 +152,23 @@ impl Agent {
             let (asked, _) = line::step(Line::default(), node, LineEvent::Read).expect("a row");
             self.take_line(page, asked, LineEvent::Message { from: node, message }, line::State::E);
         }
-        self.pump(page)?;
+        match readers {
+            Some(readers) => self.now_readable(frame, readers)?,
+            None => self.pump(page)?,
+        }
         Ok(true)
     }
 
-    /// Evicts a page that its ranks have left, if the short way is open: the only copy, unchanged, that nobody has asked
-    /// for since. Otherwise the directory has an entry for it now.
+    /// Evicts a page that its ranks have left, if the short way is open: the only copy, unchanged, for which nothing else is
+    /// under way. Otherwise the directory has an entry for it now, if its home is here.
     pub(super) fn evict_own(&mut self, page: PageIndex) -> Result<bool, CacheError> {
-        let home = self.home_of(page);
-        if home != Some(self.node) || self.homes.contains_key(&page) {
+        if self.home_of(page) != Some(self.node) || self.homes.contains_key(&page) {
             return Ok(false);
         }
-        let plain = self.pool.entry(page)?.state() == PageState::Exclusive
-            && self.pages.get(&page).is_some_and(|block| block.wants_nothing());
-        if !plain {
+        if self.pool.entry(page)?.state() != PageState::Exclusive || !self.quiet(page) {
             self.directory(page);
             return Ok(false);
         }
-        self.pages.remove(&page);
         if let Some(frame) = self.pool.detach(page)? {
             self.release(frame)?;
         }

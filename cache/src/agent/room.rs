@@ -1,10 +1,8 @@
 //! Frames: evicting ahead of need, and the reserve of the home.
 
 use super::Agent;
-use super::lines::Deferred;
 use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
-use crate::protocol::LineEvent;
 use crate::replacement::{Class, FrameView, Queue};
 use crate::request::PageIndex;
 
@@ -44,7 +42,7 @@ impl Agent {
     fn free_target(&self) -> u32 {
         let spec = self.pool.layout().spec();
         let wanted = (4u32 << 20) / spec.page_bytes;
-        wanted.clamp(2, 256).min((spec.frames / 16).max(1))
+        wanted.clamp(2, 512).min((spec.frames / 16).max(1))
     }
 
     /// Starts evictions until enough frames are free or on their way to be.
@@ -105,7 +103,7 @@ impl Agent {
                 self.evicted_unused(page);
             }
             self.evicting += 1;
-            self.line_event(page, Deferred::local(LineEvent::Replace))?;
+            self.evict(page)?;
         }
         Ok(())
     }

@@ -164,6 +164,8 @@ impl Agent {
             }
         }
         self.storage_done = done;
+        // Before room is made: ranks copy meanwhile.
+        self.tell()?;
         Ok(any)
     }
 }

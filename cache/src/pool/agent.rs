@@ -55,6 +55,8 @@ pub struct PoolAgent {
     pub(super) shared: Shared,
     asymmetric: bool,
     revocations: Vec<Revocation>,
+    /// How many of them are at [`Stage::AwaitingUnpin`].
+    awaiting_unpin: usize,
     /// Pages in hazard slots at the last look, sorted; kept for its allocation.
     in_use: Vec<u64>,
     /// Frames that can't be freed yet because somebody still reads them through a pin.
@@ -86,7 +88,7 @@ impl PoolAgent {
         }
         shared.publish(asymmetric);
         let (revocations, in_use, limbo) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { shared, asymmetric, revocations, in_use, limbo })
+        Ok(Self { shared, asymmetric, revocations, awaiting_unpin: 0, in_use, limbo })
     }
 
     /// The layout, with the numbering of pages.
@@ -209,7 +211,10 @@ impl PoolAgent {
     /// Begins to take a page from its users: no new ones from now on. [`PoolAgent::poll_revocations`] says, once, when
     /// the present ones are done. A page that is being evicted already may be revoked: it then is revoked, not evicted.
     pub fn revoke(&mut self, page: u64, intent: Intent) -> Result<(), PoolError> {
-        if let Some(earlier) = self.revocations.iter_mut().find(|earlier| earlier.page == page) {
+        // A page that is being revoked is held, unless it waits for an unpin.
+        if (self.entry(page)?.held() || self.awaiting_unpin > 0)
+            && let Some(earlier) = self.revocations.iter_mut().find(|earlier| earlier.page == page)
+        {
             if intent == Intent::Revoke {
                 earlier.intent = intent;
             }
@@ -236,6 +241,7 @@ impl PoolAgent {
             let Revocation { page, stage, .. } = self.revocations[index];
             if stage == Stage::AwaitingUnpin && self.page_pins(page)?.writers == 0 {
                 self.hold(page)?;
+                self.awaiting_unpin -= 1;
                 self.revocations[index].stage = Stage::Held;
             }
         }
@@ -264,6 +270,7 @@ impl PoolAgent {
                 }
                 Intent::Revoke if pins.writers > 0 => {
                     self.unhold(page)?;
+                    self.awaiting_unpin += 1;
                     self.revocations[index - 1].stage = Stage::AwaitingUnpin;
                     continue;
                 }

@@ -253,29 +253,26 @@ impl Volume {
         self.check_run(segment, first_page, &into)?;
         let Some(found) = self.segments.get(&segment) else { return Ok(()) };
         let mut gather = Gather::new(segment, found.file, Kind::Read);
-        for (page, (span, key)) in (first_page..).zip(into.as_slice()) {
+        let mut next = first_page;
+        into.for_each(|(span, key)| {
+            let page = next;
+            next += 1;
             match found.table.entry(page) {
                 Entry::Zeros => {
-                    checksum::fill_zero(span);
-                    self.io.finish(*key, Ok(()));
+                    checksum::fill_zero(&span);
+                    self.io.finish(key, Ok(()));
                 }
                 Entry::Lost => {
                     let file = self.io.device.describe(found.file);
-                    self.io.finish(*key, Err(VolumeError::Lost { file, segment, page }));
+                    self.io.finish(key, Err(VolumeError::Lost { file, segment, page }));
                 }
                 Entry::Stored { place, checksum } => {
                     let offset = found.offset(page, place, self.page_bytes);
                     self.busy.begin(segment, page);
-                    gather.add(
-                        &mut self.io,
-                        page,
-                        offset,
-                        span.clone(),
-                        PageAt { key: *key, place, checksum },
-                    );
+                    gather.add(&mut self.io, page, offset, span, PageAt { key, place, checksum });
                 }
             }
-        }
+        });
         gather.issue(&mut self.io);
         Ok(())
     }

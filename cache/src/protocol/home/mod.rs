@@ -715,6 +715,17 @@ mod tests {
     }
 
     #[test]
+    fn entries_that_are_made_at_once_are_those_that_steps_lead_to() {
+        let mut home = Home::default();
+        says(&mut home, A, Message::GetShared).unwrap();
+        assert_eq!(home, Home::reading_for(A));
+        step(&mut home, &PARAMETERS, HomeEvent::NvmRead).unwrap();
+        assert_eq!(home, Home::held_by(A));
+        says(&mut home, A, Message::Evict { dirty: false }).unwrap();
+        assert_eq!(home, Home::default());
+    }
+
+    #[test]
     fn a_second_request_of_a_node_is_refused_while_its_first_waits() {
         let mut home = held_by_a();
         says(&mut home, B, Message::GetShared).unwrap();

@@ -232,7 +232,7 @@ fn users_never_see_another_page_with_fences() {
 /// Frames go round between several threads: none is lost, none is handed out twice.
 #[test]
 fn the_free_queue_hands_each_frame_to_one_at_a_time() {
-    let (agent, clients) = pool(Fences::Detect);
+    let (mut agent, clients) = pool(Fences::Detect);
     let holders: Vec<_> = (0..FRAMES).map(|_| AtomicBool::new(false)).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -251,9 +251,19 @@ fn the_free_queue_hands_each_frame_to_one_at_a_time() {
                 }
             });
         }
-        let until = Instant::now() + RUN / 2;
+        // The agent takes several at once.
+        let (until, mut batch) = (Instant::now() + RUN / 2, Vec::new());
         while Instant::now() < until {
+            agent.take_frames(3, &mut batch);
+            for frame in &batch {
+                let index = frame.0 as usize;
+                assert!(!holders[index].swap(true, Relaxed), "frame {index} was handed out twice");
+            }
             std::thread::yield_now();
+            for frame in batch.drain(..) {
+                holders[frame.0 as usize].store(false, Relaxed);
+                agent.release(frame).expect("just taken");
+            }
         }
         stop.store(true, Relaxed);
     });

@@ -33,13 +33,12 @@ impl<T> Few<T> {
 
     /// Appends one.
     pub fn push(&mut self, element: T) {
+        if let Self::Many(elements) = self {
+            return elements.push(element);
+        }
         *self = match std::mem::take(self) {
-            Self::None => Self::One(element),
             Self::One(first) => Self::Many(vec![first, element]),
-            Self::Many(mut elements) => {
-                elements.push(element);
-                Self::Many(elements)
-            }
+            _ => Self::One(element),
         };
     }
 }
@@ -52,8 +51,16 @@ impl<T> From<T> for Few<T> {
 
 impl<T> FromIterator<T> for Few<T> {
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
-        let mut few = Self::None;
-        elements.into_iter().for_each(|element| few.push(element));
-        few
+        let mut elements = elements.into_iter();
+        match (elements.next(), elements.next()) {
+            (None, _) => Self::None,
+            (Some(element), None) => Self::One(element),
+            (Some(first), Some(second)) => {
+                let mut many = Vec::with_capacity(2 + elements.size_hint().0);
+                many.extend([first, second]);
+                many.extend(elements);
+                Self::Many(many)
+            }
+        }
     }
 }

@@ -68,9 +68,11 @@ impl Agent {
         // Room first: what is read ahead must not take the frames that are kept for those who wait.
         self.make_room_for(run.count as u32)?;
         let mut fetched = 0;
+        self.take_at_hand(run.count as usize);
         for (page, marked) in run.pages() {
             fetched += u64::from(self.fetch(page, marked)?);
         }
+        self.give_back_at_hand()?;
         self.pool.count(Counter::ReadAheadPages, fetched);
         tracing::debug!(?run, fetched, "read ahead");
         Ok(())
@@ -81,9 +83,10 @@ impl Agent {
         // More than a quarter of the pool would only push itself out.
         let count = count.min(self.pool.layout().spec().frames / 4);
         self.make_room_for(count)?;
+        self.take_at_hand(count as usize);
         for page in page..page.saturating_add(u64::from(count)) {
             self.fetch(page, false)?;
         }
-        Ok(())
+        self.give_back_at_hand()
     }
 }

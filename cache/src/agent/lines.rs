@@ -192,9 +192,11 @@ impl Agent {
                 let pages = page..page.saturating_add(u64::from(count));
                 let missed: SmallVec<[PageIndex; 4]> =
                     pages.clone().filter(|&page| self.is_miss(page)).collect();
+                self.take_at_hand(missed.len());
                 for page in pages.clone() {
                     self.want_read(page, waiter(slot))?;
                 }
+                self.give_back_at_hand()?;
                 self.missed(&missed, count > 1)?;
                 // After the misses: a stream's pages that lie behind the mark are behind its reader from then on.
                 self.reached(pages)
@@ -395,7 +397,7 @@ impl Agent {
                 return Ok(());
             };
             if block.line.state == line::State::I && block.frame.is_none() {
-                match self.pool.take_frame() {
+                match self.at_hand.pop().or_else(|| self.pool.take_frame()) {
                     Some(frame) => {
                         block.frame = Some(frame);
                         self.refused = 0;

@@ -128,6 +128,8 @@ pub struct Agent {
     /// themselves, so that evictions cannot wait for each other in a circle.
     reserve: Vec<FrameId>,
     reserve_size: usize,
+    /// Free frames for the run of pages that is being started now; the next one is the last.
+    at_hand: Vec<FrameId>,
     /// Homes that wait for a frame of the reserve.
     unstaged: VecDeque<homes::Staging>,
     evicting: u32,
@@ -184,6 +186,7 @@ impl Agent {
             starved: VecDeque::new(),
             reserve: Vec::new(),
             reserve_size,
+            at_hand: Vec::new(),
             unstaged: VecDeque::new(),
             evicting: 0,
             storage: storage::Keys::default(),
@@ -349,6 +352,8 @@ impl Agent {
         let mut progress = false;
         self.look_at_clock();
         progress |= self.serve_faults()?;
+        // First of all, so that the NVMe works while checksums are taken.
+        self.issue_storage()?;
         progress |= self.poll_storage()?;
         progress |= self.poll_revocations()?;
         progress |= self.run_local()?;

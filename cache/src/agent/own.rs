@@ -87,7 +87,9 @@ impl Agent {
             return Ok(false);
         }
         let hash_map::Entry::Vacant(place) = self.pages.entry(page) else { return Ok(false) };
-        let Some(frame) = self.pool.take_frame() else { return Ok(false) };
+        let Some(frame) = self.at_hand.pop().or_else(|| self.pool.take_frame()) else {
+            return Ok(false);
+        };
         self.refused = 0;
         place.insert(Page::wanted(frame, reader, ahead)).take_short_way();
         self.read_begun(page, frame);

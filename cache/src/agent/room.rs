@@ -135,6 +135,23 @@ impl Agent {
         self.feed_unstaged()
     }
 
+    /// Takes free frames for so many neighbouring pages, so that neighbours get neighbouring frames as far as possible: the
+    /// device then moves them in one piece.
+    pub(super) fn take_at_hand(&mut self, count: usize) {
+        if count > 1 {
+            self.pool.take_frames(count, &mut self.at_hand);
+            self.at_hand.sort_unstable_by_key(|frame| std::cmp::Reverse(frame.0));
+        }
+    }
+
+    /// Frees the frames that were not needed, because the pages were here or on their way.
+    pub(super) fn give_back_at_hand(&mut self) -> Result<(), CacheError> {
+        while let Some(frame) = self.at_hand.pop() {
+            self.pool.release(frame)?;
+        }
+        Ok(())
+    }
+
     /// A frame for the home's own work, which ends without needing another one.
     pub(super) fn take_reserve(&mut self) -> Option<FrameId> {
         self.reserve.pop().or_else(|| self.pool.take_frame())

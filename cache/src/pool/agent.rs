@@ -119,6 +119,11 @@ impl PoolAgent {
         self.shared.take_free(FrameUse::Agent)
     }
 
+    /// Takes several free frames, as many as there are, and appends them.
+    pub fn take_frames(&self, count: usize, into: &mut Vec<FrameId>) {
+        self.shared.take_free_many(count, FrameUse::Agent, into);
+    }
+
     /// About how many frames are free.
     pub fn free_frames(&self) -> u32 {
         FreeStack(&self.shared).len()

@@ -487,15 +487,36 @@ impl Shared {
         // Bounded, whatever a broken process has made of the stack.
         for _ in 0..self.layout.spec.frames {
             let frame = FreeStack(self).pop()?;
-            if let Ok(word) = self.frame_use(frame)
-                && word.compare_exchange(FrameUse::Free.word(), used.word(), AcqRel, Relaxed).is_ok()
-            {
-                let page_bytes = self.layout.spec.page_bytes as usize;
-                self.frames.prepare(frame.0 as usize * page_bytes, page_bytes);
+            if self.claim(frame, used) {
                 return Some(frame);
             }
         }
         None
+    }
+
+    /// Takes several free frames at once, as many as there are, and appends them.
+    pub(super) fn take_free_many(&self, count: usize, used: FrameUse, into: &mut Vec<FrameId>) {
+        let start = into.len();
+        FreeStack(self).pop_many(count, into);
+        let mut claimed = start;
+        for index in start..into.len() {
+            if self.claim(into[index], used) {
+                into[claimed] = into[index];
+                claimed += 1;
+            }
+        }
+        into.truncate(claimed);
+    }
+
+    /// Takes a frame over that was popped; false when it was not free, which only a broken process can have caused.
+    fn claim(&self, frame: FrameId, used: FrameUse) -> bool {
+        let Ok(word) = self.frame_use(frame) else { return false };
+        let free = word.compare_exchange(FrameUse::Free.word(), used.word(), AcqRel, Relaxed).is_ok();
+        if free {
+            let page_bytes = self.layout.spec.page_bytes as usize;
+            self.frames.prepare(frame.0 as usize * page_bytes, page_bytes);
+        }
+        free
     }
 
     /// Makes a frame free. The caller had it.

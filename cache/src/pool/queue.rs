@@ -53,6 +53,27 @@ impl FreeStack<'_> {
         Some(frame)
     }
 
+    /// Takes several out, as [`FreeStack::pop`] would one after the other, and appends them; as many as there are.
+    pub fn pop_many(&self, count: usize, into: &mut Vec<FrameId>) {
+        let (start, top) = (into.len(), self.0.table.atomic_u64(header::FREE_HEAD));
+        let popped = top.fetch_update(AcqRel, Acquire, |now| {
+            // Whoever changes the stack during this walk changes the head, too.
+            into.truncate(start);
+            let mut next = now as u32;
+            while into.len() - start < count
+                && let Some(frame) = next.checked_sub(1)
+                && let Some(cell) = self.0.free_cell(frame)
+            {
+                into.push(FrameId(frame));
+                next = cell.load(Relaxed) as u32;
+            }
+            (into.len() > start).then(|| head(((now >> 32) as u32).wrapping_add(1), next))
+        });
+        if popped.is_ok() {
+            self.0.table.atomic_u32(header::FREE_COUNT).fetch_sub((into.len() - start) as u32, Relaxed);
+        }
+    }
+
     /// About how many are free; exact while nobody pushes or pops.
     pub fn len(&self) -> u32 {
         self.0.table.atomic_u32(header::FREE_COUNT).load(Relaxed).min(self.0.layout.spec.frames)

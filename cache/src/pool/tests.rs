@@ -176,6 +176,19 @@ fn the_frame_freed_last_is_handed_out_first_and_none_twice() {
 }
 
 #[test]
+fn several_frames_are_taken_as_one_after_the_other_and_no_more_than_there_are() {
+    let mut pool = pool();
+    let mut taken = Vec::new();
+    pool.agent.take_frames(3, &mut taken);
+    assert_eq!((&taken[..], pool.agent.free_frames()), (&[0, 1, 2].map(FrameId)[..], 5));
+    pool.agent.release(FrameId(1)).unwrap();
+    pool.agent.take_frames(9, &mut taken);
+    assert_eq!(taken[3..], [1, 3, 4, 5, 6, 7].map(FrameId));
+    pool.agent.take_frames(1, &mut taken);
+    assert_eq!((taken.len(), pool.agent.free_frames(), pool.agent.take_frame()), (9, 0, None));
+}
+
+#[test]
 fn free_frames_change_hands_between_threads_and_none_is_lost() {
     let pool = pool();
     let client = pool.client(0);

@@ -2,7 +2,8 @@
 //!
 //! A list would put a frame whose use is noticed late at the top, above pages that were fetched after it: a scan that is
 //! read ahead would then push out what it has not read yet, and keep what it has. So the frame is filed by the time of
-//! its use instead: nearly always behind all others, in a plain queue; the few that are older than its end go to a heap.
+//! its use instead: nearly always behind all others, in a plain queue. Those that are older than its end go to a second
+//! one, because what a scan has used long ago comes up in the order of its use, and the few that fit neither to a heap.
 //! Frames that were filed anew or removed are dropped when they come up.
 
 use super::FrameId;
@@ -25,7 +26,9 @@ type Entry = (u64, u64, u32);
 pub(super) struct ByUse {
     /// Those that were filed in the order of their use.
     in_order: VecDeque<Entry>,
-    /// Those that were used before the last one of `in_order` when they were filed.
+    /// Those that were used before the last one of `in_order` when they were filed, but not before the last one of these.
+    late_in_order: VecDeque<Entry>,
+    /// All others.
     late: BinaryHeap<Reverse<Entry>>,
     filed: Vec<Option<Filed>>,
     len: usize,
@@ -36,8 +39,8 @@ pub(super) struct ByUse {
 impl ByUse {
     pub fn new(frames: u32) -> Self {
         let filed = vec![None; frames as usize];
-        let (in_order, late) = (VecDeque::new(), BinaryHeap::new());
-        Self { in_order, late, filed, len: 0, latest: 1 << 32, sequence: 0 }
+        let (in_order, late_in_order, late) = (VecDeque::new(), VecDeque::new(), BinaryHeap::new());
+        Self { in_order, late_in_order, late, filed, len: 0, latest: 1 << 32, sequence: 0 }
     }
 
     pub fn len(&self) -> usize {
@@ -73,15 +76,19 @@ impl ByUse {
         }
         self.latest = self.latest.max(time);
         let entry = (time, self.sequence, frame.0);
-        if self.in_order.back().is_none_or(|&(last, ..)| last <= time) {
+        let fits = |queue: &VecDeque<Entry>| queue.back().is_none_or(|&(last, ..)| last <= time);
+        if fits(&self.in_order) {
             self.in_order.push_back(entry);
+        } else if fits(&self.late_in_order) {
+            self.late_in_order.push_back(entry);
         } else {
             self.late.push(Reverse(entry));
         }
         // Entries out of force are dropped at the latest when they outnumber the others by far.
-        if self.in_order.len() + self.late.len() > 4 * self.filed.len() + 64 {
+        if self.in_order.len() + self.late_in_order.len() + self.late.len() > 4 * self.filed.len() + 64 {
             let filed = &self.filed;
             self.in_order.retain(|entry| in_force(filed, entry));
+            self.late_in_order.retain(|entry| in_force(filed, entry));
             self.late.retain(|Reverse(entry)| in_force(filed, entry));
         }
     }
@@ -95,14 +102,16 @@ impl ByUse {
 
     /// The frame used least recently.
     pub fn oldest(&mut self) -> Option<FrameId> {
-        while self.in_order.front().is_some_and(|entry| !in_force(&self.filed, entry)) {
-            self.in_order.pop_front();
+        for queue in [&mut self.in_order, &mut self.late_in_order] {
+            while queue.front().is_some_and(|entry| !in_force(&self.filed, entry)) {
+                queue.pop_front();
+            }
         }
         while self.late.peek().is_some_and(|Reverse(entry)| !in_force(&self.filed, entry)) {
             self.late.pop();
         }
         let late = self.late.peek().map(|Reverse(entry)| entry);
-        let oldest = self.in_order.front().into_iter().chain(late).min();
+        let oldest = self.in_order.front().into_iter().chain(self.late_in_order.front()).chain(late).min();
         oldest.map(|&(.., frame)| FrameId(frame))
     }
 
@@ -116,7 +125,7 @@ impl ByUse {
     #[cfg(test)]
     pub fn oldest_first(&self) -> Vec<FrameId> {
         let late = self.late.iter().map(|Reverse(entry)| entry);
-        let mut all: Vec<_> = self.in_order.iter().chain(late).copied().collect();
+        let mut all: Vec<_> = self.in_order.iter().chain(&self.late_in_order).chain(late).copied().collect();
         all.retain(|entry| in_force(&self.filed, entry));
         all.sort_unstable();
         all.into_iter().map(|(_, _, frame)| FrameId(frame)).collect()
@@ -158,6 +167,6 @@ mod tests {
             queue.file(FrameId(0), stamp);
         }
         assert_eq!(queue.oldest(), Some(FrameId(1)));
-        assert!(queue.in_order.len() + queue.late.len() < 100);
+        assert!(queue.in_order.len() + queue.late_in_order.len() + queue.late.len() < 100);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! | the page | its entry |
 //! |---|---|
-//! | is being read by [`Agent::read_own`] ([`Page::own_read`]) | [`home::Home::reading_for`] this node |
+//! | is being read by [`Agent::start_own`] or [`Agent::read_own`] ([`Page::own_read`]) | [`home::Home::reading_for`] this node |
 //! | stands in the table as E or M | [`home::Home::held_by`] this node |
 //! | else | a new one |
 //!

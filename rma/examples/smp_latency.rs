@@ -1,5 +1,6 @@
-//! Measures endpoints over shared memory between two processes: short active messages (round trip and one-way flood),
-//! the barrier, and 8-byte puts and gets, beside a bare ping-pong on one shared line and a plain copy.
+//! Measures endpoints over shared memory between two processes: short active messages (round trip and one-way flood), mediums
+//! of 4 KiB, the barrier, and 8-byte puts and gets, beside a bare ping-pong on one shared line, a bare exchange of 4 KiB and a
+//! plain copy.
 //!
 //! ```text
 //! cargo run --release -p vgas-rma --example smp_latency [-- one-core]
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vgas_rma::conduit::smp;
 use vgas_rma::endpoint::{Endpoint, EndpointSpec, Token};
-use vgas_rma::message::{Arrived, Payload};
+use vgas_rma::message::{Arrived, Payload, Source};
 use vgas_rma::shm::{Domain, DomainSpec, RegionSpec};
 use vgas_rma::{Layout, Peer, Rank, RegionId};
 
@@ -30,6 +31,9 @@ const PING: u8 = 128;
 const PONG: u8 = 129;
 const FLOOD: u8 = 130;
 const FLOOD_END: u8 = 131;
+const PING_MEDIUM: u8 = 132;
+const PONG_MEDIUM: u8 = 133;
+const MEDIUM_BYTES: usize = 4096;
 
 fn spec() -> DomainSpec {
     let members: Vec<Peer> = (0..2).map(Peer).collect();
@@ -106,6 +110,15 @@ fn measure(rank: Rank, domain: Arc<Domain>, one_core: bool) -> Result<()> {
     endpoint.register(PONG, move |_, _, _| {
         let _ = seen.pongs.fetch_add(1, Ordering::Relaxed);
     })?;
+    endpoint.register(PING_MEDIUM, |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
+        let Arrived::Medium(bytes) = payload else { return token.refuse("no medium") };
+        token.check(token.reply(PONG_MEDIUM, arguments, Payload::Medium(Source::of(bytes))));
+    })?;
+    let seen = arrivals.clone();
+    endpoint.register(PONG_MEDIUM, move |_, _, payload| {
+        assert!(matches!(payload, Arrived::Medium(bytes) if bytes.len() == MEDIUM_BYTES));
+        let _ = seen.pongs.fetch_add(1, Ordering::Relaxed);
+    })?;
     let seen = arrivals.clone();
     endpoint.register(FLOOD, move |_, _, _| {
         seen.floods.store(seen.floods.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -118,16 +131,18 @@ fn measure(rank: Rank, domain: Arc<Domain>, one_core: bool) -> Result<()> {
     endpoint.attach_segment(SEGMENT_BYTES)?;
 
     let rounds = if one_core { 2_000 } else { 50_000 };
-    let mut samples: [Vec<f64>; 7] = Default::default();
+    let mut samples: [Vec<f64>; 9] = Default::default();
     for repetition in 0..REPETITIONS {
         samples[0].push(bare_ping_pong(&endpoint, rank, &domain, if one_core { 1 } else { rounds })?);
-        samples[1].push(round_trips(&endpoint, rank, &arrivals, rounds)?);
+        samples[1].push(round_trips(&endpoint, rank, &arrivals, rounds, None)?);
         samples[2].push(flood(&endpoint, rank, &arrivals, rounds * 4, repetition as u64 + 1)?);
         samples[3].push(barriers(&endpoint, rounds)?);
         let [put, get, plain] = puts_and_gets(&endpoint, rank)?;
         samples[4].push(put);
         samples[5].push(get);
         samples[6].push(plain);
+        samples[7].push(bare_exchange(&endpoint, rank, &domain, if one_core { 1 } else { rounds / 20 })?);
+        samples[8].push(round_trips(&endpoint, rank, &arrivals, rounds / 20, Some(&[7; MEDIUM_BYTES]))?);
     }
     endpoint.barrier()?;
     if rank.0 == 0 {
@@ -139,10 +154,15 @@ fn measure(rank: Rank, domain: Arc<Domain>, one_core: bool) -> Result<()> {
             "put of 8 bytes, co-located",
             "get of 8 bytes, co-located",
             "8 bytes through a call that is not inlined",
+            "bare exchange of 4 KiB, round trip",
+            "medium active message of 4 KiB, round trip",
         ];
         println!("{}", if one_core { "both ranks on one core" } else { "each rank on its own core" });
         // The bare ping-pong never yields: on one core it would measure the scheduler's time slice.
-        for (name, samples) in names.into_iter().zip(samples).skip(usize::from(one_core)) {
+        for (name, samples) in names.into_iter().zip(samples) {
+            if one_core && name.starts_with("bare") {
+                continue;
+            }
             let (least, most) = (
                 samples.iter().copied().fold(f64::MAX, f64::min),
                 samples.iter().copied().fold(0.0, f64::max),
@@ -180,13 +200,51 @@ fn bare_ping_pong(endpoint: &Endpoint, rank: Rank, domain: &Domain, rounds: u64)
     Ok(nanoseconds(elapsed, rounds.max(1)))
 }
 
-fn round_trips(endpoint: &Endpoint, rank: Rank, arrivals: &Arrivals, rounds: u64) -> Result<f64> {
+/// 4 KiB copied into the other's segment and, once they are there, copied out of it, and the same back.
+fn bare_exchange(endpoint: &Endpoint, rank: Rank, domain: &Domain, rounds: u64) -> Result<f64> {
+    let segments = [Peer(0), Peer(1)].map(|owner| domain.map(owner, RegionId::SEGMENT));
+    let [zero, one] = segments;
+    let (mine, theirs) = if rank.0 == 0 { (zero?, one?) } else { (one?, zero?) };
+    let (arrived, there) = (mine.word_u64(8192), theirs.word_u64(8192));
+    let mut private = [9; MEDIUM_BYTES];
+    endpoint.barrier()?;
+    let before = Instant::now();
+    for round in 1..=rounds {
+        for turn in 0..2 {
+            if turn == rank.0 {
+                theirs.write(8192 + 64, &private);
+                there.store(round, Ordering::Release);
+            } else {
+                while arrived.load(Ordering::Acquire) != round {}
+                mine.read(8192 + 64, &mut private);
+            }
+        }
+    }
+    let elapsed = before.elapsed();
+    endpoint.barrier()?;
+    arrived.store(0, Ordering::Release);
+    endpoint.barrier()?;
+    Ok(nanoseconds(elapsed, rounds.max(1)))
+}
+
+/// With a payload, or short.
+fn round_trips(
+    endpoint: &Endpoint,
+    rank: Rank,
+    arrivals: &Arrivals,
+    rounds: u64,
+    bytes: Option<&[u8]>,
+) -> Result<f64> {
+    let (handler, payload) = match bytes {
+        Some(bytes) => (PING_MEDIUM, Payload::Medium(Source::of(bytes))),
+        None => (PING, Payload::Short),
+    };
     endpoint.barrier()?;
     let before = Instant::now();
     if rank.0 == 0 {
         for _ in 0..rounds {
             let expected = arrivals.pongs.load(Ordering::Relaxed) + 1;
-            endpoint.request(Peer(1), PING, &[1, 2], Payload::Short)?;
+            endpoint.request(Peer(1), handler, &[1, 2], payload)?;
             endpoint.wait_until(None, || arrivals.pongs.load(Ordering::Relaxed) == expected)?;
         }
     }

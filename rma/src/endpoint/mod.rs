@@ -352,7 +352,7 @@ impl Endpoint {
     /// Sends a request if there is room for it now; never polls, so it may be called in handlers and event loops. The
     /// source is reusable when it returns, accepted or not.
     pub fn try_request(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload) -> Result<Sent> {
-        self.send(to, &Message { direction: Direction::Request, handler, arguments, payload })
+        self.send(to, Direction::Request, handler, arguments, payload)
     }
 
     /// As [`Endpoint::try_request`] with a long payload, whose source the caller leaves unchanged until
@@ -365,10 +365,11 @@ impl Endpoint {
         arguments: &[u32],
         payload: Payload,
     ) -> Result<Option<Loan>> {
-        let message = Message { direction: Direction::Request, handler, arguments, payload };
         if !matches!(self.routes.get(to.0 as usize), Some(Route::Network)) {
-            return Ok((self.send(to, &message)? == Sent::Accepted).then_some(Loan::NONE));
+            let sent = self.send(to, Direction::Request, handler, arguments, payload)?;
+            return Ok((sent == Sent::Accepted).then_some(Loan::NONE));
         }
+        let message = Message { direction: Direction::Request, handler, arguments, payload };
         self.check_failure()?;
         self.check_size(&message)?;
         let loan = self.network_conduit()?.try_send_lent(to, &message)?;
@@ -383,14 +384,22 @@ impl Endpoint {
     }
 
     #[inline]
-    fn send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
+    fn send(
+        &self,
+        to: Peer,
+        direction: Direction,
+        handler: u8,
+        arguments: &[u32],
+        payload: Payload,
+    ) -> Result<Sent> {
         self.check_failure()?;
-        match (&self.smp, self.routes.get(to.0 as usize), message.payload) {
-            // Nearly all messages between ranks of a node; that conduit checks their arguments, and is the one that counts.
+        // Nearly all messages between ranks of a node; that conduit checks their arguments, and is the one that counts. A
+        // payload that was just written and is copied as a whole makes the processor wait, so none is.
+        match (&self.smp, self.routes.get(to.0 as usize), payload) {
             (Some(smp), Some(&Route::Smp(member)), Payload::Short) => {
-                smp.try_send_to(member as usize, message)
+                smp.try_short_to(member as usize, direction, handler, arguments)
             }
-            _ => self.send_any(to, message),
+            _ => self.send_any(to, &Message { direction, handler, arguments, payload }),
         }
     }
 
@@ -583,7 +592,11 @@ impl Sink for Endpoint {
         };
         self.counters.delivered(carrier, &delivery);
         let token = Token::new(self, delivery.from, delivery.direction);
-        handler(&token, delivery.arguments, delivery.payload);
+        match delivery.payload {
+            // Not a copy of what the conduit has just written: the processor would wait for it.
+            Arrived::Short => handler(&token, delivery.arguments, Arrived::Short),
+            payload => handler(&token, delivery.arguments, payload),
+        }
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use super::Endpoint;
 use crate::address::Peer;
 use crate::conduit::Sent;
 use crate::error::{Result, RmaError};
-use crate::message::{Direction, Message, Payload};
+use crate::message::{Direction, Payload};
 use std::cell::Cell;
 
 /// A message that is being handled: who sent it, and the right to answer once.
@@ -44,10 +44,17 @@ impl<'a> Token<'a> {
         if self.replied.get() {
             return Err(RmaError::Usage("a request is replied to once".into()));
         }
-        let own = self.endpoint.present(payload);
-        let payload = own.as_ref().map_or(payload, |(_, payload)| *payload);
-        let message = Message { direction: Direction::Reply, handler, arguments, payload };
-        match self.endpoint.send(self.from, &message)? {
+        let sent = match payload {
+            Payload::Short => {
+                self.endpoint.send(self.from, Direction::Reply, handler, arguments, Payload::Short)
+            }
+            payload => {
+                let own = self.endpoint.present(payload);
+                let payload = own.as_ref().map_or(payload, |(_, payload)| *payload);
+                self.endpoint.send(self.from, Direction::Reply, handler, arguments, payload)
+            }
+        };
+        match sent? {
             Sent::Accepted => {
                 self.replied.set(true);
                 Ok(())

@@ -125,6 +125,13 @@ impl Hotline {
         true
     }
 
+    /// Whether the message written last was not taken yet, as far as the other member has said.
+    #[inline]
+    pub(super) fn awaits_answer(&self) -> bool {
+        let last = Header(self.mine[0].load(Ordering::Relaxed)).number();
+        Header(self.theirs[0].load(Ordering::Relaxed)).taken() != last
+    }
+
     /// Whether nothing has come after number `taken`.
     #[inline]
     pub(super) fn is_quiet(&self, taken: u8) -> bool {

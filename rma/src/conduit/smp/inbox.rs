@@ -4,6 +4,7 @@ use super::hotline::Header;
 use super::layout::ControlLayout;
 use super::link::Link;
 use super::ring::{Consumer, Record, RecordBody, Scratch};
+use crate::conduit::Traffic;
 use crate::message::Direction;
 use crate::shm::{Mapping, Word, fence};
 use std::sync::Arc;
@@ -59,6 +60,31 @@ impl Source {
             None if !record_waits => Ok(None),
             _ => ring.read(scratch),
         }
+    }
+
+    /// Takes the message on the hot line, if it is the next of its direction and may be delivered now, with no reply before
+    /// it: nearly all that a pair which asks and answers sends. None: [`Source::next`] finds what there is.
+    #[inline]
+    pub(super) fn next_hot(
+        &mut self,
+        link: &Link,
+        scratch: &mut Scratch,
+        traffic: Traffic,
+    ) -> Option<Header> {
+        let Ok(Some(header)) = link.hotline.peek(link.taken.load(Ordering::Relaxed)) else { return None };
+        let (slot, is_turn) = match header.direction() {
+            Direction::Reply => (self.replies.slot(), true),
+            Direction::Request => {
+                let has_replies = link.has_waiting_replies() || self.replies.has_record();
+                (self.requests.slot(), traffic == Traffic::Everything && !has_replies)
+            }
+        };
+        if slot != header.slot() || !is_turn || self.is_broken {
+            return None;
+        }
+        let number = link.hotline.take(header, &mut scratch.arguments);
+        link.taken.store(number, Ordering::Release);
+        Some(header)
     }
 
     /// Whether nothing has come: what most polls see.

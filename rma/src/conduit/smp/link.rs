@@ -125,24 +125,29 @@ impl Link {
         self.to
     }
 
-    /// Sends a short message of at most [`ARGUMENTS_HOT_MAX`](super::hotline::ARGUMENTS_HOT_MAX) arguments by the hot line, if the line is free.
+    /// Sends a short request of at most [`ARGUMENTS_HOT_MAX`](super::hotline::ARGUMENTS_HOT_MAX) arguments by the hot line,
+    /// or through the ring if that line is not free. False: there is no room.
     #[inline]
-    pub(super) fn try_short(&self, direction: Direction, handler: u8, arguments: &[u32]) -> bool {
-        match direction {
-            Direction::Request => {
-                let mut requests = self.requests.lock();
-                let sent = self.try_hotline(direction, requests.ring.slot(), handler, arguments);
-                requests.counts.messages += u64::from(sent);
-                sent
+    pub(super) fn try_short_request(&self, handler: u8, arguments: &[u32]) -> Result<bool> {
+        let mut requests = self.requests.lock();
+        if !self.try_hotline(Direction::Request, requests.ring.slot(), handler, arguments) {
+            if !requests.ring.has_room(arguments.len(), &Body::Short).map_err(|_| self.bad_index())? {
+                return Ok(false);
             }
-            Direction::Reply => {
-                let mut replies = self.replies.lock();
-                let sent = replies.waiting.is_empty()
-                    && self.try_hotline(direction, replies.ring.slot(), handler, arguments);
-                replies.counts.messages += u64::from(sent);
-                sent
-            }
+            requests.ring.write(handler, arguments, &Body::Short);
         }
+        requests.counts.messages += 1;
+        Ok(true)
+    }
+
+    /// Sends a short reply by the hot line, if that is free.
+    #[inline]
+    pub(super) fn try_short_reply(&self, handler: u8, arguments: &[u32]) -> bool {
+        let mut replies = self.replies.lock();
+        let sent = replies.waiting.is_empty()
+            && self.try_hotline(Direction::Reply, replies.ring.slot(), handler, arguments);
+        replies.counts.messages += u64::from(sent);
+        sent
     }
 
     /// Sends a request through the ring, if there is room.
@@ -226,6 +231,10 @@ impl Link {
     /// The writing itself. `slot`: of the next record in the ring of this direction, whose lock the caller has.
     #[inline]
     fn try_hotline(&self, direction: Direction, slot: u32, handler: u8, arguments: &[u32]) -> bool {
+        // Floods find it taken nearly always: they don't need the lock to learn that.
+        if self.hotline.awaits_answer() {
+            return false;
+        }
         let _writing = self.writing.lock();
         // Under the lock, so that it never goes back.
         let taken = self.taken.load(Ordering::Acquire);

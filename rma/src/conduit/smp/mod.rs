@@ -191,17 +191,41 @@ impl SmpConduit {
     /// [`Conduit::try_send`] to the member at a position that [`SmpConduit::index_of`] gave.
     #[inline]
     pub(crate) fn try_send_to(&self, index: usize, message: &Message<'_>) -> Result<Sent> {
-        let Some(Some(link)) = self.links.get(index) else {
-            return Err(RmaError::Usage(format!("the smp conduit has no member {index} to send to")));
-        };
-        if let Payload::Short = message.payload
-            && message.arguments.len() <= ARGUMENTS_HOT_MAX
-            && link.try_short(message.direction, message.handler, message.arguments)
-        {
+        if let Payload::Short = message.payload {
+            return self.try_short_to(index, message.direction, message.handler, message.arguments);
+        }
+        self.try_send_record(index, self.link(index)?, message)
+    }
+
+    #[inline]
+    fn link(&self, index: usize) -> Result<&Link> {
+        match self.links.get(index) {
+            Some(Some(link)) => Ok(link),
+            _ => Err(RmaError::Usage(format!("the smp conduit has no member {index} to send to"))),
+        }
+    }
+
+    /// [`SmpConduit::try_send_to`] of a short message, from its parts.
+    #[inline]
+    pub(crate) fn try_short_to(
+        &self,
+        index: usize,
+        direction: Direction,
+        handler: u8,
+        arguments: &[u32],
+    ) -> Result<Sent> {
+        let link = self.link(index)?;
+        let is_sent = arguments.len() <= ARGUMENTS_HOT_MAX
+            && match direction {
+                Direction::Request => link.try_short_request(handler, arguments)?,
+                Direction::Reply => link.try_short_reply(handler, arguments),
+            };
+        if is_sent {
             self.announce(index, link);
             return Ok(Sent::Accepted);
         }
-        self.try_send_record(index, link, message)
+        // What keeps a reply, counts a lack of room, and refuses too many arguments.
+        self.try_send_record(index, link, &Message { direction, handler, arguments, payload: Payload::Short })
     }
 
     /// Sends through the rings.
@@ -264,8 +288,8 @@ impl SmpConduit {
                 let payload = match record.body {
                     RecordBody::Short => Arrived::Short,
                     RecordBody::Medium(bytes) => Arrived::Medium(&scratch.medium[..bytes]),
-                    RecordBody::Long(bytes, destination) => {
-                        Arrived::Long(sink.destination(from, destination, bytes)?, bytes)
+                    RecordBody::Long(bytes) => {
+                        Arrived::Long(sink.destination(from, scratch.destination, bytes)?, bytes)
                     }
                 };
                 sink.deliver(Delivery {
@@ -334,11 +358,20 @@ impl Conduit for SmpConduit {
             let (Some(source), Some(link)) = (&mut inbox.sources[member], &self.links[member]) else {
                 continue;
             };
-            let taken = if source.is_quiet(link) {
-                0
-            } else {
-                self.deliver_from((member, link), source, &mut inbox.scratch, sink, traffic)?
-            };
+            let mut taken = 0;
+            if let Some(header) = source.next_hot(link, &mut inbox.scratch, traffic) {
+                sink.deliver(Delivery {
+                    from: link.to(),
+                    direction: header.direction(),
+                    handler: header.handler(),
+                    arguments: &inbox.scratch.arguments[..header.argument_count()],
+                    payload: Arrived::Short,
+                })?;
+                taken = 1;
+            }
+            if !source.is_quiet(link) {
+                taken += self.deliver_from((member, link), source, &mut inbox.scratch, sink, traffic)?;
+            }
             delivered += taken;
             if taken > 0 {
                 source.silent_polls = 0;

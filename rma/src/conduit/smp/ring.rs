@@ -259,17 +259,20 @@ pub(super) struct Consumer {
 pub(super) struct Scratch {
     pub(super) arguments: [u32; ARGUMENTS_MAX],
     pub(super) medium: Box<[u8]>,
+    /// Of a long payload.
+    pub(super) destination: Destination,
 }
 
 impl Scratch {
     /// For rings of so many bytes.
     pub(super) fn new(ring_bytes: usize) -> Self {
         let medium = vec![0; medium_bytes_max(ring_bytes)].into_boxed_slice();
-        Self { arguments: [0; ARGUMENTS_MAX], medium }
+        let destination = Destination::Region { region: RegionId(0), owner: Peer(0), offset: 0 };
+        Self { arguments: [0; ARGUMENTS_MAX], medium, destination }
     }
 }
 
-/// A record whose arguments and medium payload were copied to a [`Scratch`].
+/// A record whose arguments, medium payload and destination were copied to a [`Scratch`]: what is left fits into registers.
 pub(super) struct Record {
     pub(super) handler: u8,
     pub(super) argument_count: usize,
@@ -282,7 +285,7 @@ pub(super) enum RecordBody {
     Short,
     /// So many bytes.
     Medium(usize),
-    Long(usize, Destination),
+    Long(usize),
 }
 
 impl Consumer {
@@ -354,7 +357,8 @@ impl Consumer {
                     (place.read_volatile(), place.add(1).read_volatile())
                 };
                 let region = RegionId((place >> 32) as u16);
-                RecordBody::Long(bytes, Destination::Region { region, owner: Peer(place as u32), offset })
+                scratch.destination = Destination::Region { region, owner: Peer(place as u32), offset };
+                RecordBody::Long(bytes)
             }
             _ => RecordBody::Short,
         };
@@ -445,10 +449,10 @@ mod tests {
                 match record.body {
                     RecordBody::Short => assert!(payload.is_empty() && number % 3 != 0),
                     RecordBody::Medium(bytes) => assert_eq!(scratch.medium[..bytes], payload),
-                    RecordBody::Long(bytes, destination) => {
+                    RecordBody::Long(bytes) => {
                         let (region, owner, offset) = (RegionId(3), Peer(8), u64::from(number) << 20);
                         assert_eq!(
-                            (bytes, destination),
+                            (bytes, scratch.destination),
                             (number as usize, Destination::Region { region, owner, offset })
                         );
                     }

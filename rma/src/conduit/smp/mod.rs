@@ -51,6 +51,13 @@ const SILENT_POLLS: u32 = 4096;
 /// who waits for one does not take its line away.
 const ANSWER_POLLS: u32 = 64;
 
+/// Polls that find nothing and then pause, while an answer on the hot line is awaited. Each look takes the line from the
+/// member that is about to write the answer into it; on one core all of them together are little beside a switch.
+const PAUSED_POLLS: u32 = 4;
+
+/// The processor's pauses in such a poll: with two, some 0.1 µs, round trips were the shortest.
+const PAUSES: u32 = 2;
+
 /// The `smp` conduit of one member.
 pub struct SmpConduit {
     domain: Arc<Domain>,
@@ -378,6 +385,9 @@ impl Conduit for SmpConduit {
                 continue;
             }
             source.silent_polls += 1;
+            if source.silent_polls <= PAUSED_POLLS && link.hotline.awaits_answer() {
+                (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            }
             if source.silent_polls == ANSWER_POLLS {
                 link.acknowledge();
             } else if source.silent_polls >= SILENT_POLLS {

@@ -19,6 +19,7 @@ pub mod copy;
 mod domain;
 pub mod fence;
 mod mapping;
+pub(crate) mod prefetch;
 pub mod spin;
 pub(crate) mod stream;
 mod word;

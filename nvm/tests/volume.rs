@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use vgas_nvm::device::faulty::{Fault, FaultyDevice, Script, When};
 use vgas_nvm::device::memory::{Crash, MemoryDevice, MemoryDisk};
-use vgas_nvm::{DeviceChoice, Opened, Volume, VolumeError, VolumeSpec};
+use vgas_nvm::{DeviceChoice, FileState, Opened, Volume, VolumeError, VolumeSpec};
 
 fn memory(disk: &MemoryDisk, capacity: usize) -> Bench {
     Bench::over(Box::new(MemoryDevice::new(disk, capacity).unwrap()))
@@ -199,6 +199,26 @@ fn a_named_segment_comes_back_as_its_last_flush() {
         assert_eq!(bench.read(2, generation).unwrap(), 99);
         disk.crash(if generation % 2 == 0 { Crash::LoseUnsynced } else { Crash::KeepUnsynced });
     }
+}
+
+/// What a file holds can be told without opening it; anything that is not surely fresh counts as kept.
+#[test]
+fn a_file_tells_whether_it_was_flushed() {
+    let folder = folder();
+    let path = folder.path().join(vgas_nvm::segment_file_name("data", 2));
+    let state = || vgas_nvm::segment_file_state(&path).unwrap();
+    assert_eq!(state(), FileState::Missing);
+    let mut bench = on_disk(folder.path(), DeviceChoice::Blocking);
+    bench.volume.create_or_open_named(2, "data", 100).unwrap();
+    assert_eq!(state(), FileState::Unflushed);
+    bench.write(2, 1, 1).unwrap();
+    assert_eq!(state(), FileState::Unflushed);
+    for _ in 0..3 {
+        bench.flush(2).unwrap();
+        assert_eq!(state(), FileState::Flushed);
+    }
+    std::fs::write(&path, "no segment").unwrap();
+    assert_eq!(state(), FileState::Flushed);
 }
 
 /// A checkpoint holds what was written before it was asked for, although later writes go on while it is made; they

@@ -31,6 +31,7 @@
 //! ([`Runtime::region`]), values, [`Runtime::memset`], and through pinned pages ([`Runtime::pin`]).
 
 mod address;
+mod attach;
 pub mod config;
 mod error;
 pub mod info;
@@ -46,11 +47,12 @@ mod service;
 mod statistics;
 
 pub use address::{GlobalAddress, Kind};
+pub use attach::SegmentSpec;
 pub use error::{Error, Result};
 pub use nonblocking::{GetHandle, PutHandle};
 pub use pin::Pinned;
 pub use region::{Region, Which};
-pub use runtime::{Builder, Runtime, SegmentSpec};
+pub use runtime::{Builder, Runtime};
 pub use statistics::Statistics;
 pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism};
 pub use vgas_cache::pool::{Counter, PinMode};

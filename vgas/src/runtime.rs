@@ -23,24 +23,6 @@ pub struct Builder {
     library_handlers: Vec<(u8, vgas_rma::endpoint::Handler)>,
 }
 
-/// How large a rank's segments are to be.
-#[derive(Clone, Debug, Default)]
-pub struct SegmentSpec {
-    /// Bytes of the pinned segment; 0 for none.
-    pub pinned_bytes: u64,
-    /// Bytes of the tiered segment; 0 for none. Rounded up to pages.
-    pub tiered_bytes: u64,
-    /// A name keeps the tiered segment after the job: a later job that attaches the same name and size finds the data
-    /// of its last [`Runtime::checkpoint`]. The same on all ranks.
-    pub name: Option<String>,
-    /// Promise agreement on the tiered segment's content at barriers only. Puts into it that are smaller than a page
-    /// then wait in the rank that put them, and travel together at its next [`Runtime::barrier`] (or
-    /// [`Runtime::barrier_notify`], or when there are too many): several nodes may write different bytes of one page
-    /// without taking it from each other every time. A rank sees its own puts at once. *Operation complete* of such a
-    /// put means that its source is reusable; *visible* it is after the barrier. May differ from rank to rank.
-    pub relaxed: bool,
-}
-
 /// A rank of a job. Any thread may call anything; one exists per process.
 ///
 /// Dropped without [`Runtime::finalize`], a rank that exits is missed by the others, and the job ends with an error.
@@ -48,7 +30,7 @@ pub struct Runtime {
     layout: Layout,
     rank: Rank,
     settings: Settings,
-    control: Control,
+    pub(crate) control: Control,
     endpoint: Arc<Endpoint>,
     client: Client,
     network: Network,
@@ -203,61 +185,6 @@ impl Runtime {
     /// The cache client, for everything that this type does not wrap.
     pub fn client(&self) -> &Client {
         &self.client
-    }
-
-    /// Creates this rank's segments. Collective, once: when it returns, all segments of the job may be used. The memory
-    /// of both reads as zeros at first, unless a named segment is reopened.
-    pub fn attach(&self, spec: &SegmentSpec) -> Result<()> {
-        // Each rank fails or succeeds by itself, but all learn of it: nobody may wait for one that gave up. So a rank whose
-        // sizes are refused takes its part in what is collective, with nothing.
-        let checked = self.check_spec(spec);
-        self.endpoint.attach_segment(if checked.is_ok() { spec.pinned_bytes } else { 0 })?;
-        let attached = checked.and_then(|()| match spec.tiered_bytes {
-            0 => Ok(()),
-            bytes => Ok(self.client.attach(bytes, spec.name.as_deref())?),
-        });
-        let mut words = vec![u8::from(attached.is_ok())];
-        words.extend(spec.pinned_bytes.to_le_bytes());
-        words.extend(spec.tiered_bytes.to_le_bytes());
-        words.push(u8::from(spec.relaxed));
-        let all = self.control.allgather(&words)?;
-        attached?;
-        let (mut tiered, mut relaxed) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
-        for (rank, words) in all.iter().enumerate() {
-            let number =
-                |at: usize| words.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
-            match (words.first(), number(9)) {
-                (Some(1), Some(bytes)) => {
-                    tiered.push(bytes);
-                    relaxed.push(words.last() == Some(&1));
-                }
-                _ => return Err(Error::Usage(format!("rank {rank} could not attach its segments"))),
-            }
-        }
-        if relaxed.contains(&true) {
-            self.client.set_relaxed(relaxed)?;
-        }
-        self.client.set_segments(tiered)?;
-        self.endpoint.barrier()?;
-        Ok(())
-    }
-
-    fn check_spec(&self, spec: &SegmentSpec) -> Result<()> {
-        let limits = &self.settings.segment;
-        for (kind, bytes, most) in [
-            ("tiered", spec.tiered_bytes, &limits.tiered_max),
-            ("pinned", spec.pinned_bytes, &limits.pinned_max),
-        ] {
-            if bytes > most.bytes() {
-                let what = format!("a {kind} segment of {bytes} bytes: at most {most} (segment.{kind}_max)");
-                return Err(Error::Usage(what));
-            }
-        }
-        // It would be taken for none, and the segment would vanish with the job.
-        if spec.name.as_deref() == Some("") {
-            return Err(Error::Usage("the name of a segment has at least one character".into()));
-        }
-        Ok(())
     }
 
     /// The kind of segment that the user wants (`segment.kind`), for programs that leave it to their users.

@@ -47,6 +47,7 @@ use lines::{InPlaceWork, Page};
 use outbox::{Outbox, Outgoing};
 use rustc_hash::FxHashMap;
 use segments::Segments;
+pub use segments::volume_name;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -94,7 +94,7 @@ impl Agent {
         let created = match std::str::from_utf8(name) {
             Ok("") => self.volume.create_scratch(rank, pages),
             Ok(name) => {
-                self.volume.create_or_open_named(rank, &format!("{name}.{rank}"), pages).map(|report| {
+                self.volume.create_or_open_named(rank, &volume_name(name, Rank(rank)), pages).map(|report| {
                     tell_losses(rank, &report);
                 })
             }
@@ -182,6 +182,11 @@ impl Agent {
             None => Ok(()),
         }
     }
+}
+
+/// What a rank's named segment is called in its node's volume: nodes of one machine may share a folder.
+pub fn volume_name(name: &str, rank: Rank) -> String {
+    format!("{name}.{}", rank.0)
 }
 
 /// Says what an earlier job has flushed and this one does not find: nothing else would, before a damaged page is read, and

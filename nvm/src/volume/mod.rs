@@ -27,7 +27,9 @@ use crate::format::{Entry, Place};
 use crate::page_table::{PAGES_MAX, PageTable};
 use io::{Gather, Io, Job, PageAt, Pages};
 use named::Named;
-pub use named::{OpenReport, Opened};
+pub use named::{
+    FileState, NAME_BYTES_MAX, OpenReport, Opened, is_segment_name, segment_file_name, segment_file_state,
+};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;

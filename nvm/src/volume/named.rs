@@ -11,14 +11,17 @@ use crate::format::{
     BLOCK_BYTES, BLOCK_ENTRIES, Entry, Geometry, NoSuperblock, Place, Superblock, decode_block, superblock_at,
 };
 use crate::page_table::PageTable;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use vgas_rma::shm::{Mapping, Span};
 
-/// Longest name of a segment, in bytes: leaves room for the rank and the ending in a file name of 255.
-const NAME_BYTES_MAX: usize = 200;
+/// Longest name of a named segment, in bytes: leaves room for its number and the ending in a file name of 255.
+pub const NAME_BYTES_MAX: usize = 200;
 /// Memory for reading at opening, in bytes: enough reads in flight to keep a device busy.
 const OPENING_BYTES: usize = 1 << 20;
 /// What was found at opening.
@@ -99,11 +102,54 @@ impl Named {
 /// The result of one read at opening.
 type Block = std::result::Result<Box<[u8; BLOCK_BYTES]>, DeviceError>;
 
+/// Whether a segment may be called so: 1 to [`NAME_BYTES_MAX`] letters, digits, '_', '-' and '.', not starting with '.'.
+pub fn is_segment_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.') && name.chars().all(plain)
+}
+
+/// The file of a named segment in its volume's folder.
+pub fn segment_file_name(name: &str, segment: u32) -> String {
+    format!("{name}.{segment}.vgas")
+}
+
+/// What a segment's file holds, as far as can be told without opening it in a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileState {
+    /// There is none.
+    Missing,
+    /// It was created, and has never been flushed: nobody was promised to find anything in it.
+    Unflushed,
+    /// It holds a flush; or it is something else, which opening it will name.
+    Flushed,
+}
+
+/// Looks at a segment's file without locking or changing anything. Blocks briefly.
+///
+/// # Errors
+/// The system's, when the file is there and cannot be read.
+pub fn segment_file_state(path: &Path) -> std::io::Result<FileState> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(FileState::Missing),
+        opened => std::fs::File::from(opened?),
+    };
+    let decode = |place| {
+        let mut block = Box::new([0; BLOCK_BYTES]);
+        let read = file.read_exact_at(&mut block[..], superblock_at(place));
+        read.map_err(|_| NoSuperblock::Unreadable).and_then(|()| Superblock::decode(&block, place))
+    };
+    // The first flush writes the second superblock, and it is never cleared.
+    let fresh = matches!(decode(Place::A), Ok(Superblock { generation: 0, .. }));
+    match decode(Place::B) {
+        Err(NoSuperblock::Absent) if fresh => Ok(FileState::Unflushed),
+        _ => Ok(FileState::Flushed),
+    }
+}
+
 impl Volume {
     pub(super) fn open_named(&mut self, segment: u32, name: &str, pages: u64) -> Result<OpenReport> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with('.') || !name.chars().all(plain)
-        {
+        if !is_segment_name(name) {
             return Err(VolumeError::Usage(format!(
                 "{name:?} is no name for a segment: 1 to {NAME_BYTES_MAX} letters, digits, '_', '-' and '.', \
                  not starting with '.'"
@@ -112,7 +158,7 @@ impl Volume {
         let too_large =
             || VolumeError::Usage(format!("no file can hold the {pages} pages of segment {segment}"));
         let geometry = Geometry::new(self.page_bytes, pages).ok_or_else(too_large)?;
-        let file_name = format!("{name}.{segment}.vgas");
+        let file_name = segment_file_name(name, segment);
         if let Some(file) = self.io.device.open(&file_name)? {
             return self.closing_on_error(file, |volume| volume.load(segment, file, pages, geometry));
         }

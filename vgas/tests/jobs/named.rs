@@ -15,9 +15,9 @@ const PIECE: u64 = 4096;
 /// that crashes would have destroyed what the checkpoint before promised.
 pub fn sequence() -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let job = |name: &'static str, version: u64, nodes: u32| {
+    let job_of = |name: &'static str, version: u64, ranks: u32, nodes: u32| {
         let mut setting = Setting::new(
-            2,
+            ranks,
             nodes,
             &[
                 ("cache.size", "1MiB"),
@@ -29,6 +29,7 @@ pub fn sequence() -> Result<(), String> {
         setting.settings.insert("nvm.directory", folder.path().display().to_string());
         run_job(name, version, &setting).map_err(|error| format!("{name} {version}: {error}"))
     };
+    let job = |name, version, nodes| job_of(name, version, 2, nodes);
     job("named_write", 1, 1)?;
     job("named_verify", 1, 1)?;
     // The nodes of a job are not part of its segments' names.
@@ -39,8 +40,64 @@ pub fn sequence() -> Result<(), String> {
         other => return Err(format!("the crash ended as {other:?}")),
     }
     job("named_verify", 2, 2)?;
+    refused(folder.path(), job_of)?;
+    job("named_verify", 2, 2)?;
     damage(folder.path()).map_err(|error| format!("cannot damage the files: {error}"))?;
     job("named_damaged", 2, 1)
+}
+
+/// What each case of the scenario `named_refused` must say.
+const REFUSALS: [&str; 5] = [
+    "sequence.1.1.vgas of rank 1 is missing",
+    "sequence.1.1.vgas is there, but this job has 1 ranks",
+    "sequence.2.2.vgas of rank 2 is missing",
+    "rank 0 \"sequence\", rank 1 none",
+    "is no name for a segment",
+];
+
+/// Goal: a named segment that is not whole, or not that of this job, is refused in clear words on every rank, and nothing
+/// is created in its place. Method: a file is taken away and given back; jobs of fewer and more ranks; other names.
+fn refused(
+    folder: &Path,
+    job: impl Fn(&'static str, u64, u32, u32) -> Result<(), String>,
+) -> Result<(), String> {
+    let names = || -> std::io::Result<Vec<_>> {
+        let mut names = std::fs::read_dir(folder)?
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect::<Result<Vec<_>, _>>()?;
+        names.sort();
+        Ok(names)
+    };
+    let unchanged = |case: u64, ranks, nodes| {
+        let before = names().map_err(|error| error.to_string())?;
+        job("named_refused", case, ranks, nodes)?;
+        let after = names().map_err(|error| error.to_string())?;
+        if before == after { Ok(()) } else { Err(format!("case {case} left {after:?} of {before:?}")) }
+    };
+    let (file, away) = (folder.join("sequence.1.1.vgas"), folder.join("away"));
+    std::fs::rename(&file, &away).map_err(|error| error.to_string())?;
+    unchanged(0, 2, 1)?;
+    unchanged(0, 2, 2)?;
+    std::fs::rename(&away, &file).map_err(|error| error.to_string())?;
+    unchanged(1, 1, 1)?;
+    unchanged(2, 3, 2)?;
+    unchanged(3, 2, 2)?;
+    unchanged(4, 2, 1)
+}
+
+/// Expects that the segment is refused on this rank, for the reason of the case.
+pub fn refusal(runtime: &Runtime, case: u64) -> Outcome {
+    let me = runtime.rank().0;
+    let name = match (case, me) {
+        (3, 1) => None,
+        (4, _) => Some("a/b".to_owned()),
+        _ => Some("sequence".to_owned()),
+    };
+    let expected = REFUSALS[case as usize];
+    match runtime.attach(&SegmentSpec { tiered_bytes: BYTES, name, ..SegmentSpec::default() }) {
+        Err(error) if error.to_string().contains(expected) => Ok(()),
+        other => Err(format!("{other:?} instead of {expected:?}").into()),
+    }
 }
 
 /// Changes one byte of every page in a part of each segment file, in both places that a page has.

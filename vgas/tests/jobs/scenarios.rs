@@ -121,6 +121,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "named_write", settings: Vec::new, rank: named::write },
     Scenario { name: "named_verify", settings: Vec::new, rank: named::verify },
     Scenario { name: "named_crash", settings: Vec::new, rank: named::crash },
+    Scenario { name: "named_refused", settings: Vec::new, rank: named::refusal },
     Scenario { name: "named_damaged", settings: Vec::new, rank: named::damaged },
 ];
 

@@ -1,0 +1,276 @@
+//! Creating the segments of a job: what all ranks must agree on, before anything is created.
+//!
+//! A named segment is one file a rank. Each agent knows its own ranks' files only, and would create one that is missing;
+//! that all belong together is found here, from what every rank sees in its node's folder.
+
+use crate::config::{DeviceChoice, Settings};
+use crate::error::{Error, Result};
+use crate::runtime::Runtime;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use vgas_cache::agent::volume_name;
+use vgas_nvm::{FileState, NAME_BYTES_MAX, is_segment_name, segment_file_name, segment_file_state};
+use vgas_rma::{Rank, RmaError};
+
+/// What a name may have less than that of a volume's segment: a dot and the rank.
+const RANK_BYTES_MAX: usize = 11;
+
+/// How large a rank's segments are to be.
+#[derive(Clone, Debug, Default)]
+pub struct SegmentSpec {
+    /// Bytes of the pinned segment; 0 for none.
+    pub pinned_bytes: u64,
+    /// Bytes of the tiered segment; 0 for none. Rounded up to pages.
+    pub tiered_bytes: u64,
+    /// A name keeps the tiered segment after the job: a later job that attaches the same name and size finds the data of
+    /// its last [`Runtime::checkpoint`]. The same on all ranks that have a tiered segment: 1 to 189 letters, digits, '_',
+    /// '-' and '.', not starting with '.'.
+    ///
+    /// Rank 3's part of `store` is the file `store.3.3.vgas` in its node's `nvm.directory`. A segment belongs to as many
+    /// ranks as have created it, and each finds its file where it left it: a job of another number of ranks, or one that
+    /// lacks the file of some rank but not of all, is refused. To begin anew, remove the files of all ranks.
+    pub name: Option<String>,
+    /// Promise agreement on the tiered segment's content at barriers only. Puts into it that are smaller than a page
+    /// then wait in the rank that put them, and travel together at its next [`Runtime::barrier`] (or
+    /// [`Runtime::barrier_notify`], or when there are too many): several nodes may write different bytes of one page
+    /// without taking it from each other every time. A rank sees its own puts at once. *Operation complete* of such a
+    /// put means that its source is reusable; *visible* it is after the barrier. May differ from rank to rank.
+    pub relaxed: bool,
+}
+
+/// What a rank tells the others before anything is created.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Wish {
+    /// What it asks for is allowed.
+    allowed: bool,
+    tiered_bytes: u64,
+    relaxed: bool,
+    name: Option<String>,
+    /// With a name: what is there of that name.
+    found: Option<Found>,
+}
+
+/// What a rank sees of a named segment in its node's folder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Found {
+    /// This rank's file.
+    path: String,
+    state: State,
+    /// The file of a rank that the job does not have.
+    surplus: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum State {
+    Missing,
+    Unflushed,
+    Flushed,
+}
+
+impl Runtime {
+    /// Creates this rank's segments. Collective, once: when it returns, all segments of the job may be used. The memory
+    /// of both reads as zeros at first, unless a named segment is reopened.
+    ///
+    /// # Errors
+    /// On every rank, when one of them asks for more than `segment.tiered_max` or `segment.pinned_max`, gives a name that is
+    /// none, or gives another name than the others; and when the files of a named segment were written by another number of
+    /// ranks, or some are missing (see [`SegmentSpec::name`]). Nothing has been created then. Also on every rank, when a
+    /// file cannot be created, is in use by another job, or has another size; and when a peer is lost.
+    pub fn attach(&self, spec: &SegmentSpec) -> Result<()> {
+        // Each rank fails or succeeds by itself, but all learn of it: nobody may wait for one that gave up.
+        let (found, refused) = match check(spec, self.settings()).and_then(|()| self.find(spec)) {
+            Ok(found) => (found, None),
+            Err(error) => (None, Some(error)),
+        };
+        let wish = Wish {
+            allowed: refused.is_none(),
+            tiered_bytes: spec.tiered_bytes,
+            relaxed: spec.relaxed,
+            name: spec.name.clone().filter(|_| refused.is_none()),
+            found,
+        };
+        let wishes = self.exchange(&wish)?;
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        agree(&wishes).map_err(Error::Usage)?;
+
+        self.endpoint().attach_segment(spec.pinned_bytes)?;
+        let attached = match spec.tiered_bytes {
+            0 => Ok(()),
+            bytes => self.client().attach(bytes, spec.name.as_deref()),
+        };
+        let all = self.control.allgather(&[u8::from(attached.is_ok())])?;
+        attached?;
+        if let Some(rank) = all.iter().position(|word| word.as_slice() != [1]) {
+            return Err(gave_up(rank));
+        }
+        if wishes.iter().any(|wish| wish.relaxed) {
+            self.client().set_relaxed(wishes.iter().map(|wish| wish.relaxed).collect())?;
+        }
+        self.client().set_segments(wishes.iter().map(|wish| wish.tiered_bytes).collect())?;
+        self.endpoint().barrier()?;
+        Ok(())
+    }
+
+    fn exchange(&self, wish: &Wish) -> Result<Vec<Wish>> {
+        let own = postcard::to_allocvec(wish)
+            .map_err(|error| Error::Usage(format!("cannot tell what to attach: {error}")))?;
+        let decode = |(rank, bytes): (Rank, Vec<u8>)| {
+            postcard::from_bytes(&bytes).map_err(|error| {
+                let what = format!("what it attaches: {error}");
+                RmaError::Protocol { peer: Some(self.layout().peer_of_rank(rank)), what }.into()
+            })
+        };
+        (0..).map(Rank).zip(self.control.allgather(&own)?).map(decode).collect()
+    }
+
+    fn find(&self, spec: &SegmentSpec) -> Result<Option<Found>> {
+        let nvm = &self.settings().nvm;
+        match &spec.name {
+            Some(name) if spec.tiered_bytes > 0 && nvm.device != DeviceChoice::Memory => {
+                find(&nvm.directory_path(), name, self.rank(), self.ranks()).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+fn gave_up(rank: usize) -> Error {
+    Error::Usage(format!("rank {rank} could not attach its segments"))
+}
+
+/// What can be wrong with a rank's call by itself.
+fn check(spec: &SegmentSpec, settings: &Settings) -> Result<()> {
+    let limits = &settings.segment;
+    for (kind, bytes, most) in
+        [("tiered", spec.tiered_bytes, &limits.tiered_max), ("pinned", spec.pinned_bytes, &limits.pinned_max)]
+    {
+        if bytes > most.bytes() {
+            let what = format!("a {kind} segment of {bytes} bytes: at most {most} (segment.{kind}_max)");
+            return Err(Error::Usage(what));
+        }
+    }
+    let most = NAME_BYTES_MAX - RANK_BYTES_MAX;
+    match &spec.name {
+        Some(name) if !is_segment_name(name) || name.len() > most => Err(Error::Usage(format!(
+            "{name:?} is no name for a segment: 1 to {most} letters, digits, '_', '-' and '.', not starting with '.'"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Looks for the files of a named segment in a node's folder.
+fn find(folder: &Path, name: &str, rank: Rank, ranks: u32) -> Result<Found> {
+    let file_name = |rank: Rank| segment_file_name(&volume_name(name, rank), rank.0);
+    let path = folder.join(file_name(rank));
+    let state = segment_file_state(&path)
+        .map_err(|error| Error::Usage(format!("cannot read {}: {error}", path.display())))?;
+    let state = match state {
+        FileState::Missing => State::Missing,
+        FileState::Unflushed => State::Unflushed,
+        FileState::Flushed => State::Flushed,
+    };
+    // A folder that cannot be listed may still hold files; then nothing is known of others.
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let others = entries.filter_map(|entry| {
+        let found = entry.file_name().into_string().ok()?;
+        let other = found.strip_prefix(name)?.strip_prefix('.')?.split('.').next()?.parse().ok().map(Rank)?;
+        (other.0 >= ranks && found == file_name(other)).then(|| folder.join(found))
+    });
+    // Any will do, but the same whatever the order of the folder.
+    let surplus = others.filter(|path| !matches!(segment_file_state(path), Ok(FileState::Unflushed))).min();
+    let shown = |path: &Path| path.display().to_string();
+    Ok(Found { path: shown(&path), state, surplus: surplus.as_deref().map(shown) })
+}
+
+/// Whether what the ranks want fits together; what is wrong, otherwise, in the same words on every rank.
+fn agree(wishes: &[Wish]) -> Result<(), String> {
+    if let Some(rank) = wishes.iter().position(|wish| !wish.allowed) {
+        return Err(gave_up(rank).to_string());
+    }
+    let tiered = || wishes.iter().enumerate().filter(|(_, wish)| wish.tiered_bytes > 0);
+    let called = |wish: &Wish| wish.name.as_ref().map_or("none".to_owned(), |name| format!("{name:?}"));
+    if let Some((first, named)) = tiered().next()
+        && let Some((other, different)) = tiered().find(|(_, wish)| wish.name != named.name)
+    {
+        return Err(format!(
+            "the ranks name their tiered segments differently: rank {first} {}, rank {other} {}; give all the same name, \
+             or none",
+            called(named),
+            called(different)
+        ));
+    }
+    let found = || wishes.iter().enumerate().filter_map(|(rank, wish)| Some((rank, wish.found.as_ref()?)));
+    if let Some(surplus) = found().find_map(|(_, found)| found.surplus.as_ref()) {
+        return Err(format!(
+            "{surplus} is there, but this job has {} ranks: the named segment belongs to a job of more; run with as many \
+             ranks, choose another name, or remove the files of that name to begin anew",
+            wishes.len()
+        ));
+    }
+    let kept = found().find(|(_, found)| found.state == State::Flushed);
+    let missing = found().find(|(_, found)| found.state == State::Missing);
+    if let (Some((holder, kept)), Some((rank, missing))) = (kept, missing) {
+        return Err(format!(
+            "{} of rank {rank} is missing, while {} of rank {holder} holds the segment of an earlier job; restore it, run \
+             with as many ranks and on the same machines as that job, or remove the files of that name to begin anew",
+            missing.path, kept.path
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(name: Option<&str>, state: Option<State>) -> Wish {
+        let found = state.map(|state| Found { path: "/folder/file".into(), state, surplus: None });
+        let name = name.map(str::to_owned);
+        Wish { allowed: true, tiered_bytes: 4096, relaxed: false, name, found }
+    }
+
+    /// Goal: only what is whole, or entirely new, is attached. A job that was killed while it created its files has promised
+    /// nothing, and is not in the way of the next one.
+    #[test]
+    fn files_belong_together() {
+        use State::{Flushed, Missing, Unflushed};
+        let cases = [
+            ([Missing, Missing], true),
+            ([Flushed, Flushed], true),
+            ([Unflushed, Missing], true),
+            ([Unflushed, Flushed], true),
+            ([Missing, Flushed], false),
+            ([Flushed, Missing], false),
+        ];
+        for (states, fits) in cases {
+            let wishes = states.map(|state| wish(Some("a"), Some(state)));
+            assert_eq!(agree(&wishes).is_ok(), fits, "{states:?}");
+        }
+    }
+
+    #[test]
+    fn ranks_without_a_segment_need_no_name() {
+        let nothing = Wish { tiered_bytes: 0, ..wish(None, None) };
+        assert_eq!(agree(&[nothing, wish(Some("a"), None)]), Ok(()));
+        let error = agree(&[wish(Some("a"), None), wish(None, None)]).unwrap_err();
+        assert!(error.contains("rank 0 \"a\", rank 1 none"), "{error}");
+    }
+
+    /// Only files of exactly this name count, and of these only those of ranks that the job does not have.
+    #[test]
+    fn files_of_more_ranks_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let find = || find(folder.path(), "a", Rank(0), 2).unwrap();
+        for other in
+            ["a.1.1.vgas", "a.1.7.vgas", "a.7.7.vgas.old", "ab.7.7.vgas", "a.b.7.7.vgas", "a.07.7.vgas"]
+        {
+            std::fs::write(folder.path().join(other), "something").unwrap();
+        }
+        assert_eq!((find().state, find().surplus), (State::Missing, None));
+        let surplus = folder.path().join("a.2.2.vgas");
+        std::fs::write(&surplus, "something").unwrap();
+        assert_eq!(find().surplus, Some(surplus.display().to_string()));
+    }
+}

@@ -158,10 +158,17 @@ impl Endpoint {
             return Err(RmaError::Usage(format!("there is no {rank}; the job has {}", self.layout.ranks())));
         }
         let is_member = self.domain.as_ref().is_some_and(|domain| domain.member_index(owner).is_some());
-        if is_member {
-            self.open_window(rank)?;
+        let known = || self.segments.windows[rank.0 as usize].bytes.load(Ordering::Relaxed);
+        let opened = if is_member { self.open_window(rank) } else { Ok(()) };
+        // Asked of its agent, this would be an error of the whole job.
+        if known() == UNKNOWN && matches!(opened, Ok(()) | Err(RmaError::NoSuchRegion { .. })) {
+            let what = format!(
+                "the pinned segment of {rank} is used before it is known here; attach segments first, on all ranks"
+            );
+            return Err(RmaError::Usage(what));
         }
-        let limit = self.segments.windows[rank.0 as usize].bytes.load(Ordering::Relaxed);
+        opened?;
+        let limit = known();
         if offset.checked_add(bytes).is_none_or(|end| end > limit) {
             return Err(RmaError::OutOfRange { owner, region, offset, bytes, limit });
         }

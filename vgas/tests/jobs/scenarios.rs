@@ -48,6 +48,11 @@ const ALL: &[Scenario] = &[
         rank: refused,
     },
     Scenario {
+        name: "too_early",
+        settings: || vec![Setting::new(3, 1, &small()), Setting::new(3, 3, &small())],
+        rank: too_early,
+    },
+    Scenario {
         name: "traffic",
         settings: || {
             vec![
@@ -152,6 +157,24 @@ fn refused(runtime: &Runtime, _seed: u64) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Goal: a pinned segment that is used before it is attached is an error of who does it, not the end of the job.
+fn too_early(runtime: &Runtime, _seed: u64) -> Outcome {
+    let right = Rank((runtime.rank().0 + 1) % runtime.ranks());
+    for result in [
+        runtime.put_value(GlobalAddress::pinned(right, 0), 1u64),
+        runtime.get_value::<u64>(GlobalAddress::pinned(right, 0)).map(drop),
+        runtime.fetch_add(GlobalAddress::pinned(right, 0), 1).map(drop),
+    ] {
+        match result {
+            Err(error) if error.to_string().contains("attach segments first") => {}
+            other => return Err(format!("before attach: {other:?}").into()),
+        }
+    }
+    runtime.barrier()?;
+    runtime.attach(&SegmentSpec { pinned_bytes: 4096, ..SegmentSpec::default() })?;
+    Ok(runtime.put_value(GlobalAddress::pinned(right, 0), 1u64)?)
 }
 
 /// Runs one rank of a scenario.

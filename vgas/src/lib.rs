@@ -57,5 +57,5 @@ pub use statistics::Statistics;
 pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism};
 pub use vgas_cache::pool::{Counter, PinMode};
 pub use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Token};
-pub use vgas_rma::message::Arrived;
+pub use vgas_rma::message::{Arrived, Direction};
 pub use vgas_rma::{Layout, NodeId, Peer, Rank};

@@ -46,7 +46,39 @@ impl std::fmt::Debug for Runtime {
 
 impl Builder {
     /// Adds a handler for active messages, at an index from 128 to 255, the same on all ranks. It runs while some thread
-    /// of the rank polls or waits in the library, and must not block.
+    /// of the rank polls or waits in the library, and must not block. It may answer a request, once, by its token.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    /// use vgas::{Arrived, Rank, Runtime};
+    ///
+    /// const MEASURE: u8 = 128;
+    /// const LENGTH: u8 = 129;
+    ///
+    /// fn main() -> vgas::Result<()> {
+    ///     let (answers, sum) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    ///     let (counts, sums) = (answers.clone(), sum.clone());
+    ///     let runtime = Runtime::builder()
+    ///         .handler(MEASURE, |token, _, payload| {
+    ///             if let Arrived::Medium(text) = payload {
+    ///                 token.check(token.reply_short(LENGTH, &[text.len() as u32]));
+    ///             }
+    ///         })
+    ///         .handler(LENGTH, move |_, arguments, _| {
+    ///             sums.fetch_add(arguments.iter().sum::<u32>() as usize, Ordering::Relaxed);
+    ///             counts.fetch_add(1, Ordering::Release);
+    ///         })
+    ///         .init()?;
+    ///     let ranks = runtime.ranks();
+    ///     for rank in (0..ranks).map(Rank) {
+    ///         runtime.request(rank, MEASURE, &[], b"as long as this")?;
+    ///     }
+    ///     runtime.wait_until(|| answers.load(Ordering::Acquire) == ranks as usize)?;
+    ///     assert_eq!(sum.load(Ordering::Relaxed), 15 * ranks as usize);
+    ///     runtime.finalize()
+    /// }
+    /// ```
     pub fn handler(
         mut self,
         index: u8,

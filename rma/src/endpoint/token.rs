@@ -4,7 +4,7 @@ use super::Endpoint;
 use crate::address::Peer;
 use crate::conduit::Sent;
 use crate::error::{Result, RmaError};
-use crate::message::{Direction, Payload};
+use crate::message::{Direction, Payload, Source};
 use std::cell::Cell;
 
 /// A message that is being handled: who sent it, and the right to answer once.
@@ -61,6 +61,16 @@ impl<'a> Token<'a> {
             }
             Sent::Busy => Err(RmaError::Usage("the conduit broke its promise: no room for a reply".into())),
         }
+    }
+
+    /// [`Token::reply`] without bytes.
+    pub fn reply_short(&self, handler: u8, arguments: &[u32]) -> Result<()> {
+        self.reply(handler, arguments, Payload::Short)
+    }
+
+    /// [`Token::reply`] with bytes, at most [`Endpoint::medium_bytes_max`], which are copied before it returns.
+    pub fn reply_medium(&self, handler: u8, arguments: &[u32], bytes: &[u8]) -> Result<()> {
+        self.reply(handler, arguments, Payload::Medium(Source::of(bytes)))
     }
 
     /// Declares the message to be against the protocol: the endpoint fails with an error that names its sender.

@@ -4,7 +4,8 @@ use crate::{Setting, forms, named};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use std::sync::atomic::{AtomicU64, Ordering};
+use vgas::{Arrived, Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
 
 pub type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -51,6 +52,11 @@ const ALL: &[Scenario] = &[
         name: "too_early",
         settings: || vec![Setting::new(3, 1, &small()), Setting::new(3, 3, &small())],
         rank: too_early,
+    },
+    Scenario {
+        name: "answers",
+        settings: || vec![Setting::new(3, 1, &small()), Setting::new(3, 3, &small())],
+        rank: answers,
     },
     Scenario {
         name: "traffic",
@@ -177,6 +183,26 @@ fn too_early(runtime: &Runtime, _seed: u64) -> Outcome {
     Ok(runtime.put_value(GlobalAddress::pinned(right, 0), 1u64)?)
 }
 
+const ASK: u8 = 128;
+const ANSWER: u8 = 129;
+
+/// Answers that have come: their number, and a sum of what is in them.
+static ANSWERS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Goal: handlers answer with and without bytes.
+fn answers(runtime: &Runtime, _seed: u64) -> Outcome {
+    let ranks = u64::from(runtime.ranks());
+    for rank in (0..runtime.ranks()).map(Rank) {
+        runtime.request(rank, ASK, &[], &[])?;
+        runtime.request(rank, ASK, &[], b"twelve bytes")?;
+    }
+    runtime.wait_until(|| ANSWERS[0].load(Ordering::Acquire) == 2 * ranks)?;
+    match ANSWERS[1].load(Ordering::Relaxed) {
+        sum if sum == ranks * (1 + 12) => Ok(()),
+        sum => Err(format!("the answers sum up to {sum}").into()),
+    }
+}
+
 /// Runs one rank of a scenario.
 pub fn run_rank(name: &str, seed: u64) -> ExitCode {
     let Some(scenario) = all().map(|(scenario, _)| scenario).find(|scenario| scenario.name == name) else {
@@ -184,7 +210,20 @@ pub fn run_rank(name: &str, seed: u64) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let outcome = || -> Outcome {
-        let runtime = Runtime::init()?;
+        let runtime = Runtime::builder()
+            .handler(ASK, |token, _, payload| {
+                token.check(match payload {
+                    Arrived::Medium(bytes) => token.reply_medium(ANSWER, &[], bytes),
+                    _ => token.reply_short(ANSWER, &[1]),
+                });
+            })
+            .handler(ANSWER, |_, arguments, payload| {
+                let bytes = if let Arrived::Medium(bytes) = payload { bytes.len() } else { 0 };
+                let sum = arguments.iter().copied().map(u64::from).sum::<u64>() + bytes as u64;
+                ANSWERS[1].fetch_add(sum, Ordering::Relaxed);
+                ANSWERS[0].fetch_add(1, Ordering::Release);
+            })
+            .init()?;
         (scenario.rank)(&runtime, seed)?;
         runtime.finalize()?;
         Ok(())

@@ -6,6 +6,7 @@ use crate::job::{self, Job};
 use crate::{launch, output};
 use serde_json::{Map, Value};
 use std::fmt::Write;
+use std::fs::File;
 use std::path::Path;
 use vgas::config::FlagValue;
 use vgas_bench::registry::{self, Benchmark, Options, Row};
@@ -19,8 +20,9 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
         let hint = "`vgas bench --list` lists the benchmarks";
         Failure::usage(format!("no benchmark is named `{name}`")).hint(hint)
     })?;
-    // Wrong parameters are refused before a job is started.
+    // What is wrong is refused before anything is measured.
     options(bench, benchmark)?;
+    check_outputs(bench)?;
     match benchmark.job {
         Some((ranks, nodes)) if !launch::in_job() => {
             let mut place = bench.place.clone();
@@ -61,6 +63,34 @@ fn measure(bench: &Bench, benchmark: &'static Benchmark) -> Result<u8, Failure> 
 
 fn options(bench: &Bench, benchmark: &'static Benchmark) -> Result<Options, Failure> {
     Options::new(benchmark, &bench.parameters).map_err(Failure::usage)
+}
+
+/// Finds out whether the files can be written, without changing them. Only for who starts the benchmark: its ranks would
+/// be in each other's way. With other machines, it is one of these that writes.
+fn check_outputs(bench: &Bench) -> Result<(), Failure> {
+    if launch::in_job() || bench.place.hosts.is_some() || !bench.place.host.is_empty() {
+        return Ok(());
+    }
+    for path in [&bench.json, &bench.plot].into_iter().flatten() {
+        if path != Path::new("-") || bench.plot.as_ref() == Some(path) {
+            check_output(path)
+                .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_output(path: &Path) -> std::io::Result<()> {
+    match std::fs::metadata(path) {
+        // Opening a pipe would wait for its reader.
+        Ok(found) if found.is_file() || found.is_dir() => File::options().write(true).open(path).map(drop),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            File::create_new(path)?;
+            std::fs::remove_file(path)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The settings that a benchmark asks for unless the user says otherwise.
@@ -173,10 +203,9 @@ mod tests {
         assert_eq!(rows[0]["value"], 2.75);
     }
 
-    #[test]
-    fn an_unknown_benchmark_is_refused() {
-        let bench_flags = Bench {
-            name: Some("no-such".into()),
+    fn flags(name: &str) -> Bench {
+        Bench {
+            name: Some(name.into()),
             list: false,
             parameters: Vec::new(),
             json: None,
@@ -184,7 +213,31 @@ mod tests {
             ranks: None,
             place: crate::cli::Place::default(),
             config: crate::cli::ConfigFlags::default(),
-        };
-        assert!(bench(&bench_flags).unwrap_err().text().starts_with("no benchmark is named `no-such`"));
+        }
+    }
+
+    #[test]
+    fn an_unknown_benchmark_is_refused() {
+        assert!(bench(&flags("no-such")).unwrap_err().text().starts_with("no benchmark is named `no-such`"));
+    }
+
+    /// Goal: nobody waits for figures that have nowhere to go; what is there already stays as it is.
+    #[test]
+    fn an_output_that_cannot_be_written_is_refused_before_measuring() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new) = (folder.path().join("old.json"), folder.path().join("new.svg"));
+        std::fs::write(&old, "precious").unwrap();
+        let good = Bench { json: Some(old.clone()), plot: Some(new.clone()), ..flags("hit") };
+        check_outputs(&good).unwrap();
+        assert_eq!((std::fs::read(&old).unwrap(), new.exists()), (b"precious".to_vec(), false));
+        for wrong in [folder.path().to_owned(), folder.path().join("no/rows"), old.join("rows")] {
+            for wrong in [
+                Bench { json: Some(wrong.clone()), ..flags("hit") },
+                Bench { plot: Some(wrong.clone()), ..flags("hit") },
+            ] {
+                let error = bench(&wrong).unwrap_err();
+                assert!(error.text().starts_with("cannot write "), "{}", error.text());
+            }
+        }
     }
 }

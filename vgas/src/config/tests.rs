@@ -89,6 +89,8 @@ fn refused_values_say_what_to_write() {
         ("cache.page=48KiB", "is not a power of two | write a power of two such as `4KiB`"),
         ("cache.page=2KiB", "it is less than 4KiB | "),
         ("cache.page=8MiB", "it is more than 4MiB | "),
+        ("segment.tiered_max=1PiB", "it is more than 64TiB"),
+        ("segment.tiered_max=16EiB", "it is larger than 2^64 bytes"),
         ("cache.size=lots", "it is not a size | write `auto`, or a size such as `64KiB`"),
         ("cache.replacement=mru", "is none of the choices | write one of `lru-second-chance`, `lru`, `fifo`"),
         ("nvm.checksums=maybe", "`nvm.checksums = maybe` (--set) is refused"),

@@ -86,8 +86,11 @@ impl Value for Size {
             "MiB" => MIB,
             "GiB" => GIB,
             "TiB" => TIB,
+            // Nobody has so much, but what is wrong with it is that, and not how it is written.
+            "PiB" => TIB << 10,
+            "EiB" => TIB << 20,
             other if other.starts_with('.') => return Err("has a fraction; use the next smaller unit".into()),
-            "KB" | "kB" | "MB" | "GB" | "TB" | "K" | "k" | "M" | "G" | "T" => {
+            "KB" | "kB" | "MB" | "GB" | "TB" | "PB" | "K" | "k" | "M" | "G" | "T" | "P" => {
                 return Err(format!(
                     "has the unit `{}`, which could mean powers of ten or of two",
                     unit.trim_start()

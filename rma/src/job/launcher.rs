@@ -227,6 +227,10 @@ impl<'a> Launcher<'a> {
             }
             if self.nodes.iter().all(|node| node.phase == Phase::Over) {
                 self.outputs.finish();
+                if self.verdict.failed() {
+                    // The caller says why, on the same terminal.
+                    self.outputs.end_line();
+                }
             }
             self.advance();
         }

@@ -24,6 +24,8 @@ pub(crate) struct Outputs {
     waiting: [VecDeque<u8>; 2],
     /// By stream: nobody reads it any more.
     closed: [bool; 2],
+    /// By stream: the last byte was no newline.
+    mid_line: [bool; 2],
 }
 
 impl Outputs {
@@ -33,6 +35,7 @@ impl Outputs {
             partial: BTreeMap::new(),
             waiting: [VecDeque::new(), VecDeque::new()],
             closed: [false; 2],
+            mid_line: [false; 2],
         }
     }
 
@@ -44,6 +47,7 @@ impl Outputs {
         }
         if !self.label {
             waiting.extend(bytes);
+            self.note_end(stream, bytes);
             return;
         }
         let partial = self.partial.entry((rank, stream)).or_default();
@@ -73,6 +77,20 @@ impl Outputs {
     pub(crate) fn push_plain(&mut self, bytes: &[u8]) {
         if !self.closed[Stream::Error as usize] {
             self.waiting[Stream::Error as usize].extend(bytes);
+            self.note_end(Stream::Error, bytes);
+        }
+    }
+
+    fn note_end(&mut self, stream: Stream, bytes: &[u8]) {
+        if let Some(last) = bytes.last() {
+            self.mid_line[stream as usize] = *last != b'\n';
+        }
+    }
+
+    /// Ends the line that standard error is in, if it is: the launcher's own words follow.
+    pub(crate) fn end_line(&mut self) {
+        if self.mid_line[Stream::Error as usize] {
+            self.push_plain(b"\n");
         }
     }
 
@@ -138,6 +156,20 @@ mod tests {
         outputs.push(Rank(0), Stream::Output, b"a\0b");
         outputs.push(Rank(1), Stream::Output, b"c");
         assert_eq!(written(&outputs), "a\0bc");
+    }
+
+    #[test]
+    fn a_line_is_ended_once_and_only_where_there_is_one() {
+        let mut outputs = Outputs::new(false);
+        outputs.push(Rank(0), Stream::Output, b"of no account");
+        outputs.end_line();
+        assert!(!outputs.waits(Stream::Error));
+        outputs.push(Rank(0), Stream::Error, b"one\nCache");
+        outputs.push(Rank(0), Stream::Error, b"");
+        outputs.end_line();
+        outputs.end_line();
+        let written: Vec<u8> = outputs.waiting[Stream::Error as usize].iter().copied().collect();
+        assert_eq!(written, b"one\nCache\n");
     }
 
     #[test]

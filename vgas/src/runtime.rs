@@ -389,6 +389,11 @@ impl Runtime {
         Ok(self.endpoint.broadcast(root, bytes)?)
     }
 
+    /// Gives `root` what all have, by rank, and the others nothing. Collective.
+    pub fn gather(&self, root: Rank, bytes: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
+        Ok(self.endpoint.gather(root, bytes)?)
+    }
+
     /// Gives every rank what all have, by rank. Collective.
     pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         Ok(self.endpoint.all_gather(bytes)?)
@@ -398,10 +403,23 @@ impl Runtime {
     ///
     /// # Errors
     /// When another rank gave a value of another size.
-    pub fn all_reduce<T: Pod>(&self, value: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
+    pub fn all_reduce<T: Pod>(&self, value: T, combine: impl FnMut(T, T) -> T) -> Result<T> {
         let all = self.all_gather(bytemuck::bytes_of(&value))?;
+        self.combine(&all, value, combine)
+    }
+
+    /// [`Runtime::all_reduce`] for `root` alone; the others get nothing. Collective.
+    ///
+    /// # Errors
+    /// At the root, when another rank gave a value of another size.
+    pub fn reduce<T: Pod>(&self, root: Rank, value: T, combine: impl FnMut(T, T) -> T) -> Result<Option<T>> {
+        let all = self.gather(root, bytemuck::bytes_of(&value))?;
+        all.map(|all| self.combine(&all, value, combine)).transpose()
+    }
+
+    fn combine<T: Pod>(&self, all: &[Vec<u8>], own: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
         let mut sum = None;
-        for (rank, bytes) in (0..).map(Rank).zip(&all) {
+        for (rank, bytes) in (0..).map(Rank).zip(all) {
             let Ok(one) = bytemuck::try_pod_read_unaligned(bytes) else {
                 let (given, own) = (bytes.len(), size_of::<T>());
                 return Err(Error::Usage(format!(
@@ -411,7 +429,7 @@ impl Runtime {
             };
             sum = Some(sum.map_or(one, |sum| combine(sum, one)));
         }
-        Ok(sum.unwrap_or(value))
+        Ok(sum.unwrap_or(own))
     }
 
     /// Makes all named segments durable. Collective: everything put before is found by a later job when it returns.

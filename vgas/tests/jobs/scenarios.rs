@@ -59,6 +59,11 @@ const ALL: &[Scenario] = &[
         rank: answers,
     },
     Scenario {
+        name: "rooted",
+        settings: || vec![Setting::new(3, 1, &small()), Setting::new(3, 3, &small())],
+        rank: rooted,
+    },
+    Scenario {
         name: "traffic",
         settings: || {
             vec![
@@ -201,6 +206,21 @@ fn answers(runtime: &Runtime, _seed: u64) -> Outcome {
         sum if sum == ranks * (1 + 12) => Ok(()),
         sum => Err(format!("the answers sum up to {sum}").into()),
     }
+}
+
+/// Goal: reductions and gatherings end at their root, in the order of the ranks.
+fn rooted(runtime: &Runtime, _seed: u64) -> Outcome {
+    let (me, ranks) = (runtime.rank().0, runtime.ranks());
+    let root = Rank(ranks - 1);
+    // Neither commutative nor the same from another end.
+    let reduced = runtime.reduce(root, u64::from(me) + 1, |a, b| a * 10 + b)?;
+    let gathered = runtime.gather(root, &vec![me as u8; me as usize])?;
+    let expected = (me == root.0).then(|| (1..=u64::from(ranks)).fold(0, |sum, digit| sum * 10 + digit));
+    let strings = (me == root.0).then(|| (0..ranks).map(|rank| vec![rank as u8; rank as usize]).collect());
+    if (reduced, &gathered) != (expected, &strings) {
+        return Err(format!("reduced to {reduced:?}, gathered {gathered:?}").into());
+    }
+    Ok(())
 }
 
 /// Runs one rank of a scenario.

@@ -30,7 +30,10 @@ use std::path::{Path, PathBuf};
 /// Variables that begin with `VGAS_` and are not settings, and what they are for.
 pub const OTHER_VARIABLES: &[(&str, &str)] = &[
     ("VGAS_CONFIG", "The configuration file to read when no `--config` is given."),
-    ("VGAS_LOG", "What to log to standard error, such as `warn`, `info` or `vgas_cache=debug`."),
+    (
+        "VGAS_LOG",
+        "What to log to standard error, such as `warn` (the default), `info` or `vgas_cache=debug`.",
+    ),
     ("VGAS_CONTROL_FD", "Set by `vgas run` for the processes of a job; not for users."),
 ];
 

@@ -16,7 +16,7 @@ const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// How long to wait for the lock of a file: far longer than the kernel needs for a dead process, whose writes may still be
 /// under way on a busy disk (half a second has been too short), far shorter than a job
 /// that is alive.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 

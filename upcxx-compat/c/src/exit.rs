@@ -3,16 +3,41 @@
 //! A rank that exits announces its status and waits until all others have, so that nobody sees a connection break; the
 //! launcher ends those who do not follow (`vgas_rma::job::Control::exit`). A client that returns from `main` or calls
 //! `exit` announces that status.
+//!
+//! `gasnet_exit` may be called in a handler of a signal, above anything that takes locks: in the middle of `malloc`, a thread
+//! that allocates waits for itself for ever. So a thread of its own, which waits from the start, makes the announcement, and
+//! ends the process if the other one does not come to its end afterwards.
 
 use crate::job;
 use libc::{c_int, c_void};
-use std::sync::atomic::{AtomicI32, Ordering};
+use rustix::io::Errno;
+use rustix::thread::futex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::thread::Thread;
+use std::time::Duration;
 
 /// The thread that ends this process, once there is one.
 static LEAVING: AtomicI32 = AtomicI32::new(0);
 
 /// The status with which it does.
 static STATUS: AtomicI32 = AtomicI32::new(0);
+
+/// The thread that announces it.
+static ANNOUNCER: OnceLock<Thread> = OnceLock::new();
+
+/// How far the announcement is.
+static STAGE: AtomicU32 = AtomicU32::new(NOTHING_ASKED);
+const NOTHING_ASKED: u32 = 0;
+const ASKED: u32 = 1;
+const ANNOUNCED: u32 = 2;
+
+/// How long the announcement may take, which the launcher bounds below that; then how long what the client does at its exit
+/// may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of the announcer's stack.
+const STACK_BYTES: usize = 256 << 10;
 
 /// The status of a process that others have ended before it wanted to, as if it had died of SIGQUIT.
 const ENDED_BY_OTHERS: c_int = 128 + libc::SIGQUIT;
@@ -52,12 +77,72 @@ fn announce(status: c_int) {
         },
     }
     STATUS.store(status, Ordering::SeqCst);
-    // What was printed must not be lost if this process is ended with the others.
+    let job = job::current();
+    // A child that the client has forked has no such thread, and is no rank.
+    let is_rank = job.is_some_and(|job| job.process == std::process::id());
+    let announcer = ANNOUNCER.get().filter(|_| is_rank);
+    if let Some(announcer) = announcer {
+        STAGE.store(ASKED, Ordering::SeqCst);
+        announcer.unpark();
+    }
+    // What was printed must not be lost if this process is ended with the others. In the middle of a function that prints
+    // this may wait for ever, too: the announcer is at work already.
     // SAFETY: null means all streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };
+    match (announcer, job) {
+        (Some(_), _) => wait_for_announcer(),
+        (None, Some(job)) if is_rank => tell(job),
+        _ => {}
+    }
+}
+
+fn wait_for_announcer() {
+    let timeout = futex::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    while STAGE.load(Ordering::SeqCst) != ANNOUNCED {
+        // Otherwise it was woken, interrupted, or too late to wait.
+        if futex::wait(&STAGE, futex::Flags::PRIVATE, ASKED, Some(&timeout)) == Err(Errno::TIMEDOUT) {
+            return;
+        }
+    }
+}
+
+/// Tells the launcher, and waits for the others.
+fn tell(job: &job::Job) {
+    // Without a daemon there is nobody to tell: the job is over.
+    let _ = job.runtime.exit((STATUS.load(Ordering::SeqCst) & 0xff) as u8);
+}
+
+/// What the announcer does.
+fn announce_when_asked() {
+    // Threads allocate from places of their own; this one gets its place now.
+    drop(std::hint::black_box(vec![0u8; 1]));
+    while STAGE.load(Ordering::SeqCst) != ASKED {
+        std::thread::park();
+    }
     if let Some(job) = job::current() {
-        // Without a daemon there is nobody to tell: the job is over.
-        let _ = job.runtime.exit((status & 0xff) as u8);
+        tell(job);
+    }
+    STAGE.store(ANNOUNCED, Ordering::SeqCst);
+    let _ = futex::wake(&STAGE, futex::Flags::PRIVATE, 1);
+    std::thread::sleep(PATIENCE);
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(STATUS.load(Ordering::SeqCst)) }
+}
+
+/// Starts the announcer. Without it, whoever exits makes the announcement itself.
+fn start_announcer() {
+    // SAFETY: the sets are plain numbers, filled before they are used; this thread's own mask is put back.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        // The client's handlers run in its own threads.
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let builder = std::thread::Builder::new().name("vgas-exit".into()).stack_size(STACK_BYTES);
+        if let Ok(handle) = builder.spawn(announce_when_asked) {
+            let _ = ANNOUNCER.set(handle.thread().clone());
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
     }
 }
 
@@ -78,6 +163,7 @@ pub(crate) fn abort_job(reason: &str, status: u8) -> ! {
 
 /// Called once the job is joined: from now on any way out is an exit of the job.
 pub(crate) fn watch() {
+    start_announcer();
     // SAFETY: the function lives as long as the process. Failure means no memory: then only `gasnet_exit` announces.
     unsafe { on_exit(at_exit, std::ptr::null_mut()) };
     catch(libc::SIGQUIT, on_quit);

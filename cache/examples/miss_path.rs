@@ -122,9 +122,8 @@ impl Node {
                     self.pool.end_wait(wait);
                     for page in page..page + u64::from(count) {
                         // SAFETY: the block has room for a page, and is plain memory.
-                        if let Attempt::HitNotify =
-                            unsafe { self.pool.try_get(page, 0, block.as_mut_ptr(), PAGE_BYTES) }
-                        {
+                        let attempt = unsafe { self.pool.try_get(page, 0, block.as_mut_ptr(), PAGE_BYTES) };
+                        if let Attempt::HitNotify = attempt {
                             self.ask(Request::Ahead { page }, &[])?;
                         }
                         self.pool.taken(page);

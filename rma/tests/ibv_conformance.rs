@@ -13,7 +13,7 @@ fn ibv() {
     if skipped("ibv") {
         return;
     }
-    run(&IbvFabric { ranks_per_node: 1, ..IbvFabric::default() });
+    run(&IbvFabric::default());
 }
 
 #[test]
@@ -84,6 +84,5 @@ fn ibv_over_a_lossy_wire() {
     let _loss = Loss::begin();
     let mut fabric = IbvFabric { ranks_per_node: 2, ..IbvFabric::default() };
     fabric.options.timeout = 10;
-    fabric.options.retries = 7;
     run(&fabric);
 }

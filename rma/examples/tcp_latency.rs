@@ -235,7 +235,8 @@ impl Bench {
 
     fn conduit_stream(&mut self) -> Result<f64> {
         self.order(&(STREAM_MESSAGES + 1).to_string())?;
-        let source = Source { address: self.payload.base(), bytes: MIB };
+        // SAFETY: the mapping is as long, and lives as long as this.
+        let source = unsafe { Source::raw(self.payload.base(), MIB) };
         let destination = Destination::Region { region: RegionId::SEGMENT, owner: Peer(1), offset: 0 };
         let payload = Payload::Long(source, destination);
         let long = Message { direction: Direction::Request, handler: 3, arguments: &[], payload };

@@ -3,6 +3,7 @@
 use crate::address::{Peer, RegionId};
 use crate::error::RmaError;
 use crate::shm::Mapping;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Most arguments of an active message.
@@ -43,34 +44,74 @@ pub enum Destination {
     },
 }
 
-/// Bytes to send. Raw, because they may lie in shared memory; valid until the call that takes them returns.
+/// Bytes to send, readable for `'a`. An address and not a slice, because others may write them meanwhile when they lie in
+/// shared memory: they are copied out with raw copies or by the system, never looked at through a reference.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
-    /// First byte; anything when `bytes` is 0.
-    pub address: *const u8,
-    /// Length.
-    pub bytes: usize,
+pub struct Source<'a> {
+    address: *const u8,
+    bytes: usize,
+    life: PhantomData<&'a [u8]>,
 }
 
-impl Source {
+impl<'a> Source<'a> {
     /// Nothing.
-    pub const EMPTY: Source = Source { address: std::ptr::null(), bytes: 0 };
+    pub const EMPTY: Source<'static> = Source { address: std::ptr::null(), bytes: 0, life: PhantomData };
 
-    /// Private bytes.
-    pub fn of(bytes: &[u8]) -> Self {
-        Self { address: bytes.as_ptr(), bytes: bytes.len() }
+    /// Private bytes. They outlive it:
+    ///
+    /// ```compile_fail,E0597
+    /// use vgas_rma::message::Source;
+    /// let source = {
+    ///     let bytes = [1, 2, 3];
+    ///     Source::of(&bytes)
+    /// };
+    /// assert_eq!(source.bytes(), 3);
+    /// ```
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self { address: bytes.as_ptr(), bytes: bytes.len(), life: PhantomData }
+    }
+
+    /// Bytes that may be shared.
+    ///
+    /// # Safety
+    /// `address` is valid for reads of `bytes` bytes as long as `'a` lasts; or `bytes` is 0. Other threads and processes may
+    /// write there meanwhile: what arrives is then any mixture of old and new.
+    pub unsafe fn raw(address: *const u8, bytes: usize) -> Self {
+        Self { address, bytes, life: PhantomData }
+    }
+
+    /// First byte; anything when there are none.
+    #[inline]
+    pub fn address(&self) -> *const u8 {
+        self.address
+    }
+
+    /// How many.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// So many of them, from an offset on.
+    ///
+    /// # Panics
+    /// When that reaches beyond the end.
+    pub fn part(&self, offset: usize, bytes: usize) -> Self {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "{bytes} bytes at {offset} of {}", self.bytes);
+        Self { address: self.address.wrapping_add(offset), bytes, life: PhantomData }
     }
 }
 
 /// What kind of payload a message carries.
 #[derive(Clone, Copy, Debug)]
-pub enum Payload {
+pub enum Payload<'a> {
     /// None.
     Short,
     /// Handed to the handler in a buffer of the receiver's.
-    Medium(Source),
+    Medium(Source<'a>),
     /// Written to its destination before the handler runs.
-    Long(Source, Destination),
+    Long(Source<'a>, Destination),
 }
 
 /// A message to be sent.
@@ -83,7 +124,7 @@ pub struct Message<'a> {
     /// 0 to 16 arguments.
     pub arguments: &'a [u32],
     /// Payload.
-    pub payload: Payload,
+    pub payload: Payload<'a>,
 }
 
 /// A message that has arrived, for the time of its delivery.

@@ -131,14 +131,14 @@ fn a_page_that_is_asked_for() {
     const MISSES: u64 = 32;
     let both = pair(&IbvOptions::default());
     let [a, b] = &both;
-    let frame = Source { address: b.1.region.base(), bytes: 65_536 };
-    b.1.region.write(0, &vec![5; frame.bytes]);
+    let frame = b.1.region.span(0, 65_536);
+    b.1.region.write(0, &vec![5; frame.bytes()]);
     let destination = Destination::Region { region: RegionId::FRAMES, owner: Peer(0), offset: 65_536 };
     let page = Message {
         direction: Direction::Request,
         handler: PAGE_HANDLER,
         arguments: &[1, 200],
-        payload: Payload::Long(frame, destination),
+        payload: Payload::Long(frame.source(), destination),
     };
     let miss = |misses: usize| {
         let ask = short(Direction::Reply, &[9; 6]);
@@ -166,7 +166,7 @@ fn a_page_that_is_asked_for() {
     assert_eq!((home.signalled, home.completions, home.receives), (MISSES, MISSES, MISSES));
     assert_eq!(home.copied, 0, "the page goes out of the home's own frame, which nobody else writes into");
     assert_eq!(*a.1.arguments.lock().unwrap(), [1, 200]);
-    let mut arrived = vec![0; frame.bytes];
+    let mut arrived = vec![0; frame.bytes()];
     a.1.region.read(65_536, &mut arrived);
     assert!(arrived.iter().all(|&byte| byte == 5), "the page is in the frame");
 }
@@ -232,13 +232,13 @@ fn lent_pages_return() {
     let [a, b] = &both;
     let to = Peer(1);
     a.1.region.write(0, &[9; 16_384]);
-    let source = Source { address: a.1.region.base(), bytes: 16_384 };
+    let source = a.1.region.span(0, 16_384);
     let destination = Destination::Region { region: RegionId::FRAMES, owner: to, offset: 0 };
     let message = Message {
         direction: Direction::Request,
         handler: 1,
         arguments: &[],
-        payload: Payload::Long(source, destination),
+        payload: Payload::Long(source.source(), destination),
     };
     for round in 1..=100 {
         let mut loan = None;

@@ -205,13 +205,12 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> 
             endpoint.try_request(to, handler::COHERENCE, &coherence.encode(), Payload::Short)
         }
         Outgoing::Data { coherence, from, into, .. } => {
-            let source = Source { address: from.address(), bytes: from.bytes() };
             let destination = Destination::Region {
                 region: RegionId::FRAMES,
                 owner: to,
                 offset: u64::from(*into) * page_bytes,
             };
-            let payload = Payload::Long(source, destination);
+            let payload = Payload::Long(from.source(), destination);
             return match content(coherence) {
                 Some(words) => endpoint.try_request_lent(to, handler::DATA, &words, payload),
                 None => endpoint.try_request_lent(to, handler::DATA, &coherence.encode(), payload),

@@ -7,7 +7,7 @@ use vgas_cache::request::handler;
 use vgas_rma::address::Peer;
 use vgas_rma::conduit::{Capabilities, Conduit, Sent, Traffic};
 use vgas_rma::error::Result;
-use vgas_rma::message::{Direction, Message, Payload, Sink, Source};
+use vgas_rma::message::{Destination, Direction, Message, Payload, Sink, Source};
 
 /// A broken promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +43,11 @@ struct Held {
 }
 
 enum HeldPayload {
-    Copied(Payload, Box<[u8]>),
-    /// An address that is read when the message is passed on at last.
-    Late(Payload),
+    Short,
+    Medium(Box<[u8]>),
+    Long(Box<[u8]>, Destination),
+    /// Bytes that are read when the message is passed on at last.
+    Late(Source<'static>, Destination),
 }
 
 // SAFETY: the addresses in held payloads point into the pool's mapping, which the simulated node keeps for the whole run.
@@ -53,16 +55,21 @@ unsafe impl Send for Held {}
 
 impl Held {
     fn new(message: &Message<'_>, polls_left: u32, late: bool) -> Self {
-        let copied = |source: Source| {
-            // SAFETY: a source is valid during the send that takes it.
-            unsafe { std::slice::from_raw_parts(source.address, source.bytes) }.into()
+        let copied = |source: Source<'_>| -> Box<[u8]> {
+            if source.bytes() == 0 {
+                return Box::default();
+            }
+            // SAFETY: a source is valid as long as it lives, and nobody writes the pages that a simulated node sends.
+            unsafe { std::slice::from_raw_parts(source.address(), source.bytes()) }.into()
         };
         let payload = match message.payload {
-            Payload::Long(..) if late => HeldPayload::Late(message.payload),
-            Payload::Medium(source) | Payload::Long(source, _) if source.bytes > 0 => {
-                HeldPayload::Copied(message.payload, copied(source))
+            Payload::Short => HeldPayload::Short,
+            Payload::Medium(source) => HeldPayload::Medium(copied(source)),
+            Payload::Long(source, to) if late => {
+                // SAFETY: it lies in the pool's mapping, which the simulated node keeps for the whole run.
+                HeldPayload::Late(unsafe { Source::raw(source.address(), source.bytes()) }, to)
             }
-            payload => HeldPayload::Copied(payload, Box::default()),
+            Payload::Long(source, to) => HeldPayload::Long(copied(source), to),
         };
         Self {
             direction: message.direction,
@@ -75,10 +82,10 @@ impl Held {
 
     fn send(&self, conduit: &dyn Conduit, to: Peer) -> Result<Sent> {
         let payload = match &self.payload {
-            HeldPayload::Late(payload) => *payload,
-            HeldPayload::Copied(Payload::Medium(_), bytes) => Payload::Medium(Source::of(bytes)),
-            HeldPayload::Copied(Payload::Long(_, to), bytes) => Payload::Long(Source::of(bytes), *to),
-            HeldPayload::Copied(Payload::Short, _) => Payload::Short,
+            HeldPayload::Short => Payload::Short,
+            HeldPayload::Medium(bytes) => Payload::Medium(Source::of(bytes)),
+            HeldPayload::Long(bytes, to) => Payload::Long(Source::of(bytes), *to),
+            HeldPayload::Late(source, to) => Payload::Long(*source, *to),
         };
         let (direction, handler, arguments) = (self.direction, self.handler, &self.arguments[..]);
         conduit.try_send(to, &Message { direction, handler, arguments, payload })

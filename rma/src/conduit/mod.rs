@@ -116,7 +116,7 @@ pub trait Conduit: Send + Sync {
 
     /// Starts to write into a region that `server` owns or serves, without its help, when [`Capabilities::one_sided`]
     /// holds. The source is reusable when this returns; [`Sink::completed`] tells when the bytes are visible there.
-    fn start_put(&self, _server: Peer, _place: Place, _from: Source, _operation: u64) -> Result<Sent> {
+    fn start_put(&self, _server: Peer, _place: Place, _from: Source<'_>, _operation: u64) -> Result<Sent> {
         Err(RmaError::Usage(format!("the {} conduit has no one-sided puts", self.name())))
     }
 

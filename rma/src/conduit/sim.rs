@@ -127,11 +127,11 @@ enum OwnedPayload {
     Long(Vec<u8>, Destination),
 }
 
-fn copy_of(source: Source) -> Vec<u8> {
-    let mut bytes = vec![0; source.bytes];
-    if source.bytes > 0 {
+fn copy_of(source: Source<'_>) -> Vec<u8> {
+    let mut bytes = vec![0; source.bytes()];
+    if source.bytes() > 0 {
         // SAFETY: a source is valid during the send that takes it; the buffer is new and has its length.
-        unsafe { copy(source.address, bytes.as_mut_ptr(), source.bytes) };
+        unsafe { copy(source.address(), bytes.as_mut_ptr(), source.bytes()) };
     }
     bytes
 }
@@ -327,8 +327,8 @@ impl Conduit for SimConduit {
         }
         let (bytes, limit) = match message.payload {
             Payload::Short => (0, 0),
-            Payload::Medium(source) => (source.bytes, network.options.medium_bytes_max),
-            Payload::Long(source, _) => (source.bytes, network.options.long_bytes_max),
+            Payload::Medium(source) => (source.bytes(), network.options.medium_bytes_max),
+            Payload::Long(source, _) => (source.bytes(), network.options.long_bytes_max),
         };
         if bytes > limit {
             return Err(RmaError::Usage(format!("{bytes} bytes in a message; {limit} are the most")));

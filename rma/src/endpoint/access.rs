@@ -140,7 +140,9 @@ impl Endpoint {
             None => match self.reach_slow(rank, offset, bytes as u64)? {
                 Reach::Here(to) => to,
                 Reach::Through(server) => {
-                    return self.start_put(server, rank, offset, Source { address: from, bytes });
+                    // SAFETY: the caller's promise, which lasts longer than the call.
+                    let source = unsafe { Source::raw(from, bytes) };
+                    return self.start_put(server, rank, offset, source);
                 }
             },
         };

@@ -79,7 +79,7 @@ impl Counters {
         };
         messages.fetch_add(1, Ordering::Relaxed);
         if let Payload::Medium(source) | Payload::Long(source, _) = message.payload {
-            counters.payload_bytes.fetch_add(source.bytes as u64, Ordering::Relaxed);
+            counters.payload_bytes.fetch_add(source.bytes() as u64, Ordering::Relaxed);
         }
     }
 

@@ -43,11 +43,11 @@ enum OwnedPayload {
 }
 
 /// The bytes of a source, copied.
-fn copy_of(source: Source) -> Vec<u8> {
-    let mut bytes = vec![0; source.bytes];
-    if source.bytes > 0 {
+fn copy_of(source: Source<'_>) -> Vec<u8> {
+    let mut bytes = vec![0; source.bytes()];
+    if source.bytes() > 0 {
         // SAFETY: a source is valid during the send that takes it; the buffer is new and has its length.
-        unsafe { copy(source.address, bytes.as_mut_ptr(), source.bytes) };
+        unsafe { copy(source.address(), bytes.as_mut_ptr(), source.bytes()) };
     }
     bytes
 }
@@ -77,13 +77,13 @@ impl Loopback {
             Payload::Short => OwnedPayload::Short,
             Payload::Medium(source) => OwnedPayload::Medium(copy_of(source)),
             Payload::Long(source, destination) => {
-                let to = place(destination, source.bytes)?;
-                if source.bytes > 0 {
+                let to = place(destination, source.bytes())?;
+                if source.bytes() > 0 {
                     // SAFETY: `place` has checked the destination's range; the source is valid during the send. The
                     // two may be the same bytes of a segment, so the copy allows overlap.
-                    unsafe { std::ptr::copy(source.address, to, source.bytes) };
+                    unsafe { std::ptr::copy(source.address(), to, source.bytes()) };
                 }
-                OwnedPayload::Long(to.expose_provenance(), source.bytes)
+                OwnedPayload::Long(to.expose_provenance(), source.bytes())
             }
         };
         let owned = Owned {

@@ -62,9 +62,7 @@ use crate::address::{Layout, Peer, Rank, RegionId};
 use crate::conduit::smp::SmpConduit;
 use crate::conduit::{Conduit, Loan, Sent, Traffic};
 use crate::error::{Result, RmaError};
-use crate::message::{
-    ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
-};
+use crate::message::{ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink};
 use crate::shm::{Domain, Mapping};
 use counters::Counters;
 use loopback::Loopback;
@@ -300,22 +298,17 @@ impl Endpoint {
         self.absent.1.store(bytes, Ordering::Relaxed);
     }
 
-    /// A payload that begins in memory that may be absent, with a copy that is not.
-    fn present(&self, payload: Payload) -> Option<(Box<[u8]>, Payload)> {
+    /// A copy of the bytes of a payload that begins in memory that may be absent.
+    fn present(&self, payload: Payload<'_>) -> Option<Box<[u8]>> {
         let (Payload::Medium(source) | Payload::Long(source, _)) = payload else { return None };
-        let offset = source.address.addr().wrapping_sub(self.absent.0.load(Ordering::Relaxed));
-        if source.bytes == 0 || offset >= self.absent.1.load(Ordering::Relaxed) {
+        let offset = source.address().addr().wrapping_sub(self.absent.0.load(Ordering::Relaxed));
+        if source.bytes() == 0 || offset >= self.absent.1.load(Ordering::Relaxed) {
             return None;
         }
-        let mut own = vec![0; source.bytes].into_boxed_slice();
-        // SAFETY: the source is valid until the call that takes it returns ([`Source`]); the copy is as long.
-        unsafe { crate::shm::copy::copy(source.address, own.as_mut_ptr(), source.bytes) };
-        let copy = Source::of(&own);
-        let payload = match payload {
-            Payload::Long(_, destination) => Payload::Long(copy, destination),
-            _ => Payload::Medium(copy),
-        };
-        Some((own, payload))
+        let mut own = vec![0; source.bytes()].into_boxed_slice();
+        // SAFETY: the source is valid as long as it lives ([`Source`]); the copy is as long.
+        unsafe { crate::shm::copy::copy(source.address(), own.as_mut_ptr(), source.bytes()) };
+        Some(own)
     }
 
     /// Opens the endpoint: from now on messages are delivered and handlers can no longer be registered.
@@ -326,7 +319,7 @@ impl Endpoint {
     /// Sends a request, waiting for room if there is none: other messages are delivered meanwhile.
     ///
     /// When it returns the source is reusable. The message is delivered when the target polls. Not from handlers.
-    pub fn request(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload) -> Result<()> {
+    pub fn request(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
         self.until_accepted(|| self.try_request(to, handler, arguments, payload))
     }
 
@@ -351,7 +344,13 @@ impl Endpoint {
 
     /// Sends a request if there is room for it now; never polls, so it may be called in handlers and event loops. The
     /// source is reusable when it returns, accepted or not.
-    pub fn try_request(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload) -> Result<Sent> {
+    pub fn try_request(
+        &self,
+        to: Peer,
+        handler: u8,
+        arguments: &[u32],
+        payload: Payload<'_>,
+    ) -> Result<Sent> {
         self.send(to, Direction::Request, handler, arguments, payload)
     }
 
@@ -363,7 +362,7 @@ impl Endpoint {
         to: Peer,
         handler: u8,
         arguments: &[u32],
-        payload: Payload,
+        payload: Payload<'_>,
     ) -> Result<Option<Loan>> {
         if !matches!(self.routes.get(to.0 as usize), Some(Route::Network)) {
             let sent = self.send(to, Direction::Request, handler, arguments, payload)?;
@@ -390,7 +389,7 @@ impl Endpoint {
         direction: Direction,
         handler: u8,
         arguments: &[u32],
-        payload: Payload,
+        payload: Payload<'_>,
     ) -> Result<Sent> {
         self.check_failure()?;
         // Nearly all messages between ranks of a node; that conduit checks their arguments, and is the one that counts. A
@@ -436,8 +435,8 @@ impl Endpoint {
     fn check_size(&self, message: &Message<'_>) -> Result<()> {
         let (bytes, limit) = match message.payload {
             Payload::Short => (0, 0),
-            Payload::Medium(source) => (source.bytes, self.medium_bytes_max),
-            Payload::Long(source, _) => (source.bytes, self.long_bytes_max),
+            Payload::Medium(source) => (source.bytes(), self.medium_bytes_max),
+            Payload::Long(source, _) => (source.bytes(), self.long_bytes_max),
         };
         if message.arguments.len() > ARGUMENTS_MAX || bytes > limit {
             let count = message.arguments.len();

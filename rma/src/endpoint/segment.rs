@@ -185,16 +185,16 @@ impl Endpoint {
 
     /// Checks what the receiver of a long message can't prevent, because the sender itself copies the payload: a region
     /// has more room than the segment that was attached in it.
-    pub(super) fn check_long_to_member(&self, source: Source, destination: Destination) -> Result<()> {
+    pub(super) fn check_long_to_member(&self, source: Source<'_>, destination: Destination) -> Result<()> {
         let Destination::Region { region: RegionId::SEGMENT, owner, offset } = destination else {
             return Ok(());
         };
         let missing = RmaError::NoSuchRegion { owner, region: RegionId::SEGMENT };
         let Some(rank) = self.layout.rank_of_peer(owner) else { return Err(missing) };
-        if self.segments.reach(rank, offset, source.bytes).is_some() {
+        if self.segments.reach(rank, offset, source.bytes()).is_some() {
             return Ok(());
         }
-        match self.reach_slow(rank, offset, source.bytes as u64)? {
+        match self.reach_slow(rank, offset, source.bytes() as u64)? {
             Reach::Here(_) => Ok(()),
             Reach::Through(_) => Err(missing),
         }

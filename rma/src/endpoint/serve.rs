@@ -73,12 +73,14 @@ fn on_get(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
         Ok(address) => address,
         Err(error) => return endpoint.fail(error),
     };
-    let source = Source { address, bytes: bytes as usize };
-    let result = if endpoint.answers_gets_directly(token.from()) && source.bytes <= endpoint.long_bytes_max()
+    // SAFETY: the range was checked against a segment, which stays mapped as long as the endpoint lives.
+    let source = unsafe { Source::raw(address, bytes as usize) };
+    let result = if endpoint.answers_gets_directly(token.from())
+        && source.bytes() <= endpoint.long_bytes_max()
     {
         let destination = Destination::Operation { id: number(low, high), offset: number(to_low, to_high) };
         token.reply(DATA, &[low, high], Payload::Long(source, destination))
-    } else if source.bytes <= endpoint.medium_bytes_max() {
+    } else if source.bytes() <= endpoint.medium_bytes_max() {
         token.reply(DATA_MEDIUM, &[low, high, to_low, to_high], Payload::Medium(source))
     } else {
         return token.refuse(format!("a get of {bytes} bytes in one message"));
@@ -155,14 +157,20 @@ impl Endpoint {
     }
 
     /// Starts a put through `server`. The source is reusable when it returns.
-    pub(super) fn start_put(&self, server: Peer, rank: Rank, offset: u64, source: Source) -> Result<Handle> {
+    pub(super) fn start_put(
+        &self,
+        server: Peer,
+        rank: Rank,
+        offset: u64,
+        source: Source<'_>,
+    ) -> Result<Handle> {
         let part_bytes = PART_BYTES_MAX.min(self.long_bytes_max as u64);
         let owner = self.layout.peer_of_rank(rank);
         let operation = self.operations.start(server, std::ptr::null_mut(), 0);
         let [low, high] = low_high(operation.id());
         let id = operation.id();
-        self.send_parts(operation, source.bytes as u64, part_bytes, |at, bytes| {
-            let part = Source { address: source.address.wrapping_add(at as usize), bytes: bytes as usize };
+        self.send_parts(operation, source.bytes() as u64, part_bytes, |at, bytes| {
+            let part = source.part(at as usize, bytes as usize);
             if let Some(conduit) = self.one_sided(server) {
                 let place = Place { owner, region: RegionId::SEGMENT, offset: offset + at };
                 return self.until_accepted(|| conduit.start_put(server, place, part, id));

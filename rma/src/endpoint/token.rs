@@ -37,7 +37,7 @@ impl<'a> Token<'a> {
 
     /// Answers the request. Never waits; the source is reusable when it returns, and may lie anywhere (see
     /// [`Endpoint::set_absent`]). [`RmaError::Usage`] for a second reply, and in the handler of a reply.
-    pub fn reply(&self, handler: u8, arguments: &[u32], payload: Payload) -> Result<()> {
+    pub fn reply(&self, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
         if self.direction == Direction::Reply {
             return Err(RmaError::Usage("a reply can't be replied to".into()));
         }
@@ -50,7 +50,11 @@ impl<'a> Token<'a> {
             }
             payload => {
                 let own = self.endpoint.present(payload);
-                let payload = own.as_ref().map_or(payload, |(_, payload)| *payload);
+                let payload = match (&own, payload) {
+                    (None, payload) => payload,
+                    (Some(own), Payload::Long(_, to)) => Payload::Long(Source::of(own), to),
+                    (Some(own), _) => Payload::Medium(Source::of(own)),
+                };
                 self.endpoint.send(self.from, Direction::Reply, handler, arguments, payload)
             }
         };

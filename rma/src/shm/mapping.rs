@@ -2,6 +2,7 @@
 
 use super::copy::copy;
 use crate::error::{Result, RmaError};
+use crate::message::Source;
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -248,6 +249,12 @@ impl Span {
     /// The mapping this is a piece of.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
+    }
+
+    /// Its bytes, to be sent.
+    pub fn source(&self) -> Source<'_> {
+        // SAFETY: rules 2 and 3: the range was checked when the span was made, and stays mapped as long as it lives.
+        unsafe { Source::raw(self.address(), self.bytes) }
     }
 
     /// Copies all its bytes out. Panics when the lengths differ.

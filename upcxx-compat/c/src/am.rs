@@ -171,7 +171,8 @@ unsafe fn arguments<'a>(count: c_int, words: *const u32) -> Option<&'a [u32]> {
 /// a page of a tiered segment.
 pub(crate) struct Private {
     _copy: Option<Box<[u8]>>,
-    source: Source,
+    address: *const u8,
+    bytes: usize,
 }
 
 impl Private {
@@ -181,16 +182,17 @@ impl Private {
         // SAFETY: rule 1.
         let copy = is_local.then(|| unsafe { copied(from.cast(), bytes) });
         let address = copy.as_ref().map_or(from.cast(), |copy| copy.as_ptr());
-        Self { _copy: copy, source: Source { address, bytes } }
+        Self { _copy: copy, address, bytes }
     }
 
-    pub(crate) fn source(&self) -> Source {
-        self.source
+    pub(crate) fn source(&self) -> Source<'_> {
+        // SAFETY: the own copy, or what the caller of `of` promised.
+        unsafe { Source::raw(self.address, self.bytes) }
     }
 }
 
 /// Sends a request to a handler of the client, or to [`long::CARRIED`].
-fn request(rank: u32, handler: u8, words: Option<&[u32]>, payload: Option<Payload>) -> c_int {
+fn request(rank: u32, handler: u8, words: Option<&[u32]>, payload: Option<Payload<'_>>) -> c_int {
     let Some(job) = job::current().filter(|_| is_attached()) else { return code::NOT_INIT };
     let (Some(words), Some(payload)) = (words, payload) else { return code::BAD_ARG };
     let layout = job.runtime.layout();
@@ -239,7 +241,7 @@ pub unsafe extern "C" fn vgasi_request_medium(
     // SAFETY: as the caller promised.
     let private = unsafe { Private::of(from, bytes) };
     // SAFETY: as the caller promised.
-    request(rank, handler, unsafe { arguments(count, words) }, Some(Payload::Medium(private.source)))
+    request(rank, handler, unsafe { arguments(count, words) }, Some(Payload::Medium(private.source())))
 }
 
 /// `gasnet_AMRequestLong`, and `gasnet_AMRequestLongAsync`: the source is reusable when it returns.
@@ -273,7 +275,12 @@ unsafe fn token_of<'a>(token: *mut c_void) -> Option<&'a Token<'a>> {
     unsafe { token.cast::<Token<'a>>().as_ref() }
 }
 
-unsafe fn reply(token: *mut c_void, handler: u8, words: Option<&[u32]>, payload: Option<Payload>) -> c_int {
+unsafe fn reply(
+    token: *mut c_void,
+    handler: u8,
+    words: Option<&[u32]>,
+    payload: Option<Payload<'_>>,
+) -> c_int {
     // SAFETY: as the caller promised.
     let (Some(token), Some(words), Some(payload)) = (unsafe { token_of(token) }, words, payload) else {
         return code::BAD_ARG;
@@ -316,7 +323,7 @@ pub unsafe extern "C" fn vgasi_reply_medium(
     // SAFETY: as the caller promised.
     unsafe {
         let private = Private::of(from, bytes);
-        reply(token, handler, arguments(count, words), Some(Payload::Medium(private.source)))
+        reply(token, handler, arguments(count, words), Some(Payload::Medium(private.source())))
     }
 }
 

@@ -20,9 +20,9 @@ pub(crate) const CARRIED: u8 = 127;
 const HEADER_BYTES: usize = 32;
 
 /// A long message that is about to be sent.
-pub(crate) enum Long {
+pub(crate) enum Long<'a> {
     /// The conduit places the bytes.
-    Direct { handler: u8, payload: Payload },
+    Direct { handler: u8, payload: Payload<'a> },
     /// Header and bytes, or the header of bytes that were put.
     Carried(Vec<u8>),
 }
@@ -32,7 +32,7 @@ pub(crate) fn carried_max() -> usize {
     job::joined().runtime.endpoint().medium_bytes_max() - HEADER_BYTES
 }
 
-impl Long {
+impl Long<'_> {
     /// A request; none when the address or the length is not allowed. May wait.
     pub(crate) unsafe fn request(
         rank: u32,
@@ -86,7 +86,8 @@ impl Long {
         };
         let owner = job.runtime.layout().peer_of_rank(Rank(rank));
         let destination = Destination::Region { region: RegionId::SEGMENT, owner, offset };
-        let source = Source { address: from.cast(), bytes };
+        // SAFETY: rule 1.
+        let source = unsafe { Source::raw(from.cast(), bytes) };
         Some(Self::Direct { handler, payload: Payload::Long(source, destination) })
     }
 
@@ -99,7 +100,7 @@ impl Long {
     }
 
     /// What is sent.
-    pub(crate) fn payload(&self) -> Payload {
+    pub(crate) fn payload(&self) -> Payload<'_> {
         match self {
             Self::Direct { payload, .. } => *payload,
             Self::Carried(message) => Payload::Medium(Source::of(message)),

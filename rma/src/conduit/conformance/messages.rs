@@ -192,7 +192,7 @@ fn order_of_answers(fabric: &dyn Fabric) {
     seen.iter().for_each(|seen| end(seen));
 }
 
-fn payload_of(bytes: &[u8]) -> Payload {
+fn payload_of(bytes: &[u8]) -> Payload<'_> {
     if bytes.is_empty() { Payload::Short } else { Payload::Medium(Source::of(bytes)) }
 }
 

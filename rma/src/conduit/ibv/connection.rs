@@ -125,18 +125,18 @@ pub(super) enum Posted {
 }
 
 /// What a one-sided operation does.
-pub(super) enum OneSided {
-    Put(Source),
+pub(super) enum OneSided<'a> {
+    Put(Source<'a>),
     /// So many bytes, for the operation's memory from this offset on.
     Get(usize, u64),
     /// A word; what it was, for the beginning of the operation's memory.
     Atomic(Atomic),
 }
 
-impl OneSided {
+impl OneSided<'_> {
     fn bytes(&self) -> usize {
         match self {
-            Self::Put(source) => source.bytes,
+            Self::Put(source) => source.bytes(),
             Self::Get(bytes, _) => *bytes,
             Self::Atomic(_) => size_of::<u64>(),
         }
@@ -439,8 +439,8 @@ impl Connection {
             Payload::Long(source, Destination::Region { region, owner, offset }) => {
                 let name = (owner, region);
                 let Some(access) = self.access(shared, sender, name)? else { return Ok(Posted::NoRoom) };
-                let address = reach(name, &access, offset, source.bytes)?;
-                (source.bytes > 0).then_some((source, address, access.key))
+                let address = reach(name, &access, offset, source.bytes())?;
+                (source.bytes() > 0).then_some((source, address, access.key))
             }
             Payload::Long(_, Destination::Operation { .. }) => {
                 return Err(RmaError::Usage("the ibv conduit answers gets with one-sided reads".into()));
@@ -451,8 +451,8 @@ impl Connection {
         // Memory before anything is changed: without it there is no room.
         let registered =
             if lent { shared.registered(long.map_or(Source::EMPTY, |(source, ..)| source)) } else { None };
-        let copied = long.filter(|_| registered.is_none()).map_or(0, |(source, ..)| source.bytes);
-        let packet_max = if immediate.is_some() { 0 } else { HEAD_BYTES_MAX + medium.bytes };
+        let copied = long.filter(|_| registered.is_none()).map_or(0, |(source, ..)| source.bytes());
+        let packet_max = if immediate.is_some() { 0 } else { HEAD_BYTES_MAX + medium.bytes() };
         let packet_bytes = if packet_max <= self.pair.inline_max { 0 } else { packet_max };
         // The copied payload first, then the packet, in one run of blocks.
         let packet_at = copied.next_multiple_of(64);
@@ -472,10 +472,10 @@ impl Connection {
         let memory = &shared.staging.memory;
         let payload = long.map(|(source, address, key)| {
             let local = match (&registered, &blocks) {
-                (Some((registration, offset)), _) => Local::Registered(registration, *offset, source.bytes),
+                (Some((registration, offset)), _) => Local::Registered(registration, *offset, source.bytes()),
                 (None, Some(blocks)) => {
                     memory.fill(blocks.offset(), source);
-                    Local::Registered(memory, blocks.offset(), source.bytes)
+                    Local::Registered(memory, blocks.offset(), source.bytes())
                 }
                 (None, None) => Local::Inline(&[]),
             };
@@ -494,7 +494,7 @@ impl Connection {
             let mut packet = [0; INLINE_MAX];
             let mut head = [0; HEAD_BYTES_MAX];
             let head_bytes = frame::encode(message, self.take_owed(CREDITS) as u16, &mut head);
-            let bytes = head_bytes + medium.bytes;
+            let bytes = head_bytes + medium.bytes();
             let local = match &blocks {
                 Some(blocks) if packet_bytes > 0 => {
                     let at = blocks.offset() + packet_at;
@@ -674,8 +674,8 @@ fn reach((owner, region): Name, access: &Access, offset: u64, bytes: usize) -> R
 
 impl OwnedReply {
     fn of(message: &Message<'_>) -> Self {
-        let copy = |source: Source| {
-            let mut bytes = vec![0; source.bytes];
+        let copy = |source: Source<'_>| {
+            let mut bytes = vec![0; source.bytes()];
             gather(source, &mut bytes);
             bytes
         };

@@ -607,8 +607,8 @@ impl IbvConduit {
     fn check(message: &Message<'_>) -> Result<()> {
         let (bytes, limit) = match message.payload {
             Payload::Short => (0, 0),
-            Payload::Medium(source) => (source.bytes, MEDIUM_BYTES_MAX),
-            Payload::Long(source, _) => (source.bytes, LONG_BYTES_MAX),
+            Payload::Medium(source) => (source.bytes(), MEDIUM_BYTES_MAX),
+            Payload::Long(source, _) => (source.bytes(), LONG_BYTES_MAX),
         };
         if message.arguments.len() > ARGUMENTS_MAX || bytes > limit {
             return Err(RmaError::Usage(format!(
@@ -687,7 +687,7 @@ impl Conduit for IbvConduit {
         self.connection(to).is_none_or(|connection| connection.is_done(loan.0))
     }
 
-    fn start_put(&self, server: Peer, place: Place, from: Source, operation: u64) -> Result<Sent> {
+    fn start_put(&self, server: Peer, place: Place, from: Source<'_>, operation: u64) -> Result<Sent> {
         self.start(server, place, &OneSided::Put(from), operation)
     }
 

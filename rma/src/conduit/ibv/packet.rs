@@ -26,8 +26,8 @@
 #![forbid(unsafe_code)]
 
 use crate::address::{Peer, RegionId};
-use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX};
-use crate::message::{Destination, Direction, Message, PAGE_HANDLER, Payload, Source};
+use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX, Kind};
+use crate::message::{Destination, Direction, Message, PAGE_HANDLER, Payload};
 
 /// Version of the packets and of how a connection is set up, exchanged before a queue pair is connected.
 pub(super) const VERSION: u32 = 3;
@@ -49,8 +49,8 @@ pub(super) fn immediate(message: &Message<'_>, to: Peer) -> Option<u32> {
     let fits = message.direction == Direction::Request
         && message.handler == PAGE_HANDLER
         && owner == to
-        && source.bytes > 0
-        && offset == u64::from(number) * source.bytes as u64
+        && source.bytes() > 0
+        && offset == u64::from(number) * source.bytes() as u64
         && number < 1 << NUMBER_BITS
         && note < 1 << NOTE_BITS;
     fits.then_some(number | note << NUMBER_BITS)
@@ -70,16 +70,15 @@ pub(super) fn expand(immediate: u32, bytes: u32, me: Peer, packet: &mut Vec<u8>)
     let credits = immediate >> (NUMBER_BITS + NOTE_BITS);
     let offset = u64::from(number) * u64::from(bytes);
     let destination = Destination::Region { region: RegionId::FRAMES, owner: me, offset };
-    // Encoding does not look at the bytes, only at their number.
-    let source = Source { address: std::ptr::null(), bytes: bytes as usize };
-    let message = Message {
-        direction: Direction::Request,
-        handler: PAGE_HANDLER,
-        arguments: &[number, note],
-        payload: Payload::Long(source, destination),
-    };
     let mut head = [0; HEAD_BYTES_MAX];
-    let head_bytes = frame::encode(&message, credits as u16, &mut head);
+    let head_bytes = frame::encode_head(
+        Direction::Request,
+        PAGE_HANDLER,
+        &[number, note],
+        (Kind::Long(destination), bytes),
+        credits as u16,
+        &mut head,
+    );
     packet.clear();
     packet.extend_from_slice(&head[..head_bytes]);
 }
@@ -163,6 +162,7 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Source;
     use proptest::prelude::*;
 
     proptest! {
@@ -188,6 +188,8 @@ mod tests {
         }
     }
 
+    static PAGE: [u8; 1 << 22] = [0; 1 << 22];
+
     proptest! {
         /// What immediate data brings is the frame that a packet would have been.
         #[test]
@@ -201,7 +203,7 @@ mod tests {
                 direction: Direction::Request,
                 handler: PAGE_HANDLER,
                 arguments: &[number, note],
-                payload: Payload::Long(Source { address: std::ptr::null(), bytes: bytes as usize }, destination),
+                payload: Payload::Long(Source::of(&PAGE[..bytes as usize]), destination),
             };
             let immediate = with_credits(immediate(&message, Peer(7)).unwrap(), credits);
             let mut packet = vec![1, 2, 3];
@@ -224,7 +226,7 @@ mod tests {
     fn what_does_not_fit_is_no_immediate_data() {
         let arguments = [5, 6];
         let of = |arguments, handler, owner, offset, region| {
-            let source = Source { address: std::ptr::null(), bytes: 4096 };
+            let source = Source::of(&[0; 4096]);
             let payload = Payload::Long(source, Destination::Region { region, owner: Peer(owner), offset });
             immediate(&Message { direction: Direction::Request, handler, arguments, payload }, Peer(7))
         };

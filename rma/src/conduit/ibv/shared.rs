@@ -184,10 +184,10 @@ impl Shared {
     }
 
     /// Where a source lies in registered memory, if it does.
-    pub(super) fn registered(&self, source: Source) -> Option<(Arc<Registration>, usize)> {
+    pub(super) fn registered(&self, source: Source<'_>) -> Option<(Arc<Registration>, usize)> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         regions.iter().find_map(|(_, region)| {
-            region.offset_of(source.address, source.bytes).map(|offset| (region.clone(), offset))
+            region.offset_of(source.address(), source.bytes()).map(|offset| (region.clone(), offset))
         })
     }
 }

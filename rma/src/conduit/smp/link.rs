@@ -57,7 +57,7 @@ impl LinkCounts {
     fn add(&mut self, payload: &Payload) {
         self.messages += 1;
         if let Payload::Medium(source) | Payload::Long(source, _) = payload {
-            self.payload_bytes += source.bytes as u64;
+            self.payload_bytes += source.bytes() as u64;
         }
     }
 }
@@ -72,23 +72,23 @@ struct OwnedReply {
 
 /// What a message carries besides its arguments: the record's body, and a long payload that is still to be copied. Its
 /// range has been checked.
-pub(super) struct Cargo {
-    pub(super) body: Body,
+pub(super) struct Cargo<'a> {
+    pub(super) body: Body<'a>,
     /// Into which mapping, what, at which offset.
-    pub(super) long: Option<(Arc<Mapping>, Source, u64)>,
+    pub(super) long: Option<(Arc<Mapping>, Source<'a>, u64)>,
 }
 
-impl Cargo {
+impl Cargo<'_> {
     fn place_long(&self) {
         if let Some((mapping, source, offset)) = &self.long
-            && source.bytes > 0
+            && source.bytes() > 0
         {
             // A page was written some time ago, and is read by another process next.
             let is_page = matches!(self.body, Body::Long { region: RegionId::FRAMES, .. });
             let copy = if is_page { copy_streaming } else { copy };
             // SAFETY: rules 1 to 3 of `shm`: the range was checked when this was made, the mapping is held; the source is
             // valid during the send (contract of `Source`). The release store of the record's header publishes the bytes.
-            unsafe { copy(source.address, mapping.base().add(*offset as usize), source.bytes) }
+            unsafe { copy(source.address(), mapping.base().add(*offset as usize), source.bytes()) }
         }
     }
 }
@@ -186,9 +186,9 @@ impl Link {
         let (medium, long) = match cargo.body {
             Body::Short => (None, None),
             Body::Medium(source) => {
-                let mut bytes = vec![0; source.bytes];
+                let mut bytes = vec![0; source.bytes()];
                 // SAFETY: the source is valid during the send; the buffer is new and as long.
-                unsafe { copy(source.address, bytes.as_mut_ptr(), source.bytes) };
+                unsafe { copy(source.address(), bytes.as_mut_ptr(), source.bytes()) };
                 (Some(bytes), None)
             }
             Body::Long { bytes, region, owner, offset } => (None, Some((bytes, region, owner, offset))),

@@ -156,33 +156,33 @@ impl SmpConduit {
 
     /// Checks a payload and says what its record contains. The bytes of a long payload are not copied yet.
     #[inline]
-    fn cargo(&self, payload: &Payload) -> Result<Cargo> {
+    fn cargo<'a>(&self, payload: &Payload<'a>) -> Result<Cargo<'a>> {
         match payload {
             Payload::Short => Ok(Cargo { body: Body::Short, long: None }),
             payload => self.cargo_of(payload),
         }
     }
 
-    fn cargo_of(&self, payload: &Payload) -> Result<Cargo> {
+    fn cargo_of<'a>(&self, payload: &Payload<'a>) -> Result<Cargo<'a>> {
         match *payload {
             Payload::Short => Ok(Cargo { body: Body::Short, long: None }),
-            Payload::Medium(source) if source.bytes <= self.capabilities.medium_bytes_max => {
+            Payload::Medium(source) if source.bytes() <= self.capabilities.medium_bytes_max => {
                 Ok(Cargo { body: Body::Medium(source), long: None })
             }
             Payload::Long(source, Destination::Region { region, owner, offset })
-                if source.bytes <= LONG_BYTES_MAX =>
+                if source.bytes() <= LONG_BYTES_MAX =>
             {
                 let mapping = self.domain.map(owner, region)?;
-                let bytes = source.bytes as u64;
+                let bytes = source.bytes() as u64;
                 if !mapping.contains(offset, bytes) {
                     let limit = mapping.bytes() as u64;
                     return Err(RmaError::OutOfRange { owner, region, offset, bytes, limit });
                 }
                 // Frames are filled as a whole sooner or later; a segment may be meant to stay sparse.
                 if region == RegionId::FRAMES {
-                    mapping.prepare(offset as usize, source.bytes);
+                    mapping.prepare(offset as usize, source.bytes());
                 }
-                let body = Body::Long { bytes: source.bytes as u32, region, owner, offset };
+                let body = Body::Long { bytes: source.bytes() as u32, region, owner, offset };
                 Ok(Cargo { body, long: Some((mapping, source, offset)) })
             }
             Payload::Long(_, Destination::Operation { .. }) => {
@@ -190,7 +190,7 @@ impl SmpConduit {
             }
             Payload::Medium(source) | Payload::Long(source, _) => Err(RmaError::Usage(format!(
                 "{} bytes exceed what one message of the smp conduit carries",
-                source.bytes
+                source.bytes()
             ))),
         }
     }

@@ -113,9 +113,9 @@ impl Ring {
 
 /// What a record says besides its payload.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Body {
+pub(super) enum Body<'a> {
     Short,
-    Medium(Source),
+    Medium(Source<'a>),
     Long { bytes: u32, region: RegionId, owner: Peer, offset: u64 },
 }
 
@@ -170,10 +170,10 @@ impl Producer {
     }
 
     /// Bytes of the record, and of the padding before it.
-    fn size(&self, arguments: usize, body: &Body) -> (usize, usize) {
+    fn size(&self, arguments: usize, body: &Body<'_>) -> (usize, usize) {
         let extra = match body {
             Body::Short => 0,
-            Body::Medium(source) => source.bytes,
+            Body::Medium(source) => source.bytes(),
             Body::Long { .. } => 16,
         };
         let size = (8 + (4 * arguments).next_multiple_of(8) + extra).next_multiple_of(LINE_BYTES);
@@ -184,7 +184,7 @@ impl Producer {
     /// Whether a record fits now. False leaves a note for the consumer, which then rings the doorbell of this process
     /// once it has given back space.
     #[inline]
-    pub(super) fn has_room(&mut self, arguments: usize, body: &Body) -> Result<bool, BadIndex> {
+    pub(super) fn has_room(&mut self, arguments: usize, body: &Body<'_>) -> Result<bool, BadIndex> {
         let (size, pad) = self.size(arguments, body);
         let need = (size + pad) as u64;
         if self.tail + need <= self.head_seen + self.ring.bytes() as u64 {
@@ -217,7 +217,7 @@ impl Producer {
     /// Writes and publishes a record. [`Producer::has_room`] has said yes for the same arguments and body, and the
     /// payload of a medium is at most [`medium_bytes_max`].
     #[inline]
-    pub(super) fn write(&mut self, handler: u8, arguments: &[u32], body: &Body) {
+    pub(super) fn write(&mut self, handler: u8, arguments: &[u32], body: &Body<'_>) {
         let (size, pad) = self.size(arguments.len(), body);
         assert!(size <= share_of(self.ring.bytes()) && arguments.len() <= ARGUMENTS_MAX, "record too large");
         if pad > 0 {
@@ -236,8 +236,8 @@ impl Producer {
             Body::Short => (Kind::Short, 0),
             Body::Medium(source) => {
                 // SAFETY: rules 1 (after + bytes <= size) and 3.
-                unsafe { copy(source.address, start.add(after), source.bytes) };
-                (Kind::Medium, source.bytes as u32)
+                unsafe { copy(source.address(), start.add(after), source.bytes()) };
+                (Kind::Medium, source.bytes() as u32)
             }
             Body::Long { bytes, region, owner, offset } => {
                 let place = u64::from(region.0) << 32 | u64::from(owner.0);

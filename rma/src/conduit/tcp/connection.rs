@@ -152,7 +152,7 @@ impl Connection {
         }
         if sender.waiting() > 0 {
             self.push(&mut sender)?;
-            let full = sender.waiting() > 0 && sender.waiting() + payload.bytes > QUEUE_BYTES;
+            let full = sender.waiting() > 0 && sender.waiting() + payload.bytes() > QUEUE_BYTES;
             if request && full {
                 self.blocked.store(true, Ordering::Release);
                 return Ok(Sent::Busy);
@@ -170,7 +170,7 @@ impl Connection {
         if sender.waiting() == 0 {
             match socket::send(self.socket(), head, payload, 0)? {
                 Some(bytes) => done = bytes,
-                None if request && payload.bytes > QUEUE_BYTES => {
+                None if request && payload.bytes() > QUEUE_BYTES => {
                     self.owed.fetch_add(owed, Ordering::Relaxed);
                     self.credits.fetch_add(1, Ordering::Relaxed);
                     self.blocked.store(true, Ordering::Release);
@@ -179,7 +179,7 @@ impl Connection {
                 None => {}
             }
         }
-        if done < head.len() + payload.bytes {
+        if done < head.len() + payload.bytes() {
             self.send_rest(&mut sender, head, payload, done)?;
         }
         Ok(Sent::Accepted)
@@ -191,10 +191,10 @@ impl Connection {
         &self,
         sender: &mut Sender,
         head: &[u8],
-        payload: Source,
+        payload: Source<'_>,
         mut done: usize,
     ) -> io::Result<()> {
-        let total = head.len() + payload.bytes;
+        let total = head.len() + payload.bytes();
         // With older bytes waiting, or nothing taken at all, nobody is reading at the moment.
         let mut tries = if sender.waiting() == 0 && done > 0 { TRIES_BEFORE_COPY } else { 0 };
         while done < total && tries > 0 {

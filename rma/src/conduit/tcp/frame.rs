@@ -132,38 +132,62 @@ impl Head {
 #[inline]
 pub fn encode(message: &Message<'_>, credits: u16, to: &mut [u8; HEAD_BYTES_MAX]) -> usize {
     let (kind, payload_bytes) = match message.payload {
-        Payload::Short => (SHORT, 0),
-        Payload::Medium(source) => (MEDIUM, source.bytes),
-        Payload::Long(source, Destination::Region { .. }) => (LONG_REGION, source.bytes),
-        Payload::Long(source, Destination::Operation { .. }) => (LONG_OPERATION, source.bytes),
+        Payload::Short => (Kind::Short, 0),
+        Payload::Medium(source) => (Kind::Medium, source.bytes()),
+        Payload::Long(source, destination) => (Kind::Long(destination), source.bytes()),
     };
-    to[0] = kind;
-    to[1] = match message.direction {
+    encode_head(
+        message.direction,
+        message.handler,
+        message.arguments,
+        (kind, payload_bytes as u32),
+        credits,
+        to,
+    )
+}
+
+/// As [`encode`], of a message whose payload is elsewhere.
+#[inline]
+pub fn encode_head(
+    direction: Direction,
+    handler: u8,
+    arguments: &[u32],
+    (kind, payload_bytes): (Kind, u32),
+    credits: u16,
+    to: &mut [u8; HEAD_BYTES_MAX],
+) -> usize {
+    to[0] = match kind {
+        Kind::Short => SHORT,
+        Kind::Medium => MEDIUM,
+        Kind::Long(Destination::Region { .. }) => LONG_REGION,
+        Kind::Long(Destination::Operation { .. }) => LONG_OPERATION,
+    };
+    to[1] = match direction {
         Direction::Request => 0,
         Direction::Reply => 1,
     };
-    to[2] = message.handler;
-    to[3] = message.arguments.len() as u8;
+    to[2] = handler;
+    to[3] = arguments.len() as u8;
     to[4..6].copy_from_slice(&credits.to_le_bytes());
     to[6..8].fill(0);
-    to[8..12].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
+    to[8..12].copy_from_slice(&payload_bytes.to_le_bytes());
     let mut end = FIXED_BYTES;
-    match message.payload {
-        Payload::Long(_, Destination::Region { region, owner, offset }) => {
+    match kind {
+        Kind::Long(Destination::Region { region, owner, offset }) => {
             to[12..16].copy_from_slice(&owner.0.to_le_bytes());
             to[16..18].copy_from_slice(&region.0.to_le_bytes());
             to[18..20].fill(0);
             to[20..28].copy_from_slice(&offset.to_le_bytes());
             end += DESTINATION_BYTES;
         }
-        Payload::Long(_, Destination::Operation { id, offset }) => {
+        Kind::Long(Destination::Operation { id, offset }) => {
             to[12..20].copy_from_slice(&id.to_le_bytes());
             to[20..28].copy_from_slice(&offset.to_le_bytes());
             end += DESTINATION_BYTES;
         }
-        Payload::Short | Payload::Medium(_) => {}
+        Kind::Short | Kind::Medium => {}
     }
-    for argument in message.arguments {
+    for argument in arguments {
         to[end..end + 4].copy_from_slice(&argument.to_le_bytes());
         end += 4;
     }
@@ -272,9 +296,10 @@ mod tests {
         ]
     }
 
-    fn payload() -> impl Strategy<Value = Payload> {
-        // Encoding never looks at the payload's bytes, only at their number.
-        let of = |bytes| Source { address: std::ptr::null(), bytes };
+    static BYTES: [u8; LONG_BYTES_MAX] = [0; LONG_BYTES_MAX];
+
+    fn payload() -> impl Strategy<Value = Payload<'static>> {
+        let of = |bytes: usize| Source::of(&BYTES[..bytes]);
         prop_oneof![
             Just(Payload::Short),
             (0..=MEDIUM_BYTES_MAX).prop_map(move |n| Payload::Medium(of(n))),
@@ -303,8 +328,8 @@ mod tests {
             prop_assert_eq!(head.arguments(), &arguments[..]);
             match payload {
                 Payload::Short => prop_assert_eq!((head.kind, head.payload_bytes), (Kind::Short, 0)),
-                Payload::Medium(s) => prop_assert_eq!((head.kind, head.payload_bytes as usize), (Kind::Medium, s.bytes)),
-                Payload::Long(s, d) => prop_assert_eq!((head.kind, head.payload_bytes as usize), (Kind::Long(d), s.bytes)),
+                Payload::Medium(s) => prop_assert_eq!((head.kind, head.payload_bytes as usize), (Kind::Medium, s.bytes())),
+                Payload::Long(s, d) => prop_assert_eq!((head.kind, head.payload_bytes as usize), (Kind::Long(d), s.bytes())),
             }
         }
 

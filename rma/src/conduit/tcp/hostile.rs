@@ -4,7 +4,7 @@
 //! protocol must be named in one typed error and lose its connection; nothing it sends may panic or write anywhere but
 //! where the sink says.
 
-use super::frame::{self, HEAD_BYTES_MAX, MEDIUM_BYTES_MAX};
+use super::frame::{self, HEAD_BYTES_MAX, Kind, MEDIUM_BYTES_MAX};
 use super::handshake::{
     CHALLENGE_BYTES, HELLO_BYTES, Session, VERDICT_BYTES, Verdict, hello, read_challenge,
 };
@@ -207,7 +207,11 @@ fn a_proven_peer_that_breaks_the_rules_is_named_and_cut_off() {
         bytes[at] = byte;
         bytes
     };
-    let nothing = |bytes| Source { address: std::ptr::null(), bytes };
+    let claimed = |kind, bytes| {
+        let mut head = [0; HEAD_BYTES_MAX];
+        let count = frame::encode_head(Direction::Request, 1, &[], (kind, bytes), 0, &mut head);
+        head[..count].to_vec()
+    };
     let of = |payload| Message { payload, ..request(1) };
     let region = Destination::Region { region: RegionId::SEGMENT, owner: Peer(0), offset: 1 << 40 };
     let cases: Vec<(&str, Vec<u8>)> = vec![
@@ -215,12 +219,12 @@ fn a_proven_peer_that_breaks_the_rules_is_named_and_cut_off() {
         ("direction", with(1, 2)),
         ("17 arguments", with(3, 17)),
         ("reserved", with(6, 1)),
-        ("allowed", head(&of(Payload::Medium(nothing(MEDIUM_BYTES_MAX + 1))), 0)),
-        ("allowed", head(&of(Payload::Long(nothing(u32::MAX as usize), region)), 0)),
+        ("allowed", claimed(Kind::Medium, MEDIUM_BYTES_MAX as u32 + 1)),
+        ("allowed", claimed(Kind::Long(region), u32::MAX)),
         ("credits", head(&request(1), 1)),
         ("credits", frame::encode_credits(u16::MAX).to_vec()),
         ("after its goodbye", [frame::encode_goodbye(0).to_vec(), head(&request(1), 0)].concat()),
-        ("outside of region", head(&of(Payload::Long(nothing(16), region)), 0)),
+        ("outside of region", head(&of(Payload::Long(Source::of(&[0; 16]), region)), 0)),
         ("no handler 100", head(&request(100), 0)),
     ];
     for (expected, bytes) in cases {
@@ -272,7 +276,7 @@ fn half_a_frame_is_a_lost_peer() {
     let a = job.conduit(0);
     let sink = Counter::default();
     let mut peer = job.proven();
-    let payload = Payload::Medium(Source { address: std::ptr::null(), bytes: 1000 });
+    let payload = Payload::Medium(Source::of(&[0; 1000]));
     let mut bytes = [0; HEAD_BYTES_MAX];
     let count = frame::encode(&Message { payload, ..request(1) }, 0, &mut bytes);
     peer.write_all(&bytes[..count]).unwrap();

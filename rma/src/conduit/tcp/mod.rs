@@ -312,8 +312,8 @@ impl TcpConduit {
     fn check(&self, to: Peer, message: &Message<'_>) -> Result<()> {
         let (bytes, limit) = match message.payload {
             Payload::Short => (0, 0),
-            Payload::Medium(source) => (source.bytes, frame::MEDIUM_BYTES_MAX),
-            Payload::Long(source, _) => (source.bytes, frame::LONG_BYTES_MAX),
+            Payload::Medium(source) => (source.bytes(), frame::MEDIUM_BYTES_MAX),
+            Payload::Long(source, _) => (source.bytes(), frame::LONG_BYTES_MAX),
         };
         if message.arguments.len() > ARGUMENTS_MAX || bytes > limit {
             return Err(RmaError::Usage(format!(

@@ -106,11 +106,11 @@ impl Target {
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     head: &[u8],
-    payload: Source,
+    payload: Source<'_>,
     skip: usize,
 ) -> io::Result<Option<usize>> {
-    debug_assert!(skip <= payload.bytes);
-    if payload.bytes == skip {
+    debug_assert!(skip <= payload.bytes());
+    if payload.bytes() == skip {
         return retry(|| {
             // SAFETY: `head` is a live slice.
             unsafe { libc::send(socket.as_raw_fd(), head.as_ptr().cast(), head.len(), FLAGS) }
@@ -119,8 +119,8 @@ pub(super) fn send(
     let mut parts = [
         libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
         libc::iovec {
-            iov_base: payload.address.wrapping_add(skip).cast_mut().cast(),
-            iov_len: payload.bytes - skip,
+            iov_base: payload.address().wrapping_add(skip).cast_mut().cast(),
+            iov_len: payload.bytes() - skip,
         },
     ];
     // SAFETY: an all-zero header is a valid one.
@@ -141,16 +141,16 @@ pub(super) fn has_room(socket: BorrowedFd<'_>) -> bool {
 }
 
 /// Appends what `source` has from `skip` on to private memory.
-pub(super) fn append(to: &mut Vec<u8>, source: Source, skip: usize) {
-    debug_assert!(skip <= source.bytes);
-    let bytes = source.bytes.saturating_sub(skip);
+pub(super) fn append(to: &mut Vec<u8>, source: Source<'_>, skip: usize) {
+    debug_assert!(skip <= source.bytes());
+    let bytes = source.bytes().saturating_sub(skip);
     if bytes == 0 {
         return;
     }
     to.reserve(bytes);
     // SAFETY: rule 1 for the source; the room was just reserved, and is initialised by the copy before it counts.
     unsafe {
-        copy(source.address.add(skip), to.as_mut_ptr().add(to.len()), bytes);
+        copy(source.address().add(skip), to.as_mut_ptr().add(to.len()), bytes);
         to.set_len(to.len() + bytes);
     }
 }

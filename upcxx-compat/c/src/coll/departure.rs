@@ -133,7 +133,7 @@ impl Departures {
 impl Departure {
     fn step(&mut self, key: Key, credit: &Credit) -> Attempt {
         let (to, tag) = (self.to, self.tag);
-        let send = |what: What, number: u64, payload: Payload| {
+        let send = |what: What, number: u64, payload: Payload<'_>| {
             let words = key.words(tag, what, number);
             match job::joined().runtime.endpoint().try_request(to, super::HANDLER, &words, payload) {
                 Ok(sent) => sent == Sent::Accepted,
@@ -164,7 +164,9 @@ impl Departure {
                 let (bytes, is_sent) = match *place {
                     Some(offset) => {
                         let bytes = rest.min(PLACED_BYTES_MAX).min(endpoint.long_bytes_max());
-                        let source = Source { address: text.address(*sent), bytes };
+                        // SAFETY: rule 1: the operation is not done, so the client's bytes are valid; others are the
+                        // library's.
+                        let source = unsafe { Source::raw(text.address(*sent), bytes) };
                         let offset = offset + *sent as u64;
                         let destination =
                             Destination::Region { region: RegionId::SEGMENT, owner: to, offset };

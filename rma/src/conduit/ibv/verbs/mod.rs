@@ -44,11 +44,11 @@ fn library() -> Result<&'static Verbs> {
 }
 
 /// Copies the bytes of a source to private memory of the same length.
-pub(super) fn gather(from: Source, to: &mut [u8]) {
-    assert_eq!(from.bytes, to.len());
-    if from.bytes > 0 {
+pub(super) fn gather(from: Source<'_>, to: &mut [u8]) {
+    assert_eq!(from.bytes(), to.len());
+    if from.bytes() > 0 {
         // SAFETY: rule 5 for the source; the destination is a slice of the same length.
-        unsafe { copy(from.address, to.as_mut_ptr(), from.bytes) }
+        unsafe { copy(from.address(), to.as_mut_ptr(), from.bytes()) }
     }
 }
 
@@ -247,11 +247,11 @@ impl Registration {
     ///
     /// # Panics
     /// When the range is not inside.
-    pub(super) fn fill(&self, offset: usize, from: Source) {
-        assert!(offset + from.bytes <= self.bytes, "{} bytes at {offset} of {}", from.bytes, self.bytes);
-        if from.bytes > 0 {
+    pub(super) fn fill(&self, offset: usize, from: Source<'_>) {
+        assert!(offset + from.bytes() <= self.bytes, "{} bytes at {offset} of {}", from.bytes(), self.bytes);
+        if from.bytes() > 0 {
             // SAFETY: the range was checked; rules 4 and 5.
-            unsafe { copy(from.address, self.mapping.base().add(offset), from.bytes) }
+            unsafe { copy(from.address(), self.mapping.base().add(offset), from.bytes()) }
         }
     }
 

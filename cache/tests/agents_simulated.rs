@@ -9,7 +9,7 @@ mod simulation;
 
 use simulation::Finding;
 use simulation::plan::Plan;
-use simulation::run::{Summary, run, run_with_failures};
+use simulation::run::{Summary, run, run_and_lose, run_with_failures};
 use simulation::sabotage::Sabotage;
 use vgas_cache::pool::CounterSnapshot;
 use vgas_cache::{CacheError, Failure};
@@ -176,6 +176,25 @@ fn a_write_back_that_fails_or_is_torn_is_never_read_as_data() {
     }
     assert!(hit > 10 || number("VGAS_SEED").is_some(), "the faults hit nothing");
     println!("{hit} reads or write-backs failed, {failures} operations with them");
+}
+
+/// Whoever waits for a node that is gone must be told which one, and soon: not only those who have asked it, but also who
+/// waits for an answer of somebody who waits for it. Until then nobody reads a wrong byte, and no two nodes write a page.
+#[test]
+fn the_loss_of_a_node_ends_every_agent_and_every_operation() {
+    let (mut completed, mut failed) = (0, 0);
+    for seed in seeds(100) {
+        let plan = Plan { pointers: false, named: false, turns_max: 20_000, ..Plan::draw(seed) };
+        match run_and_lose(&plan) {
+            Ok(loss) => {
+                completed += loss.completed;
+                failed += loss.failures.len();
+            }
+            Err(finding) => panic!("VGAS_SEED={seed}: {finding}\n{plan:#?}"),
+        }
+    }
+    println!("{completed} operations ended well, {failed} by the loss");
+    assert!(failed > 10 || number("VGAS_SEED").is_some(), "the losses hit nobody");
 }
 
 /// A full disk: what cannot be stored stays where it is; who needs room is told; nothing that was acknowledged is lost.

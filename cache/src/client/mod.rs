@@ -525,11 +525,16 @@ pub struct Handlers {
 }
 
 impl Pending<'_> {
-    /// Goes on as far as possible without waiting. True: complete.
+    /// Goes on as far as possible without waiting. True: complete. An error also when nobody will complete it any more,
+    /// because the endpoint has failed.
     pub fn test(&mut self) -> Result<bool, CacheError> {
         let Some(operation) = &mut self.operation else { return Ok(true) };
         // SAFETY: rule 1: whoever started the operation keeps the bytes valid until it has ended, which is here.
-        match unsafe { operation.advance(self.client) } {
+        let state = match unsafe { operation.advance(self.client) } {
+            Ok(false) => self.client.endpoint.check_failure().map(|()| false).map_err(CacheError::from),
+            ended => ended,
+        };
+        match state {
             Ok(false) => Ok(false),
             Ok(true) => {
                 self.operation = None;

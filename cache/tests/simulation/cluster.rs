@@ -18,6 +18,7 @@ use vgas_nvm::Volume;
 use vgas_nvm::device::Device;
 use vgas_nvm::device::faulty::FaultyDevice;
 use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
+use vgas_rma::RmaError;
 use vgas_rma::address::{Layout, NodeId, Rank, RegionId};
 use vgas_rma::conduit::sim::{SimNetwork, SimOptions};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec};
@@ -49,8 +50,11 @@ pub struct Cluster {
     /// Rows of the tables that were taken, for `protocol::trace::replay`.
     pub rows: Arc<Mutex<String>>,
     pub milliseconds: u64,
-    /// Errors of agents are expected: a node that has failed stands still.
     pub turns: u64,
+    /// The node that was cut off.
+    pub lost: Option<NodeId>,
+    /// Errors that name it, by node: an agent that has failed stands still.
+    pub failed: Vec<Option<CacheError>>,
 }
 
 impl Cluster {
@@ -87,7 +91,8 @@ impl Cluster {
                 members.push(Member::new(plan, &layout, &network, rank, pool, frames.clone()));
             }
         }
-        (Self { layout, network, nodes, rows, milliseconds: 0, turns: 0 }, members)
+        let failed = nodes.iter().map(|_| None).collect();
+        (Self { layout, network, nodes, rows, milliseconds: 0, turns: 0, lost: None, failed }, members)
     }
 
     /// Somebody does something.
@@ -131,9 +136,36 @@ impl Cluster {
 
     /// One node's agent does what it can.
     pub fn turn_of(&mut self, node: usize) -> Result<bool, Finding> {
+        if self.failed[node].is_some() {
+            return Ok(false);
+        }
         let Node { agent, endpoint, inbox, .. } = &mut self.nodes[node];
-        driver::turn(agent, endpoint, inbox)
-            .map_err(|error| Finding::new("an agent has failed", format!("node {node}: {error}")))
+        match driver::turn(agent, endpoint, inbox) {
+            Err(error) if self.is_the_loss(&error) => {
+                self.failed[node] = Some(error);
+                Ok(true)
+            }
+            other => {
+                other.map_err(|error| Finding::new("an agent has failed", format!("node {node}: {error}")))
+            }
+        }
+    }
+
+    /// Cuts a node off, its ranks with it.
+    pub fn lose(&mut self, node: NodeId) {
+        self.lost = Some(node);
+        let ranks = self.layout.ranks_of(node).map(|rank| self.layout.peer_of_rank(Rank(rank)));
+        ranks.chain([self.layout.agent_of(node)]).for_each(|peer| self.network.lose(peer));
+    }
+
+    /// Whether an error says that the node that was cut off is lost.
+    pub fn is_the_loss(&self, error: &CacheError) -> bool {
+        match error {
+            CacheError::Rma(RmaError::PeerLost { peer, .. }) => {
+                Some(self.layout.node_of_peer(*peer)) == self.lost
+            }
+            _ => false,
+        }
     }
 
     /// Lets everybody go on until nobody has anything to do. The clock goes on, too: reservations end.

@@ -5,7 +5,7 @@ use super::model::{Model, Place};
 use super::plan::{PAGE, Plan};
 use super::traffic::{Ask, Traffic};
 use super::{Finding, invariant};
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use vgas_cache::CacheError;
 use vgas_cache::pool::CounterSnapshot;
@@ -13,7 +13,7 @@ use vgas_cache::protocol::trace;
 use vgas_cache::request::Request;
 use vgas_nvm::Volume;
 use vgas_nvm::device::memory::{Crash, MemoryDevice};
-use vgas_rma::address::Rank;
+use vgas_rma::address::{NodeId, Rank};
 use vgas_rma::shm::Mapping;
 
 /// What a run without findings was like.
@@ -75,6 +75,44 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
     cluster.nodes.iter().for_each(|node| counters.add(&node.agent.counters()));
     let failures = std::mem::take(&mut traffic.failures);
     Ok(Summary { turns: cluster.turns, operations: traffic.completed, log, rows, counters, failures })
+}
+
+/// What a run whose network lost a node was like.
+#[derive(Debug, Default)]
+pub struct Loss {
+    /// Operations that ended well before or after, with the right bytes.
+    pub completed: u32,
+    /// How the others ended.
+    pub failures: Vec<CacheError>,
+}
+
+/// Runs a plan until, after some turns, a node is cut off, and from there until everybody has noticed: every agent has
+/// ended with an error that names that node, and nobody waits for an operation any more.
+pub fn run_and_lose(plan: &Plan) -> Result<Loss, Finding> {
+    let (mut cluster, members) = Cluster::new(plan);
+    let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x6c_6f_73_73);
+    attach(plan, &mut cluster, &members, &mut random)?;
+    let mut traffic = Traffic::new(plan, &members);
+    for _ in 0..random.random_range(0..3000) {
+        cluster.turn(&mut random)?;
+        traffic.turn(&mut random)?;
+    }
+    cluster.lose(NodeId(random.random_range(0..plan.nodes)));
+    traffic.is_cut_off();
+    let end = cluster.turns + plan.turns_max;
+    while !traffic.is_over() || cluster.failed.iter().any(Option::is_none) {
+        cluster.turn(&mut random)?;
+        traffic.turn(&mut random)?;
+        if cluster.turns > end {
+            let what = format!("{:?}\n{}\n{}", cluster.failed, traffic.describe(), cluster.describe());
+            return Err(Finding::new("the loss of a node does not end everything", what));
+        }
+    }
+    let failures = std::mem::take(&mut traffic.failures);
+    match failures.iter().find(|error| !cluster.is_the_loss(error)) {
+        Some(error) => Err(Finding::new("an operation names something else", error.to_string())),
+        None => Ok(Loss { completed: traffic.completed - failures.len() as u32, failures }),
+    }
 }
 
 /// A cluster at rest whose pages have been used.

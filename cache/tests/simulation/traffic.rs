@@ -79,6 +79,8 @@ pub struct Traffic<'c> {
     left: u32,
     at_once: usize,
     named: bool,
+    /// A node was cut off: ranks may fail.
+    is_cut_off: bool,
     /// Ends of operations in failure, which the plan's misfortune must explain.
     pub failures: Vec<CacheError>,
     pub completed: u32,
@@ -107,6 +109,7 @@ impl<'c> Traffic<'c> {
             left: plan.operations,
             at_once: plan.operations_at_once,
             named: plan.named,
+            is_cut_off: false,
             failures: Vec::new(),
             completed: 0,
         }
@@ -118,11 +121,19 @@ impl<'c> Traffic<'c> {
         self.left == 0 && self.ops.is_empty() && self.checkpoints.is_empty() && pointers
     }
 
+    /// A node was cut off: nothing new begins, and what is under way may fail.
+    pub fn is_cut_off(&mut self) {
+        (self.left, self.is_cut_off) = (0, true);
+    }
+
     /// A rank does something, or an operation goes on.
     pub fn turn(&mut self, random: &mut ChaCha8Rng) -> Result<(), Finding> {
         let rank = random.random_range(0..self.members.len());
         match random.random_range(0..8) {
-            0 => self.members[rank].poll().map_err(|e| Finding::new("a rank has failed", e.to_string())),
+            0 => match self.members[rank].poll() {
+                Err(error) if !self.is_cut_off => Err(Finding::new("a rank has failed", error.to_string())),
+                _ => Ok(()),
+            },
             1 => self.begin(rank, random),
             2 if !self.checkpoints.is_empty() => {
                 let index = random.random_range(0..self.checkpoints.len());
@@ -258,7 +269,14 @@ impl<'c> Traffic<'c> {
     fn go_on_with_checkpoint(&mut self, index: usize) -> Result<(), Finding> {
         let ask = &mut self.checkpoints[index].0;
         let owner = ask.rank as u32;
-        let ended = ask.test(self.members).map_err(|e| Finding::new("a rank has failed", e.to_string()))?;
+        let ended = match ask.test(self.members) {
+            Err(error) if self.is_cut_off => {
+                self.checkpoints.swap_remove(index);
+                self.failures.push(error);
+                return Ok(());
+            }
+            other => other.map_err(|e| Finding::new("a rank has failed", e.to_string()))?,
+        };
         let Some(outcome) = ended else { return Ok(()) };
         let (_, least) = self.checkpoints.swap_remove(index);
         match outcome {

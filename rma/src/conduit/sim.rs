@@ -207,14 +207,26 @@ impl SimNetwork {
     fn pass_step(&self, state: &mut State) {
         state.step += 1;
         for &(step, peer) in &self.options.losses {
-            if step == state.step && !std::mem::replace(&mut state.lost[peer.0 as usize], true) {
-                state.unreported.iter_mut().for_each(|unreported| unreported.push(peer));
-                for other in (0..self.peers).map(Peer) {
-                    state.way(self.peers, peer, other).classes = Default::default();
-                    state.way(self.peers, other, peer).classes = Default::default();
-                    self.ring(other);
-                }
+            if step == state.step {
+                self.cut_off(state, peer);
             }
+        }
+    }
+
+    /// A peer disappears now, as those of [`SimOptions::losses`] do.
+    pub fn lose(&self, peer: Peer) {
+        self.cut_off(&mut self.lock(), peer);
+    }
+
+    fn cut_off(&self, state: &mut State, peer: Peer) {
+        if std::mem::replace(&mut state.lost[peer.0 as usize], true) {
+            return;
+        }
+        state.unreported.iter_mut().for_each(|unreported| unreported.push(peer));
+        for other in (0..self.peers).map(Peer) {
+            state.way(self.peers, peer, other).classes = Default::default();
+            state.way(self.peers, other, peer).classes = Default::default();
+            self.ring(other);
         }
     }
 }

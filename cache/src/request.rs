@@ -11,7 +11,7 @@ pub mod handler {
     pub const COHERENCE: u8 = 32;
     /// Agent to agent: a coherence message whose page has been written to the receiver's frame.
     pub const DATA: u8 = vgas_rma::message::PAGE_HANDLER;
-    /// Agent to agent: shared requests for a run of neighbouring pages.
+    /// Agent to agent: the same coherence message for a run of neighbouring pages.
     pub const RUN: u8 = 34;
     /// Rank to its agent.
     pub const REQUEST: u8 = 35;

@@ -64,13 +64,13 @@ fn message() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
         1 => proptest::collection::vec(word(), 0..=9),
     ];
     (handler::COHERENCE..=handler::IN_PLACE_ANSWER, words, bytes()).prop_map(|(index, mut words, bytes)| {
-        let coherence = [handler::COHERENCE, handler::DATA].contains(&index);
-        if coherence && words.len() == 7 {
+        if index <= handler::RUN && words.len() == 7 {
             // Page below 2^32, a kind that exists.
             (words[1], words[2]) = (0, words[2] % 18);
+            words.truncate(if index == handler::RUN { 5 } else { 7 });
         } else if [handler::REQUEST, handler::IN_PLACE].contains(&index) {
             words.truncate(6);
-        } else if !coherence {
+        } else if index == handler::IN_PLACE_ANSWER {
             words.truncate(2);
         }
         (index, words, bytes)
@@ -144,7 +144,11 @@ fn messages_that_did_harm_are_refused_by_name() {
     let cases = [
         (
             "a run of pages at the end of the numbers",
-            (Hostile::OtherAgent, (handler::RUN, vec![u32::MAX; 2], frame)),
+            (Hostile::OtherAgent, (handler::RUN, vec![u32::MAX, u32::MAX, 0, 0, 0], frame)),
+        ),
+        (
+            "a run of what comes with content",
+            (Hostile::OtherAgent, (handler::RUN, vec![0, 0, 4, 1, 0], Bytes::Medium(vec![0; 8]))),
         ),
         ("2^32 pages at once", rank(&[0, 0, 0, 0, u32::MAX, 0])),
         ("a slot that does not exist", rank(&[3, 60_000, 0, 0, 0, 0])),

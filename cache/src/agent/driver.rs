@@ -27,7 +27,7 @@ enum Incoming {
     Request(Peer, Request, Box<[u8]>),
     Message(Peer, Coherence),
     Content(Peer, Content),
-    Run(Peer, PageIndex, Vec<u32>),
+    Run(Peer, PageIndex, Message, Vec<u32>),
     InPlace(Peer, InPlace, Box<[u8]>),
     Answer(Peer, u32, InPlaceAnswer),
 }
@@ -94,11 +94,9 @@ pub fn register(endpoint: &Endpoint) -> Result<Arc<Inbox>, CacheError> {
         let coherence = Coherence::decode(arguments, nodes)?;
         coherence.message.carries_page().then_some(Incoming::Message(from, coherence))
     })?;
-    add(handler::RUN, |from, arguments, payload, _| {
-        let page = wire::decode_page(arguments)?;
-        let (frames, rest) = bytes(payload).as_chunks::<4>();
-        let frames: Vec<u32> = frames.iter().map(|frame| u32::from_le_bytes(*frame)).collect();
-        rest.is_empty().then_some(Incoming::Run(from, page, frames))
+    add(handler::RUN, |from, arguments, payload, nodes| {
+        let (page, message, frames) = wire::decode_run(arguments, bytes(payload), nodes)?;
+        Some(Incoming::Run(from, page, message, frames))
     })?;
     add(handler::REQUEST, |from, arguments, payload, _| {
         Some(Incoming::Request(from, Request::decode(arguments)?, bytes(payload).into()))
@@ -129,7 +127,7 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint, inbox: &Inbox) -> Result<boo
             Incoming::Request(from, request, data) => agent.on_request(from, request, &data)?,
             Incoming::Message(from, coherence) => agent.on_message(from, coherence)?,
             Incoming::Content(from, content) => agent.on_content(from, content)?,
-            Incoming::Run(from, page, frames) => agent.on_run(from, page, &frames)?,
+            Incoming::Run(from, page, message, frames) => agent.on_run(from, page, message, &frames)?,
             Incoming::InPlace(from, InPlace::Get { bytes, .. }, _)
                 if bytes as usize > endpoint.medium_bytes_max() =>
             {

@@ -65,7 +65,7 @@ pub struct AgentOptions {
     pub replacement: Box<dyn Replacement + Send>,
     /// Scan detection; none switches it off.
     pub read_ahead: Option<ReadAhead>,
-    /// Join requests for neighbouring pages into one message.
+    /// Join the same messages about neighbouring pages into one.
     pub batch: bool,
 }
 
@@ -169,9 +169,8 @@ impl Agent {
         let page_bytes = pool.layout().spec().page_bytes;
         // A sixteenth, as long as that leaves the pool usable, and no more than keeps a device busy.
         let reserve_size = (frames / 16).clamp(1, 64);
-        let run_max = 256;
         Self {
-            outbox: Outbox::new(layout.peers(), page_bytes, options.batch, run_max),
+            outbox: Outbox::new(layout.peers(), page_bytes, options.batch, wire::RUN_PAGES_MAX),
             segments: Segments::new(&layout),
             expected: Arc::new(Expected::new(pool.layout().spec().frames, page_bytes, layout.clone())),
             node,
@@ -310,16 +309,19 @@ impl Agent {
         self.on_message(from, Coherence { page, message, frame, origin })
     }
 
-    /// Another agent asks to read a run of pages.
-    pub fn on_run(&mut self, from: Peer, page: PageIndex, frames: &[u32]) -> Result<(), CacheError> {
+    /// Another agent says the same, which needs no content, about each of a run of pages; with one frame for each.
+    pub fn on_run(
+        &mut self,
+        from: Peer,
+        page: PageIndex,
+        message: Message,
+        frames: &[u32],
+    ) -> Result<(), CacheError> {
         self.check_page(from, page)?;
         // The first page is of the job, so their numbers cannot overflow.
         for (&frame, ahead) in frames.iter().zip(0..) {
             let page = page + ahead;
-            self.on_message(
-                from,
-                Coherence { page, message: Message::GetShared, frame, origin: Origin::Cache },
-            )?;
+            self.on_message(from, Coherence { page, message, frame, origin: Origin::Cache })?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What the agent has said but not yet sent: one queue per peer, so that the order per peer survives back-pressure.
 //!
-//! Sending never blocks the agent. Neighbouring requests for reading to the same home are joined into one message while
-//! they wait here (DESIGN, property 8).
+//! Sending never blocks the agent. The same said about neighbouring pages is joined into one message while it waits here:
+//! requests for them (DESIGN, property 8), and what follows from these, such as a home that hands a run of them on.
 
 use super::wire::{self, Coherence, Content};
 use crate::pool::FrameId;
@@ -31,11 +31,13 @@ pub enum Outgoing {
         /// The receiver's frame.
         into: u32,
     },
-    /// Requests for reading neighbouring pages.
+    /// The same coherence message, without page content, for neighbouring pages.
     Run {
         /// First page.
         page: u64,
-        /// The frames in which the pages are wanted.
+        /// The message.
+        message: Message,
+        /// The frame that goes with it, for each page.
         frames: Vec<u32>,
     },
     /// A put of this agent's that travels to the page.
@@ -60,7 +62,7 @@ impl Outgoing {
         match self {
             Outgoing::Data { coherence, .. } if content(coherence).is_some() => 8,
             Outgoing::Coherence(_) | Outgoing::Data { .. } => 28,
-            Outgoing::Run { frames, .. } => 8 + 4 * frames.len() as u64,
+            Outgoing::Run { frames, .. } => 20 + 4 * frames.len() as u64,
             Outgoing::InPlace { data, .. } => 24 + data.len() as u64,
             Outgoing::Answer { bytes, .. } => 8 + bytes.len() as u64,
         }
@@ -95,7 +97,7 @@ pub struct Flushed {
 }
 
 impl Outbox {
-    /// Queues for all peers. `run_max` is the most pages that one request may name.
+    /// Queues for all peers. `run_max` is the most pages that one message may name.
     pub fn new(peers: u32, page_bytes: u32, batch: bool, run_max: usize) -> Self {
         let queues = (0..peers).map(|_| VecDeque::new()).collect();
         Self { queues, lent: VecDeque::new(), waiting: 0, batch, page_bytes: u64::from(page_bytes), run_max }
@@ -116,21 +118,24 @@ impl Outbox {
         let queue = &mut self.queues[to.0 as usize];
         if self.batch
             && let Outgoing::Coherence(next) = &outgoing
-            && next.message == Message::GetShared
+            && !next.message.carries_page()
         {
             match queue.back_mut() {
-                Some(Outgoing::Run { page, frames })
-                    if *page + frames.len() as u64 == next.page && frames.len() < self.run_max =>
+                Some(Outgoing::Run { page, message, frames })
+                    if *message == next.message
+                        && *page + frames.len() as u64 == next.page
+                        && frames.len() < self.run_max =>
                 {
                     frames.push(next.frame);
                     return;
                 }
                 Some(last) => {
                     if let Outgoing::Coherence(first) = last
-                        && first.message == Message::GetShared
+                        && first.message == next.message
                         && first.page + 1 == next.page
                     {
-                        *last = Outgoing::Run { page: first.page, frames: vec![first.frame, next.frame] };
+                        let frames = vec![first.frame, next.frame];
+                        *last = Outgoing::Run { page: first.page, message: first.message, frames };
                         return;
                     }
                 }
@@ -172,7 +177,7 @@ impl Outbox {
                         }
                     }
                     Some(Outgoing::Coherence(coherence)) => flushed.kinds[kind(coherence.message)] += 1,
-                    Some(Outgoing::Run { .. }) => flushed.kinds[0] += 1,
+                    Some(Outgoing::Run { message, .. }) => flushed.kinds[kind(message)] += 1,
                     Some(Outgoing::Answer { .. } | Outgoing::InPlace { .. }) | None => flushed.kinds[3] += 1,
                 }
             }
@@ -216,9 +221,9 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> 
                 None => endpoint.try_request_lent(to, handler::DATA, &coherence.encode(), payload),
             };
         }
-        Outgoing::Run { page, frames } => {
+        Outgoing::Run { page, message, frames } => {
             let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();
-            let words = wire::encode_page(*page);
+            let words = wire::encode_run(*page, *message);
             endpoint.try_request(to, handler::RUN, &words, Payload::Medium(Source::of(&bytes)))
         }
         Outgoing::InPlace { words, data } => {
@@ -232,4 +237,70 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> 
         }
     };
     Ok((sent? == Sent::Accepted).then_some(Loan::NONE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Confirm, Right};
+    use vgas_rma::address::NodeId;
+    use vgas_rma::shm::Mapping;
+
+    /// What one peer is told, as lengths of runs, in order: only the same about neighbours is joined, and nothing overtakes.
+    #[test]
+    fn the_same_about_neighbouring_pages_is_one_message() {
+        let forward = |node| Message::ForwardShared { requester: NodeId(node), confirm: Confirm::Requester };
+        let said = [
+            (4, Message::GetShared),
+            (5, Message::GetShared),
+            (6, Message::GetShared),
+            (7, forward(1)),
+            (8, forward(1)),
+            (9, forward(2)),
+            (11, forward(2)),
+            (12, Message::Done { dirty: false }),
+            (13, Message::Done { dirty: false }),
+            (14, Message::Done { dirty: false }),
+            (15, Message::Done { dirty: false }),
+        ];
+        let lengths = |batch| {
+            let mut outbox = Outbox::new(2, 4096, batch, 3);
+            for (page, message) in said {
+                let frame = page as u32 + 100;
+                let coherence = Coherence { page, message, frame, origin: wire::Origin::Cache };
+                outbox.push(Peer(1), Outgoing::Coherence(coherence));
+            }
+            assert_eq!(outbox.waiting, outbox.waiting_for(Peer(1)));
+            let told = outbox.queues[1].iter().flat_map(|outgoing| match outgoing {
+                Outgoing::Coherence(one) => vec![(one.page, one.message, one.frame)],
+                Outgoing::Run { page, message, frames } => {
+                    (*page..).zip(frames).map(|(page, &frame)| (page, *message, frame)).collect()
+                }
+                other => panic!("{other:?}"),
+            });
+            assert!(told.eq(said.map(|(page, message)| (page, message, page as u32 + 100))));
+            let length = |outgoing: &Outgoing| match outgoing {
+                Outgoing::Run { frames, .. } => frames.len(),
+                _ => 1,
+            };
+            outbox.queues[1].iter().map(length).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(true), [3, 2, 1, 1, 3, 1]);
+        assert_eq!(lengths(false), [1; 11]);
+    }
+
+    /// Pages travel by themselves, also those whose zeros do not travel.
+    #[test]
+    fn content_is_not_joined() {
+        let mut outbox = Outbox::new(1, 4096, true, 3);
+        let message = Message::Data { right: Right::Shared, dirty: false, acks: 0, confirm: true };
+        let page = Mapping::anonymous("outbox-test", 4096).expect("a page of memory").span(0, 4096);
+        for number in 0..2 {
+            let coherence = Coherence { page: number, message, frame: 0, origin: wire::Origin::Zeros };
+            outbox.push(Peer(0), Outgoing::Coherence(coherence));
+            let data = Outgoing::Data { coherence, from: page.clone(), frame: FrameId(0), into: 0 };
+            outbox.push(Peer(0), data);
+        }
+        assert_eq!(outbox.waiting_for(Peer(0)), 4);
+    }
 }

@@ -5,6 +5,9 @@ use crate::protocol::{Message, Right};
 /// No frame.
 pub const NO_FRAME: u32 = u32::MAX;
 
+/// Most pages that one message may name: as many as a rank may ask for at once.
+pub const RUN_PAGES_MAX: usize = 256;
+
 /// A coherence message with its page and a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coherence {
@@ -112,13 +115,27 @@ impl Content {
     }
 }
 
-/// A page number as arguments.
-pub fn encode_page(page: u64) -> [u32; 2] {
-    [page as u32, (page >> 32) as u32]
+/// The first page of a run and what is said about all of its pages, as arguments.
+pub fn encode_run(page: u64, message: Message) -> [u32; 5] {
+    let [kind, a, b] = message.encode();
+    [page as u32, (page >> 32) as u32, kind, a, b]
+}
+
+/// From arguments and the frames that came with them, in a job of `nodes` nodes; pages and frames are still to be checked.
+/// None: no message, one with content, or too many pages.
+pub fn decode_run(words: &[u32], frames: &[u8], nodes: u32) -> Option<(u64, Message, Vec<u32>)> {
+    let &[low, high, kind, a, b] = words else { return None };
+    let message = Message::decode(&[kind, a, b], nodes)?;
+    let (frames, rest) = frames.as_chunks::<4>();
+    if message.carries_page() || !rest.is_empty() || frames.len() > RUN_PAGES_MAX {
+        return None;
+    }
+    let frames = frames.iter().map(|frame| u32::from_le_bytes(*frame)).collect();
+    Some((decode_page(&[low, high])?, message, frames))
 }
 
 /// A page number from arguments.
-pub fn decode_page(words: &[u32]) -> Option<u64> {
+fn decode_page(words: &[u32]) -> Option<u64> {
     let &[low, high] = words else { return None };
     Some(u64::from(low) | u64::from(high) << 32)
 }
@@ -126,7 +143,9 @@ pub fn decode_page(words: &[u32]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Confirm;
     use proptest::prelude::*;
+    use vgas_rma::address::NodeId;
 
     #[test]
     fn content_survives_the_wire_in_two_words() {
@@ -177,5 +196,24 @@ mod tests {
         words[6] = 3;
         assert_eq!(Coherence::decode(&words, 2), None);
         assert_eq!(Coherence::decode(&words[..6], 2), None);
+    }
+
+    #[test]
+    fn a_run_says_what_needs_no_content() {
+        let forward = Message::ForwardShared { requester: NodeId(1), confirm: Confirm::Requester };
+        let frames = [7, 0, 0, 0, 9, 1, 0, 0];
+        for message in [Message::GetShared, forward, Message::InvalidateAck] {
+            let decoded = decode_run(&encode_run(1 << 40 | 7, message), &frames, 2);
+            assert_eq!(decoded, Some((1 << 40 | 7, message, vec![7, 265])));
+        }
+        let words = encode_run(7, forward);
+        let dirty = encode_run(7, Message::PulledData { dirty: true });
+        assert_eq!(decode_run(&dirty, &frames, 2), None);
+        assert_eq!(decode_run(&words, &frames, 1), None, "there is no node 1");
+        assert_eq!(decode_run(&words[..4], &frames, 2), None);
+        assert_eq!(decode_run(&words, &frames[..7], 2), None, "half a frame");
+        let most = [0; 4 * (RUN_PAGES_MAX + 1)];
+        assert!(decode_run(&words, &most[4..], 2).is_some());
+        assert_eq!(decode_run(&words, &most, 2), None);
     }
 }

@@ -246,7 +246,7 @@ settings! {
         read_ahead: bool = "on", Node;
         /// How far ahead of a scan pages are fetched. An eighth of the cache is never exceeded.
         read_ahead_max: Size = "16MiB", Node, 4 * KIB => GIB;
-        /// Requests for neighbouring pages travel together.
+        /// Messages about neighbouring pages travel together.
         batch: bool = "on", Node;
         /// A put that covers a whole page does not read the old page.
         whole_page_put: bool = "on", Node;

@@ -146,7 +146,7 @@ fn a_page_that_is_asked_for() {
         poll_until(&[a, b], "the request", || b.1.delivered.load(Ordering::SeqCst) == misses);
         let mut loan = None;
         poll_until(&[a, b], "room to answer", || {
-            loan = b.0.try_send_lent(Peer(0), &page).unwrap();
+            loan = b.0.try_send_lent(Peer(0), &page, &frame).unwrap();
             loan.is_some()
         });
         poll_until(&[a, b], "the page", || a.1.delivered.load(Ordering::SeqCst) == misses);
@@ -243,7 +243,7 @@ fn lent_pages_return() {
     for round in 1..=100 {
         let mut loan = None;
         poll_until(&[a, b], "room", || {
-            loan = a.0.try_send_lent(to, &message).unwrap();
+            loan = a.0.try_send_lent(to, &message, &source).unwrap();
             loan.is_some()
         });
         poll_until(&[a, b], "the return of the page", || a.0.is_returned(to, loan.unwrap()));

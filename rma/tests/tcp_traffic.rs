@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tcp_support::*;
+use vgas_rma::conduit::tcp::TcpConduit;
 use vgas_rma::conduit::tcp::frame::{LONG_BYTES_MAX, MEDIUM_BYTES_MAX};
-use vgas_rma::conduit::{Conduit, Sent, Traffic};
+use vgas_rma::conduit::{Conduit, Loan, Sent, Traffic};
 use vgas_rma::message::{Arrived, Destination, Direction, Message, Payload, Source};
+use vgas_rma::shm::Mapping;
 use vgas_rma::{Peer, RmaError};
 
 fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
@@ -78,7 +80,7 @@ fn both_sides_may_open_at_the_same_time() {
             conduit()
         };
         const COUNT: u32 = 300;
-        let side = |me: &vgas_rma::conduit::tcp::TcpConduit, to: Peer| {
+        let side = |me: &TcpConduit, to: Peer| {
             let sink = Recorder::new();
             for i in 0..COUNT {
                 send(me, &sink, to, &short(Direction::Request, 1, &[i]));
@@ -391,6 +393,76 @@ fn room_is_told_before_sleep() {
     assert!(a.arm(), "says so twice");
     a.disarm();
     assert_eq!(a.try_send(Peer(1), &message).unwrap(), Sent::Accepted);
+}
+
+/// Lends 4 MiB to messages to a peer that does not read, until the socket has no room for all of one. Returns how many
+/// messages that took.
+fn lend_until_full(a: &TcpConduit, memory: &Arc<Mapping>) -> (usize, Loan) {
+    let sink = Recorder::new();
+    send(a, &sink, Peer(1), &short(Direction::Request, 0, &[]));
+    let page = memory.span(0, memory.bytes());
+    let payload = Payload::Long(page.source(), segment(0));
+    let message = Message { direction: Direction::Request, handler: 1, arguments: &[], payload };
+    let lend = || a.try_send_lent(Peer(1), &message, &page).unwrap();
+    for sent in 2..100 {
+        let loan = lend().expect("room, or a loan of the first without");
+        if loan != Loan::NONE {
+            assert!(!a.is_returned(Peer(1), loan));
+            assert_eq!(lend(), None, "one loan at a time");
+            return (sent, loan);
+        }
+        assert!(a.is_returned(Peer(1), loan));
+    }
+    panic!("a socket without end")
+}
+
+/// Goal: what the socket does not take of a lent payload is neither copied nor waited for, keeps its place in the stream, and
+/// wakes its owner when there is room for it.
+///
+/// Method: write to the last byte after it was lent (which its owner must not): the receiver sees that.
+#[test]
+fn the_rest_of_a_lent_payload_is_sent_from_where_it_lies() {
+    let (a, b) = pair();
+    let (sink_a, sink_b) = (Recorder::new(), Recorder::new());
+    let memory = Mapping::anonymous("lent", LONG_BYTES_MAX as u64).expect("shared memory");
+    let mut expected = pattern(LONG_BYTES_MAX, 1);
+    memory.write(0, &expected);
+    let (sent, loan) = lend_until_full(&a, &memory);
+    // Nobody polls: at least this byte is still here.
+    expected[LONG_BYTES_MAX - 1] ^= 0xff;
+    memory.write(LONG_BYTES_MAX - 1, &expected[LONG_BYTES_MAX - 1..]);
+    assert_eq!(a.try_send(Peer(1), &short(Direction::Reply, 2, &[])).unwrap(), Sent::Accepted);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !a.is_returned(Peer(1), loan) {
+                assert!(sleep(&a, BOUND), "the lender slept through");
+                a.poll(&sink_a, Traffic::Everything).unwrap();
+            }
+            poll_until(&a, &sink_a, "room for the reply", || sink_b.count() == sent + 1);
+        });
+        poll_until(&b, &sink_b, "all", || sink_b.count() == sent + 1);
+    });
+    let seen = sink_b.seen.lock().unwrap();
+    assert_eq!(seen[sent].handler, 2, "the reply comes last");
+    let last = &seen[sent - 1];
+    assert_eq!(last.handler, 1);
+    assert!(last.payload == expected, "it was copied, or is damaged");
+}
+
+/// Whoever waits for a loan does not wait for ever.
+#[test]
+fn a_lost_peer_gives_a_loan_back() {
+    let (a, b) = pair();
+    let memory = Mapping::anonymous("lent", LONG_BYTES_MAX as u64).expect("shared memory");
+    let (_, loan) = lend_until_full(&a, &memory);
+    drop(b);
+    let sink = Recorder::new();
+    let start = Instant::now();
+    while !a.is_returned(Peer(1), loan) {
+        // The loss of the peer, once; or its goodbye.
+        let _ = a.poll(&sink, Traffic::Everything);
+        assert!(start.elapsed() < BOUND, "the loan is not given back");
+    }
 }
 
 #[test]

@@ -215,10 +215,9 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> 
                 owner: to,
                 offset: u64::from(*into) * page_bytes,
             };
-            let payload = Payload::Long(from.source(), destination);
             return match content(coherence) {
-                Some(words) => endpoint.try_request_lent(to, handler::DATA, &words, payload),
-                None => endpoint.try_request_lent(to, handler::DATA, &coherence.encode(), payload),
+                Some(words) => endpoint.try_request_lent(to, handler::DATA, &words, from, destination),
+                None => endpoint.try_request_lent(to, handler::DATA, &coherence.encode(), from, destination),
             };
         }
         Outgoing::Run { page, message, frames } => {

@@ -24,7 +24,7 @@ mod turn;
 use crate::address::{Peer, RegionId};
 use crate::error::{Result, RmaError};
 use crate::message::{Message, Sink, Source};
-use crate::shm::{Atomic, Mapping};
+use crate::shm::{Atomic, Mapping, Span};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -102,10 +102,10 @@ pub trait Conduit: Send + Sync {
     /// Sends one message, if there is room for it.
     fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent>;
 
-    /// As [`Conduit::try_send`], except that the source of a long payload stays unchanged until [`Conduit::is_returned`]
-    /// says so: for payloads in memory that the conduit can send from without a copy. None: no room, as
+    /// As [`Conduit::try_send`] of a long payload, which is all of `lent`, except that its bytes stay unchanged until
+    /// [`Conduit::is_returned`] says so: the conduit may keep them mapped and send them without a copy. None: no room, as
     /// [`Sent::Busy`].
-    fn try_send_lent(&self, to: Peer, message: &Message<'_>) -> Result<Option<Loan>> {
+    fn try_send_lent(&self, to: Peer, message: &Message<'_>, _lent: &Span) -> Result<Option<Loan>> {
         Ok((self.try_send(to, message)? == Sent::Accepted).then_some(Loan::NONE))
     }
 

@@ -63,7 +63,7 @@ use crate::conduit::smp::SmpConduit;
 use crate::conduit::{Conduit, Loan, Sent, Traffic};
 use crate::error::{Result, RmaError};
 use crate::message::{ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink};
-use crate::shm::{Domain, Mapping};
+use crate::shm::{Domain, Mapping, Span};
 use counters::Counters;
 use loopback::Loopback;
 use std::collections::HashMap;
@@ -354,7 +354,7 @@ impl Endpoint {
         self.send(to, Direction::Request, handler, arguments, payload)
     }
 
-    /// As [`Endpoint::try_request`] with a long payload, whose source the caller leaves unchanged until
+    /// As [`Endpoint::try_request`] with a long payload, all of `lent`, which the caller leaves unchanged until
     /// [`Endpoint::is_returned`] says that it is no longer used. A conduit that can sends it without a copy. None: no
     /// room now.
     pub fn try_request_lent(
@@ -362,8 +362,10 @@ impl Endpoint {
         to: Peer,
         handler: u8,
         arguments: &[u32],
-        payload: Payload<'_>,
+        lent: &Span,
+        destination: Destination,
     ) -> Result<Option<Loan>> {
+        let payload = Payload::Long(lent.source(), destination);
         if !matches!(self.routes.get(to.0 as usize), Some(Route::Network)) {
             let sent = self.send(to, Direction::Request, handler, arguments, payload)?;
             return Ok((sent == Sent::Accepted).then_some(Loan::NONE));
@@ -371,7 +373,7 @@ impl Endpoint {
         let message = Message { direction: Direction::Request, handler, arguments, payload };
         self.check_failure()?;
         self.check_size(&message)?;
-        let loan = self.network_conduit()?.try_send_lent(to, &message)?;
+        let loan = self.network_conduit()?.try_send_lent(to, &message, lent)?;
         let sent = if loan.is_some() { Sent::Accepted } else { Sent::Busy };
         self.counters.sent(Carrier::Network, sent, &message);
         Ok(loan)

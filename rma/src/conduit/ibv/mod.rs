@@ -79,7 +79,7 @@ use crate::error::{Result, RmaError};
 use crate::message::{
     ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
 };
-use crate::shm::Atomic;
+use crate::shm::{Atomic, Span};
 use rustix::event::epoll;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -676,7 +676,7 @@ impl Conduit for IbvConduit {
         })
     }
 
-    fn try_send_lent(&self, to: Peer, message: &Message<'_>) -> Result<Option<Loan>> {
+    fn try_send_lent(&self, to: Peer, message: &Message<'_>, _lent: &Span) -> Result<Option<Loan>> {
         Ok(match self.send(to, message, true)? {
             Posted::At(count) => Some(Loan(count)),
             Posted::NoRoom => None,

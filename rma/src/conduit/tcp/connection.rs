@@ -8,7 +8,8 @@
 //! its own once a quarter of them is owed. So whoever reads on for replies without running requests has to park a
 //! bounded number. What the socket does not take is copied to a queue: for a request only when the queue stays below
 //! [`QUEUE_BYTES`] (or the socket has taken a part already), for a reply always; the receiver stops taking in a
-//! peer's requests while the queue towards that peer is full, which bounds the replies that handlers can add.
+//! peer's requests while the queue towards that peer is full, which bounds the replies that handlers can add. A payload
+//! that is lent is not copied: what the socket leaves of it is written on from where it lies, before what is queued.
 
 #![forbid(unsafe_code)]
 
@@ -16,12 +17,13 @@ use super::frame::{self, HEAD_BYTES_MAX};
 use super::receiver::Receiver;
 use super::socket;
 use crate::address::Peer;
-use crate::conduit::Sent;
+use crate::conduit::Loan;
 use crate::message::{Direction, Message, Payload, Source};
+use crate::shm::Span;
 use rustix::event::epoll;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Requests that a peer may send beyond those that were taken in. Enough to keep a link with 50 µs of delay busy with
@@ -55,8 +57,11 @@ pub(super) struct Connection {
     owed: AtomicU32,
     /// Bytes in the sender's queue; written under its lock.
     backlog: AtomicUsize,
-    /// A message was refused because the socket had no room, or the wait descriptor reports room.
+    /// A message was refused because the socket had no room, or a lent payload waits for it, or the wait descriptor reports
+    /// room.
     blocked: AtomicBool,
+    /// The last loan that was given back.
+    returned: AtomicU64,
     /// A request was refused, for want of room or credits, and whoever waits to try again was not told of any since.
     refused: AtomicBool,
     /// Messages delivered since somebody slept, up to [`AWAKE_DELIVERIES`].
@@ -74,11 +79,28 @@ pub(super) struct Connection {
 /// Bytes that the socket did not take.
 #[derive(Default)]
 struct Sender {
+    /// Precedes the queue.
+    lent: Option<Lent>,
+    /// How many payloads were kept as loans; the present one is the last.
+    loans: u64,
     queue: Vec<u8>,
     /// The first byte of `queue` that was not sent.
     head: usize,
     watched: Watched,
     closed: bool,
+}
+
+/// A lent payload of which the socket has taken a part.
+struct Lent {
+    span: Span,
+    sent: usize,
+}
+
+impl Lent {
+    /// Bytes that the socket has not taken.
+    fn rest(&self) -> usize {
+        self.span.bytes().saturating_sub(self.sent)
+    }
 }
 
 /// What the wait descriptor reports about the connection.
@@ -108,6 +130,7 @@ impl Connection {
             owed: AtomicU32::new(0),
             backlog: AtomicUsize::new(0),
             blocked: AtomicBool::new(false),
+            returned: AtomicU64::new(0),
             refused: AtomicBool::new(false),
             deliveries_awake: AtomicU32::new(0),
             left: AtomicBool::new(false),
@@ -123,21 +146,22 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// Sends a message, or says that there is no room. An error means that the connection is broken.
-    pub(super) fn send(&self, message: &Message<'_>) -> io::Result<Sent> {
+    /// Sends a message, or says that there is no room (none). `lent`: where its payload lies, and stays as it is until
+    /// [`Connection::is_returned`] says so. An error means that the connection is broken.
+    pub(super) fn send(&self, message: &Message<'_>, lent: Option<&Span>) -> io::Result<Option<Loan>> {
         loop {
-            if self.try_send(message)? == Sent::Accepted {
-                return Ok(Sent::Accepted);
+            if let Some(loan) = self.try_send(message, lent)? {
+                return Ok(Some(loan));
             }
             // Whoever makes room either finds this, or has made it before this is asked.
             self.refused.store(true, Ordering::SeqCst);
             if !self.has_room_again() {
-                return Ok(Sent::Busy);
+                return Ok(None);
             }
         }
     }
 
-    fn try_send(&self, message: &Message<'_>) -> io::Result<Sent> {
+    fn try_send(&self, message: &Message<'_>, lent: Option<&Span>) -> io::Result<Option<Loan>> {
         let payload = match message.payload {
             Payload::Short => Source::EMPTY,
             Payload::Medium(source) | Payload::Long(source, _) => source,
@@ -147,15 +171,17 @@ impl Connection {
         if sender.closed {
             return Err(io::Error::other("the conduit was closed"));
         }
-        if request && self.credits.load(Ordering::Acquire) == 0 {
-            return Ok(Sent::Busy);
+        // A poll sees when a full socket has room for a good part of a page; trying before that is in vain.
+        let is_full = lent.is_some() && self.blocked.load(Ordering::Acquire);
+        if request && (is_full || self.credits.load(Ordering::Acquire) == 0) {
+            return Ok(None);
         }
         if sender.waiting() > 0 {
             self.push(&mut sender)?;
             let full = sender.waiting() > 0 && sender.waiting() + payload.bytes() > QUEUE_BYTES;
             if request && full {
                 self.blocked.store(true, Ordering::Release);
-                return Ok(Sent::Busy);
+                return Ok(None);
             }
         }
         // Before the message can be seen: its credit may be back before this call returns.
@@ -170,19 +196,32 @@ impl Connection {
         if sender.waiting() == 0 {
             match socket::send(self.socket(), head, payload, 0)? {
                 Some(bytes) => done = bytes,
-                None if request && payload.bytes() > QUEUE_BYTES => {
+                None if request && (lent.is_some() || payload.bytes() > QUEUE_BYTES) => {
                     self.owed.fetch_add(owed, Ordering::Relaxed);
                     self.credits.fetch_add(1, Ordering::Relaxed);
                     self.blocked.store(true, Ordering::Release);
-                    return Ok(Sent::Busy);
+                    return Ok(None);
                 }
                 None => {}
+            }
+            if let Some(span) = lent
+                && (head.len()..head.len() + payload.bytes()).contains(&done)
+            {
+                sender.lent = Some(Lent { span: span.clone(), sent: done - head.len() });
+                sender.loans += 1;
+                self.blocked.store(true, Ordering::SeqCst);
+                return Ok(Some(Loan(sender.loans)));
             }
         }
         if done < head.len() + payload.bytes() {
             self.send_rest(&mut sender, head, payload, done)?;
         }
-        Ok(Sent::Accepted)
+        Ok(Some(Loan::NONE))
+    }
+
+    /// Whether a loan is given back: its bytes are with the system, or the connection is lost.
+    pub(super) fn is_returned(&self, loan: Loan) -> bool {
+        self.returned.load(Ordering::Acquire) >= loan.0 || self.lost().is_some()
     }
 
     /// Sends what the first attempt left, as long as the socket takes some, then queues a copy.
@@ -211,7 +250,7 @@ impl Connection {
         if done < total {
             sender.queue.extend_from_slice(head.get(done..).unwrap_or(&[]));
             socket::append(&mut sender.queue, payload, done.saturating_sub(head.len()));
-            self.backlog.store(sender.waiting(), Ordering::Release);
+            self.backlog.store(sender.queued(), Ordering::Release);
         }
         Ok(())
     }
@@ -382,15 +421,27 @@ impl Connection {
         self.lost.get().map(String::as_str)
     }
 
-    /// Writes queued bytes until the socket takes no more.
+    /// Writes what waits until the socket takes no more.
     fn push(&self, sender: &mut Sender) -> io::Result<()> {
-        while sender.waiting() > 0 {
+        while let Some(lent) = &mut sender.lent {
+            if lent.rest() == 0 {
+                sender.lent = None;
+                self.returned.store(sender.loans, Ordering::Release);
+                break;
+            }
+            let rest = lent.span.source().part(lent.sent, lent.rest());
+            match socket::send(self.socket(), &[], rest, 0)? {
+                Some(bytes) => lent.sent += bytes,
+                None => return Ok(()),
+            }
+        }
+        while sender.queued() > 0 {
             match socket::send(self.socket(), &sender.queue[sender.head..], Source::EMPTY, 0)? {
                 Some(bytes) => sender.head += bytes,
                 None => break,
             }
         }
-        if sender.waiting() == 0 {
+        if sender.queued() == 0 {
             sender.head = 0;
             sender.queue.clear();
             // A large message that had to be copied is not a reason to keep its memory.
@@ -399,13 +450,19 @@ impl Connection {
             sender.queue.drain(..sender.head);
             sender.head = 0;
         }
-        self.backlog.store(sender.waiting(), Ordering::SeqCst);
+        self.backlog.store(sender.queued(), Ordering::SeqCst);
         Ok(())
     }
 }
 
 impl Sender {
-    fn waiting(&self) -> usize {
+    /// Bytes that were copied.
+    fn queued(&self) -> usize {
         self.queue.len() - self.head
+    }
+
+    /// Bytes that the socket has not taken yet.
+    fn waiting(&self) -> usize {
+        self.queued() + self.lent.as_ref().map_or(0, Lent::rest)
     }
 }

@@ -33,11 +33,12 @@ use self::door::Door;
 use self::receiver::Trouble;
 use self::table::Table;
 use super::turn::Turn;
-use super::{Capabilities, Conduit, Sent, Traffic};
+use super::{Capabilities, Conduit, Loan, Sent, Traffic};
 use crate::address::{Layout, Peer};
 use crate::error::{Result, RmaError};
 use crate::key::JobKey;
 use crate::message::{ARGUMENTS_MAX, Direction, Message, Payload, Sink};
+use crate::shm::Span;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
@@ -308,6 +309,33 @@ impl TcpConduit {
         self.table.lost(connection.peer, during, connection.lost().unwrap_or("its connection was closed"))
     }
 
+    fn send(&self, to: Peer, message: &Message<'_>, lent: Option<&Span>) -> Result<Option<Loan>> {
+        self.check(to, message)?;
+        if self.table.closing() {
+            return Err(RmaError::Usage("sending after the conduit was closed".into()));
+        }
+        let Some(connection) = self.table.connection(to) else {
+            if let Some(reason) = self.table.failure(to) {
+                return Err(self.table.lost(to, "connecting", reason));
+            }
+            self.table.want(to);
+            return Ok(None);
+        };
+        if connection.lost().is_some() {
+            return Err(self.lost(connection, "sending"));
+        }
+        let sent = connection.send(message, lent).map_err(|error| {
+            // What the peer sent before it went away can still be read; a poll will see the end after that.
+            self.table.lost(to, "sending", connection.lost().unwrap_or(&error.to_string()))
+        })?;
+        if sent != Some(Loan::NONE) && self.table.has_sleepers() {
+            // Who has prepared to sleep may try once more, or has to send the rest of a loan, and what is watched was decided
+            // before that. An error is the end of the connection, which a read reports.
+            let _ = connection.watch(self.table.poller());
+        }
+        Ok(sent)
+    }
+
     /// The check of a message at its sender; the receiver checks the same.
     fn check(&self, to: Peer, message: &Message<'_>) -> Result<()> {
         let (bytes, limit) = match message.payload {
@@ -342,30 +370,15 @@ impl Conduit for TcpConduit {
     }
 
     fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
-        self.check(to, message)?;
-        if self.table.closing() {
-            return Err(RmaError::Usage("sending after the conduit was closed".into()));
-        }
-        let Some(connection) = self.table.connection(to) else {
-            if let Some(reason) = self.table.failure(to) {
-                return Err(self.table.lost(to, "connecting", reason));
-            }
-            self.table.want(to);
-            return Ok(Sent::Busy);
-        };
-        if connection.lost().is_some() {
-            return Err(self.lost(connection, "sending"));
-        }
-        let sent = connection.send(message).map_err(|error| {
-            // What the peer sent before it went away can still be read; a poll will see the end after that.
-            self.table.lost(to, "sending", connection.lost().unwrap_or(&error.to_string()))
-        })?;
-        if sent == Sent::Busy && self.table.has_sleepers() {
-            // Who has prepared to sleep may try once more, and what is watched was decided before that. An error is the
-            // end of the connection, which a read reports.
-            let _ = connection.watch(self.table.poller());
-        }
-        Ok(sent)
+        Ok(self.send(to, message, None)?.map_or(Sent::Busy, |_| Sent::Accepted))
+    }
+
+    fn try_send_lent(&self, to: Peer, message: &Message<'_>, lent: &Span) -> Result<Option<Loan>> {
+        self.send(to, message, Some(lent))
+    }
+
+    fn is_returned(&self, to: Peer, loan: Loan) -> bool {
+        loan == Loan::NONE || self.table.connection(to).is_none_or(|connection| connection.is_returned(loan))
     }
 
     fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {

@@ -1,4 +1,4 @@
-//! Backtraces that users ask for: of crashes (`GASNET_BACKTRACE=1`), and of a rank at work (`GASNET_BACKTRACE_SIGNAL=USR1`).
+//! Backtraces that users ask for: of crashes and of errors that end the job (`GASNET_BACKTRACE=1`), and of a rank at work (`GASNET_BACKTRACE_SIGNAL=USR1`).
 //!
 //! The handler of crashes is installed when the job is joined, so before the local view of a tiered segment takes over the
 //! signals of faults: that one serves its faults first, and hands on what is none of its own (`vgas_cache::local`). A client
@@ -8,7 +8,7 @@ use crate::environment::{is_on, variable};
 use crate::exit::{disposition, this_thread};
 use libc::{c_int, c_void, siginfo_t};
 use std::fmt::Write;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// The signals of crashes.
 const CRASHES: [c_int; 5] = [libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV];
@@ -58,6 +58,17 @@ pub(crate) fn asked_for() -> Result<Option<c_int>, String> {
     }
 }
 
+/// Whether backtraces are wanted, once this rank has joined. Looked up before there is a handler that may not.
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// Writes where this thread is, if users want backtraces. May be called in handlers.
+pub(crate) fn trace() {
+    if WANTED.load(Ordering::Relaxed) {
+        say(format_args!("backtrace"));
+        write_frames(Some(libc::STDERR_FILENO));
+    }
+}
+
 /// Installs what the environment asks for, in a rank that has joined.
 pub(crate) fn watch() {
     let on_demand = asked_for().ok().flatten();
@@ -67,6 +78,7 @@ pub(crate) fn watch() {
     }
     // The first call loads a library, which a handler must not do.
     write_frames(None);
+    WANTED.store(crashes, Ordering::Relaxed);
     if let Some(signal) = on_demand {
         install(signal, on_request, libc::SA_RESTART);
     }

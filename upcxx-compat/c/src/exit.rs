@@ -6,14 +6,15 @@
 //!
 //! `gasnet_exit` may be called in a handler of a signal, above anything that takes locks: in the middle of `malloc`, a thread
 //! that allocates waits for itself for ever. So a thread of its own, which waits from the start, makes the announcement, and
-//! ends the process if the other one does not come to its end afterwards.
+//! ends the process if the other one does not come to its end afterwards. It also tells of errors that end the job.
 
 use crate::job;
 use libc::{c_int, c_void};
 use rustix::io::Errno;
 use rustix::thread::futex;
+use std::fmt::{Display, Write};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -29,8 +30,45 @@ static ANNOUNCER: OnceLock<Thread> = OnceLock::new();
 /// How far the announcement is.
 static STAGE: AtomicU32 = AtomicU32::new(NOTHING_ASKED);
 const NOTHING_ASKED: u32 = 0;
+/// The exit is to be announced.
 const ASKED: u32 = 1;
-const ANNOUNCED: u32 = 2;
+/// The end of the job for [`REASON`] is to be announced.
+const ASKED_TO_ABORT: u32 = 2;
+const ANNOUNCED: u32 = 3;
+
+/// Why the job ends.
+static REASON: Reason =
+    Reason { bytes: [const { AtomicU8::new(0) }; REASON_BYTES_MAX], used: AtomicUsize::new(0) };
+
+/// Room for a sentence with a path.
+const REASON_BYTES_MAX: usize = 512;
+
+/// A text that is put together without memory from elsewhere. One thread writes it, before the stage tells the announcer.
+struct Reason {
+    bytes: [AtomicU8; REASON_BYTES_MAX],
+    used: AtomicUsize,
+}
+
+impl Write for &Reason {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let used = self.used.load(Ordering::Relaxed);
+        let mut count = 0;
+        for (place, byte) in self.bytes[used..].iter().zip(text.bytes()) {
+            place.store(byte, Ordering::Relaxed);
+            count += 1;
+        }
+        self.used.store(used + count, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Reason {
+    fn text(&self) -> String {
+        let used = &self.bytes[..self.used.load(Ordering::Relaxed)];
+        let bytes: Vec<u8> = used.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
 
 /// How long the announcement may take, which the launcher bounds below that; then how long what the client does at its exit
 /// may take.
@@ -77,30 +115,41 @@ fn announce(status: c_int) {
         },
     }
     STATUS.store(status, Ordering::SeqCst);
-    let job = job::current();
-    // A child that the client has forked has no such thread, and is no rank.
-    let is_rank = job.is_some_and(|job| job.process == std::process::id());
-    let announcer = ANNOUNCER.get().filter(|_| is_rank);
-    if let Some(announcer) = announcer {
-        STAGE.store(ASKED, Ordering::SeqCst);
-        announcer.unpark();
-    }
+    let job = job::current().filter(|job| job.process == std::process::id());
+    let is_asked = ask(ASKED);
     // What was printed must not be lost if this process is ended with the others. In the middle of a function that prints
     // this may wait for ever, too: the announcer is at work already.
     // SAFETY: null means all streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };
-    match (announcer, job) {
-        (Some(_), _) => wait_for_announcer(),
-        (None, Some(job)) if is_rank => tell(job),
-        _ => {}
+    match job {
+        _ if is_asked => wait_for_announcer(),
+        Some(job) => tell(job),
+        None => {}
+    }
+}
+
+/// Has the announcer do its work. False where there is none: a child that the client has forked has no such thread, and is
+/// no rank.
+fn ask(stage: u32) -> bool {
+    let is_rank = job::current().is_some_and(|job| job.process == std::process::id());
+    match ANNOUNCER.get().filter(|_| is_rank) {
+        Some(announcer) => {
+            STAGE.store(stage, Ordering::SeqCst);
+            announcer.unpark();
+            true
+        }
+        None => false,
     }
 }
 
 fn wait_for_announcer() {
     let timeout = futex::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-    while STAGE.load(Ordering::SeqCst) != ANNOUNCED {
+    loop {
+        let stage = STAGE.load(Ordering::SeqCst);
         // Otherwise it was woken, interrupted, or too late to wait.
-        if futex::wait(&STAGE, futex::Flags::PRIVATE, ASKED, Some(&timeout)) == Err(Errno::TIMEDOUT) {
+        if stage == ANNOUNCED
+            || futex::wait(&STAGE, futex::Flags::PRIVATE, stage, Some(&timeout)) == Err(Errno::TIMEDOUT)
+        {
             return;
         }
     }
@@ -112,15 +161,28 @@ fn tell(job: &job::Job) {
     let _ = job.runtime.exit((STATUS.load(Ordering::SeqCst) & 0xff) as u8);
 }
 
+/// Tells the launcher why the job ends, or where there is none the user.
+fn tell_reason() {
+    let (reason, status) = (REASON.text(), (STATUS.load(Ordering::SeqCst) & 0xff) as u8);
+    if !job::current().is_some_and(|job| job.runtime.abort(&reason, status).is_ok()) {
+        eprintln!("*** FATAL ERROR: {reason}");
+    }
+}
+
 /// What the announcer does.
 fn announce_when_asked() {
     // Threads allocate from places of their own; this one gets its place now.
     drop(std::hint::black_box(vec![0u8; 1]));
-    while STAGE.load(Ordering::SeqCst) != ASKED {
-        std::thread::park();
-    }
-    if let Some(job) = job::current() {
-        tell(job);
+    let stage = loop {
+        match STAGE.load(Ordering::SeqCst) {
+            NOTHING_ASKED => std::thread::park(),
+            asked => break asked,
+        }
+    };
+    match job::current() {
+        _ if stage == ASKED_TO_ABORT => tell_reason(),
+        Some(job) => tell(job),
+        None => {}
     }
     STAGE.store(ANNOUNCED, Ordering::SeqCst);
     let _ = futex::wake(&STAGE, futex::Flags::PRIVATE, 1);
@@ -146,15 +208,21 @@ fn start_announcer() {
     }
 }
 
-/// Ends the job because of an error, which the launcher says, or this process where there is none.
-pub(crate) fn abort_job(reason: &str, status: u8) -> ! {
-    let leaving = LEAVING.swap(this_thread(), Ordering::SeqCst);
-    // Of a job that is ending anyway nobody needs to hear.
-    let is_told = leaving != 0 || job::current().is_some_and(|job| job.runtime.abort(reason, status).is_ok());
-    if !is_told {
-        eprintln!("*** FATAL ERROR: {reason}");
+/// Ends the job because of an error, which the launcher says, or this process where there is none. Of a job that is ending
+/// anyway nobody needs to hear.
+pub(crate) fn abort_job(reason: impl Display, status: u8) -> ! {
+    if LEAVING.compare_exchange(0, this_thread(), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        STATUS.store(status.into(), Ordering::SeqCst);
+        // Never fails; what is too long is cut.
+        let _ = write!(&REASON, "{reason}");
+        if ask(ASKED_TO_ABORT) {
+            wait_for_announcer();
+        } else {
+            tell_reason();
+        }
     }
-    // SAFETY: ends the process, at once: this may be a handler, or a thread that holds locks.
+    // SAFETY: ends the process, at once: this may be a handler, or a thread that holds locks. Where a stream is locked, the
+    // announcer does.
     unsafe {
         libc::fflush(std::ptr::null_mut());
         libc::_exit(i32::from(status))

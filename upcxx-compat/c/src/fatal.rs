@@ -1,6 +1,6 @@
 //! Errors that C has no way to be told of: the job ends, saying why.
 
-use crate::environment::is_on;
+use crate::crash;
 use crate::exit;
 use std::fmt::Display;
 use vgas::Error;
@@ -10,10 +10,8 @@ use vgas_rma::RmaError;
 /// Ends the job with a line that names this rank and the reason: a mistake of the client. The launcher says it.
 #[cold]
 pub(crate) fn fatal(reason: impl Display) -> ! {
-    if is_on("GASNET_BACKTRACE") {
-        eprintln!("{}", std::backtrace::Backtrace::force_capture());
-    }
-    exit::abort_job(&reason.to_string(), 1)
+    crash::trace();
+    exit::abort_job(reason, 1)
 }
 
 /// Ends the job because of an error of the library. The loss of a peer is reported to the launcher only, which knows
@@ -25,7 +23,7 @@ pub(crate) fn fail(error: impl Into<Error>) -> ! {
         Error::Rma(lost) | Error::Cache(CacheError::Rma(lost))
             if matches!(lost, RmaError::PeerLost { .. } | RmaError::JobAborted(_)) =>
         {
-            exit::abort_job(&error.to_string(), 1)
+            exit::abort_job(&error, 1)
         }
         error => fatal(error),
     }

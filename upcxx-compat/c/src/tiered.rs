@@ -121,11 +121,12 @@ pub extern "C" fn vgasi_prefetch(rank: u32, address: *const c_void, bytes: usize
     }
 }
 
-/// `vgasnet_checkpoint`.
+/// `vgasnet_checkpoint`. Of a segment without a name nothing would ever be found again, so that it is refused as a pinned one
+/// is: a program that counts on its data must hear of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_checkpoint() -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
-    if !segment::is_tiered() {
+    if !segment::is_tiered() || !segment::is_named() {
         return code::BAD_ARG;
     }
     match job.runtime.checkpoint() {

@@ -12,6 +12,8 @@ use vgas_rma::job::{self, JobStatus, RunSpec};
 pub struct JobRequest {
     /// The program of every rank.
     pub program: OsString,
+    /// What the program is called (its first word, `argv[0]`); the same as `program` when none.
+    pub name: Option<OsString>,
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Number of ranks.
@@ -38,6 +40,7 @@ pub struct JobRequest {
 pub fn run(request: JobRequest) -> Result<JobStatus> {
     let settings = request.settings;
     let mut spec = RunSpec::new(request.program, request.ranks);
+    spec.name = request.name;
     spec.arguments = request.arguments;
     spec.nodes = request.nodes;
     spec.hosts = request.hosts;

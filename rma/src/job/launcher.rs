@@ -173,6 +173,7 @@ impl<'a> Launcher<'a> {
                 domain_origin: if shared.is_some() { DomainOrigin::Launcher } else { DomainOrigin::Daemon },
                 listen: listen(spec, &launcher.layout),
                 program: spec.program.clone(),
+                name: spec.name.clone(),
                 arguments: spec.arguments.clone(),
                 environment: spec.environment.clone(),
                 directory: directory.clone(),

@@ -32,6 +32,7 @@ pub(crate) struct NodeDescription {
     pub(crate) domain_origin: DomainOrigin,
     pub(crate) listen: Option<Listen>,
     pub(crate) program: OsString,
+    pub(crate) name: Option<OsString>,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) environment: Vec<(OsString, OsString)>,
     pub(crate) directory: PathBuf,

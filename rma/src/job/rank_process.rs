@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_proc
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 /// Read at once from a stream of a rank.
@@ -76,6 +77,9 @@ impl RankProcess {
         let (control, its_control) = pair()?;
         let (lifeline, its_lifeline) = pair()?;
         let mut command = Command::new(&node.program);
+        if let Some(name) = &node.name {
+            command.arg0(name);
+        }
         command.args(&node.arguments).envs(node.environment.iter().map(|(name, value)| (name, value)));
         command.current_dir(&node.directory).stdin(Stdio::null());
         if rank == Rank(0) {

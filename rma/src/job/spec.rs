@@ -22,6 +22,8 @@ pub const RANKS_PER_CORE_MAX: u32 = 64;
 pub struct RunSpec {
     /// The program of every rank: a path, or a name that is looked for in `PATH`.
     pub program: OsString,
+    /// What the program is called (its first word, `argv[0]`); the same as `program` when none.
+    pub name: Option<OsString>,
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Number of ranks.
@@ -77,6 +79,7 @@ impl RunSpec {
         let this_program = std::env::current_exe().map_or_else(|_| "vgas".into(), Into::into);
         Self {
             program: program.into(),
+            name: None,
             arguments: Vec::new(),
             ranks,
             nodes: 1,

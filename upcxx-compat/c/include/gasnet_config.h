@@ -41,6 +41,9 @@
 #if GASNET_PARSYNC || GASNET_PAR
 #define GASNETI_CLIENT_THREADS 1
 #define _GASNET_THREADS 1
+#define GASNETI_MAX_THREADS 256
+#else
+#define GASNETI_MAX_THREADS 1
 #endif
 
 /* --- Conduit: smp unless the client says otherwise. --- */

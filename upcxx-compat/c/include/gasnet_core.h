@@ -91,10 +91,14 @@ static const int *const vgasi_link_check __attribute__((__used__)) = &VGASI_LINK
 /* Both arguments of gasnet_init may be null. */
 #define GASNET_NULL_ARGV_OK 1
 
+/* The most bytes of a segment, where the user has set no GASNET_MAX_SEGSIZE; 0 leaves it to the settings. A client may define
+ * it, or set it before gasnet_init. */
+extern uint64_t gasnet_max_segsize;
+
 /* Joins the job; collective. In a process that no job has started, starts one of this program and does not return:
  * `./program N args` (conduit tcp), or as many ranks as GASNET_PSHM_NODES says (smp). Both pointers may be null. */
 VGASI_INLINE int gasnet_init(int *argc, char ***argv) {
-    return vgasi_init(argc, argv, VGASI_CONDUIT_NUMBER);
+    return vgasi_init(argc, argv, VGASI_CONDUIT_NUMBER, gasnet_max_segsize);
 }
 
 /* Registers handlers and creates this rank's segment; collective, once. Codes: BAD_ARG for a table or size that is not
@@ -167,6 +171,9 @@ typedef void *gasnet_threadinfo_t;
 #define GASNET_POST_THREADINFO(info)                                                                                   \
     const gasnet_threadinfo_t vgasi_posted __attribute__((__unused__)) = (info)
 #define GASNET_BEGIN_FUNCTION() GASNET_POST_THREADINFO(GASNET_GET_THREADINFO())
+
+/* Thread data needs no preparation; clients name the function, so that compilers do not call it unused. */
+static __inline__ __attribute__((__unused__)) void _gasneti_threadkey_init(void *key) { (void)key; }
 
 /* No handler ever interrupts a thread: no-interrupt sections hold without doing anything (2.4.1). */
 VGASI_INLINE void gasnet_hold_interrupts(void) {}

@@ -51,7 +51,7 @@ extern vgasi_window_t *vgasi_windows;
 extern uint32_t vgasi_mynode;
 extern uint32_t vgasi_nodes;
 
-extern int vgasi_init(int *argc, char ***argv, int conduit);
+extern int vgasi_init(int *argc, char ***argv, int conduit, uint64_t segment_max);
 extern int vgasi_attach(void *table, int count, uintptr_t bytes);
 extern void vgasi_exit(int status) VGASI_NORETURN;
 extern char *vgasi_getenv(const char *name);

@@ -72,7 +72,7 @@ typedef struct {
 
 /* Joins the job; collective, once. Started outside of a job, as `program N arguments`, it starts one of N ranks instead, and
  * does not return. Both pointers may be null. */
-VGASI_INLINE int vgasnet_init(int *argc, char ***argv) { return vgasi_init(argc, argv, 2); }
+VGASI_INLINE int vgasnet_init(int *argc, char ***argv) { return vgasi_init(argc, argv, 2, 0); }
 
 /* Most bytes of a segment of this kind here: what the settings allow, and of a file this rank's share of the free space. */
 VGASI_INLINE uintptr_t vgasnet_max_segment(vgasnet_kind_t kind) { return vgasi_max_segment((int)kind); }

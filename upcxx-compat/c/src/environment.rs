@@ -90,35 +90,46 @@ pub(crate) fn is_on(name: &str) -> bool {
 /// The largest segment that a setting can name.
 const SEGMENT_BYTES_MAX: u64 = 64 << 40;
 
-/// The size that GASNET_MAX_SEGSIZE gives to each of `ranks_per_node` ranks: a number with a unit (`512MB`, `0.5G`),
-/// followed by `/P` (per process, the default) or `/H` (per host).
-pub(crate) fn segment_size(text: &str, ranks_per_node: u32) -> Result<Size, String> {
-    let wrong =
-        || format!("GASNET_MAX_SEGSIZE is {text:?}; write a size such as 512MB, or 2GB/H for each host");
-    let upper = text.trim().to_uppercase();
-    let (size, parts) = match upper.split_once('/') {
-        None => (upper.as_str(), 1),
-        Some((size, "P")) => (size.trim(), 1),
-        Some((size, "H")) => (size.trim(), ranks_per_node.max(1)),
-        Some(_) => return Err(wrong()),
+/// The size that GASNET_MAX_SEGSIZE gives to each of `ranks_per_node` ranks of a host with so much memory: a number with a
+/// unit (`512MB`, `0.5G`) or, of at most 1 and without one, a part of the memory (`0.85`); followed by `/P` (per process, the
+/// default) or `/H` (per host).
+pub(crate) fn segment_size(text: &str, ranks_per_node: u32, memory_bytes: u64) -> Result<Size, String> {
+    let wrong = || {
+        format!(
+            "GASNET_MAX_SEGSIZE is {text:?}; write a size such as 512MB, 2GB/H for each host, or 0.8/H of its memory"
+        )
     };
+    let upper = text.trim().to_uppercase();
+    let (size, is_shared) = match (upper.strip_suffix('P'), upper.strip_suffix('H')) {
+        (Some(size), _) => (size, false),
+        (_, Some(size)) => (size, true),
+        _ => (upper.as_str(), false),
+    };
+    let size = if size.len() < upper.len() { size.trim_end() } else { size };
+    let size = size.strip_suffix('/').filter(|_| size.len() < upper.len()).unwrap_or(size).trim_end();
     let digits = size.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(size.len());
-    let (value, unit) = size.split_at(digits);
-    let value: f64 = value.parse().map_err(|_| wrong())?;
-    let shift = match unit.trim().trim_end_matches('B').trim_end_matches('I') {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
+    let (number, unit) = size.split_at(digits);
+    let value: f64 = number.parse().map_err(|_| wrong())?;
+    let of = match unit.trim().trim_end_matches('B').trim_end_matches('I') {
+        "" if unit.is_empty() && number.contains('.') && value <= 1.0 => memory_bytes,
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
         _ => return Err(wrong()),
     };
+    let parts = if is_shared { ranks_per_node.max(1) } else { 1 };
     let page = crate::segment::PAGE_BYTES as u64;
-    // Whole pages; a float is exact far beyond any size that memory has.
-    let bytes = (value * (1u64 << shift) as f64 / f64::from(parts)) as u64 / page * page;
-    // What there is limits it anyway.
-    let bytes = bytes.min(SEGMENT_BYTES_MAX);
-    if bytes == 0 { Err(wrong()) } else { Ok(Size::of_bytes(bytes)) }
+    // A float is exact far beyond any size that memory has.
+    let bytes = (value * of as f64 / f64::from(parts)) as u64;
+    if bytes < page { Err(wrong()) } else { Ok(whole_pages(bytes)) }
+}
+
+/// A size of a segment: at least a page, and what there is limits it anyway.
+pub(crate) fn whole_pages(bytes: u64) -> Size {
+    let page = crate::segment::PAGE_BYTES as u64;
+    Size::of_bytes((bytes / page * page).clamp(page, SEGMENT_BYTES_MAX))
 }
 
 /// Says what each variable of GASNet that is set does, when GASNET_VERBOSEENV asks for it.
@@ -164,7 +175,7 @@ mod tests {
     /// The forms that GASNet's README shows, in pairs with what is just not one.
     #[test]
     fn segment_sizes_are_read_as_gasnet_reads_them() {
-        let bytes = |text: &str| segment_size(text, 4).map(|size| size.bytes()).ok();
+        let bytes = |text: &str| segment_size(text, 4, 16 << 30).map(|size| size.bytes()).ok();
         for (text, expected) in [
             ("65536", Some(65536)),
             ("1M", Some(1 << 20)),
@@ -177,6 +188,17 @@ mod tests {
             ("900TB", Some(64 << 40)),
             ("4097", Some(4096)),
             ("4095", None),
+            ("2G / h", Some(1 << 29)),
+            ("2Gh", Some(1 << 29)),
+            ("3Mp", Some(3 << 20)),
+            ("0.5", Some(8 << 30)),
+            ("0.5/H", Some(2 << 30)),
+            ("1.0", Some(16 << 30)),
+            ("0.0", None),
+            ("0.00000001", None),
+            ("1/H", None),
+            ("/H", None),
+            ("1M//H", None),
             ("1X", None),
             ("1M/Q", None),
             ("", None),

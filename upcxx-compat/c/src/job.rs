@@ -52,15 +52,21 @@ pub(crate) fn joined() -> &'static Job {
 
 /// Joins the job, or starts one when this process is not part of any: then it does not return.
 ///
-/// `conduit` is the conduit of the headers (see `launch`); `argc` and `argv` may be null.
+/// `conduit` is the conduit of the headers (see `launch`); `argc` and `argv` may be null. `segment_max` are the bytes of a
+/// segment that the program has been compiled for; 0 for none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vgasi_init(argc: *mut c_int, argv: *mut *mut *mut c_char, conduit: c_int) -> c_int {
+pub unsafe extern "C" fn vgasi_init(
+    argc: *mut c_int,
+    argv: *mut *mut *mut c_char,
+    conduit: c_int,
+    segment_max: u64,
+) -> c_int {
     if current().is_some() {
         return code::NOT_INIT;
     }
     if !launch::in_job() {
         // SAFETY: rule 1: what `main` was given.
-        unsafe { launch::start_job(argc, argv, conduit) };
+        unsafe { launch::start_job(argc, argv, conduit, segment_max) };
     }
     let mut builder = Runtime::builder();
     builder = builder.library_handler(coll::HANDLER, coll::on_message);
@@ -79,6 +85,7 @@ pub unsafe extern "C" fn vgasi_init(argc: *mut c_int, argv: *mut *mut *mut c_cha
             std::process::exit(1)
         }
     };
+    launch::forget_job();
     vgasi_mynode.store(runtime.rank().0, Ordering::Relaxed);
     vgasi_nodes.store(runtime.ranks(), Ordering::Release);
     segment::prepare(&runtime);

@@ -5,7 +5,7 @@
 //! of the library serves the node and leaves before `main` is reached, so that the client's code runs in ranks only.
 
 use crate::crash;
-use crate::environment::{self, number, parse_number, segment_size, variable};
+use crate::environment::{self, number, parse_number, segment_size, variable, whole_pages};
 use crate::log;
 use libc::{c_char, c_int};
 use std::ffi::{CStr, OsString};
@@ -20,8 +20,11 @@ const DAEMON_VARIABLE: &str = "VGASNET_DAEMON";
 /// Set in ranks (see `vgas_rma::job`).
 const RANK_VARIABLE: &str = "VGAS_CONTROL_FD";
 
+/// The number of ranks, set by the spawners.
+const RANKS_VARIABLE: &str = "VGASNET_RANKS";
+
 /// The conduit `smp`: as many ranks as GASNET_PSHM_NODES says. Others take the number of ranks from their first argument.
-/// VGASNET_RANKS, which the spawners set, overrules both.
+/// [`RANKS_VARIABLE`] overrules both.
 const CONDUIT_SMP: c_int = 1;
 /// The conduit `ibv`.
 const CONDUIT_IBV: c_int = 3;
@@ -37,6 +40,7 @@ extern "C" fn serve_node() {
     }
     // SAFETY: constructors run before the program has other threads.
     unsafe { std::env::remove_var(DAEMON_VARIABLE) };
+    open_standard_streams();
     load_ranks_at_equal_addresses();
     log::start();
     let status = node_main().unwrap_or_else(|error| {
@@ -44,6 +48,19 @@ extern "C" fn serve_node() {
         1
     });
     std::process::exit(i32::from(status))
+}
+
+/// Puts /dev/null where this process has been started without a standard stream: the first files and sockets of the job would
+/// get these numbers, and be read, written and handed to the ranks as what users type and see.
+fn open_standard_streams() {
+    for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
+        // SAFETY: numbers, and a string that ends with a zero. What is opened gets the lowest number that is free: this one.
+        unsafe {
+            if libc::fcntl(stream, libc::F_GETFD) == -1 {
+                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            }
+        }
+    }
 }
 
 /// Lets the ranks of this node, its children, find their program at the same addresses as all others: runtimes send each
@@ -59,19 +76,51 @@ fn load_ranks_at_equal_addresses() {
     }
 }
 
-/// Whether this process is a rank of a job.
+/// Whether this process is a rank of a job: it was given a socket. A program that a rank runs may find the variable, but not the
+/// socket, and starts a job of its own.
 pub(crate) fn in_job() -> bool {
-    std::env::var_os(RANK_VARIABLE).is_some()
+    let number = std::env::var(RANK_VARIABLE).ok().and_then(|number| number.parse::<c_int>().ok());
+    number.is_some_and(|number| {
+        let (mut domain, mut bytes) = (0, size_of::<c_int>() as libc::socklen_t);
+        // SAFETY: both pointers are to locals of the announced size. A number that is no socket is an error.
+        let result = unsafe {
+            libc::getsockopt(
+                number,
+                libc::SOL_SOCKET,
+                libc::SO_DOMAIN,
+                (&raw mut domain).cast(),
+                &raw mut bytes,
+            )
+        };
+        result == 0 && domain == libc::AF_UNIX
+    })
+}
+
+/// Takes what the job has said to this process, which has joined it, out of its environment: programs that it runs are no
+/// ranks, and may start jobs of their own.
+pub(crate) fn forget_job() {
+    for name in [RANK_VARIABLE, RANKS_VARIABLE] {
+        // SAFETY: the environment belongs to the client, which runs nothing beside `gasnet_init` that looks at it (GASNet's own
+        // conduits write to it there, too).
+        unsafe { std::env::remove_var(name) };
+    }
 }
 
 /// Runs a job of this program, and ends this process with its status.
-pub(crate) unsafe fn start_job(argc: *mut c_int, argv: *mut *mut *mut c_char, conduit: c_int) -> ! {
+pub(crate) unsafe fn start_job(
+    argc: *mut c_int,
+    argv: *mut *mut *mut c_char,
+    conduit: c_int,
+    segment_max: u64,
+) -> ! {
     // The constructor and this function live and die together in a static library.
     std::hint::black_box(&SERVE_NODE);
+    open_standard_streams();
     environment::verbose();
     // SAFETY: as the caller promised.
     let words = unsafe { arguments(argc, argv) };
-    let status = request(words, conduit).and_then(|request| run(request).map_err(|error| error.to_string()));
+    let status = request(words, conduit, segment_max)
+        .and_then(|request| run(request).map_err(|error| error.to_string()));
     let code = match status {
         Ok(status) => {
             if let Some(message) = &status.message {
@@ -89,11 +138,12 @@ pub(crate) unsafe fn start_job(argc: *mut c_int, argv: *mut *mut *mut c_char, co
 
 /// What `main` was given, or, when the client did not tell, what the system says.
 unsafe fn arguments(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Vec<OsString> {
-    if argc.is_null() || argv.is_null() {
-        return std::env::args_os().collect();
-    }
     // SAFETY: rule 1: as `main` was given them, so many strings.
     unsafe {
+        // Runtimes that do not know theirs give none.
+        if argc.is_null() || argv.is_null() || *argc <= 0 {
+            return std::env::args_os().collect();
+        }
         (0..(*argc).max(0) as usize)
             .map(|index| OsString::from_vec(CStr::from_ptr(*(*argv).add(index)).to_bytes().to_vec()))
             .collect()
@@ -101,12 +151,14 @@ unsafe fn arguments(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Vec<OsStri
 }
 
 /// The job that the arguments and the environment ask for.
-fn request(words: Vec<OsString>, conduit: c_int) -> Result<JobRequest, String> {
+fn request(words: Vec<OsString>, conduit: c_int, segment_max: u64) -> Result<JobRequest, String> {
     crash::asked_for()?;
     log::wanted()?;
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-    let mut arguments: Vec<OsString> = words.into_iter().skip(1).collect();
-    let ranks = match number("VGASNET_RANKS")? {
+    let mut words = words.into_iter();
+    let name = words.next();
+    let mut arguments: Vec<OsString> = words.collect();
+    let ranks = match number(RANKS_VARIABLE)? {
         Some(ranks) => ranks,
         None if conduit == CONDUIT_SMP => number("GASNET_PSHM_NODES")?.unwrap_or(1),
         None if arguments.is_empty() => {
@@ -124,7 +176,7 @@ fn request(words: Vec<OsString>, conduit: c_int) -> Result<JobRequest, String> {
         },
     };
     let ranks_per_node = ranks.div_ceil(nodes.max(1));
-    let mut settings = settings(conduit, ranks_per_node)?;
+    let mut settings = settings(conduit, ranks_per_node, segment_max)?;
     if hosts.is_empty() && settings.conduit == ConduitChoice::Ibv {
         can_use_rdma()?;
     }
@@ -135,7 +187,17 @@ fn request(words: Vec<OsString>, conduit: c_int) -> Result<JobRequest, String> {
     let command = format!("{DAEMON_VARIABLE}=1 exec \"$0\"");
     let daemon = vec!["sh".into(), "-c".into(), command.into(), program.clone().into_os_string()];
     let program = program.into_os_string();
-    Ok(JobRequest { program, arguments, ranks, nodes, hosts, environment: Vec::new(), daemon, settings })
+    Ok(JobRequest {
+        program,
+        name,
+        arguments,
+        ranks,
+        nodes,
+        hosts,
+        environment: Vec::new(),
+        daemon,
+        settings,
+    })
 }
 
 /// Whether this machine has what the conduit `ibv` needs; otherwise what it lacks and where that comes from, before each
@@ -185,17 +247,21 @@ fn hosts(ranks: u32, conduit: c_int) -> Result<Vec<String>, String> {
 }
 
 /// The settings of the job: what users say about vgas, else what they say about GASNet, else the defaults for C clients.
-fn settings(conduit: c_int, ranks_per_node: u32) -> Result<Settings, String> {
+fn settings(conduit: c_int, ranks_per_node: u32, segment_max: u64) -> Result<Settings, String> {
     let network = match conduit {
         CONDUIT_SMP => "smp",
         CONDUIT_IBV => "ibv",
         _ => "tcp",
     };
     let mut defaults = vec![("conduit", network.to_owned()), ("segment.kind", "pinned".to_owned())];
-    if let Some(text) = variable("GASNET_MAX_SEGSIZE") {
-        let size = segment_size(&text, ranks_per_node)?.to_string();
-        defaults.push(("segment.pinned_max", size.clone()));
-        defaults.push(("segment.tiered_max", size));
+    let size = match variable("GASNET_MAX_SEGSIZE") {
+        Some(text) => Some(segment_size(&text, ranks_per_node, Machine::find().usable_memory_bytes())?),
+        None if segment_max > 0 => Some(whole_pages(segment_max)),
+        None => None,
+    };
+    if let Some(size) = size {
+        defaults.push(("segment.pinned_max", size.to_string()));
+        defaults.push(("segment.tiered_max", size.to_string()));
     }
     let mut sources = Sources { file: None, environment: std::env::vars_os().collect(), flags: Vec::new() };
     let said = Config::load(&sources).map_err(|error| error.to_string())?;

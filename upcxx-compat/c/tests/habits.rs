@@ -119,3 +119,24 @@ fn hosts_and_variables() {
     let output = program.run(2, &[("GASNET_SPAWNFN", "S")], &[]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("needs hosts"), "{output:?}");
 }
+
+/// Goal: a client is called what its user has called it; it says how large its segments become unless the user does; and it may
+/// run other clients, which are jobs of their own.
+#[test]
+fn jobs_in_jobs() {
+    let bench = Bench::new();
+    let (inner, outer) =
+        (bench.program("inner", Conduit::Tcp, Mode::Seq), bench.program("inner", Conduit::Smp, Mode::Seq));
+    let link = bench.path().join("link");
+    std::os::unix::fs::symlink(inner.path(), &link).expect("the folder is writable");
+    let link = link.to_str().expect("a path that is text");
+    let told = |ranks: u32, bytes: u64| format!("{link} of {ranks} with {bytes}\n");
+    let output = Command::new(link).arg("2").output().expect("the program starts");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), told(2, 3 << 20), "{output:?}");
+    let output = Command::new(link).arg("2").env("GASNET_MAX_SEGSIZE", "2MB").output().expect("it starts");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), told(2, 2 << 20), "{output:?}");
+    // The variable of the spawners is for the job that they start.
+    for environment in [&[][..], &[("VGASNET_RANKS", "3")], &[("VGAS_SEGMENT_KIND", "tiered")]] {
+        outer.pass(2, environment, &[&format!("{link} 2"), &told(2, 3 << 20)]);
+    }
+}

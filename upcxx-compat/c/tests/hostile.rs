@@ -4,9 +4,9 @@
 mod support;
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::{Bench, Conduit, Mode, Program, tiered};
+use support::{Bench, Conduit, Mode, Program, finish, tiered};
 
 /// The status with which the program ends itself.
 const STATUS: i32 = 3;
@@ -95,6 +95,75 @@ fn exits_from_every_place() {
     assert_eq!(output.status.code(), Some(STATUS), "{output:?}");
 }
 
+/// Goal: every status that a process can have is the job's.
+#[test]
+fn statuses() {
+    let bench = Bench::new();
+    for status in [0, 1, 77, 127, 137, 255] {
+        everywhere(&bench, &[&format!("exit-{status}"), "-1", "poll"], &[], |what, output| {
+            assert_eq!(output.status.code(), Some(status), "{what}");
+            assert!(output.stderr.is_empty(), "{what}");
+        });
+    }
+}
+
+/// Goal: rank 0 reads what the user types and all of what it prints arrives, more than any pipe holds; who is started without
+/// a standard stream finds it empty, and none of the job's own files in its place.
+#[test]
+fn standard_streams() {
+    let bench = Bench::new();
+    let bytes: Vec<u8> = (0..1_000_000u32).map(|number| (number % 251) as u8).collect();
+    let input = bench.path().join("input");
+    std::fs::write(&input, &bytes).expect("the folder is writable");
+    let streams = [("", true), ("<&-", false), (">&-", false), ("2>&-", true), ("<&- >&- 2>&-", false)];
+    for (closed, arrives) in streams {
+        for nodes in ["1", "2"] {
+            let program = hostile(&bench, Conduit::Tcp);
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(format!("exec \"$0\" \"$@\" {closed}")).arg(program.path());
+            command.args(["2", "echo", "0", "poll"]).env("VGASNET_NODES", nodes);
+            command.stdin(std::fs::File::open(&input).expect("it was written"));
+            let child =
+                command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell starts");
+            let output = finish(child, closed);
+            assert_eq!(output.status.code(), Some(STATUS), "{closed} {nodes}: {output:?}");
+            assert_eq!(output.stdout == bytes, arrives, "{closed} {nodes}: {} bytes", output.stdout.len());
+        }
+    }
+}
+
+/// Goal: what makes no sense is refused before anything is started, with one line that names it.
+#[test]
+fn nonsense_is_refused() {
+    let bench = Bench::new();
+    let program = hostile(&bench, Conduit::Tcp);
+    let refused = |command: &mut Command, name: &str| {
+        let output = command.output().expect("the program starts");
+        let errors = text_of(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {output:?}");
+        assert!(errors.contains(name) && errors.lines().count() == 1, "{command:?}: {errors}");
+    };
+    for ranks in ["0", "-1", "two", "2x", "1e3", "", "99999999999", "5000"] {
+        refused(Command::new(program.path()).args([ranks, "exit", "0", "poll"]), "");
+    }
+    refused(&mut Command::new(program.path()), "how many processes");
+    for name in [
+        "VGASNET_RANKS",
+        "VGASNET_NODES",
+        "GASNET_SUPERNODE_MAXSIZE",
+        "GASNET_SPAWNFN",
+        "VGAS_CONDUIT",
+        "VGAS_CACHE_SIZE",
+        "VGAS_CACHE_PAGE",
+        "VGAS_SEGMENT_KIND",
+        "VGAS_SMP_RING",
+        "VGAS_NO_SUCH_SETTING",
+        "VGAS_LOG",
+    ] {
+        refused(program.command(2, &["exit", "0", "poll"]).env(name, "no/such=thing !"), name);
+    }
+}
+
 /// Goal: a rank that dies, or makes a mistake that has no code, ends the job with one line that names it.
 #[test]
 fn deaths_are_told_once() {
@@ -107,6 +176,7 @@ fn deaths_are_told_once() {
         ("put-outside", "poll", "outside of the segment of node 2"),
         ("get-outside", "barrier", "outside of the segment of node 2"),
         ("put-nowhere", "compute", "there is no node 3"),
+        ("fail-in-signal", "poll", "there is no node 3"),
     ] {
         everywhere(&bench, &[what, "1", others], &[], |what, output| {
             let errors = text_of(&output.stderr);

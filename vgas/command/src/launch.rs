@@ -32,6 +32,7 @@ pub fn run(job: Job) -> Result<u8, Failure> {
     settings.cache.size = Auto::Is(Size::of_bytes(cache_bytes));
     let request = JobRequest {
         program: job.program,
+        name: None,
         arguments: job.arguments,
         ranks: job.ranks,
         nodes: job.nodes,

@@ -123,6 +123,7 @@ fn run_job(name: &str, seed: u64, setting: &Setting) -> Result<(), String> {
     let config = Config::load(&sources).map_err(|error| error.to_string())?;
     let status = run(JobRequest {
         program: std::env::current_exe().map_err(|error| error.to_string())?.into(),
+        name: None,
         arguments: vec![OsString::from(name), OsString::from(seed.to_string())],
         ranks: setting.ranks,
         nodes: setting.nodes,

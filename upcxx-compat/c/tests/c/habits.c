@@ -4,10 +4,12 @@
 extern "C" {
 #include "check.h"
 #include <gasnet_handler.h>
+#include <gasnet_tools.h>
 }
 #else
 #include "check.h"
 #include <gasnet_handler.h>
+#include <gasnet_tools.h>
 #endif
 
 static volatile int done;
@@ -99,6 +101,22 @@ static void send_pointers(const gasnet_seginfo_t *segments) {
     CHECK(found == value);
 }
 
+/* Values in memory, and the names that runtimes mention so that compilers do not call them unused. */
+static gasnet_register_value_t value_at(const void *place, size_t nbytes) { GASNETT_VALUE_RETURN(place, nbytes); }
+static void values(void) {
+    unsigned char bytes[10];
+    size_t count, i, evaluated = 0;
+    for (count = 1; count <= 8; count++) {
+        memset(bytes, 0xee, sizeof bytes);
+        GASNETT_VALUE_ASSIGN(bytes + 1 + evaluated++ * 0, (gasnet_register_value_t)0x8877665544332211u, count);
+        for (i = 0; i < count; i++) CHECK(bytes[1 + i] == 0x11 * (i + 1));
+        CHECK(bytes[0] == 0xee && bytes[1 + count] == 0xee);
+        CHECK(value_at(bytes + 1, count) == (0x8877665544332211u & (~(gasnet_register_value_t)0 >> (64 - 8 * count))));
+    }
+    CHECK(evaluated == 8 && (void *)_gasneti_threadkey_init != (void *)_gasnett_trace_printf_noop);
+    CHECK(GASNETI_MAX_THREADS >= 1);
+}
+
 int main(int argc, char **argv) {
     gasnet_handlerentry_t table[] = {
         {200, (void (*)())on_done},
@@ -115,6 +133,7 @@ int main(int argc, char **argv) {
     put_until_done(segments);
     barrier();
     send_pointers(segments);
+    values();
 #if GASNET_SEQ
     (void)thread_data();
 #else

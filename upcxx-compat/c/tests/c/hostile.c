@@ -22,6 +22,11 @@ static void exit_in_signal(int signal) {
     (void)signal;
     gasnet_exit(STATUS);
 }
+static void fail_in_signal(int signal) {
+    const char byte = 0;
+    (void)signal;
+    gasnet_put(gasnet_nodes(), NULL, &byte, 1);
+}
 static void *exit_in_thread(void *nothing) {
     gasnet_exit(STATUS);
     return nothing;
@@ -52,6 +57,13 @@ static void happen(const char *what) {
     char byte = 0;
     pthread_t thread;
     if (is(what, "exit")) gasnet_exit(STATUS);
+    if (strncmp(what, "exit-", 5) == 0) gasnet_exit(atoi(what + 5));
+    if (is(what, "echo")) {
+        char bytes[10000];
+        size_t count;
+        while ((count = fread(bytes, 1, sizeof bytes, stdin)) > 0) fwrite(bytes, 1, count, stdout);
+        gasnet_exit(STATUS);
+    }
     if (is(what, "abort")) abort();
     if (is(what, "kill")) raise(SIGKILL);
     if (is(what, "crash")) *(volatile int *)8 = 1;
@@ -83,9 +95,9 @@ static void happen(const char *what) {
         for (i = 0; i < 8; i++) CHECK(pthread_create(&thread, NULL, exit_in_thread, NULL) == 0);
         gasnet_exit(STATUS);
     }
-    if (is(what, "signal")) {
+    if (is(what, "signal") || is(what, "fail-in-signal")) {
         struct itimerval soon = {{0, 0}, {0, 0}};
-        signal(SIGALRM, exit_in_signal);
+        signal(SIGALRM, is(what, "signal") ? exit_in_signal : fail_in_signal);
         soon.it_value.tv_usec = 1000 + (suseconds_t)(getpid() % 50) * 1000;
         CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
         work();

@@ -205,6 +205,11 @@ impl Bench {
 }
 
 impl Program {
+    /// The program's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The command that runs it as a job: `GASNET_PSHM_NODES=4 program …`, or `program 4 …`.
     pub fn command(&self, ranks: u32, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.path);

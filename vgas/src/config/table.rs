@@ -347,7 +347,8 @@ settings! {
 
     /// Counters.
     stats: StatsSettings {
-        /// Print the job's counters when it ends.
+        /// Print the job's counters when its ranks finalize. A job that ends by an exit, as those of C programs do, prints
+        /// none: see `vgasnet_statistics`.
         print: bool = "off", End;
     }
 }

@@ -29,11 +29,13 @@ fn expectations() -> Vec<(String, i64)> {
         post_send => "post_send",
     });
     fields!(Context = "ibv_context" { ops => "ops", cmd_fd => "cmd_fd", async_fd => "async_fd" });
+    fields!(AsyncEvent = "ibv_async_event" { element => "element", event_type => "event_type" });
     fields!(CompletionChannel = "ibv_comp_channel" { fd => "fd" });
     fields!(QueuePair = "ibv_qp" { context => "context", srq => "srq", qp_num => "qp_num" });
     fields!(MemoryRegion = "ibv_mr" { addr => "addr", length => "length", lkey => "lkey", rkey => "rkey" });
     fields!(DeviceAttr = "ibv_device_attr" {
         max_qp_wr => "max_qp_wr", max_cqe => "max_cqe", max_qp_rd_atom => "max_qp_rd_atom",
+        max_qp_init_rd_atom => "max_qp_init_rd_atom",
         atomic_cap => "atomic_cap", max_srq_wr => "max_srq_wr", phys_port_cnt => "phys_port_cnt",
     });
     fields!(PortAttr = "ibv_port_attr" {
@@ -83,6 +85,7 @@ fn expectations() -> Vec<(String, i64)> {
         all.push((format!("offsetof(struct ibv_send_wr, {name})"), rdma + offset as i64));
     }
     sizes!(
+        AsyncEvent = "ibv_async_event",
         ContextOps = "ibv_context_ops",
         DeviceAttr = "ibv_device_attr",
         PortAttr = "ibv_port_attr",
@@ -138,6 +141,24 @@ fn expectations() -> Vec<(String, i64)> {
         IBV_QP_SQ_PSN,
         IBV_QP_MAX_DEST_RD_ATOMIC,
         IBV_QP_DEST_QPN,
+        IBV_EVENT_CQ_ERR,
+        IBV_EVENT_QP_FATAL,
+        IBV_EVENT_QP_REQ_ERR,
+        IBV_EVENT_QP_ACCESS_ERR,
+        IBV_EVENT_COMM_EST,
+        IBV_EVENT_SQ_DRAINED,
+        IBV_EVENT_PATH_MIG,
+        IBV_EVENT_PATH_MIG_ERR,
+        IBV_EVENT_DEVICE_FATAL,
+        IBV_EVENT_PORT_ACTIVE,
+        IBV_EVENT_PORT_ERR,
+        IBV_EVENT_LID_CHANGE,
+        IBV_EVENT_PKEY_CHANGE,
+        IBV_EVENT_SM_CHANGE,
+        IBV_EVENT_SRQ_ERR,
+        IBV_EVENT_QP_LAST_WQE_REACHED,
+        IBV_EVENT_CLIENT_REREGISTER,
+        IBV_EVENT_GID_CHANGE,
         IBV_PORT_ACTIVE,
     );
     all.push(("IBV_LINK_LAYER_ETHERNET".into(), i64::from(number::IBV_LINK_LAYER_ETHERNET)));

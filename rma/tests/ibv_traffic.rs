@@ -11,19 +11,6 @@ use vgas_rma::message::{Destination, Direction, Message, PAGE_HANDLER, Payload, 
 use vgas_rma::shm::Atomic;
 use vgas_rma::{Peer, RegionId};
 
-fn difference(after: IbvCounts, before: IbvCounts) -> IbvCounts {
-    IbvCounts {
-        sends: after.sends - before.sends,
-        writes: after.writes - before.writes,
-        reads: after.reads - before.reads,
-        atomics: after.atomics - before.atomics,
-        signalled: after.signalled - before.signalled,
-        completions: after.completions - before.completions,
-        receives: after.receives - before.receives,
-        copied: after.copied - before.copied,
-    }
-}
-
 /// Goal: the costs that the module's page promises. The first operation of each kind connects and asks for access; what
 /// is counted comes after.
 #[test]
@@ -65,7 +52,7 @@ fn verbs_are_counted() {
     let before = a.0.counts();
     send_long(2);
     settle();
-    let page_costs = difference(a.0.counts(), before);
+    let page_costs = a.0.counts() - before;
     assert_eq!((page_costs.writes, page_costs.sends, page_costs.reads), (1, 1, 0));
     assert_eq!((page_costs.signalled, page_costs.completions, page_costs.receives), (1, 1, 1));
     assert_eq!(page_costs.copied, 1, "it lies in private memory");
@@ -82,7 +69,7 @@ fn verbs_are_counted() {
     }
     settle();
     for (conduit, before) in [&a.0, &b.0].into_iter().zip(before) {
-        let costs = difference(conduit.counts(), before);
+        let costs = conduit.counts() - before;
         assert_eq!((costs.sends, costs.writes, costs.reads), (ROUND_TRIPS as u64, 0, 0));
         assert_eq!(costs.completions, ROUND_TRIPS as u64 / 16);
         assert_eq!(costs.receives, ROUND_TRIPS as u64);
@@ -98,7 +85,7 @@ fn verbs_are_counted() {
     let mut got = [0; 8];
     a.1.operation.read(16, &mut got);
     assert_eq!(got, [7; 8]);
-    let costs = difference(a.0.counts(), before[0]);
+    let costs = a.0.counts() - before[0];
     assert_eq!((costs.writes, costs.reads, costs.sends, costs.completions), (1, 1, 0, 2));
 
     // So is an atomic update one request, where the device offers them.
@@ -111,13 +98,13 @@ fn verbs_are_counted() {
         assert_eq!(got, [7; 8], "what the word was");
         b.1.region.read(4104, &mut got);
         assert_eq!(got, [8, 7, 7, 7, 7, 7, 7, 7], "what it is");
-        let costs = difference(a.0.counts(), before);
+        let costs = a.0.counts() - before;
         assert_eq!((costs.atomics, costs.completions), (1, 1));
         assert_eq!((costs.writes, costs.reads, costs.sends), (0, 0, 0));
     } else {
         println!("skipped: the device has no atomic updates");
     }
-    assert_eq!(difference(b.0.counts(), before[1]), IbvCounts::default());
+    assert_eq!(b.0.counts() - before[1], IbvCounts::default());
 }
 
 /// Goal: what a get miss, and a put miss with the page, cost on the wire. The node that misses asks by one SEND; the home
@@ -157,11 +144,11 @@ fn a_page_that_is_asked_for() {
     for misses in 2..=1 + MISSES as usize {
         miss(misses);
     }
-    let asking = difference(a.0.counts(), before[0]);
+    let asking = a.0.counts() - before[0];
     // Credits for what was taken in go back with other messages, or alone for sixteen at once.
     assert_eq!((asking.sends, asking.writes, asking.reads), (MISSES, 0, 0));
     assert_eq!(asking.receives, MISSES);
-    let home = difference(b.0.counts(), before[1]);
+    let home = b.0.counts() - before[1];
     assert_eq!((home.sends, home.writes, home.reads), (0, MISSES, 0));
     assert_eq!((home.signalled, home.completions, home.receives), (MISSES, MISSES, MISSES));
     assert_eq!(home.copied, 0, "the page goes out of the home's own frame, which nobody else writes into");

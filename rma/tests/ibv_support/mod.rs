@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::net::TcpListener;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -168,5 +169,35 @@ pub fn poll_error((conduit, sink): &(Arc<IbvConduit>, Memory)) -> RmaError {
             return error;
         }
         assert!(start.elapsed() < BOUND, "no error came");
+    }
+}
+
+/// Loss of one packet in a hundred on every wire, as long as it lives: also a case that fails leaves good wires to the next test.
+pub struct Loss;
+
+impl Loss {
+    fn wires(action: &str) -> bool {
+        let tc = |index| {
+            let wire = format!("eth{index}");
+            let words = ["qdisc", action, "dev", &wire, "root", "netem", "loss", "1%"];
+            Command::new("tc").args(words).status().is_ok_and(|status| status.success())
+        };
+        (0..devices().len()).all(tc)
+    }
+
+    /// In the guest only, where it hurts nobody; elsewhere it says that the test is skipped.
+    pub fn begin(test: &str) -> Option<Self> {
+        if std::env::var_os("RXE_GUEST").is_none() {
+            println!("skipped: {test}: would disturb this machine's network");
+            return None;
+        }
+        assert!(Self::wires("add"), "tc qdisc add");
+        Some(Self)
+    }
+}
+
+impl Drop for Loss {
+    fn drop(&mut self) {
+        assert!(Self::wires("delete") || std::thread::panicking(), "tc qdisc delete");
     }
 }

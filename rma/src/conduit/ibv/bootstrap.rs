@@ -2,7 +2,8 @@
 //! anything, and afterwards tells of peers that end. It brings two notices each way:
 //!
 //! ```text
-//! place: version, number of the queue pair, first packet, MTU, LID, GID     (the other side connects, then answers with its own)
+//! place: version, number of the queue pair, first packet, MTU, LID, GID, READs under way that it can ask for and answer
+//!                                                                   (the other side connects, then answers with its own)
 //! ready: my queue pair receives                                             (the other side may send)
 //! ```
 
@@ -10,7 +11,7 @@
 
 use super::connection::lock;
 use super::packet::VERSION;
-use super::verbs::Place;
+use super::verbs::{Place, Reads};
 use crate::address::Peer;
 use crate::conduit::tcp::TcpConduit;
 use crate::conduit::{Conduit, Sent, Traffic};
@@ -41,6 +42,7 @@ impl Notice {
                     vec![VERSION, place.number, place.first_packet, place.mtu as u32, u32::from(place.lid)];
                 let (gid, _) = place.gid.as_chunks::<4>();
                 words.extend(gid.iter().map(|word| u32::from_le_bytes(*word)));
+                words.push(u32::from(place.reads.asked) | u32::from(place.reads.answered) << 8);
                 (PLACE, words)
             }
             Notice::Ready => (READY, vec![VERSION]),
@@ -52,7 +54,7 @@ impl Notice {
             return Err(format!("version {:?} of the ibv conduit, this is {VERSION}", words.first()));
         }
         match (handler, words) {
-            (PLACE, &[_, number, first_packet, mtu @ 1..=5, lid, a, b, c, d]) if lid <= 0xFFFF => {
+            (PLACE, &[_, number, first_packet, mtu @ 1..=5, lid, a, b, c, d, reads]) if lid <= 0xFFFF => {
                 let mut gid = [0; 16];
                 for (bytes, word) in gid.chunks_exact_mut(4).zip([a, b, c, d]) {
                     bytes.copy_from_slice(&word.to_le_bytes());
@@ -61,7 +63,11 @@ impl Notice {
                 if number >> 24 != 0 || first_packet >> 24 != 0 {
                     return Err(format!("a queue pair {number} that starts with packet {first_packet}"));
                 }
-                Ok(Notice::Place(Place { number, first_packet, mtu: mtu as i32, lid: lid as u16, gid }))
+                let [asked, answered, 0, 0] = reads.to_le_bytes() else {
+                    return Err(format!("{reads} READs"));
+                };
+                let (mtu, lid, reads) = (mtu as i32, lid as u16, Reads { asked, answered });
+                Ok(Notice::Place(Place { number, first_packet, mtu, lid, gid, reads }))
             }
             (READY, [_]) => Ok(Notice::Ready),
             _ => Err(format!("a notice {handler} with the words {words:?}")),
@@ -168,8 +174,10 @@ mod tests {
         #[test]
         fn what_is_encoded_is_decoded(
             number in 0u32..1 << 24, first_packet in 0u32..1 << 24, mtu in 1i32..=5, lid: u16, gid: [u8; 16],
+            asked: u8, answered: u8,
         ) {
-            for notice in [Notice::Place(Place { number, first_packet, mtu, lid, gid }), Notice::Ready] {
+            let reads = Reads { asked, answered };
+            for notice in [Notice::Place(Place { number, first_packet, mtu, lid, gid, reads }), Notice::Ready] {
                 let (handler, words) = notice.encode();
                 prop_assert_eq!(Notice::decode(handler, &words), Ok(notice));
                 prop_assert!(Notice::decode(handler, &words[..words.len() - 1]).is_err());

@@ -14,7 +14,9 @@
 
 #![forbid(unsafe_code)]
 
-use super::packet::{self, Access, Control, IMMEDIATE_CREDITS_MAX, Name};
+use super::packet::{
+    self, Access, CONTROL_BYTES_MAX, Control, IMMEDIATE_CREDITS_MAX, NUMBER_BYTES, Name, Number, Order,
+};
 use super::shared::Shared;
 use super::staging::Blocks;
 use super::verbs::{Local, Place, QueuePair, Route, Verb, Work, gather};
@@ -61,6 +63,8 @@ pub(super) struct Connection {
     credits: AtomicU32,
     /// Requests taken in and not yet reported.
     owed: AtomicU32,
+    /// The number of the next message; of the polling thread.
+    expected: AtomicU32,
     /// Things in the sender's queues.
     waiting: AtomicUsize,
     sender: Mutex<Sender>,
@@ -74,6 +78,8 @@ struct Sender {
     posted: u64,
     done: u64,
     unsignalled: u32,
+    /// Messages so far, which number them: SENDs, and WRITEs with immediate data.
+    messages: u32,
     flights: VecDeque<Flight>,
     controls: VecDeque<Control>,
     replies: VecDeque<OwnedReply>,
@@ -156,7 +162,8 @@ impl Connection {
         let random = crate::key::fresh_random()?;
         let first_packet = u32::from_le_bytes([random[0], random[1], random[2], 0]);
         let (number, mtu) = (pair.number(), chosen.route.mtu);
-        let place = Place { number, first_packet, mtu, lid: chosen.lid, gid: chosen.gid };
+        let (lid, gid, reads) = (chosen.lid, chosen.gid, chosen.route.reads);
+        let place = Place { number, first_packet, mtu, lid, gid, reads };
         Ok(Self {
             peer,
             pair,
@@ -165,6 +172,7 @@ impl Connection {
             lost: OnceLock::new(),
             credits: AtomicU32::new(CREDITS),
             owed: AtomicU32::new(0),
+            expected: AtomicU32::new(0),
             waiting: AtomicUsize::new(0),
             sender: Mutex::default(),
             parked: Mutex::default(),
@@ -186,7 +194,7 @@ impl Connection {
                 shared.chosen.context.name, self.peer
             )));
         }
-        let route = Route { mtu: ours.mtu.min(there.mtu), ..ours };
+        let route = Route { mtu: ours.mtu.min(there.mtu), reads: ours.reads.with(there.reads), ..ours };
         self.pair.receive_from(there, &route)?;
         self.pair.send_from(self.place.first_packet, &route)?;
         Ok(true)
@@ -241,7 +249,7 @@ impl Connection {
         }
         if !request {
             sender.replies.push_back(OwnedReply::of(message));
-            self.note(&sender);
+            self.note(shared, &sender);
             return Ok(Posted::At(0));
         }
         Ok(Posted::NoRoom)
@@ -341,7 +349,7 @@ impl Connection {
             || !self.is_open()
             || self.lost().is_some()
         {
-            self.note(sender);
+            self.note(shared, sender);
             return Ok(());
         }
         while let Some(control) = sender.controls.front()
@@ -349,7 +357,7 @@ impl Connection {
         {
             let packet = control.encode();
             if let Posted::NoRoom = self.post_packet(shared, sender, &packet)? {
-                self.note(sender);
+                self.note(shared, sender);
                 return Ok(());
             }
             sender.controls.pop_front();
@@ -363,17 +371,22 @@ impl Connection {
                     break;
                 }
                 Err(error) => {
-                    self.note(sender);
+                    self.note(shared, sender);
                     return Err(error);
                 }
             }
         }
-        self.note(sender);
+        self.note(shared, sender);
         Ok(())
     }
 
-    fn note(&self, sender: &Sender) {
-        self.waiting.store(sender.controls.len() + sender.replies.len(), Ordering::Release);
+    fn note(&self, shared: &Shared, sender: &Sender) {
+        let waiting = sender.controls.len() + sender.replies.len();
+        let before = self.waiting.swap(waiting, Ordering::AcqRel);
+        if waiting != before {
+            // Wraps around when it gets less.
+            shared.waiting.fetch_add(waiting.wrapping_sub(before), Ordering::Release);
+        }
     }
 
     /// Room for a payload and its message.
@@ -452,7 +465,7 @@ impl Connection {
         let registered =
             if lent { shared.registered(long.map_or(Source::EMPTY, |(source, ..)| source)) } else { None };
         let copied = long.filter(|_| registered.is_none()).map_or(0, |(source, ..)| source.bytes());
-        let packet_max = if immediate.is_some() { 0 } else { HEAD_BYTES_MAX + medium.bytes() };
+        let packet_max = if immediate.is_some() { 0 } else { NUMBER_BYTES + HEAD_BYTES_MAX + medium.bytes() };
         let packet_bytes = if packet_max <= self.pair.inline_max { 0 } else { packet_max };
         // The copied payload first, then the packet, in one run of blocks.
         let packet_at = copied.next_multiple_of(64);
@@ -485,7 +498,8 @@ impl Connection {
         let signalled = holds || sender.unsignalled + 1 >= shared.signal_interval;
         sender.unsignalled = if signalled { 0 } else { sender.unsignalled + 1 };
         if let (Some((local, address, key)), Some(immediate)) = (payload, immediate) {
-            let immediate = packet::with_credits(immediate, self.take_owed(IMMEDIATE_CREDITS_MAX));
+            let credits = self.take_owed(IMMEDIATE_CREDITS_MAX);
+            let immediate = packet::complete(immediate, credits, sender.number());
             sender.posted += 1;
             let verb = Verb::WriteImmediate(address, key, immediate);
             self.pair.post(Work { id: self.id(sender.posted), verb, local, signalled }, None)?;
@@ -494,17 +508,21 @@ impl Connection {
             let mut packet = [0; INLINE_MAX];
             let mut head = [0; HEAD_BYTES_MAX];
             let head_bytes = frame::encode(message, self.take_owed(CREDITS) as u16, &mut head);
-            let bytes = head_bytes + medium.bytes();
+            let number = sender.number().to_le_bytes();
+            let before = NUMBER_BYTES + head_bytes;
+            let bytes = before + medium.bytes();
             let local = match &blocks {
                 Some(blocks) if packet_bytes > 0 => {
                     let at = blocks.offset() + packet_at;
-                    memory.fill(at, Source::of(&head[..head_bytes]));
-                    memory.fill(at + head_bytes, medium);
+                    memory.fill(at, Source::of(&number));
+                    memory.fill(at + NUMBER_BYTES, Source::of(&head[..head_bytes]));
+                    memory.fill(at + before, medium);
                     Local::Registered(memory, at, bytes)
                 }
                 _ => {
-                    packet[..head_bytes].copy_from_slice(&head[..head_bytes]);
-                    gather(medium, &mut packet[head_bytes..bytes]);
+                    packet[..NUMBER_BYTES].copy_from_slice(&number);
+                    packet[NUMBER_BYTES..before].copy_from_slice(&head[..head_bytes]);
+                    gather(medium, &mut packet[before..bytes]);
                     Local::Inline(&packet[..bytes])
                 }
             };
@@ -537,21 +555,26 @@ impl Connection {
 
     /// Posts a small packet that is no message, if there is memory for it.
     fn post_packet(&self, shared: &Shared, sender: &mut Sender, packet: &[u8]) -> Result<Posted> {
-        let blocks = if packet.len() <= self.pair.inline_max {
+        let bytes = NUMBER_BYTES + packet.len();
+        let blocks = if bytes <= self.pair.inline_max {
             None
         } else {
-            match shared.staging.take(packet.len()) {
+            match shared.staging.take(bytes) {
                 Some(blocks) => Some(blocks),
                 // Payloads that are under way have it all; they will give it back.
                 None => return Ok(Posted::NoRoom),
             }
         };
+        let mut numbered = [0; NUMBER_BYTES + CONTROL_BYTES_MAX];
+        let numbered = &mut numbered[..bytes];
+        numbered[..NUMBER_BYTES].copy_from_slice(&sender.number().to_le_bytes());
+        numbered[NUMBER_BYTES..].copy_from_slice(packet);
         let local = match &blocks {
             Some(blocks) => {
-                shared.staging.memory.fill(blocks.offset(), Source::of(packet));
-                Local::Registered(&shared.staging.memory, blocks.offset(), packet.len())
+                shared.staging.memory.fill(blocks.offset(), Source::of(numbered));
+                Local::Registered(&shared.staging.memory, blocks.offset(), bytes)
             }
-            None => Local::Inline(packet),
+            None => Local::Inline(numbered),
         };
         sender.posted += 1;
         let count = sender.posted;
@@ -619,6 +642,16 @@ impl Connection {
         lock(&self.sender).done >= count || self.lost().is_some()
     }
 
+    /// Whether this is the number of the message that comes next. Called by the thread whose turn it is.
+    pub(super) fn order(&self, number: Number) -> Order {
+        let expected = self.expected.load(Ordering::Relaxed);
+        let order = number.order(expected);
+        if order == Order::Next {
+            self.expected.store(expected.wrapping_add(1), Ordering::Relaxed);
+        }
+        order
+    }
+
     /// Notes that a request of the peer was taken in.
     pub(super) fn owe_credit(&self) {
         self.owed.fetch_add(1, Ordering::Relaxed);
@@ -663,6 +696,15 @@ impl Connection {
     }
 }
 
+impl Sender {
+    /// The number of the message that is posted next.
+    fn number(&mut self) -> u32 {
+        let number = self.messages;
+        self.messages = number.wrapping_add(1);
+        number
+    }
+}
+
 /// The other side's address of a range of one of its regions.
 fn reach((owner, region): Name, access: &Access, offset: u64, bytes: usize) -> Result<u64> {
     let limit = access.bytes;
@@ -697,5 +739,5 @@ impl OwnedReply {
     }
 }
 
-const _: () = assert!(HEAD_BYTES_MAX <= INLINE_MAX && HEAD_BYTES_MAX < PACKET_BYTES_MAX);
+const _: () = assert!(NUMBER_BYTES + HEAD_BYTES_MAX <= INLINE_MAX && INLINE_MAX < PACKET_BYTES_MAX);
 const _: () = assert!(CREDITS <= u16::MAX as u32, "credits travel in 16 bits");

@@ -6,7 +6,7 @@
 
 use super::IbvOptions;
 use super::verbs::types::{PortAttr, number};
-use super::verbs::{Context, Route};
+use super::verbs::{Context, Reads, Route};
 use crate::error::{Result, RmaError};
 use std::net::Ipv6Addr;
 use std::path::Path;
@@ -168,7 +168,7 @@ pub(super) fn choose(options: &IbvOptions, index: usize) -> Result<Chosen> {
     let gids = gids_in(Path::new(DEVICES), &name, port_number);
     let gid = choose_gid(&gids, port.link_layer == number::IBV_LINK_LAYER_ETHERNET, options.gid)
         .map_err(|reason| RmaError::Refused(format!("{name}, port {port_number}: {reason}")))?;
-    let reads = limits.max_qp_rd_atom.clamp(1, 16) as u8;
+    let reads = Reads { asked: reads(limits.max_qp_init_rd_atom), answered: reads(limits.max_qp_rd_atom) };
     let route = Route {
         port: port_number,
         gid_index: gid.map(|gid| gid.index),
@@ -187,6 +187,12 @@ pub(super) fn choose(options: &IbvOptions, index: usize) -> Result<Chosen> {
         slots_max: limits.max_srq_wr.max(1) as u32,
         atomics: limits.atomic_cap != number::IBV_ATOMIC_NONE,
     })
+}
+
+/// READs and atomic updates that a connection has room for, where the device could have so many: what cards have, which is
+/// enough to hide the way there and back. More would cost every queue pair memory.
+fn reads(limit: i32) -> u8 {
+    limit.clamp(1, 16) as u8
 }
 
 /// The code of the path's MTU: what the port has, or less if that is wished.
@@ -381,6 +387,15 @@ mod tests {
         let gids = gids_in(folder.path(), "rxe0", 1);
         assert_eq!(gids.iter().map(|gid| gid.index).collect::<Vec<_>>(), [0, 1], "only what is in use");
         assert_eq!(choose_gid(&gids, true, None).unwrap().unwrap().index, 1);
+    }
+
+    #[test]
+    fn reads_under_way_are_what_both_sides_can() {
+        let card = |asked, answered| Reads { asked: reads(asked), answered: reads(answered) };
+        let (large, small) = (card(128, 128), card(4, 1));
+        assert_eq!(large.with(large), Reads { asked: 16, answered: 16 });
+        assert_eq!(large.with(small), Reads { asked: 1, answered: 4 });
+        assert_eq!(small.with(large), Reads { asked: 4, answered: 1 });
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! * `verbs`: libibverbs as objects, found at run time, and all `unsafe`. `device`: which card, port and address.
 //! * `bootstrap`: setting connections up, over a tcp connection that proves the job's key.
+//! * `events`: what the device says about itself.
 //! * `connection`: sending, credits, regions; `staging`: registered memory for private bytes; `packet`: the bytes.
 //! * `shared`: what all connections have in common.
 //!
@@ -29,11 +30,18 @@
 //! # Which card, and how peers are found
 //!
 //! Without a setting: InfiniBand before Ethernet, the faster card before the slower, the port that is up, RoCE v2 over IPv4
-//! before other addresses, the smaller MTU of both sides; nodes of one machine spread over equal cards. Queue pairs find each
+//! before other addresses, the smaller MTU of both sides, as many READs under way as both devices can; nodes of one machine
+//! spread over equal cards. On InfiniBand peers are addressed by their LIDs, in the partition with the first key. A job with
+//! one node has no use for a card: its ranks share memory, whatever the conduit. Queue pairs find each
 //! other over the tcp conduit's connections and not through librdmacm: the proof of the key needs such a connection anyway, it
 //! has the addresses, and its end tells of the peer's. What that leaves out is iWARP, and InfiniBand across routers.
 //!
 //! # Loss
+//!
+//! Messages are numbered, because Soft-RoCE (Linux 6.1), where it sends again what was lost, was seen to deliver one twice:
+//! it is dropped; one that is missing is a loss. (A WRITE that such a device repeats cannot be told from the first.) What a
+//! device says about itself is read every now and then, and soon when it wakes a thread that sleeps: one that has failed is the
+//! loss of all peers, a queue pair that has failed that of its peer, both with the device's name and port.
 //!
 //! The end of a process is seen at once, by the end of its tcp connection; a network that is cut, after `retries` times
 //! `timeout` with something under way, else as the tcp conduit sees it. Access outside of what is registered, or with a
@@ -52,6 +60,7 @@
 mod bootstrap;
 mod connection;
 mod device;
+mod events;
 #[cfg(test)]
 mod hostile;
 mod packet;
@@ -66,7 +75,8 @@ pub use verbs::{REMEDY, available, locked_memory_limit, types};
 
 use self::bootstrap::{Bootstrap, Notice};
 use self::connection::{CREDITS, Connection, OneSided, Posted, lock, sent_by};
-use self::packet::Control;
+use self::events::{Verdict, judge};
+use self::packet::{Control, Number, Order};
 use self::shared::Shared;
 use self::verbs::types::Completion;
 use self::verbs::types::number::{IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS};
@@ -107,6 +117,11 @@ const COMPLETIONS: usize = 16;
 
 /// A look at the tcp connections costs a system call: one poll in so many.
 const POLLS_PER_BOOTSTRAP: u32 = 32;
+
+/// A look at what the device says about itself costs one, too, and is rarely worth it. Who sleeps is woken by it: a poll
+/// after a sleep counts as many, so that it is looked at soon.
+const POLLS_PER_EVENTS: u32 = 4096;
+const POLLS_PER_SLEEP: u32 = 256;
 
 /// Replies to a peer that wait for room before its requests are left alone.
 const REPLIES_WAITING_MAX: usize = 32;
@@ -193,6 +208,8 @@ pub struct IbvConduit {
 #[derive(Default)]
 struct Inbox {
     completions: VecDeque<Completion>,
+    /// Where the device puts them.
+    batch: [Completion; COMPLETIONS],
     /// Spare memory for a packet.
     buffer: Vec<u8>,
 }
@@ -224,7 +241,9 @@ impl IbvConduit {
         let tcp = TcpConduit::new(bootstrap)?;
         let system = |e| RmaError::system("create the descriptors of the ibv conduit", e);
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
-        for (index, descriptor) in [shared.queues.descriptor(), tcp.wait_descriptor()].iter().enumerate() {
+        let descriptors =
+            [shared.queues.descriptor(), tcp.wait_descriptor(), shared.chosen.context.event_descriptor()];
+        for (index, descriptor) in descriptors.iter().enumerate() {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&poller, descriptor, data, epoll::EventFlags::IN).map_err(system)?;
         }
@@ -303,7 +322,7 @@ impl IbvConduit {
                 }
                 Some((peer, _)) => {
                     if let Some(connection) = self.connection(peer) {
-                        connection.lose(self.shared.queues.explain(completion.status));
+                        connection.lose(self.shared.explain(completion.status));
                     }
                 }
                 None => lock(&self.inbox).completions.push_back(*completion),
@@ -377,13 +396,58 @@ impl IbvConduit {
         RmaError::PeerLost { peer, who, during: during.into(), reason }
     }
 
+    /// Takes in what the device says about itself.
+    fn poll_events(&self) -> Result<()> {
+        let context = &self.shared.chosen.context;
+        let port = self.shared.chosen.route.port;
+        while let Some(event) = context.next_event() {
+            self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
+            match judge(event, &context.name, port) {
+                Verdict::Nothing => {
+                    tracing::debug!(device = context.name, ?event, "an event of the RDMA device")
+                }
+                Verdict::Note(what) => tracing::warn!("{what}"),
+                Verdict::PortIs(up) => {
+                    self.shared.port_is_down.store(!up, Ordering::Release);
+                    let state = if up {
+                        "is up again"
+                    } else {
+                        "is down: what is under way is lost unless it comes back"
+                    };
+                    tracing::warn!("port {port} of the RDMA device {} {state}", context.name);
+                }
+                Verdict::PairLost(number, reason) => {
+                    let by_number = self.by_number.read().unwrap_or_else(PoisonError::into_inner);
+                    let peer = by_number.get(&number).copied();
+                    drop(by_number);
+                    if let Some(connection) = peer.and_then(|peer| self.connection(peer))
+                        && connection.lose(reason)
+                        && !self.bootstrap.tcp.has_left(connection.peer)
+                    {
+                        return Err(self.lost(connection, "exchanging messages"));
+                    }
+                }
+                Verdict::AllLost(reason) => {
+                    let lost: Vec<_> = self.known_connections().filter(|c| c.lose(reason.clone())).collect();
+                    return Err(match lost.first() {
+                        Some(connection) => self.lost(connection, "exchanging messages"),
+                        None => RmaError::Refused(reason),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// A request of ours, or a receive, has failed.
     fn broken(&self, connection: &Connection, status: i32, during: &str) -> Result<()> {
         // A peer that ends says so before its queue pair goes; a flushed request is the consequence of an end.
-        let _ = self.poll_bootstrap();
+        let heard = self.poll_bootstrap();
+        // And a port that is down may explain it.
+        let heard = heard.and(self.poll_events());
         let left = self.bootstrap.tcp.has_left(connection.peer) || self.closing.load(Ordering::Acquire);
-        let reason = if left { "it has left the job".into() } else { self.shared.queues.explain(status) };
-        if connection.lose(reason) && !left { Err(self.lost(connection, during)) } else { Ok(()) }
+        let reason = if left { "it has left the job".into() } else { self.shared.explain(status) };
+        if connection.lose(reason) && !left { Err(self.lost(connection, during)) } else { heard }
     }
 
     /// The peer broke the protocol: an error the first time.
@@ -399,7 +463,7 @@ impl IbvConduit {
         self.refuse(connection, RmaError::Protocol { peer: Some(connection.peer), what: what.into() })
     }
 
-    /// One completion; returns how many messages were delivered.
+    /// One completion; returns how many messages were delivered and one-sided operations ended.
     fn handle(&self, completion: &Completion, sink: &dyn Sink, requests: bool) -> Result<usize> {
         let counts = &self.shared.counts;
         if let Some((peer, low)) = sent_by(completion.wr_id) {
@@ -408,7 +472,9 @@ impl IbvConduit {
             if completion.status != IBV_WC_SUCCESS {
                 return self.broken(connection, completion.status, connection.purpose(low)).map(|()| 0);
             }
+            let mut operations = 0;
             connection.completed(&self.shared, low, |ended, at| {
+                operations += 1;
                 if let Some((offset, bytes)) = ended.part {
                     let place = Destination::Operation { id: ended.operation, offset };
                     let to = sink.destination(peer, place, bytes)?;
@@ -416,7 +482,7 @@ impl IbvConduit {
                 }
                 sink.completed(peer, ended.operation)
             })?;
-            return Ok(0);
+            return Ok(operations);
         }
         counts.receives.fetch_add(1, Ordering::Relaxed);
         let peer =
@@ -425,19 +491,21 @@ impl IbvConduit {
         let slot = completion.wr_id as u32;
         let mut packet = std::mem::take(&mut lock(&self.inbox).buffer);
         let good = completion.status == IBV_WC_SUCCESS;
+        let mut number = None;
         if good {
             match completion.opcode {
                 IBV_WC_RECV => {
                     let bytes = (completion.byte_len as usize).min(PACKET_BYTES_MAX);
                     self.shared.queues.read_slot(slot, bytes, &mut packet);
+                    number = Number::take(&mut packet);
                 }
                 // Nothing is in the slot: the bytes are where the peer has written them.
                 IBV_WC_RECV_RDMA_WITH_IMM => {
                     let immediate = u32::from_be(completion.imm_data);
                     packet::expand(immediate, completion.byte_len, self.me, &mut packet);
+                    number = Some(Number::of_immediate(immediate));
                 }
-                // An empty packet is refused.
-                _ => packet.clear(),
+                _ => {}
             }
         }
         self.shared.queues.post_slot(slot)?;
@@ -445,7 +513,18 @@ impl IbvConduit {
         if !good {
             return self.broken(connection, completion.status, "receiving").map(|()| 0);
         }
-        let delivered = self.receive(connection, &mut packet, sink, requests);
+        let delivered = match number.map(|number| connection.order(number)) {
+            Some(Order::Next) => self.receive(connection, &mut packet, sink, requests),
+            Some(Order::Again) => {
+                counts.repeated.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(peer = %connection.peer, "a message came twice");
+                Ok(0)
+            }
+            Some(Order::Gap) => {
+                self.violation(connection, "messages before this one are missing").map(|()| 0)
+            }
+            None => self.violation(connection, "a message without a number").map(|()| 0),
+        };
         lock(&self.inbox).buffer = packet;
         delivered
     }
@@ -580,13 +659,12 @@ impl IbvConduit {
 
     /// The next completion, in the order of the device; none at the moment.
     fn next_completion(&self) -> Result<Option<Completion>> {
-        let mut inbox = lock(&self.inbox);
-        if inbox.completions.is_empty() {
-            let mut batch = [Completion::default(); COMPLETIONS];
-            let count = self.shared.queues.poll(&mut batch)?;
-            inbox.completions.extend(&batch[..count]);
+        let Inbox { completions, batch, .. } = &mut *lock(&self.inbox);
+        if completions.is_empty() {
+            let count = self.shared.queues.poll(batch)?;
+            completions.extend(&batch[..count]);
         }
-        Ok(inbox.completions.pop_front())
+        Ok(completions.pop_front())
     }
 
     /// Passes the caller's own mistakes on, and turns everything else into the loss of the peer.
@@ -702,11 +780,17 @@ impl Conduit for IbvConduit {
     fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
         let Some(turn) = self.turn.take() else { return Ok(0) };
         let requests = traffic == Traffic::Everything && !turn.nested;
-        let polls = self.polls.fetch_add(1, Ordering::Relaxed);
+        let polls = self.polls.load(Ordering::Relaxed);
+        let woken = self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::AcqRel);
+        let next = polls.wrapping_add(if woken { POLLS_PER_SLEEP } else { 1 });
+        self.polls.store(next, Ordering::Relaxed);
+        if next / POLLS_PER_EVENTS != polls / POLLS_PER_EVENTS {
+            self.poll_events()?;
+        }
         if polls.is_multiple_of(POLLS_PER_BOOTSTRAP)
             || self.connecting.load(Ordering::Acquire) > 0
             || self.bootstrap.is_pending()
-            || self.woken.swap(false, Ordering::AcqRel)
+            || woken
         {
             self.poll_bootstrap()?;
         }
@@ -725,10 +809,14 @@ impl Conduit for IbvConduit {
         self.flush()?;
         // Counts as a message, of which all threads are told: one that was refused may sleep on a connection whose last
         // bytes this thread has read. (What comes through the completion queue wakes it by an event.)
-        Ok(count + usize::from(self.opened.swap(false, Ordering::AcqRel)))
+        let opened = self.opened.load(Ordering::Relaxed) && self.opened.swap(false, Ordering::AcqRel);
+        Ok(count + usize::from(opened))
     }
 
     fn flush(&self) -> Result<()> {
+        if self.shared.waiting.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
         for connection in self.known_connections().filter(|c| c.is_waiting() && c.lost().is_none()) {
             self.posted(connection, connection.flush(&self.shared), "sending")?;
         }

@@ -1,4 +1,5 @@
-//! What travels in the SENDs of a connection. Pure. A packet is a frame of the tcp conduit ([`super::super::tcp::frame`]),
+//! What travels in the SENDs of a connection. Pure. Each begins with its number, four bytes, among all messages of the
+//! connection ([`Number`] says what for). What follows is a frame of the tcp conduit ([`super::super::tcp::frame`]),
 //! with the payload of a medium message behind it (that of a long one was written to its place before), or one of three
 //! packets of this conduit about regions:
 //!
@@ -17,9 +18,10 @@
 //!
 //! | bits | field |
 //! |---|---|
-//! | 0 to 21 | the frame's number, also the first argument: the payload's offset in the frames, divided by its length |
-//! | 22 to 29 | the second argument |
-//! | 30, 31 | credits |
+//! | 0 to 20 | the frame's number, also the first argument: the payload's offset in the frames, divided by its length |
+//! | 21 to 28 | the second argument |
+//! | 29 | credits |
+//! | 30, 31 | the last two bits of the message's number |
 //!
 //! The handler is [`PAGE_HANDLER`]. What does not fit goes as a WRITE and a SEND.
 
@@ -30,13 +32,72 @@ use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX, Kind};
 use crate::message::{Destination, Direction, Message, PAGE_HANDLER, Payload};
 
 /// Version of the packets and of how a connection is set up, exchanged before a queue pair is connected.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
-const NUMBER_BITS: u32 = 22;
+const FRAME_BITS: u32 = 21;
 const NOTE_BITS: u32 = 8;
+const CREDIT_BITS: u32 = 1;
+const ORDER_BITS: u32 = 2;
+const _: () = assert!(FRAME_BITS + NOTE_BITS + CREDIT_BITS + ORDER_BITS == 32);
 
 /// Most credits that immediate data can bring.
-pub(super) const IMMEDIATE_CREDITS_MAX: u32 = 3;
+pub(super) const IMMEDIATE_CREDITS_MAX: u32 = (1 << CREDIT_BITS) - 1;
+
+/// Bytes of the number in front of a packet.
+pub(super) const NUMBER_BYTES: usize = 4;
+
+/// Most bytes of a packet that is no message.
+pub(super) const CONTROL_BYTES_MAX: usize = BYTES;
+
+/// What a message says about its place in the order of its connection. A reliable connection delivers all messages once
+/// and in order; Soft-RoCE, where it sends again what was lost, may deliver one twice (its requester and its completer
+/// race for the packet to begin with).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Number {
+    /// All of it.
+    Whole(u32),
+    /// Its last bits, in immediate data.
+    Part(u32),
+}
+
+/// Which message it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The one that was to come.
+    Next,
+    /// One that has come before.
+    Again,
+    /// One before which others are missing.
+    Gap,
+}
+
+impl Number {
+    /// Takes the number off a packet; none when it is too short.
+    pub(super) fn take(packet: &mut Vec<u8>) -> Option<Self> {
+        let number = u32::from_le_bytes(*packet.first_chunk::<NUMBER_BYTES>()?);
+        packet.drain(..NUMBER_BYTES);
+        Some(Self::Whole(number))
+    }
+
+    /// From immediate data.
+    pub(super) fn of_immediate(immediate: u32) -> Self {
+        Self::Part(immediate >> (32 - ORDER_BITS))
+    }
+
+    /// Compared with the number of the message that is to come.
+    pub(super) fn order(self, expected: u32) -> Order {
+        let ahead = match self {
+            Self::Whole(number) => number.wrapping_sub(expected) as i32,
+            // A few bits cannot tell ahead from behind: the next whole number does.
+            Self::Part(part) => -((expected.wrapping_sub(part) & ((1 << ORDER_BITS) - 1)) as i32),
+        };
+        match ahead {
+            0 => Order::Next,
+            ..0 => Order::Again,
+            1.. => Order::Gap,
+        }
+    }
+}
 
 /// The immediate data of a message to this peer, without credits; none if more has to be said.
 pub(super) fn immediate(message: &Message<'_>, to: Peer) -> Option<u32> {
@@ -51,23 +112,23 @@ pub(super) fn immediate(message: &Message<'_>, to: Peer) -> Option<u32> {
         && owner == to
         && source.bytes() > 0
         && offset == u64::from(number) * source.bytes() as u64
-        && number < 1 << NUMBER_BITS
+        && number < 1 << FRAME_BITS
         && note < 1 << NOTE_BITS;
-    fits.then_some(number | note << NUMBER_BITS)
+    fits.then_some(number | note << FRAME_BITS)
 }
 
-/// Adds at most [`IMMEDIATE_CREDITS_MAX`] credits.
-pub(super) fn with_credits(immediate: u32, credits: u32) -> u32 {
+/// Adds at most [`IMMEDIATE_CREDITS_MAX`] credits, and the number of the message.
+pub(super) fn complete(immediate: u32, credits: u32, number: u32) -> u32 {
     debug_assert!(credits <= IMMEDIATE_CREDITS_MAX);
-    immediate | credits << (NUMBER_BITS + NOTE_BITS)
+    immediate | credits << (FRAME_BITS + NOTE_BITS) | number << (32 - ORDER_BITS)
 }
 
 /// The frame of the message that came as immediate data, with so many bytes. Any number means something; whether it may be
 /// is decided as for other frames.
 pub(super) fn expand(immediate: u32, bytes: u32, me: Peer, packet: &mut Vec<u8>) {
-    let number = immediate & ((1 << NUMBER_BITS) - 1);
-    let note = immediate >> NUMBER_BITS & ((1 << NOTE_BITS) - 1);
-    let credits = immediate >> (NUMBER_BITS + NOTE_BITS);
+    let number = immediate & ((1 << FRAME_BITS) - 1);
+    let note = immediate >> FRAME_BITS & ((1 << NOTE_BITS) - 1);
+    let credits = immediate >> (FRAME_BITS + NOTE_BITS) & IMMEDIATE_CREDITS_MAX;
     let offset = u64::from(number) * u64::from(bytes);
     let destination = Destination::Region { region: RegionId::FRAMES, owner: me, offset };
     let mut head = [0; HEAD_BYTES_MAX];
@@ -193,19 +254,22 @@ mod tests {
     proptest! {
         /// What immediate data brings is the frame that a packet would have been.
         #[test]
-        fn immediate_data_is_a_frame(number in 0u32..1 << 22, note in 0u32..256, credits in 0u32..4, bytes in 1u32..1 << 22) {
+        fn immediate_data_is_a_frame(
+            frame in 0u32..1 << 21, note in 0u32..256, credits in 0u32..2, number: u32, bytes in 1u32..1 << 22,
+        ) {
             let destination = Destination::Region {
                 region: RegionId::FRAMES,
                 owner: Peer(7),
-                offset: u64::from(number) * u64::from(bytes),
+                offset: u64::from(frame) * u64::from(bytes),
             };
             let message = Message {
                 direction: Direction::Request,
                 handler: PAGE_HANDLER,
-                arguments: &[number, note],
+                arguments: &[frame, note],
                 payload: Payload::Long(Source::of(&PAGE[..bytes as usize]), destination),
             };
-            let immediate = with_credits(immediate(&message, Peer(7)).unwrap(), credits);
+            let immediate = complete(immediate(&message, Peer(7)).unwrap(), credits, number);
+            prop_assert_eq!(Number::of_immediate(immediate).order(number), Order::Next);
             let mut packet = vec![1, 2, 3];
             expand(immediate, bytes, Peer(7), &mut packet);
             let mut head = [0; HEAD_BYTES_MAX];
@@ -231,15 +295,38 @@ mod tests {
             immediate(&Message { direction: Direction::Request, handler, arguments, payload }, Peer(7))
         };
         let (page, frames) = (PAGE_HANDLER, RegionId::FRAMES);
-        assert_eq!(of(&arguments, page, 7, 5 * 4096, frames), Some(5 | 6 << 22));
+        assert_eq!(of(&arguments, page, 7, 5 * 4096, frames), Some(5 | 6 << 21));
         assert_eq!(of(&arguments, page, 7, 6 * 4096, frames), None, "another frame than it says");
         assert_eq!(of(&arguments, page, 7, 5 * 4096 + 8, frames), None);
         assert_eq!(of(&arguments, page, 8, 5 * 4096, frames), None, "the frames of somebody else");
         assert_eq!(of(&arguments, page, 7, 5 * 4096, RegionId::SEGMENT), None);
         assert_eq!(of(&arguments, page + 1, 7, 5 * 4096, frames), None);
         assert_eq!(of(&[5, 256], page, 7, 5 * 4096, frames), None);
-        assert_eq!(of(&[1 << 22, 6], page, 7, 4096 << 22, frames), None);
+        assert_eq!(of(&[1 << 21, 6], page, 7, 4096 << 21, frames), None);
         assert_eq!(of(&[5], page, 7, 5 * 4096, frames), None);
+    }
+
+    proptest! {
+        /// What comes again is told from what comes next, also where the numbers begin anew.
+        #[test]
+        fn messages_come_in_order(expected: u32, behind in 1u32..1000) {
+            let order = |number| Number::Whole(number).order(expected);
+            prop_assert_eq!(order(expected), Order::Next);
+            prop_assert_eq!(order(expected.wrapping_sub(behind)), Order::Again);
+            prop_assert_eq!(order(expected.wrapping_add(behind)), Order::Gap);
+            for behind in 1..4 {
+                let immediate = complete(0, 0, expected.wrapping_sub(behind));
+                prop_assert_eq!(Number::of_immediate(immediate).order(expected), Order::Again);
+            }
+        }
+    }
+
+    #[test]
+    fn the_number_is_taken_off() {
+        let mut packet = vec![1, 2, 0, 0, 9];
+        assert_eq!(Number::take(&mut packet), Some(Number::Whole(0x201)));
+        assert_eq!(packet, [9]);
+        assert_eq!(Number::take(&mut packet), None);
     }
 
     /// The kinds of the two formats do not meet.

@@ -10,7 +10,7 @@ use super::{IbvOptions, PACKET_BYTES_MAX};
 use crate::address::{Peer, RegionId};
 use crate::error::Result;
 use crate::message::{Sink, Source};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Requests and completions of a conduit so far.
@@ -30,8 +30,32 @@ pub struct IbvCounts {
     pub completions: u64,
     /// Receives that were polled.
     pub receives: u64,
+    /// Messages that came twice and were dropped: of Soft-RoCE, where packets are lost.
+    pub repeated: u64,
+    /// Events of the device: about ports, queue pairs, itself.
+    pub events: u64,
     /// Long payloads that were copied to staging memory first, because they were not lent or lie in no registered region.
     pub copied: u64,
+}
+
+impl std::ops::Sub for IbvCounts {
+    type Output = Self;
+
+    /// What was counted since `before`.
+    fn sub(self, before: Self) -> Self {
+        Self {
+            sends: self.sends - before.sends,
+            writes: self.writes - before.writes,
+            reads: self.reads - before.reads,
+            atomics: self.atomics - before.atomics,
+            signalled: self.signalled - before.signalled,
+            completions: self.completions - before.completions,
+            receives: self.receives - before.receives,
+            repeated: self.repeated - before.repeated,
+            events: self.events - before.events,
+            copied: self.copied - before.copied,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -43,6 +67,8 @@ pub(super) struct Counts {
     signalled: AtomicU64,
     pub(super) completions: AtomicU64,
     pub(super) receives: AtomicU64,
+    pub(super) repeated: AtomicU64,
+    pub(super) events: AtomicU64,
     pub(super) copied: AtomicU64,
 }
 
@@ -76,6 +102,8 @@ impl Counts {
             signalled: of(&self.signalled),
             completions: of(&self.completions),
             receives: of(&self.receives),
+            repeated: of(&self.repeated),
+            events: of(&self.events),
             copied: of(&self.copied),
         }
     }
@@ -99,6 +127,10 @@ pub(super) struct Shared {
     pub(super) queues: Arc<Queues>,
     pub(super) staging: Staging,
     pub(super) counts: Counts,
+    /// Packets and replies that wait for room, on all connections together.
+    pub(super) waiting: AtomicUsize,
+    /// The device has said that its port is down.
+    pub(super) port_is_down: AtomicBool,
     /// Most requests under way on one connection.
     pub(super) depth: u32,
     /// Most completions that are asked for and not polled, on all connections together.
@@ -130,12 +162,24 @@ impl Shared {
             queues,
             staging,
             counts,
+            waiting: AtomicUsize::new(0),
+            port_is_down: AtomicBool::new(false),
             depth,
             signalled_max,
             signal_interval,
             atomics,
             regions,
         })
+    }
+
+    /// Why a request has failed: what the library says, and what the device has said about the port.
+    pub(super) fn explain(&self, status: i32) -> String {
+        let said = self.queues.explain(status);
+        if self.port_is_down.load(Ordering::Acquire) {
+            let (port, device) = (self.chosen.route.port, &self.chosen.context.name);
+            return format!("{said}; port {port} of the RDMA device {device} is down");
+        }
+        said
     }
 
     /// Whether the completion queue has room for what two more requests bring.

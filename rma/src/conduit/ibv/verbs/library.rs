@@ -37,6 +37,9 @@ functions! {
     ibv_get_device_name: fn(*mut Device) -> *const c_char;
     ibv_open_device: fn(*mut Device) -> *mut Context;
     ibv_close_device: fn(*mut Context) -> c_int;
+    ibv_get_async_event: fn(*mut Context, *mut AsyncEvent) -> c_int;
+    ibv_ack_async_event: fn(*mut AsyncEvent);
+    ibv_fork_init: fn() -> c_int;
     ibv_query_device: fn(*mut Context, *mut DeviceAttr) -> c_int;
     ibv_query_port: fn(*mut Context, u8, *mut PortAttr) -> c_int;
     ibv_alloc_pd: fn(*mut Context) -> *mut ProtectionDomain;
@@ -68,7 +71,13 @@ fn find() -> Result<Verbs, String> {
     for name in NAMES {
         // SAFETY: rule 1: a system library whose initialisation has no preconditions.
         match unsafe { Library::new(name) }.and_then(Verbs::load) {
-            Ok(verbs) => return Ok(verbs),
+            Ok(verbs) => {
+                // SAFETY: rule 1: before everything else, as ibv_fork_init(3) asks for. Does nothing where the kernel
+                // (5.12) keeps registered memory with the parent by itself; where it fails, a child that does not
+                // execute another program may cost its parent memory, as without it.
+                unsafe { (verbs.ibv_fork_init)() };
+                return Ok(verbs);
+            }
             // The first is the usual name; the loader's own words are in the source of the error.
             Err(error) if reason.is_empty() => {
                 reason =

@@ -20,6 +20,7 @@ pub mod types;
 
 pub use library::REMEDY;
 
+use super::events::Event;
 use crate::error::{Result, RmaError};
 use crate::message::Source;
 use crate::shm::{Atomic, Mapping, copy::copy};
@@ -95,8 +96,42 @@ impl Context {
                 unsafe { (verbs.ibv_close_device)(raw.as_ptr()) };
                 return Err(error);
             };
-            Ok(Arc::new(Self { verbs, raw, domain, name: name.to_owned() }))
+            let context = Arc::new(Self { verbs, raw, domain, name: name.to_owned() });
+            never_block(context.event_descriptor())?;
+            Ok(context)
         })
+    }
+
+    /// Readable when the device has something to say about itself (see [`Context::next_event`]).
+    pub(super) fn event_descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: rule 2: the context owns the descriptor and lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().async_fd) }
+    }
+
+    /// What the device says about itself; none at the moment.
+    pub(super) fn next_event(&self) -> Option<Event> {
+        let mut raw = raw::AsyncEvent { element: raw::EventElement { qp: ptr::null_mut() }, event_type: -1 };
+        // SAFETY: rules 1, 2; the descriptor does not block.
+        if unsafe { (self.verbs.ibv_get_async_event)(self.raw.as_ptr(), &mut raw) } != 0 {
+            return None;
+        }
+        let kind = raw.event_type;
+        let event = match kind {
+            IBV_EVENT_QP_FATAL..=IBV_EVENT_PATH_MIG_ERR | IBV_EVENT_QP_LAST_WQE_REACHED => {
+                // SAFETY: these are about a queue pair, whose destruction waits for the acknowledgement.
+                Event::Pair(unsafe { (*raw.element.qp).qp_num }, kind)
+            }
+            IBV_EVENT_PORT_ACTIVE..=IBV_EVENT_SM_CHANGE
+            | IBV_EVENT_CLIENT_REREGISTER
+            | IBV_EVENT_GID_CHANGE => {
+                // SAFETY: these are about a port.
+                Event::Port(unsafe { raw.element.port_num } as u8, kind)
+            }
+            _ => Event::Device(kind),
+        };
+        // SAFETY: rules 1, 2: once for each event.
+        unsafe { (self.verbs.ibv_ack_async_event)(&mut raw) };
+        Some(event)
     }
 
     /// The limits of the device.
@@ -161,6 +196,13 @@ impl Context {
 /// `RLIMIT_MEMLOCK` of this process; none: unlimited.
 pub fn locked_memory_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+}
+
+/// Reads from this descriptor return at once from now on.
+fn never_block(descriptor: BorrowedFd<'_>) -> Result<()> {
+    let refused = |e| RmaError::system("make a descriptor of the RDMA device non-blocking", e);
+    let flags = rustix::fs::fcntl_getfl(descriptor).map_err(refused)?;
+    rustix::fs::fcntl_setfl(descriptor, flags | rustix::fs::OFlags::NONBLOCK).map_err(refused)
 }
 
 fn with_devices<T>(
@@ -336,11 +378,7 @@ impl Queues {
             let context = context.clone();
             let queues =
                 Arc::new(Self { context, channel, completions: cq, receives, slots: memory, slot_bytes });
-            let fd = queues.descriptor();
-            let flags =
-                rustix::fs::fcntl_getfl(fd).map_err(|e| RmaError::system("read descriptor flags", e))?;
-            rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)
-                .map_err(|e| RmaError::system("make the completion channel non-blocking", e))?;
+            never_block(queues.descriptor())?;
             for slot in 0..slots {
                 queues.post_slot(slot)?;
             }
@@ -485,7 +523,24 @@ pub(super) struct Route {
     /// The wait for an acknowledgement is 4.096 µs times 2 to this power.
     pub(super) timeout: u8,
     pub(super) retries: u8,
-    pub(super) reads: u8,
+    /// READs and atomic updates that may be under way towards the other side, and from it.
+    pub(super) reads: Reads,
+}
+
+/// How many READs and atomic updates may be under way on a connection. More are queued by the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reads {
+    /// Of this side.
+    pub(super) asked: u8,
+    /// Of the other side.
+    pub(super) answered: u8,
+}
+
+impl Reads {
+    /// What this side can do, as far as the other side can take part.
+    pub(super) fn with(self, there: Self) -> Self {
+        Self { asked: self.asked.min(there.answered), answered: self.answered.min(there.asked) }
+    }
 }
 
 /// Where a queue pair is: what the other side needs to know.
@@ -497,6 +552,8 @@ pub(super) struct Place {
     pub(super) mtu: c_int,
     pub(super) lid: u16,
     pub(super) gid: raw::Gid,
+    /// What its device can do.
+    pub(super) reads: Reads,
 }
 
 /// A reliable connection.
@@ -588,7 +645,7 @@ impl QueuePair {
             path_mtu: route.mtu,
             dest_qp_num: there.number,
             rq_psn: there.first_packet,
-            max_dest_rd_atomic: route.reads,
+            max_dest_rd_atomic: route.reads.answered,
             // 0.16 ms: how long a sender waits that found no receive slot.
             min_rnr_timer: 8,
             ah_attr: address,
@@ -613,7 +670,7 @@ impl QueuePair {
             retry_cnt: route.retries,
             // For ever: a peer without a free receive slot computes; whether it lives is watched elsewhere.
             rnr_retry: 7,
-            max_rd_atomic: route.reads,
+            max_rd_atomic: route.reads.asked,
             ..raw::QpAttr::default()
         };
         let mask = IBV_QP_STATE

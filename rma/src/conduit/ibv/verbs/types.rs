@@ -36,6 +36,22 @@ pub struct ContextOps {
     pub after_post_send: [Option<unsafe extern "C" fn()>; 6],
 }
 
+/// The member `element` of `struct ibv_async_event`, as far as it is read.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union EventElement {
+    pub qp: *mut QueuePair,
+    pub port_num: c_int,
+}
+
+/// `struct ibv_async_event`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct AsyncEvent {
+    pub element: EventElement,
+    pub event_type: c_int,
+}
+
 /// `struct ibv_context`, its first members.
 #[repr(C)]
 pub struct Context {
@@ -373,6 +389,24 @@ pub mod number {
     pub const IBV_QP_SQ_PSN: c_int = 1 << 16;
     pub const IBV_QP_MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
     pub const IBV_QP_DEST_QPN: c_int = 1 << 20;
+    pub const IBV_EVENT_CQ_ERR: c_int = 0;
+    pub const IBV_EVENT_QP_FATAL: c_int = 1;
+    pub const IBV_EVENT_QP_REQ_ERR: c_int = 2;
+    pub const IBV_EVENT_QP_ACCESS_ERR: c_int = 3;
+    pub const IBV_EVENT_COMM_EST: c_int = 4;
+    pub const IBV_EVENT_SQ_DRAINED: c_int = 5;
+    pub const IBV_EVENT_PATH_MIG: c_int = 6;
+    pub const IBV_EVENT_PATH_MIG_ERR: c_int = 7;
+    pub const IBV_EVENT_DEVICE_FATAL: c_int = 8;
+    pub const IBV_EVENT_PORT_ACTIVE: c_int = 9;
+    pub const IBV_EVENT_PORT_ERR: c_int = 10;
+    pub const IBV_EVENT_LID_CHANGE: c_int = 11;
+    pub const IBV_EVENT_PKEY_CHANGE: c_int = 12;
+    pub const IBV_EVENT_SM_CHANGE: c_int = 13;
+    pub const IBV_EVENT_SRQ_ERR: c_int = 14;
+    pub const IBV_EVENT_QP_LAST_WQE_REACHED: c_int = 16;
+    pub const IBV_EVENT_CLIENT_REREGISTER: c_int = 17;
+    pub const IBV_EVENT_GID_CHANGE: c_int = 18;
     pub const IBV_PORT_ACTIVE: c_int = 4;
     pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 }

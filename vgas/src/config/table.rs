@@ -21,7 +21,7 @@ choices! {
         Smp = "smp",
         /// TCP sockets, between machines or between virtual nodes of this one.
         Tcp = "tcp",
-        /// RDMA over InfiniBand or RoCE, through libibverbs.
+        /// RDMA over InfiniBand or RoCE, through libibverbs; with one node it is not used.
         Ibv = "ibv",
     }
 }

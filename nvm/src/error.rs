@@ -170,8 +170,9 @@ pub enum VolumeError {
     },
     /// What was read is not what was written.
     #[error(
-        "page {page} of segment {segment} in {file} is corrupt: its checksum is {found:#010x} instead of \
-         {expected:#010x}; the device or the file was changed behind the job's back, restore it from a copy"
+        "page {page} of segment {segment} in {file} is corrupt: the checksum of its bytes {}..{} is {found:#010x} instead \
+         of {expected:#010x}; the device or the file was changed behind the job's back, restore it from a copy",
+        bytes.start, bytes.end
     )]
     Corrupt {
         /// The segment file.
@@ -180,6 +181,8 @@ pub enum VolumeError {
         segment: u32,
         /// The page.
         page: u64,
+        /// The bytes of it that were checked: the first block that is wrong, or all where blocks are not known.
+        bytes: std::ops::Range<u32>,
         /// The checksum of what was written.
         expected: u32,
         /// The checksum of what was read.

@@ -1,7 +1,7 @@
 //! Segment files on NVMe: where the pages of tiered segments live when no memory holds them.
 //!
-//! * [`Volume`]: all segment files of one node. Reads and writes whole pages, many at a time, verified by checksums;
-//!   keeps never-written pages free; makes checkpoints of named segments.
+//! * [`Volume`]: all segment files of one node. Reads and writes whole pages, many at a time, and reads parts of them,
+//!   verified by checksums; keeps never-written pages free; makes checkpoints of named segments.
 //! * [`device`]: what stores the bytes: io_uring with direct I/O, a fallback, and two devices for tests.
 //! * [`mod@format`]: the bytes of a named segment's file. `nvm/DESIGN.md` argues why a crash never loses a checkpoint.
 //!

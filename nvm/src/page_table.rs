@@ -1,8 +1,9 @@
 //! What a node knows about the pages of one segment: where each is stored, its checksum, and what has changed since
-//! the last checkpoint. In memory only; sparse, about 5 bytes for every page in a written neighbourhood of 512.
+//! the last checkpoint. In memory only; sparse, about 5 bytes for every page in a written neighbourhood of 512, and 4 for
+//! each block of a page whose blocks are known.
 
 use crate::format::{BLOCK_ENTRIES, Entry, Place};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// Pages of a chunk: as many as one block of the page map describes, so that a changed chunk is a changed block.
 pub const CHUNK_PAGES: usize = BLOCK_ENTRIES;
@@ -21,6 +22,8 @@ pub struct PageTable {
     changed: BTreeSet<usize>,
     /// Whether each page has two places, of which a checkpoint keeps one.
     shadowed: bool,
+    /// Checksums of the blocks of pages of several blocks, as far as the pages were read or written since the opening.
+    blocks: HashMap<u64, Box<[u32]>>,
 }
 
 #[derive(Clone, Debug)]
@@ -92,7 +95,7 @@ impl PageTable {
         debug_assert!(pages <= PAGES_MAX);
         // Zeroed by the system when touched: a large table costs nothing before it is used.
         let chunks = vec![None; pages.div_ceil(CHUNK_PAGES as u64) as usize];
-        Self { chunks, lost: BTreeSet::new(), changed: BTreeSet::new(), shadowed }
+        Self { chunks, lost: BTreeSet::new(), changed: BTreeSet::new(), shadowed, blocks: HashMap::new() }
     }
 
     /// What is known of a page.
@@ -122,9 +125,20 @@ impl PageTable {
         }
     }
 
-    /// Records that a page has been written.
-    pub fn store(&mut self, page: u64, place: Place, checksum: u32) {
+    /// Records that a page has been written, and the checksums of its blocks if they were taken.
+    pub fn store(&mut self, page: u64, place: Place, checksum: u32, blocks: Option<Box<[u32]>>) {
         self.change(page, Entry::Stored { place, checksum });
+        self.blocks.extend(blocks.map(|blocks| (page, blocks)));
+    }
+
+    /// Records the checksums of the blocks of a page that has been read and is what its entry says.
+    pub fn learn(&mut self, page: u64, blocks: Box<[u32]>) {
+        self.blocks.insert(page, blocks);
+    }
+
+    /// The checksums of a page's blocks, if they are known.
+    pub fn blocks(&self, page: u64) -> Option<&[u32]> {
+        self.blocks.get(&page).map(|blocks| &blocks[..])
     }
 
     /// Records that a page holds zeros again.
@@ -139,6 +153,7 @@ impl PageTable {
     }
 
     fn change(&mut self, page: u64, entry: Entry) {
+        self.blocks.remove(&page);
         let (chunk, index) = split(page);
         let present = self.present(chunk);
         present.set_entry(index, entry);
@@ -155,6 +170,7 @@ impl PageTable {
 
     /// Records that nobody knows what a page holds.
     pub fn lose(&mut self, page: u64) {
+        self.blocks.remove(&page);
         let (chunk, index) = split(page);
         self.present(chunk).set_entry(index, Entry::Lost);
     }
@@ -236,7 +252,7 @@ mod tests {
     fn a_page_alternates_between_its_places() {
         let mut table = PageTable::new(600, true);
         assert_eq!((table.entry(513), table.target(513)), (Entry::Zeros, Some(Place::A)));
-        table.store(513, Place::A, 1);
+        table.store(513, Place::A, 1, None);
         assert_eq!(table.target(513), Some(Place::A), "no checkpoint names it yet");
         let chunks = table.begin_flush();
         assert_eq!(chunks, BTreeSet::from([1]));
@@ -244,7 +260,7 @@ mod tests {
         table.end_flush(&chunks, false);
         assert_eq!(table.target(513), Some(Place::B));
         assert!(!table.has_changed());
-        table.store(513, Place::B, 2);
+        table.store(513, Place::B, 2, None);
         assert_eq!(table.entry(513), stored(Place::B, 2));
 
         // An abandoned checkpoint changes nothing.
@@ -256,9 +272,11 @@ mod tests {
         assert_eq!(table.target(513), Some(Place::A));
 
         // Discarded and written again before the next checkpoint: still not where the last one has it.
+        table.learn(513, [4].into());
         table.discard(513);
         assert_eq!((table.entry(513), table.target(513)), (Entry::Zeros, Some(Place::A)));
-        table.store(513, Place::A, 3);
+        assert_eq!(table.blocks(513), None, "they were of what the page held before");
+        table.store(513, Place::A, 3, None);
         assert_eq!(table.entry(513), stored(Place::A, 3));
     }
 
@@ -267,7 +285,7 @@ mod tests {
         let mut table = PageTable::new(1024, true);
         table.lose_chunk(1);
         assert_eq!((table.entry(511), table.entry(512)), (Entry::Zeros, Entry::Lost));
-        table.store(600, Place::A, 1);
+        table.store(600, Place::A, 1, None);
         assert_eq!((table.entry(600), table.entry(601)), (stored(Place::A, 1), Entry::Lost));
         assert_eq!(table.written_pages(1024).count(), 512);
     }
@@ -275,7 +293,7 @@ mod tests {
     #[test]
     fn a_page_without_shadow_stays_in_place() {
         let mut table = PageTable::new(10, false);
-        table.store(3, Place::A, 1);
+        table.store(3, Place::A, 1, None);
         assert_eq!((table.target(3), table.has_changed()), (Some(Place::A), false));
     }
 }

@@ -13,6 +13,7 @@ use vgas_rma::shm::Span;
 pub(super) enum Job {
     Read(Pages),
     Write(Pages),
+    Part(Part),
     Discard {
         segment: u32,
         page: u64,
@@ -34,11 +35,25 @@ pub(super) struct Pages {
 }
 
 /// A page of an operation: whose it is, where it goes, what its bytes add up to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PageAt {
     pub(super) key: u64,
     pub(super) place: Place,
     pub(super) checksum: u32,
+    /// Of a write: the checksums of the blocks, to be known from then on.
+    pub(super) blocks: Option<Box<[u32]>>,
+}
+
+/// Some blocks of a page that are being read.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) segment: u32,
+    pub(super) page: u64,
+    pub(super) key: u64,
+    /// First byte in the page.
+    pub(super) from: u32,
+    /// What the blocks add up to; none when nobody knows and nobody wants to.
+    pub(super) expected: Box<[u32]>,
 }
 
 /// The device with what is under way.
@@ -118,6 +133,7 @@ impl Io {
     pub(super) fn is_busy_with(&self, segment: u32) -> bool {
         self.jobs.iter().flatten().any(|job| match job {
             Job::Read(pages) | Job::Write(pages) => pages.segment == segment,
+            Job::Part(part) => part.segment == segment,
             Job::Discard { segment: of, .. } | Job::Flush { segment: of } => *of == segment,
             Job::Direct => false,
         })
@@ -127,7 +143,7 @@ impl Io {
     pub(super) fn requests(&self) -> usize {
         let requests = self.jobs.iter().flatten().map(|job| match job {
             Job::Read(pages) | Job::Write(pages) => pages.each.as_slice().len(),
-            Job::Discard { .. } => 1,
+            Job::Discard { .. } | Job::Part(_) => 1,
             Job::Flush { .. } | Job::Direct => 0,
         });
         self.ready.len() + requests.sum::<usize>()

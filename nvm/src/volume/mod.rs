@@ -7,6 +7,7 @@
 //!
 //! * *read*: the page's bytes are in memory and match the checksum of what was last written. Visible to every process
 //!   that maps the memory once the reader says so (rule 4 of [`vgas_rma::shm`]).
+//! * *part*: the same of some blocks of a page.
 //! * *write*: the device has taken the bytes; the source may be reused, and a later read returns them. Not durable.
 //! * *flush*: the segment's file holds a checkpoint of everything whose write had been issued before; it survives a
 //!   crash. Means nothing for scratch segments, which have no later life.
@@ -25,7 +26,7 @@ use crate::error::{DeviceError, PageOperation, Result, VolumeError};
 use crate::few::Few;
 use crate::format::{Entry, Place};
 use crate::page_table::{PAGES_MAX, PageTable};
-use io::{Gather, Io, Job, PageAt, Pages};
+use io::{Gather, Io, Job, PageAt, Pages, Part};
 use named::Named;
 pub use named::{
     FileState, NAME_BYTES_MAX, OpenReport, Opened, is_segment_name, segment_file_name, segment_file_state,
@@ -62,10 +63,14 @@ pub struct VolumeSpec {
     pub queue_depth: u32,
     /// Whether scratch segments carry page checksums. Named segments always do.
     pub checksums: bool,
+    /// Whether to keep a checksum of each 4 KiB of every page that is read or written (in memory: 1/1024 of those pages),
+    /// so that parts of it can be read by themselves.
+    pub parts: bool,
 }
 
 impl VolumeSpec {
-    /// 32 operations in flight (enough to fill an NVMe device), with checksums, on the best device the folder allows.
+    /// 32 operations in flight (enough to fill an NVMe device), with checksums of pages but not of their parts, on the best
+    /// device the folder allows.
     pub fn new(directory: impl Into<PathBuf>, page_bytes: u32) -> Self {
         Self {
             directory: directory.into(),
@@ -74,6 +79,7 @@ impl VolumeSpec {
             frames: None,
             queue_depth: 32,
             checksums: true,
+            parts: false,
         }
     }
 }
@@ -93,6 +99,8 @@ pub struct Volume {
     segments: BTreeMap<u32, Segment>,
     page_bytes: u32,
     checksums: bool,
+    /// Keep the checksums of the blocks of pages that have several.
+    parts: bool,
     /// Taken from the device, not yet looked at; oldest first.
     arrived: VecDeque<Completion>,
     /// Reused between polls.
@@ -154,10 +162,11 @@ impl Volume {
     pub fn open(spec: VolumeSpec) -> Result<Self> {
         check_page_bytes(spec.page_bytes)?;
         let device = choice::open(&spec.directory, &spec.device, spec.queue_depth, spec.frames)?;
-        Self::over(device, spec.page_bytes, spec.checksums)
+        let volume = Self::over(device, spec.page_bytes, spec.checksums)?;
+        Ok(Self { parts: volume.parts && spec.parts, ..volume })
     }
 
-    /// A volume over a device made by the caller: for tests and simulation.
+    /// A volume over a device made by the caller: for tests and simulation. Parts of pages can be read.
     pub fn over(device: Box<dyn Device>, page_bytes: u32, checksums: bool) -> Result<Self> {
         check_page_bytes(page_bytes)?;
         Ok(Self {
@@ -165,6 +174,7 @@ impl Volume {
             segments: BTreeMap::new(),
             page_bytes,
             checksums,
+            parts: page_bytes as usize > checksum::BLOCK_BYTES,
             arrived: VecDeque::new(),
             completions: Vec::new(),
             busy: Busy::default(),
@@ -271,12 +281,72 @@ impl Volume {
                 Entry::Stored { place, checksum } => {
                     let offset = found.offset(page, place, self.page_bytes);
                     self.busy.begin(segment, page);
-                    gather.add(&mut self.io, page, offset, span, PageAt { key, place, checksum });
+                    gather.add(
+                        &mut self.io,
+                        page,
+                        offset,
+                        span,
+                        PageAt { key, place, checksum, blocks: None },
+                    );
                 }
             }
         });
         gather.issue(&mut self.io);
         Ok(())
+    }
+
+    /// Reads a part of a page: as many bytes as `into` has, from byte `from` of the page on, both multiples of
+    /// [`PAGE_BYTES_MIN`], and so is the address of `into`. False: the page was not read or written since its segment was
+    /// opened, so that what its parts add up to is not known; nothing has been started, and it has to be read whole.
+    ///
+    /// Unlike other reads this one may meet a write of the same page, whose completion it does not wait for. It then brings
+    /// what was there before or what is there now, or ends as [`VolumeError::Corrupt`] because it has seen some of each:
+    /// whoever lets that happen does not believe such an end.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn read_part(&mut self, segment: u32, page: u64, from: u32, into: Span, key: u64) -> Result<bool> {
+        let found = self.segment(segment)?;
+        let wrong = |number: usize| !number.is_multiple_of(PAGE_BYTES_MIN as usize);
+        let (bytes, address) = (into.bytes(), into.address() as usize);
+        let end = from as usize + bytes;
+        if page >= found.pages || end > self.page_bytes as usize || bytes == 0 {
+            return Err(VolumeError::Usage(format!(
+                "segment {segment} has {} pages of {} bytes; {bytes} bytes from {from} on of page {page} were asked for",
+                found.pages, self.page_bytes
+            )));
+        }
+        if wrong(from as usize) || wrong(bytes) || wrong(address) {
+            return Err(VolumeError::Usage(format!(
+                "{bytes} bytes from {from} on at {address:#x} are no part of a page: all three must be multiples of \
+                 {PAGE_BYTES_MIN}"
+            )));
+        }
+        let (file, entry) = (found.file, found.table.entry(page));
+        match entry {
+            Entry::Zeros => {
+                checksum::fill_zero(&into);
+                self.io.finish(key, Ok(()));
+            }
+            Entry::Lost => {
+                let file = self.io.device.describe(file);
+                self.io.finish(key, Err(VolumeError::Lost { file, segment, page }));
+            }
+            Entry::Stored { place, checksum } => {
+                let expected = if !self.checksums && found.named.is_none() {
+                    Box::default()
+                } else if self.page_bytes as usize == checksum::BLOCK_BYTES {
+                    [checksum].into()
+                } else {
+                    let Some(blocks) = found.table.blocks(page) else { return Ok(false) };
+                    blocks[from as usize / checksum::BLOCK_BYTES..end / checksum::BLOCK_BYTES].into()
+                };
+                let offset = found.offset(page, place, self.page_bytes) + u64::from(from);
+                let part = Part { segment, page, key, from, expected };
+                self.io.issue(Job::Part(part), file, Kind::Read, offset, into.into());
+            }
+        }
+        Ok(true)
     }
 
     /// Writes one page. The bytes of `from` must not change until the write is done, or the page's checksum will not
@@ -409,6 +479,7 @@ impl Volume {
         match self.io.take(key) {
             Some(Job::Read(pages)) => self.complete_read(pages, spans, result),
             Some(Job::Write(pages)) => self.complete_write(pages, spans, result),
+            Some(Job::Part(part)) => self.complete_part(part, spans, result),
             Some(Job::Discard { segment, page, key }) => self.complete_discard(segment, page, key, result),
             Some(Job::Flush { segment }) => self.continue_flush(segment, spans, result),
             Some(Job::Direct) => self.io.direct.push((key, spans, result)),
@@ -420,24 +491,43 @@ impl Volume {
         if result.is_err() && pages.each.as_slice().len() > 1 {
             return self.retry_singly(Kind::Read, pages, spans);
         }
-        let Some(found) = self.segments.get(&pages.segment) else { return };
+        let Some(found) = self.segments.get_mut(&pages.segment) else { return };
         let (segment, file) = (pages.segment, found.file);
         let verify = self.checksums || found.named.is_some();
         for ((page, at), span) in (pages.first_page..).zip(pages.each.as_slice()).zip(spans.as_slice()) {
             let outcome = match &result {
                 Err(error) => Err(self.io.page_error(file, segment, page, PageOperation::Read, *error)),
                 Ok(_) if !verify => Ok(()),
-                Ok(_) => match checksum::of_span(span) {
-                    found if found == at.checksum => Ok(()),
-                    found => {
-                        let (file, expected) = (self.io.device.describe(file), at.checksum);
-                        Err(VolumeError::Corrupt { file, segment, page, expected, found })
-                    }
-                },
+                Ok(_) => {
+                    verify_page(&mut found.table, self.parts, page, at.checksum, span).map_err(|wrong| {
+                        let Mismatch { bytes, expected, found } = wrong;
+                        let file = self.io.device.describe(file);
+                        VolumeError::Corrupt { file, segment, page, bytes, expected, found }
+                    })
+                }
             };
             self.io.finish(at.key, outcome);
             self.busy.end(segment, page);
         }
+    }
+
+    fn complete_part(&mut self, part: Part, spans: Spans, result: Result<u64, DeviceError>) {
+        let Some(found) = self.segments.get(&part.segment) else { return };
+        let Part { segment, page, key, from, expected } = part;
+        let outcome = match result {
+            Err(error) => Err(self.io.page_error(found.file, segment, page, PageOperation::Read, error)),
+            Ok(_) => {
+                let sums = spans.as_slice().first().filter(|_| !expected.is_empty()).map(checksum::of_blocks);
+                match sums.and_then(|sums| first_mismatch(from, &expected, &sums)) {
+                    None => Ok(()),
+                    Some(Mismatch { bytes, expected, found: sum }) => {
+                        let file = self.io.device.describe(found.file);
+                        Err(VolumeError::Corrupt { file, segment, page, bytes, expected, found: sum })
+                    }
+                }
+            }
+        };
+        self.io.finish(key, outcome);
     }
 
     fn complete_write(&mut self, pages: Pages, spans: Spans, result: Result<u64, DeviceError>) {
@@ -446,10 +536,13 @@ impl Volume {
         }
         let Some(found) = self.segments.get_mut(&pages.segment) else { return };
         let (segment, file) = (pages.segment, found.file);
-        for (page, at) in (pages.first_page..).zip(pages.each.as_slice()) {
+        let mut next = pages.first_page;
+        pages.each.for_each(|at| {
+            let page = next;
+            next += 1;
             let outcome = match &result {
                 Ok(_) => {
-                    found.table.store(page, at.place, at.checksum);
+                    found.table.store(page, at.place, at.checksum, at.blocks);
                     Ok(())
                 }
                 // What the page held before is either untouched or no longer matches its checksum, if it has one.
@@ -464,7 +557,7 @@ impl Volume {
             found.changes_in_flight -= 1;
             self.io.finish(at.key, outcome);
             self.busy.end(segment, page);
-        }
+        });
         self.flush_if_drained(segment);
     }
 
@@ -474,7 +567,7 @@ impl Volume {
         for ((page, at), span) in (pages.first_page..).zip(pages.each.as_slice()).zip(spans.as_slice()) {
             let offset = found.offset(page, at.place, self.page_bytes);
             let mut alone = Gather::new(pages.segment, found.file, kind);
-            alone.add(&mut self.io, page, offset, span.clone(), *at);
+            alone.add(&mut self.io, page, offset, span.clone(), at.clone());
             alone.issue(&mut self.io);
         }
     }
@@ -522,8 +615,13 @@ impl Volume {
             Some(span) => {
                 found.changes_in_flight += 1;
                 let summed = self.checksums || found.named.is_some();
-                let checksum = if summed { checksum::of_span(&span) } else { 0 };
-                gather.add(&mut self.io, page, offset, span, PageAt { key, place, checksum });
+                let blocks = (summed && self.parts).then(|| checksum::of_blocks(&span));
+                let checksum = match &blocks {
+                    Some(blocks) => checksum::of_joined(blocks),
+                    None if summed => checksum::of_span(&span),
+                    None => 0,
+                };
+                gather.add(&mut self.io, page, offset, span, PageAt { key, place, checksum, blocks });
             }
             None if found.named.is_none() && written => {
                 found.changes_in_flight += 1;
@@ -590,6 +688,50 @@ impl Segment {
             None => page * u64::from(page_bytes),
         }
     }
+}
+
+/// Bytes of a page that are not what was written.
+struct Mismatch {
+    bytes: std::ops::Range<u32>,
+    expected: u32,
+    found: u32,
+}
+
+/// Holds the bytes of a whole page against its checksum, and those of its blocks if they are known; if `learn`, they are
+/// from now on.
+fn verify_page(
+    table: &mut PageTable,
+    learn: bool,
+    page: u64,
+    expected: u32,
+    span: &Span,
+) -> Result<(), Mismatch> {
+    let (blocks, found) = if learn {
+        let blocks = checksum::of_blocks(span);
+        let found = checksum::of_joined(&blocks);
+        (Some(blocks), found)
+    } else {
+        (None, checksum::of_span(span))
+    };
+    let known = table.blocks(page);
+    if found != expected {
+        let block = known.zip(blocks.as_deref()).and_then(|(known, read)| first_mismatch(0, known, read));
+        return Err(block.unwrap_or(Mismatch { bytes: 0..span.bytes() as u32, expected, found }));
+    }
+    if known.is_none()
+        && let Some(blocks) = blocks
+    {
+        table.learn(page, blocks);
+    }
+    Ok(())
+}
+
+/// The first of some neighbouring blocks that is not what it should be; the first of them all begins at byte `from`.
+fn first_mismatch(from: u32, expected: &[u32], found: &[u32]) -> Option<Mismatch> {
+    let starts = (from..).step_by(checksum::BLOCK_BYTES);
+    let mut blocks = starts.zip(expected.iter().zip(found));
+    let (start, (&expected, &found)) = blocks.find(|(_, (expected, found))| expected != found)?;
+    Some(Mismatch { bytes: start..start + checksum::BLOCK_BYTES as u32, expected, found })
 }
 
 fn check_page_bytes(page_bytes: u32) -> Result<()> {

@@ -164,7 +164,7 @@ fn tell(job: &job::Job) {
 /// Tells the launcher why the job ends, or where there is none the user.
 fn tell_reason() {
     let (reason, status) = (REASON.text(), (STATUS.load(Ordering::SeqCst) & 0xff) as u8);
-    if !job::current().is_some_and(|job| job.runtime.abort(&reason, status).is_ok()) {
+    if job::current().is_none_or(|job| job.runtime.abort(&reason, status).is_err()) {
         eprintln!("*** FATAL ERROR: {reason}");
     }
 }

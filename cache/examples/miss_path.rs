@@ -55,6 +55,7 @@ impl Node {
             replacement: replacement::by_name("lru-second-chance", frames).ok_or("a policy")?,
             read_ahead: Some(ReadAhead::new(read_ahead)),
             batch: true,
+            part_bytes_max: 0,
         };
         let rank = layout.peer_of_rank(Rank(0));
         let agent = Agent::new(layout, node, pool, volume, options);

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | [`protocol`] | the coherence protocol as a table: pure steps | do anything |
 //! | [`pool`] | frames and page table shared by a node; the lock-free hit path | decide |
-//! | [`replacement`], [`read_ahead`] | policies: pure | touch shared memory |
+//! | [`replacement`], [`read_ahead`], [`parts`] | policies: pure | touch shared memory |
 //! | [`agent`] | one event loop a node: runs the protocol, NVMe, replacement | be waited for by another agent |
 //! | [`client`] | a rank's puts and gets | change a page's state |
 //! | [`local`] | plain loads and stores on one's own segment | speak to other nodes |
@@ -15,6 +15,7 @@ pub mod agent;
 pub mod client;
 pub mod error;
 pub mod local;
+pub mod parts;
 pub mod pool;
 pub mod protocol;
 pub mod read_ahead;

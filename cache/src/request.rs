@@ -161,7 +161,7 @@ impl Request {
     }
 }
 
-/// A small operation on a page that its home serves in place (DESIGN properties 7 and 9).
+/// A small operation where the page is, at its home (DESIGN properties 7, 8 and 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InPlace {
     /// Answer with `bytes` bytes.
@@ -184,14 +184,33 @@ pub enum InPlace {
         /// The asking rank's number of the operation, returned in the answer.
         slot: u32,
     },
+    /// Answer with `bytes` bytes of a page that need not be served in place: from this node's copy, or from NVMe if nobody
+    /// has one. No copy is made.
+    Part {
+        /// The page.
+        page: PageIndex,
+        /// First byte in the page.
+        offset: u32,
+        /// How many, at most what the job's settings allow.
+        bytes: u32,
+        /// The asking rank's number of the operation, returned in the answer.
+        slot: u32,
+    },
 }
 
 impl InPlace {
+    /// The page it is about.
+    pub fn page(self) -> PageIndex {
+        let (InPlace::Get { page, .. } | InPlace::Put { page, .. } | InPlace::Part { page, .. }) = self;
+        page
+    }
+
     /// As arguments of an active message.
     pub fn encode(self) -> Words {
         match self {
             InPlace::Get { page, offset, bytes, slot } => [0, slot, low(page), high(page), offset, bytes],
             InPlace::Put { page, offset, slot } => [1, slot, low(page), high(page), offset, 0],
+            InPlace::Part { page, offset, bytes, slot } => [2, slot, low(page), high(page), offset, bytes],
         }
     }
 
@@ -202,6 +221,7 @@ impl InPlace {
         Some(match kind {
             0 => InPlace::Get { page, offset, bytes, slot },
             1 => InPlace::Put { page, offset, slot },
+            2 => InPlace::Part { page, offset, bytes, slot },
             _ => return None,
         })
     }
@@ -212,7 +232,7 @@ impl InPlace {
 pub enum InPlaceAnswer {
     /// Done; for a get, the bytes come with the answer.
     Done,
-    /// The page is not served in place any more: forget the hint and go the normal way.
+    /// The page is not served in place (any more), or a part of it cannot be had: go the normal way.
     NotInPlace,
 }
 
@@ -263,6 +283,7 @@ mod tests {
         for operation in [
             InPlace::Get { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
             InPlace::Put { page: 1 << 33, offset: 1, slot: 2 },
+            InPlace::Part { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
         ] {
             assert_eq!(InPlace::decode(&operation.encode()), Some(operation));
         }

@@ -8,10 +8,10 @@
 mod simulation;
 
 use simulation::Finding;
-use simulation::plan::Plan;
+use simulation::plan::{PAGE, Plan};
 use simulation::run::{Summary, run, run_and_lose, run_with_failures};
 use simulation::sabotage::Sabotage;
-use vgas_cache::pool::CounterSnapshot;
+use vgas_cache::pool::{Counter, CounterSnapshot};
 use vgas_cache::{CacheError, Failure};
 use vgas_nvm::device::faulty::{Fault, Script, When};
 
@@ -45,6 +45,31 @@ fn random_traffic_agrees_with_the_model() {
     }
     println!("{} operations, {} rows of the tables, {} turns", sums.0, sums.1, sums.2);
     println!("{counters:?}");
+}
+
+/// Small gets that bring no page in meet evictions, write-backs and writers: many more pages than frames, so that most pages
+/// are on NVMe alone when somebody wants a few of their bytes.
+#[test]
+fn parts_of_pages_agree_with_the_model() {
+    let mut counters = CounterSnapshot::default();
+    for seed in seeds(40) {
+        let drawn = Plan::draw(seed);
+        let plan = Plan {
+            segments: vec![16 + seed % 16; drawn.ranks as usize],
+            part_bytes_max: if seed % 2 == 0 { 64 } else { PAGE as u32 },
+            operations: 400,
+            // As a runtime sets it: a window larger than what can be evicted pushes itself out.
+            window_pages_max: u64::from(drawn.frames / 8).max(1),
+            ..drawn
+        };
+        match run(&plan) {
+            Ok(summary) => counters.add(&summary.counters),
+            Err(finding) => panic!("VGAS_SEED={seed}: {finding}\n{plan:#?}"),
+        }
+    }
+    let (parts, pages) = (counters.get(Counter::NvmPartReads), counters.get(Counter::NvmReads));
+    println!("{parts} parts and {pages} pages were read");
+    assert!(parts > 200 || number("VGAS_SEED").is_some(), "hardly any part was read: {parts}");
 }
 
 /// Without this, a failure that a seed has found could not be found again.

@@ -137,6 +137,7 @@ impl Builder {
         let options = ClientOptions {
             whole_page_put: settings.cache.whole_page_put,
             window_pages_max: if settings.cache.batch { u64::from(spec.frames / 8).max(1) } else { 1 },
+            part_bytes_max: crate::service::part_bytes_max(&settings, spec.page_bytes),
         };
         let client = Client::new(endpoint.clone(), handlers, Arc::new(pool), layout.clone(), options);
         client.announce()?;

@@ -51,6 +51,7 @@ impl AgentService {
         volume.frames = Some(frames);
         volume.queue_depth = settings.nvm.queue_depth;
         volume.checksums = settings.nvm.checksums;
+        volume.parts = part_bytes_max(&settings, spec.page_bytes) > 0;
         let volume = Volume::open(volume).map_err(CacheError::from)?;
         let options = options(&settings, &spec, node)?;
         let endpoint = Endpoint::new(EndpointSpec {
@@ -92,7 +93,13 @@ fn options(
             })
         }),
         batch: cache.batch,
+        part_bytes_max: part_bytes_max(settings, spec.page_bytes),
     })
+}
+
+/// Most bytes of a get that reads a part of a page; for ranks and agents alike.
+pub(crate) fn part_bytes_max(settings: &Settings, page_bytes: u32) -> u32 {
+    vgas_cache::parts::bytes_max(page_bytes, settings.cache.part_max.bytes())
 }
 
 impl NodeService for AgentService {

@@ -54,7 +54,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             let mut raw_one = RawReader::open(&direct.path(), BLOCK_BYTES, 1)?;
             let [mut many, mut one] = [[const { Vec::new() }; 2], [const { Vec::new() }; 2]];
             let mut mmap = [const { Vec::new() }; 2];
-            let before = source.pages_from_nvm();
+            let before = (source.pages_from_nvm(), source.bytes_from_nvm());
             for (sample, places) in offsets.chunks_exact(gets + single).take(samples).enumerate() {
                 let (of_many, of_one) = places.split_at(gets);
                 for turn in 0..2 {
@@ -74,7 +74,9 @@ fn run(options: &Options) -> Result<Vec<Row>> {
                     mmap[way].push(us(mapped.map(advice)?.read(of_one, &mut [0; BLOCK_BYTES])));
                 }
             }
-            let pages = (source.pages_from_nvm() - before) as f64 / (samples * (gets + single)) as f64;
+            let gets = (samples * (gets + single)) as f64;
+            let pages = (source.pages_from_nvm() - before.0) as f64 / gets;
+            let bytes = (source.bytes_from_nvm() - before.1) as f64 / gets;
             let (latency, rate) = (["latency", "us"], ["rate", "1/s"]);
             let mut report = source.report("random").under("depth", depth);
             report.compare(rate, ("cold get 4 KiB", &many[0]), ("raw device", &many[1]));
@@ -85,6 +87,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             report.add("mmap, MADV_RANDOM", latency[0], latency[1], mmap[1].clone());
             report.ratio(("cold get 4 KiB", &one[0]), ("better mmap", &least(&mmap[0], &mmap[1])));
             report.add("pages from NVMe for each get", "count", "", vec![pages]);
+            report.add("bytes from NVMe for each get", "size", "B", vec![bytes]);
             rows.extend(report.into_rows());
         }
         runtime.barrier()?;

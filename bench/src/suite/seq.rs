@@ -144,6 +144,11 @@ impl<'r> Cold<'r> {
         self.runtime.client().node_counters().get(Counter::FromNvm)
     }
 
+    /// Bytes that the agent of this node has read from its NVMe, in pages and parts of pages.
+    pub fn bytes_from_nvm(&self) -> u64 {
+        self.runtime.client().node_counters().get(Counter::NvmReadBytes)
+    }
+
     /// A report with what every row of such a benchmark depends on.
     pub fn report(&self, bench: &'static str) -> Report {
         Report::new(bench)

@@ -128,7 +128,7 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint, inbox: &Inbox) -> Result<boo
             Incoming::Message(from, coherence) => agent.on_message(from, coherence)?,
             Incoming::Content(from, content) => agent.on_content(from, content)?,
             Incoming::Run(from, page, message, frames) => agent.on_run(from, page, message, &frames)?,
-            Incoming::InPlace(from, InPlace::Get { bytes, .. }, _)
+            Incoming::InPlace(from, InPlace::Get { bytes, .. } | InPlace::Part { bytes, .. }, _)
                 if bytes as usize > endpoint.medium_bytes_max() =>
             {
                 let what = format!("asked for {bytes} bytes in one message");

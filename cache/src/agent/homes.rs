@@ -1,6 +1,7 @@
 //! The directory of the pages whose home is this node: the protocol's entries, and the frames that go with them.
 
 use super::lines::InPlaceWork;
+use super::parts::PartGet;
 use super::storage::StorageWork;
 use super::wire::{Coherence, NO_FRAME, Origin};
 use super::{Agent, Local, Outgoing};
@@ -312,6 +313,9 @@ impl Agent {
         let (offset, bytes, slot, write) = match operation {
             InPlace::Get { offset, bytes, slot, .. } => (offset, u64::from(bytes), slot, false),
             InPlace::Put { offset, slot, .. } => (offset, data.len() as u64, slot, true),
+            InPlace::Part { page, offset, bytes, slot } => {
+                return self.serve_part(from, PartGet { page, offset, bytes, slot });
+            }
         };
         if self.home_of(page) != Some(self.node) || u64::from(offset) + bytes > page_bytes {
             return Err(CacheError::Protocol {

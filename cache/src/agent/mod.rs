@@ -12,6 +12,7 @@
 //! | `own.rs` | the short way of pages whose home is here and that nobody else has |
 //! | `mapped.rs` | pages that their owner uses through plain pointers |
 //! | `expected.rs` | which frames wait for a peer's bytes |
+//! | `parts.rs` | small gets that bring no page in |
 //! | `room.rs` | frames: finding, evicting, giving back |
 //! | `storage.rs` | NVMe operations under way |
 //! | `ahead.rs` | read-ahead and prefetch |
@@ -29,6 +30,7 @@ mod lines;
 mod mapped;
 mod outbox;
 mod own;
+mod parts;
 mod room;
 mod segments;
 mod storage;
@@ -67,6 +69,8 @@ pub struct AgentOptions {
     pub read_ahead: Option<ReadAhead>,
     /// Join the same messages about neighbouring pages into one.
     pub batch: bool,
+    /// Most bytes of a get that reads a part of a page ([`crate::parts::bytes_max`]); the same for all ranks and agents.
+    pub part_bytes_max: u32,
 }
 
 /// What the agent decided to tell a rank or another agent's page, in its own queue: messages to oneself.
@@ -117,6 +121,7 @@ pub struct Agent {
     homes: FxHashMap<PageIndex, HomePage>,
     segments: Segments,
     mapped: mapped::Mapped,
+    parts: parts::Parts,
     local: VecDeque<Local>,
     outbox: Outbox,
     /// Frames whose content waits in the outbox, how often, and whether they are to be released then.
@@ -169,6 +174,7 @@ impl Agent {
         let page_bytes = pool.layout().spec().page_bytes;
         // A sixteenth, as long as that leaves the pool usable, and no more than keeps a device busy.
         let reserve_size = (frames / 16).clamp(1, 64);
+        let parts = parts::Parts::new(options.part_bytes_max, page_bytes);
         Self {
             outbox: Outbox::new(layout.peers(), page_bytes, options.batch, wire::RUN_PAGES_MAX),
             segments: Segments::new(&layout),
@@ -181,6 +187,7 @@ impl Agent {
             pages: FxHashMap::default(),
             homes: FxHashMap::default(),
             mapped: mapped::Mapped::default(),
+            parts,
             local: VecDeque::new(),
             sending: FxHashMap::default(),
             starved: VecDeque::new(),
@@ -328,7 +335,7 @@ impl Agent {
 
     /// A rank (or another agent, for a put posted to it) asks for a small operation on a page whose home is here.
     pub fn on_in_place(&mut self, from: Peer, operation: InPlace, data: &[u8]) -> Result<(), CacheError> {
-        let (InPlace::Get { page, .. } | InPlace::Put { page, .. }) = operation;
+        let page = operation.page();
         self.check_page(from, page)?;
         self.serve_in_place(from, page, operation, data)
     }

@@ -16,6 +16,8 @@ pub(super) enum StorageWork {
     Write(PageIndex),
     /// A copy of a page that its owner has mapped: of this frame, in that one.
     Copy { page: PageIndex, original: FrameId, copy: FrameId },
+    /// A part of a page, for somebody who wants no more; its number among those under way.
+    Part(u32),
     /// A checkpoint of a segment.
     Flush(u32),
 }
@@ -97,7 +99,11 @@ impl Agent {
     }
 
     pub(super) fn collect(&mut self, page: PageIndex, frame: FrameId, work: StorageWork) {
-        self.collected.push(Collected { page, frame, work });
+        let collected = Collected { page, frame, work };
+        if collected.is_write() {
+            self.parts.overtake(page);
+        }
+        self.collected.push(collected);
     }
 
     /// Issues what was collected; neighbouring pages become one operation of the device.
@@ -150,6 +156,10 @@ impl Agent {
         let any = !done.is_empty();
         for PageDone { key, result } in done.drain(..) {
             let Some(work) = self.storage.remove(key) else { continue };
+            if let StorageWork::Part(number) = work {
+                self.part_read(number, Some(result))?;
+                continue;
+            }
             let result = result.map_err(|error| {
                 let failure = failure(&error);
                 self.storage_failures.tell(failure, &error);
@@ -161,6 +171,7 @@ impl Agent {
                     self.copy_stored(page, original, copy, result)?;
                 }
                 StorageWork::Flush(segment) => self.flushed(segment, result)?,
+                StorageWork::Part(_) => {}
             }
         }
         self.storage_done = done;

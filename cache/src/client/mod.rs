@@ -19,6 +19,7 @@ mod relaxed;
 mod remote;
 
 use crate::error::CacheError;
+use crate::parts::History;
 use crate::pool::{Attempt, Counter, CounterSnapshot, PoolClient, WaitStatus};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
 use operation::{Operation, Way};
@@ -39,6 +40,8 @@ pub struct ClientOptions {
     pub whole_page_put: bool,
     /// Most pages one request may name; 1 switches batching off.
     pub window_pages_max: u64,
+    /// Most bytes of a get that reads a part of a page; as for the agents.
+    pub part_bytes_max: u32,
 }
 
 /// The tiered segments of the job as one rank sees them. Any thread may call anything.
@@ -67,6 +70,9 @@ pub struct Client {
     post_max: usize,
     /// Most bytes of one in-place operation.
     in_place_max: usize,
+    /// Most bytes of a get that reads a part of a page, and who has done so of late.
+    part_max: usize,
+    part_reads: History,
 }
 
 /// Where a rank's tiered segment lies.
@@ -133,6 +139,8 @@ impl Client {
             window_pages_max: options.window_pages_max.max(1),
             post_max: medium.min(page_bytes),
             in_place_max: medium.min(page_bytes),
+            part_max: medium.min(options.part_bytes_max as usize),
+            part_reads: History::new(pool.layout().spec().frames),
             endpoint,
             pool,
             layout,

@@ -62,6 +62,8 @@ pub(super) struct Operation {
     pages_max: u64,
     /// Everything posted by a put.
     posted: Option<WaitId>,
+    /// A home did not do what was asked of it in place: from here on pages are got.
+    declined: bool,
     blocked: Option<Blocked>,
     /// The agent has been asked for a free frame.
     room: Option<WaitId>,
@@ -88,6 +90,7 @@ impl Operation {
             windows: VecDeque::new(),
             pages_max: WINDOW_PAGES,
             posted: None,
+            declined: false,
             blocked: None,
             room: None,
             bounce,
@@ -204,6 +207,19 @@ impl Operation {
                     slot,
                 })
             }
+            Attempt::Miss(_) if self.wants_part(client, index) => {
+                let (offset, bytes32) = (in_page as u32, bytes as u32);
+                let asked = self.remote(client, page, bytes, &[], |slot| InPlace::Part {
+                    page: index,
+                    offset,
+                    bytes: bytes32,
+                    slot,
+                })?;
+                if asked {
+                    client.part_reads.remark(index);
+                }
+                Ok(asked)
+            }
             Attempt::Miss(_) => {
                 // Arrived and already gone again, or never asked for: in both cases ask from here.
                 if !self.windows.is_empty() {
@@ -224,6 +240,14 @@ impl Operation {
         }
     }
 
+    /// Whether the bytes that are left had better be read where the page is than have it come.
+    fn wants_part(&self, client: &Client, index: u64) -> bool {
+        self.end - self.offset <= client.part_max as u64
+            && self.windows.is_empty()
+            && !self.declined
+            && !client.part_reads.knows(index)
+    }
+
     /// Asks for a window that begins at a page of the segment. False: no room to ask now.
     fn ask(&mut self, client: &Client, page: u64) -> Result<bool, CacheError> {
         let last = (self.end - 1) >> client.page_shift;
@@ -239,6 +263,7 @@ impl Operation {
             client.pool.end_wait(wait);
             return Ok(false);
         }
+        client.part_reads.comes_whole(client.index(self.owner, page + u64::from(count) - 1));
         self.windows.push_back(Window { end: page + u64::from(count), wait });
         Ok(true)
     }
@@ -399,6 +424,7 @@ impl Operation {
                     Ok(false)
                 }
                 RemoteState::NotInPlace => {
+                    self.declined = true;
                     let (page, ..) = self.piece(client);
                     client.pool.forget_in_place(client.index(self.owner, page));
                     Ok(true)

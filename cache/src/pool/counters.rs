@@ -30,6 +30,7 @@ pub enum Counter {
     DataBytes,
     NvmReads,
     NvmReadBytes,
+    NvmPartReads,
     NvmWrites,
     NvmWriteBytes,
     ReadAheadPages,
@@ -87,8 +88,9 @@ table! {
     InvalidationMessages, "invalidation_messages", "messages that invalidate, and their acknowledgements";
     ControlBytes, "control_bytes", "bytes of messages other than page data";
     DataBytes, "data_bytes", "bytes of page data sent";
-    NvmReads, "nvm_reads", "reads from NVMe";
-    NvmReadBytes, "nvm_read_bytes", "bytes read from NVMe";
+    NvmReads, "nvm_reads", "pages read from NVMe";
+    NvmReadBytes, "nvm_read_bytes", "bytes read from NVMe, in pages and parts of pages";
+    NvmPartReads, "nvm_part_reads", "parts of pages read from NVMe, for gets that bring no page in";
     NvmWrites, "nvm_writes", "writes to NVMe";
     NvmWriteBytes, "nvm_write_bytes", "bytes written to NVMe";
     ReadAheadPages, "read_ahead_pages", "pages fetched before anybody asked";

@@ -233,6 +233,7 @@ impl Node {
                 })
             }),
             batch: plan.batch,
+            part_bytes_max: plan.part_bytes_max,
         };
         let mut agent = Agent::new(layout.clone(), node, pool, volume, options);
         driver::guard(&agent, &endpoint).expect("guarded once");
@@ -262,8 +263,11 @@ impl Member {
         let endpoint = Endpoint::new(spec).expect("an endpoint");
         let handlers = Client::register(&endpoint).expect("handlers");
         endpoint.open();
-        let options =
-            ClientOptions { whole_page_put: plan.whole_page_put, window_pages_max: plan.window_pages_max };
+        let options = ClientOptions {
+            whole_page_put: plan.whole_page_put,
+            window_pages_max: plan.window_pages_max,
+            part_bytes_max: plan.part_bytes_max,
+        };
         let client = Client::new(endpoint.clone(), handlers, pool.clone(), layout.clone(), options);
         let agent = layout.agent_of(layout.node_of(rank));
         Self { client, endpoint, pool, frames, agent }

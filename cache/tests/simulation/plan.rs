@@ -25,6 +25,8 @@ pub struct Plan {
     pub whole_page_put: bool,
     pub window_pages_max: u64,
     pub replacement: &'static str,
+    /// Gets of at most so many bytes read parts of pages.
+    pub part_bytes_max: u32,
     pub delay_max: u64,
     /// Most messages on one way; few of them make the agents keep what they say.
     pub requests_max: usize,
@@ -80,6 +82,7 @@ impl Plan {
             named: random.random(),
             turns_max: 2_000_000,
             pointers: random.random(),
+            part_bytes_max: [0, 64, PAGE as u32][random.random_range(0..3)],
             sabotage: None,
             disk: None,
             disk_bytes_max: None,

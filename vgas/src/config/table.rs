@@ -250,6 +250,10 @@ settings! {
         batch: bool = "on", Node;
         /// A put that covers a whole page does not read the old page.
         whole_page_put: bool = "on", Node;
+        /// Gets of at most so many bytes, and of a 16th of a page, that miss a page which no other node has in memory do not
+        /// bring it in: only that part of it is read. Who misses it again soon gets the page. Pages of less than 256KiB
+        /// always come whole; with 0, all do.
+        part_max: Size = "16KiB", Node, 0 => MIB;
         /// Which page leaves a full cache.
         replacement: ReplacementChoice = "lru-second-chance", Node;
     }

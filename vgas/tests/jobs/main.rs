@@ -8,6 +8,7 @@ mod forms;
 mod local;
 mod misses;
 mod named;
+mod parts;
 mod scenarios;
 
 use std::collections::BTreeMap;

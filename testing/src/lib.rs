@@ -19,14 +19,15 @@ const MARK: &str = "TEST_MARK_OF_JOB";
 
 /// Marks a command, and so all processes that will come of it. The mark is unique on this machine while this process lives.
 ///
-/// They answer an interrupt as programs do, also when the tests were started by a shell that lets programs in the background
-/// ignore it, which children inherit.
+/// They answer interrupts as programs do, also when the tests were started by `nohup`, or by a shell that lets programs in the
+/// background ignore some, which children inherit.
 pub fn mark(command: &mut Command) -> String {
-    // SAFETY: between fork and exec, only a call that is async-signal-safe.
+    // SAFETY: between fork and exec, only calls that are async-signal-safe.
     unsafe {
-        command.pre_exec(|| match libc::signal(libc::SIGINT, libc::SIG_DFL) {
-            libc::SIG_ERR => Err(std::io::Error::last_os_error()),
-            _ => Ok(()),
+        command.pre_exec(|| {
+            let reset = |signal| libc::signal(signal, libc::SIG_DFL) != libc::SIG_ERR;
+            let all = reset(libc::SIGINT) && reset(libc::SIGHUP) && reset(libc::SIGQUIT);
+            if all { Ok(()) } else { Err(std::io::Error::last_os_error()) }
         });
     }
     static NUMBER: AtomicU32 = AtomicU32::new(0);

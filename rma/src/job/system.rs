@@ -47,7 +47,14 @@ pub(crate) fn spawn_rank(
         control_file(lifeline, F_SETSIG, libc::SIGKILL)?;
         control_file(lifeline, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK)?;
         control_file(lifeline, libc::F_SETFD, 0)?;
-        control_file(control, libc::F_SETFD, 0)
+        control_file(control, libc::F_SETFD, 0)?;
+        // The job asks a rank to end by it ([`super::Control::exit`]). A shell that starts jobs in the background lets them
+        // ignore it, which is meant for the user's key.
+        // SAFETY: async-signal-safe, and no handler of anybody is replaced: exec leaves none.
+        match unsafe { libc::signal(libc::SIGQUIT, libc::SIG_DFL) } {
+            libc::SIG_ERR => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
     };
     // SAFETY: rule 1: the hook makes system calls only, on numbers it captured.
     unsafe { command.pre_exec(hook) };

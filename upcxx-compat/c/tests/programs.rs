@@ -53,6 +53,24 @@ fn exit() {
     }
 }
 
+/// Goal: ranks that others end keep what they have printed, also when a shell has started the job in the background: it lets
+/// programs ignore SIGQUIT then, by which the job asks ranks to end.
+#[test]
+fn exit_in_the_background() {
+    let bench = Bench::new();
+    let program = bench.program("exit", Conduit::Smp, Mode::Par);
+    let command = program.command(3, &["call", "4", "0", "compute"]);
+    let output = std::process::Command::new("sh")
+        .args(["-c", "trap '' INT QUIT; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .output()
+        .expect("a shell");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!((output.status.code(), text.matches("printed this").count()), (Some(4), 3), "{output:?}");
+}
+
 /// Goal: the core interface does what it promises, call by call, to oneself, to co-located ranks and over the network.
 #[test]
 fn core() {

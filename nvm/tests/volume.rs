@@ -27,6 +27,22 @@ fn on_disk(directory: &Path, device: DeviceChoice) -> Bench {
     Bench::with(Volume::open(VolumeSpec { device, ..VolumeSpec::new(directory, PAGE as u32) }).unwrap())
 }
 
+/// Goal: a folder that may never be needed is not looked at before the first segment, whose error it then is.
+#[test]
+fn a_folder_on_demand_is_opened_by_the_first_segment() {
+    let folder = folder();
+    let missing = folder.path().join("missing");
+    let spec = VolumeSpec { on_demand: true, ..VolumeSpec::new(&missing, PAGE as u32) };
+    let mut bench = Bench::with(Volume::open(spec).unwrap());
+    assert!(bench.finish().is_empty());
+    let refused = bench.volume.create_scratch(0, 4).unwrap_err().to_string();
+    assert!(refused.contains("missing"), "{refused}");
+    std::fs::create_dir(&missing).unwrap();
+    bench.volume.create_scratch(0, 4).unwrap();
+    bench.write(0, 3, 7).unwrap();
+    assert_eq!(bench.read(0, 3).unwrap(), 7);
+}
+
 #[test]
 fn pages_never_written_are_zeros_and_cost_nothing() {
     let (disk, script) = (MemoryDisk::new(), Script::new());

@@ -1,6 +1,6 @@
 //! The agent of a node as the daemon runs it.
 
-use crate::config::{DeviceChoice, Settings};
+use crate::config::{DeviceChoice, SegmentKind, Settings};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use std::sync::Arc;
@@ -48,6 +48,8 @@ impl AgentService {
                 vgas_nvm::DeviceChoice::Memory(vgas_nvm::device::memory::MemoryDisk::new())
             }
         };
+        // A job of pinned segments needs no NVMe, unless a rank attaches a tiered one all the same.
+        volume.on_demand = settings.segment.kind == SegmentKind::Pinned;
         volume.frames = Some(frames);
         volume.queue_depth = settings.nvm.queue_depth;
         volume.checksums = settings.nvm.checksums;

@@ -21,6 +21,7 @@ mod named;
 
 use crate::checksum;
 use crate::device::choice::{self, DeviceChoice};
+use crate::device::memory::{MemoryDevice, MemoryDisk};
 use crate::device::{self, Completion, Device, FileId, Kind, Naming, Spans};
 use crate::error::{DeviceError, PageOperation, Result, VolumeError};
 use crate::few::Few;
@@ -66,6 +67,8 @@ pub struct VolumeSpec {
     /// Whether to keep a checksum of each 4 KiB of every page that is read or written (in memory: 1/1024 of those pages),
     /// so that parts of it can be read by themselves.
     pub parts: bool,
+    /// Whether the folder is looked at when the first segment is made and not before: for nodes that may never have one.
+    pub on_demand: bool,
 }
 
 impl VolumeSpec {
@@ -80,7 +83,12 @@ impl VolumeSpec {
             queue_depth: 32,
             checksums: true,
             parts: false,
+            on_demand: false,
         }
+    }
+
+    fn open_device(&self) -> Result<Box<dyn Device>> {
+        choice::open(&self.directory, &self.device, self.queue_depth, self.frames.clone())
     }
 }
 
@@ -106,6 +114,8 @@ pub struct Volume {
     /// Reused between polls.
     completions: Vec<Completion>,
     busy: Busy,
+    /// What is to be opened before the first segment is made.
+    unopened: Option<VolumeSpec>,
 }
 
 struct Segment {
@@ -154,16 +164,22 @@ struct Change {
 }
 
 impl Volume {
-    /// Opens the folder with the device that `spec` asks for, or the best one the folder allows. No segments yet.
+    /// Opens the folder with the device that `spec` asks for, or the best one the folder allows. No segments yet. With
+    /// [`VolumeSpec::on_demand`] the errors of the folder are those of the first segment.
     ///
     /// # Errors
     /// A page size out of range, a folder that is missing or not writable, a device that was asked for by name and is
     /// not available here.
     pub fn open(spec: VolumeSpec) -> Result<Self> {
         check_page_bytes(spec.page_bytes)?;
-        let device = choice::open(&spec.directory, &spec.device, spec.queue_depth, spec.frames)?;
+        let device = match spec.on_demand {
+            // Nobody asks anything of it.
+            true => Box::new(MemoryDevice::new(&MemoryDisk::new(), 1)?),
+            false => spec.open_device()?,
+        };
         let volume = Self::over(device, spec.page_bytes, spec.checksums)?;
-        Ok(Self { parts: volume.parts && spec.parts, ..volume })
+        let parts = volume.parts && spec.parts;
+        Ok(Self { parts, unopened: spec.on_demand.then_some(spec), ..volume })
     }
 
     /// A volume over a device made by the caller: for tests and simulation. Parts of pages can be read.
@@ -178,7 +194,17 @@ impl Volume {
             arrived: VecDeque::new(),
             completions: Vec::new(),
             busy: Busy::default(),
+            unopened: None,
         })
+    }
+
+    /// Opens the device if that was left until it is needed, which is now.
+    fn need_device(&mut self) -> Result<()> {
+        if let Some(spec) = &self.unopened {
+            self.io = Io::new(spec.open_device()?, self.page_bytes);
+            self.unopened = None;
+        }
+        Ok(())
     }
 
     /// What the volume stands on, for people: "io_uring, direct".
@@ -197,7 +223,9 @@ impl Volume {
         let bytes = pages.checked_mul(u64::from(self.page_bytes)).filter(|&bytes| bytes <= i64::MAX as u64);
         let too_large =
             || VolumeError::Usage(format!("no file can hold the {pages} pages of segment {segment}"));
-        let file = self.io.device.create(bytes.ok_or_else(too_large)?, Naming::Never)?;
+        let bytes = bytes.ok_or_else(too_large)?;
+        self.need_device()?;
+        let file = self.io.device.create(bytes, Naming::Never)?;
         let table = PageTable::new(pages, false);
         self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named: None });
         Ok(())
@@ -211,6 +239,7 @@ impl Volume {
     /// that leaves part of the segment readable is not an error but listed in the report.
     pub fn create_or_open_named(&mut self, segment: u32, name: &str, pages: u64) -> Result<OpenReport> {
         self.check_new(segment, pages)?;
+        self.need_device()?;
         self.open_named(segment, name, pages)
     }
 

@@ -30,6 +30,8 @@ pub fn with(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'stati
     small().into_iter().chain(more.iter().copied()).collect()
 }
 
+const NO_FOLDER: &[(&str, &str)] = &[("segment.kind", "pinned"), ("nvm.directory", "/nonexistent")];
+
 const ALL: &[Scenario] = &[
     Scenario {
         name: "ring",
@@ -50,9 +52,17 @@ const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "too_early",
-        settings: || vec![Setting::new(3, 1, &small()), Setting::new(3, 3, &small())],
+        settings: || {
+            vec![
+                Setting::new(3, 1, &small()),
+                Setting::new(3, 3, &small()),
+                // Plain GASNet, which needs no folder on NVMe.
+                Setting::new(3, 3, &with(NO_FOLDER)),
+            ]
+        },
         rank: too_early,
     },
+    Scenario { name: "no_folder", settings: || vec![Setting::new(2, 2, &with(NO_FOLDER))], rank: no_folder },
     Scenario {
         name: "answers",
         settings: || vec![Setting::new(3, 1, &small()), Setting::new(3, 3, &small())],
@@ -187,6 +197,14 @@ fn too_early(runtime: &Runtime, _seed: u64) -> Outcome {
     runtime.barrier()?;
     runtime.attach(&SegmentSpec { pinned_bytes: 4096, ..SegmentSpec::default() })?;
     Ok(runtime.put_value(GlobalAddress::pinned(right, 0), 1u64)?)
+}
+
+/// Goal: a tiered segment in a job of pinned ones is refused when the folder cannot be used, and the job goes on.
+fn no_folder(runtime: &Runtime, _seed: u64) -> Outcome {
+    match runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() }) {
+        Err(error) if error.to_string().contains("could not be created") => Ok(runtime.barrier()?),
+        other => Err(format!("a segment in no folder: {other:?}").into()),
+    }
 }
 
 const ASK: u8 = 128;

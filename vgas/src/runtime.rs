@@ -10,7 +10,7 @@ use bytemuck::Pod;
 use std::sync::Arc;
 use vgas_cache::CacheError;
 use vgas_cache::client::{Client, ClientOptions};
-use vgas_cache::pool::{Counter, PoolClient};
+use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Token, handler_index};
 use vgas_rma::job::{self, Control};
 use vgas_rma::message::{Arrived, Payload, Source};
@@ -448,24 +448,79 @@ impl Runtime {
 
     /// What has been counted since the start, on the whole job. Collective.
     pub fn statistics(&self) -> Result<Statistics> {
-        let mut own = self.client.counters();
-        // One rank of each node speaks for its agent.
-        if self.layout.ranks_of(self.node()).start == self.rank.0 {
-            own.add(&self.client.node_counters());
+        let mut sum = CounterSnapshot::default();
+        for (rank, agent) in self.all_counters()? {
+            sum.add(&rank);
+            agent.iter().for_each(|agent| sum.add(agent));
         }
-        let words: Vec<u8> = own.iter().flat_map(|(_, value)| value.to_le_bytes()).collect();
-        let all = self.all_gather(&words)?;
-        let mut sums = vec![0u64; Counter::COUNT];
-        for words in &all {
-            for (sum, word) in sums.iter_mut().zip(words.as_chunks::<8>().0) {
-                *sum += u64::from_le_bytes(*word);
+        Ok(sum.into())
+    }
+
+    /// What this rank has counted since the start: hits, and what it asked for. Any thread may call it at any time.
+    pub fn rank_statistics(&self) -> Statistics {
+        self.client.counters().into()
+    }
+
+    /// What the agent of this rank's node has counted since the start: how misses were answered, messages, NVMe. Any
+    /// thread may call it at any time.
+    pub fn node_statistics(&self) -> Statistics {
+        self.client.node_counters().into()
+    }
+
+    /// Of every rank, and, from the first rank of a node, of its agent. Collective.
+    fn all_counters(&self) -> Result<Vec<(CounterSnapshot, Option<CounterSnapshot>)>> {
+        let words = |counters: CounterSnapshot| counters.iter().map(|(_, value)| value).collect::<Vec<_>>();
+        let mut own = words(self.client.counters());
+        if self.layout.ranks_of(self.node()).start == self.rank.0 {
+            own.extend(words(self.client.node_counters()));
+        }
+        let bytes: Vec<u8> = own.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let counters = |words: &[[u8; 8]]| {
+            (words.len() == Counter::COUNT)
+                .then(|| words.iter().map(|word| u64::from_le_bytes(*word)).collect::<CounterSnapshot>())
+        };
+        let all = self.all_gather(&bytes)?.into_iter().map(|bytes| {
+            let (words, _) = bytes.as_chunks::<8>();
+            let (rank, agent) = words.split_at(words.len().min(Counter::COUNT));
+            (counters(rank).unwrap_or_default(), counters(agent))
+        });
+        Ok(all.collect())
+    }
+
+    /// Prints the job's counters on rank 0 as the settings say. Collective.
+    fn print_statistics(&self) -> Result<()> {
+        if !self.settings.stats.print {
+            return Ok(());
+        }
+        let all = self.all_counters()?;
+        if self.rank.0 != 0 {
+            return Ok(());
+        }
+        let mut sum = CounterSnapshot::default();
+        let mut text = String::new();
+        let is_each = self.settings.stats.each;
+        let mut count = |who: String, counters: &CounterSnapshot| {
+            sum.add(counters);
+            if is_each {
+                text += &format!("{who}:\n{}", Statistics::from(counters.clone()));
+            }
+        };
+        for (rank, (own, agent)) in (0..).map(Rank).zip(&all) {
+            count(rank.to_string(), own);
+            if let Some(agent) = agent {
+                count(format!("the agent of {}", self.layout.node_of(rank)), agent);
             }
         }
-        Ok(Statistics::new(Counter::ALL.iter().copied().zip(sums).collect()))
+        if is_each {
+            text += "all:\n";
+        }
+        // One write, so that what others print does not come in between.
+        eprint!("{text}{}", Statistics::from(sum));
+        Ok(())
     }
 
     /// Ends this rank's part of the job. Collective; blocks until all ranks have called it. Prints the job's counters on
-    /// rank 0 when `stats.print` is on.
+    /// rank 0 as `stats.print` says.
     pub fn finalize(self) -> Result<()> {
         self.leave()
     }
@@ -474,12 +529,7 @@ impl Runtime {
     /// interface): afterwards nothing of it may be used.
     pub fn leave(&self) -> Result<()> {
         self.barrier()?;
-        if self.settings.stats.print {
-            let statistics = self.statistics()?;
-            if self.rank.0 == 0 {
-                eprint!("{statistics}");
-            }
-        }
+        self.print_statistics()?;
         self.local.close()?;
         self.client.set_local(std::ptr::null(), 0);
         self.endpoint.set_absent(std::ptr::null(), 0);

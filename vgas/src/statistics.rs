@@ -1,19 +1,15 @@
 //! The counters of a job, for programs and for people.
 
 use std::fmt;
-use vgas_cache::pool::Counter;
+use vgas_cache::pool::{Counter, CounterSnapshot};
 
-/// Sums over all ranks and agents.
+/// What a rank, the agent of a node, or all of them together have counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statistics {
     values: Vec<(Counter, u64)>,
 }
 
 impl Statistics {
-    pub(crate) fn new(values: Vec<(Counter, u64)>) -> Self {
-        Self { values }
-    }
-
     /// One of them.
     pub fn get(&self, counter: Counter) -> u64 {
         self.values.iter().find(|(other, _)| *other == counter).map_or(0, |(_, value)| *value)
@@ -29,6 +25,12 @@ impl Statistics {
         let values =
             self.values.iter().map(|&(counter, value)| (counter, value - earlier.get(counter).min(value)));
         Self { values: values.collect() }
+    }
+}
+
+impl From<CounterSnapshot> for Statistics {
+    fn from(snapshot: CounterSnapshot) -> Self {
+        Self { values: snapshot.iter().collect() }
     }
 }
 

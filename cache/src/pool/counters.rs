@@ -116,6 +116,15 @@ impl Default for CounterSnapshot {
     }
 }
 
+/// From the words of a block, in the order of [`Counter::ALL`]; those that are missing are 0.
+impl FromIterator<u64> for CounterSnapshot {
+    fn from_iter<I: IntoIterator<Item = u64>>(words: I) -> Self {
+        let mut snapshot = Self::default();
+        snapshot.values.iter_mut().zip(words).for_each(|(value, word)| *value = word);
+        snapshot
+    }
+}
+
 impl CounterSnapshot {
     /// One value.
     pub fn get(&self, counter: Counter) -> u64 {

@@ -140,6 +140,42 @@ fn a_job_ends_with_the_status_of_its_ranks() {
     assert_eq!(lines, ["[rank 0] here", "[rank 1] here"], "{}", text(&output.stderr));
 }
 
+/// Goal: the counters of a job, and of each rank and agent, whose sums they are.
+#[test]
+fn counters_are_printed_at_the_end() {
+    let output = output(vgas(&[
+        "demo",
+        "--order",
+        "256",
+        "--cache",
+        "1MiB",
+        "--stats",
+        "--set",
+        "stats.each=on",
+        "--set",
+        "cache.page=4KiB",
+    ]));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let mut sums = std::collections::BTreeMap::<(bool, &str), u64>::new();
+    let mut owners = Vec::new();
+    for line in said.lines() {
+        match line.strip_suffix(':') {
+            Some(owner) => owners.push(owner),
+            None => {
+                let mut words = line.split_whitespace();
+                if let (Some(name), Some(Ok(value))) = (words.next(), words.next().map(str::parse::<u64>)) {
+                    *sums.entry((owners.last() == Some(&"all"), name)).or_default() += value;
+                }
+            }
+        }
+    }
+    assert_eq!(owners, ["rank 0", "the agent of node 0", "rank 1", "the agent of node 1", "all"], "{said}");
+    let side =
+        |all| sums.iter().filter(move |((of, _), _)| *of == all).map(|((_, name), value)| (*name, *value));
+    assert!(side(true).eq(side(false)) && sums[&(true, "get_hits")] > 0, "{said}");
+}
+
 #[test]
 fn a_program_that_does_not_exist_is_named() {
     let output = output(vgas(&["run", "-n", "2", "--cache", "16MiB", "--", "/no/such/program"]));

@@ -354,6 +354,8 @@ settings! {
         /// Print the job's counters when its ranks finalize. A job that ends by an exit, as those of C programs do, prints
         /// none: see `vgasnet_statistics`.
         print: bool = "off", End;
+        /// With `stats.print`: first those of each rank and of each node's agent, then the sums.
+        each: bool = "off", End;
     }
 }
 

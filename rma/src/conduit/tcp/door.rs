@@ -108,7 +108,11 @@ impl From<Refusal> for Failure {
 
 impl From<Errno> for Failure {
     fn from(error: Errno) -> Self {
-        Failure::Io(error.into())
+        match error {
+            // Closed with bytes from here that it has not read.
+            Errno::CONNRESET | Errno::PIPE => Failure::Closed,
+            _ => Failure::Io(error.into()),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What can go wrong below the cache: who, what, how far, and what to do.
 
 use crate::address::{Peer, RegionId};
+use rustix::io::Errno;
 use std::io;
 
 /// Result of this crate.
@@ -11,7 +12,7 @@ pub type Result<T, E = RmaError> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum RmaError {
     /// The operating system refused something.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {source}{}", advice(.source))]
     Io {
         /// What was attempted.
         what: String,
@@ -90,6 +91,19 @@ pub enum RmaError {
     /// The job is ending because something failed elsewhere.
     #[error("the job is being ended: {0}")]
     JobAborted(String),
+}
+
+/// What to do about a limit of the system that was met.
+pub(crate) fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => "; raise the limit of open files (`ulimit -n`)",
+        Some(Errno::NFILE) => "; raise the machine's limit of open files (fs.file-max)",
+        Some(Errno::NOMEM) => {
+            "; free memory, raise the limit (`ulimit -v`), or ask for less (cache.size, segment.pinned_max)"
+        }
+        Some(Errno::AGAIN) => "; raise the limit of processes (`ulimit -u`)",
+        _ => "",
+    }
 }
 
 impl RmaError {

@@ -261,9 +261,7 @@ impl Receiver {
             Ok(_) => Ok(Arrival::Bytes),
             Err(Errno::AGAIN | Errno::INTR) => Ok(Arrival::Nothing),
             Err(Errno::CONNRESET | Errno::PIPE) => Ok(Arrival::End),
-            Err(Errno::MFILE) => {
-                Err(RmaError::system("receive open files (raise `ulimit -n`)", Errno::MFILE))
-            }
+            Err(Errno::MFILE) => Err(RmaError::system("receive open files", Errno::MFILE)),
             Err(e) => Err(RmaError::system("read from the control channel", e)),
         }
     }

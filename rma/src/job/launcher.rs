@@ -194,7 +194,7 @@ impl<'a> Launcher<'a> {
         let inherited = inherited.as_ref().map(|stdin| stdin.as_fd());
         for file in shared.iter().flat_map(|domain| domain.files()).chain(inherited) {
             let copy = file.try_clone_to_owned();
-            files.push(copy.map_err(|e| RmaError::io("pass open files to a node (raise `ulimit -n`)", e))?);
+            files.push(copy.map_err(|e| RmaError::io("pass open files to a node", e))?);
         }
         match NodeLink::start(self.spec, node) {
             Ok(mut link) => {

@@ -401,8 +401,7 @@ impl Node {
         let mut files: Vec<OwnedFd> = listener.into_iter().map(OwnedFd::from).collect();
         for file in self.domain.files() {
             let copy = file.try_clone_to_owned();
-            files
-                .push(copy.map_err(|e| RmaError::io("pass shared memory to a rank (raise `ulimit -n`)", e))?);
+            files.push(copy.map_err(|e| RmaError::io("pass shared memory to a rank", e))?);
         }
         rank.send(&ToRank::Welcome(Box::new(welcome)), files);
         Ok(())
@@ -623,7 +622,7 @@ fn start_reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "no such program".into(),
         std::io::ErrorKind::PermissionDenied => "it is not an executable file".into(),
-        _ => error.to_string(),
+        _ => format!("{error}{}", crate::error::advice(error)),
     }
 }
 

@@ -40,7 +40,9 @@ pub(crate) fn spawn_rank(
     let hook = move || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         if rustix::process::getppid() != Some(daemon) {
-            return Err(io::ErrorKind::BrokenPipe.into());
+            // Nobody is left to hear of an error.
+            // SAFETY: async-signal-safe.
+            unsafe { libc::_exit(1) };
         }
         let group = -rustix::process::getpid().as_raw_nonzero().get();
         control_file(lifeline, libc::F_SETOWN, group)?;

@@ -58,7 +58,7 @@ impl<T> Keys<T> {
 }
 
 /// Writes the first failure of each kind to the log: a full disk fails every write-back and every attempt to repeat
-/// one, and each rank that needs such a page is told.
+/// one. What the errors of the ranks that need such a page say as well is not written.
 #[derive(Debug, Default)]
 pub(super) struct FailureLog {
     told: Vec<Failure>,
@@ -66,8 +66,8 @@ pub(super) struct FailureLog {
 
 impl FailureLog {
     fn tell(&mut self, failure: Failure, error: &VolumeError) {
-        if self.told.contains(&failure) {
-            tracing::debug!(%error, "the NVMe has failed again");
+        if failure == Failure::NoSpace || self.told.contains(&failure) {
+            tracing::debug!(%error, "the NVMe has failed");
         } else {
             tracing::error!(%error, "the NVMe has failed");
             self.told.push(failure);

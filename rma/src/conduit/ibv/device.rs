@@ -225,12 +225,15 @@ fn gids_in(folder: &Path, device: &str, port: u8) -> Vec<GidEntry> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     (0..=u8::MAX)
         .filter_map(|index| {
-            let address = read(&folder.join("gids").join(index.to_string()))?.trim().parse().ok()?;
-            // Unreadable for entries that are not in use.
+            // Most entries are not in use: their address is nothing, their type unreadable.
+            let address: Ipv6Addr =
+                read(&folder.join("gids").join(index.to_string()))?.trim().parse().ok()?;
+            if address.is_unspecified() {
+                return None;
+            }
             let kind = read(&folder.join("gid_attrs/types").join(index.to_string()))?;
             Some(GidEntry { index, address, is_v2: kind.trim() == "RoCE v2" })
         })
-        .filter(|entry| !entry.address.is_unspecified())
         .collect()
 }
 

@@ -91,9 +91,10 @@ use crate::message::{
 };
 use crate::shm::{Atomic, Span};
 use rustix::event::epoll;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -115,8 +116,10 @@ const POLL_MESSAGES: usize = 64;
 /// Completions taken from the device at once.
 const COMPLETIONS: usize = 16;
 
-/// A look at the tcp connections costs a system call: one poll in so many.
-const POLLS_PER_BOOTSTRAP: u32 = 32;
+/// A look at the tcp connections costs a system call, and what it finds is rare: a peer that wants to be connected, or has
+/// ended. One poll in so many, for those who poll all the time, and the first of some polls after each tick of the clock.
+const POLLS_PER_BOOTSTRAP: u32 = 1024;
+const POLLS_PER_TICK: u32 = 32;
 
 /// A look at what the device says about itself costs one, too, and is rarely worth it. Who sleeps is woken by it: a poll
 /// after a sleep counts as many, so that it is looked at soon.
@@ -197,6 +200,8 @@ pub struct IbvConduit {
     inbox: Mutex<Inbox>,
     parked: AtomicUsize,
     polls: AtomicU32,
+    /// The coarse clock when the tcp connections were last looked at because of it, in nanoseconds.
+    tick: AtomicU64,
     woken: AtomicBool,
     closing: AtomicBool,
     poller: OwnedFd,
@@ -270,6 +275,7 @@ impl IbvConduit {
             inbox: Mutex::default(),
             parked: AtomicUsize::new(0),
             polls: AtomicU32::new(0),
+            tick: AtomicU64::new(0),
             woken: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             poller,
@@ -379,6 +385,13 @@ impl IbvConduit {
                 Ok(())
             }
         }
+    }
+
+    /// Whether the system's coarse clock, which is read without a system call, has moved since the last such look.
+    fn has_ticked(&self) -> bool {
+        let now = clock_gettime(ClockId::MonotonicCoarse);
+        let tick = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        self.tick.swap(tick, Ordering::Relaxed) != tick
     }
 
     fn poll_bootstrap(&self) -> Result<()> {
@@ -788,6 +801,7 @@ impl Conduit for IbvConduit {
             self.poll_events()?;
         }
         if polls.is_multiple_of(POLLS_PER_BOOTSTRAP)
+            || (polls.is_multiple_of(POLLS_PER_TICK) && self.has_ticked())
             || self.connecting.load(Ordering::Acquire) > 0
             || self.bootstrap.is_pending()
             || woken

@@ -3,7 +3,7 @@
 
 mod ibv_support;
 
-use ibv_support::{IbvFabric, Loss, skipped};
+use ibv_support::{IbvFabric, Loss, network, skipped};
 use vgas_rma::conduit::conformance::{Fabric, cases, run};
 
 #[test]
@@ -20,6 +20,32 @@ fn ibv_with_several_ranks_a_node() {
         return;
     }
     run(&IbvFabric { ranks_per_node: 2, ..IbvFabric::default() });
+}
+
+/// Connected by librdmacm, over the addresses of the devices; two ranks a node, so that ranks and agents of a node connect beside
+/// each other. A case of each kind: all of them see the same queue pairs once these are connected.
+#[test]
+fn ibv_through_librdmacm() {
+    const CASES: [&str; 6] = [
+        "once, in order",
+        "many threads",
+        "sleepers",
+        "random puts and gets",
+        "no atomic addition",
+        "mismatch of barrier",
+    ];
+    let Some(network) = network("ibv_through_librdmacm") else { return };
+    let mut fabric = IbvFabric { ranks_per_node: 2, ..IbvFabric::default() };
+    fabric.options.network = Some(network);
+    let mut chosen = 0;
+    for (name, case) in cases() {
+        if CASES.iter().any(|wanted| name.contains(wanted)) {
+            println!("{}: {name}", fabric.name());
+            case(&fabric);
+            chosen += 1;
+        }
+    }
+    assert_eq!(chosen, CASES.len(), "a case was renamed");
 }
 
 /// Queues of the smallest size are full all the time, and every message goes through staging memory. The cases that move

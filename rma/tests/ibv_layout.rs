@@ -1,11 +1,12 @@
 //! Holds the declarations of the ibv conduit against the installed header: every offset, size and number, by a C program
-//! that includes `<infiniband/verbs.h>`. Without the header or a compiler it is skipped, visibly; `RXE_INCLUDE` names a
+//! that includes `<infiniband/verbs.h>` and `<rdma/rdma_cma.h>`. Without the headers or a compiler it is skipped, visibly; `RXE_INCLUDE` names a
 //! folder to look in (`rma/tests/guest/run` has the header in its cache).
 
 use std::fmt::Write;
 use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::process::Command;
+use vgas_rma::conduit::ibv::cm_types as cm;
 use vgas_rma::conduit::ibv::types::{self, number};
 
 /// `EXPRESSION in C` and the value here.
@@ -24,6 +25,7 @@ fn expectations() -> Vec<(String, i64)> {
     macro_rules! numbers {
         ($($name:ident),* $(,)?) => { $(all.push((stringify!($name).to_owned(), i64::from(number::$name)));)* };
     }
+    all.extend(of_librdmacm());
     fields!(ContextOps = "ibv_context_ops" {
         poll_cq => "poll_cq", req_notify_cq => "req_notify_cq", post_srq_recv => "post_srq_recv",
         post_send => "post_send",
@@ -165,17 +167,66 @@ fn expectations() -> Vec<(String, i64)> {
     all
 }
 
+/// The same of librdmacm.
+fn of_librdmacm() -> Vec<(String, i64)> {
+    let mut all: Vec<(String, i64)> = Vec::new();
+    macro_rules! fields {
+        ($Rust:ident = $c:literal { $($field:ident => $name:literal),* $(,)? }) => {
+            $(all.push((format!("offsetof(struct {}, {})", $c, $name), offset_of!(cm::$Rust, $field) as i64));)*
+        };
+    }
+    macro_rules! numbers {
+        ($($name:ident),* $(,)?) => { $(all.push((stringify!($name).to_owned(), i64::from(cm::$name)));)* };
+    }
+    fields!(EventChannel = "rdma_event_channel" { fd => "fd" });
+    fields!(Id = "rdma_cm_id" {
+        verbs => "verbs", channel => "channel", context => "context", qp => "qp", route => "route", ps => "ps",
+        port_num => "port_num",
+    });
+    fields!(Parameters = "rdma_conn_param" {
+        private_data => "private_data", private_data_len => "private_data_len",
+        responder_resources => "responder_resources", initiator_depth => "initiator_depth",
+        flow_control => "flow_control", retry_count => "retry_count", rnr_retry_count => "rnr_retry_count",
+        srq => "srq", qp_num => "qp_num",
+    });
+    fields!(Event = "rdma_cm_event" {
+        id => "id", listen_id => "listen_id", event => "event", status => "status", conn => "param.conn",
+    });
+    all.push(("sizeof(struct rdma_conn_param)".into(), size_of::<cm::Parameters>() as i64));
+    numbers!(
+        RDMA_PS_TCP,
+        RDMA_CM_EVENT_ADDR_RESOLVED,
+        RDMA_CM_EVENT_ADDR_ERROR,
+        RDMA_CM_EVENT_ROUTE_RESOLVED,
+        RDMA_CM_EVENT_ROUTE_ERROR,
+        RDMA_CM_EVENT_CONNECT_REQUEST,
+        RDMA_CM_EVENT_CONNECT_RESPONSE,
+        RDMA_CM_EVENT_CONNECT_ERROR,
+        RDMA_CM_EVENT_UNREACHABLE,
+        RDMA_CM_EVENT_REJECTED,
+        RDMA_CM_EVENT_ESTABLISHED,
+        RDMA_CM_EVENT_DISCONNECTED,
+        RDMA_CM_EVENT_DEVICE_REMOVAL,
+        RDMA_CM_EVENT_TIMEWAIT_EXIT,
+    );
+    all
+}
+
 #[test]
 fn declarations_are_those_of_the_header() {
     let include = std::env::var("RXE_INCLUDE").unwrap_or("/usr/include".into());
-    if !Path::new(&include).join("infiniband/verbs.h").exists() {
-        println!("skipped: no infiniband/verbs.h in {include} (Debian: `apt install libibverbs-dev`)");
-        return;
+    for (header, package) in [("infiniband/verbs.h", "libibverbs-dev"), ("rdma/rdma_cma.h", "librdmacm-dev")]
+    {
+        if !Path::new(&include).join(header).exists() {
+            println!("skipped: no {header} in {include} (Debian: `apt install {package}`)");
+            return;
+        }
     }
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("layout.c");
     // The compiler compares: a difference is an error that prints the line.
-    let mut program = String::from("#include <stddef.h>\n#include <infiniband/verbs.h>\n");
+    let mut program =
+        String::from("#include <stddef.h>\n#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n");
     for (expression, value) in expectations() {
         writeln!(
             program,

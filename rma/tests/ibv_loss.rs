@@ -9,18 +9,18 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions};
+use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions, Network};
 use vgas_rma::conduit::tcp::TcpSpec;
 use vgas_rma::conduit::{Conduit, Sent, Traffic};
 use vgas_rma::key::JobKey;
 use vgas_rma::message::{Delivery, Destination, Direction, Sink};
 use vgas_rma::{Layout, Peer, RmaError};
 
-fn conduit(me: u32, listener: TcpListener, peers: [&str; 2]) -> Arc<IbvConduit> {
+fn conduit(me: u32, listener: TcpListener, peers: [&str; 2], network: Option<Network>) -> Arc<IbvConduit> {
     let layout = Layout::blocks(2, 2);
     let addresses = [0, 1, 0, 1].map(|i: usize| peers[i].parse().unwrap()).to_vec();
     let spec = TcpSpec { layout, me: Peer(me), key: JobKey::from_bytes([42; 32]), listener, addresses };
-    Arc::new(IbvConduit::new(spec, IbvOptions::default()).unwrap())
+    Arc::new(IbvConduit::new(spec, IbvOptions { network, ..IbvOptions::default() }).unwrap())
 }
 
 fn assert_lost(error: &RmaError) {
@@ -34,7 +34,8 @@ fn other_process() {
     let Ok(address) = std::env::var("RXE_TEST_PEER") else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mine = listener.local_addr().unwrap().to_string();
-    let conduit = conduit(1, listener, [&address, &mine]);
+    let network = std::env::var("RXE_TEST_NETWORK").ok().map(|network| network.parse().unwrap());
+    let conduit = conduit(1, listener, [&address, &mine], network);
     println!("\nlistening {mine}");
     std::io::stdout().flush().unwrap();
     let sink = Memory::new(Some(conduit.clone()));
@@ -49,11 +50,22 @@ fn a_killed_process_is_lost() {
     if skipped("a_killed_process_is_lost") {
         return;
     }
+    kill_the_other(None);
+}
+
+#[test]
+fn a_killed_process_is_lost_through_librdmacm() {
+    let Some(network) = network("a_killed_process_is_lost_through_librdmacm") else { return };
+    kill_the_other(Some(network));
+}
+
+fn kill_the_other(network: Option<Network>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mine = listener.local_addr().unwrap().to_string();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "other_process", "--nocapture"])
         .env("RXE_TEST_PEER", &mine)
+        .envs(network.map(|network| ("RXE_TEST_NETWORK", network.to_string())))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -62,7 +74,7 @@ fn a_killed_process_is_lost() {
         .map_while(Result::ok)
         .find_map(|line| line.strip_prefix("listening ").map(str::to_owned))
         .expect("the other process listens");
-    let here = (conduit(0, listener, [&mine, &other]), Memory::new(None));
+    let here = (conduit(0, listener, [&mine, &other], network), Memory::new(None));
     for round in 1..=10 {
         let request = short(Direction::Request, &[7]);
         poll_until(&[&here], "room", || here.0.try_send(Peer(1), &request).unwrap() == Sent::Accepted);

@@ -48,7 +48,7 @@ mod output;
 mod rank_process;
 mod service;
 mod spec;
-mod system;
+pub(crate) mod system;
 mod verdict;
 
 pub use launcher::run;

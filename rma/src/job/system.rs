@@ -131,29 +131,35 @@ pub(crate) fn in_foreground(terminal: BorrowedFd<'_>) -> bool {
 
 /// The first address of a network interface, IPv4 before IPv6.
 pub(crate) fn interface_address(name: &str) -> Option<IpAddr> {
+    let all = interface_addresses();
+    let addresses = || all.iter().filter(|(interface, _)| interface == name).map(|(_, address)| *address);
+    addresses().find(IpAddr::is_ipv4).or_else(|| addresses().next())
+}
+
+/// The addresses of this machine's network interfaces, with the interfaces' names, in the order of the system.
+pub(crate) fn interface_addresses() -> Vec<(String, IpAddr)> {
     let mut list = std::ptr::null_mut();
     // SAFETY: rule 3: the pointer is to a local.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        return None;
+        return Vec::new();
     }
-    let mut found: Option<IpAddr> = None;
+    let mut all = Vec::new();
     let mut next = list;
     while !next.is_null() {
         // SAFETY: rule 3: entries of the list, which is given back below; names in it end with a zero.
-        let (entry, entry_name) = unsafe { (&*next, CStr::from_ptr((*next).ifa_name)) };
+        let (entry, name) = unsafe { (&*next, CStr::from_ptr((*next).ifa_name)) };
         next = entry.ifa_next;
-        if entry_name.to_bytes() != name.as_bytes() || entry.ifa_addr.is_null() {
+        if entry.ifa_addr.is_null() {
             continue;
         }
         // SAFETY: rule 3: an address of the list begins with its family, which tells the type of the whole.
-        let address = unsafe { address_of(entry.ifa_addr) };
-        if found.is_none_or(|found| found.is_ipv6() && address.is_some_and(|address| address.is_ipv4())) {
-            found = address.or(found);
+        if let Some(address) = unsafe { address_of(entry.ifa_addr) } {
+            all.push((name.to_string_lossy().into_owned(), address));
         }
     }
     // SAFETY: rule 3: the list came from `getifaddrs` and is not used any more.
     unsafe { libc::freeifaddrs(list) };
-    found
+    all
 }
 
 /// # Safety

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use vgas_rma::conduit::conformance::{Fabric, node_domains};
-use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions, available, devices};
+use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions, Network, available, cm_available, devices};
 use vgas_rma::conduit::tcp::TcpSpec;
 use vgas_rma::conduit::{Conduit, Sent, Traffic};
 use vgas_rma::endpoint::EndpointSpec;
@@ -30,6 +30,26 @@ pub fn skipped(test: &str) -> bool {
     assert!(std::env::var_os("RXE_GUEST").is_none(), "the guest must have what this tests: {reason}");
     println!("skipped: {test}: {reason}");
     true
+}
+
+/// The network of this machine's RDMA devices, for librdmacm: that of the guest, or as `VGAS_TEST_IBV_NETWORK` says. None: the test
+/// is skipped, which was said; in the guest that is a failure.
+pub fn network(test: &str) -> Option<Network> {
+    if skipped(test) {
+        return None;
+    }
+    let is_guest = std::env::var_os("RXE_GUEST").is_some();
+    let guest = is_guest.then(|| "10.9.0.0/24".to_owned());
+    match (cm_available(), std::env::var("VGAS_TEST_IBV_NETWORK").ok().or(guest)) {
+        (Ok(()), Some(network)) => Some(network.parse().unwrap()),
+        (missing, _) => {
+            assert!(!is_guest, "the guest must have what this tests: {missing:?}");
+            println!(
+                "skipped: {test}: no librdmacm, or nobody says with VGAS_TEST_IBV_NETWORK where the devices are"
+            );
+            None
+        }
+    }
 }
 
 /// Specifications of the bootstrap of all peers, on loopback.
@@ -66,7 +86,8 @@ impl Default for IbvFabric {
 
 impl Fabric for IbvFabric {
     fn name(&self) -> String {
-        format!("ibv, {} ranks a node, queues of {}", self.ranks_per_node.max(1), self.options.depth)
+        let through = if self.options.network.is_some() { ", through librdmacm" } else { "" };
+        format!("ibv{through}, {} ranks a node, queues of {}", self.ranks_per_node.max(1), self.options.depth)
     }
 
     fn layout(&self, ranks: u32) -> Layout {

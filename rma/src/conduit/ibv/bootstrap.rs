@@ -1,14 +1,18 @@
 //! How queue pairs find each other: over a connection of the tcp conduit, which proves the job's key before it carries
-//! anything, and afterwards tells of peers that end. It brings two notices each way:
+//! anything, and afterwards tells of peers that end. It brings two notices each way, and a third before them where librdmacm
+//! connects (see `cm`):
 //!
 //! ```text
+//! door:  version, address, port, token
 //! place: version, number of the queue pair, first packet, MTU, LID, GID, READs under way that it can ask for and answer
 //!                                                                   (the other side connects, then answers with its own)
 //! ready: my queue pair receives                                             (the other side may send)
+//! failed: there will be no connection
 //! ```
 
 #![forbid(unsafe_code)]
 
+use super::cm::{Door, Token};
 use super::connection::lock;
 use super::packet::VERSION;
 use super::verbs::{Place, Reads};
@@ -19,19 +23,29 @@ use crate::error::{Result, RmaError};
 use crate::message::{Delivery, Destination, Direction, Message, Payload, Sink};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PLACE: u8 = 1;
 const READY: u8 = 2;
+const DOOR: u8 = 3;
+const FAILED: u8 = 4;
+
+/// Words of an address and a token.
+const DOOR_WORDS: usize = (16 + Token::BYTES) / 4;
 
 /// What one side tells the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Notice {
     /// Where its queue pair is.
     Place(Place),
     /// That it receives.
     Ready,
+    /// Where it is to be connected to through librdmacm.
+    Door(Door),
+    /// That it could not connect.
+    Failed,
 }
 
 impl Notice {
@@ -46,6 +60,18 @@ impl Notice {
                 (PLACE, words)
             }
             Notice::Ready => (READY, vec![VERSION]),
+            Notice::Door(door) => {
+                let address = match door.address.ip() {
+                    IpAddr::V4(address) => address.to_ipv6_mapped(),
+                    IpAddr::V6(address) => address,
+                };
+                let mut words = vec![VERSION, u32::from(door.address.port())];
+                for bytes in [&address.octets()[..], door.token.as_bytes()] {
+                    words.extend(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)));
+                }
+                (DOOR, words)
+            }
+            Notice::Failed => (FAILED, vec![VERSION]),
         }
     }
 
@@ -70,6 +96,19 @@ impl Notice {
                 Ok(Notice::Place(Place { number, first_packet, mtu, lid, gid, reads }))
             }
             (READY, [_]) => Ok(Notice::Ready),
+            (DOOR, &[_, port @ 1..=0xFFFF, ref words @ ..]) if words.len() == DOOR_WORDS => {
+                let mut bytes = [0; 4 * DOOR_WORDS];
+                for (bytes, word) in bytes.chunks_exact_mut(4).zip(words) {
+                    bytes.copy_from_slice(&word.to_le_bytes());
+                }
+                let (address, token) = bytes.split_at(16);
+                let half = |_| "half a door".to_owned();
+                let address = Ipv6Addr::from(<[u8; 16]>::try_from(address).map_err(half)?);
+                let address = SocketAddr::new(address.to_canonical(), port as u16);
+                let token = token.try_into().map_err(half)?;
+                Ok(Notice::Door(Door { address, token: Token::from_bytes(token) }))
+            }
+            (FAILED, [_]) => Ok(Notice::Failed),
             _ => Err(format!("a notice {handler} with the words {words:?}")),
         }
     }
@@ -174,14 +213,17 @@ mod tests {
         #[test]
         fn what_is_encoded_is_decoded(
             number in 0u32..1 << 24, first_packet in 0u32..1 << 24, mtu in 1i32..=5, lid: u16, gid: [u8; 16],
-            asked: u8, answered: u8,
+            asked: u8, answered: u8, port in 1u16.., token: [u8; Token::BYTES], short: bool,
         ) {
             let reads = Reads { asked, answered };
-            for notice in [Notice::Place(Place { number, first_packet, mtu, lid, gid, reads }), Notice::Ready] {
+            let address = if short { IpAddr::from([10, 9, 0, gid[0]]) } else { IpAddr::from(gid).to_canonical() };
+            let door = Door { address: SocketAddr::new(address, port), token: Token::from_bytes(token) };
+            let place = Place { number, first_packet, mtu, lid, gid, reads };
+            for notice in [Notice::Place(place), Notice::Ready, Notice::Door(door), Notice::Failed] {
                 let (handler, words) = notice.encode();
                 prop_assert_eq!(Notice::decode(handler, &words), Ok(notice));
                 prop_assert!(Notice::decode(handler, &words[..words.len() - 1]).is_err());
-                prop_assert!(Notice::decode(3, &words).is_err());
+                prop_assert!(Notice::decode(5, &words).is_err());
             }
         }
     }

@@ -19,6 +19,7 @@ use super::packet::{
 };
 use super::shared::Shared;
 use super::staging::Blocks;
+use super::verbs::cm::Id;
 use super::verbs::{Local, Place, QueuePair, Route, Verb, Work, gather};
 use super::{INLINE_MAX, PACKET_BYTES_MAX};
 use crate::address::Peer;
@@ -194,10 +195,21 @@ impl Connection {
                 shared.chosen.context.name, self.peer
             )));
         }
-        let route = Route { mtu: ours.mtu.min(there.mtu), reads: ours.reads.with(there.reads), ..ours };
+        let route = self.route(shared, there);
         self.pair.receive_from(there, &route)?;
         self.pair.send_from(self.place.first_packet, &route)?;
         Ok(true)
+    }
+
+    /// Connects to the queue pair at `there` as librdmacm says: afterwards it receives and may send.
+    pub(super) fn join(&self, shared: &Shared, there: &Place, id: &Id) -> Result<()> {
+        self.pair.join(id, &self.route(shared, there))
+    }
+
+    /// What both sides can do.
+    pub(super) fn route(&self, shared: &Shared, there: &Place) -> Route {
+        let ours = shared.chosen.route;
+        Route { mtu: ours.mtu.min(there.mtu), reads: ours.reads.with(there.reads), ..ours }
     }
 
     /// The other side receives.

@@ -37,7 +37,7 @@ pub struct DeviceState {
     pub name: String,
     /// Whether one of its ports is active.
     pub active: bool,
-    /// Whether it speaks iWARP, which knows connections only through librdmacm.
+    /// Whether it speaks iWARP, which has no WRITE with immediate data.
     is_iwarp: bool,
     ports: Vec<PortState>,
 }
@@ -136,7 +136,7 @@ fn why_none(devices: &[DeviceState], usable: &[String]) -> String {
         let reason = if !usable.contains(&state.name) {
             "has no provider in libibverbs (Debian: `apt install ibverbs-providers`)"
         } else if state.is_iwarp {
-            "speaks iWARP, which needs librdmacm, which this conduit does not use"
+            "speaks iWARP, which lacks what this conduit sends pages with (WRITE with immediate data)"
         } else if !state.active {
             "has no active port (check the cable, the interface, the subnet manager)"
         } else {

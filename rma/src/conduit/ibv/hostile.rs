@@ -15,20 +15,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-const BOUND: Duration = Duration::from_secs(40);
+pub(super) const BOUND: Duration = Duration::from_secs(40);
 const REGION_BYTES: u64 = 1 << 16;
 
 /// What an attacker makes of the access that it was given.
 type Forgery = fn(Access) -> Access;
 
 /// The first half of `memory` is the region; what lies behind it belongs to nobody else.
-struct Victim {
+pub(super) struct Victim {
     memory: Arc<Mapping>,
     completed: AtomicUsize,
 }
 
 impl Victim {
-    fn new(fill: u8) -> Self {
+    pub(super) fn new(fill: u8) -> Self {
         let memory = Mapping::anonymous("victim", 2 * REGION_BYTES).unwrap();
         memory.write(0, &vec![fill; 2 * REGION_BYTES as usize]);
         Self { memory, completed: AtomicUsize::new(0) }
@@ -64,30 +64,36 @@ impl Sink for Victim {
 }
 
 fn pair() -> [IbvConduit; 2] {
+    pair_of([IbvOptions::default(), IbvOptions::default()])
+}
+
+/// Conduits of two nodes, with their options.
+pub(super) fn pair_of(options: [IbvOptions; 2]) -> [IbvConduit; 2] {
     let layout = Layout::blocks(2, 2);
     let key = JobKey::generate().unwrap();
     let listeners: Vec<_> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let addresses: Vec<_> = listeners.iter().map(|l| l.local_addr().unwrap()).collect();
     let mut listeners = listeners.into_iter();
+    let mut options = options.into_iter();
     [0, 1].map(|me| {
+        let options = options.next().unwrap();
         let (listener, addresses) = (listeners.next().unwrap(), addresses.clone());
         let spec = TcpSpec { layout: layout.clone(), me: Peer(me), key: key.clone(), listener, addresses };
-        IbvConduit::new(spec, IbvOptions::default()).unwrap()
+        IbvConduit::new(spec, options).unwrap()
     })
 }
 
 /// Asks until a fair get has been done, so that what comes after it is about something else.
-fn fair_get(name: &str, [a, b]: [&IbvConduit; 2], [attacker, victim]: [&Victim; 2]) {
+pub(super) fn fair_get(name: &str, [a, b]: [&IbvConduit; 2], [attacker, victim]: [&Victim; 2]) {
     let place = Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 };
     let begun = Instant::now();
-    let fair = a.start_get(Peer(1), place, 8, 0, 0);
-    assert_eq!(fair.unwrap(), Sent::Busy, "there is no connection yet");
+    let before = attacker.completed.load(Ordering::SeqCst);
     while a.start_get(Peer(1), place, 8, 0, 0).unwrap() == Sent::Busy {
         a.poll(attacker, Traffic::Everything).unwrap();
         b.poll(victim, Traffic::Everything).unwrap();
         assert!(begun.elapsed() < BOUND, "{name}: no access was given");
     }
-    while attacker.completed.load(Ordering::SeqCst) == 0 {
+    while attacker.completed.load(Ordering::SeqCst) == before {
         a.poll(attacker, Traffic::Everything).unwrap();
         assert!(begun.elapsed() < BOUND, "{name}: the fair get did not end");
     }

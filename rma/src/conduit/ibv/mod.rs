@@ -2,7 +2,8 @@
 //! provider for (drust-osdi24.txt section 4.2.1 and section 5; darray-icpp23.txt section 4.5).
 //!
 //! * `verbs`: libibverbs as objects, found at run time, and all `unsafe`. `device`: which card, port and address.
-//! * `bootstrap`: setting connections up, over a tcp connection that proves the job's key.
+//! * `bootstrap`: setting connections up, over a tcp connection that proves the job's key. `cm`: through librdmacm, in a
+//!   `network` of addresses.
 //! * `events`: what the device says about itself.
 //! * `connection`: sending, credits, regions; `staging`: registered memory for private bytes; `packet`: the bytes.
 //! * `shared`: what all connections have in common.
@@ -58,11 +59,13 @@
 #![deny(unsafe_code)]
 
 mod bootstrap;
+mod cm;
 mod connection;
 mod device;
 mod events;
 #[cfg(test)]
 mod hostile;
+mod network;
 mod packet;
 mod shared;
 mod staging;
@@ -70,10 +73,12 @@ mod staging;
 mod verbs;
 
 pub use device::{DeviceState, devices};
+pub use network::Network;
 pub use shared::IbvCounts;
-pub use verbs::{REMEDY, available, locked_memory_limit, types};
+pub use verbs::{CM_REMEDY, REMEDY, available, cm_available, cm_types, locked_memory_limit, types};
 
 use self::bootstrap::{Bootstrap, Notice};
+use self::cm::Manager;
 use self::connection::{CREDITS, Connection, OneSided, Posted, lock, sent_by};
 use self::events::{Verdict, judge};
 use self::packet::{Control, Number, Order};
@@ -137,8 +142,11 @@ pub struct IbvOptions {
     pub device: Option<String>,
     /// Its port; none: an active one.
     pub port: Option<u8>,
-    /// Index of its own address; none: RoCE v2 over IPv4 if there is one, none at all on InfiniBand.
+    /// Index of its own address, without a network; none: RoCE v2 over IPv4 if there is one, none at all on InfiniBand.
     pub gid: Option<u8>,
+    /// Where the addresses of the nodes are among which librdmacm connects; none: without librdmacm. Its device and port are
+    /// those of the address that this node has in it, and `gid` does not count. The same for all nodes.
+    pub network: Option<Network>,
     /// Bytes of a packet on the wire; none: what both ports have.
     pub mtu: Option<u32>,
     /// Most requests under way on a connection.
@@ -165,6 +173,7 @@ impl Default for IbvOptions {
             device: None,
             port: None,
             gid: None,
+            network: None,
             mtu: None,
             depth: 128,
             receive_slots: 256,
@@ -205,6 +214,8 @@ pub struct IbvConduit {
     woken: AtomicBool,
     closing: AtomicBool,
     poller: OwnedFd,
+    /// Of librdmacm, if that connects. After the connections, because their queue pairs go before what has connected them.
+    manager: Option<Manager>,
     /// After the connections, because their requests use its memory (rule 3 of `verbs`).
     shared: Shared,
 }
@@ -230,9 +241,9 @@ impl IbvConduit {
     /// Opens the device and starts to accept connections, at the address that `bootstrap` names.
     ///
     /// # Errors
-    /// [`RmaError::Refused`] when libibverbs or a device is missing, [`RmaError::LockedMemory`] when not even the queues
+    /// [`RmaError::Refused`] when libibverbs or a device is missing, or librdmacm or an address although there is a network, [`RmaError::LockedMemory`] when not even the queues
     /// may be registered, and those of [`TcpConduit::new`].
-    pub fn new(bootstrap: TcpSpec, options: IbvOptions) -> Result<Self> {
+    pub fn new(bootstrap: TcpSpec, mut options: IbvOptions) -> Result<Self> {
         let (layout, me) = (bootstrap.layout.clone(), bootstrap.me);
         if options.staging_bytes < 2 * LONG_BYTES_MAX {
             let what = format!(
@@ -242,13 +253,22 @@ impl IbvConduit {
             );
             return Err(RmaError::Usage(what));
         }
-        let shared = Shared::new(options, nodes_before(&bootstrap), layout.peers())?;
+        let index = nodes_before(&bootstrap);
+        let mut manager = None;
+        if let Some(network) = options.network {
+            let wished = (options.device.as_deref(), options.port);
+            let (made, device, port) = Manager::new(me, network, wished, index)?;
+            (options.device, options.port, options.gid) = (Some(device), Some(port), None);
+            manager = Some(made);
+        }
+        let shared = Shared::new(options, index, layout.peers())?;
         let tcp = TcpConduit::new(bootstrap)?;
         let system = |e| RmaError::system("create the descriptors of the ibv conduit", e);
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let descriptors =
             [shared.queues.descriptor(), tcp.wait_descriptor(), shared.chosen.context.event_descriptor()];
-        for (index, descriptor) in descriptors.iter().enumerate() {
+        let descriptors = descriptors.into_iter().chain(manager.as_ref().map(Manager::descriptor));
+        for (index, descriptor) in descriptors.enumerate() {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&poller, descriptor, data, epoll::EventFlags::IN).map_err(system)?;
         }
@@ -279,6 +299,7 @@ impl IbvConduit {
             woken: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             poller,
+            manager,
             shared,
         })
     }
@@ -356,10 +377,15 @@ impl IbvConduit {
         if slot.get().is_none() {
             let connection = Connection::new(&self.shared, peer)?;
             let place = connection.place;
+            // Before anybody finds the connection, who may hear from the peer at this moment.
+            let door = self.manager.as_ref().map(|manager| manager.door(peer)).transpose()?;
             self.by_number.write().unwrap_or_else(PoisonError::into_inner).insert(place.number, peer);
             self.known.write().unwrap_or_else(PoisonError::into_inner).push(peer);
             let _ = slot.set(connection);
             self.connecting.fetch_add(1, Ordering::AcqRel);
+            if let Some(door) = door {
+                self.bootstrap.tell(peer, Notice::Door(door))?;
+            }
             self.bootstrap.tell(peer, Notice::Place(place))?;
         }
         slot.get().ok_or_else(|| RmaError::Usage("a connection vanished".into()))
@@ -369,19 +395,44 @@ impl IbvConduit {
         let connection = self.connection_to(from)?;
         let twice = |what: &str| RmaError::Protocol { peer: Some(from), what: format!("it {what} twice") };
         match notice {
+            Notice::Door(door) => match &self.manager {
+                Some(manager) if manager.heard_door(from, door) => Ok(()),
+                Some(_) => Err(twice("named its address")),
+                None => {
+                    let what =
+                        format!("{from} has ibv.network set and this side has not: set it for the whole job");
+                    Err(RmaError::Refused(what))
+                }
+            },
+            Notice::Failed => match &self.manager {
+                Some(manager) => {
+                    manager.failed(
+                        from,
+                        "it could not connect over the RDMA network, and says why itself".into(),
+                    );
+                    Ok(())
+                }
+                None => {
+                    Err(RmaError::Protocol { peer: Some(from), what: "it failed without librdmacm".into() })
+                }
+            },
             Notice::Place(there) => {
+                if let Some(manager) = &self.manager {
+                    return self.heard_place(manager, connection, there);
+                }
                 if !connection.connect(&self.shared, &there)? {
                     return Err(twice("named its queue pair"));
                 }
                 self.bootstrap.tell(from, Notice::Ready)
             }
             Notice::Ready => {
-                if connection.is_open() {
-                    return Err(twice("was ready"));
+                let joined = match &self.manager {
+                    Some(manager) => manager.heard_ready(from),
+                    None => (!connection.is_open()).then_some(true),
+                };
+                if joined.ok_or_else(|| twice("was ready"))? {
+                    self.open(connection);
                 }
-                connection.open();
-                self.connecting.fetch_sub(1, Ordering::AcqRel);
-                self.opened.store(true, Ordering::Release);
                 Ok(())
             }
         }
@@ -394,7 +445,19 @@ impl IbvConduit {
         self.tick.swap(tick, Ordering::Relaxed) != tick
     }
 
+    /// Both sides receive: sending may begin.
+    fn open(&self, connection: &Connection) {
+        connection.open();
+        self.connecting.fetch_sub(1, Ordering::AcqRel);
+        self.opened.store(true, Ordering::Release);
+    }
+
+    /// Hears what peers, and librdmacm, have to say about connections.
     fn poll_bootstrap(&self) -> Result<()> {
+        self.poll_notices().and_then(|()| self.poll_manager())
+    }
+
+    fn poll_notices(&self) -> Result<()> {
         let result = self.bootstrap.poll(&|from, notice| self.hear(from, notice));
         let Err(RmaError::PeerLost { peer, who, during, reason }) = result else { return result };
         match self.connection(peer) {

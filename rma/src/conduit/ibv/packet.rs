@@ -32,7 +32,7 @@ use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX, Kind};
 use crate::message::{Destination, Direction, Message, PAGE_HANDLER, Payload};
 
 /// Version of the packets and of how a connection is set up, exchanged before a queue pair is connected.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 const FRAME_BITS: u32 = 21;
 const NOTE_BITS: u32 = 8;

@@ -1,5 +1,6 @@
-//! libibverbs, found when it is first asked for, so that a machine without it runs everything else.
+//! libibverbs and librdmacm, found when they are first asked for, so that a machine without them runs everything else.
 
+use super::cm_types::{Event as CmEvent, EventChannel, Id, Parameters};
 use super::types::*;
 use libloading::Library;
 use std::ffi::{c_char, c_int, c_void};
@@ -12,16 +13,22 @@ const NAMES: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
 pub const REMEDY: &str =
     "install libibverbs and the provider of the card (Debian: `apt install libibverbs1 ibverbs-providers`)";
 
+/// The same for librdmacm: Debian's package of this name.
+const CM_NAMES: [&str; 2] = ["librdmacm.so.1", "librdmacm.so"];
+
+/// What to do when librdmacm is not there.
+pub const CM_REMEDY: &str = "install librdmacm (Debian: `apt install librdmacm1`)";
+
 macro_rules! functions {
-    ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+    ($Library:ident: $($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions of the library, each under its own name.
-        pub(super) struct Verbs {
+        pub(super) struct $Library {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
             /// Keeps the functions where they are. Never unloaded: a provider may have started threads.
             _library: Library,
         }
 
-        impl Verbs {
+        impl $Library {
             fn load(library: Library) -> Result<Self, libloading::Error> {
                 // SAFETY: rule 1: the types are those of the header (held against it by `tests/ibv_layout.rs`), and the
                 // library lives as long as the pointers, in the same structure.
@@ -31,7 +38,7 @@ macro_rules! functions {
     };
 }
 
-functions! {
+functions! { Verbs:
     ibv_get_device_list: fn(*mut c_int) -> *mut *mut Device;
     ibv_free_device_list: fn(*mut *mut Device);
     ibv_get_device_name: fn(*mut Device) -> *const c_char;
@@ -60,24 +67,60 @@ functions! {
     ibv_wc_status_str: fn(c_int) -> *const c_char;
 }
 
+functions! { Cm:
+    rdma_create_event_channel: fn() -> *mut EventChannel;
+    rdma_destroy_event_channel: fn(*mut EventChannel);
+    rdma_get_cm_event: fn(*mut EventChannel, *mut *mut CmEvent) -> c_int;
+    rdma_ack_cm_event: fn(*mut CmEvent) -> c_int;
+    rdma_create_id: fn(*mut EventChannel, *mut *mut Id, *mut c_void, c_int) -> c_int;
+    rdma_destroy_id: fn(*mut Id) -> c_int;
+    rdma_bind_addr: fn(*mut Id, *mut libc::sockaddr) -> c_int;
+    rdma_listen: fn(*mut Id, c_int) -> c_int;
+    rdma_get_src_port: fn(*mut Id) -> u16;
+    rdma_resolve_addr: fn(*mut Id, *mut libc::sockaddr, *mut libc::sockaddr, c_int) -> c_int;
+    rdma_resolve_route: fn(*mut Id, c_int) -> c_int;
+    rdma_connect: fn(*mut Id, *mut Parameters) -> c_int;
+    rdma_establish: fn(*mut Id) -> c_int;
+    rdma_accept: fn(*mut Id, *mut Parameters) -> c_int;
+    rdma_reject: fn(*mut Id, *const c_void, u8) -> c_int;
+    rdma_init_qp_attr: fn(*mut Id, *mut QpAttr, *mut c_int) -> c_int;
+}
+
 /// The library, or why it cannot be used and what to do about it.
 pub(super) fn verbs() -> Result<&'static Verbs, &'static str> {
     static VERBS: OnceLock<Result<Verbs, String>> = OnceLock::new();
+    let find = || {
+        let verbs = find(NAMES, Verbs::load, REMEDY)?;
+        // SAFETY: rule 1: before everything else, as ibv_fork_init(3) asks for. Does nothing where the kernel (5.12) keeps
+        // registered memory with the parent by itself; where it fails, a child that does not execute another program may
+        // cost its parent memory, as without it.
+        unsafe { (verbs.ibv_fork_init)() };
+        Ok(verbs)
+    };
     VERBS.get_or_init(find).as_ref().map_err(String::as_str)
 }
 
-fn find() -> Result<Verbs, String> {
+/// librdmacm, or why it cannot be used and what to do about it.
+pub(super) fn cm() -> Result<&'static Cm, &'static str> {
+    static CM: OnceLock<Result<Cm, String>> = OnceLock::new();
+    let find = || {
+        // ibv_fork_init comes before everything else, whoever calls it.
+        verbs()?;
+        find(CM_NAMES, Cm::load, CM_REMEDY)
+    };
+    CM.get_or_init(find).as_ref().map_err(String::as_str)
+}
+
+fn find<T>(
+    names: [&str; 2],
+    load: fn(Library) -> Result<T, libloading::Error>,
+    remedy: &str,
+) -> Result<T, String> {
     let mut reason = String::new();
-    for name in NAMES {
+    for name in names {
         // SAFETY: rule 1: a system library whose initialisation has no preconditions.
-        match unsafe { Library::new(name) }.and_then(Verbs::load) {
-            Ok(verbs) => {
-                // SAFETY: rule 1: before everything else, as ibv_fork_init(3) asks for. Does nothing where the kernel
-                // (5.12) keeps registered memory with the parent by itself; where it fails, a child that does not
-                // execute another program may cost its parent memory, as without it.
-                unsafe { (verbs.ibv_fork_init)() };
-                return Ok(verbs);
-            }
+        match unsafe { Library::new(name) }.and_then(load) {
+            Ok(library) => return Ok(library),
             // The first is the usual name; the loader's own words are in the source of the error.
             Err(error) if reason.is_empty() => {
                 reason =
@@ -86,5 +129,5 @@ fn find() -> Result<Verbs, String> {
             Err(_) => {}
         }
     }
-    Err(format!("{reason}; {REMEDY}"))
+    Err(format!("{reason}; {remedy}"))
 }

@@ -1,4 +1,4 @@
-//! Verbs as objects that end by themselves: all calls into libibverbs, and all `unsafe` of this conduit.
+//! Verbs as objects that end by themselves: all calls into libibverbs and librdmacm, and all `unsafe` of this conduit.
 //!
 //! # Why this is sound
 //!
@@ -15,10 +15,13 @@
 //! 6. *Threads.* libibverbs allows every call on every object from any thread, except its destruction beside others,
 //!    which exclusive ownership rules out. That makes the wrappers `Send` and `Sync`.
 
+pub(super) mod cm;
+pub mod cm_types;
 mod library;
 pub mod types;
 
-pub use library::REMEDY;
+pub use cm::cm_available;
+pub use library::{CM_REMEDY, REMEDY};
 
 use super::events::Event;
 use crate::error::{Result, RmaError};
@@ -30,6 +33,12 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use types::{self as raw, number::*};
+
+/// How long a sender waits that found no receive slot: 0.16 ms, in the code of the InfiniBand architecture.
+const RNR_TIMER: u8 = 8;
+
+/// And how often: for ever. A peer without a free receive slot computes; whether it lives is watched elsewhere.
+const RNR_RETRIES: u8 = 7;
 
 fn last_error(what: impl Into<String>) -> RmaError {
     RmaError::io(what, std::io::Error::last_os_error())
@@ -646,8 +655,7 @@ impl QueuePair {
             dest_qp_num: there.number,
             rq_psn: there.first_packet,
             max_dest_rd_atomic: route.reads.answered,
-            // 0.16 ms: how long a sender waits that found no receive slot.
-            min_rnr_timer: 8,
+            min_rnr_timer: RNR_TIMER,
             ah_attr: address,
             ..raw::QpAttr::default()
         };
@@ -668,8 +676,7 @@ impl QueuePair {
             sq_psn: first_packet,
             timeout: route.timeout,
             retry_cnt: route.retries,
-            // For ever: a peer without a free receive slot computes; whether it lives is watched elsewhere.
-            rnr_retry: 7,
+            rnr_retry: RNR_RETRIES,
             max_rd_atomic: route.reads.asked,
             ..raw::QpAttr::default()
         };

@@ -70,6 +70,10 @@ fn ibv_options(settings: &IbvSettings) -> IbvOptions {
         },
         port: number(&settings.port).map(|port| port as u8),
         gid: number(&settings.gid).map(|index| index as u8),
+        network: match &settings.network {
+            Auto::Auto => None,
+            Auto::Is(network) => Some(*network),
+        },
         mtu: number(&settings.mtu),
         depth: settings.depth,
         receive_slots: settings.receive_slots,

@@ -20,7 +20,7 @@ pub use error::ConfigError;
 pub use origin::Origin;
 pub use table::*;
 pub use value::{
-    Auto, CommandLine, DeviceName, GIB, Interface, KIB, MIB, PortRange, PowerOfTwo, Size, TIB, Value,
+    Auto, CommandLine, DeviceName, GIB, Interface, KIB, MIB, Network, PortRange, PowerOfTwo, Size, TIB, Value,
 };
 
 use std::collections::BTreeMap;

@@ -8,7 +8,8 @@
 use super::error::ConfigError;
 use super::origin::Origin;
 use super::value::{
-    Auto, CommandLine, DeviceName, GIB, Interface, KIB, MIB, PortRange, PowerOfTwo, Size, TIB, Value, choices,
+    Auto, CommandLine, DeviceName, GIB, Interface, KIB, MIB, Network, PortRange, PowerOfTwo, Size, TIB,
+    Value, choices,
 };
 use std::path::PathBuf;
 
@@ -306,6 +307,10 @@ settings! {
         port: Auto<u32> = "auto", Node, 1 => 254;
         /// The address of the device, by GID index. `auto`: RoCE v2 over IPv4 if there is one; none on InfiniBand.
         gid: Auto<u32> = "auto", Node, 0 => 255;
+        /// The network among whose addresses librdmacm connects the nodes: each node uses its own interface's address in it,
+        /// which decides device, port and GID; nodes of one machine take turns among several. The same for all nodes of a
+        /// job. `auto`: none; librdmacm is not used, and InfiniBand reaches one subnet.
+        network: Auto<Network> = "auto", Node;
         /// Bytes of a packet on the wire: 256, 512, 1024, 2048 or 4096. `auto`: what both ports have.
         mtu: Auto<u32> = "auto", Node, 256 => 4096;
         /// Most requests under way on one connection.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+pub use vgas_rma::conduit::ibv::Network;
 
 /// 1024 bytes.
 pub const KIB: u64 = 1 << 10;
@@ -322,6 +323,22 @@ impl Value for DeviceName {
 
     fn text(&self) -> String {
         self.0.clone()
+    }
+}
+
+impl Value for Network {
+    const KIND: &'static str = "network";
+
+    fn forms() -> String {
+        "a network of addresses or a single address, such as `10.9.0.0/24` or `10.9.0.7`".into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
     }
 }
 

@@ -73,6 +73,11 @@ fn ibv() -> Fact {
             ibv::REMEDY,
         );
     }
+    let hardware = match ibv::cm_available() {
+        _ if active.is_empty() => hardware,
+        Ok(()) => format!("{hardware}; librdmacm connects where ibv.network says so"),
+        Err(_) => format!("{hardware}; ibv.network cannot be used: {}", ibv::CM_REMEDY),
+    };
     match ibv::locked_memory_limit() {
         _ if active.is_empty() => {
             let remedy = "an InfiniBand or RoCE card, or `rdma link add rxe0 type rxe netdev eth0` (software); tcp works \

@@ -3,6 +3,7 @@
 mod ibv_support;
 
 use ibv_support::*;
+use rustix::net::{AddressFamily, RecvFlags, SocketType, ipproto};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use vgas_rma::conduit::ibv::{IbvCounts, IbvOptions};
@@ -240,4 +241,37 @@ fn lent_pages_return() {
     let mut arrived = vec![0; 16_384];
     b.1.region.read(0, &mut arrived);
     assert_eq!(arrived, [9; 16_384]);
+}
+
+/// Goal: switches can tell this traffic from others: every packet has the class that the options say, however the connection
+/// was made. Seen on the wire, by a socket that is given a copy of each packet of UDP, the carrier of RoCE v2.
+#[test]
+fn packets_have_the_traffic_class() {
+    if skipped("packets_have_the_traffic_class") {
+        return;
+    }
+    if std::env::var_os("RXE_GUEST").is_none() {
+        return println!("skipped: packets_have_the_traffic_class: looks at all packets of this machine");
+    }
+    const CLASS: u8 = 104;
+    for network in [None, Some("10.9.0.0/24".parse().unwrap())] {
+        let wire = rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)).unwrap();
+        let options = IbvOptions { traffic_class: Some(CLASS), network, ..IbvOptions::default() };
+        let both = pair(&options);
+        let [a, b] = &both;
+        let request = short(Direction::Request, &[]);
+        poll_until(&[a, b], "room", || a.0.try_send(Peer(1), &request).unwrap() == Sent::Accepted);
+        poll_until(&[a, b], "an answer", || a.1.delivered.load(Ordering::SeqCst) == 1);
+        let (mut seen, mut packet) = (0, [0; 256]);
+        while let Ok((bytes, _)) = rustix::net::recv(&wire, &mut packet[..], RecvFlags::DONTWAIT) {
+            // Headers of IP, UDP and RoCE, whose destination is a queue pair, the first two being librdmacm's.
+            let [.., port_high, port_low] = packet[..24] else { unreachable!() };
+            let to = u32::from_be_bytes([0, packet[33], packet[34], packet[35]]);
+            if bytes >= 40 && u16::from_be_bytes([port_high, port_low]) == 4791 && to > 1 {
+                seen += 1;
+                assert_eq!(packet[1], CLASS, "network {network:?}, queue pair {to}");
+            }
+        }
+        assert!(seen >= 2, "{seen} packets with network {network:?}");
+    }
 }

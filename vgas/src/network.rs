@@ -81,6 +81,8 @@ fn ibv_options(settings: &IbvSettings) -> IbvOptions {
         signal_interval: settings.signal_interval,
         timeout: settings.timeout as u8,
         retries: settings.retries as u8,
+        service_level: number(&settings.service_level).map(|level| level as u8),
+        traffic_class: number(&settings.traffic_class).map(|class| class as u8),
         atomics: settings.atomics,
         staging_bytes: settings.staging.bytes() as usize,
     }

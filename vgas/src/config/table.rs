@@ -325,6 +325,12 @@ settings! {
         timeout: u32 = "14", Node, 8 => 31;
         /// How often it is sent again before its peer counts as lost. With 7, Soft-RoCE never gives up.
         retries: u32 = "3", Node, 0 => 7;
+        /// The service level of every packet, by which switches keep kinds of traffic apart; on Ethernet its priority.
+        /// `auto`: what librdmacm finds out, or 0.
+        service_level: Auto<u32> = "auto", Node, 0 => 15;
+        /// The traffic class of every packet that has a global route; with RoCE v2 the type of service in its IP header, of
+        /// which the upper six bits are the DSCP (104 is DSCP 26, which many lossless networks expect). `auto`: as above.
+        traffic_class: Auto<u32> = "auto", Node, 0 => 255;
         /// Let the device update words of pinned segments atomically, if it can: the same for all nodes. A job whose devices
         /// differ in this needs `off`: the nodes' processors do it then.
         atomics: bool = "on", Node;

@@ -175,6 +175,8 @@ pub(super) fn choose(options: &IbvOptions, index: usize) -> Result<Chosen> {
         mtu: mtu(&port, options.mtu).map_err(RmaError::Refused)?,
         timeout: options.timeout,
         retries: options.retries,
+        service_level: options.service_level,
+        traffic_class: options.traffic_class,
         reads,
     };
     Ok(Chosen {

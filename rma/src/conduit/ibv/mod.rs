@@ -161,6 +161,12 @@ pub struct IbvOptions {
     pub timeout: u8,
     /// How often an unacknowledged packet is sent again before the peer is lost (0 to 7).
     pub retries: u8,
+    /// The service level of every packet (0 to 15; on Ethernet its priority), by which switches keep kinds of traffic apart;
+    /// none: what librdmacm finds out, or 0.
+    pub service_level: Option<u8>,
+    /// The traffic class of every packet that has a global route (RoCE v2: the type of service in its IP header); none: as
+    /// above.
+    pub traffic_class: Option<u8>,
     /// Whether words of segments are updated by the device if it can; the same for all peers.
     pub atomics: bool,
     /// Registered memory for payloads that lie in private memory; at least twice [`LONG_BYTES_MAX`].
@@ -182,6 +188,8 @@ impl Default for IbvOptions {
             // 67 ms. A lost packet costs this once; a silent peer is lost after a quarter of a second.
             timeout: 14,
             retries: 3,
+            service_level: None,
+            traffic_class: None,
             atomics: true,
             staging_bytes: 2 * LONG_BYTES_MAX,
         }

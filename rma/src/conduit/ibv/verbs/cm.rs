@@ -310,6 +310,9 @@ impl QueuePair {
         attributes.path_mtu = attributes.path_mtu.min(route.mtu);
         attributes.max_dest_rd_atomic = route.reads.answered;
         attributes.min_rnr_timer = super::RNR_TIMER;
+        let address = &mut attributes.ah_attr;
+        address.sl = route.service_level.unwrap_or(address.sl);
+        address.grh.traffic_class = route.traffic_class.unwrap_or(address.grh.traffic_class);
         self.modify(attributes, mask | IBV_QP_MAX_DEST_RD_ATOMIC, "connect a queue pair")?;
         let (mut attributes, mask) = id.attributes(IBV_QPS_RTS)?;
         attributes.timeout = route.timeout;

@@ -532,6 +532,9 @@ pub(super) struct Route {
     /// The wait for an acknowledgement is 4.096 µs times 2 to this power.
     pub(super) timeout: u8,
     pub(super) retries: u8,
+    /// What switches are to tell this traffic from others by; none: what librdmacm finds out, or 0.
+    pub(super) service_level: Option<u8>,
+    pub(super) traffic_class: Option<u8>,
     /// READs and atomic updates that may be under way towards the other side, and from it.
     pub(super) reads: Reads,
 }
@@ -637,7 +640,12 @@ impl QueuePair {
 
     /// Connects to the queue pair at `there`; receives from now on.
     pub(super) fn receive_from(&self, there: &Place, route: &Route) -> Result<()> {
-        let mut address = raw::AhAttr { port_num: route.port, dlid: there.lid, ..raw::AhAttr::default() };
+        let mut address = raw::AhAttr {
+            port_num: route.port,
+            dlid: there.lid,
+            sl: route.service_level.unwrap_or(0),
+            ..raw::AhAttr::default()
+        };
         if let Some(sgid_index) = route.gid_index {
             let (high, low) = there.gid.split_at(8);
             let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
@@ -646,6 +654,7 @@ impl QueuePair {
                 dgid: [number(high), number(low)],
                 sgid_index,
                 hop_limit: 64,
+                traffic_class: route.traffic_class.unwrap_or(0),
                 ..raw::GlobalRoute::default()
             };
         }

@@ -5,6 +5,7 @@ use super::npy::{Dtype, Order, Rectangle, Shape2};
 use super::output::NpyOutput;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::fs::File;
 use std::path::Path;
 
 /// Bytes made at a time.
@@ -23,6 +24,21 @@ pub fn write_random(
     seed: u64,
 ) -> Result<()> {
     let output = NpyOutput::create(path, force, dtype, order, shape)?;
+    fill(&output, dtype, order, shape, seed)?;
+    output.commit()
+}
+
+/// The same matrix in a file without a name, as of [`NpyOutput::scratch`].
+///
+/// # Errors
+/// As of [`NpyOutput::scratch`].
+pub fn scratch_random(folder: &Path, dtype: Dtype, order: Order, shape: Shape2, seed: u64) -> Result<File> {
+    let output = NpyOutput::scratch(folder, dtype, order, shape)?;
+    fill(&output, dtype, order, shape, seed)?;
+    output.into_file()
+}
+
+fn fill(output: &NpyOutput, dtype: Dtype, order: Order, shape: Shape2, seed: u64) -> Result<()> {
     let all = Rectangle { rows: 0..shape.rows, columns: 0..shape.columns };
     let (slow, fast) = all.slow_fast(order);
     let line = (fast.end - fast.start) * dtype.bytes();
@@ -46,5 +62,5 @@ pub fn write_random(
         let rectangle = Rectangle::from_slow_fast(order, lines, fast.clone());
         output.write(&rectangle, &bytes)?;
     }
-    output.commit()
+    Ok(())
 }

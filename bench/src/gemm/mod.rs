@@ -43,6 +43,8 @@ pub use summary::Summary;
 
 use npy::{Dtype, NpyMatrix, Order};
 use output::NpyOutput;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -61,6 +63,9 @@ pub struct GemmJob {
     pub output: PathBuf,
     /// Replace the output if it exists.
     pub force: bool,
+    /// Throw the product away in the end: `output` is a folder of rank 0's, which takes it as a file without a name.
+    /// With `verify`, all ranks must be on one machine.
+    pub discard: bool,
     /// Order of the output; `None` for Fortran order if both factors have it, C order otherwise.
     pub order: Option<Order>,
     /// Check the output against the inputs afterwards.
@@ -79,6 +84,7 @@ impl GemmJob {
             b: b.into(),
             output: output.into(),
             force: false,
+            discard: false,
             order: None,
             verify: false,
             memory_bytes: MEMORY_BYTES,
@@ -105,7 +111,9 @@ impl GemmJob {
 /// The first thing that is wrong, in one line.
 pub fn inspect(job: &GemmJob) -> Result<Problem> {
     let (problem, ..) = open(job)?;
-    output::check(&job.output, job.force)?;
+    if !job.discard {
+        output::check(&job.output, job.force)?;
+    }
     Ok(problem)
 }
 
@@ -137,7 +145,7 @@ fn open(job: &GemmJob) -> Result<(Problem, NpyMatrix, NpyMatrix)> {
 }
 
 /// Makes the product. Every rank of the job must call it with the same job; every rank's segment must be as large as
-/// the plan for [`GemmJob::limits`] says. When it returns, the output is complete under its name.
+/// the plan for [`GemmJob::limits`] says. When it returns, the output is complete under its name (or gone, as asked).
 ///
 /// `report` is called often, on every rank.
 ///
@@ -151,7 +159,10 @@ pub fn run(memory: &dyn GlobalMemory, job: &GemmJob, report: &progress::Report<'
             0 => {
                 let [.., order] = problem.orders;
                 let shape = problem.product_shape();
-                Some(NpyOutput::create(&job.output, job.force, problem.dtype, order, shape)?)
+                Some(match job.discard {
+                    true => NpyOutput::scratch(&job.output, problem.dtype, order, shape)?,
+                    false => NpyOutput::create(&job.output, job.force, problem.dtype, order, shape)?,
+                })
             }
             _ => None,
         };
@@ -192,10 +203,13 @@ impl Run<'_> {
         let (work, seconds_computing) = self
             .phase(Phase::Compute, steps, |done| agree(memory, compute::compute::<T>(memory, plan, done)))?;
         let written = plan.problem.m * plan.problem.n * element;
-        let (_, seconds_writing) = self.phase(Phase::Write, written, |done| {
-            let result = output.map_or(Ok(()), |output| {
+        let (kept, seconds_writing) = self.phase(Phase::Write, written, |done| {
+            let result = output.map_or(Ok(None), |output| {
                 load::write_out(memory, plan, &output, done)?;
-                output.commit()
+                match self.job.discard {
+                    true => output.into_file().map(Some),
+                    false => output.commit().map(|()| None),
+                }
             });
             agree(memory, result)
         })?;
@@ -204,8 +218,8 @@ impl Run<'_> {
             // Three passes in shares, and the closer look.
             let read = plan.problem.bytes() / memory.ranks() as u64;
             let (_, seconds) = self.phase(Phase::Verify, read, |done| {
-                let c = agree(memory, NpyMatrix::open(&self.job.output))?;
-                let path = &self.job.output;
+                let path = &self.written(kept.as_ref())?;
+                let c = agree(memory, NpyMatrix::open(path))?;
                 verify::verify::<T>(memory, plan, [self.a, self.b, &c], path, self.job.seed, done)
             })?;
             seconds_verifying = Some(seconds);
@@ -220,6 +234,18 @@ impl Run<'_> {
             seconds_verifying,
             ..summary
         })
+    }
+
+    /// Where the product can be read: under its name, or, without one, through the descriptor that rank 0 keeps.
+    fn written(&self, kept: Option<&File>) -> Result<PathBuf> {
+        if !self.job.discard {
+            return Ok(self.job.output.clone());
+        }
+        let own = kept.map(|file| [f64::from(std::process::id()), f64::from(file.as_raw_fd())]);
+        let [process, descriptor] = own.unwrap_or([-1.0; 2]);
+        let process = self.memory.all_reduce_max(process)?;
+        let descriptor = self.memory.all_reduce_max(descriptor)?;
+        Ok(format!("/proc/{process}/fd/{descriptor}").into())
     }
 
     /// Runs one phase, reporting its progress. `work` ends by agreeing with the other ranks. Gives the seconds until

@@ -58,7 +58,26 @@ impl NpyOutput {
     /// As of [`check`], and [`GemmError::DiskFull`].
     pub fn create(path: &Path, force: bool, dtype: Dtype, order: Order, shape: Shape2) -> Result<Self> {
         check(path, force)?;
-        let (file, hidden) = open_nameless(path)?;
+        Self::reserve(open_nameless(path)?, path, force, dtype, order, shape)
+    }
+
+    /// As [`create`](Self::create), for a matrix that never gets a name: it vanishes with the processes that have it
+    /// open, however they end. See [`into_file`](Self::into_file).
+    ///
+    /// # Errors
+    /// [`GemmError::OutputFolder`], [`GemmError::DiskFull`].
+    pub fn scratch(folder: &Path, dtype: Dtype, order: Order, shape: Shape2) -> Result<Self> {
+        Self::reserve((scratch(folder)?, None), folder, false, dtype, order, shape)
+    }
+
+    fn reserve(
+        (file, hidden): (File, Option<PathBuf>),
+        path: &Path,
+        force: bool,
+        dtype: Dtype,
+        order: Order,
+        shape: Shape2,
+    ) -> Result<Self> {
         let header = header::encode(dtype, order, shape);
         let data = header.len() as u64;
         let output = Self { file, path: path.to_owned(), hidden, force, dtype, order, shape, data };
@@ -98,6 +117,14 @@ impl NpyOutput {
             self.write_at(piece, pieces.start + at as u64 * pieces.stride)?;
         }
         Ok(())
+    }
+
+    /// The file as it is, without a name. Whoever shall read it opens [`path_of`] it.
+    ///
+    /// # Errors
+    /// When this process may open no more files.
+    pub fn into_file(self) -> Result<File> {
+        self.file.try_clone().map_err(|error| GemmError::io("keep open", &self.path, error))
     }
 
     /// Makes the file durable, then visible under its name.
@@ -154,6 +181,23 @@ impl Drop for NpyOutput {
             let _ = std::fs::remove_file(hidden); // nothing more can be done about it here
         }
     }
+}
+
+/// A new file in a folder, open for reading and writing, without a name.
+///
+/// # Errors
+/// [`GemmError::OutputFolder`].
+pub fn scratch(folder: &Path) -> Result<File> {
+    let (file, hidden) = open_nameless(&folder.join("vgas-scratch"))?;
+    if let Some(hidden) = hidden {
+        std::fs::remove_file(&hidden).map_err(|error| GemmError::io("remove", &hidden, error))?;
+    }
+    Ok(file)
+}
+
+/// Where the processes of the same user find a file without a name, for as long as this process has it open.
+pub fn path_of(file: &File) -> PathBuf {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
 }
 
 /// The folder of a file.

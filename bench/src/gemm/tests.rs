@@ -520,6 +520,23 @@ fn random_matrices_are_the_same_each_time_and_between_minus_one_and_one() {
     }
 }
 
+/// A product that is thrown away is checked all the same, and never had a name.
+#[test]
+fn a_discarded_product_is_verified_and_leaves_nothing() {
+    let folder = folder();
+    let shape = Shape2 { rows: 40, columns: 40 };
+    let random = |seed| demo::scratch_random(folder.path(), Dtype::Float64, Order::C, shape, seed).unwrap();
+    let held = [random(1), random(2)];
+    let [a, b] = [0, 1].map(|at| output::path_of(&held[at]));
+    let job = GemmJob { discard: true, verify: true, ..GemmJob::new(a, b, folder.path()) };
+    for result in run_threads(&job, 3, 4096) {
+        assert!(result.unwrap().seconds_verifying.is_some());
+    }
+    let elsewhere = GemmJob { output: folder.path().join("no"), ..job };
+    assert!(matches!(run_threads(&elsewhere, 1, 4096)[0], Err(GemmError::OutputFolder { .. })));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn a_summary_reads_well() {
     let (a, b) = (Matrix::new(100, 80, 5), Matrix::new(80, 60, 6));

@@ -5,6 +5,7 @@
 //! A mapped file is written by nobody and never shortened while it is mapped: nobody else can find it.
 
 use super::job::{Result, noise};
+use crate::gemm::output::scratch;
 use rustix::fs::{Advice, fadvise};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::fs::File;
@@ -25,10 +26,8 @@ pub(super) struct NoiseFile {
 impl NoiseFile {
     /// Writes it, to the device.
     pub fn create(folder: &Path, bytes: u64) -> Result<Self> {
-        let path = folder.join(format!("vgas-bench-{}-{bytes}.tmp", std::process::id()));
-        let failed = |error| format!("cannot write {}: {error}", path.display());
-        let mut file = File::options().read(true).write(true).create_new(true).open(&path).map_err(failed)?;
-        std::fs::remove_file(&path)?;
+        let failed = |error| format!("cannot write {bytes} bytes in {}: {error}", folder.display());
+        let mut file = scratch(folder)?;
         let chunk = noise(CHUNK_BYTES, bytes);
         for done in (0..bytes).step_by(CHUNK_BYTES) {
             file.write_all(&chunk[..CHUNK_BYTES.min((bytes - done) as usize)]).map_err(failed)?;

@@ -1,14 +1,16 @@
 //! The out-of-core product against the same library's kernel in memory with all cores, in turn. The path is that of
-//! `vgas gemm`: real files, loaded into tiered segments, multiplied, written.
+//! `vgas gemm`: real files, loaded into tiered segments, multiplied, written. None of them has a name, so that they
+//! vanish with the job however it ends.
 
 use super::job::{self, Result};
 use super::report::Report;
 use crate::gemm::npy::{Dtype, Order, Shape2};
+use crate::gemm::output::path_of;
 use crate::gemm::reference::Reference;
 use crate::gemm::{self, GemmJob, Plan, demo};
 use crate::global::TieredMemory;
 use crate::registry::{Benchmark, Options, Parameter, Row};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::{Runtime, SegmentSpec};
 
@@ -26,18 +28,6 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     run,
 };
 
-/// The files of a run, gone with it.
-struct Files([PathBuf; 3]);
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            // Those that are there.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
 fn run(options: &Options) -> Result<Vec<Row>> {
     let (order, samples): (u64, usize) = (options.get("order")?, options.get("samples")?);
     let dtype = match options.text("dtype") {
@@ -46,39 +36,34 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         other => return Err(format!("parameter `dtype` cannot be `{other}`").into()),
     };
     job::on_every_rank(Runtime::builder(), |runtime| {
-        let first = runtime.rank().0 == 0;
-        // All ranks use the files of rank 0's making.
-        let mut id = std::process::id().to_le_bytes().to_vec();
-        runtime.broadcast(vgas::Rank(0), &mut id)?;
-        let id = id.as_slice().try_into().map(u32::from_le_bytes)?;
+        if !runtime.shares_machine() {
+            return Err("its ranks open each other's files: give --nodes instead of hosts".into());
+        }
+        // All ranks use the files of rank 0's making, which it keeps open until all have finished.
         let folder = runtime.settings().nvm.directory_path();
-        let paths = ["a", "b", "c"].map(|name| folder.join(format!("vgas-bench-{id}-{name}.npy")));
-        let files = first.then(|| Files(paths.clone()));
-        if first {
-            for (path, seed) in [(&paths[0], 1), (&paths[1], 2)] {
-                let shape = Shape2 { rows: order, columns: order };
-                demo::write_random(path, true, dtype, Order::C, shape, seed)?;
+        let shape = Shape2 { rows: order, columns: order };
+        let mut files = Vec::new();
+        if runtime.rank().0 == 0 {
+            for seed in [1, 2] {
+                files.push(demo::scratch_random(&folder, dtype, Order::C, shape, seed)?);
             }
         }
+        let paths: Vec<_> = files.iter().map(|file| path_of(file).display().to_string()).collect();
+        let mut paths = paths.join("\n").into_bytes();
+        runtime.broadcast(vgas::Rank(0), &mut paths)?;
+        let paths = String::from_utf8(paths)?;
+        let (a, b) = paths.split_once('\n').ok_or("rank 0 made too few files")?;
+        let mut job = GemmJob::new(a, b, folder);
+        job.discard = true;
+        let rows = measure(runtime, &job, order as usize, dtype, samples);
         runtime.barrier()?;
-        let rows = measure(runtime, &paths, order as usize, dtype, samples);
-        runtime.barrier()?;
-        drop(files);
         rows
     })
 }
 
-fn measure(
-    runtime: &Runtime,
-    [a, b, c]: &[PathBuf; 3],
-    order: usize,
-    dtype: Dtype,
-    samples: usize,
-) -> Result<Vec<Row>> {
+fn measure(runtime: &Runtime, job: &GemmJob, order: usize, dtype: Dtype, samples: usize) -> Result<Vec<Row>> {
     let memory = TieredMemory::new(runtime);
-    let mut job = GemmJob::new(a, b, c);
-    job.force = true;
-    let plan = Plan::new(&gemm::inspect(&job)?, &job.limits(&memory))?;
+    let plan = Plan::new(&gemm::inspect(job)?, &job.limits(&memory))?;
     runtime.attach(&SegmentSpec { tiered_bytes: plan.segment_bytes(), ..SegmentSpec::default() })?;
     let first = runtime.rank().0 == 0;
     let threads = std::thread::available_parallelism()?.get();
@@ -90,7 +75,7 @@ fn measure(
         runtime.barrier()?;
         let in_memory_rate = reference.as_mut().map(Reference::gflops);
         runtime.barrier()?;
-        let summary = gemm::run(&memory, &job, &|_, _, _| {
+        let summary = gemm::run(&memory, job, &|_, _, _| {
             private.fetch_max(private_bytes(), Ordering::Relaxed);
         })?;
         if sample > 0 {

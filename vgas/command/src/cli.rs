@@ -126,6 +126,9 @@ pub struct Gemm {
     /// Overwrite the output if it exists.
     #[arg(long)]
     pub force: bool,
+    /// Write the product without a name into the folder that is the output, and throw it away: for `vgas demo`.
+    #[arg(long, hide = true)]
+    pub discard: bool,
     /// Check the product against the inputs by a random-vector (Freivalds) test.
     #[arg(long)]
     pub verify: bool,

@@ -5,12 +5,12 @@ use crate::failure::Failure;
 use crate::job::Job;
 use crate::output;
 use std::ffi::OsString;
-use std::os::fd::AsRawFd;
 use vgas::config::{Auto, Size};
 use vgas::info::Machine;
 use vgas::launch::{self, JobRequest};
 use vgas::{Runtime, SegmentSpec};
 use vgas_bench::gemm::npy::{Dtype, Order, Shape2};
+use vgas_bench::gemm::output::path_of;
 use vgas_bench::gemm::{self, GemmError, GemmJob, Plan, Summary, TerminalProgress};
 use vgas_bench::global::TieredMemory;
 
@@ -81,6 +81,7 @@ fn product(gemm: &Gemm) -> GemmJob {
     let mut job = GemmJob::new(&gemm.a, &gemm.b, &gemm.output);
     job.force = gemm.force;
     job.verify = gemm.verify;
+    job.discard = gemm.discard;
     job
 }
 
@@ -124,40 +125,25 @@ fn multiply(runtime: &Runtime, job: &GemmJob) -> Result<Summary, GemmError> {
     gemm::run(&memory, job, &|phase, done, total| progress.report(phase, done, total))
 }
 
-/// Makes the matrices of `vgas demo`, runs the job that multiplies them, and removes them.
+/// Makes the matrices of `vgas demo` and runs the job that multiplies them.
 ///
-/// The inputs have no name while the job runs, so that they vanish with this process however it ends; the ranks open
-/// them through this process's descriptors. The product has a name for as long as it is being checked.
+/// No file has a name, so that they vanish with the processes however these end: the ranks open the inputs through this
+/// process's descriptors, and the product through that of the rank that writes it.
 pub fn demo(demo: &Demo, job: Job) -> Result<u8, Failure> {
     if !job.hosts.is_empty() {
         return Err(Failure::usage("the demo runs on this machine").hint("vgas gemm takes --hosts"));
     }
     let folder = job.config.settings().nvm.directory_path();
-    let path = |name: &str| folder.join(format!("vgas-demo-{}-{name}.npy", std::process::id()));
-    let (rows, columns) = (u64::from(demo.order), u64::from(demo.order));
-    let mut held = Vec::new();
-    for (name, seed) in [("a", 1), ("b", 2)] {
-        let path = path(name);
-        let shape = Shape2 { rows, columns };
-        gemm::demo::write_random(&path, true, Dtype::Float64, Order::C, shape, seed).map_err(Failure::new)?;
-        let file = std::fs::File::open(&path);
-        std::fs::remove_file(&path).map_err(Failure::new)?;
-        held.push(file.map_err(Failure::new)?);
-    }
-    let inputs =
-        held.iter().map(|file| format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into());
-    let product = path("c");
+    let shape = Shape2 { rows: u64::from(demo.order), columns: u64::from(demo.order) };
+    let random = |seed| gemm::demo::scratch_random(&folder, Dtype::Float64, Order::C, shape, seed);
+    let held = [random(1).map_err(Failure::new)?, random(2).map_err(Failure::new)?];
     let mut arguments: Vec<OsString> = vec!["gemm".into()];
-    arguments.extend(inputs);
-    arguments.extend(["--verify".into(), "--force".into(), "-o".into(), product.clone().into()]);
+    arguments.extend(held.iter().map(|file| path_of(file).into()));
+    arguments.extend(["--verify".into(), "--discard".into(), "-o".into(), folder.into()]);
     if demo.json {
         arguments.push("--json".into());
     }
-    let job = Job { arguments, ..job };
-    let status = run(job);
-    // Not there when the job has failed before.
-    let _ = std::fs::remove_file(&product);
-    status
+    run(Job { arguments, ..job })
 }
 
 #[cfg(test)]

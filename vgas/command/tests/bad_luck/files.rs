@@ -1,6 +1,6 @@
 //! Files that are missing, wrong, in the way, or half written.
 
-use super::harness::{Place, kill, matrix, npy, until};
+use super::harness::{Job, Place, kill, matrix, npy, until};
 use rustix::process::Signal;
 use std::fs;
 
@@ -133,6 +133,40 @@ fn a_killed_product_is_never_half_written() {
         assert_eq!(place.names(), ["a.npy", "b.npy"]);
     }
     assert!(unfinished > 0, "every product was finished before it could be killed");
+}
+
+/// What a benchmark and the demo make for themselves is gone with them, whoever is killed, and however. Without this, each
+/// leaves its matrices on the disk that the segments need. ([`Job::end`] looks.)
+#[test]
+fn matrices_made_for_a_run_are_gone_with_it() {
+    for line in ["bench gemm --param order=256 --param samples=100000", "demo --order 1024 --cache 16MiB"] {
+        let everybody: fn(&Job) -> Vec<i32> = Job::processes;
+        let launcher = |job: &Job| vec![job.launcher()];
+        let rank = |job: &Job| {
+            let others = [vec![job.launcher()], job.daemons()].concat();
+            job.processes().into_iter().find(|pid| !others.contains(pid)).into_iter().collect()
+        };
+        let victims = [
+            (everybody, Signal::KILL),
+            (launcher as fn(&Job) -> _, Signal::KILL),
+            (launcher, Signal::TERM),
+            (rank, Signal::KILL),
+        ];
+        let mut unfinished = 0;
+        for (victims, signal) in victims {
+            let place = Place::new();
+            let mut job = place.start(line);
+            // Both inputs are there, and are being read.
+            let at_work = until(|| {
+                let moved: u64 = job.processes().into_iter().map(bytes_moved).sum();
+                (job.processes().len() >= 5 && moved > 2_000_000).then_some(())
+            });
+            at_work.expect("the job makes its matrices");
+            job.mishap(|job| victims(job).into_iter().for_each(|pid| kill(pid, signal)));
+            unfinished += usize::from(job.end().code != 0);
+        }
+        assert!(unfinished > 0, "every run of {line} was finished before anybody could be killed");
+    }
 }
 
 /// Bytes that a process has read and written so far; 0 for one that is gone.

@@ -162,6 +162,20 @@ pub enum GemmError {
     /// `--verify` cannot judge products of infinities and NaN.
     #[error("cannot verify: A or B contains NaN or infinite values; leave out --verify")]
     NotFinite,
+    /// `--verify` cannot judge a product that its type cannot hold.
+    #[error(
+        "cannot verify: the product overflows {dtype} (row {row} of {} has infinite elements); scale A or B, or leave \
+         out --verify",
+        .path.display()
+    )]
+    Overflow {
+        /// The type, as NumPy names it.
+        dtype: &'static str,
+        /// The output.
+        path: PathBuf,
+        /// The first such row, counted from 0.
+        row: u64,
+    },
 }
 
 impl GemmError {

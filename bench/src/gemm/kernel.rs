@@ -14,18 +14,22 @@ pub trait Element: Pod + RealField + Into<f64> + Send + Sync {
     const ROUNDING: f64;
     /// The smallest positive number: the largest absolute error of one rounding near 0.
     const TINY: f64;
+    /// The largest number.
+    const LARGEST: f64;
 }
 
 impl Element for f32 {
     const DTYPE: Dtype = Dtype::Float32;
     const ROUNDING: f64 = f32::EPSILON as f64 / 2.0;
     const TINY: f64 = 1.5e-45;
+    const LARGEST: f64 = f32::MAX as f64;
 }
 
 impl Element for f64 {
     const DTYPE: Dtype = Dtype::Float64;
     const ROUNDING: f64 = f64::EPSILON / 2.0;
     const TINY: f64 = 5e-324;
+    const LARGEST: f64 = f64::MAX;
 }
 
 /// A tile to read.

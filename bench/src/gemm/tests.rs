@@ -263,6 +263,103 @@ fn verification_names_nan_and_passes_large_and_biased_products() {
     }
 }
 
+impl Matrix {
+    /// Every row and every column times a number of its own.
+    fn scaled(&self, rows: impl Fn(u64) -> f64, columns: impl Fn(u64) -> f64) -> Self {
+        let mut scaled = self.clone();
+        for (row, column) in self.places(Order::C) {
+            let at = (row * self.shape.columns + column) as usize;
+            scaled.numbers[at] *= rows(row) * columns(column);
+        }
+        scaled
+    }
+}
+
+/// Goal: numbers whose squares are out of range are judged as well as others: right products pass, wrong ones are found.
+#[test]
+fn verification_judges_numbers_of_every_size() {
+    type Factors<'a> = &'a dyn Fn(u64) -> f64;
+    let every: Factors = &|_| 1.0;
+    let huge_and_tiny: Factors = &|at| if at % 2 == 0 { 1e200 } else { 1e-200 };
+    let falling: Factors = &|at| 10f64.powi(150 - 20 * at as i32);
+    let cases: [(&str, f64, Factors, f64, Factors); 8] = [
+        ("large by small", 1e160, every, 1e-160, every),
+        ("small by large", 1e-300, every, 1e300, every),
+        ("small by one", 1e-170, every, 1.0, every),
+        ("one by large", 1.0, every, 1e300, every),
+        ("the product is subnormal", 1e-160, every, 1e-160, every),
+        ("the product is zero", 1e-300, every, 1e-300, every),
+        ("rows apart", 1.0, huge_and_tiny, 1e90, every),
+        ("columns apart", 1e-90, falling, 1e3, huge_and_tiny),
+    ];
+    for (what, of_a, rows, of_b, columns) in cases {
+        let folder = folder();
+        let path = |name: &str| folder.path().join(name);
+        let a = Matrix::new(20, 50, 11).scaled(|row| of_a * rows(row), every);
+        let b = Matrix::new(50, 30, 12).scaled(|_| of_b, columns);
+        a.write(&path("a.npy"), Dtype::Float64, Order::C);
+        b.write(&path("b.npy"), Dtype::Float64, Order::Fortran);
+        let job = GemmJob { verify: true, ..GemmJob::new(path("a.npy"), path("b.npy"), path("c.npy")) };
+        for result in run_threads(&job, 2, 4096) {
+            result.unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+        // The largest element of a row, 0.01 % too large; where all are zero, one that is not.
+        for row in [0, 13] {
+            let mut wrong = Matrix::read(&path("c.npy"));
+            let elements = &mut wrong.numbers[row * 30..][..30];
+            let largest = elements.iter_mut().max_by(|x, y| x.abs().total_cmp(&y.abs())).unwrap();
+            *largest = if largest.abs() < 1e-300 { 1e-300 } else { *largest * 1.0001 };
+            let name = path(&format!("wrong{row}.npy"));
+            wrong.write(&name, Dtype::Float64, Order::C);
+            for result in verify_only(&path("a.npy"), &path("b.npy"), &name, 2) {
+                assert!(
+                    matches!(result, Err(GemmError::Wrong { row: found, .. }) if found == row as u64),
+                    "{what}: {result:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Goal: where the type cannot hold the product, infinities are not called wrong, and nobody is told that they were
+/// checked; where it can, they are wrong, also beside others that are right.
+#[test]
+fn verification_says_that_a_product_overflows() {
+    for (dtype, size) in [(Dtype::Float32, 1e30), (Dtype::Float64, 1e200)] {
+        let folder = folder();
+        let path = |name: &str| folder.path().join(name);
+        // Rows from 5 on and columns from 3 on are large.
+        let large = |from: u64| move |at| if at >= from { size } else { 1e-3 };
+        Matrix::new(9, 40, 21).scaled(large(5), |_| 1.0).write(&path("a.npy"), dtype, Order::C);
+        Matrix::new(40, 7, 22).scaled(|_| 1.0, large(3)).write(&path("b.npy"), dtype, Order::C);
+        let job = GemmJob { verify: true, ..GemmJob::new(path("a.npy"), path("b.npy"), path("c.npy")) };
+        for result in run_threads(&job, 2, 4096) {
+            let error = result.unwrap_err().to_string();
+            let expected = format!(
+                "cannot verify: the product overflows {} (row 5 of {} has infinite elements); scale A or B, or leave \
+                 out --verify",
+                dtype.name(),
+                path("c.npy").display()
+            );
+            assert_eq!(error, expected);
+        }
+        let right = Matrix::read(&path("c.npy"));
+        assert!(right.at(5, 3).is_infinite() && right.at(4, 3).is_finite() && right.at(5, 2).is_finite());
+        for (row, column) in [(4, 3), (5, 2)] {
+            let mut wrong = right.clone();
+            wrong.numbers[row * 7 + column] = f64::INFINITY;
+            let name = path(&format!("{row}.npy"));
+            wrong.write(&name, dtype, Order::C);
+            for result in verify_only(&path("a.npy"), &path("b.npy"), &name, 2) {
+                assert!(
+                    matches!(result, Err(GemmError::Wrong { row: found, .. }) if found == row as u64),
+                    "{dtype:?}, {row}, {column}: {result:?}"
+                );
+            }
+        }
+    }
+}
+
 /// Runs the verification alone.
 fn verify_only(a: &Path, b: &Path, c: &Path, ranks: usize) -> Vec<Result<()>> {
     let job = GemmJob { force: true, ..GemmJob::new(a, b, c) };

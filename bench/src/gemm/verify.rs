@@ -14,25 +14,33 @@
 //! **The closer look.** That bound covers a whole row, and for long rows of f32 one element could be wrong by less.
 //! So the rows whose deviation is largest for their size, over all ranks, are computed anew in f64 and compared
 //! element by element with g·(|A||B|)ᵢⱼ. A single wrong element makes its row stand out, and is then judged alone.
+//!
+//! **Memory.** Rows are taken in bands and columns in strips of at most [`scan::STRIP`]: whatever the matrices' shape, a rank
+//! has a few vectors of this length in memory, some 15 MB. Y lies in the tiered segments; X is computed where it is needed.
+//!
+//! **Range.** Sums of squares of very large or small f64 would leave the range although the product does not: B as a whole
+//! and every row of A are scaled by powers of two, C by both (see [`scale`]). Where the product itself may leave the range
+//! of its type, infinities in C are right or wrong element by element: this cannot be told from a sum over the row. If
+//! there are any, the first such row is looked at closely, and the user is told that the product overflows.
+
+mod scale;
+mod scan;
 
 use super::agree;
 use super::error::{GemmError, Result};
 use super::kernel::Element;
 use super::memory::{Buffer, GlobalMemory};
-use super::npy::{NpyMatrix, Order, Rectangle};
+use super::npy::{NpyMatrix, Rectangle};
 use super::plan::{Plan, ROUNDS};
+use scale::{Scale, exponent};
+use scan::{Band, Lanes, Size, for_each, local, scan, strips};
 use std::ops::Range;
 use std::path::Path;
 
-/// Bytes of a file in memory at a time.
-const CHUNK_BYTES: u64 = 2 << 20;
 /// Rows that are looked at closely.
 const SUSPECTS: usize = 4;
 /// See the module's text: how many standard deviations a correct row may deviate.
 const DEVIATIONS: f64 = 8.0;
-
-/// A number for every random vector.
-type Lanes = [f64; ROUNDS];
 
 /// A row of C that may be wrong: how much for its size, and which.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -52,92 +60,239 @@ struct Fault {
     allowed: f64,
 }
 
+/// What a rank finds in its rows.
+#[derive(Debug, Default)]
+struct Findings {
+    /// A has a number that is none.
+    not_finite: bool,
+    /// The worst row.
+    fault: Option<Fault>,
+    /// The first row whose infinities may be right.
+    overflow: Option<u64>,
+    /// The rows whose deviation is largest for their size.
+    suspects: Vec<Suspect>,
+}
+
 /// Checks C against A and B, all ranks together. `done` is told of the bytes read.
 ///
 /// # Errors
-/// [`GemmError::Wrong`] on every rank, [`GemmError::NotFinite`]; or what reading the files gives.
+/// [`GemmError::Wrong`] on every rank, [`GemmError::NotFinite`], [`GemmError::Overflow`]; or what reading the files gives.
 pub(super) fn verify<T: Element>(
     memory: &dyn GlobalMemory,
     plan: &Plan,
-    [a, b, c]: [&NpyMatrix; 3],
+    files: [&NpyMatrix; 3],
     path: &Path,
     seed: u64,
     done: &mut dyn FnMut(u64),
 ) -> Result<()> {
     let rank = memory.rank();
-    let problem = plan.problem;
-
-    // Y = B·X, each rank its rows, published in the segments.
-    let mine = plan.share(rank, problem.k);
-    let mut y = vec![[0.0; ROUNDS]; (mine.end - mine.start) as usize];
-    let mut squares = 0.0;
-    let scanned = scan::<T>(b, mine.clone(), done, &mut |rectangle, order, numbers| {
-        let x: Vec<Lanes> = rectangle.columns.clone().map(|column| signs(seed, column)).collect();
-        let rows = local(&rectangle.rows, mine.start);
-        multiply_add(&mut y[rows], order, numbers, &x);
-        squares += numbers.iter().map(|&number| square(number)).sum::<f64>();
-        Ok(())
-    });
-    let publish = |()| Ok(memory.put(rank, plan.vectors_start(), bytemuck::cast_slice(&y))?);
-    agree(memory, scanned.and_then(publish))?;
-    drop(y);
-    let norm_b = memory.all_reduce_sum(squares)?.sqrt();
-
-    // R = A·Y − C·X, each rank its rows.
-    let mine = plan.share(rank, problem.m);
-    let count = (mine.end - mine.start) as usize;
-    let mut residual = vec![[0.0; ROUNDS]; count];
-    let mut norms = vec![0.0; count];
-    let mut y = (0..0, Vec::new());
-    let scanned = scan::<T>(a, mine.clone(), done, &mut |rectangle, order, numbers| {
-        if y.0 != rectangle.columns {
-            y = (rectangle.columns.clone(), published(memory, plan, &rectangle.columns)?);
+    let mut check = Check { memory, plan, files, seed, exponent_b: 0, norm_b: 0.0 };
+    // Twice, if the first time says that the numbers have to be scaled.
+    loop {
+        let size = agree(memory, check.publish_vectors::<T>(done))?;
+        let largest = memory.all_reduce_max(size.largest())?;
+        if !largest.is_finite() {
+            return Err(GemmError::NotFinite);
         }
-        let rows = local(&rectangle.rows, mine.start);
-        multiply_add(&mut residual[rows.clone()], order, numbers, &y.1);
-        for_rows(order, numbers, rows.len(), |row, number: T| norms[rows.start + row] += square(number));
-        Ok(())
-    });
-    agree(memory, scanned)?;
-    drop(y);
-    let finite = norm_b.is_finite() && norms.iter().all(|norm: &f64| norm.is_finite());
-    if memory.all_reduce_max(f64::from(!finite))? > 0.0 {
+        check.norm_b = memory.all_reduce_sum(size.squares)?.sqrt();
+        if check.exponent_b == exponent(largest) {
+            break;
+        }
+        check.exponent_b = exponent(largest);
+    }
+
+    let mut findings = Findings::default();
+    let checked = strips(plan.share(rank, plan.problem.m))
+        .try_for_each(|rows| check.judge_rows::<T>(rows, &mut findings, done));
+    agree(memory, checked)?;
+    if memory.all_reduce_max(f64::from(findings.not_finite))? > 0.0 {
         return Err(GemmError::NotFinite);
     }
-    let scanned = scan::<T>(c, mine.clone(), done, &mut |rectangle, order, numbers| {
-        let x: Vec<Lanes> =
-            rectangle.columns.clone().map(|column| signs(seed, column).map(|sign| -sign)).collect();
-        multiply_add(&mut residual[local(&rectangle.rows, mine.start)], order, numbers, &x);
-        Ok(())
-    });
-    agree(memory, scanned)?;
-    let growth = growth(problem.k) * T::ROUNDING + (growth(problem.k) + growth(problem.n)) * f64::ROUNDING;
-    let tiny = problem.k as f64 * T::TINY;
-    let mut fault = None;
-    let mut suspects = Vec::with_capacity(SUSPECTS + 1);
-    for (row, (residual, norm)) in (mine.start..).zip(residual.iter().zip(&norms)) {
-        // A maximum that keeps NaN: a C that is not finite is wrong.
-        let error = residual.iter().fold(0.0, |max: f64, r| if r.abs() <= max { max } else { r.abs() });
-        let size = norm.sqrt() * norm_b;
-        let allowed = DEVIATIONS * (growth * size + tiny * (problem.n as f64).sqrt());
-        if error.is_nan() || error > allowed {
-            fault = worse(fault, Fault { row, error, allowed });
-        }
-        let ratio = if error == 0.0 { 0.0 } else { error / size };
-        let at = suspects.partition_point(|suspect: &Suspect| suspect.ratio >= ratio);
-        suspects.insert(at, Suspect { ratio, row });
-        suspects.truncate(SUSPECTS);
-    }
-    report(memory, path, fault)?;
+    report(memory, path, findings.fault)?;
 
     // The closer look, each rank some columns.
-    let suspects = agree(memory, suspicious(memory, plan, suspects))?;
-    for row in suspects {
-        let columns = plan.share(rank, problem.n);
-        let fault = agree(memory, examine::<T>([a, b, c], row, columns, done))?;
-        report(memory, path, fault)?;
+    let mut look = |row| {
+        let fault = agree(memory, check.examine::<T>(row, done))?;
+        report(memory, path, fault)
+    };
+    let suspects = agree(memory, suspicious(memory, plan, findings.suspects))?;
+    suspects.into_iter().try_for_each(&mut look)?;
+    let first = memory.all_reduce_max(findings.overflow.map_or(f64::NEG_INFINITY, |row| -(row as f64)))?;
+    if first.is_finite() {
+        let row = -first as u64;
+        look(row)?;
+        return Err(GemmError::Overflow { dtype: T::DTYPE.name(), path: path.to_owned(), row });
     }
     Ok(())
+}
+
+/// What the steps of a verification share.
+struct Check<'a> {
+    memory: &'a dyn GlobalMemory,
+    plan: &'a Plan,
+    /// A, B and C.
+    files: [&'a NpyMatrix; 3],
+    seed: u64,
+    /// B is scaled down by this power of two.
+    exponent_b: i32,
+    /// The root of the sum of the squares of B's numbers, scaled.
+    norm_b: f64,
+}
+
+impl Check<'_> {
+    /// Y = B·X, this rank's rows, into its segment; and what there is in these rows.
+    fn publish_vectors<T: Element>(&self, done: &mut dyn FnMut(u64)) -> Result<Size> {
+        let [_, b, _] = self.files;
+        let (rank, mut all) = (self.memory.rank(), Size::default());
+        let mine = self.plan.share(rank, self.plan.problem.k);
+        for rows in strips(mine.clone()) {
+            let mut band = Band::new(rows.clone());
+            band.scales.fill(Scale::down(self.exponent_b));
+            let mut sizes = vec![Size::default(); band.sums.len()];
+            let mut signs = |columns: &Range<u64>| Ok(self.signs(columns, 1.0));
+            band.multiply_add::<T>(b, Some(&mut sizes), &mut signs, done)?;
+            let offset = (rows.start - mine.start) * size_of::<Lanes>() as u64;
+            self.memory.put(rank, self.plan.vectors_start() + offset, bytemuck::cast_slice(&band.sums))?;
+            for size in &sizes {
+                all.squares += size.squares;
+                all.largest = all.largest.max(size.largest);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Some rows of X, times a number.
+    fn signs(&self, rows: &Range<u64>, by: f64) -> Vec<Lanes> {
+        rows.clone().map(|row| signs(self.seed, row).map(|sign| sign * by)).collect()
+    }
+
+    /// R = A·Y − C·X for some rows, and what follows from it.
+    fn judge_rows<T: Element>(
+        &self,
+        rows: Range<u64>,
+        findings: &mut Findings,
+        done: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        let [a, _, c] = self.files;
+        let mut band = Band::new(rows.clone());
+        let mut sizes = vec![Size::default(); band.sums.len()];
+        let mut exponents = vec![0; band.sums.len()];
+        // Twice, if the first time says that the numbers of some row have to be scaled.
+        loop {
+            for (scale, &exponent) in band.scales.iter_mut().zip(&exponents) {
+                *scale = Scale::down(scale::of_product(exponent, self.exponent_b) - self.exponent_b);
+            }
+            let mut published = |rows: &Range<u64>| self.published(rows);
+            band.multiply_add::<T>(a, Some(&mut sizes), &mut published, done)?;
+            if sizes.iter().any(|size| !size.largest().is_finite()) {
+                findings.not_finite = true;
+                return Ok(());
+            }
+            if sizes.iter().map(|size| exponent(size.largest())).eq(exponents.iter().copied()) {
+                break;
+            }
+            exponents = sizes.iter().map(|size| exponent(size.largest())).collect();
+            sizes.fill(Size::default());
+            band.sums.fill([0.0; ROUNDS]);
+        }
+        for (scale, exponent) in band.scales.iter_mut().zip(&mut exponents) {
+            *exponent = scale::of_product(*exponent, self.exponent_b);
+            *scale = Scale::down(*exponent);
+        }
+        let mut signs = |columns: &Range<u64>| Ok(self.signs(columns, -1.0));
+        band.multiply_add::<T>(c, None, &mut signs, done)?;
+        for (index, row) in rows.enumerate() {
+            let size = sizes[index].squares.sqrt() * self.norm_b;
+            self.judge_row::<T>(row, &band.sums[index], size, exponents[index], findings);
+        }
+        Ok(())
+    }
+
+    /// Judges a row by its sums, given ‖Aᵢ‖·‖B‖. Both are scaled by the exponent.
+    fn judge_row<T: Element>(
+        &self,
+        row: u64,
+        sums: &Lanes,
+        size: f64,
+        exponent: i32,
+        findings: &mut Findings,
+    ) {
+        let problem = &self.plan.problem;
+        let growth =
+            growth(problem.k) * T::ROUNDING + (growth(problem.k) + growth(problem.n)) * f64::ROUNDING;
+        // A maximum that keeps NaN: a C that is not finite is wrong.
+        let error = sums.iter().fold(0.0, |max: f64, sum| if sum.abs() <= max { max } else { sum.abs() });
+        if !error.is_finite() && may_overflow::<T>(size * (1.0 + growth), exponent) {
+            findings.overflow = findings.overflow.or(Some(row)); // rows come in their order
+            return;
+        }
+        let tiny = tiny::<T>(problem.k, exponent) * (problem.n as f64).sqrt();
+        let allowed = DEVIATIONS * (growth * size + tiny);
+        if error.is_nan() || error > allowed {
+            findings.fault = worse(findings.fault, fault(row, error, allowed, exponent));
+        }
+        let ratio = if error == 0.0 { 0.0 } else { error / size };
+        let at = findings.suspects.partition_point(|suspect| suspect.ratio >= ratio);
+        findings.suspects.insert(at, Suspect { ratio, row });
+        findings.suspects.truncate(SUSPECTS);
+    }
+
+    /// Rows of Y, from the segments of the ranks that computed them.
+    fn published(&self, rows: &Range<u64>) -> Result<Vec<Lanes>> {
+        let mut y = vec![[0.0; ROUNDS]; (rows.end - rows.start) as usize];
+        for rank in 0..self.memory.ranks() {
+            let theirs = self.plan.share(rank, self.plan.problem.k);
+            let (start, end) = (rows.start.max(theirs.start), rows.end.min(theirs.end));
+            if start < end {
+                let offset = self.plan.vectors_start() + (start - theirs.start) * size_of::<Lanes>() as u64;
+                let part = &mut y[local(&(start..end), rows.start)];
+                self.memory.get(rank, offset, bytemuck::cast_slice_mut(part))?;
+            }
+        }
+        Ok(y)
+    }
+
+    /// Computes this rank's elements of a row of C anew and compares each.
+    fn examine<T: Element>(&self, row: u64, done: &mut dyn FnMut(u64)) -> Result<Option<Fault>> {
+        let [a, b, c] = self.files;
+        let terms = b.shape.rows;
+        let mut largest: f64 = 0.0;
+        for columns in strips(0..terms) {
+            let numbers = part_of_row::<T>(a, row, columns, Scale::down(0))?;
+            largest = numbers.iter().fold(largest, |largest, number| largest.max(number.abs()));
+        }
+        let product = scale::of_product(exponent(largest), self.exponent_b);
+        let [scale_a, scale_b] = [product - self.exponent_b, self.exponent_b].map(Scale::down);
+        let growth = growth(terms) * T::ROUNDING + terms as f64 * f64::ROUNDING;
+        let mut worst = None;
+        for columns in strips(self.plan.share(self.memory.rank(), self.plan.problem.n)) {
+            let found = part_of_row::<T>(c, row, columns.clone(), Scale::down(product))?;
+            let (mut sums, mut sizes) = (vec![0.0; found.len()], vec![0.0; found.len()]);
+            for rows in strips(0..terms) {
+                let left = part_of_row::<T>(a, row, rows.clone(), scale_a)?;
+                let block = Rectangle { rows: rows.clone(), columns: columns.clone() };
+                scan::<T>(b, &block, done, &mut |rectangle, numbers| {
+                    let left = &left[local(&rectangle.rows, rows.start)];
+                    let columns = local(&rectangle.columns, columns.start);
+                    let (sums, sizes) = (&mut sums[columns.clone()], &mut sizes[columns]);
+                    for_each(b.order, rectangle, numbers, |row, column, number| {
+                        let product: f64 = left[row] * scale_b.of(number.into());
+                        sums[column] += product;
+                        sizes[column] += product.abs();
+                    });
+                })?;
+            }
+            for ((found, sum), size) in found.iter().zip(&sums).zip(&sizes) {
+                let error: f64 = found - sum;
+                let (error, allowed) = (error.abs(), growth * size + tiny::<T>(terms, product));
+                let infinite = !found.is_finite() && may_overflow::<T>(size * (1.0 + growth), product);
+                if !infinite && (error.is_nan() || error > allowed) {
+                    worst = worse(worst, fault(row, error, allowed, product));
+                }
+            }
+        }
+        Ok(worst)
+    }
 }
 
 /// Rounding errors that a sum of `terms` terms can pile up, in units of rounding.
@@ -146,9 +301,14 @@ fn growth(terms: u64) -> f64 {
     terms.min(16.0 * terms.sqrt() + 64.0) + 1.0
 }
 
-fn square<T: Element>(number: T) -> f64 {
-    let number: f64 = number.into();
-    number * number
+/// What so many terms can lose near 0: where the product was made, and here. Scaled.
+fn tiny<T: Element>(terms: u64, exponent: i32) -> f64 {
+    terms as f64 * Scale::down(exponent).of(T::TINY) + (terms as f64 + 1.0) * f64::MIN_POSITIVE
+}
+
+/// Whether a sum of products whose sizes sum up to this, scaled, may be infinite in the type of the product.
+fn may_overflow<T: Element>(size: f64, exponent: i32) -> bool {
+    size >= Scale::down(exponent).of(T::LARGEST)
 }
 
 /// The signs of a row of X: every bit of a hash of its number and the seed (splitmix64, Steele and others 2014).
@@ -160,95 +320,18 @@ fn signs(seed: u64, row: u64) -> Lanes {
     std::array::from_fn(|lane| if hash >> lane & 1 == 0 { 1.0 } else { -1.0 })
 }
 
-fn local(range: &Range<u64>, start: u64) -> Range<usize> {
-    (range.start - start) as usize..(range.end - start) as usize
-}
-
-/// Takes a rectangle of a matrix, the order of its numbers, and the numbers.
-type Visit<'a, T> = dyn FnMut(Rectangle, Order, &[T]) -> Result<()> + 'a;
-
-/// Hands every number of some rows of a matrix to `visit`, in rectangles of [`CHUNK_BYTES`] in the file's order.
-fn scan<T: Element>(
+/// Some numbers of a row, scaled.
+fn part_of_row<T: Element>(
     file: &NpyMatrix,
-    rows: Range<u64>,
-    done: &mut dyn FnMut(u64),
-    visit: &mut Visit<'_, T>,
-) -> Result<()> {
-    let all = Rectangle { rows, columns: 0..file.shape.columns };
-    let (slow, fast) = all.slow_fast(file.order);
-    let chunk = CHUNK_BYTES / size_of::<T>() as u64;
-    let fast_step = (fast.end - fast.start).clamp(1, chunk);
-    let slow_step = (chunk / fast_step).max(1);
-    let mut buffer = Buffer::new(CHUNK_BYTES as usize);
-    for s in slow.clone().step_by(slow_step as usize) {
-        for f in fast.clone().step_by(fast_step as usize) {
-            let (s, f) = (s..(s + slow_step).min(slow.end), f..(f + fast_step).min(fast.end));
-            let rectangle = Rectangle::from_slow_fast(file.order, s, f);
-            let count = rectangle.len() as usize;
-            file.read(&rectangle, &mut buffer.bytes_mut()[..count * size_of::<T>()])?;
-            done((count * size_of::<T>()) as u64);
-            visit(rectangle, file.order, buffer.numbers::<T>(count))?;
-        }
-    }
-    Ok(())
-}
-
-/// `into[row] += Σ numbers[row, column]·x[column]`.
-fn multiply_add<T: Element>(into: &mut [Lanes], order: Order, numbers: &[T], x: &[Lanes]) {
-    let add = |sum: &mut Lanes, number: T, x: &Lanes| {
-        let number: f64 = number.into();
-        for (sum, x) in sum.iter_mut().zip(x) {
-            *sum += number * x;
-        }
-    };
-    match order {
-        Order::C => {
-            for (sum, row) in into.iter_mut().zip(numbers.chunks_exact(x.len().max(1))) {
-                for (number, x) in row.iter().zip(x) {
-                    add(sum, *number, x);
-                }
-            }
-        }
-        Order::Fortran => {
-            for (x, column) in x.iter().zip(numbers.chunks_exact(into.len().max(1))) {
-                for (sum, number) in into.iter_mut().zip(column) {
-                    add(sum, *number, x);
-                }
-            }
-        }
-    }
-}
-
-/// Calls `visit` with the row (counted from 0) of every number.
-fn for_rows<T: Element>(order: Order, numbers: &[T], rows: usize, mut visit: impl FnMut(usize, T)) {
-    match (order, rows) {
-        (_, 0) => {}
-        (Order::C, _) => {
-            for (row, numbers) in numbers.chunks_exact((numbers.len() / rows).max(1)).enumerate() {
-                numbers.iter().for_each(|number| visit(row, *number));
-            }
-        }
-        (Order::Fortran, _) => {
-            for column in numbers.chunks_exact(rows) {
-                column.iter().enumerate().for_each(|(row, number)| visit(row, *number));
-            }
-        }
-    }
-}
-
-/// Rows of Y, from the segments of the ranks that computed them.
-fn published(memory: &dyn GlobalMemory, plan: &Plan, rows: &Range<u64>) -> Result<Vec<Lanes>> {
-    let mut y = vec![[0.0; ROUNDS]; (rows.end - rows.start) as usize];
-    for rank in 0..memory.ranks() {
-        let theirs = plan.share(rank, plan.problem.k);
-        let (start, end) = (rows.start.max(theirs.start), rows.end.min(theirs.end));
-        if start < end {
-            let offset = plan.vectors_start() + (start - theirs.start) * size_of::<Lanes>() as u64;
-            let part = &mut y[local(&(start..end), rows.start)];
-            memory.get(rank, offset, bytemuck::cast_slice_mut(part))?;
-        }
-    }
-    Ok(y)
+    row: u64,
+    columns: Range<u64>,
+    scale: Scale,
+) -> Result<Vec<f64>> {
+    let rectangle = Rectangle { rows: row..row + 1, columns };
+    let count = rectangle.len() as usize;
+    let mut buffer = Buffer::new(count * size_of::<T>());
+    file.read(&rectangle, &mut buffer.bytes_mut()[..count * size_of::<T>()])?;
+    Ok(buffer.numbers::<T>(count).iter().map(|&number| scale.of(number.into())).collect())
 }
 
 /// The most suspicious rows of all ranks, the same on every rank.
@@ -267,65 +350,10 @@ fn suspicious(memory: &dyn GlobalMemory, plan: &Plan, mut mine: Vec<Suspect>) ->
     Ok(all.into_iter().take(SUSPECTS).map(|suspect| suspect.row).collect())
 }
 
-/// Computes some elements of a row of C anew and compares each.
-fn examine<T: Element>(
-    [a, b, c]: [&NpyMatrix; 3],
-    row: u64,
-    columns: Range<u64>,
-    done: &mut dyn FnMut(u64),
-) -> Result<Option<Fault>> {
-    let one = |file: &NpyMatrix, columns: Range<u64>| -> Result<Vec<f64>> {
-        let rectangle = Rectangle { rows: row..row + 1, columns };
-        let count = rectangle.len() as usize;
-        let mut buffer = Buffer::new(count * size_of::<T>());
-        file.read(&rectangle, &mut buffer.bytes_mut()[..count * size_of::<T>()])?;
-        Ok(buffer.numbers::<T>(count).iter().map(|&number| number.into()).collect())
-    };
-    let left = one(a, 0..a.shape.columns)?;
-    let found = one(c, columns.clone())?;
-    let (mut sums, mut sizes) = (vec![0.0; found.len()], vec![0.0; found.len()]);
-    let all = Rectangle { rows: 0..b.shape.rows, columns };
-    let (slow, fast) = all.slow_fast(b.order);
-    let lines = (CHUNK_BYTES / ((fast.end - fast.start).max(1) * size_of::<T>() as u64)).max(1);
-    let mut buffer = Buffer::default();
-    for start in slow.clone().step_by(lines as usize) {
-        let lines = start..(start + lines).min(slow.end);
-        let rectangle = Rectangle::from_slow_fast(b.order, lines, fast.clone());
-        let count = rectangle.len() as usize;
-        if buffer.bytes().len() < count * size_of::<T>() {
-            buffer = Buffer::new(count * size_of::<T>());
-        }
-        b.read(&rectangle, &mut buffer.bytes_mut()[..count * size_of::<T>()])?;
-        done((count * size_of::<T>()) as u64);
-        let [rows, columns] = [local(&rectangle.rows, 0), local(&rectangle.columns, all.columns.start)];
-        let numbers = buffer.numbers::<T>(count);
-        let mut add = |k: usize, column: usize, number: T| {
-            let product = left[k] * number.into();
-            sums[column] += product;
-            sizes[column] += product.abs();
-        };
-        match b.order {
-            Order::C => {
-                for (k, line) in rows.zip(numbers.chunks_exact(columns.len().max(1))) {
-                    columns.clone().zip(line).for_each(|(column, number)| add(k, column, *number));
-                }
-            }
-            Order::Fortran => {
-                for (column, line) in columns.zip(numbers.chunks_exact(rows.len().max(1))) {
-                    rows.clone().zip(line).for_each(|(k, number)| add(k, column, *number));
-                }
-            }
-        }
-    }
-    let growth = growth(b.shape.rows) * T::ROUNDING + b.shape.rows as f64 * f64::ROUNDING;
-    let mut fault = None;
-    for ((found, sum), size) in found.iter().zip(&sums).zip(&sizes) {
-        let (error, allowed) = ((found - sum).abs(), growth * size + b.shape.rows as f64 * T::TINY);
-        if error.is_nan() || error > allowed {
-            fault = worse(fault, Fault { row, error, allowed });
-        }
-    }
-    Ok(fault)
+/// A wrong row, in numbers that are not scaled any more.
+fn fault(row: u64, error: f64, allowed: f64, exponent: i32) -> Fault {
+    let scale = Scale::down(-exponent);
+    Fault { row, error: scale.of(error), allowed: scale.of(allowed) }
 }
 
 /// The worse of two faults.

@@ -6,7 +6,7 @@ pub use super::header::{Dtype, Order, Shape2};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes read ahead of scattered pieces by one advice: what Linux takes at most in one go (2 MiB), a few times over.
@@ -99,7 +99,13 @@ impl NpyMatrix {
     /// # Errors
     /// One for each way in which it is not: missing, not .npy, another type, not two-dimensional, truncated.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|error| GemmError::io("open", path, error))?;
+        // Opening a pipe would wait for its writer, before it can be told from a file.
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = File::options()
+            .read(true)
+            .custom_flags(nonblocking)
+            .open(path)
+            .map_err(|error| GemmError::io("open", path, error))?;
         let metadata = file.metadata().map_err(|error| GemmError::io("open", path, error))?;
         let not_npy = |why: String| GemmError::NotNpy { path: path.to_owned(), why };
         if !metadata.is_file() {

@@ -11,7 +11,7 @@ pub fn from_list(names: &[String]) -> Result<Vec<String>, Failure> {
 /// Hosts from a file: one a line; what follows `#` is a comment.
 pub fn from_file(path: &Path) -> Result<Vec<String>, Failure> {
     let shown = path.display();
-    let text = std::fs::read_to_string(path)
+    let text = vgas::config::read_text(path)
         .map_err(|error| Failure::usage(format!("cannot read the hosts in {shown}: {error}")))?;
     from_text(&text, &shown.to_string())
 }

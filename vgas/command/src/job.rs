@@ -4,7 +4,7 @@ use crate::cli::{ConfigFlags, Place};
 use crate::failure::Failure;
 use crate::hosts;
 use std::ffi::OsString;
-use vgas::config::{ConduitChoice, Config, FlagValue, Origin, Sources};
+use vgas::config::{ConduitChoice, Config, FlagValue, Sources};
 
 /// A job to start.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Job {
         Self::new(program.into(), arguments, ranks, place, config)
     }
 
-    /// Checks that the numbers make sense together.
+    /// Checks that the numbers make sense together. The place is one of [`place`].
     pub fn new(
         program: OsString,
         arguments: Vec<OsString>,
@@ -40,7 +40,7 @@ impl Job {
         place: &Place,
         config: Config,
     ) -> Result<Self, Failure> {
-        let hosts = hosts_of(place)?;
+        let hosts = hosts::from_list(&place.host)?;
         let nodes = nodes_of(place, &hosts)?;
         if ranks < nodes || ranks == 0 {
             return Err(Failure::usage(format!("{ranks} ranks cannot be spread over {nodes} nodes"))
@@ -54,16 +54,18 @@ impl Job {
     }
 }
 
-/// How many nodes the flags ask for, before the ranks are known.
-pub fn nodes(place: &Place) -> Result<u32, Failure> {
-    nodes_of(place, &hosts_of(place)?)
+/// The flags with the hosts that their file names in place of the file, which may be a pipe and read only once.
+pub fn place(flags: &Place) -> Result<Place, Failure> {
+    let mut place = flags.clone();
+    if let Some(path) = place.hosts.take() {
+        place.host = hosts::from_file(&path)?;
+    }
+    Ok(place)
 }
 
-fn hosts_of(place: &Place) -> Result<Vec<String>, Failure> {
-    match &place.hosts {
-        Some(path) => hosts::from_file(path),
-        None => hosts::from_list(&place.host),
-    }
+/// How many nodes they ask for, before the ranks are known.
+pub fn nodes(place: &Place) -> Result<u32, Failure> {
+    nodes_of(place, &hosts::from_list(&place.host)?)
 }
 
 fn nodes_of(place: &Place, hosts: &[String]) -> Result<u32, Failure> {
@@ -84,14 +86,8 @@ pub fn config(flags: &ConfigFlags) -> Result<Config, Failure> {
 }
 
 /// As [`config`], with a command's own defaults for some settings, which give way to whatever the user has written.
-pub fn config_with_defaults(flags: &ConfigFlags, defaults: Vec<FlagValue>) -> Result<Config, Failure> {
-    let mut sources = sources(flags)?;
-    let config = Config::load(&sources)?;
-    let untouched = |name: &str| {
-        config.values().iter().any(|value| value.setting.name == name && value.origin == Origin::Default)
-    };
-    sources.flags.extend(defaults.into_iter().filter(|value| untouched(&value.name)));
-    Ok(Config::load(&sources)?)
+pub fn config_with_defaults(flags: &ConfigFlags, defaults: &[FlagValue]) -> Result<Config, Failure> {
+    Ok(config(flags)?.with_defaults(defaults)?)
 }
 
 fn sources(flags: &ConfigFlags) -> Result<Sources, Failure> {
@@ -149,7 +145,7 @@ mod tests {
             text: text.into(),
         };
         let config =
-            config_with_defaults(&flags, vec![own("cache.size", "2GiB"), own("cache.page", "1MiB")]).unwrap();
+            config_with_defaults(&flags, &[own("cache.size", "2GiB"), own("cache.page", "1MiB")]).unwrap();
         let shown = |name: &str| {
             let value = config.values().iter().find(|value| value.setting.name == name).unwrap();
             format!("{} {}", value.text, value.origin)

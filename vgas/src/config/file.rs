@@ -1,8 +1,16 @@
 //! Reads a TOML configuration file into names, texts and lines. Knows no setting.
+//!
+//! Whatever a user names is read with a limit and a deadline: a pipe that nobody writes to and a device without end must
+//! not keep a command from saying what is wrong.
 
 use super::error::ConfigError;
 use super::origin::Origin;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -14,17 +22,60 @@ pub(super) struct Entry {
     pub origin: Origin,
 }
 
-/// The most bytes a configuration file may have: it is read as a whole, and nobody writes a larger one.
+/// The most bytes such a file may have: it is read as a whole, and nobody writes a larger one.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How long the writer of a pipe may take: commands say what is wrong within 5 seconds.
+const PIPE_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// All entries of a file, in their order.
 pub(super) fn read(path: &Path) -> Result<Vec<Entry>, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable { path: path.into(), source };
-    let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
-    if bytes > FILE_BYTES_MAX {
-        return Err(unreadable(std::io::Error::other(format!("it has {bytes} bytes, more than 1MiB"))));
+    entries(path, &read_text(path).map_err(unreadable)?)
+}
+
+/// Reads a file that people write, such as a configuration or a list of hosts; also from a pipe (`<(…)`), once.
+///
+/// # Errors
+/// What the system says; and if it has more than 1 MiB, does not end within 3 seconds, or is no UTF-8.
+pub fn read_text(path: &Path) -> std::io::Result<String> {
+    // A pipe without a writer would be waited for without a limit.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.union(rustix::fs::OFlags::NOCTTY).bits() as i32;
+    let mut file = File::options().read(true).custom_flags(nonblocking).open(path)?;
+    let deadline = Instant::now() + PIPE_TIME_MAX;
+    let mut bytes = Vec::new();
+    wait_for_bytes(&file, deadline)?;
+    loop {
+        // One byte more than allowed tells too long from just so long.
+        match Read::by_ref(&mut file).take(FILE_BYTES_MAX + 1 - bytes.len() as u64).read_to_end(&mut bytes) {
+            Ok(_) if bytes.len() as u64 > FILE_BYTES_MAX => {
+                return Err(Error::other("it has more than 1MiB"));
+            }
+            Ok(_) => break,
+            // What was read before is in `bytes`.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => wait_for_bytes(&file, deadline)?,
+            Err(error) => return Err(error),
+        }
     }
-    entries(path, &std::fs::read_to_string(path).map_err(unreadable)?)
+    String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
+}
+
+/// Waits until something can be read, or the end.
+fn wait_for_bytes(file: &File, deadline: Instant) -> std::io::Result<()> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&time)) {
+            Ok(0) => {
+                let seconds = PIPE_TIME_MAX.as_secs();
+                let what = format!("its end did not come within {seconds} s: nobody writes to it any more");
+                return Err(Error::new(ErrorKind::TimedOut, what));
+            }
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// All entries of a text; `path` is for messages.
@@ -83,6 +134,39 @@ fn line_of(text: &str, position: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    /// As long as allowed passes, one byte more does not; what has no end is no reason to wait.
+    #[test]
+    fn files_are_read_with_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        for (bytes, fits) in [(0, true), (FILE_BYTES_MAX, true), (FILE_BYTES_MAX + 1, false)] {
+            std::fs::write(&path, vec![b'#'; bytes as usize]).unwrap();
+            assert_eq!(read_text(&path).ok().map(|text| text.len() as u64), fits.then_some(bytes));
+        }
+        std::fs::write(&path, [0xff]).unwrap();
+        for (path, why) in [(path.as_path(), "not UTF-8"), (Path::new("/dev/zero"), "more than 1MiB")] {
+            let error = read_text(path).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        assert_eq!(read_text(Path::new("/dev/null")).unwrap(), "");
+        assert!(read_text(folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_pipe_is_read_to_its_end_and_not_waited_for_without_one() {
+        let (read, mut write) = std::io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", read.as_raw_fd());
+        write.write_all(b"node1\n").unwrap();
+        let error = read_text(Path::new(&path)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "its writer is still there: {error}");
+        // More than a pipe holds.
+        let writer = std::thread::spawn(move || write.write_all(&[b'x'; 300_000]));
+        assert_eq!(read_text(Path::new(&path)).unwrap().len(), 300_000);
+        writer.join().unwrap().unwrap();
+    }
 
     #[test]
     fn nested_and_dotted_keys_are_the_same_and_know_their_line() {

@@ -17,6 +17,7 @@ mod table;
 mod value;
 
 pub use error::ConfigError;
+pub use file::read_text;
 pub use origin::Origin;
 pub use table::*;
 pub use value::{
@@ -131,6 +132,26 @@ impl Config {
             let origin = Origin::Flag(flag.clone());
             put(&mut values, find_or_suggest(name, &origin)?, text, origin)?;
         }
+        Self::of(values)
+    }
+
+    /// With other defaults than usual for some settings: they give way to whatever a source has said.
+    ///
+    /// # Errors
+    /// As of [`load`](Self::load).
+    pub fn with_defaults(mut self, defaults: &[FlagValue]) -> Result<Self, ConfigError> {
+        for FlagValue { flag, name, text } in defaults {
+            let origin = Origin::Flag(flag.clone());
+            let setting = find_or_suggest(name, &origin)?;
+            let is_default = |value: &EffectiveValue| value.origin == Origin::Default;
+            if self.values.iter().any(|value| std::ptr::eq(value.setting, setting) && is_default(value)) {
+                put(&mut self.values, setting, text, origin)?;
+            }
+        }
+        Self::of(self.values)
+    }
+
+    fn of(values: Vec<EffectiveValue>) -> Result<Self, ConfigError> {
         let mut texts = values.iter().map(|value| value.text.clone());
         let settings = Settings::read(|setting| Ok(texts.next().unwrap_or_else(|| setting.default.into())))?;
         settings.check()?;

@@ -25,11 +25,11 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
     check_outputs(bench)?;
     match benchmark.job {
         Some((ranks, nodes)) if !launch::in_job() => {
-            let mut place = bench.place.clone();
-            if place.hosts.is_none() && place.host.is_empty() {
+            let mut place = job::place(&bench.place)?;
+            if place.host.is_empty() {
                 place.nodes.get_or_insert(nodes);
             }
-            let config = job::config_with_defaults(&bench.config, settings(benchmark))?;
+            let config = job::config_with_defaults(&bench.config, &settings(benchmark))?;
             let ranks = bench.ranks.unwrap_or(ranks).max(job::nodes(&place)?);
             launch::run(Job::of_this_command(ranks, &place, config)?)
         }

@@ -13,8 +13,9 @@ pub fn gemm(gemm: &Gemm) -> Result<u8, Failure> {
     }
     launch::check_gemm(gemm)?;
     let config = job::config(&gemm.config)?;
-    let ranks = gemm.ranks.map_or_else(|| job::nodes(&gemm.place), Ok)?;
-    launch::run(Job::of_this_command(ranks, &gemm.place, config)?)
+    let place = job::place(&gemm.place)?;
+    let ranks = gemm.ranks.map_or_else(|| job::nodes(&place), Ok)?;
+    launch::run(Job::of_this_command(ranks, &place, config)?)
 }
 
 /// Nodes of a demo unless the user says otherwise: the fewest that exchange pages.
@@ -25,8 +26,8 @@ const DEMO_EXCESS: u64 = 4;
 
 /// Multiplies two matrices that it makes.
 pub fn demo(demo: &Demo) -> Result<u8, Failure> {
-    let mut place = demo.place.clone();
-    if place.hosts.is_none() && place.host.is_empty() {
+    let mut place = job::place(&demo.place)?;
+    if place.host.is_empty() {
         place.nodes.get_or_insert(DEMO_NODES);
     }
     let nodes = job::nodes(&place)?;
@@ -35,7 +36,7 @@ pub fn demo(demo: &Demo) -> Result<u8, Failure> {
         name: "cache.size".into(),
         text: demo_cache_bytes(demo.order, nodes).to_string(),
     };
-    let config = job::config_with_defaults(&demo.config, vec![cache])?;
+    let config = job::config_with_defaults(&demo.config, &[cache])?;
     let job = Job::of_this_command(demo.ranks.unwrap_or(nodes), &place, config)?;
     launch::demo(demo, job)
 }

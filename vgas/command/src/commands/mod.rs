@@ -30,7 +30,7 @@ fn start(run: &cli::Run) -> Result<u8, Failure> {
         return Err(Failure::usage("no program to run"));
     };
     let config = job::config(&run.config)?;
-    launch::run(Job::new(program.clone(), arguments.into(), run.ranks, &run.place, config)?)
+    launch::run(Job::new(program.clone(), arguments.into(), run.ranks, &job::place(&run.place)?, config)?)
 }
 
 fn survey(info: &cli::Info) -> Result<u8, Failure> {

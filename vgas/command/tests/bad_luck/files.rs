@@ -3,6 +3,7 @@
 use super::harness::{Job, Place, kill, matrix, npy, until};
 use rustix::process::Signal;
 use std::fs;
+use std::path::Path;
 
 /// A place with A and B, both 300 by 300.
 fn with_matrices() -> Place {
@@ -41,6 +42,42 @@ fn wrong_inputs_are_named() {
         place.refused(&format!("gemm {file} b.npy -o c.npy"), 1, words);
     }
     assert_eq!(place.names(), names, "no output appeared");
+}
+
+/// A pipe is not waited for, a device is not read for ever: neither as a matrix nor as settings or hosts.
+#[test]
+fn what_is_no_file_is_refused_in_time() {
+    let place = with_matrices();
+    let made = place.shell(Path::new("mkfifo"), "pipe").status().unwrap();
+    assert!(made.success());
+    place.refused("gemm a.npy pipe -o c.npy", 1, &["pipe is not a usable .npy file", "not a regular file"]);
+    place.refused("gemm /dev/zero b.npy -o c.npy", 1, &["/dev/zero is not a usable .npy file"]);
+    for (file, why) in [("pipe", "within 3 s"), ("/dev/zero", "more than 1MiB")] {
+        place.refused(&format!("config --config {file}"), 2, &["cannot read", file, why]);
+        place.refused(&format!("run -n 2 --hosts {file} -- true"), 2, &["cannot read", file, why]);
+    }
+}
+
+/// `<(…)`: what a pipe gives is taken, by commands that need it more than once, too.
+#[test]
+fn settings_and_hosts_may_come_from_a_pipe() {
+    let place = with_matrices();
+    let line = format!(
+        "{} demo --order 64 --config <(echo 'cache.size = \"20MiB\"') --hosts <(echo 'a b')",
+        env!("CARGO_BIN_EXE_vgas")
+    );
+    if !Path::new("/bin/bash").exists() {
+        eprintln!("skipped: no /bin/bash, which has <(…)");
+        return;
+    }
+    let bash = |line: &str| {
+        let mut command = place.shell(Path::new("/bin/bash"), "-c");
+        command.arg(line);
+        Job::of(command, place.path("nvm")).end()
+    };
+    bash(&line).refused(2, &["`a b`", ":1) is not a host"]);
+    bash(&line.replace("a b", "a,b")).refused(2, &["`a,b`", ":1) is not a host"]);
+    bash(&line.replace("a b", "localhost")).refused(2, &["the demo runs on this machine"]);
 }
 
 /// What is there stays as it is unless `--force` is given, and then until the product is complete.

@@ -45,6 +45,7 @@ mod message;
 mod node;
 mod node_link;
 mod output;
+mod program;
 mod rank_process;
 mod service;
 mod spec;

@@ -10,7 +10,7 @@ use super::message::{
 };
 use super::rank_process::{Ending, OUTPUT_BYTES, RankProcess};
 use super::service::{NodeService, ServiceError, Stop};
-use super::{ALIVE_INTERVAL, ALIVE_TIMEOUT, OUT_OF_STEP, TERMINATION_GRACE, listen, spec, system};
+use super::{ALIVE_INTERVAL, ALIVE_TIMEOUT, OUT_OF_STEP, TERMINATION_GRACE, listen, program, spec, system};
 use crate::address::{Peer, Rank};
 use crate::error::{Result, RmaError};
 use crate::shm::Domain;
@@ -335,10 +335,14 @@ impl Node {
                 Ok(process) => self.ranks.push(process),
                 Err(error) => {
                     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-                    let program = self.description.program.to_string_lossy();
-                    let reason = start_reason(&error);
-                    return fail(channel, &format!("cannot start {program}: {reason}"), code)
-                        .map(Next::Leave);
+                    let NodeDescription { program, directory, .. } = &self.description;
+                    let reason = program::start_reason(program, directory, &error);
+                    return fail(
+                        channel,
+                        &format!("cannot start {}: {reason}", program.to_string_lossy()),
+                        code,
+                    )
+                    .map(Next::Leave);
                 }
             }
         }
@@ -614,15 +618,6 @@ fn acknowledge_input(channel: &mut Channel, bytes: usize) -> Result<()> {
     match bytes {
         0 => Ok(()),
         bytes => channel.sender.send(&FromNode::InputTaken(bytes as u32)),
-    }
-}
-
-/// Why a program could not be started, in words that help.
-fn start_reason(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "no such program".into(),
-        std::io::ErrorKind::PermissionDenied => "it is not an executable file".into(),
-        _ => format!("{error}{}", crate::error::advice(error)),
     }
 }
 

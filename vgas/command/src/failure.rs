@@ -29,6 +29,16 @@ impl Failure {
         Self { status: 2, ..Self::new(message) }
     }
 
+    /// Standard output could not be written.
+    pub fn unprinted(error: &std::io::Error) -> Self {
+        Self::new(format!("cannot write to standard output: {error}"))
+    }
+
+    /// What went wrong, in one line.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// With a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Display) -> Self {
@@ -39,9 +49,13 @@ impl Failure {
     /// Prints it and gives the exit status.
     pub fn report(self) -> ExitCode {
         if let Some(answer) = self.answer {
-            // A reader that has gone away (`vgas --help | head`) is no failure.
-            let _ = answer.print();
-            return ExitCode::SUCCESS;
+            return match answer.print() {
+                // A reader that has gone away (`vgas --help | head`) is no failure.
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                    Self::unprinted(&error).report()
+                }
+                _ => ExitCode::SUCCESS,
+            };
         }
         eprintln!("vgas: {}", self.message);
         if let Some(hint) = self.hint {

@@ -96,11 +96,14 @@ pub fn gemm(gemm: &Gemm) -> Result<u8, Failure> {
     match multiply(&runtime, &product(gemm)) {
         Ok(summary) => {
             if runtime.rank().0 == 0 {
-                if gemm.json {
-                    output::print_json(&summary)?
-                } else {
-                    output::print(&format!("{summary}\n"))?
+                let printed = match gemm.json {
+                    true => output::print_json(&summary),
+                    false => output::print(&format!("{summary}\n")),
                 };
+                if let Err(failure) = printed {
+                    let _ = runtime.abort(failure.message(), 1); // says it, once for the job
+                    return Ok(1);
+                }
             }
             runtime.finalize().map_err(Failure::new)?;
             Ok(0)

@@ -14,9 +14,7 @@ pub fn print(text: &str) -> Result<u8, Failure> {
 pub fn print_bytes(bytes: &[u8]) -> Result<u8, Failure> {
     let mut output = std::io::stdout().lock();
     match output.write_all(bytes).and_then(|()| output.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write to standard output: {error}")))
-        }
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::unprinted(&error)),
         _ => Ok(0),
     }
 }

@@ -1,0 +1,67 @@
+//! Why a program could not be started, in words that help.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+/// Bytes of a script in which Linux looks for its interpreter.
+const SCRIPT_LINE_BYTES: u64 = 256;
+
+/// Why the system did not start `program` from this folder.
+pub(super) fn start_reason(program: &OsStr, directory: &Path, error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => missing_part(program, directory).unwrap_or_else(|| "no such program".into()),
+        ErrorKind::PermissionDenied => "it is not an executable file".into(),
+        _ => format!("{error}{}", crate::error::advice(error)),
+    }
+}
+
+/// What a program lacks that is there itself: the system says of both that they are not found.
+fn missing_part(program: &OsStr, directory: &Path) -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = if program.as_encoded_bytes().contains(&b'/') {
+        Some(directory.join(program))
+    } else {
+        std::env::split_paths(&path)
+            .map(|folder| directory.join(folder).join(program))
+            .find(|it| it.is_file())
+    };
+    let mut start = Vec::new();
+    // Opening a pipe would wait.
+    let file = File::open(found.filter(|it| it.is_file())?).ok()?;
+    file.take(SCRIPT_LINE_BYTES).read_to_end(&mut start).ok()?;
+    let Some(line) = start.strip_prefix(b"#!") else { return Some("its loader is missing".into()) };
+    let line = String::from_utf8_lossy(line.split(|&byte| byte == b'\n').next()?);
+    let interpreter = line.split_whitespace().next()?;
+    Some(format!("its interpreter {interpreter} is missing"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("script", "#! /no/such/shell -e\necho\n");
+        write("empty-line", "#!\n");
+        write("program", "\x7fELF");
+        let not_found = io::Error::from(ErrorKind::NotFound);
+        for (program, reason) in [
+            ("./script", "its interpreter /no/such/shell is missing"),
+            ("./program", "its loader is missing"),
+            ("./empty-line", "no such program"),
+            ("./no-such", "no such program"),
+            ("no-such-program-anywhere", "no such program"),
+            (".", "no such program"),
+        ] {
+            assert_eq!(start_reason(program.as_ref(), folder.path(), &not_found), reason, "{program}");
+        }
+        let denied = io::Error::from(ErrorKind::PermissionDenied);
+        assert_eq!(start_reason("x".as_ref(), folder.path(), &denied), "it is not an executable file");
+    }
+}

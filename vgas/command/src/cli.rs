@@ -53,7 +53,8 @@ pub struct Run {
     #[command(flatten)]
     pub config: ConfigFlags,
     /// The program of every rank, and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    // What begins with `-` before it is a mistyped flag of ours; behind it, everything is its own.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
 
@@ -269,10 +270,16 @@ mod tests {
         for words in [
             &["vgas", "run", "-n", "2", "--", "prog", "--label", "-n", "5"][..],
             &["vgas", "run", "-n", "2", "prog", "--label", "-n", "5"],
+            &["vgas", "run", "-n", "2", "--cache=1GiB", "prog", "--label", "-n", "5"],
         ] {
             let Command::Run(run) = Cli::try_parse_from(words).unwrap().command else { panic!("not run") };
             assert_eq!((run.ranks, run.config.label), (2, false));
             assert_eq!(run.program, ["prog", "--label", "-n", "5"]);
+        }
+        for rest in [&["prog", "--", "-x"][..], &["prog", "--no-such", "-"], &["prog", "-n"]] {
+            let words = [&["vgas", "run", "-n", "2"], rest].concat();
+            let Command::Run(run) = Cli::try_parse_from(words).unwrap().command else { panic!("not run") };
+            assert_eq!(run.program, rest);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 /// The command in an environment without settings.
@@ -14,12 +15,17 @@ fn vgas(arguments: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
-    command.args(arguments).stdin(Stdio::null());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
     command
 }
 
 fn output(mut command: Command) -> Output {
-    command.output().expect("the command can be started")
+    output_of(&mut command)
+}
+
+fn output_of(command: &mut Command) -> Output {
+    let child = command.stderr(Stdio::piped()).spawn().expect("the command can be started");
+    child.wait_with_output().expect("it ends")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -58,6 +64,13 @@ fn mistakes_are_one_line_and_a_hint() {
         "is none of the choices",
         "`smp`, `tcp`",
     );
+    refused(
+        vgas(&["run", "-n", "2", "--cach", "1GiB", "--", "true"]),
+        2,
+        "unexpected argument '--cach' found",
+        "a similar argument exists: '--cache'",
+    );
+    refused(vgas(&["run", "-n", "2", "-x", "true"]), 2, "unexpected argument '-x' found", "");
     refused(vgas(&["bench", "no-such"]), 2, "no benchmark is named `no-such`", "vgas bench --list");
 }
 
@@ -126,6 +139,21 @@ fn a_reader_may_go_away() {
     assert!(child.wait().expect("it ends").success());
 }
 
+/// A disk that is full is a failure, of one line, whoever prints: the command itself, or a rank of it.
+#[test]
+fn output_that_cannot_be_written_is_reported_once() {
+    for line in ["--help", "--version", "info", "gemm --help", "demo --order 64 --cache 16MiB"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("every Linux has it");
+        let mut command = vgas(&line.split(' ').collect::<Vec<_>>());
+        let output = output_of(command.stdout(full));
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {error}");
+        let expected = "cannot write to standard output: No space left";
+        assert!(error.starts_with("vgas: ") && error.contains(expected), "{line}: {error}");
+        assert_eq!(error.lines().count(), 1, "{line}: {error}");
+    }
+}
+
 /// The job's status is the command's, and a job needs no program of ours.
 #[test]
 fn a_job_ends_with_the_status_of_its_ranks() {
@@ -182,4 +210,24 @@ fn a_program_that_does_not_exist_is_named() {
     assert_eq!(output.status.code(), Some(127));
     let error = text(&output.stderr);
     assert!(error.starts_with("vgas: ") && error.contains("/no/such/program"), "{error}");
+}
+
+/// A script that is there is not said to be missing: what it wants to be run by is.
+#[test]
+fn a_missing_interpreter_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#! /no/such/python3 -u\nprint()\n").unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o700)).unwrap();
+    for (program, path) in [(script.to_str().unwrap(), None), ("script", Some(folder.path()))] {
+        let mut command = vgas(&["run", "-n", "2", "--cache", "16MiB", "--", program]);
+        if let Some(path) = path {
+            command.env("PATH", path);
+        }
+        let output = output(command);
+        assert_eq!(output.status.code(), Some(127));
+        let error = text(&output.stderr);
+        let expected = format!("vgas: cannot start {program}: its interpreter /no/such/python3 is missing");
+        assert!(error.starts_with(&expected) && error.lines().count() == 1, "{error}");
+    }
 }

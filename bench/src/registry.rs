@@ -4,6 +4,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use vgas::config::{Config, EffectiveValue, Origin};
 
 /// Why a benchmark could not be run. Its text is printed in one line.
 pub type BenchmarkError = Box<dyn std::error::Error + Send + Sync>;
@@ -15,14 +16,49 @@ pub struct Benchmark {
     pub name: &'static str,
     /// What it measures, in one line.
     pub help: &'static str,
-    /// Ranks and nodes it runs on unless the user says otherwise; `None`: it needs no job.
-    pub job: Option<(u32, u32)>,
+    /// What it runs in.
+    pub setup: Setup,
     /// Settings of its job that differ from the usual defaults, by name; whatever the user has written prevails.
     pub settings: &'static [(&'static str, &'static str)],
     /// What `--param` can change.
     pub parameters: &'static [Parameter],
+    /// Refuses values of parameters that make no sense, before a process is started for them.
+    pub check: fn(&Options) -> Result<(), BenchmarkError>,
     /// Measures. In a job every rank calls it; the rows that any of them returns are printed.
     pub run: fn(&Options) -> Result<Vec<Row>, BenchmarkError>,
+}
+
+/// What a benchmark runs in, and so which of the user's flags mean something to it.
+#[derive(Clone, Copy, Debug)]
+pub enum Setup {
+    /// A job, whose place and settings are what the user says.
+    Job {
+        /// Ranks of it, unless the user says otherwise.
+        ranks: u32,
+        /// Nodes of it, unless the user says otherwise.
+        nodes: u32,
+    },
+    /// Jobs that it starts itself, whose place it decides.
+    OwnJobs {
+        /// The settings that it decides as well.
+        decides: &'static [&'static str],
+    },
+    /// Its own process, without a job.
+    NoJob {
+        /// The only settings that mean something to it.
+        takes: &'static [&'static str],
+    },
+}
+
+impl Setup {
+    /// Whether it takes a setting from the user.
+    pub fn takes(&self, setting: &str) -> bool {
+        match self {
+            Self::Job { .. } => true,
+            Self::OwnJobs { decides } => !decides.contains(&setting),
+            Self::NoJob { takes } => takes.contains(&setting),
+        }
+    }
 }
 
 /// Something that can be varied in a benchmark: `--param NAME=VALUE`.
@@ -36,16 +72,20 @@ pub struct Parameter {
     pub help: &'static str,
 }
 
-/// The values of a benchmark's parameters, all of them.
-#[derive(Clone, Debug, Default)]
+/// The values of a benchmark's parameters, all of them, and the user's settings.
+#[derive(Clone, Debug)]
 pub struct Options {
     values: BTreeMap<&'static str, String>,
+    setup: Setup,
+    config: Config,
 }
 
 impl Options {
     /// The defaults of a benchmark, changed by `NAME=VALUE` texts. The error names what is wrong and what there is. Where
     /// the default is a number, a number from 1 on is wanted: no benchmark has a meaning without samples, ranks or bytes.
-    pub fn new(benchmark: &'static Benchmark, changes: &[String]) -> Result<Self, String> {
+    ///
+    /// The settings are for who starts the benchmark; in a job, its ranks know their own.
+    pub fn new(benchmark: &'static Benchmark, changes: &[String], config: Config) -> Result<Self, String> {
         let mut values: BTreeMap<_, _> =
             benchmark.parameters.iter().map(|p| (p.name, p.default.to_owned())).collect();
         for change in changes {
@@ -63,7 +103,29 @@ impl Options {
             }
             *place = value.to_owned();
         }
-        Ok(Self { values })
+        let options = Self { values, setup: benchmark.setup, config };
+        (benchmark.check)(&options).map_err(|error| format!("{}: {error}", benchmark.name))?;
+        Ok(options)
+    }
+
+    /// The effective settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The settings that the user has given by flags and files and that the benchmark takes: name and value. Processes
+    /// that it starts have the environment anyway.
+    pub fn given_settings(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let given = |value: &&EffectiveValue| matches!(value.origin, Origin::Flag(_) | Origin::File { .. });
+        let taken = |value: &&EffectiveValue| self.setup.takes(value.setting.name);
+        let values = self.config.values().iter().filter(given).filter(taken);
+        values.map(|value| (value.setting.name, value.text.as_str()))
+    }
+
+    /// The value of a parameter in MiB, in bytes.
+    pub fn mebibytes(&self, name: &str) -> Result<u64, BenchmarkError> {
+        let bytes = self.get::<u64>(name)?.checked_mul(1 << 20).filter(|&bytes| bytes <= i64::MAX as u64);
+        bytes.ok_or_else(|| format!("parameter `{name}` is more than any disk has").into())
     }
 
     /// The text of a parameter; empty when the benchmark did not declare it.
@@ -155,24 +217,32 @@ mod tests {
     static EXAMPLE: Benchmark = Benchmark {
         name: "example",
         help: "Nothing.",
-        job: None,
+        setup: Setup::Job { ranks: 1, nodes: 1 },
         settings: &[],
         parameters: &[Parameter { name: "bytes", default: "8", help: "Bytes of a get." }],
+        check: |options| match options.get::<u64>("bytes")? {
+            7 => Err("7 bytes are a strange number".into()),
+            _ => Ok(()),
+        },
         run: |_| Ok(Vec::new()),
     };
 
     #[test]
     fn parameters_have_defaults_and_unknown_ones_are_refused() {
-        let options = Options::new(&EXAMPLE, &[]).unwrap();
+        let new = |changes: &[String]| Options::new(&EXAMPLE, changes, Config::defaults());
+        let options = new(&[]).unwrap();
         assert_eq!(options.get::<u64>("bytes").unwrap(), 8);
         for wrong in ["x", "", "0", "-1", "1.5", "18446744073709551616"] {
-            let error = Options::new(&EXAMPLE, &[format!("bytes={wrong}")]).unwrap_err();
+            let error = new(&[format!("bytes={wrong}")]).unwrap_err();
             assert_eq!(error, format!("example: `bytes` is a whole number from 1 on, not `{wrong}`"));
         }
-        let options = Options::new(&EXAMPLE, &["bytes=300".into()]).unwrap();
+        let options = new(&["bytes=300".into()]).unwrap();
         assert_eq!(options.get::<u8>("bytes").unwrap_err().to_string(), "parameter `bytes` cannot be `300`");
-        assert!(Options::new(&EXAMPLE, &["bytes".into()]).is_err());
-        let error = Options::new(&EXAMPLE, &["byte=1".into()]).unwrap_err();
+        assert_eq!(options.mebibytes("bytes").unwrap(), 300 << 20);
+        assert!(new(&["bytes=99999999999999".into()]).unwrap().mebibytes("bytes").is_err());
+        assert!(new(&["bytes".into()]).is_err());
+        assert_eq!(new(&["bytes=7".into()]).unwrap_err(), "example: 7 bytes are a strange number");
+        let error = new(&["byte=1".into()]).unwrap_err();
         assert_eq!(error, "example has no parameter `byte`; it has: bytes");
     }
 

@@ -2,6 +2,7 @@
 //! command, whose ranks come back to the same benchmark.
 
 use super::job::Result;
+use crate::registry::Options;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,23 +11,30 @@ pub(super) fn in_job() -> bool {
     std::env::var_os("VGAS_CONTROL_FD").is_some()
 }
 
-/// Runs `vgas run FLAGS -- PROGRAM` to its end and gives the time that took and what was printed.
-pub(super) fn run(flags: &[&str], program: &[&str]) -> Result<(Duration, String)> {
+/// Runs `vgas run FLAGS -- PROGRAM` with the user's settings to its end, and gives the time that took and what was printed.
+/// If it fails, its first line is the error.
+pub(super) fn run(options: &Options, flags: &[&str], program: &[&str]) -> Result<(Duration, String)> {
     let this = std::env::current_exe()?;
     let mut command = Command::new(&this);
-    command.arg("run").args(flags).arg("--");
+    // What is printed is read, so that no rank's number may stand before it.
+    command.arg("run").args(flags).args(["--set", "run.label=off"]);
+    command.args(options.given_settings().map(|(name, value)| format!("--set={name}={value}"))).arg("--");
     match program {
         // This benchmark, by the name of it.
         ["bench", ..] => command.arg(&this).args(program),
         _ => command.args(program),
     };
-    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    command.stdin(Stdio::null());
     let start = Instant::now();
     let output = command.output()?;
     let time = start.elapsed();
+    let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        return Err(format!("a job of {program:?} ended with {}", output.status).into());
+        let reason =
+            said.lines().find_map(|line| line.strip_prefix("vgas: ")).unwrap_or("it does not say why");
+        return Err(format!("a job of its own failed: {reason}").into());
     }
+    eprint!("{said}");
     Ok((time, String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 

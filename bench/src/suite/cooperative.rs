@@ -18,14 +18,14 @@
 use super::child;
 use super::job::{Result, noise};
 use super::report::Report;
-use crate::registry::{Benchmark, Options, Parameter, Row, median};
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup, median};
 use std::time::Instant;
 use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "cooperative",
     help: "Cooperative caching on against off, with data that fits into one cache, jobs in turn.",
-    job: None,
+    setup: Setup::OwnJobs { decides: &["cache.cooperative", "cache.size", "run.label"] },
     settings: &[],
     parameters: &[
         Parameter { name: "nodes", default: "3", help: "Nodes, one rank each." },
@@ -33,6 +33,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter { name: "rounds", default: "7", help: "Rounds of all situations in a job." },
         Parameter { name: "samples", default: "7", help: "Jobs of each kind." },
     ],
+    check,
     run,
 };
 
@@ -46,14 +47,23 @@ const SITUATIONS: [(&str, &str); 3] = [
 /// The share of pages that came from another node than the home, as printed.
 const SHARE: &str = "forwarded ";
 
+/// The cache of each node: the owner's keeps the data of all rounds, one of which warms up; some room is left.
+fn cache_bytes(bytes: u64, rounds: usize) -> Result<u64> {
+    let bytes = (rounds as u64).checked_add(3).and_then(|rounds| rounds.checked_mul(bytes));
+    bytes.ok_or_else(|| "the data of all rounds is more than any cache holds".into())
+}
+
+fn check(options: &Options) -> Result<()> {
+    cache_bytes(options.get("bytes")?, options.get("rounds")?).map(drop)
+}
+
 fn run(options: &Options) -> Result<Vec<Row>> {
     let (bytes, rounds): (u64, usize) = (options.get("bytes")?, options.get("rounds")?);
     if child::in_job() {
         return rank(bytes, rounds);
     }
     let (nodes, samples): (u32, usize) = (options.get("nodes")?, options.get("samples")?);
-    // The owner's node keeps the data of all rounds, one of which warms up; some room is left.
-    let (cache, nodes_text) = (((rounds as u64 + 3) * bytes).to_string(), nodes.to_string());
+    let (cache, nodes_text) = (cache_bytes(bytes, rounds)?.to_string(), nodes.to_string());
     let program = [format!("bytes={bytes}"), format!("rounds={rounds}")];
     let program = ["bench", "cooperative", "--param", &program[0], "--param", &program[1]];
     let mut rates = [const { [const { Vec::new() }; SITUATIONS.len()] }; 2];
@@ -63,7 +73,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             let way = (sample + turn) % 2;
             let setting = ["cache.cooperative=on", "cache.cooperative=off"][way];
             let flags = ["-n", &nodes_text, "--nodes", &nodes_text, "--cache", &cache, "--set", setting];
-            let (_, printed) = child::run(&flags, &program)?;
+            let (_, printed) = child::run(options, &flags, &program)?;
             let number = |word| child::numbers(&printed, word).first().copied().ok_or("a job told nothing");
             for ((word, _), rates) in SITUATIONS.iter().zip(&mut rates[way]) {
                 rates.push(number(word)?);

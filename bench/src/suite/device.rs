@@ -5,16 +5,15 @@ use super::files::NoiseFile;
 use super::job::Result;
 use super::raw::RawReader;
 use super::report::Report;
-use crate::registry::{Benchmark, Options, Parameter, Row};
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use std::path::PathBuf;
-use vgas::config::{Config, Sources};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "device",
     help: "Raw direct reads of the disk, sequential and random.",
-    job: None,
+    setup: Setup::NoJob { takes: &["nvm.directory"] },
     settings: &[],
     parameters: &[
         Parameter { name: "directory", default: "", help: "Folder of the file; default: nvm.directory." },
@@ -25,6 +24,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             help: "Samples of each figure, each on blocks not read before.",
         },
     ],
+    check: |_| Ok(()),
     run,
 };
 
@@ -48,12 +48,9 @@ const CASES: [Case; 6] = [
 
 fn run(options: &Options) -> Result<Vec<Row>> {
     let samples: usize = options.get("samples")?;
-    let bytes = options.get::<u64>("mebibytes")? << 20;
+    let bytes = options.mebibytes("mebibytes")?;
     let folder = match options.text("directory") {
-        "" => {
-            let sources = Sources { environment: std::env::vars_os().collect(), ..Sources::default() };
-            Config::load(&sources)?.settings().nvm.directory_path()
-        }
+        "" => options.config().settings().nvm.directory_path(),
         folder => PathBuf::from(folder),
     };
     let file = NoiseFile::create(&folder, bytes)?;

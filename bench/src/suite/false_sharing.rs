@@ -4,19 +4,20 @@
 
 use super::job::{self, Result};
 use super::report::Report;
-use crate::registry::{Benchmark, Options, Parameter, Row};
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::Instant;
 use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "false-sharing",
     help: "Bytes of one page put by all ranks at once, against a pinned segment.",
-    job: Some((2, 2)),
+    setup: Setup::Job { ranks: 2, nodes: 2 },
     settings: &[],
     parameters: &[
         Parameter { name: "puts", default: "5000", help: "Puts of each rank in one sample." },
         Parameter { name: "samples", default: "9", help: "Samples of each figure." },
     ],
+    check: |_| Ok(()),
     run,
 };
 

@@ -10,16 +10,17 @@
 use super::job::{self, Result};
 use super::line::Line;
 use super::report::Report;
-use crate::registry::{Benchmark, Options, Parameter, Row};
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::Instant;
 use vgas::{GlobalAddress, PinMode, Rank, Runtime, SegmentSpec};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "fetch",
     help: "Pages from another node's DRAM, against a bare copy over the same channel.",
-    job: Some((2, 2)),
+    setup: Setup::Job { ranks: 2, nodes: 2 },
     settings: &[("cache.page", "1MiB"), ("cache.size", "256MiB")],
     parameters: &[Parameter { name: "samples", default: "9", help: "Samples of each figure." }],
+    check: |_| Ok(()),
     run,
 };
 

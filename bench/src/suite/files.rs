@@ -17,6 +17,18 @@ use std::time::{Duration, Instant};
 /// Written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// Refuses to fill a disk: so many bytes must be free in a folder.
+pub(super) fn check_space(folder: &Path, bytes: u64) -> Result<()> {
+    let disk = rustix::fs::statvfs(folder)
+        .map_err(|error| format!("cannot look at the folder {}: {error}", folder.display()))?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if bytes > free {
+        let (needed, free, folder) = (bytes >> 20, free >> 20, folder.display());
+        return Err(format!("needs {needed} MiB in {folder}, which has {free} MiB: measure less").into());
+    }
+    Ok(())
+}
+
 /// A file of noise in a folder. It has no name, so that it vanishes with the process however that ends.
 pub(super) struct NoiseFile {
     file: File,
@@ -27,6 +39,7 @@ impl NoiseFile {
     /// Writes it, to the device.
     pub fn create(folder: &Path, bytes: u64) -> Result<Self> {
         let failed = |error| format!("cannot write {bytes} bytes in {}: {error}", folder.display());
+        check_space(folder, bytes)?;
         let mut file = scratch(folder)?;
         let chunk = noise(CHUNK_BYTES, bytes);
         for done in (0..bytes).step_by(CHUNK_BYTES) {
@@ -105,6 +118,8 @@ mod tests {
         let mut block = vec![0; 4096];
         file.map(mm::Advice::Random).unwrap().read(&[4096, (1 << 20) + 4096], &mut block);
         assert_eq!(block, noise(CHUNK_BYTES, 2 << 20)[4096..8192]);
+        let too_much = NoiseFile::create(folder.path(), 1 << 60).err().unwrap().to_string();
+        assert!(too_much.starts_with("needs 1099511627776 MiB in "), "{too_much}");
         // A file system without O_DIRECT says so.
         match RawReader::open(&file.path(), 4096, 4) {
             Ok(mut reader) => assert!(reader.read(&[0, 8192, 4096]).is_ok()),

@@ -9,7 +9,7 @@ use crate::gemm::output::path_of;
 use crate::gemm::reference::Reference;
 use crate::gemm::{self, GemmJob, Plan, demo};
 use crate::global::TieredMemory;
-use crate::registry::{Benchmark, Options, Parameter, Row};
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::{Runtime, SegmentSpec};
@@ -17,7 +17,7 @@ use vgas::{Runtime, SegmentSpec};
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "gemm",
     help: "Out-of-core matrix product, against the kernel in memory.",
-    job: Some((2, 2)),
+    setup: Setup::Job { ranks: 2, nodes: 2 },
     // The three matrices of order 4096 are four times larger than two such caches.
     settings: &[("cache.size", "48MiB")],
     parameters: &[
@@ -25,16 +25,31 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter { name: "dtype", default: "f64", help: "`f64` or `f32`." },
         Parameter { name: "samples", default: "5", help: "Samples of each figure." },
     ],
+    check,
     run,
 };
 
+/// Larger matrices than those of `vgas demo` are not for comparing with memory.
+const ORDER_MAX: u64 = 1_000_000;
+
+fn check(options: &Options) -> Result<()> {
+    if options.get::<u64>("order")? > ORDER_MAX {
+        return Err(format!("parameter `order` is at most {ORDER_MAX}").into());
+    }
+    dtype(options).map(drop)
+}
+
+fn dtype(options: &Options) -> Result<Dtype> {
+    match options.text("dtype") {
+        "f64" => Ok(Dtype::Float64),
+        "f32" => Ok(Dtype::Float32),
+        other => Err(format!("parameter `dtype` is `f64` or `f32`, not `{other}`").into()),
+    }
+}
+
 fn run(options: &Options) -> Result<Vec<Row>> {
     let (order, samples): (u64, usize) = (options.get("order")?, options.get("samples")?);
-    let dtype = match options.text("dtype") {
-        "f64" => Dtype::Float64,
-        "f32" => Dtype::Float32,
-        other => return Err(format!("parameter `dtype` cannot be `{other}`").into()),
-    };
+    let dtype = dtype(options)?;
     job::on_every_rank(Runtime::builder(), |runtime| {
         if !runtime.shares_machine() {
             return Err("its ranks open each other's files: give --nodes instead of hosts".into());

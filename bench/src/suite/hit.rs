@@ -7,7 +7,7 @@
 
 use super::job::{self, Result};
 use super::report::Report;
-use crate::registry::{Benchmark, Options, Parameter, Row};
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
 use vgas_cache::pool::{PinMode, PinnedPage};
@@ -15,9 +15,10 @@ use vgas_cache::pool::{PinMode, PinnedPage};
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "hit",
     help: "Gets and puts of cached remote pages, against plain memory.",
-    job: Some((2, 2)),
+    setup: Setup::Job { ranks: 2, nodes: 2 },
     settings: &[],
     parameters: &[Parameter { name: "samples", default: "51", help: "Samples of each figure." }],
+    check: |_| Ok(()),
     run,
 };
 

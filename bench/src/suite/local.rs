@@ -8,7 +8,7 @@
 
 use super::job::{self, Result};
 use super::report::Report;
-use crate::registry::{Benchmark, Options, Parameter, Row};
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::time::Instant;
 use vgas::{Counter, GlobalAddress, Runtime, SegmentSpec};
@@ -16,13 +16,14 @@ use vgas::{Counter, GlobalAddress, Runtime, SegmentSpec};
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "local",
     help: "Faults of plain loads and stores on one's own segment.",
-    job: Some((1, 1)),
+    setup: Setup::Job { ranks: 1, nodes: 1 },
     settings: &[("cache.size", "128MiB"), ("local.mapped", "8MiB")],
     parameters: &[Parameter {
         name: "samples",
         default: "15",
         help: "Samples of each figure, each a round of the segment.",
     }],
+    check: |_| Ok(()),
     run,
 };
 

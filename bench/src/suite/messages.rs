@@ -2,16 +2,17 @@
 
 use super::job::{self, Result};
 use super::report::Report;
-use crate::registry::{Benchmark, Options, Row};
+use crate::registry::{Benchmark, Options, Row, Setup};
 use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, Statistics};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "messages",
     help: "Messages for a get miss from the home and from a forwarder, and for a put miss.",
-    job: Some((4, 4)),
+    setup: Setup::Job { ranks: 4, nodes: 4 },
     // Nothing may run ahead, or its messages would be counted, too.
     settings: &[("cache.read_ahead", "off"), ("cache.in_place", "off")],
     parameters: &[],
+    check: |_| Ok(()),
     run,
 };
 

@@ -7,7 +7,7 @@ use super::job::{self, Result};
 use super::raw::RawReader;
 use super::report::least;
 use super::seq::Cold;
-use crate::registry::{Benchmark, Options, Parameter, Row};
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rustix::mm::Advice;
@@ -17,7 +17,7 @@ use vgas::{GetHandle, Runtime};
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "random",
     help: "Random 4 KiB tiered reads that miss everything, against the device and mmap.",
-    job: Some((1, 1)),
+    setup: Setup::Job { ranks: 1, nodes: 1 },
     settings: &[("cache.size", "64MiB"), ("cache.page", "4KiB")],
     parameters: &[
         Parameter { name: "depth", default: "32", help: "Gets in flight." },
@@ -26,28 +26,39 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter { name: "single", default: "400", help: "Gets of one sample with one in flight." },
         Parameter { name: "samples", default: "7", help: "Samples of each figure." },
     ],
+    check,
     run,
 };
 
 const BLOCK_BYTES: usize = 4096;
 
+/// Reads in flight: io_uring takes some more, and 16 MiB of buffers can be registered.
+const DEPTH_MAX: usize = 4096;
+
+fn check(options: &Options) -> Result<()> {
+    if options.get::<usize>("depth")? > DEPTH_MAX {
+        return Err(format!("parameter `depth` is at most {DEPTH_MAX}").into());
+    }
+    let blocks = options.mebibytes("mebibytes")? / BLOCK_BYTES as u64;
+    let gets = options.get::<u64>("gets")?.saturating_add(options.get("single")?);
+    let samples: u64 = options.get("samples")?;
+    if blocks < samples.saturating_mul(gets) {
+        return Err(format!("{blocks} blocks are too few for {samples} samples of {gets}").into());
+    }
+    Ok(())
+}
+
 fn run(options: &Options) -> Result<Vec<Row>> {
     let depth: usize = options.get("depth")?;
-    let bytes = options.get::<u64>("mebibytes")? << 20;
+    let bytes = options.mebibytes("mebibytes")?;
     let (gets, single): (usize, usize) = (options.get("gets")?, options.get("single")?);
     let samples: usize = options.get("samples")?;
-    if depth == 0 || gets == 0 || single == 0 || samples == 0 {
-        return Err("depth, gets, single and samples are at least 1".into());
-    }
-    let mut offsets: Vec<u64> = (0..bytes).step_by(BLOCK_BYTES).collect();
-    offsets.shuffle(&mut rand_chacha::ChaCha8Rng::seed_from_u64(5));
-    if offsets.len() < samples * (gets + single) {
-        return Err(format!("{} blocks are too few for {samples} samples", offsets.len()).into());
-    }
     job::on_every_rank(Runtime::builder(), |runtime| {
         let mut rows = Vec::new();
         let source = Cold::create(runtime, bytes)?;
         if runtime.rank().0 == 0 {
+            let mut offsets: Vec<u64> = (0..bytes).step_by(BLOCK_BYTES).collect();
+            offsets.shuffle(&mut rand_chacha::ChaCha8Rng::seed_from_u64(5));
             let folder = runtime.settings().nvm.directory_path();
             let (direct, mapped) = (NoiseFile::create(&folder, bytes)?, NoiseFile::create(&folder, bytes)?);
             let mut raw_many = RawReader::open(&direct.path(), BLOCK_BYTES, depth)?;

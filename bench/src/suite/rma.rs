@@ -8,7 +8,7 @@
 use super::job::{self, Result};
 use super::line::Line;
 use super::report::Report;
-use crate::registry::{Benchmark, Options, Parameter, Row};
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use vgas_rma::message::Payload;
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "rma",
     help: "Active messages, barriers, pinned and remote puts and gets of two ranks.",
-    job: Some((2, 1)),
+    setup: Setup::Job { ranks: 2, nodes: 1 },
     settings: &[],
     parameters: &[
         Parameter {
@@ -30,6 +30,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter { name: "samples", default: "9", help: "Samples of each figure." },
         Parameter { name: "rounds", default: "5000", help: "Operations of one sample of something small." },
     ],
+    check,
     run,
 };
 
@@ -53,12 +54,16 @@ struct Arrivals {
     flood_ends: AtomicU64,
 }
 
+fn check(options: &Options) -> Result<()> {
+    match options.text("cores") {
+        "apart" | "together" | "any" => Ok(()),
+        other => Err(format!("parameter `cores` is `apart`, `together` or `any`, not `{other}`").into()),
+    }
+}
+
 fn run(options: &Options) -> Result<Vec<Row>> {
     let (samples, rounds): (usize, u64) = (options.get("samples")?, options.get("rounds")?);
     let cores = options.text("cores").to_owned();
-    if !["apart", "together", "any"].contains(&cores.as_str()) {
-        return Err("cores are `apart`, `together` or `any`".into());
-    }
     let arrivals = Arc::new(Arrivals::default());
     let counting = |count: fn(&Arrivals) -> &AtomicU64| {
         let arrivals = arrivals.clone();

@@ -4,11 +4,11 @@
 //! The mapped file is dropped from the kernel's cache before each of its samples instead of being limited to the memory
 //! of the cache: every byte is read once, so a limit would only add the cost of reclaiming.
 
-use super::files::NoiseFile;
+use super::files::{NoiseFile, check_space};
 use super::job::{self, Result, noise};
 use super::raw::RawReader;
 use super::report::{Report, most};
-use crate::registry::{Benchmark, Options, Parameter, Row};
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use rustix::mm::Advice;
 use std::time::Instant;
 use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
@@ -16,7 +16,7 @@ use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "seq",
     help: "Sequential tiered reads that miss everything, against the device and mmap.",
-    job: Some((1, 1)),
+    setup: Setup::Job { ranks: 1, nodes: 1 },
     settings: &[("cache.size", "64MiB")],
     parameters: &[
         Parameter { name: "get", default: "1048576", help: "Bytes of one get." },
@@ -27,6 +27,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             help: "Samples of each figure, each on bytes not read before.",
         },
     ],
+    check,
     run,
 };
 
@@ -37,13 +38,21 @@ const RAW_DEPTH: usize = 8;
 /// The cache is emptied of what was written by reading so many times its size of other bytes.
 pub(super) const SPARE: u64 = 4;
 
+fn check(options: &Options) -> Result<()> {
+    let sample_bytes = options.mebibytes("mebibytes")?;
+    if sample_bytes < options.get::<u64>("get")? {
+        return Err("a sample needs at least one get: `mebibytes` are fewer bytes than `get`".into());
+    }
+    if sample_bytes.checked_mul(options.get("samples")?).is_none() {
+        return Err("so many samples are more than any disk has".into());
+    }
+    Ok(())
+}
+
 fn run(options: &Options) -> Result<Vec<Row>> {
     let get_bytes: usize = options.get("get")?;
     let samples: u64 = options.get("samples")?;
-    let sample_bytes = options.get::<u64>("mebibytes")? << 20;
-    if get_bytes == 0 || samples == 0 || sample_bytes < get_bytes as u64 {
-        return Err("a sample needs at least one get of at least one byte".into());
-    }
+    let sample_bytes = options.mebibytes("mebibytes")?;
     job::on_every_rank(Runtime::builder(), |runtime| {
         let bytes = samples * sample_bytes;
         let mut rows = Vec::new();
@@ -113,6 +122,8 @@ impl<'r> Cold<'r> {
         let cache_bytes = runtime.client().pool().layout().frames_bytes();
         let page_bytes = runtime.client().page_bytes();
         let all = bytes.next_multiple_of(STEP as u64) + SPARE * cache_bytes;
+        // The segment, and the two files it is compared with.
+        check_space(&runtime.settings().nvm.directory_path(), all.saturating_add(2 * bytes))?;
         runtime.attach(&SegmentSpec {
             tiered_bytes: if runtime.rank() == owner { all } else { 0 },
             ..SegmentSpec::default()

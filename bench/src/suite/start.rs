@@ -3,13 +3,13 @@
 use super::child;
 use super::job::Result;
 use super::report::Report;
-use crate::registry::{Benchmark, Options, Parameter, Row};
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use vgas::{Runtime, SegmentSpec};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "start",
     help: "Start and stop of an empty job, ranks that join and ranks that do not; memory of its processes.",
-    job: None,
+    setup: Setup::OwnJobs { decides: &["cache.size", "run.label"] },
     settings: &[],
     parameters: &[
         Parameter { name: "ranks", default: "4", help: "Ranks of the job." },
@@ -17,6 +17,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter { name: "cache", default: "64MiB", help: "Its cache, per node." },
         Parameter { name: "samples", default: "15", help: "Jobs of each kind." },
     ],
+    check: |_| Ok(()),
     run,
 };
 
@@ -30,8 +31,8 @@ fn run(options: &Options) -> Result<Vec<Row>> {
     let (mut joined, mut bare) = (Vec::new(), Vec::new());
     let (mut rank_memory, mut daemon_memory) = (Vec::new(), Vec::new());
     for sample in 0..=samples {
-        let (time, printed) = child::run(&flags, &["bench", "start"])?;
-        let (bare_time, _) = child::run(&flags, &["/bin/true"])?;
+        let (time, printed) = child::run(options, &flags, &["bench", "start"])?;
+        let (bare_time, _) = child::run(options, &flags, &["/bin/true"])?;
         // The first pages the program in.
         if sample > 0 {
             joined.push(time.as_secs_f64() * 1e3);

@@ -139,6 +139,55 @@ fn a_reader_may_go_away() {
     assert!(child.wait().expect("it ends").success());
 }
 
+/// Nothing that a user writes is silently without effect, and nothing wrong is found out after processes were started.
+#[test]
+fn what_a_benchmark_cannot_heed_is_refused_before_it_starts() {
+    let words = |line: &'static str| vgas(&line.split(' ').collect::<Vec<_>>());
+    for (line, message) in [
+        ("bench start -n 4", "start takes no -n: it starts jobs of its own"),
+        ("bench cooperative --nodes 2", "cooperative takes no --nodes: "),
+        ("bench start --host a,b", "start takes no --host: "),
+        ("bench start --cache 64MiB", "start takes no cache.size (--cache): "),
+        ("bench cooperative --set cache.cooperative=on", "cooperative takes no cache.cooperative"),
+        ("bench device --page 4KiB", "device takes no cache.page (--page): it runs in no job"),
+    ] {
+        refused(words(line), 2, message, "vgas bench --list");
+    }
+    for (line, message) in [
+        ("bench gemm --param dtype=i8", "gemm: parameter `dtype` is `f64` or `f32`, not `i8`"),
+        ("bench gemm --param order=4294967296", "gemm: parameter `order` is at most 1000000"),
+        ("bench rma --param cores=zz", "rma: parameter `cores` is `apart`, `together` or `any`, not `zz`"),
+        ("bench random --param depth=1000000", "random: parameter `depth` is at most 4096"),
+        ("bench random --param samples=1000", "blocks are too few for 1000 samples"),
+        ("bench seq --param mebibytes=99999999999999", "parameter `mebibytes` is more than any disk has"),
+        (
+            "bench start --param cache=zz",
+            "start: a job of its own failed: `cache.size = zz` (--cache) is refused",
+        ),
+        ("bench device --param mebibytes=8796093022207", "device: needs 8796093022207 MiB in "),
+        ("bench device --param mebibytes=99999999999999", "parameter `mebibytes` is more than any disk has"),
+        ("bench seq --param mebibytes=999999999", "needs "),
+    ] {
+        let output = output(words(line));
+        let error = text(&output.stderr);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{line}: {error}");
+        assert!(error.starts_with("vgas: ") && error.contains(message), "{line}: {error}");
+        assert_eq!(error.lines().count(), 1, "{line}: {error}");
+    }
+}
+
+/// What the benchmark does not decide reaches the jobs that it starts: here, a setting that they refuse.
+#[test]
+fn jobs_of_a_benchmark_have_the_users_settings() {
+    for flags in [&["--page", "4MiB"][..], &["--set", "cache.page=4MiB"]] {
+        let line = [&["bench", "start", "--param", "cache=1MiB", "--param", "samples=1"], flags].concat();
+        let output = output(vgas(&line));
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("a job of its own failed: ") && error.contains("4MiB"), "{error}");
+    }
+}
+
 /// A disk that is full is a failure, of one line, whoever prints: the command itself, or a rank of it.
 #[test]
 fn output_that_cannot_be_written_is_reported_once() {

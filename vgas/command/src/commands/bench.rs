@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use std::fmt::Write;
 use std::fs::File;
 use std::path::Path;
-use vgas::config::FlagValue;
-use vgas_bench::registry::{self, Benchmark, Options, Row};
+use vgas::config::{Config, FlagValue, Origin};
+use vgas_bench::registry::{self, Benchmark, Options, Row, Setup};
 
 /// Lists the benchmarks, or runs one, in a job if it needs one.
 pub fn bench(bench: &Bench) -> Result<u8, Failure> {
@@ -20,26 +20,52 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
         let hint = "`vgas bench --list` lists the benchmarks";
         Failure::usage(format!("no benchmark is named `{name}`")).hint(hint)
     })?;
-    // What is wrong is refused before anything is measured.
-    options(bench, benchmark)?;
-    check_outputs(bench)?;
-    match benchmark.job {
-        Some((ranks, nodes)) if !launch::in_job() => {
-            let mut place = job::place(&bench.place)?;
-            if place.host.is_empty() {
-                place.nodes.get_or_insert(nodes);
-            }
-            let config = job::config_with_defaults(&bench.config, &settings(benchmark))?;
-            let ranks = bench.ranks.unwrap_or(ranks).max(job::nodes(&place)?);
-            launch::run(Job::of_this_command(ranks, &place, config)?)
-        }
-        _ => measure(bench, benchmark),
+    if launch::in_job() {
+        // Its settings are the job's; the flags were for the launcher.
+        return measure(bench, benchmark, Config::defaults());
     }
+    // What is wrong is refused before anything is measured.
+    let config = job::config_with_defaults(&bench.config, &settings(benchmark))?;
+    refuse_what_it_decides(bench, benchmark, &config)?;
+    options(bench, benchmark, config.clone())?;
+    check_outputs(bench)?;
+    let Setup::Job { ranks, nodes } = benchmark.setup else { return measure(bench, benchmark, config) };
+    let mut place = job::place(&bench.place)?;
+    if place.host.is_empty() {
+        place.nodes.get_or_insert(nodes);
+    }
+    let ranks = bench.ranks.unwrap_or(ranks).max(job::nodes(&place)?);
+    launch::run(Job::of_this_command(ranks, &place, config)?)
+}
+
+/// Refuses flags that the benchmark would not heed.
+fn refuse_what_it_decides(bench: &Bench, benchmark: &Benchmark, config: &Config) -> Result<(), Failure> {
+    let place = &bench.place;
+    let of_jobs = [
+        (bench.ranks.is_some(), "-n"),
+        (place.nodes.is_some(), "--nodes"),
+        (place.hosts.is_some(), "--hosts"),
+        (!place.host.is_empty(), "--host"),
+    ];
+    let mut refused = match benchmark.setup {
+        Setup::Job { .. } => None,
+        _ => of_jobs.iter().find(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned()),
+    };
+    let mut given = config.values().iter().filter(|value| matches!(value.origin, Origin::Flag(_)));
+    let unheeded = given.find(|value| !benchmark.setup.takes(value.setting.name));
+    refused = refused.or(unheeded.map(|value| format!("{} ({})", value.setting.name, value.origin)));
+    let Some(what) = refused else { return Ok(()) };
+    let why = match benchmark.setup {
+        Setup::NoJob { .. } => "runs in no job",
+        _ => "starts jobs of its own and decides that itself",
+    };
+    Err(Failure::usage(format!("{} takes no {what}: it {why}", benchmark.name))
+        .hint("`vgas bench --list` lists its parameters"))
 }
 
 /// Measures in this process, and prints and writes the rows if there are any: in a job, one rank has them.
-fn measure(bench: &Bench, benchmark: &'static Benchmark) -> Result<u8, Failure> {
-    let mut rows = (benchmark.run)(&options(bench, benchmark)?)
+fn measure(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Result<u8, Failure> {
+    let mut rows = (benchmark.run)(&options(bench, benchmark, config)?)
         .map_err(|error| Failure::new(format!("{}: {error}", benchmark.name)))?;
     if rows.is_empty() {
         return Ok(0);
@@ -61,8 +87,8 @@ fn measure(bench: &Bench, benchmark: &'static Benchmark) -> Result<u8, Failure> 
     }
 }
 
-fn options(bench: &Bench, benchmark: &'static Benchmark) -> Result<Options, Failure> {
-    Options::new(benchmark, &bench.parameters).map_err(Failure::usage)
+fn options(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Result<Options, Failure> {
+    Options::new(benchmark, &bench.parameters, config).map_err(Failure::usage)
 }
 
 /// Finds out whether the files can be written, without changing them. Only for who starts the benchmark: its ranks would

@@ -1,19 +1,25 @@
 //! The product's file: complete under its name, or not there at all.
 //!
 //! It is written without a name (O_TMPFILE) and given one when it is whole, so a job killed at any moment leaves
-//! nothing behind. File systems that cannot do this get a hidden file beside it, removed on failure but not by
-//! SIGKILL. The space is reserved at the start, so that a full disk is noticed before the work.
+//! nothing behind. File systems that cannot do this get a hidden file beside it, removed on failure and, after SIGKILL,
+//! by the next job that writes into the folder. The space is reserved at the start, so that a full disk is noticed before the work.
 
 use super::error::{GemmError, Result};
 use super::header::{self, Dtype, Order, Shape2};
 use super::npy::{Pieces, Rectangle};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How hidden files end.
+const HIDDEN: &str = ".vgas-part";
+/// Longer than it takes from making a hidden file to locking it.
+const ABANDONED_AGE: Duration = Duration::from_secs(60);
 
 /// A matrix file being written.
 #[derive(Debug)]
@@ -58,6 +64,7 @@ impl NpyOutput {
     /// As of [`check`], and [`GemmError::DiskFull`].
     pub fn create(path: &Path, force: bool, dtype: Dtype, order: Order, shape: Shape2) -> Result<Self> {
         check(path, force)?;
+        remove_abandoned(folder(path));
         Self::reserve(open_nameless(path)?, path, force, dtype, order, shape)
     }
 
@@ -211,7 +218,31 @@ fn folder(path: &Path) -> &Path {
 /// A name beside `path` that nobody else uses.
 fn hidden_name(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    folder(path).join(format!(".{name}.{}.part", std::process::id()))
+    folder(path).join(format!(".{name}.{}{HIDDEN}", std::process::id()))
+}
+
+/// The file, locked for as long as it is open: nobody takes it for abandoned. A file system without locks has nothing
+/// abandoned removed either.
+fn in_use(file: File) -> File {
+    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    file
+}
+
+/// Removes hidden files whose processes were killed before they could. Nobody depends on it: what cannot be removed stays.
+fn remove_abandoned(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_hidden = entry.file_name().as_encoded_bytes().ends_with(HIDDEN.as_bytes());
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if !is_hidden || age().is_none_or(|age| age < ABANDONED_AGE) {
+            continue;
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty())
+            && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// A new file in the folder of `path`: without a name, or with a hidden one where that cannot be.
@@ -220,13 +251,13 @@ fn open_nameless(path: &Path) -> Result<(File, Option<PathBuf>)> {
     let refused = |source: io::Error| GemmError::OutputFolder { path: folder.to_owned(), source };
     let mode = Mode::from_raw_mode(0o666);
     match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
-        Ok(file) => Ok((file.into(), None)),
+        Ok(file) => Ok((in_use(file.into()), None)),
         // What file systems and kernels without O_TMPFILE answer.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let name = hidden_name(path);
             let file =
                 File::options().read(true).write(true).create_new(true).open(&name).map_err(refused)?;
-            Ok((file, Some(name)))
+            Ok((in_use(file), Some(name)))
         }
         Err(error) => Err(refused(error.into())),
     }
@@ -293,6 +324,27 @@ mod tests {
             assert_eq!(fs::read(&path).unwrap()[128..], [8; 24]);
             assert_eq!(names(folder.path()), ["c.npy"]);
         }
+    }
+
+    /// What a killed job has left is removed by the next one; what may still be in use, and what is not ours, is not.
+    #[test]
+    fn abandoned_files_are_removed_by_a_later_job() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = std::time::SystemTime::now() - ABANDONED_AGE * 2;
+        let make = |name: &str| File::create(folder.path().join(name)).unwrap();
+        let [abandoned, used, theirs] =
+            [".a.npy.1.vgas-part", ".b.npy.2.vgas-part", ".c.npy.3.part"].map(make);
+        let used = in_use(used);
+        [&abandoned, &used, &theirs].iter().for_each(|file| file.set_modified(old).unwrap());
+        drop(make(".young.npy.4.vgas-part"));
+        drop(
+            NpyOutput::create(&folder.path().join("d.npy"), false, Dtype::Float32, Order::C, SHAPE).unwrap(),
+        );
+        assert_eq!(names(folder.path()), [".b.npy.2.vgas-part", ".c.npy.3.part", ".young.npy.4.vgas-part"]);
+        // Its process is gone.
+        drop(used);
+        remove_abandoned(folder.path());
+        assert_eq!(names(folder.path()), [".c.npy.3.part", ".young.npy.4.vgas-part"]);
     }
 
     /// Two jobs with the same output: the second to finish must not destroy what the first one made.

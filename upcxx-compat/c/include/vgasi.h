@@ -125,7 +125,8 @@ extern int vgasi_barrier_result(int *id);
 #endif
 
 /* The address in this process of `bytes` bytes at the owner's address `there`; null when loads and stores do not reach
- * all of them, or when they lie outside of the segment: then the library is asked, which tells the two apart. */
+ * all of them, or when they lie outside of the segment: then the library is asked, which tells the two apart. Null for no
+ * bytes, too: the other side may be null then, and compilers take what memcpy is given for an address that is not. */
 VGASI_INLINE char *vgasi_reach(uint32_t rank, const void *there, size_t bytes) {
     const vgasi_window_t *window;
     uintptr_t offset, reach;
@@ -133,7 +134,8 @@ VGASI_INLINE char *vgasi_reach(uint32_t rank, const void *there, size_t bytes) {
     window = &vgasi_windows[rank];
     offset = (uintptr_t)there - window->base;
     reach = window->reach;
-    if (!VGASI_LIKELY(offset <= reach && bytes <= reach - offset)) return NULL;
+    /* Without bytes, bytes - 1 is more than any. */
+    if (!VGASI_LIKELY(offset < reach && bytes - 1 < reach - offset)) return NULL;
     return window->here + offset;
 }
 

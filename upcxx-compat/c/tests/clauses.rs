@@ -23,6 +23,17 @@ fn clauses() {
     program.pass(3, &tiered("2"), &[]);
 }
 
+/// Goal: what is compiled into clients leaves them as they were written, however they are optimised.
+#[test]
+fn clauses_optimised() {
+    let bench = Bench::new();
+    let source = support::crate_folder().join("tests/c/clauses.c");
+    for compiler in support::compilers("c") {
+        let program = bench.program_with(compiler, &["-O3"], &source, Conduit::Smp, Mode::Seq);
+        program.pass(2, &[], &[]);
+    }
+}
+
 /// Goal: what the specification forbids, and this library can see, ends the job with a line that says so.
 #[test]
 fn mistakes() {

@@ -87,6 +87,40 @@ static void nothing(void) {
     CHECK(token_refused == 2 * (int)nodes);
 }
 
+/* Null is a legal buffer of no bytes, also where the other side is in a segment, and is still null afterwards: a copy of it would
+ * tell optimising compilers that it is not. Each of these is one function, as a runtime's send of an optional buffer is. */
+#define KEEPS_NULL(name, pointer, operation)                                                                           \
+    __attribute__((__noinline__)) static int name(gasnet_node_t node, void *place, pointer buffer, size_t nbytes) {    \
+        operation;                                                                                                     \
+        if (buffer == NULL) return 1;                                                                                  \
+        return 0;                                                                                                      \
+    }
+KEEPS_NULL(null_put, const char *, gasnet_put(node, place, buffer, nbytes))
+KEEPS_NULL(null_put_bulk, const char *, gasnet_put_bulk(node, place, buffer, nbytes))
+KEEPS_NULL(null_put_nb, const char *, gasnet_wait_syncnb(gasnet_put_nb(node, place, buffer, nbytes)))
+KEEPS_NULL(null_put_nb_bulk, const char *, gasnet_wait_syncnb(gasnet_put_nb_bulk(node, place, buffer, nbytes)))
+KEEPS_NULL(null_put_nbi, const char *, gasnet_put_nbi(node, place, buffer, nbytes))
+KEEPS_NULL(null_get, char *, gasnet_get(buffer, node, place, nbytes))
+KEEPS_NULL(null_get_bulk, char *, gasnet_get_bulk(buffer, node, place, nbytes))
+KEEPS_NULL(null_get_nb, char *, gasnet_wait_syncnb(gasnet_get_nb(buffer, node, place, nbytes)))
+KEEPS_NULL(null_get_nbi, char *, gasnet_get_nbi_bulk(buffer, node, place, nbytes))
+KEEPS_NULL(null_place, char *, (void)place; gasnet_memset(node, buffer, 7, nbytes))
+static void nothing_from_null(void) {
+    /* Compilers do not know these. */
+    char *volatile null = NULL;
+    volatile size_t zero = 0;
+    gasnet_node_t node;
+    for (node = 0; node < nodes; node++) {
+        void *const place = at(node, 64);
+        CHECK(null_put(node, place, null, zero) && null_put_bulk(node, place, null, zero));
+        CHECK(null_put_nb(node, place, null, zero) && null_put_nb_bulk(node, place, null, zero));
+        CHECK(null_put_nbi(node, place, null, zero) && null_place(node, place, null, zero));
+        CHECK(null_get(node, place, null, zero) && null_get_bulk(node, place, null, zero));
+        CHECK(null_get_nb(node, place, null, zero) && null_get_nbi(node, place, null, zero));
+        gasnet_wait_syncnbi_all();
+    }
+}
+
 /* Arrays of handles: with none, of none, mixed; each operation in every form of synchronisation. */
 static void handles(void) {
     gasnet_handle_t list[8], region;
@@ -464,6 +498,7 @@ int main(int argc, char **argv) {
     if (strcmp(what, "all") != 0) mistake(what);
     barrier();
     nothing();
+    nothing_from_null();
     handles();
     sources();
     arguments();

@@ -117,9 +117,21 @@ impl Bench {
 
     /// Compiles and links a source as a program of its name.
     pub fn program_of(&self, source: &Path, conduit: Conduit, mode: Mode) -> Program {
+        self.program_with(&cc(), &[], source, conduit, mode)
+    }
+
+    /// The same with a compiler and flags of the caller's choice.
+    pub fn program_with(
+        &self,
+        compiler: &str,
+        flags: &[&str],
+        source: &Path,
+        conduit: Conduit,
+        mode: Mode,
+    ) -> Program {
         let name = source.file_stem().expect("a source has a name").to_string_lossy();
-        let path = self.path().join(format!("{name}-{conduit:?}-{mode:?}"));
-        self.compile(&cc(), &["-std=gnu11"], source, conduit, mode, &path);
+        let path = self.path().join(format!("{name}-{conduit:?}-{mode:?}{}", flags.concat()));
+        self.compile(compiler, &[&["-std=gnu11"], flags].concat(), source, conduit, mode, &path);
         Program { path, conduit }
     }
 

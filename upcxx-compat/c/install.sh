@@ -67,6 +67,8 @@ upper() { echo "$1" | tr '[:lower:]' '[:upper:]'; }
 
 # What the static library needs of the system.
 system_libraries="-lgcc_s -lpthread -lm -ldl -lrt"
+# Compilers link what unwinds stacks by themselves, in static programs another one.
+script_libraries=${system_libraries#-lgcc_s }
 
 put "$library/libvgasnet.a" lib/libvgas.a
 for header in "$here"/include/*.h; do
@@ -105,6 +107,7 @@ for conduit in smp tcp ibv; do
     conduit_upper=$(upper $conduit)
     mkdir -p "$to/include/$conduit-conduit"
     fill gasnet_core.h.in "include/$conduit-conduit/gasnet_core.h"
+    fill vgasi_conduit.h.in "include/$conduit-conduit/vgasi_conduit.h"
     fill gasnetrun.in "bin/gasnetrun_$conduit" 755
     for mode in seq parsync par; do
         mode_upper=$(upper $mode)
@@ -112,11 +115,15 @@ for conduit in smp tcp ibv; do
         [ $mode = seq ] || thread_flags="-pthread -D_REENTRANT"
         fill conduit-mode.mak.in "include/$conduit-conduit/$conduit-$mode.mak"
         fill gasnet.pc.in "lib/pkgconfig/gasnet-$conduit-$mode.pc"
-        # The library of a configuration holds an object that says so, and the tools; everything else is in libvgas.
+        # What a configuration has of its own: an object that says which it is, and the tools. Everything else is in libvgas.
         $CC -O2 -fPIC "-DGASNET_CONDUIT_$conduit_upper" "-DGASNET_$mode_upper" -I"$here/include" \
             -c "$here/csrc/configuration.c" -o "$scratch/configuration.o"
         rm -f "$scratch/library.a"
         $AR cr "$scratch/library.a" "$scratch/configuration.o" "$scratch"/tools_*.o
+        put "$scratch/library.a" "lib/libvgas-$conduit-$mode.a"
+        # The library that clients name, often as the only one: a script for the linker, which names the rest. A copy of libvgas
+        # in each of them would be gigabytes.
+        echo "/* GNU ld script */ INPUT(libvgas-$conduit-$mode.a libvgas.a $script_libraries)" >"$scratch/library.a"
         put "$scratch/library.a" "lib/libgasnet-$conduit-$mode.a"
     done
 done

@@ -46,7 +46,12 @@
 #define GASNETI_MAX_THREADS 1
 #endif
 
-/* --- Conduit: smp unless the client says otherwise. --- */
+/* --- Conduit: what the client says, or else that of the first <conduit>-conduit/ where headers are looked for, or else smp. --- */
+#if !defined(GASNET_CONDUIT_SMP) && !defined(GASNET_CONDUIT_TCP) && !defined(GASNET_CONDUIT_IBV) && defined(__has_include)
+#if __has_include(<vgasi_conduit.h>)
+#include <vgasi_conduit.h>
+#endif
+#endif
 #if defined(GASNET_CONDUIT_SMP) + defined(GASNET_CONDUIT_TCP) + defined(GASNET_CONDUIT_IBV) > 1
 #error Define only one of GASNET_CONDUIT_SMP, GASNET_CONDUIT_TCP and GASNET_CONDUIT_IBV
 #elif defined(GASNET_CONDUIT_IBV)

@@ -54,6 +54,7 @@ fn installed_files_are_enough() {
     let bench = Bench::new();
     let (prefix, source) = (install(&bench), client(&bench));
     make_fragments_build_clients(&bench, &prefix, &source);
+    folders_and_one_library_build_clients(&bench, &prefix, &source);
     pkg_config_builds_clients(&bench, &prefix, &source);
     every_compiler_builds_clients(&bench, &prefix, &source);
     cmake_builds_clients(&bench, &prefix, &source);
@@ -119,6 +120,39 @@ fn make_fragments_build_clients(bench: &Bench, prefix: &Path, source: &Path) {
     }
 }
 
+/// Goal: the folders of a conduit choose it, in either order, and the library of a configuration is all that is linked, however
+/// it is named, by each linker that is here, and also when everything has been moved elsewhere.
+fn folders_and_one_library_build_clients(bench: &Bench, prefix: &Path, source: &Path) {
+    let moved = bench.path().join("moved");
+    std::os::unix::fs::symlink(prefix, &moved).expect("the folder is writable");
+    let (include, lib) = (prefix.join("include"), prefix.join("lib"));
+    let conduit = include.join("tcp-conduit");
+    let by_name = [format!("-L{}", lib.display()), "-lgasnet-tcp-par".into()];
+    let by_path = [moved.join("lib/libgasnet-tcp-par.a").display().to_string()];
+    let program = bench.path().join("one-library");
+    for (folders, linker, library) in [
+        ([&include, &conduit], None, &by_name[..]),
+        ([&conduit, &include], None, &by_path[..]),
+        ([&include, &conduit], Some("gold"), &by_path[..]),
+        ([&include, &conduit], Some("lld"), &by_path[..]),
+    ] {
+        if linker.is_some_and(|linker| !is_installed(&format!("ld.{linker}"))) {
+            continue;
+        }
+        run(Command::new(support::cc())
+            .args(["-DGASNET_PAR", "-pthread", "-Wl,-S"])
+            .args(linker.map(|linker| format!("-fuse-ld={linker}")))
+            .args(folders.iter().map(|folder| format!("-I{}", folder.display())))
+            .arg(source)
+            .args(library)
+            .arg("-o")
+            .arg(&program)
+            .current_dir("/"));
+        let text = run(Command::new(&program).arg("2"));
+        assert_eq!(text.matches("of 2, 0 arguments").count(), 2, "{linker:?} {library:?}: {text}");
+    }
+}
+
 /// Goal: the same through pkg-config.
 fn pkg_config_builds_clients(bench: &Bench, prefix: &Path, source: &Path) {
     if !is_installed("pkg-config") {
@@ -164,7 +198,7 @@ fn build_shared(compiler: &str, flags: &[&str], prefix: &Path, source: &Path, pr
         .arg(source)
         .args(["-x", "none", "-L"])
         .arg(&lib)
-        .args(["-lgasnet-tcp-par", "-lvgas"])
+        .args(["-lvgas-tcp-par", "-lvgas"])
         .arg(format!("-Wl,-rpath,{}", lib.display()))
         .arg("-o")
         .arg(program));

@@ -110,8 +110,16 @@ fn make_fragments_build_clients(bench: &Bench, prefix: &Path, source: &Path) {
         let wanted = format!("THREADMODEL={}", mode.to_uppercase());
         assert!(built.windows(wanted.len()).any(|text| text == wanted.as_bytes()), "{wanted}");
         let spawner = prefix.join(format!("bin/gasnetrun_{conduit}"));
-        let text = run(Command::new(spawner).args(["-n", "2", "-N", "2"]).arg(&program).args(["a", "b"]));
+        let text = run(Command::new(&spawner).args(["-n", "2", "-N", "2"]).arg(&program).args(["a", "b"]));
         assert_eq!(text.matches("of 2, 2 arguments").count(), 2, "{text}");
+        // Values without a space, and the program in the folder that one is in.
+        for ranks in ["-n3", "-np3"] {
+            let name = program.file_name().expect("it has one");
+            let mut spawner = Command::new(&spawner);
+            spawner.args([ranks, "-N2", "-c1", "-EPATH,HOME"]).arg(name).arg("-n2").current_dir(bench.path());
+            let text = run(&mut spawner);
+            assert_eq!(text.matches("of 3, 1 arguments").count(), 3, "{text}");
+        }
         let text = match conduit {
             "smp" => run(Command::new(&program).arg("a").env("GASNET_PSHM_NODES", "3")),
             _ => run(Command::new(&program).args(["3", "a"])),

@@ -2,20 +2,27 @@
 //!
 //! The program is launcher, node daemon and rank in turn, so that nothing but the client and this library is needed.
 //! The launcher never returns from `gasnet_init`. A daemon is this program with [`DAEMON_VARIABLE`] set: a constructor
-//! of the library serves the node and leaves before `main` is reached, so that the client's code runs in ranks only.
+//! of the library serves the node and leaves before `main` is reached, so that the client's code runs in ranks only. Where the
+//! program loads the library while it runs, its daemons have it preloaded: a constructor that runs within `dlopen` holds the
+//! loader's lock, for which the daemon's threads would wait for ever, and an interpreter without arguments loads nothing.
 
 use crate::crash;
 use crate::environment::{self, number, parse_number, segment_size, variable, whole_pages};
 use crate::log;
+use crate::object;
 use libc::{c_char, c_int};
-use std::ffi::{CStr, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{CStr, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use vgas::config::{Auto, ConduitChoice, Config, FlagValue, Origin, Settings, Size, Sources};
 use vgas::info::{self, Machine, State};
 use vgas::launch::{JobRequest, node_main, run};
 
 /// Tells a process that it is the daemon of a node.
 const DAEMON_VARIABLE: &str = "VGASNET_DAEMON";
+
+/// What LD_PRELOAD was, in a daemon that has this library preloaded; its ranks have not.
+const PRELOAD_BEFORE_VARIABLE: &str = "VGASNET_PRELOAD_BEFORE";
 
 /// Set in ranks (see `vgas_rma::job`).
 const RANK_VARIABLE: &str = "VGAS_CONTROL_FD";
@@ -39,7 +46,16 @@ extern "C" fn serve_node() {
         return;
     }
     // SAFETY: constructors run before the program has other threads.
-    unsafe { std::env::remove_var(DAEMON_VARIABLE) };
+    unsafe {
+        std::env::remove_var(DAEMON_VARIABLE);
+        if let Some(before) = std::env::var_os(PRELOAD_BEFORE_VARIABLE) {
+            std::env::remove_var(PRELOAD_BEFORE_VARIABLE);
+            match before.is_empty() {
+                true => std::env::remove_var("LD_PRELOAD"),
+                false => std::env::set_var("LD_PRELOAD", before),
+            }
+        }
+    }
     open_standard_streams();
     load_ranks_at_equal_addresses();
     log::start();
@@ -183,10 +199,8 @@ fn request(words: Vec<OsString>, conduit: c_int, segment_max: u64) -> Result<Job
     let nodes_here = if hosts.is_empty() { nodes } else { 1 };
     let cache = settings.cache.size_bytes(Machine::find().usable_memory_bytes(), nodes_here.max(1));
     settings.cache.size = Auto::Is(Size::of_bytes(cache));
-    // Not by env(1), which takes the path of a program for a variable when there is a `=` in it.
-    let command = format!("{DAEMON_VARIABLE}=1 exec \"$0\"");
-    let daemon = vec!["sh".into(), "-c".into(), command.into(), program.clone().into_os_string()];
     let program = program.into_os_string();
+    let daemon = daemon(&program, object::loaded_late())?;
     Ok(JobRequest {
         program,
         name,
@@ -198,6 +212,36 @@ fn request(words: Vec<OsString>, conduit: c_int, segment_max: u64) -> Result<Job
         daemon,
         settings,
     })
+}
+
+/// The command of a daemon: the program, with the library of that name preloaded if there is one. Not by env(1), which takes the
+/// path of a program for a variable when there is a `=` in it.
+fn daemon(program: &OsStr, library: Option<PathBuf>) -> Result<Vec<OsString>, String> {
+    let start = |command: String| vec!["sh".into(), "-c".into(), command.into(), program.to_owned()];
+    let Some(library) = library else {
+        return Ok(start(format!("{DAEMON_VARIABLE}=1 exec \"$0\"")));
+    };
+    let refused = |reason: &str| {
+        format!(
+            "{} was loaded while this program ran, and cannot be loaded into the daemons of the job: {reason} (`vgas run -n \
+             RANKS -- {} …` needs no such daemons)",
+            library.display(),
+            Path::new(program).display()
+        )
+    };
+    let path = library.canonicalize().map_err(|error| refused(&error.to_string()))?;
+    // The loader takes both for the end of a name.
+    if path.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
+        return Err(refused("there is a space or a colon in its path"));
+    }
+    // Where it is missing, on another host, the program itself would run as if it were a daemon.
+    let mut command = start(format!(
+        "[ -r \"$1\" ] || {{ echo \"vgas: cannot read $1, which the program loads\" >&2; exit 1; }}; \
+         {PRELOAD_BEFORE_VARIABLE}=\"${{LD_PRELOAD-}}\" LD_PRELOAD=\"${{LD_PRELOAD:+$LD_PRELOAD:}}$1\" \
+         {DAEMON_VARIABLE}=1 exec \"$0\""
+    ));
+    command.push(path.into_os_string());
+    Ok(command)
 }
 
 /// Whether this machine has what the conduit `ibv` needs; otherwise what it lacks and where that comes from, before each

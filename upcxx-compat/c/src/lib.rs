@@ -35,6 +35,7 @@ pub mod job;
 mod launch;
 mod log;
 mod long;
+mod object;
 pub mod segment;
 pub mod tiered;
 pub mod transfer;

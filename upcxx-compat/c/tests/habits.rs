@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::{Bench, Conduit, Mode, tiered};
 
 /// Goal: clients that wait without polling, tell threads apart by their thread data, or send pointers by the macros for
@@ -118,6 +118,52 @@ fn hosts_and_variables() {
     }
     let output = program.run(2, &[("GASNET_SPAWNFN", "S")], &[]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("needs hosts"), "{output:?}");
+}
+
+/// Goal: a client may be a library that a program or an interpreter loads while it runs; where that cannot work, a line says so.
+#[test]
+fn clients_loaded_while_a_program_runs() {
+    let bench = Bench::new();
+    let client = bench.path().join("libclient.so");
+    let source = support::crate_folder().join("tests/c/loaded.c");
+    let flags = ["-std=gnu11", "-shared", "-fPIC"];
+    bench.compile(&support::cc(), &flags, &source, Conduit::Smp, Mode::Seq, &client);
+    let (program, loader) = (bench.path().join("loads"), bench.path().join("loads.c"));
+    let text = "#include <dlfcn.h>\nint main(int argc, char **argv) {\nvoid *client = dlopen(argv[1], RTLD_NOW);\n\
+        return client ? ((int (*)(int, char **))dlsym(client, \"client_main\"))(argc, argv) : 2;\n}\n";
+    std::fs::write(&loader, text).expect("the folder is writable");
+    let built = Command::new(support::cc()).arg(&loader).arg("-o").arg(&program).arg("-ldl").status();
+    assert!(built.expect("a C compiler runs").success());
+    let run = |command: &mut Command, preload: Option<&str>| {
+        command.current_dir(bench.path()).env("GASNET_PSHM_NODES", "3").env("VGASNET_NODES", "2");
+        command.envs(preload.map(|library| ("LD_PRELOAD", library)));
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        support::finish(child.expect("it starts"), "a program that loads a client")
+    };
+    let passes = |command: &mut Command, preload: Option<&str>| {
+        let output = run(command, preload);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let wanted = format!("of 3, preloaded: {}\n", preload.unwrap_or("nothing"));
+        assert!(output.status.success() && text.matches(&wanted).count() == 3, "{output:?}");
+    };
+    passes(Command::new(&program).arg("./libclient.so"), None);
+    passes(Command::new(&program).arg("./libclient.so"), Some("libdl.so.2"));
+    let script = format!("import ctypes; ctypes.CDLL({client:?}, ctypes.RTLD_GLOBAL).client_main(0, None)");
+    let mut python = Command::new("python3");
+    match Command::new("python3").args(["-c", "import ctypes"]).status() {
+        Ok(status) if status.success() => passes(python.args(["-c", &script]), None),
+        _ => eprintln!("skipped: python3 is not installed"),
+    }
+    // The library is loaded under this name as a part of the client, so that it is found there.
+    let folder = bench.path().join("a folder");
+    std::fs::create_dir(&folder).expect("the folder is writable");
+    let library = support::library_folder().join("libvgasnet.so");
+    std::fs::copy(&library, folder.join("libvgas.so.0")).expect("the folder is writable");
+    let mut command = Command::new(&program);
+    let output = run(command.arg("./libclient.so").env("LD_LIBRARY_PATH", &folder), None);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("a space or a colon") && error.lines().count() == 1, "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
 /// Goal: a client is called what its user has called it; it says how large its segments become unless the user does; and it may

@@ -126,11 +126,13 @@ impl NpyOutput {
         Ok(())
     }
 
-    /// The file as it is, without a name. Whoever shall read it opens [`path_of`] it.
+    /// The file without a name, durable as [`commit`](Self::commit) makes it, so that both take as long. Whoever shall
+    /// read it opens [`path_of`] it.
     ///
     /// # Errors
-    /// When this process may open no more files.
+    /// When the system refuses, or this process may open no more files.
     pub fn into_file(self) -> Result<File> {
+        self.file.sync_all().map_err(|error| self.failed(error))?;
         self.file.try_clone().map_err(|error| GemmError::io("keep open", &self.path, error))
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Entry {
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// How long the writer of a pipe may take: commands say what is wrong within 5 seconds.
-const PIPE_TIME_MAX: Duration = Duration::from_secs(3);
+const PIPE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// All entries of a file, in their order.
 pub(super) fn read(path: &Path) -> Result<Vec<Entry>, ConfigError> {
@@ -37,7 +37,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, ConfigError> {
 /// Reads a file that people write, such as a configuration or a list of hosts; also from a pipe (`<(…)`), once.
 ///
 /// # Errors
-/// What the system says; and if it has more than 1 MiB, does not end within 3 seconds, or is no UTF-8.
+/// What the system says; and if it has more than 1 MiB, does not end within 2 seconds, or is no UTF-8.
 pub fn read_text(path: &Path) -> std::io::Result<String> {
     // A pipe without a writer would be waited for without a limit.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.union(rustix::fs::OFlags::NOCTTY).bits() as i32;

@@ -52,7 +52,7 @@ fn what_is_no_file_is_refused_in_time() {
     assert!(made.success());
     place.refused("gemm a.npy pipe -o c.npy", 1, &["pipe is not a usable .npy file", "not a regular file"]);
     place.refused("gemm /dev/zero b.npy -o c.npy", 1, &["/dev/zero is not a usable .npy file"]);
-    for (file, why) in [("pipe", "within 3 s"), ("/dev/zero", "more than 1MiB")] {
+    for (file, why) in [("pipe", "within 2 s"), ("/dev/zero", "more than 1MiB")] {
         place.refused(&format!("config --config {file}"), 2, &["cannot read", file, why]);
         place.refused(&format!("run -n 2 --hosts {file} -- true"), 2, &["cannot read", file, why]);
     }

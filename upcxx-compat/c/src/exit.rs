@@ -119,12 +119,25 @@ fn announce(status: c_int) {
     let is_asked = ask(ASKED);
     // What was printed must not be lost if this process is ended with the others. In the middle of a function that prints
     // this may wait for ever, too: the announcer is at work already.
-    // SAFETY: null means all streams.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
+    flush();
     match job {
         _ if is_asked => wait_for_announcer(),
         Some(job) => tell(job),
         None => {}
+    }
+}
+
+/// Writes what was printed. SIGQUIT waits meanwhile: in the middle of a write, `on_quit` would write the same once more.
+fn flush() {
+    // SAFETY: the sets are plain numbers, filled before they are used; null means all streams.
+    unsafe {
+        let (mut quit, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&raw mut quit);
+        libc::sigaddset(&raw mut quit, libc::SIGQUIT);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const quit, &raw mut before);
+        libc::fflush(std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
     }
 }
 
@@ -216,17 +229,17 @@ pub(crate) fn abort_job(reason: impl Display, status: u8) -> ! {
         // Never fails; what is too long is cut.
         let _ = write!(&REASON, "{reason}");
         if ask(ASKED_TO_ABORT) {
+            // Meanwhile: those who hear of it end this process.
+            flush();
             wait_for_announcer();
         } else {
             tell_reason();
         }
     }
+    flush();
     // SAFETY: ends the process, at once: this may be a handler, or a thread that holds locks. Where a stream is locked, the
     // announcer does.
-    unsafe {
-        libc::fflush(std::ptr::null_mut());
-        libc::_exit(i32::from(status))
-    }
+    unsafe { libc::_exit(i32::from(status)) }
 }
 
 /// Called once the job is joined: from now on any way out is an exit of the job.

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use support::{Bench, Conduit, Mode, tiered};
 
 /// Goal: the smallest client works in every configuration: it starts itself, attaches, puts, and is answered.
@@ -69,6 +72,31 @@ fn exit_in_the_background() {
         .expect("a shell");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!((output.status.code(), text.matches("printed this").count()), (Some(4), 3), "{output:?}");
+}
+
+/// Goal: what a rank has printed comes once, also when it is told to end (SIGQUIT) while it writes. Its pipe is full until then,
+/// so that the signal ends the write half-way. (The job may kill it before all has come.)
+#[test]
+fn exit_while_writing() {
+    let bench = Bench::new();
+    let program = bench.program("flush", Conduit::Smp, Mode::Seq);
+    let printed: String = (0..10000).map(|number| format!("{number}\n")).collect();
+    let mut command = program.command(1, &[]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let mut rank = String::new();
+    let mut said = BufReader::new(child.stderr.take().expect("it is piped"));
+    said.read_line(&mut rank).expect("standard error is readable");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while rustix::io::ioctl_fionread(child.stdout.as_ref().expect("it is piped")).expect("a pipe") < 4096 {
+        assert!(Instant::now() < deadline, "{rank} does not write");
+        std::thread::yield_now();
+    }
+    // It may be gone already.
+    let _ = Command::new("sh").args(["-c", "kill -QUIT $0", rank.trim()]).stderr(Stdio::null()).status();
+    let output = support::finish(child, "a client that is ended while it writes");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.starts_with(&text), "{} bytes of {}", text.len(), printed.len());
 }
 
 /// Goal: the core interface does what it promises, call by call, to oneself, to co-located ranks and over the network.

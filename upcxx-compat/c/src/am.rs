@@ -365,7 +365,7 @@ pub unsafe extern "C" fn vgasi_message_source(token: *mut c_void, rank: *mut u32
     code::OK
 }
 
-/// Most bytes of a medium message.
+/// Most bytes of a medium message; 0 before the job is joined, as of the others.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_medium_max() -> usize {
     job::current().map_or(0, |job| job.runtime.endpoint().medium_bytes_max())
@@ -374,7 +374,7 @@ pub extern "C" fn vgasi_medium_max() -> usize {
 /// Most bytes of a long request.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_long_request_max() -> usize {
-    job::joined().runtime.endpoint().long_bytes_max()
+    job::current().map_or(0, |job| job.runtime.endpoint().long_bytes_max())
 }
 
 /// Most bytes of a long reply.

@@ -202,6 +202,7 @@ int main(int argc, char **argv) {
     size_t size, i, most;
     CHECK(gasnet_attach(table, entries, GASNET_PAGESIZE, 0) == GASNET_ERR_NOT_INIT);
     CHECK(gasnet_AMPoll() == GASNET_ERR_NOT_INIT);
+    CHECK(gasnet_AMMaxMedium() == 0 && gasnet_AMMaxLongRequest() == 0 && gasnet_AMMaxLongReply() == 0);
     /* Clients may keep their arguments to themselves. */
     if (argc > 1 && strcmp(argv[1], "null") == 0) CHECK(gasnet_init(NULL, NULL) == GASNET_OK);
     else CHECK(gasnet_init(&argc, &argv) == GASNET_OK);

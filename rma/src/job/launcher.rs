@@ -158,7 +158,8 @@ impl<'a> Launcher<'a> {
             interrupts: 0,
             layout,
         };
-        let directory = std::env::current_dir().map_err(|e| RmaError::io("learn the current folder", e))?;
+        // It may have been deleted, or be out of sight; programs on this machine start there nevertheless.
+        let directory = std::env::current_dir().unwrap_or_default();
         for node in (0..launcher.layout.nodes()).map(NodeId) {
             let input = if node.0 == 0 { input } else { Input::Null };
             let domain = match &shared {

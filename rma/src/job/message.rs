@@ -35,6 +35,7 @@ pub(crate) struct NodeDescription {
     pub(crate) name: Option<OsString>,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) environment: Vec<(OsString, OsString)>,
+    /// The folder in which ranks start; empty for that of the daemon.
     pub(crate) directory: PathBuf,
     pub(crate) output: Output,
     pub(crate) input: Input,

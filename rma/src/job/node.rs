@@ -129,7 +129,7 @@ impl Node {
         let (node, layout) = (description.node, &description.job.layout);
         let local_ranks = layout.ranks_of(node);
         spec::check_cores(local_ranks.len() as u32)?;
-        if !description.directory.is_dir() {
+        if !description.directory.as_os_str().is_empty() && !description.directory.is_dir() {
             let directory = description.directory.display();
             return Err(RmaError::Refused(format!(
                 "the folder {directory} does not exist on {}",

@@ -81,7 +81,10 @@ impl RankProcess {
             command.arg0(name);
         }
         command.args(&node.arguments).envs(node.environment.iter().map(|(name, value)| (name, value)));
-        command.current_dir(&node.directory).stdin(Stdio::null());
+        if !node.directory.as_os_str().is_empty() {
+            command.current_dir(&node.directory);
+        }
+        command.stdin(Stdio::null());
         if rank == Rank(0) {
             match (node.input, inherited_input) {
                 (Input::Inherit, Some(input)) => command.stdin(input),

@@ -120,6 +120,20 @@ fn hosts_and_variables() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("needs hosts"), "{output:?}");
 }
 
+/// Goal: a job runs also in a folder that has been deleted meanwhile.
+#[test]
+fn a_deleted_folder() {
+    let bench = Bench::new();
+    let program = bench.program("ring", Conduit::Tcp, Mode::Par);
+    let folder = bench.path().join("deleted");
+    std::fs::create_dir(&folder).expect("the folder is writable");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "cd \"$0\" && rmdir \"$0\" && exec \"$1\" 3"]).arg(&folder).arg(program.path());
+    let child = shell.env("VGASNET_NODES", "2").stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let output = support::finish(child.expect("a shell"), "a job in a deleted folder");
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// Goal: a client may be a library that a program or an interpreter loads while it runs; where that cannot work, a line says so.
 #[test]
 fn clients_loaded_while_a_program_runs() {

@@ -74,7 +74,7 @@ fn a_killed_process_is_lost_at_once() {
     assert_eq!(conduit.poll(&sink, Traffic::Everything).unwrap(), 0, "reported once");
     // The news of its opening and of its end wake a sleeper, but not for ever.
     let start = Instant::now();
-    while sleep(&conduit, Duration::from_millis(50)) {
+    while is_woken(&conduit, Duration::from_millis(50)) {
         conduit.poll(&sink, Traffic::Everything).unwrap();
         assert!(start.elapsed() < BOUND, "a lost connection keeps waking");
     }
@@ -88,7 +88,7 @@ fn nobody_listens() {
     let conduit = conduit(0, listener, [&mine, &nobody], TcpLimits::for_peers(4));
     let sink = Recorder::new();
     assert_eq!(conduit.try_send(Peer(1), &short(Direction::Request, 1, &[])).unwrap(), Sent::Busy);
-    assert!(sleep(&conduit, BOUND), "a failure wakes sleepers");
+    assert!(is_woken(&conduit, BOUND), "a failure wakes sleepers");
     let error = poll_error(&conduit, &sink);
     assert_lost(&error);
     assert!(error.to_string().contains(&nobody), "{error} does not say where");

@@ -339,26 +339,26 @@ fn sleepers_are_woken() {
                 };
                 while a.try_send(Peer(1), &message).unwrap() == Sent::Busy {
                     if a.poll(&sink_a, Traffic::Everything).unwrap() == 0 {
-                        assert!(sleep(&a, BOUND), "the sender slept through");
+                        assert!(is_woken(&a, BOUND), "the sender slept through");
                     }
                 }
             }
             // What is still queued has to go out although nobody sends any more.
             while !a.arm() || sink_b.count() < COUNT {
                 a.poll(&sink_a, Traffic::Everything).unwrap();
-                sleep(&a, Duration::from_millis(10));
+                is_woken(&a, Duration::from_millis(10));
             }
         });
         while sink_b.count() < COUNT {
             if b.poll(&sink_b, Traffic::Everything).unwrap() == 0 {
-                assert!(sleep(&b, BOUND), "the receiver slept through after {}", sink_b.count());
+                assert!(is_woken(&b, BOUND), "the receiver slept through after {}", sink_b.count());
             }
         }
     });
     // And nothing keeps waking them afterwards.
     for (conduit, sink) in [(&a, &sink_a), (&b, &sink_b)] {
         let start = Instant::now();
-        while sleep(conduit, Duration::from_millis(50)) {
+        while is_woken(conduit, Duration::from_millis(50)) {
             conduit.poll(sink, Traffic::Everything).unwrap();
             assert!(start.elapsed() < BOUND, "something keeps waking");
         }
@@ -435,7 +435,7 @@ fn the_rest_of_a_lent_payload_is_sent_from_where_it_lies() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !a.is_returned(Peer(1), loan) {
-                assert!(sleep(&a, BOUND), "the lender slept through");
+                assert!(is_woken(&a, BOUND), "the lender slept through");
                 a.poll(&sink_a, Traffic::Everything).unwrap();
             }
             poll_until(&a, &sink_a, "room for the reply", || sink_b.count() == sent + 1);

@@ -187,7 +187,7 @@ pub fn poll_error(conduit: &TcpConduit, sink: &dyn Sink) -> RmaError {
 }
 
 /// Sleeps on the wait descriptor as an endpoint does; false when there was nothing within the bound.
-pub fn sleep(conduit: &TcpConduit, bound: Duration) -> bool {
+pub fn is_woken(conduit: &TcpConduit, bound: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     if !conduit.arm() {
         return true;

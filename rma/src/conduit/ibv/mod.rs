@@ -5,6 +5,7 @@
 //! * `bootstrap`: setting connections up, over a tcp connection that proves the job's key. `cm`: through librdmacm, in a
 //!   `network` of addresses.
 //! * `events`: what the device says about itself.
+//! * `connecting`: making connections; `receive`: what completions bring.
 //! * `connection`: sending, credits, regions; `staging`: registered memory for private bytes; `packet`: the bytes.
 //! * `shared`: what all connections have in common.
 //!
@@ -60,13 +61,16 @@
 
 mod bootstrap;
 mod cm;
+mod connecting;
 mod connection;
 mod device;
 mod events;
 #[cfg(test)]
 mod hostile;
 mod network;
+mod options;
 mod packet;
+mod receive;
 mod shared;
 mod staging;
 #[allow(unsafe_code)]
@@ -74,26 +78,24 @@ mod verbs;
 
 pub use device::{DeviceState, devices};
 pub use network::Network;
+pub use options::IbvOptions;
 pub use shared::IbvCounts;
 pub use verbs::{CM_REMEDY, REMEDY, available, cm_available, cm_types, locked_memory_limit, types};
 
-use self::bootstrap::{Bootstrap, Notice};
+use self::bootstrap::Bootstrap;
 use self::cm::Manager;
-use self::connection::{CREDITS, Connection, OneSided, Posted, lock, sent_by};
+use self::connection::{Connection, OneSided, Posted, lock, sent_by};
 use self::events::{Verdict, judge};
-use self::packet::{Control, Number, Order};
 use self::shared::Shared;
 use self::verbs::types::Completion;
-use self::verbs::types::number::{IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS};
-use super::tcp::frame::{self, Body, HEAD_BYTES_MAX, Head, Kind};
+use self::verbs::types::number::IBV_WC_SUCCESS;
+use super::tcp::frame::HEAD_BYTES_MAX;
 use super::tcp::{TcpConduit, TcpSpec};
 use super::turn::Turn;
 use super::{Capabilities, Conduit, Loan, Place, Sent, Traffic};
-use crate::address::{Layout, NodeId, Peer, RegionId};
+use crate::address::{Layout, NodeId, Peer};
 use crate::error::{Result, RmaError};
-use crate::message::{
-    ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
-};
+use crate::message::{ARGUMENTS_MAX, Message, Payload, Sink, Source};
 use crate::shm::{Atomic, Span};
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
@@ -133,68 +135,6 @@ const POLLS_PER_SLEEP: u32 = 256;
 
 /// Replies to a peer that wait for room before its requests are left alone.
 const REPLIES_WAITING_MAX: usize = 32;
-
-/// The choices of an [`IbvConduit`]. The defaults suit every device; the settings `ibv.*` of a job override them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IbvOptions {
-    /// The device by name (`ibv_devinfo -l` prints them); none: an active one, InfiniBand before Ethernet and the faster
-    /// before the slower. Nodes of one machine take turns among equal ones.
-    pub device: Option<String>,
-    /// Its port; none: an active one.
-    pub port: Option<u8>,
-    /// Index of its own address, without a network; none: RoCE v2 over IPv4 if there is one, none at all on InfiniBand.
-    pub gid: Option<u8>,
-    /// Where the addresses of the nodes are among which librdmacm connects; none: without librdmacm. Its device and port are
-    /// those of the address that this node has in it, and `gid` does not count. The same for all nodes.
-    pub network: Option<Network>,
-    /// Bytes of a packet on the wire; none: what both ports have.
-    pub mtu: Option<u32>,
-    /// Most requests under way on a connection.
-    pub depth: u32,
-    /// Receive slots, of 8 KiB each, for all connections together.
-    pub receive_slots: u32,
-    /// Most bytes sent inline, if the device takes so many; at most 512.
-    pub inline: u32,
-    /// Inline messages that go without a completion of their own before one has one.
-    pub signal_interval: u32,
-    /// The wait for an acknowledgement is 4.096 µs times 2 to this power (0 to 31).
-    pub timeout: u8,
-    /// How often an unacknowledged packet is sent again before the peer is lost (0 to 7).
-    pub retries: u8,
-    /// The service level of every packet (0 to 15; on Ethernet its priority), by which switches keep kinds of traffic apart;
-    /// none: what librdmacm finds out, or 0.
-    pub service_level: Option<u8>,
-    /// The traffic class of every packet that has a global route (RoCE v2: the type of service in its IP header); none: as
-    /// above.
-    pub traffic_class: Option<u8>,
-    /// Whether words of segments are updated by the device if it can; the same for all peers.
-    pub atomics: bool,
-    /// Registered memory for payloads that lie in private memory; at least twice [`LONG_BYTES_MAX`].
-    pub staging_bytes: usize,
-}
-
-impl Default for IbvOptions {
-    fn default() -> Self {
-        Self {
-            device: None,
-            port: None,
-            gid: None,
-            network: None,
-            mtu: None,
-            depth: 128,
-            receive_slots: 256,
-            inline: 256,
-            signal_interval: 16,
-            // 67 ms. A lost packet costs this once; a silent peer is lost after a quarter of a second.
-            timeout: 14,
-            retries: 3,
-            service_level: None,
-            traffic_class: None,
-            atomics: true,
-            staging_bytes: 2 * LONG_BYTES_MAX,
-        }
-    }
-}
 
 /// The conduit. See the module's page.
 pub struct IbvConduit {
@@ -249,8 +189,8 @@ impl IbvConduit {
     /// Opens the device and starts to accept connections, at the address that `bootstrap` names.
     ///
     /// # Errors
-    /// [`RmaError::Refused`] when libibverbs or a device is missing, or librdmacm or an address although there is a network, [`RmaError::LockedMemory`] when not even the queues
-    /// may be registered, and those of [`TcpConduit::new`].
+    /// [`RmaError::Refused`] when libibverbs or a device is missing, or, with a network, librdmacm or an address in it;
+    /// [`RmaError::LockedMemory`] when not even the queues may be registered; and those of [`TcpConduit::new`].
     pub fn new(bootstrap: TcpSpec, mut options: IbvOptions) -> Result<Self> {
         let (layout, me) = (bootstrap.layout.clone(), bootstrap.me);
         if options.staging_bytes < 2 * LONG_BYTES_MAX {
@@ -375,103 +315,11 @@ impl IbvConduit {
         known.into_iter().filter_map(|peer| self.connection(peer))
     }
 
-    /// The connection to a peer, made and announced if there is none.
-    fn connection_to(&self, peer: Peer) -> Result<&Connection> {
-        if let Some(connection) = self.connection(peer) {
-            return Ok(connection);
-        }
-        let _making = lock(&self.making);
-        let slot = &self.slots[peer.0 as usize];
-        if slot.get().is_none() {
-            let connection = Connection::new(&self.shared, peer)?;
-            let place = connection.place;
-            // Before anybody finds the connection, who may hear from the peer at this moment.
-            let door = self.manager.as_ref().map(|manager| manager.door(peer)).transpose()?;
-            self.by_number.write().unwrap_or_else(PoisonError::into_inner).insert(place.number, peer);
-            self.known.write().unwrap_or_else(PoisonError::into_inner).push(peer);
-            let _ = slot.set(connection);
-            self.connecting.fetch_add(1, Ordering::AcqRel);
-            if let Some(door) = door {
-                self.bootstrap.tell(peer, Notice::Door(door))?;
-            }
-            self.bootstrap.tell(peer, Notice::Place(place))?;
-        }
-        slot.get().ok_or_else(|| RmaError::Usage("a connection vanished".into()))
-    }
-
-    fn hear(&self, from: Peer, notice: Notice) -> Result<()> {
-        let connection = self.connection_to(from)?;
-        let twice = |what: &str| RmaError::Protocol { peer: Some(from), what: format!("it {what} twice") };
-        match notice {
-            Notice::Door(door) => match &self.manager {
-                Some(manager) if manager.heard_door(from, door) => Ok(()),
-                Some(_) => Err(twice("named its address")),
-                None => {
-                    let what =
-                        format!("{from} has ibv.network set and this side has not: set it for the whole job");
-                    Err(RmaError::Refused(what))
-                }
-            },
-            Notice::Failed => match &self.manager {
-                Some(manager) => {
-                    manager.failed(
-                        from,
-                        "it could not connect over the RDMA network, and says why itself".into(),
-                    );
-                    Ok(())
-                }
-                None => {
-                    Err(RmaError::Protocol { peer: Some(from), what: "it failed without librdmacm".into() })
-                }
-            },
-            Notice::Place(there) => {
-                if let Some(manager) = &self.manager {
-                    return self.heard_place(manager, connection, there);
-                }
-                if !connection.connect(&self.shared, &there)? {
-                    return Err(twice("named its queue pair"));
-                }
-                self.bootstrap.tell(from, Notice::Ready)
-            }
-            Notice::Ready => {
-                let joined = match &self.manager {
-                    Some(manager) => manager.heard_ready(from),
-                    None => (!connection.is_open()).then_some(true),
-                };
-                if joined.ok_or_else(|| twice("was ready"))? {
-                    self.open(connection);
-                }
-                Ok(())
-            }
-        }
-    }
-
     /// Whether the system's coarse clock, which is read without a system call, has moved since the last such look.
     fn has_ticked(&self) -> bool {
         let now = clock_gettime(ClockId::MonotonicCoarse);
         let tick = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
         self.tick.swap(tick, Ordering::Relaxed) != tick
-    }
-
-    /// Both sides receive: sending may begin.
-    fn open(&self, connection: &Connection) {
-        connection.open();
-        self.connecting.fetch_sub(1, Ordering::AcqRel);
-        self.opened.store(true, Ordering::Release);
-    }
-
-    /// Hears what peers, and librdmacm, have to say about connections.
-    fn poll_bootstrap(&self) -> Result<()> {
-        self.poll_notices().and_then(|()| self.poll_manager())
-    }
-
-    fn poll_notices(&self) -> Result<()> {
-        let result = self.bootstrap.poll(&|from, notice| self.hear(from, notice));
-        let Err(RmaError::PeerLost { peer, who, during, reason }) = result else { return result };
-        match self.connection(peer) {
-            Some(connection) if !connection.lose(reason.clone()) => Ok(()),
-            _ => Err(RmaError::PeerLost { peer, who, during, reason }),
-        }
     }
 
     fn lost(&self, connection: &Connection, during: &str) -> RmaError {
@@ -545,210 +393,6 @@ impl IbvConduit {
 
     fn violation(&self, connection: &Connection, what: impl Into<String>) -> Result<()> {
         self.refuse(connection, RmaError::Protocol { peer: Some(connection.peer), what: what.into() })
-    }
-
-    /// One completion; returns how many messages were delivered and one-sided operations ended.
-    fn handle(&self, completion: &Completion, sink: &dyn Sink, requests: bool) -> Result<usize> {
-        let counts = &self.shared.counts;
-        if let Some((peer, low)) = sent_by(completion.wr_id) {
-            counts.completions.fetch_add(1, Ordering::Relaxed);
-            let Some(connection) = self.connection(peer) else { return Ok(0) };
-            if completion.status != IBV_WC_SUCCESS {
-                return self.broken(connection, completion.status, connection.purpose(low)).map(|()| 0);
-            }
-            let mut operations = 0;
-            connection.completed(&self.shared, low, |ended, at| {
-                operations += 1;
-                if let Some((offset, bytes)) = ended.part {
-                    let place = Destination::Operation { id: ended.operation, offset };
-                    let to = sink.destination(peer, place, bytes)?;
-                    self.shared.staging.memory.empty(at, to, bytes);
-                }
-                sink.completed(peer, ended.operation)
-            })?;
-            return Ok(operations);
-        }
-        counts.receives.fetch_add(1, Ordering::Relaxed);
-        let peer =
-            self.by_number.read().unwrap_or_else(PoisonError::into_inner).get(&completion.qp_num).copied();
-        let connection = peer.and_then(|peer| self.connection(peer)).filter(|c| c.lost().is_none());
-        let slot = completion.wr_id as u32;
-        let mut packet = std::mem::take(&mut lock(&self.inbox).buffer);
-        let good = completion.status == IBV_WC_SUCCESS;
-        let mut number = None;
-        if good {
-            match completion.opcode {
-                IBV_WC_RECV => {
-                    let bytes = (completion.byte_len as usize).min(PACKET_BYTES_MAX);
-                    self.shared.queues.read_slot(slot, bytes, &mut packet);
-                    number = Number::take(&mut packet);
-                }
-                // Nothing is in the slot: the bytes are where the peer has written them.
-                IBV_WC_RECV_RDMA_WITH_IMM => {
-                    let immediate = u32::from_be(completion.imm_data);
-                    packet::expand(immediate, completion.byte_len, self.me, &mut packet);
-                    number = Some(Number::of_immediate(immediate));
-                }
-                _ => {}
-            }
-        }
-        self.shared.queues.post_slot(slot)?;
-        let Some(connection) = connection else { return Ok(0) };
-        if !good {
-            return self.broken(connection, completion.status, "receiving").map(|()| 0);
-        }
-        let delivered = match number.map(|number| connection.order(number)) {
-            Some(Order::Next) => self.receive(connection, &mut packet, sink, requests),
-            Some(Order::Again) => {
-                counts.repeated.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(peer = %connection.peer, "a message came twice");
-                Ok(0)
-            }
-            Some(Order::Gap) => {
-                self.violation(connection, "messages before this one are missing").map(|()| 0)
-            }
-            None => self.violation(connection, "a message without a number").map(|()| 0),
-        };
-        lock(&self.inbox).buffer = packet;
-        delivered
-    }
-
-    /// One packet.
-    fn receive(
-        &self,
-        connection: &Connection,
-        packet: &mut Vec<u8>,
-        sink: &dyn Sink,
-        requests: bool,
-    ) -> Result<usize> {
-        if Control::is(packet) {
-            match Control::decode(packet) {
-                Some(Control::Want(name)) => {
-                    connection.tell(&self.shared, self.shared.answer(sink, connection.peer, name)?)?
-                }
-                Some(Control::Grant(name, access)) if connection.answered(name, Some(access)) => {
-                    if name.1 == RegionId::FRAMES {
-                        self.shared.register_own_frames(sink, self.me)?;
-                    }
-                }
-                Some(Control::Refusal(name)) if connection.answered(name, None) => {}
-                Some(other) => {
-                    self.violation(connection, format!("{other:?}, which it was not asked for"))?
-                }
-                None => self.violation(connection, "a malformed packet about regions")?,
-            }
-            return Ok(0);
-        }
-        let (frame, head) = match frame::decode(packet) {
-            Ok(Some(frame)) => match frame.body {
-                Body::Message(head) => (frame, Some(head)),
-                Body::Credits | Body::Goodbye => (frame, None),
-            },
-            Ok(None) => return self.violation(connection, "half a packet").map(|()| 0),
-            Err(error) => return self.violation(connection, error.to_string()).map(|()| 0),
-        };
-        let medium = match head {
-            Some(Head { kind: Kind::Medium, payload_bytes, .. }) => payload_bytes as usize,
-            _ => 0,
-        };
-        if packet.len() != frame.head_bytes + medium {
-            let what =
-                format!("a packet of {} bytes that claims {}", packet.len(), frame.head_bytes + medium);
-            return self.violation(connection, what).map(|()| 0);
-        }
-        if frame.credits > 0 && !connection.take_credits(frame.credits) {
-            return self
-                .violation(connection, format!("{} credits that nobody is owed", frame.credits))
-                .map(|()| 0);
-        }
-        let Some(head) = head else { return Ok(0) };
-        let mut parked = lock(&connection.parked);
-        if head.direction == Direction::Request
-            && (!requests || !parked.is_empty() || self.is_backlogged(connection))
-        {
-            if parked.len() >= CREDITS as usize {
-                return self.violation(connection, "more requests than it has credits for").map(|()| 0);
-            }
-            parked.push_back(std::mem::take(packet));
-            self.parked.fetch_add(1, Ordering::AcqRel);
-            return Ok(0);
-        }
-        drop(parked);
-        self.deliver(connection, packet, &head, frame.head_bytes, sink)
-    }
-
-    fn is_backlogged(&self, connection: &Connection) -> bool {
-        connection.waiting_replies() > REPLIES_WAITING_MAX
-    }
-
-    /// Hands a checked message to the sink.
-    fn deliver(
-        &self,
-        connection: &Connection,
-        packet: &[u8],
-        head: &Head,
-        head_bytes: usize,
-        sink: &dyn Sink,
-    ) -> Result<usize> {
-        let from = connection.peer;
-        let payload = match head.kind {
-            Kind::Short => Arrived::Short,
-            Kind::Medium => Arrived::Medium(&packet[head_bytes..]),
-            Kind::Long(destination) => {
-                let bytes = head.payload_bytes as usize;
-                match sink.destination(from, destination, bytes) {
-                    Ok(to) => Arrived::Long(to, bytes),
-                    Err(error) => return self.refuse(connection, error).map(|()| 0),
-                }
-            }
-        };
-        if head.direction == Direction::Request {
-            // Before the handler runs, so that its reply carries the credit back.
-            connection.owe_credit();
-        }
-        let delivery = Delivery {
-            from,
-            direction: head.direction,
-            handler: head.handler,
-            arguments: head.arguments(),
-            payload,
-        };
-        if let Err(error) = sink.deliver(delivery) {
-            return self.refuse(connection, error).map(|()| 0);
-        }
-        if connection.lost().is_none() {
-            self.posted(connection, connection.return_credits(&self.shared), "returning credits")?;
-        }
-        Ok(1)
-    }
-
-    /// Delivers requests that were parked, oldest first.
-    fn deliver_parked(&self, sink: &dyn Sink, room: usize) -> Result<usize> {
-        let mut count = 0;
-        for connection in self.known_connections() {
-            while count < room && !self.is_backlogged(connection) {
-                let Some(packet) = lock(&connection.parked).pop_front() else { break };
-                self.parked.fetch_sub(1, Ordering::AcqRel);
-                // It was checked when it came.
-                if let Ok(Some(frame)) = frame::decode(&packet)
-                    && let Body::Message(head) = frame.body
-                    && connection.lost().is_none()
-                {
-                    count += self.deliver(connection, &packet, &head, frame.head_bytes, sink)?;
-                }
-            }
-        }
-        Ok(count)
-    }
-
-    /// The next completion, in the order of the device; none at the moment.
-    fn next_completion(&self) -> Result<Option<Completion>> {
-        let Inbox { completions, batch, .. } = &mut *lock(&self.inbox);
-        if completions.is_empty() {
-            let count = self.shared.queues.poll(batch)?;
-            completions.extend(&batch[..count]);
-        }
-        Ok(completions.pop_front())
     }
 
     /// Passes the caller's own mistakes on, and turns everything else into the loss of the peer.

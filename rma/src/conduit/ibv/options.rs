@@ -1,0 +1,67 @@
+//! What a user may choose.
+
+use super::LONG_BYTES_MAX;
+use super::network::Network;
+
+/// The choices of an [`IbvConduit`](super::IbvConduit). The defaults suit every device; the settings `ibv.*` of a job override
+/// them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IbvOptions {
+    /// The device by name (`ibv_devinfo -l` prints them); none: an active one, InfiniBand before Ethernet and the faster
+    /// before the slower. Nodes of one machine take turns among equal ones.
+    pub device: Option<String>,
+    /// Its port; none: an active one.
+    pub port: Option<u8>,
+    /// Index of its own address, without a network; none: RoCE v2 over IPv4 if there is one, none at all on InfiniBand.
+    pub gid: Option<u8>,
+    /// Where the addresses of the nodes are among which librdmacm connects; none: without librdmacm. Its device and port are
+    /// those of the address that this node has in it, and `gid` does not count. The same for all nodes.
+    pub network: Option<Network>,
+    /// Bytes of a packet on the wire; none: what both ports have.
+    pub mtu: Option<u32>,
+    /// Most requests under way on a connection.
+    pub depth: u32,
+    /// Receive slots, of 8 KiB each, for all connections together.
+    pub receive_slots: u32,
+    /// Most bytes sent inline, if the device takes so many; at most 512.
+    pub inline: u32,
+    /// Inline messages that go without a completion of their own before one has one.
+    pub signal_interval: u32,
+    /// The wait for an acknowledgement is 4.096 µs times 2 to this power (0 to 31).
+    pub timeout: u8,
+    /// How often an unacknowledged packet is sent again before the peer is lost (0 to 7).
+    pub retries: u8,
+    /// The service level of every packet (0 to 15; on Ethernet its priority), by which switches keep kinds of traffic apart;
+    /// none: what librdmacm finds out, or 0.
+    pub service_level: Option<u8>,
+    /// The traffic class of every packet that has a global route (RoCE v2: the type of service in its IP header); none: as
+    /// above.
+    pub traffic_class: Option<u8>,
+    /// Whether words of segments are updated by the device if it can; the same for all peers.
+    pub atomics: bool,
+    /// Registered memory for payloads that lie in private memory; at least twice [`LONG_BYTES_MAX`].
+    pub staging_bytes: usize,
+}
+
+impl Default for IbvOptions {
+    fn default() -> Self {
+        Self {
+            device: None,
+            port: None,
+            gid: None,
+            network: None,
+            mtu: None,
+            depth: 128,
+            receive_slots: 256,
+            inline: 256,
+            signal_interval: 16,
+            // 67 ms. A lost packet costs this once; a silent peer is lost after a quarter of a second.
+            timeout: 14,
+            retries: 3,
+            service_level: None,
+            traffic_class: None,
+            atomics: true,
+            staging_bytes: 2 * LONG_BYTES_MAX,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What completions bring: the ends of own requests, and packets, which are checked and delivered or parked.
+
+#![forbid(unsafe_code)]
+
+use super::connection::{CREDITS, Connection, lock, sent_by};
+use super::packet::{self, Control, Number, Order};
+use super::verbs::types::Completion;
+use super::verbs::types::number::{IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS};
+use super::{IbvConduit, Inbox, PACKET_BYTES_MAX, REPLIES_WAITING_MAX};
+use crate::address::RegionId;
+use crate::conduit::tcp::frame::{self, Body, Head, Kind};
+use crate::error::Result;
+use crate::message::{Arrived, Delivery, Destination, Direction, Sink};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+impl IbvConduit {
+    /// One completion; returns how many messages were delivered and one-sided operations ended.
+    pub(super) fn handle(&self, completion: &Completion, sink: &dyn Sink, requests: bool) -> Result<usize> {
+        let counts = &self.shared.counts;
+        if let Some((peer, low)) = sent_by(completion.wr_id) {
+            counts.completions.fetch_add(1, Ordering::Relaxed);
+            let Some(connection) = self.connection(peer) else { return Ok(0) };
+            if completion.status != IBV_WC_SUCCESS {
+                return self.broken(connection, completion.status, connection.purpose(low)).map(|()| 0);
+            }
+            let mut operations = 0;
+            connection.completed(&self.shared, low, |ended, at| {
+                operations += 1;
+                if let Some((offset, bytes)) = ended.part {
+                    let place = Destination::Operation { id: ended.operation, offset };
+                    let to = sink.destination(peer, place, bytes)?;
+                    self.shared.staging.memory.empty(at, to, bytes);
+                }
+                sink.completed(peer, ended.operation)
+            })?;
+            return Ok(operations);
+        }
+        counts.receives.fetch_add(1, Ordering::Relaxed);
+        let peer =
+            self.by_number.read().unwrap_or_else(PoisonError::into_inner).get(&completion.qp_num).copied();
+        let connection = peer.and_then(|peer| self.connection(peer)).filter(|c| c.lost().is_none());
+        let slot = completion.wr_id as u32;
+        let mut packet = std::mem::take(&mut lock(&self.inbox).buffer);
+        let good = completion.status == IBV_WC_SUCCESS;
+        let mut number = None;
+        if good {
+            match completion.opcode {
+                IBV_WC_RECV => {
+                    let bytes = (completion.byte_len as usize).min(PACKET_BYTES_MAX);
+                    self.shared.queues.read_slot(slot, bytes, &mut packet);
+                    number = Number::take(&mut packet);
+                }
+                // Nothing is in the slot: the bytes are where the peer has written them.
+                IBV_WC_RECV_RDMA_WITH_IMM => {
+                    let immediate = u32::from_be(completion.imm_data);
+                    packet::expand(immediate, completion.byte_len, self.me, &mut packet);
+                    number = Some(Number::of_immediate(immediate));
+                }
+                _ => {}
+            }
+        }
+        self.shared.queues.post_slot(slot)?;
+        let Some(connection) = connection else { return Ok(0) };
+        if !good {
+            return self.broken(connection, completion.status, "receiving").map(|()| 0);
+        }
+        let delivered = match number.map(|number| connection.order(number)) {
+            Some(Order::Next) => self.receive(connection, &mut packet, sink, requests),
+            Some(Order::Again) => {
+                counts.repeated.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(peer = %connection.peer, "a message came twice");
+                Ok(0)
+            }
+            Some(Order::Gap) => {
+                self.violation(connection, "messages before this one are missing").map(|()| 0)
+            }
+            None => self.violation(connection, "a message without a number").map(|()| 0),
+        };
+        lock(&self.inbox).buffer = packet;
+        delivered
+    }
+
+    /// One packet.
+    fn receive(
+        &self,
+        connection: &Connection,
+        packet: &mut Vec<u8>,
+        sink: &dyn Sink,
+        requests: bool,
+    ) -> Result<usize> {
+        if Control::is(packet) {
+            match Control::decode(packet) {
+                Some(Control::Want(name)) => {
+                    connection.tell(&self.shared, self.shared.answer(sink, connection.peer, name)?)?
+                }
+                Some(Control::Grant(name, access)) if connection.answered(name, Some(access)) => {
+                    if name.1 == RegionId::FRAMES {
+                        self.shared.register_own_frames(sink, self.me)?;
+                    }
+                }
+                Some(Control::Refusal(name)) if connection.answered(name, None) => {}
+                Some(other) => {
+                    self.violation(connection, format!("{other:?}, which it was not asked for"))?
+                }
+                None => self.violation(connection, "a malformed packet about regions")?,
+            }
+            return Ok(0);
+        }
+        let (frame, head) = match frame::decode(packet) {
+            Ok(Some(frame)) => match frame.body {
+                Body::Message(head) => (frame, Some(head)),
+                Body::Credits | Body::Goodbye => (frame, None),
+            },
+            Ok(None) => return self.violation(connection, "half a packet").map(|()| 0),
+            Err(error) => return self.violation(connection, error.to_string()).map(|()| 0),
+        };
+        let medium = match head {
+            Some(Head { kind: Kind::Medium, payload_bytes, .. }) => payload_bytes as usize,
+            _ => 0,
+        };
+        if packet.len() != frame.head_bytes + medium {
+            let what =
+                format!("a packet of {} bytes that claims {}", packet.len(), frame.head_bytes + medium);
+            return self.violation(connection, what).map(|()| 0);
+        }
+        if frame.credits > 0 && !connection.take_credits(frame.credits) {
+            return self
+                .violation(connection, format!("{} credits that nobody is owed", frame.credits))
+                .map(|()| 0);
+        }
+        let Some(head) = head else { return Ok(0) };
+        let mut parked = lock(&connection.parked);
+        if head.direction == Direction::Request
+            && (!requests || !parked.is_empty() || self.is_backlogged(connection))
+        {
+            if parked.len() >= CREDITS as usize {
+                return self.violation(connection, "more requests than it has credits for").map(|()| 0);
+            }
+            parked.push_back(std::mem::take(packet));
+            self.parked.fetch_add(1, Ordering::AcqRel);
+            return Ok(0);
+        }
+        drop(parked);
+        self.deliver(connection, packet, &head, frame.head_bytes, sink)
+    }
+
+    fn is_backlogged(&self, connection: &Connection) -> bool {
+        connection.waiting_replies() > REPLIES_WAITING_MAX
+    }
+
+    /// Hands a checked message to the sink.
+    fn deliver(
+        &self,
+        connection: &Connection,
+        packet: &[u8],
+        head: &Head,
+        head_bytes: usize,
+        sink: &dyn Sink,
+    ) -> Result<usize> {
+        let from = connection.peer;
+        let payload = match head.kind {
+            Kind::Short => Arrived::Short,
+            Kind::Medium => Arrived::Medium(&packet[head_bytes..]),
+            Kind::Long(destination) => {
+                let bytes = head.payload_bytes as usize;
+                match sink.destination(from, destination, bytes) {
+                    Ok(to) => Arrived::Long(to, bytes),
+                    Err(error) => return self.refuse(connection, error).map(|()| 0),
+                }
+            }
+        };
+        if head.direction == Direction::Request {
+            // Before the handler runs, so that its reply carries the credit back.
+            connection.owe_credit();
+        }
+        let delivery = Delivery {
+            from,
+            direction: head.direction,
+            handler: head.handler,
+            arguments: head.arguments(),
+            payload,
+        };
+        if let Err(error) = sink.deliver(delivery) {
+            return self.refuse(connection, error).map(|()| 0);
+        }
+        if connection.lost().is_none() {
+            self.posted(connection, connection.return_credits(&self.shared), "returning credits")?;
+        }
+        Ok(1)
+    }
+
+    /// Delivers requests that were parked, oldest first.
+    pub(super) fn deliver_parked(&self, sink: &dyn Sink, room: usize) -> Result<usize> {
+        let mut count = 0;
+        for connection in self.known_connections() {
+            while count < room && !self.is_backlogged(connection) {
+                let Some(packet) = lock(&connection.parked).pop_front() else { break };
+                self.parked.fetch_sub(1, Ordering::AcqRel);
+                // It was checked when it came.
+                if let Ok(Some(frame)) = frame::decode(&packet)
+                    && let Body::Message(head) = frame.body
+                    && connection.lost().is_none()
+                {
+                    count += self.deliver(connection, &packet, &head, frame.head_bytes, sink)?;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// The next completion, in the order of the device; none at the moment.
+    pub(super) fn next_completion(&self) -> Result<Option<Completion>> {
+        let Inbox { completions, batch, .. } = &mut *lock(&self.inbox);
+        if completions.is_empty() {
+            let count = self.shared.queues.poll(batch)?;
+            completions.extend(&batch[..count]);
+        }
+        Ok(completions.pop_front())
+    }
+}

@@ -136,9 +136,8 @@ impl Endpoint {
         };
         let owner = self.layout.peer_of_rank(rank);
         let mut value = Box::new([0; WORD_BYTES as usize]);
-        let operation = self.operations.start(server, value.as_mut_ptr(), WORD_BYTES);
-        let id = operation.id();
-        let handle = self.send_parts(operation, WORD_BYTES, WORD_BYTES, |_, _| match card {
+        let buffer = Some(value.as_mut_ptr());
+        let handle = self.send_parts(server, buffer, WORD_BYTES, WORD_BYTES, |id, _, _| match card {
             Some(card) => {
                 let place = Place { owner, region: RegionId::SEGMENT, offset };
                 self.until_accepted(|| card.start_atomic(server, place, atomic, id))

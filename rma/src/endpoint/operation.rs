@@ -7,7 +7,8 @@ use super::Endpoint;
 use super::wait::lock;
 use crate::address::Peer;
 use crate::error::{Result, RmaError};
-use std::collections::HashMap;
+use slotmap::{DefaultKey, Key, KeyData, SlotMap};
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -17,14 +18,14 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug, Default)]
 pub struct Handle {
     /// Empty: complete. Several after an access region.
-    pending: Vec<Arc<Operation>>,
+    pending: SmallVec<[Arc<Operation>; 1]>,
 }
 
 impl Handle {
     /// The handle of an operation that is complete already.
     #[inline]
     pub const fn complete() -> Self {
-        Self { pending: Vec::new() }
+        Self { pending: SmallVec::new_const() }
     }
 
     /// Whether everything has completed; no progress is made.
@@ -63,7 +64,7 @@ impl Handle {
 
 impl From<Arc<Operation>> for Handle {
     fn from(operation: Arc<Operation>) -> Self {
-        Self { pending: vec![operation] }
+        Self { pending: SmallVec::from_buf([operation]) }
     }
 }
 
@@ -71,7 +72,7 @@ impl From<Arc<Operation>> for Handle {
 #[derive(Debug)]
 pub(super) struct Operation {
     id: u64,
-    /// Parts that have not been answered, and one more while the initiator still sends parts.
+    /// Parts that have not been answered; where their number is found out while they are sent, one more until then.
     parts: AtomicU64,
     has_error: AtomicBool,
     error: Mutex<Option<RmaError>>,
@@ -96,6 +97,11 @@ impl Operation {
     pub(super) fn add_part(&self) {
         self.parts.fetch_add(1, Ordering::Relaxed);
     }
+
+    /// True: it was the last.
+    fn finish_part(&self) -> bool {
+        self.parts.fetch_sub(1, Ordering::AcqRel) == 1
+    }
 }
 
 /// The memory that a get fills; empty for a put.
@@ -107,59 +113,64 @@ struct Waiting {
     bytes: u64,
 }
 
-/// The operations of an endpoint that wait for answers.
+/// The operations of an endpoint that wait for answers. A number says where in the table its operation is, and how often
+/// the place was used: that of an operation that has ended is never another's.
 #[derive(Default)]
 pub(super) struct Operations {
-    next: AtomicU64,
-    waiting: Mutex<HashMap<u64, Waiting>>,
+    waiting: Mutex<SlotMap<DefaultKey, Waiting>>,
+}
+
+fn key(id: u64) -> DefaultKey {
+    KeyData::from_ffi(id).into()
 }
 
 impl Operations {
-    /// Starts an operation with one part outstanding: the sending of its parts, ended with [`Operations::part_done`].
-    pub(super) fn start(&self, server: Peer, buffer: *mut u8, bytes: u64) -> Arc<Operation> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let operation = Arc::new(Operation {
-            id,
-            parts: AtomicU64::new(1),
-            has_error: AtomicBool::new(false),
-            error: Mutex::new(None),
+    /// Starts an operation of so many parts, each of which will be answered, at least one.
+    pub(super) fn start(&self, server: Peer, buffer: *mut u8, bytes: u64, parts: u64) -> Arc<Operation> {
+        let address = buffer.expose_provenance();
+        let mut waiting = lock(&self.waiting);
+        let mut started = None;
+        waiting.insert_with_key(|key| {
+            let operation = Arc::new(Operation {
+                id: key.data().as_ffi(),
+                parts: AtomicU64::new(parts),
+                has_error: AtomicBool::new(false),
+                error: Mutex::new(None),
+            });
+            Waiting { operation: started.insert(operation).clone(), server, address, bytes }
         });
-        let waiting =
-            Waiting { operation: operation.clone(), server, address: buffer.expose_provenance(), bytes };
-        lock(&self.waiting).insert(id, waiting);
-        operation
+        started.expect("it was just inserted")
     }
 
     /// A part was answered, possibly with an error. An answer that fits no operation is the peer's fault.
     pub(super) fn answered(&self, from: Peer, id: u64, error: Option<RmaError>) -> Result<()> {
         let mut waiting = lock(&self.waiting);
-        let Some(entry) = waiting.get(&id).filter(|entry| entry.server == from) else {
+        let Some(Waiting { operation, .. }) = waiting.get(key(id)).filter(|entry| entry.server == from)
+        else {
             return Err(unknown(from, id));
         };
-        let operation = entry.operation.clone();
         if let Some(error) = error {
             lock(&operation.error).get_or_insert(error);
             operation.has_error.store(true, Ordering::Release);
         }
-        Self::finish_part(&mut waiting, &operation);
+        if operation.finish_part() {
+            waiting.remove(key(id));
+        }
         Ok(())
     }
 
     /// The initiator has sent all parts.
-    pub(super) fn part_done(&self, operation: &Arc<Operation>) {
-        Self::finish_part(&mut lock(&self.waiting), operation);
-    }
-
-    fn finish_part(waiting: &mut HashMap<u64, Waiting>, operation: &Arc<Operation>) {
-        if operation.parts.fetch_sub(1, Ordering::AcqRel) == 1 {
-            waiting.remove(&operation.id);
+    pub(super) fn part_done(&self, operation: &Operation) {
+        if operation.finish_part() {
+            self.forget(operation);
         }
     }
 
     /// Where the bytes of an answer belong.
     pub(super) fn destination(&self, from: Peer, id: u64, offset: u64, bytes: usize) -> Result<*mut u8> {
         let waiting = lock(&self.waiting);
-        let entry = waiting.get(&id).filter(|entry| entry.server == from).ok_or_else(|| unknown(from, id))?;
+        let entry = waiting.get(key(id)).filter(|entry| entry.server == from);
+        let entry = entry.ok_or_else(|| unknown(from, id))?;
         if offset.checked_add(bytes as u64).is_none_or(|end| end > entry.bytes) {
             let what = format!("{bytes} bytes at {offset} answer a get of {}", entry.bytes);
             return Err(RmaError::Protocol { peer: Some(from), what });
@@ -168,7 +179,7 @@ impl Operations {
     }
 
     fn forget(&self, operation: &Operation) {
-        lock(&self.waiting).remove(&operation.id);
+        lock(&self.waiting).remove(key(operation.id));
     }
 }
 

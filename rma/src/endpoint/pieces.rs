@@ -150,7 +150,7 @@ impl Endpoint {
             return Ok(Handle::complete());
         };
         let owner = self.layout.peer_of_rank(rank).0;
-        let operation = self.operations.start(server, std::ptr::null_mut(), 0);
+        let operation = self.operations.start(server, std::ptr::null_mut(), 0, 1);
         let [low, high] = low_high(operation.id());
         let mut rest = pieces;
         let mut send = || -> Result<()> {
@@ -205,7 +205,7 @@ impl Endpoint {
         };
         let owner = self.layout.peer_of_rank(rank).0;
         let total: usize = pieces.iter().map(|piece| piece.bytes).sum();
-        let operation = self.operations.start(server, packed, total as u64);
+        let operation = self.operations.start(server, packed, total as u64, 1);
         let [low, high] = low_high(operation.id());
         let (mut rest, mut at) = (pieces, 0);
         let mut send = || -> Result<()> {

@@ -11,14 +11,13 @@
 //!
 //! A conduit with one-sided access carries puts and gets without the agent; the parts and their ends are the same.
 
-use super::operation::{Handle, Operation};
+use super::operation::Handle;
 use super::{Endpoint, Handler, Token};
 use crate::address::{Peer, Rank, RegionId};
 use crate::conduit::{Conduit, Place};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Destination, Payload, Source};
 use crate::shm::copy::copy;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 const PUT: u8 = 0;
@@ -166,15 +165,13 @@ impl Endpoint {
     ) -> Result<Handle> {
         let part_bytes = PART_BYTES_MAX.min(self.long_bytes_max as u64);
         let owner = self.layout.peer_of_rank(rank);
-        let operation = self.operations.start(server, std::ptr::null_mut(), 0);
-        let [low, high] = low_high(operation.id());
-        let id = operation.id();
-        self.send_parts(operation, source.bytes() as u64, part_bytes, |at, bytes| {
+        self.send_parts(server, None, source.bytes() as u64, part_bytes, |id, at, bytes| {
             let part = source.part(at as usize, bytes as usize);
             if let Some(conduit) = self.one_sided(server) {
                 let place = Place { owner, region: RegionId::SEGMENT, offset: offset + at };
                 return self.until_accepted(|| conduit.start_put(server, place, part, id));
             }
+            let [low, high] = low_high(id);
             let to = Destination::Region { region: RegionId::SEGMENT, owner, offset: offset + at };
             self.request(server, PUT, &[low, high], Payload::Long(part, to))
         })
@@ -199,15 +196,13 @@ impl Endpoint {
             self.medium_bytes_max as u64
         };
         let owner = self.layout.peer_of_rank(rank);
-        let operation = self.operations.start(server, to, bytes);
-        let id = operation.id();
-        let [low, high] = low_high(id);
-        self.send_parts(operation, bytes, part_bytes, |at, bytes| {
+        self.send_parts(server, Some(to), bytes, part_bytes, |id, at, bytes| {
             if let Some(conduit) = one_sided {
                 let place = Place { owner, region: RegionId::SEGMENT, offset: offset + at };
                 return self.until_accepted(|| conduit.start_get(server, place, bytes as usize, id, at));
             }
-            let ([from_low, from_high], [to_low, to_high]) = (low_high(offset + at), low_high(at));
+            let ([low, high], [from_low, from_high], [to_low, to_high]) =
+                (low_high(id), low_high(offset + at), low_high(at));
             let arguments = [low, high, owner.0, from_low, from_high, bytes as u32, to_low, to_high];
             self.request(server, GET, &arguments, Payload::Short)
         })
@@ -223,27 +218,35 @@ impl Endpoint {
         bytes: u64,
     ) -> Result<Handle> {
         let owner = self.layout.peer_of_rank(rank).0;
-        let operation = self.operations.start(server, std::ptr::null_mut(), 0);
-        let [low, high] = low_high(operation.id());
-        self.send_parts(operation, bytes, PART_BYTES_MAX, |at, bytes| {
-            let [at_low, at_high] = low_high(offset + at);
+        self.send_parts(server, None, bytes, PART_BYTES_MAX, |id, at, bytes| {
+            let ([low, high], [at_low, at_high]) = (low_high(id), low_high(offset + at));
             let arguments = [low, high, owner, at_low, at_high, bytes as u32, u32::from(value)];
             self.request(server, MEMSET, &arguments, Payload::Short)
         })
     }
 
+    /// Starts an operation on `bytes` bytes through `server`: sends its parts by `send`, which is told the operation's
+    /// number, and first byte and length of the part. `buffer`: the memory that the answers fill.
+    #[inline]
     pub(super) fn send_parts(
         &self,
-        operation: Arc<Operation>,
+        server: Peer,
+        buffer: Option<*mut u8>,
         bytes: u64,
         part_bytes: u64,
-        mut send: impl FnMut(u64, u64) -> Result<()>,
+        mut send: impl FnMut(u64, u64, u64) -> Result<()>,
     ) -> Result<Handle> {
+        if bytes == 0 {
+            return Ok(Handle::complete());
+        }
+        let buffer_bytes = if buffer.is_some() { bytes } else { 0 };
+        let parts = bytes.div_ceil(part_bytes);
+        let operation =
+            self.operations.start(server, buffer.unwrap_or(std::ptr::null_mut()), buffer_bytes, parts);
         let mut at = 0;
         while at < bytes {
             let part = part_bytes.min(bytes - at);
-            operation.add_part();
-            if let Err(error) = send(at, part) {
+            if let Err(error) = send(operation.id(), at, part) {
                 // The parts on their way have nowhere to go any more: what is left of this operation ends the endpoint.
                 self.fail(error.duplicate());
                 self.give_up(&mut Handle::from(operation));
@@ -251,7 +254,6 @@ impl Endpoint {
             }
             at += part;
         }
-        self.operations.part_done(&operation);
         Ok(Handle::from(operation))
     }
 }

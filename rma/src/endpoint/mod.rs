@@ -179,7 +179,9 @@ impl Endpoint {
         let ranks_here = members.filter(|&&peer| layout.rank_of_peer(peer).is_some()).count();
         let shared = shared::SharedWords::new(domain.as_deref())?;
         let endpoint = Arc::new(Self {
-            segments: segment::Segments::new(&layout, shared.clone()),
+            segments: segment::Segments::new(&layout, shared.clone(), |peer| {
+                domain.as_ref().is_some_and(|domain| domain.member_index(peer).is_some())
+            }),
             barrier: barrier::Barrier::new(&layout, me, domain.as_deref(), shared)?,
             wait: wait::WaitState::new(ranks_here)?,
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),

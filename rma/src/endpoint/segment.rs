@@ -36,15 +36,27 @@ struct Window {
 
 pub(super) struct Segments {
     windows: Box<[Window]>,
+    /// By rank: the agent of its node, if its segment is only reached through that. Looked up once, because every put and get
+    /// of another node's memory asks.
+    servers: Box<[Option<Peer>]>,
     shared: SharedWords,
     /// Whether this endpoint serves the segments of other ranks.
     pub(super) serves: AtomicBool,
 }
 
 impl Segments {
-    pub(super) fn new(layout: &Layout, shared: SharedWords) -> Self {
+    /// `is_near`: whether loads and stores reach this rank's memory.
+    pub(super) fn new(layout: &Layout, shared: SharedWords, is_near: impl Fn(Peer) -> bool) -> Self {
         let window = |_| Window { base: AtomicPtr::default(), bytes: AtomicU64::new(UNKNOWN) };
-        Self { windows: (0..layout.ranks()).map(window).collect(), shared, serves: AtomicBool::new(false) }
+        let ranks = || (0..layout.ranks()).map(Rank);
+        let server =
+            |rank| (!is_near(layout.peer_of_rank(rank))).then(|| layout.agent_of(layout.node_of(rank)));
+        Self {
+            windows: ranks().map(window).collect(),
+            servers: ranks().map(server).collect(),
+            shared,
+            serves: AtomicBool::new(false),
+        }
     }
 
     /// The address of a range of a rank's segment, if its window is open and contains the range.
@@ -57,6 +69,15 @@ impl Segments {
             return None;
         }
         Some(base.wrapping_add(offset as usize))
+    }
+
+    /// The agent that serves a range of a rank's segment, if loads and stores do not reach it, its size is known and it
+    /// has the range.
+    #[inline]
+    pub(super) fn server(&self, rank: Rank, offset: u64, bytes: u64) -> Option<Peer> {
+        let server = (*self.servers.get(rank.0 as usize)?)?;
+        let limit = self.windows[rank.0 as usize].bytes.load(Ordering::Relaxed);
+        (limit != UNKNOWN && offset <= limit && bytes <= limit - offset).then_some(server)
     }
 
     fn attached_bytes(&self, member_index: usize) -> Option<u64> {
@@ -153,6 +174,13 @@ impl Endpoint {
     /// The slow path of [`Segments::reach`]: opens the window, or finds out who serves the rank, or what is wrong.
     #[cold]
     pub(super) fn reach_slow(&self, rank: Rank, offset: u64, bytes: u64) -> Result<Reach> {
+        let through = || {
+            let server = self.segments.server(rank, offset, bytes)?;
+            (!matches!(self.routes[server.0 as usize], Route::Nowhere)).then_some(Reach::Through(server))
+        };
+        if let Some(reach) = through() {
+            return Ok(reach);
+        }
         let (owner, region) = (self.layout.peer_of_rank(rank), RegionId::SEGMENT);
         if rank.0 >= self.layout.ranks() {
             return Err(RmaError::Usage(format!("there is no {rank}; the job has {}", self.layout.ranks())));
@@ -176,11 +204,8 @@ impl Endpoint {
             let base = self.segments.reach(rank, offset, bytes as usize);
             return base.map(Reach::Here).ok_or(RmaError::NoSuchRegion { owner, region });
         }
-        let server = self.layout.agent_of(self.layout.node_of(rank));
-        match self.routes[server.0 as usize] {
-            Route::Nowhere => Err(RmaError::NoSuchRegion { owner, region }),
-            _ => Ok(Reach::Through(server)),
-        }
+        // Its size may have become known since.
+        through().ok_or(RmaError::NoSuchRegion { owner, region })
     }
 
     /// Checks what the receiver of a long message can't prevent, because the sender itself copies the payload: a region

@@ -289,24 +289,17 @@ impl Connection {
         let bytes = what.bytes();
         let address = reach(name, &access, offset, bytes)?;
         let inline = match what {
-            OneSided::Put(source) if bytes <= self.pair.inline_max => {
-                let mut buffer = [0; INLINE_MAX];
-                gather(*source, &mut buffer[..bytes]);
-                Some(buffer)
-            }
+            OneSided::Put(source) if bytes <= self.pair.inline_max => Some(*source),
             _ => None,
         };
-        let blocks = match inline {
-            Some(_) => None,
+        let (local, blocks) = match inline {
+            Some(source) => (Local::Inline(source), None),
             None => match shared.staging.take(bytes) {
-                Some(blocks) => Some(blocks),
+                Some(blocks) => {
+                    (Local::Registered(&shared.staging.memory, blocks.offset(), bytes), Some(blocks))
+                }
                 None => return Ok(Posted::NoRoom),
             },
-        };
-        let local = match (&inline, &blocks) {
-            (Some(buffer), _) => Local::Inline(&buffer[..bytes]),
-            (None, Some(blocks)) => Local::Registered(&shared.staging.memory, blocks.offset(), bytes),
-            (None, None) => Local::Inline(&[]),
         };
         let (verb, part) = match what {
             OneSided::Put(source) => {
@@ -502,7 +495,7 @@ impl Connection {
                     memory.fill(blocks.offset(), source);
                     Local::Registered(memory, blocks.offset(), source.bytes())
                 }
-                (None, None) => Local::Inline(&[]),
+                (None, None) => Local::Inline(Source::EMPTY),
             };
             (local, address, key)
         });
@@ -517,25 +510,30 @@ impl Connection {
             self.pair.post(Work { id: self.id(sender.posted), verb, local, signalled }, None)?;
             shared.counts.posted(verb, signalled);
         } else {
-            let mut packet = [0; INLINE_MAX];
-            let mut head = [0; HEAD_BYTES_MAX];
-            let head_bytes = frame::encode(message, self.take_owed(CREDITS) as u16, &mut head);
-            let number = sender.number().to_le_bytes();
-            let before = NUMBER_BYTES + head_bytes;
+            let (mut small, mut large);
+            // Most messages are short: no more is cleared than they need.
+            let packet: &mut [u8] = if medium.bytes() == 0 {
+                small = [0; NUMBER_BYTES + HEAD_BYTES_MAX];
+                &mut small
+            } else {
+                large = [0; INLINE_MAX];
+                &mut large
+            };
+            let (number, rest) = packet.split_at_mut(NUMBER_BYTES);
+            number.copy_from_slice(&sender.number().to_le_bytes());
+            let head = rest.first_chunk_mut().expect("a packet has room for a head");
+            let before = NUMBER_BYTES + frame::encode(message, self.take_owed(CREDITS) as u16, head);
             let bytes = before + medium.bytes();
             let local = match &blocks {
                 Some(blocks) if packet_bytes > 0 => {
                     let at = blocks.offset() + packet_at;
-                    memory.fill(at, Source::of(&number));
-                    memory.fill(at + NUMBER_BYTES, Source::of(&head[..head_bytes]));
+                    memory.fill(at, Source::of(&packet[..before]));
                     memory.fill(at + before, medium);
                     Local::Registered(memory, at, bytes)
                 }
                 _ => {
-                    packet[..NUMBER_BYTES].copy_from_slice(&number);
-                    packet[NUMBER_BYTES..before].copy_from_slice(&head[..head_bytes]);
                     gather(medium, &mut packet[before..bytes]);
-                    Local::Inline(&packet[..bytes])
+                    Local::Inline(Source::of(&packet[..bytes]))
                 }
             };
             sender.posted += if payload.is_some() { 2 } else { 1 };
@@ -586,7 +584,7 @@ impl Connection {
                 shared.staging.memory.fill(blocks.offset(), Source::of(numbered));
                 Local::Registered(&shared.staging.memory, blocks.offset(), bytes)
             }
-            None => Local::Inline(numbered),
+            None => Local::Inline(Source::of(numbered)),
         };
         sender.posted += 1;
         let count = sender.posted;
@@ -619,32 +617,27 @@ impl Connection {
         low: u64,
         mut end: impl FnMut(Ended, usize) -> Result<()>,
     ) -> Result<()> {
-        let mut ended: Vec<Flight> = Vec::new();
-        {
-            let mut sender = lock(&self.sender);
-            // Requests under way are far fewer than counts of 40 bits.
-            let behind = sender.posted.wrapping_sub(low) & COUNT_MASK;
-            let done = sender.posted.saturating_sub(behind);
-            sender.done = sender.done.max(done);
-            let landed = sender.flights.partition_point(|flight| flight.last <= done);
-            for flight in sender.flights.drain(..landed) {
-                match (flight.ends.is_some(), flight.blocks) {
-                    (true, blocks) => ended.push(Flight { last: flight.last, blocks, ends: flight.ends }),
-                    (false, Some(blocks)) => shared.staging.free(blocks),
-                    (false, None) => {}
-                }
-            }
-        }
+        let mut sender = lock(&self.sender);
+        // Requests under way are far fewer than counts of 40 bits.
+        let behind = sender.posted.wrapping_sub(low) & COUNT_MASK;
+        let done = sender.posted.saturating_sub(behind);
+        sender.done = sender.done.max(done);
         let mut result = Ok(());
-        for Flight { blocks, ends, .. } in ended {
-            if let Some(ends) = ends
-                && result.is_ok()
-            {
+        while let Some((Flight { blocks, ends, .. }, is_last)) = sender.landed() {
+            let Some(ends) = ends else {
+                blocks.into_iter().for_each(|blocks| shared.staging.free(blocks));
+                continue;
+            };
+            // Who is told may want to send.
+            drop(sender);
+            if result.is_ok() {
                 result = end(ends, blocks.as_ref().map_or(0, Blocks::offset));
             }
-            if let Some(blocks) = blocks {
-                shared.staging.free(blocks);
+            blocks.into_iter().for_each(|blocks| shared.staging.free(blocks));
+            if is_last {
+                return result;
             }
+            sender = lock(&self.sender);
         }
         result
     }
@@ -709,6 +702,16 @@ impl Connection {
 }
 
 impl Sender {
+    /// Takes the oldest of what is done; whether it is the last of it.
+    fn landed(&mut self) -> Option<(Flight, bool)> {
+        let is_done = |flight: Option<&Flight>| flight.is_some_and(|flight| flight.last <= self.done);
+        if !is_done(self.flights.front()) {
+            return None;
+        }
+        let is_last = !is_done(self.flights.get(1));
+        Some((self.flights.pop_front()?, is_last))
+    }
+
     /// The number of the message that is posted next.
     fn number(&mut self) -> u32 {
         let number = self.messages;

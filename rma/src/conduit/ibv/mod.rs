@@ -87,6 +87,7 @@ use self::cm::Manager;
 use self::connection::{Connection, OneSided, Posted, lock, sent_by};
 use self::events::{Verdict, judge};
 use self::shared::Shared;
+use self::verbs::Queues;
 use self::verbs::types::Completion;
 use self::verbs::types::number::IBV_WC_SUCCESS;
 use super::tcp::frame::HEAD_BYTES_MAX;
@@ -97,9 +98,10 @@ use crate::address::{Layout, NodeId, Peer};
 use crate::error::{Result, RmaError};
 use crate::message::{ARGUMENTS_MAX, Message, Payload, Sink, Source};
 use crate::shm::{Atomic, Span};
+use rustc_hash::FxHashMap;
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
@@ -147,7 +149,7 @@ pub struct IbvConduit {
     /// The peers with a connection, in the order of their making.
     known: RwLock<Vec<Peer>>,
     /// Whose a queue pair is.
-    by_number: RwLock<HashMap<u32, Peer>>,
+    by_number: RwLock<FxHashMap<u32, Peer>>,
     /// Connections that are made and not open.
     connecting: AtomicUsize,
     /// One has opened since the last poll ended.
@@ -171,11 +173,30 @@ pub struct IbvConduit {
 /// What was taken from the device and not looked at; only whoever has the turn uses it.
 #[derive(Default)]
 struct Inbox {
-    completions: VecDeque<Completion>,
-    /// Where the device puts them.
+    /// Where the device puts them; those in `ready` have not been taken.
     batch: [Completion; COMPLETIONS],
-    /// Spare memory for a packet.
-    buffer: Vec<u8>,
+    ready: std::ops::Range<usize>,
+    /// Put aside while closing; younger than those of the batch.
+    kept: VecDeque<Completion>,
+}
+
+impl Inbox {
+    fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.kept.is_empty()
+    }
+
+    /// Asks the device, when nothing is left. True: it may have more.
+    fn fill(&mut self, queues: &Queues) -> Result<bool> {
+        self.ready = 0..queues.poll(&mut self.batch)?;
+        Ok(self.ready.len() == COMPLETIONS)
+    }
+
+    fn take(&mut self) -> Option<Completion> {
+        match self.ready.next() {
+            Some(index) => Some(self.batch[index]),
+            None => self.kept.pop_front(),
+        }
+    }
 }
 
 impl std::fmt::Debug for IbvConduit {
@@ -300,7 +321,7 @@ impl IbvConduit {
                         connection.lose(self.shared.explain(completion.status));
                     }
                 }
-                None => lock(&self.inbox).completions.push_back(*completion),
+                None => lock(&self.inbox).kept.push_back(*completion),
             }
         }
         Ok(())
@@ -527,10 +548,10 @@ impl Conduit for IbvConduit {
         if requests && self.parked.load(Ordering::Acquire) > 0 {
             count += self.deliver_parked(sink, POLL_MESSAGES)?;
         }
-        let mut completions = 0;
+        let (mut completions, mut look) = (0, true);
         while count < POLL_MESSAGES
             && completions < 2 * POLL_MESSAGES
-            && let Some(completion) = self.next_completion()?
+            && let Some(completion) = self.next_completion(&mut look)?
         {
             completions += 1;
             count += self.handle(&completion, sink, requests)?;
@@ -560,19 +581,12 @@ impl Conduit for IbvConduit {
         // Somebody polls at this moment: what it finds may be what the caller waits for.
         let Some(turn) = self.turn.take() else { return false };
         let parked = !turn.nested && self.parked.load(Ordering::Acquire) > 0;
-        if parked || !lock(&self.inbox).completions.is_empty() || self.shared.queues.request_event().is_err()
-        {
+        let inbox = &mut *lock(&self.inbox);
+        if parked || !inbox.is_empty() || self.shared.queues.request_event().is_err() {
             return false;
         }
         // What came before the event was asked for brings none.
-        let found = self.next_completion();
-        if let Ok(None) = found {
-            return self.bootstrap.tcp.arm();
-        }
-        if let Ok(Some(completion)) = found {
-            lock(&self.inbox).completions.push_front(completion);
-        }
-        false
+        inbox.fill(&self.shared.queues).is_ok() && inbox.is_empty() && self.bootstrap.tcp.arm()
     }
 
     fn disarm(&self) {

@@ -72,11 +72,10 @@ pub(super) enum Order {
 }
 
 impl Number {
-    /// Takes the number off a packet; none when it is too short.
-    pub(super) fn take(packet: &mut Vec<u8>) -> Option<Self> {
-        let number = u32::from_le_bytes(*packet.first_chunk::<NUMBER_BYTES>()?);
-        packet.drain(..NUMBER_BYTES);
-        Some(Self::Whole(number))
+    /// The number of a packet, and what follows it; none when it is too short.
+    pub(super) fn split(packet: &[u8]) -> Option<(Self, &[u8])> {
+        let (number, rest) = packet.split_first_chunk::<NUMBER_BYTES>()?;
+        Some((Self::Whole(u32::from_le_bytes(*number)), rest))
     }
 
     /// From immediate data.
@@ -123,9 +122,9 @@ pub(super) fn complete(immediate: u32, credits: u32, number: u32) -> u32 {
     immediate | credits << (FRAME_BITS + NOTE_BITS) | number << (32 - ORDER_BITS)
 }
 
-/// The frame of the message that came as immediate data, with so many bytes. Any number means something; whether it may be
-/// is decided as for other frames.
-pub(super) fn expand(immediate: u32, bytes: u32, me: Peer, packet: &mut Vec<u8>) {
+/// The frame of the message that came as immediate data, with so many bytes, and its length. Any number means something;
+/// whether it may be is decided as for other frames.
+pub(super) fn expand(immediate: u32, bytes: u32, me: Peer) -> ([u8; HEAD_BYTES_MAX], usize) {
     let number = immediate & ((1 << FRAME_BITS) - 1);
     let note = immediate >> FRAME_BITS & ((1 << NOTE_BITS) - 1);
     let credits = immediate >> (FRAME_BITS + NOTE_BITS) & IMMEDIATE_CREDITS_MAX;
@@ -140,8 +139,7 @@ pub(super) fn expand(immediate: u32, bytes: u32, me: Peer, packet: &mut Vec<u8>)
         credits as u16,
         &mut head,
     );
-    packet.clear();
-    packet.extend_from_slice(&head[..head_bytes]);
+    (head, head_bytes)
 }
 
 const WANT: u8 = 32;
@@ -270,19 +268,17 @@ mod tests {
             };
             let immediate = complete(immediate(&message, Peer(7)).unwrap(), credits, number);
             prop_assert_eq!(Number::of_immediate(immediate).order(number), Order::Next);
-            let mut packet = vec![1, 2, 3];
-            expand(immediate, bytes, Peer(7), &mut packet);
+            let (packet, packet_bytes) = expand(immediate, bytes, Peer(7));
             let mut head = [0; HEAD_BYTES_MAX];
             let head_bytes = frame::encode(&message, credits as u16, &mut head);
-            prop_assert_eq!(&packet[..], &head[..head_bytes]);
+            prop_assert_eq!(&packet[..packet_bytes], &head[..head_bytes]);
         }
 
         /// A peer may send any number with any count of bytes; more than a page is no frame.
         #[test]
         fn any_immediate_data_is_a_frame_or_refused(immediate: u32, bytes: u32) {
-            let mut packet = Vec::new();
-            expand(immediate, bytes, Peer(7), &mut packet);
-            prop_assert_eq!(frame::decode(&packet).is_ok(), bytes as usize <= frame::LONG_BYTES_MAX);
+            let (packet, packet_bytes) = expand(immediate, bytes, Peer(7));
+            prop_assert_eq!(frame::decode(&packet[..packet_bytes]).is_ok(), bytes as usize <= frame::LONG_BYTES_MAX);
         }
     }
 
@@ -323,10 +319,8 @@ mod tests {
 
     #[test]
     fn the_number_is_taken_off() {
-        let mut packet = vec![1, 2, 0, 0, 9];
-        assert_eq!(Number::take(&mut packet), Some(Number::Whole(0x201)));
-        assert_eq!(packet, [9]);
-        assert_eq!(Number::take(&mut packet), None);
+        assert_eq!(Number::split(&[1, 2, 0, 0, 9]), Some((Number::Whole(0x201), &[9][..])));
+        assert_eq!(Number::split(&[1, 2, 0]), None);
     }
 
     /// The kinds of the two formats do not meet.

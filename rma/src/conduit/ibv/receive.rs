@@ -4,9 +4,10 @@
 
 use super::connection::{CREDITS, Connection, lock, sent_by};
 use super::packet::{self, Control, Number, Order};
+use super::verbs::Slot;
 use super::verbs::types::Completion;
 use super::verbs::types::number::{IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS};
-use super::{IbvConduit, Inbox, PACKET_BYTES_MAX, REPLIES_WAITING_MAX};
+use super::{IbvConduit, REPLIES_WAITING_MAX};
 use crate::address::RegionId;
 use crate::conduit::tcp::frame::{self, Body, Head, Kind};
 use crate::error::Result;
@@ -37,55 +38,57 @@ impl IbvConduit {
             return Ok(operations);
         }
         counts.receives.fetch_add(1, Ordering::Relaxed);
+        let slot = self.shared.queues.filled(completion.wr_id as u32);
+        let delivered = self.arrived(completion, &slot, sink, requests);
+        slot.post()?;
+        delivered
+    }
+
+    /// What a receive has brought.
+    fn arrived(
+        &self,
+        completion: &Completion,
+        slot: &Slot<'_>,
+        sink: &dyn Sink,
+        requests: bool,
+    ) -> Result<usize> {
         let peer =
             self.by_number.read().unwrap_or_else(PoisonError::into_inner).get(&completion.qp_num).copied();
         let connection = peer.and_then(|peer| self.connection(peer)).filter(|c| c.lost().is_none());
-        let slot = completion.wr_id as u32;
-        let mut packet = std::mem::take(&mut lock(&self.inbox).buffer);
-        let good = completion.status == IBV_WC_SUCCESS;
-        let mut number = None;
-        if good {
-            match completion.opcode {
-                IBV_WC_RECV => {
-                    let bytes = (completion.byte_len as usize).min(PACKET_BYTES_MAX);
-                    self.shared.queues.read_slot(slot, bytes, &mut packet);
-                    number = Number::take(&mut packet);
-                }
-                // Nothing is in the slot: the bytes are where the peer has written them.
-                IBV_WC_RECV_RDMA_WITH_IMM => {
-                    let immediate = u32::from_be(completion.imm_data);
-                    packet::expand(immediate, completion.byte_len, self.me, &mut packet);
-                    number = Some(Number::of_immediate(immediate));
-                }
-                _ => {}
-            }
-        }
-        self.shared.queues.post_slot(slot)?;
         let Some(connection) = connection else { return Ok(0) };
-        if !good {
+        if completion.status != IBV_WC_SUCCESS {
             return self.broken(connection, completion.status, "receiving").map(|()| 0);
         }
-        let delivered = match number.map(|number| connection.order(number)) {
-            Some(Order::Next) => self.receive(connection, &mut packet, sink, requests),
-            Some(Order::Again) => {
-                counts.repeated.fetch_add(1, Ordering::Relaxed);
+        let (head, head_bytes);
+        let numbered = match completion.opcode {
+            IBV_WC_RECV => Number::split(slot.bytes(completion.byte_len as usize)),
+            // Nothing is in the slot: the bytes are where the peer has written them.
+            IBV_WC_RECV_RDMA_WITH_IMM => {
+                let immediate = u32::from_be(completion.imm_data);
+                (head, head_bytes) = packet::expand(immediate, completion.byte_len, self.me);
+                Some((Number::of_immediate(immediate), &head[..head_bytes]))
+            }
+            _ => None,
+        };
+        let Some((number, packet)) = numbered else {
+            return self.violation(connection, "a message without a number").map(|()| 0);
+        };
+        match connection.order(number) {
+            Order::Next => self.receive(connection, packet, sink, requests),
+            Order::Again => {
+                self.shared.counts.repeated.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(peer = %connection.peer, "a message came twice");
                 Ok(0)
             }
-            Some(Order::Gap) => {
-                self.violation(connection, "messages before this one are missing").map(|()| 0)
-            }
-            None => self.violation(connection, "a message without a number").map(|()| 0),
-        };
-        lock(&self.inbox).buffer = packet;
-        delivered
+            Order::Gap => self.violation(connection, "messages before this one are missing").map(|()| 0),
+        }
     }
 
     /// One packet.
     fn receive(
         &self,
         connection: &Connection,
-        packet: &mut Vec<u8>,
+        packet: &[u8],
         sink: &dyn Sink,
         requests: bool,
     ) -> Result<usize> {
@@ -137,7 +140,7 @@ impl IbvConduit {
             if parked.len() >= CREDITS as usize {
                 return self.violation(connection, "more requests than it has credits for").map(|()| 0);
             }
-            parked.push_back(std::mem::take(packet));
+            parked.push_back(packet.to_vec());
             self.parked.fetch_add(1, Ordering::AcqRel);
             return Ok(0);
         }
@@ -209,13 +212,13 @@ impl IbvConduit {
         Ok(count)
     }
 
-    /// The next completion, in the order of the device; none at the moment.
-    pub(super) fn next_completion(&self) -> Result<Option<Completion>> {
-        let Inbox { completions, batch, .. } = &mut *lock(&self.inbox);
-        if completions.is_empty() {
-            let count = self.shared.queues.poll(batch)?;
-            completions.extend(&batch[..count]);
+    /// The next completion, in the order of the device; none at the moment. The device is asked if `look` says so, which says
+    /// afterwards whether it may have more than it has given.
+    pub(super) fn next_completion(&self, look: &mut bool) -> Result<Option<Completion>> {
+        let inbox = &mut *lock(&self.inbox);
+        if inbox.is_empty() && *look {
+            *look = inbox.fill(&self.shared.queues)?;
         }
-        Ok(completions.pop_front())
+        Ok(inbox.take())
     }
 }

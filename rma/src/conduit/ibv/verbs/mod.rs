@@ -9,7 +9,8 @@
 //!    about bytes that the post itself copies (inline). A range is checked against its registration before it is posted.
 //!    A registration that requests may still use is dropped only after the queue pairs, in [`super::IbvConduit`].
 //! 4. *Shared bytes.* What a peer may write is only copied, under the rules of [`crate::shm`]; what a receive has
-//!    brought is private until its slot is posted again.
+//!    brought is private from its completion until its slot is posted again: as long as there is a [`Slot`] of it, of which
+//!    there is one at a time.
 //! 5. *Sources and destinations.* A [`Source`] is vouched for by the caller of the conduit, for the time of the call; an
 //!    address from [`Sink::destination`](crate::message::Sink::destination) by the sink, until it is told of the end.
 //! 6. *Threads.* libibverbs allows every call on every object from any thread, except its destruction beside others,
@@ -32,6 +33,7 @@ use std::ffi::{CStr, c_int};
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use types::{self as raw, number::*};
 
 /// How long a sender waits that found no receive slot: 0.16 ms, in the code of the InfiniBand architecture.
@@ -315,13 +317,6 @@ impl Registration {
         // SAFETY: the range was checked; rules 4 and 5.
         unsafe { copy(self.mapping.base().add(offset), to, bytes) }
     }
-
-    /// Copies bytes out to private memory, which becomes `to`.
-    pub(super) fn read(&self, offset: usize, bytes: usize, to: &mut Vec<u8>) {
-        assert!(offset + bytes <= self.bytes, "{bytes} bytes at {offset} of {}", self.bytes);
-        to.resize(bytes, 0);
-        self.mapping.read(offset, to);
-    }
 }
 
 impl Drop for Registration {
@@ -340,6 +335,14 @@ pub(super) struct Queues {
     /// The receive slots, one after another.
     slots: Registration,
     slot_bytes: usize,
+    /// Which of them are posted.
+    posted: Box<[AtomicBool]>,
+}
+
+/// A receive slot that the device has filled, and does not touch until it is posted again.
+pub(super) struct Slot<'a> {
+    queues: &'a Queues,
+    index: u32,
 }
 
 // SAFETY: rule 6.
@@ -385,11 +388,19 @@ impl Queues {
                 return Err(error);
             };
             let context = context.clone();
-            let queues =
-                Arc::new(Self { context, channel, completions: cq, receives, slots: memory, slot_bytes });
+            let posted = (0..slots).map(|_| AtomicBool::new(false)).collect();
+            let queues = Arc::new(Self {
+                context,
+                channel,
+                completions: cq,
+                receives,
+                slots: memory,
+                slot_bytes,
+                posted,
+            });
             never_block(queues.descriptor())?;
             for slot in 0..slots {
-                queues.post_slot(slot)?;
+                Slot { queues: &queues, index: slot }.post()?;
             }
             Ok(queues)
         }
@@ -438,34 +449,13 @@ impl Queues {
         }
     }
 
-    /// Gives a receive slot back to the device.
-    pub(super) fn post_slot(&self, slot: u32) -> Result<()> {
-        let offset = slot as usize * self.slot_bytes;
-        assert!(offset + self.slot_bytes <= self.slots.bytes, "there is no slot {slot}");
-        let mut piece = raw::Sge {
-            addr: self.slots.remote().0 + offset as u64,
-            length: self.slot_bytes as u32,
-            lkey: self.slots.local_key(),
-        };
-        let mut request = raw::ReceiveRequest {
-            wr_id: u64::from(slot),
-            next: ptr::null_mut(),
-            sg_list: &mut piece,
-            num_sge: 1,
-        };
-        let mut failed = ptr::null_mut();
-        // SAFETY: rules 1 to 3: the slot lies in the registration, which this structure keeps.
-        let code = unsafe {
-            let post = self.context.raw.as_ref().ops.post_srq_recv;
-            post.map_or(libc::ENOSYS, |post| post(self.receives.as_ptr(), &mut request, &mut failed))
-        };
-        checked(code, || "post a receive".into())
-    }
-
-    /// Copies out what a receive has brought into a slot.
-    pub(super) fn read_slot(&self, slot: u32, bytes: usize, to: &mut Vec<u8>) {
-        assert!(bytes <= self.slot_bytes, "{bytes} bytes in a slot of {}", self.slot_bytes);
-        self.slots.read(slot as usize * self.slot_bytes, bytes, to);
+    /// The slot that a receive has filled: its number is that of the completion.
+    ///
+    /// # Panics
+    /// When the device has not been given that slot.
+    pub(super) fn filled(&self, index: u32) -> Slot<'_> {
+        assert!(self.posted[index as usize].swap(false, Ordering::Acquire), "slot {index} was not posted");
+        Slot { queues: self, index }
     }
 
     /// What the library says about the status of a completion.
@@ -474,6 +464,43 @@ impl Queues {
         unsafe { CStr::from_ptr((self.context.verbs.ibv_wc_status_str)(status)) }
             .to_string_lossy()
             .into_owned()
+    }
+}
+
+impl Slot<'_> {
+    fn offset(&self) -> usize {
+        self.index as usize * self.queues.slot_bytes
+    }
+
+    /// Its first bytes, at most as many as there are.
+    pub(super) fn bytes(&self, bytes: usize) -> &[u8] {
+        let bytes = bytes.min(self.queues.slot_bytes);
+        // SAFETY: rule 4; the slots lie in the registration, which the queues keep.
+        unsafe { std::slice::from_raw_parts(self.queues.slots.mapping.base().add(self.offset()), bytes) }
+    }
+
+    /// Gives it back to the device.
+    pub(super) fn post(self) -> Result<()> {
+        let queues = self.queues;
+        let mut piece = raw::Sge {
+            addr: queues.slots.remote().0 + self.offset() as u64,
+            length: queues.slot_bytes as u32,
+            lkey: queues.slots.local_key(),
+        };
+        let mut request = raw::ReceiveRequest {
+            wr_id: u64::from(self.index),
+            next: ptr::null_mut(),
+            sg_list: &mut piece,
+            num_sge: 1,
+        };
+        let mut failed = ptr::null_mut();
+        queues.posted[self.index as usize].store(true, Ordering::Release);
+        // SAFETY: rules 1 to 3: the slot lies in the registration, which the queues keep.
+        let code = unsafe {
+            let post = queues.context.raw.as_ref().ops.post_srq_recv;
+            post.map_or(libc::ENOSYS, |post| post(queues.receives.as_ptr(), &mut request, &mut failed))
+        };
+        checked(code, || "post a receive".into())
     }
 }
 
@@ -492,7 +519,7 @@ impl Drop for Queues {
 #[derive(Clone, Copy)]
 pub(super) enum Local<'a> {
     /// Copied by the post; at most as many as the queue pair takes inline.
-    Inline(&'a [u8]),
+    Inline(Source<'a>),
     /// In registered memory.
     Registered(&'a Registration, usize, usize),
 }
@@ -723,7 +750,7 @@ impl QueuePair {
         let mut then = then.map(|then| request(&then, &mut then_piece));
         first.next = then.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         let mut failed = ptr::null_mut();
-        // SAFETY: rules 1 to 3: the requests are read during the call; the bytes are inline or registered.
+        // SAFETY: rules 1 to 3: the requests are read during the call; the bytes are inline (rule 5) or registered.
         let code = unsafe {
             let post = self.queues.context.raw.as_ref().ops.post_send;
             post.map_or(libc::ENOSYS, |post| post(self.raw.as_ptr(), &mut first, &mut failed))
@@ -733,11 +760,11 @@ impl QueuePair {
 
     fn piece(&self, local: Local<'_>) -> raw::Sge {
         match local {
-            Local::Inline(bytes) => {
-                assert!(bytes.len() <= self.inline_max, "{} bytes inline", bytes.len());
+            Local::Inline(source) => {
+                assert!(source.bytes() <= self.inline_max, "{} bytes inline", source.bytes());
                 raw::Sge {
-                    addr: bytes.as_ptr().expose_provenance() as u64,
-                    length: bytes.len() as u32,
+                    addr: source.address().expose_provenance() as u64,
+                    length: source.bytes() as u32,
                     lkey: 0,
                 }
             }

@@ -32,12 +32,16 @@ use vgas_rma::{Peer, Rank};
 const PING: u8 = 128;
 const PONG: u8 = 129;
 const SEGMENT: u64 = 16 << 20;
+const RATE_BYTES: usize = 64 << 20;
+/// Most requests that are waited for: each may put both sides to sleep.
+const WAITS: u64 = 300;
 /// As many as perftest is told to have.
 const UNDER_WAY: usize = 4;
 
 fn main() -> Result<()> {
-    let argument = std::env::args().nth(1).and_then(|text| text.parse().ok());
-    let rounds: u64 = argument.unwrap_or(300);
+    let mut arguments = std::env::args().skip(1);
+    let rounds: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(300);
+    let what = arguments.next().unwrap_or_else(|| "all".into());
     let fabric = IbvFabric::default();
     let specs = fabric.connect(&fabric.layout(2), SEGMENT);
     let endpoints = specs.into_iter().map(Endpoint::new).collect::<Result<Vec<_>>>()?;
@@ -62,7 +66,7 @@ fn main() -> Result<()> {
             scope.spawn(|| agent.wait_until(None, || done.load(Ordering::SeqCst)).expect("the agents serve"));
         }
         let other = scope.spawn(|| serve(&endpoints[1], rounds, &pings));
-        measure(&endpoints[0], rounds, &pongs).expect("rank 0 measures");
+        measure(&endpoints[0], rounds, &what, &pongs).expect("rank 0 measures");
         other.join().expect("rank 1 serves").expect("rank 1 serves");
         done.store(true, Ordering::SeqCst);
         endpoints[2..].iter().for_each(|agent| agent.notify_local());
@@ -83,7 +87,7 @@ fn finish(endpoint: &Endpoint, handle: &mut Handle) -> Result<()> {
     Ok(())
 }
 
-/// One side of a ping-pong of puts. The completion of a put is looked for when the answer to it is here already.
+/// One side of a ping-pong of puts, in the order of perftest: the completion of a put is looked for before the answer to it.
 fn ping_pong(endpoint: &Endpoint, rounds: u64, first: bool) -> Result<()> {
     let (me, other) = if first { (Rank(0), Rank(1)) } else { (Rank(1), Rank(0)) };
     for round in 1..=rounds {
@@ -91,10 +95,10 @@ fn ping_pong(endpoint: &Endpoint, rounds: u64, first: bool) -> Result<()> {
             see(endpoint, me, round)?;
         }
         let mut put = endpoint.put_nb(other, 0, &round.to_le_bytes())?;
+        finish(endpoint, &mut put)?;
         if first {
             see(endpoint, me, round)?;
         }
-        finish(endpoint, &mut put)?;
     }
     Ok(())
 }
@@ -109,12 +113,43 @@ fn serve(endpoint: &Endpoint, rounds: u64, pings: &AtomicU64) -> Result<()> {
     while pings.load(Ordering::Relaxed) < rounds {
         endpoint.poll()?;
     }
-    endpoint.wait_until(None, || pings.load(Ordering::Relaxed) == 2 * rounds)?;
+    endpoint.wait_until(None, || pings.load(Ordering::Relaxed) == rounds + rounds.min(WAITS))?;
     endpoint.barrier()?;
     Ok(())
 }
 
-fn measure(endpoint: &Endpoint, rounds: u64, pongs: &AtomicU64) -> Result<()> {
+// Functions of their own, so that their instructions can be counted (rma/tests/guest/instructions).
+#[inline(never)]
+fn messages(endpoint: &Endpoint, rounds: u64, pongs: &AtomicU64) -> Result<()> {
+    for round in 1..=rounds {
+        endpoint.request(Peer(1), PING, &[], Payload::Short)?;
+        while pongs.load(Ordering::Relaxed) < round {
+            endpoint.poll()?;
+        }
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn gets(endpoint: &Endpoint, rounds: u64) -> Result<()> {
+    let mut word = [0; 8];
+    for _ in 0..rounds {
+        // SAFETY: the word is not touched until the get is complete.
+        let mut get = unsafe { endpoint.get_nb(Rank(1), 0, word.as_mut_ptr(), 8) }?;
+        finish(endpoint, &mut get)?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn puts(endpoint: &Endpoint, rounds: u64) -> Result<()> {
+    for round in 0..rounds {
+        endpoint.put(Rank(1), 0, &round.to_le_bytes())?;
+    }
+    Ok(())
+}
+
+fn measure(endpoint: &Endpoint, rounds: u64, what: &str, pongs: &AtomicU64) -> Result<()> {
     let other = Rank(1);
     endpoint.attach_segment(SEGMENT)?;
     // Connects, and asks for access.
@@ -128,51 +163,41 @@ fn measure(endpoint: &Endpoint, rounds: u64, pongs: &AtomicU64) -> Result<()> {
     endpoint.barrier()?;
 
     let began = Instant::now();
-    for round in 1..=rounds {
-        endpoint.request(Peer(1), PING, &[], Payload::Short)?;
-        while pongs.load(Ordering::Relaxed) < round {
-            endpoint.poll()?;
-        }
-    }
+    messages(endpoint, rounds, pongs)?;
     println!("send_lat 8 {:.2} us", micros(began.elapsed()) / 2.0);
-    let began = Instant::now();
-    for round in 1..=rounds {
+    let (waits, began) = (rounds.min(WAITS), Instant::now());
+    for round in 1..=waits {
         endpoint.request(Peer(1), PING, &[], Payload::Short)?;
         endpoint.wait_until(None, || pongs.load(Ordering::Relaxed) == rounds + round)?;
     }
-    println!("wait 8 {:.2} us", micros(began.elapsed()) / 2.0);
+    println!("wait 8 {:.2} us", began.elapsed().as_secs_f64() * 1e6 / waits as f64 / 2.0);
     endpoint.barrier()?;
 
     // From here on nobody at the other side takes part.
-    let mut word = [0; 8];
     let began = Instant::now();
-    for _ in 0..rounds {
-        // SAFETY: the word is not touched until the get is complete.
-        let mut get = unsafe { endpoint.get_nb(other, 0, word.as_mut_ptr(), 8) }?;
-        finish(endpoint, &mut get)?;
-    }
+    gets(endpoint, rounds)?;
     println!("read_lat 8 {:.2} us", micros(began.elapsed()));
     let began = Instant::now();
-    for _ in 0..rounds {
-        endpoint.put(other, 0, &word)?;
-    }
+    puts(endpoint, rounds)?;
     println!("put 8 {:.2} us", micros(began.elapsed()));
-    for bytes in [64 << 10, 256 << 10, 1 << 20] {
-        rates(endpoint, bytes)?;
+    if what != "latencies" {
+        for bytes in [64 << 10, 256 << 10, 1 << 20] {
+            rates(endpoint, bytes)?;
+        }
     }
     Ok(())
 }
 
-/// Puts and gets of this size, several under way, of 16 MiB altogether.
+/// Puts and gets of this size, several under way, of [`RATE_BYTES`] altogether.
 fn rates(endpoint: &Endpoint, bytes: usize) -> Result<()> {
     let other = Rank(1);
-    let count = SEGMENT as usize / bytes;
+    let count = RATE_BYTES / bytes;
     let mut buffers = vec![vec![7u8; bytes]; UNDER_WAY];
     for name in ["write_bw", "read_bw"] {
         let began = Instant::now();
         let mut under_way: Vec<Handle> = (0..UNDER_WAY).map(|_| Handle::complete()).collect();
         for index in 0..count {
-            let (slot, offset) = (index % UNDER_WAY, (index * bytes) as u64);
+            let (slot, offset) = (index % UNDER_WAY, (index * bytes) as u64 % SEGMENT);
             finish(endpoint, &mut under_way[slot])?;
             let buffer = &mut buffers[slot];
             // SAFETY: a buffer is used by one operation at a time, which is waited for before the next and at the end.

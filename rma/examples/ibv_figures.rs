@@ -188,23 +188,25 @@ fn measure(endpoint: &Endpoint, rounds: u64, what: &str, pongs: &AtomicU64) -> R
     Ok(())
 }
 
-/// Puts and gets of this size, several under way, of [`RATE_BYTES`] altogether.
+/// Puts and gets of this size, several under way, of [`RATE_BYTES`] altogether, out of and into the own segment: registered
+/// memory, as perftest's.
 fn rates(endpoint: &Endpoint, bytes: usize) -> Result<()> {
     let other = Rank(1);
     let count = RATE_BYTES / bytes;
-    let mut buffers = vec![vec![7u8; bytes]; UNDER_WAY];
+    let own = endpoint.segment_info()[0].address.expect("the own segment is mapped");
     for name in ["write_bw", "read_bw"] {
         let began = Instant::now();
         let mut under_way: Vec<Handle> = (0..UNDER_WAY).map(|_| Handle::complete()).collect();
         for index in 0..count {
             let (slot, offset) = (index % UNDER_WAY, (index * bytes) as u64 % SEGMENT);
             finish(endpoint, &mut under_way[slot])?;
-            let buffer = &mut buffers[slot];
-            // SAFETY: a buffer is used by one operation at a time, which is waited for before the next and at the end.
+            let here = own.wrapping_add(slot * bytes);
+            // SAFETY: a part of the segment is used by one operation at a time, which is waited for before the next and at
+            // the end.
             under_way[slot] = unsafe {
                 match name {
-                    "write_bw" => endpoint.put_nb_bulk(other, offset, buffer.as_ptr(), bytes)?,
-                    _ => endpoint.get_nb(other, offset, buffer.as_mut_ptr(), bytes)?,
+                    "write_bw" => endpoint.put_nb_bulk(other, offset, here, bytes)?,
+                    _ => endpoint.get_nb(other, offset, here, bytes)?,
                 }
             };
         }

@@ -7,10 +7,15 @@ use rustix::net::{AddressFamily, RecvFlags, SocketType, ipproto};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use vgas_rma::conduit::ibv::{IbvCounts, IbvOptions};
-use vgas_rma::conduit::{Conduit, Place, Sent, Traffic};
+use vgas_rma::conduit::{Conduit, Part, Place, Sent, Traffic};
 use vgas_rma::message::{Destination, Direction, Message, PAGE_HANDLER, Payload, Source};
-use vgas_rma::shm::Atomic;
+use vgas_rma::shm::{Atomic, Mapping};
 use vgas_rma::{Peer, RegionId};
+
+/// So many bytes for an operation's memory from `at` on, which the sink names.
+fn part(operation: u64, at: u64, bytes: usize) -> Part {
+    Part { operation, at, bytes, here: std::ptr::null_mut() }
+}
 
 /// Goal: the costs that the module's page promises. The first operation of each kind connects and asks for access; what
 /// is counted comes after.
@@ -79,9 +84,9 @@ fn verbs_are_counted() {
     // A put is one WRITE, a get one READ, and the owner does nothing at all: it is not polled.
     let place = Place { owner: to, region: RegionId::SEGMENT, offset: 100 };
     let before = [a.0.counts(), b.0.counts()];
-    assert_eq!(a.0.start_put(to, place, Source::of(&page[..8]), 1).unwrap(), Sent::Accepted);
+    assert_eq!(a.0.start_put(to, place, Source::of(&page[..8]), false, 1).unwrap(), Sent::Accepted);
     poll_until(&[a], "the put", || a.1.completed.load(Ordering::SeqCst) == 1);
-    assert_eq!(a.0.start_get(to, place, 8, 2, 16).unwrap(), Sent::Accepted);
+    assert_eq!(a.0.start_get(to, place, part(2, 16, 8)).unwrap(), Sent::Accepted);
     poll_until(&[a], "the get", || a.1.completed.load(Ordering::SeqCst) == 2);
     let mut got = [0; 8];
     a.1.operation.read(16, &mut got);
@@ -192,7 +197,7 @@ fn full_staging_memory_is_no_error() {
     let [a, b] = &both;
     let to = Peer(1);
     let put = |region, bytes: &[u8]| {
-        a.0.start_put(to, Place { owner: to, region, offset: 0 }, Source::of(bytes), 1).unwrap()
+        a.0.start_put(to, Place { owner: to, region, offset: 0 }, Source::of(bytes), false, 1).unwrap()
     };
     poll_until(&[a, b], "access", || put(RegionId::SEGMENT, &[1; 8]) == Sent::Accepted);
     poll_until(&[a, b], "the first put", || a.1.completed.load(Ordering::SeqCst) == 1);
@@ -207,6 +212,61 @@ fn full_staging_memory_is_no_error() {
     assert_eq!(put(RegionId::FRAMES, &[3; 8]), Sent::Busy);
     poll_until(&[a, b], "access to the other", || put(RegionId::FRAMES, &[3; 8]) == Sent::Accepted);
     poll_until(&[a, b], "all puts", || a.1.completed.load(Ordering::SeqCst) == under_way + 2);
+}
+
+/// Goal: bytes of the own segment pass without a copy, out of it if they stay as they are and into it always; others do not.
+/// Seen by the count of copies, by the bytes, and by a memory of the operation that nobody has written.
+#[test]
+fn the_own_segment_is_not_copied() {
+    if skipped("the_own_segment_is_not_copied") {
+        return;
+    }
+    const BYTES: usize = 40_000;
+    let both = pair(&IbvOptions::default());
+    let [a, b] = &both;
+    let own = Mapping::anonymous("own", 1 << 20).unwrap();
+    a.0.offer(own.clone(), 1 << 19);
+    let place = |offset| Place { owner: Peer(1), region: RegionId::SEGMENT, offset };
+    let mut ended = 0;
+    let mut copies = |what: &str, start: &dyn Fn() -> Sent| {
+        let before = a.0.counts().copied;
+        poll_until(&[a, b], what, || start() == Sent::Accepted);
+        ended += 1;
+        poll_until(&[a], what, || a.1.completed.load(Ordering::SeqCst) == ended);
+        a.0.counts().copied - before
+    };
+    let put = |from: usize, to: u64, stays| {
+        own.write(from, &[from as u8; BYTES]);
+        let source = own.span(from, BYTES);
+        a.0.start_put(Peer(1), place(to), source.source(), stays, 1).unwrap()
+    };
+    let there = |at| {
+        let mut bytes = [0; BYTES];
+        b.1.region.read(at, &mut bytes);
+        bytes
+    };
+    assert_eq!(copies("a put that stays", &|| put(101, 3, true)), 0);
+    assert_eq!(there(3), [101; BYTES]);
+    assert_eq!(copies("a put that does not", &|| put(102, 100_003, false)), 1);
+    assert_eq!(there(100_003), [102; BYTES]);
+    let end = (1 << 19) - BYTES + 1;
+    assert_eq!(copies("a put from behind the segment", &|| put(end, 3, true)), 1);
+    assert_eq!(there(3), [end as u8; BYTES]);
+
+    b.1.region.write(200_000, &[9; BYTES]);
+    let get = |here: *mut u8| {
+        let part = Part { operation: 2, at: 0, bytes: BYTES, here };
+        a.0.start_get(Peer(1), place(200_000), part).unwrap()
+    };
+    let mut got = [0; BYTES];
+    assert_eq!(copies("a get to the segment", &|| get(own.base().wrapping_add(300_001))), 0);
+    own.read(300_001, &mut got);
+    assert_eq!(got, [9; BYTES]);
+    a.1.operation.read(0, &mut got);
+    assert_eq!(got, [0; BYTES], "no other memory was asked for");
+    assert_eq!(copies("a get to other memory", &|| get(a.1.operation.base())), 1);
+    a.1.operation.read(0, &mut got);
+    assert_eq!(got, [9; BYTES]);
 }
 
 /// A lent page goes out of the frames that it lies in, without a copy, and is given back when it has left. Nobody ever asks

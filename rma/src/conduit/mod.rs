@@ -60,6 +60,20 @@ pub struct Place {
     pub offset: u64,
 }
 
+/// A part of the memory of a get, on the side that asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// The get's number, for the [`Sink`].
+    pub operation: u64,
+    /// First byte of the part in the get's memory.
+    pub at: u64,
+    /// Length.
+    pub bytes: usize,
+    /// Where the part is. A conduit writes there only through memory that it was offered ([`Conduit::offer`]); otherwise
+    /// it asks [`Sink::destination`] once the bytes have come.
+    pub here: *mut u8,
+}
+
 /// Memory that was lent to a conduit with [`Conduit::try_send_lent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loan(pub(crate) u64);
@@ -114,23 +128,28 @@ pub trait Conduit: Send + Sync {
         loan == Loan::NONE
     }
 
+    /// Tells of memory, the first `bytes` bytes of a mapping, that puts are likely to come from and gets to go to: the
+    /// process's own segment. The conduit may keep it mapped and let the bytes pass without a copy. Once, before other
+    /// calls.
+    fn offer(&self, _memory: Arc<Mapping>, _bytes: u64) {}
+
     /// Starts to write into a region that `server` owns or serves, without its help, when [`Capabilities::one_sided`]
-    /// holds. The source is reusable when this returns; [`Sink::completed`] tells when the bytes are visible there.
-    fn start_put(&self, _server: Peer, _place: Place, _from: Source<'_>, _operation: u64) -> Result<Sent> {
+    /// holds; [`Sink::completed`] tells when the bytes are visible there. Until then the source stays as it is if
+    /// `stays`; otherwise it is reusable when this returns.
+    fn start_put(
+        &self,
+        _server: Peer,
+        _place: Place,
+        _from: Source<'_>,
+        _stays: bool,
+        _operation: u64,
+    ) -> Result<Sent> {
         Err(RmaError::Usage(format!("the {} conduit has no one-sided puts", self.name())))
     }
 
     /// Starts to read from a region that `server` owns or serves, without its help, when [`Capabilities::one_sided`]
-    /// holds: `bytes` bytes, for the memory of an operation from its byte `at` on. [`Sink::destination`] says where
-    /// that is once they are here, and [`Sink::completed`] is told afterwards.
-    fn start_get(
-        &self,
-        _server: Peer,
-        _place: Place,
-        _bytes: usize,
-        _operation: u64,
-        _at: u64,
-    ) -> Result<Sent> {
+    /// holds. [`Sink::completed`] is told when the bytes are here.
+    fn start_get(&self, _server: Peer, _place: Place, _part: Part) -> Result<Sent> {
         Err(RmaError::Usage(format!("the {} conduit has no one-sided gets", self.name())))
     }
 

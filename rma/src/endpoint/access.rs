@@ -117,9 +117,25 @@ impl Endpoint {
     /// when the handle is.
     #[inline]
     pub fn put_nb(&self, rank: Rank, offset: u64, from: &[u8]) -> Result<Handle> {
-        // SAFETY: every conduit takes the bytes before a send is accepted (promise "source"), and `start_put` returns
-        // after the last was.
-        unsafe { self.put_nb_bulk(rank, offset, from.as_ptr(), from.len()) }
+        // SAFETY: the slice is readable for the call.
+        unsafe { self.put_nb_raw(rank, offset, from.as_ptr(), from.len()) }
+    }
+
+    /// [`Endpoint::put_nb`] from a raw source, which may be shared memory.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `bytes` bytes during the call, and does not overlap the destination.
+    #[inline]
+    pub unsafe fn put_nb_raw(
+        &self,
+        rank: Rank,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Handle> {
+        // SAFETY: every conduit takes the bytes of a source that does not stay before a send is accepted (promise
+        // "source"), and `start_put` returns after the last was.
+        unsafe { self.put_started(rank, offset, from, bytes, false) }
     }
 
     /// Starts a put whose source is reusable when the handle is complete (bulk).
@@ -135,6 +151,21 @@ impl Endpoint {
         from: *const u8,
         bytes: usize,
     ) -> Result<Handle> {
+        // SAFETY: the caller's promise.
+        unsafe { self.put_started(rank, offset, from, bytes, true) }
+    }
+
+    /// # Safety
+    /// As [`Endpoint::put_nb_bulk`] if the source `stays`, otherwise as [`Endpoint::put_nb_raw`].
+    #[inline(always)]
+    unsafe fn put_started(
+        &self,
+        rank: Rank,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+        stays: bool,
+    ) -> Result<Handle> {
         let to = match self.segments.reach(rank, offset, bytes) {
             Some(to) => to,
             None => match self.reach_slow(rank, offset, bytes as u64)? {
@@ -142,7 +173,7 @@ impl Endpoint {
                 Reach::Through(server) => {
                     // SAFETY: the caller's promise, which lasts longer than the call.
                     let source = unsafe { Source::raw(from, bytes) };
-                    return self.start_put(server, rank, offset, source);
+                    return self.start_put(server, rank, offset, source, stays);
                 }
             },
         };
@@ -155,7 +186,8 @@ impl Endpoint {
     ///
     /// # Safety
     /// `to` is valid for writes of `bytes` bytes, not otherwise accessed, and does not overlap the source, until the
-    /// handle was seen complete or an error was returned for it. The handle must not be dropped before.
+    /// handle was seen complete or an error was returned for it. The handle must not be dropped before. (Memory in this
+    /// rank's own segment may still be written after an error, by a device that has begun.)
     #[inline]
     pub unsafe fn get_nb(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<Handle> {
         let from = match self.segments.reach(rank, offset, bytes) {

@@ -135,6 +135,11 @@ impl Endpoint {
                 return Err(RmaError::Usage("a segment is attached once".into()));
             }
             self.segments.open(domain, rank, owner)?;
+            if let Some(network) = &self.network
+                && bytes > 0
+            {
+                network.offer(domain.map(owner, region)?, bytes);
+            }
         }
         let sizes = self.all_gather(&bytes.to_le_bytes())?;
         for (rank, size) in (0..).map(Rank).zip(sizes) {

@@ -14,7 +14,7 @@
 use super::operation::Handle;
 use super::{Endpoint, Handler, Token};
 use crate::address::{Peer, Rank, RegionId};
-use crate::conduit::{Conduit, Place};
+use crate::conduit::{Conduit, Part, Place};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Destination, Payload, Source};
 use crate::shm::copy::copy;
@@ -155,13 +155,14 @@ impl Endpoint {
         self.carrier_of(server).filter(|conduit| conduit.capabilities().one_sided)
     }
 
-    /// Starts a put through `server`. The source is reusable when it returns.
+    /// Starts a put through `server`. The source is reusable when it returns, or, if it `stays`, when the put is complete.
     pub(super) fn start_put(
         &self,
         server: Peer,
         rank: Rank,
         offset: u64,
         source: Source<'_>,
+        stays: bool,
     ) -> Result<Handle> {
         let part_bytes = PART_BYTES_MAX.min(self.long_bytes_max as u64);
         let owner = self.layout.peer_of_rank(rank);
@@ -169,7 +170,7 @@ impl Endpoint {
             let part = source.part(at as usize, bytes as usize);
             if let Some(conduit) = self.one_sided(server) {
                 let place = Place { owner, region: RegionId::SEGMENT, offset: offset + at };
-                return self.until_accepted(|| conduit.start_put(server, place, part, id));
+                return self.until_accepted(|| conduit.start_put(server, place, part, stays, id));
             }
             let [low, high] = low_high(id);
             let to = Destination::Region { region: RegionId::SEGMENT, owner, offset: offset + at };
@@ -199,7 +200,9 @@ impl Endpoint {
         self.send_parts(server, Some(to), bytes, part_bytes, |id, at, bytes| {
             if let Some(conduit) = one_sided {
                 let place = Place { owner, region: RegionId::SEGMENT, offset: offset + at };
-                return self.until_accepted(|| conduit.start_get(server, place, bytes as usize, id, at));
+                let here = to.wrapping_add(at as usize);
+                let part = Part { operation: id, at, bytes: bytes as usize, here };
+                return self.until_accepted(|| conduit.start_get(server, place, part));
             }
             let ([low, high], [from_low, from_high], [to_low, to_high]) =
                 (low_high(id), low_high(offset + at), low_high(at));

@@ -29,8 +29,14 @@ pub unsafe extern "C" fn vgasi_put_nb(
     let offset = checked_offset(rank, to, bytes);
     let runtime = &job::joined().runtime;
     if !is_tiered() {
+        let (endpoint, rank, from) = (runtime.endpoint(), Rank(rank), from.cast());
         // SAFETY: rule 1.
-        return started(unsafe { runtime.endpoint().put_nb_bulk(Rank(rank), offset, from.cast(), bytes) });
+        return started(unsafe {
+            match source_stays {
+                0 => endpoint.put_nb_raw(rank, offset, from, bytes),
+                _ => endpoint.put_nb_bulk(rank, offset, from, bytes),
+            }
+        });
     }
     let mut source = from.cast::<u8>();
     let mut copy = None;

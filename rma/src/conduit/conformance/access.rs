@@ -9,6 +9,7 @@ use crate::error::RmaError;
 pub(super) const CASES: &[Case] = &[
     ("random puts and gets agree with a model", random_accesses),
     ("large transfers arrive whole", large),
+    ("bytes go from segment to segment", between_segments),
     ("non-blocking forms complete", non_blocking),
     ("segments are described, and their ends are guarded", bounds),
 ];
@@ -79,6 +80,48 @@ fn large(fabric: &dyn Fabric) {
         // The other rank's bytes are in the own segment now.
         endpoint.get(rank, 13, &mut to).unwrap();
         assert!(to == pattern(u64::from(other.0), bytes), "what the other rank put is visible here");
+    });
+}
+
+/// Where both sides are segments, a conduit may have nothing to copy: all lengths, at odd places, several under way, and
+/// sources that are reused at once.
+fn between_segments(fabric: &dyn Fabric) {
+    const LENGTHS: [usize; 6] = [1, 8, 513, 4096, 70_001, 1_200_000];
+    const PART: u64 = SEGMENT_BYTES / 4;
+    Job::new(fabric, 2, |_| ()).run(|endpoint, rank| {
+        endpoint.attach_segment(SEGMENT_BYTES).unwrap();
+        let other = Rank(1 - rank.0);
+        let own = endpoint.segment_info()[rank.0 as usize].address.unwrap();
+        let check = |offset: u64, seed: u64, bytes: usize| {
+            let mut to = vec![0; bytes];
+            endpoint.get(rank, offset, &mut to).unwrap();
+            assert!(to == pattern(seed, bytes), "{bytes} bytes at {offset}");
+        };
+        for (round, bytes) in (0..).zip(LENGTHS).filter(|&(_, bytes)| (bytes as u64) < PART - 10) {
+            let seed = |rank: Rank, which: u64| round * 10 + u64::from(rank.0) * 5 + which;
+            for which in 0..2 {
+                endpoint.put(rank, which * PART + 1, &pattern(seed(rank, which), bytes)).unwrap();
+            }
+            let source = |which: u64| own.wrapping_add((which * PART) as usize + 1);
+            endpoint.barrier().unwrap();
+            // SAFETY: the sources lie in the attached segment; the first stays until it has been waited for.
+            let puts = unsafe {
+                let bulk = endpoint.put_nb_bulk(other, 2 * PART + 3, source(0), bytes).unwrap();
+                let other_put = endpoint.put_nb_raw(other, 3 * PART + 5, source(1), bytes).unwrap();
+                [bulk, other_put]
+            };
+            endpoint.put(rank, PART + 1, &vec![0xEE; bytes]).unwrap();
+            endpoint.wait_sync_all(puts).unwrap();
+            endpoint.barrier().unwrap();
+            check(2 * PART + 3, seed(other, 0), bytes);
+            check(3 * PART + 5, seed(other, 1), bytes);
+            // And back, over the bytes that were the source.
+            // SAFETY: the destination lies in the attached segment, and nobody else uses it until the get has ended.
+            let get = unsafe { endpoint.get_nb(other, 3 * PART + 5, source(1), bytes) }.unwrap();
+            endpoint.wait_sync(get).unwrap();
+            check(PART + 1, seed(rank, 1), bytes);
+            endpoint.barrier().unwrap();
+        }
     });
 }
 

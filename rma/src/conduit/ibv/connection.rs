@@ -20,9 +20,10 @@ use super::packet::{
 use super::shared::Shared;
 use super::staging::Blocks;
 use super::verbs::cm::Id;
-use super::verbs::{Local, Place, QueuePair, Route, Verb, Work, gather};
+use super::verbs::{Local, Place, QueuePair, Registration, Route, Verb, Work, gather};
 use super::{INLINE_MAX, PACKET_BYTES_MAX};
 use crate::address::Peer;
+use crate::conduit::Part;
 use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX};
 use crate::error::{Result, RmaError};
 use crate::message::{Destination, Direction, Message, Payload, Source};
@@ -101,8 +102,18 @@ struct Flight {
 pub(super) struct Ended {
     /// The initiator's number.
     pub(super) operation: u64,
-    /// Of a get: its part of the operation's memory, first byte and length.
-    pub(super) part: Option<(u64, usize)>,
+    pub(super) how: How,
+}
+
+/// Where the bytes of a one-sided operation are now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// There.
+    Written,
+    /// Here, where they belong.
+    Read,
+    /// In staging memory. They are so many, and belong in the operation's memory from this byte on.
+    Staged(u64, usize),
 }
 
 /// What is known of a region of the other side.
@@ -133,9 +144,9 @@ pub(super) enum Posted {
 
 /// What a one-sided operation does.
 pub(super) enum OneSided<'a> {
-    Put(Source<'a>),
-    /// So many bytes, for the operation's memory from this offset on.
-    Get(usize, u64),
+    /// From here, which stays as it is until the end, or not.
+    Put(Source<'a>, bool),
+    Get(Part),
     /// A word; what it was, for the beginning of the operation's memory.
     Atomic(Atomic),
 }
@@ -143,10 +154,20 @@ pub(super) enum OneSided<'a> {
 impl OneSided<'_> {
     fn bytes(&self) -> usize {
         match self {
-            Self::Put(source) => source.bytes(),
-            Self::Get(bytes, _) => *bytes,
+            Self::Put(source, _) => source.bytes(),
+            Self::Get(part) => part.bytes,
             Self::Atomic(_) => size_of::<u64>(),
         }
+    }
+
+    /// The caller's memory, if the device may use it until the end.
+    fn direct<'s>(&self, shared: &'s Shared) -> Option<(&'s Registration, usize)> {
+        let address = match self {
+            Self::Put(source, true) => source.address(),
+            Self::Get(part) => part.here.cast_const(),
+            Self::Put(_, false) | Self::Atomic(_) => return None,
+        };
+        shared.own.find(&shared.chosen.context, address, self.bytes())
     }
 }
 
@@ -289,11 +310,12 @@ impl Connection {
         let bytes = what.bytes();
         let address = reach(name, &access, offset, bytes)?;
         let inline = match what {
-            OneSided::Put(source) if bytes <= self.pair.inline_max => Some(*source),
+            OneSided::Put(source, _) if bytes <= self.pair.inline_max => Some(Local::Inline(*source)),
             _ => None,
         };
-        let (local, blocks) = match inline {
-            Some(source) => (Local::Inline(source), None),
+        let direct = || what.direct(shared).map(|(memory, at)| Local::Registered(memory, at, bytes));
+        let (local, blocks) = match inline.or_else(direct) {
+            Some(local) => (local, None),
             None => match shared.staging.take(bytes) {
                 Some(blocks) => {
                     (Local::Registered(&shared.staging.memory, blocks.offset(), bytes), Some(blocks))
@@ -301,22 +323,28 @@ impl Connection {
                 None => return Ok(Posted::NoRoom),
             },
         };
-        let (verb, part) = match what {
-            OneSided::Put(source) => {
+        let (verb, how) = match what {
+            OneSided::Put(source, _) => {
                 if let Some(blocks) = &blocks {
                     shared.staging.memory.fill(blocks.offset(), *source);
                 }
-                (Verb::Write(address, access.key), None)
+                (Verb::Write(address, access.key), How::Written)
             }
-            OneSided::Get(bytes, at) => (Verb::Read(address, access.key), Some((*at, *bytes))),
-            OneSided::Atomic(atomic) => (Verb::Atomic(address, access.key, *atomic), Some((0, bytes))),
+            OneSided::Get(part) => {
+                let how = if blocks.is_some() { How::Staged(part.at, bytes) } else { How::Read };
+                (Verb::Read(address, access.key), how)
+            }
+            OneSided::Atomic(atomic) => (Verb::Atomic(address, access.key, *atomic), How::Staged(0, bytes)),
         };
+        if blocks.is_some() && bytes > INLINE_MAX {
+            shared.counts.copied.fetch_add(1, Ordering::Relaxed);
+        }
         sender.posted += 1;
         let count = sender.posted;
         self.pair.post(Work { id: self.id(count), verb, local, signalled: true }, None)?;
         shared.counts.posted(verb, true);
         sender.unsignalled = 0;
-        sender.flights.push_back(Flight { last: count, blocks, ends: Some(Ended { operation, part }) });
+        sender.flights.push_back(Flight { last: count, blocks, ends: Some(Ended { operation, how }) });
         Ok(Posted::At(count))
     }
 
@@ -603,8 +631,8 @@ impl Connection {
         let sender = lock(&self.sender);
         let flight = sender.flights.iter().find(|flight| flight.last & COUNT_MASK == low);
         match flight.and_then(|flight| flight.ends.as_ref()) {
-            Some(Ended { part: Some(_), .. }) => "reading its memory",
-            Some(Ended { part: None, .. }) => "writing its memory",
+            Some(Ended { how: How::Written, .. }) => "writing its memory",
+            Some(Ended { how: How::Read | How::Staged(..), .. }) => "reading its memory",
             None => "sending",
         }
     }

@@ -5,7 +5,7 @@ use super::packet::Access;
 use super::{IbvConduit, IbvOptions, available, devices};
 use crate::address::{Layout, Peer, RegionId};
 use crate::conduit::tcp::TcpSpec;
-use crate::conduit::{Conduit, Place, Sent, Traffic};
+use crate::conduit::{Conduit, Part, Place, Sent, Traffic};
 use crate::error::{Result, RmaError};
 use crate::key::JobKey;
 use crate::message::{Delivery, Destination, Sink, Source};
@@ -83,12 +83,17 @@ pub(super) fn pair_of(options: [IbvOptions; 2]) -> [IbvConduit; 2] {
     })
 }
 
+/// A word of the operation's memory.
+pub(super) fn part(operation: u64) -> Part {
+    Part { operation, at: 0, bytes: 8, here: std::ptr::null_mut() }
+}
+
 /// Asks until a fair get has been done, so that what comes after it is about something else.
 pub(super) fn fair_get(name: &str, [a, b]: [&IbvConduit; 2], [attacker, victim]: [&Victim; 2]) {
     let place = Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 };
     let begun = Instant::now();
     let before = attacker.completed.load(Ordering::SeqCst);
-    while a.start_get(Peer(1), place, 8, 0, 0).unwrap() == Sent::Busy {
+    while a.start_get(Peer(1), place, part(0)).unwrap() == Sent::Busy {
         a.poll(attacker, Traffic::Everything).unwrap();
         b.poll(victim, Traffic::Everything).unwrap();
         assert!(begun.elapsed() < BOUND, "{name}: no access was given");
@@ -144,9 +149,9 @@ fn access_that_was_not_given_is_refused_by_the_device() {
             let place = Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 };
             let start = |conduit: &IbvConduit| {
                 if write {
-                    conduit.start_put(Peer(1), place, Source::of(&[9; 8]), 1)
+                    conduit.start_put(Peer(1), place, Source::of(&[9; 8]), false, 1)
                 } else {
-                    conduit.start_get(Peer(1), place, 8, 1, 0)
+                    conduit.start_get(Peer(1), place, part(1))
                 }
             };
             // Once as it should be, so that the refusal below is about the access.

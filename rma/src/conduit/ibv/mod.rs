@@ -6,7 +6,8 @@
 //!   `network` of addresses.
 //! * `events`: what the device says about itself.
 //! * `connecting`: making connections; `receive`: what completions bring.
-//! * `connection`: sending, credits, regions; `staging`: registered memory for private bytes; `packet`: the bytes.
+//! * `connection`: sending, credits, regions; `packet`: the bytes.
+//! * `own`: the rank's own segment, registered; `staging`: registered memory for private bytes.
 //! * `shared`: what all connections have in common.
 //!
 //! # What travels how
@@ -18,11 +19,15 @@
 //! | page for a frame | WRITE with immediate data into the receiver's frame | one |
 //! | other long message | WRITE into the receiver's region, SEND, in one post | one for both |
 //! | put | WRITE into the owner's segment; nobody there takes part | one |
-//! | get | READ from it into staging memory | one |
+//! | get | READ from it | one |
 //! | atomic update | FETCH_ADD or CMP_SWAP of it, if the device offers them; otherwise messages | one |
 //!
 //! A long payload that its sender lends ([`Conduit::try_send_lent`]) goes out of the sender's own registered region
 //! without a copy: a page is moved from the forwarder's frame to the requester's by the two cards alone.
+//!
+//! A put whose source stays as it is (a blocking or a bulk one), and a get, move their bytes straight out of and into the
+//! caller's memory if that is in the rank's own segment, which is registered when this first happens. Private memory is
+//! copied: to staging memory, or by the post if it is little.
 //!
 //! Regions are registered when the first peer wants them, as far as they are attached, and an agent's frames also when
 //! another agent first lets it write into its own: pages are sent out of them from then on. Registered pages are locked in
@@ -69,6 +74,7 @@ mod events;
 mod hostile;
 mod network;
 mod options;
+mod own;
 mod packet;
 mod receive;
 mod shared;
@@ -93,18 +99,18 @@ use self::verbs::types::number::IBV_WC_SUCCESS;
 use super::tcp::frame::HEAD_BYTES_MAX;
 use super::tcp::{TcpConduit, TcpSpec};
 use super::turn::Turn;
-use super::{Capabilities, Conduit, Loan, Place, Sent, Traffic};
+use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::address::{Layout, NodeId, Peer};
 use crate::error::{Result, RmaError};
 use crate::message::{ARGUMENTS_MAX, Message, Payload, Sink, Source};
-use crate::shm::{Atomic, Span};
+use crate::shm::{Atomic, Mapping, Span};
 use rustc_hash::FxHashMap;
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Bytes of a receive slot, and so of the largest packet.
@@ -514,12 +520,23 @@ impl Conduit for IbvConduit {
         self.connection(to).is_none_or(|connection| connection.is_done(loan.0))
     }
 
-    fn start_put(&self, server: Peer, place: Place, from: Source<'_>, operation: u64) -> Result<Sent> {
-        self.start(server, place, &OneSided::Put(from), operation)
+    fn offer(&self, memory: Arc<Mapping>, bytes: u64) {
+        self.shared.own.offer(memory, bytes);
     }
 
-    fn start_get(&self, server: Peer, place: Place, bytes: usize, operation: u64, at: u64) -> Result<Sent> {
-        self.start(server, place, &OneSided::Get(bytes, at), operation)
+    fn start_put(
+        &self,
+        server: Peer,
+        place: Place,
+        from: Source<'_>,
+        stays: bool,
+        operation: u64,
+    ) -> Result<Sent> {
+        self.start(server, place, &OneSided::Put(from, stays), operation)
+    }
+
+    fn start_get(&self, server: Peer, place: Place, part: Part) -> Result<Sent> {
+        self.start(server, place, &OneSided::Get(part), part.operation)
     }
 
     fn start_atomic(&self, server: Peer, place: Place, atomic: Atomic, operation: u64) -> Result<Sent> {

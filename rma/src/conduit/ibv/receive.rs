@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::connection::{CREDITS, Connection, lock, sent_by};
+use super::connection::{CREDITS, Connection, How, lock, sent_by};
 use super::packet::{self, Control, Number, Order};
 use super::verbs::Slot;
 use super::verbs::types::Completion;
@@ -28,7 +28,7 @@ impl IbvConduit {
             let mut operations = 0;
             connection.completed(&self.shared, low, |ended, at| {
                 operations += 1;
-                if let Some((offset, bytes)) = ended.part {
+                if let How::Staged(offset, bytes) = ended.how {
                     let place = Destination::Operation { id: ended.operation, offset };
                     let to = sink.destination(peer, place, bytes)?;
                     self.shared.staging.memory.empty(at, to, bytes);

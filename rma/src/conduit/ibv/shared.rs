@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::device::{Chosen, choose};
+use super::own::Own;
 use super::packet::{Access, Control, Name};
 use super::staging::{BLOCK_BYTES, Staging};
 use super::verbs::{Peers, Queues, Registration, Verb};
@@ -34,7 +35,8 @@ pub struct IbvCounts {
     pub repeated: u64,
     /// Events of the device: about ports, queue pairs, itself.
     pub events: u64,
-    /// Long payloads that were copied to staging memory first, because they were not lent or lie in no registered region.
+    /// Payloads, puts and gets that were copied to or from staging memory, because they were not lent or lie in no
+    /// registered region.
     pub copied: u64,
 }
 
@@ -126,6 +128,7 @@ pub(super) struct Shared {
     pub(super) chosen: Chosen,
     pub(super) queues: Arc<Queues>,
     pub(super) staging: Staging,
+    pub(super) own: Own,
     pub(super) counts: Counts,
     /// Packets and replies that wait for room, on all connections together.
     pub(super) waiting: AtomicUsize,
@@ -161,6 +164,7 @@ impl Shared {
             chosen,
             queues,
             staging,
+            own: Own::default(),
             counts,
             waiting: AtomicUsize::new(0),
             port_is_down: AtomicBool::new(false),

@@ -1,7 +1,7 @@
 //! Connections through librdmacm that are refused, and addresses where nobody is. Where there is no device, or nobody says
 //! which network its addresses are in, this is skipped, visibly.
 
-use super::super::hostile::{BOUND, Victim, fair_get, pair_of};
+use super::super::hostile::{BOUND, Victim, fair_get, pair_of, part};
 use super::super::verbs::Reads;
 use super::super::{IbvOptions, available, cm_available};
 use super::*;
@@ -31,7 +31,7 @@ fn error_of([a, b]: [&IbvConduit; 2], mut meanwhile: impl FnMut()) -> (usize, Rm
     let sinks = [Victim::new(1), Victim::new(2)];
     let target = Target { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 };
     let begun = Instant::now();
-    assert_eq!(a.start_get(Peer(1), target, 8, 0, 0).unwrap(), Sent::Busy, "there is no connection yet");
+    assert_eq!(a.start_get(Peer(1), target, part(0)).unwrap(), Sent::Busy, "there is no connection yet");
     loop {
         for (index, conduit) in [a, b].into_iter().enumerate() {
             if let Err(error) = conduit.poll(&sinks[index], Traffic::Everything) {

@@ -22,12 +22,15 @@ mod ibv_support;
 use ibv_support::IbvFabric;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use vgas_rma::conduit::conformance::Fabric;
 use vgas_rma::endpoint::{Endpoint, Handle, Token};
 use vgas_rma::error::Result;
 use vgas_rma::message::{Arrived, Payload};
-use vgas_rma::{Peer, Rank};
+use vgas_rma::{Peer, Rank, RmaError};
+
+/// What is measured unless less is asked for.
+const NAMES: &str = "write_lat,send_lat,wait,read_lat,put,write_bw,read_bw";
 
 const PING: u8 = 128;
 const PONG: u8 = 129;
@@ -41,7 +44,8 @@ const UNDER_WAY: usize = 4;
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let rounds: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(300);
-    let what = arguments.next().unwrap_or_else(|| "all".into());
+    let names = arguments.next().unwrap_or_else(|| NAMES.into());
+    let names: Vec<&str> = names.split(',').collect();
     let fabric = IbvFabric::default();
     let specs = fabric.connect(&fabric.layout(2), SEGMENT);
     let endpoints = specs.into_iter().map(Endpoint::new).collect::<Result<Vec<_>>>()?;
@@ -65,8 +69,8 @@ fn main() -> Result<()> {
         for agent in &endpoints[2..] {
             scope.spawn(|| agent.wait_until(None, || done.load(Ordering::SeqCst)).expect("the agents serve"));
         }
-        let other = scope.spawn(|| serve(&endpoints[1], rounds, &pings));
-        measure(&endpoints[0], rounds, &what, &pongs).expect("rank 0 measures");
+        let other = scope.spawn(|| serve(&endpoints[1], rounds, &names, &pings));
+        measure(&endpoints[0], rounds, &names, &pongs).expect("rank 0 measures");
         other.join().expect("rank 1 serves").expect("rank 1 serves");
         done.store(true, Ordering::SeqCst);
         endpoints[2..].iter().for_each(|agent| agent.notify_local());
@@ -103,29 +107,50 @@ fn ping_pong(endpoint: &Endpoint, rounds: u64, first: bool) -> Result<()> {
     Ok(())
 }
 
-fn serve(endpoint: &Endpoint, rounds: u64, pings: &AtomicU64) -> Result<()> {
+/// Rank 1: its side of each measurement, where it has one.
+fn serve(endpoint: &Endpoint, rounds: u64, names: &[&str], pings: &AtomicU64) -> Result<()> {
     endpoint.attach_segment(SEGMENT)?;
     endpoint.put(Rank(0), 8, &[0; 8])?;
     endpoint.barrier()?;
-    ping_pong(endpoint, rounds, false)?;
-    endpoint.barrier()?;
-    // Requests that are looked for, then requests that are waited for.
-    while pings.load(Ordering::Relaxed) < rounds {
-        endpoint.poll()?;
+    let mut requests = 0;
+    for name in names {
+        match *name {
+            "write_lat" => ping_pong(endpoint, rounds, false)?,
+            "send_lat" => {
+                requests += rounds;
+                while pings.load(Ordering::Relaxed) < requests {
+                    endpoint.poll()?;
+                }
+            }
+            "wait" => {
+                requests += rounds.min(WAITS);
+                endpoint.wait_until(None, || pings.load(Ordering::Relaxed) == requests)?;
+            }
+            _ => {}
+        }
+        endpoint.barrier()?;
     }
-    endpoint.wait_until(None, || pings.load(Ordering::Relaxed) == rounds + rounds.min(WAITS))?;
-    endpoint.barrier()?;
     Ok(())
 }
 
 // Functions of their own, so that their instructions can be counted (rma/tests/guest/instructions).
 #[inline(never)]
 fn messages(endpoint: &Endpoint, rounds: u64, pongs: &AtomicU64) -> Result<()> {
+    let before = pongs.load(Ordering::Relaxed);
     for round in 1..=rounds {
         endpoint.request(Peer(1), PING, &[], Payload::Short)?;
-        while pongs.load(Ordering::Relaxed) < round {
+        while pongs.load(Ordering::Relaxed) < before + round {
             endpoint.poll()?;
         }
+    }
+    Ok(())
+}
+
+fn waits(endpoint: &Endpoint, rounds: u64, pongs: &AtomicU64) -> Result<()> {
+    let before = pongs.load(Ordering::Relaxed);
+    for round in 1..=rounds {
+        endpoint.request(Peer(1), PING, &[], Payload::Short)?;
+        endpoint.wait_until(None, || pongs.load(Ordering::Relaxed) == before + round)?;
     }
     Ok(())
 }
@@ -149,71 +174,61 @@ fn puts(endpoint: &Endpoint, rounds: u64) -> Result<()> {
     Ok(())
 }
 
-fn measure(endpoint: &Endpoint, rounds: u64, what: &str, pongs: &AtomicU64) -> Result<()> {
-    let other = Rank(1);
+/// Rank 0.
+fn measure(endpoint: &Endpoint, rounds: u64, names: &[&str], pongs: &AtomicU64) -> Result<()> {
     endpoint.attach_segment(SEGMENT)?;
     // Connects, and asks for access.
-    endpoint.put(other, 8, &[0; 8])?;
+    endpoint.put(Rank(1), 8, &[0; 8])?;
     endpoint.barrier()?;
-    let micros = |time: Duration| time.as_secs_f64() * 1e6 / rounds as f64;
-    let began = Instant::now();
-    ping_pong(endpoint, rounds, true)?;
-    println!("write_lat 8 {:.2} us", micros(began.elapsed()) / 2.0);
-    // Rank 1 goes to look for requests.
-    endpoint.barrier()?;
-
-    let began = Instant::now();
-    messages(endpoint, rounds, pongs)?;
-    println!("send_lat 8 {:.2} us", micros(began.elapsed()) / 2.0);
-    let (waits, began) = (rounds.min(WAITS), Instant::now());
-    for round in 1..=waits {
-        endpoint.request(Peer(1), PING, &[], Payload::Short)?;
-        endpoint.wait_until(None, || pongs.load(Ordering::Relaxed) == rounds + round)?;
-    }
-    println!("wait 8 {:.2} us", began.elapsed().as_secs_f64() * 1e6 / waits as f64 / 2.0);
-    endpoint.barrier()?;
-
-    // From here on nobody at the other side takes part.
-    let began = Instant::now();
-    gets(endpoint, rounds)?;
-    println!("read_lat 8 {:.2} us", micros(began.elapsed()));
-    let began = Instant::now();
-    puts(endpoint, rounds)?;
-    println!("put 8 {:.2} us", micros(began.elapsed()));
-    if what != "latencies" {
-        for bytes in [64 << 10, 256 << 10, 1 << 20] {
-            rates(endpoint, bytes)?;
+    for &name in names {
+        let began = Instant::now();
+        // Operations, and ways of a message in each.
+        let (count, ways) = match name {
+            "write_lat" => ping_pong(endpoint, rounds, true).map(|()| (rounds, 2))?,
+            "send_lat" => messages(endpoint, rounds, pongs).map(|()| (rounds, 2))?,
+            "wait" => waits(endpoint, rounds.min(WAITS), pongs).map(|()| (rounds.min(WAITS), 2))?,
+            "read_lat" => gets(endpoint, rounds).map(|()| (rounds, 1))?,
+            "put" => puts(endpoint, rounds).map(|()| (rounds, 1))?,
+            "write_bw" | "read_bw" => {
+                for bytes in [64 << 10, 256 << 10, 1 << 20] {
+                    rate(endpoint, name, bytes)?;
+                }
+                (0, 0)
+            }
+            other => return Err(RmaError::Usage(format!("there is no {other}; there are: {NAMES}"))),
+        };
+        if count > 0 {
+            println!("{name} 8 {:.2} us", began.elapsed().as_secs_f64() * 1e6 / (count * ways) as f64);
         }
+        endpoint.barrier()?;
     }
     Ok(())
 }
 
 /// Puts and gets of this size, several under way, of [`RATE_BYTES`] altogether, out of and into the own segment: registered
 /// memory, as perftest's.
-fn rates(endpoint: &Endpoint, bytes: usize) -> Result<()> {
+fn rate(endpoint: &Endpoint, name: &str, bytes: usize) -> Result<()> {
     let other = Rank(1);
     let count = RATE_BYTES / bytes;
     let own = endpoint.segment_info()[0].address.expect("the own segment is mapped");
-    for name in ["write_bw", "read_bw"] {
-        let began = Instant::now();
-        let mut under_way: Vec<Handle> = (0..UNDER_WAY).map(|_| Handle::complete()).collect();
-        for index in 0..count {
-            let (slot, offset) = (index % UNDER_WAY, (index * bytes) as u64 % SEGMENT);
-            finish(endpoint, &mut under_way[slot])?;
-            let here = own.wrapping_add(slot * bytes);
-            // SAFETY: a part of the segment is used by one operation at a time, which is waited for before the next and at
-            // the end.
-            under_way[slot] = unsafe {
-                match name {
-                    "write_bw" => endpoint.put_nb_bulk(other, offset, here, bytes)?,
-                    _ => endpoint.get_nb(other, offset, here, bytes)?,
-                }
-            };
-        }
-        for handle in &mut under_way {
-            finish(endpoint, handle)?;
-        }
-        println!("{name} {bytes} {:.2} MB/s", (count * bytes) as f64 / 1e6 / began.elapsed().as_secs_f64());
+    let began = Instant::now();
+    let mut under_way: Vec<Handle> = (0..UNDER_WAY).map(|_| Handle::complete()).collect();
+    for index in 0..count {
+        let (slot, offset) = (index % UNDER_WAY, (index * bytes) as u64 % SEGMENT);
+        finish(endpoint, &mut under_way[slot])?;
+        let here = own.wrapping_add(slot * bytes);
+        // SAFETY: a part of the segment is used by one operation at a time, which is waited for before the next and at
+        // the end.
+        under_way[slot] = unsafe {
+            match name {
+                "write_bw" => endpoint.put_nb_bulk(other, offset, here, bytes)?,
+                _ => endpoint.get_nb(other, offset, here, bytes)?,
+            }
+        };
     }
+    for handle in &mut under_way {
+        finish(endpoint, handle)?;
+    }
+    println!("{name} {bytes} {:.2} MB/s", (count * bytes) as f64 / 1e6 / began.elapsed().as_secs_f64());
     Ok(())
 }

@@ -87,7 +87,7 @@ impl Loan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {
-    /// Taken; the source may be reused.
+    /// Taken; the source may be reused (a put whose source stays: when it is complete).
     Accepted,
     /// No room or credit now. Nothing was sent; poll (so that the peer's answers are taken in), then try again.
     Busy,
@@ -129,8 +129,7 @@ pub trait Conduit: Send + Sync {
     }
 
     /// Tells of memory, the first `bytes` bytes of a mapping, that puts are likely to come from and gets to go to: the
-    /// process's own segment. The conduit may keep it mapped and let the bytes pass without a copy. Once, before other
-    /// calls.
+    /// process's own segment. The conduit may keep it mapped and let the bytes pass without a copy. At most once.
     fn offer(&self, _memory: Arc<Mapping>, _bytes: u64) {}
 
     /// Starts to write into a region that `server` owns or serves, without its help, when [`Capabilities::one_sided`]
@@ -155,7 +154,7 @@ pub trait Conduit: Send + Sync {
 
     /// Starts an atomic update of a word of a segment that `server` owns or serves, without its help, when
     /// [`Capabilities::atomics`] holds; `place.offset` is a multiple of 8. What the word was becomes the first eight bytes
-    /// of the operation's memory, as for [`Conduit::start_get`].
+    /// of the operation's memory, for which [`Sink::destination`] is asked before [`Sink::completed`] is told.
     fn start_atomic(&self, _server: Peer, _place: Place, _atomic: Atomic, _operation: u64) -> Result<Sent> {
         Err(RmaError::Usage(format!("the {} conduit has no atomic updates", self.name())))
     }

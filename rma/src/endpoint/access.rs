@@ -133,8 +133,8 @@ impl Endpoint {
         from: *const u8,
         bytes: usize,
     ) -> Result<Handle> {
-        // SAFETY: every conduit takes the bytes of a source that does not stay before a send is accepted (promise
-        // "source"), and `start_put` returns after the last was.
+        // SAFETY: a source that does not stay is not read any more when `try_send` or `start_put` of a conduit has accepted
+        // it, and our `start_put` returns after the last part was.
         unsafe { self.put_started(rank, offset, from, bytes, false) }
     }
 
@@ -186,8 +186,8 @@ impl Endpoint {
     ///
     /// # Safety
     /// `to` is valid for writes of `bytes` bytes, not otherwise accessed, and does not overlap the source, until the
-    /// handle was seen complete or an error was returned for it. The handle must not be dropped before. (Memory in this
-    /// rank's own segment may still be written after an error, by a device that has begun.)
+    /// handle was seen complete or an error was returned for it (but see [`Endpoint::wait_sync`] for memory in the own
+    /// segment). The handle must not be dropped before.
     #[inline]
     pub unsafe fn get_nb(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<Handle> {
         let from = match self.segments.reach(rank, offset, bytes) {

@@ -54,6 +54,12 @@ impl Handle {
 
     /// The result of completed operations.
     fn take_result(&mut self) -> Result<()> {
+        // One, nearly always.
+        if let [operation] = &self.pending[..] {
+            let result = operation.result();
+            self.pending.clear();
+            return result;
+        }
         let mut result = Ok(());
         for operation in self.pending.drain(..) {
             result = result.and(operation.result());
@@ -114,7 +120,7 @@ struct Waiting {
 }
 
 /// The operations of an endpoint that wait for answers. A number says where in the table its operation is, and how often
-/// the place was used: that of an operation that has ended is never another's.
+/// the place was used: it comes again after two billion uses of the place.
 #[derive(Default)]
 pub(super) struct Operations {
     waiting: Mutex<SlotMap<DefaultKey, Waiting>>,
@@ -129,17 +135,16 @@ impl Operations {
     pub(super) fn start(&self, server: Peer, buffer: *mut u8, bytes: u64, parts: u64) -> Arc<Operation> {
         let address = buffer.expose_provenance();
         let mut waiting = lock(&self.waiting);
-        let mut started = None;
-        waiting.insert_with_key(|key| {
+        let key = waiting.insert_with_key(|key| {
             let operation = Arc::new(Operation {
                 id: key.data().as_ffi(),
                 parts: AtomicU64::new(parts),
                 has_error: AtomicBool::new(false),
                 error: Mutex::new(None),
             });
-            Waiting { operation: started.insert(operation).clone(), server, address, bytes }
+            Waiting { operation, server, address, bytes }
         });
-        started.expect("it was just inserted")
+        waiting[key].operation.clone()
     }
 
     /// A part was answered, possibly with an error. An answer that fits no operation is the peer's fault.
@@ -206,7 +211,9 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Waits until the operation is complete. After an error its memory is no longer touched.
+    /// Waits until the operation is complete. After an error, this one's or that of a call that was to start it, its memory is
+    /// no longer touched, unless it lies in this rank's own segment: a device that has begun to move those bytes by itself
+    /// may still do so as long as the endpoint lives.
     #[inline]
     pub fn wait_sync(&self, mut handle: Handle) -> Result<()> {
         if handle.pending.is_empty() { Ok(()) } else { self.wait_sync_ref(&mut handle) }
@@ -220,7 +227,7 @@ impl Endpoint {
         handle.take_result()
     }
 
-    /// The endpoint has failed: from now on nobody may write to the operations' memory.
+    /// The endpoint has failed: from now on no thread writes to the operations' memory.
     pub(super) fn give_up(&self, handle: &mut Handle) {
         if !handle.is_complete() && !self.wait.in_handler() {
             // No delivery begins after the failure; wait for one that has begun.

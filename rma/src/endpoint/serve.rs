@@ -181,7 +181,7 @@ impl Endpoint {
     /// Starts a get through `server`.
     ///
     /// # Safety
-    /// `to` is valid for writes of `bytes` bytes until the handle was seen complete or its wait has ended in an error.
+    /// `to` is valid for writes of `bytes` bytes until the handle was seen complete or an error was returned for it.
     pub(super) unsafe fn start_get(
         &self,
         server: Peer,

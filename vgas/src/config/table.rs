@@ -276,7 +276,8 @@ settings! {
     segment: SegmentSettings {
         /// What a segment is made of unless the program says it.
         kind: SegmentKind = "tiered", Attach;
-        /// The largest pinned segment a rank may attach. Memory is used only where it is touched.
+        /// The largest pinned segment a rank may attach. Memory is used only where it is touched, except over `ibv`, where
+        /// all of a segment is locked in memory when its first large put or get crosses the network.
         pinned_max: Size = "1GiB", Launch, 0 => 64 * TIB;
         /// The largest tiered segment a rank may attach. Space is used only where it is written; each page costs
         /// 8 bytes of table on every node that touches it.

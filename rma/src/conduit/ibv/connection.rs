@@ -21,7 +21,7 @@ use super::shared::Shared;
 use super::staging::Blocks;
 use super::verbs::cm::Id;
 use super::verbs::{Local, Place, QueuePair, Registration, Route, Verb, Work, gather};
-use super::{INLINE_MAX, PACKET_BYTES_MAX};
+use super::{INLINE_MAX, LONG_BYTES_MAX, PACKET_BYTES_MAX};
 use crate::address::Peer;
 use crate::conduit::Part;
 use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX};
@@ -144,8 +144,11 @@ pub(super) enum Posted {
 
 /// What a one-sided operation does.
 pub(super) enum OneSided<'a> {
-    /// From here, which stays as it is until the end, or not.
-    Put(Source<'a>, bool),
+    /// The source stays as it is until the end, or not.
+    Put {
+        source: Source<'a>,
+        stays: bool,
+    },
     Get(Part),
     /// A word; what it was, for the beginning of the operation's memory.
     Atomic(Atomic),
@@ -154,7 +157,7 @@ pub(super) enum OneSided<'a> {
 impl OneSided<'_> {
     fn bytes(&self) -> usize {
         match self {
-            Self::Put(source, _) => source.bytes(),
+            Self::Put { source, .. } => source.bytes(),
             Self::Get(part) => part.bytes,
             Self::Atomic(_) => size_of::<u64>(),
         }
@@ -163,11 +166,11 @@ impl OneSided<'_> {
     /// The caller's memory, if the device may use it until the end.
     fn direct<'s>(&self, shared: &'s Shared) -> Option<(&'s Registration, usize)> {
         let address = match self {
-            Self::Put(source, true) => source.address(),
+            Self::Put { source, stays: true } => source.address(),
             Self::Get(part) => part.here.cast_const(),
-            Self::Put(_, false) | Self::Atomic(_) => return None,
+            Self::Put { stays: false, .. } | Self::Atomic(_) => return None,
         };
-        shared.own.find(&shared.chosen.context, address, self.bytes())
+        shared.in_own_segment(address, self.bytes())
     }
 }
 
@@ -297,6 +300,13 @@ impl Connection {
         what: &OneSided,
         operation: u64,
     ) -> Result<Posted> {
+        let bytes = what.bytes();
+        if bytes > LONG_BYTES_MAX {
+            let what = format!("a put or get of {bytes} bytes at once; {LONG_BYTES_MAX} are possible");
+            return Err(RmaError::Usage(what));
+        }
+        // Before the lock: the first time this takes a while.
+        let direct = what.direct(shared);
         let mut sender = lock(&self.sender);
         self.push(shared, &mut sender)?;
         let ordered = sender.replies.is_empty() && sender.controls.is_empty();
@@ -307,13 +317,12 @@ impl Connection {
         if matches!(what, OneSided::Atomic(_)) && !access.atomics {
             return Err(self.differs());
         }
-        let bytes = what.bytes();
         let address = reach(name, &access, offset, bytes)?;
         let inline = match what {
-            OneSided::Put(source, _) if bytes <= self.pair.inline_max => Some(Local::Inline(*source)),
+            OneSided::Put { source, .. } if bytes <= self.pair.inline_max => Some(Local::Inline(*source)),
             _ => None,
         };
-        let direct = || what.direct(shared).map(|(memory, at)| Local::Registered(memory, at, bytes));
+        let direct = || direct.map(|(memory, at)| Local::Registered(memory, at, bytes));
         let (local, blocks) = match inline.or_else(direct) {
             Some(local) => (local, None),
             None => match shared.staging.take(bytes) {
@@ -324,7 +333,7 @@ impl Connection {
             },
         };
         let (verb, how) = match what {
-            OneSided::Put(source, _) => {
+            OneSided::Put { source, .. } => {
                 if let Some(blocks) = &blocks {
                     shared.staging.memory.fill(blocks.offset(), *source);
                 }
@@ -653,7 +662,7 @@ impl Connection {
         let mut result = Ok(());
         while let Some((Flight { blocks, ends, .. }, is_last)) = sender.landed() {
             let Some(ends) = ends else {
-                blocks.into_iter().for_each(|blocks| shared.staging.free(blocks));
+                shared.staging.free(blocks);
                 continue;
             };
             // Who is told may want to send.
@@ -661,7 +670,7 @@ impl Connection {
             if result.is_ok() {
                 result = end(ends, blocks.as_ref().map_or(0, Blocks::offset));
             }
-            blocks.into_iter().for_each(|blocks| shared.staging.free(blocks));
+            shared.staging.free(blocks);
             if is_last {
                 return result;
             }

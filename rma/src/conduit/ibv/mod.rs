@@ -25,9 +25,9 @@
 //! A long payload that its sender lends ([`Conduit::try_send_lent`]) goes out of the sender's own registered region
 //! without a copy: a page is moved from the forwarder's frame to the requester's by the two cards alone.
 //!
-//! A put whose source stays as it is (a blocking or a bulk one), and a get, move their bytes straight out of and into the
-//! caller's memory if that is in the rank's own segment, which is registered when this first happens. Private memory is
-//! copied: to staging memory, or by the post if it is little.
+//! A put whose source stays as it is (a blocking or a bulk one), and a get, of more than 512 bytes move them straight out of
+//! and into the caller's memory if that is in the rank's own segment, which is registered when this first happens. Other
+//! memory is copied: to staging memory, or by the post if it is little.
 //!
 //! Regions are registered when the first peer wants them, as far as they are attached, and an agent's frames also when
 //! another agent first lets it write into its own: pages are sent out of them from then on. Registered pages are locked in
@@ -100,7 +100,7 @@ use super::tcp::frame::HEAD_BYTES_MAX;
 use super::tcp::{TcpConduit, TcpSpec};
 use super::turn::Turn;
 use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
-use crate::address::{Layout, NodeId, Peer};
+use crate::address::{Layout, NodeId, Peer, RegionId};
 use crate::error::{Result, RmaError};
 use crate::message::{ARGUMENTS_MAX, Message, Payload, Sink, Source};
 use crate::shm::{Atomic, Mapping, Span};
@@ -521,7 +521,7 @@ impl Conduit for IbvConduit {
     }
 
     fn offer(&self, memory: Arc<Mapping>, bytes: u64) {
-        self.shared.own.offer(memory, bytes);
+        self.shared.own.offer((self.me, RegionId::SEGMENT), memory, bytes);
     }
 
     fn start_put(
@@ -532,7 +532,7 @@ impl Conduit for IbvConduit {
         stays: bool,
         operation: u64,
     ) -> Result<Sent> {
-        self.start(server, place, &OneSided::Put(from, stays), operation)
+        self.start(server, place, &OneSided::Put { source: from, stays }, operation)
     }
 
     fn start_get(&self, server: Peer, place: Place, part: Part) -> Result<Sent> {

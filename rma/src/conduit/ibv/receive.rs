@@ -38,7 +38,7 @@ impl IbvConduit {
             return Ok(operations);
         }
         counts.receives.fetch_add(1, Ordering::Relaxed);
-        let slot = self.shared.queues.filled(completion.wr_id as u32);
+        let slot = self.shared.queues.filled(completion.wr_id)?;
         let delivered = self.arrived(completion, &slot, sink, requests);
         slot.post()?;
         delivered

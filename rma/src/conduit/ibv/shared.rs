@@ -11,6 +11,7 @@ use super::{IbvOptions, PACKET_BYTES_MAX};
 use crate::address::{Peer, RegionId};
 use crate::error::Result;
 use crate::message::{Sink, Source};
+use crate::shm::Mapping;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -35,8 +36,8 @@ pub struct IbvCounts {
     pub repeated: u64,
     /// Events of the device: about ports, queue pairs, itself.
     pub events: u64,
-    /// Payloads, puts and gets that were copied to or from staging memory, because they were not lent or lie in no
-    /// registered region.
+    /// Payloads, and puts and gets of more than 512 bytes, that were copied to or from staging memory, because they lie in
+    /// no registered region, or may change before they have left.
     pub copied: u64,
 }
 
@@ -141,7 +142,7 @@ pub(super) struct Shared {
     pub(super) signal_interval: u32,
     /// Whether words of segments are updated by the device.
     pub(super) atomics: bool,
-    /// Regions that were granted to a peer, and this side's own frames. Never taken back: requests of peers may be under
+    /// Regions that were granted to a peer, and this side's own frames and segment. Never taken back: requests of peers may be under
     /// way.
     regions: RwLock<Vec<(Name, Arc<Registration>)>>,
 }
@@ -216,14 +217,24 @@ impl Shared {
     /// The registration of a region of this side's, made the first time; none when there is no such region for `from`.
     fn registration(&self, sink: &dyn Sink, from: Peer, name: Name) -> Result<Option<Arc<Registration>>> {
         let Some((mapping, bytes)) = sink.region(from, name.0, name.1) else { return Ok(None) };
+        self.register(name, mapping, bytes as usize).map(Some)
+    }
+
+    /// The registration of this region, which is the first bytes of this memory; made the first time.
+    pub(super) fn register(
+        &self,
+        name: Name,
+        memory: Arc<Mapping>,
+        bytes: usize,
+    ) -> Result<Arc<Registration>> {
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, registration)) = regions.iter().find(|(known, _)| *known == name) {
-            return Ok(Some(registration.clone()));
+            return Ok(registration.clone());
         }
         let peers = if self.updates(name) { Peers::Atomics } else { Peers::ReadWrite };
-        let registration = Arc::new(self.chosen.context.register(mapping, bytes as usize, peers)?);
+        let registration = Arc::new(self.chosen.context.register(memory, bytes, peers)?);
         regions.push((name, registration.clone()));
-        Ok(Some(registration))
+        Ok(registration)
     }
 
     /// Whether the device updates words of this region: of segments only.

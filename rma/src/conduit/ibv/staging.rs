@@ -44,9 +44,11 @@ impl Staging {
         self.map.lock().unwrap_or_else(PoisonError::into_inner).take(bytes.div_ceil(BLOCK_BYTES).max(1))
     }
 
-    /// Gives room back.
-    pub(super) fn free(&self, blocks: Blocks) {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner).free(blocks);
+    /// Gives room back, if there is some.
+    pub(super) fn free(&self, blocks: Option<Blocks>) {
+        if let Some(blocks) = blocks {
+            self.map.lock().unwrap_or_else(PoisonError::into_inner).free(blocks);
+        }
     }
 }
 
@@ -63,6 +65,14 @@ impl BlockMap {
     }
 
     fn take(&mut self, count: usize) -> Option<Blocks> {
+        // Most are small, and find the next one free.
+        if count == 1
+            && let Some(taken @ false) = self.taken.get_mut(self.next)
+        {
+            *taken = true;
+            self.next += 1;
+            return Some(Blocks { first: self.next - 1, count });
+        }
         let first = self.find(self.next, count).or_else(|| self.find(0, count))?;
         self.taken[first..first + count].fill(true);
         self.next = first + count;
@@ -83,7 +93,10 @@ impl BlockMap {
     fn free(&mut self, blocks: Blocks) {
         let range = blocks.first..blocks.first + blocks.count;
         debug_assert!(self.taken[range.clone()].iter().all(|&taken| taken), "{blocks:?} are free already");
-        self.taken[range].fill(false);
+        match &mut self.taken[range] {
+            [taken] => *taken = false,
+            several => several.fill(false),
+        }
     }
 }
 

@@ -335,8 +335,8 @@ pub(super) struct Queues {
     /// The receive slots, one after another.
     slots: Registration,
     slot_bytes: usize,
-    /// Which of them are posted.
-    posted: Box<[AtomicBool]>,
+    /// Which of them the device has filled, and nobody has taken.
+    filled: Box<[AtomicBool]>,
 }
 
 /// A receive slot that the device has filled, and does not touch until it is posted again.
@@ -388,7 +388,7 @@ impl Queues {
                 return Err(error);
             };
             let context = context.clone();
-            let posted = (0..slots).map(|_| AtomicBool::new(false)).collect();
+            let filled = (0..slots).map(|_| AtomicBool::new(false)).collect();
             let queues = Arc::new(Self {
                 context,
                 channel,
@@ -396,7 +396,7 @@ impl Queues {
                 receives,
                 slots: memory,
                 slot_bytes,
-                posted,
+                filled,
             });
             never_block(queues.descriptor())?;
             for slot in 0..slots {
@@ -412,15 +412,22 @@ impl Queues {
         unsafe { BorrowedFd::borrow_raw(self.channel.as_ref().fd) }
     }
 
-    /// Takes completions; returns how many.
+    /// Takes completions; returns how many. Those of receives have the numbers of slots, all others have larger ones.
     pub(super) fn poll(&self, into: &mut [raw::Completion]) -> Result<usize> {
         // SAFETY: rules 1, 2: the provider fills at most as many entries as there are.
         let count = unsafe {
             let poll = self.context.raw.as_ref().ops.poll_cq;
             poll.map_or(-1, |poll| poll(self.completions.as_ptr(), into.len() as c_int, into.as_mut_ptr()))
         };
-        usize::try_from(count)
-            .map_err(|_| RmaError::io("take completions from the device", std::io::Error::other("it failed")))
+        let count = usize::try_from(count).map_err(|_| {
+            RmaError::io("take completions from the device", std::io::Error::other("it failed"))
+        })?;
+        for completion in &into[..count] {
+            if let Some(filled) = self.filled.get(completion.wr_id as usize) {
+                filled.store(true, Ordering::Release);
+            }
+        }
+        Ok(count)
     }
 
     /// Asks for one event at the next completion, after taking the events that have come.
@@ -449,13 +456,14 @@ impl Queues {
         }
     }
 
-    /// The slot that a receive has filled: its number is that of the completion.
-    ///
-    /// # Panics
-    /// When the device has not been given that slot.
-    pub(super) fn filled(&self, index: u32) -> Slot<'_> {
-        assert!(self.posted[index as usize].swap(false, Ordering::Acquire), "slot {index} was not posted");
-        Slot { queues: self, index }
+    /// The slot that a receive has filled, once for each completion that was taken: its number is that of the completion.
+    pub(super) fn filled(&self, index: u64) -> Result<Slot<'_>> {
+        let filled = self.filled.get(index as usize);
+        if filled.is_some_and(|filled| filled.swap(false, Ordering::Acquire)) {
+            return Ok(Slot { queues: self, index: index as u32 });
+        }
+        let what = std::io::Error::other(format!("it has completed request {index}, which it was not given"));
+        Err(RmaError::io("take completions from the device", what))
     }
 
     /// What the library says about the status of a completion.
@@ -481,6 +489,12 @@ impl Slot<'_> {
 
     /// Gives it back to the device.
     pub(super) fn post(self) -> Result<()> {
+        let result = self.give_back();
+        std::mem::forget(self);
+        result
+    }
+
+    fn give_back(&self) -> Result<()> {
         let queues = self.queues;
         let mut piece = raw::Sge {
             addr: queues.slots.remote().0 + self.offset() as u64,
@@ -494,13 +508,19 @@ impl Slot<'_> {
             num_sge: 1,
         };
         let mut failed = ptr::null_mut();
-        queues.posted[self.index as usize].store(true, Ordering::Release);
         // SAFETY: rules 1 to 3: the slot lies in the registration, which the queues keep.
         let code = unsafe {
             let post = queues.context.raw.as_ref().ops.post_srq_recv;
             post.map_or(libc::ENOSYS, |post| post(queues.receives.as_ptr(), &mut request, &mut failed))
         };
         checked(code, || "post a receive".into())
+    }
+}
+
+impl Drop for Slot<'_> {
+    /// After a panic in a handler: the slot is not lost with it.
+    fn drop(&mut self) {
+        let _ = self.give_back();
     }
 }
 
@@ -746,14 +766,20 @@ impl QueuePair {
     pub(super) fn post(&self, first: Work<'_>, then: Option<Work<'_>>) -> Result<()> {
         let mut piece = self.piece(first.local);
         let mut first = request(&first, &mut piece);
-        let mut then_piece = then.map(|then| self.piece(then.local)).unwrap_or_default();
-        let mut then = then.map(|then| request(&then, &mut then_piece));
-        first.next = then.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+        let Some(then) = then else { return self.post_list(&mut first) };
+        let mut piece = self.piece(then.local);
+        let mut then = request(&then, &mut piece);
+        first.next = &mut then;
+        self.post_list(&mut first)
+    }
+
+    #[inline]
+    fn post_list(&self, first: &mut raw::SendRequest) -> Result<()> {
         let mut failed = ptr::null_mut();
         // SAFETY: rules 1 to 3: the requests are read during the call; the bytes are inline (rule 5) or registered.
         let code = unsafe {
             let post = self.queues.context.raw.as_ref().ops.post_send;
-            post.map_or(libc::ENOSYS, |post| post(self.raw.as_ptr(), &mut first, &mut failed))
+            post.map_or(libc::ENOSYS, |post| post(self.raw.as_ptr(), first, &mut failed))
         };
         checked(code, || "post a request to the device".into())
     }

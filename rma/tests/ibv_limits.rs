@@ -4,11 +4,14 @@ mod ibv_support;
 
 use ibv_support::*;
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use vgas_rma::conduit::conformance::Fabric;
 use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions};
+use vgas_rma::conduit::{Conduit, Place, Sent};
 use vgas_rma::endpoint::Endpoint;
-use vgas_rma::{Layout, RmaError};
+use vgas_rma::shm::Mapping;
+use vgas_rma::{Layout, Peer, RegionId, RmaError};
 
 /// The process whose memory is limited; says how making a conduit ended. Does nothing when run as a test.
 #[test]
@@ -24,6 +27,52 @@ fn limited_process() {
     }
 }
 
+/// The process whose own segment is so large; says how many copies a put out of it took. Does nothing when run as a test.
+#[test]
+fn limited_segment() {
+    let Ok(bytes) = std::env::var("IBV_TEST_SEGMENT") else { return };
+    let bytes = bytes.parse().unwrap();
+    let both = pair(&IbvOptions::default());
+    let [a, b] = &both;
+    let own = Mapping::anonymous("own", bytes).unwrap();
+    a.0.offer(own.clone(), bytes);
+    let (place, source) = (Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 }, own.span(0, 8192));
+    let put = || a.0.start_put(Peer(1), place, source.source(), true, 1).unwrap() == Sent::Accepted;
+    poll_until(&[a, b], "the put", put);
+    poll_until(&[a], "its end", || a.1.completed.load(Ordering::SeqCst) == 1);
+    println!("\ncopies: {}", a.0.counts().copied);
+}
+
+/// A process of this program with this limit of locked memory, without the privilege to ignore it; what it says.
+fn limited(bytes: u64, test: &str, (variable, value): (&str, &str)) -> Option<String> {
+    let mut command = Command::new("prlimit");
+    command.args([&format!("--memlock={bytes}:{bytes}"), "setpriv", "--bounding-set", "-ipc_lock"]);
+    command.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
+    match command.env(variable, value).output() {
+        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Err(error) => {
+            println!("skipped: no prlimit ({error})");
+            None
+        }
+    }
+}
+
+/// Goal: the own segment is used where it lies as long as that leaves others at least as much memory to be locked;
+/// otherwise its bytes are copied, and nothing fails.
+#[test]
+fn a_segment_that_is_too_large_to_lock_is_copied() {
+    if skipped("a_segment_that_is_too_large_to_lock_is_copied") {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: a_segment_that_is_too_large...: only root can choose the limit");
+    }
+    for (segment, copies) in [("67108864", 0), ("201326592", 1)] {
+        let Some(said) = limited(256 << 20, "limited_segment", ("IBV_TEST_SEGMENT", segment)) else { return };
+        assert!(said.contains(&format!("\ncopies: {copies}\n")), "a segment of {segment} bytes: {said}");
+    }
+}
+
 /// Goal: where the system does not let a process lock what a card needs, the error names the limit and the command that
 /// raises it. Method: a process of root's without the privilege to ignore the limit; with enough of it, all is well.
 #[test]
@@ -35,25 +84,12 @@ fn memory_that_may_not_be_locked_is_refused_with_the_remedy() {
         println!("skipped: memory_that_may_not_be_locked...: only root can choose the limit");
         return;
     }
-    let made_with = |bytes: &str| {
-        let mut command = Command::new("prlimit");
-        command.args([&format!("--memlock={bytes}:{bytes}"), "setpriv", "--bounding-set", "-ipc_lock"]);
-        command.arg(std::env::current_exe().unwrap()).args(["--exact", "limited_process", "--nocapture"]);
-        let output = match command.env("IBV_TEST_LIMITED", "1").output() {
-            Ok(output) => output,
-            Err(error) => return format!("skipped: no prlimit ({error})"),
-        };
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let little = made_with("1048576");
-    if little.starts_with("skipped") {
-        println!("{little}");
-        return;
-    }
+    let made_with = |bytes| limited(bytes, "limited_process", ("IBV_TEST_LIMITED", "1"));
+    let Some(little) = made_with(1 << 20) else { return };
     assert!(little.contains("refused: "), "{little}");
     assert!(little.contains("this process may lock 1048576"), "{little}");
     assert!(little.contains("ulimit -l unlimited"), "{little}");
-    let enough = made_with("268435456");
+    let Some(enough) = made_with(256 << 20) else { return };
     assert!(enough.contains("\nmade"), "{enough}");
 }
 

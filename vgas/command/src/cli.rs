@@ -25,6 +25,8 @@ pub enum Command {
     Run(Run),
     #[command(hide = true)]
     Node(Node),
+    #[command(hide = true)]
+    Neighbour(Neighbour),
     Gemm(Gemm),
     Demo(Demo),
     Bench(Bench),
@@ -62,6 +64,14 @@ pub struct Run {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  (started by `vgas run`)")]
 pub struct Node {}
+
+/// Be a process that only counts. Started by `vgas bench --busy`; not for users.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  (started by `vgas bench --busy 2`)")]
+pub struct Neighbour {
+    /// The number of the process that starts it.
+    pub parent: u32,
+}
 
 /// Where ranks run.
 #[derive(Clone, Debug, Default, Args)]
@@ -174,7 +184,8 @@ pub struct Demo {
 Examples:
   vgas bench --list
   vgas bench seq --nodes 2 --set cache.cooperative=off --json seq.json
-  vgas bench hit --plot hit.svg")]
+  vgas bench hit --plot hit.svg
+  vgas bench random --page 4KiB --busy 2     beside two processes that compute")]
 pub struct Bench {
     /// Its name.
     #[arg(required_unless_present = "list")]
@@ -191,6 +202,9 @@ pub struct Bench {
     /// Draw the rows, as SVG, into this file.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
+    /// Measure beside so many processes that only count, started and ended with the benchmark.
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
+    pub busy: u32,
     /// How many ranks; default: what the benchmark is made for.
     #[arg(short = 'n', long)]
     pub ranks: Option<u32>,

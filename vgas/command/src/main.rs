@@ -9,6 +9,7 @@ mod failure;
 mod hosts;
 mod job;
 mod launch;
+mod neighbours;
 mod output;
 
 use clap::Parser;

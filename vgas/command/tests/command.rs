@@ -280,3 +280,39 @@ fn a_missing_interpreter_is_named() {
         assert!(error.starts_with(&expected) && error.lines().count() == 1, "{error}");
     }
 }
+
+/// The neighbours that a process has started and that still run.
+fn neighbours_of(parent: u32) -> usize {
+    let of_it = format!("neighbour\0{parent}\0");
+    let processes = std::fs::read_dir("/proc").expect("a list of processes").flatten();
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).ends_with(&of_it)).count()
+}
+
+fn comes_true(mut condition: impl FnMut() -> bool) {
+    let within = std::time::Duration::from_secs(60);
+    assert!(vgas_testing::until(within, || condition().then_some(())).is_some(), "not within a minute");
+}
+
+/// Goal: a figure can be taken beside processes that compute, says so, and leaves none of them, however it ends.
+#[test]
+fn busy_neighbours_are_there_while_it_measures_and_gone_afterwards() {
+    let arguments =
+        ["bench", "device", "--busy", "2", "--param", "mebibytes=256", "--param", "samples=1", "--json", "-"];
+    let mut child = vgas(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+    let of = child.id();
+    comes_true(|| neighbours_of(of) == 2 || child.try_wait().unwrap().is_some());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["params"]["busy"] == 2), "{rows:?}");
+    assert_eq!(neighbours_of(of), 0);
+
+    let arguments = ["bench", "device", "--busy", "1", "--param", "mebibytes=1024"];
+    let mut child = vgas(&arguments).stderr(Stdio::null()).spawn().unwrap();
+    let of = child.id();
+    comes_true(|| neighbours_of(of) == 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    comes_true(|| neighbours_of(of) == 0);
+}

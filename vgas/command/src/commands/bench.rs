@@ -3,6 +3,7 @@
 use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::job::{self, Job};
+use crate::neighbours::Neighbours;
 use crate::{launch, output};
 use serde_json::{Map, Value};
 use std::fmt::Write;
@@ -29,6 +30,8 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
     refuse_what_it_decides(bench, benchmark, &config)?;
     options(bench, benchmark, config.clone())?;
     check_outputs(bench)?;
+    // Beside the figures of jobs of its own, too; ended when this returns.
+    let _neighbours = Neighbours::start(bench.busy)?;
     let Setup::Job { ranks, nodes } = benchmark.setup else { return measure(bench, benchmark, config) };
     let mut place = job::place(&bench.place)?;
     if place.host.is_empty() {
@@ -73,6 +76,9 @@ fn measure(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Resu
     let machine = machine();
     for row in &mut rows {
         row.machine.extend(machine.clone());
+        if bench.busy > 0 {
+            row.params.insert("busy".into(), bench.busy.into());
+        }
     }
     if let Some(path) = &bench.plot {
         write_plot(path, benchmark.name, &rows)?;
@@ -236,6 +242,7 @@ mod tests {
             parameters: Vec::new(),
             json: None,
             plot: None,
+            busy: 0,
             ranks: None,
             place: crate::cli::Place::default(),
             config: crate::cli::ConfigFlags::default(),

@@ -8,13 +8,14 @@ mod generate;
 use crate::cli::{self, Command};
 use crate::failure::Failure;
 use crate::job::{self, Job};
-use crate::{launch, output};
+use crate::{launch, neighbours, output};
 
 /// Does what the command line says and gives the exit status.
 pub fn dispatch(command: &Command) -> Result<u8, Failure> {
     match command {
         Command::Run(run) => start(run),
         Command::Node(_) => launch::node(),
+        Command::Neighbour(neighbour) => neighbours::count(neighbour.parent),
         Command::Gemm(gemm) => gemm::gemm(gemm),
         Command::Demo(demo) => gemm::demo(demo),
         Command::Bench(bench) => bench::bench(bench),

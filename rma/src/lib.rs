@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod conduit;
+pub mod cores;
 pub mod endpoint;
 pub mod error;
 pub mod job;

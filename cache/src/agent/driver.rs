@@ -11,15 +11,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use vgas_rma::RmaError;
 use vgas_rma::address::Peer;
+use vgas_rma::cores;
 use vgas_rma::endpoint::{Endpoint, Token};
 use vgas_rma::message::Arrived;
 
-/// How long an agent without work looks around before it sleeps. Waking an idle processor costs tens of microseconds;
-/// a rank that computes on this core gets it back at the first yield.
+/// How long an agent without work looks around, while a core is free for it, before it sleeps: waking an idle processor
+/// costs tens of microseconds.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// The same while the NVMe works for it: an answer takes some 20 to 100 µs.
 const LOOK_STORAGE: Duration = Duration::from_micros(150);
+
+/// Turns without work before it is asked whether a core is free: some 2 µs, within which an answer of a rank that is awake
+/// comes.
+const TURNS: u32 = 16;
 
 /// Something that has arrived.
 #[derive(Debug)]
@@ -154,39 +159,54 @@ pub fn run(
     stop: BorrowedFd<'_>,
     stopped: impl Fn() -> bool,
 ) -> Result<(), CacheError> {
-    let mut idle_since: Option<Instant> = None;
-    let mut looks = 0u32;
+    let mut idle = Idle::default();
     loop {
         if turn(agent, endpoint, inbox)? {
-            idle_since = None;
+            idle = Idle::default();
             continue;
         }
         if stopped() {
             agent.close();
             return Ok(());
         }
-        if agent.busy() {
-            std::thread::yield_now();
-            continue;
-        }
-        looks = looks.wrapping_add(1);
-        let since = *idle_since.get_or_insert_with(Instant::now);
-        if !looks.is_multiple_of(4) {
+        if idle.may_look_on(agent.awaits_storage()) {
             std::hint::spin_loop();
-        } else if since.elapsed() < if agent.awaits_storage() { LOOK_STORAGE } else { LOOK } {
-            std::thread::yield_now();
+        } else if agent.revoking() {
+            // Whoever leaves a page tells nobody. It is in the middle of a copy, or was interrupted there.
+            cores::nap(&mut idle.naps);
         } else {
             sleep(agent, endpoint, stop)?;
             agent.look_at_clock();
-            idle_since = None;
+            idle = Idle::default();
         }
+    }
+}
+
+/// Turns of an agent that had nothing to do.
+#[derive(Default)]
+struct Idle {
+    turns: u32,
+    since: Option<Instant>,
+    naps: u32,
+}
+
+impl Idle {
+    /// Whether to look around once more, rather than to sleep.
+    fn may_look_on(&mut self, awaits_storage: bool) -> bool {
+        self.turns = self.turns.saturating_add(1);
+        if self.turns < TURNS {
+            return true;
+        }
+        let look = if awaits_storage { LOOK_STORAGE } else { LOOK };
+        self.since.get_or_insert_with(Instant::now).elapsed() < look && cores::spare()
     }
 }
 
 fn sleep(agent: &mut Agent, endpoint: &Endpoint, stop: BorrowedFd<'_>) -> Result<(), CacheError> {
     if endpoint.arm() {
-        // A fault is posted without a message.
-        if !agent.faults_wait() && agent.volume().arm() {
+        // A fault is posted without a message, and room for a message that was refused may have come before the bell was
+        // ready to ring.
+        if !agent.faults_wait() && !agent.flush(endpoint)? && agent.volume().arm() {
             let patience = agent.patience();
             let descriptors = endpoint.wait_descriptors();
             let storage = agent.volume().wait_descriptor();

@@ -413,9 +413,14 @@ impl Agent {
         Ok(any)
     }
 
-    /// Whether something is under way that no descriptor reports: look again soon.
+    /// Whether something is under way that another turn may go on with.
     pub fn busy(&self) -> bool {
-        self.pool.revoking() || !self.outbox.is_empty() || !self.local.is_empty()
+        self.revoking() || !self.outbox.is_empty() || !self.local.is_empty()
+    }
+
+    /// Whether ranks are to leave pages, which no descriptor reports: look again soon.
+    pub fn revoking(&self) -> bool {
+        self.pool.revoking()
     }
 
     /// Whether the NVMe has something to do for it: answers come in less time than it takes to be woken twice.

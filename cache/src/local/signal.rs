@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use vgas_rma::cores;
 
 /// Local segments that a process may have at a time. A rank needs one.
 pub const WINDOWS_MAX: usize = 8;
@@ -100,13 +101,14 @@ impl Drop for Registered {
     fn drop(&mut self) {
         WINDOWS[self.index].store(null_mut(), SeqCst);
         let began = Instant::now();
+        let mut naps = 0;
         while RUNNING.load(SeqCst) != 0 {
             if began.elapsed() > PATIENCE {
                 // Rule 5: rather never freed than too early.
                 std::mem::forget(self.window.clone());
                 return;
             }
-            std::thread::yield_now();
+            cores::nap(&mut naps);
         }
     }
 }

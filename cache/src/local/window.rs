@@ -19,12 +19,13 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 use vgas_rma::address::Rank;
+use vgas_rma::cores;
 use vgas_rma::shm::Mapping;
 
-/// Looks at an answer before the processor is offered to others: about what an agent on another core needs.
+/// Looks at an answer before it is asked whether a core is free: about what an agent on another core needs.
 const LOOKS: u32 = 100;
-/// Offering the processor before sleeping: about what it costs to be woken (16 to 44 µs across cores).
-const YIELDING: Duration = Duration::from_micros(40);
+/// Looking on while a core is free: about what it costs to be woken (16 to 44 µs across cores).
+const SPIN_SPARE: Duration = Duration::from_micros(40);
 /// Longest sleep between two looks at whether the agent still lives.
 const NAP: Duration = Duration::from_millis(100);
 /// Faults in a row that found their page mapped. A few are threads that were late; so many are an access that no mapping
@@ -284,6 +285,7 @@ impl Window {
 
     /// A seat for a page. Whoever sits there is busy from now on.
     fn take_seat(&self, page: u64) -> Seat<'_> {
+        let mut naps = 0;
         loop {
             let turn = self.next_seat.fetch_add(1, Relaxed);
             let place = &self.seats[(turn % self.seats.len() as u64) as usize];
@@ -307,7 +309,7 @@ impl Window {
                 self.settle(old, now);
             }
             if (turn + 1).is_multiple_of(self.seats.len() as u64) {
-                std::thread::yield_now();
+                cores::nap(&mut naps);
             }
         }
     }
@@ -354,10 +356,11 @@ impl Window {
 
     /// Asks the agent; [`Window::answer`] has to follow.
     fn post(&self, fault: Fault) -> ClaimedSlot {
+        let mut naps = 0;
         let slot = loop {
             match self.faults.claim() {
                 Some(slot) => break slot,
-                None => std::thread::yield_now(),
+                None => cores::nap(&mut naps),
             }
         };
         self.faults.post(&slot, fault);
@@ -386,8 +389,8 @@ impl Window {
             if self.faults.agent_has_ended() {
                 return Err(Trouble::AgentEnded);
             }
-            if began.elapsed() < YIELDING {
-                std::thread::yield_now();
+            if cores::spare() && began.elapsed() < SPIN_SPARE {
+                std::hint::spin_loop();
             } else {
                 self.faults.sleep(slot, NAP);
             }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
+use vgas_rma::cores;
 
 /// Offsets in a slot.
 mod word {
@@ -104,10 +105,11 @@ impl PoolClient {
     pub fn mark_modified(&self, page: u64) -> bool {
         let Ok(word) = self.shared.entry(page) else { return false };
         let mut entry = Entry::from_word(word.load(Acquire));
+        let mut naps = 0;
         while entry.state() == PageState::Exclusive {
             if entry.held() {
                 // The agent looks whether the page can be evicted: it is mapped, so HOLD goes at once.
-                std::thread::yield_now();
+                cores::nap(&mut naps);
                 entry = Entry::from_word(word.load(Acquire));
                 continue;
             }

@@ -175,15 +175,13 @@ impl Endpoint {
         };
         let medium_bytes_max = capabilities().map(|c| c.medium_bytes_max).min().unwrap_or(64 << 10);
         let long_bytes_max = capabilities().map(|c| c.long_bytes_max).min().unwrap_or(1 << 30);
-        let members = domain.iter().flat_map(|domain| &domain.spec().members);
-        let ranks_here = members.filter(|&&peer| layout.rank_of_peer(peer).is_some()).count();
         let shared = shared::SharedWords::new(domain.as_deref())?;
         let endpoint = Arc::new(Self {
             segments: segment::Segments::new(&layout, shared.clone(), |peer| {
                 domain.as_ref().is_some_and(|domain| domain.member_index(peer).is_some())
             }),
             barrier: barrier::Barrier::new(&layout, me, domain.as_deref(), shared)?,
-            wait: wait::WaitState::new(ranks_here)?,
+            wait: wait::WaitState::new()?,
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             layout,
             me,

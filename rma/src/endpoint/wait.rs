@@ -1,4 +1,4 @@
-//! Waiting: spin briefly, yield a while, then sleep until something arrives.
+//! Waiting: look around for a moment, go on looking while a core is free for it, then sleep until something arrives.
 //!
 //! Any number of threads may wait at once. One of them, the *sleeper*, sleeps in `poll(2)` on the conduits' descriptors
 //! and delivers; the others are *parked* on a condition variable. Nobody polls in turns, and no wake-up is lost:
@@ -14,6 +14,7 @@
 
 use super::Endpoint;
 use crate::conduit::Conduit;
+use crate::cores;
 use crate::error::{Result, RmaError};
 use crate::shm::{bell, fence};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
@@ -23,30 +24,28 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Spinning when every rank of the machine has a core of its own: several round trips through shared memory.
-const SPIN_ALONE: Duration = Duration::from_micros(2);
+/// Looking around before it is asked whether a core is free: several round trips through shared memory. An answer that is
+/// under way already comes within it, also on a machine where none is free.
+const SPIN: Duration = Duration::from_micros(2);
 
-/// Spinning when ranks share cores: the one that is waited for may need this core.
-const SPIN_CROWDED: Duration = Duration::from_nanos(200);
-
-/// Yielding before sleeping: about what it costs to be woken (16 to 44 µs across cores), so that in the worst case the
-/// wait takes twice as long as with perfect foresight.
-const YIELDING: Duration = Duration::from_micros(40);
+/// Looking around while a core is free: about what it costs to be woken on an idle machine (16 to 44 µs across cores), so
+/// that in the worst case the wait takes twice as long as with perfect foresight.
+const SPIN_SPARE: Duration = Duration::from_micros(42);
 
 /// Polls between two looks at the clock, which costs as much as several polls. Together they take less than
-/// [`SPIN_ALONE`], and are many when an answer is on its way.
+/// [`SPIN`], and are many when an answer is on its way.
 const POLLS_PER_LOOK: u32 = 32;
 
 /// How threads wait in an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WaitMode {
-    /// Never sleep: spin a little, then let others run between two looks. For those who have their cores to themselves and
-    /// ask for it; other ranks of a crowded machine pay for it.
+    /// Never sleep. For those who have their cores to themselves and ask for it; everybody else on a crowded machine pays
+    /// for it.
     Spin,
     /// Sleep at once.
     Block,
-    /// Spin a little, let others run for about as long as being woken takes, then sleep.
+    /// Look around for a moment, for about as long as being woken takes while a core is free ([`crate::cores`]), then sleep.
     SpinBlock,
 }
 
@@ -77,7 +76,6 @@ pub(super) struct WaitState {
     sleeping: AtomicU32,
     waker: OwnedFd,
     waker_pending: AtomicBool,
-    spinning: Duration,
     /// A [`WaitMode`].
     mode: AtomicU8,
 }
@@ -131,9 +129,8 @@ impl Drop for Parked<'_> {
 }
 
 impl WaitState {
-    /// For an endpoint that shares this machine with so many ranks, itself included.
-    pub(super) fn new(ranks: usize) -> Result<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    pub(super) fn new() -> Result<Self> {
+        cores::prepare();
         let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| RmaError::system("create a descriptor to wake waiting threads (eventfd)", e))?;
         Ok(Self {
@@ -143,7 +140,6 @@ impl WaitState {
             sleeping: AtomicU32::new(0),
             waker,
             waker_pending: AtomicBool::new(false),
-            spinning: if ranks > cores { SPIN_CROWDED } else { SPIN_ALONE },
             mode: AtomicU8::new(WaitMode::SpinBlock as u8),
         })
     }
@@ -215,8 +211,8 @@ impl Endpoint {
         }
     }
 
-    /// The part of a wait that keeps the processor: spinning, then yielding. It begins again whenever something was
-    /// delivered: where messages come, more are likely to follow, also if this wait is not about them.
+    /// The part of a wait that keeps the processor. It begins again whenever something was delivered: where messages come,
+    /// more are likely to follow, also if this wait is not about them.
     fn wait_awake(
         &self,
         deadline: Option<Instant>,
@@ -242,15 +238,14 @@ impl Endpoint {
             if self.wait.is_mode(WaitMode::Block) {
                 return Ok(None);
             }
+            if self.wait.is_mode(WaitMode::Spin) {
+                continue;
+            }
             let quiet = now - *quiet_since.get_or_insert(now);
-            if quiet >= self.wait.spinning + YIELDING && !self.wait.is_mode(WaitMode::Spin) {
+            if quiet >= SPIN && (quiet >= SPIN_SPARE || !cores::spare()) {
                 return Ok(None);
             }
             polls = POLLS_PER_LOOK;
-            if quiet >= self.wait.spinning {
-                std::thread::yield_now();
-                polls = 1;
-            }
         }
     }
 

@@ -106,7 +106,7 @@ impl<T> BiasedLock<T> {
         self.try_ordinary(false)
     }
 
-    /// Takes the lock, yielding while others have it. Not by a thread that has it already.
+    /// Takes the lock; while others have it for longer, this thread naps. Not by a thread that has it already.
     #[inline]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         match self.try_lock() {

@@ -5,13 +5,14 @@
 //! 1. *Exclusive.* The value is reached only through a guard, and a guard exists only between a successful exchange
 //!    (acquire) and the store that its drop does (release).
 
+use crate::cores;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Looks at a taken lock before the processor is given to others: its holder may have been preempted.
-const LOOKS: u32 = 64;
+/// Looks at a taken lock before a nap: its holder has been interrupted, then, and may need this core.
+const LOOKS: u32 = 1024;
 
 /// The lock. A panic of its holder releases it; values are kept consistent by their users.
 pub struct SpinLock<T> {
@@ -46,7 +47,7 @@ impl<T> SpinLock<T> {
         Some(SpinGuard { lock: self, value: PhantomData })
     }
 
-    /// Takes the lock, yielding while others have it.
+    /// Takes the lock; while others have it for longer, this thread naps.
     #[inline]
     pub fn lock(&self) -> SpinGuard<'_, T> {
         loop {
@@ -68,8 +69,11 @@ impl<T> SpinLock<T> {
 
 /// What to do after one more look in vain at a lock.
 pub(super) fn pause(looks: &mut u32) {
-    *looks += 1;
-    if *looks < LOOKS { std::hint::spin_loop() } else { std::thread::yield_now() }
+    *looks = looks.saturating_add(1);
+    match looks.checked_sub(LOOKS) {
+        None => std::hint::spin_loop(),
+        Some(mut naps) => cores::nap(&mut naps),
+    }
 }
 
 impl<T> Drop for SpinGuard<'_, T> {

@@ -97,7 +97,7 @@ typedef char gasnett_rwlock_t;
 #define gasnett_rwlock_assertwrlocked(lock) ((void)0)
 #define gasnett_rwlock_assertunlocked(lock) ((void)0)
 
-/* ---- Spinlocks, for sections of a few instructions; they give the processor away when the wait gets long ---- */
+/* ---- Spinlocks, for sections of a few instructions; they nap when the wait gets long ---- */
 
 typedef gasnett_atomic_t gasnett_spinlock_t;
 #define GASNETT_SPINLOCK_INITIALIZER gasnett_atomic_init(0)
@@ -114,7 +114,7 @@ GASNETT_INLINE(gasnett_spinlock_lock) void gasnett_spinlock_lock(gasnett_spinloc
     while (gasnett_spinlock_trylock(_lock) != 0) {
         while (gasnett_atomic_read(_lock, 0) != 0) {
             gasnett_spinloop_hint();
-            if (++_looks % 1024 == 0) gasnett_sched_yield();
+            if (++_looks % 1024 == 0) (void)gasnett_nsleep(20000);
         }
     }
 }

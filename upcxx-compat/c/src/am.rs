@@ -11,8 +11,10 @@ use crate::transfer::copied;
 use libc::{c_int, c_void};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use vgas_rma::Rank;
-use vgas_rma::endpoint::{Token, WaitMode};
+use vgas_rma::cores;
+use vgas_rma::endpoint::{Endpoint, Token, WaitMode};
 use vgas_rma::message::{Arrived, Payload, Source};
 
 /// The first index of the client's handlers.
@@ -383,12 +385,18 @@ pub extern "C" fn vgasi_long_reply_max() -> usize {
     if segment::is_tiered() { long::carried_max() } else { vgasi_long_request_max() }
 }
 
-/// Polls in vain in a row after which a thread lets others run: clients wait in loops around `gasnet_AMPoll`, and the rank
-/// that they wait for may need this core. About 20 µs, many round trips between ranks that have a core each.
-const POLLS_PER_YIELD: u32 = 1024;
+/// Polls in vain in a row after which it is asked whether a core is free: clients wait in loops around `gasnet_AMPoll`, and
+/// whoever they wait for may need this one. Some microseconds, several round trips between ranks that have a core each.
+const POLLS_PER_LOOK: u32 = 128;
 
 /// The same for the wait modes of GASNet, by number: who spins gives nothing up, who blocks does it at once.
-static POLLS_PER_YIELD_NOW: AtomicU32 = AtomicU32::new(POLLS_PER_YIELD);
+static POLLS_PER_LOOK_NOW: AtomicU32 = AtomicU32::new(POLLS_PER_LOOK);
+
+/// A poll, on average, in a loop that does nothing else. Who computes between polls is not waiting, and is not to rest.
+const BARE_POLL: Duration = Duration::from_nanos(500);
+
+/// Longest rest between polls: what a client waits for may be bytes in its memory, of which nobody tells it.
+const REST: Duration = Duration::from_micros(50);
 
 /// `gasnet_set_waitmode`: how this rank's threads wait from now on.
 #[unsafe(no_mangle)]
@@ -397,28 +405,47 @@ pub extern "C" fn vgasi_set_wait_mode(mode: c_int) -> c_int {
     let (mode, polls) = match mode {
         0 => (WaitMode::Spin, u32::MAX),
         1 => (WaitMode::Block, 1),
-        2 => (WaitMode::SpinBlock, POLLS_PER_YIELD),
+        2 => (WaitMode::SpinBlock, POLLS_PER_LOOK),
         _ => return code::BAD_ARG,
     };
     job.runtime.endpoint().set_wait_mode(mode);
-    POLLS_PER_YIELD_NOW.store(polls, Ordering::Relaxed);
+    POLLS_PER_LOOK_NOW.store(polls, Ordering::Relaxed);
     code::OK
 }
 
 thread_local! {
     static EMPTY_POLLS: Cell<u32> = const { Cell::new(0) };
+    static LAST_LOOK: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// After so many polls in vain: sleeps a little, or until a message comes, if somebody else needs the core.
+#[cold]
+fn rest_between_polls(endpoint: &Endpoint, polls: u32) -> vgas_rma::Result<()> {
+    let now = Instant::now();
+    let waits = LAST_LOOK.replace(Some(now)).is_some_and(|last| now - last < BARE_POLL * polls);
+    // A client that has asked to block is taken at its word.
+    if (waits || polls == 1) && !cores::spare() && !endpoint.in_handler() {
+        let before = DELIVERED.load(Ordering::Acquire);
+        endpoint.wait_until(Some(now + REST), || DELIVERED.load(Ordering::Acquire) != before)?;
+        LAST_LOOK.set(Some(Instant::now()));
+    }
+    Ok(())
 }
 
 /// `gasnet_AMPoll`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_poll() -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
-    match job.runtime.endpoint().poll() {
+    let endpoint = job.runtime.endpoint();
+    match endpoint.poll() {
         Ok(0) => {
             let empty = EMPTY_POLLS.get().wrapping_add(1);
             EMPTY_POLLS.set(empty);
-            if empty.is_multiple_of(POLLS_PER_YIELD_NOW.load(Ordering::Relaxed)) {
-                std::thread::yield_now();
+            let polls = POLLS_PER_LOOK_NOW.load(Ordering::Relaxed);
+            if empty.is_multiple_of(polls)
+                && let Err(error) = rest_between_polls(endpoint, polls)
+            {
+                fail(error);
             }
         }
         Ok(_) => EMPTY_POLLS.set(0),

@@ -101,6 +101,7 @@ use super::tcp::{TcpConduit, TcpSpec};
 use super::turn::Turn;
 use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::address::{Layout, NodeId, Peer, RegionId};
+use crate::cores;
 use crate::error::{Result, RmaError};
 use crate::message::{ARGUMENTS_MAX, Message, Payload, Sink, Source};
 use crate::shm::{Atomic, Mapping, Span};
@@ -298,12 +299,13 @@ impl IbvConduit {
         let deadline = Instant::now() + patience;
         let Some(_turn) = self.turn.take() else { return };
         for connection in self.known_connections() {
+            let mut naps = 0;
             while let Some(count) = connection.say_goodbye(&self.shared) {
                 if connection.is_done(count) || Instant::now() >= deadline || self.take_completions().is_err()
                 {
                     break;
                 }
-                std::thread::yield_now();
+                cores::nap(&mut naps);
             }
         }
         self.bootstrap

@@ -28,7 +28,8 @@
 //! its content at barriers only, and small puts travel together.
 //!
 //! Forms of put and get: blocking, non-blocking with a handle ([`Runtime::put_nb`], [`Runtime::get_nb`]), many at once
-//! ([`Runtime::region`]), values, [`Runtime::memset`], and through pinned pages ([`Runtime::pin`]).
+//! ([`Runtime::region`]), values, [`Runtime::memset`], and through pinned pages ([`Runtime::pin`]). What was started goes on
+//! by itself, whether the rank polls, waits for something else, or computes.
 
 mod address;
 mod attach;

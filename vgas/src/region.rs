@@ -21,7 +21,7 @@ pub enum Which {
     All,
 }
 
-/// Collects the operations that are started in [`Runtime::region`]. Buffers are borrowed for longer than the region
+/// Collects the operations that are started in [`Runtime::region`], which go on by themselves from then on. Buffers are borrowed for longer than the region
 /// lasts, so they need not be given away, copied, or waited for one by one (GASNet's bulk forms).
 pub struct Region<'env> {
     runtime: &'env Runtime,

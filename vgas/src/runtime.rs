@@ -530,6 +530,8 @@ impl Runtime {
     pub fn leave(&self) -> Result<()> {
         self.barrier()?;
         self.print_statistics()?;
+        // What handles stood for that the program has forgotten may be about its segment.
+        self.endpoint.end_background();
         self.local.close()?;
         self.client.set_local(std::ptr::null(), 0);
         self.endpoint.set_absent(std::ptr::null(), 0);

@@ -7,7 +7,8 @@
 //!
 //! 1. *The caller's bytes.* The local address of a get or put is valid for its length until the operation has ended
 //!    (the blocking call returned, the handle was waited for or dropped); for a get it may be written, and nobody else
-//!    uses it meanwhile. Only `Operation::advance`, run by whoever holds the operation, touches it.
+//!    uses it meanwhile. Only `Operation::advance` touches it, run by whoever holds the operation: the thread that waits
+//!    where it started it, or, of one that goes on by itself, any thread under the operation's lock (`under_way`).
 //! 2. *The pool's bytes* are reached through [`PoolClient`] alone, under its own rules.
 //! 3. *Own memory first.* While a page is in use (it stands in the thread's hazard slot) nothing is touched that may fault
 //!    into tiered memory: the fault might need, somewhere in the cluster, what this use keeps. So bytes that lie in this
@@ -17,6 +18,7 @@ mod operation;
 mod pin;
 mod relaxed;
 mod remote;
+mod under_way;
 
 use crate::error::CacheError;
 use crate::parts::History;
@@ -27,10 +29,11 @@ use relaxed::RelaxedSegments;
 use remote::RemoteOperations;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
+use under_way::{Started, UnderWay};
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::Sent;
-use vgas_rma::endpoint::{Endpoint, Token};
+use vgas_rma::endpoint::{Endpoint, Token, Work};
 use vgas_rma::message::{Arrived, Payload, Source};
 
 /// What a client does and leaves; from the job's settings.
@@ -45,23 +48,35 @@ pub struct ClientOptions {
 }
 
 /// The tiered segments of the job as one rank sees them. Any thread may call anything.
+///
+/// *What was started goes on by itself*: an operation of [`Client::put_nb`] or [`Client::get_nb`] advances whenever some
+/// thread of the process polls or waits in the endpoint, and within a millisecond when none does.
 pub struct Client {
-    endpoint: Arc<Endpoint>,
+    core: Arc<Core>,
     pool: Arc<PoolClient>,
-    layout: Layout,
-    agent: Peer,
     /// Bytes of each rank's tiered segment, once attached.
     segment_bytes: OnceLock<Box<[u64]>>,
     /// The same beside the number of the segment's first page: what a hit looks up. Relaxed segments have no bytes
     /// here: their puts and gets are never plain hits.
     places: OnceLock<Box<[Place]>>,
     relaxed: RelaxedSegments,
-    /// The number of each segment's first page.
-    first_page: Box<[PageIndex]>,
-    remote: Arc<RemoteOperations>,
     /// Where this rank's own segment is in its memory, and how large; 0 when it is not.
     local_base: AtomicUsize,
     local_bytes: AtomicUsize,
+    page_bytes: usize,
+    page_shift: u32,
+}
+
+/// What operations need to go on, wherever the client is.
+struct Core {
+    endpoint: Arc<Endpoint>,
+    pool: Arc<PoolClient>,
+    layout: Layout,
+    agent: Peer,
+    /// The number of each segment's first page.
+    first_page: Box<[PageIndex]>,
+    remote: Arc<RemoteOperations>,
+    under_way: UnderWay,
     page_bytes: usize,
     page_shift: u32,
     whole_page_put: bool,
@@ -85,8 +100,17 @@ struct Place {
 /// A get or put that goes on while the program does something else. Dropping it waits for its end.
 #[must_use = "an operation is complete only after `wait`"]
 pub struct Pending<'c> {
-    client: &'c Client,
-    operation: Option<Operation>,
+    core: &'c Core,
+    /// None: its end was reported.
+    state: Option<Held>,
+}
+
+/// An operation, as its handle has it.
+enum Held {
+    /// For the thread that waits for it where it was started.
+    Own(Operation),
+    /// It goes on by itself.
+    Listed(Arc<Started>),
 }
 
 impl Client {
@@ -122,17 +146,13 @@ impl Client {
         let agent = layout.agent_of(layout.node_of_peer(endpoint.me()));
         let page_bytes = pool.layout().spec().page_bytes as usize;
         let medium = endpoint.medium_bytes_max();
-        Self {
+        let core = Arc::new(Core {
             agent,
-            segment_bytes: OnceLock::new(),
-            places: OnceLock::new(),
-            relaxed: RelaxedSegments::default(),
             first_page: (0..layout.ranks())
                 .map(|rank| pool.layout().page_index(Rank(rank), 0).unwrap_or(PageIndex::MAX))
                 .collect(),
             remote: handlers.remote,
-            local_base: AtomicUsize::new(0),
-            local_bytes: AtomicUsize::new(0),
+            under_way: UnderWay::default(),
             page_bytes,
             page_shift: page_bytes.trailing_zeros(),
             whole_page_put: options.whole_page_put,
@@ -142,8 +162,21 @@ impl Client {
             part_max: medium.min(options.part_bytes_max as usize),
             part_reads: History::new(pool.layout().spec().frames),
             endpoint,
-            pool,
+            pool: pool.clone(),
             layout,
+        });
+        let work: Weak<Core> = Arc::downgrade(&core);
+        core.endpoint.set_work(work as Weak<dyn Work>);
+        Self {
+            segment_bytes: OnceLock::new(),
+            places: OnceLock::new(),
+            relaxed: RelaxedSegments::default(),
+            local_base: AtomicUsize::new(0),
+            local_bytes: AtomicUsize::new(0),
+            page_bytes,
+            page_shift: core.page_shift,
+            core,
+            pool,
         }
     }
 
@@ -163,7 +196,7 @@ impl Client {
     pub fn set_segments(&self, bytes: Vec<u64>) -> Result<(), CacheError> {
         let pages: Vec<u8> =
             bytes.iter().flat_map(|bytes| bytes.div_ceil(self.page_bytes as u64).to_le_bytes()).collect();
-        let piece = self.post_max / 8;
+        let piece = self.core.post_max / 8;
         for (index, part) in pages.chunks(piece * 8).enumerate() {
             let first_rank = (index * piece) as u32;
             self.ask_and_wait(|slot| Request::Segments { first_rank, slot }, part)?;
@@ -174,7 +207,7 @@ impl Client {
     /// The half of [`Client::set_segments`] that concerns this client alone: for those who have told the agent in
     /// their own way, because they must not block.
     pub fn know_segments(&self, bytes: Vec<u64>) -> Result<(), CacheError> {
-        let places = (0..).map(Rank).zip(self.first_page.iter().zip(&bytes));
+        let places = (0..).map(Rank).zip(self.core.first_page.iter().zip(&bytes));
         let places = places.map(|(rank, (&first_page, &bytes))| {
             let bytes = if self.relaxed.covers(rank) { 0 } else { bytes };
             Place { bytes, first_page }
@@ -340,7 +373,7 @@ impl Client {
         to: *mut u8,
         bytes: usize,
     ) -> Result<Pending<'_>, CacheError> {
-        self.start(owner, offset, bytes, Way::Get(to))
+        self.start(owner, offset, bytes, Way::Get(to)).map(Pending::listed)
     }
 
     /// Starts a put; `from` may be reused, and the bytes are visible everywhere, when the returned operation has been
@@ -355,7 +388,7 @@ impl Client {
         from: *const u8,
         bytes: usize,
     ) -> Result<Pending<'_>, CacheError> {
-        self.start(owner, offset, bytes, Way::Put(from))
+        self.start(owner, offset, bytes, Way::Put(from)).map(Pending::listed)
     }
 
     /// Asks for bytes to be brought to this node when convenient. Completes at once; a hint, no promise.
@@ -367,7 +400,7 @@ impl Client {
         let first = offset >> self.page_shift;
         let last = (offset + bytes - 1) >> self.page_shift;
         let count = (last - first + 1).min(u64::from(u32::MAX)) as u32;
-        self.try_ask(Request::Prefetch { page: self.index(owner, first), count }, &[])?;
+        self.core.try_ask(Request::Prefetch { page: self.core.index(owner, first), count }, &[])?;
         Ok(())
     }
 
@@ -418,7 +451,7 @@ impl Client {
         self.check(owner, offset, bytes as u64)?;
         // SAFETY: rule 1: the caller of what called this has promised it for the address in `way`.
         if self.relaxed.covers(owner) && unsafe { self.relaxed_part(owner, offset, bytes, way) }? {
-            return Ok(Pending { client: self, operation: None });
+            return Ok(Pending { core: &self.core, state: None });
         }
         self.start_anywhere(owner, offset, bytes, way)
     }
@@ -438,7 +471,7 @@ impl Client {
         };
         let bounce = self.is_local(address).then(|| vec![0; self.page_bytes].into_boxed_slice());
         let operation = Operation::new(owner, offset, bytes, way, bounce);
-        let mut pending = Pending { client: self, operation: Some(operation) };
+        let mut pending = Pending { core: &self.core, state: Some(Held::Own(operation)) };
         if !pending.test()? {
             self.pool.count(counter, 1);
         }
@@ -455,23 +488,38 @@ impl Client {
         let request = request(wait.0);
         let mut asked = false;
         let result = self.wait_for(|| {
-            asked = asked || self.try_ask(request, data)?;
+            asked = asked || self.core.try_ask(request, data)?;
             Ok(asked && !matches!(self.pool.wait_status(wait), WaitStatus::Pending(_)))
         });
         let status = self.pool.wait_status(wait);
         self.pool.end_wait(wait);
         result?;
         match status {
-            WaitStatus::Failed { code, detail } => Err(self.failed(
-                self.layout.rank_of_peer(self.endpoint.me()).unwrap_or(Rank(0)),
-                0,
-                code,
-                detail,
-            )),
+            WaitStatus::Failed { code, detail } => {
+                let me = self.core.layout.rank_of_peer(self.core.endpoint.me()).unwrap_or(Rank(0));
+                Err(self.core.failed(me, 0, code, detail))
+            }
             _ => Ok(()),
         }
     }
 
+    fn wait_for(&self, ready: impl FnMut() -> Result<bool, CacheError>) -> Result<(), CacheError> {
+        self.core.wait_for(ready)
+    }
+
+    #[inline]
+    fn index(&self, owner: Rank, page: u64) -> PageIndex {
+        self.core.index(owner, page)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hint(&self, index: PageIndex) {
+        self.core.hint(index);
+    }
+}
+
+impl Core {
     fn wait_for(&self, mut ready: impl FnMut() -> Result<bool, CacheError>) -> Result<(), CacheError> {
         let mut error = None;
         self.endpoint.wait_until(None, || match ready() {
@@ -491,7 +539,6 @@ impl Client {
     }
 
     #[cold]
-    #[inline(never)]
     fn hint(&self, index: PageIndex) {
         // Only a hint: lost when the ring is full.
         let _ = self.try_ask(Request::Ahead { page: index }, &[]);
@@ -532,29 +579,51 @@ pub struct Handlers {
     remote: Arc<RemoteOperations>,
 }
 
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Handles that were forgotten: their operations end with the client.
+        self.endpoint.work_ended(self.under_way.clear());
+    }
+}
+
 impl Pending<'_> {
+    /// From now on it goes on by itself, unless it has ended.
+    fn listed(mut self) -> Self {
+        self.state = match self.state.take() {
+            Some(Held::Own(operation)) => {
+                // Counted first: it may end at once.
+                self.core.endpoint.work_started();
+                Some(Held::Listed(self.core.under_way.add(operation)))
+            }
+            state => state,
+        };
+        self
+    }
+
     /// Goes on as far as possible without waiting. True: complete. An error also when nobody will complete it any more,
     /// because the endpoint has failed.
     pub fn test(&mut self) -> Result<bool, CacheError> {
-        let Some(operation) = &mut self.operation else { return Ok(true) };
-        // SAFETY: rule 1: whoever started the operation keeps the bytes valid until it has ended, which is here.
-        let state = match unsafe { operation.advance(self.client) } {
-            Ok(false) => self.client.endpoint.check_failure().map(|()| false).map_err(CacheError::from),
-            ended => ended,
+        let ended = match &mut self.state {
+            None => return Ok(true),
+            // SAFETY: rule 1: whoever started the operation keeps the bytes valid until it has ended, which is here.
+            Some(Held::Own(operation)) => match unsafe { operation.advance(self.core) } {
+                Ok(false) => None,
+                ended => Some(ended.map(drop)),
+            },
+            Some(Held::Listed(started)) => started.test(self.core),
         };
-        match state {
-            Ok(false) => Ok(false),
-            Ok(true) => {
-                self.operation = None;
-                Ok(true)
-            }
-            Err(error) => {
-                if let Some(mut operation) = self.operation.take() {
-                    operation.abandon(self.client);
-                }
-                Err(error)
-            }
+        let ended = match ended {
+            Some(ended) => ended,
+            None => match self.core.endpoint.check_failure() {
+                Ok(()) => return Ok(false),
+                Err(error) => Err(error.into()),
+            },
+        };
+        if ended.is_err() {
+            self.give_up();
         }
+        self.state = None;
+        ended.map(|()| true)
     }
 
     /// Waits for the end, serving active messages meanwhile.
@@ -563,11 +632,28 @@ impl Pending<'_> {
     }
 
     fn finish(&mut self) -> Result<(), CacheError> {
-        if self.operation.is_none() {
+        if self.state.is_none() {
             return Ok(());
         }
-        let client = self.client;
-        client.wait_for(|| self.test())
+        let core = self.core;
+        core.wait_for(|| self.test())
+    }
+
+    /// Ends it where it stands.
+    fn give_up(&mut self) {
+        match self.state.take() {
+            Some(Held::Own(mut operation)) => operation.abandon(self.core),
+            Some(Held::Listed(started)) => started.give_up(self.core),
+            None => {}
+        }
+    }
+
+    fn is_put(&self) -> bool {
+        match &self.state {
+            Some(Held::Own(operation)) => operation.is_put(),
+            Some(Held::Listed(started)) => started.is_put(),
+            None => false,
+        }
     }
 }
 
@@ -575,14 +661,12 @@ impl Drop for Pending<'_> {
     fn drop(&mut self) {
         // A put must not be lost because its handle was dropped. An error has no one left to go to but the log. What
         // a get would have brought, nobody wants any more.
-        let is_put = self.operation.as_ref().is_some_and(Operation::is_put);
+        let is_put = self.is_put();
         match self.finish() {
             Err(error) if is_put => tracing::error!(%error, "a put whose handle was dropped has failed"),
             Err(error) => tracing::debug!(%error, "a get whose handle was dropped has failed"),
             Ok(()) => {}
         }
-        if let Some(mut operation) = self.operation.take() {
-            operation.abandon(self.client);
-        }
+        self.give_up();
     }
 }

@@ -4,7 +4,7 @@
 //! neighbouring pages, two windows at a time, so that the second arrives while the first is copied. Puts that miss are
 //! posted with their data ([`crate::request`]). Pages served in place by their home are read and written there.
 
-use super::{CacheError, Client};
+use super::{CacheError, Core};
 use crate::client::remote::RemoteState;
 use crate::pool::{Attempt, PageState, WaitId, WaitStatus};
 use crate::request::{InPlace, Request};
@@ -101,7 +101,7 @@ impl Operation {
     ///
     /// # Safety
     /// Rule 1 of [`super`]: the local bytes are valid.
-    pub(super) unsafe fn advance(&mut self, client: &Client) -> Result<bool, CacheError> {
+    pub(super) unsafe fn advance(&mut self, client: &Core) -> Result<bool, CacheError> {
         loop {
             if let Some(blocked) = self.blocked.take()
                 // SAFETY: passed on.
@@ -126,7 +126,7 @@ impl Operation {
     }
 
     /// Gives back what is held in shared tables; called when an operation ends early.
-    pub(super) fn abandon(&mut self, client: &Client) {
+    pub(super) fn abandon(&mut self, client: &Core) {
         for window in self.windows.drain(..) {
             client.pool.end_wait(window.wait);
         }
@@ -139,7 +139,7 @@ impl Operation {
     }
 
     /// Page in the segment, first byte in it, and bytes up to its end or the operation's.
-    fn piece(&self, client: &Client) -> (u64, usize, usize) {
+    fn piece(&self, client: &Core) -> (u64, usize, usize) {
         let in_page = (self.offset & (client.page_bytes as u64 - 1)) as usize;
         let bytes = (client.page_bytes - in_page).min((self.end - self.offset) as usize);
         (self.offset >> client.page_shift, in_page, bytes)
@@ -158,7 +158,7 @@ impl Operation {
 
     /// # Safety
     /// As [`Operation::advance`].
-    unsafe fn advance_get(&mut self, client: &Client, to: *mut u8) -> Result<bool, CacheError> {
+    unsafe fn advance_get(&mut self, client: &Core, to: *mut u8) -> Result<bool, CacheError> {
         let (page, in_page, bytes) = self.piece(client);
         if let Some(window) = self.windows.front() {
             match client.pool.wait_status(window.wait) {
@@ -241,7 +241,7 @@ impl Operation {
     }
 
     /// Whether the bytes that are left had better be read where the page is than have it come.
-    fn wants_part(&self, client: &Client, index: u64) -> bool {
+    fn wants_part(&self, client: &Core, index: u64) -> bool {
         self.end - self.offset <= client.part_max as u64
             && self.windows.is_empty()
             && !self.declined
@@ -249,7 +249,7 @@ impl Operation {
     }
 
     /// Asks for a window that begins at a page of the segment. False: no room to ask now.
-    fn ask(&mut self, client: &Client, page: u64) -> Result<bool, CacheError> {
+    fn ask(&mut self, client: &Core, page: u64) -> Result<bool, CacheError> {
         let last = (self.end - 1) >> client.page_shift;
         if page > last || self.windows.len() >= 2 {
             return Ok(false);
@@ -270,7 +270,7 @@ impl Operation {
 
     /// # Safety
     /// As [`Operation::advance`].
-    unsafe fn advance_put(&mut self, client: &Client, from: *const u8) -> Result<bool, CacheError> {
+    unsafe fn advance_put(&mut self, client: &Core, from: *const u8) -> Result<bool, CacheError> {
         let (page, in_page, bytes) = self.piece(client);
         let index = client.index(self.owner, page);
         let from = match &mut self.bounce {
@@ -328,12 +328,7 @@ impl Operation {
     ///
     /// # Safety
     /// As [`Operation::advance`].
-    unsafe fn post_frame(
-        &mut self,
-        client: &Client,
-        index: u64,
-        from: *const u8,
-    ) -> Result<bool, CacheError> {
+    unsafe fn post_frame(&mut self, client: &Core, index: u64, from: *const u8) -> Result<bool, CacheError> {
         let Some(mut frame) = client.pool.stage() else {
             return self.ask_for_room(client);
         };
@@ -355,7 +350,7 @@ impl Operation {
     }
 
     /// Asks the agent for a free frame, once. True: there was one just now.
-    fn ask_for_room(&mut self, client: &Client) -> Result<bool, CacheError> {
+    fn ask_for_room(&mut self, client: &Core) -> Result<bool, CacheError> {
         let Some(wait) = self.room else {
             let Some(wait) = client.pool.begin_wait(1) else { return Ok(false) };
             if client.try_ask(Request::MakeRoom { slot: wait.0 }, &[])? {
@@ -380,7 +375,7 @@ impl Operation {
     }
 
     /// The wait slot of everything this put posts, with one more part.
-    fn post_slot(&mut self, client: &Client) -> Option<WaitId> {
+    fn post_slot(&mut self, client: &Core) -> Option<WaitId> {
         match self.posted {
             Some(wait) => {
                 client.pool.add_parts(wait, 1);
@@ -396,7 +391,7 @@ impl Operation {
     /// Starts a small operation where the page is.
     fn remote(
         &mut self,
-        client: &Client,
+        client: &Core,
         page: u64,
         bytes: usize,
         data: &[u8],
@@ -416,7 +411,7 @@ impl Operation {
 
     /// # Safety
     /// As [`Operation::advance`].
-    unsafe fn unblock(&mut self, client: &Client, blocked: Blocked) -> Result<bool, CacheError> {
+    unsafe fn unblock(&mut self, client: &Core, blocked: Blocked) -> Result<bool, CacheError> {
         match blocked {
             Blocked::Remote { number, bytes } => match client.remote.finish(number) {
                 RemoteState::Pending => {
@@ -451,7 +446,7 @@ impl Operation {
         }
     }
 
-    fn finish_posted(&mut self, client: &Client) -> Result<bool, CacheError> {
+    fn finish_posted(&mut self, client: &Core) -> Result<bool, CacheError> {
         let Some(wait) = self.posted else { return Ok(true) };
         match client.pool.wait_status(wait) {
             WaitStatus::Pending(_) => Ok(false),
@@ -469,7 +464,7 @@ impl Operation {
         }
     }
 
-    fn finish(&mut self, client: &Client) -> Result<bool, CacheError> {
+    fn finish(&mut self, client: &Core) -> Result<bool, CacheError> {
         for wait in self.windows.drain(..).map(|window| window.wait).chain(self.room.take()) {
             client.pool.end_wait(wait);
         }

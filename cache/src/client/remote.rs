@@ -51,6 +51,11 @@ impl RemoteOperations {
         Some(u32::from(generation) << 16 | index as u32)
     }
 
+    /// Whether an answer is awaited.
+    pub fn has_pending(&self) -> bool {
+        self.lock().iter().any(|slot| slot.state == Some(RemoteState::Pending))
+    }
+
     /// Takes the result, if there is one, and frees the number.
     pub fn finish(&self, number: u32) -> RemoteState {
         let mut slots = self.lock();

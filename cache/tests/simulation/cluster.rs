@@ -261,6 +261,8 @@ impl Member {
         let spec =
             EndpointSpec { layout: layout.clone(), me, domain: None, network: Some(network.conduit(me)) };
         let endpoint = Endpoint::new(spec).expect("an endpoint");
+        // A seed replays what it did: only the plan makes things go on.
+        endpoint.stop_background();
         let handlers = Client::register(&endpoint).expect("handlers");
         endpoint.open();
         let options = ClientOptions {

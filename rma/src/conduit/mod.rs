@@ -100,6 +100,26 @@ pub enum Traffic {
     Everything,
     /// Only replies: inside a handler that waits for room, where running further requests could recurse for ever.
     RepliesOnly,
+    /// Only what is for handlers below this index. Where another message is the next of its source, it stays, and what came
+    /// after it may; it counts as not taken in, so that its sender feels the back-pressure.
+    Below(u8),
+}
+
+impl Traffic {
+    /// Whether requests are delivered at all.
+    #[inline]
+    pub fn has_requests(self) -> bool {
+        !matches!(self, Self::RepliesOnly)
+    }
+
+    /// Whether messages for this handler are.
+    #[inline]
+    pub fn admits(self, handler: u8) -> bool {
+        match self {
+            Self::Below(limit) => handler < limit,
+            Self::Everything | Self::RepliesOnly => true,
+        }
+    }
 }
 
 /// A transport. All methods may be called from any thread.
@@ -168,6 +188,11 @@ pub trait Conduit: Send + Sync {
     /// Pushes out what `try_send` may have buffered, without delivering anything.
     fn flush(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether something is buffered that [`Conduit::flush`] or a poll has to push out. Cheap where nothing is.
+    fn has_unsent(&self) -> bool {
+        false
     }
 
     /// A descriptor that becomes readable when a poll would find something, provided that [`Conduit::arm`] was called

@@ -241,7 +241,10 @@ impl State {
         let first = |class: usize| way.classes[class].front();
         let is_due = |class: &usize| first(*class).is_some_and(|message| message.due <= step);
         let reply = Direction::Reply as usize;
-        if traffic == Traffic::RepliesOnly {
+        let is_due = |class: &usize| {
+            is_due(class) && first(*class).is_some_and(|message| traffic.admits(message.handler))
+        };
+        if !traffic.has_requests() {
             return Some(reply).filter(is_due);
         }
         let by_number = || (0..2).filter(|&c| first(c).is_some()).min_by_key(|&c| first(c).map(|m| m.number));

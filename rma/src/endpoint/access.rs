@@ -67,7 +67,7 @@ impl Endpoint {
     #[inline(never)]
     unsafe fn put_elsewhere(&self, rank: Rank, offset: u64, from: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise; the wait ends after the operation.
-        unsafe { self.put_nb_bulk(rank, offset, from, bytes) }.and_then(|handle| self.wait_sync(handle))
+        unsafe { self.put_started(rank, offset, from, bytes, true) }.and_then(|handle| self.wait_sync(handle))
     }
 
     /// Copies bytes from a rank's segment. When it returns the operation is complete: the bytes are here.
@@ -110,7 +110,7 @@ impl Endpoint {
     #[inline(never)]
     unsafe fn get_elsewhere(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise; the wait ends after the operation, or nobody touches `to` any more.
-        unsafe { self.get_nb(rank, offset, to, bytes) }.and_then(|handle| self.wait_sync(handle))
+        unsafe { self.get_started(rank, offset, to, bytes) }.and_then(|handle| self.wait_sync(handle))
     }
 
     /// Starts a put whose source is reusable when the call returns (non-bulk). Complete, and visible at the target,
@@ -135,7 +135,7 @@ impl Endpoint {
     ) -> Result<Handle> {
         // SAFETY: a source that does not stay is not read any more when `try_send` or `start_put` of a conduit has accepted
         // it, and our `start_put` returns after the last part was.
-        unsafe { self.put_started(rank, offset, from, bytes, false) }
+        unsafe { self.put_started(rank, offset, from, bytes, false) }.map(|handle| self.let_go_on(handle))
     }
 
     /// Starts a put whose source is reusable when the handle is complete (bulk).
@@ -152,7 +152,7 @@ impl Endpoint {
         bytes: usize,
     ) -> Result<Handle> {
         // SAFETY: the caller's promise.
-        unsafe { self.put_started(rank, offset, from, bytes, true) }
+        unsafe { self.put_started(rank, offset, from, bytes, true) }.map(|handle| self.let_go_on(handle))
     }
 
     /// # Safety
@@ -190,6 +190,23 @@ impl Endpoint {
     /// segment). The handle must not be dropped before.
     #[inline]
     pub unsafe fn get_nb(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<Handle> {
+        // SAFETY: the caller's promise.
+        unsafe { self.get_started(rank, offset, to, bytes) }.map(|handle| self.let_go_on(handle))
+    }
+
+    /// An operation returns to the caller, complete or not.
+    #[inline]
+    pub(super) fn let_go_on(&self, handle: Handle) -> Handle {
+        if !handle.is_empty() {
+            self.look_after_it();
+        }
+        handle
+    }
+
+    /// # Safety
+    /// As [`Endpoint::get_nb`].
+    #[inline(always)]
+    unsafe fn get_started(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<Handle> {
         let from = match self.segments.reach(rank, offset, bytes) {
             Some(from) => from,
             None => match self.reach_slow(rank, offset, bytes as u64)? {
@@ -245,11 +262,15 @@ impl Endpoint {
 
     /// Sets bytes of a rank's segment to a value. Completion as [`Endpoint::put`].
     pub fn memset(&self, rank: Rank, offset: u64, value: u8, bytes: u64) -> Result<()> {
-        self.memset_nb(rank, offset, value, bytes).and_then(|handle| self.wait_sync(handle))
+        self.memset_started(rank, offset, value, bytes).and_then(|handle| self.wait_sync(handle))
     }
 
     /// Starts to set bytes of a rank's segment. Visible at the target when the handle is complete.
     pub fn memset_nb(&self, rank: Rank, offset: u64, value: u8, bytes: u64) -> Result<Handle> {
+        self.memset_started(rank, offset, value, bytes).map(|handle| self.let_go_on(handle))
+    }
+
+    fn memset_started(&self, rank: Rank, offset: u64, value: u8, bytes: u64) -> Result<Handle> {
         match self.reach_slow(rank, offset, bytes)? {
             Reach::Here(to) => {
                 // SAFETY: `reach_slow` has checked the range of the mapped segment.

@@ -98,7 +98,7 @@ impl Endpoint {
     /// # Errors
     /// [`RmaError::Usage`] for another offset, [`RmaError::OutOfRange`] behind the end, and the endpoint's own.
     pub fn fetch_add(&self, rank: Rank, offset: u64, value: u64) -> Result<u64> {
-        self.atomic_nb(rank, offset, Atomic::FetchAdd(value)).and_then(|was| self.wait_value(was))
+        self.atomic_started(rank, offset, Atomic::FetchAdd(value)).and_then(|was| self.wait_value(was))
     }
 
     /// Replaces the word at `offset` of a rank's pinned segment by `desired` if it is `expected`; yields what it was, so
@@ -108,7 +108,7 @@ impl Endpoint {
     /// As [`Endpoint::fetch_add`].
     pub fn compare_swap(&self, rank: Rank, offset: u64, expected: u64, desired: u64) -> Result<u64> {
         let atomic = Atomic::CompareSwap { expected, desired };
-        self.atomic_nb(rank, offset, atomic).and_then(|was| self.wait_value(was))
+        self.atomic_started(rank, offset, atomic).and_then(|was| self.wait_value(was))
     }
 
     /// Starts an atomic update; [`Endpoint::wait_value`] ends it with what the word was. Otherwise as
@@ -117,6 +117,14 @@ impl Endpoint {
     /// # Errors
     /// As [`Endpoint::fetch_add`].
     pub fn atomic_nb(&self, rank: Rank, offset: u64, atomic: Atomic) -> Result<ValueHandle> {
+        let value = self.atomic_started(rank, offset, atomic)?;
+        if !value.handle.is_empty() {
+            self.look_after_it();
+        }
+        Ok(value)
+    }
+
+    fn atomic_started(&self, rank: Rank, offset: u64, atomic: Atomic) -> Result<ValueHandle> {
         if !offset.is_multiple_of(WORD_BYTES) {
             return Err(RmaError::Usage(format!("an atomic update at offset {offset}, not a multiple of 8")));
         }
@@ -146,7 +154,7 @@ impl Endpoint {
                 let ([low, high], [at_low, at_high]) = (low_high(id), low_high(offset));
                 let [a, b, c, d, e] = encode(atomic);
                 let arguments = [low, high, owner.0, at_low, at_high, a, b, c, d, e];
-                self.request(server, ATOMIC, &arguments, Payload::Short)
+                self.request_part(server, ATOMIC, &arguments, Payload::Short)
             }
         })?;
         Ok(ValueHandle { handle, value })

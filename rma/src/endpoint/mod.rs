@@ -13,8 +13,12 @@
 //! # Progress
 //!
 //! Handlers run in threads that call [`Endpoint::poll`] or wait in this endpoint, one thread at a time, and must not
-//! block: they may reply once, send with [`Endpoint::try_request`], and complete things. A rank that computes delivers
-//! nothing; puts and gets of its pinned segment do not need it (the agent of its node serves them).
+//! block: they may reply once, send with [`Endpoint::try_request`], and complete things. A rank that computes runs no
+//! handler of a library or program; puts and gets of its pinned segment do not need it (the agent of its node serves them).
+//!
+//! *What was started goes on by itself*, whoever waits for it and whether or not anybody does: at once when some thread of
+//! the rank polls or waits for anything, and within a millisecond when the rank computes and calls nothing. A put reaches its
+//! target, and a get its buffer, without being synchronised; what a conduit did not take at once is sent. See `background`.
 //!
 //! # Atomic updates
 //!
@@ -35,6 +39,7 @@
 
 mod access;
 mod atomic;
+mod background;
 mod barrier;
 mod collective;
 mod counters;
@@ -49,6 +54,7 @@ mod token;
 mod wait;
 
 pub use access::ValueHandle;
+pub use background::{Extent, Work};
 pub use barrier::{BarrierName, BarrierOutcome};
 pub use counters::{Carrier, CarrierCounts, EndpointCounts};
 pub use implicit::Implicit;
@@ -68,7 +74,7 @@ use counters::Counters;
 use loopback::Loopback;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 /// First index of a class of handlers; the class ends where the next begins.
 pub mod handler_index {
@@ -115,6 +121,9 @@ enum Route {
 pub struct Endpoint {
     /// Tells the endpoints of a process apart (see `implicit`).
     serial: u64,
+    /// For the thread of the background.
+    myself: OnceLock<Weak<Endpoint>>,
+    background: background::Background,
     layout: Layout,
     me: Peer,
     domain: Option<Arc<Domain>>,
@@ -185,6 +194,8 @@ impl Endpoint {
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             layout,
             me,
+            myself: OnceLock::new(),
+            background: background::Background::default(),
             domain,
             smp,
             network,
@@ -208,6 +219,7 @@ impl Endpoint {
         endpoint.register_own(handler_index::ENDPOINT..handler_index::CACHE)?;
         Ok(endpoint)
     }
+        let _ = endpoint.myself.set(Arc::downgrade(&endpoint));
 
     /// Who runs where.
     pub fn layout(&self) -> &Layout {
@@ -340,6 +352,16 @@ impl Endpoint {
             }
         })?;
         outcome
+        self.request_part(to, handler, arguments, payload)?;
+        // The caller may compute next.
+        if !matches!(payload, Payload::Short) && self.has_unsent() {
+            self.look_after_it();
+        }
+        Ok(())
+    }
+
+    /// [`Endpoint::request`], for a part of something that is waited for, or looked after as a whole.
+    fn request_part(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
     }
 
     /// Sends a request if there is room for it now; never polls, so it may be called in handlers and event loops. The
@@ -474,7 +496,10 @@ impl Endpoint {
             return Ok(0);
         }
         match self.deliver_all() {
-            Ok(0) => Ok(0),
+            Ok(0) => {
+                self.tend();
+                Ok(0)
+            }
             Ok(delivered) => {
                 self.notify_local();
                 Ok(delivered)
@@ -496,7 +521,12 @@ impl Endpoint {
         if let Some(smp) = &self.smp {
             delivered += smp.poll(self, Traffic::Everything)?;
         }
+                self.tend();
         if let Some(network) = &self.network
+                // Replies of handlers: the caller may compute next.
+                if self.has_unsent() {
+                    self.look_after_it();
+                }
             && self.is_turn_of_network(delivered)
             && let Some(_delivering) = wait::try_lock(&self.delivering)
         {

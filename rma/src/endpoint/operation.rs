@@ -164,6 +164,11 @@ impl Operations {
         Ok(())
     }
 
+    /// Whether none waits.
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.waiting).is_empty()
+    }
+
     /// The initiator has sent all parts.
     pub(super) fn part_done(&self, operation: &Operation) {
         if operation.finish_part() {

@@ -169,7 +169,7 @@ impl Endpoint {
                 }
                 operation.add_part();
                 let arguments = [low, high, owner, count as u32];
-                self.request(server, PUT_PIECES, &arguments, Payload::Medium(Source::of(&message)))?;
+                self.request_part(server, PUT_PIECES, &arguments, Payload::Medium(Source::of(&message)))?;
                 rest = later;
             }
             Ok(())
@@ -220,7 +220,7 @@ impl Endpoint {
                 operation.add_part();
                 let [to_low, to_high] = low_high(at as u64);
                 let arguments = [low, high, owner, count as u32, to_low, to_high];
-                self.request(server, GET_PIECES, &arguments, Payload::Medium(Source::of(&list)))?;
+                self.request_part(server, GET_PIECES, &arguments, Payload::Medium(Source::of(&list)))?;
                 at += now.iter().map(|piece| piece.bytes).sum::<usize>();
                 rest = later;
             }
@@ -267,7 +267,7 @@ impl Endpoint {
             return Err(error);
         }
         self.operations.part_done(&operation);
-        Ok(Handle::from(operation))
+        Ok(self.let_go_on(Handle::from(operation)))
     }
 }
 

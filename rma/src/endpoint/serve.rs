@@ -174,7 +174,7 @@ impl Endpoint {
             }
             let [low, high] = low_high(id);
             let to = Destination::Region { region: RegionId::SEGMENT, owner, offset: offset + at };
-            self.request(server, PUT, &[low, high], Payload::Long(part, to))
+            self.request_part(server, PUT, &[low, high], Payload::Long(part, to))
         })
     }
 
@@ -207,7 +207,7 @@ impl Endpoint {
             let ([low, high], [from_low, from_high], [to_low, to_high]) =
                 (low_high(id), low_high(offset + at), low_high(at));
             let arguments = [low, high, owner.0, from_low, from_high, bytes as u32, to_low, to_high];
-            self.request(server, GET, &arguments, Payload::Short)
+            self.request_part(server, GET, &arguments, Payload::Short)
         })
     }
 
@@ -224,7 +224,7 @@ impl Endpoint {
         self.send_parts(server, None, bytes, PART_BYTES_MAX, |id, at, bytes| {
             let ([low, high], [at_low, at_high]) = (low_high(id), low_high(offset + at));
             let arguments = [low, high, owner, at_low, at_high, bytes as u32, u32::from(value)];
-            self.request(server, MEMSET, &arguments, Payload::Short)
+            self.request_part(server, MEMSET, &arguments, Payload::Short)
         })
     }
 

@@ -12,7 +12,7 @@
 //!
 //! A program may ask for another way of waiting ([`WaitMode`]). Only one that asks to spin is never put to sleep.
 
-use super::Endpoint;
+use super::{Endpoint, Extent};
 use crate::conduit::Conduit;
 use crate::cores;
 use crate::error::{Result, RmaError};
@@ -160,6 +160,11 @@ impl WaitState {
     fn wake_parked(&self) {
         if self.parked.load(Ordering::SeqCst) > 0 {
             lock(&self.parking).generation += 1;
+    /// Whether a thread waits as the one that sleeps and delivers.
+    pub(super) fn has_sleeper(&self) -> bool {
+        lock(&self.parking).has_sleeper
+    }
+
             self.changed.notify_all();
         }
     }
@@ -257,6 +262,8 @@ impl Endpoint {
                 if condition() {
                     self.disarm();
                     return Ok(true);
+                // Work goes on by what wakes this thread from now on; what happened before has woken nobody.
+                self.advance_work(Extent::All);
                 }
                 let slept = self.sleep_armed(deadline);
                 self.disarm();

@@ -63,6 +63,26 @@ pub(crate) fn spawn_rank(
     command.spawn()
 }
 
+/// Runs something with the signals of this thread blocked, but for those that a fault of its own raises: threads that it
+/// starts keep it so, and the program's handlers run in the program's threads.
+pub(crate) fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
+    // SAFETY: rule 3: the sets are local, plain numbers, and filled before they are read.
+    let before = unsafe {
+        let (mut most, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut most);
+        for fault in [libc::SIGSEGV, libc::SIGBUS] {
+            libc::sigdelset(&raw mut most, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const most, &raw mut before);
+        before
+    };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    result
+}
+
 /// Linux: the signal to send instead of SIGIO. The `libc` crate lacks it; `<asm-generic/fcntl.h>` has it.
 const F_SETSIG: libc::c_int = 10;
 

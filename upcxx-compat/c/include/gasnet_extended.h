@@ -2,8 +2,10 @@
  *
  * *Addresses* are those of the segment's owner. A put or get between ranks that share memory, or of pages of a tiered segment
  * that this node has cached, is a check and a copy, made here and complete at once; the library is called for the rest. *Bulk* forms allow any alignment and, when they
- * do not block, demand that the source stays as it is until the operation is complete. Errors (an address outside of a
- * segment, a rank that does not exist) end the job with a message. Any thread may call anything in GASNET_PAR. */
+ * do not block, demand that the source stays as it is until the operation is complete. What was started goes on by itself: at
+ * once when the rank polls or waits for anything, and within a millisecond when it computes and calls nothing. Errors (an
+ * address outside of another rank's segment, a rank that does not exist) end the job with a message; to itself a rank may
+ * name all of its memory. Any thread may call anything in GASNET_PAR. */
 #ifndef _GASNET_EXTENDED_H
 #define _GASNET_EXTENDED_H
 
@@ -69,6 +71,10 @@ VGASI_INLINE void gasnet_wait_syncnb(gasnet_handle_t handle) {
 VGASI_INLINE int gasnet_try_syncnb(gasnet_handle_t handle) {
     return handle == GASNET_INVALID_HANDLE ? GASNET_OK : vgasi_try(handle);
 }
+/* The same without running handlers, for clients that hold a lock that these need; also the two further down. */
+VGASI_INLINE int gasnet_try_syncnb_nopoll(gasnet_handle_t handle) {
+    return handle == GASNET_INVALID_HANDLE ? GASNET_OK : vgasi_try_quietly(handle);
+}
 /* All of them. */
 VGASI_INLINE void gasnet_wait_syncnb_all(gasnet_handle_t *handles, size_t numhandles) {
     vgasi_wait_all(handles, numhandles);
@@ -76,12 +82,18 @@ VGASI_INLINE void gasnet_wait_syncnb_all(gasnet_handle_t *handles, size_t numhan
 VGASI_INLINE int gasnet_try_syncnb_all(gasnet_handle_t *handles, size_t numhandles) {
     return vgasi_try_all(handles, numhandles);
 }
+VGASI_INLINE int gasnet_try_syncnb_all_nopoll(gasnet_handle_t *handles, size_t numhandles) {
+    return vgasi_try_all_quietly(handles, numhandles);
+}
 /* At least one of them. */
 VGASI_INLINE void gasnet_wait_syncnb_some(gasnet_handle_t *handles, size_t numhandles) {
     vgasi_wait_some(handles, numhandles);
 }
 VGASI_INLINE int gasnet_try_syncnb_some(gasnet_handle_t *handles, size_t numhandles) {
     return vgasi_try_some(handles, numhandles);
+}
+VGASI_INLINE int gasnet_try_syncnb_some_nopoll(gasnet_handle_t *handles, size_t numhandles) {
+    return vgasi_try_some_quietly(handles, numhandles);
 }
 
 /* --- Implicit handles (3.2): complete when this thread has synchronised its puts, gets, or all --- */

@@ -102,10 +102,13 @@ extern uint64_t vgasi_wait_value(vgasi_value_t value);
 #define VGASI_GETS 2
 extern void vgasi_wait(vgasi_handle_t handle);
 extern int vgasi_try(vgasi_handle_t handle);
+extern int vgasi_try_quietly(vgasi_handle_t handle);
 extern void vgasi_wait_all(vgasi_handle_t *handles, size_t count);
 extern void vgasi_wait_some(vgasi_handle_t *handles, size_t count);
 extern int vgasi_try_all(vgasi_handle_t *handles, size_t count);
 extern int vgasi_try_some(vgasi_handle_t *handles, size_t count);
+extern int vgasi_try_all_quietly(vgasi_handle_t *handles, size_t count);
+extern int vgasi_try_some_quietly(vgasi_handle_t *handles, size_t count);
 extern void vgasi_accumulate(vgasi_handle_t handle, int kind);
 extern void vgasi_wait_implicit(int kinds);
 extern int vgasi_try_implicit(int kinds);

@@ -6,7 +6,8 @@
  *
  * *Completion.* A blocking put returns when its bytes are visible to every later get anywhere, and to the owner's loads
  * that are ordered after it by a message or barrier; a blocking get when its bytes are here. The others are complete when
- * they have been synchronised. Bytes of one aligned 8-byte word are never torn.
+ * they have been synchronised. They go on by themselves, synchronised or not: at once when the rank polls or waits for
+ * anything, and within a millisecond when it computes and calls nothing. Bytes of one aligned 8-byte word are never torn.
  *
  * *Threads.* Any thread may call anything; handles and implicit operations belong to the thread that started them. Barriers
  * are for one thread of a rank at a time.

@@ -116,6 +116,10 @@ fn announce(status: c_int) {
     }
     STATUS.store(status, Ordering::SeqCst);
     let job = job::current().filter(|job| job.process == std::process::id());
+    // Memory of operations that the client has not synchronised goes with its destructors.
+    if let Some(job) = job {
+        job.runtime.endpoint().stop_background();
+    }
     let is_asked = ask(ASKED);
     // What was printed must not be lost if this process is ended with the others. In the middle of a function that prints
     // this may wait for ever, too: the announcer is at work already.

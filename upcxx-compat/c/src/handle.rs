@@ -1,6 +1,7 @@
 //! Operations under way: explicit handles, implicit ones by thread, access regions (GASNet 1.8, 3.3).
 //!
-//! A handle is a raw box, or null for what is complete. The headers never look inside.
+//! A handle is a raw box, or null for what is complete. The headers never look inside. What it stands for goes on by itself,
+//! synchronised or not (`vgas_rma::endpoint`, `vgas_cache::client`).
 
 use crate::am;
 use crate::code;
@@ -154,6 +155,14 @@ pub unsafe extern "C" fn vgasi_try(handle: *mut Operation) -> c_int {
     if left == 0 { code::OK } else { code::NOT_READY }
 }
 
+/// Takes the handle back when its operation is complete. Runs no handler: for clients that test with a lock in hand.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_try_quietly(handle: *mut Operation) -> c_int {
+    // SAFETY: rule 2.
+    let left = unsafe { sweep(endpoint(), &mut [handle]) }.1;
+    if left == 0 { code::OK } else { code::NOT_READY }
+}
+
 /// The handles of a call on many.
 unsafe fn table<'a>(handles: *mut *mut Operation, count: usize) -> &'a mut [*mut Operation] {
     if count == 0 {
@@ -202,20 +211,32 @@ pub unsafe extern "C" fn vgasi_wait_some(handles: *mut *mut Operation, count: us
 /// Makes progress once. Success when all are complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_try_all(handles: *mut *mut Operation, count: usize) -> c_int {
-    let endpoint = endpoint();
     am::vgasi_poll();
     // SAFETY: as the caller promised.
-    let (_, left) = unsafe { sweep(endpoint, table(handles, count)) };
+    unsafe { vgasi_try_all_quietly(handles, count) }
+}
+
+/// The same without running handlers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_try_all_quietly(handles: *mut *mut Operation, count: usize) -> c_int {
+    // SAFETY: as the caller promised.
+    let (_, left) = unsafe { sweep(endpoint(), table(handles, count)) };
     if left == 0 { code::OK } else { code::NOT_READY }
 }
 
 /// Makes progress once. Success when one has completed in this call, or none is there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_try_some(handles: *mut *mut Operation, count: usize) -> c_int {
-    let endpoint = endpoint();
     am::vgasi_poll();
     // SAFETY: as the caller promised.
-    let (taken, left) = unsafe { sweep(endpoint, table(handles, count)) };
+    unsafe { vgasi_try_some_quietly(handles, count) }
+}
+
+/// The same without running handlers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_try_some_quietly(handles: *mut *mut Operation, count: usize) -> c_int {
+    // SAFETY: as the caller promised.
+    let (taken, left) = unsafe { sweep(endpoint(), table(handles, count)) };
     if taken > 0 || left == 0 { code::OK } else { code::NOT_READY }
 }
 

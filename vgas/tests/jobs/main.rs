@@ -9,6 +9,7 @@ mod local;
 mod misses;
 mod named;
 mod parts;
+mod progress;
 mod scenarios;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! What the ranks of a test job do.
 
-use crate::{Setting, forms, named};
+use crate::{Setting, forms, named, progress};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
@@ -122,6 +122,18 @@ const ALL: &[Scenario] = &[
         rank: forms::forms,
     },
     Scenario {
+        name: "goes_on",
+        settings: || {
+            vec![
+                Setting::new(2, 1, &small()),
+                Setting::new(4, 2, &small()),
+                Setting::new(2, 2, &with(&[("cache.in_place", "off")])),
+                Setting::new(2, 2, &with(&[("conduit", "smp")])),
+            ]
+        },
+        rank: progress::goes_on,
+    },
+    Scenario {
         name: "relaxed",
         settings: || {
             vec![
@@ -212,6 +224,16 @@ const ANSWER: u8 = 129;
 
 /// Answers that have come: their number, and a sum of what is in them.
 static ANSWERS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Asks a rank, which answers while it polls.
+pub fn ask(runtime: &Runtime, rank: Rank) -> vgas::Result<()> {
+    runtime.request(rank, ASK, &[], &[])
+}
+
+/// Answers so far.
+pub fn answered() -> u64 {
+    ANSWERS[0].load(Ordering::Acquire)
+}
 
 /// Goal: handlers answer with and without bytes.
 fn answers(runtime: &Runtime, _seed: u64) -> Outcome {

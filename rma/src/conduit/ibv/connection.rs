@@ -72,6 +72,8 @@ pub(super) struct Connection {
     sender: Mutex<Sender>,
     /// Requests that came while none could be delivered, oldest first; at most [`CREDITS`].
     pub(super) parked: Mutex<VecDeque<Vec<u8>>>,
+    /// Replies that came while they were not to be delivered, oldest first.
+    pub(super) held: Mutex<VecDeque<Vec<u8>>>,
 }
 
 #[derive(Default)]
@@ -201,6 +203,7 @@ impl Connection {
             waiting: AtomicUsize::new(0),
             sender: Mutex::default(),
             parked: Mutex::default(),
+            held: Mutex::default(),
         })
     }
 

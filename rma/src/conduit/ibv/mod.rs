@@ -165,6 +165,7 @@ pub struct IbvConduit {
     turn: Turn,
     inbox: Mutex<Inbox>,
     parked: AtomicUsize,
+    held: AtomicUsize,
     polls: AtomicU32,
     /// The coarse clock when the tcp connections were last looked at because of it, in nanoseconds.
     tick: AtomicU64,
@@ -270,6 +271,7 @@ impl IbvConduit {
             turn: Turn::default(),
             inbox: Mutex::default(),
             parked: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
             polls: AtomicU32::new(0),
             tick: AtomicU64::new(0),
             woken: AtomicBool::new(false),
@@ -547,7 +549,7 @@ impl Conduit for IbvConduit {
 
     fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
         let Some(turn) = self.turn.take() else { return Ok(0) };
-        let requests = traffic == Traffic::Everything && !turn.nested;
+        let traffic = if turn.nested { Traffic::RepliesOnly } else { traffic };
         let polls = self.polls.load(Ordering::Relaxed);
         let woken = self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::AcqRel);
         let next = polls.wrapping_add(if woken { POLLS_PER_SLEEP } else { 1 });
@@ -564,8 +566,11 @@ impl Conduit for IbvConduit {
             self.poll_bootstrap()?;
         }
         let mut count = 0;
-        if requests && self.parked.load(Ordering::Acquire) > 0 {
-            count += self.deliver_parked(sink, POLL_MESSAGES)?;
+        if self.held.load(Ordering::Acquire) > 0 && !matches!(traffic, Traffic::Below(_)) {
+            count += self.deliver_held(sink)?;
+        }
+        if traffic.has_requests() && self.parked.load(Ordering::Acquire) > 0 {
+            count += self.deliver_parked(sink, traffic, POLL_MESSAGES)?;
         }
         let (mut completions, mut look) = (0, true);
         while count < POLL_MESSAGES
@@ -573,7 +578,7 @@ impl Conduit for IbvConduit {
             && let Some(completion) = self.next_completion(&mut look)?
         {
             completions += 1;
-            count += self.handle(&completion, sink, requests)?;
+            count += self.handle(&completion, sink, traffic)?;
         }
         self.flush()?;
         // Counts as a message, of which all threads are told: one that was refused may sleep on a connection whose last
@@ -583,13 +588,17 @@ impl Conduit for IbvConduit {
     }
 
     fn flush(&self) -> Result<()> {
-        if self.shared.waiting.load(Ordering::Acquire) == 0 {
+        if !self.has_unsent() {
             return Ok(());
         }
         for connection in self.known_connections().filter(|c| c.is_waiting() && c.lost().is_none()) {
             self.posted(connection, connection.flush(&self.shared), "sending")?;
         }
         Ok(())
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.shared.waiting.load(Ordering::Acquire) != 0
     }
 
     fn wait_descriptor(&self) -> BorrowedFd<'_> {
@@ -599,7 +608,8 @@ impl Conduit for IbvConduit {
     fn arm(&self) -> bool {
         // Somebody polls at this moment: what it finds may be what the caller waits for.
         let Some(turn) = self.turn.take() else { return false };
-        let parked = !turn.nested && self.parked.load(Ordering::Acquire) > 0;
+        let held = self.held.load(Ordering::Acquire) > 0;
+        let parked = held || (!turn.nested && self.parked.load(Ordering::Acquire) > 0);
         let inbox = &mut *lock(&self.inbox);
         if parked || !inbox.is_empty() || self.shared.queues.request_event().is_err() {
             return false;

@@ -9,7 +9,8 @@ use super::verbs::types::Completion;
 use super::verbs::types::number::{IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS};
 use super::{IbvConduit, REPLIES_WAITING_MAX};
 use crate::address::RegionId;
-use crate::conduit::tcp::frame::{self, Body, Head, Kind};
+use crate::conduit::Traffic;
+use crate::conduit::tcp::frame::{self, Body, Frame, Head, Kind};
 use crate::error::Result;
 use crate::message::{Arrived, Delivery, Destination, Direction, Sink};
 use std::sync::PoisonError;
@@ -17,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 impl IbvConduit {
     /// One completion; returns how many messages were delivered and one-sided operations ended.
-    pub(super) fn handle(&self, completion: &Completion, sink: &dyn Sink, requests: bool) -> Result<usize> {
+    pub(super) fn handle(&self, completion: &Completion, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
         let counts = &self.shared.counts;
         if let Some((peer, low)) = sent_by(completion.wr_id) {
             counts.completions.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +40,7 @@ impl IbvConduit {
         }
         counts.receives.fetch_add(1, Ordering::Relaxed);
         let slot = self.shared.queues.filled(completion.wr_id)?;
-        let delivered = self.arrived(completion, &slot, sink, requests);
+        let delivered = self.arrived(completion, &slot, sink, traffic);
         slot.post()?;
         delivered
     }
@@ -50,7 +51,7 @@ impl IbvConduit {
         completion: &Completion,
         slot: &Slot<'_>,
         sink: &dyn Sink,
-        requests: bool,
+        traffic: Traffic,
     ) -> Result<usize> {
         let peer =
             self.by_number.read().unwrap_or_else(PoisonError::into_inner).get(&completion.qp_num).copied();
@@ -74,7 +75,7 @@ impl IbvConduit {
             return self.violation(connection, "a message without a number").map(|()| 0);
         };
         match connection.order(number) {
-            Order::Next => self.receive(connection, packet, sink, requests),
+            Order::Next => self.receive(connection, packet, sink, traffic),
             Order::Again => {
                 self.shared.counts.repeated.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(peer = %connection.peer, "a message came twice");
@@ -90,7 +91,7 @@ impl IbvConduit {
         connection: &Connection,
         packet: &[u8],
         sink: &dyn Sink,
-        requests: bool,
+        traffic: Traffic,
     ) -> Result<usize> {
         if Control::is(packet) {
             match Control::decode(packet) {
@@ -134,8 +135,12 @@ impl IbvConduit {
         }
         let Some(head) = head else { return Ok(0) };
         let mut parked = lock(&connection.parked);
+        let is_admitted = traffic.admits(head.handler);
         if head.direction == Direction::Request
-            && (!requests || !parked.is_empty() || self.is_backlogged(connection))
+            && (!is_admitted
+                || !traffic.has_requests()
+                || !parked.is_empty()
+                || self.is_backlogged(connection))
         {
             if parked.len() >= CREDITS as usize {
                 return self.violation(connection, "more requests than it has credits for").map(|()| 0);
@@ -145,6 +150,16 @@ impl IbvConduit {
             return Ok(0);
         }
         drop(parked);
+        if !is_admitted {
+            let mut held = lock(&connection.held);
+            // As many as it can have been asked for.
+            if held.len() >= 2 * CREDITS as usize {
+                return self.violation(connection, "more replies than it was asked for").map(|()| 0);
+            }
+            held.push_back(packet.to_vec());
+            self.held.fetch_add(1, Ordering::AcqRel);
+            return Ok(0);
+        }
         self.deliver(connection, packet, &head, frame.head_bytes, sink)
     }
 
@@ -193,23 +208,45 @@ impl IbvConduit {
         Ok(1)
     }
 
-    /// Delivers requests that were parked, oldest first.
-    pub(super) fn deliver_parked(&self, sink: &dyn Sink, room: usize) -> Result<usize> {
+    /// Delivers requests that were parked, oldest first, up to one that `traffic` leaves where it is.
+    pub(super) fn deliver_parked(&self, sink: &dyn Sink, traffic: Traffic, room: usize) -> Result<usize> {
         let mut count = 0;
         for connection in self.known_connections() {
             while count < room && !self.is_backlogged(connection) {
-                let Some(packet) = lock(&connection.parked).pop_front() else { break };
+                let next = {
+                    let mut parked = lock(&connection.parked);
+                    let is_admitted = parked.front().is_some_and(|packet| traffic.admits(handler_of(packet)));
+                    if is_admitted { parked.pop_front() } else { None }
+                };
+                let Some(packet) = next else { break };
                 self.parked.fetch_sub(1, Ordering::AcqRel);
-                // It was checked when it came.
-                if let Ok(Some(frame)) = frame::decode(&packet)
-                    && let Body::Message(head) = frame.body
-                    && connection.lost().is_none()
-                {
-                    count += self.deliver(connection, &packet, &head, frame.head_bytes, sink)?;
-                }
+                count += self.deliver_kept(connection, &packet, sink)?;
             }
         }
         Ok(count)
+    }
+
+    /// Delivers the replies that earlier polls were not to deliver, before newer ones.
+    pub(super) fn deliver_held(&self, sink: &dyn Sink) -> Result<usize> {
+        let mut count = 0;
+        for connection in self.known_connections() {
+            while let Some(packet) = { lock(&connection.held).pop_front() } {
+                self.held.fetch_sub(1, Ordering::AcqRel);
+                count += self.deliver_kept(connection, &packet, sink)?;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Delivers a packet that was checked when it came.
+    fn deliver_kept(&self, connection: &Connection, packet: &[u8], sink: &dyn Sink) -> Result<usize> {
+        match frame::decode(packet) {
+            Ok(Some(frame)) if connection.lost().is_none() => match frame.body {
+                Body::Message(head) => self.deliver(connection, packet, &head, frame.head_bytes, sink),
+                Body::Credits | Body::Goodbye => Ok(0),
+            },
+            _ => Ok(0),
+        }
     }
 
     /// The next completion, in the order of the device; none at the moment. The device is asked if `look` says so, which says
@@ -220,5 +257,13 @@ impl IbvConduit {
             *look = inbox.fill(&self.shared.queues)?;
         }
         Ok(inbox.take())
+    }
+}
+
+/// Whom a packet that was checked is for.
+fn handler_of(packet: &[u8]) -> u8 {
+    match frame::decode(packet) {
+        Ok(Some(Frame { body: Body::Message(head), .. })) => head.handler,
+        _ => 0,
     }
 }

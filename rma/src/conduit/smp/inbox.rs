@@ -76,15 +76,29 @@ impl Source {
             Direction::Reply => (self.replies.slot(), true),
             Direction::Request => {
                 let has_replies = link.has_waiting_replies() || self.replies.has_record();
-                (self.requests.slot(), traffic == Traffic::Everything && !has_replies)
+                (self.requests.slot(), traffic.has_requests() && !has_replies)
             }
         };
-        if slot != header.slot() || !is_turn || self.is_broken {
+        if slot != header.slot() || !is_turn || self.is_broken || !traffic.admits(header.handler()) {
             return None;
         }
         let number = link.hotline.take(header, &mut scratch.arguments);
         link.taken.store(number, Ordering::Release);
         Some(header)
+    }
+
+    /// Whether the next message of one direction may be delivered now; also when there is none, or nonsense.
+    pub(super) fn is_next_admitted(&self, link: &Link, direction: Direction, traffic: Traffic) -> bool {
+        let ring = match direction {
+            Direction::Reply => &self.replies,
+            Direction::Request => &self.requests,
+        };
+        // In this order, as in `next`.
+        let in_ring = ring.next_handler();
+        match hot(link, direction) {
+            Ok(Some(header)) if header.slot() == ring.slot() => traffic.admits(header.handler()),
+            _ => in_ring.is_none_or(|handler| traffic.admits(handler)),
+        }
     }
 
     /// Whether nothing has come: what most polls see.

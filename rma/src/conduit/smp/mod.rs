@@ -271,13 +271,17 @@ impl SmpConduit {
         let from = link.to();
         let mut taken = 0;
         for direction in [Direction::Reply, Direction::Request] {
-            if direction == Direction::Request && traffic == Traffic::RepliesOnly {
+            if direction == Direction::Request && !traffic.has_requests() {
                 break;
             }
             let most = taken + BATCH;
             while taken < most && !source.is_broken {
                 // It must take the replies that wait for room before it may ask for more.
                 if direction == Direction::Request && link.has_waiting_replies() {
+                    break;
+                }
+                if matches!(traffic, Traffic::Below(_)) && !source.is_next_admitted(link, direction, traffic)
+                {
                     break;
                 }
                 let record = match source.next(link, direction, scratch) {
@@ -398,7 +402,11 @@ impl Conduit for SmpConduit {
     }
 
     fn flush(&self) -> Result<()> {
-        if self.waiting_replies.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.flush_replies() }
+        if self.has_unsent() { self.flush_replies() } else { Ok(()) }
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.waiting_replies.load(Ordering::Relaxed) != 0
     }
 
     fn wait_descriptor(&self) -> BorrowedFd<'_> {

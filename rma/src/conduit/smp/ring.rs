@@ -305,6 +305,17 @@ impl Consumer {
         self.lap.wrote(self.ring.header(self.position).load(Ordering::Acquire))
     }
 
+    /// Whom the next record is for; none when there is none, as yet.
+    pub(super) fn next_handler(&self) -> Option<u8> {
+        let word = self.ring.header(self.position).load(Ordering::Acquire);
+        if word != self.lap.header(Kind::Pad, 0, 0, 0) {
+            return self.lap.wrote(word).then_some((word >> 32) as u8);
+        }
+        let start = (self.position | self.ring.mask) + 1;
+        let word = self.ring.header(start).load(Ordering::Acquire);
+        self.lap.at(start, self.ring.mask).wrote(word).then_some((word >> 32) as u8)
+    }
+
     /// The slot in which the next record begins, padding aside; counts as [`Producer::slot`].
     #[inline]
     pub(super) fn slot(&self) -> u32 {
@@ -445,8 +456,10 @@ mod tests {
                 queue.push_back((sent, arguments, payload));
                 sent += 1;
             } else {
+                let next = consumer.next_handler();
                 let record = consumer.read(&mut scratch).unwrap();
                 assert_eq!(record.is_some(), !queue.is_empty());
+                assert_eq!(next, record.as_ref().map(|record| record.handler));
                 let (Some(record), Some((number, arguments, payload))) = (record, queue.pop_front()) else {
                     continue;
                 };

@@ -273,6 +273,12 @@ impl Connection {
         self.backlog.load(Ordering::SeqCst) > 0 || self.blocked.load(Ordering::SeqCst)
     }
 
+    /// Whether copied bytes wait for the socket of a connection that lives.
+    #[inline]
+    pub(super) fn has_unsent(&self) -> bool {
+        self.backlog.load(Ordering::SeqCst) > 0 && self.lost().is_none()
+    }
+
     /// Whether a request that was refused may find room and credit now. Says so once: whoever asks must tell those who
     /// wait. The thread that made room may be another one than those, and nothing that they sleep on shows it.
     pub(super) fn has_room_again(&self) -> bool {

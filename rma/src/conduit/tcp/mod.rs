@@ -43,7 +43,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -103,6 +103,8 @@ pub struct TcpConduit {
     turn: Turn,
     /// Where the next poll begins, so that a busy connection does not starve the others.
     first: AtomicUsize,
+    /// Some connection may have bytes that its socket did not take.
+    unsent: AtomicBool,
     door: Option<JoinHandle<()>>,
 }
 
@@ -152,6 +154,7 @@ impl TcpConduit {
             },
             turn: Turn::default(),
             first: AtomicUsize::new(0),
+            unsent: AtomicBool::new(false),
             door: Some(door),
         })
     }
@@ -209,19 +212,19 @@ impl TcpConduit {
         // Until the stream is found empty with everything allowed.
         let mut left = true;
         while count < room {
-            let requests = traffic == Traffic::Everything && !connection.is_backlogged();
+            let requests = traffic.has_requests() && !connection.is_backlogged();
             let next = {
                 let mut receiver = lock(&connection.receiver);
                 if !begun {
                     receiver.begin();
                     begun = true;
                 }
-                receiver.next(connection, sink, requests)
+                receiver.next(connection, sink, requests, traffic)
             };
             let arrival = match next {
                 Ok(Some(arrival)) => arrival,
                 Ok(None) => {
-                    left = !requests;
+                    left = !requests || traffic != Traffic::Everything;
                     break;
                 }
                 Err(trouble) => {
@@ -244,6 +247,7 @@ impl TcpConduit {
         self.flush_connection(connection);
         if count > 0 {
             let _ = connection.return_credits();
+            self.note_unsent(connection);
             if connection.count_deliveries(count) {
                 self.table.unwatch_if_awake(connection);
             }
@@ -259,6 +263,14 @@ impl TcpConduit {
         }
         if connection.has_room_again() {
             self.table.ring_bell();
+        }
+    }
+
+    /// Remembers that a connection has bytes that its socket did not take.
+    #[inline]
+    fn note_unsent(&self, connection: &Connection) {
+        if connection.has_unsent() && !self.unsent.load(Ordering::Relaxed) {
+            self.unsent.store(true, Ordering::SeqCst);
         }
     }
 
@@ -328,6 +340,7 @@ impl TcpConduit {
             // What the peer sent before it went away can still be read; a poll will see the end after that.
             self.table.lost(to, "sending", connection.lost().unwrap_or(&error.to_string()))
         })?;
+        self.note_unsent(connection);
         if sent != Some(Loan::NONE) && self.table.has_sleepers() {
             // Who has prepared to sleep may try once more, or has to send the rest of a loan, and what is watched was decided
             // before that. An error is the end of the connection, which a read reports.
@@ -424,6 +437,18 @@ impl Conduit for TcpConduit {
     fn flush(&self) -> Result<()> {
         self.table.open_from(0).for_each(|connection| self.flush_connection(connection));
         Ok(())
+    }
+
+    fn has_unsent(&self) -> bool {
+        // Taken back before the look, so that bytes which are left behind meanwhile are remembered.
+        if !self.unsent.load(Ordering::SeqCst) || !self.unsent.swap(false, Ordering::SeqCst) {
+            return false;
+        }
+        let has_some = self.table.open_from(0).any(Connection::has_unsent);
+        if has_some {
+            self.unsent.store(true, Ordering::SeqCst);
+        }
+        has_some
     }
 
     fn wait_descriptor(&self) -> BorrowedFd<'_> {

@@ -10,6 +10,7 @@
 use super::connection::{CREDITS, Connection};
 use super::frame::{self, Body, FrameError, HEAD_BYTES_MAX, Head, Kind, MEDIUM_BYTES_MAX};
 use super::socket::{Received, Target};
+use crate::conduit::Traffic;
 use crate::error::RmaError;
 use crate::message::{Arrived, Delivery, Direction, Sink};
 use rustix::net::{RecvFlags, recv};
@@ -113,19 +114,25 @@ impl Receiver {
         }
     }
 
-    /// The next message for the sink; `None` when nothing more is there at the moment. With `requests` false, requests
-    /// are parked until a call allows them again.
+    /// The next message for the sink; `None` when nothing more is there at the moment, or when it is one that `traffic`
+    /// leaves where it is. With `requests` false, requests are parked until a call allows them again.
     pub(super) fn next(
         &mut self,
         connection: &Connection,
         sink: &dyn Sink,
         requests: bool,
+        traffic: Traffic,
     ) -> Result<Option<Arrival>, Trouble> {
-        if requests && let Some(arrival) = self.parked.pop_front() {
-            return Ok(Some(arrival));
+        if let Some(arrival) = self.parked.front() {
+            if !traffic.admits(arrival.head.handler) {
+                return Ok(None);
+            }
+            if requests {
+                return Ok(self.parked.pop_front());
+            }
         }
         loop {
-            let Some(arrival) = self.read_on(connection, sink)? else { return Ok(None) };
+            let Some(arrival) = self.read_on(connection, sink, traffic)? else { return Ok(None) };
             if requests || arrival.head.direction == Direction::Reply {
                 return Ok(Some(arrival));
             }
@@ -137,9 +144,18 @@ impl Receiver {
     }
 
     /// The next complete message of the stream.
-    fn read_on(&mut self, connection: &Connection, sink: &dyn Sink) -> Result<Option<Arrival>, Trouble> {
+    fn read_on(
+        &mut self,
+        connection: &Connection,
+        sink: &dyn Sink,
+        traffic: Traffic,
+    ) -> Result<Option<Arrival>, Trouble> {
         loop {
             if let Some((head, mut target)) = self.long.take() {
+                if !traffic.admits(head.handler) {
+                    self.long = Some((head, target));
+                    return Ok(None);
+                }
                 if target.missing() == 0 {
                     return Ok(Some(Arrival { head, payload: Contents::Placed(target) }));
                 }
@@ -170,6 +186,9 @@ impl Receiver {
                     continue;
                 }
             };
+            if !traffic.admits(head.handler) {
+                return Ok(None);
+            }
             match head.kind {
                 Kind::Short => {
                     self.accept_head(connection, frame.credits, frame.head_bytes)?;

@@ -1,0 +1,270 @@
+//! What was started goes on by itself: nobody need synchronise an operation for its bytes to travel.
+//!
+//! * *A thread that polls or waits* takes the answers in and sends what waits for room, for all operations of the process;
+//!   those of the layer above ([`Work`]) go on by the same polls.
+//! * *While no thread does*, a thread of the endpoint's own looks after them, less than half a millisecond apart. It runs no
+//!   handler of a library or program: what is for these stays where it is ([`Traffic::Below`]).
+//!
+//! The thread is started by the first operation that returns to its caller incomplete, and sleeps, without a clock, while
+//! nothing is under way. Operations that are waited for where they are started never wake it. Where the system refuses the
+//! thread, operations go on when some thread polls or waits, as far as polls take them.
+
+use super::wait::lock;
+use super::{Endpoint, handler_index};
+use crate::conduit::{Conduit, Traffic};
+use crate::job::system;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::thread::Thread;
+use std::time::Duration;
+
+/// Between two looks of the thread. What a rank starts, and leaves alone after it has polled once more, goes on at the second
+/// look after that: within a millisecond, with the latency of a sleep.
+const INTERVAL: Duration = Duration::from_micros(400);
+
+/// The thread's stack: a copy may touch a page of a tiered segment that has to be fetched first, which takes 64 KiB.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Operations of a layer above the endpoint that were started, and go on by steps.
+pub trait Work: Send + Sync {
+    /// Goes on with what is under way, without waiting or polling; returns how many operations have ended: the endpoint counts
+    /// them. Called by any thread, also by several at a time.
+    fn advance(&self, extent: Extent) -> usize;
+
+    /// Whether some operation waits for a message, not only for shared memory.
+    fn awaits_messages(&self) -> bool;
+}
+
+/// How much of the [`Work`] a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Some operations, others at the next call; none where another thread is at it.
+    Some,
+    /// Each of them: the caller sleeps next, and must have looked after all.
+    All,
+}
+
+/// The state of an endpoint's background.
+#[derive(Default)]
+pub(super) struct Background {
+    work: OnceLock<Weak<dyn Work>>,
+    /// Operations of the work.
+    under_way: AtomicUsize,
+    /// Set while something may be under way. Only the thread clears it, when nothing is.
+    armed: AtomicBool,
+    /// Polls while armed: whether somebody else looks after what is under way.
+    polls: AtomicU32,
+    /// None: the system has refused it.
+    thread: OnceLock<Option<Thread>>,
+    /// The thread is not to look any more.
+    is_over: AtomicBool,
+    /// Held by the thread while it looks.
+    looking: Mutex<()>,
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // It finds that its endpoint is gone. Not joined: a child that the program has forked has no such thread.
+        if let Some(Some(thread)) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+impl Endpoint {
+    /// Names what is to go on while something of it is under way; once an endpoint.
+    pub fn set_work(&self, work: Weak<dyn Work>) {
+        if self.background.work.set(work).is_err() {
+            tracing::debug!("the endpoint of {} has other work already", self.me);
+        }
+    }
+
+    /// An operation of the [`Work`] returns to its caller incomplete: from now on it goes on by itself.
+    pub fn work_started(&self) {
+        self.background.under_way.fetch_add(1, Ordering::SeqCst);
+        self.look_after_it();
+    }
+
+    /// So many operations of the [`Work`] have ended.
+    pub fn work_ended(&self, count: usize) {
+        self.background.under_way.fetch_sub(count, Ordering::SeqCst);
+    }
+
+    /// From now on the thread does nothing, and operations go on by polls alone; a look that it has begun may go on for a
+    /// moment. May be called anywhere, also in a handler of a signal: for a program that is about to exit, with operations under
+    /// way that it has forgotten, and for simulations, in which nothing happens by itself.
+    pub fn stop_background(&self) {
+        self.background.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// [`Endpoint::stop_background`], returning when the thread does nothing any more: before memory goes that forgotten
+    /// operations may be about.
+    pub fn end_background(&self) {
+        self.stop_background();
+        drop(lock(&self.background.looking));
+    }
+
+    /// Has the thread look after what is under way. Cheap while it does already.
+    #[inline]
+    pub(super) fn look_after_it(&self) {
+        // What was started comes first: either the thread finds it, or this finds that the thread has gone to sleep.
+        fence(Ordering::SeqCst);
+        if !self.background.armed.load(Ordering::Relaxed) {
+            self.arm_background();
+        }
+    }
+
+    #[cold]
+    fn arm_background(&self) {
+        let background = &self.background;
+        // Agents poll all the time.
+        if self.rank().is_none() || background.armed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if background.is_over.load(Ordering::SeqCst) {
+            return;
+        }
+        let start = || {
+            let endpoint = self.myself.get().cloned().unwrap_or_default();
+            let builder = std::thread::Builder::new().name("vgas-progress".into()).stack_size(STACK_BYTES);
+            // The program's handlers of signals run in its own threads.
+            match system::with_signals_blocked(|| builder.spawn(move || look_after(&endpoint))) {
+                Ok(handle) => Some(handle.thread().clone()),
+                Err(error) => {
+                    tracing::debug!(%error, "no thread looks after operations while the rank computes");
+                    None
+                }
+            }
+        };
+        if let Some(thread) = background.thread.get_or_init(start) {
+            thread.unpark();
+        }
+    }
+
+    /// What every poll does besides delivering: lets the work go on.
+    #[inline]
+    pub(super) fn tend(&self) {
+        if self.background.armed.load(Ordering::Relaxed) {
+            self.tend_armed();
+        }
+    }
+
+    #[cold]
+    fn tend_armed(&self) {
+        self.background.polls.fetch_add(1, Ordering::Relaxed);
+        if !self.wait.in_handler() {
+            self.advance_work(Extent::Some);
+        }
+    }
+
+    /// Lets the work go on, and tells those who wait for it.
+    pub(super) fn advance_work(&self, extent: Extent) {
+        if self.background.under_way.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let Some(work) = self.background.work.get().and_then(Weak::upgrade) else { return };
+        let ended = work.advance(extent);
+        if ended > 0 {
+            self.work_ended(ended);
+            self.notify_local();
+        }
+    }
+
+    fn has_under_way(&self) -> bool {
+        self.background.under_way.load(Ordering::SeqCst) > 0
+            || !self.operations.is_empty()
+            || self.has_unsent()
+    }
+
+    /// Whether bytes wait for room that no thread may be about to send.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.smp.as_ref().is_some_and(|smp| smp.has_unsent())
+            || self.network.as_ref().is_some_and(|network| network.has_unsent())
+    }
+
+    fn may_look(&self) -> bool {
+        !self.background.is_over.load(Ordering::SeqCst) && self.check_failure().is_ok()
+    }
+
+    /// One look of the thread. `seen`: the polls when it looked last. False: nothing is under way.
+    fn look(&self, seen: &mut u32) -> bool {
+        let _looking = lock(&self.background.looking);
+        if !self.may_look() || !self.has_under_way() {
+            return false;
+        }
+        let polls = self.background.polls.load(Ordering::Relaxed);
+        let is_tended = polls != *seen || self.wait.has_sleeper();
+        *seen = polls;
+        if is_tended {
+            return true;
+        }
+        self.advance_work(Extent::Some);
+        if let Err(error) = self.deliver_own() {
+            self.fail(error);
+        }
+        self.advance_work(Extent::Some);
+        // A thread that has gone to sleep meanwhile may sleep on what was read here and left where it is.
+        self.notify_local();
+        true
+    }
+
+    /// Takes in what is for the endpoint and the cache, and sends what waits for room.
+    fn deliver_own(&self) -> crate::error::Result<()> {
+        let traffic = Traffic::Below(handler_index::LIBRARY);
+        let _running = self.wait.enter_handlers();
+        let work = self.background.work.get().and_then(Weak::upgrade);
+        let is_awaited = work.is_some_and(|work| work.awaits_messages());
+        if let Some(smp) = &self.smp {
+            // Only where something is expected: the ways to other ranks of the node are faster for a thread that has them
+            // to itself (`shm::biased`).
+            if is_awaited {
+                smp.poll(self, traffic)?;
+            } else {
+                smp.flush()?;
+            }
+        }
+        if let Some(network) = &self.network
+            && let Some(_delivering) = super::wait::try_lock(&self.delivering)
+        {
+            self.check_failure()?;
+            if is_awaited || !self.operations.is_empty() {
+                network.poll(self, traffic)?;
+            }
+            network.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// What the thread does until its endpoint goes.
+fn look_after(endpoint: &Weak<Endpoint>) {
+    let mut seen = 0;
+    loop {
+        let Some(ours) = endpoint.upgrade() else { return };
+        let background: &Background = &ours.background;
+        if background.is_over.load(Ordering::SeqCst) {
+            // It stays armed: polls go on with what is under way.
+            background.armed.store(true, Ordering::SeqCst);
+            return;
+        }
+        let is_armed = background.armed.load(Ordering::SeqCst) && {
+            let goes_on = ours.look(&mut seen);
+            if !goes_on {
+                background.armed.store(false, Ordering::SeqCst);
+                // What was started before that was cleared found it set.
+                fence(Ordering::SeqCst);
+                let is_over = background.is_over.load(Ordering::SeqCst);
+                if is_over || (ours.check_failure().is_ok() && ours.has_under_way()) {
+                    background.armed.store(true, Ordering::SeqCst);
+                }
+            }
+            background.armed.load(Ordering::SeqCst)
+        };
+        drop::<Arc<Endpoint>>(ours);
+        if !is_armed {
+            std::thread::park();
+        }
+        // Also when it was woken: most of what is started is waited for next.
+        std::thread::park_timeout(INTERVAL);
+    }
+}

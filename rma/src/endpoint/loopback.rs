@@ -3,7 +3,7 @@
 
 use super::wait::lock;
 use crate::address::Peer;
-use crate::conduit::Sent;
+use crate::conduit::{Sent, Traffic};
 use crate::error::Result;
 use crate::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Source};
 use crate::shm::copy::copy;
@@ -100,13 +100,27 @@ impl Loopback {
         Ok(Sent::Accepted)
     }
 
-    /// Delivers what was waiting at the start of the call, replies first; nothing while another thread does.
-    pub(super) fn deliver(&self, me: Peer, mut run: impl FnMut(Delivery<'_>) -> Result<()>) -> Result<usize> {
+    /// Delivers what was waiting at the start of the call and may be delivered now, replies first; nothing while another
+    /// thread does.
+    pub(super) fn deliver(
+        &self,
+        me: Peer,
+        traffic: Traffic,
+        mut run: impl FnMut(Delivery<'_>) -> Result<()>,
+    ) -> Result<usize> {
         let Some(_delivering) = self.delivering.try_lock() else { return Ok(0) };
         let batch: Vec<Owned> = {
             let mut queues = lock(&self.queues);
             let Queues { requests, replies } = &mut *queues;
-            replies.drain(..).chain(requests.drain(..)).collect()
+            let mut batch = Vec::with_capacity(replies.len() + requests.len());
+            for queue in [replies, requests] {
+                let (now, later) =
+                    std::mem::take(queue).into_iter().partition(|owned| traffic.admits(owned.handler));
+                let now: VecDeque<Owned> = now;
+                batch.extend(now);
+                *queue = later;
+            }
+            batch
         };
         self.waiting.fetch_sub(batch.len(), Ordering::AcqRel);
         for owned in &batch {

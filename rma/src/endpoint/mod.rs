@@ -133,6 +133,8 @@ pub struct Endpoint {
     loopback: Loopback,
     handlers: Box<[OnceLock<Handler>]>,
     is_open: AtomicBool,
+    /// What polls deliver is for the endpoint and the cache alone.
+    withholds: AtomicBool,
     /// Held by the thread that delivers from the network.
     delivering: Mutex<()>,
     /// Polls since the network last brought something, while it brings nothing (see [`Endpoint::poll`]).
@@ -192,10 +194,10 @@ impl Endpoint {
             barrier: barrier::Barrier::new(&layout, me, domain.as_deref(), shared)?,
             wait: wait::WaitState::new()?,
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
-            layout,
-            me,
             myself: OnceLock::new(),
             background: background::Background::default(),
+            layout,
+            me,
             domain,
             smp,
             network,
@@ -203,6 +205,7 @@ impl Endpoint {
             loopback: Loopback::default(),
             handlers: (0..256).map(|_| OnceLock::new()).collect(),
             is_open: AtomicBool::new(false),
+            withholds: AtomicBool::new(false),
             delivering: Mutex::new(()),
             network_silence: AtomicU32::new(0),
             failed: AtomicBool::new(false),
@@ -216,10 +219,10 @@ impl Endpoint {
             long_bytes_max,
             absent: Default::default(),
         });
+        let _ = endpoint.myself.set(Arc::downgrade(&endpoint));
         endpoint.register_own(handler_index::ENDPOINT..handler_index::CACHE)?;
         Ok(endpoint)
     }
-        let _ = endpoint.myself.set(Arc::downgrade(&endpoint));
 
     /// Who runs where.
     pub fn layout(&self) -> &Layout {
@@ -328,10 +331,37 @@ impl Endpoint {
         self.is_open.store(true, Ordering::Release);
     }
 
+    /// Whether handlers of libraries and programs wait from now on, with what is for them where it is: while the program is
+    /// not ready for it. No message is lost. Waits look for what else comes a few times a millisecond then.
+    pub fn withhold(&self, withholds: bool) {
+        self.withholds.store(withholds, Ordering::SeqCst);
+        self.notify_local();
+    }
+
+    /// What polls deliver.
+    #[inline]
+    fn traffic(&self) -> Traffic {
+        if self.withholds.load(Ordering::Relaxed) {
+            Traffic::Below(handler_index::LIBRARY)
+        } else {
+            Traffic::Everything
+        }
+    }
+
     /// Sends a request, waiting for room if there is none: other messages are delivered meanwhile.
     ///
     /// When it returns the source is reusable. The message is delivered when the target polls. Not from handlers.
     pub fn request(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
+        self.request_part(to, handler, arguments, payload)?;
+        // The caller may compute next.
+        if !matches!(payload, Payload::Short) && self.has_unsent() {
+            self.look_after_it();
+        }
+        Ok(())
+    }
+
+    /// [`Endpoint::request`], for a part of something that is waited for, or looked after as a whole.
+    fn request_part(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
         self.until_accepted(|| self.try_request(to, handler, arguments, payload))
     }
 
@@ -352,16 +382,6 @@ impl Endpoint {
             }
         })?;
         outcome
-        self.request_part(to, handler, arguments, payload)?;
-        // The caller may compute next.
-        if !matches!(payload, Payload::Short) && self.has_unsent() {
-            self.look_after_it();
-        }
-        Ok(())
-    }
-
-    /// [`Endpoint::request`], for a part of something that is waited for, or looked after as a whole.
-    fn request_part(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
     }
 
     /// Sends a request if there is room for it now; never polls, so it may be called in handlers and event loops. The
@@ -501,7 +521,12 @@ impl Endpoint {
                 Ok(0)
             }
             Ok(delivered) => {
+                self.tend();
                 self.notify_local();
+                // Replies of handlers: the caller may compute next.
+                if self.has_unsent() {
+                    self.look_after_it();
+                }
                 Ok(delivered)
             }
             Err(error) => {
@@ -514,25 +539,21 @@ impl Endpoint {
 
     fn deliver_all(&self) -> Result<usize> {
         let _running = self.wait.enter_handlers();
+        let traffic = self.traffic();
         let mut delivered = 0;
         if !self.loopback.is_empty() {
-            delivered += self.loopback.deliver(self.me, |delivery| self.deliver(delivery))?;
+            delivered += self.loopback.deliver(self.me, traffic, |delivery| self.deliver(delivery))?;
         }
         if let Some(smp) = &self.smp {
-            delivered += smp.poll(self, Traffic::Everything)?;
+            delivered += smp.poll(self, traffic)?;
         }
-                self.tend();
         if let Some(network) = &self.network
-                // Replies of handlers: the caller may compute next.
-                if self.has_unsent() {
-                    self.look_after_it();
-                }
             && self.is_turn_of_network(delivered)
             && let Some(_delivering) = wait::try_lock(&self.delivering)
         {
             // Read again under the lock: whoever failed the endpoint may be waiting for us to leave (see `operation`).
             self.check_failure()?;
-            let brought = network.poll(self, Traffic::Everything)?;
+            let brought = network.poll(self, traffic)?;
             if brought > 0 {
                 self.network_silence.store(0, Ordering::Relaxed);
             }

@@ -32,6 +32,9 @@ const SPIN: Duration = Duration::from_micros(2);
 /// that in the worst case the wait takes twice as long as with perfect foresight.
 const SPIN_SPARE: Duration = Duration::from_micros(42);
 
+/// Between two looks while messages are withheld.
+const WITHHOLDING: Duration = Duration::from_micros(200);
+
 /// Polls between two looks at the clock, which costs as much as several polls. Together they take less than
 /// [`SPIN`], and are many when an answer is on its way.
 const POLLS_PER_LOOK: u32 = 32;
@@ -157,14 +160,14 @@ impl WaitState {
         InHandler { before: IN_HANDLER.replace(true) }
     }
 
-    fn wake_parked(&self) {
-        if self.parked.load(Ordering::SeqCst) > 0 {
-            lock(&self.parking).generation += 1;
     /// Whether a thread waits as the one that sleeps and delivers.
     pub(super) fn has_sleeper(&self) -> bool {
         lock(&self.parking).has_sleeper
     }
 
+    fn wake_parked(&self) {
+        if self.parked.load(Ordering::SeqCst) > 0 {
+            lock(&self.parking).generation += 1;
             self.changed.notify_all();
         }
     }
@@ -259,16 +262,19 @@ impl Endpoint {
         loop {
             if self.arm() {
                 self.wait.wake_parked();
+                // Work goes on by what wakes this thread from now on; what happened before has woken nobody.
+                self.advance_work(Extent::All);
                 if condition() {
                     self.disarm();
                     return Ok(true);
-                // Work goes on by what wakes this thread from now on; what happened before has woken nobody.
-                self.advance_work(Extent::All);
                 }
                 let slept = self.sleep_armed(deadline);
                 self.disarm();
                 slept?;
                 self.wait.wake_parked();
+            } else if self.withholds.load(Ordering::Relaxed) {
+                // Nothing that sleeps tells what is withheld from what else may come.
+                std::thread::sleep(WITHHOLDING);
             }
             if let Some(done) = self.wait_awake(deadline, condition)? {
                 return Ok(done);

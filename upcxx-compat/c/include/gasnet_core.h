@@ -102,7 +102,8 @@ VGASI_INLINE int gasnet_init(int *argc, char ***argv) {
 }
 
 /* Registers handlers and creates this rank's segment; collective, once. Codes: BAD_ARG for a table or size that is not
- * allowed, RESOURCE when there is no room, NOT_INIT. `minheapoffset` means nothing here. */
+ * allowed, RESOURCE when there is no room, NOT_INIT. No handler runs before it returns: what others, who have attached
+ * already, have sent runs at the next poll. `minheapoffset` means nothing here. */
 VGASI_INLINE int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsize,
                                uintptr_t minheapoffset) {
     (void)minheapoffset;

@@ -86,7 +86,8 @@ pub unsafe extern "C" fn vgasi_attach(table: *mut HandlerEntry, count: c_int, by
     unsafe { attach(table, count, bytes, segment::vgasi_max_local_segment(), None) }
 }
 
-/// Registers handlers and attaches this rank's segment of at most `bytes_max` bytes.
+/// Registers handlers and attaches this rank's segment of at most `bytes_max` bytes. No handler of the client runs before it
+/// returns.
 pub(crate) unsafe fn attach(
     table: *mut HandlerEntry,
     count: c_int,
@@ -101,13 +102,18 @@ pub(crate) unsafe fn attach(
         return code::BAD_ARG;
     }
     // SAFETY: as the caller promised.
-    match unsafe { register(table, count) } {
+    let attached = match unsafe { register(table, count) } {
         code::OK => {
             ATTACHED.store(true, Ordering::Relaxed);
             segment::attach(bytes, name)
         }
-        error => error,
+        error => return error,
+    };
+    // Those who have attached may send at once; the client, which has not seen this return, is not ready for it.
+    if let Some(job) = job::current() {
+        job.runtime.endpoint().withhold(false);
     }
+    attached
 }
 
 thread_local! {

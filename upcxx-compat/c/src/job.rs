@@ -85,6 +85,8 @@ pub unsafe extern "C" fn vgasi_init(
             std::process::exit(1)
         }
     };
+    // Until it has attached: see `am::attach`.
+    runtime.endpoint().withhold(true);
     launch::forget_job();
     vgasi_mynode.store(runtime.rank().0, Ordering::Relaxed);
     vgasi_nodes.store(runtime.ranks(), Ordering::Release);

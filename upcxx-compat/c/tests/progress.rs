@@ -1,4 +1,4 @@
-//! What was started goes on by itself.
+//! What was started goes on by itself, and what has not begun does not.
 
 mod support;
 
@@ -24,6 +24,20 @@ fn what_was_started_goes_on() {
                 program.pass(ranks, &[("VGASNET_NODES", nodes)], &[how, LARGEST, "1"]);
                 program.pass(ranks, &tiered(nodes), &[how, LARGEST_TIERED, "2"]);
             }
+        }
+    }
+}
+
+/// Goal: no handler of a client runs before `gasnet_attach` has returned to it. Many ranks send as soon as they can, so that
+/// most of them have messages while they are still inside.
+#[test]
+fn no_handler_before_attach_returns() {
+    let bench = Bench::new();
+    for (conduit, nodes) in [(Conduit::Smp, "1"), (Conduit::Tcp, "2"), (Conduit::Tcp, "4")] {
+        let program = bench.program("attach", conduit, Mode::Seq);
+        for _ in 0..5 {
+            program.pass(8, &[("VGASNET_NODES", nodes)], &[]);
+            program.pass(4, &tiered(nodes), &[]);
         }
     }
 }

@@ -22,6 +22,7 @@ pub(super) const CASES: &[Case] = &[
     ("many threads of a rank ask at once", threads),
     ("a peer can talk to itself", loopback),
     ("sleepers are woken", sleepers),
+    ("what is withheld stays, and comes in order", withheld),
     ("handlers are held to the rules of replies", reply_rules),
 ];
 
@@ -417,6 +418,53 @@ fn sleepers(fabric: &dyn Fabric) {
             endpoint.wait_until(None, || mine.replies() == u64::from(round) + 1).unwrap();
         }
     });
+}
+
+fn withheld(fabric: &dyn Fabric) {
+    // Fewer than any conduit takes of a peer that does not answer.
+    const MESSAGES: u32 = 48;
+    let (job, seen) = job(fabric, 2, |seen, token, arguments, payload| {
+        let number = arguments[0];
+        seen.check_number(token.from(), number);
+        let bytes = pattern(u64::from(number), 64);
+        let right = match payload {
+            Arrived::Short => number % 3 == 0,
+            Arrived::Medium(arrived) => arrived == bytes,
+            Arrived::Long(at, arrived) => bytes_at(at, arrived) == bytes,
+        };
+        seen.check(right, || format!("wrong payload of message {number}"));
+        token.check(token.reply(REPLY, &[number], Payload::Short));
+    });
+    job.run(|endpoint, rank| {
+        endpoint.attach_segment(super::SEGMENT_BYTES).unwrap();
+        let (to, mine) = (next_peer(rank, endpoint), &seen[rank.0 as usize]);
+        endpoint.withhold(true);
+        endpoint.barrier().unwrap();
+        for number in 0..MESSAGES {
+            let bytes = pattern(u64::from(number), 64);
+            let payload = match number % 3 {
+                0 => Payload::Short,
+                1 => Payload::Medium(Source::of(&bytes)),
+                _ => Payload::Long(Source::of(&bytes), into_segment(to, u64::from(number) * 64)),
+            };
+            endpoint.request(to, REQUEST, &[number], payload).unwrap();
+        }
+        // What the endpoint does for itself goes on.
+        let (other, place) = (Rank(to.0), u64::from(MESSAGES) * 64);
+        for round in 0..20 {
+            let (bytes, mut found) = (pattern(round, 5000), vec![0; 5000]);
+            endpoint.put(other, place, &bytes).unwrap();
+            endpoint.get(other, place, &mut found).unwrap();
+            mine.check(found == bytes, || "another get than the put".into());
+        }
+        mine.check(mine.requests() == 0 && mine.replies() == 0, || "a handler ran".into());
+        endpoint.withhold(false);
+        endpoint.wait_until(None, || mine.replies() == u64::from(MESSAGES)).unwrap();
+    });
+    end(&seen);
+    for rank in &seen[..2] {
+        assert_eq!(rank.requests(), u64::from(MESSAGES));
+    }
 }
 
 fn reply_rules(fabric: &dyn Fabric) {

@@ -12,8 +12,8 @@
  * *Threads.* Any thread may call anything; handles and implicit operations belong to the thread that started them. Barriers
  * are for one thread of a rank at a time.
  *
- * *Errors.* Functions that return int return VGASNET_OK or another code. Puts and gets that name no memory of a segment end
- * the job with a message, as does the loss of a peer.
+ * *Errors.* Functions that return int return VGASNET_OK or another code. Puts and gets that name no memory of another rank's
+ * segment end the job with a message, as does the loss of a peer; to itself a rank may name all of its memory.
  *
  * *Handlers* run in threads that poll or wait, one at a time. They may reply once, use memory and pthread locks that are held
  * briefly, and call vgasnet_exit; nothing else here. */

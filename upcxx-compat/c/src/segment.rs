@@ -182,6 +182,13 @@ pub(crate) fn mapped(rank: u32, address: *const c_void, bytes: usize) -> Option<
     is_reached.then(|| window.here.load(Ordering::Relaxed).wrapping_add(offset))
 }
 
+/// The address itself, where bytes of this rank that do not all lie in its segment are named: to itself a rank may name all
+/// of its memory, as with GASNet's ordinary builds.
+pub(crate) fn own(rank: u32, address: *const c_void, bytes: usize) -> Option<*mut u8> {
+    let is_own = rank == job::vgasi_mynode.load(Ordering::Relaxed) && job::current().is_some();
+    (is_own && bytes > 0 && offset_of(rank, address, bytes).is_none()).then(|| address.cast_mut().cast())
+}
+
 /// [`offset_of`], or the end of the job with a line that says what is wrong. Where no bytes are moved, the address means
 /// nothing (GASNet 1.8, 3.1).
 #[inline]

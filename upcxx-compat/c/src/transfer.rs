@@ -1,9 +1,9 @@
 //! Puts, gets and memsets, where the headers could not simply copy: of ranks on other nodes, and of tiered segments.
 
 use crate::fatal::fail;
-use crate::handle::{Operation, vgasi_wait};
+use crate::handle::Operation;
 use crate::job;
-use crate::segment::{checked_offset, is_tiered};
+use crate::segment::{checked_offset, is_tiered, own};
 use libc::{c_int, c_void};
 use vgas_rma::{Rank, RmaError};
 
@@ -17,6 +17,12 @@ fn started(result: Result<vgas_rma::endpoint::Handle, RmaError>) -> *mut Operati
     }
 }
 
+/// Copies between two places of this process, which may overlap.
+unsafe fn copy_here(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: rule 1: both are memory of the client.
+    unsafe { std::ptr::copy(from, to, bytes) };
+}
+
 /// Starts a put. The source is reusable when it returns, or, when `source_stays`, when the put is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_put_nb(
@@ -26,6 +32,11 @@ pub unsafe extern "C" fn vgasi_put_nb(
     bytes: usize,
     source_stays: c_int,
 ) -> *mut Operation {
+    if let Some(here) = own(rank, to, bytes) {
+        // SAFETY: as the caller promised.
+        unsafe { copy_here(from.cast(), here, bytes) };
+        return std::ptr::null_mut();
+    }
     let offset = checked_offset(rank, to, bytes);
     let runtime = &job::joined().runtime;
     if !is_tiered() {
@@ -69,6 +80,11 @@ pub unsafe extern "C" fn vgasi_get_nb(
     from: *const c_void,
     bytes: usize,
 ) -> *mut Operation {
+    if let Some(here) = own(rank, from, bytes) {
+        // SAFETY: as the caller promised.
+        unsafe { copy_here(here, to.cast(), bytes) };
+        return std::ptr::null_mut();
+    }
     let offset = checked_offset(rank, from, bytes);
     let runtime = &job::joined().runtime;
     if !is_tiered() {
@@ -82,6 +98,14 @@ pub unsafe extern "C" fn vgasi_get_nb(
     }
 }
 
+/// Sets bytes of this rank outside of its segment; whether they are that.
+unsafe fn set_own(rank: u32, to: *mut c_void, value: c_int, bytes: usize) -> bool {
+    let Some(here) = own(rank, to, bytes) else { return false };
+    // SAFETY: as the caller promised.
+    unsafe { here.write_bytes(value as u8, bytes) };
+    true
+}
+
 /// Starts to set bytes. In a tiered segment it is complete when it returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_memset_nb(
@@ -90,10 +114,69 @@ pub unsafe extern "C" fn vgasi_memset_nb(
     value: c_int,
     bytes: usize,
 ) -> *mut Operation {
+    if is_tiered() {
+        // SAFETY: as the caller promised.
+        unsafe { vgasi_memset(rank, to, value, bytes) };
+        return std::ptr::null_mut();
+    }
+    // SAFETY: as the caller promised.
+    if unsafe { set_own(rank, to, value, bytes) } {
+        return std::ptr::null_mut();
+    }
+    let offset = checked_offset(rank, to, bytes);
+    started(job::joined().runtime.endpoint().memset_nb(Rank(rank), offset, value as u8, bytes as u64))
+}
+
+/// Puts; complete when it returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_put(rank: u32, to: *mut c_void, from: *const c_void, bytes: usize) {
+    if let Some(here) = own(rank, to, bytes) {
+        // SAFETY: as the caller promised.
+        return unsafe { copy_here(from.cast(), here, bytes) };
+    }
+    let offset = checked_offset(rank, to, bytes);
+    let runtime = &job::joined().runtime;
+    if is_tiered() {
+        // SAFETY: rule 1.
+        let put = unsafe { runtime.client().put(Rank(rank), offset, from.cast(), bytes) };
+        return put.unwrap_or_else(|error| fail(error));
+    }
+    // SAFETY: rule 1.
+    let put = unsafe { runtime.endpoint().put_raw(Rank(rank), offset, from.cast(), bytes) };
+    put.unwrap_or_else(|error| fail(error));
+}
+
+/// Gets; the bytes are there when it returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_get(to: *mut c_void, rank: u32, from: *const c_void, bytes: usize) {
+    if let Some(here) = own(rank, from, bytes) {
+        // SAFETY: as the caller promised.
+        return unsafe { copy_here(here, to.cast(), bytes) };
+    }
+    let offset = checked_offset(rank, from, bytes);
+    let runtime = &job::joined().runtime;
+    if is_tiered() {
+        // SAFETY: rule 1.
+        let get = unsafe { runtime.client().get(Rank(rank), offset, to.cast(), bytes) };
+        return get.unwrap_or_else(|error| fail(error));
+    }
+    // SAFETY: rule 1.
+    let get = unsafe { runtime.endpoint().get_raw(Rank(rank), offset, to.cast(), bytes) };
+    get.unwrap_or_else(|error| fail(error));
+}
+
+/// Sets bytes; complete when it returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_memset(rank: u32, to: *mut c_void, value: c_int, bytes: usize) {
+    // SAFETY: as the caller promised.
+    if unsafe { set_own(rank, to, value, bytes) } {
+        return;
+    }
     let offset = checked_offset(rank, to, bytes);
     let runtime = &job::joined().runtime;
     if !is_tiered() {
-        return started(runtime.endpoint().memset_nb(Rank(rank), offset, value as u8, bytes as u64));
+        let set = runtime.endpoint().memset(Rank(rank), offset, value as u8, bytes as u64);
+        return set.unwrap_or_else(|error| fail(error));
     }
     let pattern = vec![value as u8; bytes.min(PATTERN_BYTES)];
     for at in (0..bytes).step_by(PATTERN_BYTES) {
@@ -104,38 +187,4 @@ pub unsafe extern "C" fn vgasi_memset_nb(
             fail(error);
         }
     }
-    std::ptr::null_mut()
-}
-
-/// Puts; complete when it returns.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vgasi_put(rank: u32, to: *mut c_void, from: *const c_void, bytes: usize) {
-    if is_tiered() {
-        let offset = checked_offset(rank, to, bytes);
-        // SAFETY: rule 1.
-        let put = unsafe { job::joined().runtime.client().put(Rank(rank), offset, from.cast(), bytes) };
-        return put.unwrap_or_else(|error| fail(error));
-    }
-    // SAFETY: as the caller promised.
-    unsafe { vgasi_wait(vgasi_put_nb(rank, to, from, bytes, 1)) }
-}
-
-/// Gets; the bytes are there when it returns.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vgasi_get(to: *mut c_void, rank: u32, from: *const c_void, bytes: usize) {
-    if is_tiered() {
-        let offset = checked_offset(rank, from, bytes);
-        // SAFETY: rule 1.
-        let get = unsafe { job::joined().runtime.client().get(Rank(rank), offset, to.cast(), bytes) };
-        return get.unwrap_or_else(|error| fail(error));
-    }
-    // SAFETY: as the caller promised.
-    unsafe { vgasi_wait(vgasi_get_nb(to, rank, from, bytes)) }
-}
-
-/// Sets bytes; complete when it returns.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vgasi_memset(rank: u32, to: *mut c_void, value: c_int, bytes: usize) {
-    // SAFETY: as the caller promised.
-    unsafe { vgasi_wait(vgasi_memset_nb(rank, to, value, bytes)) }
 }

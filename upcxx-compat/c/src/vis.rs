@@ -2,7 +2,7 @@
 //!
 //! Both sides of a transfer are sequences of pieces. They are walked together: the next *run* is as long as the shorter
 //! of the two current pieces, and runs that continue each other on both sides are joined. A run whose remote bytes this
-//! process can load and store is a copy. Short runs of a pinned segment elsewhere are packed into messages, of which the
+//! process can load and store is a copy, also of own bytes outside of a segment. Short runs of a pinned segment elsewhere are packed into messages, of which the
 //! target's agent makes runs again; long ones, and all runs of tiered segments (whose pages are cached here, so that most
 //! are copies, too) are puts and gets of their own. All of them are one operation. What is under way at a time is bounded.
 
@@ -202,7 +202,8 @@ impl Runner {
             Remote::Destination(rank) => (rank, run.to, run.from),
             Remote::Source(rank) => (rank, run.from, run.to),
         };
-        if let Some(mapped) = segment::mapped(rank, pointer(there), run.bytes) {
+        let mapped = segment::mapped(rank, pointer(there), run.bytes);
+        if let Some(mapped) = mapped.or_else(|| segment::own(rank, pointer(there), run.bytes)) {
             let (to, from) = match self.remote {
                 Remote::Destination(_) => (mapped, pointer(here).cast::<u8>()),
                 Remote::Source(_) => (pointer(here).cast::<u8>(), mapped),

@@ -33,6 +33,21 @@ fn habits_of_runtimes_in_cpp() {
     }
 }
 
+/// Goal: to itself a rank may name all of its memory, in every form of put and get; to others its segment alone.
+#[test]
+fn own_memory() {
+    let bench = Bench::new();
+    for (conduit, nodes) in [(Conduit::Smp, "1"), (Conduit::Tcp, "2")] {
+        let program = bench.program("own", conduit, Mode::Seq);
+        program.pass(2, &[("VGASNET_NODES", nodes)], &[]);
+        program.pass(2, &tiered(nodes), &[]);
+        let output = program.run(2, &[("VGASNET_NODES", nodes)], &["others"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains("outside of the segment of node"), "{output:?}");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+    }
+}
+
 /// Goal: a client that catches SIGQUIT decides how an interrupted job ends, but not how one ends that a rank has left.
 #[test]
 fn interruption() {

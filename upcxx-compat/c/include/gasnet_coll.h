@@ -112,6 +112,11 @@ extern void gasnete_coll_init(const gasnet_image_t _images[], gasnet_image_t _my
 #define gasnet_coll_init(images, my_image, fn_tbl, fn_count, init_flags) \
     gasnete_coll_init(images, my_image, fn_tbl, fn_count, init_flags)
 
+/* What has been learned about which algorithm is fast, and how long operations took, written to a file: there is nothing to
+ * write, and no file is made. */
+#define gasnet_coll_dumpTuningState(filename, team) ((void)(filename), (void)(team))
+#define gasnet_coll_dumpProfile(filename, team) ((void)(filename), (void)(team))
+
 /* ---- Teams ---- */
 
 /* Splits a team: one new team for each color, its nodes in the order of relrank. Collective over the parent; blocks.

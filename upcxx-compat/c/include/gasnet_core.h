@@ -135,6 +135,9 @@ VGASI_INLINE int gasnet_getNodeInfo(gasnet_nodeinfo_t *nodeinfo_table, int numen
 }
 /* The environment of whoever started the job. */
 VGASI_INLINE char *gasnet_getenv(const char *name) { return vgasi_getenv(name); }
+/* The name of this machine. */
+extern const char *gasnett_gethostname(void);
+#define gasneti_gethostname gasnett_gethostname
 
 /* --- Waiting --- */
 
@@ -183,12 +186,13 @@ VGASI_INLINE void gasnet_resume_interrupts(void) {}
 /* --- Handler-safe locks (2.4.2) --- */
 
 #if GASNET_SEQ
-/* Handlers run inside calls of the only thread that may call, so nobody can be kept waiting. */
+/* Handlers run inside calls of the only thread that may call, so nobody can be kept waiting. In every mode `lock` is what
+ * gasnett_mutex_t is with the tools, for clients that wait on a condition variable with it. */
 typedef struct {
-    char nothing;
+    char lock;
 } gasnet_hsl_t;
 #define GASNET_HSL_INITIALIZER {0}
-VGASI_INLINE void gasnet_hsl_init(gasnet_hsl_t *hsl) { hsl->nothing = 0; }
+VGASI_INLINE void gasnet_hsl_init(gasnet_hsl_t *hsl) { hsl->lock = 0; }
 VGASI_INLINE void gasnet_hsl_destroy(gasnet_hsl_t *hsl) { (void)hsl; }
 VGASI_INLINE void gasnet_hsl_lock(gasnet_hsl_t *hsl) { (void)hsl; }
 VGASI_INLINE void gasnet_hsl_unlock(gasnet_hsl_t *hsl) { (void)hsl; }
@@ -198,16 +202,16 @@ VGASI_INLINE int gasnet_hsl_trylock(gasnet_hsl_t *hsl) {
 }
 #else
 typedef struct {
-    pthread_mutex_t mutex;
+    pthread_mutex_t lock;
 } gasnet_hsl_t;
 #define GASNET_HSL_INITIALIZER {PTHREAD_MUTEX_INITIALIZER}
-VGASI_INLINE void gasnet_hsl_init(gasnet_hsl_t *hsl) { pthread_mutex_init(&hsl->mutex, NULL); }
-VGASI_INLINE void gasnet_hsl_destroy(gasnet_hsl_t *hsl) { pthread_mutex_destroy(&hsl->mutex); }
-VGASI_INLINE void gasnet_hsl_lock(gasnet_hsl_t *hsl) { pthread_mutex_lock(&hsl->mutex); }
-VGASI_INLINE void gasnet_hsl_unlock(gasnet_hsl_t *hsl) { pthread_mutex_unlock(&hsl->mutex); }
+VGASI_INLINE void gasnet_hsl_init(gasnet_hsl_t *hsl) { pthread_mutex_init(&hsl->lock, NULL); }
+VGASI_INLINE void gasnet_hsl_destroy(gasnet_hsl_t *hsl) { pthread_mutex_destroy(&hsl->lock); }
+VGASI_INLINE void gasnet_hsl_lock(gasnet_hsl_t *hsl) { pthread_mutex_lock(&hsl->lock); }
+VGASI_INLINE void gasnet_hsl_unlock(gasnet_hsl_t *hsl) { pthread_mutex_unlock(&hsl->lock); }
 /* GASNET_OK: locked; GASNET_ERR_NOT_READY: somebody else has it. */
 VGASI_INLINE int gasnet_hsl_trylock(gasnet_hsl_t *hsl) {
-    return pthread_mutex_trylock(&hsl->mutex) == 0 ? GASNET_OK : GASNET_ERR_NOT_READY;
+    return pthread_mutex_trylock(&hsl->lock) == 0 ? GASNET_OK : GASNET_ERR_NOT_READY;
 }
 #endif
 

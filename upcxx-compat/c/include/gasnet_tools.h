@@ -40,6 +40,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+/* Clients count on finding it here, as with GASNet's own header. */
+#include <unistd.h>
 
 #include "gasnet_basic.h"
 #include "gasnet_toolatomics.h"

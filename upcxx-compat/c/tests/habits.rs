@@ -48,6 +48,23 @@ fn own_memory() {
     }
 }
 
+/// Goal: names that the specification lacks and clients use do what these expect.
+#[test]
+fn names() {
+    let bench = Bench::new();
+    for mode in Mode::ALL {
+        let program = bench.program("names", Conduit::Tcp, mode);
+        program.pass(2, &[("VGASNET_NODES", "2")], &[]);
+        program.pass(2, &tiered("2"), &[]);
+    }
+    let source = support::crate_folder().join("tests/c/names.c");
+    for compiler in support::compilers("c++") {
+        let program = bench.path().join(format!("names-{compiler}"));
+        let flags = ["-std=c++11", "-x", "c++"];
+        bench.compile(compiler, &flags, &source, Conduit::Tcp, Mode::Par, &program);
+    }
+}
+
 /// Goal: a client that catches SIGQUIT decides how an interrupted job ends, but not how one ends that a rank has left.
 #[test]
 fn interruption() {

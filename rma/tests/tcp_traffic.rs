@@ -181,6 +181,42 @@ fn replies_fit_and_serving_stops_when_they_pile_up() {
     assert!(sink_a.seen.lock().unwrap().iter().all(|seen| seen.payload == payload));
 }
 
+/// However many peers are slow to read, what is copied for them stays bounded: another large request waits where it is, small
+/// ones and those that are lent nothing go on, and room anywhere lets it go on.
+#[test]
+fn copies_for_many_slow_peers_are_bounded() {
+    let all = conduits(3, |limits| limits.unsent_bytes_max = 0);
+    let sinks: Vec<_> = (0..3).map(|_| Recorder::new()).collect();
+    let payload = pattern(4 << 20, 1);
+    for to in 1..3 {
+        send(&all[0], &sinks[0], Peer(to), &short(Direction::Request, 1, &[]));
+    }
+    let large = long(2, &payload, segment(0));
+    let mut sent = 0;
+    while all[0].try_send(Peer(1), &large).unwrap() == Sent::Accepted {
+        sent += 1;
+        assert!(sent < 100, "a socket that takes {sent} times 4 MiB");
+    }
+    assert!(all[0].has_unsent());
+    assert_eq!(all[0].try_send(Peer(2), &large).unwrap(), Sent::Busy, "so much waits for another peer");
+    assert_eq!(all[0].try_send(Peer(2), &medium(3, &[], &payload[..100])).unwrap(), Sent::Accepted);
+    std::thread::scope(|scope| {
+        scope.spawn(|| poll_until(&all[1], &sinks[1], "large ones", || sinks[1].count() == 1 + sent));
+        let start = Instant::now();
+        while all[0].try_send(Peer(2), &large).unwrap() == Sent::Busy {
+            all[0].poll(&sinks[0], Traffic::Everything).unwrap();
+            assert!(start.elapsed() < BOUND, "there is room again");
+        }
+        scope.spawn(|| poll_until(&all[2], &sinks[2], "the other peer's", || sinks[2].count() == 3));
+        while all[0].has_unsent() {
+            all[0].flush().unwrap();
+            assert!(start.elapsed() < BOUND);
+        }
+    });
+    assert!(sinks[1].seen.lock().unwrap().iter().skip(1).all(|seen| seen.payload == payload));
+    assert!(sinks[2].seen.lock().unwrap()[2].payload == payload);
+}
+
 /// A handler that waits for room polls for replies only. Requests that arrive meanwhile must be delivered later, in
 /// order; replies at once, although they come behind the requests in the stream.
 #[test]

@@ -48,6 +48,17 @@ fn own_memory() {
     }
 }
 
+/// Goal: a long message carries the 4 MiB that benchmarks send, to many ranks at once, and so does a reply into a pinned segment.
+#[test]
+fn long_messages() {
+    let bench = Bench::new();
+    for (conduit, nodes) in [(Conduit::Smp, "1"), (Conduit::Tcp, "1"), (Conduit::Tcp, "2")] {
+        let program = bench.program("long", conduit, Mode::Seq);
+        program.pass(4, &[("VGASNET_NODES", nodes)], &["replies"]);
+        program.pass(3, &tiered(nodes), &[]);
+    }
+}
+
 /// Goal: names that the specification lacks and clients use do what these expect.
 #[test]
 fn names() {

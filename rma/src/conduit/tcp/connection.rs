@@ -273,10 +273,22 @@ impl Connection {
         self.backlog.load(Ordering::SeqCst) > 0 || self.blocked.load(Ordering::SeqCst)
     }
 
-    /// Whether copied bytes wait for the socket of a connection that lives.
+    /// Copied bytes that wait for the socket of a connection that lives.
+    #[inline]
+    pub(super) fn unsent_bytes(&self) -> usize {
+        let bytes = self.backlog.load(Ordering::SeqCst);
+        if bytes > 0 && self.lost().is_some() { 0 } else { bytes }
+    }
+
+    /// Whether there are some.
     #[inline]
     pub(super) fn has_unsent(&self) -> bool {
-        self.backlog.load(Ordering::SeqCst) > 0 && self.lost().is_none()
+        self.unsent_bytes() > 0
+    }
+
+    /// A request was refused for want of room elsewhere.
+    pub(super) fn refuse(&self) {
+        self.refused.store(true, Ordering::SeqCst);
     }
 
     /// Whether a request that was refused may find room and credit now. Says so once: whoever asks must tell those who

@@ -28,7 +28,7 @@ mod receiver;
 mod socket;
 mod table;
 
-use self::connection::{Connection, lock};
+use self::connection::{Connection, QUEUE_BYTES, lock};
 use self::door::Door;
 use self::receiver::Trouble;
 use self::table::Table;
@@ -79,6 +79,9 @@ pub struct TcpLimits {
     pub silence_max: Duration,
     /// How often that is looked at.
     pub watch_interval: Duration,
+    /// Bytes, over all peers, that may wait for sockets before large requests are refused: copies of what peers are slow
+    /// to read, of which each may hold most of a request. One request goes beyond it at most, for each thread that sends.
+    pub unsent_bytes_max: usize,
 }
 
 impl TcpLimits {
@@ -92,6 +95,7 @@ impl TcpLimits {
             unproved_max: 64 + peers as usize,
             silence_max: Duration::from_secs(10),
             watch_interval: Duration::from_secs(1),
+            unsent_bytes_max: 64 << 20,
         }
     }
 }
@@ -105,6 +109,7 @@ pub struct TcpConduit {
     first: AtomicUsize,
     /// Some connection may have bytes that its socket did not take.
     unsent: AtomicBool,
+    unsent_bytes_max: usize,
     door: Option<JoinHandle<()>>,
 }
 
@@ -135,7 +140,7 @@ impl TcpConduit {
             )));
         }
         let table = Arc::new(Table::new(layout, me)?);
-        let door = Door::new(table.clone(), key, listener, addresses, limits)?;
+        let door = Door::new(table.clone(), key, listener, addresses, limits.clone())?;
         let door = std::thread::Builder::new()
             .name("vgas-tcp-door".into())
             .stack_size(256 << 10)
@@ -155,6 +160,7 @@ impl TcpConduit {
             turn: Turn::default(),
             first: AtomicUsize::new(0),
             unsent: AtomicBool::new(false),
+            unsent_bytes_max: limits.unsent_bytes_max,
             door: Some(door),
         })
     }
@@ -266,6 +272,16 @@ impl TcpConduit {
         }
     }
 
+    /// Whether so much waits for sockets already that another large request, most of which may have to be copied, had better
+    /// wait where it is.
+    fn is_full_for(&self, message: &Message<'_>) -> bool {
+        let (Payload::Medium(source) | Payload::Long(source, _)) = message.payload else { return false };
+        let is_large = message.direction == Direction::Request && source.bytes() > QUEUE_BYTES;
+        is_large
+            && self.unsent.load(Ordering::Relaxed)
+            && self.table.open_from(0).map(Connection::unsent_bytes).sum::<usize>() > self.unsent_bytes_max
+    }
+
     /// Remembers that a connection has bytes that its socket did not take.
     #[inline]
     fn note_unsent(&self, connection: &Connection) {
@@ -335,6 +351,11 @@ impl TcpConduit {
         };
         if connection.lost().is_some() {
             return Err(self.lost(connection, "sending"));
+        }
+        if lent.is_none() && self.is_full_for(message) {
+            // Told apart from others that wait when any connection has got room: each poll looks at all of them.
+            connection.refuse();
+            return Ok(None);
         }
         let sent = connection.send(message, lent).map_err(|error| {
             // What the peer sent before it went away can still be read; a poll will see the end after that.

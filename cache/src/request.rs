@@ -3,6 +3,7 @@
 //! A put that misses is *posted with its data*: the agent can finish it while the rank computes, so a remote node
 //! never waits for a rank that holds a half-done put. Answers are words in shared memory (wait slots), not messages.
 
+use vgas_nvm::CheckpointId;
 use vgas_rma::message::ARGUMENTS_MAX;
 
 /// Handler numbers of the cache layer (the endpoint reserves 32..64 for it).
@@ -79,7 +80,7 @@ pub enum Request {
         /// Who waits.
         slot: u32,
     },
-    /// Create the rank's tiered segment. A name (UTF-8) may follow as data: then it is kept after the job.
+    /// Create the rank's tiered segment. A [`Named`] may follow as data: then it is kept after the job.
     Attach {
         /// Number of pages.
         pages: u64,
@@ -98,11 +99,70 @@ pub enum Request {
         /// Who waits.
         slot: u32,
     },
-    /// Make the rank's own named segment durable, with everything written to it by anybody who has told this rank.
+    /// Make the rank's own named segment durable, with everything written to it by anybody who has told this rank; whatever
+    /// the other ranks do.
     Checkpoint {
         /// Who waits.
         slot: u32,
     },
+    /// The first step of the job's checkpoint: bring everything written to the rank's own named segment, by anybody who has
+    /// told this rank, to its NVMe.
+    Clean {
+        /// Who waits.
+        slot: u32,
+    },
+    /// The second step: make what is on NVMe a checkpoint beside the last one. Only when all ranks are clean, because a page
+    /// that is written from now on may have to wait for the third step.
+    Prepare {
+        /// The same on all ranks, and never used before.
+        identity: u64,
+        /// Who waits.
+        slot: u32,
+    },
+    /// The third step: the prepared checkpoint is the job's, or is given up.
+    Conclude {
+        /// All ranks have prepared it.
+        commit: bool,
+        /// Who waits.
+        slot: u32,
+    },
+}
+
+/// What makes a tiered segment a named one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The segment's name, without its rank.
+    pub name: String,
+    /// At which checkpoint to open it: one that all ranks have. None: at its newest, or created.
+    pub checkpoint: Option<CheckpointId>,
+    /// Whether this rank says it, when that is not the newest: not all who see it need to.
+    pub tells: bool,
+}
+
+impl Named {
+    const HEAD_BYTES: usize = 17;
+
+    /// As data of a request.
+    pub fn encode(&self) -> Vec<u8> {
+        let CheckpointId { generation, identity } = self.checkpoint.unwrap_or_default();
+        let mut bytes = vec![u8::from(self.checkpoint.is_some()) | u8::from(self.tells) << 1];
+        bytes.extend(generation.to_le_bytes());
+        bytes.extend(identity.to_le_bytes());
+        bytes.extend(self.name.as_bytes());
+        bytes
+    }
+
+    /// From data; `None` when it is none.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (head, name) = bytes.split_at_checked(Self::HEAD_BYTES)?;
+        let number = |at: usize| head[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        let checkpoint = CheckpointId { generation: number(1)?, identity: number(9)? };
+        Some(Self {
+            name: std::str::from_utf8(name).ok()?.to_owned(),
+            checkpoint: (head[0] & 1 != 0).then_some(checkpoint),
+            tells: head[0] & 2 != 0,
+        })
+    }
 }
 
 /// Arguments of one [`handler::REQUEST`].
@@ -134,6 +194,9 @@ impl Request {
             Request::Ahead { page } => [5, 0, low(page), high(page), 0, 0],
             Request::Attach { pages, slot } => [6, slot, low(pages), high(pages), 0, 0],
             Request::Checkpoint { slot } => [7, slot, 0, 0, 0, 0],
+            Request::Clean { slot } => [11, slot, 0, 0, 0, 0],
+            Request::Prepare { identity, slot } => [12, slot, low(identity), high(identity), 0, 0],
+            Request::Conclude { commit, slot } => [13, slot, u32::from(commit), 0, 0, 0],
             Request::MakeRoom { slot } => [8, slot, 0, 0, 0, 0],
             Request::Attached { slot } => [10, slot, 0, 0, 0, 0],
             Request::Segments { first_rank, slot } => [9, slot, first_rank, 0, 0, 0],
@@ -156,6 +219,9 @@ impl Request {
             8 => Request::MakeRoom { slot },
             9 => Request::Segments { first_rank: l, slot },
             10 => Request::Attached { slot },
+            11 => Request::Clean { slot },
+            12 => Request::Prepare { identity: page, slot },
+            13 if l <= 1 => Request::Conclude { commit: l == 1, slot },
             _ => return None,
         })
     }
@@ -271,11 +337,27 @@ mod tests {
             Request::MakeRoom { slot: 6 },
             Request::Segments { first_rank: 2, slot: 1 },
             Request::Attached { slot: 7 },
+            Request::Clean { slot: 1 },
+            Request::Prepare { identity: page << 16, slot: 1 },
+            Request::Conclude { commit: true, slot: 1 },
+            Request::Conclude { commit: false, slot: 2 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }
+        assert_eq!(Request::decode(&[13, 0, 2, 0, 0, 0]), None);
         assert_eq!(Request::decode(&[99, 0, 0, 0, 0, 0]), None);
         assert_eq!(Request::decode(&[0, 0]), None);
+    }
+
+    #[test]
+    fn names_survive_the_wire() {
+        let checkpoint = CheckpointId { generation: 7, identity: u64::MAX };
+        for (checkpoint, tells) in [(None, false), (Some(checkpoint), true)] {
+            let named = Named { name: "data".into(), checkpoint, tells };
+            assert_eq!(Named::decode(&named.encode()), Some(named));
+        }
+        assert_eq!(Named::decode(&[0; 16]), None);
+        assert_eq!(Named::decode(&[0xff; 20]), None);
     }
 
     #[test]

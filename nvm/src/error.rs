@@ -290,10 +290,26 @@ pub enum Unusable {
         /// The length it was created with.
         expected: u64,
     },
+    /// It does not hold the checkpoint that all ranks have; another job has changed it meanwhile.
+    #[error("it holds {}, not checkpoint {asked}; another job has changed it, try again", checkpoints(found))]
+    Checkpoint {
+        /// The generation asked for.
+        asked: u64,
+        /// The generations it holds, the newest first.
+        found: Vec<u64>,
+    },
     /// The device that was asked for is not available there.
     #[error("{0}")]
     Refused(String),
     /// Neither of its two superblocks can be read.
     #[error("both of its superblocks are damaged ({0}); restore it from a copy")]
     Superblocks(String),
+}
+
+fn checkpoints(generations: &[u64]) -> String {
+    match generations {
+        [] => "no checkpoint".to_owned(),
+        [newest] => format!("checkpoint {newest}"),
+        [newest, before, ..] => format!("checkpoints {newest} and {before}"),
+    }
 }

@@ -10,11 +10,15 @@ use crate::error::Unusable;
 pub const BLOCK_BYTES: usize = 4096;
 /// Entries of a page-map block.
 pub const BLOCK_ENTRIES: usize = BLOCK_BYTES / ENTRY_BYTES;
-/// Version of the format that this program reads and writes.
-pub const FORMAT: u32 = 1;
+/// Version of the format that this program reads and writes. Format 1 had no mark and no identities: its files cannot say
+/// whether the other ranks have the same checkpoint, and are refused.
+pub const FORMAT: u32 = 2;
+/// Blocks before the page map: two superblocks and the mark.
+const HEADER_BLOCKS: u64 = 3;
 
 const ENTRY_BYTES: usize = 8;
 const MAGIC: &[u8; 8] = b"vgas seg";
+const MARK_MAGIC: &[u8; 8] = b"vgas com";
 /// The part of a superblock's place that is used: one sector, which a disk writes atomically.
 const SUPERBLOCK_BYTES: usize = 512;
 /// Where the superblock's own checksum is, in every version of the format.
@@ -104,7 +108,7 @@ pub fn decode_block(block: &[u8; BLOCK_BYTES]) -> impl Iterator<Item = Entry> {
 /// Where the parts of a segment's file are.
 ///
 /// ```text
-/// superblock A | superblock B | map level 0: block 0 A, block 0 B, block 1 A … | level 1 … | pages A | pages B
+/// superblock A | superblock B | mark | map level 0: block 0 A, block 0 B, block 1 A … | level 1 … | pages A | pages B
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -120,7 +124,7 @@ impl Geometry {
     /// The layout of a segment; `None` when it has no pages or no file could be that large.
     pub fn new(page_bytes: u32, pages: u64) -> Option<Self> {
         let page_bytes = u64::from(page_bytes);
-        let mut at = 2 * BLOCK_BYTES as u64;
+        let mut at = HEADER_BLOCKS * BLOCK_BYTES as u64;
         let mut levels = Vec::new();
         let mut below = (pages > 0 && page_bytes > 0).then_some(pages)?;
         loop {
@@ -181,7 +185,27 @@ pub fn superblock_place(generation: u64) -> Place {
     if generation.is_multiple_of(2) { Place::A } else { Place::B }
 }
 
-/// The start of everything: names one complete checkpoint.
+/// Offset of the mark.
+pub const MARK_AT: u64 = 2 * BLOCK_BYTES as u64;
+
+/// Which checkpoint: one that a job made of the segments of all its ranks has the same name in every file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CheckpointId {
+    /// 0 when the segment is created, one more with every checkpoint.
+    pub generation: u64,
+    /// Drawn anew for every attempt to make one, and the same on all ranks: checkpoints of different jobs, or one that was
+    /// given up and the one made in its place, share a generation but not this. 0: of one segment alone.
+    pub identity: u64,
+}
+
+/// The newest checkpoint that all files have, each given as what it can be opened at; none when they have none in common.
+pub fn newest_common<'a>(files: impl Iterator<Item = &'a [CheckpointId]> + Clone) -> Option<CheckpointId> {
+    let first = files.clone().next()?;
+    let common = |one: &&CheckpointId| files.clone().all(|file| file.contains(one));
+    first.iter().filter(common).max_by_key(|one| one.generation).copied()
+}
+
+/// The start of everything: names one checkpoint that is whole in this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Which segment the file holds.
@@ -190,10 +214,30 @@ pub struct Superblock {
     pub page_bytes: u32,
     /// Number of pages.
     pub pages: u64,
-    /// 0 when created, one more with every checkpoint.
-    pub generation: u64,
+    /// Which checkpoint.
+    pub checkpoint: CheckpointId,
     /// The top block of the page map.
     pub root: Entry,
+}
+
+/// What the two superblocks and the mark offer to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The newest checkpoint in the file.
+    pub newest: Superblock,
+    /// The one before, as long as nothing says that all ranks have the newest: until then, nothing of it is overwritten.
+    pub before: Option<Superblock>,
+    /// What is wrong with the other superblock, if something is.
+    pub damage: Option<NoSuperblock>,
+    /// The mark cannot be read, so that the one before may have been overwritten after all.
+    pub doubtful: bool,
+}
+
+impl Offer {
+    /// The checkpoints, the newest first.
+    pub fn checkpoints(&self) -> impl Iterator<Item = Superblock> {
+        std::iter::once(self.newest).chain(self.before)
+    }
 }
 
 /// Why a superblock's place holds none.
@@ -211,6 +255,9 @@ pub enum NoSuperblock {
     /// It is intact but of another version.
     #[error("format {0}")]
     Format(u32),
+    /// It named a checkpoint that was given up.
+    #[error("given up")]
+    Void,
 }
 
 impl Superblock {
@@ -221,11 +268,19 @@ impl Superblock {
         block[8..12].copy_from_slice(&FORMAT.to_le_bytes());
         block[12..16].copy_from_slice(&self.page_bytes.to_le_bytes());
         block[16..24].copy_from_slice(&self.pages.to_le_bytes());
-        block[24..32].copy_from_slice(&self.generation.to_le_bytes());
+        block[24..32].copy_from_slice(&self.checkpoint.generation.to_le_bytes());
         block[32..40].copy_from_slice(&self.root.encode());
         block[40..44].copy_from_slice(&self.segment.to_le_bytes());
-        let sum = checksum::of_bytes(&block[..SUPERBLOCK_SUM_AT]);
-        block[SUPERBLOCK_SUM_AT..SUPERBLOCK_BYTES].copy_from_slice(&sum.to_le_bytes());
+        block[48..56].copy_from_slice(&self.checkpoint.identity.to_le_bytes());
+        seal(&mut block);
+        block
+    }
+
+    /// The same, for a checkpoint that was given up: [`NoSuperblock::Void`] when read.
+    pub fn encode_void(&self) -> Box<[u8; BLOCK_BYTES]> {
+        let mut block = self.encode();
+        block[44..48].copy_from_slice(&1u32.to_le_bytes());
+        seal(&mut block);
         block
     }
 
@@ -234,36 +289,50 @@ impl Superblock {
         if &block[..8] != MAGIC {
             return Err(NoSuperblock::Absent);
         }
-        if u32_at(block, SUPERBLOCK_SUM_AT) != checksum::of_bytes(&block[..SUPERBLOCK_SUM_AT]) {
+        if !is_sealed(block) {
             return Err(NoSuperblock::Damaged);
         }
         if u32_at(block, 8) != FORMAT {
             return Err(NoSuperblock::Format(u32_at(block, 8)));
+        }
+        if u32_at(block, 44) != 0 {
+            return Err(NoSuperblock::Void);
         }
         let mut root = [0; ENTRY_BYTES];
         root.copy_from_slice(&block[32..40]);
         let superblock = Self {
             page_bytes: u32_at(block, 12),
             pages: u64_at(block, 16),
-            generation: u64_at(block, 24),
+            checkpoint: CheckpointId { generation: u64_at(block, 24), identity: u64_at(block, 48) },
             root: Entry::decode(root),
             segment: u32_at(block, 40),
         };
         // A superblock in the other one's place was not written by this program.
-        let at_home = superblock_place(superblock.generation) == place;
+        let generation = superblock.checkpoint.generation;
+        let at_home = superblock_place(generation) == place && generation < u64::MAX;
         at_home.then_some(superblock).ok_or(NoSuperblock::Damaged)
     }
 
-    /// Chooses the newest of what both places hold, and says what is wrong with the other one if something is.
-    pub fn choose(
+    /// What both places and the mark offer.
+    pub fn offer(
         a: Result<Self, NoSuperblock>,
         b: Result<Self, NoSuperblock>,
-    ) -> Result<(Self, Option<NoSuperblock>), Unusable> {
+        mark: Result<CheckpointId, NoSuperblock>,
+    ) -> Result<Offer, Unusable> {
+        let alone = |newest, damage| Ok(Offer { newest, before: None, damage, doubtful: false });
         match (a, b) {
-            (Ok(a), Ok(b)) => Ok((if a.generation > b.generation { a } else { b }, None)),
+            (Ok(a), Ok(b)) => {
+                let a_is_newer = a.checkpoint.generation > b.checkpoint.generation;
+                let (newest, before) = if a_is_newer { (a, b) } else { (b, a) };
+                let follows = newest.checkpoint.generation - before.checkpoint.generation == 1;
+                let overwritten = mark == Ok(newest.checkpoint) || !follows;
+                let doubtful = matches!(mark, Err(NoSuperblock::Damaged | NoSuperblock::Unreadable));
+                Ok(Offer { newest, before: (!overwritten).then_some(before), damage: None, doubtful })
+            }
             // Only generation 0 has had no predecessor in the other place.
-            (Ok(one), Err(NoSuperblock::Absent)) if one.generation == 0 => Ok((one, None)),
-            (Ok(one), Err(other)) | (Err(other), Ok(one)) => Ok((one, Some(other))),
+            (Ok(one), Err(NoSuperblock::Absent)) if one.checkpoint.generation == 0 => alone(one, None),
+            (Ok(one), Err(NoSuperblock::Void)) | (Err(NoSuperblock::Void), Ok(one)) => alone(one, None),
+            (Ok(one), Err(other)) | (Err(other), Ok(one)) => alone(one, Some(other)),
             (Err(NoSuperblock::Absent), Err(NoSuperblock::Absent)) => Err(Unusable::NotASegment),
             (Err(NoSuperblock::Format(found)), _) | (_, Err(NoSuperblock::Format(found))) => {
                 Err(Unusable::Format { found, expected: FORMAT })
@@ -271,6 +340,37 @@ impl Superblock {
             (Err(a), Err(b)) => Err(Unusable::Superblocks(format!("first: {a}, second: {b}"))),
         }
     }
+}
+
+/// The bytes of the mark: every rank's file has this checkpoint, so that the one before is not needed any more.
+pub fn encode_mark(checkpoint: CheckpointId) -> Box<[u8; BLOCK_BYTES]> {
+    let mut block = Box::new([0; BLOCK_BYTES]);
+    block[..8].copy_from_slice(MARK_MAGIC);
+    block[8..16].copy_from_slice(&checkpoint.generation.to_le_bytes());
+    block[16..24].copy_from_slice(&checkpoint.identity.to_le_bytes());
+    seal(&mut block);
+    block
+}
+
+/// Reads the mark.
+pub fn decode_mark(block: &[u8; BLOCK_BYTES]) -> Result<CheckpointId, NoSuperblock> {
+    if block.iter().all(|&byte| byte == 0) {
+        return Err(NoSuperblock::Absent);
+    }
+    if &block[..8] != MARK_MAGIC || !is_sealed(block) {
+        return Err(NoSuperblock::Damaged);
+    }
+    Ok(CheckpointId { generation: u64_at(block, 8), identity: u64_at(block, 16) })
+}
+
+/// Writes the checksum of a block's sector at its end.
+fn seal(block: &mut [u8; BLOCK_BYTES]) {
+    let sum = checksum::of_bytes(&block[..SUPERBLOCK_SUM_AT]);
+    block[SUPERBLOCK_SUM_AT..SUPERBLOCK_BYTES].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn is_sealed(block: &[u8; BLOCK_BYTES]) -> bool {
+    u32_at(block, SUPERBLOCK_SUM_AT) == checksum::of_bytes(&block[..SUPERBLOCK_SUM_AT])
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -18,6 +18,7 @@ mod volume;
 
 pub use device::choice::DeviceChoice;
 pub use error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeError};
+pub use format::{CheckpointId, newest_common};
 pub use volume::{
     FileState, NAME_BYTES_MAX, OpenReport, Opened, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageDone, Volume,
     VolumeSpec, is_segment_name, segment_file_name, segment_file_state,

@@ -135,8 +135,8 @@ fn a_crash_at_any_operation_leaves_one_flush_or_the_next() {
 /// The same with crashes at the syncs, where the state of the device matters most.
 #[test]
 fn a_crash_at_any_sync_leaves_one_flush_or_the_next() {
-    // One sync when the file is created, two a flush.
-    for stop in 1..=7 {
+    // One sync when the file is created, three a flush.
+    for stop in 1..=10 {
         for seed in 0..40 {
             let (disk, script) = (MemoryDisk::new(), Script::new());
             script.plan(When::Sync(stop), Fault::Stop);

@@ -152,7 +152,7 @@ fn a_damaged_page_is_found_when_read() {
 /// Opens, and reads everything; each page is right, or of the flush before with the fallback said, or named as bad.
 fn is_honest(disk: &MemoryDisk) {
     let mut bench = open(disk);
-    let Ok(OpenReport { opened, damaged_pages, fallback }) =
+    let Ok(OpenReport { opened, damaged_pages, fallback, .. }) =
         bench.volume.create_or_open_named(0, "data", PAGES)
     else {
         return;

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use vgas_nvm::device::faulty::{Fault, FaultyDevice, Script, When};
 use vgas_nvm::device::memory::{Crash, MemoryDevice, MemoryDisk};
-use vgas_nvm::{DeviceChoice, FileState, Opened, Volume, VolumeError, VolumeSpec};
+use vgas_nvm::{CheckpointId, DeviceChoice, FileState, Opened, Unusable, Volume, VolumeError, VolumeSpec};
 
 fn memory(disk: &MemoryDisk, capacity: usize) -> Bench {
     Bench::over(Box::new(MemoryDevice::new(disk, capacity).unwrap()))
@@ -224,17 +224,109 @@ fn a_file_tells_whether_it_was_flushed() {
     let path = folder.path().join(vgas_nvm::segment_file_name("data", 2));
     let state = || vgas_nvm::segment_file_state(&path).unwrap();
     assert_eq!(state(), FileState::Missing);
+    let holds = |generations: &[u64]| {
+        let checkpoint = |&generation: &u64| CheckpointId { generation, identity: 0 };
+        FileState::Holds(generations.iter().map(checkpoint).collect())
+    };
     let mut bench = on_disk(folder.path(), DeviceChoice::Blocking);
     bench.volume.create_or_open_named(2, "data", 100).unwrap();
-    assert_eq!(state(), FileState::Unflushed);
+    assert_eq!(state(), holds(&[0]));
     bench.write(2, 1, 1).unwrap();
-    assert_eq!(state(), FileState::Unflushed);
-    for _ in 0..3 {
+    assert_eq!(state(), holds(&[0]));
+    for generation in 1..=3 {
         bench.flush(2).unwrap();
-        assert_eq!(state(), FileState::Flushed);
+        assert_eq!(state(), holds(&[generation]));
+        assert!(state().is_kept());
+        bench.write(2, generation, 1).unwrap();
     }
     std::fs::write(&path, "no segment").unwrap();
-    assert_eq!(state(), FileState::Flushed);
+    assert_eq!(state(), FileState::Unclear);
+    assert!(state().is_kept());
+}
+
+/// Of a job's checkpoint, each file holds the one before as well until it is concluded, and only one of them for good when it
+/// was opened again at either.
+#[test]
+fn a_prepared_checkpoint_stands_beside_the_one_before() {
+    let one = CheckpointId { generation: 1, identity: 11 };
+    let two = CheckpointId { generation: 2, identity: 22 };
+    for (chosen, content) in [(one, 1), (two, 2)] {
+        let folder = folder();
+        let path = folder.path().join(vgas_nvm::segment_file_name("data", 2));
+        let state = || vgas_nvm::segment_file_state(&path).unwrap();
+        let mut bench = on_disk(folder.path(), DeviceChoice::Blocking);
+        bench.volume.create_or_open_named(2, "data", 100).unwrap();
+        for (checkpoint, stamp) in [(one, 1), (two, 2)] {
+            bench.write(2, 1, stamp).unwrap();
+            bench.prepare(2, checkpoint.identity).unwrap();
+            let before = if stamp == 1 { CheckpointId::default() } else { one };
+            assert_eq!(state(), FileState::Holds(vec![checkpoint, before]));
+            if checkpoint == one {
+                bench.conclude(2, true).unwrap();
+                assert_eq!(state(), FileState::Holds(vec![checkpoint]));
+            }
+        }
+        drop(bench);
+        let mut bench = on_disk(folder.path(), DeviceChoice::Blocking);
+        let report = bench.volume.open_checkpoint(2, "data", 100, Some(chosen)).unwrap();
+        assert_eq!(report.opened, Opened::Reopened { generation: chosen.generation });
+        assert_eq!((report.given_up, report.fallback), ((chosen == one).then_some(2), None));
+        assert_eq!(state(), FileState::Holds(vec![chosen]));
+        assert_eq!(bench.read(2, 1).unwrap(), content);
+        // Without changes, and given up, and made in its place.
+        bench.prepare(2, 33).unwrap();
+        bench.conclude(2, false).unwrap();
+        bench.prepare(2, 44).unwrap();
+        bench.conclude(2, true).unwrap();
+        let next = CheckpointId { generation: chosen.generation + 1, identity: 44 };
+        assert_eq!(state(), FileState::Holds(vec![next]));
+        let wrong = CheckpointId { generation: next.generation, identity: 33 };
+        drop(bench);
+        let error = on_disk(folder.path(), DeviceChoice::Blocking).volume.open_checkpoint(
+            2,
+            "data",
+            100,
+            Some(wrong),
+        );
+        let reason = match error.unwrap_err() {
+            VolumeError::Unusable { reason, .. } => reason,
+            error => panic!("{error}"),
+        };
+        assert_eq!(reason, Unusable::Checkpoint { asked: next.generation, found: vec![next.generation] });
+    }
+}
+
+/// A page of a prepared checkpoint is not overwritten before the conclusion; others are written meanwhile. Steps out of
+/// their order are refused.
+#[test]
+fn writes_wait_for_the_conclusion_where_they_must() {
+    for commit in [true, false] {
+        let disk = MemoryDisk::new();
+        let mut bench = Bench::over(Box::new(MemoryDevice::new(&disk, 8).unwrap()));
+        bench.volume.create_or_open_named(0, "data", 100).unwrap();
+        assert!(bench.conclude(0, true).is_err());
+        bench.conclude(0, false).unwrap();
+        bench.write(0, 1, 1).unwrap();
+        bench.prepare(0, 5).unwrap();
+        bench.write(0, 2, 7).unwrap();
+        let key = bench.key();
+        let span = bench.span(0);
+        span.write(&page(2));
+        bench.volume.write(0, 1, span, key).unwrap();
+        let mut done = Vec::new();
+        for _ in 0..100 {
+            bench.volume.poll(&mut done).unwrap();
+        }
+        assert!(done.is_empty(), "both places of the page are needed");
+        bench.conclude(0, commit).unwrap();
+        assert_eq!((bench.read(0, 1).unwrap(), bench.read(0, 2).unwrap()), (2, 7));
+        drop(bench);
+        disk.crash(Crash::LoseUnsynced);
+        let mut bench = Bench::over(Box::new(MemoryDevice::new(&disk, 8).unwrap()));
+        bench.volume.create_or_open_named(0, "data", 100).unwrap();
+        let found = (bench.read(0, 1).unwrap(), bench.read(0, 2).unwrap());
+        assert_eq!(found, (u64::from(commit), 0));
+    }
 }
 
 /// A checkpoint holds what was written before it was asked for, although later writes go on while it is made; they

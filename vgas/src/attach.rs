@@ -9,7 +9,11 @@ use crate::runtime::Runtime;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use vgas_cache::agent::volume_name;
-use vgas_nvm::{FileState, NAME_BYTES_MAX, is_segment_name, segment_file_name, segment_file_state};
+use vgas_cache::request::Named;
+use vgas_nvm::{
+    CheckpointId, FileState, NAME_BYTES_MAX, is_segment_name, newest_common, segment_file_name,
+    segment_file_state,
+};
 use vgas_rma::{Rank, RmaError};
 
 /// What a name may have less than that of a volume's segment: a dot and the rank.
@@ -60,11 +64,33 @@ struct Found {
     surplus: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// [`FileState`] as it travels; a checkpoint as its generation and its identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum State {
     Missing,
-    Unflushed,
-    Flushed,
+    Holds(Vec<Checkpoint>),
+    Unclear,
+}
+
+/// [`CheckpointId`] as it travels: generation and identity.
+type Checkpoint = (u64, u64);
+
+/// What a job has found of its named segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reopened {
+    /// The checkpoint that the segment was opened at: the newest that is whole on all ranks. They are counted from 1; 0 is
+    /// the segment as it was created, all zeros.
+    pub checkpoint: u64,
+    /// The newest checkpoint that any rank has found whole in its file. It is newer than the other when the job that made it
+    /// was ended before all ranks had it; it is given up then, and its number used again.
+    pub newest: u64,
+}
+
+impl Reopened {
+    /// Whether nothing newer was found anywhere.
+    pub fn is_newest(&self) -> bool {
+        self.checkpoint == self.newest
+    }
 }
 
 impl Runtime {
@@ -74,7 +100,8 @@ impl Runtime {
     /// # Errors
     /// On every rank, when one of them asks for more than `segment.tiered_max` or `segment.pinned_max`, gives a name that is
     /// none, or gives another name than the others; and when the files of a named segment were written by another number of
-    /// ranks, or some are missing (see [`SegmentSpec::name`]). Nothing has been created then. Also on every rank, when a
+    /// ranks, or some are missing (see [`SegmentSpec::name`]), or hold no checkpoint that all of them hold. Nothing has been
+    /// created then. Also on every rank, when a
     /// file cannot be created, is in use by another job, or has another size; and when a peer is lost.
     pub fn attach(&self, spec: &SegmentSpec) -> Result<()> {
         // Each rank fails or succeeds by itself, but all learn of it: nobody may wait for one that gave up.
@@ -94,11 +121,21 @@ impl Runtime {
             return Err(error);
         }
         agree(&wishes).map_err(Error::Usage)?;
+        let checkpoint = choose(&wishes).map_err(Error::Usage)?;
 
         self.endpoint().attach_segment(spec.pinned_bytes)?;
         let attached = match spec.tiered_bytes {
             0 => Ok(()),
-            bytes => self.client().attach(bytes, spec.name.as_deref()),
+            bytes => {
+                let tells =
+                    wishes.iter().position(|wish| wish.newest() > checkpoint.unwrap_or_default().generation);
+                let named = spec.name.as_ref().map(|name| Named {
+                    name: name.clone(),
+                    checkpoint,
+                    tells: tells == Some(self.rank().0 as usize),
+                });
+                self.client().attach(bytes, named.as_ref())
+            }
         };
         let all = self.control.allgather(&[u8::from(attached.is_ok())])?;
         attached?;
@@ -109,8 +146,17 @@ impl Runtime {
             self.client().set_relaxed(wishes.iter().map(|wish| wish.relaxed).collect())?;
         }
         self.client().set_segments(wishes.iter().map(|wish| wish.tiered_bytes).collect())?;
+        let newest = wishes.iter().map(Wish::newest).max().unwrap_or(0);
+        if let (Some(CheckpointId { generation, .. }), 1..) = (checkpoint, newest) {
+            let _ = self.reopened.set(Reopened { checkpoint: generation, newest });
+        }
         self.endpoint().barrier()?;
         Ok(())
+    }
+
+    /// What was found of the named segment that was attached; none when it was created now, or has no name.
+    pub fn reopened(&self) -> Option<Reopened> {
+        self.reopened.get().copied()
     }
 
     fn exchange(&self, wish: &Wish) -> Result<Vec<Wish>> {
@@ -168,8 +214,10 @@ fn find(folder: &Path, name: &str, rank: Rank, ranks: u32) -> Result<Found> {
         .map_err(|error| Error::Usage(format!("cannot read {}: {error}", path.display())))?;
     let state = match state {
         FileState::Missing => State::Missing,
-        FileState::Unflushed => State::Unflushed,
-        FileState::Flushed => State::Flushed,
+        FileState::Holds(checkpoints) => {
+            State::Holds(checkpoints.iter().map(|one| (one.generation, one.identity)).collect())
+        }
+        FileState::Unclear => State::Unclear,
     };
     // A folder that cannot be listed may still hold files; then nothing is known of others.
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -179,7 +227,7 @@ fn find(folder: &Path, name: &str, rank: Rank, ranks: u32) -> Result<Found> {
         (other.0 >= ranks && found == file_name(other)).then(|| folder.join(found))
     });
     // Any will do, but the same whatever the order of the folder.
-    let surplus = others.filter(|path| !matches!(segment_file_state(path), Ok(FileState::Unflushed))).min();
+    let surplus = others.filter(|path| segment_file_state(path).map_or(true, |state| state.is_kept())).min();
     let shown = |path: &Path| path.display().to_string();
     Ok(Found { path: shown(&path), state, surplus: surplus.as_deref().map(shown) })
 }
@@ -209,7 +257,11 @@ fn agree(wishes: &[Wish]) -> Result<(), String> {
             wishes.len()
         ));
     }
-    let kept = found().find(|(_, found)| found.state == State::Flushed);
+    let kept = found().find(|(_, found)| match &found.state {
+        State::Missing => false,
+        State::Holds(checkpoints) => checkpoints.iter().any(|&(generation, _)| generation > 0),
+        State::Unclear => true,
+    });
     let missing = found().find(|(_, found)| found.state == State::Missing);
     if let (Some((holder, kept)), Some((rank, missing))) = (kept, missing) {
         return Err(format!(
@@ -219,6 +271,53 @@ fn agree(wishes: &[Wish]) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+impl Wish {
+    /// The generation of the newest checkpoint that the rank has found.
+    fn newest(&self) -> u64 {
+        self.checkpoints().first().map_or(0, |one| one.generation)
+    }
+
+    /// What the rank could open; nothing from who has nothing to say about it.
+    fn checkpoints(&self) -> Vec<CheckpointId> {
+        match self.found.as_ref().map(|found| &found.state) {
+            // It is created, as whoever has flushed nothing has it.
+            Some(State::Missing) => vec![CheckpointId::default()],
+            Some(State::Holds(checkpoints)) => {
+                let checkpoint = |&(generation, identity): &_| CheckpointId { generation, identity };
+                checkpoints.iter().map(checkpoint).collect()
+            }
+            Some(State::Unclear) | None => Vec::new(),
+        }
+    }
+}
+
+/// The newest checkpoint that all ranks have; none when nobody has any.
+fn choose(wishes: &[Wish]) -> Result<Option<CheckpointId>, String> {
+    let held = wishes.iter().map(Wish::checkpoints).enumerate().filter(|(_, held)| !held.is_empty());
+    let held: Vec<(usize, Vec<CheckpointId>)> = held.collect();
+    if held.is_empty() {
+        return Ok(None);
+    }
+    if let Some(checkpoint) = newest_common(held.iter().map(|(_, held)| &held[..])) {
+        return Ok(Some(checkpoint));
+    }
+    // Each has one, or one and that before it: when there is none for all, then some two have none in common.
+    let other = |(_, one): &&(usize, Vec<CheckpointId>)| {
+        held.iter().find(|(_, other)| !one.iter().any(|checkpoint| other.contains(checkpoint)))
+    };
+    let holds = |(rank, held): &(usize, Vec<CheckpointId>)| {
+        let path = wishes[*rank].found.as_ref().map_or("nothing", |found| &found.path);
+        let generations: Vec<_> = held.iter().map(|one| one.generation.to_string()).collect();
+        format!("{path} of rank {rank} holds checkpoint {}", generations.join(" and "))
+    };
+    let pair = held.iter().find_map(|one| Some([one, other(&one)?]));
+    let who = pair.map(|pair| pair.map(holds).join(", ")).unwrap_or_default();
+    Err(format!(
+        "the files of the named segment have no checkpoint in common: {who}; they are of different jobs, or one is older \
+         or damaged: restore the files that one job has left, or remove the files of that name to begin anew"
+    ))
 }
 
 #[cfg(test)]
@@ -235,19 +334,51 @@ mod tests {
     /// nothing, and is not in the way of the next one.
     #[test]
     fn files_belong_together() {
-        use State::{Flushed, Missing, Unflushed};
+        let flushed = || State::Holds(vec![(1, 5)]);
+        let unflushed = || State::Holds(vec![(0, 0)]);
+        let missing = || State::Missing;
         let cases = [
-            ([Missing, Missing], true),
-            ([Flushed, Flushed], true),
-            ([Unflushed, Missing], true),
-            ([Unflushed, Flushed], true),
-            ([Missing, Flushed], false),
-            ([Flushed, Missing], false),
+            ([missing(), missing()], true),
+            ([flushed(), flushed()], true),
+            ([unflushed(), missing()], true),
+            ([unflushed(), flushed()], true),
+            ([missing(), flushed()], false),
+            ([flushed(), missing()], false),
+            ([missing(), State::Unclear], false),
         ];
         for (states, fits) in cases {
-            let wishes = states.map(|state| wish(Some("a"), Some(state)));
+            let wishes = states.clone().map(|state| wish(Some("a"), Some(state)));
             assert_eq!(agree(&wishes).is_ok(), fits, "{states:?}");
         }
+    }
+
+    /// Goal: the newest checkpoint that all have is taken, and without one nothing is: also when the numbers are equal, but
+    /// not the jobs that have made them.
+    #[test]
+    fn the_newest_common_checkpoint_is_chosen() {
+        let choose = |held: &[&[(u64, u64)]]| {
+            let wishes: Vec<_> =
+                held.iter().map(|held| wish(Some("a"), Some(State::Holds(held.to_vec())))).collect();
+            let chosen = choose(&wishes);
+            chosen.map(|chosen| chosen.map(|CheckpointId { generation, identity }| (generation, identity)))
+        };
+        assert_eq!(choose(&[&[(2, 7), (1, 5)], &[(2, 7)]]), Ok(Some((2, 7))));
+        assert_eq!(choose(&[&[(2, 7), (1, 5)], &[(1, 5)]]), Ok(Some((1, 5))));
+        assert_eq!(choose(&[&[(1, 5)], &[(2, 7), (1, 5)], &[(2, 8), (1, 5)]]), Ok(Some((1, 5))));
+        assert_eq!(choose(&[&[(1, 5), (0, 0)], &[(0, 0)]]), Ok(Some((0, 0))));
+        // One file is older than the others' last checkpoint but one; one is of another job.
+        let error = choose(&[&[(4, 1), (3, 1)], &[(4, 1)], &[(3, 1), (2, 1)]]).unwrap_err();
+        assert!(
+            error.contains("rank 1 holds checkpoint 4, ")
+                && error.contains("rank 2 holds checkpoint 3 and 2;"),
+            "{error}"
+        );
+        assert!(choose(&[&[(4, 1), (3, 1)], &[(4, 2), (3, 2)]]).is_err());
+        // Who has no file yet begins with zeros; who has no segment, or one that cannot be read, says nothing.
+        let wishes = [State::Missing, State::Holds(vec![(0, 0)]), State::Unclear]
+            .map(|state| wish(Some("a"), Some(state)));
+        assert_eq!(super::choose(&wishes), Ok(Some(CheckpointId::default())));
+        assert_eq!(super::choose(&[wish(None, None)]), Ok(None));
     }
 
     #[test]

@@ -48,7 +48,7 @@ mod service;
 mod statistics;
 
 pub use address::{GlobalAddress, Kind};
-pub use attach::SegmentSpec;
+pub use attach::{Reopened, SegmentSpec};
 pub use error::{Error, Result};
 pub use nonblocking::{GetHandle, PutHandle};
 pub use pin::Pinned;

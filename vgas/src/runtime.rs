@@ -1,13 +1,14 @@
 //! A rank's view of the job.
 
 use crate::address::{GlobalAddress, Kind};
+use crate::attach::Reopened;
 use crate::config::{SegmentKind, Settings};
 use crate::error::{Error, Result};
 use crate::local::Local;
 use crate::network::Network;
 use crate::statistics::Statistics;
 use bytemuck::Pod;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use vgas_cache::CacheError;
 use vgas_cache::client::{Client, ClientOptions};
 use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
@@ -36,6 +37,7 @@ pub struct Runtime {
     network: Network,
     shares_machine: bool,
     local: Local,
+    pub(crate) reopened: OnceLock<Reopened>,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -152,6 +154,7 @@ impl Builder {
             network,
             shares_machine,
             local: Local::default(),
+            reopened: OnceLock::new(),
         })
     }
 }
@@ -433,17 +436,47 @@ impl Runtime {
         Ok(sum.unwrap_or(own))
     }
 
-    /// Makes all named segments durable. Collective: everything put before is found by a later job when it returns.
+    /// Makes all named segments durable, as one: everything put before is found by a later job when it returns. Collective.
+    ///
+    /// A job that is killed meanwhile, in whole or in part, is reopened at this checkpoint on all ranks, or at the one before
+    /// on all ranks ([`Runtime::reopened`] says which): each rank first makes its part durable beside the checkpoint before,
+    /// and only when all have is that one given up. Other threads may put meanwhile; a put to a page that has changed since
+    /// the checkpoint before may then wait for the end of this one.
+    ///
+    /// # Errors
+    /// The same on all ranks, with the cause of the first that has one. The segments then go on from the checkpoint before,
+    /// unless the error says that one of them takes no more writes.
     pub fn checkpoint(&self) -> Result<()> {
         self.barrier()?;
-        let durable = self.client.checkpoint();
-        // As in `attach`: everybody learns of a failure.
-        let all = self.all_reduce(u8::from(durable.is_ok()), |a, b| a & b)?;
-        durable?;
-        if all == 0 {
-            return Err(Error::Usage("another rank could not make its segment durable".into()));
+        // Pages first, on all ranks: later steps may make a write wait for the last one, so that no page may have to
+        // move for a checkpoint any more.
+        let identity = self.agreed(self.client.clean())?;
+        let prepared = self.agreed(self.client.prepare(identity));
+        if let Err(error) = prepared {
+            // Whoever could prepare must not keep what not everybody has.
+            self.agreed(self.client.conclude(false))?;
+            return Err(error);
         }
+        self.agreed(self.client.conclude(true))?;
         Ok(())
+    }
+
+    /// Ends a step that each rank has taken by itself: an error when it has failed anywhere, otherwise a number that rank 0
+    /// has drawn. Collective.
+    fn agreed(&self, own: Result<(), CacheError>) -> Result<u64> {
+        let drawn = vgas_rma::key::fresh_random()?;
+        let said = own.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let mut bytes = drawn[..8].to_vec();
+        bytes.extend(said.as_bytes());
+        let all = self.all_gather(&bytes)?;
+        own?;
+        let failed = all.iter().position(|said| said.len() != 8);
+        if let Some((rank, said)) = failed.and_then(|rank| Some((rank, all[rank].get(8..)?))) {
+            return Err(Error::Usage(format!("{}: {}", Rank(rank as u32), String::from_utf8_lossy(said))));
+        }
+        let number = all.first().and_then(|said| said.first_chunk::<8>());
+        // 0 is the identity of checkpoints of one segment alone.
+        Ok(number.map_or(1, |bytes| u64::from_le_bytes(*bytes).max(1)))
     }
 
     /// What has been counted since the start, on the whole job. Collective.

@@ -5,6 +5,7 @@
 //! that the protocol says about the page waits behind them.
 
 use super::mapped::Mapper;
+use super::segments::Purpose;
 use super::wire::{Coherence, NO_FRAME, Origin};
 use super::{Agent, Outgoing, RESERVATION, Waiter};
 use crate::error::{CacheError, Failure};
@@ -237,7 +238,10 @@ impl Agent {
                 self.complete(waiter(slot), Ok(()))
             }
             Request::Segments { first_rank, slot } => self.learn_segments(first_rank, data, waiter(slot)),
-            Request::Checkpoint { slot } => self.checkpoint(local_rank, waiter(slot)),
+            Request::Checkpoint { slot } => self.checkpoint(local_rank, waiter(slot), Purpose::Flush),
+            Request::Clean { slot } => self.checkpoint(local_rank, waiter(slot), Purpose::Clean),
+            Request::Prepare { identity, slot } => self.prepare(local_rank, identity, waiter(slot)),
+            Request::Conclude { commit, slot } => self.conclude(local_rank, commit, waiter(slot)),
         }
     }
 

@@ -287,7 +287,12 @@ impl Agent {
             Request::MakeRoom { .. } if self.hungry.len() >= operations_max => {
                 refuse("asked for more frames than it can wait for".into())
             }
-            Request::Checkpoint { .. } if self.segments.checkpoints_waiting() >= operations_max => {
+            Request::Checkpoint { .. }
+            | Request::Clean { .. }
+            | Request::Prepare { .. }
+            | Request::Conclude { .. }
+                if self.segments.checkpoints_waiting() >= operations_max =>
+            {
                 refuse("asked for more checkpoints than it can wait for".into())
             }
             _ => Ok(()),

@@ -3,7 +3,7 @@
 use super::storage::{StorageWork, failure};
 use super::{Agent, Waiter};
 use crate::error::{CacheError, Failure};
-use crate::request::PageIndex;
+use crate::request::{Named, PageIndex};
 use std::collections::VecDeque;
 use vgas_nvm::OpenReport;
 use vgas_rma::address::{Layout, Rank};
@@ -16,17 +16,33 @@ pub(super) struct Segments {
     checkpoints: Vec<Checkpoint>,
     /// Checkpoints of segments of which one is under way: a page that is being stored for that one may have been
     /// written since.
-    queued: VecDeque<(u32, Waiter)>,
+    queued: VecDeque<(u32, Waiter, Purpose)>,
+    /// Steps of the job's checkpoint under way at the volume.
+    steps: usize,
+}
+
+/// What a segment's cached pages are brought to NVMe for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A checkpoint of the segment by itself.
+    Flush,
+    /// The job's checkpoint, which other requests go on with.
+    Clean,
 }
 
 impl Segments {
     pub fn new(layout: &Layout) -> Self {
-        Self { pages: vec![0; layout.ranks() as usize], checkpoints: Vec::new(), queued: VecDeque::new() }
+        Self {
+            pages: vec![0; layout.ranks() as usize],
+            checkpoints: Vec::new(),
+            queued: VecDeque::new(),
+            steps: 0,
+        }
     }
 
-    /// How many checkpoints wait for the end of another.
+    /// How many checkpoints wait for the end of another, or for the volume.
     pub fn checkpoints_waiting(&self) -> usize {
-        self.queued.len()
+        self.queued.len() + self.steps
     }
 
     /// Pages of a rank's segment, as far as known.
@@ -40,6 +56,7 @@ impl Segments {
 struct Checkpoint {
     segment: u32,
     waiter: Waiter,
+    purpose: Purpose,
     /// Pages whose cached content is still to be stored.
     pages: u64,
     /// The first failure.
@@ -79,7 +96,7 @@ impl Agent {
         &mut self,
         local_rank: u32,
         pages: u64,
-        name: &[u8],
+        named: &[u8],
         waiter: Waiter,
     ) -> Result<(), CacheError> {
         let rank = self.layout.ranks_of(self.node).start + local_rank;
@@ -91,14 +108,14 @@ impl Agent {
         if pages == 0 {
             return self.complete(waiter, Ok(()));
         }
-        let created = match std::str::from_utf8(name) {
-            Ok("") => self.volume.create_scratch(rank, pages),
-            Ok(name) => {
-                self.volume.create_or_open_named(rank, &volume_name(name, Rank(rank)), pages).map(|report| {
-                    tell_losses(rank, &report);
-                })
+        let created = match Named::decode(named) {
+            None if named.is_empty() => self.volume.create_scratch(rank, pages),
+            None => return self.complete(waiter, Err(Failure::Segment)),
+            Some(Named { name, checkpoint, tells }) => {
+                let file = volume_name(&name, Rank(rank));
+                let report = self.volume.open_checkpoint(rank, &file, pages, checkpoint);
+                report.map(|report| tell_losses(rank, &name, &report, tells))
             }
-            Err(_) => return self.complete(waiter, Err(Failure::Segment)),
         };
         match created {
             Ok(()) => {
@@ -118,19 +135,24 @@ impl Agent {
 
     /// Makes durable what anybody has written to the rank's segment and told: first the cached pages reach NVMe, wherever
     /// they are, then the volume makes a checkpoint.
-    pub(super) fn checkpoint(&mut self, local_rank: u32, waiter: Waiter) -> Result<(), CacheError> {
+    pub(super) fn checkpoint(
+        &mut self,
+        local_rank: u32,
+        waiter: Waiter,
+        purpose: Purpose,
+    ) -> Result<(), CacheError> {
         let segment = self.layout.ranks_of(self.node).start + local_rank;
         let pages = self.segments.pages[segment as usize];
         let Some(first) = self.pool.layout().page_index(Rank(segment), 0).filter(|_| pages > 0) else {
             return self.complete(waiter, Ok(()));
         };
         if self.segments.checkpoints.iter().any(|one| one.segment == segment) {
-            self.segments.queued.push_back((local_rank, waiter));
+            self.segments.queued.push_back((local_rank, waiter, purpose));
             return Ok(());
         }
         let known = self.known_pages(first, first + pages);
         // One more than there are pages, so that it does not end before the last one was asked for.
-        let checkpoint = Checkpoint { segment, waiter, pages: 1, failed: None };
+        let checkpoint = Checkpoint { segment, waiter, purpose, pages: 1, failed: None };
         self.segments.checkpoints.push(checkpoint);
         for page in known {
             if let Some(checkpoint) = self.segments.checkpoints.iter_mut().find(|one| one.segment == segment)
@@ -162,6 +184,9 @@ impl Agent {
         if let Some(failure) = checkpoint.failed {
             return self.flushed(segment, Err(failure));
         }
+        if checkpoint.purpose == Purpose::Clean {
+            return self.flushed(segment, Ok(()));
+        }
         let key = self.storage.insert(StorageWork::Flush(segment));
         // Writes that were collected in this turn come before the flush.
         self.issue_storage()?;
@@ -176,11 +201,56 @@ impl Agent {
         let checkpoint = self.segments.checkpoints.remove(at);
         self.complete(checkpoint.waiter, result)?;
         let first_rank = self.layout.ranks_of(self.node).start;
-        let next = self.segments.queued.iter().position(|(local_rank, _)| first_rank + local_rank == segment);
+        let next =
+            self.segments.queued.iter().position(|(local_rank, ..)| first_rank + local_rank == segment);
         match next.and_then(|next| self.segments.queued.remove(next)) {
-            Some((local_rank, waiter)) => self.checkpoint(local_rank, waiter),
+            Some((local_rank, waiter, purpose)) => self.checkpoint(local_rank, waiter, purpose),
             None => Ok(()),
         }
+    }
+
+    /// Makes what is on NVMe of the rank's segment a checkpoint beside the last one.
+    pub(super) fn prepare(
+        &mut self,
+        local_rank: u32,
+        identity: u64,
+        waiter: Waiter,
+    ) -> Result<(), CacheError> {
+        let Some(segment) = self.attached_segment(local_rank) else { return self.complete(waiter, Ok(())) };
+        self.segments.steps += 1;
+        let key = self.storage.insert(StorageWork::Step(waiter));
+        // Writes that were collected in this turn come before the checkpoint.
+        self.issue_storage()?;
+        self.volume.prepare(segment, identity, key)?;
+        Ok(())
+    }
+
+    /// Makes the prepared checkpoint the last one, or gives it up.
+    pub(super) fn conclude(
+        &mut self,
+        local_rank: u32,
+        commit: bool,
+        waiter: Waiter,
+    ) -> Result<(), CacheError> {
+        let Some(segment) = self.attached_segment(local_rank) else { return self.complete(waiter, Ok(())) };
+        self.segments.steps += 1;
+        let key = self.storage.insert(StorageWork::Step(waiter));
+        self.volume.conclude(segment, commit, key)?;
+        Ok(())
+    }
+
+    pub(super) fn step_done(
+        &mut self,
+        waiter: Waiter,
+        result: Result<(), Failure>,
+    ) -> Result<(), CacheError> {
+        self.segments.steps -= 1;
+        self.complete(waiter, result)
+    }
+
+    fn attached_segment(&self, local_rank: u32) -> Option<u32> {
+        let segment = self.layout.ranks_of(self.node).start + local_rank;
+        (self.segments.pages_of(Rank(segment)) > 0).then_some(segment)
     }
 }
 
@@ -191,8 +261,16 @@ pub fn volume_name(name: &str, rank: Rank) -> String {
 
 /// Says what an earlier job has flushed and this one does not find: nothing else would, before a damaged page is read, and
 /// an older flush reads like the newest.
-fn tell_losses(rank: u32, report: &OpenReport) {
+fn tell_losses(rank: u32, name: &str, report: &OpenReport, tells: bool) {
     tracing::info!(rank, ?report, "named segment opened");
+    if let (Some(newer), true) = (report.given_up, tells) {
+        tracing::warn!(
+            "the named segment {name:?} is reopened at checkpoint {}: checkpoint {newer} of {} was not complete on all \
+             ranks when its job ended",
+            newer - 1,
+            Rank(rank)
+        );
+    }
     if let Some(line) = &report.fallback {
         tracing::warn!(rank, "{line}");
     }

@@ -1,6 +1,6 @@
 //! NVMe operations under way: collected during a turn of the agent, issued in runs of neighbouring pages.
 
-use super::Agent;
+use super::{Agent, Waiter};
 use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, FrameId};
 use crate::request::PageIndex;
@@ -18,8 +18,10 @@ pub(super) enum StorageWork {
     Copy { page: PageIndex, original: FrameId, copy: FrameId },
     /// A part of a page, for somebody who wants no more; its number among those under way.
     Part(u32),
-    /// A checkpoint of a segment.
+    /// A checkpoint of a segment by itself.
     Flush(u32),
+    /// A step of the job's checkpoint, and who waits for it.
+    Step(Waiter),
 }
 
 /// Numbers for things under way; freed numbers are used again.
@@ -171,6 +173,7 @@ impl Agent {
                     self.copy_stored(page, original, copy, result)?;
                 }
                 StorageWork::Flush(segment) => self.flushed(segment, result)?,
+                StorageWork::Step(waiter) => self.step_done(waiter, result)?,
                 StorageWork::Part(_) => {}
             }
         }

@@ -23,7 +23,7 @@ mod under_way;
 use crate::error::CacheError;
 use crate::parts::History;
 use crate::pool::{Attempt, Counter, CounterSnapshot, PoolClient, WaitStatus};
-use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
+use crate::request::{InPlace, InPlaceAnswer, Named, PageIndex, Request, handler};
 use operation::{Operation, Way};
 use relaxed::RelaxedSegments;
 use remote::RemoteOperations;
@@ -185,11 +185,12 @@ impl Client {
         self.ask_and_wait(|slot| Request::Attached { slot }, &[])
     }
 
-    /// Creates this rank's tiered segment at its agent; `name` keeps it after the job. Collective agreement on everybody's
-    /// size is the caller's, with [`Client::set_segments`].
-    pub fn attach(&self, bytes: u64, name: Option<&str>) -> Result<(), CacheError> {
+    /// Creates this rank's tiered segment at its agent; a name keeps it after the job. Collective agreement on everybody's
+    /// size is the caller's, with [`Client::set_segments`], and on the checkpoint that named ones are opened at, too.
+    pub fn attach(&self, bytes: u64, named: Option<&Named>) -> Result<(), CacheError> {
         let pages = bytes.div_ceil(self.page_bytes as u64);
-        self.ask_and_wait(|slot| Request::Attach { pages, slot }, name.unwrap_or_default().as_bytes())
+        let data = named.map(Named::encode).unwrap_or_default();
+        self.ask_and_wait(|slot| Request::Attach { pages, slot }, &data)
     }
 
     /// Says how large each rank's tiered segment is, here and to the agent. Once, after everybody has attached.
@@ -406,8 +407,29 @@ impl Client {
 
     /// Makes this rank's own named segment durable: everything written to it by this rank, and by others who told it
     /// before the call (after a barrier: everything before the barrier). Returns when it would survive a crash.
+    ///
+    /// It is this rank's checkpoint alone: a job whose ranks have not made equally many of them when it ends badly cannot be
+    /// reopened. A checkpoint of the job takes the three steps that follow, each on all ranks before the next on any.
     pub fn checkpoint(&self) -> Result<(), CacheError> {
         self.ask_and_wait(|slot| Request::Checkpoint { slot }, &[])
+    }
+
+    /// The first step of the job's checkpoint: brings everything that [`Client::checkpoint`] would make durable to the NVMe.
+    pub fn clean(&self) -> Result<(), CacheError> {
+        self.ask_and_wait(|slot| Request::Clean { slot }, &[])
+    }
+
+    /// The second step: a checkpoint that is durable beside the last one. `identity` is the same on all ranks and was never
+    /// used before. When all ranks have taken it, a job that is killed is reopened at this checkpoint; until then, at the
+    /// one before.
+    pub fn prepare(&self, identity: u64) -> Result<(), CacheError> {
+        self.ask_and_wait(|slot| Request::Prepare { identity, slot }, &[])
+    }
+
+    /// The third step: with `commit`, which all ranks have prepared for, the one before is not needed any more. Without,
+    /// the checkpoint is given up, also by a rank that could not prepare it.
+    pub fn conclude(&self, commit: bool) -> Result<(), CacheError> {
+        self.ask_and_wait(|slot| Request::Conclude { commit, slot }, &[])
     }
 
     /// What this rank has counted.

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use vgas_cache::CacheError;
 use vgas_cache::pool::CounterSnapshot;
 use vgas_cache::protocol::trace;
-use vgas_cache::request::Request;
+use vgas_cache::request::{Named, Request};
 use vgas_nvm::Volume;
 use vgas_nvm::device::memory::{Crash, MemoryDevice};
 use vgas_rma::address::{NodeId, Rank};
@@ -180,12 +180,13 @@ fn attach(
     members: &[Member],
     random: &mut ChaCha8Rng,
 ) -> Result<(), Finding> {
-    let name = if plan.named { "simulated" } else { "" };
+    let named = Named { name: "simulated".into(), checkpoint: None, tells: false };
+    let data = if plan.named { named.encode() } else { Vec::new() };
     let attach = plan
         .segments
         .iter()
         .enumerate()
-        .map(|(rank, &pages)| Ask::new(rank, move |slot| Request::Attach { pages, slot }, name.into()));
+        .map(|(rank, &pages)| Ask::new(rank, move |slot| Request::Attach { pages, slot }, data.clone()));
     ask(plan, cluster, members, attach.collect(), random)?;
     let sizes: Vec<u8> = plan.segments.iter().flat_map(|pages| pages.to_le_bytes()).collect();
     let tell = (0..members.len())

@@ -6,7 +6,12 @@
 //! 2. *Map*: the page-map blocks above changed pages are written to their other places.
 //! 3. *Sync*: pages and map are durable. Nothing refers to them yet.
 //! 4. *Superblock*: the new generation goes to the other superblock's place.
-//! 5. *Sync*: the new checkpoint is the last one; the places of the one before may be overwritten.
+//! 5. *Sync*: the new checkpoint is *prepared*: it is there beside the one before.
+//! 6. *Mark*: when all segments of the job are prepared, the mark says so.
+//! 7. *Sync*: the new checkpoint is the last one; the places of the one before may be overwritten.
+//!
+//! Or instead of 6, if another segment could not be prepared: *void*: the new superblock is made none, synced, and the
+//! segment goes on from the checkpoint before.
 
 use super::io::{Gather, Job};
 use super::named::{Named, flush_error, private_memory};
@@ -16,7 +21,8 @@ use crate::device::{Kind, Spans};
 use crate::error::{DeviceError, VolumeError};
 use crate::few::Few;
 use crate::format::{
-    BLOCK_BYTES, BLOCK_ENTRIES, Entry, Place, Superblock, encode_block, superblock_at, superblock_place,
+    BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Entry, MARK_AT, Place, Superblock, encode_block, encode_mark,
+    superblock_at, superblock_place,
 };
 use crate::page_table::CHUNK_PAGES;
 use std::collections::{BTreeSet, VecDeque};
@@ -25,9 +31,22 @@ use vgas_rma::shm::Span;
 /// Map blocks written at once.
 const BLOCKS_IN_FLIGHT_MAX: usize = 64;
 
+/// A checkpoint asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) key: u64,
+    /// Of the job's checkpoint, which is to be prepared; none: of this segment alone, which concludes itself.
+    pub(super) identity: Option<u64>,
+}
+
 /// A checkpoint being made.
 pub(super) struct Flush {
-    key: u64,
+    /// Of the request that waits for it; none while it is prepared.
+    key: Option<u64>,
+    /// What it will be.
+    checkpoint: CheckpointId,
+    /// Of this segment alone.
+    alone: bool,
     step: Step,
     /// The chunks it covers.
     chunks: BTreeSet<usize>,
@@ -48,6 +67,11 @@ enum Step {
     Sync,
     Superblock,
     SyncSuperblock,
+    Prepared,
+    Mark,
+    SyncMark,
+    Void,
+    SyncVoid,
 }
 
 impl Step {
@@ -58,14 +82,20 @@ impl Step {
             Self::Sync => "syncing pages and page map",
             Self::Superblock => "writing the superblock",
             Self::SyncSuperblock => "syncing the superblock",
+            Self::Prepared => "waiting for the other ranks",
+            Self::Mark => "marking the checkpoint as complete",
+            Self::SyncMark => "syncing the mark of the checkpoint",
+            Self::Void | Self::SyncVoid => "giving the checkpoint up",
         }
     }
 }
 
 impl Flush {
-    fn new(key: u64) -> Self {
+    fn new(wanted: Wanted, generation: u64) -> Self {
         Self {
-            key,
+            key: Some(wanted.key),
+            checkpoint: CheckpointId { generation, identity: wanted.identity.unwrap_or(0) },
+            alone: wanted.identity.is_none(),
             step: Step::Drain,
             chunks: BTreeSet::new(),
             todo: VecDeque::new(),
@@ -76,6 +106,11 @@ impl Flush {
         }
     }
 
+    /// Whether somebody waits for its next step.
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.key.is_some()
+    }
+
     pub(super) fn must_hold(&self, page: u64) -> bool {
         let chunk = (page / CHUNK_PAGES as u64) as usize;
         self.step == Step::Drain || (chunk >= self.encoded_up_to && self.chunks.contains(&chunk))
@@ -84,7 +119,8 @@ impl Flush {
 
 impl Volume {
     /// Begins a checkpoint, or queues it behind the one being made.
-    pub(super) fn start_flush(&mut self, segment: u32, key: u64) {
+    pub(super) fn start_flush(&mut self, segment: u32, wanted: Wanted) {
+        let key = wanted.key;
         let Some(found) = self.segments.get_mut(&segment) else { return };
         match &mut found.named {
             // A scratch segment has no later life.
@@ -93,9 +129,9 @@ impl Volume {
                 let file = self.io.device.describe(found.file);
                 self.io.finish(key, Err(VolumeError::WritesStopped { file, segment }));
             }
-            Some(named) if named.flush.is_some() => named.flushes_queued.push_back(key),
+            Some(named) if named.flush.is_some() => named.flushes_queued.push_back(wanted),
             Some(named) => {
-                named.flush = Some(Flush::new(key));
+                named.flush = Some(Flush::new(wanted, named.generation + 1));
                 self.flush_if_drained(segment);
             }
         }
@@ -107,7 +143,11 @@ impl Volume {
         let Segment { table, named: Some(named), changes_in_flight: 0, .. } = found else { return };
         let Some(flush) = named.flush.as_mut().filter(|flush| flush.step == Step::Drain) else { return };
         if !table.has_changed() {
-            return self.end_flush(segment, Ok(()));
+            if flush.alone {
+                return self.end_flush(segment, Ok(()));
+            }
+            // The checkpoint that the file has, under the name that the other ranks give to theirs.
+            return self.write_superblock(segment);
         }
         flush.step = Step::Map;
         flush.chunks = table.begin_flush();
@@ -153,10 +193,8 @@ impl Volume {
 
     /// An operation of the checkpoint has completed.
     pub(super) fn continue_flush(&mut self, segment: u32, spans: Spans, result: Result<u64, DeviceError>) {
-        let Some(Segment { file, pages, named: Some(named), .. }) = self.segments.get_mut(&segment) else {
-            return;
-        };
-        let (file, pages) = (*file, *pages);
+        let Some(Segment { file, named: Some(named), .. }) = self.segments.get_mut(&segment) else { return };
+        let file = *file;
         let Some(flush) = &mut named.flush else { return };
         flush.in_flight -= 1;
         match (flush.step, result) {
@@ -174,47 +212,110 @@ impl Volume {
                 if all_encoded {
                     self.release_held(segment);
                 }
-                let Some(flush) = self.flush_of(segment).filter(|flush| flush.in_flight == 0) else { return };
+                let Some(_) = self.flush_of(segment).filter(|flush| flush.in_flight == 0) else { return };
                 match failed {
                     Some(error) => self.abandon_flush(segment, error),
-                    None => {
-                        (flush.step, flush.in_flight) = (Step::Sync, 1);
-                        self.io.issue(Job::Flush { segment }, file, Kind::SyncData, 0, Few::None);
-                    }
+                    None => self.sync_flush(segment, Step::Sync),
                 }
             }
-            (Step::Sync, Ok(_)) => {
-                let generation = named.generation + 1;
-                let root = named.levels.last().map_or(Entry::Lost, |top| top[0]);
-                let superblock = Superblock { segment, page_bytes: self.page_bytes, pages, generation, root };
-                match private_memory(BLOCK_BYTES) {
-                    Ok(memory) => {
-                        (flush.step, flush.in_flight) = (Step::Superblock, 1);
-                        let span = memory.span(0, BLOCK_BYTES);
-                        span.write(&superblock.encode()[..]);
-                        let offset = superblock_at(superblock_place(generation));
-                        self.io.issue(Job::Flush { segment }, file, Kind::Write, offset, span.into());
-                    }
-                    Err(error) => self.abandon_flush(segment, error),
-                }
-            }
-            (Step::Superblock, Ok(_)) => {
-                (flush.step, flush.in_flight) = (Step::SyncSuperblock, 1);
-                self.io.issue(Job::Flush { segment }, file, Kind::SyncData, 0, Few::None);
-            }
+            (Step::Sync, Ok(_)) => self.write_superblock(segment),
+            (Step::Superblock, Ok(_)) => self.sync_flush(segment, Step::SyncSuperblock),
+            (Step::SyncSuperblock, Ok(_)) if flush.alone => self.write_mark(segment),
             (Step::SyncSuperblock, Ok(_)) => {
-                named.generation += 1;
+                flush.step = Step::Prepared;
+                if let Some(key) = flush.key.take() {
+                    self.io.finish(key, Ok(()));
+                }
+            }
+            (Step::Prepared, _) => debug_assert!(false, "who is prepared issues nothing"),
+            (Step::Mark, Ok(_)) => self.sync_flush(segment, Step::SyncMark),
+            (Step::SyncMark, Ok(_)) => {
+                named.generation = flush.checkpoint.generation;
                 self.end_flush(segment, Ok(()));
             }
+            (Step::Void, Ok(_)) => self.sync_flush(segment, Step::SyncVoid),
+            (Step::SyncVoid, Ok(_)) => self.undo_flush(segment, Ok(())),
             // A failed sync may have dropped any write, and a second one would succeed all the same; a failed
             // superblock may be there or not. So the file is left exactly as it is.
-            (Step::Sync | Step::Superblock | Step::SyncSuperblock, Err(error)) => {
+            (_, Err(error)) => {
                 let step = flush.step.describe();
                 named.stopped = true;
                 let file = self.io.device.describe(file);
                 self.end_flush(segment, Err(flush_error(file, segment, step, error)));
             }
         }
+    }
+
+    /// What `conclude` asks for.
+    pub(super) fn end_prepared(&mut self, segment: u32, commit: bool, key: u64) {
+        let Some(found) = self.segments.get_mut(&segment) else { return };
+        let is_scratch = found.named.is_none();
+        let prepared = found.named.as_mut().and_then(|named| named.flush.as_mut());
+        match (prepared, commit) {
+            (Some(flush), _) if flush.step == Step::Prepared => {
+                flush.key = Some(key);
+                if commit { self.write_mark(segment) } else { self.write_void(segment) }
+            }
+            (None, false) => self.io.finish(key, Ok(())),
+            // A scratch segment has no later life.
+            (None, true) if is_scratch => self.io.finish(key, Ok(())),
+            _ => {
+                let what = format!("no checkpoint of segment {segment} waits to be concluded");
+                self.io.finish(key, Err(VolumeError::Usage(what)));
+            }
+        }
+    }
+
+    fn write_superblock(&mut self, segment: u32) {
+        let Some(superblock) = self.superblock_of_flush(segment) else { return };
+        let place = superblock_place(superblock.checkpoint.generation);
+        self.write_block(segment, Step::Superblock, superblock_at(place), &superblock.encode());
+    }
+
+    fn write_mark(&mut self, segment: u32) {
+        let Some(flush) = self.flush_of(segment) else { return };
+        let mark = encode_mark(flush.checkpoint);
+        self.write_block(segment, Step::Mark, MARK_AT, &mark);
+    }
+
+    fn write_void(&mut self, segment: u32) {
+        let Some(superblock) = self.superblock_of_flush(segment) else { return };
+        let place = superblock_place(superblock.checkpoint.generation);
+        self.write_block(segment, Step::Void, superblock_at(place), &superblock.encode_void());
+    }
+
+    fn superblock_of_flush(&self, segment: u32) -> Option<Superblock> {
+        let Segment { pages, named: Some(named), .. } = self.segments.get(&segment)? else { return None };
+        let root = named.levels.last().map_or(Entry::Lost, |top| top[0]);
+        let checkpoint = named.flush.as_ref()?.checkpoint;
+        Some(Superblock { segment, page_bytes: self.page_bytes, pages: *pages, checkpoint, root })
+    }
+
+    /// Enters a step that writes one block of the head of the file.
+    fn write_block(&mut self, segment: u32, step: Step, offset: u64, block: &[u8; BLOCK_BYTES]) {
+        let Some(Segment { file, named: Some(named), .. }) = self.segments.get_mut(&segment) else { return };
+        let Some(flush) = &mut named.flush else { return };
+        match private_memory(BLOCK_BYTES) {
+            Ok(memory) => {
+                (flush.step, flush.in_flight) = (step, 1);
+                let span = memory.span(0, BLOCK_BYTES);
+                span.write(&block[..]);
+                self.io.issue(Job::Flush { segment }, *file, Kind::Write, offset, span.into());
+            }
+            Err(error) if step == Step::Superblock => self.abandon_flush(segment, error),
+            Err(error) => {
+                named.stopped = true;
+                let file = self.io.device.describe(*file);
+                self.end_flush(segment, Err(flush_error(file, segment, step.describe(), error)));
+            }
+        }
+    }
+
+    fn sync_flush(&mut self, segment: u32, step: Step) {
+        let Some(file) = self.segments.get(&segment).map(|segment| segment.file) else { return };
+        let Some(flush) = self.flush_of(segment) else { return };
+        (flush.step, flush.in_flight) = (step, 1);
+        self.io.issue(Job::Flush { segment }, file, Kind::SyncData, 0, Few::None);
     }
 
     fn flush_of(&mut self, segment: u32) -> Option<&mut Flush> {
@@ -224,12 +325,20 @@ impl Volume {
     /// Gives a checkpoint up before anything refers to it; the next one starts from the same state.
     fn abandon_flush(&mut self, segment: u32, error: DeviceError) {
         let Some(Segment { file, named: Some(named), .. }) = self.segments.get_mut(&segment) else { return };
+        let Some(flush) = &mut named.flush else { return };
+        let (file, step) = (self.io.device.describe(*file), flush.step.describe());
+        self.undo_flush(segment, Err(flush_error(file, segment, step, error)));
+    }
+
+    /// Goes back to the checkpoint before, to which nothing on the device is newer.
+    fn undo_flush(&mut self, segment: u32, result: Result<(), VolumeError>) {
+        let Some(Segment { table, named: Some(named), .. }) = self.segments.get_mut(&segment) else { return };
         let Named { levels, flush: Some(flush), .. } = named else { return };
         for (level, block, before) in flush.undo.drain(..).rev() {
             levels[level][block] = before;
         }
-        let (file, step) = (self.io.device.describe(*file), flush.step.describe());
-        self.end_flush(segment, Err(flush_error(file, segment, step, error)));
+        table.end_flush(&std::mem::take(&mut flush.chunks), true);
+        self.end_flush(segment, result);
     }
 
     /// Reports a checkpoint and goes on with what waited for it.
@@ -237,13 +346,15 @@ impl Volume {
         let Some(Segment { table, named: Some(named), .. }) = self.segments.get_mut(&segment) else { return };
         let Some(flush) = named.flush.take() else { return };
         if !named.stopped {
-            table.end_flush(&flush.chunks, result.is_err());
+            table.end_flush(&flush.chunks, false);
         }
         let next = named.flushes_queued.pop_front();
-        self.io.finish(flush.key, result);
+        if let Some(key) = flush.key {
+            self.io.finish(key, result);
+        }
         self.release_held(segment);
-        if let Some(key) = next {
-            self.start_flush(segment, key);
+        if let Some(wanted) = next {
+            self.start_flush(segment, wanted);
         }
     }
 

@@ -11,6 +11,8 @@
 //! * *write*: the device has taken the bytes; the source may be reused, and a later read returns them. Not durable.
 //! * *flush*: the segment's file holds a checkpoint of everything whose write had been issued before; it survives a
 //!   crash. Means nothing for scratch segments, which have no later life.
+//! * *prepare*: the same, beside the checkpoint before, which stays as long as the new one is not concluded.
+//! * *conclude*: the prepared checkpoint is the last one for good, or was given up as if it had never been made.
 //!
 //! Requests beyond the device's capacity queue here, first in, first out; none is refused or lost. A page never
 //! written reads as zeros without touching the device; its read is done at the next poll.
@@ -25,8 +27,9 @@ use crate::device::memory::{MemoryDevice, MemoryDisk};
 use crate::device::{self, Completion, Device, FileId, Kind, Naming, Spans};
 use crate::error::{DeviceError, PageOperation, Result, VolumeError};
 use crate::few::Few;
-use crate::format::{Entry, Place};
+use crate::format::{CheckpointId, Entry, Place};
 use crate::page_table::{PAGES_MAX, PageTable};
+use flush::Wanted;
 use io::{Gather, Io, Job, PageAt, Pages, Part};
 use named::Named;
 pub use named::{
@@ -238,9 +241,24 @@ impl Volume {
     /// A file that is no segment, has another page size or number of pages, was truncated, or is open elsewhere. Damage
     /// that leaves part of the segment readable is not an error but listed in the report.
     pub fn create_or_open_named(&mut self, segment: u32, name: &str, pages: u64) -> Result<OpenReport> {
+        self.open_checkpoint(segment, name, pages, None)
+    }
+
+    /// The same at a certain checkpoint, one of those that [`segment_file_state`] has listed: the newest one that all files
+    /// of a job have. A newer one is given up for good. Generation 0 may be created.
+    ///
+    /// # Errors
+    /// The same, and [`Unusable::Checkpoint`](crate::Unusable::Checkpoint) when the file does not hold it.
+    pub fn open_checkpoint(
+        &mut self,
+        segment: u32,
+        name: &str,
+        pages: u64,
+        checkpoint: Option<CheckpointId>,
+    ) -> Result<OpenReport> {
         self.check_new(segment, pages)?;
         self.need_device()?;
-        self.open_named(segment, name, pages)
+        self.open_named(segment, name, pages, checkpoint)
     }
 
     /// Closes a segment; a scratch segment's data are gone, a named one's since its last flush too.
@@ -427,11 +445,39 @@ impl Volume {
     /// Makes a checkpoint of a named segment: everything written before this call, and nothing after it. Reads and
     /// writes go on meanwhile; only a second write to a page of the checkpoint waits for its end.
     ///
+    /// It is a checkpoint of this segment alone. One of several segments that belong together is made in two phases: each is
+    /// prepared ([`Volume::prepare`]), and when all are, each is concluded ([`Volume::conclude`]).
+    ///
     /// # Errors
     /// No such segment.
     pub fn flush(&mut self, segment: u32, key: u64) -> Result<()> {
         self.segment(segment)?;
-        self.start_flush(segment, key);
+        self.start_flush(segment, Wanted { key, identity: None });
+        Ok(())
+    }
+
+    /// Makes a checkpoint durable beside the last one, under an identity that nobody has used before and that is the same
+    /// for all segments of the job. Both can be opened until it is concluded, and a second write to one of its pages waits
+    /// until then: let nothing that leads to the conclusion wait for such a write. Also of a segment without changes, so
+    /// that the generations of all segments stay the same.
+    ///
+    /// # Errors
+    /// No such segment. A checkpoint that could not be prepared needs no conclusion.
+    pub fn prepare(&mut self, segment: u32, identity: u64, key: u64) -> Result<()> {
+        self.segment(segment)?;
+        self.start_flush(segment, Wanted { key, identity: Some(identity) });
+        Ok(())
+    }
+
+    /// Concludes the prepared checkpoint: it takes the place of the one before (`commit`: all segments of the job were
+    /// prepared), or is given up, which needs no prepared checkpoint. When it fails, the segment takes no more writes, and
+    /// its file can be opened at both.
+    ///
+    /// # Errors
+    /// No such segment.
+    pub fn conclude(&mut self, segment: u32, commit: bool, key: u64) -> Result<()> {
+        self.segment(segment)?;
+        self.end_prepared(segment, commit, key);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Named segments: creating their files, and finding the last checkpoint again.
 
-use super::flush::Flush;
+use super::flush::{Flush, Wanted};
 use super::io::Job;
 use super::{Change, Segment, Volume};
 use crate::checksum;
@@ -8,7 +8,8 @@ use crate::device::{FileId, Kind, Naming, Spans};
 use crate::error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeError};
 use crate::few::Few;
 use crate::format::{
-    BLOCK_BYTES, BLOCK_ENTRIES, Entry, Geometry, NoSuperblock, Place, Superblock, decode_block, superblock_at,
+    BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Entry, Geometry, MARK_AT, NoSuperblock, Offer, Place,
+    Superblock, decode_block, decode_mark, encode_mark, superblock_at, superblock_place,
 };
 use crate::page_table::PageTable;
 use rustix::fs::{Mode, OFlags};
@@ -35,6 +36,9 @@ pub struct OpenReport {
     /// One of the two superblocks is damaged, so the other one was used. After a crash during a flush this is
     /// harmless: the flush before is complete. Otherwise a later flush is lost; this says so in one line.
     pub fallback: Option<String>,
+    /// The generation of a newer checkpoint that was whole in this file, and that was given up because the caller has asked
+    /// for the one before: the other ranks do not have it.
+    pub given_up: Option<u64>,
 }
 
 /// Whether a named segment existed.
@@ -59,7 +63,7 @@ pub(super) struct Named {
     /// The checkpoint being made.
     pub(super) flush: Option<Flush>,
     /// Checkpoints asked for meanwhile.
-    pub(super) flushes_queued: VecDeque<u64>,
+    pub(super) flushes_queued: VecDeque<Wanted>,
     /// Changes that wait for the checkpoint, oldest first.
     pub(super) held: VecDeque<Change>,
     /// A checkpoint failed when it may or may not have become the last one.
@@ -90,7 +94,8 @@ impl Named {
 
     /// Requests that wait here and not at the device.
     pub(super) fn requests_held(&self) -> usize {
-        self.held.len() + self.flushes_queued.len() + usize::from(self.flush.is_some())
+        let flushing = self.flush.as_ref().is_some_and(Flush::is_asked_for);
+        self.held.len() + self.flushes_queued.len() + usize::from(flushing)
     }
 
     /// Whether a change of this page must wait although the page itself could take it.
@@ -113,15 +118,27 @@ pub fn segment_file_name(name: &str, segment: u32) -> String {
     format!("{name}.{segment}.vgas")
 }
 
-/// What a segment's file holds, as far as can be told without opening it in a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a segment's file is to somebody who only looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileState {
     /// There is none.
     Missing,
-    /// It was created, and has never been flushed: nobody was promised to find anything in it.
-    Unflushed,
-    /// It holds a flush; or it is something else, which opening it will name.
-    Flushed,
+    /// It can be opened at any of these checkpoints, the newest first. Generation 0 is a segment that was created and never
+    /// flushed: nobody was promised to find anything in it.
+    Holds(Vec<CheckpointId>),
+    /// It is something else, which opening it will name.
+    Unclear,
+}
+
+impl FileState {
+    /// Whether it may hold what somebody wants to find again.
+    pub fn is_kept(&self) -> bool {
+        match self {
+            Self::Missing => false,
+            Self::Holds(checkpoints) => checkpoints.iter().any(|checkpoint| checkpoint.generation > 0),
+            Self::Unclear => true,
+        }
+    }
 }
 
 /// Looks at a segment's file without locking or changing anything. Blocks briefly.
@@ -134,21 +151,27 @@ pub fn segment_file_state(path: &Path) -> std::io::Result<FileState> {
         Err(Errno::NOENT) => return Ok(FileState::Missing),
         opened => std::fs::File::from(opened?),
     };
-    let decode = |place| {
+    let read = |offset| {
         let mut block = Box::new([0; BLOCK_BYTES]);
-        let read = file.read_exact_at(&mut block[..], superblock_at(place));
-        read.map_err(|_| NoSuperblock::Unreadable).and_then(|()| Superblock::decode(&block, place))
+        let read = file.read_exact_at(&mut block[..], offset);
+        read.map(|()| block).map_err(|_| NoSuperblock::Unreadable)
     };
-    // The first flush writes the second superblock, and it is never cleared.
-    let fresh = matches!(decode(Place::A), Ok(Superblock { generation: 0, .. }));
-    match decode(Place::B) {
-        Err(NoSuperblock::Absent) if fresh => Ok(FileState::Unflushed),
-        _ => Ok(FileState::Flushed),
-    }
+    let superblock = |place| read(superblock_at(place)).and_then(|block| Superblock::decode(&block, place));
+    let mark = read(MARK_AT).and_then(|block| decode_mark(&block));
+    Ok(match Superblock::offer(superblock(Place::A), superblock(Place::B), mark) {
+        Ok(offer) => FileState::Holds(offer.checkpoints().map(|one| one.checkpoint).collect()),
+        Err(_) => FileState::Unclear,
+    })
 }
 
 impl Volume {
-    pub(super) fn open_named(&mut self, segment: u32, name: &str, pages: u64) -> Result<OpenReport> {
+    pub(super) fn open_named(
+        &mut self,
+        segment: u32,
+        name: &str,
+        pages: u64,
+        checkpoint: Option<CheckpointId>,
+    ) -> Result<OpenReport> {
         if !is_segment_name(name) {
             return Err(VolumeError::Usage(format!(
                 "{name:?} is no name for a segment: 1 to {NAME_BYTES_MAX} letters, digits, '_', '-' and '.', \
@@ -160,7 +183,12 @@ impl Volume {
         let geometry = Geometry::new(self.page_bytes, pages).ok_or_else(too_large)?;
         let file_name = segment_file_name(name, segment);
         if let Some(file) = self.io.device.open(&file_name)? {
-            return self.closing_on_error(file, |volume| volume.load(segment, file, pages, geometry));
+            return self
+                .closing_on_error(file, |volume| volume.load(segment, file, pages, geometry, checkpoint));
+        }
+        if let Some(asked) = checkpoint.filter(|checkpoint| checkpoint.generation > 0) {
+            let reason = Unusable::Checkpoint { asked: asked.generation, found: Vec::new() };
+            return Err(VolumeError::Unusable { file: file_name, reason });
         }
         let file = self.io.device.create(geometry.file_bytes(), Naming::Later)?;
         self.closing_on_error(file, |volume| volume.create_named(segment, file, &file_name, pages, geometry))
@@ -182,8 +210,8 @@ impl Volume {
         pages: u64,
         geometry: Geometry,
     ) -> Result<OpenReport> {
-        let superblock =
-            Superblock { segment, page_bytes: self.page_bytes, pages, generation: 0, root: Entry::Zeros };
+        let (page_bytes, checkpoint) = (self.page_bytes, CheckpointId::default());
+        let superblock = Superblock { segment, page_bytes, pages, checkpoint, root: Entry::Zeros };
         let span = opening_memory(BLOCK_BYTES)?.span(0, BLOCK_BYTES);
         span.write(&superblock.encode()[..]);
         let written = self.direct(file, Kind::Write, superblock_at(Place::A), span.into());
@@ -200,13 +228,26 @@ impl Volume {
         let table = PageTable::new(pages, true);
         let named = Some(Named::new(geometry, 0));
         self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named });
-        Ok(OpenReport { opened: Opened::Fresh, damaged_pages: Vec::new(), fallback: None })
+        Ok(OpenReport { opened: Opened::Fresh, damaged_pages: Vec::new(), fallback: None, given_up: None })
     }
 
-    fn load(&mut self, segment: u32, file: FileId, pages: u64, geometry: Geometry) -> Result<OpenReport> {
+    fn load(
+        &mut self,
+        segment: u32,
+        file: FileId,
+        pages: u64,
+        geometry: Geometry,
+        checkpoint: Option<CheckpointId>,
+    ) -> Result<OpenReport> {
         let path = self.io.device.describe(file);
-        let (superblock, other) = self.find_superblock(file, &path)?;
         let unusable = |reason| VolumeError::Unusable { file: path.clone(), reason };
+        let offer = self.find_superblocks(file, &path)?;
+        let asked = checkpoint.unwrap_or(offer.newest.checkpoint);
+        let Some(superblock) = offer.checkpoints().find(|one| one.checkpoint == asked) else {
+            let found = offer.checkpoints().map(|one| one.checkpoint.generation).collect();
+            return Err(unusable(Unusable::Checkpoint { asked: asked.generation, found }));
+        };
+        let generation = superblock.checkpoint.generation;
         if superblock.segment != segment {
             return Err(unusable(Unusable::Segment { found: superblock.segment, expected: segment }));
         }
@@ -223,28 +264,54 @@ impl Volume {
         }
 
         let mut table = PageTable::new(pages, true);
-        let mut named = Named::new(geometry, superblock.generation);
+        let mut named = Named::new(geometry, generation);
         let mut damaged_pages = self.load_map(file, pages, superblock.root, &mut named, &mut table)?;
-        let fallback = other.map(|reason| {
-            let generation = superblock.generation;
+        let given_up = (superblock != offer.newest).then_some(offer.newest.checkpoint.generation);
+        let fallback = offer.damage.map(|reason| {
             format!(
                 "{path}: one superblock is {reason}; went back to flush {generation}, a later one may be lost"
             )
         });
-        if fallback.is_some() {
-            // If the lost checkpoint had been complete, pages of this one may have been overwritten since.
+        if fallback.is_some() || given_up.is_some() && offer.doubtful {
+            // If the other checkpoint had been complete, pages of this one may have been overwritten since.
             damaged_pages.extend(self.check_pages(file, pages, &named, &mut table)?);
             damaged_pages = merge(damaged_pages);
         }
-        let generation = superblock.generation;
+        self.settle(file, &offer, &superblock)?;
         let named = Some(named);
         self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named });
-        Ok(OpenReport { opened: Opened::Reopened { generation }, damaged_pages, fallback })
+        Ok(OpenReport { opened: Opened::Reopened { generation }, damaged_pages, fallback, given_up })
     }
 
-    fn find_superblock(&mut self, file: FileId, path: &str) -> Result<(Superblock, Option<NoSuperblock>)> {
+    /// Before anything is overwritten: the checkpoint that was chosen is the only one that the file offers from now on. A
+    /// later crash must not find the other one, of which pages may have been overwritten by then.
+    fn settle(&mut self, file: FileId, offer: &Offer, chosen: &Superblock) -> Result<()> {
+        let checkpoint = chosen.checkpoint;
+        let (offset, block) = if *chosen != offer.newest || offer.damage.is_some() {
+            let next = CheckpointId { generation: checkpoint.generation + 1, identity: 0 };
+            let void = Superblock { checkpoint: next, ..*chosen };
+            (superblock_at(superblock_place(next.generation)), void.encode_void())
+        } else if offer.before.is_some() {
+            (MARK_AT, encode_mark(checkpoint))
+        } else {
+            return Ok(());
+        };
+        let span = opening_memory(BLOCK_BYTES)?.span(0, BLOCK_BYTES);
+        span.write(&block[..]);
+        let written = self.direct(file, Kind::Write, offset, span.into());
+        written.and_then(|_| self.direct(file, Kind::SyncData, 0, Few::None)).map_err(|source| {
+            let (file, segment) = (self.io.device.describe(file), chosen.segment);
+            VolumeError::Flush { file, segment, step: "settling which checkpoint is the last", source }
+        })?;
+        Ok(())
+    }
+
+    fn find_superblocks(&mut self, file: FileId, path: &str) -> Result<Offer> {
         let places = [Place::A, Place::B];
-        let blocks = self.read_blocks(file, &places.map(superblock_at))?;
+        let mut blocks =
+            self.read_blocks(file, &[superblock_at(Place::A), superblock_at(Place::B), MARK_AT])?;
+        let mark = blocks.pop().and_then(Result::ok);
+        let mark = mark.map_or(Err(NoSuperblock::Unreadable), |block| decode_mark(&block));
         let short = |block: &Block| matches!(block, Err(DeviceError::Short { .. }));
         let unusable = |reason| VolumeError::Unusable { file: path.to_owned(), reason };
         if blocks.iter().all(short) {
@@ -255,7 +322,7 @@ impl Volume {
             Err(_) => Err(NoSuperblock::Unreadable),
         });
         let mut next = || found.next().unwrap_or(Err(NoSuperblock::Absent));
-        Superblock::choose(next(), next()).map_err(unusable)
+        Superblock::offer(next(), next(), mark).map_err(unusable)
     }
 
     /// Reads the page map from the root down; returns the pages it no longer describes.

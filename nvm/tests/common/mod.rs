@@ -90,6 +90,18 @@ impl Bench {
         Ok(stamp(&span))
     }
 
+    pub fn prepare(&mut self, segment: u32, identity: u64) -> Outcome {
+        let key = self.key();
+        self.volume.prepare(segment, identity, key).unwrap();
+        self.finish_one(key)
+    }
+
+    pub fn conclude(&mut self, segment: u32, commit: bool) -> Outcome {
+        let key = self.key();
+        self.volume.conclude(segment, commit, key).unwrap();
+        self.finish_one(key)
+    }
+
     pub fn flush(&mut self, segment: u32) -> Outcome {
         let key = self.key();
         self.volume.flush(segment, key).unwrap();

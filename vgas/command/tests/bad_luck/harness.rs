@@ -34,8 +34,7 @@ pub struct Job {
 pub struct Ended {
     /// The exit status, or 128 + signal.
     pub code: i32,
-    /// Standard output; shown when something is wrong.
-    #[expect(dead_code, reason = "read by `Debug`")]
+    /// Standard output.
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
@@ -147,6 +146,11 @@ impl Job {
     /// All processes of the job.
     pub fn processes(&self) -> Vec<i32> {
         marked(&self.mark).into_keys().collect()
+    }
+
+    /// Standard output so far.
+    pub fn stdout(&self) -> String {
+        self.output[0].text()
     }
 
     /// Waits until so many lines of the output are this word.

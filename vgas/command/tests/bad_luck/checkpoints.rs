@@ -1,0 +1,129 @@
+//! Jobs that are killed while they make checkpoints, again and again over the same files.
+//!
+//! Goal: a named segment is reopened as one checkpoint left it, on all ranks the same one, and never an older one than the
+//! job before was told is complete. Method: each rank fills its part with the number of the checkpoint that it makes next;
+//! the next job looks whether there is one number everywhere, and goes on from it. Processes are killed at random moments,
+//! all or some. With checkpoints that each rank makes for itself, every thirtieth reopened job found two numbers.
+
+use super::harness::{Ended, Place, kill, until};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+/// What a job said.
+#[derive(Debug, Default)]
+struct Said {
+    /// The number that it found everywhere.
+    found: u64,
+    /// The newest checkpoint that was complete.
+    complete: u64,
+    /// A newer one was given up.
+    went_back: bool,
+}
+
+fn said(ended: &Ended) -> Said {
+    let mut said = Said::default();
+    for line in ended.stdout.lines() {
+        let mut words = line.split(' ');
+        match (words.next(), words.next().and_then(|word| word.parse().ok())) {
+            (Some("found"), Some(number)) => (said.found, said.complete) = (number, number),
+            (Some("complete"), Some(number)) => said.complete = number,
+            (Some("mixed"), _) => panic!("a state that never was: {ended:?}"),
+            _ => {}
+        }
+    }
+    said.went_back = ended.stderr.contains("was not complete on all ranks");
+    said
+}
+
+fn kills(count: u32, seed: u64) {
+    let place = Place::new();
+    std::fs::create_dir(place.path("named")).unwrap();
+    let words = format!("--nodes 2 --set nvm.directory={}", place.path("named").display());
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let (mut before, mut went_back, mut made) = (Said::default(), 0, 0);
+    for moment in 0..count {
+        let job = place.ranks("checkpoints", 2, &words);
+        let begun = until(|| {
+            let text = job.stdout();
+            text.lines().any(|line| line.starts_with("found") || line.starts_with("mixed")).then_some(())
+        });
+        let mut victims = match moment % 4 {
+            0 => job.processes(),
+            1 => job.daemons().into_iter().take(1).collect(),
+            2 => job.daemons().into_iter().skip(1).collect(),
+            _ => job.ranks().into_iter().take(1).collect(),
+        };
+        if random.random() {
+            victims.reverse();
+        }
+        let moment_us = random.random_range(0..40_000);
+        let start = Instant::now();
+        while begun.is_some() && start.elapsed() < Duration::from_micros(moment_us) {
+            std::hint::spin_loop();
+        }
+        for victim in victims {
+            kill(victim, Signal::KILL);
+            if random.random() {
+                let start = Instant::now();
+                let pause = Duration::from_micros(random.random_range(0..500));
+                while start.elapsed() < pause {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        let ended = job.end();
+        assert!(begun.is_some(), "the segment cannot be reopened, kill {moment}, seed {seed}: {ended:?}");
+        let said = said(&ended);
+        assert!(
+            said.found >= before.complete,
+            "lost, kill {moment}, seed {seed}: {before:?}, then {ended:?}"
+        );
+        went_back += u32::from(said.went_back);
+        made += said.complete - said.found;
+        before = said;
+    }
+    println!("{count} kills, seed {seed}: {made} checkpoints, {went_back} times not reopened at the newest");
+    assert!(made > 0, "every job was killed before its first checkpoint");
+}
+
+#[test]
+fn a_job_that_is_killed_leaves_one_checkpoint() {
+    kills(12, 1);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_job_that_is_killed_a_thousand_times_leaves_one_checkpoint_each_time() {
+    kills(1000, 2);
+}
+
+/// Files that do not belong together are refused on every rank, in one line that names two of them, and stay as they are.
+#[test]
+fn files_of_different_checkpoints_are_refused() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("named")).unwrap();
+    let words = format!("--nodes 2 --set nvm.directory={}", place.path("named").display());
+    let run = || place.ranks("named", 2, &words).end();
+    let file = place.path("named").join("kept.1.1.vgas");
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        let ended = run();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        kept.push(std::fs::read(&file).unwrap());
+    }
+    let newest = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &kept[0]).unwrap();
+    let ended = run();
+    assert_ne!(ended.code, 0, "{ended:?}");
+    let said = [
+        "kept.0.0.vgas of rank 0 holds checkpoint 2",
+        "kept.1.1.vgas of rank 1 holds checkpoint 1",
+        "restore",
+    ];
+    assert!(said.iter().all(|words| ended.stderr.contains(words)), "{ended:?}");
+    assert_eq!(std::fs::read(&file).unwrap(), kept[0]);
+    std::fs::write(&file, newest).unwrap();
+    assert_eq!(run().code, 0);
+}

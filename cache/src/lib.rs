@@ -22,4 +22,4 @@ pub mod read_ahead;
 pub mod replacement;
 pub mod request;
 
-pub use error::{CacheError, Failure};
+pub use error::{CacheError, Failure, FailureKind};

@@ -126,6 +126,13 @@ pub enum Request {
         /// Who waits.
         slot: u32,
     },
+    /// Why the last of these could not be done, in words: a piece of them, answered in the wait slot.
+    Why {
+        /// Which piece, from 0.
+        piece: u32,
+        /// Who waits.
+        slot: u32,
+    },
 }
 
 /// What makes a tiered segment a named one.
@@ -197,6 +204,7 @@ impl Request {
             Request::Clean { slot } => [11, slot, 0, 0, 0, 0],
             Request::Prepare { identity, slot } => [12, slot, low(identity), high(identity), 0, 0],
             Request::Conclude { commit, slot } => [13, slot, u32::from(commit), 0, 0, 0],
+            Request::Why { piece, slot } => [14, slot, piece, 0, 0, 0],
             Request::MakeRoom { slot } => [8, slot, 0, 0, 0, 0],
             Request::Attached { slot } => [10, slot, 0, 0, 0, 0],
             Request::Segments { first_rank, slot } => [9, slot, first_rank, 0, 0, 0],
@@ -221,6 +229,7 @@ impl Request {
             10 => Request::Attached { slot },
             11 => Request::Clean { slot },
             12 => Request::Prepare { identity: page, slot },
+            14 => Request::Why { piece: l, slot },
             13 if l <= 1 => Request::Conclude { commit: l == 1, slot },
             _ => return None,
         })
@@ -341,6 +350,7 @@ mod tests {
             Request::Prepare { identity: page << 16, slot: 1 },
             Request::Conclude { commit: true, slot: 1 },
             Request::Conclude { commit: false, slot: 2 },
+            Request::Why { piece: 3, slot: 2 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }

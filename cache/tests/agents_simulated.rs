@@ -12,7 +12,7 @@ use simulation::plan::{PAGE, Plan};
 use simulation::run::{Summary, run, run_and_lose, run_with_failures};
 use simulation::sabotage::Sabotage;
 use vgas_cache::pool::{Counter, CounterSnapshot};
-use vgas_cache::{CacheError, Failure};
+use vgas_cache::{CacheError, FailureKind};
 use vgas_nvm::device::faulty::{Fault, Script, When};
 
 fn number(name: &str) -> Option<u64> {
@@ -133,15 +133,15 @@ fn failed_pages(summary: &Summary) -> Vec<u64> {
 }
 
 /// Every failure names a page that really failed, with one of these reasons.
-fn check_failures(plan: &Plan, summary: &Summary, reasons: &[Failure]) {
+fn check_failures(plan: &Plan, summary: &Summary, reasons: &[FailureKind]) {
     let failed = failed_pages(summary);
     for error in &summary.failures {
-        let CacheError::Page { owner, page, reason } = error else {
+        let CacheError::Page { owner, page, reason, .. } = error else {
             panic!("VGAS_SEED={}: {error}", plan.seed)
         };
         let index = plan.segments[..owner.0 as usize].iter().sum::<u64>() + page;
         assert!(
-            reasons.contains(reason) && failed.contains(&index),
+            reasons.contains(&reason.kind) && failed.contains(&index),
             "VGAS_SEED={}: {error}, but {failed:?} have failed",
             plan.seed
         );
@@ -156,8 +156,8 @@ fn a_device_that_cannot_read_fails_the_get_of_that_page_alone() {
     for seed in seeds(60) {
         let script = Script::new();
         let (fault, reason) = match seed % 2 {
-            0 => (Fault::Error(rustix::io::Errno::IO), Failure::Device),
-            _ => (Fault::FlipBit(1234 + seed), Failure::Corrupt),
+            0 => (Fault::Error(rustix::io::Errno::IO), FailureKind::Device),
+            _ => (Fault::FlipBit(1234 + seed), FailureKind::Corrupt),
         };
         for read in 0..6 {
             script.plan(When::Read(1 + read * 3), fault);
@@ -192,7 +192,11 @@ fn a_write_back_that_fails_or_is_torn_is_never_read_as_data() {
         let plan = Plan { disk: Some(script), named: false, ..Plan::draw(seed) };
         match run_with_failures(&plan) {
             Ok(summary) => {
-                check_failures(&plan, &summary, &[Failure::Device, Failure::NoSpace, Failure::Corrupt]);
+                check_failures(
+                    &plan,
+                    &summary,
+                    &[FailureKind::Device, FailureKind::NoSpace, FailureKind::Corrupt],
+                );
                 failures += summary.failures.len();
                 hit += failed_pages(&summary).len();
             }
@@ -241,7 +245,7 @@ fn a_full_disk_is_reported_and_loses_nothing() {
                     CacheError::Page { reason, .. } => *reason,
                     other => panic!("VGAS_SEED={seed}: {other}"),
                 });
-                reasons.for_each(|reason| assert_eq!(reason, Failure::NoSpace, "VGAS_SEED={seed}"));
+                reasons.for_each(|reason| assert_eq!(reason.kind, FailureKind::NoSpace, "VGAS_SEED={seed}"));
                 failures += summary.failures.len();
             }
             Err(finding) => panic!("VGAS_SEED={seed}: {finding}\n{plan:#?}"),

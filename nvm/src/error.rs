@@ -20,8 +20,10 @@ pub enum DeviceError {
         bytes_done: u64,
     },
     /// No space is left on the filesystem, or the user's quota is used up.
-    #[error("no space left ({bytes_done} bytes done)")]
+    #[error("{} ({bytes_done} bytes done)", no_space(*errno))]
     NoSpace {
+        /// Which of the two.
+        errno: Errno,
         /// Bytes written before it happened.
         bytes_done: u64,
     },
@@ -48,7 +50,7 @@ impl DeviceError {
     /// The error for a system error number, with "disk full" told apart from the others.
     pub fn of(errno: Errno, bytes_done: u64) -> Self {
         match errno {
-            Errno::NOSPC | Errno::DQUOT => Self::NoSpace { bytes_done },
+            Errno::NOSPC | Errno::DQUOT => Self::NoSpace { errno, bytes_done },
             errno => Self::System { errno, bytes_done },
         }
     }
@@ -57,11 +59,25 @@ impl DeviceError {
     pub fn bytes_done(&self) -> u64 {
         match *self {
             Self::System { bytes_done, .. }
-            | Self::NoSpace { bytes_done }
+            | Self::NoSpace { bytes_done, .. }
             | Self::Short { bytes_done, .. } => bytes_done,
             Self::Misaligned { .. } | Self::Closed => 0,
         }
     }
+}
+
+impl DeviceError {
+    /// The system's number of it, if it was the system that refused.
+    pub fn errno(&self) -> Option<Errno> {
+        match *self {
+            Self::System { errno, .. } | Self::NoSpace { errno, .. } => Some(errno),
+            Self::Short { .. } | Self::Misaligned { .. } | Self::Closed => None,
+        }
+    }
+}
+
+fn no_space(errno: Errno) -> &'static str {
+    if errno == Errno::DQUOT { "the user's quota is used up" } else { "no space left" }
 }
 
 /// Why a file could not be created, named or opened.
@@ -153,8 +169,8 @@ pub enum VolumeError {
     },
     /// There is no room for a page. What the page held before is unharmed in named segments.
     #[error(
-        "no space left to {operation} {what} of segment {segment} in {file} ({bytes_done} bytes done); free space \
-         there or put the segments in another folder"
+        "cannot {operation} {what} of segment {segment} in {file}: {source}; free space there or put the segments in \
+         another folder"
     )]
     NoSpace {
         /// The segment file.
@@ -165,8 +181,8 @@ pub enum VolumeError {
         what: String,
         /// What was being done.
         operation: PageOperation,
-        /// Bytes written before it happened.
-        bytes_done: u64,
+        /// What the device said, with the bytes done.
+        source: DeviceError,
     },
     /// What was read is not what was written.
     #[error(
@@ -216,13 +232,15 @@ pub enum VolumeError {
     },
     /// An earlier checkpoint failed when it was no longer certain what the file holds, so nothing is written any more.
     #[error(
-        "segment {segment} in {file} takes no writes since its flush failed; restart from the last flush"
+        "segment {segment} in {file} takes no writes since its flush failed ({source}); restart from the last flush"
     )]
     WritesStopped {
         /// The segment file.
         file: String,
         /// The segment.
         segment: u32,
+        /// What the device said when the flush failed.
+        source: DeviceError,
     },
     /// The device itself failed, not one operation.
     #[error("the storage device failed: {0}")]
@@ -241,6 +259,21 @@ pub enum VolumeError {
     /// A call that the interface forbids.
     #[error("wrong use of a volume: {0}")]
     Usage(String),
+}
+
+impl VolumeError {
+    /// The system's number of the cause, if it was the system that refused.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Page { source, .. }
+            | Self::NoSpace { source, .. }
+            | Self::Flush { source, .. }
+            | Self::WritesStopped { source, .. }
+            | Self::Device(source) => source.errno(),
+            Self::File(FileError::System { errno, .. }) => Some(*errno),
+            _ => None,
+        }
+    }
 }
 
 /// Why a file or folder cannot be used for segments.

@@ -14,7 +14,7 @@ use vgas_nvm::{
     CheckpointId, FileState, NAME_BYTES_MAX, is_segment_name, newest_common, segment_file_name,
     segment_file_state,
 };
-use vgas_rma::{Rank, RmaError};
+use vgas_rma::{NodeId, Rank, RmaError};
 
 /// What a name may have less than that of a volume's segment: a dot and the rank.
 const RANK_BYTES_MAX: usize = 11;
@@ -50,6 +50,8 @@ struct Wish {
     tiered_bytes: u64,
     relaxed: bool,
     name: Option<String>,
+    /// Its node's machine and folder, for errors.
+    home: String,
     /// With a name: what is there of that name.
     found: Option<Found>,
 }
@@ -114,6 +116,7 @@ impl Runtime {
             tiered_bytes: spec.tiered_bytes,
             relaxed: spec.relaxed,
             name: spec.name.clone().filter(|_| refused.is_none()),
+            home: self.home(),
             found,
         };
         let wishes = self.exchange(&wish)?;
@@ -123,6 +126,9 @@ impl Runtime {
         agree(&wishes).map_err(Error::Usage)?;
         let checkpoint = choose(&wishes).map_err(Error::Usage)?;
 
+        let first = |node| self.layout().ranks_of(node).start as usize;
+        let home = |node| Some(wishes.get(first(node))?.home.clone());
+        self.client().set_homes((0..self.nodes()).filter_map(|node| home(NodeId(node))).collect());
         self.endpoint().attach_segment(spec.pinned_bytes)?;
         let attached = match spec.tiered_bytes {
             0 => Ok(()),
@@ -169,6 +175,13 @@ impl Runtime {
             })
         };
         (0..).map(Rank).zip(self.control.allgather(&own)?).map(decode).collect()
+    }
+
+    /// What to call this rank's NVMe.
+    fn home(&self) -> String {
+        let host = rustix::system::uname();
+        let (host, folder) = (host.nodename().to_string_lossy(), self.settings().nvm.directory_path());
+        format!("{} (host {host}, {})", self.node(), folder.display())
     }
 
     fn find(&self, spec: &SegmentSpec) -> Result<Option<Found>> {
@@ -327,7 +340,7 @@ mod tests {
     fn wish(name: Option<&str>, state: Option<State>) -> Wish {
         let found = state.map(|state| Found { path: "/folder/file".into(), state, surplus: None });
         let name = name.map(str::to_owned);
-        Wish { allowed: true, tiered_bytes: 4096, relaxed: false, name, found }
+        Wish { allowed: true, tiered_bytes: 4096, relaxed: false, name, home: String::new(), found }
     }
 
     /// Goal: only what is whole, or entirely new, is attached. A job that was killed while it created its files has promised

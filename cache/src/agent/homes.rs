@@ -5,7 +5,7 @@ use super::parts::PartGet;
 use super::storage::StorageWork;
 use super::wire::{Coherence, NO_FRAME, Origin};
 use super::{Agent, Local, Outgoing};
-use crate::error::{CacheError, Failure};
+use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, FrameId};
 use crate::protocol::{Message, home};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex};
@@ -165,8 +165,8 @@ impl Agent {
                 Some(frame) => self.pull_into(page, to, frame),
                 None => self.unstaged.push_back(Staging::Pull(page, to)),
             },
-            Message::Failed { .. } => {
-                let frame = self.failure_of(page) as u32;
+            Message::Failed { .. } | Message::EvictRefused => {
+                let frame = self.failure_of(page).code();
                 self.say(to, Coherence { page, message, frame, origin: Origin::Cache });
             }
             _ => self.say(to, Self::plain(page, message)),
@@ -290,7 +290,11 @@ impl Agent {
 
     /// Why the NVMe failed; asked once, by whoever is told.
     fn failure_of(&mut self, page: PageIndex) -> Failure {
-        self.homes.get_mut(&page).and_then(|entry| entry.failure.take()).unwrap_or(Failure::Device)
+        self.homes.get_mut(&page).and_then(|entry| entry.failure.take()).unwrap_or(Failure {
+            kind: FailureKind::Device,
+            errno: None,
+            node: Some(self.node),
+        })
     }
 
     /// The home wants the page to itself, to serve it in place: its node asks for it like one of its ranks.

@@ -8,10 +8,10 @@ use super::mapped::Mapper;
 use super::segments::Purpose;
 use super::wire::{Coherence, NO_FRAME, Origin};
 use super::{Agent, Outgoing, RESERVATION, Waiter};
-use crate::error::{CacheError, Failure};
+use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, Entry, FrameId, Intent, Outcome as Revoked, PageState};
 use crate::protocol::trace::{Row, Taken};
-use crate::protocol::{Line, LineEvent, Message, Reason, line};
+use crate::protocol::{Line, LineEvent, Message, line};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -169,15 +169,6 @@ fn takes_rights(event: LineEvent, entry: Entry) -> bool {
     }
 }
 
-/// Why a request failed: as the home names it beside the protocol's reason, if it does.
-fn named_failure(reason: Reason, named: u32) -> Failure {
-    match (Failure::from_code(named), reason) {
-        (Failure::Unknown, Reason::Read) => Failure::Device,
-        (Failure::Unknown, Reason::Write) => Failure::NoSpace,
-        (failure, _) => failure,
-    }
-}
-
 impl Agent {
     /// A rank's request.
     pub(super) fn serve_request(
@@ -221,7 +212,7 @@ impl Agent {
             }
             Request::Own { page, slot } => {
                 if !self.attached(page) {
-                    return self.fail(waiter(slot), page, Failure::NoSuchPage);
+                    return self.fail(waiter(slot), page, FailureKind::NoSuchPage.into());
                 }
                 self.page(page)?.writers.push(waiter(slot));
                 self.pump(page)
@@ -241,13 +232,14 @@ impl Agent {
             Request::Checkpoint { slot } => self.checkpoint(local_rank, waiter(slot), Purpose::Flush),
             Request::Clean { slot } => self.checkpoint(local_rank, waiter(slot), Purpose::Clean),
             Request::Prepare { identity, slot } => self.prepare(local_rank, identity, waiter(slot)),
+            Request::Why { piece, slot } => self.tell_why(local_rank, piece, waiter(slot)),
             Request::Conclude { commit, slot } => self.conclude(local_rank, commit, waiter(slot)),
         }
     }
 
     fn want_read(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {
         if !self.attached(page) {
-            return self.fail(waiter, page, Failure::NoSuchPage);
+            return self.fail(waiter, page, FailureKind::NoSuchPage.into());
         }
         if self.start_own(page, Some(waiter), false)? {
             return Ok(());
@@ -261,7 +253,7 @@ impl Agent {
             if let Put::Whole { frame: Some(frame), .. } = put {
                 self.release(frame)?;
             }
-            return self.fail(waiter, page, Failure::NoSuchPage);
+            return self.fail(waiter, page, FailureKind::NoSuchPage.into());
         }
         self.page(page)?.puts.push_back(put);
         self.pump(page)
@@ -451,7 +443,7 @@ impl Agent {
         if let Some(block) = self.pages.get_mut(&page) {
             block.starved = false;
             if block.line.state == line::State::I && block.frame.is_none() {
-                self.line_failed(page, Failure::NoSpace)?;
+                self.line_failed(page, self.why_no_frame())?;
             }
             self.pump(page)?;
         }
@@ -748,11 +740,24 @@ impl Agent {
                 if has_puts { self.apply_puts(page) } else { Ok(()) }
             }
             line::Outcome::InPlace => self.go_in_place(page),
-            line::Outcome::Failed(reason) => self.line_failed(page, named_failure(reason, named)),
+            line::Outcome::Failed(_) => self.line_failed(page, self.named_failure(page, named)),
             line::Outcome::NotEvicted => {
                 self.refused += 1;
+                self.refusal = Some(self.named_failure(page, named));
                 self.not_evicted(page)
             }
+        }
+    }
+
+    /// Why a request for a page failed: as its home names it beside the protocol's reason. What is no such name is a
+    /// failure of that home's device all the same.
+    fn named_failure(&self, page: PageIndex, named: u32) -> Failure {
+        let failure = Failure::from_code(named);
+        match failure.kind {
+            FailureKind::Unknown => {
+                Failure { kind: FailureKind::Device, errno: None, node: self.home_of(page) }
+            }
+            _ => failure,
         }
     }
 

@@ -7,7 +7,7 @@
 
 use super::storage::StorageWork;
 use super::{Agent, homes::Staging};
-use crate::error::{CacheError, Failure};
+use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Fault, FaultId, FrameId, Returned};
 use crate::protocol::home::HomeEvent;
 use crate::request::PageIndex;
@@ -120,7 +120,7 @@ impl Agent {
             );
         }
         if !self.attached(page) {
-            return Ok(self.pool.answer_fault(id, Err(Failure::NoSuchPage as u32))?);
+            return Ok(self.pool.answer_fault(id, Err(Failure::from(FailureKind::NoSuchPage).code()))?);
         }
         let (limit, count) =
             (self.pool.layout().spec().mapped_pages_per_rank, self.mapped.count(id.local_rank));
@@ -168,7 +168,7 @@ impl Agent {
         id: FaultId,
         failure: Failure,
     ) -> Result<(), CacheError> {
-        self.pool.answer_fault(id, Err(failure as u32))?;
+        self.pool.answer_fault(id, Err(failure.code()))?;
         self.no_mapper(id, page)
     }
 

@@ -150,6 +150,8 @@ pub struct Agent {
     /// Evictions that were refused since the last one that was not, or since somebody got a frame: the NVMe is full,
     /// here or elsewhere.
     refused: u32,
+    /// How the last of them was refused.
+    refusal: Option<Failure>,
     /// When evictions that nobody waits for are worth trying again, in milliseconds.
     evict_again_ms: u64,
     /// Ranks whose operations ended in this turn.
@@ -202,6 +204,7 @@ impl Agent {
             storage_failures: storage::FailureLog::default(),
             hungry: Vec::new(),
             refused: 0,
+            refusal: None,
             evict_again_ms: 0,
             rings: Vec::new(),
             untold: None,
@@ -571,7 +574,7 @@ impl Agent {
             (Err((failure, detail)), _) => {
                 self.tell()?;
                 let Waiter { local_rank, wait } = waiter;
-                let completed = self.pool.fail(local_rank, wait, 1, failure as u32, detail)?;
+                let completed = self.pool.fail(local_rank, wait, 1, failure.code(), detail)?;
                 self.told(local_rank, completed);
                 Ok(())
             }

@@ -1,7 +1,7 @@
 //! Frames: evicting ahead of need, and the reserve of the home.
 
 use super::Agent;
-use crate::error::{CacheError, Failure};
+use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
 use crate::replacement::{Class, FrameView, Queue};
 use crate::request::PageIndex;
@@ -67,12 +67,17 @@ impl Agent {
         self.refused = 0;
         self.evict_again_ms = now + EVICT_AGAIN_MS;
         for waiter in std::mem::take(&mut self.hungry) {
-            self.complete(waiter, Err(Failure::NoSpace))?;
+            self.complete(waiter, Err(self.why_no_frame()))?;
         }
         for page in std::mem::take(&mut self.starved) {
             self.give_up(page)?;
         }
         Ok(true)
+    }
+
+    /// Why no frame can be had: as the last eviction was refused.
+    pub(super) fn why_no_frame(&self) -> Failure {
+        self.refusal.unwrap_or(FailureKind::Device.into())
     }
 
     /// The same, for at least this many frames.

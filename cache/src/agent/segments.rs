@@ -2,10 +2,11 @@
 
 use super::storage::{StorageWork, failure};
 use super::{Agent, Waiter};
-use crate::error::{CacheError, Failure};
+use crate::error::{CacheError, Failure, FailureKind};
+use crate::pool::INLINE_BYTES;
 use crate::request::{Named, PageIndex};
-use std::collections::VecDeque;
-use vgas_nvm::OpenReport;
+use std::collections::{BTreeMap, VecDeque};
+use vgas_nvm::{OpenReport, VolumeError};
 use vgas_rma::address::{Layout, Rank};
 
 /// What is known of the segments.
@@ -19,6 +20,8 @@ pub(super) struct Segments {
     queued: VecDeque<(u32, Waiter, Purpose)>,
     /// Steps of the job's checkpoint under way at the volume.
     steps: usize,
+    /// By segment: the last error of it as a whole, in words.
+    complaints: BTreeMap<u32, String>,
 }
 
 /// What a segment's cached pages are brought to NVMe for.
@@ -37,12 +40,18 @@ impl Segments {
             checkpoints: Vec::new(),
             queued: VecDeque::new(),
             steps: 0,
+            complaints: BTreeMap::new(),
         }
     }
 
     /// How many checkpoints wait for the end of another, or for the volume.
     pub fn checkpoints_waiting(&self) -> usize {
         self.queued.len() + self.steps
+    }
+
+    /// Keeps why something could not be done with a segment as a whole, for its rank to ask.
+    pub fn complain(&mut self, segment: u32, error: &VolumeError) {
+        self.complaints.insert(segment, error.to_string());
     }
 
     /// Pages of a rank's segment, as far as known.
@@ -83,7 +92,7 @@ impl Agent {
             let pages = u64::from_le_bytes(*pages);
             let most = self.pool.layout().spec().segment_pages_max.get(rank as usize).copied().unwrap_or(0);
             if pages > most || rank >= self.layout.ranks() {
-                return self.complete(waiter, Err(Failure::Segment));
+                return self.complete(waiter, Err(FailureKind::Segment.into()));
             }
             if self.layout.node_of(Rank(rank)) != self.node {
                 self.segments.pages[rank as usize] = pages;
@@ -103,14 +112,14 @@ impl Agent {
         let most = self.pool.layout().spec().segment_pages_max[rank as usize];
         if pages > most || self.segments.pages[rank as usize] != 0 {
             tracing::error!(rank, pages, most, "a tiered segment of this size cannot be attached");
-            return self.complete(waiter, Err(Failure::Segment));
+            return self.complete(waiter, Err(FailureKind::Segment.into()));
         }
         if pages == 0 {
             return self.complete(waiter, Ok(()));
         }
         let created = match Named::decode(named) {
             None if named.is_empty() => self.volume.create_scratch(rank, pages),
-            None => return self.complete(waiter, Err(Failure::Segment)),
+            None => return self.complete(waiter, Err(FailureKind::Segment.into())),
             Some(Named { name, checkpoint, tells }) => {
                 let file = volume_name(&name, Rank(rank));
                 let report = self.volume.open_checkpoint(rank, &file, pages, checkpoint);
@@ -124,10 +133,11 @@ impl Agent {
             }
             Err(error) => {
                 tracing::error!(%error, rank, "cannot create the segment file");
-                let failure = match failure(&error) {
-                    Failure::NoSpace => Failure::NoSpace,
-                    _ => Failure::Segment,
+                let failure = match failure(&error, self.node) {
+                    failure if failure.kind == FailureKind::NoSpace => failure,
+                    failure => Failure { kind: FailureKind::Segment, ..failure },
                 };
+                self.segments.complain(rank, &error);
                 self.complete(waiter, Err(failure))
             }
         }
@@ -246,6 +256,18 @@ impl Agent {
     ) -> Result<(), CacheError> {
         self.segments.steps -= 1;
         self.complete(waiter, result)
+    }
+
+    /// Tells a rank a piece of why something could not be done with its segment; zeros behind the end.
+    pub(super) fn tell_why(&mut self, local_rank: u32, piece: u32, waiter: Waiter) -> Result<(), CacheError> {
+        let segment = self.layout.ranks_of(self.node).start + local_rank;
+        let text = self.segments.complaints.get(&segment).map_or("", String::as_str);
+        let mut bytes = [0; INLINE_BYTES];
+        if let Some(text) = text.as_bytes().chunks(INLINE_BYTES).nth(piece as usize) {
+            bytes[..text.len()].copy_from_slice(text);
+        }
+        self.pool.answer(local_rank, waiter.wait, &bytes)?;
+        self.complete(waiter, Ok(()))
     }
 
     fn attached_segment(&self, local_rank: u32) -> Option<u32> {

@@ -1,11 +1,13 @@
 //! NVMe operations under way: collected during a turn of the agent, issued in runs of neighbouring pages.
 
 use super::{Agent, Waiter};
-use crate::error::{CacheError, Failure};
+use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, FrameId};
 use crate::request::PageIndex;
+use rustix::io::Errno;
 use smallvec::SmallVec;
 use vgas_nvm::{PageDone, VolumeError};
+use vgas_rma::address::NodeId;
 
 /// What a key of the volume stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,16 +65,16 @@ impl<T> Keys<T> {
 /// one. What the errors of the ranks that need such a page say as well is not written.
 #[derive(Debug, Default)]
 pub(super) struct FailureLog {
-    told: Vec<Failure>,
+    told: Vec<FailureKind>,
 }
 
 impl FailureLog {
     fn tell(&mut self, failure: Failure, error: &VolumeError) {
-        if failure == Failure::NoSpace || self.told.contains(&failure) {
+        if failure.kind == FailureKind::NoSpace || self.told.contains(&failure.kind) {
             tracing::debug!(%error, "the NVMe has failed");
         } else {
             tracing::error!(%error, "the NVMe has failed");
-            self.told.push(failure);
+            self.told.push(failure.kind);
         }
     }
 }
@@ -163,7 +165,12 @@ impl Agent {
                 continue;
             }
             let result = result.map_err(|error| {
-                let failure = failure(&error);
+                let failure = failure(&error, self.node);
+                if let StorageWork::Flush(segment) = work {
+                    self.segments.complain(segment, &error);
+                } else if let StorageWork::Step(waiter) = work {
+                    self.segments.complain(self.layout.ranks_of(self.node).start + waiter.local_rank, &error);
+                }
                 self.storage_failures.tell(failure, &error);
                 failure
             });
@@ -185,10 +192,13 @@ impl Agent {
 }
 
 /// What a rank is told.
-pub(super) fn failure(error: &VolumeError) -> Failure {
-    match error {
-        VolumeError::Corrupt { .. } | VolumeError::Lost { .. } => Failure::Corrupt,
-        VolumeError::NoSpace { .. } => Failure::NoSpace,
-        _ => Failure::Device,
-    }
+pub(super) fn failure(error: &VolumeError, node: NodeId) -> Failure {
+    let kind = match error {
+        VolumeError::Corrupt { .. } | VolumeError::Lost { .. } => FailureKind::Corrupt,
+        _ => match error.errno() {
+            Some(Errno::NOSPC | Errno::DQUOT) => FailureKind::NoSpace,
+            _ => FailureKind::Device,
+        },
+    };
+    Failure { kind, errno: error.errno(), node: Some(node) }
 }

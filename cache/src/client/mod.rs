@@ -20,9 +20,9 @@ mod relaxed;
 mod remote;
 mod under_way;
 
-use crate::error::CacheError;
+use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
 use crate::parts::History;
-use crate::pool::{Attempt, Counter, CounterSnapshot, PoolClient, WaitStatus};
+use crate::pool::{Attempt, Counter, CounterSnapshot, INLINE_BYTES, PoolClient, WaitStatus};
 use crate::request::{InPlace, InPlaceAnswer, Named, PageIndex, Request, handler};
 use operation::{Operation, Way};
 use relaxed::RelaxedSegments;
@@ -35,6 +35,9 @@ use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::Sent;
 use vgas_rma::endpoint::{Endpoint, Token, Work};
 use vgas_rma::message::{Arrived, Payload, Source};
+
+/// Pieces of an agent's words that a client asks for at most: 4 KiB of them.
+const WHY_PIECES_MAX: u32 = 64;
 
 /// What a client does and leaves; from the job's settings.
 #[derive(Clone, Debug)]
@@ -73,6 +76,8 @@ struct Core {
     pool: Arc<PoolClient>,
     layout: Layout,
     agent: Peer,
+    /// What to call each node's NVMe in errors.
+    homes: OnceLock<Box<[String]>>,
     /// The number of each segment's first page.
     first_page: Box<[PageIndex]>,
     remote: Arc<RemoteOperations>,
@@ -148,6 +153,7 @@ impl Client {
         let medium = endpoint.medium_bytes_max();
         let core = Arc::new(Core {
             agent,
+            homes: OnceLock::new(),
             first_page: (0..layout.ranks())
                 .map(|rank| pool.layout().page_index(Rank(rank), 0).unwrap_or(PageIndex::MAX))
                 .collect(),
@@ -190,7 +196,12 @@ impl Client {
     pub fn attach(&self, bytes: u64, named: Option<&Named>) -> Result<(), CacheError> {
         let pages = bytes.div_ceil(self.page_bytes as u64);
         let data = named.map(Named::encode).unwrap_or_default();
-        self.ask_and_wait(|slot| Request::Attach { pages, slot }, &data)
+        self.ask_about_segment(|slot| Request::Attach { pages, slot }, &data)
+    }
+
+    /// Says what to call the NVMe of each node in errors: node, host, folder. Once, or never.
+    pub fn set_homes(&self, homes: Vec<String>) {
+        let _ = self.core.homes.set(homes.into_boxed_slice());
     }
 
     /// Says how large each rank's tiered segment is, here and to the agent. Once, after everybody has attached.
@@ -411,25 +422,25 @@ impl Client {
     /// It is this rank's checkpoint alone: a job whose ranks have not made equally many of them when it ends badly cannot be
     /// reopened. A checkpoint of the job takes the three steps that follow, each on all ranks before the next on any.
     pub fn checkpoint(&self) -> Result<(), CacheError> {
-        self.ask_and_wait(|slot| Request::Checkpoint { slot }, &[])
+        self.ask_about_segment(|slot| Request::Checkpoint { slot }, &[])
     }
 
     /// The first step of the job's checkpoint: brings everything that [`Client::checkpoint`] would make durable to the NVMe.
     pub fn clean(&self) -> Result<(), CacheError> {
-        self.ask_and_wait(|slot| Request::Clean { slot }, &[])
+        self.ask_about_segment(|slot| Request::Clean { slot }, &[])
     }
 
     /// The second step: a checkpoint that is durable beside the last one. `identity` is the same on all ranks and was never
     /// used before. When all ranks have taken it, a job that is killed is reopened at this checkpoint; until then, at the
     /// one before.
     pub fn prepare(&self, identity: u64) -> Result<(), CacheError> {
-        self.ask_and_wait(|slot| Request::Prepare { identity, slot }, &[])
+        self.ask_about_segment(|slot| Request::Prepare { identity, slot }, &[])
     }
 
     /// The third step: with `commit`, which all ranks have prepared for, the one before is not needed any more. Without,
     /// the checkpoint is given up, also by a rank that could not prepare it.
     pub fn conclude(&self, commit: bool) -> Result<(), CacheError> {
-        self.ask_and_wait(|slot| Request::Conclude { commit, slot }, &[])
+        self.ask_about_segment(|slot| Request::Conclude { commit, slot }, &[])
     }
 
     /// What this rank has counted.
@@ -500,7 +511,38 @@ impl Client {
         Ok(pending)
     }
 
+    /// A request about this rank's segment as a whole, of which the agent can say why it fails.
+    fn ask_about_segment(&self, request: impl Fn(u32) -> Request, data: &[u8]) -> Result<(), CacheError> {
+        match self.ask_and_wait(request, data) {
+            Err(CacheError::Page { owner, reason, place, .. }) => {
+                let said = self.ask_why()?;
+                let why = if said.is_empty() { reason.describe(&place) } else { said };
+                Err(CacheError::Segment { owner, reason, place, why })
+            }
+            other => other,
+        }
+    }
+
+    fn ask_why(&self) -> Result<String, CacheError> {
+        let mut said = Vec::new();
+        for piece in 0..WHY_PIECES_MAX {
+            let bytes = self.ask(|slot| Request::Why { piece, slot }, &[])?;
+            let text = bytes.iter().take_while(|byte| **byte != 0);
+            let before = said.len();
+            said.extend(text);
+            if said.len() < before + bytes.len() {
+                break;
+            }
+        }
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+
     fn ask_and_wait(&self, request: impl Fn(u32) -> Request, data: &[u8]) -> Result<(), CacheError> {
+        self.ask(request, data).map(drop)
+    }
+
+    /// Asks, and waits for the answer; with the bytes that came with it, if any did.
+    fn ask(&self, request: impl Fn(u32) -> Request, data: &[u8]) -> Result<[u8; INLINE_BYTES], CacheError> {
         let mut wait = None;
         self.wait_for(|| {
             wait = self.pool.begin_wait(1);
@@ -514,6 +556,10 @@ impl Client {
             Ok(asked && !matches!(self.pool.wait_status(wait), WaitStatus::Pending(_)))
         });
         let status = self.pool.wait_status(wait);
+        let mut answer = [0; INLINE_BYTES];
+        if status == WaitStatus::Done {
+            self.pool.read_answer(wait, &mut answer);
+        }
         self.pool.end_wait(wait);
         result?;
         match status {
@@ -521,7 +567,7 @@ impl Client {
                 let me = self.core.layout.rank_of_peer(self.core.endpoint.me()).unwrap_or(Rank(0));
                 Err(self.core.failed(me, 0, code, detail))
             }
-            _ => Ok(()),
+            _ => Ok(answer),
         }
     }
 
@@ -584,7 +630,11 @@ impl Core {
     }
 
     fn failed(&self, owner: Rank, page: u64, code: u32, detail: u32) -> CacheError {
-        CacheError::from_code(owner, page, code, detail)
+        let page = if detail == PAGE_UNKNOWN { page } else { u64::from(detail) };
+        let reason = Failure::from_code(code);
+        let node = reason.node.filter(|node| node.0 < self.layout.nodes()).unwrap_or(self.home(owner));
+        let place = self.homes.get().and_then(|homes| homes.get(node.0 as usize)).cloned();
+        CacheError::Page { owner, page, reason, place: place.unwrap_or_else(|| node.to_string()) }
     }
 
     fn short_answer(&self, owner: Rank, expected: usize, got: usize) -> CacheError {

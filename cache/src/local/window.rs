@@ -11,7 +11,7 @@
 
 use super::space::Space;
 use super::{LocalSpec, Trouble};
-use crate::error::Failure;
+use crate::error::{Failure, FailureKind};
 use crate::pool::{ClaimedSlot, Counter, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, PoolClient, Returned};
 use rustix::thread::futex;
 use std::sync::Arc;
@@ -81,9 +81,10 @@ impl Window {
         let layout = pool.layout();
         let page_bytes = u64::from(pool.page_bytes());
         let pages = bytes.div_ceil(page_bytes);
-        let first_page = layout.page_index(owner, 0).ok_or(Trouble::Refused(Failure::NoSuchPage))?;
+        let first_page =
+            layout.page_index(owner, 0).ok_or(Trouble::Refused(FailureKind::NoSuchPage.into()))?;
         if pages == 0 || layout.page_index(owner, pages - 1).is_none() {
-            return Err(Trouble::Refused(Failure::NoSuchPage));
+            return Err(Trouble::Refused(FailureKind::NoSuchPage.into()));
         }
         let granted = layout.spec().mapped_pages_per_rank;
         if granted < MAPPED_PAGES_MIN {
@@ -277,7 +278,7 @@ impl Window {
         // First the page is a changed one, then it can be changed.
         let made = match self.pool.mark_modified(self.first_page + page) {
             true => self.space.allow_writing(page),
-            false => Err(Trouble::Refused(Failure::Unknown)),
+            false => Err(Trouble::Refused(FailureKind::Unknown.into())),
         };
         self.settle(page, if made.is_ok() { WRITABLE } else { READABLE });
         made

@@ -126,7 +126,12 @@ impl Owner {
             (None, Ok(_)) => self.ended = true,
             (Some((page, _)), Err(code)) => {
                 let reason = Failure::from_code(code);
-                return Ok(Some(CacheError::Page { owner: Rank(rank as u32), page, reason }));
+                return Ok(Some(CacheError::Page {
+                    owner: Rank(rank as u32),
+                    page,
+                    reason,
+                    place: String::new(),
+                }));
             }
             (None, Err(code)) => {
                 return Err(Finding::new("pages cannot be given back", format!("rank {rank}: {code}")));

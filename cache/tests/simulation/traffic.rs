@@ -281,7 +281,12 @@ impl<'c> Traffic<'c> {
         let (_, least) = self.checkpoints.swap_remove(index);
         match outcome {
             Ok(()) => self.saved.push((owner, least)),
-            Err(reason) => self.failures.push(CacheError::Page { owner: Rank(owner), page: 0, reason }),
+            Err(reason) => self.failures.push(CacheError::Page {
+                owner: Rank(owner),
+                page: 0,
+                reason,
+                place: String::new(),
+            }),
         }
         Ok(())
     }

@@ -284,7 +284,7 @@ impl Disk {
                     (*offset / BLOCK_BYTES, (*offset + bytes.len() as u64).div_ceil(BLOCK_BYTES));
                 let present = image.live.0.range(first..last).count() as u64;
                 if space.is_some_and(|space| used + (last - first - present) * BLOCK_BYTES > space) {
-                    return (Err(DeviceError::NoSpace { bytes_done: 0 }), None);
+                    return (Err(DeviceError::of(Errno::NOSPC, 0)), None);
                 }
                 Change::Bytes(bytes)
             }

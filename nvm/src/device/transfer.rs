@@ -207,7 +207,7 @@ mod tests {
     fn a_disk_full_in_the_middle_says_how_far_it_came() {
         let (mut transfer, _) = transfer();
         assert!(matches!(transfer.advance(Ok(4096)), Next::Continue));
-        let full = DeviceError::NoSpace { bytes_done: 4096 };
+        let full = DeviceError::of(Errno::NOSPC, 4096);
         assert!(matches!(transfer.advance(Err(Errno::NOSPC)), Next::Done(Err(error)) if error == full));
     }
 }

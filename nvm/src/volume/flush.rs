@@ -125,9 +125,9 @@ impl Volume {
         match &mut found.named {
             // A scratch segment has no later life.
             None => self.io.finish(key, Ok(())),
-            Some(named) if named.stopped => {
-                let file = self.io.device.describe(found.file);
-                self.io.finish(key, Err(VolumeError::WritesStopped { file, segment }));
+            Some(Named { stopped: Some(source), .. }) => {
+                let (file, source) = (self.io.device.describe(found.file), *source);
+                self.io.finish(key, Err(VolumeError::WritesStopped { file, segment, source }));
             }
             Some(named) if named.flush.is_some() => named.flushes_queued.push_back(wanted),
             Some(named) => {
@@ -239,7 +239,7 @@ impl Volume {
             // superblock may be there or not. So the file is left exactly as it is.
             (_, Err(error)) => {
                 let step = flush.step.describe();
-                named.stopped = true;
+                named.stopped = Some(error);
                 let file = self.io.device.describe(file);
                 self.end_flush(segment, Err(flush_error(file, segment, step, error)));
             }
@@ -304,7 +304,7 @@ impl Volume {
             }
             Err(error) if step == Step::Superblock => self.abandon_flush(segment, error),
             Err(error) => {
-                named.stopped = true;
+                named.stopped = Some(error);
                 let file = self.io.device.describe(*file);
                 self.end_flush(segment, Err(flush_error(file, segment, step.describe(), error)));
             }
@@ -345,7 +345,7 @@ impl Volume {
     fn end_flush(&mut self, segment: u32, result: Result<(), VolumeError>) {
         let Some(Segment { table, named: Some(named), .. }) = self.segments.get_mut(&segment) else { return };
         let Some(flush) = named.flush.take() else { return };
-        if !named.stopped {
+        if named.stopped.is_none() {
             table.end_flush(&flush.chunks, false);
         }
         let next = named.flushes_queued.pop_front();

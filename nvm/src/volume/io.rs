@@ -160,8 +160,8 @@ impl Io {
     ) -> VolumeError {
         let file = self.device.describe(file);
         match source {
-            DeviceError::NoSpace { bytes_done } => {
-                VolumeError::NoSpace { file, segment, what: format!("page {page}"), operation, bytes_done }
+            DeviceError::NoSpace { .. } => {
+                VolumeError::NoSpace { file, segment, what: format!("page {page}"), operation, source }
             }
             source => VolumeError::Page { file, segment, page, operation, source },
         }

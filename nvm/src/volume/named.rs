@@ -67,7 +67,7 @@ pub(super) struct Named {
     /// Changes that wait for the checkpoint, oldest first.
     pub(super) held: VecDeque<Change>,
     /// A checkpoint failed when it may or may not have become the last one.
-    pub(super) stopped: bool,
+    pub(super) stopped: Option<DeviceError>,
 }
 
 impl Named {
@@ -80,12 +80,8 @@ impl Named {
             flush: None,
             flushes_queued: VecDeque::new(),
             held: VecDeque::new(),
-            stopped: false,
+            stopped: None,
         }
-    }
-
-    pub(super) fn writes_stopped(&self) -> bool {
-        self.stopped
     }
 
     pub(super) fn is_busy(&self) -> bool {
@@ -516,9 +512,9 @@ pub(super) fn flush_error(
     source: DeviceError,
 ) -> VolumeError {
     match source {
-        DeviceError::NoSpace { bytes_done } => {
+        DeviceError::NoSpace { .. } => {
             let what = "the page map".to_owned();
-            VolumeError::NoSpace { file, segment, what, operation: PageOperation::Flush, bytes_done }
+            VolumeError::NoSpace { file, segment, what, operation: PageOperation::Flush, source }
         }
         source => VolumeError::Flush { file, segment, step, source },
     }

@@ -45,8 +45,8 @@ pub struct SegmentSpec {
 /// What a rank tells the others before anything is created.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Wish {
-    /// What it asks for is allowed.
-    allowed: bool,
+    /// Why it asks for nothing: what it was called with is not allowed, or its folder cannot be read.
+    refused: Option<String>,
     tiered_bytes: u64,
     relaxed: bool,
     name: Option<String>,
@@ -112,7 +112,7 @@ impl Runtime {
             Err(error) => (None, Some(error)),
         };
         let wish = Wish {
-            allowed: refused.is_none(),
+            refused: refused.as_ref().map(in_short),
             tiered_bytes: spec.tiered_bytes,
             relaxed: spec.relaxed,
             name: spec.name.clone().filter(|_| refused.is_none()),
@@ -143,10 +143,11 @@ impl Runtime {
                 self.client().attach(bytes, named.as_ref())
             }
         };
-        let all = self.control.allgather(&[u8::from(attached.is_ok())])?;
+        let all =
+            self.control.allgather(attached.as_ref().err().map(in_short).unwrap_or_default().as_bytes())?;
         attached?;
-        if let Some(rank) = all.iter().position(|word| word.as_slice() != [1]) {
-            return Err(gave_up(rank));
+        if let Some((rank, why)) = all.iter().enumerate().find(|(_, why)| !why.is_empty()) {
+            return Err(Error::Usage(gave_up(rank, &String::from_utf8_lossy(why))));
         }
         if wishes.iter().any(|wish| wish.relaxed) {
             self.client().set_relaxed(wishes.iter().map(|wish| wish.relaxed).collect())?;
@@ -195,8 +196,21 @@ impl Runtime {
     }
 }
 
-fn gave_up(rank: usize) -> Error {
-    Error::Usage(format!("rank {rank} could not attach its segments"))
+/// What the other ranks say of a rank that could not attach, with its own reason: whichever ends first ends the job, and
+/// nothing may come of the others any more.
+fn gave_up(rank: usize, why: &str) -> String {
+    format!("rank {rank} could not attach its segments: {why}")
+}
+
+/// An error as it travels to all ranks: one line, never empty, and not longer than somebody reads.
+pub(crate) fn in_short(error: &impl std::fmt::Display) -> String {
+    const CHARACTERS_MAX: usize = 1000;
+    let line = error.to_string().replace('\n', " ");
+    if line.is_empty() {
+        "for no reason that it gives".into()
+    } else {
+        line.chars().take(CHARACTERS_MAX).collect()
+    }
 }
 
 /// What can be wrong with a rank's call by itself.
@@ -247,8 +261,9 @@ fn find(folder: &Path, name: &str, rank: Rank, ranks: u32) -> Result<Found> {
 
 /// Whether what the ranks want fits together; what is wrong, otherwise, in the same words on every rank.
 fn agree(wishes: &[Wish]) -> Result<(), String> {
-    if let Some(rank) = wishes.iter().position(|wish| !wish.allowed) {
-        return Err(gave_up(rank).to_string());
+    let refused = |(rank, wish): (usize, &Wish)| Some(gave_up(rank, wish.refused.as_ref()?));
+    if let Some(why) = wishes.iter().enumerate().find_map(refused) {
+        return Err(why);
     }
     let tiered = || wishes.iter().enumerate().filter(|(_, wish)| wish.tiered_bytes > 0);
     let called = |wish: &Wish| wish.name.as_ref().map_or("none".to_owned(), |name| format!("{name:?}"));
@@ -340,7 +355,7 @@ mod tests {
     fn wish(name: Option<&str>, state: Option<State>) -> Wish {
         let found = state.map(|state| Found { path: "/folder/file".into(), state, surplus: None });
         let name = name.map(str::to_owned);
-        Wish { allowed: true, tiered_bytes: 4096, relaxed: false, name, home: String::new(), found }
+        Wish { refused: None, tiered_bytes: 4096, relaxed: false, name, home: String::new(), found }
     }
 
     /// Goal: only what is whole, or entirely new, is attached. A job that was killed while it created its files has promised

@@ -1,7 +1,7 @@
 //! A rank's view of the job.
 
 use crate::address::{GlobalAddress, Kind};
-use crate::attach::Reopened;
+use crate::attach::{Reopened, in_short};
 use crate::config::{SegmentKind, Settings};
 use crate::error::{Error, Result};
 use crate::local::Local;
@@ -465,7 +465,7 @@ impl Runtime {
     /// has drawn. Collective.
     fn agreed(&self, own: Result<(), CacheError>) -> Result<u64> {
         let drawn = vgas_rma::key::fresh_random()?;
-        let said = own.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let said = own.as_ref().err().map(in_short).unwrap_or_default();
         let mut bytes = drawn[..8].to_vec();
         bytes.extend(said.as_bytes());
         let all = self.all_gather(&bytes)?;

@@ -99,6 +99,36 @@ fn a_job_that_is_killed_a_thousand_times_leaves_one_checkpoint_each_time() {
     kills(1000, 2);
 }
 
+/// Goal: why an attach was refused is told whoever ends first: the rank that was refused, or those that were told so. Before,
+/// the others said only that some rank could not attach, and the job was ended before that rank had said why.
+#[test]
+fn the_reason_of_a_refused_attach_is_told_whoever_ends_first() {
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    for round in 0..12 {
+        let place = Place::new();
+        std::fs::create_dir(place.path("named")).unwrap();
+        let kind = ["large", "stranger"][round % 2];
+        let words =
+            format!("--nodes {} --set nvm.directory={}", 1 + round / 6, place.path("named").display());
+        if kind == "stranger" {
+            assert_eq!(place.ranks("named", 2, &words).end().code, 0);
+            std::fs::write(place.path("named").join("kept.1.1.vgas"), [7; 20_000]).unwrap();
+        }
+        // Now the one and now the other is far later, or both are about equally late.
+        let late = random.random_range(0..3000);
+        let delays = [[0, 200_000], [200_000, 0], [late, 3000 - late]][round / 2 % 3];
+        let mode = format!("refused {} {} {kind}", delays[0], delays[1]);
+        let ended = place.ranks(&mode, 2, &words).end();
+        assert_eq!(ended.code, 1, "{ended:?}");
+        let why = match kind {
+            "large" => "a tiered segment of 1099511627776 bytes: at most",
+            _ => "it is no segment file",
+        };
+        let told = ended.stderr.lines().any(|line| line.starts_with("Error: ") && line.contains(why));
+        assert!(told, "{mode}: {ended:?}");
+    }
+}
+
 /// Files that do not belong together are refused on every rank, in one line that names two of them, and stay as they are.
 #[test]
 fn files_of_different_checkpoints_are_refused() {

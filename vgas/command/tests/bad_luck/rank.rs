@@ -27,6 +27,9 @@ fn rank_of_the_other_tests() {
 
 fn work(mode: &str) -> vgas::Result<()> {
     let runtime = Runtime::init()?;
+    if let Some(delays) = mode.strip_prefix("refused ") {
+        return refused(&runtime, delays);
+    }
     if mode == "checkpoints" {
         return checkpoints(runtime);
     }
@@ -57,6 +60,21 @@ fn work(mode: &str) -> vgas::Result<()> {
         }
     }
     runtime.finalize()
+}
+
+/// Attaches, and ends with an error that comes as many microseconds late as the mode says of this rank.
+fn refused(runtime: &Runtime, delays: &str) -> vgas::Result<()> {
+    let me = runtime.rank();
+    // Rank 1 asks for more than is allowed, or its file is a stranger's.
+    let tiered_bytes = if delays.ends_with("large") && me == Rank(1) { 1 << 40 } else { 4096 };
+    let attached =
+        runtime.attach(&SegmentSpec { tiered_bytes, name: Some("kept".into()), ..SegmentSpec::default() });
+    let delay = delays.split(' ').nth(me.0 as usize).and_then(|delay| delay.parse().ok()).unwrap_or(0);
+    let start = std::time::Instant::now();
+    while start.elapsed() < std::time::Duration::from_micros(delay) {
+        std::hint::spin_loop();
+    }
+    attached
 }
 
 /// Says what number all words of a named segment have, and makes checkpoints of greater ones.

@@ -45,6 +45,16 @@ pub enum CacheError {
         /// make room for this one has a home, too.
         place: String,
     },
+    /// A put to a segment that can only be read, because nothing can be written where it is stored.
+    #[error("the segment of {owner} can only be read: {}", reason.describe(place))]
+    ReadOnly {
+        /// Whose segment.
+        owner: Rank,
+        /// What refused to be written.
+        reason: Failure,
+        /// Its home: node, host and folder.
+        place: String,
+    },
     /// A rank's own segment could not be created, opened or made durable.
     #[error("the segment of {owner} on {place}: {why}")]
     Segment {

@@ -242,6 +242,18 @@ pub enum VolumeError {
         /// What the device said when the flush failed.
         source: DeviceError,
     },
+    /// The segment was opened for reading only, because nothing can be written there.
+    #[error(
+        "segment {segment} in {file} can only be read: {source}; make the folder writable, or free space there"
+    )]
+    ReadOnly {
+        /// The segment file.
+        file: String,
+        /// The segment.
+        segment: u32,
+        /// What the device said to the first write.
+        source: DeviceError,
+    },
     /// The device itself failed, not one operation.
     #[error("the storage device failed: {0}")]
     Device(#[from] DeviceError),
@@ -269,6 +281,7 @@ impl VolumeError {
             | Self::NoSpace { source, .. }
             | Self::Flush { source, .. }
             | Self::WritesStopped { source, .. }
+            | Self::ReadOnly { source, .. }
             | Self::Device(source) => source.errno(),
             Self::File(FileError::System { errno, .. }) => Some(*errno),
             _ => None,

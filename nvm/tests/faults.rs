@@ -192,3 +192,64 @@ fn random_faults_are_all_reported() {
         assert!(failed > 5, "seed {seed}: the script did nothing");
     }
 }
+
+/// The system's reason is kept, whatever was being done, and only a full disk or quota is a matter of space.
+#[test]
+fn every_write_error_keeps_its_cause() {
+    for errno in [Errno::IO, Errno::ROFS, Errno::NOSPC, Errno::CANCELED, Errno::DQUOT, Errno::FBIG] {
+        let is_space = matches!(errno, Errno::NOSPC | Errno::DQUOT);
+        let check = |error: &VolumeError| {
+            assert_eq!(error.errno(), Some(errno), "{error}");
+            assert_eq!(matches!(error, VolumeError::NoSpace { .. }), is_space, "{error}");
+            assert_eq!(error.to_string().contains("free space"), is_space, "{error}");
+        };
+        let (disk, script) = (MemoryDisk::new(), Script::new());
+        let mut bench = bench(&disk, &script);
+        bench.volume.create_or_open_named(0, "data", 100).unwrap();
+        // The superblock was the first write.
+        script.plan(When::Write(2), Fault::Error(errno));
+        check(&bench.write(0, 1, 1).unwrap_err());
+        bench.write(0, 1, 1).unwrap();
+        script.plan(When::Write(4), Fault::Error(errno));
+        check(&bench.flush(0).unwrap_err());
+        // In the superblock's place: nothing is certain any more, and everybody is told why.
+        script.plan(When::Write(6), Fault::Error(errno));
+        let error = bench.flush(0).unwrap_err();
+        assert_eq!(error.errno(), Some(errno), "{error}");
+        let error = bench.write(0, 2, 1).unwrap_err();
+        assert!(
+            matches!(*error, VolumeError::WritesStopped { .. }) && error.errno() == Some(errno),
+            "{error}"
+        );
+    }
+}
+
+/// A file that has to be settled at opening, on a disk that takes no writes, is read all the same.
+#[test]
+fn a_disk_that_takes_no_writes_can_be_read() {
+    for errno in [Errno::ROFS, Errno::NOSPC] {
+        let (disk, script) = (MemoryDisk::new(), Script::new());
+        let mut bench = bench(&disk, &script);
+        bench.volume.create_or_open_named(0, "data", 100).unwrap();
+        bench.write(0, 1, 7).unwrap();
+        bench.prepare(0, 3).unwrap();
+        drop(bench);
+        disk.crash(Crash::LoseUnsynced);
+        let script = Script::new();
+        script.plan(When::Write(1), Fault::Error(errno));
+        let mut bench = self::bench(&disk, &script);
+        let report = bench.volume.create_or_open_named(0, "data", 100).unwrap();
+        assert_eq!(report.read_only.and_then(|refused| refused.errno()), Some(errno));
+        assert_eq!(bench.read(0, 1).unwrap(), 7);
+        for error in
+            [bench.write(0, 1, 8).unwrap_err(), bench.flush(0).unwrap_err(), bench.prepare(0, 4).unwrap_err()]
+        {
+            assert!(
+                matches!(*error, VolumeError::ReadOnly { .. }) && error.errno() == Some(errno),
+                "{error}"
+            );
+        }
+        bench.conclude(0, false).unwrap();
+        assert_eq!(bench.read(0, 1).unwrap(), 7);
+    }
+}

@@ -6,8 +6,10 @@
 use crate::config::{DeviceChoice, Settings};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use vgas_cache::Failure;
 use vgas_cache::agent::volume_name;
 use vgas_cache::request::Named;
 use vgas_nvm::{
@@ -29,6 +31,8 @@ pub struct SegmentSpec {
     /// A name keeps the tiered segment after the job: a later job that attaches the same name and size finds the data of
     /// its last [`Runtime::checkpoint`]. The same on all ranks that have a tiered segment: 1 to 189 letters, digits, '_',
     /// '-' and '.', not starting with '.'.
+    ///
+    /// Where nothing can be written (a read-only mount, a full disk), what is there can be read: [`Runtime::reopened`] says so.
     ///
     /// Rank 3's part of `store` is the file `store.3.3.vgas` in its node's `nvm.directory`. A segment belongs to as many
     /// ranks as have created it, and each finds its file where it left it: a job of another number of ranks, or one that
@@ -55,6 +59,9 @@ struct Wish {
     /// With a name: what is there of that name.
     found: Option<Found>,
 }
+
+/// How the creation of a rank's segment ended: the number of why it can only be read, or 0; or why there is none.
+type Outcome = Result<u32, String>;
 
 /// What a rank sees of a named segment in its node's folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -86,6 +93,9 @@ pub struct Reopened {
     /// The newest checkpoint that any rank has found whole in its file. It is newer than the other when the job that made it
     /// was ended before all ranks had it; it is given up then, and its number used again.
     pub newest: u64,
+    /// The part of some rank can only be read, because nothing can be written where it is stored: gets work there, puts and
+    /// checkpoints fail with the reason.
+    pub is_read_only: bool,
 }
 
 impl Reopened {
@@ -131,7 +141,7 @@ impl Runtime {
         self.client().set_homes((0..self.nodes()).filter_map(|node| home(NodeId(node))).collect());
         self.endpoint().attach_segment(spec.pinned_bytes)?;
         let attached = match spec.tiered_bytes {
-            0 => Ok(()),
+            0 => Ok(None),
             bytes => {
                 let tells =
                     wishes.iter().position(|wish| wish.newest() > checkpoint.unwrap_or_default().generation);
@@ -143,11 +153,21 @@ impl Runtime {
                 self.client().attach(bytes, named.as_ref())
             }
         };
-        let all =
-            self.control.allgather(attached.as_ref().err().map(in_short).unwrap_or_default().as_bytes())?;
+        let outcome: Outcome = match &attached {
+            Ok(read_only) => Ok(read_only.map_or(0, Failure::code)),
+            Err(error) => Err(in_short(error)),
+        };
+        let all = self.exchange(&outcome)?;
         attached?;
-        if let Some((rank, why)) = all.iter().enumerate().find(|(_, why)| !why.is_empty()) {
-            return Err(Error::Usage(gave_up(rank, &String::from_utf8_lossy(why))));
+        let failed = all.iter().enumerate().find_map(|(rank, one)| Some((rank, one.as_ref().err()?)));
+        if let Some((rank, why)) = failed {
+            return Err(Error::Usage(gave_up(rank, why)));
+        }
+        let codes = all.into_iter().flatten();
+        let read_only: Vec<_> = codes.map(|code| (code != 0).then(|| Failure::from_code(code))).collect();
+        let is_read_only = read_only.iter().any(Option::is_some);
+        if is_read_only {
+            self.client().set_read_only(read_only);
         }
         if wishes.iter().any(|wish| wish.relaxed) {
             self.client().set_relaxed(wishes.iter().map(|wish| wish.relaxed).collect())?;
@@ -155,7 +175,7 @@ impl Runtime {
         self.client().set_segments(wishes.iter().map(|wish| wish.tiered_bytes).collect())?;
         let newest = wishes.iter().map(Wish::newest).max().unwrap_or(0);
         if let (Some(CheckpointId { generation, .. }), 1..) = (checkpoint, newest) {
-            let _ = self.reopened.set(Reopened { checkpoint: generation, newest });
+            let _ = self.reopened.set(Reopened { checkpoint: generation, newest, is_read_only });
         }
         self.endpoint().barrier()?;
         Ok(())
@@ -166,8 +186,8 @@ impl Runtime {
         self.reopened.get().copied()
     }
 
-    fn exchange(&self, wish: &Wish) -> Result<Vec<Wish>> {
-        let own = postcard::to_allocvec(wish)
+    fn exchange<T: Serialize + DeserializeOwned>(&self, own: &T) -> Result<Vec<T>> {
+        let own = postcard::to_allocvec(own)
             .map_err(|error| Error::Usage(format!("cannot tell what to attach: {error}")))?;
         let decode = |(rank, bytes): (Rank, Vec<u8>)| {
             postcard::from_bytes(&bytes).map_err(|error| {

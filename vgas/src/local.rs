@@ -55,6 +55,7 @@ impl Runtime {
         if bytes == 0 {
             return Err(Error::Usage(format!("{} has attached no tiered segment", self.rank())));
         }
+        self.client().check_writable(self.rank())?;
         let endpoint = self.endpoint().clone();
         let agent = self.layout().agent_of(self.node());
         let frames = endpoint

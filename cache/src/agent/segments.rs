@@ -1,10 +1,11 @@
 //! The tiered segments whose home is this node: creating them, and making them durable.
 
-use super::storage::{StorageWork, failure};
+use super::storage::{StorageWork, failure, failure_of};
 use super::{Agent, Waiter};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::INLINE_BYTES;
 use crate::request::{Named, PageIndex};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use vgas_nvm::{OpenReport, VolumeError};
 use vgas_rma::address::{Layout, Rank};
@@ -115,20 +116,26 @@ impl Agent {
             return self.complete(waiter, Err(FailureKind::Segment.into()));
         }
         if pages == 0 {
+            self.pool.answer(local_rank, waiter.wait, &[0; 4])?;
             return self.complete(waiter, Ok(()));
         }
         let created = match Named::decode(named) {
-            None if named.is_empty() => self.volume.create_scratch(rank, pages),
+            None if named.is_empty() => self.volume.create_scratch(rank, pages).map(|()| None),
             None => return self.complete(waiter, Err(FailureKind::Segment.into())),
             Some(Named { name, checkpoint, tells }) => {
                 let file = volume_name(&name, Rank(rank));
                 let report = self.volume.open_checkpoint(rank, &file, pages, checkpoint);
-                report.map(|report| tell_losses(rank, &name, &report, tells))
+                report.map(|report| {
+                    tell_losses(rank, &name, &report, tells);
+                    report.read_only.map(|refused| refused.errno().unwrap_or(Errno::IO))
+                })
             }
         };
         match created {
-            Ok(()) => {
+            Ok(read_only) => {
                 self.segments.pages[rank as usize] = pages;
+                let code = read_only.map_or(0, |refused| failure_of(Some(refused), self.node).code());
+                self.pool.answer(local_rank, waiter.wait, &code.to_le_bytes())?;
                 self.complete(waiter, Ok(()))
             }
             Err(error) => {
@@ -160,6 +167,8 @@ impl Agent {
             self.segments.queued.push_back((local_rank, waiter, purpose));
             return Ok(());
         }
+        // What fails from here on fails for a page, and says so by itself.
+        self.segments.complaints.remove(&segment);
         let known = self.known_pages(first, first + pages);
         // One more than there are pages, so that it does not end before the last one was asked for.
         let checkpoint = Checkpoint { segment, waiter, purpose, pages: 1, failed: None };
@@ -285,6 +294,9 @@ pub fn volume_name(name: &str, rank: Rank) -> String {
 /// an older flush reads like the newest.
 fn tell_losses(rank: u32, name: &str, report: &OpenReport, tells: bool) {
     tracing::info!(rank, ?report, "named segment opened");
+    if let Some(refused) = &report.read_only {
+        tracing::warn!("the named segment {name:?} of {} can only be read: {refused}", Rank(rank));
+    }
     if let (Some(newer), true) = (report.given_up, tells) {
         tracing::warn!(
             "the named segment {name:?} is reopened at checkpoint {}: checkpoint {newer} of {} was not complete on all \

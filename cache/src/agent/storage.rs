@@ -193,12 +193,19 @@ impl Agent {
 
 /// What a rank is told.
 pub(super) fn failure(error: &VolumeError, node: NodeId) -> Failure {
-    let kind = match error {
-        VolumeError::Corrupt { .. } | VolumeError::Lost { .. } => FailureKind::Corrupt,
-        _ => match error.errno() {
-            Some(Errno::NOSPC | Errno::DQUOT) => FailureKind::NoSpace,
-            _ => FailureKind::Device,
-        },
+    match error {
+        VolumeError::Corrupt { .. } | VolumeError::Lost { .. } => {
+            Failure { kind: FailureKind::Corrupt, errno: None, node: Some(node) }
+        }
+        _ => failure_of(error.errno(), node),
+    }
+}
+
+/// The same, of the system's number.
+pub(super) fn failure_of(errno: Option<Errno>, node: NodeId) -> Failure {
+    let kind = match errno {
+        Some(Errno::NOSPC | Errno::DQUOT) => FailureKind::NoSpace,
+        _ => FailureKind::Device,
     };
-    Failure { kind, errno: error.errno(), node: Some(node) }
+    Failure { kind, errno, node: Some(node) }
 }

@@ -59,8 +59,10 @@ pub struct Client {
     pool: Arc<PoolClient>,
     /// Bytes of each rank's tiered segment, once attached.
     segment_bytes: OnceLock<Box<[u64]>>,
-    /// The same beside the number of the segment's first page: what a hit looks up. Relaxed segments have no bytes
-    /// here: their puts and gets are never plain hits.
+    /// Why segments can only be read, by rank.
+    read_only: OnceLock<Box<[Option<Failure>]>>,
+    /// The same beside the number of the segment's first page: what a hit looks up. Relaxed segments, and those that can
+    /// only be read, have no bytes here: their puts and gets are never plain hits.
     places: OnceLock<Box<[Place]>>,
     relaxed: RelaxedSegments,
     /// Where this rank's own segment is in its memory, and how large; 0 when it is not.
@@ -175,6 +177,7 @@ impl Client {
         core.endpoint.set_work(work as Weak<dyn Work>);
         Self {
             segment_bytes: OnceLock::new(),
+            read_only: OnceLock::new(),
             places: OnceLock::new(),
             relaxed: RelaxedSegments::default(),
             local_base: AtomicUsize::new(0),
@@ -192,16 +195,35 @@ impl Client {
     }
 
     /// Creates this rank's tiered segment at its agent; a name keeps it after the job. Collective agreement on everybody's
-    /// size is the caller's, with [`Client::set_segments`], and on the checkpoint that named ones are opened at, too.
-    pub fn attach(&self, bytes: u64, named: Option<&Named>) -> Result<(), CacheError> {
+    /// size is the caller's, with [`Client::set_segments`], and on the checkpoint that named ones are opened at, too. A
+    /// failure in the result says why the segment can only be read: it was opened all the same.
+    pub fn attach(&self, bytes: u64, named: Option<&Named>) -> Result<Option<Failure>, CacheError> {
         let pages = bytes.div_ceil(self.page_bytes as u64);
         let data = named.map(Named::encode).unwrap_or_default();
-        self.ask_about_segment(|slot| Request::Attach { pages, slot }, &data)
+        let [a, b, c, d, ..] = self.ask_about_segment(|slot| Request::Attach { pages, slot }, &data)?;
+        let code = u32::from_le_bytes([a, b, c, d]);
+        Ok((code != 0).then(|| Failure::from_code(code)))
     }
 
     /// Says what to call the NVMe of each node in errors: node, host, folder. Once, or never.
     pub fn set_homes(&self, homes: Vec<String>) {
         let _ = self.core.homes.set(homes.into_boxed_slice());
+    }
+
+    /// Says which ranks' segments can only be read, and why: what [`Client::attach`] has told each rank. Puts to them are
+    /// refused from now on, instead of changing pages that can never be stored. Once, before the sizes are known.
+    pub fn set_read_only(&self, read_only: Vec<Option<Failure>>) {
+        let _ = self.read_only.set(read_only.into_boxed_slice());
+    }
+
+    /// Why a rank's segment can only be read, as an error of whoever wants to write.
+    pub fn check_writable(&self, owner: Rank) -> Result<(), CacheError> {
+        match self.read_only.get().and_then(|all| all.get(owner.0 as usize)) {
+            Some(&Some(reason)) => {
+                Err(CacheError::ReadOnly { owner, reason, place: self.core.place(owner, reason) })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Says how large each rank's tiered segment is, here and to the agent. Once, after everybody has attached.
@@ -221,7 +243,8 @@ impl Client {
     pub fn know_segments(&self, bytes: Vec<u64>) -> Result<(), CacheError> {
         let places = (0..).map(Rank).zip(self.core.first_page.iter().zip(&bytes));
         let places = places.map(|(rank, (&first_page, &bytes))| {
-            let bytes = if self.relaxed.covers(rank) { 0 } else { bytes };
+            let plain = !self.relaxed.covers(rank) && self.check_writable(rank).is_ok();
+            let bytes = if plain { bytes } else { 0 };
             Place { bytes, first_page }
         });
         let places = places.collect();
@@ -422,25 +445,25 @@ impl Client {
     /// It is this rank's checkpoint alone: a job whose ranks have not made equally many of them when it ends badly cannot be
     /// reopened. A checkpoint of the job takes the three steps that follow, each on all ranks before the next on any.
     pub fn checkpoint(&self) -> Result<(), CacheError> {
-        self.ask_about_segment(|slot| Request::Checkpoint { slot }, &[])
+        self.ask_about_segment(|slot| Request::Checkpoint { slot }, &[]).map(drop)
     }
 
     /// The first step of the job's checkpoint: brings everything that [`Client::checkpoint`] would make durable to the NVMe.
     pub fn clean(&self) -> Result<(), CacheError> {
-        self.ask_about_segment(|slot| Request::Clean { slot }, &[])
+        self.ask_about_segment(|slot| Request::Clean { slot }, &[]).map(drop)
     }
 
     /// The second step: a checkpoint that is durable beside the last one. `identity` is the same on all ranks and was never
     /// used before. When all ranks have taken it, a job that is killed is reopened at this checkpoint; until then, at the
     /// one before.
     pub fn prepare(&self, identity: u64) -> Result<(), CacheError> {
-        self.ask_about_segment(|slot| Request::Prepare { identity, slot }, &[])
+        self.ask_about_segment(|slot| Request::Prepare { identity, slot }, &[]).map(drop)
     }
 
     /// The third step: with `commit`, which all ranks have prepared for, the one before is not needed any more. Without,
     /// the checkpoint is given up, also by a rank that could not prepare it.
     pub fn conclude(&self, commit: bool) -> Result<(), CacheError> {
-        self.ask_about_segment(|slot| Request::Conclude { commit, slot }, &[])
+        self.ask_about_segment(|slot| Request::Conclude { commit, slot }, &[]).map(drop)
     }
 
     /// What this rank has counted.
@@ -482,6 +505,9 @@ impl Client {
 
     fn start(&self, owner: Rank, offset: u64, bytes: usize, way: Way) -> Result<Pending<'_>, CacheError> {
         self.check(owner, offset, bytes as u64)?;
+        if matches!(way, Way::Put(_)) && bytes > 0 {
+            self.check_writable(owner)?;
+        }
         // SAFETY: rule 1: the caller of what called this has promised it for the address in `way`.
         if self.relaxed.covers(owner) && unsafe { self.relaxed_part(owner, offset, bytes, way) }? {
             return Ok(Pending { core: &self.core, state: None });
@@ -512,8 +538,12 @@ impl Client {
     }
 
     /// A request about this rank's segment as a whole, of which the agent can say why it fails.
-    fn ask_about_segment(&self, request: impl Fn(u32) -> Request, data: &[u8]) -> Result<(), CacheError> {
-        match self.ask_and_wait(request, data) {
+    fn ask_about_segment(
+        &self,
+        request: impl Fn(u32) -> Request,
+        data: &[u8],
+    ) -> Result<[u8; INLINE_BYTES], CacheError> {
+        match self.ask(request, data) {
             Err(CacheError::Page { owner, reason, place, .. }) => {
                 let said = self.ask_why()?;
                 let why = if said.is_empty() { reason.describe(&place) } else { said };
@@ -632,9 +662,14 @@ impl Core {
     fn failed(&self, owner: Rank, page: u64, code: u32, detail: u32) -> CacheError {
         let page = if detail == PAGE_UNKNOWN { page } else { u64::from(detail) };
         let reason = Failure::from_code(code);
+        CacheError::Page { owner, page, reason, place: self.place(owner, reason) }
+    }
+
+    /// Whose NVMe it was, in words.
+    fn place(&self, owner: Rank, reason: Failure) -> String {
         let node = reason.node.filter(|node| node.0 < self.layout.nodes()).unwrap_or(self.home(owner));
         let place = self.homes.get().and_then(|homes| homes.get(node.0 as usize)).cloned();
-        CacheError::Page { owner, page, reason, place: place.unwrap_or_else(|| node.to_string()) }
+        place.unwrap_or_else(|| node.to_string())
     }
 
     fn short_answer(&self, owner: Rank, expected: usize, got: usize) -> CacheError {

@@ -19,6 +19,9 @@ impl Client {
     /// its home for as long as several nodes write it in turn, or because it is pinned too often already.
     pub fn pin(&self, owner: Rank, offset: u64, mode: PinMode) -> Result<PinnedPage, CacheError> {
         self.check(owner, offset, 1)?;
+        if mode == PinMode::Write {
+            self.check_writable(owner)?;
+        }
         let page = self.index(owner, offset >> self.page_shift);
         for _ in 0..ATTEMPTS_MAX {
             if let Some(pinned) = self.pool.try_pin(page, mode) {

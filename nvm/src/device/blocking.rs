@@ -3,7 +3,7 @@
 //! Direct where the filesystem takes it. Otherwise the page cache holds every page a second time; that is slower and
 //! costs memory, but gives the same results.
 
-use super::files::Files;
+use super::files::{Files, may_be_read, takes_direct_io};
 use super::transfer::Transfer;
 use super::{Completion, Device, FileId, Limits, Naming, Operation, Submitted};
 use crate::error::{DeviceError, FileError};
@@ -44,7 +44,10 @@ struct Tasks {
 impl BlockingDevice {
     /// Files in `directory`, with `queue_depth` operations in flight; direct I/O is used if the folder takes it.
     pub fn open(directory: &Path, queue_depth: u32) -> Result<Self, FileError> {
-        let direct = super::files::takes_direct_io(directory)?;
+        let direct = match takes_direct_io(directory) {
+            Err(error) if may_be_read(directory, &error) => false,
+            taken => taken?,
+        };
         let system =
             |errno| FileError::System { what: "start the device of", path: directory.to_owned(), errno };
         let shared = Arc::new(Shared {
@@ -145,6 +148,10 @@ impl Device for BlockingDevice {
 
     fn file_bytes(&self, file: FileId) -> Result<u64, FileError> {
         self.files.file_bytes(file)
+    }
+
+    fn read_only(&self, file: FileId) -> Option<Errno> {
+        self.files.read_only(file)
     }
 
     fn describe(&self, file: FileId) -> String {

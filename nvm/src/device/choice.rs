@@ -2,7 +2,7 @@
 
 use super::Device;
 use super::blocking::BlockingDevice;
-use super::files::takes_direct_io;
+use super::files::{may_be_read, takes_direct_io};
 use super::memory::{MemoryDevice, MemoryDisk};
 use super::uring::UringDevice;
 use crate::error::{Result, Unusable, VolumeError};
@@ -62,7 +62,14 @@ pub(crate) fn open(
     if let DeviceChoice::Blocking = choice {
         return Ok(Box::new(BlockingDevice::open(directory, queue_depth)?));
     }
-    let refused = match takes_direct_io(directory)? {
+    let taken = match takes_direct_io(directory) {
+        Err(error) if may_be_read(directory, &error) && !matches!(choice, DeviceChoice::Uring) => {
+            tracing::warn!("{error}; the segments there can be read all the same");
+            return Ok(Box::new(BlockingDevice::open(directory, queue_depth)?));
+        }
+        taken => taken?,
+    };
+    let refused = match taken {
         true => match UringDevice::open(directory, queue_depth, frames) {
             Ok(device) => return Ok(Box::new(device)),
             Err(error) => refusal(error),

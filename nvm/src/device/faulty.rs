@@ -268,6 +268,10 @@ impl Device for FaultyDevice {
         self.device.file_bytes(file)
     }
 
+    fn read_only(&self, file: FileId) -> Option<Errno> {
+        self.device.read_only(file)
+    }
+
     fn describe(&self, file: FileId) -> String {
         self.device.describe(file)
     }

@@ -38,6 +38,8 @@ struct OpenFile {
     descriptor: Arc<OwnedFd>,
     /// Its name, once it has one.
     name: Option<String>,
+    /// Why it can only be read.
+    read_only: Option<Errno>,
     /// Where it waits for its name, on filesystems whose files cannot be without.
     temporary: Option<PathBuf>,
 }
@@ -79,7 +81,7 @@ impl Files {
     pub(super) fn create(&mut self, bytes: u64, naming: Naming) -> Result<FileId, FileError> {
         let (descriptor, temporary) = unnamed(&self.directory, self.flags(), naming)
             .map_err(|errno| system("create a file in", &self.directory, errno))?;
-        let file = OpenFile { descriptor: Arc::new(descriptor), name: None, temporary };
+        let file = OpenFile { descriptor: Arc::new(descriptor), name: None, read_only: None, temporary };
         rustix::fs::ftruncate(&file.descriptor, bytes)
             .map_err(|errno| system("set the size of a file in", &self.directory, errno))?;
         Ok(self.insert(file))
@@ -92,7 +94,7 @@ impl Files {
             errno => system("create", &path, errno),
         };
         let Some(Some(open)) = self.open.get_mut(file.0 as usize) else { return Err(failed(Errno::BADF)) };
-        lock(&open.descriptor, &path)?;
+        lock(&open.descriptor, &path, FlockOperation::NonBlockingLockExclusive)?;
         match open.temporary.take() {
             Some(temporary) => {
                 let renamed = rustix::fs::renameat_with(CWD, &temporary, CWD, &path, RenameFlags::NOREPLACE);
@@ -118,8 +120,15 @@ impl Files {
         let path = self.directory.join(name);
         // A stranger's symbolic link or pipe under that name is refused instead of followed or waited for.
         let flags = self.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut read_only = None;
         let descriptor = match rustix::fs::open(&path, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
+            // What is there can still be read.
+            Err(errno @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => {
+                read_only = Some(errno);
+                let flags = flags.difference(OFlags::RDWR) | OFlags::RDONLY;
+                rustix::fs::open(&path, flags, Mode::empty()).map_err(|_| system("open", &path, errno))?
+            }
             opened => opened.map_err(|errno| system("open", &path, errno))?,
         };
         let is_file = rustix::fs::fstat(&descriptor)
@@ -127,9 +136,18 @@ impl Files {
         if !is_file {
             return Err(system("open as a segment file", &path, Errno::INVAL));
         }
-        lock(&descriptor, &path)?;
-        let name = Some(name.to_owned());
-        Ok(Some(self.insert(OpenFile { descriptor: Arc::new(descriptor), name, temporary: None })))
+        match read_only {
+            None => lock(&descriptor, &path, FlockOperation::NonBlockingLockExclusive)?,
+            // Several may read at a time.
+            Some(_) => lock(&descriptor, &path, FlockOperation::NonBlockingLockShared)?,
+        }
+        let (descriptor, name) = (Arc::new(descriptor), Some(name.to_owned()));
+        Ok(Some(self.insert(OpenFile { descriptor, name, read_only, temporary: None })))
+    }
+
+    /// Why a file can only be read, if it can.
+    pub(super) fn read_only(&self, file: FileId) -> Option<Errno> {
+        self.open.get(file.0 as usize)?.as_ref()?.read_only
     }
 
     pub(super) fn file_bytes(&self, file: FileId) -> Result<u64, FileError> {
@@ -239,12 +257,22 @@ pub(super) fn takes_direct_io(directory: &Path) -> Result<bool, FileError> {
     }
 }
 
+/// Whether a folder that takes no new files, for this reason, may have segments that can be read. Without any it is of no
+/// use, and that is better said at once.
+pub(super) fn may_be_read(directory: &Path, error: &FileError) -> bool {
+    let FileError::System { errno, .. } = error else { return false };
+    let refuses_writes =
+        matches!(*errno, Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::NOSPC | Errno::DQUOT);
+    let is_segment = |entry: std::fs::DirEntry| entry.file_name().as_encoded_bytes().ends_with(b".vgas");
+    refuses_writes && std::fs::read_dir(directory).into_iter().flatten().flatten().any(is_segment)
+}
+
 /// Locks a named file against other jobs. A job that has just been killed may hold it a little longer, until the
 /// kernel has taken its ring apart.
-fn lock(descriptor: &OwnedFd, path: &Path) -> Result<(), FileError> {
+fn lock(descriptor: &OwnedFd, path: &Path, how: FlockOperation) -> Result<(), FileError> {
     let start = Instant::now();
     loop {
-        match rustix::fs::flock(descriptor, FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::flock(descriptor, how) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) if start.elapsed() < LOCK_PATIENCE => std::thread::sleep(LOCK_PAUSE),
             Err(Errno::WOULDBLOCK) => return Err(FileError::InUse { path: path.to_owned() }),

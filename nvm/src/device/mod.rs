@@ -37,6 +37,7 @@ pub mod uring;
 
 use crate::error::{DeviceError, FileError};
 use crate::few::Few;
+use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use vgas_rma::shm::Span;
 
@@ -161,12 +162,17 @@ pub trait Device: Send {
     /// crash. [`FileError::Exists`] when the name is taken. Blocks until the folder is durable.
     fn publish(&mut self, file: FileId, name: &str) -> Result<(), FileError>;
 
-    /// Opens and locks the file of that name, if there is one; [`FileError::InUse`] when another process, or this
-    /// one, has it open. Blocks briefly.
+    /// Opens and locks the file of that name, if there is one, for reading only where the system allows no more;
+    /// [`FileError::InUse`] when another process, or this one, has it open, unless all of them only read it. Blocks briefly.
     fn open(&mut self, name: &str) -> Result<Option<FileId>, FileError>;
 
     /// Length of a file.
     fn file_bytes(&self, file: FileId) -> Result<u64, FileError>;
+
+    /// Why a file that was opened can only be read: the system allows no more. Its writes fail.
+    fn read_only(&self, _file: FileId) -> Option<Errno> {
+        None
+    }
 
     /// What to call a file in messages: its path, or the folder it lives in without a name.
     fn describe(&self, file: FileId) -> String;

@@ -14,7 +14,7 @@
 //! segment goes on from the checkpoint before.
 
 use super::io::{Gather, Job};
-use super::named::{Named, flush_error, private_memory};
+use super::named::{Named, Stopped, flush_error, private_memory};
 use super::{Segment, Volume};
 use crate::checksum;
 use crate::device::{Kind, Spans};
@@ -125,9 +125,9 @@ impl Volume {
         match &mut found.named {
             // A scratch segment has no later life.
             None => self.io.finish(key, Ok(())),
-            Some(Named { stopped: Some(source), .. }) => {
-                let (file, source) = (self.io.device.describe(found.file), *source);
-                self.io.finish(key, Err(VolumeError::WritesStopped { file, segment, source }));
+            Some(Named { stopped: Some(stopped), .. }) => {
+                let error = stopped.error(self.io.device.describe(found.file), segment);
+                self.io.finish(key, Err(error));
             }
             Some(named) if named.flush.is_some() => named.flushes_queued.push_back(wanted),
             Some(named) => {
@@ -239,7 +239,7 @@ impl Volume {
             // superblock may be there or not. So the file is left exactly as it is.
             (_, Err(error)) => {
                 let step = flush.step.describe();
-                named.stopped = Some(error);
+                named.stopped = Some(Stopped::Flush(error));
                 let file = self.io.device.describe(file);
                 self.end_flush(segment, Err(flush_error(file, segment, step, error)));
             }
@@ -304,7 +304,7 @@ impl Volume {
             }
             Err(error) if step == Step::Superblock => self.abandon_flush(segment, error),
             Err(error) => {
-                named.stopped = Some(error);
+                named.stopped = Some(Stopped::Flush(error));
                 let file = self.io.device.describe(*file);
                 self.end_flush(segment, Err(flush_error(file, segment, step.describe(), error)));
             }

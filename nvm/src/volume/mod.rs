@@ -670,10 +670,10 @@ impl Volume {
         let Some(found) = self.segments.get_mut(&segment) else { return };
         let (page, key, file) = (change.page, change.key, found.file);
         if let Some(named) = &mut found.named
-            && let Some(source) = named.stopped
+            && let Some(stopped) = named.stopped
         {
             let file = self.io.device.describe(file);
-            self.io.finish(key, Err(VolumeError::WritesStopped { file, segment, source }));
+            self.io.finish(key, Err(stopped.error(file, segment)));
             return self.busy.end(segment, page);
         }
         let target = found.table.target(page);

@@ -39,6 +39,9 @@ pub struct OpenReport {
     /// The generation of a newer checkpoint that was whole in this file, and that was given up because the caller has asked
     /// for the one before: the other ranks do not have it.
     pub given_up: Option<u64>,
+    /// Nothing can be written to the file, for this reason: writes and flushes fail, and what was given up may be found again
+    /// by a job that can.
+    pub read_only: Option<DeviceError>,
 }
 
 /// Whether a named segment existed.
@@ -66,8 +69,27 @@ pub(super) struct Named {
     pub(super) flushes_queued: VecDeque<Wanted>,
     /// Changes that wait for the checkpoint, oldest first.
     pub(super) held: VecDeque<Change>,
+    /// Why it takes no writes.
+    pub(super) stopped: Option<Stopped>,
+}
+
+/// Why a segment takes no writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stopped {
     /// A checkpoint failed when it may or may not have become the last one.
-    pub(super) stopped: Option<DeviceError>,
+    Flush(DeviceError),
+    /// It was opened where nothing can be written.
+    ReadOnly(DeviceError),
+}
+
+impl Stopped {
+    /// What whoever wants to write is told.
+    pub(super) fn error(self, file: String, segment: u32) -> VolumeError {
+        match self {
+            Self::Flush(source) => VolumeError::WritesStopped { file, segment, source },
+            Self::ReadOnly(source) => VolumeError::ReadOnly { file, segment, source },
+        }
+    }
 }
 
 impl Named {
@@ -224,7 +246,13 @@ impl Volume {
         let table = PageTable::new(pages, true);
         let named = Some(Named::new(geometry, 0));
         self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named });
-        Ok(OpenReport { opened: Opened::Fresh, damaged_pages: Vec::new(), fallback: None, given_up: None })
+        Ok(OpenReport {
+            opened: Opened::Fresh,
+            damaged_pages: Vec::new(),
+            fallback: None,
+            given_up: None,
+            read_only: None,
+        })
     }
 
     fn load(
@@ -273,15 +301,32 @@ impl Volume {
             damaged_pages.extend(self.check_pages(file, pages, &named, &mut table)?);
             damaged_pages = merge(damaged_pages);
         }
-        self.settle(file, &offer, &superblock)?;
+        let refused = self.io.device.read_only(file).map(|errno| DeviceError::of(errno, 0));
+        let read_only = match refused {
+            Some(refused) => Some(refused),
+            None => self.settle(file, &offer, &superblock)?.err(),
+        };
+        named.stopped = read_only.map(Stopped::ReadOnly);
         let named = Some(named);
         self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named });
-        Ok(OpenReport { opened: Opened::Reopened { generation }, damaged_pages, fallback, given_up })
+        Ok(OpenReport {
+            opened: Opened::Reopened { generation },
+            damaged_pages,
+            fallback,
+            given_up,
+            read_only,
+        })
     }
 
     /// Before anything is overwritten: the checkpoint that was chosen is the only one that the file offers from now on. A
-    /// later crash must not find the other one, of which pages may have been overwritten by then.
-    fn settle(&mut self, file: FileId, offer: &Offer, chosen: &Superblock) -> Result<()> {
+    /// later crash must not find the other one, of which pages may have been overwritten by then. The inner error: that
+    /// could not be written, so that nothing may be.
+    fn settle(
+        &mut self,
+        file: FileId,
+        offer: &Offer,
+        chosen: &Superblock,
+    ) -> Result<Result<(), DeviceError>> {
         let checkpoint = chosen.checkpoint;
         let (offset, block) = if *chosen != offer.newest || offer.damage.is_some() {
             let next = CheckpointId { generation: checkpoint.generation + 1, identity: 0 };
@@ -290,16 +335,12 @@ impl Volume {
         } else if offer.before.is_some() {
             (MARK_AT, encode_mark(checkpoint))
         } else {
-            return Ok(());
+            return Ok(Ok(()));
         };
         let span = opening_memory(BLOCK_BYTES)?.span(0, BLOCK_BYTES);
         span.write(&block[..]);
         let written = self.direct(file, Kind::Write, offset, span.into());
-        written.and_then(|_| self.direct(file, Kind::SyncData, 0, Few::None)).map_err(|source| {
-            let (file, segment) = (self.io.device.describe(file), chosen.segment);
-            VolumeError::Flush { file, segment, step: "settling which checkpoint is the last", source }
-        })?;
-        Ok(())
+        Ok(written.and_then(|_| self.direct(file, Kind::SyncData, 0, Few::None)).map(drop))
     }
 
     fn find_superblocks(&mut self, file: FileId, path: &str) -> Result<Offer> {

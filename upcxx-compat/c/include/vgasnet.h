@@ -248,7 +248,8 @@ VGASI_INLINE int vgasnet_prefetch(vgasnet_node_t node, const void *address, uint
 }
 
 /* Makes the named segments of all ranks durable; collective. What was put or stored before it is there when a later job attaches
- * the same names and sizes, also after a crash. Codes: BAD_ARG for segments that are pinned or have no name, of which nothing is
+ * the same names and sizes, also after a crash: one that comes before it returns leaves this checkpoint on all ranks, or the one
+ * before on all ranks. Codes: BAD_ARG for segments that are pinned or have no name, of which nothing is
  * kept; RESOURCE when a device refuses. */
 VGASI_INLINE int vgasnet_checkpoint(void) { return vgasi_checkpoint(); }
 

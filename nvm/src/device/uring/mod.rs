@@ -283,6 +283,10 @@ impl Device for UringDevice {
         self.files.file_bytes(file)
     }
 
+    fn read_only(&self, file: FileId) -> Option<Errno> {
+        self.files.read_only(file)
+    }
+
     fn describe(&self, file: FileId) -> String {
         self.files.describe(file)
     }

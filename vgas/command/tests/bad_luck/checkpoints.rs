@@ -5,10 +5,12 @@
 //! the next job looks whether there is one number everywhere, and goes on from it. Processes are killed at random moments,
 //! all or some. With checkpoints that each rank makes for itself, every thirtieth reopened job found two numbers.
 
-use super::harness::{Ended, Place, kill, until};
+use super::harness::{Ended, Job, Place, kill, until};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// What a job said.
@@ -156,4 +158,42 @@ fn files_of_different_checkpoints_are_refused() {
     assert_eq!(std::fs::read(&file).unwrap(), kept[0]);
     std::fs::write(&file, newest).unwrap();
     assert_eq!(run().code, 0);
+}
+
+/// What a checkpoint has left can be read where nothing can be written: a read-only mount, and a disk that is full. Puts, or
+/// what stores them, fail with the reason, the host and the folder.
+#[test]
+fn checkpoints_can_be_read_where_nothing_can_be_written() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("named")).unwrap();
+    let named = place.path("named").display().to_string();
+    let words = format!("--nodes 2 --set nvm.directory={named}");
+    assert_eq!(place.ranks("named", 2, &words).end().code, 0);
+    let may = |line: &str| {
+        let mut command = place.shell(Path::new("unshare"), "-rm sh -c");
+        command.arg(line).output().is_ok_and(|output| output.status.success())
+    };
+    let read_only = format!("mount --bind {named} {named} && mount -o remount,ro,bind {named}");
+    let full = format!(
+        "cp --sparse=always {named}/* . && mount -t tmpfs -o size=1m none {named} && mv kept.* {named} && \
+         {{ cat /dev/zero > {named}/filler 2>/dev/null || true; }}"
+    );
+    for (disk, line, expected) in
+        [("read-only", &read_only, "can only be read: the NVMe of node 0"), ("full", &full, "is full")]
+    {
+        if !may(line) {
+            eprintln!("skipped: no file system may be mounted here (unshare -rm, {line})");
+            continue;
+        }
+        let run = Place::line_of_ranks(2, &words);
+        let mut command: Command = place.shell(Path::new("unshare"), "-rm sh -c");
+        command.arg(format!("{line} && exec {} {run}", env!("CARGO_BIN_EXE_vgas")));
+        command.env(super::rank::MODE, format!("named on a disk that is {disk}"));
+        let ended = Job::of(command, place.path("nvm")).end();
+        assert_eq!(ended.stdout.lines().filter(|line| *line == "read").count(), 2, "{ended:?}");
+        let told = ended.stderr.lines().find(|line| line.starts_with("Error: "));
+        let told = told.unwrap_or_else(|| panic!("{ended:?}"));
+        assert!(told.contains(expected) && told.contains("(host ") && told.contains(&named), "{ended:?}");
+        assert!(disk == "full" || told.contains("Read-only file system"), "{ended:?}");
+    }
 }

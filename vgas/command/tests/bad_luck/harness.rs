@@ -94,15 +94,19 @@ impl Place {
 
     /// Starts a job whose ranks are [`super::rank`] with this mode.
     pub fn ranks(&self, mode: &str, ranks: usize, words: &str) -> Job {
+        let mut command = self.command(&Self::line_of_ranks(ranks, words));
+        command.env(super::rank::MODE, mode);
+        Job::of(command, self.path("nvm"))
+    }
+
+    /// The words of the command for [`Place::ranks`].
+    pub fn line_of_ranks(ranks: usize, words: &str) -> String {
         let this = std::env::current_exe().unwrap();
-        let line = format!(
+        format!(
             "run -n {ranks} --cache 2MiB --page 4KiB --set segment.tiered_max=64MiB {words} -- {} --exact \
              rank::rank_of_the_other_tests --nocapture",
             this.display()
-        );
-        let mut command = self.command(&line);
-        command.env(super::rank::MODE, mode);
-        Job::of(command, self.path("nvm"))
+        )
     }
 
     /// The command is to end with this status and one line that contains all these words.

@@ -30,6 +30,9 @@ fn work(mode: &str) -> vgas::Result<()> {
     if let Some(delays) = mode.strip_prefix("refused ") {
         return refused(&runtime, delays);
     }
+    if let Some(disk) = mode.strip_prefix("named on a disk that is ") {
+        return unwritable(&runtime, disk);
+    }
     if mode == "checkpoints" {
         return checkpoints(runtime);
     }
@@ -75,6 +78,24 @@ fn refused(runtime: &Runtime, delays: &str) -> vgas::Result<()> {
         std::hint::spin_loop();
     }
     attached
+}
+
+/// Reads what the mode `named` has left where nothing can be written, and ends with the error of an attempt to write.
+fn unwritable(runtime: &Runtime, disk: &str) -> vgas::Result<()> {
+    let name = Some("kept".into());
+    runtime.attach(&SegmentSpec { tiered_bytes: 4096, name, ..SegmentSpec::default() })?;
+    for owner in 0..runtime.ranks() {
+        assert_eq!(runtime.get_value::<u64>(GlobalAddress::tiered(Rank(owner), 0))?, 1);
+    }
+    let is_read_only = runtime.reopened().is_some_and(|reopened| reopened.is_read_only);
+    assert_eq!(is_read_only, disk == "read-only");
+    println!("read");
+    runtime.barrier()?;
+    let written = runtime.put_value(GlobalAddress::tiered(Rank(0), 8), 2u64);
+    assert_eq!(written.is_err(), is_read_only, "{written:?}");
+    written?;
+    runtime.checkpoint()?;
+    panic!("a checkpoint on a disk that is {disk}");
 }
 
 /// Says what number all words of a named segment have, and makes checkpoints of greater ones.

@@ -5,6 +5,8 @@ use bytemuck::Pod;
 use faer::linalg::matmul::matmul;
 use faer::traits::RealField;
 use faer::{Accum, MatMut, MatRef, Par};
+use std::error::Error;
+use std::sync::OnceLock;
 
 /// A number that can be multiplied: f32 or f64.
 pub trait Element: Pod + RealField + Into<f64> + Send + Sync {
@@ -55,8 +57,24 @@ pub(super) fn multiply<T: Element>(
         Order::Fortran => MatMut::from_column_major_slice_mut(c, m, n),
     };
     let beta = if add { Accum::Add } else { Accum::Replace };
-    let par = if threads > 1 { Par::rayon(threads) } else { Par::Seq };
-    matmul(c, beta, view(a, m, k), view(b, k, n), T::one_impl(), par);
+    matmul(c, beta, view(a, m, k), view(b, k, n), T::one_impl(), parallelism(threads));
+}
+
+/// So many threads, or the calling one alone where no others may be started, for want of which rayon would panic.
+fn parallelism(threads: usize) -> Par {
+    static HELPED: OnceLock<bool> = OnceLock::new();
+    let start = || match rayon::ThreadPoolBuilder::new().build_global() {
+        // Without a source: somebody has started them before.
+        Err(error) if error.source().is_some() => {
+            tracing::warn!(
+                "cannot start threads to multiply with ({error}); one does it alone, which is slower: raise the limit of \
+                 processes (`ulimit -u`)"
+            );
+            false
+        }
+        _ => true,
+    };
+    if threads > 1 && *HELPED.get_or_init(start) { Par::rayon(threads) } else { Par::Seq }
 }
 
 fn view<'a, T: Element>(tile: Factor<'a, T>, rows: usize, columns: usize) -> MatRef<'a, T> {

@@ -2,7 +2,6 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::RefCell;
-use std::time::Duration;
 
 /// What the job is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +48,6 @@ impl TerminalProgress {
         {
             bar.set_style(style);
         }
-        bar.enable_steady_tick(Duration::from_millis(200));
         Self { bar, phase: RefCell::new(None) }
     }
 

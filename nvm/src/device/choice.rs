@@ -4,7 +4,7 @@ use super::Device;
 use super::blocking::BlockingDevice;
 use super::files::{may_be_read, takes_direct_io};
 use super::memory::{MemoryDevice, MemoryDisk};
-use super::uring::UringDevice;
+use super::uring::{NO_WORKERS, UringDevice};
 use crate::error::{Result, Unusable, VolumeError};
 use rustix::io::Errno;
 use std::io;
@@ -38,6 +38,9 @@ pub fn why_not_fast(directory: &Path) -> Result<Option<String>> {
 }
 
 fn refusal(error: io::Error) -> String {
+    if Errno::from_io_error(&error) == Some(Errno::CANCELED) {
+        return NO_WORKERS.into();
+    }
     let advice = match Errno::from_io_error(&error) {
         Some(Errno::PERM | Errno::ACCESS) => {
             "allow it in the container's filter and in kernel.io_uring_disabled"

@@ -5,6 +5,10 @@
 //! for what the kernel still works on.
 //!
 //! Sleeping needs no eventfd: the ring's own descriptor is readable while completions wait in it.
+//!
+//! What the kernel cannot do at once (most writes) it leaves to threads that it makes for whoever uses the ring, within
+//! their limit of processes. Where it may make none, it cancels the operation. [`UringDevice::open`] finds that out; should
+//! it happen later, such an operation is done by a plain call instead.
 
 mod buffers;
 
@@ -44,6 +48,8 @@ pub struct UringDevice {
     capacity: usize,
     /// Pushed into the ring, not yet told to the kernel.
     unsubmitted: usize,
+    /// The kernel has cancelled operations, which has been said.
+    said_slow: bool,
 }
 
 struct Slot {
@@ -57,10 +63,11 @@ impl UringDevice {
     /// piece as it is used, as far as the limit of locked memory (`ulimit -l`) allows.
     ///
     /// # Errors
-    /// The kernel (or a container's filter) refuses io_uring or lacks an operation we need: ENOSYS, EPERM, EOPNOTSUPP.
+    /// The kernel (or a container's filter) refuses io_uring or lacks an operation we need: ENOSYS, EPERM, EOPNOTSUPP. It
+    /// may make no thread that would do them: ECANCELED.
     pub fn open(directory: &Path, queue_depth: u32, frames: Option<Arc<Mapping>>) -> io::Result<Self> {
         let queue_depth = queue_depth.clamp(1, QUEUE_DEPTH_MAX);
-        let ring = ring(queue_depth.next_power_of_two())?;
+        let mut ring = ring(queue_depth.next_power_of_two())?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -74,6 +81,7 @@ impl UringDevice {
         if !needed.into_iter().all(|code| probe.is_supported(code)) {
             return Err(io::Error::from(Errno::OPNOTSUPP));
         }
+        employ(&mut ring)?;
         // Old kernels, or a low limit of open files: descriptors are then passed with each operation.
         let registered = ring.submitter().register_files_sparse(REGISTERED_FILES).is_ok();
         let buffers = frames.and_then(|frames| FrameBuffers::new(&ring.submitter(), frames));
@@ -88,6 +96,7 @@ impl UringDevice {
             in_flight: 0,
             capacity: queue_depth as usize,
             unsubmitted: 0,
+            said_slow: false,
         })
     }
 
@@ -142,7 +151,7 @@ impl UringDevice {
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        let mut again = Vec::new();
+        let (mut again, mut cancelled) = (Vec::new(), Vec::new());
         let slots = &mut self.slots;
         for answer in self.ring.completion() {
             let index = answer.user_data() as u32;
@@ -150,6 +159,11 @@ impl UringDevice {
             let Some(transfer) = slot.as_mut().map(|slot| &mut slot.transfer) else { continue };
             let moved = u64::try_from(answer.result())
                 .map_err(|_| Errno::from_raw_os_error(answer.result().saturating_neg()));
+            if moved == Err(Errno::CANCELED) {
+                cancelled.extend(slot.take().map(|slot| slot.transfer));
+                self.free_slots.push(index);
+                continue;
+            }
             match transfer.advance(moved) {
                 Next::Continue => again.push(index),
                 Next::Done(result) => {
@@ -160,6 +174,10 @@ impl UringDevice {
             }
         }
         again.into_iter().for_each(|index| self.push(index));
+        if !cancelled.is_empty() && !std::mem::replace(&mut self.said_slow, true) {
+            tracing::warn!("{NO_WORKERS}; plain calls do its work, which is slower");
+        }
+        completions.extend(cancelled.into_iter().map(Transfer::run));
         completions.append(&mut self.refused);
     }
 }
@@ -170,6 +188,28 @@ impl UringDevice {
 fn ring(entries: u32) -> io::Result<IoUring> {
     let cooperative = IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries);
     cooperative.or_else(|_| IoUring::new(entries))
+}
+
+/// What it means when the kernel cancels an operation, since nobody here does, and what to do about it.
+pub(super) const NO_WORKERS: &str =
+    "io_uring may start no threads; raise the limit of processes (`ulimit -u`, or pids.max of the cgroup)";
+
+/// Has the kernel make the first of the threads that work for this ring, which then stays: with it, no operation on a
+/// file is cancelled for want of one.
+fn employ(ring: &mut IoUring) -> io::Result<()> {
+    let nothing = opcode::Nop::new().build().flags(squeue::Flags::ASYNC);
+    // SAFETY: the entry points to no memory.
+    unsafe { ring.submission().push(&nothing) }.map_err(|_| io::Error::from(Errno::BUSY))?;
+    while let Err(error) = ring.submit_and_wait(1) {
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    match ring.completion().next().map(|answer| answer.result()) {
+        Some(0..) => Ok(()),
+        Some(refused) => Err(io::Error::from_raw_os_error(-refused)),
+        None => Err(io::Error::from(Errno::IO)),
+    }
 }
 
 /// The ring's entry for the rest of a transfer.

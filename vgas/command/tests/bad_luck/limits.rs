@@ -2,6 +2,7 @@
 
 use super::harness::{Job, Place, matrix};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -66,6 +67,41 @@ fn a_limit_of_the_file_size_is_an_error_not_a_death() {
     ended.refused(1, &["the segment of rank ", "File too large", "ulimit -f"]);
     limited(6144, "--set nvm.device=memory").refused(1, &["no space for the 6480128 bytes of c.npy"]);
     assert_eq!(place.names(), ["a.npy", "b.npy"]);
+}
+
+/// `ulimit -u`: processes, the threads of a job, and those that the kernel makes for io_uring. However few are allowed, the
+/// product is right, be it made slowly, or a line names the limit. Nobody panics.
+#[test]
+fn a_limit_of_processes_is_named_or_lived_with() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become a user without other processes, which the limit counts");
+        return;
+    }
+    let mut without_uring = 0;
+    for (shape, most) in [("-n 1", 9), ("-n 2 --nodes 2 --conduit tcp", 16)] {
+        for limit in 1..=most {
+            let place = with_matrices(300);
+            let user = 100_000 + std::process::id() % 100_000 * 20 + limit;
+            for path in ["", "a.npy", "b.npy", "nvm"] {
+                std::os::unix::fs::chown(place.path(path), Some(user), Some(user)).unwrap();
+            }
+            let line = format!(
+                "--nproc={limit} {} gemm a.npy b.npy -o c.npy --cache 1MiB --page 4KiB --verify {shape}",
+                env!("CARGO_BIN_EXE_vgas")
+            );
+            let mut command = place.shell(Path::new("prlimit"), &line);
+            command.uid(user).gid(user);
+            let ended = Job::of(command, place.path("nvm")).end();
+            assert!(!ended.stderr.contains("panicked"), "{limit}: {ended:?}");
+            match ended.code {
+                0 => assert!(place.names().contains(&"c.npy".into())),
+                _ => assert!(ended.stderr.contains("ulimit -u"), "{limit}: {ended:?}"),
+            }
+            without_uring +=
+                u32::from(ended.code == 0 && ended.stderr.contains("io_uring may start no threads"));
+        }
+    }
+    assert!(without_uring > 0, "no limit hit io_uring alone");
 }
 
 /// Runs a line of shell in a mount namespace with a file system of `megabytes` at `small`, or says why that cannot be.

@@ -6,6 +6,7 @@
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use rustix::time::{ClockId, clock_gettime};
+use vgas::say::print;
 
 /// C (row-major, `m` × `n`) += A (`m` × `k`) · B (`k` × `n`), the inputs row-major or column-major.
 fn multiply(c: &mut [f64], a: &[f64], b: &[f64], [m, n, k]: [usize; 3], columns: [bool; 2], par: Par) {
@@ -39,17 +40,18 @@ fn gflops([m, n, k]: [usize; 3], threads: usize, mut run: impl FnMut()) -> f64 {
     2.0 * (m * n * k) as f64 / (seconds() - start) / 1e9
 }
 
-fn main() {
+fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>().expect("a number"));
     let threads = arguments.next().unwrap_or(1);
     let rounds = arguments.next().unwrap_or(5);
     let par = if threads == 1 { Par::Seq } else { Par::rayon(threads) };
     let full = [3072; 3];
     let (fa, fb, mut fc) = (random(3072 * 3072, 1), random(3072 * 3072, 2), vec![0.0; 3072 * 3072]);
-    println!(
-        "{threads} threads; GFLOP/s, medians of {rounds} alternated rounds; A and B: r row-major, c column-major"
-    );
-    println!("{:>22} {:>6} {:>8} {:>8} {:>6}", "C block, panel", "A B", "full", "thin", "ratio");
+    print(format_args!(
+        "{threads} threads; GFLOP/s, medians of {rounds} alternated rounds; A and B: r row-major, c column-major\n\
+         {:>22} {:>6} {:>8} {:>8} {:>6}\n",
+        "C block, panel", "A B", "full", "thin", "ratio"
+    ))?;
     for [m, n] in [[1024, 1024], [2048, 1536], [1824, 1824]] {
         for k in [64, 128, 256, 512] {
             for columns in [[false, false], [true, false], [false, true], [true, true]] {
@@ -74,13 +76,14 @@ fn main() {
                 pairs.sort_by(|x, y| (x.1 / x.0).total_cmp(&(y.1 / y.0)));
                 let (whole, thin) = pairs[rounds / 2];
                 let order = columns.map(|c| if c { 'c' } else { 'r' });
-                println!(
-                    "{:>22} {:>6} {whole:>8.1} {thin:>8.1} {:>6.3}",
+                print(format_args!(
+                    "{:>22} {:>6} {whole:>8.1} {thin:>8.1} {:>6.3}\n",
                     format!("{m} x {n}, k = {k}"),
                     format!("{} {}", order[0], order[1]),
                     thin / whole
-                );
+                ))?;
             }
         }
     }
+    Ok(())
 }

@@ -5,6 +5,7 @@
 //! `cargo run --release -p vgas-bench --example gemm_threads FOLDER [n] [ranks] [rounds]`
 
 use std::path::PathBuf;
+use vgas::say::print;
 use vgas_bench::gemm::npy::{Dtype, Order, Shape2};
 use vgas_bench::gemm::reference::Reference;
 use vgas_bench::gemm::threads::{self, ThreadsSpec};
@@ -29,18 +30,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let spec = ThreadsSpec { ranks, segment_bytes, page_bytes, cache_bytes, threads: (cores / ranks).max(1) };
     threads::run(spec, |memory| run(memory, &job, &|_, _, _| ())).swap_remove(0)?;
     let beyond = peak_bytes()?.saturating_sub(segment_bytes * ranks as u64) / ranks as u64;
-    println!("private memory: {:.1} MiB a rank beyond the segments", beyond as f64 / f64::from(1 << 20));
+    print(format_args!(
+        "private memory: {:.1} MiB a rank beyond the segments\n",
+        beyond as f64 / f64::from(1 << 20)
+    ))?;
     let mut reference = Reference::new(n.min(4096), Dtype::Float64, cores);
     let mut ratios = Vec::new();
     for _ in 0..rounds {
         let whole = reference.gflops();
         let summary = threads::run(spec, |memory| run(memory, &job, &|_, _, _| ())).swap_remove(0)?;
-        println!("{summary}");
-        println!("  in memory  {whole:.1} GFLOP/s with {cores} threads: ratio {:.3}", summary.gflops / whole);
-        ratios.push(summary.gflops / whole);
+        let ratio = summary.gflops / whole;
+        print(format_args!(
+            "{summary}\n  in memory  {whole:.1} GFLOP/s with {cores} threads: ratio {ratio:.3}\n"
+        ))?;
+        ratios.push(ratio);
     }
     ratios.sort_by(f64::total_cmp);
-    println!("median ratio {:.3}", ratios[rounds / 2]);
+    print(format_args!("median ratio {:.3}\n", ratios[rounds / 2]))?;
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! Programs on vgas: benchmarks, and out-of-core matrix multiplication.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
+
 pub mod gemm;
 pub mod global;
 pub mod plot;

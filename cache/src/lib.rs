@@ -11,6 +11,8 @@
 //! | [`local`] | plain loads and stores on one's own segment | speak to other nodes |
 //! | [`request`] | what ranks ask of agents | |
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
+
 pub mod agent;
 pub mod client;
 pub mod error;

@@ -58,6 +58,6 @@ fn main() -> vgas::Result<()> {
         }
     }
     let own = bins.iter().filter(|bin| bin.load(Ordering::Relaxed) > 0).count();
-    println!("{me} of {ranks} counted {own} bins");
+    vgas::print(format_args!("{me} of {ranks} counted {own} bins\n"))?;
     runtime.finalize()
 }

@@ -11,6 +11,7 @@ fn main() -> vgas::Result<()> {
     runtime.put_value(GlobalAddress::tiered(right, 0), u64::from(runtime.rank().0))?;
     runtime.barrier()?;
     let left: u64 = runtime.get_value(GlobalAddress::tiered(runtime.rank(), 0))?;
-    println!("{} of {}: my left neighbour is rank {left}", runtime.rank(), runtime.ranks());
+    let (me, ranks) = (runtime.rank(), runtime.ranks());
+    vgas::print(format_args!("{me} of {ranks}: my left neighbour is rank {left}\n"))?;
     runtime.finalize()
 }

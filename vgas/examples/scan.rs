@@ -44,6 +44,6 @@ fn main() -> vgas::Result<()> {
     let last: u64 = runtime.get_value(at(NUMBERS - 1))?;
     let count = first + NUMBERS;
     assert_eq!(last, count * (count - 1) / 2, "the sum of the first {count} numbers");
-    println!("{me}: the first {count} numbers sum up to {last}");
+    vgas::print(format_args!("{me}: the first {count} numbers sum up to {last}\n"))?;
     runtime.finalize()
 }

@@ -51,7 +51,7 @@ fn main() -> vgas::Result<()> {
     }
     let heat = runtime.all_reduce(new.iter().sum::<f64>(), |a, b| a + b)?;
     if me.0 == 0 {
-        println!("after {STEPS} steps the heat is {heat:.3} (it was 1000000)");
+        vgas::print(format_args!("after {STEPS} steps the heat is {heat:.3} (it was 1000000)\n"))?;
     }
     runtime.finalize()
 }

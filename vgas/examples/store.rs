@@ -27,8 +27,8 @@ fn main() -> vgas::Result<()> {
             match argument.split_once('=') {
                 Some((key, value)) => put(&runtime, key, value)?,
                 None => match get(&runtime, &argument)? {
-                    Some(value) => println!("{argument}={value}"),
-                    None => println!("{argument} is not there"),
+                    Some(value) => vgas::print(format_args!("{argument}={value}\n"))?,
+                    None => vgas::print(format_args!("{argument} is not there\n"))?,
                 },
             }
         }

@@ -28,7 +28,8 @@ pub enum Error {
 
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}")
+        // In one piece, which is one write where it is printed: ranks often fail together.
+        f.write_str(&self.to_string())
     }
 }
 

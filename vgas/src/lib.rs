@@ -17,7 +17,7 @@
 //!     runtime.put_value(GlobalAddress::tiered(right, 0), u64::from(runtime.rank().0))?;
 //!     runtime.barrier()?;
 //!     let left: u64 = runtime.get_value(GlobalAddress::tiered(runtime.rank(), 0))?;
-//!     println!("my left neighbour is {left}");
+//!     vgas::print(format_args!("my left neighbour is {left}\n"))?;
 //!     runtime.finalize()
 //! }
 //! ```
@@ -30,6 +30,8 @@
 //! Forms of put and get: blocking, non-blocking with a handle ([`Runtime::put_nb`], [`Runtime::get_nb`]), many at once
 //! ([`Runtime::region`]), values, [`Runtime::memset`], and through pinned pages ([`Runtime::pin`]). What was started goes on
 //! by itself, whether the rank polls, waits for something else, or computes.
+
+#![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
 mod address;
 mod attach;
@@ -59,4 +61,13 @@ pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism};
 pub use vgas_cache::pool::{Counter, PinMode};
 pub use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Token};
 pub use vgas_rma::message::{Arrived, Direction};
-pub use vgas_rma::{Layout, NodeId, Peer, Rank};
+pub use vgas_rma::{Layout, NodeId, Peer, Rank, say};
+
+/// Writes to standard output, in one write, so that lines of several ranks stay whole. A reader that has gone away
+/// (`vgas run … | head`) is no failure, where `println!` would end the rank by a panic, and the job with it.
+///
+/// # Errors
+/// What the system says, such as of a full disk.
+pub fn print(text: impl std::fmt::Display) -> Result<()> {
+    say::print(text).map_err(|error| vgas_rma::RmaError::io("write to standard output", error).into())
+}

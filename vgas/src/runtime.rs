@@ -15,7 +15,7 @@ use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Token, handler_index};
 use vgas_rma::job::{self, Control};
 use vgas_rma::message::{Arrived, Payload, Source};
-use vgas_rma::{Layout, NodeId, Peer, Rank, RegionId};
+use vgas_rma::{Layout, NodeId, Peer, Rank, RegionId, say};
 
 /// What a rank is started with.
 #[derive(Default)]
@@ -547,8 +547,7 @@ impl Runtime {
         if is_each {
             text += "all:\n";
         }
-        // One write, so that what others print does not come in between.
-        eprint!("{text}{}", Statistics::from(sum));
+        say::text(format_args!("{text}{}", Statistics::from(sum)));
         Ok(())
     }
 

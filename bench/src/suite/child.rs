@@ -5,6 +5,7 @@ use super::job::Result;
 use crate::registry::Options;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use vgas::say;
 
 /// Whether this process is a rank of such a job.
 pub(super) fn in_job() -> bool {
@@ -34,7 +35,7 @@ pub(super) fn run(options: &Options, flags: &[&str], program: &[&str]) -> Result
             said.lines().find_map(|line| line.strip_prefix("vgas: ")).unwrap_or("it does not say why");
         return Err(format!("a job of its own failed: {reason}").into());
     }
-    eprint!("{said}");
+    say::text(said);
     Ok((time, String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 

@@ -20,7 +20,7 @@ use super::job::{Result, noise};
 use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup, median};
 use std::time::Instant;
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, say};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "cooperative",
@@ -143,9 +143,9 @@ fn rank(bytes: u64, rounds: usize) -> Result<Vec<Row>> {
     if runtime.rank().0 + 1 == runtime.ranks() {
         let moved = bytes as f64 * f64::from(runtime.ranks());
         for ((word, _), seconds) in SITUATIONS.iter().zip(&seconds) {
-            println!("{word}{}", moved / median(seconds) / 1e9);
+            say::print(format_args!("{word}{}\n", moved / median(seconds) / 1e9))?;
         }
-        println!("{SHARE}{}", forwarded as f64 / answered.max(1) as f64);
+        say::print(format_args!("{SHARE}{}\n", forwarded as f64 / answered.max(1) as f64))?;
     }
     runtime.finalize()?;
     Ok(Vec::new())

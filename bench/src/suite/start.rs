@@ -4,7 +4,7 @@ use super::child;
 use super::job::Result;
 use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
-use vgas::{Runtime, SegmentSpec};
+use vgas::{Runtime, SegmentSpec, say};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "start",
@@ -55,9 +55,9 @@ fn rank() -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
     runtime.attach(&SegmentSpec { tiered_bytes: 4096, pinned_bytes: 4096, ..SegmentSpec::default() })?;
     runtime.barrier()?;
-    println!("rank_kib {}", private_kib("self")?);
+    say::print(format_args!("rank_kib {}\n", private_kib("self")?))?;
     let daemon = rustix::process::getppid().ok_or("a rank without a daemon")?;
-    println!("daemon_kib {}", private_kib(&daemon.as_raw_nonzero().to_string())?);
+    say::print(format_args!("daemon_kib {}\n", private_kib(&daemon.as_raw_nonzero().to_string())?))?;
     runtime.finalize()?;
     Ok(Vec::new())
 }

@@ -2,6 +2,8 @@
 //!
 //! `cargo test -p vgas-nvm --test devices` runs it over all of them.
 
+#![allow(clippy::print_stderr)] // Of a test.
+
 use super::{Completion, Device, FileId, Kind, Naming, Operation, Spans, Submitted, wait};
 use crate::error::{DeviceError, FileError};
 use std::collections::HashSet;

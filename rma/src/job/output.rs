@@ -1,4 +1,6 @@
-//! What ranks write, on its way to the launcher's standard output and error: as it is, or in whole labelled lines.
+//! What ranks write, on its way to the launcher's standard output and error: whole lines, with or without a label, so that
+//! ranks that fail together do not write into each other's. Standard output without labels is passed on as it is, since
+//! it may be no text.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +20,7 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Outputs {
     label: bool,
-    /// The beginnings of lines, when lines are labelled.
+    /// The beginnings of lines.
     partial: BTreeMap<(Rank, Stream), Vec<u8>>,
     /// By stream.
     waiting: [VecDeque<u8>; 2],
@@ -45,17 +47,22 @@ impl Outputs {
         if self.closed[stream as usize] {
             return;
         }
-        if !self.label {
+        if !self.label && stream == Stream::Output {
             waiting.extend(bytes);
             self.note_end(stream, bytes);
             return;
         }
+        let (label, mid_line) = (self.label, &mut self.mid_line[stream as usize]);
         let partial = self.partial.entry((rank, stream)).or_default();
         let mut line = |text: &[u8]| {
-            waiting.extend(format!("[{rank}] ").as_bytes());
+            if label {
+                waiting.extend(format!("[{rank}] ").as_bytes());
+            }
             waiting.extend(text);
-            if text.last() != Some(&b'\n') {
+            *mid_line = text.last() != Some(&b'\n');
+            if label && *mid_line {
                 waiting.push_back(b'\n');
+                *mid_line = false;
             }
         };
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -156,6 +163,17 @@ mod tests {
         outputs.push(Rank(0), Stream::Output, b"a\0b");
         outputs.push(Rank(1), Stream::Output, b"c");
         assert_eq!(written(&outputs), "a\0bc");
+    }
+
+    #[test]
+    fn ranks_do_not_write_into_the_lines_of_others() {
+        let mut outputs = Outputs::new(false);
+        outputs.push(Rank(0), Stream::Error, b"Error: ");
+        outputs.push(Rank(1), Stream::Error, b"Error: full\nhint");
+        outputs.push(Rank(0), Stream::Error, b"lost\n");
+        outputs.finish();
+        let written: Vec<u8> = outputs.waiting[Stream::Error as usize].iter().copied().collect();
+        assert_eq!(String::from_utf8(written).unwrap(), "Error: full\nError: lost\nhint");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use libc::c_char;
 use vgas::config::Size;
+use vgas::say;
 
 /// What a variable of GASNet does here.
 enum Effect {
@@ -143,8 +144,10 @@ pub(crate) fn verbose() {
     for name in names {
         let (Some(effect), Some(value)) = (effect_of(&name), variable(&name)) else { continue };
         match effect {
-            Honoured => eprintln!("ENV parameter: {name} = {value}"),
-            Ignored(why) => eprintln!("ENV parameter: {name} = {value} (ignored: {why})"),
+            Honoured => say::line(format_args!("ENV parameter: {name} = {value}")),
+            Ignored(why) => {
+                say::line(format_args!("ENV parameter: {name} = {value} (ignored: {why})"));
+            }
         }
     }
 }

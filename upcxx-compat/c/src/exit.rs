@@ -17,6 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
+use vgas::say;
 
 /// The thread that ends this process, once there is one.
 static LEAVING: AtomicI32 = AtomicI32::new(0);
@@ -182,7 +183,7 @@ fn tell(job: &job::Job) {
 fn tell_reason() {
     let (reason, status) = (REASON.text(), (STATUS.load(Ordering::SeqCst) & 0xff) as u8);
     if job::current().is_none_or(|job| job.runtime.abort(&reason, status).is_err()) {
-        eprintln!("*** FATAL ERROR: {reason}");
+        say::line(format_args!("*** FATAL ERROR: {reason}"));
     }
 }
 

@@ -12,7 +12,7 @@ use crate::segment;
 use libc::{c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use vgas::Runtime;
+use vgas::{Runtime, say};
 use vgas_rma::endpoint::handler_index;
 
 /// A C function of any type; its message tells which (rule 3).
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn vgasi_init(
     let runtime = match builder.init() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("*** FATAL ERROR: cannot join the job: {error}");
+            say::line(format_args!("*** FATAL ERROR: cannot join the job: {error}"));
             std::process::exit(1)
         }
     };

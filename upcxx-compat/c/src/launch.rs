@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use vgas::config::{Auto, ConduitChoice, Config, FlagValue, Origin, Settings, Size, Sources};
 use vgas::info::{self, Machine, State};
 use vgas::launch::{JobRequest, node_main, run};
+use vgas::say;
 
 /// Tells a process that it is the daemon of a node.
 const DAEMON_VARIABLE: &str = "VGASNET_DAEMON";
@@ -60,7 +61,7 @@ extern "C" fn serve_node() {
     load_ranks_at_equal_addresses();
     log::start();
     let status = node_main().unwrap_or_else(|error| {
-        eprintln!("vgas: {error}");
+        say::line(format_args!("vgas: {error}"));
         1
     });
     std::process::exit(i32::from(status))
@@ -140,12 +141,12 @@ pub(crate) unsafe fn start_job(
     let code = match status {
         Ok(status) => {
             if let Some(message) = &status.message {
-                eprintln!("vgas: {message}");
+                say::line(format_args!("vgas: {message}"));
             }
             status.code
         }
         Err(reason) => {
-            eprintln!("vgas: {reason}");
+            say::line(format_args!("vgas: {reason}"));
             1
         }
     };

@@ -19,6 +19,7 @@
 //!
 //! A panic must not cross the border: functions exported with the C ABI abort on one, which ends the job.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 #![allow(clippy::missing_safety_doc)] // Rule 1 holds for every exported function.
 
 pub mod am;

@@ -24,5 +24,7 @@ pub(crate) fn start() {
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .with_target(false)
+        // It would panic where standard error cannot be written.
+        .log_internal_errors(false)
         .init();
 }

@@ -18,7 +18,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use vgas::config::DeviceChoice;
 use vgas::info::Machine;
-use vgas::{Kind, Runtime, SegmentSpec};
+use vgas::{Kind, Runtime, SegmentSpec, say};
 use vgas_rma::Rank;
 
 /// Size of a page as the headers promise it (`GASNET_PAGESIZE`): segments are multiples of it.
@@ -269,7 +269,7 @@ pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
     let base = match runtime.attach(&spec).and_then(|()| first_address(runtime, bytes)) {
         Ok(base) => base,
         Err(error) => {
-            eprintln!("gasnet_attach: {error}");
+            say::line(format_args!("gasnet_attach: {error}"));
             return code::RESOURCE;
         }
     };

@@ -8,7 +8,7 @@ use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
 use std::fmt::Display;
 use std::sync::OnceLock;
-use vgas::{Counter, GlobalAddress, Kind, LocalPin};
+use vgas::{Counter, GlobalAddress, Kind, LocalPin, say};
 use vgas_rma::Rank;
 
 /// `VGASNET_PINNED`; 0 leaves the choice to the settings.
@@ -29,7 +29,7 @@ fn kind_of(number: c_int) -> Option<Kind> {
 
 /// Says why something was refused, where a code is all that C gets.
 fn refused(what: &str, error: impl Display) -> c_int {
-    eprintln!("{what}: {error}");
+    say::line(format_args!("{what}: {error}"));
     code::RESOURCE
 }
 

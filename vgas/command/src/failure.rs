@@ -4,6 +4,7 @@ use clap::error::ErrorKind;
 use std::fmt::Display;
 use std::process::ExitCode;
 use vgas::config::ConfigError;
+use vgas::say;
 
 /// A failed command.
 #[derive(Debug)]
@@ -57,9 +58,9 @@ impl Failure {
                 _ => ExitCode::SUCCESS,
             };
         }
-        eprintln!("vgas: {}", self.message);
+        say::line(format_args!("vgas: {}", self.message));
         if let Some(hint) = self.hint {
-            eprintln!("hint: {hint}");
+            say::line(format_args!("hint: {hint}"));
         }
         ExitCode::from(self.status)
     }

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use vgas::config::{Auto, Size};
 use vgas::info::Machine;
 use vgas::launch::{self, JobRequest};
-use vgas::{Runtime, SegmentSpec};
+use vgas::{Runtime, SegmentSpec, say};
 use vgas_bench::gemm::npy::{Dtype, Order, Shape2};
 use vgas_bench::gemm::output::path_of;
 use vgas_bench::gemm::{self, GemmError, GemmJob, Plan, Summary, TerminalProgress};
@@ -43,7 +43,7 @@ pub fn run(job: Job) -> Result<u8, Failure> {
     };
     let status = launch::run(request).map_err(Failure::new)?;
     if let Some(message) = &status.message {
-        eprintln!("vgas: {message}");
+        say::line(format_args!("vgas: {message}"));
     }
     Ok(status.code)
 }

@@ -3,6 +3,8 @@
 //! Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong; `vgas run` and the other commands
 //! that start a job end with the job's status.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
+
 mod cli;
 mod commands;
 mod failure;

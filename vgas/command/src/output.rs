@@ -2,8 +2,9 @@
 
 use crate::failure::Failure;
 use serde::Serialize;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
+use vgas::say;
 
 /// Prints to standard output. A reader that has gone away (`vgas info | head`) is no failure.
 pub fn print(text: &str) -> Result<u8, Failure> {
@@ -12,11 +13,7 @@ pub fn print(text: &str) -> Result<u8, Failure> {
 
 /// As [`print()`], for bytes.
 pub fn print_bytes(bytes: &[u8]) -> Result<u8, Failure> {
-    let mut output = std::io::stdout().lock();
-    match output.write_all(bytes).and_then(|()| output.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::unprinted(&error)),
-        _ => Ok(0),
-    }
+    say::print_bytes(bytes).map(|()| 0).map_err(|error| Failure::unprinted(&error))
 }
 
 /// Prints a value as JSON, for machines.
@@ -39,6 +36,8 @@ pub fn start_log() -> Result<(), Failure> {
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .with_target(false)
+        // It would panic where standard error cannot be written.
+        .log_internal_errors(false)
         .init();
     Ok(())
 }

@@ -4,6 +4,8 @@
 //! and call [`run`] from a test. Every case prints its name first and ends within [`CASE_TIME_MAX`], by failing if need
 //! be: a lost wake-up shows as a failure, not as a test that hangs.
 
+#![allow(clippy::print_stdout)] // Of a test.
+
 mod access;
 mod atomics;
 mod fabric;

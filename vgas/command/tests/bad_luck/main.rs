@@ -14,3 +14,4 @@ mod limits;
 mod network;
 mod processes;
 mod rank;
+mod streams;

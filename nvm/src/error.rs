@@ -294,7 +294,9 @@ impl VolumeError {
 #[non_exhaustive]
 pub enum Unusable {
     /// It does not start like one.
-    #[error("it is no segment file; choose another name")]
+    #[error(
+        "it is no segment file of vgas, or its header is damaged; choose another name or restore it from a copy"
+    )]
     NotASegment,
     /// It was written by a version of this program with another format.
     #[error("it has format {found}, this program reads {expected}; use the program that wrote it")]

@@ -243,9 +243,12 @@ impl Offer {
 /// Why a superblock's place holds none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoSuperblock {
-    /// It does not start with the magic bytes.
+    /// There are only zeros.
     #[error("not written")]
     Absent,
+    /// It does not start with the magic bytes.
+    #[error("damaged at its beginning")]
+    Foreign,
     /// The device or the file's end does not let it be read.
     #[error("unreadable")]
     Unreadable,
@@ -287,7 +290,8 @@ impl Superblock {
     /// Reads one place.
     pub fn decode(block: &[u8; BLOCK_BYTES], place: Place) -> Result<Self, NoSuperblock> {
         if &block[..8] != MAGIC {
-            return Err(NoSuperblock::Absent);
+            let empty = block.iter().all(|&byte| byte == 0);
+            return Err(if empty { NoSuperblock::Absent } else { NoSuperblock::Foreign });
         }
         if !is_sealed(block) {
             return Err(NoSuperblock::Damaged);
@@ -333,7 +337,10 @@ impl Superblock {
             (Ok(one), Err(NoSuperblock::Absent)) if one.checkpoint.generation == 0 => alone(one, None),
             (Ok(one), Err(NoSuperblock::Void)) | (Err(NoSuperblock::Void), Ok(one)) => alone(one, None),
             (Ok(one), Err(other)) | (Err(other), Ok(one)) => alone(one, Some(other)),
-            (Err(NoSuperblock::Absent), Err(NoSuperblock::Absent)) => Err(Unusable::NotASegment),
+            (
+                Err(NoSuperblock::Absent | NoSuperblock::Foreign),
+                Err(NoSuperblock::Absent | NoSuperblock::Foreign),
+            ) => Err(Unusable::NotASegment),
             (Err(NoSuperblock::Format(found)), _) | (_, Err(NoSuperblock::Format(found))) => {
                 Err(Unusable::Format { found, expected: FORMAT })
             }

@@ -87,9 +87,13 @@ fn strangers_and_stumps_are_refused() {
 #[test]
 fn a_damaged_superblock_falls_back_to_the_flush_before() {
     // Three flushes: generation 3 is in place B, generation 2 in place A.
-    for (place, generation) in [(Place::B, 2), (Place::A, 3)] {
+    let places = [(Place::B, 2), (Place::A, 3)];
+    // In the content, and in what tells a segment file from others.
+    for ((place, generation), byte) in
+        places.into_iter().flat_map(|place| [100, 0, 7].map(|byte| (place, byte)))
+    {
         let disk = disk();
-        disk.tamper(NAME, superblock_at(place), |sector| sector[100] ^= 1);
+        disk.tamper(NAME, superblock_at(place), |sector| sector[byte] ^= 1);
         let mut bench = open(&disk);
         let report = bench.volume.create_or_open_named(0, "data", PAGES).unwrap();
         assert_eq!(report.opened, Opened::Reopened { generation });

@@ -3,6 +3,7 @@
 use super::npy::Shape2;
 use std::io;
 use std::path::{Path, PathBuf};
+use vgas::say::Quoted;
 
 /// Result of this module.
 pub type Result<T, E = GemmError> = std::result::Result<T, E>;
@@ -47,9 +48,9 @@ pub enum GemmError {
     },
     /// An input holds numbers of another kind.
     #[error(
-        "{} holds {what} ({descr}), but only little-endian float64 ('<f8') and float32 ('<f4') can be \
+        "{} holds {what} ({}), but only little-endian float64 ('<f8') and float32 ('<f4') can be \
          multiplied; convert it with numpy: a.astype('<f8')",
-        .path.display()
+        .path.display(), Quoted(.descr)
     )]
     Dtype {
         /// The file.
@@ -94,6 +95,14 @@ pub enum GemmError {
     /// The output is there already.
     #[error("{} exists; choose another name or overwrite it with --force", .0.display())]
     OutputExists(PathBuf),
+    /// The output is one of the inputs, perhaps by another name.
+    #[error("{} is the input {}, which would be lost; name another output", .output.display(), .input.display())]
+    OutputIsInput {
+        /// The output.
+        output: PathBuf,
+        /// The input, as it was named.
+        input: PathBuf,
+    },
     /// The output is a device, a pipe, a link or a folder: a file in its place would destroy it.
     #[error("{} exists and is not a regular file; name another output", .0.display())]
     OutputNotAFile(PathBuf),

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use vgas::say::Quoted;
 
 /// Longest header that is read, in bytes: NumPy's own limit for headers it trusts (`max_header_size`) is 10,000.
 pub(super) const HEADER_BYTES_MAX: usize = 1 << 16;
@@ -113,7 +114,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Header, String> {
             "fortran_order" if rest.word("False") => order = Some(Order::C),
             "fortran_order" => return Err("its fortran_order is neither True nor False".into()),
             "shape" => shape = Some(rest.tuple()?),
-            other => return Err(format!("its header has an unknown key {other:?}")),
+            other => return Err(format!("its header has an unknown key '{}'", Quoted(other))),
         }
         if !rest.take(',') {
             rest.expect('}')?;

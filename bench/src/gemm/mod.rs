@@ -110,11 +110,23 @@ impl GemmJob {
 /// # Errors
 /// The first thing that is wrong, in one line.
 pub fn inspect(job: &GemmJob) -> Result<Problem> {
-    let (problem, ..) = open(job)?;
+    let (problem, a, b) = open(job)?;
     if !job.discard {
-        output::check(&job.output, job.force)?;
+        check_output(job, [&a, &b])?;
     }
     Ok(problem)
+}
+
+/// Checks that the output can be written, and is none of the inputs.
+fn check_output(job: &GemmJob, inputs: [&NpyMatrix; 2]) -> Result<()> {
+    output::check(&job.output, job.force)?;
+    match inputs.into_iter().find(|input| input.is(&job.output)) {
+        None => Ok(()),
+        Some(input) => {
+            let (output, input) = (job.output.clone(), input.path().to_owned());
+            Err(GemmError::OutputIsInput { output, input })
+        }
+    }
 }
 
 /// Opens the inputs.
@@ -161,7 +173,10 @@ pub fn run(memory: &dyn GlobalMemory, job: &GemmJob, report: &progress::Report<'
                 let shape = problem.product_shape();
                 Some(match job.discard {
                     true => NpyOutput::scratch(&job.output, problem.dtype, order, shape)?,
-                    false => NpyOutput::create(&job.output, job.force, problem.dtype, order, shape)?,
+                    false => {
+                        check_output(job, [&a, &b])?;
+                        NpyOutput::create(&job.output, job.force, problem.dtype, order, shape)?
+                    }
                 })
             }
             _ => None,

@@ -6,7 +6,7 @@ pub use super::header::{Dtype, Order, Shape2};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes read ahead of scattered pieces by one advice: what Linux takes at most in one go (2 MiB), a few times over.
@@ -161,6 +161,19 @@ impl NpyMatrix {
             self.read_at(piece, pieces.start + at as u64 * pieces.stride)?;
         }
         Ok(())
+    }
+
+    /// Whether this is the file that is there under another name, which need not be there.
+    pub fn is(&self, path: &Path) -> bool {
+        match (self.file.metadata(), path.metadata()) {
+            (Ok(this), Ok(that)) => (this.dev(), this.ino()) == (that.dev(), that.ino()),
+            _ => false,
+        }
+    }
+
+    /// How it was named.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where a rectangle's pieces are in the file.

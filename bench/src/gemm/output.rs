@@ -38,12 +38,17 @@ pub struct NpyOutput {
 /// Checks that `path` can become the output: not there (or with `force`: a regular file), its folder writable.
 ///
 /// # Errors
-/// [`GemmError::OutputExists`], [`GemmError::OutputNotAFile`], [`GemmError::OutputFolder`].
+/// [`GemmError::OutputExists`], [`GemmError::OutputNotAFile`], [`GemmError::OutputFolder`], and [`GemmError::Io`] of a name
+/// that no file there can have.
 pub fn check(path: &Path, force: bool) -> Result<()> {
     match path.symlink_metadata() {
         // The file is renamed over what is there, which `/dev/null` and `/dev/stdout` would not survive.
         Ok(there) if !there.is_file() => return Err(GemmError::OutputNotAFile(path.to_owned())),
         Ok(_) if !force => return Err(GemmError::OutputExists(path.to_owned())),
+        // Of everything else, opening its folder tells.
+        Err(source) if source.kind() == io::ErrorKind::InvalidFilename => {
+            return Err(GemmError::Io { what: "write", path: path.to_owned(), source });
+        }
         _ => {}
     }
     if path.file_name().is_none() {
@@ -217,9 +222,10 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// A name beside `path` that nobody else uses.
+/// A name beside `path` that nobody else uses, and that is not too long if that one is not.
 fn hidden_name(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name: String = name.chars().take(50).collect();
     folder(path).join(format!(".{name}.{}{HIDDEN}", std::process::id()))
 }
 
@@ -381,6 +387,23 @@ mod tests {
             )
         );
         assert!(names(folder.path()).is_empty());
+    }
+
+    /// The longest name that a file can have is good, with its hidden beginnings; a longer one is refused at once.
+    #[test]
+    fn a_name_that_is_too_long_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        for force in [false, true] {
+            let longest = folder.path().join("n".repeat(255));
+            let output = NpyOutput::create(&longest, force, Dtype::Float32, Order::C, SHAPE).unwrap();
+            output.commit().unwrap();
+            assert_eq!(names(folder.path()), ["n".repeat(255)]);
+            fs::remove_file(&longest).unwrap();
+            create_hidden(&longest, force).commit().unwrap();
+            fs::remove_file(&longest).unwrap();
+            let error = check(&folder.path().join("n".repeat(256)), force).unwrap_err();
+            assert!(error.to_string().contains("File name too long"), "{error}");
+        }
     }
 
     #[test]

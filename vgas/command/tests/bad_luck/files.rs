@@ -98,6 +98,87 @@ fn an_output_that_exists_is_kept() {
     assert_eq!(fs::read(place.path("c.npy")).unwrap().len(), 128 + 300 * 300 * 8);
 }
 
+/// Not even with `--force`, and by whatever name: a slip of the hand would cost the data.
+#[test]
+fn an_input_is_not_replaced_by_the_product() {
+    let place = with_matrices();
+    fs::hard_link(place.path("a.npy"), place.path("link.npy")).unwrap();
+    std::os::unix::fs::symlink("b.npy", place.path("soft.npy")).unwrap();
+    let before = fs::read(place.path("a.npy")).unwrap();
+    for (inputs, output) in [
+        ("a.npy b.npy", "a.npy"),
+        ("b.npy a.npy", "./nvm/../a.npy"),
+        ("a.npy b.npy", "link.npy"),
+        ("link.npy b.npy", "a.npy"),
+        ("a.npy soft.npy", "b.npy"),
+    ] {
+        let line = format!("gemm {inputs} -o {output} --force");
+        place.refused(&line, 1, &[&format!("{output} is the input "), "name another output"]);
+    }
+    assert_eq!(fs::read(place.path("a.npy")).unwrap(), before);
+}
+
+/// Before the work, not after it.
+#[test]
+fn an_output_name_that_is_too_long_is_refused_at_once() {
+    let place = with_matrices();
+    let (longest, too_long) = ("n".repeat(255), "n".repeat(256));
+    let names = place.names();
+    for force in ["", "--force"] {
+        let line = format!("gemm a.npy b.npy {force} --set nvm.directory=/no/such/folder -o");
+        place.refused(&format!("{line} {too_long}"), 1, &["cannot write nnn", "File name too long"]);
+        // This one is good: what comes next fails.
+        place.refused(&format!("{line} {longest}"), 1, &["/no/such/folder"]);
+    }
+    assert_eq!(place.names(), names);
+}
+
+/// Whatever a file or a command line holds: a terminal shows it, and a person can read it.
+#[test]
+fn words_of_strangers_are_shown_and_short() {
+    let place = with_matrices();
+    let long = "x".repeat(50_000);
+    let header = |name: &str, descr: &str, key: &str| {
+        let text = format!("{{'descr': '{descr}', '{key}': False, 'shape': (300, 300), }}");
+        let mut file = b"\x93NUMPY\x02\x00".to_vec();
+        file.extend((text.len() as u32).to_le_bytes());
+        file.extend(text.bytes());
+        file.resize(file.len() + 300 * 300 * 8, 0);
+        fs::write(place.path(name), file).unwrap();
+    };
+    header("long.npy", &long, "fortran_order");
+    header("red.npy", "\x1b[31m<f8\u{9b}2J", "fortran_order");
+    header("key.npy", "<f8", &format!("\x1b]0;{long}\x07"));
+    header("\x1b[31m.npy", "<i8", "fortran_order");
+    fs::write(place.path("\x1b.toml"), format!("\"\x1b[31m{long}\" = 1\n")).unwrap();
+    for words in [
+        vec!["gemm", "long.npy", "b.npy", "-o", "c.npy"],
+        vec!["gemm", "red.npy", "b.npy", "-o", "c.npy"],
+        vec!["gemm", "key.npy", "b.npy", "-o", "c.npy"],
+        vec!["gemm", "\x1b[31m.npy", "b.npy", "-o", "c.npy"],
+        vec!["gemm", "a.npy", "b.npy", "-o", "no-such-\x1b[31m/c.npy"],
+        vec!["config", "--config", "\x1b.toml"],
+        vec!["config", "--set", "\x1b[31m=1"],
+        vec!["config", "--set", &long],
+        vec!["config", "--cache", &long],
+        vec!["run", "-n", "\x1b[31m", "--", "true"],
+        vec!["run", "-n", "1", "--host", "\x1b[31m", "--", "true"],
+        vec!["run", "-n", "1", "--", "./no-such-\x1b[31m"],
+        vec!["bench", "\x1b[31m"],
+        vec!["\x1b[31m"],
+    ] {
+        let output = place.command("").args(&words).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let first: Vec<String> = words.iter().map(|word| word.chars().take(20).collect()).collect();
+        assert_ne!(output.status.code(), Some(0), "{first:?}");
+        assert!(said.starts_with("vgas: ") && said.lines().count() <= 2, "{first:?}: {said:?}");
+        assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{first:?}: {said:?}");
+        assert!(said.lines().all(|line| line.chars().count() < 1200), "{first:?}: {said:?}");
+    }
+    // What to do about it is still there.
+    place.refused("gemm long.npy b.npy -o c.npy", 1, &["holds an unknown type (xxx", "a.astype('<f8')"]);
+}
+
 #[test]
 fn folders_that_cannot_take_files_are_named() {
     let place = with_matrices();

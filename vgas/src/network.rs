@@ -74,7 +74,10 @@ fn ibv_options(settings: &IbvSettings) -> IbvOptions {
             Auto::Auto => None,
             Auto::Is(network) => Some(*network),
         },
-        mtu: number(&settings.mtu),
+        mtu: match &settings.mtu {
+            Auto::Auto => None,
+            Auto::Is(bytes) => Some(bytes.bytes() as u32),
+        },
         depth: settings.depth,
         receive_slots: settings.receive_slots,
         inline: settings.inline,

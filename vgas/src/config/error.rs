@@ -73,6 +73,16 @@ pub enum ConfigError {
         /// The parser's reason.
         reason: String,
     },
+    /// A value in a file is of a type that no setting has.
+    #[error("`{name}` ({origin}) is {found}, not a string, a decimal integer or a boolean")]
+    WrongType {
+        /// The setting, as it was written.
+        name: String,
+        /// Where.
+        origin: Origin,
+        /// The type, with its article.
+        found: &'static str,
+    },
     /// A variable's value is not text.
     #[error("the environment variable `{name}` is not valid UTF-8")]
     NotText {
@@ -100,6 +110,10 @@ impl ConfigError {
             Self::UnknownVariable { name, .. } => Some(format!("unset {name}; {all}")),
             Self::Refused { setting, .. } => Some(format!("write {}", setting.forms())),
             Self::Conflict { hint, .. } => Some(hint.clone()),
+            Self::WrongType { name, .. } => {
+                let forms = super::table::find(name).map(Setting::forms);
+                Some(forms.map_or_else(|| all.into(), |forms| format!("write {forms}")))
+            }
             Self::NotAnAssignment { .. } => Some("write NAME=VALUE, such as cache.size=4GiB".into()),
             Self::Unreadable { .. } | Self::NotToml { .. } | Self::NotText { .. } => None,
         }

@@ -109,12 +109,15 @@ fn collect(
             DeValue::Boolean(value) => value.to_string(),
             // As written, so that `0x10` and `1_000` are refused or read by the setting's own rules.
             DeValue::Integer(value) if value.radix() == 10 => value.as_str().to_owned(),
-            _ => {
-                return Err(ConfigError::NotToml {
-                    path: path.into(),
-                    line: line_of(text, value.span().start),
-                    reason: format!("`{name}` must be a string, a decimal integer or a boolean"),
-                });
+            other => {
+                let origin = Origin::File { path: path.into(), line: line_of(text, value.span().start) };
+                let found = match other {
+                    DeValue::Integer(_) => "an integer in another base",
+                    DeValue::Float(_) => "a number with a fraction",
+                    DeValue::Datetime(_) => "a date or a time",
+                    _ => "an array",
+                };
+                return Err(ConfigError::WrongType { name, origin, found });
             }
         };
         let origin = Origin::File { path: path.into(), line: line_of(text, key_start(key)) };
@@ -184,6 +187,9 @@ mod tests {
         {
             match entries(Path::new("f"), text) {
                 Err(ConfigError::NotToml { line: found, .. }) => assert_eq!(found, line, "{text}"),
+                Err(ConfigError::WrongType { origin, .. }) => {
+                    assert_eq!(origin.to_string(), format!("f:{line}"), "{text}");
+                }
                 Err(other) => panic!("{text}: {other}"),
                 Ok(_) => panic!("{text} was accepted"),
             }

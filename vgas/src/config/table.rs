@@ -314,7 +314,7 @@ settings! {
         /// job. `auto`: none; librdmacm is not used, and InfiniBand reaches one subnet.
         network: Auto<Network> = "auto", Node;
         /// Bytes of a packet on the wire: 256, 512, 1024, 2048 or 4096. `auto`: what both ports have.
-        mtu: Auto<u32> = "auto", Node, 256 => 4096;
+        mtu: Auto<PowerOfTwo> = "auto", Node, 256 => 4 * KIB;
         /// Most requests under way on one connection.
         depth: u32 = "128", Node, 8 => 16384;
         /// Receive slots of 8KiB that all connections of a process share.

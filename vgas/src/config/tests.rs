@@ -177,3 +177,34 @@ fn the_files_that_come_with_vgas_are_loaded() {
     }
     assert!(found >= 4, "only {found} files in {}", folder.display());
 }
+
+/// Devices know five sizes of packets.
+#[test]
+fn packets_of_sizes_that_do_not_exist_are_refused() {
+    let load = |text: &str| {
+        let flags = vec![FlagValue::assignment(&format!("ibv.mtu={text}")).unwrap()];
+        Config::load(&Sources { flags, ..Sources::default() })
+    };
+    for text in ["auto", "256", "512", "1024", "2048", "4096", "4KiB"] {
+        assert!(load(text).is_ok(), "{text}");
+    }
+    for text in ["0", "128", "1000", "1500", "4095", "8192"] {
+        assert!(load(text).is_err(), "{text}");
+    }
+}
+
+/// TOML that no setting can take is told as that, with what the setting takes.
+#[test]
+fn a_wrong_type_says_what_to_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("c.toml");
+    for (text, found) in
+        [("[1]", "an array"), ("1.5", "a number with a fraction"), ("0x10", "an integer in another")]
+    {
+        std::fs::write(&path, format!("cache.size = {text}\n")).unwrap();
+        let error = Config::load(&Sources { file: Some(path.clone()), ..Sources::default() }).unwrap_err();
+        let line = format!("`cache.size` ({}:1) is {found}", path.display());
+        assert!(error.to_string().starts_with(&line), "{error}");
+        assert!(error.hint().unwrap().contains("a size such as"), "{:?}", error.hint());
+    }
+}

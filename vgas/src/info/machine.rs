@@ -22,14 +22,17 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine. What cannot be found out is taken as 1 core, and as no memory.
+    /// Looks at this machine, also where there is no /proc. A number of cores that cannot be found out is taken as 1.
     pub fn find() -> Self {
-        let meminfo = read_to_string("/proc/meminfo").unwrap_or_default();
+        let (memory_bytes, memory_available_bytes) = match read_to_string("/proc/meminfo") {
+            Ok(meminfo) => (meminfo_bytes(&meminfo, "MemTotal"), meminfo_bytes(&meminfo, "MemAvailable")),
+            Err(_) => memory_of_system(),
+        };
         let privileged = rustix::process::geteuid().is_root();
         Self {
             cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
-            memory_bytes: meminfo_bytes(&meminfo, "MemTotal"),
-            memory_available_bytes: meminfo_bytes(&meminfo, "MemAvailable"),
+            memory_bytes,
+            memory_available_bytes,
             memory_limit_bytes: memory_limit_of_groups(),
             locked_limit_bytes: getrlimit(Resource::Memlock).current.filter(|_| !privileged),
         }
@@ -101,6 +104,13 @@ fn meminfo_bytes(meminfo: &str, name: &str) -> u64 {
     kibibytes.map_or(0, |kibibytes| kibibytes.saturating_mul(1024))
 }
 
+/// The bytes of DRAM in all, and free, without /proc. What could be freed is not known there, and not counted.
+fn memory_of_system() -> (u64, u64) {
+    let system = rustix::system::sysinfo();
+    let bytes = |units| (units as u64).saturating_mul(u64::from(system.mem_unit));
+    (bytes(system.totalram), bytes(system.freeram))
+}
+
 fn memory_limit_of_groups() -> Option<u64> {
     let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
     limit_files(&groups).iter().filter_map(|path| parse_limit(&read_to_string(path).ok()?)).min()
@@ -145,6 +155,12 @@ mod tests {
         assert_eq!(meminfo_bytes(text, "MemTotal"), 24684096 * 1024);
         assert_eq!(meminfo_bytes(text, "MemAvailable"), 0);
         assert_eq!(meminfo_bytes(text, "HugePages_Total"), 0);
+    }
+
+    #[test]
+    fn memory_is_found_without_proc() {
+        let (all, free) = memory_of_system();
+        assert!(free < all && all.abs_diff(Machine::find().memory_bytes) < all / 4, "{all}");
     }
 
     #[test]

@@ -36,6 +36,11 @@ pub enum Command {
     Man(Man),
 }
 
+/// A number of ranks or nodes. What is too many, or too few, depends on the rest.
+fn count(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "write a whole number from 1 on")
+}
+
 /// Start a job: the same program on every rank.
 ///
 /// The job ends with the status of the first rank that fails, or 0. Signals are forwarded to the ranks; a second Ctrl-C
@@ -48,7 +53,7 @@ Examples:
   vgas run -n 64 --hosts hosts.txt --config cluster.toml -- /shared/program")]
 pub struct Run {
     /// How many ranks, spread evenly over the nodes.
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: u32,
     #[command(flatten)]
     pub place: Place,
@@ -78,7 +83,7 @@ pub struct Neighbour {
 #[command(next_help_heading = "Where it runs")]
 pub struct Place {
     /// Split the ranks over this many virtual nodes of this machine, each with its own cache.
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
     pub nodes: Option<u32>,
     /// One node on each host that this file names, one a line. They are reached by ssh.
     #[arg(long, value_name = "FILE", conflicts_with = "host")]
@@ -132,7 +137,7 @@ pub struct Gemm {
     #[arg(short, long, value_name = "C.npy")]
     pub output: PathBuf,
     /// How many ranks; default: one a node.
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: Option<u32>,
     /// Overwrite the output if it exists.
     #[arg(long)]
@@ -163,9 +168,10 @@ Examples:
 pub struct Demo {
     /// Rows and columns of the matrices.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(allow_negative_numbers = true)]
     pub order: u32,
     /// How many ranks; default: one a node.
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: Option<u32>,
     /// Print the summary as JSON.
     #[arg(long)]
@@ -206,7 +212,7 @@ pub struct Bench {
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
     pub busy: u32,
     /// How many ranks; default: what the benchmark is made for.
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: Option<u32>,
     #[command(flatten)]
     pub place: Place,

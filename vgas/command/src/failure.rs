@@ -135,6 +135,13 @@ mod tests {
         let text = refused(&["vgas", "run", "-n", "two", "--", "prog"]);
         assert!(text.starts_with("invalid value 'two' for '--ranks <RANKS>'"), "{text}");
         assert!(text.ends_with("| 2") && !text.contains('\n'), "{text}");
+        for wrong in ["-1", "1.5", "", "99999999999"] {
+            for flag in ["-n", "--ranks", "--nodes"] {
+                let text = refused(&["vgas", "run", flag, wrong, "--", "prog"]);
+                assert!(text.starts_with("invalid value '"), "{text}");
+                assert!(text.contains("write a whole number from 1 on | - | 2"), "{text}");
+            }
+        }
         let text = refused(&["vgas", "run", "prog"]);
         assert!(
             text.starts_with("the following required arguments were not provided: --ranks <RANKS>"),

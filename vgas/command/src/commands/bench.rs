@@ -37,7 +37,7 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
     if place.host.is_empty() {
         place.nodes.get_or_insert(nodes);
     }
-    let ranks = bench.ranks.unwrap_or(ranks).max(job::nodes(&place)?);
+    let ranks = bench.ranks.map_or_else(|| job::nodes(&place).map(|nodes| ranks.max(nodes)), Ok)?;
     launch::run(Job::of_this_command(ranks, &place, config)?)
 }
 

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One SPMD process of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -43,9 +44,17 @@ impl fmt::Display for NodeId {
     }
 }
 
+/// How many ranks the job has that this process belongs to; 0 while it belongs to none.
+static RANKS_OF_JOB: AtomicU32 = AtomicU32::new(0);
+
 impl fmt::Display for Peer {
+    /// For people who run a job, who know ranks and nodes: as [`Layout::describe`], once this process belongs to one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "peer {}", self.0)
+        match RANKS_OF_JOB.load(Ordering::Relaxed) {
+            0 => write!(f, "peer {}", self.0),
+            ranks if self.0 < ranks => Rank(self.0).fmt(f),
+            ranks => write!(f, "the agent of {}", NodeId(self.0 - ranks)),
+        }
     }
 }
 
@@ -119,6 +128,11 @@ impl Layout {
     /// Whether the number names an endpoint of this job: the check for numbers from the wire.
     pub fn contains(&self, peer: Peer) -> bool {
         peer.0 < self.peers()
+    }
+
+    /// This is the layout of the job that this process belongs to: from now on peers are called by what they are in it.
+    pub(crate) fn name_peers(&self) {
+        RANKS_OF_JOB.store(self.ranks(), Ordering::Relaxed);
     }
 
     /// "rank 3" or "the agent of node 1": for people.

@@ -52,6 +52,7 @@ impl Membership {
     /// A member from its parts: the files of the domain come in the order of [`Domain::files`], after the listener.
     fn from_welcome(welcome: Welcome, mut files: Vec<OwnedFd>, control: Control) -> Result<Self> {
         let Welcome { job, me, domain, addresses, listens } = welcome;
+        job.layout.name_peers();
         if listens && files.is_empty() {
             return Err(RmaError::Protocol { peer: None, what: "the listener did not come".into() });
         }

@@ -129,6 +129,10 @@ fn hello(member: &Membership) {
             std::net::TcpStream::connect(address).unwrap();
         }
     }
+    // In what is said of them, peers are called by what users know.
+    for peer in [member.me, layout.agent_of(member.node())] {
+        assert_eq!(peer.to_string(), layout.describe(peer));
+    }
     assert!(matches!(job::join(), Err(vgas_rma::RmaError::Usage(_))), "a second join must be refused");
     member.control.finalize().unwrap();
     say(&format!(

@@ -20,8 +20,8 @@ use crate::error::{Result, RmaError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -373,6 +373,20 @@ fn greeting_error(begin: &[u8]) -> RmaError {
 }
 
 /// Waits until `file` is ready or the time is over.
+/// Checks that sockets can be read. Where a filter of system calls refuses recvfrom, the standard library, which uses it
+/// when it starts a program with a hook, would wait for the end of that program, and signals would never be taken.
+pub(crate) fn check_sockets() -> Result<()> {
+    let refused = |errno| {
+        RmaError::system("receive from a socket: a filter of system calls must allow recvfrom", errno)
+    };
+    let (socket, _other) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(refused)?;
+    match recv(&socket, &mut [0u8; 1], RecvFlags::DONTWAIT) {
+        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+        Err(errno) => Err(refused(errno)),
+    }
+}
+
 pub(crate) fn wait_for(file: BorrowedFd<'_>, flags: PollFlags, timeout: Option<&Timespec>) -> Result<()> {
     match poll(&mut [PollFd::new(&file, flags)], timeout) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -383,7 +397,6 @@ pub(crate) fn wait_for(file: BorrowedFd<'_>, flags: PollFlags, timeout: Option<&
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::io::{Read as _, Seek as _, Write as _};
 
     fn pair() -> (OwnedFd, OwnedFd) {

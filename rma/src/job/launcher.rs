@@ -55,6 +55,7 @@ pub fn run(spec: &RunSpec) -> Result<JobStatus> {
     launcher.event_loop(&mut signals)?;
     for node in &mut launcher.nodes {
         node.wait_for_end();
+    control::check_sockets()?;
     }
     Ok(match launcher.exiting {
         Some(exiting) if !launcher.verdict.failed() => JobStatus { code: exiting.code, message: None },

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::control::{Arrival, Channel, Receiver, Sender};
+use super::control::{Arrival, Channel, Receiver, Sender, check_sockets};
 use super::membership::{AgentLine, AgentReport, Control, Membership};
 use super::message::{
     DomainOrigin, FromNode, FromRank, Input, NodeDescription, Output, Stream, ToNode, ToRank, Welcome,
@@ -139,6 +139,7 @@ impl Node {
         let inherited_input = match description.input {
             Input::Inherit => files.pop(),
             Input::Null | Input::Forward => None,
+        check_sockets()?;
         };
         let domain = match description.domain_origin {
             DomainOrigin::Daemon => Domain::create(description.domain.clone())?,

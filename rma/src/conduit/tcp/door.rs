@@ -42,6 +42,8 @@ pub(super) struct Door {
     /// Own attempts.
     attempts: Vec<Attempt>,
     accept_after: Option<Instant>,
+    /// Connections have been refused since the last that was accepted, which has been said.
+    refuses: bool,
     next_watch: Instant,
     warnings: u32,
 }
@@ -171,6 +173,7 @@ impl Door {
             visitors: VecDeque::new(),
             attempts: Vec::new(),
             accept_after: None,
+            refuses: false,
             next_watch: Instant::now(),
             warnings: 0,
         })
@@ -266,13 +269,15 @@ impl Door {
                 Err(Errno::WOULDBLOCK) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(error) => {
-                    self.warn(format_args!("cannot accept a connection: {error}; trying again"));
+                    if !std::mem::replace(&mut self.refuses, true) {
+                        self.warn(format_args!("cannot accept connections: {error}; trying again"));
+                    }
                     self.visitors.pop_front();
                     self.accept_after = Some(now + ACCEPT_PAUSE);
                     return;
                 }
             };
-            self.accept_after = None;
+            (self.accept_after, self.refuses) = (None, false);
             // The newest is served, the oldest goes: an honest peer needs milliseconds, one that hopes to fill the
             // places stays.
             if self.visitors.len() >= self.limits.unproved_max

@@ -24,12 +24,16 @@ fn numbers_that_make_no_sense_are_refused() {
         ("--cache 1MiB -n 8", 1, &["8 ranks on a node need at least", "--cache"]),
         ("--cache 63TiB", 2, &["do not fit into", "of memory", "less than"]),
         ("-n 0", 2, &["0 ranks cannot be spread"]),
+        ("-n -1", 2, &["invalid value '-1'", "a whole number from 1 on"]),
         ("-n 2 --nodes 3", 2, &["2 ranks cannot be spread over 3 nodes"]),
         ("-n 4000 --cache 2GiB", 1, &["4000 ranks are too many for one machine", "make sense"]),
         ("-n 100000 --cache 1GiB", 1, &["100000 ranks"]),
     ] {
         place.refused(&format!("gemm a.npy b.npy -o c.npy {flags}"), code, words);
     }
+    // No number is quietly replaced by another one.
+    place.refused("bench hit -n 0", 2, &["0 ranks cannot be spread"]);
+    place.refused("bench seq -n 1 --nodes 2", 2, &["1 ranks cannot be spread over 2 nodes"]);
 }
 
 /// The smallest cache that the settings allow multiplies; tiles that do not fit into a cache are refused with the size
@@ -143,35 +147,81 @@ fn a_full_output_folder_is_named_at_once() {
     job.end().refused(1, &["no space for the 2880128 bytes of small/c.npy", "choose another disk"]);
 }
 
+/// Starts a command whose system calls of these numbers fail with this error, and those of its children. None where the kernel
+/// takes no filter.
+fn without_calls(place: &Place, words: &str, refused: &[i64], errno: i32) -> Option<Job> {
+    let filter = SeccompFilter::new(
+        refused.iter().map(|&call| (call, Vec::new())).collect(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno as u32),
+        TargetArch::try_from(std::env::consts::ARCH).ok()?,
+    );
+    let probe: BpfProgram = filter.ok()?.try_into().ok()?;
+    // A filter concerns the thread that installs it, and what it starts.
+    if std::thread::spawn(move || apply_filter(&probe).is_err()).join().unwrap() {
+        eprintln!("skipped: this kernel takes no system-call filter");
+        return None;
+    }
+    let this = std::env::current_exe().unwrap();
+    let mut command = place.shell(&this, "--exact limits::command_under_a_filter --nocapture");
+    let calls: Vec<String> = refused.iter().map(i64::to_string).collect();
+    command.env(FILTERED, format!("{errno} {}", calls.join(","))).env(FILTERED_LINE, words);
+    Some(Job::of(command, place.path("nvm")))
+}
+
+/// The variables that say what [`command_under_a_filter`] is to do.
+const FILTERED: &str = "TEST_FILTERED_CALLS";
+const FILTERED_LINE: &str = "TEST_FILTERED_LINE";
+
+/// A test as far as the test runner is concerned; does something only where [`without_calls`] has started it: becomes the
+/// command. Were it started from a process with the filter, the standard library would want what that refuses.
+#[test]
+fn command_under_a_filter() {
+    let (Ok(calls), Ok(line)) = (std::env::var(FILTERED), std::env::var(FILTERED_LINE)) else { return };
+    let (errno, calls) = calls.split_once(' ').unwrap();
+    let filter = SeccompFilter::new(
+        calls.split(',').map(|call| (call.parse().unwrap(), Vec::new())).collect(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno.parse().unwrap()),
+        TargetArch::try_from(std::env::consts::ARCH).unwrap(),
+    );
+    let program: BpfProgram = filter.unwrap().try_into().unwrap();
+    apply_filter(&program).unwrap();
+    let error = Command::new(env!("CARGO_BIN_EXE_vgas")).args(line.split_whitespace()).exec();
+    panic!("{error}");
+}
+
+/// A filter that refuses what sockets need is named, in a few lines, and nobody waits for ever.
+#[test]
+fn a_filter_of_sockets_is_named() {
+    let place = with_matrices(300);
+    for shape in ["-n 1", "-n 2 --nodes 2 --conduit tcp"] {
+        let line = format!("gemm a.npy b.npy -o c.npy --cache 1MiB --page 4KiB {shape}");
+        let Some(job) = without_calls(&place, &line, &[libc::SYS_recvfrom], libc::EPERM) else { return };
+        job.end().refused(1, &["recvfrom", "Operation not permitted"]);
+    }
+    let line = "gemm a.npy b.npy -o c.npy --cache 1MiB --page 4KiB -n 2 --nodes 2 --conduit tcp";
+    let Some(mut job) = without_calls(&place, line, &[libc::SYS_accept, libc::SYS_accept4], libc::EPERM)
+    else {
+        return;
+    };
+    job.mishap(|_| {});
+    let ended = job.end();
+    assert_eq!(ended.code, 1, "{ended:?}");
+    let said = ended.stderr.lines().filter(|line| line.contains("cannot accept connections")).count();
+    assert!((1..=4).contains(&said), "once by each process: {ended:?}");
+    assert!(ended.stderr.lines().count() <= 6, "a flood: {ended:?}");
+}
+
 /// A kernel, or a container, that refuses io_uring in either way: the job runs, and says once that it is slower. Who
 /// insists is refused.
 #[test]
 fn without_io_uring_jobs_run_and_say_so() {
     for errno in [libc::ENOSYS, libc::EPERM] {
         let place = with_matrices(300);
-        let without_uring = |words: &str| {
-            let command = place.command(words);
-            let nvm = place.path("nvm");
-            // A filter concerns the thread that installs it and what it starts.
-            std::thread::spawn(move || {
-                let refused =
-                    [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
-                let architecture = TargetArch::try_from(std::env::consts::ARCH).ok()?;
-                let filter = SeccompFilter::new(
-                    refused.into_iter().map(|call| (call, Vec::new())).collect(),
-                    SeccompAction::Allow,
-                    SeccompAction::Errno(errno as u32),
-                    architecture,
-                );
-                let program: BpfProgram = filter.ok()?.try_into().ok()?;
-                apply_filter(&program).ok()?;
-                Some(Job::of(command, nvm).end())
-            })
-            .join()
-            .unwrap()
-        };
+        let calls = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+        let without_uring = |words: &str| without_calls(&place, words, &calls, errno).map(Job::end);
         let Some(ended) = without_uring("gemm a.npy b.npy -o c.npy --cache 1MiB --page 4KiB --verify") else {
-            eprintln!("skipped: this kernel takes no system-call filter");
             return;
         };
         assert_eq!(ended.code, 0, "{ended:?}");

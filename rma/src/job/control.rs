@@ -31,8 +31,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// What a stream begins with; the last four bytes are the version. 1: the first. 2: announced exits.
-const PREAMBLE: [u8; 8] = *b"vgas\x02\0\0\0";
+/// What a stream begins with; the last four bytes are the version. 1: the first. 2: announced exits. 3: ranks that are
+/// stopped, or cannot be ended.
+const PREAMBLE: [u8; 8] = *b"vgas\x03\0\0\0";
 
 const HEADER_BYTES: usize = 8;
 
@@ -372,7 +373,6 @@ fn greeting_error(begin: &[u8]) -> RmaError {
     protocol(format!("{shown:?} came where the start-up protocol should begin (does a login script print?)"))
 }
 
-/// Waits until `file` is ready or the time is over.
 /// Checks that sockets can be read. Where a filter of system calls refuses recvfrom, the standard library, which uses it
 /// when it starts a program with a hook, would wait for the end of that program, and signals would never be taken.
 pub(crate) fn check_sockets() -> Result<()> {
@@ -387,6 +387,7 @@ pub(crate) fn check_sockets() -> Result<()> {
     }
 }
 
+/// Waits until `file` is ready or the time is over.
 pub(crate) fn wait_for(file: BorrowedFd<'_>, flags: PollFlags, timeout: Option<&Timespec>) -> Result<()> {
     match poll(&mut [PollFd::new(&file, flags)], timeout) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -459,7 +460,7 @@ mod tests {
         rustix::io::write(&a, b"vgas\x07\0\0\0").unwrap();
         let mut b = Channel::over_socket(b, true).unwrap();
         let error = b.receiver.next_blocking::<u32>().unwrap_err().to_string();
-        assert!(error.contains("protocol 7 instead of 2"), "{error}");
+        assert!(error.contains("protocol 7 instead of 3"), "{error}");
     }
 
     #[test]

@@ -6,17 +6,21 @@ use super::message::{
     DomainOrigin, FromNode, Input, JobDescription, Listen, NodeDescription, Output, Stream, ToNode,
 };
 use super::message::{Exit, RankExit};
-use super::node_link::{NodeLink, Phase};
+use super::node_link::{EXIT_TIMEOUT, NodeLink, Phase};
 use super::output::Outputs;
 use super::spec::{JobStatus, RunSpec};
 use super::verdict::{Cause, Verdict};
-use super::{ALIVE_INTERVAL, EXIT_GRACE, LEAVE_GRACE, OUT_OF_STEP, TERMINATION_GRACE, listen, node, system};
+use super::{
+    ALIVE_INTERVAL, EXIT_GRACE, KILL_PATIENCE, LEAVE_GRACE, OUT_OF_STEP, STOP_PATIENCE, TERMINATION_GRACE,
+    control, listen, node, system,
+};
 use crate::address::{Layout, NodeId, Peer};
 use crate::error::{Result, RmaError};
 use crate::key::JobKey;
+use crate::say::OneLine;
 use crate::shm::Domain;
 use rustix::event::{PollFd, PollFlags, poll};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 use std::io::IsTerminal;
@@ -36,13 +40,14 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Standard input that may be on its way to rank 0.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// How much longer than the gentle end of its ranks a daemon may take before it is killed.
-const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// How much longer than the end of its ranks, gentle or not, a daemon may take before it is killed.
+const END_TIMEOUT: Duration = KILL_PATIENCE.saturating_add(Duration::from_millis(500));
 
 /// Runs a job and returns how it ended, when nothing of it is left. Signals that arrive meanwhile are passed on (see
 /// [`super`]); afterwards they are ignored, as the caller is expected to end with [`JobStatus::code`].
 ///
-/// What ranks write goes to this process's standard output and error; nothing else is printed.
+/// What ranks write goes to this process's standard output and error. Nothing else is printed but a line about a process of
+/// the job that is stopped for long.
 ///
 /// # Errors
 /// [`RmaError::Refused`] when the specification makes no sense, and when this process itself lacks something (files,
@@ -50,17 +55,16 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 pub fn run(spec: &RunSpec) -> Result<JobStatus> {
     let layout = spec.check()?;
     node::raise_file_limit();
+    control::check_sockets()?;
     let mut signals = passed_on_signals()?;
     let mut launcher = Launcher::start(spec, layout)?;
     launcher.event_loop(&mut signals)?;
-    for node in &mut launcher.nodes {
-        node.wait_for_end();
-    control::check_sockets()?;
-    }
-    Ok(match launcher.exiting {
+    launcher.end_daemons();
+    let status = match launcher.exiting {
         Some(exiting) if !launcher.verdict.failed() => JobStatus { code: exiting.code, message: None },
         _ => launcher.verdict.status(),
-    })
+    };
+    Ok(launcher.verdict.with_unending(status))
 }
 
 type Signals = SignalDelivery<UnixStream, SignalOnly>;
@@ -73,7 +77,8 @@ fn passed_on_signals() -> Result<Signals> {
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     let (read, write) = UnixStream::pair().map_err(io)?;
     let wanted = PASSED_ON.iter().filter(|&&signal| ignored >> (signal - 1) & 1 == 0);
-    SignalDelivery::with_pipe(read, write, SignalOnly, wanted).map_err(io)
+    // Of daemons that are stopped; those that end close their channels.
+    SignalDelivery::with_pipe(read, write, SignalOnly, wanted.chain(&[SIGCHLD])).map_err(io)
 }
 
 struct Launcher<'a> {
@@ -315,11 +320,16 @@ impl<'a> Launcher<'a> {
         let exit = exit.map(|exiting| {
             exiting.since + EXIT_GRACE + if exiting.asked { TERMINATION_GRACE } else { Duration::ZERO }
         });
-        let next = [ready, left, end, alive, exit].into_iter().flatten().min()?;
+        let stop =
+            self.nodes.iter().filter(|node| node.phase != Phase::Over).filter_map(|node| node.stop.due());
+        let next = [ready, left, end, alive, exit, stop.min()].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
     fn on_signal(&mut self, signal: i32) {
+        if signal == SIGCHLD {
+            return self.nodes.iter_mut().for_each(NodeLink::notice_stop);
+        }
         if INTERRUPTS.contains(&signal) {
             self.interrupts += 1;
             let nobody_to_tell = !self.started || self.stopping || self.ended.is_some();
@@ -421,11 +431,49 @@ impl<'a> Launcher<'a> {
             FromNode::Abort { from, message, code } => self.fail(Cause::Abort { from, message, code }),
             FromNode::Exit { code } => self.on_announcement(code),
             FromNode::Output { rank, stream, bytes } => self.outputs.push(rank, stream, &bytes),
+            FromNode::Suspended { rank, pid } => {
+                let who = self.verdict.describe_rank(rank, pid);
+                self.tell_stop(&who, pid);
+            }
+            FromNode::Unending(ranks) => ranks.into_iter().for_each(|(rank, pid)| {
+                let who = self.verdict.describe_rank(rank, pid);
+                self.verdict.add_unending(who);
+            }),
             FromNode::InputTaken(count) => {
                 self.input.on_its_way = self.input.on_its_way.saturating_sub(count as usize);
             }
             FromNode::Stopped => self.nodes[index].phase = Phase::Over,
             FromNode::Alive => {}
+        }
+    }
+
+    /// Says that a process has been stopped for long. Whether that was on purpose only users know.
+    fn tell_stop(&mut self, who: &str, pid: u32) {
+        let line = OneLine(format!(
+            "warning: {who} has been stopped for {} s, and the job waits for it; to go on: kill -CONT {pid}; to end the \
+             job: kill -KILL {pid}, or Ctrl-C twice",
+            STOP_PATIENCE.as_secs()
+        ));
+        self.outputs.end_line();
+        self.outputs.push_plain(format!("{line}\n").as_bytes());
+    }
+
+    /// Waits for the daemons' processes, which have nothing to do any more; kills those that do not end, and notes who
+    /// does not end even then.
+    fn end_daemons(&mut self) {
+        let deadline = Instant::now() + EXIT_TIMEOUT;
+        let ended: Vec<bool> = self.nodes.iter_mut().map(|node| node.ends_by(deadline)).collect();
+        if ended.iter().all(|&ended| ended) {
+            return;
+        }
+        self.nodes.iter_mut().for_each(NodeLink::kill);
+        let deadline = Instant::now() + EXIT_TIMEOUT;
+        for node in &mut self.nodes {
+            if !node.ends_by(deadline)
+                && let Some(pid) = node.pid()
+            {
+                self.verdict.add_unending(self.verdict.describe_daemon(node.node, Some(pid)));
+            }
         }
     }
 
@@ -500,6 +548,16 @@ impl<'a> Launcher<'a> {
         if self.ended.is_some_and(|since| since.elapsed() >= TERMINATION_GRACE + END_TIMEOUT) {
             for node in self.nodes.iter_mut().filter(|node| node.phase != Phase::Over) {
                 node.lose(None);
+            }
+        }
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
+            if node.phase != Phase::Over
+                && node.stop.take_due()
+                && let Some(pid) = node.pid()
+            {
+                let who = self.verdict.describe_daemon(node.node, Some(pid));
+                self.tell_stop(&who, pid);
             }
         }
         if !self.spec.hosts.is_empty() {

@@ -125,6 +125,10 @@ pub(crate) enum FromNode {
     Exit { code: u8 },
     /// What a rank wrote; empty at the end of the stream.
     Output { rank: Rank, stream: Stream, bytes: Vec<u8> },
+    /// A rank has been stopped for a while, as by SIGSTOP; everybody waits for it.
+    Suspended { rank: Rank, pid: u32 },
+    /// These ranks have been killed and do not end: the kernel does not let them.
+    Unending(Vec<(Rank, u32)>),
     /// So many bytes of standard input have been taken.
     InputTaken(u32),
     /// Every process of the node has ended and the service has stopped; the daemon ends.

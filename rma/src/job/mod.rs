@@ -33,6 +33,10 @@
 //!   some rank has joined, a rank that leaves without finalising may be waited for for ever: the others have one second
 //!   to end as well, then the job fails.
 //! * *An exit of one is the exit of all*, after [`Control::exit`]: the others have a second to follow, and are ended then.
+//! * *Bounded end.* A process that waits within the kernel (for a disk that does not answer) cannot be ended by anybody. The
+//!   launcher gives it up a second after SIGKILL, names it, and ends with a status that is not 0.
+//! * *What is stopped is waited for*, because somebody may look at it with a debugger; after fifteen seconds the launcher says,
+//!   once, which rank or daemon it is.
 //! * *Bounded start.* Every node is ready within [`RunSpec::connect_timeout`] or the job fails, saying which is not.
 //!
 //! Over ssh, both sides say every two seconds that they are alive, and give the other up after fifteen of silence.
@@ -76,6 +80,12 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// Silence on an ssh channel after which the other side is given up: several lost signs of life, and less than TCP's
 /// own patience by far.
 const ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long a process may be stopped before that is said.
+const STOP_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long a process may take to end after SIGKILL, for which it frees its memory. Who takes longer does not end.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why ranks would wait for each other for ever.
 const OUT_OF_STEP: &str = "the ranks called allgather and finalize in different orders";

@@ -10,7 +10,10 @@ use super::message::{
 };
 use super::rank_process::{Ending, OUTPUT_BYTES, RankProcess};
 use super::service::{NodeService, ServiceError, Stop};
-use super::{ALIVE_INTERVAL, ALIVE_TIMEOUT, OUT_OF_STEP, TERMINATION_GRACE, listen, program, spec, system};
+use super::{
+    ALIVE_INTERVAL, ALIVE_TIMEOUT, KILL_PATIENCE, OUT_OF_STEP, TERMINATION_GRACE, listen, program, spec,
+    system,
+};
 use crate::address::{Peer, Rank};
 use crate::error::{Result, RmaError};
 use crate::shm::Domain;
@@ -103,6 +106,12 @@ struct Node {
     ending: Ending,
     /// When to kill, after having terminated.
     kill_at: Option<Instant>,
+    /// When who was killed and still runs is given up.
+    give_up_at: Option<Instant>,
+    /// Some cannot be ended.
+    gave_up: bool,
+    /// The launcher, and with it the ranks, were stopped from a terminal.
+    suspended: bool,
     joined_reported: bool,
     output_buffer: Vec<u8>,
     /// Since when no rank runs.
@@ -127,8 +136,10 @@ impl Node {
     /// Makes the domain and the listeners, and says so.
     fn prepare(description: NodeDescription, mut files: Vec<OwnedFd>, channel: &mut Channel) -> Result<Self> {
         let (node, layout) = (description.node, &description.job.layout);
+        layout.name_peers();
         let local_ranks = layout.ranks_of(node);
         spec::check_cores(local_ranks.len() as u32)?;
+        check_sockets()?;
         if !description.directory.as_os_str().is_empty() && !description.directory.is_dir() {
             let directory = description.directory.display();
             return Err(RmaError::Refused(format!(
@@ -139,7 +150,6 @@ impl Node {
         let inherited_input = match description.input {
             Input::Inherit => files.pop(),
             Input::Null | Input::Forward => None,
-        check_sockets()?;
         };
         let domain = match description.domain_origin {
             DomainOrigin::Daemon => Domain::create(description.domain.clone())?,
@@ -164,6 +174,9 @@ impl Node {
             service: ServiceState::NotStarted,
             ending: Ending::No,
             kill_at: None,
+            give_up_at: None,
+            gave_up: false,
+            suspended: false,
             joined_reported: false,
             output_buffer: vec![0; OUTPUT_BYTES],
             idle_since: None,
@@ -173,10 +186,8 @@ impl Node {
     /// The event loop. Whatever goes wrong in it ends the node's processes.
     fn serve(mut self, mut channel: Channel, service: Box<dyn NodeService>) -> Result<u8> {
         let result = self.event_loop(&mut channel, service);
-        if let Err(error) = &result {
-            // The launcher may be what is gone: then nobody needs to be told.
-            let _ = fail(&mut channel, &error.to_string(), 1);
-        }
+        // The launcher says why. It may be what is gone: then nobody needs to be told.
+        let result = result.or_else(|error| fail(&mut channel, &error.to_string(), 1).or(Ok(1)));
         self.end(true);
         self.kill_strays();
         result
@@ -188,7 +199,7 @@ impl Node {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|e| RmaError::system("adopt orphans", e))?;
         let mut service = Some(service);
-        let (mut heard, mut said, mut suspended) = (Instant::now(), Instant::now(), false);
+        let (mut heard, mut said) = (Instant::now(), Instant::now());
         loop {
             self.wait(channel, &children)?;
             if channel.receiver.read()? == Arrival::End {
@@ -199,7 +210,8 @@ impl Node {
                 heard = Instant::now();
                 if let ToNode::Signal(signal) = message {
                     // A suspended launcher is silent.
-                    suspended = signal == libc::SIGTSTP || (suspended && signal != libc::SIGCONT);
+                    self.suspended = signal == libc::SIGTSTP || (self.suspended && signal != libc::SIGCONT);
+                    self.ranks.iter_mut().for_each(|rank| rank.stop.restart());
                 }
                 if let Next::Leave(code) = self.on_launcher(message, channel, &mut service)? {
                     return Ok(code);
@@ -209,7 +221,10 @@ impl Node {
             self.take_agent_reports(channel)?;
             self.serve_ranks(channel)?;
             self.forward_output(channel)?;
-            drain(&children);
+            if drain(&children) {
+                self.ranks.iter_mut().for_each(RankProcess::notice_stop);
+            }
+            self.tell_stops(channel)?;
             self.take_exits(channel)?;
             self.kill_when_due();
             if let Next::Leave(code) = self.leave_when_done(channel)? {
@@ -220,7 +235,7 @@ impl Node {
                     channel.sender.send(&FromNode::Alive)?;
                     said = Instant::now();
                 }
-                if heard.elapsed() > ALIVE_TIMEOUT && !suspended {
+                if heard.elapsed() > ALIVE_TIMEOUT && !self.suspended {
                     return Ok(1);
                 }
             }
@@ -266,9 +281,13 @@ impl Node {
         let now = Instant::now();
         let alive = (!channel.sender.carries_files()).then_some(ALIVE_INTERVAL);
         let kill = self.kill_at.map(|at| at.saturating_duration_since(now));
+        let give_up = self.give_up_at.map(|at| at.saturating_duration_since(now));
+        let stops = self.ranks.iter().filter(|rank| !self.suspended && rank.runs());
+        let stop = stops.filter_map(|rank| rank.stop.due()).min().map(|at| at.saturating_duration_since(now));
         let drain = self.idle_since.map(|since| (since + DRAIN_TIMEOUT).saturating_duration_since(now));
         // After the drain time is over, only events count.
-        [alive, kill, drain.filter(|time| !time.is_zero())].into_iter().flatten().min()
+        let drain = drain.filter(|time| !time.is_zero());
+        [alive, kill, give_up, stop, drain].into_iter().flatten().min()
     }
 
     fn on_launcher(
@@ -500,6 +519,16 @@ impl Node {
         Ok(())
     }
 
+    /// Says which ranks have been stopped for long.
+    fn tell_stops(&mut self, channel: &mut Channel) -> Result<()> {
+        for rank in self.ranks.iter_mut().filter(|rank| !self.suspended && rank.runs()) {
+            if rank.stop.take_due() {
+                channel.sender.send(&FromNode::Suspended { rank: rank.rank, pid: rank.pid() })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Notices ranks that have ended.
     fn take_exits(&mut self, channel: &mut Channel) -> Result<()> {
         for index in 0..self.ranks.len() {
@@ -531,6 +560,7 @@ impl Node {
             self.ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
             self.ending = Ending::Killed;
             self.kill_at = None;
+            self.give_up_at = Some(Instant::now() + KILL_PATIENCE);
         } else if self.ending == Ending::No {
             for rank in &self.ranks {
                 rank.signal(Signal::TERM);
@@ -552,7 +582,17 @@ impl Node {
     /// Leaves when the job is over here: every rank has ended and all was said.
     fn leave_when_done(&mut self, channel: &mut Channel) -> Result<Next> {
         let failed = self.ending != Ending::No;
+        if self.give_up_at.is_some_and(|at| at <= Instant::now()) {
+            self.give_up_at = None;
+            let left = self.ranks.iter().filter(|rank| rank.runs());
+            let left: Vec<_> = left.map(|rank| (rank.rank, rank.pid())).collect();
+            self.gave_up = !left.is_empty();
+            if self.gave_up {
+                channel.sender.send(&FromNode::Unending(left))?;
+            }
+        }
         let quiet = match self.idle_since {
+            _ if self.gave_up => true,
             None => failed && self.ranks.is_empty(),
             Some(since) => {
                 let drained = self.ranks.iter().all(|rank| rank.outputs.iter().all(Option::is_none));
@@ -631,8 +671,13 @@ fn children_pipe() -> Result<UnixStream> {
     Ok(read)
 }
 
-fn drain(pipe: &UnixStream) {
-    while let Ok(1..) = rustix::io::read(pipe, &mut [0u8; 64]) {}
+/// Empties a pipe, and says whether there was something in it.
+fn drain(pipe: &UnixStream) -> bool {
+    let mut any = false;
+    while let Ok(1..) = rustix::io::read(pipe, &mut [0u8; 64]) {
+        any = true;
+    }
+    any
 }
 
 /// The children of this process, found by their parent: few kernels list them (`CONFIG_PROC_CHILDREN`).

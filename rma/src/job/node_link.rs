@@ -4,7 +4,7 @@
 
 use super::control::{Arrival, Channel};
 use super::message::{Exit, FromNode, NodeDescription, ToNode};
-use super::rank_process::exit_of;
+use super::rank_process::{Suspension, exit_of};
 use super::spec::RunSpec;
 use super::verdict::{signal_code, signal_name};
 use super::{ALIVE_TIMEOUT, node};
@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 /// How much of what ssh says is kept for the message that explains why it failed.
 const STDERR_BYTES_MAX: usize = 8 << 10;
 
-/// How long a process that has said its last word may take to end.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a process that has said its last word, or was killed, may take to end.
+pub(super) const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How far a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,7 @@ pub(super) struct NodeLink {
     /// What was said before the node was ready.
     stderr_text: Vec<u8>,
     heard: Instant,
+    pub(super) stop: Suspension,
 }
 
 impl NodeLink {
@@ -98,6 +99,7 @@ impl NodeLink {
             stderr,
             stderr_text: Vec::new(),
             heard: Instant::now(),
+            stop: Suspension::default(),
         })
     }
 
@@ -165,6 +167,14 @@ impl NodeLink {
     /// This process was stopped: the other side is not to blame for what was not heard.
     pub(super) fn excuse_silence(&mut self) {
         self.heard = Instant::now();
+        self.stop.restart();
+    }
+
+    /// Notices that the daemon's process was stopped or continued. Behind an ssh, silence tells.
+    pub(super) fn notice_stop(&mut self) {
+        if !self.reaped && !self.over_ssh {
+            self.stop.notice(Pid::from_child(&self.child));
+        }
     }
 
     /// Gives the node up: kills what leads to it, and says what became of that: how, and the exit status.
@@ -175,9 +185,7 @@ impl NodeLink {
         self.phase = Phase::Over;
         // Behind an ssh that is killed, the daemon sees the end of its channel, and ends soon after.
         let _ = shutdown(self.channel.sender.file(), Shutdown::Both);
-        if !self.reaped {
-            let _ = self.child.kill();
-        }
+        self.kill();
         match (reason, exit) {
             (Some(reason), _) => (reason, 1),
             (None, _) if !was_ready && !text.is_empty() => (text, 1),
@@ -213,36 +221,45 @@ impl NodeLink {
         String::from_utf8_lossy(&self.stderr_text).trim().to_owned()
     }
 
-    /// Waits for the daemon's process, which has nothing to do any more; kills it if it does not end.
-    pub(super) fn wait_for_end(&mut self) {
-        if self.exit_within(EXIT_TIMEOUT).is_none() && !self.reaped {
+    /// Waits for the daemon's process, which has nothing to do any more, until a moment. Whether it has ended.
+    pub(super) fn ends_by(&mut self, deadline: Instant) -> bool {
+        self.exit_within(deadline.saturating_duration_since(Instant::now()));
+        self.reaped
+    }
+
+    /// Kills the daemon's process, if there is one.
+    pub(super) fn kill(&mut self) {
+        if !self.reaped {
             let _ = self.child.kill();
-            self.reap(WaitOptions::empty());
         }
     }
 
     /// How the process ended, if it does within `time`.
     fn exit_within(&mut self, time: Duration) -> Option<Exit> {
-        if self.reaped {
-            return None;
-        }
-        if let Ok(pidfd) = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()) {
-            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&node::timespec(time)));
-            return self.reap(WaitOptions::NOHANG);
-        }
         // Without pidfds (before Linux 5.3) there is nothing to wait for with a bound.
+        let pidfd = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok();
         let deadline = Instant::now() + time;
         loop {
-            let exit = self.reap(WaitOptions::NOHANG);
-            if exit.is_some() || Instant::now() >= deadline {
+            let exit = self.reap();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.reaped || left.is_zero() {
                 return exit;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            match &pidfd {
+                // Also ended by the signals that this process catches.
+                Some(pidfd) => {
+                    let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&node::timespec(left)));
+                }
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
         }
     }
 
-    fn reap(&mut self, options: WaitOptions) -> Option<Exit> {
-        match waitpid(Some(Pid::from_child(&self.child)), options) {
+    fn reap(&mut self) -> Option<Exit> {
+        if self.reaped {
+            return None;
+        }
+        match waitpid(Some(Pid::from_child(&self.child)), WaitOptions::NOHANG) {
             Ok(Some((_, status))) => {
                 self.reaped = true;
                 Some(exit_of(status))
@@ -260,10 +277,8 @@ impl NodeLink {
 impl Drop for NodeLink {
     /// Only an error of the launcher itself leaves a daemon running until here.
     fn drop(&mut self) {
-        if !self.reaped {
-            let _ = self.child.kill();
-            self.reap(WaitOptions::empty());
-        }
+        self.kill();
+        self.exit_within(EXIT_TIMEOUT);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::control::{Arrival, Channel};
 use super::message::{Exit, FromRank, Input, NodeDescription, Output, RankExit, Stream, ToRank};
-use super::system;
+use super::{STOP_PATIENCE, system};
 use crate::address::Rank;
 use crate::error::{Result, RmaError};
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// Read at once from a stream of a rank.
 pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
@@ -31,8 +32,17 @@ pub(crate) struct RankProcess {
     pub(crate) outputs: [Option<OwnedFd>; 2],
     pub(crate) input: Option<RankInput>,
     pub(crate) progress: Progress,
+    /// Stopped by a signal, and not continued.
+    pub(crate) stop: Suspension,
     /// `None` while it runs.
     pub(crate) exit: Option<RankExit>,
+}
+
+/// Since when a child is stopped, as by SIGSTOP, and whether that has been said.
+#[derive(Debug, Default)]
+pub(crate) struct Suspension {
+    since: Option<Instant>,
+    told: bool,
 }
 
 /// How far a rank is.
@@ -110,8 +120,20 @@ impl RankProcess {
             outputs,
             input: input.map(|pipe| RankInput { pipe: Some(pipe), waiting: VecDeque::new(), at_end: false }),
             progress: Progress::default(),
+            stop: Suspension::default(),
             exit: None,
         })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get() as u32
+    }
+
+    /// Notices that it was stopped or continued.
+    pub(crate) fn notice_stop(&mut self) {
+        if self.runs() {
+            self.stop.notice(self.pid);
+        }
     }
 
     /// Takes in what the rank says. An error is the rank's fault.
@@ -198,13 +220,40 @@ impl RankProcess {
         };
         self.exit = Some(RankExit {
             rank: self.rank,
-            pid: self.pid.as_raw_nonzero().get() as u32,
+            pid: self.pid(),
             exit,
             joined: self.progress.joined,
             finalised: self.progress.finalised || self.progress.exits,
             by_itself,
         });
         Ok(true)
+    }
+}
+
+impl Suspension {
+    /// Takes in what has happened to this child.
+    pub(crate) fn notice(&mut self, child: Pid) {
+        let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+        while let Ok(Some(change)) = waitid(WaitId::Pid(child), changes) {
+            *self = Self { since: change.stopped().then(Instant::now), told: false };
+        }
+    }
+
+    /// The time since it was stopped counts from now.
+    pub(crate) fn restart(&mut self) {
+        self.since = self.since.map(|_| Instant::now());
+    }
+
+    /// When it is to be said that the child is stopped.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.since.filter(|_| !self.told).map(|since| since + STOP_PATIENCE)
+    }
+
+    /// Whether to say it now: once.
+    pub(crate) fn take_due(&mut self) -> bool {
+        let due = self.due().is_some_and(|due| due <= Instant::now());
+        self.told |= due;
+        due
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::message::{Exit, RankExit};
 use super::spec::JobStatus;
-use crate::address::{Layout, NodeId, Peer};
+use crate::address::{Layout, NodeId, Peer, Rank};
 
 /// Something that makes a job fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub(crate) struct Verdict {
     cause: Option<Cause>,
     /// Signals that the launcher has passed on; ranks that die of them were asked to.
     passed_on: Vec<i32>,
+    /// Processes that were killed and did not end.
+    unending: Vec<String>,
 }
 
 impl Cause {
@@ -53,7 +55,7 @@ impl Cause {
 impl Verdict {
     pub(crate) fn new(layout: Layout) -> Self {
         let hosts = vec!["?".to_owned(); layout.nodes() as usize];
-        Self { layout, hosts, cause: None, passed_on: Vec::new() }
+        Self { layout, hosts, cause: None, passed_on: Vec::new(), unending: Vec::new() }
     }
 
     /// The name of a node's machine, once it is known.
@@ -127,9 +129,7 @@ impl Verdict {
                 (*code, format!("{who}{message}"))
             }
             Cause::DaemonLost { node, pid, how, code } => {
-                let host = &self.hosts[node.0 as usize];
-                let pid = pid.map_or_else(String::new, |pid| format!("pid {pid}, "));
-                (*code, format!("the daemon of {node} ({pid}host {host}) {how}"))
+                (*code, format!("{} {how}", self.describe_daemon(*node, *pid)))
             }
             Cause::Interrupted { signal } => {
                 (signal_code(*signal), format!("ended by signal {signal}{}", signal_name(*signal)))
@@ -139,8 +139,38 @@ impl Verdict {
     }
 
     fn rank(&self, exit: &RankExit) -> String {
-        let host = &self.hosts[self.layout.node_of(exit.rank).0 as usize];
-        format!("{} (pid {}, host {host})", exit.rank, exit.pid)
+        self.describe_rank(exit.rank, exit.pid)
+    }
+
+    /// Who and where a rank is.
+    pub(crate) fn describe_rank(&self, rank: Rank, pid: u32) -> String {
+        let host = &self.hosts[self.layout.node_of(rank).0 as usize];
+        format!("{rank} (pid {pid}, host {host})")
+    }
+
+    /// Who and where a daemon is.
+    pub(crate) fn describe_daemon(&self, node: NodeId, pid: Option<u32>) -> String {
+        let host = &self.hosts[node.0 as usize];
+        let pid = pid.map_or_else(String::new, |pid| format!("pid {pid}, "));
+        format!("the daemon of {node} ({pid}host {host})")
+    }
+
+    /// A process was killed and did not end.
+    pub(crate) fn add_unending(&mut self, who: String) {
+        self.unending.push(who);
+    }
+
+    /// This status, or, where something is left of the job, one that is not 0 and says what.
+    pub(crate) fn with_unending(&self, status: JobStatus) -> JobStatus {
+        if self.unending.is_empty() {
+            return status;
+        }
+        let before = status.message.map_or_else(String::new, |message| format!("{message}; "));
+        let who = self.unending.join(", ");
+        let message = format!(
+            "{before}left behind: {who}, killed but waiting within the kernel, as for a disk that does not answer"
+        );
+        JobStatus { code: status.code.max(1), message: Some(message) }
     }
 }
 
@@ -162,7 +192,6 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Rank;
 
     fn exit(rank: u32, exit: Exit, by_itself: bool) -> RankExit {
         RankExit { rank: Rank(rank), pid: 4711, exit, joined: true, finalised: false, by_itself }
@@ -212,6 +241,22 @@ mod tests {
         verdict.add_exit(exit(1, Exit::Signal(2), true));
         let status = verdict.status();
         assert_eq!((status.code, status.message.unwrap().as_str()), (130, "ended by signal 2 (SIGINT)"));
+    }
+
+    /// Even a job that went well has not when something of it stays.
+    #[test]
+    fn who_cannot_be_ended_is_named() {
+        let mut verdict = verdict();
+        verdict.add_unending(verdict.describe_rank(Rank(1), 4711));
+        verdict.add_unending(verdict.describe_daemon(NodeId(1), Some(42)));
+        let status = verdict.with_unending(verdict.status());
+        let left = "left behind: rank 1 (pid 4711, host x), the daemon of node 1 (pid 42, host y), killed";
+        assert!(status.code == 1 && status.message.as_ref().unwrap().starts_with(left), "{status:?}");
+        verdict.add(Cause::Interrupted { signal: 2 });
+        let status = verdict.with_unending(verdict.status());
+        assert!(
+            status.code == 130 && status.message.unwrap().starts_with("ended by signal 2 (SIGINT); left")
+        );
     }
 
     #[test]

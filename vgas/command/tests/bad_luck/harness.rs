@@ -157,6 +157,11 @@ impl Job {
         self.output[0].text()
     }
 
+    /// What the job has written to standard error so far.
+    pub fn said(&self) -> String {
+        self.output[1].text()
+    }
+
     /// Waits until so many lines of the output are this word.
     pub fn wait_for_lines(&self, word: &str, count: usize) {
         let found = until(|| {

@@ -92,6 +92,36 @@ fn a_stopped_process_is_waited_for_and_does_not_keep_the_job_from_ending() {
     }
 }
 
+/// Said once, with who it is and what to do, while the job goes on waiting: somebody may look at it with a debugger.
+#[test]
+fn who_is_stopped_for_long_is_named() {
+    // Both at the same time: it takes fifteen seconds to be long.
+    let stopped: Vec<_> =
+        [("rank ", Job::ranks as fn(&Job) -> Vec<i32>), ("the daemon of node ", Job::daemons)]
+            .into_iter()
+            .map(|(who, of_job)| {
+                let place = Place::new();
+                let job = place.start_ranks("rounds", 4, SHAPES[2]);
+                let victim = of_job(&job)[0];
+                kill(victim, Signal::STOP);
+                (who, place, job, victim)
+            })
+            .collect();
+    for (who, place, job, victim) in stopped {
+        until(|| job.said().contains("warning: ").then_some(())).expect("it is said");
+        std::fs::write(place.path("enough"), "").unwrap();
+        kill(victim, Signal::CONT);
+        let ended = job.end();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let lines: Vec<_> = ended.stderr.lines().collect();
+        assert!(lines.len() == 1 && lines[0].starts_with(&format!("warning: {who}")), "{ended:?}");
+        for words in [format!("(pid {victim}, host "), format!("kill -CONT {victim};"), "Ctrl-C twice".into()]
+        {
+            assert!(lines[0].contains(&words), "{words} in {ended:?}");
+        }
+    }
+}
+
 fn is_stopped(pid: i32) -> bool {
     vgas_testing::state(pid) == Some('T')
 }

@@ -107,7 +107,7 @@ fn meminfo_bytes(meminfo: &str, name: &str) -> u64 {
 /// The bytes of DRAM in all, and free, without /proc. What could be freed is not known there, and not counted.
 fn memory_of_system() -> (u64, u64) {
     let system = rustix::system::sysinfo();
-    let bytes = |units| (units as u64).saturating_mul(u64::from(system.mem_unit));
+    let bytes = |units: u64| units.saturating_mul(u64::from(system.mem_unit));
     (bytes(system.totalram), bytes(system.freeram))
 }
 

@@ -17,6 +17,10 @@ const HAZARD_SLOTS_PER_RANK: u32 = 64;
 /// process (`vm.max_map_count`).
 const MAPPED_PAGES_MAX: u64 = 1 << 14;
 
+/// Frames beside those that ranks keep mapped: the home's reserve, one to be free for the next miss, and what a put or get of
+/// each rank is about to use.
+const FRAMES_BESIDE_MAPPED_MIN: u64 = 6;
+
 /// Most frames: the page table has 32 bits for the number, and the queues some of them.
 const FRAMES_MAX: u64 = 1 << 30;
 
@@ -28,11 +32,12 @@ pub fn pool_spec(settings: &Settings, layout: &Layout, node: NodeId) -> Result<P
     let page = settings.cache.page.bytes();
     let frames = (size.bytes() / page).min(FRAMES_MAX);
     let local_ranks = layout.ranks_of(node).len() as u32;
-    let frames_min = crate::config::CACHE_PAGES_MIN.max(8 + u64::from(MAPPED_PAGES_MIN * local_ranks));
+    let frames_min = crate::config::CACHE_PAGES_MIN
+        .max(FRAMES_BESIDE_MAPPED_MIN + u64::from(MAPPED_PAGES_MIN * local_ranks));
     if frames < frames_min {
         return Err(Error::Usage(format!(
             "a cache of {} holds {frames} pages of {}; {local_ranks} ranks on a node need at least {frames_min}: \
-             use --cache with at least {} or a smaller --page",
+             set cache.size (--cache) to {} or more, or cache.page (--page) to less",
             size,
             settings.cache.page,
             crate::config::Size::of_bytes(frames_min * page),

@@ -80,10 +80,11 @@ fn options(
     let name = crate::config::Value::text(&cache.replacement);
     let replacement = replacement::by_name(&name, spec.frames)
         .ok_or_else(|| Error::Usage(format!("no replacement policy is called {name}")))?;
-    let in_place = cache.in_place.then_some(InPlaceService {
-        enter_after: cache.in_place_threshold.min(u32::from(u16::MAX)) as u16,
-        leave_after: cache.in_place_release.min(u32::from(u16::MAX)) as u16,
-    });
+    // The limits of the table are those of the counters.
+    let count =
+        |value: u32| u16::try_from(value).map_err(|_| Error::Usage(format!("no page counts to {value}")));
+    let (enter_after, leave_after) = (count(cache.in_place_threshold)?, count(cache.in_place_release)?);
+    let in_place = cache.in_place.then_some(InPlaceService { enter_after, leave_after });
     Ok(AgentOptions {
         home: home::Parameters { node, cooperative: cache.cooperative, in_place },
         replacement,

@@ -47,12 +47,15 @@
 #endif
 
 /* --- Conduit: what the client says, or else that of the first <conduit>-conduit/ where headers are looked for, or else smp. --- */
-#if !defined(GASNET_CONDUIT_SMP) && !defined(GASNET_CONDUIT_TCP) && !defined(GASNET_CONDUIT_IBV) && defined(__has_include)
+#if defined(__has_include)
 #if __has_include(<vgasi_conduit.h>)
 #include <vgasi_conduit.h>
 #endif
 #endif
-#if defined(GASNET_CONDUIT_SMP) + defined(GASNET_CONDUIT_TCP) + defined(GASNET_CONDUIT_IBV) > 1
+#include "vgasi_aliases.h"
+#if defined(VGASI_CONDUIT)
+/* An alias, which has said everything. */
+#elif defined(GASNET_CONDUIT_SMP) + defined(GASNET_CONDUIT_TCP) + defined(GASNET_CONDUIT_IBV) > 1
 #error Define only one of GASNET_CONDUIT_SMP, GASNET_CONDUIT_TCP and GASNET_CONDUIT_IBV
 #elif defined(GASNET_CONDUIT_IBV)
 #undef GASNET_CONDUIT_IBV

@@ -7,7 +7,7 @@
 //! loader's lock, for which the daemon's threads would wait for ever, and an interpreter without arguments loads nothing.
 
 use crate::crash;
-use crate::environment::{self, number, parse_number, segment_size, variable, whole_pages};
+use crate::environment::{self, number, segment_size, variable, whole_pages};
 use crate::log;
 use crate::object;
 use libc::{c_char, c_int};
@@ -31,8 +31,8 @@ const RANK_VARIABLE: &str = "VGAS_CONTROL_FD";
 /// The number of ranks, set by the spawners.
 const RANKS_VARIABLE: &str = "VGASNET_RANKS";
 
-/// The conduit `smp`: as many ranks as GASNET_PSHM_NODES says. Others take the number of ranks from their first argument.
-/// [`RANKS_VARIABLE`] overrules both.
+/// The conduit `smp`: as many ranks as GASNET_PSHM_NODES says. Others take the number of ranks from their first argument
+/// ([`leading_number`]). [`RANKS_VARIABLE`] overrules both, and leaves all arguments to the client.
 const CONDUIT_SMP: c_int = 1;
 /// The conduit `ibv`.
 const CONDUIT_IBV: c_int = 3;
@@ -178,15 +178,13 @@ fn request(words: Vec<OsString>, conduit: c_int, segment_max: u64) -> Result<Job
     let ranks = match number(RANKS_VARIABLE)? {
         Some(ranks) => ranks,
         None if conduit == CONDUIT_SMP => number("GASNET_PSHM_NODES")?.unwrap_or(1),
-        None if arguments.is_empty() => {
-            return Err("how many processes? give their number as the first argument".into());
-        }
-        None => parse_number("the first argument", &arguments.remove(0).to_string_lossy())?,
+        None => leading_number(&mut arguments, name.as_deref().unwrap_or(program.as_os_str()))?,
     };
     let hosts = hosts(ranks, conduit)?;
     let nodes = match number("VGASNET_NODES")? {
         _ if !hosts.is_empty() => hosts.len() as u32,
-        Some(nodes) => nodes,
+        // A node without a rank would serve nobody.
+        Some(nodes) => nodes.min(ranks),
         None => match number("GASNET_SUPERNODE_MAXSIZE")? {
             Some(ranks_per_node) if ranks_per_node > 0 => ranks.div_ceil(ranks_per_node),
             _ => 1,
@@ -213,6 +211,33 @@ fn request(words: Vec<OsString>, conduit: c_int, segment_max: u64) -> Result<Job
         daemon,
         settings,
     })
+}
+
+/// Takes the number of ranks from the front of the arguments: `4`, as GASNet's conduits have it, or `-n 4`, `-n4`, `-np 4`, as
+/// spawners do.
+fn leading_number(arguments: &mut Vec<OsString>, program: &OsStr) -> Result<u32, String> {
+    let usage = |problem: String| {
+        let program = Path::new(program).display();
+        format!(
+            "{problem}: write `{program} 4 ...` or `{program} -n 4 ...`, or set {RANKS_VARIABLE}=4, which leaves all arguments \
+             to the program"
+        )
+    };
+    let Some(first) = arguments.first().map(|first| first.to_string_lossy().into_owned()) else {
+        return Err(usage("how many processes?".into()));
+    };
+    let (text, words) = match first.strip_prefix("-np").or_else(|| first.strip_prefix("-n")) {
+        Some("") => (arguments.get(1).map(|second| second.to_string_lossy().into_owned()), 2),
+        Some(rest) => (Some(rest.to_owned()), 1),
+        None => (Some(first.clone()), 1),
+    };
+    let Some(text) = text else { return Err(usage(format!("how many processes? nothing follows {first}"))) };
+    let ranks = text
+        .trim()
+        .parse()
+        .map_err(|_| usage(format!("the first argument is {first:?}, not the number of processes")))?;
+    arguments.drain(..words);
+    Ok(ranks)
 }
 
 /// The command of a daemon: the program, with the library of that name preloaded if there is one. Not by env(1), which takes the
@@ -309,13 +334,49 @@ fn settings(conduit: c_int, ranks_per_node: u32, segment_max: u64) -> Result<Set
         defaults.push(("segment.tiered_max", size.to_string()));
     }
     let mut sources = Sources { file: None, environment: std::env::vars_os().collect(), flags: Vec::new() };
-    let said = Config::load(&sources).map_err(|error| error.to_string())?;
+    let said = load(&sources)?;
     let is_default = |name: &str| {
         said.values().iter().any(|value| value.setting.name == name && value.origin == Origin::Default)
     };
     let flags = defaults.into_iter().filter(|(name, _)| is_default(name));
     sources.flags =
         flags.map(|(name, text)| FlagValue { flag: "gasnet_init".into(), name: name.into(), text }).collect();
-    let config = Config::load(&sources).map_err(|error| error.to_string())?;
-    Ok(config.settings().clone())
+    Ok(load(&sources)?.settings().clone())
+}
+
+/// The configuration, or what is wrong with it and what to write, on one line.
+fn load(sources: &Sources) -> Result<Config, String> {
+    Config::load(sources).map_err(|error| match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_ranks_is_taken_from_the_front() {
+        let taken = |words: &[&str]| {
+            let mut arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let ranks = leading_number(&mut arguments, OsStr::new("./ring"));
+            ranks.map(|ranks| (ranks, arguments.len()))
+        };
+        for words in
+            [&["4", "-n", "7"][..], &["-n", "4", "a", "b"], &["-n4", "a", "b"], &["-np", "4", "a", "b"]]
+        {
+            assert_eq!(taken(words), Ok((4, 2)), "{words:?}");
+        }
+        assert_eq!(taken(&["-np4"]), Ok((4, 0)));
+        for words in
+            [&[][..], &["-n"], &["-n", "a"], &["--ranks", "4"], &["4.5"], &["-n", "-1"], &["-4"], &["-nope"]]
+        {
+            let problem = taken(words).expect_err("no number");
+            assert!(
+                problem.contains("`./ring -n 4 ...`") && problem.contains("VGASNET_RANKS=4"),
+                "{problem}"
+            );
+        }
+    }
 }

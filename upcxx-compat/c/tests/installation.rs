@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::{Bench, crate_folder, finish, library_folder};
 
-/// Installs into a folder of its own.
+/// Installs into a folder of its own, with aliases: every other test shows that they change nothing for the conduits.
 fn install(bench: &Bench) -> PathBuf {
     let prefix = bench.path().join("prefix");
     run(Command::new("sh")
         .arg(crate_folder().join("install.sh"))
         .args([Path::new("--prefix"), &prefix, Path::new("--library-folder"), &library_folder()])
+        .args(["--alias", "udp", "--alias=mpi", "--alias", "udp"])
         .env("CC", support::cc()));
     prefix
 }
@@ -61,6 +62,111 @@ fn installed_files_are_enough() {
     the_shared_library_has_the_tools(&bench, &prefix);
     the_command_starts_clients(&bench, &prefix, &source);
     configurations_cannot_be_mixed(&bench, &prefix, &source);
+    aliases_are_conduits_to_their_clients(&bench, &prefix);
+}
+
+/// Goal: a client that knows a fixed list of conduits, and checks which it got, finds one of them: in the names of files, of
+/// libraries and of the fragment's variables, in the macros and texts of the headers, and in the spawner's.
+fn aliases_are_conduits_to_their_clients(bench: &Bench, prefix: &Path) {
+    let source = bench.path().join("picky.c");
+    let text = "#include <gasnet.h>\n#include <stdio.h>\n\
+        #if !GASNET_CONDUIT_UDP || defined(GASNET_CONDUIT_TCP) || defined(GASNET_CONDUIT_MPI)\n#error not udp\n#endif\n\
+        int main(int argc, char **argv) {\n\
+        if (gasnet_init(&argc, &argv) != GASNET_OK || gasnet_attach(NULL, 0, GASNET_PAGESIZE, 0) != GASNET_OK) return 1;\n\
+        printf(\"%s %s of %d\\n\", GASNET_CONDUIT_NAME_STR, GASNET_CONFIG_STRING, (int)gasnet_nodes());\n\
+        gasnet_barrier_notify(0, GASNET_BARRIERFLAG_ANONYMOUS);\n\
+        gasnet_barrier_wait(0, GASNET_BARRIERFLAG_ANONYMOUS);\n\
+        gasnet_exit(0);\nreturn 0;\n}\n";
+    std::fs::write(&source, text).expect("the folder is writable");
+    let program = bench.path().join("picky");
+    let (include, lib) = (prefix.join("include"), prefix.join("lib"));
+    let folder = |path: &Path| format!("-I{}", path.display());
+    let udp = folder(&include.join("udp-conduit"));
+    let build = |flags: &[&str], library: &str| {
+        let mut command = Command::new(support::cc());
+        command
+            .args(["-DGASNET_PAR", "-pthread", &folder(&include)])
+            .args(flags)
+            .arg(&source)
+            .arg("-L")
+            .arg(&lib);
+        command.args([library, "-Wl,-S", "-o"]).arg(&program).stderr(Stdio::null());
+        command.status().expect("a C compiler runs").success()
+    };
+    // By the folder, as makefiles do, and by the macro alone.
+    for flags in [&[udp.as_str()][..], &["-DGASNET_CONDUIT_UDP"], &[&udp, "-DGASNET_CONDUIT_UDP=1"]] {
+        assert!(build(flags, "-lgasnet-udp-par"), "{flags:?}");
+        let text = run(Command::new(&program).arg("2"));
+        assert_eq!(text.matches("UDP RELEASE=").count(), 2, "{flags:?}: {text}");
+        assert_eq!(text.matches("CONDUIT=UDP(UDP-").count(), 2, "{flags:?}: {text}");
+    }
+    let text = run(Command::new(prefix.join("bin/gasnetrun_udp")).args(["-n", "3", "-N", "2"]).arg(&program));
+    assert_eq!(text.matches("of 3").count(), 3, "{text}");
+    // Another library, two conduits, and an alias that was not installed.
+    assert!(!build(&[&udp], "-lgasnet-tcp-par") && !build(&[&udp], "-lgasnet-mpi-par"));
+    assert!(!build(&[&udp, "-DGASNET_CONDUIT_UDP", "-DGASNET_CONDUIT_TCP"], "-lgasnet-udp-par"));
+    assert!(!build(&[&udp, "-DGASNET_CONDUIT_UDP", "-DGASNET_CONDUIT_MPI"], "-lgasnet-udp-par"));
+    for mode in ["seq", "parsync", "par"] {
+        let fragment = std::fs::read_to_string(include.join(format!("mpi-conduit/mpi-{mode}.mak")));
+        let fragment = fragment.expect("the fragment was installed");
+        assert!(fragment.contains("GASNET_CONDUIT = mpi\n"), "{fragment}");
+        assert!(
+            fragment.contains("-DGASNET_CONDUIT_MPI\n")
+                && fragment.contains(&format!("-lgasnet-mpi-{mode} "))
+        );
+        assert!(lib.join(format!("libgasnet-mpi-{mode}.a")).exists());
+        assert!(lib.join(format!("pkgconfig/gasnet-mpi-{mode}.pc")).exists());
+    }
+}
+
+/// Goal: a conduit's own name can be an alias as well, where a build system insists on it and the machine has no such network.
+#[test]
+fn an_alias_takes_the_place_of_a_conduit() {
+    let bench = Bench::new();
+    let prefix = bench.path().join("prefix");
+    run(Command::new("sh")
+        .arg(crate_folder().join("install.sh"))
+        .args([Path::new("--prefix"), &prefix, Path::new("--library-folder"), &library_folder()])
+        .args(["--alias", "ibv"])
+        .env("CC", support::cc()));
+    let program = bench.path().join("ibv");
+    build_shared_for("ibv", &support::cc(), &[], &prefix, &client(&bench), &program);
+    // Where there is no RDMA, the conduit of that name would refuse to start.
+    assert_eq!(run(Command::new(&program).arg("2")).matches("of 2, 0 arguments").count(), 2);
+    let config = std::fs::read_to_string(prefix.join("lib/cmake/vgas/vgas-config.cmake"));
+    assert!(config.expect("it was installed").contains("foreach(_conduit smp tcp ibv)"));
+}
+
+/// Goal: a client that is linked statically is small without any flag of its build system; what debuggers want is beside it. Of the release, which is what users install.
+#[test]
+#[ignore = "builds the release: minutes"]
+fn a_static_client_is_small() {
+    const CLIENT_BYTES_MAX: u64 = 4_000_000;
+    let bench = Bench::new();
+    let (prefix, source) = (bench.path().join("prefix"), client(&bench));
+    let build = Command::new("sh")
+        .arg(crate_folder().join("install.sh"))
+        .arg("--prefix")
+        .arg(&prefix)
+        .env("CC", support::cc())
+        .status();
+    assert!(build.expect("a shell runs").success());
+    let bytes = |path: &Path| std::fs::metadata(path).expect("it is there").len();
+    let program = bench.path().join("small");
+    run(Command::new(support::cc())
+        .args(["-O2", "-s", "-pthread", "-DGASNET_PAR", "-DGASNET_CONDUIT_TCP", "-I"])
+        .arg(prefix.join("include"))
+        .arg(&source)
+        .arg("-L")
+        .arg(prefix.join("lib"))
+        .args(["-lgasnet-tcp-par", "-o"])
+        .arg(&program));
+    assert!(bytes(&program) <= CLIENT_BYTES_MAX, "{} bytes", bytes(&program));
+    assert_eq!(run(Command::new(&program).arg("2")).matches("of 2, 0 arguments").count(), 2);
+    for (library, least) in [("libvgas.a", 2 * CLIENT_BYTES_MAX), ("libvgas.so.0.debug", CLIENT_BYTES_MAX)] {
+        assert!(bytes(&prefix.join("lib/debug").join(library)) > least, "{library}");
+    }
+    assert!(bytes(&prefix.join("lib/libvgas.so.0")) <= CLIENT_BYTES_MAX);
 }
 
 /// Goal: the installer says what is wrong with its options, and does nothing then.
@@ -76,6 +182,10 @@ fn wrong_options_are_refused() {
         (&["--prefix"], "--prefix needs a folder"),
         (&["--prefix", "/nowhere", "--library-folder"], "--library-folder needs a folder"),
         (&["--prefex", "/nowhere"], "no option --prefex"),
+        (&["--prefix", "/nowhere", "--alias"], "--alias needs the name of a conduit"),
+        (&["--prefix", "/nowhere", "--alias", "tcp"], "name another conduit, such as udp"),
+        (&["--prefix", "/nowhere", "--alias", "UDP"], "small letters and digits"),
+        (&["--prefix", "/nowhere", "--alias", ""], "--alias needs the name of a conduit"),
     ] {
         let output = installer().args(options).output().expect("a shell runs");
         let error = String::from_utf8_lossy(&output.stderr);
@@ -197,16 +307,28 @@ fn the_examples_build_as_they_say(bench: &Bench, prefix: &Path) {
 
 /// A client built with the installed headers and the shared library.
 fn build_shared(compiler: &str, flags: &[&str], prefix: &Path, source: &Path, program: &Path) {
+    build_shared_for("tcp", compiler, flags, prefix, source, program);
+}
+
+fn build_shared_for(
+    conduit: &str,
+    compiler: &str,
+    flags: &[&str],
+    prefix: &Path,
+    source: &Path,
+    program: &Path,
+) {
     let lib = prefix.join("lib");
     run(Command::new(compiler)
-        .args(["-DGASNET_PAR", "-DGASNET_CONDUIT_TCP", "-Wall", "-Wextra", "-Werror", "-pthread"])
+        .args(["-DGASNET_PAR", "-Wall", "-Wextra", "-Werror", "-pthread"])
+        .arg(format!("-DGASNET_CONDUIT_{}", conduit.to_uppercase()))
         .args(flags)
         .arg("-I")
         .arg(prefix.join("include"))
         .arg(source)
         .args(["-x", "none", "-L"])
         .arg(&lib)
-        .args(["-lvgas-tcp-par", "-lvgas"])
+        .args([&format!("-lvgas-{conduit}-par"), "-lvgas"])
         .arg(format!("-Wl,-rpath,{}", lib.display()))
         .arg("-o")
         .arg(program));

@@ -55,7 +55,7 @@ fn check_memory(cache_bytes: u64, nodes: u32, memory_bytes: u64) -> Result<(), F
         return Ok(());
     }
     let hint = match (memory_bytes / u64::from(nodes)) >> 20 {
-        // The least cache is 1 MiB.
+        // With less, caching is for tests.
         0 | 1 => "start fewer nodes".into(),
         most => {
             let most = Size::of_bytes(most << 20);

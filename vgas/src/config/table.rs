@@ -75,6 +75,9 @@ choices! {
     }
 }
 
+/// Most writers or operations in a row that the home of a page counts: it keeps a counter of 16 bits for each page.
+const OPERATIONS_MAX: u64 = u16::MAX as u64;
+
 /// When, and by whom, a setting is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -232,7 +235,7 @@ settings! {
     cache: CacheSettings {
         /// DRAM for cached pages, per node. `auto`: a quarter of the memory this process may use, divided by the
         /// nodes on this machine, at most 16GiB.
-        size: Auto<Size> = "auto", Launch, MIB => 64 * TIB;
+        size: Auto<Size> = "auto", Launch, 64 * KIB => 64 * TIB;
         /// The unit of caching and coherence. Large pages suit scans, small ones random access.
         page: PowerOfTwo = "64KiB", Launch, 4 * KIB => 4 * MIB;
         /// Cooperative caching: a node that has a page answers for it, so that its home need not (vGASNet III.B).
@@ -240,9 +243,9 @@ settings! {
         /// A page that several nodes write in turn stays at home, and their puts and gets travel to it.
         in_place: bool = "on", Node;
         /// How often in a row a page may change its writer before it is served in place.
-        in_place_threshold: u32 = "4", Node, 1 => 65536;
+        in_place_threshold: u32 = "4", Node, 1 => OPERATIONS_MAX;
         /// How many operations of one node in a row end the in-place service of a page.
-        in_place_release: u32 = "64", Node, 1 => 1048576;
+        in_place_release: u32 = "64", Node, 1 => OPERATIONS_MAX;
         /// Fetch pages ahead of a scan.
         read_ahead: bool = "on", Node;
         /// How far ahead of a scan pages are fetched. An eighth of the cache is never exceeded.

@@ -96,15 +96,27 @@ fn refused_values_say_what_to_write() {
         ("nvm.checksums=maybe", "`nvm.checksums = maybe` (--set) is refused"),
         ("nvm.queue_depth=0", "it is less than 1 | write a whole number; 1 to 4096"),
         ("nvm.queue_depth=4097", "it is more than 4096"),
+        ("cache.size=63KiB", "it is less than 64KiB"),
+        // What a page's counters can reach, and not what was once cut to it.
+        ("cache.in_place_threshold=65536", "it is more than 65535"),
+        ("cache.in_place_release=65536", "it is more than 65535"),
         ("tcp.port_range=10-5", "it ends before it begins"),
         ("nonsense", "`nonsense` (--set) is not a setting and its value | write NAME=VALUE"),
     ] {
         let text = complaint(from_flags(&[assignment]));
         assert!(text.contains(expected), "{assignment}: {text}");
     }
-    for just_inside in ["cache.page=4KiB", "cache.page=4MiB", "nvm.queue_depth=4096", "nvm.queue_depth=1"] {
+    for just_inside in [
+        "cache.page=4KiB",
+        "cache.page=4MiB",
+        "nvm.queue_depth=4096",
+        "nvm.queue_depth=1",
+        "cache.in_place_threshold=65535",
+        "cache.in_place_release=65535",
+    ] {
         assert!(from_flags(&[just_inside]).is_ok(), "{just_inside}");
     }
+    assert!(from_flags(&["cache.size=64KiB", "cache.page=4KiB"]).is_ok());
 }
 
 #[test]

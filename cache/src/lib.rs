@@ -5,9 +5,10 @@
 //! |---|---|---|
 //! | [`protocol`] | the coherence protocol as a table: pure steps | do anything |
 //! | [`pool`] | frames and page table shared by a node; the lock-free hit path | decide |
-//! | [`replacement`], [`read_ahead`], [`parts`] | policies: pure | touch shared memory |
+//! | [`replacement`], [`read_ahead`] | policies: pure | touch shared memory |
+//! | [`parts`] | when small gets bring no page in; a rank's threads share what it remembers | touch shared memory |
 //! | [`agent`] | one event loop a node: runs the protocol, NVMe, replacement | be waited for by another agent |
-//! | [`client`] | a rank's puts and gets | change a page's state |
+//! | [`client`] | a rank's puts and gets | give itself a right; at most it uses up one it has ([`pool::Entry`]) |
 //! | [`local`] | plain loads and stores on one's own segment | speak to other nodes |
 //! | [`request`] | what ranks ask of agents | |
 

@@ -1,5 +1,13 @@
 //! Endpoints with active messages, put/get, barriers and collectives over interchangeable conduits, and the
-//! start-up of a job. (being written)
+//! start-up and the end of a job (GASNet specification 1.8; vgasnet.txt II).
+//!
+//! | module | is |
+//! |---|---|
+//! | [`endpoint`] | what ranks and agents speak through: active messages, put and get of pinned segments, barriers |
+//! | [`conduit`] | the ways between processes, one folder each, and the suite that holds all of them to their promises |
+//! | [`job`] | the launcher, the daemons of nodes, and how a process joins |
+//! | [`shm`] | memory that processes share |
+//! | [`address`], [`message`], [`key`], [`error`] | the words all of them use |
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 

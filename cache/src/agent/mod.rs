@@ -1,6 +1,6 @@
 //! The agent of a node: it runs the protocol, NVMe input and output, and replacement for all ranks of the node.
 //!
-//! The [`Agent`] itself owns no thread, socket or clock. It is told what happened ([`Agent::on_request`],
+//! The [`Agent`] itself owns no thread and no socket, and tests set its clock. It is told what happened ([`Agent::on_request`],
 //! [`Agent::on_message`], [`Agent::on_in_place`]), goes on ([`Agent::advance`]), and leaves what it wants to say in an
 //! outbox ([`Agent::flush`]). [`driver`] is the event loop around it in a real job; the simulation tests drive the same
 //! agent by hand.

@@ -36,6 +36,15 @@
 //! atomically is changed in no other way between two barriers.
 //!
 //! [`Capabilities::atomics`]: crate::conduit::Capabilities::atomics
+//!
+//! # Rules for the unsafe code in this folder
+//!
+//! 1. *The caller's bytes* are valid for as long as the unsafe function that takes their address says: the call, or until the
+//!    operation is complete. Only operations that still wait hold such an address.
+//! 2. *Segments.* An address in a segment is used after its range was checked against the mapping (`reach`,
+//!    `segment_address`, a `place`), which the endpoint's domain keeps. What a peer names is checked where its message
+//!    arrives.
+//! 3. *Both may be shared memory*: bytes are copied by [`crate::shm::copy`], never borrowed (rule 1 of [`crate::shm`]).
 
 mod access;
 mod atomic;

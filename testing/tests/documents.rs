@@ -1,0 +1,125 @@
+//! What README.md and ARCHITECTURE.md say, where it can be held against the files they speak of.
+
+use std::fs::read_to_string;
+use std::path::{Path, PathBuf};
+
+/// The folder of the repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the repository")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What lies between two marks of a text.
+fn between<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
+    let begin = text.find(from).unwrap_or_else(|| panic!("there is no {from:?}")) + from.len();
+    let end = text[begin..].find(to).unwrap_or_else(|| panic!("no {to:?} follows {from:?}"));
+    &text[begin..begin + end]
+}
+
+/// Every file below a folder with this ending, without what is built.
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder of the repository") {
+        let path = entry.expect("it can be listed").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            files(&path, ending, found);
+        } else if name.ends_with(ending) {
+            found.push(path);
+        }
+    }
+}
+
+/// Goal: the program that README.md shows is the example it names, which is built and run by tests.
+#[test]
+fn the_program_of_the_readme_is_the_example() {
+    let readme = read("README.md");
+    let shown = between(&readme, "```rust\n", "```");
+    let example = read("vgas/examples/ring.rs");
+    let code: String = example.lines().skip_while(|line| line.starts_with("//!") || line.is_empty()).fold(
+        String::new(),
+        |mut text, line| {
+            text.push_str(line);
+            text.push('\n');
+            text
+        },
+    );
+    assert_eq!(shown, code);
+}
+
+/// Goal: a link of a document leads somewhere.
+#[test]
+fn links_lead_to_files() {
+    let mut documents = Vec::new();
+    files(root(), ".md", &mut documents);
+    assert!(documents.len() > 5);
+    for document in documents {
+        let text = read(&document);
+        let folder = document.parent().expect("a file is in a folder");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = link.split('#').next().unwrap_or_default();
+            let is_elsewhere = path.is_empty() || path.contains("://") || path.contains(char::is_whitespace);
+            assert!(is_elsewhere || folder.join(path).exists(), "{}: {link}", document.display());
+        }
+    }
+}
+
+/// Whether a file has unsafe code.
+fn is_unsafe(path: &Path) -> bool {
+    let code = |line: &&str| !line.trim_start().starts_with("//");
+    let kinds = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"];
+    read(path).lines().filter(code).any(|line| kinds.iter().any(|kind| line.contains(kind)))
+}
+
+/// Goal: ARCHITECTURE.md names every place with unsafe code, and none that has none.
+#[test]
+fn unsafe_code_is_where_the_architecture_says() {
+    let text = read("ARCHITECTURE.md");
+    let list = between(&text, "Unsafe code lives in ", "Nothing else has\nany");
+    let named: Vec<&str> = list.split('`').skip(1).step_by(2).filter(|word| word.contains('/')).collect();
+    let mut sources = Vec::new();
+    files(root(), ".rs", &mut sources);
+    let sources = sources.iter().map(|path| path.strip_prefix(root()).expect("it lies below"));
+    let of_tests = |path: &Path| {
+        path.iter().any(|part| ["tests", "examples", "tests.rs"].iter().any(|name| part == *name))
+    };
+    let found: Vec<&Path> = sources.filter(|path| !of_tests(path) && is_unsafe(path)).collect();
+    assert!(found.len() > 50, "{found:?}");
+    for path in &found {
+        assert!(named.iter().any(|place| path.starts_with(place)), "{} is not named", path.display());
+    }
+    for place in named {
+        assert!(found.iter().any(|path| path.starts_with(place)), "{place} has no unsafe code");
+    }
+}
+
+/// Goal: the measured figures are a table that is read in two minutes: short cells, one figure or a few, and how to get it again.
+#[test]
+fn the_figures_are_a_table_of_short_rows() {
+    let text = read("bench/RESULTS.md");
+    assert!(text.split_whitespace().count() < 1200, "more than two minutes");
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    let columns = rows[0].len();
+    assert_eq!((rows[0][0], rows[0][columns - 1]), ("what", "command"));
+    for row in &rows[2..] {
+        assert_eq!(row.len(), columns, "{row:?}");
+        assert!(row.iter().all(|cell| cell.chars().count() <= 70), "{row:?}");
+        let heads_group = row[1..].iter().all(|cell| cell.is_empty());
+        assert!(heads_group || row.iter().all(|cell| !cell.is_empty()), "{row:?}");
+        let names = row[columns - 1].split("vgas bench ").skip(1);
+        for name in names.filter_map(|rest| rest.split([' ', '`']).next()) {
+            let suite = read("bench/src/suite/mod.rs");
+            assert!(
+                suite.contains(&format!("\"{name}\"")) || suite.contains(&name.replace('-', "_")),
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! Backtraces that users ask for: of crashes and of errors that end the job (`GASNET_BACKTRACE=1`), and of a rank at work (`GASNET_BACKTRACE_SIGNAL=USR1`).
+//! What a rank says when it crashes: one line about a panic of this library, which in a client mostly means that the client has
+//! overwritten its memory; and backtraces that users ask for: of crashes and of errors that end the job (`GASNET_BACKTRACE=1`), and of a rank at work (`GASNET_BACKTRACE_SIGNAL=USR1`).
 //!
 //! The handler of crashes is installed when the job is joined, so before the local view of a tiered segment takes over the
 //! signals of faults: that one serves its faults first, and hands on what is none of its own (`vgas_cache::local`). A client
@@ -139,22 +140,49 @@ fn write_frames(to: Option<c_int>) {
     }
 }
 
+/// Has a panic end this process at once, after one line: it could not leave the function that C has called anyway, and what is
+/// told about it otherwise takes several lines. Nothing is allocated here; where memory is in no state to format the reason,
+/// the C library ends the process instead, and says why.
+pub(crate) fn tell_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let reason = info.payload();
+        let reason =
+            reason.downcast_ref::<&str>().copied().or(reason.downcast_ref::<String>().map(String::as_str));
+        let reason = reason.unwrap_or("no reason").lines().next().unwrap_or_default();
+        match info.location() {
+            Some(place) => say(format_args!(
+                "{}:{} of vgas failed ({reason}): a bug of vgas, or this program has overwritten memory that is not its own",
+                place.file(),
+                place.line()
+            )),
+            None => say(format_args!("vgas failed: {reason}")),
+        }
+        // SAFETY: ends the process.
+        unsafe { libc::abort() }
+    }));
+}
+
 /// Writes a line to standard error, without memory other than the stack's.
 fn say(text: std::fmt::Arguments<'_>) {
+    /// Room for a path and a reason; the end of the line is kept free.
+    const LINE_BYTES: usize = 400;
     struct Line {
-        bytes: [u8; 160],
+        bytes: [u8; LINE_BYTES],
         used: usize,
     }
     impl Write for Line {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {
-            let fits = text.len().min(self.bytes.len() - self.used);
+            let fits = text.len().min(LINE_BYTES - 1 - self.used);
             self.bytes[self.used..self.used + fits].copy_from_slice(&text.as_bytes()[..fits]);
             self.used += fits;
             Ok(())
         }
     }
-    let mut line = Line { bytes: [0; 160], used: 0 };
-    let _ = writeln!(line, "*** {}: {text}", Who);
+    let mut line = Line { bytes: [0; LINE_BYTES], used: 0 };
+    // Never fails; what is too long is cut.
+    let _ = write!(line, "*** {}: {text}", Who);
+    line.bytes[line.used] = b'\n';
+    line.used += 1;
     // SAFETY: so many bytes of the line.
     unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.used) };
 }

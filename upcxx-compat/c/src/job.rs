@@ -90,6 +90,7 @@ pub unsafe extern "C" fn vgasi_init(
     launch::forget_job();
     vgasi_mynode.store(runtime.rank().0, Ordering::Relaxed);
     vgasi_nodes.store(runtime.ranks(), Ordering::Release);
+    crash::tell_panics();
     segment::prepare(&runtime);
     if JOB.set(Job { runtime, process: std::process::id() }).is_err() {
         return code::NOT_INIT;

@@ -17,7 +17,7 @@
 //! 4. *Exported statics are atomics*, written before anybody who reads them may call, and never shrunk or freed.
 //! 5. *Segment memory is shared*: only copied to and from (rules of `vgas_rma::shm`).
 //!
-//! A panic must not cross the border: functions exported with the C ABI abort on one, which ends the job.
+//! A panic must not cross the border: functions exported with the C ABI abort on one, which ends the job (`crash::tell_panics`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 #![allow(clippy::missing_safety_doc)] // Rule 1 holds for every exported function.

@@ -3,7 +3,10 @@
 use crate::failure::Failure;
 use serde::Serialize;
 use std::io::IsTerminal;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 use vgas::say;
 
 /// Prints to standard output. A reader that has gone away (`vgas info | head`) is no failure.
@@ -25,19 +28,18 @@ pub fn print_json(value: &impl Serialize) -> Result<u8, Failure> {
 /// Sends warnings, or what `VGAS_LOG` asks for, to standard error.
 pub fn start_log() -> Result<(), Failure> {
     let wanted = std::env::var("VGAS_LOG").unwrap_or_else(|_| "warn".into());
-    let filter = EnvFilter::try_new(&wanted).map_err(|error| {
+    let filter = wanted.parse::<Targets>().map_err(|error| {
         Failure::usage(format!("`VGAS_LOG={wanted}` is refused: {error}"))
             .hint("write a level such as `info`, or `vgas_cache=debug`")
     })?;
-    tracing_subscriber::fmt()
+    let lines = fmt::layer()
         .with_writer(std::io::stderr)
-        .with_env_filter(filter)
         // Colours are for terminals, not for files and pipes.
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .with_target(false)
         // It would panic where standard error cannot be written.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    tracing_subscriber::registry().with(filter).with(lines).init();
     Ok(())
 }

@@ -259,6 +259,15 @@ pub enum InPlace {
         /// The asking rank's number of the operation, returned in the answer.
         slot: u32,
     },
+    /// Write pieces of the page: their list and bytes follow ([`Pieces`]).
+    PutPieces {
+        /// The page.
+        page: PageIndex,
+        /// How many pieces.
+        count: u32,
+        /// The asking rank's number of the operation, returned in the answer.
+        slot: u32,
+    },
     /// Answer with `bytes` bytes of a page that need not be served in place: from this node's copy, or from NVMe if nobody
     /// has one. No copy is made.
     Part {
@@ -276,8 +285,12 @@ pub enum InPlace {
 impl InPlace {
     /// The page it is about.
     pub fn page(self) -> PageIndex {
-        let (InPlace::Get { page, .. } | InPlace::Put { page, .. } | InPlace::Part { page, .. }) = self;
-        page
+        match self {
+            InPlace::Get { page, .. }
+            | InPlace::Put { page, .. }
+            | InPlace::PutPieces { page, .. }
+            | InPlace::Part { page, .. } => page,
+        }
     }
 
     /// As arguments of an active message.
@@ -286,6 +299,7 @@ impl InPlace {
             InPlace::Get { page, offset, bytes, slot } => [0, slot, low(page), high(page), offset, bytes],
             InPlace::Put { page, offset, slot } => [1, slot, low(page), high(page), offset, 0],
             InPlace::Part { page, offset, bytes, slot } => [2, slot, low(page), high(page), offset, bytes],
+            InPlace::PutPieces { page, count, slot } => [3, slot, low(page), high(page), count, 0],
         }
     }
 
@@ -297,7 +311,56 @@ impl InPlace {
             0 => InPlace::Get { page, offset, bytes, slot },
             1 => InPlace::Put { page, offset, slot },
             2 => InPlace::Part { page, offset, bytes, slot },
+            3 => InPlace::PutPieces { page, count: offset, slot },
             _ => return None,
+        })
+    }
+}
+
+/// The payload of [`InPlace::PutPieces`]: for each piece its first byte in the page and its length, 32 bits each, then the bytes of
+/// all pieces, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces<'d> {
+    list: &'d [u8],
+    bytes: &'d [u8],
+}
+
+impl<'d> Pieces<'d> {
+    /// Bytes of a piece's entry in the list.
+    pub const ENTRY_BYTES: usize = 8;
+
+    /// Adds an entry to a list.
+    pub fn announce(list: &mut Vec<u8>, offset: u32, bytes: u32) {
+        list.extend_from_slice(&offset.to_le_bytes());
+        list.extend_from_slice(&bytes.to_le_bytes());
+    }
+
+    /// Reads what a peer has sent; `None` unless all pieces lie in a page of this size, and have just the bytes that follow.
+    pub fn read(data: &'d [u8], count: u32, page_bytes: u64) -> Option<Self> {
+        let (list, bytes) = data.split_at_checked((count as usize).checked_mul(Self::ENTRY_BYTES)?)?;
+        let pieces = Self { list, bytes };
+        let mut total = 0u64;
+        for (offset, length) in pieces.entries() {
+            if u64::from(offset) + u64::from(length) > page_bytes {
+                return None;
+            }
+            total += u64::from(length);
+        }
+        (total == bytes.len() as u64).then_some(pieces)
+    }
+
+    fn entries(self) -> impl Iterator<Item = (u32, u32)> + 'd {
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
+        self.list.chunks_exact(Self::ENTRY_BYTES).map(move |entry| (number(&entry[..4]), number(&entry[4..])))
+    }
+
+    /// Each piece's first byte in the page, and its bytes.
+    pub fn each(self) -> impl Iterator<Item = (u32, &'d [u8])> + 'd {
+        let mut rest = self.bytes;
+        self.entries().map_while(move |(offset, length)| {
+            let (piece, after) = rest.split_at_checked(length as usize)?;
+            rest = after;
+            Some((offset, piece))
         })
     }
 }
@@ -376,11 +439,36 @@ mod tests {
             InPlace::Get { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
             InPlace::Put { page: 1 << 33, offset: 1, slot: 2 },
             InPlace::Part { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
+            InPlace::PutPieces { page: 1 << 33, count: 3, slot: 2 },
         ] {
             assert_eq!(InPlace::decode(&operation.encode()), Some(operation));
         }
         for answer in [InPlaceAnswer::Done, InPlaceAnswer::NotInPlace] {
             assert_eq!(InPlaceAnswer::decode(&answer.encode(6)), Some((6, answer)));
+        }
+    }
+
+    #[test]
+    fn lists_of_pieces_are_read_whole_or_not_at_all() {
+        let list = |entries: &[(u32, u32)], bytes: &[u8]| {
+            let mut data = Vec::new();
+            entries.iter().for_each(|&(offset, length)| Pieces::announce(&mut data, offset, length));
+            data.extend_from_slice(bytes);
+            data
+        };
+        let data = list(&[(5, 2), (4095, 1), (0, 0)], b"abc");
+        let pieces: Vec<_> = Pieces::read(&data, 3, 4096).expect("well-formed").each().collect();
+        assert_eq!(pieces, [(5, &b"ab"[..]), (4095, b"c"), (0, b"")]);
+        for (entries, bytes, count) in [
+            (&[(5, 2)][..], &b"abc"[..], 1),
+            (&[(5, 2)], b"a", 1),
+            (&[(4095, 2)], b"ab", 1),
+            (&[(u32::MAX, 1)], b"a", 1),
+            (&[(0, u32::MAX), (0, u32::MAX)], b"", 2),
+            (&[(5, 2)], b"ab", 2),
+            (&[(5, 2)], b"ab", u32::MAX),
+        ] {
+            assert!(Pieces::read(&list(entries, bytes), count, 4096).is_none(), "{entries:?} {count}");
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{Agent, Local, Outgoing};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, FrameId};
 use crate::protocol::{Message, home};
-use crate::request::{InPlace, InPlaceAnswer, PageIndex};
+use crate::request::{InPlace, InPlaceAnswer, PageIndex, Pieces};
 use smallvec::{SmallVec, smallvec};
 use vgas_rma::address::{NodeId, Peer};
 
@@ -317,6 +317,15 @@ impl Agent {
         let (offset, bytes, slot, write) = match operation {
             InPlace::Get { offset, bytes, slot, .. } => (offset, u64::from(bytes), slot, false),
             InPlace::Put { offset, slot, .. } => (offset, data.len() as u64, slot, true),
+            InPlace::PutPieces { count, slot, .. } => match Pieces::read(data, count, page_bytes) {
+                Some(_) => (0, page_bytes, slot, true),
+                None => {
+                    return Err(CacheError::Protocol {
+                        who: self.layout.describe(from),
+                        what: format!("sent a malformed list of {count} pieces of page {page}"),
+                    });
+                }
+            },
             InPlace::Part { page, offset, bytes, slot } => {
                 return self.serve_part(from, PartGet { page, offset, bytes, slot });
             }

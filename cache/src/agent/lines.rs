@@ -12,7 +12,7 @@ use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, Entry, FrameId, Intent, Outcome as Revoked, PageState};
 use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{Line, LineEvent, Message, line};
-use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request};
+use crate::request::{InPlace, InPlaceAnswer, PageIndex, Pieces, Request};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vgas_rma::address::Peer;
@@ -868,6 +868,15 @@ impl Agent {
             }
             InPlace::Put { offset, slot, .. } if write => {
                 span.mapping().write(span.offset() + offset as usize, &work.data);
+                Outgoing::Answer { words: InPlaceAnswer::Done.encode(slot), bytes: Vec::new() }
+            }
+            InPlace::PutPieces { count, slot, .. } if write => {
+                let page_bytes = u64::from(self.pool.layout().spec().page_bytes);
+                // It was found to be well-formed when it came.
+                let pieces = Pieces::read(&work.data, count, page_bytes).into_iter().flat_map(Pieces::each);
+                for (offset, bytes) in pieces {
+                    span.mapping().write(span.offset() + offset as usize, bytes);
+                }
                 Outgoing::Answer { words: InPlaceAnswer::Done.encode(slot), bytes: Vec::new() }
             }
             _ => return Err(self.violation(self.node, "mixed an in-place get with a put")),

@@ -24,7 +24,7 @@ use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
 use crate::parts::History;
 use crate::pool::{Attempt, Counter, CounterSnapshot, INLINE_BYTES, PoolClient, WaitStatus};
 use crate::request::{InPlace, InPlaceAnswer, Named, PageIndex, Request, handler};
-use operation::{Operation, Way};
+use operation::{Operation, Piece, Way};
 use relaxed::RelaxedSegments;
 use remote::RemoteOperations;
 use std::sync::atomic::AtomicUsize;
@@ -33,7 +33,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use under_way::{Started, UnderWay};
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::Sent;
-use vgas_rma::endpoint::{Endpoint, Token, Work};
+use vgas_rma::endpoint::{Endpoint, SegmentPiece, Token, Work};
 use vgas_rma::message::{Arrived, Payload, Source};
 
 /// Pieces of an agent's words that a client asks for at most: 4 KiB of them.
@@ -426,6 +426,64 @@ impl Client {
         self.start(owner, offset, bytes, Way::Put(from)).map(Pending::listed)
     }
 
+    /// Starts a get of many pieces of a rank's segment as one operation: those that follow each other in one page travel together
+    /// where its home serves it in place.
+    ///
+    /// # Safety
+    /// As [`Client::get_nb`], for each piece.
+    pub unsafe fn get_pieces_nb(
+        &self,
+        owner: Rank,
+        pieces: &[SegmentPiece],
+    ) -> Result<Pending<'_>, CacheError> {
+        self.start_pieces(owner, pieces, |piece| Way::Get(piece.here)).map(Pending::listed)
+    }
+
+    /// Starts a put of many pieces; see [`Client::get_pieces_nb`]. They do not overlap.
+    ///
+    /// # Safety
+    /// As [`Client::put_nb`], for each piece.
+    pub unsafe fn put_pieces_nb(
+        &self,
+        owner: Rank,
+        pieces: &[SegmentPiece],
+    ) -> Result<Pending<'_>, CacheError> {
+        self.start_pieces(owner, pieces, |piece| Way::Put(piece.here)).map(Pending::listed)
+    }
+
+    fn start_pieces(
+        &self,
+        owner: Rank,
+        pieces: &[SegmentPiece],
+        way: impl Fn(&SegmentPiece) -> Way,
+    ) -> Result<Pending<'_>, CacheError> {
+        for piece in pieces {
+            self.check(owner, piece.offset, piece.bytes as u64)?;
+        }
+        if self.relaxed.covers(owner) {
+            // Combined here, mostly: nothing travels.
+            for piece in pieces {
+                self.start(owner, piece.offset, piece.bytes, way(piece))?.wait()?;
+            }
+            return Ok(Pending { core: &self.core, state: None });
+        }
+        let is_any_local = pieces.iter().any(|piece| self.is_local(piece.here));
+        let bounce = is_any_local.then(|| vec![0; self.page_bytes].into_boxed_slice());
+        let pieces = pieces.iter().filter(|piece| piece.bytes > 0);
+        let pieces: Vec<Piece> =
+            pieces.map(|piece| Piece { offset: piece.offset, bytes: piece.bytes, way: way(piece) }).collect();
+        let Some(first) = pieces.first() else {
+            return Ok(Pending { core: &self.core, state: None });
+        };
+        let counter = if matches!(first.way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
+        let operation = Operation::of_pieces(owner, pieces, bounce);
+        let mut pending = Pending { core: &self.core, state: Some(Held::Own(operation)) };
+        if !pending.test()? {
+            self.pool.count(counter, 1);
+        }
+        Ok(pending)
+    }
+
     /// Asks for bytes to be brought to this node when convenient. Completes at once; a hint, no promise.
     pub fn prefetch(&self, owner: Rank, offset: u64, bytes: u64) -> Result<(), CacheError> {
         self.check(owner, offset, bytes)?;
@@ -528,7 +586,7 @@ impl Client {
             Way::Get(to) => to.cast_const(),
             Way::Put(from) => from,
         };
-        let bounce = self.is_local(address).then(|| vec![0; self.page_bytes].into_boxed_slice());
+        let bounce = self.is_local(address).then(|| vec![0; self.page_bytes.min(bytes)].into_boxed_slice());
         let operation = Operation::new(owner, offset, bytes, way, bounce);
         let mut pending = Pending { core: &self.core, state: Some(Held::Own(operation)) };
         if !pending.test()? {

@@ -2,12 +2,13 @@
 //!
 //! An operation goes through its pages in order. Hits are copied at once; misses are asked of the agent in windows of
 //! neighbouring pages, two windows at a time, so that the second arrives while the first is copied. Puts that miss are
-//! posted with their data ([`crate::request`]). Pages served in place by their home are read and written there.
+//! posted with their data ([`crate::request`]). Pages served in place by their home are read and written there, many at a time.
 
 use super::{CacheError, Core};
 use crate::client::remote::RemoteState;
 use crate::pool::{Attempt, PageState, WaitId, WaitStatus};
-use crate::request::{InPlace, Request};
+use crate::request::{InPlace, Pieces, Request};
+use smallvec::{SmallVec, smallvec};
 use std::collections::VecDeque;
 use vgas_rma::address::Rank;
 use vgas_rma::shm::copy::copy;
@@ -20,6 +21,15 @@ const WINDOW_PAGES: u64 = 64;
 
 /// Most partial puts of one operation that its agent has and has not finished: their bytes lie in the agent's memory.
 const POSTED_MAX: u32 = 64;
+
+/// Most pieces of one operation that its home has been asked to read or write in place and has not answered: a page each at
+/// most. One at a time, an operation would take as long as so many messages there and back.
+const REMOTE_MAX: usize = 32;
+
+/// Pieces of a page are got together, with what lies between them, as long as that is no more than so many bytes, or than so
+/// many times what is wanted.
+const SPARSE_BYTES: usize = 4096;
+const SPARSE_TIMES: usize = 4;
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug)]
@@ -38,13 +48,22 @@ struct Window {
     wait: WaitId,
 }
 
-/// Something that must end before the operation goes on where it stands.
+/// A part of an operation.
 #[derive(Debug)]
-enum Blocked {
-    /// An in-place operation on these bytes.
-    Remote { number: u32, bytes: usize },
-    /// The agent has the first bytes of a partial page; the others follow as hits.
-    Posted,
+pub(super) struct Piece {
+    pub(super) offset: u64,
+    pub(super) bytes: usize,
+    pub(super) way: Way,
+}
+
+/// What a home was asked to do in place.
+#[derive(Debug)]
+struct Asked {
+    number: u32,
+    /// The bytes of the answer to a get, of which the pieces may be some.
+    offset: u64,
+    bytes: usize,
+    pieces: SmallVec<[Piece; 1]>,
 }
 
 /// One get or put under way.
@@ -64,7 +83,12 @@ pub(super) struct Operation {
     posted: Option<WaitId>,
     /// A home did not do what was asked of it in place: from here on pages are got.
     declined: bool,
-    blocked: Option<Blocked>,
+    /// What homes were asked to do in place, in this order.
+    remote: VecDeque<Asked>,
+    /// What follows when `end` is reached, the next at the end: the pieces of an operation of many, and what homes declined.
+    then: Vec<Piece>,
+    /// The agent has the first bytes of a partial page, and the others follow as hits: not before it is done.
+    awaits_posted: bool,
     /// The agent has been asked for a free frame.
     room: Option<WaitId>,
     /// When the local bytes lie in this rank's own segment: a page, through which everything goes (rule 3 of the client).
@@ -91,10 +115,19 @@ impl Operation {
             pages_max: WINDOW_PAGES,
             posted: None,
             declined: false,
-            blocked: None,
+            remote: VecDeque::new(),
+            then: Vec::new(),
+            awaits_posted: false,
             room: None,
             bounce,
         }
+    }
+
+    /// One of many pieces, all the same way; they are taken in this order.
+    pub(super) fn of_pieces(owner: Rank, mut pieces: Vec<Piece>, bounce: Option<Box<[u8]>>) -> Self {
+        pieces.reverse();
+        let way = pieces.last().map_or(Way::Put(std::ptr::null()), |piece| piece.way);
+        Self { then: pieces, ..Self::new(owner, 0, 0, way, bounce) }
     }
 
     /// Goes on as far as possible without waiting. True: all bytes are where they belong.
@@ -103,14 +136,23 @@ impl Operation {
     /// Rule 1 of [`super`]: the local bytes are valid.
     pub(super) unsafe fn advance(&mut self, client: &Core) -> Result<bool, CacheError> {
         loop {
-            if let Some(blocked) = self.blocked.take()
-                // SAFETY: passed on.
-                && !unsafe { self.unblock(client, blocked)? }
-            {
-                return Ok(false);
+            // SAFETY: passed on.
+            unsafe { self.collect(client)? };
+            if self.awaits_posted {
+                if !self.finish_posted(client)? {
+                    return Ok(false);
+                }
+                self.awaits_posted = false;
             }
             if self.offset == self.end {
-                return self.finish(client);
+                if self.then.is_empty() {
+                    return if self.remote.is_empty() { self.finish(client) } else { Ok(false) };
+                }
+                // SAFETY: passed on.
+                if !unsafe { self.go_on(client)? } {
+                    return Ok(false);
+                }
+                continue;
             }
             // SAFETY: passed on.
             let moved = unsafe {
@@ -133,8 +175,8 @@ impl Operation {
         for wait in [self.posted.take(), self.room.take()].into_iter().flatten() {
             client.pool.end_wait(wait);
         }
-        if let Some(Blocked::Remote { number, .. }) = self.blocked.take() {
-            client.remote.abandon(number);
+        for asked in self.remote.drain(..) {
+            client.remote.abandon(asked.number);
         }
     }
 
@@ -200,7 +242,7 @@ impl Operation {
             Attempt::Miss(entry) if entry.state() == PageState::InPlace => {
                 let bytes = bytes.min(client.in_place_max);
                 let (offset, bytes32) = (in_page as u32, bytes as u32);
-                self.remote(client, page, bytes, &[], |slot| InPlace::Get {
+                self.ask_home(client, bytes, &[], |slot| InPlace::Get {
                     page: index,
                     offset,
                     bytes: bytes32,
@@ -209,7 +251,7 @@ impl Operation {
             }
             Attempt::Miss(_) if self.wants_part(client, index) => {
                 let (offset, bytes32) = (in_page as u32, bytes as u32);
-                let asked = self.remote(client, page, bytes, &[], |slot| InPlace::Part {
+                let asked = self.ask_home(client, bytes, &[], |slot| InPlace::Part {
                     page: index,
                     offset,
                     bytes: bytes32,
@@ -297,7 +339,7 @@ impl Operation {
             // SAFETY: rule 1: these bytes are the caller's, valid and not written while the operation runs.
             let data = unsafe { std::slice::from_raw_parts(from, bytes) };
             let offset = in_page as u32;
-            return self.remote(client, page, bytes, data, |slot| InPlace::Put { page: index, offset, slot });
+            return self.ask_home(client, bytes, data, |slot| InPlace::Put { page: index, offset, slot });
         }
         if bytes == client.page_bytes && client.whole_page_put {
             // SAFETY: passed on.
@@ -319,7 +361,7 @@ impl Operation {
         }
         self.step(first);
         if first < bytes {
-            self.blocked = Some(Blocked::Posted);
+            self.awaits_posted = true;
         }
         Ok(true)
     }
@@ -388,15 +430,17 @@ impl Operation {
         }
     }
 
-    /// Starts a small operation where the page is.
-    fn remote(
+    /// Starts a small operation where the page is, and goes on behind it.
+    fn ask_home(
         &mut self,
         client: &Core,
-        page: u64,
         bytes: usize,
         data: &[u8],
         operation: impl FnOnce(u32) -> InPlace,
     ) -> Result<bool, CacheError> {
+        if self.remote.len() >= REMOTE_MAX {
+            return Ok(false);
+        }
         let Some(number) = client.remote.begin(client.layout.agent_of(client.home(self.owner))) else {
             return Ok(false);
         };
@@ -404,46 +448,136 @@ impl Operation {
             client.remote.abandon(number);
             return Ok(false);
         }
-        let _ = page;
-        self.blocked = Some(Blocked::Remote { number, bytes });
+        let piece = Piece { offset: self.offset, bytes, way: self.way };
+        self.remote.push_back(Asked { number, offset: self.offset, bytes, pieces: smallvec![piece] });
+        self.step(bytes);
         Ok(true)
     }
 
+    /// Takes the answers of homes, in the order in which they were asked.
+    ///
     /// # Safety
     /// As [`Operation::advance`].
-    unsafe fn unblock(&mut self, client: &Core, blocked: Blocked) -> Result<bool, CacheError> {
-        match blocked {
-            Blocked::Remote { number, bytes } => match client.remote.finish(number) {
-                RemoteState::Pending => {
-                    self.blocked = Some(blocked);
-                    Ok(false)
+    unsafe fn collect(&mut self, client: &Core) -> Result<(), CacheError> {
+        while let Some(asked) = self.remote.front() {
+            let data = match client.remote.finish(asked.number) {
+                RemoteState::Pending => return Ok(()),
+                RemoteState::Done(data) => Some(data),
+                RemoteState::NotInPlace => None,
+            };
+            let Some(mut asked) = self.remote.pop_front() else { return Ok(()) };
+            let Some(data) = data else {
+                self.declined = true;
+                client.pool.forget_in_place(client.index(self.owner, asked.offset >> client.page_shift));
+                asked.pieces.reverse();
+                self.then.extend(asked.pieces);
+                continue;
+            };
+            for piece in asked.pieces {
+                let Way::Get(to) = piece.way else { continue };
+                if data.len() != asked.bytes {
+                    return Err(client.short_answer(self.owner, asked.bytes, data.len()));
                 }
-                RemoteState::NotInPlace => {
-                    self.declined = true;
-                    let (page, ..) = self.piece(client);
-                    client.pool.forget_in_place(client.index(self.owner, page));
-                    Ok(true)
-                }
-                RemoteState::Done(data) => {
-                    if let Way::Get(to) = self.way {
-                        if data.len() != bytes {
-                            return Err(client.short_answer(self.owner, bytes, data.len()));
-                        }
-                        // SAFETY: rule 1.
-                        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, bytes) };
-                    }
-                    self.step(bytes);
-                    Ok(true)
-                }
-            },
-            Blocked::Posted => {
-                let done = self.finish_posted(client)?;
-                if !done {
-                    self.blocked = Some(Blocked::Posted);
-                }
-                Ok(done)
+                let found = &data[(piece.offset - asked.offset) as usize..][..piece.bytes];
+                // SAFETY: rule 1: the piece is a part of the operation's bytes.
+                unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), to, piece.bytes) };
             }
         }
+        Ok(())
+    }
+
+    /// Goes on with what follows, when everything before is done or on its way. False: no room to ask now.
+    ///
+    /// # Safety
+    /// As [`Operation::advance`].
+    unsafe fn go_on(&mut self, client: &Core) -> Result<bool, CacheError> {
+        let count = self.packable(client);
+        if count > 1 {
+            // SAFETY: passed on.
+            return unsafe { self.ask_home_for_many(client, count) };
+        }
+        if let Some(piece) = self.then.pop() {
+            for window in self.windows.drain(..) {
+                client.pool.end_wait(window.wait);
+            }
+            (self.offset, self.end, self.way) = (piece.offset, piece.offset + piece.bytes as u64, piece.way);
+        }
+        Ok(true)
+    }
+
+    /// How many of the pieces that follow lie in one page that is served in place, and fit into one message.
+    fn packable(&self, client: &Core) -> usize {
+        let page_of = |piece: &Piece| {
+            let (first, last) = (piece.offset, piece.offset + piece.bytes.max(1) as u64 - 1);
+            (first >> client.page_shift == last >> client.page_shift).then_some(first >> client.page_shift)
+        };
+        let [.., second, first] = &self.then[..] else { return 1 };
+        let Some(page) = page_of(first).filter(|page| page_of(second) == Some(*page)) else { return 1 };
+        if client.pool.peek(client.index(self.owner, page)).state() != PageState::InPlace {
+            return 1;
+        }
+        let (mut count, mut wanted, mut first, mut end) = (0, 0, u64::MAX, 0);
+        for piece in self.then.iter().rev().take_while(|piece| page_of(piece) == Some(page)) {
+            (first, end) = (first.min(piece.offset), end.max(piece.offset + piece.bytes as u64));
+            let message = if self.is_put() {
+                wanted += Pieces::ENTRY_BYTES + piece.bytes;
+                wanted
+            } else {
+                wanted += piece.bytes;
+                let span = (end - first) as usize;
+                let is_sparse = span > SPARSE_BYTES.max(wanted.saturating_mul(SPARSE_TIMES));
+                if is_sparse { usize::MAX } else { span }
+            };
+            if message > client.in_place_max {
+                break;
+            }
+            count += 1;
+        }
+        count.max(1)
+    }
+
+    /// Asks the home for the next pieces in one message: a get of all bytes from the first to the last of them, or a put of a
+    /// list.
+    ///
+    /// # Safety
+    /// As [`Operation::advance`].
+    unsafe fn ask_home_for_many(&mut self, client: &Core, count: usize) -> Result<bool, CacheError> {
+        if self.remote.len() >= REMOTE_MAX {
+            return Ok(false);
+        }
+        let begin = self.then.len() - count;
+        let pieces = &self.then[begin..];
+        let offset = pieces.iter().map(|piece| piece.offset).min().unwrap_or_default();
+        let end = pieces.iter().map(|piece| piece.offset + piece.bytes as u64).max().unwrap_or_default();
+        let page = client.index(self.owner, offset >> client.page_shift);
+        let in_page = |offset: u64| (offset & (client.page_bytes as u64 - 1)) as u32;
+        let bytes = (end - offset) as usize;
+        let Some(slot) = client.remote.begin(client.layout.agent_of(client.home(self.owner))) else {
+            return Ok(false);
+        };
+        let mut message = Vec::new();
+        let operation = if self.is_put() {
+            for piece in pieces.iter().rev() {
+                Pieces::announce(&mut message, in_page(piece.offset), piece.bytes as u32);
+            }
+            for piece in pieces.iter().rev() {
+                let Way::Put(from) = piece.way else { continue };
+                let at = message.len();
+                message.resize(at + piece.bytes, 0);
+                // SAFETY: rule 1; the message was made long enough, and no page is in use (rule 3).
+                unsafe { copy(from, message[at..].as_mut_ptr(), piece.bytes) };
+            }
+            InPlace::PutPieces { page, count: count as u32, slot }
+        } else {
+            InPlace::Get { page, offset: in_page(offset), bytes: bytes as u32, slot }
+        };
+        if !client.try_in_place(self.owner, operation, &message)? {
+            client.remote.abandon(slot);
+            return Ok(false);
+        }
+        let pieces = self.then.drain(begin..).rev().collect();
+        self.remote.push_back(Asked { number: slot, offset, bytes, pieces });
+        Ok(true)
     }
 
     fn finish_posted(&mut self, client: &Core) -> Result<bool, CacheError> {

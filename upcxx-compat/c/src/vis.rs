@@ -2,9 +2,11 @@
 //!
 //! Both sides of a transfer are sequences of pieces. They are walked together: the next *run* is as long as the shorter
 //! of the two current pieces, and runs that continue each other on both sides are joined. A run whose remote bytes this
-//! process can load and store is a copy, also of own bytes outside of a segment. Short runs of a pinned segment elsewhere are packed into messages, of which the
-//! target's agent makes runs again; long ones, and all runs of tiered segments (whose pages are cached here, so that most
-//! are copies, too) are puts and gets of their own. All of them are one operation. What is under way at a time is bounded.
+//! process can load and store is a copy, also of own bytes outside of a segment, and so is one of a tiered segment whose page
+//! is cached here. Short runs of a pinned segment elsewhere are packed into messages, of which the target's agent makes runs
+//! again; long ones are puts and gets of their own. Runs of a tiered segment that follow each other in one page are one
+//! operation of the cache, and travel together where the page's home serves it in place. All of them are one operation. What
+//! is under way at a time is bounded.
 
 use crate::fatal::{fail, fatal};
 use crate::handle::{Operation, vgasi_accumulate, vgasi_wait};
@@ -183,7 +185,7 @@ const PACKED_BYTES_MAX: usize = 2048;
 /// The runs of one transfer that are not copies.
 struct Runner {
     remote: Remote,
-    packs: bool,
+    is_tiered: bool,
     short: Vec<SegmentPiece>,
     started: Vec<*mut Operation>,
     /// Those that are gets of packed pieces; each holds as many bytes as it gets, which no bound makes less.
@@ -192,8 +194,8 @@ struct Runner {
 
 impl Runner {
     fn new(remote: Remote) -> Self {
-        let packs = !segment::is_tiered();
-        Self { remote, packs, short: Vec::new(), started: Vec::new(), packed: Vec::new() }
+        let is_tiered = segment::is_tiered();
+        Self { remote, is_tiered, short: Vec::new(), started: Vec::new(), packed: Vec::new() }
     }
 
     /// Copies a run, or starts it.
@@ -211,7 +213,10 @@ impl Runner {
             // SAFETY: rules 1 and 5: the local side is valid, the remote side is mapped here; they may overlap.
             return unsafe { std::ptr::copy(from, to, run.bytes) };
         }
-        if self.packs && run.bytes <= PACKED_BYTES_MAX {
+        if self.is_tiered {
+            return self.run_tiered(rank, there, here, run.bytes);
+        }
+        if run.bytes <= PACKED_BYTES_MAX {
             let offset = segment::checked_offset(rank, pointer(there), run.bytes);
             self.short.push(SegmentPiece { offset, here: pointer(here).cast(), bytes: run.bytes });
             if self.short.len() == PACKED_MAX {
@@ -219,10 +224,7 @@ impl Runner {
             }
             return;
         }
-        if self.started.len() == OWN_MAX {
-            // SAFETY: rule 2: made here, and not given on.
-            unsafe { Operation::thin_out(&mut self.started, OWN_MAX / 2) };
-        }
+        self.limit_started();
         // SAFETY: rule 1. The source of a put stays until the operation is complete.
         let operation = unsafe {
             match self.remote {
@@ -235,8 +237,64 @@ impl Runner {
         }
     }
 
+    /// Copies a run of a tiered segment whose page is here, or keeps it until the runs of its page are complete.
+    fn run_tiered(&mut self, rank: u32, there: usize, here: usize, bytes: usize) {
+        let offset = segment::checked_offset(rank, pointer(there), bytes);
+        let client = job::joined().runtime.client();
+        let here = pointer(here).cast::<u8>();
+        // SAFETY: rule 1.
+        let is_done = unsafe {
+            match self.remote {
+                Remote::Destination(_) => client.put_cached(Rank(rank), offset, here, bytes),
+                Remote::Source(_) => client.get_cached(Rank(rank), offset, here, bytes),
+            }
+        };
+        if is_done {
+            return;
+        }
+        let page_of = |offset: u64| offset / client.page_bytes() as u64;
+        let is_next = self.short.last().is_some_and(|last| page_of(last.offset) == page_of(offset));
+        if !is_next || self.short.len() == PACKED_MAX {
+            self.start_tiered();
+        }
+        self.short.push(SegmentPiece { offset, here, bytes });
+    }
+
+    /// Starts the runs of a page as one operation.
+    fn start_tiered(&mut self) {
+        if self.short.is_empty() {
+            return;
+        }
+        self.limit_started();
+        let client = job::joined().runtime.client();
+        // SAFETY: rule 1. What the operation reads and writes stays until it is complete.
+        let started = unsafe {
+            match self.remote {
+                Remote::Destination(rank) => client.put_pieces_nb(Rank(rank), &self.short),
+                Remote::Source(rank) => client.get_pieces_nb(Rank(rank), &self.short),
+            }
+        };
+        match started.map(|pending| Operation::tiered(pending, None)) {
+            Ok(operation) if operation.is_null() => {}
+            Ok(operation) => self.started.push(operation),
+            Err(error) => fail(error),
+        }
+        self.short.clear();
+    }
+
+    /// Waits until there is room for one more operation.
+    fn limit_started(&mut self) {
+        if self.started.len() == OWN_MAX {
+            // SAFETY: rule 2: made here, and not given on.
+            unsafe { Operation::thin_out(&mut self.started, OWN_MAX / 2) };
+        }
+    }
+
     /// Starts the short runs.
     fn pack(&mut self) {
+        if self.is_tiered {
+            return self.start_tiered();
+        }
         if self.short.is_empty() {
             return;
         }

@@ -410,6 +410,11 @@ impl PoolAgent {
         wait::complete(&self.shared, local_rank, id, parts, Some((code, detail)))
     }
 
+    /// Puts a small answer (at most [`super::INLINE_BYTES`] bytes) into the rank's wait slot; then complete it.
+    pub fn answer(&self, local_rank: u32, id: WaitId, bytes: &[u8]) -> Result<(), PoolError> {
+        wait::answer(&self.shared, local_rank, id, bytes)
+    }
+
     /// Adds to one of the agent's counters.
     pub fn count(&self, counter: Counter, n: u64) {
         // Nobody else writes them, so that no locked instruction is needed.

@@ -407,6 +407,11 @@ impl PoolClient {
         wait::cancel_sleep(&self.shared, self.local_rank, id);
     }
 
+    /// Copies a small answer out of the slot, after [`WaitStatus::Done`]; at most [`super::INLINE_BYTES`] bytes.
+    pub fn read_answer(&self, id: WaitId, to: &mut [u8]) {
+        wait::read_answer(&self.shared, self.local_rank, id, to);
+    }
+
     /// Gives the slot back. A slot with pending parts is used again only when these are finished.
     pub fn end_wait(&self, id: WaitId) {
         self.waits.end(&self.shared, id);

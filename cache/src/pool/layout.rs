@@ -20,8 +20,10 @@ pub const PAGE_BYTES_MAX: u32 = 4 << 20;
 pub(super) const SLOT_BYTES: u64 = 128;
 /// Bytes of a frame's metadata.
 pub(super) const FRAME_BYTES: u64 = 32;
-/// Bytes of a wait slot: two cache lines, as a hazard slot.
+/// Bytes of a wait slot.
 pub(super) const WAIT_BYTES: u64 = 128;
+/// Bytes of an answer that travel in the wait slot itself: what an agent says about a segment.
+pub const INLINE_BYTES: usize = 64;
 /// Threads of a rank that may wait for a page at the same time because of a fault; further ones wait for a slot.
 pub(super) const FAULT_SLOTS: u32 = 16;
 /// Bytes of a fault slot: a cache line.

@@ -31,7 +31,8 @@
 //!
 //! # Rules for the unsafe code in this folder
 //!
-//! Only `client.rs` and `pin.rs` contain any (`hazard.rs` has the steps of the handshake, in atomics). Shared words are only ever reached as atomics.
+//! Only `client.rs` and `pin.rs` contain any (`hazard.rs` has the steps of the handshake, in atomics). Shared words are only
+//! ever reached as atomics.
 //!
 //! 1. *Life.* Raw addresses into the two mappings are kept only beside an `Arc` of the mapping, or, in thread-local
 //!    storage, under the identity of a client that holds it and that must be presented to use them. A [`mirror`] keeps
@@ -65,7 +66,9 @@ pub use counters::{Counter, CounterSnapshot};
 pub use entry::{Entry, PageState};
 pub use fault::{ClaimedSlot, Fault, FaultId, FaultSlots, Returned};
 pub use fence::Fences;
-pub use layout::{FrameId, MAPPED_PAGES_MIN, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PoolSpec, TableLayout};
+pub use layout::{
+    FrameId, INLINE_BYTES, MAPPED_PAGES_MIN, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PoolSpec, TableLayout,
+};
 pub use pin::{PinMode, PinnedPage};
 pub use shared::{FrameUse, Pins};
 pub use wait::{Completed, WaitId, WaitStatus};

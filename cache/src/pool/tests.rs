@@ -350,8 +350,12 @@ fn waits_count_down_fail_and_are_not_confused() {
     client.add_parts(id, 1);
     assert_eq!(agent.complete(1, id, 2).unwrap(), Completed::Partly);
     assert!(client.prepare_sleep(id));
+    agent.answer(1, id, b"sixty-four bytes at most").unwrap();
     assert_eq!(agent.complete(1, id, 1).unwrap(), Completed::Entirely { wake: true });
     assert!(!client.prepare_sleep(id), "nothing to sleep for");
+    let mut answer = [0; 24];
+    client.read_answer(id, &mut answer);
+    assert_eq!(&answer, b"sixty-four bytes at most");
     assert_eq!(client.wait_status(id), WaitStatus::Done);
     assert_eq!(agent.complete(1, id, 1).unwrap(), Completed::Stale, "nothing is pending");
     client.end_wait(id);
@@ -366,6 +370,7 @@ fn waits_count_down_fail_and_are_not_confused() {
 
     assert!(agent.complete(2, id, 1).is_err(), "rank 2 of 2");
     assert!(agent.complete(1, WaitId(3), 1).is_err(), "slot 3 of 3");
+    assert!(agent.answer(1, id, &[0; 65]).is_err());
 }
 
 #[test]

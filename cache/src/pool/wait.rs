@@ -1,6 +1,8 @@
-//! Wait slots: where a rank's operation learns that the agent has finished its parts. Words only, no bytes.
+//! Wait slots: where a rank's operation learns that the agent has finished its parts, and small answers about segments. Words
+//! only, as atomics.
 
 use super::PoolError;
+use super::layout::INLINE_BYTES;
 use super::shared::Shared;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -42,6 +44,7 @@ pub enum Completed {
 
 const STATUS: usize = 0;
 const ERROR: usize = 1;
+const INLINE: usize = 2;
 
 const PARTS: u64 = u32::MAX as u64;
 const FAILED: u64 = 1 << 32;
@@ -187,6 +190,29 @@ pub(super) fn complete(
             Ok(_) => return Ok(Completed::Entirely { wake: next & SLEEPING != 0 }),
             // The rank adds parts, or changes its sleeping flag; neither makes the answer stale.
             Err(now) => content = now,
+        }
+    }
+}
+
+/// Puts a small answer into the slot; before the part is finished.
+pub(super) fn answer(shared: &Shared, local_rank: u32, id: WaitId, bytes: &[u8]) -> Result<(), PoolError> {
+    if bytes.len() > INLINE_BYTES {
+        let (value, limit) = (bytes.len() as u64, INLINE_BYTES as u64 + 1);
+        return Err(PoolError::OutOfRange { what: "length of an inline answer", value, limit });
+    }
+    for (index, chunk) in bytes.chunks(8).enumerate() {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        shared.wait_word(local_rank, id.index(), INLINE + index)?.store(u64::from_ne_bytes(word), Relaxed);
+    }
+    Ok(())
+}
+
+/// Reads a small answer; after the operation is done. At most [`INLINE_BYTES`] bytes are filled.
+pub(super) fn read_answer(shared: &Shared, local_rank: u32, id: WaitId, to: &mut [u8]) {
+    for (index, chunk) in to.chunks_mut(8).take(INLINE_BYTES / 8).enumerate() {
+        if let Ok(word) = shared.wait_word(local_rank, id.index(), INLINE + index) {
+            chunk.copy_from_slice(&word.load(Relaxed).to_ne_bytes()[..chunk.len()]);
         }
     }
 }

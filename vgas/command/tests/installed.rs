@@ -86,7 +86,8 @@ fn the_command_is_installed() {
     let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
     assert!(readme.contains("cargo install --path vgas/command"));
     done(
-        cargo(&["install", "--path", "vgas/command", "--locked", "--no-track", "--root"])
+        cargo(&["install", "--path", "vgas/command", "--locked", "--no-track"])
+            .arg("--root")
             .arg(prefix.path())
             .arg("--target-dir")
             .arg(target)

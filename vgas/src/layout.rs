@@ -60,7 +60,7 @@ pub fn pool_spec(settings: &Settings, layout: &Layout, node: NodeId) -> Result<P
 fn mapped_pages(settings: &Settings, frames: u64, local_ranks: u64) -> Result<u32> {
     let least = u64::from(MAPPED_PAGES_MIN);
     let pages = match &settings.local.mapped {
-        Auto::Auto => (frames / 4 / local_ranks).min(MAPPED_PAGES_MAX),
+        Auto::Auto => (frames / 2 / local_ranks).min(MAPPED_PAGES_MAX),
         Auto::Is(size) => {
             let pages = size.bytes() / settings.cache.page.bytes();
             let most = (frames / 2 / local_ranks).max(least);

@@ -350,8 +350,8 @@ settings! {
         /// Serve absent pages to system calls, too (`read` into the segment), instead of failing with EFAULT. Needs a
         /// userfaultfd that the kernel allows for its own faults; every fault then takes two more wake-ups.
         system_calls: bool = "off", Attach;
-        /// How much of its segment a rank keeps mapped at a time. `auto`: a quarter of the cache, divided by the ranks
-        /// of the node, at most 16384 pages. More than half of the cache is never mapped.
+        /// How much of its segment a rank keeps mapped at a time. `auto`: half of the cache, divided by the ranks of
+        /// the node, at most 16384 pages. More is never mapped.
         mapped: Auto<Size> = "auto", Launch, 4 * KIB => 64 * TIB;
     }
 

@@ -77,6 +77,18 @@ pub fn code_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().expect("it has ended"))
 }
 
+/// How long something may take here and now that takes so long at most on a machine of its own: longer by as many times as
+/// there are others for each processor, now or in the last minute on average. For tests of what must not wait for a timeout,
+/// which is longer still.
+pub fn at_most(alone: Duration) -> Duration {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let mut fields = load.split(' ');
+    let average = fields.next().and_then(|field| field.parse().ok()).unwrap_or(0.0);
+    let now = fields.nth(2).and_then(|field| field.split('/').next()?.parse().ok()).unwrap_or(0.0);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    alone.mul_f64(1.0 + 2.0 * f64::max(average, now) / processors)
+}
+
 /// Waits for a condition, so long at most; none if it did not come true.
 pub fn until<T>(at_most: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + at_most;

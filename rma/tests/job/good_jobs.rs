@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
+use vgas_testing::at_most;
 
 pub const TESTS: &[Test] = &[
     ("any_program_can_be_run", any_program_can_be_run),
@@ -169,6 +170,6 @@ fn start_and_stop_are_quick() {
             times[5].as_secs_f64() * 1e3,
             times[0].as_secs_f64() * 1e3
         );
-        assert!(times[0] < Duration::from_millis(150), "{times:?}");
+        assert!(times[0] < at_most(Duration::from_millis(150)), "{times:?}");
     }
 }

@@ -56,7 +56,10 @@ fn a_failing_host_is_named() {
     ] {
         let ended = start(&line(&ssh, &format!("a,{host}"), "ranks=2 seconds=1.5 -- true")).end();
         assert!(ended.code == 1 && ended.stderr.contains(words), "{host}: {ended:?}");
-        assert!(ended.time < at_most(Duration::from_secs(5)) && ended.stderr.lines().count() == 1, "{ended:?}");
+        assert!(
+            ended.time < at_most(Duration::from_secs(5)) && ended.stderr.lines().count() == 1,
+            "{ended:?}"
+        );
     }
     // A folder, because there is no such command there.
     let ended = start("conduit=tcp nodes=2 hosts=a,b ssh=/no/such/ssh ranks=2 -- true").end();

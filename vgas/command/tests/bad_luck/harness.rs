@@ -199,8 +199,9 @@ impl Job {
         let status = until(|| self.child.try_wait().unwrap());
         let time = self.begun.elapsed();
         // Processes of a job whose launcher was killed are ended by others, soon.
-        let gone =
-            status.and_then(|_| vgas_testing::until(at_most(END_MAX), || self.processes().is_empty().then_some(())));
+        let gone = status.and_then(|_| {
+            vgas_testing::until(at_most(END_MAX), || self.processes().is_empty().then_some(()))
+        });
         let left = marked(&self.mark);
         left.keys().for_each(|&pid| kill(pid, Signal::KILL));
         let [stdout, stderr] = self.output.map(Capture::finish);

@@ -193,9 +193,16 @@ impl Endpoint {
             return false;
         }
         let polls = self.background.polls.load(Ordering::Relaxed);
-        let is_tended = polls != *seen || self.wait.has_sleeper();
+        let is_tended = polls != *seen;
         *seen = polls;
         if is_tended {
+            return true;
+        }
+        if self.wait.has_sleeper() {
+            // It is woken by what comes. What it has sent since it made itself wakeable is not among that.
+            if let Err(error) = self.push_out() {
+                self.fail(error);
+            }
             return true;
         }
         self.advance_work(Extent::Some);
@@ -206,6 +213,23 @@ impl Endpoint {
         // A thread that has gone to sleep meanwhile may sleep on what was read here and left where it is.
         self.notify_local();
         true
+    }
+
+    /// Sends what waits for room, beside a thread that sleeps; tells it when all of it has gone: others may be admitted now.
+    fn push_out(&self) -> crate::error::Result<()> {
+        if !self.has_unsent() {
+            return Ok(());
+        }
+        if let Some(smp) = &self.smp {
+            smp.flush()?;
+        }
+        if let Some(network) = &self.network {
+            network.flush()?;
+        }
+        if !self.has_unsent() {
+            self.notify_local();
+        }
+        Ok(())
     }
 
     /// Takes in what is for the endpoint and the cache, and sends what waits for room.

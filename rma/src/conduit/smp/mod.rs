@@ -320,16 +320,18 @@ impl SmpConduit {
 
     /// Moves waiting replies into their rings.
     #[cold]
-    fn flush_replies(&self) -> Result<()> {
+    fn flush_replies(&self) -> Result<usize> {
+        let mut all = 0;
         for (index, link) in self.links.iter().enumerate() {
             let Some(link) = link else { continue };
             let sent = link.flush_replies()?;
             if sent > 0 {
                 self.waiting_replies.fetch_sub(sent, Ordering::AcqRel);
                 self.announce(index, link);
+                all += sent;
             }
         }
-        Ok(())
+        Ok(all)
     }
 }
 
@@ -402,7 +404,7 @@ impl Conduit for SmpConduit {
     }
 
     fn flush(&self) -> Result<()> {
-        if self.has_unsent() { self.flush_replies() } else { Ok(()) }
+        if self.has_unsent() { self.flush_replies().map(drop) } else { Ok(()) }
     }
 
     fn has_unsent(&self) -> bool {
@@ -423,10 +425,13 @@ impl Conduit for SmpConduit {
             both.is_some_and(|(source, link)| source.has_deliverable(link))
         });
         drop(inbox);
-        if waiting {
+        // Room for replies that wait may have come while nobody was to be rung. Behind them are requests. What is wrong with a
+        // link, the next poll says.
+        let any = waiting || (self.has_unsent() && !matches!(self.flush_replies(), Ok(0)));
+        if any {
             self.disarm();
         }
-        !waiting
+        !any
     }
 
     fn disarm(&self) {

@@ -164,7 +164,7 @@ impl Model for SecondOpinion {
 
 /// Minutes, not seconds: for changes of the protocol itself.
 #[test]
-#[ignore = "takes minutes without optimisation; the last section of .ci/run runs it (cargo test -- --include-ignored)"]
+#[ignore = "takes minutes without optimisation; .ci/run runs it among the slower tests (cargo test -- --ignored)"]
 fn larger_walks_hold() {
     let quiet = Setup::quiet(3, 1);
     for setup in [

@@ -139,7 +139,7 @@ fn an_alias_takes_the_place_of_a_conduit() {
 
 /// Goal: a client that is linked statically is small without any flag of its build system; what debuggers want is beside it. Of the release, which is what users install.
 #[test]
-#[ignore = "builds the release: minutes"]
+#[ignore = "builds the release, which takes minutes; .ci/run runs it among the slower tests"]
 fn a_static_client_is_small() {
     const CLIENT_BYTES_MAX: u64 = 4_000_000;
     let bench = Bench::new();

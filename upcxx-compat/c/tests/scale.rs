@@ -33,7 +33,7 @@ fn every_put_is_found() {
 
 /// Goal: the same for millions.
 #[test]
-#[ignore = "takes a minute; the last section of .ci/run runs it (cargo test -- --include-ignored)"]
+#[ignore = "takes a minute; .ci/run runs it among the slower tests (cargo test -- --ignored)"]
 fn every_one_of_millions_of_puts_is_found() {
     traffic(2, "1", "1000000");
     traffic(2, "2", "1000000");

@@ -77,7 +77,7 @@ fn a_program_outside_of_the_tree_depends_on_the_crate() {
 
 /// Goal: the command is installed as README.md says, is small, and works where it is.
 #[test]
-#[ignore = "builds the release: minutes"]
+#[ignore = "builds the release, which takes minutes; .ci/run runs it among the slower tests"]
 fn the_command_is_installed() {
     const COMMAND_BYTES_MAX: u64 = 8_000_000;
     let prefix = tempfile::tempdir().expect("a temporary folder");

@@ -96,7 +96,7 @@ fn a_job_that_is_killed_leaves_one_checkpoint() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; .ci/run runs it among the slower tests"]
 fn a_job_that_is_killed_a_thousand_times_leaves_one_checkpoint_each_time() {
     kills(1000, 2);
 }

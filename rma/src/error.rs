@@ -112,6 +112,11 @@ impl RmaError {
         Self::Io { what: what.into(), source }
     }
 
+    /// Whether this is about what happened to somebody else, who may know more: [`crate::job::Control::complain`].
+    pub fn is_complaint(&self) -> bool {
+        matches!(self, Self::PeerLost { .. } | Self::JobAborted(_))
+    }
+
     /// The same error once more: for everybody who waits for what has failed.
     pub fn duplicate(&self) -> Self {
         match self {

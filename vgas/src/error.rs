@@ -26,6 +26,13 @@ pub enum Error {
     Usage(String),
 }
 
+impl Error {
+    /// Whether this is about what happened to somebody else, who may know more: see [`RmaError::is_complaint`].
+    pub fn is_complaint(&self) -> bool {
+        matches!(self, Self::Rma(error) | Self::Cache(CacheError::Rma(error)) if error.is_complaint())
+    }
+}
+
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // In one piece, which is one write where it is printed: ranks often fail together.

@@ -577,6 +577,11 @@ impl Runtime {
         Ok(self.control.abort(message, code)?)
     }
 
+    /// Like [`Runtime::abort`], for what was only seen of others: see [`Control::complain`].
+    pub fn complain(&self, message: &str, code: u8) -> Result<()> {
+        Ok(self.control.complain(message, code)?)
+    }
+
     /// Ends the whole job with this exit status, whatever the other ranks do: see [`Control::exit`]. The caller exits
     /// with the same status when it returns, an error or not.
     pub fn exit(&self, code: u8) -> Result<()> {

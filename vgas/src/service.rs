@@ -113,7 +113,14 @@ impl NodeService for AgentService {
 
     fn run(&mut self, stop: &Stop) -> Result<(), ServiceError> {
         let Some(Running { agent, endpoint, inbox, network }) = &mut self.running else { return Ok(()) };
-        driver::run(agent, endpoint, inbox, stop.descriptor(), || stop.requested())?;
+        driver::run(agent, endpoint, inbox, stop.descriptor(), || stop.requested()).map_err(
+            |error| -> ServiceError {
+                match error {
+                    CacheError::Rma(error) => error.into(),
+                    error => error.into(),
+                }
+            },
+        )?;
         network.close();
         Ok(())
     }

@@ -428,7 +428,9 @@ impl<'a> Launcher<'a> {
             FromNode::Exited(exit) => self.on_exit(exit),
             // Those who are left behind may complain before they are ended.
             FromNode::Abort { .. } if self.exiting.is_some() => {}
-            FromNode::Abort { from, message, code } => self.fail(Cause::Abort { from, message, code }),
+            FromNode::Abort { from, message, code, is_complaint } => {
+                self.fail(Cause::Abort { from, message, code, is_complaint });
+            }
             FromNode::Exit { code } => self.on_announcement(code),
             FromNode::Output { rank, stream, bytes } => self.outputs.push(rank, stream, &bytes),
             FromNode::Suspended { rank, pid } => {
@@ -620,7 +622,7 @@ impl<'a> Launcher<'a> {
             let finalised = self.nodes.iter().find(|node| node.finalised).map(|node| node.node);
             if let Some(node) = finalised {
                 let from = Peer(self.layout.ranks_of(node).start);
-                self.fail(Cause::Abort { from, message: OUT_OF_STEP.into(), code: 1 });
+                self.fail(Cause::Abort { from, message: OUT_OF_STEP.into(), code: 1, is_complaint: false });
             }
         }
     }

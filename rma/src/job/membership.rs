@@ -168,11 +168,24 @@ impl Control {
     /// # Errors
     /// When the daemon cannot be told: it is gone, and this process is being ended anyway.
     pub fn abort(&self, message: &str, code: u8) -> Result<()> {
+        self.end_job(message, code, false)
+    }
+
+    /// Like [`Control::abort`], for what was only seen of others, such as a lost connection: whoever knows more, and ends the
+    /// job for it, is believed instead, also when heard later.
+    ///
+    /// # Errors
+    /// As [`Control::abort`].
+    pub fn complain(&self, message: &str, code: u8) -> Result<()> {
+        self.end_job(message, code, true)
+    }
+
+    fn end_job(&self, message: &str, code: u8, is_complaint: bool) -> Result<()> {
         let (message, code) = (message.to_owned(), code.max(1));
         match &*self.0 {
-            Line::Rank(line) => line.tell(&FromRank::Abort { message, code }),
+            Line::Rank(line) => line.tell(&FromRank::Abort { message, code, is_complaint }),
             Line::Agent(line) => {
-                line.report(AgentReport::Abort { message, code });
+                line.report(AgentReport::Abort { message, code, is_complaint });
                 Ok(())
             }
             Line::Alone => Ok(()),
@@ -252,7 +265,7 @@ pub(crate) enum AgentReport {
     /// [`super::NodeService::start`] has returned.
     Started,
     /// The job must end.
-    Abort { message: String, code: u8 },
+    Abort { message: String, code: u8, is_complaint: bool },
     /// [`super::NodeService::run`] has returned.
     Stopped,
 }

@@ -119,8 +119,8 @@ pub(crate) enum FromNode {
     Finalise,
     /// A rank has ended.
     Exited(RankExit),
-    /// A rank or the agent ends the job.
-    Abort { from: Peer, message: String, code: u8 },
+    /// A rank or the agent ends the job, perhaps for what happened to somebody else.
+    Abort { from: Peer, message: String, code: u8, is_complaint: bool },
     /// A rank exits, and the job with it.
     Exit { code: u8 },
     /// What a rank wrote; empty at the end of the stream.
@@ -200,7 +200,7 @@ pub(crate) enum FromRank {
     /// I need nobody any more.
     Finalise,
     /// End the job.
-    Abort { message: String, code: u8 },
+    Abort { message: String, code: u8, is_complaint: bool },
     /// I am about to exit with this status, which is to be the job's; tell me (`Finalised`) when everybody is.
     Exit { code: u8 },
 }

@@ -397,9 +397,9 @@ impl Node {
                         self.welcome(index)?;
                     }
                 }
-                AgentReport::Abort { message, code } => {
+                AgentReport::Abort { message, code, is_complaint } => {
                     let from = self.description.job.layout.agent_of(self.description.node);
-                    channel.sender.send(&FromNode::Abort { from, message, code })?;
+                    channel.sender.send(&FromNode::Abort { from, message, code, is_complaint })?;
                 }
                 AgentReport::Stopped => self.service = ServiceState::Stopped,
             }
@@ -449,7 +449,7 @@ impl Node {
                     rank.channel = None;
                     let from = Peer(rank.rank.0);
                     let message = format!("broke the start-up protocol: {error}");
-                    channel.sender.send(&FromNode::Abort { from, message, code: 1 })?;
+                    channel.sender.send(&FromNode::Abort { from, message, code: 1, is_complaint: false })?;
                 }
             }
         }
@@ -482,8 +482,9 @@ impl Node {
                     channel.sender.send(&FromNode::Finalise)?;
                 }
             }
-            FromRank::Abort { message, code } => {
-                channel.sender.send(&FromNode::Abort { from: Peer(rank.rank.0), message, code })?;
+            FromRank::Abort { message, code, is_complaint } => {
+                let from = Peer(rank.rank.0);
+                channel.sender.send(&FromNode::Abort { from, message, code, is_complaint })?;
             }
             FromRank::Exit { code } => {
                 if !std::mem::replace(&mut rank.progress.exits, true) {
@@ -499,7 +500,12 @@ impl Node {
         let gathering = self.ranks.iter().any(|rank| rank.progress.contribution.is_some());
         if gathering && self.ranks.iter().any(|rank| rank.progress.finalised) {
             let from = Peer(self.ranks[index].rank.0);
-            channel.sender.send(&FromNode::Abort { from, message: OUT_OF_STEP.into(), code: 1 })?;
+            channel.sender.send(&FromNode::Abort {
+                from,
+                message: OUT_OF_STEP.into(),
+                code: 1,
+                is_complaint: false,
+            })?;
         }
         Ok(())
     }
@@ -645,10 +651,15 @@ fn run_service(mut service: Box<dyn NodeService>, membership: Membership, line: 
         Err(ServiceError::from(format!("panicked: {text}")))
     });
     match result {
-        Err(error) => line.report(AgentReport::Abort { message: error.to_string(), code: 1 }),
-        Ok(()) if !stop.requested() => {
-            line.report(AgentReport::Abort { message: "stopped before the job did".into(), code: 1 });
+        Err(error) => {
+            let is_complaint = error.downcast_ref::<RmaError>().is_some_and(RmaError::is_complaint);
+            line.report(AgentReport::Abort { message: error.to_string(), code: 1, is_complaint });
         }
+        Ok(()) if !stop.requested() => line.report(AgentReport::Abort {
+            message: "stopped before the job did".into(),
+            code: 1,
+            is_complaint: false,
+        }),
         Ok(()) => {}
     }
     // In every case: a job whose ranks are exiting is not ended for a complaint, and the daemon waits for this.

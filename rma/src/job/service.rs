@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Why a service cannot start or go on. Its text ends the job: "the agent of node 1: …".
+/// Why a service cannot start or go on. Its text ends the job: "the agent of node 1: …". An [`RmaError`] that
+/// [is a complaint](RmaError::is_complaint) gives way to what others say.
 pub type ServiceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A service of a node, run in a thread of its own inside the daemon.

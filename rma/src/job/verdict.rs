@@ -16,8 +16,8 @@ pub(crate) enum Cause {
     Rank(RankExit),
     /// A rank that joined, or that others wait for, ended with 0 but without finalising.
     Left(RankExit),
-    /// A rank or an agent asked for it.
-    Abort { from: Peer, message: String, code: u8 },
+    /// A rank or an agent asked for it. A complaint is of what happened to somebody else.
+    Abort { from: Peer, message: String, code: u8, is_complaint: bool },
     /// A node cannot do its part and says why.
     Failed { node: NodeId, message: String, code: u8 },
     /// A daemon, or the connection to it, is gone.
@@ -43,11 +43,12 @@ impl Cause {
     /// Later causes replace earlier ones of less weight. What was killed is a cause, what complained may be a symptom.
     fn weight(&self) -> u8 {
         match self {
-            Cause::Left(_) => 0,
+            Cause::Abort { is_complaint: true, .. } => 0,
+            Cause::Left(_) => 1,
             Cause::Rank(RankExit { exit: Exit::Code(_), .. })
             | Cause::Abort { .. }
-            | Cause::Failed { .. } => 1,
-            Cause::Rank(_) | Cause::DaemonLost { .. } | Cause::Interrupted { .. } => 2,
+            | Cause::Failed { .. } => 2,
+            Cause::Rank(_) | Cause::DaemonLost { .. } | Cause::Interrupted { .. } => 3,
         }
     }
 }
@@ -75,7 +76,7 @@ impl Verdict {
 
     /// Whether the cause known so far may be a mere consequence of something else.
     pub(crate) fn is_complaint(&self) -> bool {
-        self.cause.as_ref().is_some_and(|cause| cause.weight() < 2)
+        self.cause.as_ref().is_some_and(|cause| cause.weight() < 3)
     }
 
     /// Takes in a cause.
@@ -119,7 +120,7 @@ impl Verdict {
                 };
                 (1, format!("{} {did}, which the other ranks wait for", self.rank(exit)))
             }
-            Cause::Abort { from, message, code } => {
+            Cause::Abort { from, message, code, .. } => {
                 (*code, format!("{}: {message}", self.layout.describe(*from)))
             }
             Cause::Failed { node, message, code } => {
@@ -204,6 +205,10 @@ mod tests {
         verdict
     }
 
+    fn complaint() -> Cause {
+        Cause::Abort { from: Peer(0), message: "lost rank 2".into(), code: 1, is_complaint: true }
+    }
+
     #[test]
     fn nothing_bad_is_success() {
         let mut verdict = verdict();
@@ -215,13 +220,23 @@ mod tests {
     #[test]
     fn what_was_killed_outweighs_who_complained() {
         let mut verdict = verdict();
-        verdict.add(Cause::Abort { from: Peer(0), message: "lost rank 2".into(), code: 1 });
+        verdict.add(complaint());
         verdict.add_exit(exit(1, Exit::Code(1), true));
         verdict.add_exit(exit(2, Exit::Signal(9), true));
         verdict.add_exit(exit(3, Exit::Signal(11), true));
         let status = verdict.status();
         assert_eq!(status.code, 137);
         assert_eq!(status.message.unwrap(), "rank 2 (pid 4711, host y) was killed by signal 9 (SIGKILL)");
+    }
+
+    /// Rank 1 says why it ends, and ends. An agent on another node has lost it before that has travelled.
+    #[test]
+    fn who_knows_the_reason_outweighs_who_saw_the_end() {
+        let mut verdict = verdict();
+        verdict.add(complaint());
+        let message = "no node 3".into();
+        verdict.add(Cause::Abort { from: Peer(1), message, code: 1, is_complaint: false });
+        assert_eq!(verdict.status().message.unwrap(), "rank 1: no node 3");
     }
 
     #[test]
@@ -269,7 +284,12 @@ mod tests {
     #[test]
     fn the_agent_is_named_and_lines_are_joined() {
         let mut verdict = verdict();
-        verdict.add(Cause::Abort { from: Peer(5), message: "disk full\n free some\n".into(), code: 1 });
+        verdict.add(Cause::Abort {
+            from: Peer(5),
+            message: "disk full\n free some\n".into(),
+            code: 1,
+            is_complaint: false,
+        });
         assert_eq!(verdict.status().message.unwrap(), "the agent of node 1: disk full; free some");
     }
 }

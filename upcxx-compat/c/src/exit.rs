@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use std::fmt::{Display, Write};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 use vgas::say;
@@ -40,6 +40,9 @@ const ANNOUNCED: u32 = 3;
 /// Why the job ends.
 static REASON: Reason =
     Reason { bytes: [const { AtomicU8::new(0) }; REASON_BYTES_MAX], used: AtomicUsize::new(0) };
+
+/// Whether [`REASON`] is about what happened to another rank.
+static IS_COMPLAINT: AtomicBool = AtomicBool::new(false);
 
 /// Room for a sentence with a path.
 const REASON_BYTES_MAX: usize = 512;
@@ -182,7 +185,11 @@ fn tell(job: &job::Job) {
 /// Tells the launcher why the job ends, or where there is none the user.
 fn tell_reason() {
     let (reason, status) = (REASON.text(), (STATUS.load(Ordering::SeqCst) & 0xff) as u8);
-    if job::current().is_none_or(|job| job.runtime.abort(&reason, status).is_err()) {
+    let told = job::current().map(|job| match IS_COMPLAINT.load(Ordering::SeqCst) {
+        true => job.runtime.complain(&reason, status),
+        false => job.runtime.abort(&reason, status),
+    });
+    if !matches!(told, Some(Ok(()))) {
         say::line(format_args!("*** FATAL ERROR: {reason}"));
     }
 }
@@ -228,9 +235,10 @@ fn start_announcer() {
 
 /// Ends the job because of an error, which the launcher says, or this process where there is none. Of a job that is ending
 /// anyway nobody needs to hear.
-pub(crate) fn abort_job(reason: impl Display, status: u8) -> ! {
+pub(crate) fn abort_job(reason: impl Display, status: u8, is_complaint: bool) -> ! {
     if LEAVING.compare_exchange(0, this_thread(), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
         STATUS.store(status.into(), Ordering::SeqCst);
+        IS_COMPLAINT.store(is_complaint, Ordering::SeqCst);
         // Never fails; what is too long is cut.
         let _ = write!(&REASON, "{reason}");
         if ask(ASKED_TO_ABORT) {

@@ -4,14 +4,12 @@ use crate::crash;
 use crate::exit;
 use std::fmt::Display;
 use vgas::Error;
-use vgas_cache::CacheError;
-use vgas_rma::RmaError;
 
 /// Ends the job with a line that names this rank and the reason: a mistake of the client. The launcher says it.
 #[cold]
 pub(crate) fn fatal(reason: impl Display) -> ! {
     crash::trace();
-    exit::abort_job(reason, 1)
+    exit::abort_job(reason, 1, false)
 }
 
 /// Ends the job because of an error of the library. The loss of a peer is reported to the launcher only, which knows
@@ -19,12 +17,8 @@ pub(crate) fn fatal(reason: impl Display) -> ! {
 #[cold]
 pub(crate) fn fail(error: impl Into<Error>) -> ! {
     let error = error.into();
-    match &error {
-        Error::Rma(lost) | Error::Cache(CacheError::Rma(lost))
-            if matches!(lost, RmaError::PeerLost { .. } | RmaError::JobAborted(_)) =>
-        {
-            exit::abort_job(&error, 1)
-        }
-        error => fatal(error),
+    match error.is_complaint() {
+        true => exit::abort_job(&error, 1, true),
+        false => fatal(error),
     }
 }

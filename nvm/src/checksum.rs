@@ -66,10 +66,24 @@ fn for_each_piece(span: &Span, mut take: impl FnMut(&[u8])) {
     });
 }
 
+/// [`of_span`] in a handler of a signal, which may have come in the middle of the other one, and whose stack is small.
+pub fn of_span_in_handler(span: &Span) -> u32 {
+    let mut piece = [0; 512];
+    let mut sum = 0;
+    for at in (0..span.bytes()).step_by(piece.len()) {
+        let bytes = piece.len().min(span.bytes() - at);
+        span.mapping().read(span.offset() + at, &mut piece[..bytes]);
+        sum = crc32c::crc32c_append(sum, &piece[..bytes]);
+    }
+    sum
+}
+
 /// Fills a page with zeros.
 pub fn fill_zero(span: &Span) {
+    // Not on the stack, which may be a signal handler's.
+    static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
     for (at, bytes) in pieces(span) {
-        span.mapping().write(at, &[0; PIECE_BYTES][..bytes]);
+        span.mapping().write(at, &ZEROS[..bytes]);
     }
 }
 

@@ -42,7 +42,7 @@ impl Place {
         }
     }
 
-    fn index(self) -> u64 {
+    pub(crate) fn index(self) -> u64 {
         self as u64
     }
 }

@@ -16,11 +16,13 @@ mod error;
 pub mod few;
 pub mod format;
 mod page_table;
+mod shared;
 mod volume;
 
 pub use device::choice::DeviceChoice;
 pub use error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeError};
-pub use format::{CheckpointId, newest_common};
+pub use format::{CheckpointId, Place, newest_common};
+pub use shared::{Reader, Run, SharedFile, StoredPage, Whereabouts, read_now};
 pub use volume::{
     FileState, NAME_BYTES_MAX, OpenReport, Opened, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageDone, Volume,
     VolumeSpec, is_segment_name, segment_file_name, segment_file_state,

@@ -7,6 +7,7 @@ use super::files::{Files, may_be_read, takes_direct_io};
 use super::transfer::Transfer;
 use super::{Completion, Device, FileId, Limits, Naming, Operation, Submitted};
 use crate::error::{DeviceError, FileError};
+use crate::shared::Whereabouts;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -154,6 +155,10 @@ impl Device for BlockingDevice {
 
     fn read_only(&self, file: FileId) -> Option<rustix::io::Errno> {
         self.files.read_only(file)
+    }
+
+    fn share(&self, file: FileId) -> Option<Whereabouts> {
+        self.files.share(file)
     }
 
     fn describe(&self, file: FileId) -> String {

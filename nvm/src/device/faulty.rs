@@ -6,9 +6,11 @@
 use super::memory::Random;
 use super::{Completion, Device, FileId, Kind, Limits, Naming, Operation, Spans, Submitted};
 use crate::error::{DeviceError, FileError};
+use crate::shared::Whereabouts;
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vgas_rma::shm::{Mapping, Span};
 
@@ -270,6 +272,14 @@ impl Device for FaultyDevice {
 
     fn read_only(&self, file: FileId) -> Option<Errno> {
         self.device.read_only(file)
+    }
+
+    fn share(&self, file: FileId) -> Option<Whereabouts> {
+        self.device.share(file)
+    }
+
+    fn adopt(&mut self, at: &Whereabouts) -> io::Result<(FileId, Option<Arc<OwnedFd>>)> {
+        self.device.adopt(at)
     }
 
     fn describe(&self, file: FileId) -> String {

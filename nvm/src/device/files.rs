@@ -2,6 +2,7 @@
 
 use super::{FileId, Naming};
 use crate::error::FileError;
+use crate::shared::Whereabouts;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -55,7 +56,7 @@ impl Drop for OpenFile {
             // Nobody is there to be told; the worst is a sparse file that stays.
             let _ = rustix::fs::unlink(path);
         }
-        if self.name.is_none() && Arc::strong_count(&self.descriptor) == 1 {
+        if self.name.is_none() && self.read_only.is_none() && Arc::strong_count(&self.descriptor) == 1 {
             // For the same reason: the next job wants the space when this one has ended, not some time later.
             let _ = rustix::fs::ftruncate(&self.descriptor, 0);
         }
@@ -67,6 +68,42 @@ impl Files {
     pub(super) fn new(directory: &Path, direct: bool) -> Self {
         remove_abandoned(directory);
         Self { directory: directory.to_owned(), direct, open: Vec::new() }
+    }
+
+    /// No files of this process's own.
+    pub(super) fn of_others() -> Self {
+        Self { directory: PathBuf::new(), direct: true, open: Vec::new() }
+    }
+
+    /// Opens a file that another process of this user has open, for reading only.
+    pub(super) fn adopt(&mut self, at: &Whereabouts) -> std::io::Result<FileId> {
+        let path = format!("/proc/{}/fd/{}", at.process, at.descriptor);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        // Nobody wants to know when a page was read last; only the file's owner may say so. Where the filesystem refuses
+        // direct I/O, the volume does without, too.
+        let ways = [OFlags::DIRECT | OFlags::NOATIME, OFlags::DIRECT, OFlags::empty()];
+        let open = |more: OFlags| rustix::fs::open(&path, flags | more, Mode::empty());
+        let [first, second, third] = ways;
+        let opened = open(first).or_else(|_| open(second)).or_else(|_| open(third))?;
+        let status = rustix::fs::fstat(&opened)?;
+        if (status.st_dev, status.st_ino) != (at.device, at.inode) {
+            return Err(Errno::STALE.into());
+        }
+        let (descriptor, read_only) = (Arc::new(opened), Some(Errno::BADF));
+        Ok(self.insert(OpenFile { descriptor, name: None, read_only, temporary: None }))
+    }
+
+    /// How other processes find a file.
+    pub(super) fn share(&self, file: FileId) -> Option<Whereabouts> {
+        let descriptor = self.descriptor(file)?;
+        let status = rustix::fs::fstat(descriptor).ok()?;
+        Some(Whereabouts {
+            process: std::process::id(),
+            descriptor: descriptor.as_raw_fd().try_into().ok()?,
+            device: status.st_dev,
+            inode: status.st_ino,
+            places: [0; 2],
+        })
     }
 
     pub(super) fn is_direct(&self) -> bool {

@@ -7,9 +7,11 @@
 
 use super::{Completion, Device, FileId, Kind, Limits, Naming, Operation, Submitted};
 use crate::error::{DeviceError, FileError};
+use crate::shared::Whereabouts;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -414,6 +416,14 @@ impl Device for MemoryDevice {
     fn file_bytes(&self, file: FileId) -> Result<u64, FileError> {
         let error = || FileError::System { what: "measure", path: PathBuf::new(), errno: Errno::BADF };
         self.disk.lock().files.get(&file.0).map(|image| image.bytes).ok_or_else(error)
+    }
+
+    fn share(&self, file: FileId) -> Option<Whereabouts> {
+        Some(Whereabouts { process: 0, descriptor: file.0, device: 0, inode: 0, places: [0; 2] })
+    }
+
+    fn adopt(&mut self, at: &Whereabouts) -> io::Result<(FileId, Option<Arc<OwnedFd>>)> {
+        Ok((FileId(at.descriptor), None))
     }
 
     fn describe(&self, file: FileId) -> String {

@@ -37,8 +37,11 @@ pub mod uring;
 
 use crate::error::{DeviceError, FileError};
 use crate::few::Few;
+use crate::shared::Whereabouts;
 use rustix::io::Errno;
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use vgas_rma::shm::Span;
 
 /// A file of a device. Numbers are reused after [`Device::close`].
@@ -177,6 +180,19 @@ pub trait Device: Send {
     /// What to call a file in messages: its path, or the folder it lives in without a name.
     fn describe(&self, file: FileId) -> String;
 
+    /// How other processes of the machine find the file, where they can read it; the places are the volume's to say.
+    fn share(&self, _file: FileId) -> Option<Whereabouts> {
+        None
+    }
+
+    /// Opens a file that a device of another process shares, for reading only. With its descriptor, where it has one.
+    ///
+    /// # Errors
+    /// The system does not show other processes' files, another file is there, or the device reads none.
+    fn adopt(&mut self, _at: &Whereabouts) -> io::Result<(FileId, Option<Arc<OwnedFd>>)> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+
     /// Closes a file and drops its lock. Operations still in flight on it complete first or with
     /// [`DeviceError::Closed`]; the caller should wait for them.
     fn close(&mut self, file: FileId);
@@ -199,6 +215,16 @@ pub trait Device: Send {
 
     /// Ends the preparation; called after every successful [`Device::arm`], slept or not.
     fn disarm(&mut self);
+}
+
+/// Reads one piece in the calling thread; also in a handler of a signal.
+pub(crate) fn fill(span: &Span, descriptor: &OwnedFd, offset: u64) -> Result<(), DeviceError> {
+    transfer::fill(span, descriptor, offset)
+}
+
+/// Does a read in the calling thread.
+pub(crate) fn read_now(operation: Operation, descriptor: Arc<OwnedFd>) -> Result<u64, DeviceError> {
+    transfer::Transfer::new(operation, descriptor).run().result
 }
 
 /// Sleeps until a poll would find something, or for at most `milliseconds`. For start-up, shutdown and tests; an event

@@ -15,6 +15,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use vgas_rma::shm::Span;
 
 /// How often a transfer that the kernel interrupts is begun again before that counts as a failure.
 const RETRIES_MAX: u32 = 1000;
@@ -146,6 +147,32 @@ impl Transfer {
             }
         }
     }
+}
+
+/// Fills a span from a place in a file, in this thread. Neither allocates nor locks.
+pub(super) fn fill(span: &Span, descriptor: &OwnedFd, offset: u64) -> Result<(), DeviceError> {
+    let (mut done, mut retries) = (0, 0);
+    while done < span.bytes() {
+        let (at, bytes) = (span.address().wrapping_add(done), span.bytes() - done);
+        let from = (offset + done as u64) as libc::off64_t;
+        // SAFETY: the bytes are in range (rule 2); the span and the descriptor outlive this blocking call (rule 1).
+        let moved = unsafe { libc::pread64(descriptor.as_raw_fd(), at.cast(), bytes, from) };
+        match usize::try_from(moved) {
+            Ok(0) => {
+                return Err(DeviceError::Short { bytes_done: done as u64, bytes_asked: span.bytes() as u64 });
+            }
+            Ok(moved) => done += moved,
+            Err(_) => {
+                let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+                let errno = Errno::from_raw_os_error(errno);
+                retries += 1;
+                if !matches!(errno, Errno::INTR | Errno::AGAIN) || retries > RETRIES_MAX {
+                    return Err(DeviceError::of(errno, done as u64));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// How holes are punched: the file keeps its size.

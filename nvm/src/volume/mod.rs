@@ -29,6 +29,7 @@ use crate::error::{DeviceError, PageOperation, Result, VolumeError};
 use crate::few::Few;
 use crate::format::{CheckpointId, Entry, Place};
 use crate::page_table::{PAGES_MAX, PageTable};
+use crate::shared::{StoredPage, Whereabouts};
 use flush::Wanted;
 use io::{Gather, Io, Job, PageAt, Pages, Part};
 use named::Named;
@@ -286,6 +287,30 @@ impl Volume {
     pub fn is_written(&self, segment: u32, page: u64) -> bool {
         let found = self.segments.get(&segment).filter(|segment| page < segment.pages);
         found.is_some_and(|segment| segment.table.entry(page) != Entry::Zeros)
+    }
+
+    /// Where a segment's file is, for other processes of the node to read; none where it is no file.
+    pub fn whereabouts(&self, segment: u32) -> Option<Whereabouts> {
+        let found = self.segments.get(&segment)?;
+        let places = [Place::A, Place::B].map(|place| match &found.named {
+            Some(named) => named.geometry.page_at(0, place),
+            None => 0,
+        });
+        Some(Whereabouts { places, ..self.io.device.share(found.file)? })
+    }
+
+    /// What NVMe holds of a page, for other processes of the node to read while it stays so: until the page is next written,
+    /// or discarded. None where it cannot be read.
+    pub fn stored(&self, segment: u32, page: u64) -> Option<StoredPage> {
+        let found = self.segments.get(&segment).filter(|segment| page < segment.pages)?;
+        match found.table.entry(page) {
+            Entry::Zeros => Some(StoredPage::Zeros),
+            Entry::Lost => None,
+            Entry::Stored { place, checksum } => {
+                let checksum = (self.checksums || found.named.is_some()).then_some(checksum);
+                Some(StoredPage::At { place, checksum })
+            }
+        }
     }
 
     /// Reads one page. `into` has the size of a page and starts at a multiple of [`PAGE_BYTES_MIN`] in memory; the

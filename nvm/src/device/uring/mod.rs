@@ -16,12 +16,13 @@ use super::files::Files;
 use super::transfer::{Next, Transfer, Vectors, punch_mode};
 use super::{Completion, Device, FileId, Kind, Limits, Naming, Operation, Submitted};
 use crate::error::{DeviceError, FileError};
+use crate::shared::Whereabouts;
 use buffers::FrameBuffers;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use vgas_rma::shm::Mapping;
@@ -67,7 +68,27 @@ impl UringDevice {
     /// may make no thread that would do them: ECANCELED.
     pub fn open(directory: &Path, queue_depth: u32, frames: Option<Arc<Mapping>>) -> io::Result<Self> {
         let queue_depth = queue_depth.clamp(1, QUEUE_DEPTH_MAX);
-        let mut ring = ring(queue_depth.next_power_of_two())?;
+        let ring = ring(queue_depth.next_power_of_two())?;
+        Self::over(ring, queue_depth, Files::new(directory, true), frames)
+    }
+
+    /// A ring over files that other processes have opened ([`Device::adopt`]). Any thread finds what has completed, also
+    /// while the one that has asked for it computes.
+    ///
+    /// # Errors
+    /// As [`UringDevice::open`].
+    pub(crate) fn reading(queue_depth: u32, frames: Option<Arc<Mapping>>) -> io::Result<Self> {
+        let queue_depth = queue_depth.clamp(1, QUEUE_DEPTH_MAX);
+        let ring = IoUring::new(queue_depth.next_power_of_two())?;
+        Self::over(ring, queue_depth, Files::of_others(), frames)
+    }
+
+    fn over(
+        mut ring: IoUring,
+        queue_depth: u32,
+        files: Files,
+        frames: Option<Arc<Mapping>>,
+    ) -> io::Result<Self> {
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -87,7 +108,7 @@ impl UringDevice {
         let buffers = frames.and_then(|frames| FrameBuffers::new(&ring.submitter(), frames));
         Ok(Self {
             ring,
-            files: Files::new(directory, true),
+            files,
             registered_files: if registered { REGISTERED_FILES } else { 0 },
             buffers,
             slots: Vec::new(),
@@ -325,6 +346,16 @@ impl Device for UringDevice {
 
     fn read_only(&self, file: FileId) -> Option<Errno> {
         self.files.read_only(file)
+    }
+
+    fn share(&self, file: FileId) -> Option<Whereabouts> {
+        self.files.share(file)
+    }
+
+    fn adopt(&mut self, at: &Whereabouts) -> io::Result<(FileId, Option<Arc<OwnedFd>>)> {
+        let file = self.files.adopt(at)?;
+        self.register(file);
+        Ok((file, self.files.descriptor(file).cloned()))
     }
 
     fn describe(&self, file: FileId) -> String {

@@ -56,6 +56,7 @@ impl Node {
             read_ahead: Some(ReadAhead::new(read_ahead)),
             batch: true,
             part_bytes_max: 0,
+            self_service: false,
         };
         let rank = layout.peer_of_rank(Rank(0));
         let agent = Agent::new(layout, node, pool, volume, options);

@@ -1,4 +1,5 @@
-//! Which pages to fetch before anybody asks: a pure detector of scans. One per node, used by its agent.
+//! Which pages to fetch before anybody asks: a pure detector of scans. One in each agent, for what it is asked for,
+//! and one in each rank, for what it brings in by itself.
 //!
 //! A *stream* is a reader that goes through the pages of a segment at a constant step: forwards, backwards, or skipping.
 //! It is believed after three misses in a row of neighbours, or four at another step; other misses may lie between them,
@@ -129,7 +130,7 @@ impl ReadAhead {
         // to prove itself again; were it to go on, random misses would keep dead streams alive.
         self.streams.retain(|stream| stream.next != Some(page));
         // A page that was fetched for a stream and lost again: nothing new, and the loss has been reported.
-        if self.streams.iter().any(|stream| stream.unread_after(page).is_some()) {
+        if self.follows(page) {
             return None;
         }
         let step = self.step_of(page, dense);
@@ -168,6 +169,11 @@ impl ReadAhead {
         let (index, unread) =
             streams.filter_map(|(index, stream)| Some((index, stream.unread_after(page)?))).next()?;
         self.advance(index, unread)
+    }
+
+    /// Whether a page was fetched for a stream whose reader has not come to it yet.
+    pub fn follows(&self, page: u64) -> bool {
+        self.streams.iter().any(|stream| stream.unread_after(page).is_some())
     }
 
     /// A page that was read ahead has been evicted without a use: its stream starts small again, and stays below half

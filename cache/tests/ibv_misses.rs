@@ -71,6 +71,7 @@ impl Node {
             read_ahead: None,
             batch: true,
             part_bytes_max: 0,
+            self_service: false,
         };
         let agent = Agent::new(layout.clone(), node, pool, volume, options);
         driver::guard(&agent, &agent_endpoint).unwrap();
@@ -90,7 +91,13 @@ impl Node {
         rank_endpoint.register(PING, ping).unwrap();
         rank_endpoint.register(PONG, pong).unwrap();
         rank_endpoint.open();
-        let options = ClientOptions { whole_page_put: false, window_pages_max: 1, part_bytes_max: 0 };
+        let options = ClientOptions {
+            whole_page_put: false,
+            window_pages_max: 1,
+            part_bytes_max: 0,
+            self_service: false,
+            read_ahead: None,
+        };
         let client = Client::new(rank_endpoint.clone(), handlers, pool, layout.clone(), options);
         Self { agent, inbox, agent_endpoint, client, rank_endpoint, pongs }
     }

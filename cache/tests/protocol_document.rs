@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use vgas_cache::protocol::{home, line};
+use vgas_cache::protocol::{claim, home, line};
 
 const BEGIN: &str = "<!-- Printed from the source; see tests/protocol_document.rs. -->\n";
 const END: &str = "<!-- End of what is printed. -->\n";
@@ -38,6 +38,23 @@ const HOME: Table<home::State, home::Event, home::Act> = Table {
     event_name: home::Event::name,
     act_name: home::Act::name,
 };
+
+const CLAIM: Table<claim::State, claim::Event, claim::Act> = Table {
+    states: claim::State::ALL,
+    events: claim::Event::ALL,
+    cell: claim_cell,
+    state_name: claim::State::name,
+    event_name: claim::Event::name,
+    act_name: claim::Act::name,
+};
+
+/// The table of claims has one action a cell.
+fn claim_cell(state: claim::State, event: claim::Event) -> Option<Cell<claim::State, claim::Act>> {
+    let (next, act) = claim::cell(state, event)?;
+    let at = claim::Act::ALL.iter().position(|other| *other == act)?;
+    let acts = if act == claim::Act::Nothing { &[] } else { &claim::Act::ALL[at..=at] };
+    Some((next, acts))
+}
 
 impl<S: Copy + PartialEq, E: Copy, A: Copy> Table<S, E, A> {
     /// One row for each cell that is not *never*, state by state.
@@ -105,6 +122,12 @@ fn printed() -> String {
         words("Events", home::Event::ALL, home::Event::name, home::Event::meaning),
         words("Actions", home::Act::ALL, home::Act::name, home::Act::meaning),
         HOME.rows(),
+        "## The claim".to_owned(),
+        words("States", claim::State::ALL, claim::State::name, claim::State::meaning),
+        words("Events", claim::Event::ALL, claim::Event::name, claim::Event::meaning),
+        words("Actions", claim::Act::ALL, claim::Act::name, claim::Act::meaning),
+        CLAIM.matrix(),
+        CLAIM.rows(),
     ];
     parts.map(|part| part.trim_end().to_owned() + "\n").join("\n")
 }

@@ -56,6 +56,8 @@ impl Watch for Told {
                     taken: trace::Taken::Home(state, event, next),
                 },
             ),
+            // The stories are about messages, of which a claim sends none.
+            Row::Claim { .. } => return,
         };
         writeln!(self.text, "  {text}").unwrap();
         writeln!(self.log, "{row}").unwrap();

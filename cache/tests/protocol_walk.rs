@@ -80,6 +80,30 @@ const WALKS: &[(&str, Setup, usize)] = &[
         Setup { frames: 1, reads: 2, writes: 1, evictions: 2, ..Setup::quiet(3, 2) },
         34_199,
     ),
+    (
+        "two nodes, pages that ranks bring in, an NVMe that fails once",
+        Setup { claims: 2, reads: 2, writes: 2, evictions: 2, failures: 1, ..Setup::quiet(2, 1) },
+        138_391,
+    ),
+    (
+        "three nodes, pages that ranks bring in, deaths",
+        Setup { claims: 2, deaths: true, reads: 2, writes: 1, evictions: 1, ..Setup::quiet(3, 1) },
+        38_945,
+    ),
+    (
+        "two nodes, in place, pages that ranks bring in, checkpoints",
+        Setup {
+            in_place: IN_PLACE,
+            claims: 1,
+            writes: 3,
+            wholes: 1,
+            evictions: 1,
+            hinted: 1,
+            cleans: 1,
+            ..Setup::quiet(2, 1)
+        },
+        348_642,
+    ),
     ("three nodes, stale hints", Setup { reads: 2, writes: 1, hinted: 1, ..Setup::quiet(3, 1) }, 6_162),
     (
         "three nodes without cooperative caching, stale hints",
@@ -123,16 +147,8 @@ fn every_walk_holds_and_every_row_is_taken() {
 }
 
 /// Rows that exist although no walk takes them: a read of a readable copy is a hit, changes nothing, and is no move.
-const NEVER_WALKED: &[&str] = &[
-    "line S Read",
-    "line O Read",
-    "line E Read",
-    "line M Read",
-    "line SmG Read",
-    "line OmG Read",
-    "line SwG Read",
-    "line OwG Read",
-];
+const NEVER_WALKED: &[&str] =
+    &["line S Read", "line O Read", "line SmG Read", "line OmG Read", "line SwG Read", "line OwG Read"];
 
 /// The second opinion: `stateright` counts the states of a walk itself.
 struct SecondOpinion(Setup);
@@ -192,6 +208,7 @@ fn stateright_counts_the_same_states() {
 #[test]
 fn every_planted_fault_is_found() {
     let world = Setup { reads: 2, writes: 2, evictions: 2, ..Setup::quiet(3, 1) };
+    let claims = Setup { claims: 2, reads: 2, writes: 1, evictions: 1, ..Setup::quiet(2, 1) };
     let faults = [
         (Fault::ForgottenInvalidation, world, "single_writer_or_many_readers"),
         (Fault::LostWriteBack, world, "nothing_dirty_dropped"),
@@ -209,7 +226,12 @@ fn every_planted_fault_is_found() {
         (Fault::LostDone, world, "every_request_can_finish"),
         (Fault::ImpatientHome, world, "no_forward_to_nobody"),
         (Fault::ExclusiveBesideCopies, world, "single_writer_or_many_readers"),
+        (Fault::ClaimUnseen, claims, "no_wrong_message"),
+        (Fault::PublishedWithEntry, claims, "published_means_nobody_has_it"),
+        (Fault::ClaimOfWhatIsNotStored, claims, "published_means_nobody_has_it"),
+        (Fault::ClaimsEndUnheard, claims, "every_request_can_finish"),
     ];
+    assert!(walk(&claims).is_ok(), "nor does this one");
     assert!(walk(&world).is_ok(), "without a fault, the same walk finds nothing");
     for (fault, setup, invariant) in faults {
         match walk(&Setup { fault: Some(fault), ..setup }) {

@@ -71,6 +71,7 @@ impl Runtime {
             bytes,
             mechanism: mechanism(self.settings())?,
             ring: Box::new(move || endpoint.ring(agent)),
+            read: self.client().page_reader(self.rank()),
         })?)
     }
 

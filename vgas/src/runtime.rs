@@ -140,6 +140,8 @@ impl Builder {
             whole_page_put: settings.cache.whole_page_put,
             window_pages_max: if settings.cache.batch { u64::from(spec.frames / 8).max(1) } else { 1 },
             part_bytes_max: crate::service::part_bytes_max(&settings, spec.page_bytes),
+            self_service: settings.cache.self_service,
+            read_ahead: crate::service::read_ahead(&settings, &spec),
         };
         let client = Client::new(endpoint.clone(), handlers, Arc::new(pool), layout.clone(), options);
         client.announce()?;
@@ -489,13 +491,14 @@ impl Runtime {
         Ok(sum.into())
     }
 
-    /// What this rank has counted since the start: hits, and what it asked for. Any thread may call it at any time.
+    /// What this rank has counted since the start: hits, what it asked for, and what it has read from its node's NVMe by itself.
+    /// Any thread may call it at any time.
     pub fn rank_statistics(&self) -> Statistics {
         self.client.counters().into()
     }
 
-    /// What the agent of this rank's node has counted since the start: how misses were answered, messages, NVMe. Any
-    /// thread may call it at any time.
+    /// What the agent of this rank's node has counted since the start: how misses were answered that needed it, messages, NVMe.
+    /// Any thread may call it at any time.
     pub fn node_statistics(&self) -> Statistics {
         self.client.node_counters().into()
     }

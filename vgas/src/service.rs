@@ -88,15 +88,22 @@ fn options(
     Ok(AgentOptions {
         home: home::Parameters { node, cooperative: cache.cooperative, in_place },
         replacement,
-        read_ahead: cache.read_ahead.then(|| {
-            ReadAhead::new(ReadAheadSettings {
-                page_bytes: spec.page_bytes,
-                pool_frames: spec.frames,
-                window_bytes_max: cache.read_ahead_max.bytes(),
-            })
-        }),
+        read_ahead: read_ahead(settings, spec).map(ReadAhead::new),
         batch: cache.batch,
         part_bytes_max: part_bytes_max(settings, spec.page_bytes),
+        self_service: cache.self_service,
+    })
+}
+
+/// How scans are recognised, if they are; for ranks and agents alike.
+pub(crate) fn read_ahead(
+    settings: &Settings,
+    spec: &vgas_cache::pool::PoolSpec,
+) -> Option<ReadAheadSettings> {
+    settings.cache.read_ahead.then(|| ReadAheadSettings {
+        page_bytes: spec.page_bytes,
+        pool_frames: spec.frames,
+        window_bytes_max: settings.cache.read_ahead_max.bytes(),
     })
 }
 

@@ -18,7 +18,9 @@ impl Agent {
     /// Whether a rank that asks for the page now has to wait for it. Pages on their way count: without them the first
     /// pages of a scan's requests would look like a reader in large steps.
     pub(super) fn is_miss(&self, page: PageIndex) -> bool {
-        self.pool.entry(page).is_ok_and(|entry| entry.state() == PageState::Invalid)
+        self.pool.entry(page).is_ok_and(|entry| {
+            matches!(entry.state(), PageState::Invalid | PageState::Stored | PageState::Claimed)
+        })
     }
 
     /// A rank has to wait for these pages: fetch what follows, if it looks like a scan. `dense`: it asked for them with all

@@ -206,7 +206,8 @@ fn sleep(agent: &mut Agent, endpoint: &Endpoint, stop: BorrowedFd<'_>) -> Result
     if endpoint.arm() {
         // A fault is posted without a message, and room for a message that was refused may have come before the bell was
         // ready to ring.
-        if !agent.faults_wait() && !agent.flush(endpoint)? && agent.volume().arm() {
+        let has_come = agent.faults_wait() || agent.claims_ended();
+        if !has_come && !agent.flush(endpoint)? && agent.volume().arm() {
             let patience = agent.patience();
             let descriptors = endpoint.wait_descriptors();
             let storage = agent.volume().wait_descriptor();

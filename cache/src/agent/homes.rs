@@ -1,5 +1,6 @@
 //! The directory of the pages whose home is this node: the protocol's entries, and the frames that go with them.
 
+use super::claims::Parked;
 use super::lines::InPlaceWork;
 use super::parts::PartGet;
 use super::storage::StorageWork;
@@ -115,7 +116,7 @@ impl Agent {
                 }
             }
         }
-        self.forget_home(page);
+        self.forget_home(page)?;
         self.home_has_stepped(page)
     }
 
@@ -125,15 +126,23 @@ impl Agent {
         self.homes.get(&page).is_some_and(|entry| entry.home.serves_in_place(self.node))
     }
 
-    /// Nobody has ever asked for it: the map need not know it.
-    fn forget_home(&mut self, page: PageIndex) {
+    /// The map need not know what it would be told anyway ([`super::own`]): nobody has the page, or this node alone.
+    fn forget_home(&mut self, page: PageIndex) -> Result<(), CacheError> {
         if let Some(entry) = self.homes.get(&page)
-            && entry.home.is_idle()
             && entry.content.is_none()
             && !entry.cleaning
+            && (entry.home.is_idle() || self.is_implied(page, &entry.home)?)
         {
             self.homes.remove(&page);
+            return self.settle(page);
         }
+        Ok(())
+    }
+
+    /// Whether an entry says no more than that this node alone has the page, which the table says, too.
+    fn is_implied(&self, page: PageIndex, home: &home::Home) -> Result<bool, CacheError> {
+        let entry = self.pool.entry(page)?;
+        Ok(entry.state().writable() && !entry.held() && self.quiet(page) && home.is_only_held_by(self.node))
     }
 
     fn home_says(&mut self, page: PageIndex, to: NodeId, message: Message) -> Result<(), CacheError> {
@@ -342,6 +351,10 @@ impl Agent {
                 what: "asks and does not take its answers".into(),
             });
         }
+        if self.meets_claim(page)? {
+            self.park(page, Parked::InPlace(from, operation, data.into()));
+            return Ok(());
+        }
         let node = self.layout.node_of_peer(from);
         let event = home::HomeEvent::InPlace { from: node, write };
         let actions = self.step_home(page, event).map_err(|violation| CacheError::Protocol {
@@ -366,12 +379,12 @@ impl Agent {
                 (_, kept) => work = kept,
             }
         }
-        self.forget_home(page);
-        Ok(())
+        self.forget_home(page)
     }
 
     /// Makes NVMe agree with what is cached of a page, wherever it is. False: it does already.
     pub(super) fn clean(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+        self.know(page)?;
         if self.store_copy(page)? {
             return Ok(true);
         }

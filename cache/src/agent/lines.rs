@@ -4,6 +4,7 @@
 //! everything. Events that take rights from ranks wait in the block until the ranks have left the page, and everything
 //! that the protocol says about the page waits behind them.
 
+use super::claims::Parked;
 use super::mapped::Mapper;
 use super::segments::Purpose;
 use super::wire::{Coherence, NO_FRAME, Origin};
@@ -136,7 +137,7 @@ fn state_of(entry: Entry) -> line::State {
         PageState::Owned => line::State::O,
         PageState::Exclusive => line::State::E,
         PageState::Modified => line::State::M,
-        PageState::Invalid | PageState::InPlace => line::State::I,
+        PageState::Invalid | PageState::InPlace | PageState::Stored | PageState::Claimed => line::State::I,
     }
 }
 
@@ -189,6 +190,7 @@ impl Agent {
                     self.want_read(page, waiter(slot))?;
                 }
                 self.give_back_at_hand()?;
+                missed.first().map_or(Ok(()), |page| self.publish_neighbours(*page))?;
                 self.missed(&missed, count > 1)?;
                 // After the misses: a stream's pages that lie behind the mark are behind its reader from then on.
                 self.reached(pages)
@@ -210,13 +212,7 @@ impl Agent {
                 self.pool.count(Counter::WholePagePuts, 1);
                 self.want_put(page, Put::Whole { frame: Some(frame), waiter: waiter(slot) }, waiter(slot))
             }
-            Request::Own { page, slot } => {
-                if !self.attached(page) {
-                    return self.fail(waiter(slot), page, FailureKind::NoSuchPage.into());
-                }
-                self.page(page)?.writers.push(waiter(slot));
-                self.pump(page)
-            }
+            Request::Own { page, slot } => self.want_own(page, waiter(slot)),
             Request::Prefetch { page, count } => self.prefetch(page, count),
             Request::Ahead { page } => self.used_ahead(page),
             Request::MakeRoom { slot } => {
@@ -237,9 +233,25 @@ impl Agent {
         }
     }
 
-    fn want_read(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {
+    pub(super) fn want_own(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {
         if !self.attached(page) {
             return self.fail(waiter, page, FailureKind::NoSuchPage.into());
+        }
+        if self.meets_claim(page)? {
+            self.park(page, Parked::Own(waiter));
+            return Ok(());
+        }
+        self.page(page)?.writers.push(waiter);
+        self.pump(page)
+    }
+
+    pub(super) fn want_read(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {
+        if !self.attached(page) {
+            return self.fail(waiter, page, FailureKind::NoSuchPage.into());
+        }
+        if self.meets_claim(page)? {
+            self.park(page, Parked::Read(waiter));
+            return Ok(());
         }
         if self.start_own(page, Some(waiter), false)? {
             return Ok(());
@@ -248,15 +260,20 @@ impl Agent {
         self.pump(page)
     }
 
-    fn want_put(&mut self, page: PageIndex, put: Put, waiter: Waiter) -> Result<(), CacheError> {
+    pub(super) fn want_put(&mut self, page: PageIndex, put: Put, waiter: Waiter) -> Result<(), CacheError> {
         if !self.attached(page) {
             if let Put::Whole { frame: Some(frame), .. } = put {
                 self.release(frame)?;
             }
             return self.fail(waiter, page, FailureKind::NoSuchPage.into());
         }
+        if self.meets_claim(page)? {
+            self.park(page, Parked::Put(put, waiter));
+            return Ok(());
+        }
         self.page(page)?.puts.push_back(put);
-        self.pump(page)
+        self.pump(page)?;
+        self.publish_neighbours(page)
     }
 
     /// The control block, made from the table if there is none. A page without one that is held is being evicted
@@ -309,7 +326,10 @@ impl Agent {
             block.ahead |= ahead;
             return Ok(false);
         }
-        if entry.state() != PageState::Invalid || !self.attached(page) {
+        if entry.state().readable() || self.meets_claim(page)? || !self.attached(page) {
+            return Ok(false);
+        }
+        if self.pool.entry(page)?.state() != PageState::Invalid {
             return Ok(false);
         }
         if self.start_own(page, None, ahead)? {
@@ -389,6 +409,7 @@ impl Agent {
             } else {
                 if block.idle() {
                     self.pages.remove(&page);
+                    return self.settle(page);
                 }
                 return Ok(());
             };
@@ -406,7 +427,7 @@ impl Agent {
                     {
                         // Nobody waits for it: not worth an eviction.
                         self.pages.remove(&page);
-                        return Ok(());
+                        return self.settle(page);
                     }
                     None => {
                         if !block.starved {

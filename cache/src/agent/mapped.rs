@@ -5,6 +5,7 @@
 //! the only copy, in the frame that is mapped; other nodes' small operations travel to it, those of the node's own ranks
 //! hit the same frame. A pin keeps the frame where it is. So nothing is ever taken from a rank: it gives back by itself.
 
+use super::claims::Parked;
 use super::storage::StorageWork;
 use super::{Agent, homes::Staging};
 use crate::error::{CacheError, Failure, FailureKind};
@@ -128,15 +129,25 @@ impl Agent {
             return Err(self.refuse_fault(id, format!("maps more than {limit} pages")));
         }
         *count += 1;
+        self.start_mapping(page, Mapper { id, write })
+    }
+
+    pub(super) fn start_mapping(&mut self, page: PageIndex, mapper: Mapper) -> Result<(), CacheError> {
+        if self.meets_claim(page)? {
+            self.park(page, Parked::Map(page, mapper));
+            return Ok(());
+        }
+        let id = mapper.id;
         if self.mapped.frames.contains_key(&page) || self.page(page)?.mapper.is_some() {
             return Err(self.refuse_fault(id, format!("maps page {page} twice")));
         }
         let (missed, ahead) = (self.is_miss(page), self.pool.clear_ahead(page)?);
         // Now, so that requests of other nodes that come meanwhile are referred to this page's place.
         self.home_event(page, HomeEvent::Mapped(true))?;
-        self.page(page)?.mapper = Some(Mapper { id, write });
+        self.page(page)?.mapper = Some(mapper);
         self.pump(page)?;
         if missed {
+            self.publish_neighbours(page)?;
             self.missed(&[page], false)?;
             self.reached(page..page + 1)
         } else if ahead {
@@ -144,6 +155,15 @@ impl Agent {
         } else {
             Ok(())
         }
+    }
+
+    /// A rank has mapped a page by itself, of which nothing was known.
+    pub(super) fn was_mapped(&mut self, page: PageIndex, frame: FrameId) -> Result<(), CacheError> {
+        let Some((owner, _)) = self.pool.layout().locate(page) else { return Ok(()) };
+        let local_rank = owner.0.saturating_sub(self.layout.ranks_of(self.node).start);
+        *self.mapped.count(local_rank) += 1;
+        self.mapped.frames.insert(page, frame);
+        self.home_event(page, HomeEvent::Mapped(true))
     }
 
     /// The directory entry has taken a step, which a thread may have been waiting for.

@@ -10,6 +10,7 @@
 //! | `lines.rs` | this node's copies: what ranks want, what messages do to them |
 //! | `homes.rs` | the directory of pages whose home is here |
 //! | `own.rs` | the short way of pages whose home is here and that nobody else has |
+//! | `claims.rs` | such pages that ranks bring in by themselves |
 //! | `mapped.rs` | pages that their owner uses through plain pointers |
 //! | `expected.rs` | which frames wait for a peer's bytes |
 //! | `parts.rs` | small gets that bring no page in |
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod claims;
 pub mod driver;
 mod expected;
 mod homes;
@@ -71,6 +73,8 @@ pub struct AgentOptions {
     pub batch: bool,
     /// Most bytes of a get that reads a part of a page ([`crate::parts::bytes_max`]); the same for all ranks and agents.
     pub part_bytes_max: u32,
+    /// Let ranks bring in pages of their own node by themselves.
+    pub self_service: bool,
 }
 
 /// What the agent decided to tell a rank or another agent's page, in its own queue: messages to oneself.
@@ -122,6 +126,7 @@ pub struct Agent {
     segments: Segments,
     mapped: mapped::Mapped,
     parts: parts::Parts,
+    claims: claims::Claims,
     local: VecDeque<Local>,
     outbox: Outbox,
     /// Frames whose content waits in the outbox, how often, and whether they are to be released then.
@@ -152,6 +157,9 @@ pub struct Agent {
     refused: u32,
     /// How the last of them was refused.
     refusal: Option<Failure>,
+    /// How many frames ranks would like to be free, and until when.
+    wished: u32,
+    wished_until_ms: u64,
     /// When evictions that nobody waits for are worth trying again, in milliseconds.
     evict_again_ms: u64,
     /// Ranks whose operations ended in this turn.
@@ -190,6 +198,7 @@ impl Agent {
             homes: FxHashMap::default(),
             mapped: mapped::Mapped::default(),
             parts,
+            claims: claims::Claims::default(),
             local: VecDeque::new(),
             sending: FxHashMap::default(),
             starved: VecDeque::new(),
@@ -205,6 +214,8 @@ impl Agent {
             hungry: Vec::new(),
             refused: 0,
             refusal: None,
+            wished: 0,
+            wished_until_ms: 0,
             evict_again_ms: 0,
             rings: Vec::new(),
             untold: None,
@@ -264,6 +275,7 @@ impl Agent {
     pub fn on_request(&mut self, from: Peer, request: Request, data: &[u8]) -> Result<(), CacheError> {
         let local_rank = self.local_rank(from)?;
         self.check_request(from, request)?;
+        self.hear_of_filled()?;
         self.serve_request(local_rank, from, request, data).map_err(|error| match error {
             // A number that names nothing, or a frame that is not the rank's: it came from the request.
             CacheError::Pool(error @ (PoolError::OutOfRange { .. } | PoolError::FrameUse { .. })) => {
@@ -311,6 +323,7 @@ impl Agent {
                 self.violation(node, format!("asked for page {}, which no segment has", coherence.page))
             );
         }
+        self.hear_of_filled()?;
         self.receive(node, coherence)
     }
 
@@ -345,6 +358,7 @@ impl Agent {
     pub fn on_in_place(&mut self, from: Peer, operation: InPlace, data: &[u8]) -> Result<(), CacheError> {
         let page = operation.page();
         self.check_page(from, page)?;
+        self.hear_of_filled()?;
         self.serve_in_place(from, page, operation, data)
     }
 
@@ -369,6 +383,8 @@ impl Agent {
     pub fn advance(&mut self) -> Result<bool, CacheError> {
         let mut progress = false;
         self.look_at_clock();
+        progress |= self.hear_of_filled()?;
+        progress |= self.serve_parked()?;
         progress |= self.serve_faults()?;
         // First of all, so that the NVMe works while checksums are taken.
         self.issue_storage()?;
@@ -488,6 +504,10 @@ impl Agent {
         if coherence.message.is_for_home() {
             if self.home_of(coherence.page) != Some(self.node) {
                 return Err(self.violation(from, "spoke to the wrong home"));
+            }
+            if self.meets_claim(coherence.page)? {
+                self.park(coherence.page, claims::Parked::Home(from, coherence));
+                return Ok(());
             }
             self.home_message(from, coherence)
         } else {

@@ -111,12 +111,26 @@ impl Agent {
     fn read_begun(&mut self, page: PageIndex, frame: FrameId) {
         self.collect_read(page, frame);
         if self.observer.is_some() {
-            let node = self.node;
-            self.take_line(page, Line::default(), LineEvent::Read, line::State::IsD);
-            let asked = HomeEvent::Message { from: node, message: Message::GetShared };
-            let reading = home::Home::reading_for(node);
-            self.take_home(page, home::Home::default(), asked, &reading, &HomeAction::ReadNvm);
+            self.show_read_begun(page);
         }
+    }
+
+    fn show_read_begun(&mut self, page: PageIndex) {
+        let node = self.node;
+        self.take_line(page, Line::default(), LineEvent::Read, line::State::IsD);
+        let asked = HomeEvent::Message { from: node, message: Message::GetShared };
+        let reading = home::Home::reading_for(node);
+        self.take_home(page, home::Home::default(), asked, &reading, &HomeAction::ReadNvm);
+    }
+
+    fn show_read_done(&mut self, page: PageIndex) {
+        let node = self.node;
+        let message = Message::Data { right: Right::Exclusive, dirty: false, acks: 0, confirm: false };
+        let given = HomeAction::Send { to: node, message };
+        let held = home::Home::held_by(node);
+        self.take_home(page, home::Home::reading_for(node), HomeEvent::NvmRead, &held, &given);
+        let (asked, _) = line::step(Line::default(), node, LineEvent::Read).expect("a row");
+        self.take_line(page, asked, LineEvent::Message { from: node, message }, line::State::E);
     }
 
     /// NVMe has read a page, or not. False: it was not read by [`Agent::read_own`], or cannot end like this.
@@ -146,16 +160,13 @@ impl Agent {
         let stamp = self.pool.stamp(frame)?;
         self.options.replacement.insert(frame, stamp);
         if self.observer.is_some() {
-            let node = self.node;
-            let message = Message::Data { right: Right::Exclusive, dirty: false, acks: 0, confirm: false };
-            let given = HomeAction::Send { to: node, message };
-            let held = home::Home::held_by(node);
-            self.take_home(page, home::Home::reading_for(node), HomeEvent::NvmRead, &held, &given);
-            let (asked, _) = line::step(Line::default(), node, LineEvent::Read).expect("a row");
-            self.take_line(page, asked, LineEvent::Message { from: node, message }, line::State::E);
+            self.show_read_done(page);
         }
         match readers {
-            Some(readers) => self.now_readable(frame, readers)?,
+            Some(readers) => {
+                self.settle(page)?;
+                self.now_readable(frame, readers)?;
+            }
             None => self.pump(page)?,
         }
         Ok(true)
@@ -187,7 +198,16 @@ impl Agent {
             self.take_line(page, leaving, acknowledged, line::State::I);
         }
         self.evicted(page)?;
+        self.settle(page)?;
         Ok(true)
+    }
+
+    /// Shows the rows that a rank has taken which has brought a page in by itself.
+    pub(super) fn show_claimed(&mut self, page: PageIndex) {
+        if self.observer.is_some() {
+            self.show_read_begun(page);
+            self.show_read_done(page);
+        }
     }
 
     /// Asks the table whether a line takes this step, and shows its row.

@@ -36,22 +36,22 @@ const REFUSALS_IDLE: u32 = 8;
 /// That while, in milliseconds: space may be made on the device by somebody else.
 const EVICT_AGAIN_MS: u64 = 100;
 
-impl Agent {
-    /// How many frames are to be free, so that a miss or a staged put finds one at once: evictions of dirty pages take
-    /// a write to NVMe, maybe on another node. At most a sixteenth of the pool, and about what a device moves at a time.
-    fn free_target(&self) -> u32 {
-        let spec = self.pool.layout().spec();
-        let wanted = (4u32 << 20) / spec.page_bytes;
-        wanted.clamp(2, 512).min((spec.frames / 16).max(1))
-    }
+/// For how long more frames are kept free after a rank has asked for them, in milliseconds: scans ask again sooner.
+const WISH_MS: u64 = 20;
 
+impl Agent {
     /// Starts evictions until enough frames are free or on their way to be.
     pub(super) fn make_room(&mut self) -> Result<(), CacheError> {
         self.pool.reclaim();
         if self.evictions_are_hopeless()? {
             return Ok(());
         }
-        self.make_room_for(self.starved.len() as u32 + self.unstaged.len() as u32)
+        match self.pool.take_wish() {
+            0 if self.now_ms > self.wished_until_ms => self.wished = 0,
+            0 => {}
+            wish => (self.wished, self.wished_until_ms) = (wish, self.now_ms + WISH_MS),
+        }
+        self.make_room_for((self.starved.len() as u32 + self.unstaged.len() as u32).max(self.wished))
     }
 
     /// Whether pages are dirty and cannot be stored, so that trying to evict them leads nowhere. Those who wait for a
@@ -82,7 +82,7 @@ impl Agent {
 
     /// The same, for at least this many frames.
     pub(super) fn make_room_for(&mut self, frames: u32) -> Result<(), CacheError> {
-        let kept = self.free_target();
+        let kept = self.pool.layout().free_target();
         let target = kept.max(frames);
         // In batches: what is taken from ranks in one turn shares one barrier, which interrupts all of them.
         let low = if frames < kept { kept - kept / 4 } else { target };
@@ -93,7 +93,7 @@ impl Agent {
             let view = View { pool: &self.pool, now_ms: self.now_ms };
             let Some((frame, queue)) = self.options.replacement.victim(&view) else { return Ok(()) };
             let FrameUse::Page(page) = self.pool.frame_use(frame)? else { continue };
-            if !self.quiet(page) {
+            if !self.quiet(page) || self.claims.has_parked(page) {
                 // Something is under way for it: not now.
                 let stamp = self.pool.stamp(frame)?;
                 self.options.replacement.insert(frame, stamp);

@@ -134,6 +134,7 @@ impl Agent {
         match created {
             Ok(read_only) => {
                 self.segments.pages[rank as usize] = pages;
+                self.open_to_claims(local_rank, Rank(rank))?;
                 let code = read_only.map_or(0, |refused| failure_of(Some(refused), self.node).code());
                 self.pool.answer(local_rank, waiter.wait, &code.to_le_bytes())?;
                 self.complete(waiter, Ok(()))

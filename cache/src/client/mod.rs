@@ -15,6 +15,7 @@
 //!    rank's own segment ([`Client::set_local`]) go through private memory.
 
 mod operation;
+mod own;
 mod pin;
 mod relaxed;
 mod remote;
@@ -22,9 +23,11 @@ mod under_way;
 
 use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
 use crate::parts::History;
-use crate::pool::{Attempt, Counter, CounterSnapshot, INLINE_BYTES, PoolClient, WaitStatus};
+use crate::pool::{Attempt, Claim, Counter, CounterSnapshot, INLINE_BYTES, PoolClient, WaitStatus};
+use crate::read_ahead::{ReadAhead, ReadAheadSettings};
 use crate::request::{InPlace, InPlaceAnswer, Named, PageIndex, Request, handler};
 use operation::{Operation, Piece, Way};
+use own::{OwnPages, Patience};
 use relaxed::RelaxedSegments;
 use remote::RemoteOperations;
 use std::sync::atomic::AtomicUsize;
@@ -48,6 +51,10 @@ pub struct ClientOptions {
     pub window_pages_max: u64,
     /// Most bytes of a get that reads a part of a page; as for the agents.
     pub part_bytes_max: u32,
+    /// Bring in pages of this node's own NVMe without its agent.
+    pub self_service: bool,
+    /// What of them to fetch ahead, where scans are recognised.
+    pub read_ahead: Option<ReadAheadSettings>,
 }
 
 /// The tiered segments of the job as one rank sees them. Any thread may call anything.
@@ -84,6 +91,9 @@ struct Core {
     first_page: Box<[PageIndex]>,
     remote: Arc<RemoteOperations>,
     under_way: UnderWay,
+    own: OwnPages,
+    /// Pages of each segment, once attached.
+    segment_pages: OnceLock<Box<[u64]>>,
     page_bytes: usize,
     page_shift: u32,
     whole_page_put: bool,
@@ -161,6 +171,12 @@ impl Client {
                 .collect(),
             remote: handlers.remote,
             under_way: UnderWay::default(),
+            own: OwnPages::new(
+                options.self_service,
+                layout.ranks_of(layout.node_of_peer(endpoint.me())),
+                options.read_ahead.map(ReadAhead::new),
+            ),
+            segment_pages: OnceLock::new(),
             page_bytes,
             page_shift: page_bytes.trailing_zeros(),
             whole_page_put: options.whole_page_put,
@@ -203,6 +219,19 @@ impl Client {
         let [a, b, c, d, ..] = self.ask_about_segment(|slot| Request::Attach { pages, slot }, &data)?;
         let code = u32::from_le_bytes([a, b, c, d]);
         Ok((code != 0).then(|| Failure::from_code(code)))
+    }
+
+    /// Reads pages of this node's NVMe with this reader instead of one of its own: for simulations. Before the first page is used.
+    pub fn set_reader(&self, reader: vgas_nvm::Reader) {
+        self.core.own.set_reader(reader);
+    }
+
+    /// What fills the frame of a page of this rank's own segment that it has claimed, in a handler of a signal; false when it
+    /// cannot be read here. To be made after the segment was attached.
+    pub fn page_reader(&self, owner: Rank) -> Box<dyn Fn(&Claim) -> bool + Send + Sync> {
+        self.core.own.prepare(&self.core, owner);
+        let core = self.core.clone();
+        Box::new(move |claim| core.own.read_claimed(&core, owner, claim))
     }
 
     /// Says what to call the NVMe of each node in errors: node, host, folder. Once, or never.
@@ -248,6 +277,8 @@ impl Client {
             Place { bytes, first_page }
         });
         let places = places.collect();
+        let pages = bytes.iter().map(|bytes| bytes.div_ceil(self.page_bytes as u64)).collect();
+        let _ = self.core.segment_pages.set(pages);
         self.segment_bytes
             .set(bytes.into_boxed_slice())
             .map_err(|_| CacheError::Usage("the segments are attached already".into()))?;
@@ -378,7 +409,7 @@ impl Client {
         to: *mut u8,
         bytes: usize,
     ) -> Result<(), CacheError> {
-        self.start(owner, offset, bytes, Way::Get(to))?.wait()
+        self.start(owner, offset, bytes, Way::Get(to), Patience::Waits)?.wait()
     }
 
     /// A put of any length, hit or not.
@@ -394,7 +425,7 @@ impl Client {
         from: *const u8,
         bytes: usize,
     ) -> Result<(), CacheError> {
-        self.start(owner, offset, bytes, Way::Put(from))?.wait()
+        self.start(owner, offset, bytes, Way::Put(from), Patience::Waits)?.wait()
     }
 
     /// Starts a get; the bytes are at `to` when the returned operation has been waited for.
@@ -408,7 +439,7 @@ impl Client {
         to: *mut u8,
         bytes: usize,
     ) -> Result<Pending<'_>, CacheError> {
-        self.start(owner, offset, bytes, Way::Get(to)).map(Pending::listed)
+        self.start(owner, offset, bytes, Way::Get(to), Patience::Goes).map(Pending::listed)
     }
 
     /// Starts a put; `from` may be reused, and the bytes are visible everywhere, when the returned operation has been
@@ -423,7 +454,7 @@ impl Client {
         from: *const u8,
         bytes: usize,
     ) -> Result<Pending<'_>, CacheError> {
-        self.start(owner, offset, bytes, Way::Put(from)).map(Pending::listed)
+        self.start(owner, offset, bytes, Way::Put(from), Patience::Goes).map(Pending::listed)
     }
 
     /// Starts a get of many pieces of a rank's segment as one operation: those that follow each other in one page travel together
@@ -463,7 +494,7 @@ impl Client {
         if self.relaxed.covers(owner) {
             // Combined here, mostly: nothing travels.
             for piece in pieces {
-                self.start(owner, piece.offset, piece.bytes, way(piece))?.wait()?;
+                self.start(owner, piece.offset, piece.bytes, way(piece), Patience::Waits)?.wait()?;
             }
             return Ok(Pending { core: &self.core, state: None });
         }
@@ -561,7 +592,14 @@ impl Client {
         }
     }
 
-    fn start(&self, owner: Rank, offset: u64, bytes: usize, way: Way) -> Result<Pending<'_>, CacheError> {
+    fn start(
+        &self,
+        owner: Rank,
+        offset: u64,
+        bytes: usize,
+        way: Way,
+        patience: Patience,
+    ) -> Result<Pending<'_>, CacheError> {
         self.check(owner, offset, bytes as u64)?;
         if matches!(way, Way::Put(_)) && bytes > 0 {
             self.check_writable(owner)?;
@@ -570,7 +608,7 @@ impl Client {
         if self.relaxed.covers(owner) && unsafe { self.relaxed_part(owner, offset, bytes, way) }? {
             return Ok(Pending { core: &self.core, state: None });
         }
-        self.start_anywhere(owner, offset, bytes, way)
+        self.start_anywhere(owner, offset, bytes, way, patience)
     }
 
     /// An operation on the cluster's memory, which has been checked.
@@ -580,6 +618,7 @@ impl Client {
         offset: u64,
         bytes: usize,
         way: Way,
+        patience: Patience,
     ) -> Result<Pending<'_>, CacheError> {
         let counter = if matches!(way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
         let address = match way {
@@ -587,7 +626,7 @@ impl Client {
             Way::Put(from) => from,
         };
         let bounce = self.is_local(address).then(|| vec![0; self.page_bytes.min(bytes)].into_boxed_slice());
-        let operation = Operation::new(owner, offset, bytes, way, bounce);
+        let operation = Operation::new(owner, offset, bytes, way, bounce, patience);
         let mut pending = Pending { core: &self.core, state: Some(Held::Own(operation)) };
         if !pending.test()? {
             self.pool.count(counter, 1);
@@ -694,8 +733,19 @@ impl Core {
         self.first_page.get(owner.0 as usize).map_or(PageIndex::MAX, |first| first.saturating_add(page))
     }
 
+    fn first_page_of(&self, owner: Rank) -> PageIndex {
+        self.first_page.get(owner.0 as usize).copied().unwrap_or(PageIndex::MAX)
+    }
+
+    fn pages_of(&self, owner: Rank) -> u64 {
+        self.segment_pages.get().and_then(|pages| pages.get(owner.0 as usize)).copied().unwrap_or(0)
+    }
+
     #[cold]
     fn hint(&self, index: PageIndex) {
+        if self.own.used_ahead(self, index) {
+            return;
+        }
         // Only a hint: lost when the ring is full.
         let _ = self.try_ask(Request::Ahead { page: index }, &[]);
     }
@@ -746,6 +796,7 @@ pub struct Handlers {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        self.own.finish_all(self);
         // Handles that were forgotten: their operations end with the client.
         self.endpoint.work_ended(self.under_way.clear());
     }

@@ -4,6 +4,7 @@
 //! neighbouring pages, two windows at a time, so that the second arrives while the first is copied. Puts that miss are
 //! posted with their data ([`crate::request`]). Pages served in place by their home are read and written there, many at a time.
 
+use super::own::{Brought, Patience, ReadId};
 use super::{CacheError, Core};
 use crate::client::remote::RemoteState;
 use crate::pool::{Attempt, PageState, WaitId, WaitStatus};
@@ -26,6 +27,9 @@ const POSTED_MAX: u32 = 64;
 /// most. One at a time, an operation would take as long as so many messages there and back.
 const REMOTE_MAX: usize = 32;
 
+/// How often a page that this rank has brought in may be gone before it is used.
+const OWN_TIMES: u8 = 4;
+
 /// Pieces of a page are got together, with what lies between them, as long as that is no more than so many bytes, or than so
 /// many times what is wanted.
 const SPARSE_BYTES: usize = 4096;
@@ -45,7 +49,33 @@ pub(super) enum Way {
 struct Window {
     /// Number in the segment of the first page that was not asked for any more.
     end: u64,
-    wait: WaitId,
+    awaited: Awaited,
+}
+
+/// Who brings it.
+#[derive(Clone, Copy, Debug)]
+enum Awaited {
+    /// The agent.
+    Agent(WaitId),
+    /// This rank.
+    Own(ReadId),
+}
+
+impl Awaited {
+    fn status(self, client: &Core) -> WaitStatus {
+        match self {
+            Awaited::Agent(wait) => client.pool.wait_status(wait),
+            // What could not be read is missed once more.
+            Awaited::Own(read) if client.own.has_ended(client, read) => WaitStatus::Done,
+            Awaited::Own(_) => WaitStatus::Pending(1),
+        }
+    }
+
+    fn end(self, client: &Core) {
+        if let Awaited::Agent(wait) = self {
+            client.pool.end_wait(wait);
+        }
+    }
 }
 
 /// A part of an operation.
@@ -93,6 +123,13 @@ pub(super) struct Operation {
     room: Option<WaitId>,
     /// When the local bytes lie in this rank's own segment: a page, through which everything goes (rule 3 of the client).
     bounce: Option<Box<[u8]>>,
+    /// Whether the caller waits for this and nothing else.
+    patience: Patience,
+    /// How often pages that this rank has brought in may be gone before they are used, until the agent is asked, who keeps
+    /// them for a while.
+    own_left: u8,
+    /// Where this rank brings in what a put does not write.
+    own_read: Option<ReadId>,
 }
 
 // SAFETY: rule 1 of the client: the addresses belong to the caller, who keeps them valid until the operation has ended;
@@ -104,7 +141,14 @@ impl Operation {
         matches!(self.way, Way::Put(_))
     }
 
-    pub(super) fn new(owner: Rank, offset: u64, bytes: usize, way: Way, bounce: Option<Box<[u8]>>) -> Self {
+    pub(super) fn new(
+        owner: Rank,
+        offset: u64,
+        bytes: usize,
+        way: Way,
+        bounce: Option<Box<[u8]>>,
+        patience: Patience,
+    ) -> Self {
         let end = offset + bytes as u64;
         Self {
             owner,
@@ -120,6 +164,9 @@ impl Operation {
             awaits_posted: false,
             room: None,
             bounce,
+            patience,
+            own_left: OWN_TIMES,
+            own_read: None,
         }
     }
 
@@ -127,7 +174,7 @@ impl Operation {
     pub(super) fn of_pieces(owner: Rank, mut pieces: Vec<Piece>, bounce: Option<Box<[u8]>>) -> Self {
         pieces.reverse();
         let way = pieces.last().map_or(Way::Put(std::ptr::null()), |piece| piece.way);
-        Self { then: pieces, ..Self::new(owner, 0, 0, way, bounce) }
+        Self { then: pieces, ..Self::new(owner, 0, 0, way, bounce, Patience::Goes) }
     }
 
     /// Goes on as far as possible without waiting. True: all bytes are where they belong.
@@ -167,10 +214,18 @@ impl Operation {
         }
     }
 
+    /// The read of this rank's own that it waits for, if it waits for nothing else.
+    pub(super) fn awaited_read(&self) -> Option<ReadId> {
+        match self.windows.front() {
+            Some(Window { awaited: Awaited::Own(read), .. }) if self.remote.is_empty() => Some(*read),
+            _ => None,
+        }
+    }
+
     /// Gives back what is held in shared tables; called when an operation ends early.
     pub(super) fn abandon(&mut self, client: &Core) {
         for window in self.windows.drain(..) {
-            client.pool.end_wait(window.wait);
+            window.awaited.end(client);
         }
         for wait in [self.posted.take(), self.room.take()].into_iter().flatten() {
             client.pool.end_wait(wait);
@@ -189,6 +244,7 @@ impl Operation {
 
     fn step(&mut self, bytes: usize) {
         self.offset += bytes as u64;
+        self.own_left = OWN_TIMES;
         // SAFETY: rule 1: the operation covers `end - offset` further bytes, so the address stays inside or one behind.
         unsafe {
             match &mut self.way {
@@ -203,7 +259,7 @@ impl Operation {
     unsafe fn advance_get(&mut self, client: &Core, to: *mut u8) -> Result<bool, CacheError> {
         let (page, in_page, bytes) = self.piece(client);
         if let Some(window) = self.windows.front() {
-            match client.pool.wait_status(window.wait) {
+            match window.awaited.status(client) {
                 WaitStatus::Pending(_) => return Ok(false),
                 WaitStatus::Done => {}
                 WaitStatus::Failed { code, detail } => {
@@ -219,7 +275,7 @@ impl Operation {
                 if hit == Attempt::HitNotify {
                     client.hint(index);
                 }
-                if !self.windows.is_empty() {
+                if let Some(Window { awaited: Awaited::Agent(_), .. }) = self.windows.front() {
                     client.pool.taken(index);
                 }
                 if into != to {
@@ -229,7 +285,7 @@ impl Operation {
                 self.step(bytes);
                 if self.windows.front().is_some_and(|window| page + 1 >= window.end) {
                     let window = self.windows.pop_front().expect("just seen");
-                    client.pool.end_wait(window.wait);
+                    window.awaited.end(client);
                     self.pages_max = (self.pages_max * 2).min(WINDOW_PAGES);
                     // Keep a second window on its way while this thread copies the first.
                     if let Some(last) = self.windows.back() {
@@ -268,7 +324,7 @@ impl Operation {
                     self.pages_max = 1;
                 }
                 for window in self.windows.drain(..) {
-                    client.pool.end_wait(window.wait);
+                    window.awaited.end(client);
                 }
                 let asked = self.ask(client, page)?;
                 if asked
@@ -298,6 +354,24 @@ impl Operation {
         }
         let most = (WINDOW_BYTES >> client.page_shift).clamp(1, self.pages_max.min(client.window_pages_max));
         let count = (last - page + 1).min(most) as u32;
+        if self.own_left > 0 {
+            let is_all = self.offset >> client.page_shift == page && u64::from(count) == last - page + 1;
+            let patience = if is_all { self.patience } else { Patience::Goes };
+            let first = client.index(self.owner, page);
+            match client.own.bring(client, self.owner, first, u64::from(count), patience) {
+                Brought::Here => {
+                    self.own_left -= 1;
+                    return Ok(true);
+                }
+                Brought::Reading(read, pages) => {
+                    self.own_left -= 1;
+                    let end = page + pages.min(u64::from(count));
+                    self.windows.push_back(Window { end, awaited: Awaited::Own(read) });
+                    return Ok(true);
+                }
+                Brought::No => {}
+            }
+        }
         let Some(wait) = client.pool.begin_wait(count) else { return Ok(false) };
         let request = Request::Read { page: client.index(self.owner, page), count, slot: wait.0 };
         if !client.try_ask(request, &[])? {
@@ -306,7 +380,7 @@ impl Operation {
             return Ok(false);
         }
         client.part_reads.comes_whole(client.index(self.owner, page + u64::from(count) - 1));
-        self.windows.push_back(Window { end: page + u64::from(count), wait });
+        self.windows.push_back(Window { end: page + u64::from(count), awaited: Awaited::Agent(wait) });
         Ok(true)
     }
 
@@ -341,6 +415,12 @@ impl Operation {
             let offset = in_page as u32;
             return self.ask_home(client, bytes, data, |slot| InPlace::Put { page: index, offset, slot });
         }
+        if matches!(entry.state(), PageState::Stored | PageState::Claimed) && self.own_left > 0 {
+            // SAFETY: passed on.
+            if let Some(moved) = unsafe { self.put_own(client, index, bytes, from) } {
+                return Ok(moved);
+            }
+        }
         if bytes == client.page_bytes && client.whole_page_put {
             // SAFETY: passed on.
             return unsafe { self.post_frame(client, index, from) };
@@ -364,6 +444,40 @@ impl Operation {
             self.awaits_posted = true;
         }
         Ok(true)
+    }
+
+    /// A put into a page that nobody has: this rank brings it in. None: that cannot be.
+    ///
+    /// # Safety
+    /// As [`Operation::advance`].
+    unsafe fn put_own(&mut self, client: &Core, index: u64, bytes: usize, from: *const u8) -> Option<bool> {
+        if let Some(read) = self.own_read {
+            if !client.own.has_ended(client, read) {
+                return Some(false);
+            }
+            self.own_read = None;
+        }
+        if bytes == client.page_bytes && client.whole_page_put {
+            // SAFETY: rule 1 for the source; rule 3.
+            if !unsafe { client.own.put_page(client, self.owner, index, from) } {
+                return None;
+            }
+            self.step(bytes);
+            return Some(true);
+        }
+        if !self.then.is_empty() {
+            // Many pieces are many pages: the agent reads them at once.
+            return None;
+        }
+        self.own_left -= 1;
+        match client.own.bring(client, self.owner, index, 1, self.patience) {
+            Brought::Here => Some(true),
+            Brought::Reading(read, _) => {
+                self.own_read = Some(read);
+                Some(false)
+            }
+            Brought::No => None,
+        }
     }
 
     /// Fills a free frame and hands it to the agent as the page's new content: nothing is read.
@@ -498,7 +612,7 @@ impl Operation {
         }
         if let Some(piece) = self.then.pop() {
             for window in self.windows.drain(..) {
-                client.pool.end_wait(window.wait);
+                window.awaited.end(client);
             }
             (self.offset, self.end, self.way) = (piece.offset, piece.offset + piece.bytes as u64, piece.way);
         }
@@ -599,7 +713,10 @@ impl Operation {
     }
 
     fn finish(&mut self, client: &Core) -> Result<bool, CacheError> {
-        for wait in self.windows.drain(..).map(|window| window.wait).chain(self.room.take()) {
+        for window in self.windows.drain(..) {
+            window.awaited.end(client);
+        }
+        if let Some(wait) = self.room.take() {
             client.pool.end_wait(wait);
         }
         self.finish_posted(client)

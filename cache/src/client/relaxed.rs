@@ -8,6 +8,7 @@
 //!
 //! Puts of at least a page are not combined: nothing would be saved.
 
+use super::own::Patience;
 use super::{Client, Way};
 use crate::error::CacheError;
 use crate::pool::Counter;
@@ -197,7 +198,7 @@ impl Client {
                         runs.pieces(owner, offset, end, |at, piece| own.push((at, piece.to_vec())));
                     }
                 }
-                self.start_anywhere(owner, offset, bytes, way)?.wait()?;
+                self.start_anywhere(owner, offset, bytes, way, Patience::Waits)?.wait()?;
                 for (at, piece) in own {
                     // SAFETY: rule 1; the piece lies inside of what was asked for.
                     unsafe {
@@ -237,7 +238,7 @@ impl Client {
         while runs.peek().is_some() {
             let mut under_way = Vec::with_capacity(UNDER_WAY_MAX);
             for ((owner, start), run) in runs.by_ref().take(UNDER_WAY_MAX) {
-                match self.start_anywhere(*owner, *start, run.len(), Way::Put(run.as_ptr())) {
+                match self.start_anywhere(*owner, *start, run.len(), Way::Put(run.as_ptr()), Patience::Goes) {
                     Ok(put) => under_way.push(put),
                     Err(error) => result = result.and(Err(error)),
                 }

@@ -6,9 +6,11 @@
 
 use super::Core;
 use super::operation::Operation;
+use super::own::ReadId;
 use crate::error::CacheError;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use vgas_rma::endpoint::{Extent, Work};
 
@@ -19,6 +21,9 @@ const SOME: usize = 64;
 pub(super) struct Started {
     state: Mutex<State>,
     has_ended: AtomicBool,
+    /// The read that it waits for and nothing else, packed; 0: something else. Looked at before the lock is taken: of many
+    /// operations that wait for the device most wait on.
+    awaited: AtomicU64,
     is_put: bool,
 }
 
@@ -60,12 +65,21 @@ impl Started {
         if self.has_ended.load(Ordering::Acquire) {
             return true;
         }
+        if let Some(read) = ReadId::unpack(self.awaited.load(Ordering::Acquire))
+            && !core.own.has_ended(core, read)
+        {
+            return false;
+        }
         let Some(mut state) = lock_as(&self.state, extent) else { return false };
         let State::Running(operation) = &mut *state else { return true };
         // SAFETY: rule 1: whoever started the operation keeps the bytes valid until it has ended, and hears of the end from
         // here; the lock is held, so that no other thread touches them.
         let ended = match unsafe { operation.advance(core) } {
-            Ok(false) => return false,
+            Ok(false) => {
+                let awaited = operation.awaited_read().map_or(0, ReadId::pack);
+                self.awaited.store(awaited, Ordering::Release);
+                return false;
+            }
             Ok(true) => Ok(()),
             Err(error) => {
                 operation.abandon(core);
@@ -102,7 +116,8 @@ impl UnderWay {
     pub(super) fn add(&self, operation: Operation) -> Arc<Started> {
         let is_put = operation.is_put();
         let state = Mutex::new(State::Running(operation));
-        let started = Arc::new(Started { state, has_ended: AtomicBool::new(false), is_put });
+        let (has_ended, awaited) = (AtomicBool::new(false), AtomicU64::new(0));
+        let started = Arc::new(Started { state, has_ended, awaited, is_put });
         lock(&self.list).push_back(started.clone());
         started
     }
@@ -115,12 +130,13 @@ impl UnderWay {
 
 impl Work for Core {
     fn advance(&self, extent: Extent) -> usize {
-        let Some(mut list) = lock_as(&self.under_way.list, extent) else { return 0 };
+        let read = self.own.poll(self, extent);
+        let Some(mut list) = lock_as(&self.under_way.list, extent) else { return read };
         let count = match extent {
             Extent::Some => list.len().min(SOME),
             Extent::All => list.len(),
         };
-        let mut ended = 0;
+        let mut ended = read;
         for _ in 0..count {
             let Some(started) = list.pop_front() else { break };
             if started.advance(self, extent) {
@@ -134,5 +150,9 @@ impl Work for Core {
 
     fn awaits_messages(&self) -> bool {
         self.remote.has_pending()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.own.descriptor()
     }
 }

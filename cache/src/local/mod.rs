@@ -4,8 +4,9 @@
 //! store to a page that is not mapped faults; the fault is served in the thread that took it, in a signal handler:
 //!
 //! 1. it takes one of a bounded number of seats from the page that has had it longest;
-//! 2. it asks the node's agent, through words in shared memory, for the new page as the only copy, in a frame that stays,
-//!    and hides the other page while the agent works;
+//! 2. it keeps the new page where it is, by itself, if this node alone has it and the agent knows nothing of it, brought in
+//!    first if nobody has it; else it asks the node's agent, through words in shared memory, for the page as the only copy, in
+//!    a frame that stays, and hides the other page while the agent works;
 //! 3. it maps that frame at the new page's address, and the access is made again.
 //!
 //! While it is mapped, the page is *served in place*: remote puts and gets travel to its frame, those of the node's ranks
@@ -37,9 +38,10 @@
 //! 1. *Addresses.* Mappings are replaced, and watched, only inside of the range that a `space::Space` has reserved, which
 //!    nothing else of this process uses, until it is dropped.
 //! 2. *One changes a page.* A page's mapping is changed only by the thread that has made its word busy, or before and after
-//!    anybody uses the segment. A frame is shown only between the agent's grant and the page's being given back, and hidden
-//!    before it is given back.
-//! 3. *Frames stay.* A granted frame holds the page, and nothing else, until it is given back: the agent has it pinned.
+//!    anybody uses the segment. A frame is shown only between its grant (or this rank's own pin) and the page's being given
+//!    back, and hidden before it is given back.
+//! 3. *Frames stay.* A granted frame holds the page, and nothing else, until it is given back: the agent, or this rank by
+//!    itself, has it pinned.
 //! 4. *System calls* are given structures of the type that they take.
 //! 5. *In a signal handler* nothing allocates, locks, or makes a system call that is not async-signal-safe, and `errno` is
 //!    as it was. What a handler reaches is found through `signal`'s table, and freed only when no handler runs.
@@ -51,7 +53,7 @@ mod uffd;
 mod window;
 
 use crate::error::{CacheError, Failure};
-use crate::pool::PoolClient;
+use crate::pool::{Claim, PoolClient};
 use rustix::io::Errno;
 use server::Server;
 use std::os::fd::OwnedFd;
@@ -128,6 +130,8 @@ pub struct LocalSpec {
     pub mechanism: Mechanism,
     /// Wakes the node's agent if it sleeps. Called in signal handlers: must neither lock nor allocate.
     pub ring: Box<dyn Fn() + Send + Sync>,
+    /// Brings in a page that this rank has claimed, or not ([`crate::client::Client::page_reader`]). Called in signal handlers.
+    pub read: Box<dyn Fn(&Claim) -> bool + Send + Sync>,
 }
 
 impl std::fmt::Debug for LocalSpec {

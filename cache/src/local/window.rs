@@ -12,7 +12,10 @@
 use super::space::Space;
 use super::{LocalSpec, Trouble};
 use crate::error::{Failure, FailureKind};
-use crate::pool::{ClaimedSlot, Counter, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, PoolClient, Returned};
+use crate::pool::{
+    Claim, ClaimedSlot, Counter, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, Own, PageState, PoolClient,
+    Returned,
+};
 use rustix::thread::futex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -70,6 +73,10 @@ pub(super) struct Window {
     /// Pages that are pinned.
     pinned: AtomicU32,
     futile: AtomicU32,
+    /// The page of the last fault.
+    last: AtomicU64,
+    /// Fills the frame of a claimed page.
+    read: Box<dyn Fn(&Claim) -> bool + Send + Sync>,
     pool: Arc<PoolClient>,
     faults: FaultSlots,
     ring: Box<dyn Fn() + Send + Sync>,
@@ -77,7 +84,7 @@ pub(super) struct Window {
 
 impl Window {
     pub fn new(spec: LocalSpec) -> Result<Self, Trouble> {
-        let LocalSpec { pool, frames, owner, bytes, mechanism, ring } = spec;
+        let LocalSpec { pool, frames, owner, bytes, mechanism, ring, read } = spec;
         let layout = pool.layout();
         let page_bytes = u64::from(pool.page_bytes());
         let pages = bytes.div_ceil(page_bytes);
@@ -107,6 +114,8 @@ impl Window {
             owed: AtomicU64::new(NOTHING_OWED),
             pinned: AtomicU32::new(0),
             futile: AtomicU32::new(0),
+            last: AtomicU64::new(u64::MAX - 1),
+            read,
             faults: pool.fault_slots(),
             pool,
             ring,
@@ -228,10 +237,23 @@ impl Window {
     /// Asks for a page, and gives another one back; hides the victim until the answer comes; and shows the page. Without
     /// success, the seat is as it was before.
     fn fetch_into(&self, seat: Seat<'_>, page: u64, write: bool, back: Option<u64>) -> Result<(), Trouble> {
+        let back = back.filter(|&back| !self.pool.unmap_own(self.first_page + back));
         let returned = back.map_or(Returned::Nothing, |back| Returned::Page(self.first_page + back));
-        let slot = self.post(Fault { wanted: Some(self.first_page + page), write, returned });
-        let hidden = seat.victim.map_or(Ok(()), |(old, _)| self.space.hide(old));
-        let answer = self.answer(slot);
+        let (hidden, answer) = match self.map_own(page, write) {
+            Some(frame) => {
+                let told = match returned {
+                    Returned::Nothing => Ok(()),
+                    returned => self.ask(Fault { wanted: None, write: false, returned }).map(drop),
+                };
+                let hidden = seat.victim.map_or(Ok(()), |(old, _)| self.space.hide(old));
+                (hidden.and(told), Ok(frame))
+            }
+            None => {
+                let slot = self.post(Fault { wanted: Some(self.first_page + page), write, returned });
+                let hidden = seat.victim.map_or(Ok(()), |(old, _)| self.space.hide(old));
+                (hidden, self.answer(slot))
+            }
+        };
         let shown = match (&hidden, answer) {
             (Ok(()), Ok(frame)) => self.space.show(page, frame, write).inspect_err(|_| self.give_back(page)),
             (Ok(()), Err(trouble)) => Err(trouble),
@@ -261,10 +283,48 @@ impl Window {
         shown
     }
 
-    /// Tells the agent that a page is not mapped after all. A failure of this says no more than the one that led to it.
+    /// Has a page that nobody but this node knows of mapped without the agent, brought in first if need be.
+    fn map_own(&self, page: u64, write: bool) -> Option<FrameId> {
+        let index = self.first_page + page;
+        let before = self.last.swap(page, Relaxed);
+        match self.pool.map_own(index) {
+            Own::Mapped(frame) => {
+                if !write || self.pool.mark_modified(index) {
+                    return Some(frame);
+                }
+                self.give_back(page);
+                None
+            }
+            // Of a scan the agent recognises more than one page at a time.
+            Own::Stored if page == before.wrapping_add(1) => None,
+            Own::Stored => {
+                let claim = self.pool.claim(index)?;
+                if self.pool.is_short_of_frames() {
+                    (self.ring)();
+                }
+                if !(self.read)(&claim) {
+                    if self.pool.give_back(claim, true) {
+                        (self.ring)();
+                    }
+                    return None;
+                }
+                let state = if write { PageState::Modified } else { PageState::Exclusive };
+                let (frame, is_awaited) = self.pool.show_mapped(claim, state);
+                if is_awaited {
+                    (self.ring)();
+                }
+                Some(frame)
+            }
+            Own::Agents => None,
+        }
+    }
+
+    /// A page is not mapped after all; tells the agent, if it knows. A failure of this says no more than the one that led to it.
     fn give_back(&self, page: u64) {
-        let _ =
-            self.ask(Fault { wanted: None, write: false, returned: Returned::Page(self.first_page + page) });
+        let returned = Returned::Page(self.first_page + page);
+        if !self.pool.unmap_own(self.first_page + page) {
+            let _ = self.ask(Fault { wanted: None, write: false, returned });
+        }
     }
 
     /// Whether a busy page was the owed one and is now this thread's.
@@ -439,6 +499,11 @@ impl Window {
 
     /// Gives all pages back to the agent, at the end of the segment: nobody may use its addresses any more.
     pub fn give_back_all(&self) -> Result<(), Trouble> {
+        let sitting = self.seats.iter().map(|seat| seat.load(Acquire));
+        for page in sitting.chain([self.owed.load(Acquire)]).filter_map(|one| one.checked_sub(1)) {
+            // What the agent knows of comes next.
+            let _ = self.pool.unmap_own(self.first_page + page);
+        }
         self.ask(Fault { wanted: None, write: false, returned: Returned::All }).map(drop)
     }
 }

@@ -5,12 +5,14 @@ use super::PoolError;
 use super::counters::{Counter, CounterSnapshot};
 use super::entry::{Entry, PageState};
 use super::fence::{self, Fences};
-use super::layout::{FrameId, PoolSpec, TableLayout};
-use super::queue::FreeStack;
-use super::shared::{FrameUse, Pins, Shared, slot};
+use super::layout::{FrameId, PoolSpec, TableLayout, header};
+use super::queue::{FilledStack, FreeStack};
+use super::shared::{FrameUse, IN_USE, Pins, Shared, UNKNOWN, slot};
 use super::wait::{self, Completed, WaitId};
+use crate::protocol::claim::{self, Act, Event};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use vgas_nvm::{StoredPage, Whereabouts};
 use vgas_rma::shm::{Mapping, Span};
 
 /// Why the agent wants a page to itself.
@@ -108,10 +110,97 @@ impl PoolAgent {
         if self.asymmetric { fence::visit_processors() } else { Ok(()) }
     }
 
-    /// The page's entry now. Only [`PageState::Exclusive`] may become [`PageState::Modified`] behind the agent's back,
-    /// and AHEAD vanish, and neither while HOLD is set.
+    /// The page's entry now. Behind the agent's back, [`PageState::Exclusive`] may become [`PageState::Modified`] and AHEAD may
+    /// vanish, neither while HOLD is set; and [`PageState::Stored`] may become anything, by way of [`PageState::Claimed`].
     pub fn entry(&self, page: u64) -> Result<Entry, PoolError> {
         Ok(Entry::from_word(self.shared.entry(page)?.load(Acquire)))
+    }
+
+    /// Says that nobody has a copy of a page without one, that nothing is under way for it, and what NVMe has: any rank of the
+    /// node may bring it in from now on.
+    pub fn publish(&self, page: u64, stored: StoredPage) -> Result<(), PoolError> {
+        let entry = self.entry(page)?;
+        debug_assert_eq!(entry.state(), PageState::Invalid, "page {page}");
+        if claim::cell(entry.claim_state(), Event::Publish).is_some() {
+            self.shared.entry(page)?.store(Entry::of_stored(stored).word(), Release);
+        }
+        Ok(())
+    }
+
+    /// Takes a page back that was published. False: a rank has claimed it. It is held then, and the rank rings when the claim
+    /// ends.
+    pub fn withdraw(&self, page: u64) -> Result<bool, PoolError> {
+        let word = self.shared.entry(page)?;
+        let mut act = Act::Nothing;
+        let _ = word.fetch_update(AcqRel, Acquire, |now| {
+            let entry = Entry::from_word(now);
+            let (next, follows) = claim::cell(entry.claim_state(), Event::Withdraw)?;
+            act = follows;
+            match next {
+                claim::State::Awaited => Some(entry.with_hold(true).word()),
+                // Not published: it stays what it is.
+                _ => (entry.state() == PageState::Stored).then(|| Entry::INVALID.word()),
+            }
+        });
+        Ok(act == Act::Nothing)
+    }
+
+    /// Whether a rank has claimed a page.
+    pub fn is_claimed(&self, page: u64) -> Result<bool, PoolError> {
+        Ok(self.entry(page)?.state() == PageState::Claimed)
+    }
+
+    /// Says that nothing is known of a page that this node alone has: its owner may map it by itself.
+    pub fn know_nothing(&self, frame: FrameId) -> Result<(), PoolError> {
+        self.shared.frame_use(frame)?.fetch_or(UNKNOWN, AcqRel);
+        Ok(())
+    }
+
+    /// Ends that, before anything is known of the page. Its frame, if its owner has mapped it: with a pin, which is the
+    /// caller's to take back now.
+    pub fn know(&self, page: u64) -> Result<Option<FrameId>, PoolError> {
+        let entry = self.entry(page)?;
+        if !entry.state().writable() {
+            return Ok(None);
+        }
+        let used = self.shared.frame_use(entry.frame())?;
+        if used.load(Acquire) & UNKNOWN == 0 {
+            return Ok(None);
+        }
+        let before = used.fetch_and(!(UNKNOWN | IN_USE), AcqRel);
+        Ok((before & IN_USE != 0).then(|| entry.frame()))
+    }
+
+    /// The frames that ranks have filled since the last call, each with its page, in the order in which that was.
+    pub fn take_filled(&self, into: &mut Vec<(FrameId, u64)>) -> Result<(), PoolError> {
+        let mut frames = Vec::new();
+        FilledStack(&self.shared).take_all(&mut frames);
+        for frame in frames {
+            // Who took it away meanwhile, for another page or none, has seen to it.
+            if let FrameUse::Page(page) = self.frame_use(frame)?
+                && let entry = self.entry(page)?
+                && entry.state().readable()
+                && entry.frame() == frame
+            {
+                into.push((frame, page));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether ranks have filled frames since the last [`PoolAgent::take_filled`].
+    pub fn has_filled(&self) -> bool {
+        !FilledStack(&self.shared).is_empty()
+    }
+
+    /// Says where the file of a rank's segment is, for the node's ranks to read.
+    pub fn show_file(&self, local_rank: u32, at: &Whereabouts) -> Result<(), PoolError> {
+        let words = at.encode();
+        for (index, word) in words.into_iter().enumerate().rev() {
+            // The first comes last: without it the others mean nothing.
+            self.shared.file_word(local_rank, index)?.store(word, Release);
+        }
+        Ok(())
     }
 
     /// Takes a free frame.
@@ -122,6 +211,13 @@ impl PoolAgent {
     /// Takes several free frames, as many as there are, and appends them.
     pub fn take_frames(&self, count: usize, into: &mut Vec<FrameId>) {
         self.shared.take_free_many(count, FrameUse::Agent, into);
+    }
+
+    /// How many frames ranks have wished for since the last call; an eighth of the pool at most.
+    pub fn take_wish(&self) -> u32 {
+        let wish = self.shared.table.atomic_u32(header::WISH);
+        let most = (self.shared.layout.spec.frames / 8).max(1);
+        if wish.load(Relaxed) == 0 { 0 } else { wish.swap(0, Relaxed).min(most) }
     }
 
     /// About how many frames are free.

@@ -8,14 +8,17 @@ use super::hazard::{RECENT, SlotRange, ThreadSlot};
 use super::layout::{FrameId, PoolSpec, TableLayout, header};
 use super::mirror::HitPath;
 use super::pin::{PinMode, PinnedPage};
-use super::queue::FreeStack;
-use super::shared::{FrameUse, Pins, Shared};
+use super::queue::{FilledStack, FreeStack};
+use super::shared::{FrameUse, IN_USE, Pins, Shared, UNKNOWN};
 use super::wait::{self, WaitId, WaitSlots, WaitStatus};
+use crate::protocol::claim::{self, Act, Event};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
-use vgas_rma::shm::Mapping;
+use vgas_nvm::{StoredPage, Whereabouts};
 use vgas_rma::shm::copy::copy;
+use vgas_rma::shm::{Mapping, Span};
 
 /// How an attempt to use a page without help ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,28 @@ pub enum Attempt {
     HitNotify,
     /// Nothing was done: ask the agent. The entry as found, for statistics and to see [`PageState::InPlace`].
     Miss(Entry),
+}
+
+/// A page that a rank brings in by itself. To be shown or given back: until then nobody else can have it.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Claim {
+    /// Which.
+    pub page: u64,
+    /// What NVMe has of it.
+    pub stored: StoredPage,
+    frame: FrameId,
+}
+
+/// What [`PoolClient::map_own`] has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    /// The page stays in this frame until [`PoolClient::unmap_own`].
+    Mapped(FrameId),
+    /// Nobody has it: claim it.
+    Stored,
+    /// Ask the agent.
+    Agents,
 }
 
 /// A rank's view of its node's pool. Any thread may call anything.
@@ -109,6 +134,11 @@ impl PoolClient {
     /// The layout, with the numbering of pages.
     pub fn layout(&self) -> &TableLayout {
         &self.shared.layout
+    }
+
+    /// The memory of the frames.
+    pub fn frames(&self) -> &Arc<Mapping> {
+        &self.shared.frames
     }
 
     /// Size of a page.
@@ -362,6 +392,191 @@ impl PoolClient {
     pub fn stage(&self) -> Option<StagedFrame<'_>> {
         let used = FrameUse::Staged { local_rank: self.local_rank };
         self.shared.take_free(used).map(|frame| StagedFrame { client: self, frame })
+    }
+
+    /// Claims a page that nobody has, and takes a free frame for it: the calling rank brings it in, and nobody else does.
+    /// None: it is not stored (any more), or no frame is free.
+    pub fn claim(&self, page: u64) -> Option<Claim> {
+        // Before a frame is taken for nothing.
+        self.peek(page).stored()?;
+        let frame = self.shared.take_free(FrameUse::Staged { local_rank: self.local_rank })?;
+        let claim = self.claim_into(page, frame, |_| true);
+        if claim.is_none() {
+            self.shared.put_free(frame);
+        }
+        claim
+    }
+
+    /// Claims neighbouring pages that one operation can read, or that are all zeros: up to `count` from this one on, and as
+    /// many as frames are free. Neighbours get neighbouring frames as far as possible: a device then moves them in one piece.
+    pub fn claim_run(&self, first: u64, count: usize) -> SmallVec<[Claim; 1]> {
+        let mut claims: SmallVec<[Claim; 1]> = SmallVec::new();
+        if count <= 1 || self.peek(first).stored().is_none() {
+            claims.extend(self.claim(first));
+            return claims;
+        }
+        let mut frames = Vec::with_capacity(count);
+        self.shared.take_free_many(count, FrameUse::Staged { local_rank: self.local_rank }, &mut frames);
+        frames.sort_unstable();
+        let mut frames = frames.into_iter();
+        for page in first..first.saturating_add(frames.len() as u64) {
+            let before = claims.first().map(|claim: &Claim| claim.stored);
+            let alike = |stored| before.is_none_or(|before| before.is_beside(stored));
+            let Some(&frame) = frames.as_slice().first() else { break };
+            let Some(claim) = self.claim_into(page, frame, alike) else { break };
+            frames.next();
+            claims.push(claim);
+        }
+        frames.for_each(|frame| self.shared.put_free(frame));
+        claims
+    }
+
+    fn claim_into(
+        &self,
+        page: u64,
+        frame: FrameId,
+        wanted: impl FnOnce(StoredPage) -> bool,
+    ) -> Option<Claim> {
+        let word = self.shared.entry(page).ok()?;
+        let now = Entry::from_word(word.load(Acquire));
+        claim::cell(now.claim_state(), Event::Claim)?;
+        let stored = now.stored().filter(|stored| wanted(*stored))?;
+        let claimed = Entry::new(PageState::Claimed, FrameId(self.local_rank));
+        let taken = word.compare_exchange(now.word(), claimed.word(), AcqRel, Relaxed);
+        taken.is_ok().then_some(Claim { page, frame, stored })
+    }
+
+    /// The memory of a claimed page, to be filled.
+    pub fn claimed_span(&self, claim: &Claim) -> Span {
+        self.shared.frame_span(claim.frame).expect("checked when it was taken")
+    }
+
+    /// Fills a claimed page.
+    ///
+    /// # Safety
+    /// `from` is valid for reading a page, and reading there does not fault into tiered memory.
+    pub unsafe fn fill(&self, claim: &Claim, from: *const u8) {
+        // SAFETY: rule 3: the frame is this process's; the source is the caller's.
+        unsafe { copy(from, self.claimed_span(claim).address(), self.page_bytes as usize) };
+    }
+
+    /// Shows a claimed page, which has been filled. True: the agent waits for the end of the claim; ring it.
+    #[must_use]
+    pub fn show(&self, claim: Claim, state: PageState, ahead: bool) -> bool {
+        self.show_as(claim, state, ahead, 0)
+    }
+
+    /// Shows a claimed page, which has been filled, and maps it as [`PoolClient::map_own`] does. Its frame, and whether the
+    /// agent waits for the end of the claim; ring it.
+    pub fn show_mapped(&self, claim: Claim, state: PageState) -> (FrameId, bool) {
+        let frame = claim.frame;
+        if let Ok(pins) = self.shared.pins(frame) {
+            pins.fetch_add(Pins::WRITER, SeqCst);
+        }
+        (frame, self.show_as(claim, state, false, IN_USE))
+    }
+
+    /// Keeps a page of this rank's own segment where it is, to be used through pointers, without asking the agent: if this
+    /// node alone has it, and the agent knows nothing of it. Safe in a handler of a signal.
+    pub fn map_own(&self, page: u64) -> Own {
+        let Ok(word) = self.shared.entry(page) else { return Own::Agents };
+        let now = Entry::from_word(word.load(Acquire));
+        if now.state() == PageState::Stored {
+            return Own::Stored;
+        }
+        let frame = now.frame();
+        let is_free = |entry: Entry| {
+            entry.state().writable() && !entry.held() && !entry.ahead() && entry.frame() == frame
+        };
+        let (Ok(pins), Ok(used)) = (self.shared.pins(frame), self.shared.frame_use(frame)) else {
+            return Own::Agents;
+        };
+        if !is_free(now) {
+            return Own::Agents;
+        }
+        // The pin first, then another look: either the agent, which holds the page first, finds the pin, or this finds HOLD.
+        pins.fetch_add(Pins::WRITER, SeqCst);
+        let unknown = FrameUse::Page(page).word() | UNKNOWN;
+        if is_free(Entry::from_word(word.load(SeqCst)))
+            && used.compare_exchange(unknown, unknown | IN_USE, AcqRel, Relaxed).is_ok()
+        {
+            return Own::Mapped(frame);
+        }
+        pins.fetch_sub(Pins::WRITER, AcqRel);
+        Own::Agents
+    }
+
+    /// Ends [`PoolClient::map_own`] or [`PoolClient::show_mapped`]. False: the agent knows of it now, and must be told. Safe in
+    /// a handler of a signal.
+    pub fn unmap_own(&self, page: u64) -> bool {
+        let unmap = || -> Result<bool, PoolError> {
+            let frame = Entry::from_word(self.shared.entry(page)?.load(Acquire)).frame();
+            let (pins, used) = (self.shared.pins(frame)?, self.shared.frame_use(frame)?);
+            let unknown = FrameUse::Page(page).word() | UNKNOWN;
+            // Nobody sees the uses through pointers: it counts as used just now.
+            self.shared.stamp(frame)?.store(self.shared.clock().load(Relaxed), Relaxed);
+            let unmapped = used.compare_exchange(unknown | IN_USE, unknown, AcqRel, Relaxed).is_ok();
+            if unmapped {
+                pins.fetch_sub(Pins::WRITER, AcqRel);
+            }
+            Ok(unmapped)
+        };
+        unmap().unwrap_or(false)
+    }
+
+    fn show_as(&self, claim: Claim, state: PageState, ahead: bool, in_use: u64) -> bool {
+        let Claim { page, frame, .. } = claim;
+        debug_assert!(state.writable());
+        if let (Ok(used), Ok(stamp)) = (self.shared.frame_use(frame), self.shared.stamp(frame)) {
+            used.store(FrameUse::Page(page).word() | UNKNOWN | in_use, Relaxed);
+            stamp.store(self.shared.clock().load(Relaxed), Relaxed);
+        }
+        let is_awaited = self.end_claim(page, Event::Show, Entry::new(state, frame).with_ahead(ahead));
+        FilledStack(&self.shared).push(frame);
+        is_awaited
+    }
+
+    /// Gives a claimed page back: as it was, or, where it could not be brought in, for the agent to try. True: the agent waits
+    /// for the end of the claim; ring it.
+    #[must_use]
+    pub fn give_back(&self, claim: Claim, failed: bool) -> bool {
+        self.shared.put_free(claim.frame);
+        let (event, entry) = match failed {
+            true => (Event::Fail, Entry::INVALID),
+            false => (Event::GiveBack, Entry::of_stored(claim.stored)),
+        };
+        self.end_claim(claim.page, event, entry)
+    }
+
+    fn end_claim(&self, page: u64, event: Event, entry: Entry) -> bool {
+        let word = self.shared.entry(page).expect("checked when it was claimed");
+        // Only this rank, and the agent's HOLD, change a claimed page.
+        let before = Entry::from_word(word.swap(entry.word(), AcqRel));
+        claim::cell(before.claim_state(), event).is_some_and(|(_, act)| act == Act::Ring)
+    }
+
+    /// Whether so few frames are free that the agent had better make room now.
+    pub fn is_short_of_frames(&self) -> bool {
+        FreeStack(&self.shared).len() < self.shared.layout.free_target().div_ceil(2)
+    }
+
+    /// How many frames are free, about.
+    pub fn free_frames(&self) -> u32 {
+        FreeStack(&self.shared).len()
+    }
+
+    /// Asks the agent to have so many frames free, if it can. Afterwards ring it.
+    pub fn wish_for_frames(&self, count: u32) {
+        self.shared.table.atomic_u32(header::WISH).fetch_max(count, Relaxed);
+    }
+
+    /// Where the file of the segment of a rank of this node is; none before it is attached, or when it is none.
+    pub fn file(&self, local_rank: u32) -> Option<Whereabouts> {
+        let mut words = [0; Whereabouts::WORDS];
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = self.shared.file_word(local_rank, index).ok()?.load(Acquire);
+        }
+        Whereabouts::decode(words)
     }
 
     /// Says that this rank has used a page that the agent fetched for it, so that it may be evicted again.

@@ -1,7 +1,9 @@
 //! The word of a page in the node's table.
 
 use super::layout::FrameId;
+use crate::protocol::claim;
 use std::fmt;
+use vgas_nvm::{Place, StoredPage};
 
 /// What the node may do with a page without asking anybody (vgasnet III.E, seen from a rank).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +21,10 @@ pub enum PageState {
     Modified = 4,
     /// No copy here, and none to be had for now: the home serves the page in place, operations travel there.
     InPlace = 5,
+    /// No copy anywhere, and nothing under way: NVMe of this node has the page, as [`Entry::stored`] says. A rank may claim it.
+    Stored = 6,
+    /// A rank has claimed it, and brings it in.
+    Claimed = 7,
 }
 
 impl PageState {
@@ -39,6 +45,8 @@ impl PageState {
             3 => PageState::Exclusive,
             4 => PageState::Modified,
             5 => PageState::InPlace,
+            6 => PageState::Stored,
+            7 => PageState::Claimed,
             // Anything else can only come from a broken process; the harmless reading is "ask the agent".
             _ => PageState::Invalid,
         }
@@ -47,9 +55,10 @@ impl PageState {
 
 /// One page of the table, as loaded: state, flags, frame.
 ///
-/// The agent of the node makes every transition but three: a rank that uses a page may turn E into M (its first write)
-/// and clear AHEAD, neither while HOLD is set; and it may forget that a page is served in place. All by
-/// compare-and-swap, so that a quicker agent wins.
+/// The agent of the node makes every transition but these: a rank that uses a page may turn E into M (its first write)
+/// and clear AHEAD, neither while HOLD is set; it may forget that a page is served in place; and it may claim a stored page,
+/// which then is its own until it has made it E or M, or has given it back. All by compare-and-swap, so that a quicker agent
+/// wins. An agent that needs a claimed page sets HOLD on it, and hears of the claim's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Entry(u64);
 
@@ -57,6 +66,10 @@ pub(super) const STATE_SHIFT: u32 = 32;
 const STATE_MASK: u64 = 0xff << STATE_SHIFT;
 const HOLD: u64 = 1 << 40;
 const AHEAD: u64 = 1 << 41;
+/// Of a stored page: at its second place; nowhere, because it is zeros; without a checksum.
+const SECOND: u64 = 1 << 42;
+const ZEROS: u64 = 1 << 43;
+const UNCHECKED: u64 = 1 << 44;
 
 impl Entry {
     /// No copy.
@@ -66,6 +79,42 @@ impl Entry {
     #[inline]
     pub const fn new(state: PageState, frame: FrameId) -> Self {
         Entry((state as u64) << STATE_SHIFT | frame.0 as u64)
+    }
+
+    /// Whose the page is, as [`claim`] has it.
+    #[inline]
+    pub fn claim_state(self) -> claim::State {
+        match self.state() {
+            PageState::Stored => claim::State::Stored,
+            PageState::Claimed if self.held() => claim::State::Awaited,
+            PageState::Claimed => claim::State::Claimed,
+            _ => claim::State::Agents,
+        }
+    }
+
+    /// Of a page of which there is no copy, but what NVMe has.
+    pub fn of_stored(stored: StoredPage) -> Self {
+        let state = (PageState::Stored as u64) << STATE_SHIFT;
+        Entry(match stored {
+            StoredPage::Zeros => state | ZEROS,
+            StoredPage::At { place, checksum } => {
+                let second = if place == Place::B { SECOND } else { 0 };
+                state | second | checksum.map_or(UNCHECKED, u64::from)
+            }
+        })
+    }
+
+    /// What NVMe has of the page; of a page that is stored, none of others.
+    pub fn stored(self) -> Option<StoredPage> {
+        if self.state() != PageState::Stored {
+            return None;
+        }
+        if self.0 & ZEROS != 0 {
+            return Some(StoredPage::Zeros);
+        }
+        let place = if self.0 & SECOND != 0 { Place::B } else { Place::A };
+        let checksum = (self.0 & UNCHECKED == 0).then_some(self.0 as u32);
+        Some(StoredPage::At { place, checksum })
     }
 
     /// The word as it lies in the table.
@@ -146,7 +195,7 @@ mod tests {
     #[test]
     fn parts_of_the_word_do_not_touch_each_other() {
         use PageState::*;
-        for state in [Invalid, Shared, Owned, Exclusive, Modified, InPlace] {
+        for state in [Invalid, Shared, Owned, Exclusive, Modified, InPlace, Stored, Claimed] {
             let entry = Entry::new(state, FrameId(u32::MAX)).with_hold(true).with_ahead(true);
             assert_eq!(entry.state(), state);
             assert_eq!(entry.frame(), FrameId(u32::MAX));

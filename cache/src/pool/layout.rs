@@ -6,6 +6,7 @@
 use super::PoolError;
 use super::counters::Counter;
 use serde::{Deserialize, Serialize};
+use vgas_nvm::Whereabouts;
 use vgas_rma::address::Rank;
 
 /// A frame of the node's pool.
@@ -32,6 +33,9 @@ pub(super) const FAULT_BYTES: u64 = 64;
 /// page to the next, and goes on only when all of them are mapped at once. One more is hidden, and given back with the next
 /// fault.
 pub const MAPPED_PAGES_MIN: u32 = 5;
+/// Bytes of what other processes need to read a segment's file.
+pub(super) const FILE_BYTES: u64 = 64;
+const _: () = assert!(Whereabouts::WORDS as u64 * 8 <= FILE_BYTES);
 /// Bytes of one block of counters; one block per rank of the node, one for its agent.
 pub(super) const COUNTERS_BYTES: u64 = 512;
 const _: () = assert!(Counter::COUNT as u64 * 8 <= COUNTERS_BYTES);
@@ -56,6 +60,10 @@ pub(super) mod header {
     pub const CLOSED: usize = 24;
     /// How many faults were ever posted, by all ranks: alone on its lines.
     pub const FAULTS: usize = 512;
+    /// The top of the stack of frames that ranks have filled by themselves, and how often it has changed.
+    pub const FILLED_HEAD: usize = 640;
+    /// How many frames ranks would like to be free, since the agent looked last.
+    pub const WISH: usize = 768;
     /// Size of the header.
     pub const BYTES: u64 = 4096;
 }
@@ -93,6 +101,7 @@ pub struct TableLayout {
     pub(super) frames: u64,
     pub(super) waits: u64,
     pub(super) faults: u64,
+    pub(super) files: u64,
     pub(super) entries: u64,
     table_bytes: u64,
 }
@@ -151,6 +160,7 @@ impl TableLayout {
         let frames = take(u64::from(spec.frames) * FRAME_BYTES);
         let waits = take(ranks * u64::from(spec.wait_slots_per_rank) * WAIT_BYTES);
         let faults = take(ranks * u64::from(FAULT_SLOTS) * FAULT_BYTES);
+        let files = take(ranks * FILE_BYTES);
         let entries = take(pages * 8);
         Ok(Self {
             spec: spec.clone(),
@@ -162,9 +172,17 @@ impl TableLayout {
             frames,
             waits,
             faults,
+            files,
             entries,
             table_bytes: end.next_multiple_of(4096),
         })
+    }
+
+    /// How many frames are to be free, so that a miss or a staged put finds one at once: evictions of dirty pages take
+    /// a write to NVMe, maybe on another node. At most a sixteenth of the pool, and about what a device moves at a time.
+    pub fn free_target(&self) -> u32 {
+        let wanted = (4u32 << 20) / self.spec.page_bytes;
+        wanted.clamp(2, 512).min((self.spec.frames / 16).max(1))
     }
 
     /// What it was derived from.

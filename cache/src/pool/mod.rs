@@ -22,6 +22,13 @@
 //! its step 2 (then the agent sees the slot), or between them (then both). Where `membarrier` is refused, users do execute
 //! the fence ([`Fences`]).
 //!
+//! # Claims
+//!
+//! A page of this node's own that nobody has is *published* in its word; a rank may claim it there, fill a free frame and show it
+//! ([`PoolClient::claim`]). Who may take which step says [`crate::protocol::claim`]. Frames that ranks have filled go on a stack,
+//! until the agent takes them over ([`PoolAgent::take_filled`]). While the agent knows nothing of such a page its owner may
+//! keep it for plain pointers, by a pin and a mark on the frame ([`PoolClient::map_own`]).
+//!
 //! # Pins
 //!
 //! A *read pin* keeps a frame where it is: its page is not evicted, and when another node writes the page, the frame
@@ -61,7 +68,7 @@ mod tests;
 mod wait;
 
 pub use agent::{Intent, Outcome, PoolAgent};
-pub use client::{Attempt, PoolClient, StagedFrame};
+pub use client::{Attempt, Claim, Own, PoolClient, StagedFrame};
 pub use counters::{Counter, CounterSnapshot};
 pub use entry::{Entry, PageState};
 pub use fault::{ClaimedSlot, Fault, FaultId, FaultSlots, Returned};

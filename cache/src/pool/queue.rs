@@ -1,4 +1,4 @@
-//! The free frames: a stack for many producers and consumers, in shared memory.
+//! The free frames, and those that ranks have filled: two stacks for many producers and consumers, in shared memory.
 //!
 //! The frame freed last is handed out first: its memory is mapped everywhere and often still in a processor's cache, while
 //! a frame that nobody has touched costs a page fault for each 4 KiB. So a node that needs few frames uses few.
@@ -77,5 +77,52 @@ impl FreeStack<'_> {
     /// About how many are free; exact while nobody pushes or pops.
     pub fn len(&self) -> u32 {
         self.0.table.atomic_u32(header::FREE_COUNT).load(Relaxed).min(self.0.layout.spec.frames)
+    }
+}
+
+/// The frames that ranks have filled with pages by themselves, until the agent hears of it. A frame is in it once at most,
+/// however often it is filled meanwhile.
+pub(super) struct FilledStack<'a>(pub &'a Shared);
+
+/// In a cell: the frame is in the stack.
+const LISTED: u64 = 1 << 32;
+
+impl FilledStack<'_> {
+    /// Adds a frame. Numbers beyond the pool are ignored.
+    pub fn push(&self, frame: FrameId) {
+        let Some(cell) = self.0.filled_cell(frame.0) else { return };
+        // Who finds it listed leaves it to the agent, which looks at the frame after it has taken that back.
+        if cell.fetch_or(LISTED, AcqRel) & LISTED != 0 {
+            return;
+        }
+        let top = self.0.table.atomic_u64(header::FILLED_HEAD);
+        let _ = top.fetch_update(AcqRel, Acquire, |now| {
+            cell.store(LISTED | u64::from(now as u32), Relaxed);
+            Some(head(((now >> 32) as u32).wrapping_add(1), frame.0 + 1))
+        });
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.table.atomic_u64(header::FILLED_HEAD).load(Relaxed) as u32 == NONE
+    }
+
+    /// Takes all out, and appends them in the order in which they were added.
+    pub fn take_all(&self, into: &mut Vec<FrameId>) {
+        if self.is_empty() {
+            return;
+        }
+        let (start, top) = (into.len(), self.0.table.atomic_u64(header::FILLED_HEAD));
+        let taken =
+            top.fetch_update(AcqRel, Acquire, |now| Some(head(((now >> 32) as u32).wrapping_add(1), NONE)));
+        let mut next = taken.unwrap_or_default() as u32;
+        // Bounded, whatever a broken process has made of the cells.
+        for _ in 0..self.0.layout.spec.frames {
+            let Some(frame) = next.checked_sub(1) else { break };
+            let Some(cell) = self.0.filled_cell(frame) else { break };
+            next = cell.swap(0, AcqRel) as u32;
+            into.push(FrameId(frame));
+        }
+        into[start..].reverse();
     }
 }

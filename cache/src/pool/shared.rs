@@ -3,8 +3,8 @@
 use super::PoolError;
 use super::counters::{Counter, CounterSnapshot};
 use super::layout::{
-    COUNTERS_BYTES, FAULT_BYTES, FAULT_SLOTS, FRAME_BYTES, FrameId, PoolSpec, SLOT_BYTES, TableLayout,
-    WAIT_BYTES, header,
+    COUNTERS_BYTES, FAULT_BYTES, FAULT_SLOTS, FILE_BYTES, FRAME_BYTES, FrameId, PoolSpec, SLOT_BYTES,
+    TableLayout, WAIT_BYTES, header,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use vgas_rma::shm::{Mapping, Span};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"vgaspool");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Words of a hazard slot, in units of 8 bytes. The first slot of a rank is shared by threads that found no own.
 pub(super) mod slot {
@@ -46,6 +46,10 @@ pub enum FrameUse {
 
 const USE_AGENT: u64 = 1 << 63;
 const USE_STAGED: u64 = 1 << 62;
+/// Of a frame that holds a page of this node's own: the agent knows nothing of the page.
+pub(super) const UNKNOWN: u64 = 1 << 61;
+/// Of such a frame: its owner uses it through pointers, and keeps it by a pin.
+pub(super) const IN_USE: u64 = 1 << 60;
 
 impl FrameUse {
     pub(super) fn word(self) -> u64 {
@@ -62,7 +66,7 @@ impl FrameUse {
             0 => FrameUse::Free,
             word if word & USE_AGENT != 0 => FrameUse::Agent,
             word if word & USE_STAGED != 0 => FrameUse::Staged { local_rank: word as u32 },
-            word => FrameUse::Page(word - 1),
+            word => FrameUse::Page((word & !(UNKNOWN | IN_USE)).wrapping_sub(1)),
         }
     }
 }
@@ -187,6 +191,18 @@ impl Shared {
         in_range.then(|| self.table.atomic_u64((self.layout.free_cells + u64::from(frame) * 8) as usize))
     }
 
+    /// A frame's cell in the stack of filled frames; none for a number beyond the pool.
+    pub fn filled_cell(&self, frame: u32) -> Option<&AtomicU64> {
+        Some(self.table.atomic_u64(self.frame_word(FrameId(frame), 24).ok()?))
+    }
+
+    /// Where the file of the segment of a rank of this node is, as far as it was said.
+    pub fn file_word(&self, local_rank: u32, word: usize) -> Result<&AtomicU64, PoolError> {
+        check("rank of this node", u64::from(local_rank), u64::from(self.layout.spec.local_ranks))?;
+        let at = self.layout.files + u64::from(local_rank) * FILE_BYTES;
+        Ok(self.table.atomic_u64(at as usize + word * 8))
+    }
+
     /// A word of a hazard slot. Panics when out of range: ranks and slots are checked where they enter.
     pub fn slot_word(&self, local_rank: u32, index: u32, word: usize) -> &AtomicU64 {
         self.table.atomic_u64(self.slot_offset(local_rank, index) + word * 8)
@@ -265,6 +281,8 @@ mod tests {
             FrameUse::Page(0),
             FrameUse::Page((1 << 48) - 1),
         ] {
+            let marked = FrameUse::from_word(FrameUse::Page(7).word() | UNKNOWN | IN_USE);
+            assert_eq!(marked, FrameUse::Page(7));
             assert_eq!(FrameUse::from_word(used.word()), used);
         }
     }

@@ -3,6 +3,7 @@
 use super::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use vgas_nvm::StoredPage;
 use vgas_rma::shm::Mapping;
 
 struct Pool {
@@ -434,4 +435,130 @@ fn more_threads_than_slots_take_turns() {
     // The first thread has ended, its slot is free again.
     assert_eq!(get(&client, 1, 0), (Attempt::Hit, 1));
     assert_eq!(client.counters().get(Counter::SlowPaths), 3 * 1001);
+}
+
+fn state(pool: &Pool, page: u64) -> PageState {
+    pool.agent.entry(page).unwrap().state()
+}
+
+/// Goal: of all who want a stored page one gets it; the agent hears of the end of a claim exactly if it has waited for it.
+#[test]
+fn a_page_is_claimed_once_and_shown_or_given_back() {
+    let stored = StoredPage::At { place: vgas_nvm::Place::B, checksum: Some(7) };
+    let pool = pool();
+    let (one, other) = (pool.client(0), pool.client(1));
+    assert!(one.claim(3).is_none(), "it was not published");
+    pool.agent.publish(3, stored).unwrap();
+    assert_eq!(get(&one, 3, 0).0, Attempt::Miss(Entry::of_stored(stored)));
+    let free = pool.agent.free_frames();
+    let claim = one.claim(3).unwrap();
+    assert_eq!((claim.page, claim.stored), (3, stored));
+    assert!(one.claim(3).is_none() && other.claim(3).is_none());
+    assert_eq!(pool.agent.free_frames(), free - 1, "whoever comes too late keeps no frame");
+
+    // Nobody waits: shown without a word. The agent finds the frame, once.
+    one.claimed_span(&claim).write(&[5; 4096]);
+    assert!(!one.show(claim, PageState::Exclusive, true));
+    assert_eq!((get(&other, 3, 9), state(&pool, 3)), ((Attempt::HitNotify, 5), PageState::Exclusive));
+    let mut filled = Vec::new();
+    pool.agent.take_filled(&mut filled).unwrap();
+    let frame = pool.agent.entry(3).unwrap().frame();
+    assert_eq!(filled, [(frame, 3)]);
+    assert!(!pool.agent.has_filled());
+
+    // The agent comes while a rank has it: it waits, and is rung.
+    pool.agent.publish(4, StoredPage::Zeros).unwrap();
+    let claim = one.claim(4).unwrap();
+    assert!(!pool.agent.withdraw(4).unwrap() && pool.agent.is_claimed(4).unwrap());
+    assert!(one.show(claim, PageState::Modified, false), "the agent waits");
+    assert_eq!(state(&pool, 4), PageState::Modified);
+    assert!(!pool.agent.entry(4).unwrap().held());
+
+    // The agent comes first: the page is its own, and no rank gets it.
+    pool.agent.publish(5, stored).unwrap();
+    assert!(pool.agent.withdraw(5).unwrap());
+    assert!(one.claim(5).is_none());
+
+    // Given back, it can be claimed again; not what could not be read.
+    pool.agent.publish(6, stored).unwrap();
+    let free = pool.agent.free_frames();
+    assert!(!one.give_back(one.claim(6).unwrap(), false));
+    let claim = other.claim(6).unwrap();
+    assert!(!pool.agent.withdraw(6).unwrap());
+    assert!(other.give_back(claim, true), "the agent waits");
+    assert_eq!((state(&pool, 6), pool.agent.free_frames()), (PageState::Invalid, free));
+}
+
+/// Goal: neighbours are claimed together as far as one operation reads them and frames are free.
+#[test]
+fn runs_of_pages_are_claimed_together() {
+    let at = |place| StoredPage::At { place, checksum: None };
+    let pool = pool();
+    let client = pool.client(0);
+    for page in 0..8 {
+        let stored = if page < 3 { at(vgas_nvm::Place::A) } else { at(vgas_nvm::Place::B) };
+        pool.agent.publish(page, stored).unwrap();
+    }
+    let first = client.claim_run(0, 8);
+    assert_eq!(first.iter().map(|claim| claim.page).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(pool.agent.free_frames(), 5, "what was not needed is free again");
+    assert!(client.claim_run(0, 2).is_empty());
+    let rest = client.claim_run(3, 8);
+    assert_eq!(rest.iter().map(|claim| claim.page).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
+    assert_eq!(pool.agent.free_frames(), 0);
+    for claim in first.into_iter().chain(rest) {
+        assert!(!client.give_back(claim, false));
+    }
+    assert_eq!(pool.agent.free_frames(), 8);
+}
+
+/// Goal: an owner keeps a page without asking exactly while the agent knows nothing of it; the agent learns whether it does.
+#[test]
+fn an_owner_maps_what_the_agent_knows_nothing_of() {
+    let mut pool = pool();
+    let client = pool.client(0);
+    let shown = |page: u64| {
+        pool.agent.publish(page, StoredPage::Zeros).unwrap();
+        assert_eq!(client.map_own(page), Own::Stored);
+        assert!(!client.show(client.claim(page).unwrap(), PageState::Exclusive, false));
+        pool.agent.entry(page).unwrap().frame()
+    };
+    let (first, second) = (shown(0), shown(1));
+    assert_eq!(client.map_own(0), Own::Mapped(first));
+    assert_eq!(client.map_own(0), Own::Agents, "once");
+    assert!(!pool.agent.evictable(first, 0), "it is pinned");
+    assert_eq!(pool.agent.know(0).unwrap(), Some(first));
+    assert!(!client.unmap_own(0), "the agent knows, and must be told");
+    assert_eq!(client.map_own(0), Own::Agents);
+    pool.agent.unkeep_mapped(first).unwrap();
+
+    assert_eq!(pool.agent.know(1).unwrap(), None, "it was not mapped");
+    assert_eq!(client.map_own(1), Own::Agents);
+    pool.agent.know_nothing(second).unwrap();
+    assert_eq!(client.map_own(1), Own::Mapped(second));
+    assert!(client.unmap_own(1));
+    assert_eq!(pool.revoke(1, Intent::Evict), Some(Outcome::Quiet), "nothing keeps it any more");
+    assert_eq!(client.map_own(1), Own::Agents, "it is held");
+}
+
+/// Goal: a frame that is filled again before the agent has looked is told once, with what it holds then.
+#[test]
+fn frames_that_ranks_fill_are_told_once() {
+    let mut pool = pool();
+    let client = pool.client(0);
+    let mut frames = Vec::new();
+    for page in [0, 1] {
+        pool.agent.publish(page, StoredPage::Zeros).unwrap();
+        assert!(!client.show(client.claim(page).unwrap(), PageState::Exclusive, false));
+        frames.push(pool.agent.entry(page).unwrap().frame());
+        if page == 0 {
+            // Taken away before anybody has heard of it; the frame freed last is the next one.
+            let frame = pool.agent.detach(page).unwrap().unwrap();
+            pool.agent.release(frame).unwrap();
+        }
+    }
+    assert_eq!(frames[0], frames[1]);
+    let mut filled = Vec::new();
+    pool.agent.take_filled(&mut filled).unwrap();
+    assert_eq!(filled, [(frames[1], 1)]);
 }

@@ -1,4 +1,4 @@
-//! The coherence protocol (MOESI-F, vGASNet §III.B–III.F) as two tables. Pure: no I/O, clock, lock, thread or unsafe;
+//! The coherence protocol (MOESI-F, vGASNet §III.B–III.F) as three tables. Pure: no I/O, clock, lock, thread or unsafe;
 //! what ships is what is walked exhaustively (`tests/protocol_walk.rs`) and told in stories
 //! (`tests/protocol_stories`).
 //!
@@ -9,6 +9,9 @@
 //! **Two machines per page.** A node's copy is a [`Line`]: no copy (I), shared (S), owned (O), exclusive (E),
 //! modified (M), or on the way from one to another. The page's [`Home`] keeps the directory and says who supplies
 //! whom. The home's own node has a line like every other, and they talk in the same [`Message`]s.
+//!
+//! **Who brings it in.** A page that nobody has is read by the rank that wants it, without its agent; [`claim`] says how the two
+//! keep out of each other's way.
 //!
 //! **What the driver owes.** Messages from one node to another (and to itself) arrive in the order in which they were
 //! sent, and none is lost. The driver may hold a message back as long as it holds everything behind it back, too; so
@@ -21,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod array;
+pub mod claim;
 pub mod home;
 pub mod line;
 pub mod message;

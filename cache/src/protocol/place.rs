@@ -45,6 +45,12 @@ impl Place {
         self.written
     }
 
+    /// Whether the page is not fought for: this node has written it last, if anybody has, and nothing goes there in place.
+    pub fn is_settled(&self, node: NodeId) -> bool {
+        let writer = self.writer.is_none_or(|writer| writer == node);
+        *self == Self { writer: self.writer, ..Self::default() } && writer
+    }
+
     pub fn map(&mut self, mapped: bool) {
         self.mapped = mapped;
     }

@@ -30,6 +30,14 @@ pub enum Fault {
     ImpatientHome,
     /// A reader is given the page exclusively although there are other copies.
     ExclusiveBesideCopies,
+    /// The home's agent serves others although a rank has claimed the page.
+    ClaimUnseen,
+    /// The home's agent publishes a page although others have copies.
+    PublishedWithEntry,
+    /// A rank claims a page that was not published, or not any more.
+    ClaimOfWhatIsNotStored,
+    /// The home's agent does not hear of a claim's end.
+    ClaimsEndUnheard,
 }
 
 impl Fault {

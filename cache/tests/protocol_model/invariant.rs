@@ -3,7 +3,7 @@
 use super::world::{Nvm, Setup, Want, Word, World};
 use std::fmt;
 use vgas_cache::protocol::line::{Event, State};
-use vgas_cache::protocol::{Line, Message, Violation, home};
+use vgas_cache::protocol::{Line, Message, Violation, claim, home};
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,7 @@ pub fn check(setup: &Setup, world: &World) -> Result<(), Finding> {
         read_returns_latest_write(world, page)?;
         one_answerer(setup, world, page)?;
         nothing_dirty_dropped(world, page)?;
+        published_means_nobody_has_it(world, page)?;
         directory_is_right(setup, world, page)
     })
 }
@@ -143,6 +144,22 @@ fn nothing_dirty_dropped(world: &World, page: u8) -> Result<(), Finding> {
     Ok(())
 }
 
+/// What a rank may claim, or has claimed, nobody has, and NVMe has the newest of it.
+fn published_means_nobody_has_it(world: &World, page: u8) -> Result<(), Finding> {
+    let original = &world.originals[usize::from(page)];
+    if original.claim == claim::State::Agents {
+        return Ok(());
+    }
+    let copies = world.copies[usize::from(page)].iter().filter(|copy| copy.line.readable()).count();
+    if copies > 0 || original.stored != original.latest {
+        return Err(Finding::new(
+            "published_means_nobody_has_it",
+            format!("page {page} is {:?}, with {copies} copies", original.claim),
+        ));
+    }
+    Ok(())
+}
+
 /// When nothing is on its way, the directory lists exactly who has a copy.
 fn directory_is_right(setup: &Setup, world: &World, page: u8) -> Result<(), Finding> {
     let home = &world.originals[usize::from(page)].home;
@@ -166,7 +183,14 @@ fn directory_is_right(setup: &Setup, world: &World, page: u8) -> Result<(), Find
 
 /// Whether nothing is outstanding anywhere.
 pub fn at_rest(world: &World) -> bool {
-    world.channels.iter().flatten().all(|channel| channel.is_empty())
+    if world.ended {
+        return true;
+    }
+    let claimed = |original: &super::world::Original| {
+        matches!(original.claim, claim::State::Claimed | claim::State::Awaited)
+    };
+    world.originals.iter().all(|original| !claimed(original) && original.parked.is_empty())
+        && world.channels.iter().flatten().all(|channel| channel.is_empty())
         && world.originals.iter().all(|original| {
             original.nvm == Nvm::Idle && original.home.waiting() == 0 && original.home.requester().is_none()
         })

@@ -9,7 +9,7 @@ use super::invariant::{Finding, at_rest, check};
 use super::world::{Move, Row, Setup, Unwatched, Watch, World};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
-use vgas_cache::protocol::{home, line};
+use vgas_cache::protocol::{claim, home, line};
 
 /// What a walk has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,7 @@ fn fingerprint(world: &World) -> u64 {
 pub struct Taken {
     lines: [[bool; line::Event::ALL.len()]; line::State::ALL.len()],
     homes: [[bool; home::Event::ALL.len()]; home::State::ALL.len()],
+    claims: [[bool; claim::Event::ALL.len()]; claim::State::ALL.len()],
 }
 
 impl Watch for Taken {
@@ -71,6 +72,7 @@ impl Watch for Taken {
         match row {
             Row::Line { state, event, .. } => self.lines[state as usize][event as usize] = true,
             Row::Home { state, event, .. } => self.homes[state as usize][event as usize] = true,
+            Row::Claim { state, event } => self.claims[state as usize][event as usize] = true,
         }
     }
 }
@@ -79,7 +81,8 @@ impl Taken {
     pub fn join(&mut self, other: &Taken) {
         let lines = self.lines.as_flattened_mut().iter_mut().zip(other.lines.as_flattened());
         let homes = self.homes.as_flattened_mut().iter_mut().zip(other.homes.as_flattened());
-        lines.chain(homes).for_each(|(mine, theirs)| *mine |= theirs);
+        let claims = self.claims.as_flattened_mut().iter_mut().zip(other.claims.as_flattened());
+        lines.chain(homes).chain(claims).for_each(|(mine, theirs)| *mine |= theirs);
     }
 
     /// Rows of the tables that are missing, as "state event".
@@ -98,6 +101,14 @@ impl Taken {
                 let taken = self.homes[state as usize][event as usize];
                 if home::table::cell(state, event).is_some() && !taken {
                     missing.push(format!("home {} {}", state.name(), event.name()));
+                }
+            }
+        }
+        for &state in claim::State::ALL {
+            for &event in claim::Event::ALL {
+                let taken = self.claims[state as usize][event as usize];
+                if claim::cell(state, event).is_some() && !taken {
+                    missing.push(format!("claim {} {}", state.name(), event.name()));
                 }
             }
         }

@@ -4,8 +4,8 @@ use super::fault::Fault;
 use super::invariant::Finding;
 use std::collections::VecDeque;
 use vgas_cache::protocol::{
-    Action, Home, HomeAction, HomeEvent, InPlaceService, Line, LineEvent, Message, Outcome, Parameters, home,
-    line,
+    Action, Home, HomeAction, HomeEvent, InPlaceService, Line, LineEvent, Message, Outcome, Parameters,
+    claim, home, line,
 };
 use vgas_rma::address::NodeId;
 
@@ -30,6 +30,10 @@ pub struct Setup {
     pub hinted: u8,
     /// Checkpoints of a page.
     pub cleans: u8,
+    /// Pages that ranks of the home's node bring in by themselves.
+    pub claims: u8,
+    /// A rank may die with a claim, which ends the job.
+    pub deaths: bool,
     /// NVMe operations that fail.
     pub failures: u8,
     pub fault: Option<Fault>,
@@ -51,6 +55,8 @@ impl Setup {
             evictions: 0,
             hinted: 0,
             cleans: 0,
+            claims: 0,
+            deaths: false,
             failures: 0,
             fault: None,
         }
@@ -111,6 +117,20 @@ pub struct Original {
     pub recall: bool,
     /// The newest content there is, anywhere.
     pub latest: Version,
+    /// Whose the page is: the agent's or a rank's.
+    pub claim: claim::State,
+    /// The rank that has claimed it writes all of it.
+    pub claimed_whole: bool,
+    /// What has come to the home's node since a rank has claimed the page.
+    pub parked: VecDeque<Parked>,
+}
+
+/// What waits for the end of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Parked {
+    Word(u8, Word),
+    Ask(Want),
+    Small(u8),
 }
 
 /// What travels on an ordered channel.
@@ -139,22 +159,77 @@ pub struct World {
     pub evictions: u8,
     pub hinted: u8,
     pub cleans: u8,
+    pub claims: u8,
     pub failures: u8,
+    /// A rank has died, and with it the job: nothing happens any more.
+    pub ended: bool,
 }
 
 /// One thing that may happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    Read { node: u8, page: u8 },
-    Write { node: u8, page: u8 },
-    Whole { node: u8, page: u8 },
-    Evict { node: u8, page: u8 },
-    Hinted { node: u8, page: u8, write: bool },
-    Small { node: u8, page: u8 },
-    Recall { page: u8 },
-    Clean { page: u8 },
-    Nvm { page: u8, fails: bool },
-    Deliver { from: u8, to: u8, position: u8 },
+    Read {
+        node: u8,
+        page: u8,
+    },
+    Write {
+        node: u8,
+        page: u8,
+    },
+    Whole {
+        node: u8,
+        page: u8,
+    },
+    Evict {
+        node: u8,
+        page: u8,
+    },
+    Hinted {
+        node: u8,
+        page: u8,
+        write: bool,
+    },
+    Small {
+        node: u8,
+        page: u8,
+    },
+    Recall {
+        page: u8,
+    },
+    Clean {
+        page: u8,
+    },
+    Nvm {
+        page: u8,
+        fails: bool,
+    },
+    Deliver {
+        from: u8,
+        to: u8,
+        position: u8,
+    },
+    /// The home's agent finds that it knows nothing of the page.
+    Publish {
+        page: u8,
+    },
+    Claim {
+        page: u8,
+        whole: bool,
+    },
+    Show {
+        page: u8,
+    },
+    GiveBack {
+        page: u8,
+        fails: bool,
+    },
+    /// The home's agent looks again at what waits.
+    Unpark {
+        page: u8,
+    },
+    Die {
+        page: u8,
+    },
 }
 
 /// A row of a table that a move has taken.
@@ -162,6 +237,7 @@ pub enum Move {
 pub enum Row {
     Line { page: u8, node: u8, state: line::State, event: line::Event, next: line::State },
     Home { page: u8, state: home::State, event: home::Event, next: home::State },
+    Claim { state: claim::State, event: claim::Event },
 }
 
 /// Who watches a move, for transcripts and logs.
@@ -188,7 +264,9 @@ impl World {
             evictions: setup.evictions,
             hinted: setup.hinted,
             cleans: setup.cleans,
+            claims: setup.claims,
             failures: setup.failures,
+            ended: false,
         };
         if setup.mapped {
             let mapped =
@@ -201,6 +279,9 @@ impl World {
     /// Everything that may happen now.
     pub fn moves(&self, setup: &Setup, moves: &mut Vec<Move>) {
         moves.clear();
+        if self.ended {
+            return;
+        }
         for (from, receivers) in (0u8..).zip(&self.channels) {
             for (to, channel) in (0u8..).zip(receivers) {
                 let positions = match setup.fault {
@@ -218,6 +299,7 @@ impl World {
                 }
             }
             let home = setup.home_of(page).0 as u8;
+            self.moves_of_claims(setup, page, moves);
             if original.recall && self.may_ask(setup, home, page) {
                 moves.push(Move::Recall { page });
             }
@@ -226,7 +308,7 @@ impl World {
             }
             for node in 0..setup.nodes {
                 let copy = &self.copies[usize::from(page)][usize::from(node)];
-                if copy.small.is_some() {
+                if copy.small.is_some() && !original.parked.contains(&Parked::Small(node)) {
                     moves.push(Move::Small { node, page });
                 }
                 if self.may_ask(setup, node, page) {
@@ -244,9 +326,142 @@ impl World {
                         moves.push(Move::Hinted { node, page, write: true });
                     }
                 }
-                if self.evictions > 0 && copy.line.stable() && copy.line.readable() {
+                // What waits for a claim comes before evictions.
+                let waits = node == home && !original.parked.is_empty();
+                if self.evictions > 0 && copy.line.stable() && copy.line.readable() && !waits {
                     moves.push(Move::Evict { node, page });
                 }
+            }
+        }
+    }
+
+    fn moves_of_claims(&self, setup: &Setup, page: u8, moves: &mut Vec<Move>) {
+        use claim::State::{Agents, Awaited, Claimed, Stored};
+        let original = &self.originals[usize::from(page)];
+        let home = setup.home_of(page).0 as u8;
+        let may_claim = original.claim == Stored || setup.fault == Some(Fault::ClaimOfWhatIsNotStored);
+        match original.claim {
+            Agents if self.claims > 0 && self.knows_nothing(setup, page) => {
+                moves.push(Move::Publish { page })
+            }
+            Claimed | Awaited => {
+                moves.push(Move::Show { page });
+                moves.push(Move::GiveBack { page, fails: false });
+                if self.failures > 0 {
+                    moves.push(Move::GiveBack { page, fails: true });
+                }
+                if setup.deaths {
+                    moves.push(Move::Die { page });
+                }
+            }
+            _ => {}
+        }
+        if may_claim && self.claims > 0 && self.may_ask(setup, home, page) {
+            moves.push(Move::Claim { page, whole: false });
+            moves.push(Move::Claim { page, whole: true });
+        }
+        let ended = !matches!(original.claim, Claimed | Awaited);
+        if ended && !original.parked.is_empty() && setup.fault != Some(Fault::ClaimsEndUnheard) {
+            moves.push(Move::Unpark { page });
+        }
+    }
+
+    /// Whether the home's agent knows nothing of a page: no entry, no copy, nothing under way here.
+    fn knows_nothing(&self, setup: &Setup, page: u8) -> bool {
+        let original = &self.originals[usize::from(page)];
+        let home = setup.home_of(page).0 as usize;
+        let copy = &self.copies[usize::from(page)][home];
+        let is_idle = original.home.is_idle() || setup.fault == Some(Fault::PublishedWithEntry);
+        is_idle
+            && original.nvm == Nvm::Idle
+            && original.pulled.is_none()
+            && !original.recall
+            && original.parked.is_empty()
+            && copy.line == Line::default()
+            && copy.want.is_none()
+            // What this node has said to itself is in the agent's own queue.
+            && self.channels[home][home].iter().all(|(of, _)| *of != page)
+    }
+
+    /// Takes a step of the claim's table.
+    fn step_claim(
+        &mut self,
+        page: u8,
+        event: claim::Event,
+        watch: &mut dyn Watch,
+    ) -> Result<claim::Act, Finding> {
+        let original = &mut self.originals[usize::from(page)];
+        let state = original.claim;
+        let Some((next, act)) = claim::cell(state, event) else {
+            return Err(Finding::new("no_wrong_message", format!("{event:?} of page {page} in {state:?}")));
+        };
+        watch.row(Row::Claim { state, event });
+        original.claim = next;
+        Ok(act)
+    }
+
+    /// What the home's agent does before it looks at a page. True: a rank has claimed it.
+    fn meets_claim(&mut self, setup: &Setup, page: u8, watch: &mut dyn Watch) -> Result<bool, Finding> {
+        let original = &self.originals[usize::from(page)];
+        let waits = !original.parked.is_empty();
+        let ended = !matches!(original.claim, claim::State::Claimed | claim::State::Awaited);
+        if setup.claims == 0 || (waits && ended) {
+            return Ok(waits);
+        }
+        let act = self.step_claim(page, claim::Event::Withdraw, watch)?;
+        Ok(act == claim::Act::Wait && setup.fault != Some(Fault::ClaimUnseen))
+    }
+
+    fn go_with_claims(&mut self, setup: &Setup, step: Move, watch: &mut dyn Watch) -> Result<(), Finding> {
+        match step {
+            Move::Publish { page } => self.step_claim(page, claim::Event::Publish, watch).map(drop),
+            Move::Claim { page, whole } => {
+                self.claims -= 1;
+                let original = &mut self.originals[usize::from(page)];
+                original.claimed_whole = whole;
+                if setup.fault == Some(Fault::ClaimOfWhatIsNotStored) {
+                    original.claim = claim::State::Stored;
+                }
+                self.step_claim(page, claim::Event::Claim, watch).map(drop)
+            }
+            Move::Show { page } => {
+                self.step_claim(page, claim::Event::Show, watch)?;
+                let node = setup.home_of(page);
+                let original = &mut self.originals[usize::from(page)];
+                let copy = &mut self.copies[usize::from(page)][node.0 as usize];
+                copy.line = Line::default();
+                original.home = Home::held_by(node);
+                if std::mem::take(&mut original.claimed_whole) {
+                    copy.line.state = line::State::M;
+                    original.latest += 1;
+                    copy.content = Some(original.latest);
+                } else {
+                    copy.line.state = line::State::E;
+                    copy.content = Some(original.stored);
+                }
+                watch.completed(node.0 as u8, page, "brought in");
+                Ok(())
+            }
+            Move::GiveBack { page, fails } => {
+                self.failures -= u8::from(fails);
+                self.originals[usize::from(page)].claimed_whole = false;
+                let event = if fails { claim::Event::Fail } else { claim::Event::GiveBack };
+                self.step_claim(page, event, watch).map(drop)
+            }
+            Move::Unpark { page } => {
+                let home = setup.home_of(page).0 as u8;
+                for parked in std::mem::take(&mut self.originals[usize::from(page)].parked) {
+                    match parked {
+                        Parked::Word(from, word) => self.deliver(setup, from, home, page, word, watch)?,
+                        Parked::Ask(want) => self.ask(setup, home, page, want, watch)?,
+                        Parked::Small(node) => self.small(setup, node, page, watch)?,
+                    }
+                }
+                Ok(())
+            }
+            _ => {
+                self.ended = true;
+                Ok(())
             }
         }
     }
@@ -298,6 +513,10 @@ impl World {
             Move::Small { node, page } => self.small(setup, node, page, watch),
             Move::Clean { page } => {
                 self.cleans -= 1;
+                if self.originals[usize::from(page)].claim != claim::State::Agents {
+                    // Nothing is known of it that could be stored.
+                    return Ok(());
+                }
                 self.home(setup, page, HomeEvent::Clean, watch)
             }
             Move::Nvm { page, fails } => self.nvm(setup, page, fails, watch),
@@ -306,6 +525,7 @@ impl World {
                 let Some((page, word)) = channel.remove(usize::from(position)) else { return Ok(()) };
                 self.deliver(setup, from, to, page, word, watch)
             }
+            _ => self.go_with_claims(setup, step, watch),
         }
     }
 
@@ -318,6 +538,10 @@ impl World {
         watch: &mut dyn Watch,
     ) -> Result<(), Finding> {
         self.copies[usize::from(page)][usize::from(node)].want = Some(want);
+        if setup.home_of(page).0 as u8 == node && self.meets_claim(setup, page, watch)? {
+            self.originals[usize::from(page)].parked.push_back(Parked::Ask(want));
+            return Ok(());
+        }
         let event = match want {
             Want::Read => LineEvent::Read,
             Want::Write | Want::Recall => LineEvent::Write,
@@ -328,6 +552,16 @@ impl World {
 
     /// A small operation reaches the home; unlike agents' messages, in no order with anything else.
     fn small(&mut self, setup: &Setup, node: u8, page: u8, watch: &mut dyn Watch) -> Result<(), Finding> {
+        if self.copies[usize::from(page)][usize::from(node)].small.is_none() {
+            return Ok(());
+        }
+        if self.meets_claim(setup, page, watch)? {
+            let original = &mut self.originals[usize::from(page)];
+            if !original.parked.contains(&Parked::Small(node)) {
+                original.parked.push_back(Parked::Small(node));
+            }
+            return Ok(());
+        }
         let copy = &mut self.copies[usize::from(page)][usize::from(node)];
         let Some(write) = copy.small.take() else { return Ok(()) };
         if setup.fault == Some(Fault::InPlaceBesideCopies) {
@@ -431,6 +665,10 @@ impl World {
                         "no_wrong_message",
                         format!("{message:?} for the home of page {page} went to node {to}"),
                     ));
+                }
+                if self.meets_claim(setup, page, watch)? {
+                    self.originals[usize::from(page)].parked.push_back(Parked::Word(from, word));
+                    return Ok(());
                 }
                 if matches!(message, Message::PulledData { dirty: true }) {
                     self.originals[usize::from(page)].pulled = content;

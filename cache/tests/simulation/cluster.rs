@@ -88,7 +88,8 @@ impl Cluster {
                 let pool = PoolClient::attach(&spec, table.clone(), frames.clone(), local_rank);
                 let rank = Rank(layout.ranks_of(node).start + local_rank);
                 let pool = Arc::new(pool.expect("a pool"));
-                members.push(Member::new(plan, &layout, &network, rank, pool, frames.clone()));
+                let disk = &nodes[node.0 as usize].disk;
+                members.push(Member::new(plan, &layout, &network, rank, pool, frames.clone(), disk));
             }
         }
         let failed = nodes.iter().map(|_| None).collect();
@@ -225,15 +226,10 @@ impl Node {
         let options = AgentOptions {
             home: home::Parameters { node, cooperative: plan.cooperative, in_place: plan.in_place },
             replacement: replacement::by_name(plan.replacement, plan.frames).expect("a policy"),
-            read_ahead: plan.read_ahead.then(|| {
-                ReadAhead::new(ReadAheadSettings {
-                    page_bytes: PAGE as u32,
-                    pool_frames: plan.frames,
-                    window_bytes_max: 1 << 20,
-                })
-            }),
+            read_ahead: plan.read_ahead.then(|| ReadAhead::new(read_ahead(plan))),
             batch: plan.batch,
             part_bytes_max: plan.part_bytes_max,
+            self_service: plan.self_service,
         };
         let mut agent = Agent::new(layout.clone(), node, pool, volume, options);
         driver::guard(&agent, &endpoint).expect("guarded once");
@@ -248,6 +244,10 @@ impl Node {
     }
 }
 
+fn read_ahead(plan: &Plan) -> ReadAheadSettings {
+    ReadAheadSettings { page_bytes: PAGE as u32, pool_frames: plan.frames, window_bytes_max: 1 << 20 }
+}
+
 impl Member {
     fn new(
         plan: &Plan,
@@ -256,6 +256,7 @@ impl Member {
         rank: Rank,
         pool: Arc<PoolClient>,
         frames: Arc<Mapping>,
+        disk: &MemoryDisk,
     ) -> Self {
         let me = layout.peer_of_rank(rank);
         let spec =
@@ -269,8 +270,12 @@ impl Member {
             whole_page_put: plan.whole_page_put,
             window_pages_max: plan.window_pages_max,
             part_bytes_max: plan.part_bytes_max,
+            self_service: plan.self_service,
+            read_ahead: plan.read_ahead.then(|| read_ahead(plan)),
         };
         let client = Client::new(endpoint.clone(), handlers, pool.clone(), layout.clone(), options);
+        let device = MemoryDevice::disordered(disk, 8, plan.seed ^ u64::from(rank.0)).expect("a device");
+        client.set_reader(vgas_nvm::Reader::over(Box::new(device)));
         let agent = layout.agent_of(layout.node_of(rank));
         Self { client, endpoint, pool, frames, agent }
     }

@@ -12,15 +12,21 @@ fn states(cluster: &Cluster, page: u64) -> impl Iterator<Item = (usize, PageStat
     })
 }
 
-/// Many readers or one writer, and one owner at most: at every moment, as the ranks see it.
+/// Many readers or one writer, and one owner at most, and no copy of what a rank may claim or has claimed: at every moment, as
+/// the ranks see it.
 pub fn check(cluster: &Cluster) -> Result<(), Finding> {
     let pages = cluster.nodes[0].agent.pool().layout().pages();
     for page in 0..pages {
-        let (mut copies, mut writers, mut owners) = (0, 0, 0);
+        let (mut copies, mut writers, mut owners, mut published) = (0, 0, 0, 0);
         for (_, state) in states(cluster, page) {
             copies += u32::from(state.readable());
             writers += u32::from(state.writable());
             owners += u32::from(state == PageState::Owned);
+            published += u32::from(matches!(state, PageState::Stored | PageState::Claimed));
+        }
+        if published > 1 || (published == 1 && copies > 0) {
+            let all: Vec<_> = states(cluster, page).collect();
+            return Err(Finding::new("a page with copies may be claimed", format!("page {page}: {all:?}")));
         }
         if writers + owners > 1 || (writers == 1 && copies > 1) {
             let all: Vec<_> = states(cluster, page).collect();
@@ -43,6 +49,9 @@ pub fn check_at_rest(cluster: &Cluster) -> Result<(), Finding> {
             let entry = pool.entry(page).expect("a page of the job");
             if entry.held() {
                 return Err(Finding::new("a page is held at rest", format!("page {page} at node {node}")));
+            }
+            if entry.state() == PageState::Claimed {
+                return Err(Finding::new("a page is claimed at rest", format!("page {page} at node {node}")));
             }
             if !entry.state().readable() {
                 continue;

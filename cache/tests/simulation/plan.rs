@@ -27,6 +27,8 @@ pub struct Plan {
     pub replacement: &'static str,
     /// Gets of at most so many bytes read parts of pages.
     pub part_bytes_max: u32,
+    /// Ranks read pages of their own node by themselves.
+    pub self_service: bool,
     pub delay_max: u64,
     /// Most messages on one way; few of them make the agents keep what they say.
     pub requests_max: usize,
@@ -83,6 +85,7 @@ impl Plan {
             turns_max: 2_000_000,
             pointers: random.random(),
             part_bytes_max: [0, 64, PAGE as u32][random.random_range(0..3)],
+            self_service: random.random_range(0..4) > 0,
             sabotage: None,
             disk: None,
             disk_bytes_max: None,

@@ -7,7 +7,7 @@ use super::model::{Model, Place};
 use super::plan::{PAGE, Plan};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use vgas_cache::pool::{ClaimedSlot, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, Returned};
+use vgas_cache::pool::{ClaimedSlot, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, Own, Returned};
 use vgas_cache::{CacheError, Failure};
 use vgas_rma::address::Rank;
 
@@ -18,14 +18,22 @@ struct Mapped {
     write: bool,
 }
 
+/// A fault under way.
+struct Posted {
+    slot: ClaimedSlot,
+    /// The page it wants, and whether to write it, if it does not only give back.
+    wanted: Option<(u64, bool)>,
+    /// It gives back everything.
+    is_all: bool,
+}
+
 /// One rank's pointers.
 struct Owner {
     slots: FaultSlots,
     /// The number of its segment's first page.
     first_page: u64,
     mapped: Vec<Mapped>,
-    /// A fault under way: the page it wants, if it does not only give back.
-    fault: Option<(ClaimedSlot, Option<(u64, bool)>)>,
+    fault: Option<Posted>,
     /// Everything has been given back.
     ended: bool,
 }
@@ -69,15 +77,18 @@ impl Pointers {
             return owner.go_on(rank);
         }
         if self.left == 0 {
-            owner.post(None, Returned::All);
-            owner.mapped.clear();
+            for mapped in owner.mapped.drain(..) {
+                let _ = member.pool.unmap_own(owner.first_page + mapped.page);
+            }
+            owner.post(member, None, Returned::All, false);
         } else if owner.mapped.is_empty() || random.random_range(0..3) == 0 {
             self.left -= 1;
             let page = random.random_range(0..model.segment_bytes(rank as u32) / PAGE as u64);
             if let Some(mapped) = owner.mapped.iter().position(|one| one.page == page) {
                 // Hidden for another one, and wanted again before it was given back.
                 owner.mapped.swap_remove(mapped);
-                owner.post(Some((page, random.random())), Returned::Page(owner.first_page + page));
+                let returned = Returned::Page(owner.first_page + page);
+                owner.post(member, Some((page, random.random())), returned, random.random());
             } else {
                 let full = owner.mapped.len() == MAPPED_PAGES_MIN as usize;
                 let returned = if full || (!owner.mapped.is_empty() && random.random()) {
@@ -86,7 +97,7 @@ impl Pointers {
                 } else {
                     Returned::Nothing
                 };
-                owner.post(Some((page, random.random())), returned);
+                owner.post(member, Some((page, random.random())), returned, random.random());
             }
         } else {
             self.left -= 1;
@@ -99,31 +110,51 @@ impl Pointers {
     /// For people: what is under way.
     pub fn describe(&self) -> String {
         let faults = self.owners.iter().enumerate().filter_map(|(rank, owner)| {
-            owner.fault.as_ref().map(|(_, wanted)| format!("rank {rank}: fault of {wanted:?}"))
+            owner.fault.as_ref().map(|posted| format!("rank {rank}: fault of {:?}", posted.wanted))
         });
         faults.collect::<Vec<_>>().join("; ")
     }
 }
 
 impl Owner {
-    fn post(&mut self, wanted: Option<(u64, bool)>, returned: Returned) {
+    fn post(&mut self, member: &Member, wanted: Option<(u64, bool)>, returned: Returned, by_itself: bool) {
+        let returned = match returned {
+            Returned::Page(page) if member.pool.unmap_own(page) => Returned::Nothing,
+            returned => returned,
+        };
+        if let Some((page, write)) = wanted
+            && by_itself
+            && let Own::Mapped(frame) = member.pool.map_own(self.first_page + page)
+        {
+            if write {
+                assert!(member.pool.mark_modified(self.first_page + page), "nobody else has it");
+            }
+            self.mapped.push(Mapped { page, frame, write });
+            if returned == Returned::Nothing {
+                return;
+            }
+            let slot = self.slots.claim().expect("one fault at a time");
+            self.slots.post(&slot, Fault { wanted: None, write: false, returned });
+            self.fault = Some(Posted { slot, wanted: None, is_all: false });
+            return;
+        }
         let slot = self.slots.claim().expect("one fault at a time");
         let page = wanted.map(|(page, _)| self.first_page + page);
         self.slots
             .post(&slot, Fault { wanted: page, write: wanted.is_some_and(|(_, write)| write), returned });
-        self.fault = Some((slot, wanted));
+        self.fault = Some(Posted { slot, wanted, is_all: returned == Returned::All });
     }
 
     fn go_on(&mut self, rank: usize) -> Result<Option<CacheError>, Finding> {
-        let Some((slot, wanted)) = self.fault.take() else { return Ok(None) };
+        let Some(Posted { slot, wanted, is_all }) = self.fault.take() else { return Ok(None) };
         let Some(answer) = self.slots.answer(&slot) else {
-            self.fault = Some((slot, wanted));
+            self.fault = Some(Posted { slot, wanted, is_all });
             return Ok(None);
         };
         self.slots.give_back(slot);
         match (wanted, answer) {
             (Some((page, write)), Ok(frame)) => self.mapped.push(Mapped { page, frame, write }),
-            (None, Ok(_)) => self.ended = true,
+            (None, Ok(_)) => self.ended = is_all,
             (Some((page, _)), Err(code)) => {
                 let reason = Failure::from_code(code);
                 return Ok(Some(CacheError::Page {

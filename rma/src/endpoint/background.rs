@@ -13,6 +13,7 @@ use super::wait::lock;
 use super::{Endpoint, handler_index};
 use crate::conduit::{Conduit, Traffic};
 use crate::job::system;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::Thread;
@@ -33,6 +34,11 @@ pub trait Work: Send + Sync {
 
     /// Whether some operation waits for a message, not only for shared memory.
     fn awaits_messages(&self) -> bool;
+
+    /// A descriptor that is readable when something can go on without any message; the same from when there is one.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// How much of the [`Work`] a call is about.
@@ -168,6 +174,12 @@ impl Endpoint {
             self.work_ended(ended);
             self.notify_local();
         }
+    }
+
+    /// The work, as long as something of it is under way.
+    pub(super) fn work_under_way(&self) -> Option<Arc<dyn Work>> {
+        let is_any = self.background.under_way.load(Ordering::Relaxed) > 0;
+        is_any.then(|| self.background.work.get().and_then(Weak::upgrade)).flatten()
     }
 
     fn has_under_way(&self) -> bool {

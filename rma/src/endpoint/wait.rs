@@ -283,9 +283,11 @@ impl Endpoint {
     }
 
     fn sleep_armed(&self, deadline: Option<Instant>) -> Result<()> {
+        let work = self.work_under_way();
         let mut descriptors: Vec<PollFd<'_>> = self
             .wait_descriptors()
             .into_iter()
+            .chain(work.as_ref().and_then(|work| work.descriptor()))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         let timeout = deadline.map(|deadline| {

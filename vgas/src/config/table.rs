@@ -258,6 +258,9 @@ settings! {
         /// bring it in: only that part of it is read. Who misses it again soon gets the page. Pages of less than 256KiB
         /// always come whole; with 0, all do.
         part_max: Size = "16KiB", Node, 0 => MIB;
+        /// A rank that misses a page of its own node's NVMe, of which no node has a copy, reads it by itself instead of asking
+        /// the node's agent.
+        self_service: bool = "on", Node;
         /// Which page leaves a full cache.
         replacement: ReplacementChoice = "lru-second-chance", Node;
     }

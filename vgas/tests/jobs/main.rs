@@ -8,6 +8,7 @@ mod forms;
 mod local;
 mod misses;
 mod named;
+mod own;
 mod parts;
 mod progress;
 mod scenarios;

@@ -165,7 +165,12 @@ const ALL: &[Scenario] = &[
 
 /// All scenarios of all files, each with what the job must say when it is to end badly.
 pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> {
-    let good = ALL.iter().chain(crate::local::ALL).chain(crate::misses::ALL).chain(crate::parts::ALL);
+    let good = ALL
+        .iter()
+        .chain(crate::local::ALL)
+        .chain(crate::misses::ALL)
+        .chain(crate::own::ALL)
+        .chain(crate::parts::ALL);
     let good = good.map(|scenario| (scenario, None));
     good.chain(crate::local::ENDING_BADLY.iter().map(|(scenario, says)| (scenario, Some(*says))))
 }

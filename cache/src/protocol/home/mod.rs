@@ -344,6 +344,17 @@ impl Home {
         self.state == State::Exclusive && self.owner == Some(node) && self.place.wanted()
     }
 
+    /// Whether the entry says no more than that this node, and nobody else, has the page, and has been the last to write it:
+    /// [`Home::held_by`] can take its place.
+    pub fn is_only_held_by(&self, node: NodeId) -> bool {
+        self.state == State::Exclusive
+            && self.owner == Some(node)
+            && self.turn.is_none()
+            && self.queue.is_empty()
+            && self.holders.iter().eq([node])
+            && self.place.is_settled(node)
+    }
+
     /// Whether the entry says no more than a new one would, so that the agent may forget it. (The history of
     /// writers is then forgotten, too: a page that nobody holds is not being fought for.)
     pub fn is_idle(&self) -> bool {

@@ -108,7 +108,11 @@ fn who_is_stopped_for_long_is_named() {
             })
             .collect();
     for (who, place, job, victim) in stopped {
-        until(|| job.said().contains("warning: ").then_some(())).expect("it is said");
+        until(|| job.said().contains("warning: ").then_some(())).unwrap_or_else(|| {
+            let state = std::fs::read_to_string(format!("/proc/{victim}/stat"));
+            let waits = std::fs::read_to_string(format!("/proc/{victim}/wchan"));
+            panic!("nobody says that {who}{victim} is stopped: {:?} {state:?} {waits:?}", job.said())
+        });
         std::fs::write(place.path("enough"), "").unwrap();
         kill(victim, Signal::CONT);
         let ended = job.end();

@@ -1,0 +1,213 @@
+//! Pages that ranks bring in by themselves: what the agent has to do with them.
+//!
+//! A page whose home is here, of which nobody has a copy, and for which nothing is under way is *published*
+//! ([`PageState::Stored`]): its word says what NVMe has. A rank that wants it *claims* it, fills a frame, and shows it as the only
+//! copy, all without the agent. In the tables that is [`Agent::start_own`] and [`Agent::own_read_done`] at once. So that there
+//! is nothing to keep in step:
+//!
+//! * *Published means nothing is known.* Before the agent makes a block or a directory entry for a page it takes the page back
+//!   ([`Agent::meets_claim`]); when it has neither any more, it publishes the page again ([`Agent::settle`]).
+//! * *A claim is a page in use.* What comes for a claimed page waits, in its order, until the claim has ended; the rank is
+//!   told by HOLD to ring then.
+//! * *So may its owner map it.* While the agent knows nothing of a page that this node alone has, its owner may keep it, by a
+//!   pin and a mark, for its pointers ([`crate::pool::PoolClient::map_own`]); the agent finds out when it has to
+//!   ([`Agent::know`]).
+//! * *Replacement hears of it later*, before the agent does anything else ([`Agent::hear_of_filled`]). Until then the frame
+//!   cannot be evicted, which nobody minds.
+//!
+//! Pages are published a neighbourhood at a time, when the first of it is asked for: a table as large as the NVMe must not be
+//! filled before it is used.
+
+use super::lines::Put;
+use super::mapped::Mapper;
+use super::wire::Coherence;
+use super::{Agent, Waiter};
+use crate::error::CacheError;
+use crate::pool::{FrameId, PageState};
+use crate::request::{InPlace, PageIndex};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
+use vgas_rma::address::{NodeId, Peer, Rank};
+
+/// Pages that are published together: their words are 4 KiB of the table.
+const NEIGHBOURHOOD: u64 = 512;
+
+/// What waits for the end of a claim.
+#[derive(Debug)]
+pub(super) enum Parked {
+    Read(Waiter),
+    Put(Put, Waiter),
+    Own(Waiter),
+    Map(PageIndex, Mapper),
+    Home(NodeId, Coherence),
+    InPlace(Peer, InPlace, Box<[u8]>),
+}
+
+/// What the agent knows about claims.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    /// By page; never empty.
+    parked: FxHashMap<PageIndex, VecDeque<Parked>>,
+    /// Neighbourhoods that were published, by their first page.
+    published: FxHashSet<PageIndex>,
+    /// Ranks of this node whose pages are published.
+    open: Vec<bool>,
+    filled: Vec<(FrameId, PageIndex)>,
+}
+
+impl Claims {
+    /// Lets ranks bring in the pages of this one's segment.
+    pub fn open(&mut self, local_rank: u32) {
+        let index = local_rank as usize;
+        if self.open.len() <= index {
+            self.open.resize(index + 1, false);
+        }
+        self.open[index] = true;
+    }
+
+    fn is_open(&self, local_rank: u32) -> bool {
+        self.open.get(local_rank as usize).copied().unwrap_or(false)
+    }
+
+    /// Whether something waits for a claim of this page to end.
+    pub fn has_parked(&self, page: PageIndex) -> bool {
+        !self.parked.is_empty() && self.parked.contains_key(&page)
+    }
+}
+
+impl Agent {
+    /// Whether a rank has claimed the page, or something waits since one had: then what has come waits behind it
+    /// ([`Agent::park`]). Otherwise the page is the agent's, and not published any more.
+    pub(super) fn meets_claim(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+        if self.claims.has_parked(page) {
+            return Ok(true);
+        }
+        match self.pool.entry(page)?.state() {
+            PageState::Stored | PageState::Claimed => Ok(!self.pool.withdraw(page)?),
+            PageState::Exclusive | PageState::Modified => {
+                self.know(page)?;
+                Ok(false)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// From here on the agent knows something of a page that this node alone has. If its owner has mapped it by itself, it is
+    /// as if it had asked.
+    pub(super) fn know(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        match self.pool.know(page)? {
+            Some(frame) => self.was_mapped(page, frame),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn park(&mut self, page: PageIndex, parked: Parked) {
+        self.claims.parked.entry(page).or_default().push_back(parked);
+    }
+
+    /// Whether a claim has ended that something waits for.
+    pub(super) fn claims_ended(&self) -> bool {
+        let ended = |page: &PageIndex| !self.pool.is_claimed(*page).unwrap_or(false);
+        !self.claims.parked.is_empty() && self.claims.parked.keys().any(ended)
+    }
+
+    /// Goes on with what has waited for claims.
+    pub(super) fn serve_parked(&mut self) -> Result<bool, CacheError> {
+        if self.claims.parked.is_empty() {
+            return Ok(false);
+        }
+        let pages: Vec<PageIndex> = self.claims.parked.keys().copied().collect();
+        let mut any = false;
+        for page in pages {
+            if self.pool.is_claimed(page)? {
+                continue;
+            }
+            any = true;
+            self.hear_of_filled()?;
+            for parked in self.claims.parked.remove(&page).unwrap_or_default() {
+                // Should the page be claimed once more meanwhile, all of it waits again, in its order.
+                match parked {
+                    Parked::Read(waiter) => self.want_read(page, waiter)?,
+                    Parked::Put(put, waiter) => self.want_put(page, put, waiter)?,
+                    Parked::Own(waiter) => self.want_own(page, waiter)?,
+                    Parked::Map(page, mapper) => self.start_mapping(page, mapper)?,
+                    Parked::Home(from, coherence) => self.receive(from, coherence)?,
+                    Parked::InPlace(from, operation, data) => {
+                        self.serve_in_place(from, page, operation, &data)?;
+                    }
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// Files the frames that ranks have filled.
+    pub(super) fn hear_of_filled(&mut self) -> Result<bool, CacheError> {
+        if !self.pool.has_filled() {
+            return Ok(false);
+        }
+        let mut filled = std::mem::take(&mut self.claims.filled);
+        self.pool.take_filled(&mut filled)?;
+        for (frame, page) in filled.drain(..) {
+            let stamp = self.pool.stamp(frame)?;
+            self.options.replacement.insert(frame, stamp);
+            self.refused = 0;
+            self.show_claimed(page);
+        }
+        self.claims.filled = filled;
+        Ok(true)
+    }
+
+    /// Leaves a page to the ranks, if nothing is known of it: to be brought in, or to be mapped.
+    pub(super) fn settle(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        let Some((owner, in_segment)) = self.pool.layout().locate(page) else { return Ok(()) };
+        let first = self.layout.ranks_of(self.node).start;
+        let Some(local_rank) = owner.0.checked_sub(first) else { return Ok(()) };
+        if !self.claims.is_open(local_rank) || in_segment >= self.segments.pages_of(owner) {
+            return Ok(());
+        }
+        let entry = self.pool.entry(page)?;
+        if entry.held() || !self.quiet(page) || self.homes.contains_key(&page) || self.claims.has_parked(page)
+        {
+            return Ok(());
+        }
+        match entry.state() {
+            PageState::Invalid => match self.volume.stored(owner.0, in_segment) {
+                Some(stored) => Ok(self.pool.publish(page, stored)?),
+                None => Ok(()),
+            },
+            PageState::Exclusive | PageState::Modified => Ok(self.pool.know_nothing(entry.frame())?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Publishes the neighbours of a page that was asked for, once.
+    pub(super) fn publish_neighbours(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        let Some((owner, in_segment)) = self.pool.layout().locate(page) else { return Ok(()) };
+        let first = self.layout.ranks_of(self.node).start;
+        if !owner.0.checked_sub(first).is_some_and(|local_rank| self.claims.is_open(local_rank)) {
+            return Ok(());
+        }
+        let begin = in_segment - in_segment % NEIGHBOURHOOD;
+        let first_page = page - (in_segment - begin);
+        if !self.claims.published.insert(first_page) {
+            return Ok(());
+        }
+        let count = NEIGHBOURHOOD.min(self.segments.pages_of(owner).saturating_sub(begin));
+        for page in first_page..first_page + count {
+            self.settle(page)?;
+        }
+        Ok(())
+    }
+
+    /// Says where the file of a rank's segment is, which was attached just now, and lets ranks bring in its pages.
+    pub(super) fn open_to_claims(&mut self, local_rank: u32, rank: Rank) -> Result<(), CacheError> {
+        if self.options.self_service
+            && let Some(at) = self.volume.whereabouts(rank.0)
+        {
+            self.pool.show_file(local_rank, &at)?;
+            self.claims.open(local_rank);
+        }
+        Ok(())
+    }
+}

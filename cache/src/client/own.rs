@@ -1,0 +1,627 @@
+//! Pages of this node's own NVMe that nobody has: the rank that wants one brings it in by itself.
+//!
+//! The agent has published such a page ([`PageState::Stored`]); this rank claims it, reads it into a free frame, verifies it and
+//! shows it, so that a miss needs no other process to get a processor. One that waits for a single small page reads it in its
+//! own thread; everything else is read many at a time through a ring of this process, whose completions are taken by whoever
+//! polls, waits, or looks after operations that go on by themselves. So no claim lasts longer than the device takes, and a
+//! millisecond.
+//!
+//! Scans are recognised here, too ([`crate::read_ahead`]), and run ahead by the same means.
+//!
+//! What cannot be claimed, or read, or verified, is asked of the agent, which says why.
+
+use super::Core;
+use crate::pool::{Claim, Counter, PageState, PoolClient};
+use crate::read_ahead::{ReadAhead, Run as Ahead};
+use crate::request::PageIndex;
+use rustc_hash::FxHashMap;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use vgas_nvm::device::{Completion, Spans};
+use vgas_nvm::{Reader, Run, SharedFile, StoredPage, read_now};
+use vgas_rma::address::Rank;
+use vgas_rma::endpoint::Extent;
+
+/// Reads under way at the device, of this rank.
+const QUEUE_DEPTH: u32 = 128;
+
+/// Reads that are told to the device at once, while it has others.
+const BATCH: usize = 8;
+
+/// Of so many looks at reads that have not ended, one asks the device: who waits for many looks at each of them.
+const LOOKS: u32 = 8;
+
+/// Most bytes that are read in the thread that waits for them. More takes long enough for it to serve messages meanwhile.
+const NOW_BYTES_MAX: u64 = 64 << 10;
+
+/// Bytes whose checksums one poll takes: some 50 µs. The rest is for the next.
+const VERIFIED_BYTES_MAX: usize = 512 << 10;
+
+/// How long the end of a client waits for its last reads: far longer than a device that works.
+const LAST_READS: Duration = Duration::from_secs(10);
+
+/// Pages that are to carry the mark of a scan.
+type Marks = SmallVec<[PageIndex; 4]>;
+
+/// A read under way, or one that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReadId {
+    index: u32,
+    /// How many had ended in its place when it began.
+    number: u32,
+}
+
+/// What became of a wish for pages.
+#[derive(Debug)]
+pub(super) enum Brought {
+    /// The first of them is here.
+    Here,
+    /// So many pages are on their way.
+    Reading(ReadId, u64),
+    /// Ask the agent.
+    No,
+}
+
+/// How long the caller has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// It waits for these pages and nothing else.
+    Waits,
+    /// It has other things to do.
+    Goes,
+}
+
+/// What a rank knows of its node's own pages.
+pub(super) struct OwnPages {
+    enabled: bool,
+    ranks: Range<u32>,
+    /// By rank of the node, when it was first needed; none where it cannot be read here.
+    files: Box<[OnceLock<Option<SharedFile>>]>,
+    /// Readable when reads have ended.
+    descriptor: OnceLock<OwnedFd>,
+    /// For each read that may be under way, how many have ended in its place: an end is seen without the lock.
+    ended: Box<[AtomicU32]>,
+    looks: AtomicU32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    reader: Option<Reader>,
+    refused: bool,
+    /// As many as may be under way.
+    reads: Vec<Option<Read>>,
+    free: Vec<u32>,
+    /// Reads that the device has not been told of.
+    unsubmitted: usize,
+    by_page: FxHashMap<PageIndex, ReadId>,
+    ahead: Option<ReadAhead>,
+    /// What is to be read ahead when frames are free again.
+    to_fetch: VecDeque<ToFetch>,
+    /// Done by the device, and not looked at; the oldest first.
+    arrived: VecDeque<Completion>,
+    /// Empty; kept for its allocation.
+    done: Vec<Completion>,
+}
+
+/// Neighbouring pages that nobody waits for yet.
+struct ToFetch {
+    owner: Rank,
+    pages: Range<PageIndex>,
+    /// Those that are to carry the mark of a scan.
+    marked: Marks,
+}
+
+/// Neighbouring pages that are being read.
+struct Read {
+    claims: SmallVec<[Claim; 1]>,
+    /// Those of the pages that are to carry the mark of a scan.
+    marked: Marks,
+}
+
+impl ReadId {
+    /// As a number that is not 0.
+    pub(super) fn pack(self) -> u64 {
+        1 << 63 | u64::from(self.index) << 32 | u64::from(self.number)
+    }
+
+    /// From [`ReadId::pack`]; none from 0.
+    pub(super) fn unpack(number: u64) -> Option<Self> {
+        (number != 0)
+            .then_some(Self { index: (number >> 32) as u32 & (u32::MAX >> 1), number: number as u32 })
+    }
+}
+
+impl OwnPages {
+    pub(super) fn new(enabled: bool, ranks: Range<u32>, ahead: Option<ReadAhead>) -> Self {
+        Self {
+            enabled,
+            files: ranks.clone().map(|_| OnceLock::new()).collect(),
+            ranks,
+            descriptor: OnceLock::new(),
+            ended: (0..QUEUE_DEPTH).map(|_| AtomicU32::new(0)).collect(),
+            looks: AtomicU32::new(0),
+            state: Mutex::new(State {
+                ahead,
+                reads: (0..QUEUE_DEPTH).map(|_| None).collect(),
+                free: (0..QUEUE_DEPTH).rev().collect(),
+                ..State::default()
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // What it protects is consistent at every step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Readable when reads may have ended.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor.get().map(AsFd::as_fd)
+    }
+
+    /// Reads with this from now on; before the first page.
+    pub(super) fn set_reader(&self, reader: Reader) {
+        self.read_with(&mut self.lock(), reader);
+    }
+
+    fn read_with(&self, state: &mut State, reader: Reader) {
+        // Without the descriptor nobody could sleep until a read has ended.
+        if let Ok(descriptor) = rustix::io::dup(reader.wait_descriptor()) {
+            let _ = self.descriptor.set(descriptor);
+            state.reader = Some(reader);
+        }
+    }
+
+    fn file(&self, core: &Core, owner: Rank) -> Option<&SharedFile> {
+        let local_rank = owner.0.checked_sub(self.ranks.start)?;
+        let place = self.files.get(local_rank as usize).filter(|_| self.enabled)?;
+        place.get_or_init(|| self.open(&core.pool, local_rank)).as_ref()
+    }
+
+    /// Opens a segment's file, and the ring with the first of them.
+    fn open(&self, pool: &PoolClient, local_rank: u32) -> Option<SharedFile> {
+        let at = pool.file(local_rank)?;
+        let mut state = self.lock();
+        if state.reader.is_none() && !state.refused {
+            match Reader::new(QUEUE_DEPTH, pool.frames().clone()) {
+                Ok(reader) => self.read_with(&mut state, reader),
+                Err(error) => {
+                    tracing::debug!(%error, "pages of this node are asked of its agent");
+                    state.refused = true;
+                }
+            }
+        }
+        let opened = state.reader.as_mut()?.open(&at);
+        opened.inspect_err(|error| tracing::debug!(%error, "pages of this node are asked of its agent")).ok()
+    }
+
+    /// Brings in up to `count` pages from this one on, as many as stand next to each other, if they can be claimed.
+    pub(super) fn bring(
+        &self,
+        core: &Core,
+        owner: Rank,
+        first: PageIndex,
+        count: u64,
+        patience: Patience,
+    ) -> Brought {
+        let Some(file) = self.file(core, owner) else { return Brought::No };
+        let page_bytes = core.page_bytes as u64;
+        let is_patient = patience == Patience::Waits && file.is_readable_now();
+        let mut state = self.lock();
+        if let Some(&id) = state.by_page.get(&first) {
+            let pages = state.joined(core, self, owner, first);
+            return Brought::Reading(id, pages);
+        }
+        let most = if is_patient && count * page_bytes <= NOW_BYTES_MAX {
+            count
+        } else {
+            let run_max =
+                state.reader.as_ref().map_or(1, |reader| reader.run_pages_max(core.page_bytes as u32));
+            count.min(run_max as u64)
+        };
+        let claims = core.pool.claim_run(first, most as usize);
+        let Some(claim) = claims.first() else { return Brought::No };
+        self.look_after_frames(core);
+        let in_segment = |page: PageIndex| page - core.first_page_of(owner);
+        let claim_stored = claim.stored;
+        if claim_stored == StoredPage::Zeros {
+            drop(state);
+            for claim in claims {
+                StoredPage::zeros(&core.pool.claimed_span(&claim));
+                core.pool.count(Counter::WithoutData, 1);
+                self.end(core, core.pool.show(claim, PageState::Exclusive, false));
+            }
+            return Brought::Here;
+        }
+        count_reads(core, claims.len());
+        state.missed(core, self, owner, first, claims.len() as u64);
+        if is_patient && claims.len() as u64 * page_bytes <= NOW_BYTES_MAX {
+            drop(state);
+            let read = match (&claims[..], claim_stored) {
+                ([one], StoredPage::At { place, .. }) => {
+                    file.fill(in_segment(first), place, &core.pool.claimed_span(one))
+                }
+                _ => read_now(file, run_of(&core.pool, in_segment(first), &claims)),
+            };
+            if let Err(error) = &read {
+                tracing::debug!(%error, first, "a page could not be read");
+            }
+            self.finish(core, claims, &[], read.is_ok());
+            return Brought::Here;
+        }
+        let pages = claims.len() as u64;
+        match state.start(core, file, in_segment(first), claims, SmallVec::new()) {
+            Ok(id) => {
+                // While the device has work, the next poll is soon enough, and submits several at once.
+                if state.unsubmitted >= BATCH || state.under_way() <= state.unsubmitted {
+                    state.submit();
+                }
+                core.endpoint.work_started();
+                Brought::Reading(id, pages)
+            }
+            Err(claims) => {
+                drop(state);
+                self.give_back(core, claims);
+                Brought::No
+            }
+        }
+    }
+
+    /// Opens what [`OwnPages::read_claimed`] needs.
+    pub(super) fn prepare(&self, core: &Core, owner: Rank) {
+        if self.file(core, owner).is_some() {
+            // What is done once in the life of a mapping is done now.
+            drop(core.pool.stage());
+        }
+    }
+
+    /// Fills the frame of a claimed page. Neither locks nor allocates.
+    pub(super) fn read_claimed(&self, core: &Core, owner: Rank, claim: &Claim) -> bool {
+        let local_rank = owner.0.wrapping_sub(self.ranks.start) as usize;
+        let Some(Some(file)) = self.files.get(local_rank).and_then(OnceLock::get) else { return false };
+        let page = claim.page.wrapping_sub(core.first_page_of(owner));
+        let is_good = file.read_page(page, claim.stored, &core.pool.claimed_span(claim));
+        match claim.stored {
+            StoredPage::Zeros => core.pool.count(Counter::WithoutData, 1),
+            StoredPage::At { .. } => count_reads(core, 1),
+        }
+        is_good.unwrap_or(false)
+    }
+
+    /// Writes a page that nobody has as a whole. False: it cannot be claimed.
+    ///
+    /// # Safety
+    /// As [`PoolClient::fill`].
+    pub(super) unsafe fn put_page(&self, core: &Core, owner: Rank, page: PageIndex, from: *const u8) -> bool {
+        if self.file(core, owner).is_none() {
+            return false;
+        }
+        let Some(claim) = core.pool.claim(page) else { return false };
+        self.look_after_frames(core);
+        // SAFETY: passed on.
+        unsafe { core.pool.fill(&claim, from) };
+        core.pool.count(Counter::WholePagePuts, 1);
+        core.pool.count(Counter::WithoutData, 1);
+        self.end(core, core.pool.show(claim, PageState::Modified, false));
+        true
+    }
+
+    /// Whether a read has ended, as far as that was noticed.
+    #[inline]
+    pub(super) fn has_seen_end(&self, id: ReadId) -> bool {
+        self.ended[id.index as usize].load(Acquire) != id.number
+    }
+
+    /// Whether a read has ended; takes what the device has done, now and then.
+    #[inline]
+    pub(super) fn has_ended(&self, core: &Core, id: ReadId) -> bool {
+        if self.has_seen_end(id) {
+            return true;
+        }
+        // Not exact, and need not be.
+        let looks = self.looks.load(Relaxed);
+        self.looks.store(looks.wrapping_add(1), Relaxed);
+        if !looks.is_multiple_of(LOOKS) {
+            return false;
+        }
+        let count = self.poll(core, Extent::Some);
+        if count > 0 {
+            core.endpoint.work_ended(count);
+            core.endpoint.notify_local();
+        }
+        self.has_seen_end(id)
+    }
+
+    /// Takes what the device has done, and shows the pages, as many as `extent` says; how many reads have ended, which the
+    /// caller reports to the endpoint.
+    pub(super) fn poll(&self, core: &Core, extent: Extent) -> usize {
+        let mut state = self.lock();
+        if state.under_way() == 0 && state.to_fetch.is_empty() {
+            return 0;
+        }
+        state.unsubmitted = 0;
+        let State { reader, done, arrived, .. } = &mut *state;
+        if let Some(reader) = reader
+            && let Err(error) = reader.poll(done)
+        {
+            tracing::debug!(%error, "reads of this rank");
+        }
+        arrived.extend(done.drain(..));
+        // Before checksums are taken, so that the device has something to do meanwhile.
+        if !state.to_fetch.is_empty() {
+            state.fetch_ahead(core, self);
+        }
+        let (mut count, mut bytes) = (0, 0);
+        while (extent == Extent::All || bytes < VERIFIED_BYTES_MAX)
+            && let Some(Completion { key, result, .. }) = state.arrived.pop_front()
+        {
+            let Some(read) = state.take(key) else { continue };
+            count += 1;
+            bytes += read.claims.len() * core.page_bytes;
+            self.finish(core, read.claims, &read.marked, result.is_ok());
+            // Only now, so that who sees it finds the pages.
+            if let Some(ended) = self.ended.get(key as usize) {
+                ended.fetch_add(1, Release);
+            }
+        }
+        count
+    }
+
+    /// Waits for the reads under way, at the end of the client: nobody else would end its claims.
+    pub(super) fn finish_all(&self, core: &Core) {
+        let began = Instant::now();
+        while self.lock().under_way() > 0 && began.elapsed() < LAST_READS {
+            core.endpoint.work_ended(self.poll(core, Extent::All));
+            if let Some(descriptor) = self.descriptor() {
+                let look_again = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+                // Whatever ends it, there is another look.
+                let _ = poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&look_again));
+            }
+        }
+    }
+
+    /// A use has come to a page with a mark. False: it is not one of this rank's.
+    pub(super) fn used_ahead(&self, core: &Core, page: PageIndex) -> bool {
+        let Some((owner, _)) = core.pool.layout().locate(page) else { return false };
+        let mut state = self.lock();
+        let Some(ahead) = &mut state.ahead else { return false };
+        if !ahead.follows(page) {
+            return false;
+        }
+        core.pool.count(Counter::ReadAheadUsed, 1);
+        if let Some(run) = ahead.used(page) {
+            state.run_ahead(core, self, owner, run);
+        }
+        true
+    }
+
+    /// Shows pages that were read, or leaves them to the agent.
+    fn finish(
+        &self,
+        core: &Core,
+        claims: impl IntoIterator<Item = Claim>,
+        marked: &[PageIndex],
+        is_read: bool,
+    ) {
+        for claim in claims {
+            let is_good = is_read && claim.stored.matches(&core.pool.claimed_span(&claim));
+            let is_awaited = if is_good {
+                core.pool.show(claim, PageState::Exclusive, marked.contains(&claim.page))
+            } else {
+                core.pool.give_back(claim, true)
+            };
+            self.end(core, is_awaited);
+        }
+    }
+
+    fn give_back(&self, core: &Core, claims: impl IntoIterator<Item = Claim>) {
+        for claim in claims {
+            let is_awaited = core.pool.give_back(claim, false);
+            self.end(core, is_awaited);
+        }
+    }
+
+    fn end(&self, core: &Core, is_awaited: bool) {
+        if is_awaited {
+            core.endpoint.ring(core.agent);
+        }
+    }
+
+    /// Has the agent make room before the frames run out.
+    fn look_after_frames(&self, core: &Core) {
+        if core.pool.is_short_of_frames() {
+            core.endpoint.ring(core.agent);
+        }
+    }
+}
+
+impl State {
+    fn start(
+        &mut self,
+        core: &Core,
+        file: &SharedFile,
+        in_segment: u64,
+        claims: SmallVec<[Claim; 1]>,
+        marked: Marks,
+    ) -> Result<ReadId, SmallVec<[Claim; 1]>> {
+        let Some(reader) = &mut self.reader else { return Err(claims) };
+        let Some(index) = self.free.pop() else { return Err(claims) };
+        let run = run_of(&core.pool, in_segment, &claims);
+        if reader.start(u64::from(index), file, run).is_err() {
+            self.free.push(index);
+            return Err(claims);
+        }
+        let id = ReadId { index, number: core.own.ended[index as usize].load(Relaxed) };
+        self.unsubmitted += 1;
+        self.by_page.extend(claims.iter().map(|claim| (claim.page, id)));
+        self.reads[index as usize] = Some(Read { claims, marked });
+        Ok(id)
+    }
+
+    fn under_way(&self) -> usize {
+        QUEUE_DEPTH as usize - self.free.len()
+    }
+
+    fn submit(&mut self) {
+        self.unsubmitted = 0;
+        if let Some(reader) = &mut self.reader
+            && let Err(error) = reader.submit()
+        {
+            tracing::debug!(%error, "reads of this rank");
+        }
+    }
+
+    fn take(&mut self, index: u64) -> Option<Read> {
+        let read = self.reads.get_mut(index as usize)?.take()?;
+        self.free.push(index as u32);
+        for claim in &read.claims {
+            self.by_page.remove(&claim.page);
+        }
+        Some(read)
+    }
+
+    /// The caller wants a page that is on its way; how many pages it gets from there on with the same read.
+    fn joined(&mut self, core: &Core, own: &OwnPages, owner: Rank, page: PageIndex) -> u64 {
+        let Some(id) = self.by_page.get(&page).copied() else { return 1 };
+        let Some(Some(read)) = self.reads.get_mut(id.index as usize) else { return 1 };
+        let last = read.claims.last().map_or(page, |claim| claim.page);
+        // Marks of pages that are on their way count as used now: the reader is faster than what is read ahead for it.
+        let behind = |marked: &PageIndex| *marked >= page && *marked <= last;
+        let used: Marks = read.marked.iter().copied().filter(behind).collect();
+        read.marked.retain(|marked| !used.contains(marked));
+        for marked in used {
+            core.pool.count(Counter::ReadAheadUsed, 1);
+            if let Some(run) = self.ahead.as_mut().and_then(|ahead| ahead.used(marked)) {
+                self.run_ahead(core, own, owner, run);
+            }
+        }
+        last - page + 1
+    }
+
+    /// The caller has to wait for pages: fetch what follows, if that looks like a scan.
+    fn missed(&mut self, core: &Core, own: &OwnPages, owner: Rank, first: PageIndex, count: u64) {
+        let begin = core.first_page_of(owner);
+        let segment = begin..begin + core.pages_of(owner);
+        let mut runs: SmallVec<[Ahead; 1]> = SmallVec::new();
+        for page in first..first + count {
+            if self.take_to_fetch(page) {
+                continue;
+            }
+            let Some(ahead) = &mut self.ahead else { return };
+            if ahead.follows(page) {
+                // It was fetched for its reader, and lost again.
+                ahead.evicted_unused(page);
+            }
+            runs.extend(ahead.miss(page, segment.clone(), count > 1));
+        }
+        for run in runs {
+            self.run_ahead(core, own, owner, run);
+        }
+    }
+
+    /// Reads pages that nobody waits for, now or when frames are free.
+    fn run_ahead(&mut self, core: &Core, own: &OwnPages, owner: Rank, run: Ahead) {
+        let marks: Marks = run.pages().filter(|(_, marked)| *marked).map(|(page, _)| page).collect();
+        let here =
+            |pages: &Range<PageIndex>| marks.iter().copied().filter(|page| pages.contains(page)).collect();
+        if run.step == 1 {
+            let pages = run.first..run.first + run.count;
+            self.to_fetch.push_back(ToFetch { owner, marked: here(&pages), pages });
+        } else {
+            let each = run.pages().map(|(page, _)| page..page + 1);
+            self.to_fetch.extend(each.map(|pages| ToFetch { owner, marked: here(&pages), pages }));
+        }
+        // What is read ahead must not take the frames that are kept for those who wait.
+        let kept = core.pool.layout().free_target();
+        if u64::from(core.pool.free_frames()) < run.count + u64::from(kept) {
+            core.pool.wish_for_frames(u32::try_from(run.count).unwrap_or(u32::MAX).saturating_add(kept));
+            core.endpoint.ring(core.agent);
+        }
+        tracing::debug!(?run, "read ahead");
+        self.fetch_ahead(core, own);
+    }
+
+    /// Goes on with what is to be read ahead, as far as frames are to be had.
+    fn fetch_ahead(&mut self, core: &Core, own: &OwnPages) {
+        let kept = core.pool.layout().free_target() / 4;
+        let most =
+            self.reader.as_ref().map_or(1, |reader| reader.run_pages_max(core.page_bytes as u32)) as u64;
+        let mut fetched = 0;
+        while let Some(ToFetch { owner, mut pages, marked }) = self.to_fetch.pop_front() {
+            let Some(file) = own.file(core, owner) else { continue };
+            let free = u64::from(core.pool.free_frames().saturating_sub(kept));
+            // In pieces that are worth an operation, unless they are the last.
+            let count = (pages.end - pages.start).min(most);
+            if free < count || self.free.is_empty() {
+                self.to_fetch.push_front(ToFetch { owner, pages, marked });
+                break;
+            }
+            let claims = core.pool.claim_run(pages.start, count as usize);
+            let begin = pages.start;
+            pages.start += (claims.len() as u64).max(1);
+            let (part, rest) = marked.into_iter().partition(|page| *page < pages.start);
+            if !pages.is_empty() {
+                self.to_fetch.push_front(ToFetch { owner, pages, marked: rest });
+            }
+            let Some(claim) = claims.first() else { continue };
+            fetched += claims.len() as u64;
+            if claim.stored == StoredPage::Zeros {
+                for claim in claims {
+                    StoredPage::zeros(&core.pool.claimed_span(&claim));
+                    let is_marked = part.contains(&claim.page);
+                    own.end(core, core.pool.show(claim, PageState::Exclusive, is_marked));
+                }
+                continue;
+            }
+            count_reads(core, claims.len());
+            match self.start(core, file, begin - core.first_page_of(owner), claims, part) {
+                Ok(_) => core.endpoint.work_started(),
+                Err(claims) => {
+                    own.give_back(core, claims);
+                    break;
+                }
+            }
+        }
+        if fetched > 0 {
+            self.submit();
+            core.pool.count(Counter::ReadAheadPages, fetched);
+        }
+    }
+
+    /// Whether a page is among those that are to be read ahead; it is not any more.
+    fn take_to_fetch(&mut self, page: PageIndex) -> bool {
+        let Some(index) = self.to_fetch.iter().position(|one| one.pages.contains(&page)) else {
+            return false;
+        };
+        // Who reads it has come to it: what lies before it is not read ahead any more.
+        let one = &mut self.to_fetch[index];
+        one.pages.start = page + 1;
+        if one.pages.is_empty() {
+            self.to_fetch.remove(index);
+        }
+        true
+    }
+}
+
+fn count_reads(core: &Core, pages: usize) {
+    core.pool.count(Counter::FromNvm, pages as u64);
+    core.pool.count(Counter::NvmReads, pages as u64);
+    core.pool.count(Counter::NvmReadBytes, (pages * core.page_bytes) as u64);
+}
+
+fn run_of(pool: &PoolClient, first_page: u64, claims: &[Claim]) -> Run {
+    let place = match claims.first().map(|claim| claim.stored) {
+        Some(StoredPage::At { place, .. }) => place,
+        _ => vgas_nvm::Place::A,
+    };
+    let into: Spans = claims.iter().map(|claim| pool.claimed_span(claim)).collect();
+    Run { first_page, place, into }
+}

@@ -111,6 +111,7 @@ impl Rounds<'_> {
         let of = |counts: vgas_cache::pool::CounterSnapshot, wanted| {
             counts.iter().find(|(counter, _)| *counter == wanted).map_or(0, |(_, value)| value)
         };
-        (of(client.counters(), Counter::Faults), of(client.node_counters(), Counter::NvmReads))
+        let reads = of(client.counters(), Counter::NvmReads) + of(client.node_counters(), Counter::NvmReads);
+        (of(client.counters(), Counter::Faults), reads)
     }
 }

@@ -152,12 +152,17 @@ impl<'r> Cold<'r> {
 
     /// Pages that this node has got from NVMe, its own or the home's.
     pub fn pages_from_nvm(&self) -> u64 {
-        self.runtime.client().node_counters().get(Counter::FromNvm)
+        self.counted(Counter::FromNvm)
     }
 
-    /// Bytes that the agent of this node has read from its NVMe, in pages and parts of pages.
+    /// Bytes that this rank and the agent of its node have read from the node's NVMe, in pages and parts of pages.
     pub fn bytes_from_nvm(&self) -> u64 {
-        self.runtime.client().node_counters().get(Counter::NvmReadBytes)
+        self.counted(Counter::NvmReadBytes)
+    }
+
+    fn counted(&self, counter: Counter) -> u64 {
+        let client = self.runtime.client();
+        client.counters().get(counter) + client.node_counters().get(counter)
     }
 
     /// A report with what every row of such a benchmark depends on.

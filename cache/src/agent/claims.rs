@@ -18,10 +18,11 @@
 //! Pages are published a neighbourhood at a time, when the first of it is asked for: a table as large as the NVMe must not be
 //! filled before it is used.
 
+use super::Agent;
+use super::answers::Waiter;
 use super::lines::Put;
 use super::mapped::Mapper;
 use super::wire::Coherence;
-use super::{Agent, Waiter};
 use crate::error::CacheError;
 use crate::pool::{FrameId, PageState};
 use crate::request::{InPlace, PageIndex};
@@ -151,7 +152,7 @@ impl Agent {
         for (frame, page) in filled.drain(..) {
             let stamp = self.pool.stamp(frame)?;
             self.options.replacement.insert(frame, stamp);
-            self.refused = 0;
+            self.frames.refused = 0;
             self.show_claimed(page);
         }
         self.claims.filled = filled;
@@ -172,7 +173,7 @@ impl Agent {
             return Ok(());
         }
         match entry.state() {
-            PageState::Invalid => match self.volume.stored(owner.0, in_segment) {
+            PageState::Invalid => match self.storage.volume.stored(owner.0, in_segment) {
                 Some(stored) => Ok(self.pool.publish(page, stored)?),
                 None => Ok(()),
             },
@@ -203,7 +204,7 @@ impl Agent {
     /// Says where the file of a rank's segment is, which was attached just now, and lets ranks bring in its pages.
     pub(super) fn open_to_claims(&mut self, local_rank: u32, rank: Rank) -> Result<(), CacheError> {
         if self.options.self_service
-            && let Some(at) = self.volume.whereabouts(rank.0)
+            && let Some(at) = self.storage.volume.whereabouts(rank.0)
         {
             self.pool.show_file(local_rank, &at)?;
             self.claims.open(local_rank);

@@ -172,7 +172,7 @@ impl Agent {
             }
             Message::Pull if to != self.node => match self.take_reserve() {
                 Some(frame) => self.pull_into(page, to, frame),
-                None => self.unstaged.push_back(Staging::Pull(page, to)),
+                None => self.frames.unstaged.push_back(Staging::Pull(page, to)),
             },
             Message::Failed { .. } | Message::EvictRefused => {
                 let frame = self.failure_of(page).code();
@@ -195,7 +195,7 @@ impl Agent {
     fn read_for(&mut self, page: PageIndex) -> Result<(), CacheError> {
         let Some((owner, in_segment)) = self.pool.layout().locate(page) else { return Ok(()) };
         let Some(entry) = self.homes.get_mut(&page) else { return Ok(()) };
-        if !self.volume.is_written(owner.0, in_segment) {
+        if !self.storage.volume.is_written(owner.0, in_segment) {
             // Never written: zeros, which need neither NVMe nor network.
             entry.content = Some(Content { frame: FrameId(NO_FRAME), staged: false, origin: Origin::Zeros });
             return self.home_event(page, home::HomeEvent::NvmRead);
@@ -207,7 +207,7 @@ impl Agent {
             _ => match self.take_reserve() {
                 Some(frame) => self.read_into(page, frame, true),
                 None => {
-                    self.unstaged.push_back(Staging::Read(page));
+                    self.frames.unstaged.push_back(Staging::Read(page));
                     Ok(())
                 }
             },
@@ -224,9 +224,9 @@ impl Agent {
 
     /// Frames of the reserve for those who wait for one.
     pub(super) fn feed_unstaged(&mut self) -> Result<(), CacheError> {
-        while !self.unstaged.is_empty() {
+        while !self.frames.unstaged.is_empty() {
             let Some(frame) = self.take_reserve() else { return Ok(()) };
-            match self.unstaged.pop_front() {
+            match self.frames.unstaged.pop_front() {
                 Some(Staging::Read(page)) => self.read_into(page, frame, true)?,
                 Some(Staging::Pull(page, holder)) => self.pull_into(page, holder, frame),
                 Some(Staging::Copy(page)) => {

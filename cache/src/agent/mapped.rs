@@ -200,7 +200,7 @@ impl Agent {
     pub(super) fn store_copy(&mut self, page: PageIndex) -> Result<bool, CacheError> {
         let Some(&frame) = self.mapped.frames.get(&page) else { return Ok(false) };
         let Some(copy) = self.take_reserve() else {
-            self.unstaged.push_back(Staging::Copy(page));
+            self.frames.unstaged.push_back(Staging::Copy(page));
             return Ok(true);
         };
         self.pool.frame_span(copy)?.copy_from(&self.pool.frame_span(frame)?);

@@ -14,6 +14,7 @@
 //! | `mapped.rs` | pages that their owner uses through plain pointers |
 //! | `expected.rs` | which frames wait for a peer's bytes |
 //! | `parts.rs` | small gets that bring no page in |
+//! | `answers.rs` | telling ranks what has ended |
 //! | `room.rs` | frames: finding, evicting, giving back |
 //! | `storage.rs` | NVMe operations under way |
 //! | `ahead.rs` | read-ahead and prefetch |
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod answers;
 mod claims;
 pub mod driver;
 mod expected;
@@ -33,21 +35,22 @@ mod mapped;
 mod outbox;
 mod own;
 mod parts;
+mod requests;
 mod room;
 mod segments;
 mod storage;
 pub mod wire;
 
-use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
-use crate::pool::{Completed, Counter, CounterSnapshot, FrameId, PoolAgent, PoolError, WaitId};
+use crate::error::CacheError;
+use crate::pool::{Counter, CounterSnapshot, FrameId, PoolAgent};
 use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{LineEvent, Message, home};
 use crate::read_ahead::ReadAhead;
 use crate::replacement::Replacement;
-use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request};
+use crate::request::{InPlace, InPlaceAnswer, PageIndex};
 pub use expected::Expected;
 use homes::HomePage;
-use lines::{InPlaceWork, Page};
+use lines::InPlaceWork;
 use outbox::{Outbox, Outgoing};
 use rustc_hash::FxHashMap;
 use segments::Segments;
@@ -55,9 +58,8 @@ pub use segments::volume_name;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use storage::StorageWork;
 use vgas_nvm::Volume;
-use vgas_rma::address::{Layout, NodeId, Peer, Rank};
+use vgas_rma::address::{Layout, NodeId, Peer};
 use vgas_rma::endpoint::Endpoint;
 use wire::{Coherence, Content, NO_FRAME, Origin};
 
@@ -86,13 +88,6 @@ enum Local {
     Apply { page: PageIndex, write: bool, work: InPlaceWork },
 }
 
-/// A rank's operation that waits for something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Waiter {
-    local_rank: u32,
-    wait: WaitId,
-}
-
 /// Where the agent's time comes from.
 #[derive(Debug)]
 enum Clock {
@@ -101,11 +96,16 @@ enum Clock {
     Simulated(u64),
 }
 
+/// The agent's time.
+#[derive(Debug)]
+struct Time {
+    clock: Clock,
+    /// Milliseconds at the last look at the clock: once a turn, because a look costs as much as finding a page.
+    now_ms: u64,
+}
+
 /// Who wants to see the rows of the protocol's tables that an agent takes.
 type Observer = Box<dyn FnMut(Row) + Send>;
-
-/// Most pages that one request for reading may name; a client's windows are smaller.
-const READ_PAGES_MAX: u32 = 256;
 
 /// Answers that may wait for a peer: as many as a rank can wait for.
 const ANSWERS_MAX: usize = 1 << 16;
@@ -119,62 +119,23 @@ pub struct Agent {
     node: NodeId,
     layout: Layout,
     pool: PoolAgent,
-    volume: Volume,
     options: AgentOptions,
-    pages: FxHashMap<PageIndex, Page>,
+    lines: lines::Lines,
     homes: FxHashMap<PageIndex, HomePage>,
+    frames: room::Frames,
+    answers: answers::Answers,
+    storage: storage::Storage,
     segments: Segments,
     mapped: mapped::Mapped,
     parts: parts::Parts,
     claims: claims::Claims,
+    /// What this node has said to itself.
     local: VecDeque<Local>,
     outbox: Outbox,
-    /// Frames whose content waits in the outbox, how often, and whether they are to be released then.
-    sending: FxHashMap<FrameId, (u32, bool)>,
     /// Frames that wait for the bytes of a peer.
     expected: Arc<Expected>,
-    /// Pages that need a frame and did not get one.
-    starved: VecDeque<PageIndex>,
-    /// Frames kept back for staging at the home: they are only ever held for NVMe and network operations that end by
-    /// themselves, so that evictions cannot wait for each other in a circle.
-    reserve: Vec<FrameId>,
-    reserve_size: usize,
-    /// Free frames for the run of pages that is being started now; the next one is the last.
-    at_hand: Vec<FrameId>,
-    /// Homes that wait for a frame of the reserve.
-    unstaged: VecDeque<homes::Staging>,
-    evicting: u32,
-    /// Work under way at the NVMe; keys of the volume are indices.
-    storage: storage::Keys<StorageWork>,
-    /// Reads and writes collected in this turn, to be issued in runs.
-    collected: Vec<storage::Collected>,
-    storage_done: Vec<vgas_nvm::PageDone>,
-    storage_failures: storage::FailureLog,
-    /// Ranks that found no free frame for a put and sleep until there is one.
-    hungry: Vec<Waiter>,
-    /// Evictions that were refused since the last one that was not, or since somebody got a frame: the NVMe is full,
-    /// here or elsewhere.
-    refused: u32,
-    /// How the last of them was refused.
-    refusal: Option<Failure>,
-    /// How many frames ranks would like to be free, and until when.
-    wished: u32,
-    wished_until_ms: u64,
-    /// When evictions that nobody waits for are worth trying again, in milliseconds.
-    evict_again_ms: u64,
-    /// Ranks whose operations ended in this turn.
-    rings: Vec<Peer>,
-    /// Parts of a rank's operation that have ended well, and that it has not been told of yet: it looks at its word while it
-    /// waits, so that each time it is told costs both sides a transfer between their processors.
-    untold: Option<(Waiter, u32)>,
-    /// In-place puts of this agent's own under way: by the number in their answer.
-    remote_puts: FxHashMap<u32, lines::RemotePut>,
-    next_remote: u32,
-    clock: Clock,
-    /// Milliseconds at the last look at the clock: once a turn, because a look costs as much as finding a page.
-    now_ms: u64,
+    time: Time,
     observer: Option<Observer>,
-    scratch_done: Vec<(PageIndex, crate::pool::Outcome)>,
 }
 
 impl Agent {
@@ -182,49 +143,26 @@ impl Agent {
     pub fn new(layout: Layout, node: NodeId, pool: PoolAgent, volume: Volume, options: AgentOptions) -> Self {
         let frames = pool.layout().spec().frames as usize;
         let page_bytes = pool.layout().spec().page_bytes;
-        // A sixteenth, as long as that leaves the pool usable, and no more than keeps a device busy.
-        let reserve_size = (frames / 16).clamp(1, 64);
         let parts = parts::Parts::new(options.part_bytes_max, page_bytes);
         Self {
             outbox: Outbox::new(layout.peers(), page_bytes, options.batch, wire::RUN_PAGES_MAX),
             segments: Segments::new(&layout),
             expected: Arc::new(Expected::new(pool.layout().spec().frames, page_bytes, layout.clone())),
+            frames: room::Frames::new(frames),
+            storage: storage::Storage::new(volume),
             node,
             layout,
             pool,
-            volume,
             options,
-            pages: FxHashMap::default(),
+            lines: lines::Lines::default(),
             homes: FxHashMap::default(),
+            answers: answers::Answers::default(),
             mapped: mapped::Mapped::default(),
             parts,
             claims: claims::Claims::default(),
             local: VecDeque::new(),
-            sending: FxHashMap::default(),
-            starved: VecDeque::new(),
-            reserve: Vec::new(),
-            reserve_size,
-            at_hand: Vec::new(),
-            unstaged: VecDeque::new(),
-            evicting: 0,
-            storage: storage::Keys::default(),
-            collected: Vec::new(),
-            storage_done: Vec::new(),
-            storage_failures: storage::FailureLog::default(),
-            hungry: Vec::new(),
-            refused: 0,
-            refusal: None,
-            wished: 0,
-            wished_until_ms: 0,
-            evict_again_ms: 0,
-            rings: Vec::new(),
-            untold: None,
-            remote_puts: FxHashMap::default(),
-            next_remote: 0,
-            clock: Clock::Real(Instant::now()),
-            now_ms: 0,
+            time: Time { clock: Clock::Real(Instant::now()), now_ms: 0 },
             observer: None,
-            scratch_done: Vec::new(),
         }
     }
 
@@ -245,13 +183,13 @@ impl Agent {
 
     /// The volume, to sleep on its descriptor.
     pub fn volume(&mut self) -> &mut Volume {
-        &mut self.volume
+        &mut self.storage.volume
     }
 
     /// From now on the agent's time is what this says, in milliseconds, and stands still in between: a simulation that
     /// is to be repeatable must not see the clock of the machine.
     pub fn simulate_time(&mut self, milliseconds: u64) {
-        self.clock = Clock::Simulated(milliseconds);
+        self.time.clock = Clock::Simulated(milliseconds);
     }
 
     /// Shows every row of the protocol's tables that the agent takes, in order, to be held against the tables by
@@ -269,49 +207,6 @@ impl Agent {
             }
         }
         sum
-    }
-
-    /// A rank of this node asks for something. What cannot be a request is the rank's fault and ends the job.
-    pub fn on_request(&mut self, from: Peer, request: Request, data: &[u8]) -> Result<(), CacheError> {
-        let local_rank = self.local_rank(from)?;
-        self.check_request(from, request)?;
-        self.hear_of_filled()?;
-        self.serve_request(local_rank, from, request, data).map_err(|error| match error {
-            // A number that names nothing, or a frame that is not the rank's: it came from the request.
-            CacheError::Pool(error @ (PoolError::OutOfRange { .. } | PoolError::FrameUse { .. })) => {
-                CacheError::Protocol { who: self.layout.describe(from), what: error.to_string() }
-            }
-            error => error,
-        })
-    }
-
-    /// What could hurt later, when nobody knows any more whose request it was, or for long.
-    fn check_request(&self, from: Peer, request: Request) -> Result<(), CacheError> {
-        let refuse = |what: String| Err(CacheError::Protocol { who: self.layout.describe(from), what });
-        let spec = self.pool.layout().spec();
-        let operations_max = spec.local_ranks as usize * spec.wait_slots_per_rank as usize;
-        // The slot is the second word of every request.
-        let slot = request.encode()[1] & 0xffff;
-        if slot >= spec.wait_slots_per_rank {
-            return refuse(format!("waits in slot {slot} of {}", spec.wait_slots_per_rank));
-        }
-        match request {
-            Request::Read { count, .. } if count > READ_PAGES_MAX => {
-                refuse(format!("asked for {count} pages at once; {READ_PAGES_MAX} are the most"))
-            }
-            Request::MakeRoom { .. } if self.hungry.len() >= operations_max => {
-                refuse("asked for more frames than it can wait for".into())
-            }
-            Request::Checkpoint { .. }
-            | Request::Clean { .. }
-            | Request::Prepare { .. }
-            | Request::Conclude { .. }
-                if self.segments.checkpoints_waiting() >= operations_max =>
-            {
-                refuse("asked for more checkpoints than it can wait for".into())
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Another agent says something about a page; content has arrived in the frame that was named to it.
@@ -369,7 +264,7 @@ impl Agent {
         number: u32,
         answer: InPlaceAnswer,
     ) -> Result<(), CacheError> {
-        let page = self.remote_puts.get(&number).map(|put| put.page());
+        let page = self.lines.remote_puts.get(&number).map(|put| put.page());
         if page.and_then(|page| self.home_of(page)).map(|home| self.layout.agent_of(home)) != Some(from) {
             return Err(CacheError::Protocol {
                 who: self.layout.describe(from),
@@ -398,9 +293,9 @@ impl Agent {
         progress |= self.run_local()?;
         progress |= self.poll_revocations()?;
         self.issue_storage()?;
-        if !self.hungry.is_empty() && self.pool.free_frames() > 0 {
-            self.refused = 0;
-            for waiter in std::mem::take(&mut self.hungry) {
+        if !self.frames.hungry.is_empty() && self.pool.free_frames() > 0 {
+            self.frames.refused = 0;
+            for waiter in std::mem::take(&mut self.frames.hungry) {
                 self.complete(waiter, Ok(()))?;
             }
         }
@@ -431,7 +326,7 @@ impl Agent {
             self.sent(frame)?;
         }
         self.tell()?;
-        for peer in self.rings.drain(..) {
+        for peer in self.answers.rings.drain(..) {
             endpoint.ring(peer);
         }
         Ok(any)
@@ -449,23 +344,23 @@ impl Agent {
 
     /// Whether the NVMe has something to do for it: answers come in less time than it takes to be woken twice.
     fn awaits_storage(&self) -> bool {
-        !self.storage.is_empty()
+        !self.storage.keys.is_empty()
     }
 
     /// How long it may sleep when nothing arrives.
     pub fn patience(&self) -> Duration {
         // Frames that are reserved become evictable without anybody saying so.
-        let waiting = !self.starved.is_empty() || !self.unstaged.is_empty();
+        let waiting = !self.frames.starved.is_empty() || !self.frames.unstaged.is_empty();
         if waiting { Duration::from_millis(1) } else { Duration::from_secs(1) }
     }
 
     fn look_at_clock(&mut self) {
-        let now_ms = match self.clock {
+        let now_ms = match self.time.clock {
             Clock::Real(began) => began.elapsed().as_millis() as u64,
             Clock::Simulated(milliseconds) => milliseconds,
         };
-        if now_ms != self.now_ms {
-            self.now_ms = now_ms;
+        if now_ms != self.time.now_ms {
+            self.time.now_ms = now_ms;
             self.pool.tick();
         }
     }
@@ -476,7 +371,8 @@ impl Agent {
         page: PageIndex,
         event: home::HomeEvent,
     ) -> Result<home::HomeActions, crate::protocol::Violation> {
-        let (node, pool, pages, observer) = (self.node, &self.pool, &mut self.pages, &mut self.observer);
+        let (node, pool, pages, observer) =
+            (self.node, &self.pool, &mut self.lines.pages, &mut self.observer);
         let entry = self.homes.entry(page).or_insert_with(|| own::implied(node, pool, pages, page));
         home::step_observed(entry.directory(), &self.options.home, event, &mut |state, event, next| {
             if let Some(observe) = observer {
@@ -531,93 +427,10 @@ impl Agent {
     /// Sends a page to a node's frame, which is not this node's.
     fn say_with_page(&mut self, to: NodeId, coherence: Coherence, frame: FrameId) -> Result<(), CacheError> {
         let from = self.pool.frame_span(frame)?;
-        self.sending.entry(frame).or_insert((0, false)).0 += 1;
+        self.frames.sending.entry(frame).or_insert((0, false)).0 += 1;
         let into = coherence.frame;
         self.outbox.push(self.layout.agent_of(to), Outgoing::Data { coherence, from, frame, into });
         Ok(())
-    }
-
-    fn sent(&mut self, frame: FrameId) -> Result<(), CacheError> {
-        if let Some((count, release)) = self.sending.get_mut(&frame) {
-            *count -= 1;
-            if *count == 0 {
-                let release = *release;
-                self.sending.remove(&frame);
-                if release {
-                    self.free(frame)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Frees a frame now, or when its content has left.
-    fn release(&mut self, frame: FrameId) -> Result<(), CacheError> {
-        match self.sending.get_mut(&frame) {
-            Some((_, release)) => *release = true,
-            None => self.free(frame)?,
-        }
-        Ok(())
-    }
-
-    /// The reserve comes first.
-    fn free(&mut self, frame: FrameId) -> Result<(), CacheError> {
-        self.expected.settled(frame);
-        if self.reserve.len() < self.reserve_size && self.pool.pins(frame)?.none() {
-            self.reserve.push(frame);
-            return Ok(());
-        }
-        Ok(self.pool.release(frame)?)
-    }
-
-    /// Tells a waiter which page failed, and why.
-    fn fail(&mut self, waiter: Waiter, page: PageIndex, failure: Failure) -> Result<(), CacheError> {
-        let in_segment = self.pool.layout().locate(page).and_then(|(_, page)| u32::try_from(page).ok());
-        self.end(waiter, Err((failure, in_segment.unwrap_or(PAGE_UNKNOWN))))
-    }
-
-    fn complete(&mut self, waiter: Waiter, result: Result<(), Failure>) -> Result<(), CacheError> {
-        self.end(waiter, result.map_err(|failure| (failure, PAGE_UNKNOWN)))
-    }
-
-    fn end(&mut self, waiter: Waiter, result: Result<(), (Failure, u32)>) -> Result<(), CacheError> {
-        match (result, &mut self.untold) {
-            (Ok(()), Some((untold, parts))) if *untold == waiter => {
-                *parts += 1;
-                Ok(())
-            }
-            (Ok(()), _) => {
-                self.tell()?;
-                self.untold = Some((waiter, 1));
-                Ok(())
-            }
-            (Err((failure, detail)), _) => {
-                self.tell()?;
-                let Waiter { local_rank, wait } = waiter;
-                let completed = self.pool.fail(local_rank, wait, 1, failure.code(), detail)?;
-                self.told(local_rank, completed);
-                Ok(())
-            }
-        }
-    }
-
-    /// Tells a rank what has ended well since it was told last. Nothing stays untold at the end of [`Agent::flush`].
-    fn tell(&mut self) -> Result<(), CacheError> {
-        if let Some((Waiter { local_rank, wait }, parts)) = self.untold.take() {
-            let completed = self.pool.complete(local_rank, wait, parts)?;
-            self.told(local_rank, completed);
-        }
-        Ok(())
-    }
-
-    fn told(&mut self, local_rank: u32, completed: Completed) {
-        if let Completed::Entirely { .. } = completed {
-            let rank = self.layout.ranks_of(self.node).start + local_rank;
-            let peer = self.layout.peer_of_rank(Rank(rank));
-            if !self.rings.contains(&peer) {
-                self.rings.push(peer);
-            }
-        }
     }
 
     fn home_of(&self, page: PageIndex) -> Option<NodeId> {

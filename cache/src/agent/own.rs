@@ -15,9 +15,10 @@
 //! from then on everything goes the usual way. When the rows are observed, as in the simulation tests, the tables
 //! themselves are asked, and must agree.
 
+use super::Agent;
+use super::answers::Waiter;
 use super::homes::HomePage;
 use super::lines::Page;
-use super::{Agent, Waiter};
 use crate::error::{CacheError, Failure};
 use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
 use crate::protocol::home::{HomeAction, HomeEvent};
@@ -50,7 +51,7 @@ pub(super) fn implied(
 impl Agent {
     /// The directory entry of a page whose home is here.
     pub(super) fn directory(&mut self, page: PageIndex) -> &mut HomePage {
-        let (node, pool, pages) = (self.node, &self.pool, &mut self.pages);
+        let (node, pool, pages) = (self.node, &self.pool, &mut self.lines.pages);
         self.homes.entry(page).or_insert_with(|| implied(node, pool, pages, page))
     }
 
@@ -71,7 +72,7 @@ impl Agent {
         self.pool.layout().locate(page).is_some_and(|(owner, in_segment)| {
             self.layout.node_of(owner) == self.node
                 && !self.homes.contains_key(&page)
-                && self.volume.is_written(owner.0, in_segment)
+                && self.storage.volume.is_written(owner.0, in_segment)
         })
     }
 
@@ -86,11 +87,11 @@ impl Agent {
         if self.pool.entry(page)?.state() != PageState::Invalid || !self.may_read_own(page) {
             return Ok(false);
         }
-        let hash_map::Entry::Vacant(place) = self.pages.entry(page) else { return Ok(false) };
-        let Some(frame) = self.at_hand.pop().or_else(|| self.pool.take_frame()) else {
+        let hash_map::Entry::Vacant(place) = self.lines.pages.entry(page) else { return Ok(false) };
+        let Some(frame) = self.frames.at_hand.pop().or_else(|| self.pool.take_frame()) else {
             return Ok(false);
         };
-        self.refused = 0;
+        self.frames.refused = 0;
         place.insert(Page::wanted(frame, reader, ahead)).take_short_way();
         self.read_begun(page, frame);
         Ok(true)
@@ -101,7 +102,7 @@ impl Agent {
         if !self.may_read_own(page) {
             return Ok(false);
         }
-        let Some(block) = self.pages.get_mut(&page) else { return Ok(false) };
+        let Some(block) = self.lines.pages.get_mut(&page) else { return Ok(false) };
         let Some(frame) = block.frame else { return Ok(false) };
         block.take_short_way();
         self.read_begun(page, frame);
@@ -139,7 +140,7 @@ impl Agent {
         page: PageIndex,
         result: Result<(), Failure>,
     ) -> Result<bool, CacheError> {
-        let hash_map::Entry::Occupied(mut place) = self.pages.entry(page) else { return Ok(false) };
+        let hash_map::Entry::Occupied(mut place) = self.lines.pages.entry(page) else { return Ok(false) };
         let block = place.get_mut();
         if !block.own_read || result.is_err() {
             return Ok(false);

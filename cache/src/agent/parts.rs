@@ -149,10 +149,10 @@ impl Agent {
         let piece = self.parts.memory()?;
         let into = piece.mapping().span(piece.offset(), bytes);
         let number = self.parts.insert(Reading { from, get, into: piece, overtaken: false });
-        let key = self.storage.insert(StorageWork::Part(number));
-        let written = self.volume.is_written(owner.0, in_segment);
-        if !self.volume.read_part(owner.0, in_segment, first, into, key)? {
-            self.storage.remove(key);
+        let key = self.storage.keys.insert(StorageWork::Part(number));
+        let written = self.storage.volume.is_written(owner.0, in_segment);
+        if !self.storage.volume.read_part(owner.0, in_segment, first, into, key)? {
+            self.storage.keys.remove(key);
             return self.part_read(number, None);
         }
         if written {

@@ -1,10 +1,14 @@
 //! Frames: evicting ahead of need, and the reserve of the home.
 
 use super::Agent;
+use super::answers::Waiter;
+use super::homes::Staging;
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
 use crate::replacement::{Class, FrameView, Queue};
 use crate::request::PageIndex;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// The pool as replacement sees it.
 struct View<'a> {
@@ -39,6 +43,58 @@ const EVICT_AGAIN_MS: u64 = 100;
 /// For how long more frames are kept free after a rank has asked for them, in milliseconds: scans ask again sooner.
 const WISH_MS: u64 = 20;
 
+/// The agent's frames, and who waits for one.
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// Frames whose content waits in the outbox, how often, and whether they are to be released then.
+    pub sending: FxHashMap<FrameId, (u32, bool)>,
+    /// Pages that need a frame and did not get one.
+    pub starved: VecDeque<PageIndex>,
+    /// Ranks that found no free frame for a put and sleep until there is one.
+    pub hungry: Vec<Waiter>,
+    /// Homes that wait for a frame of the reserve.
+    pub unstaged: VecDeque<Staging>,
+    /// Frames kept back for staging at the home: they are only ever held for NVMe and network operations that end by
+    /// themselves, so that evictions cannot wait for each other in a circle.
+    reserve: Vec<FrameId>,
+    reserve_size: usize,
+    /// Free frames for the run of pages that is being started now; the next one is the last.
+    pub at_hand: Vec<FrameId>,
+    evicting: u32,
+    /// Evictions that were refused since the last one that was not, or since somebody got a frame: the NVMe is full,
+    /// here or elsewhere.
+    pub refused: u32,
+    /// How the last of them was refused.
+    pub refusal: Option<Failure>,
+    /// How many frames ranks would like to be free, and until when.
+    wished: u32,
+    wished_until_ms: u64,
+    /// When evictions that nobody waits for are worth trying again, in milliseconds.
+    evict_again_ms: u64,
+}
+
+impl Frames {
+    /// Of a pool of so many.
+    pub fn new(frames: usize) -> Self {
+        Self {
+            sending: FxHashMap::default(),
+            starved: VecDeque::new(),
+            hungry: Vec::new(),
+            unstaged: VecDeque::new(),
+            reserve: Vec::new(),
+            // A sixteenth, as long as that leaves the pool usable, and no more than keeps a device busy.
+            reserve_size: (frames / 16).clamp(1, 64),
+            at_hand: Vec::new(),
+            evicting: 0,
+            refused: 0,
+            refusal: None,
+            wished: 0,
+            wished_until_ms: 0,
+            evict_again_ms: 0,
+        }
+    }
+}
+
 impl Agent {
     /// Starts evictions until enough frames are free or on their way to be.
     pub(super) fn make_room(&mut self) -> Result<(), CacheError> {
@@ -47,29 +103,31 @@ impl Agent {
             return Ok(());
         }
         match self.pool.take_wish() {
-            0 if self.now_ms > self.wished_until_ms => self.wished = 0,
+            0 if self.time.now_ms > self.frames.wished_until_ms => self.frames.wished = 0,
             0 => {}
-            wish => (self.wished, self.wished_until_ms) = (wish, self.now_ms + WISH_MS),
+            wish => (self.frames.wished, self.frames.wished_until_ms) = (wish, self.time.now_ms + WISH_MS),
         }
-        self.make_room_for((self.starved.len() as u32 + self.unstaged.len() as u32).max(self.wished))
+        self.make_room_for(
+            (self.frames.starved.len() as u32 + self.frames.unstaged.len() as u32).max(self.frames.wished),
+        )
     }
 
     /// Whether pages are dirty and cannot be stored, so that trying to evict them leads nowhere. Those who wait for a
     /// frame are told then; without them it is tried again later.
     fn evictions_are_hopeless(&mut self) -> Result<bool, CacheError> {
-        let awaited = !self.starved.is_empty() || !self.hungry.is_empty();
-        let now = self.now_ms;
+        let awaited = !self.frames.starved.is_empty() || !self.frames.hungry.is_empty();
+        let now = self.time.now_ms;
         // A refused page goes to the end of the queue: after so many, every page has had its turn.
         let refusals_max = if awaited { 2 * self.pool.layout().spec().frames } else { REFUSALS_IDLE };
-        if self.refused < refusals_max {
-            return Ok(!awaited && now < self.evict_again_ms);
+        if self.frames.refused < refusals_max {
+            return Ok(!awaited && now < self.frames.evict_again_ms);
         }
-        self.refused = 0;
-        self.evict_again_ms = now + EVICT_AGAIN_MS;
-        for waiter in std::mem::take(&mut self.hungry) {
+        self.frames.refused = 0;
+        self.frames.evict_again_ms = now + EVICT_AGAIN_MS;
+        for waiter in std::mem::take(&mut self.frames.hungry) {
             self.complete(waiter, Err(self.why_no_frame()))?;
         }
-        for page in std::mem::take(&mut self.starved) {
+        for page in std::mem::take(&mut self.frames.starved) {
             self.give_up(page)?;
         }
         Ok(true)
@@ -77,7 +135,7 @@ impl Agent {
 
     /// Why no frame can be had: as the last eviction was refused.
     pub(super) fn why_no_frame(&self) -> Failure {
-        self.refusal.unwrap_or(FailureKind::Device.into())
+        self.frames.refusal.unwrap_or(FailureKind::Device.into())
     }
 
     /// The same, for at least this many frames.
@@ -86,11 +144,11 @@ impl Agent {
         let target = kept.max(frames);
         // In batches: what is taken from ranks in one turn shares one barrier, which interrupts all of them.
         let low = if frames < kept { kept - kept / 4 } else { target };
-        if self.pool.free_frames() + self.evicting >= low {
+        if self.pool.free_frames() + self.frames.evicting >= low {
             return Ok(());
         }
-        while self.pool.free_frames() + self.evicting < target {
-            let view = View { pool: &self.pool, now_ms: self.now_ms };
+        while self.pool.free_frames() + self.frames.evicting < target {
+            let view = View { pool: &self.pool, now_ms: self.time.now_ms };
             let Some((frame, queue)) = self.options.replacement.victim(&view) else { return Ok(()) };
             let FrameUse::Page(page) = self.pool.frame_use(frame)? else { continue };
             if !self.quiet(page) || self.claims.has_parked(page) {
@@ -107,7 +165,7 @@ impl Agent {
             if self.pool.entry(page)?.ahead() {
                 self.evicted_unused(page);
             }
-            self.evicting += 1;
+            self.frames.evicting += 1;
             self.evict(page)?;
         }
         Ok(())
@@ -115,14 +173,14 @@ impl Agent {
 
     /// An eviction has ended: the frame is free.
     pub(super) fn evicted(&mut self, _page: PageIndex) -> Result<(), CacheError> {
-        self.evicting = self.evicting.saturating_sub(1);
-        self.refused = 0;
+        self.frames.evicting = self.frames.evicting.saturating_sub(1);
+        self.frames.refused = 0;
         Ok(())
     }
 
     /// An eviction has ended: the page stays.
     pub(super) fn not_evicted(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        self.evicting = self.evicting.saturating_sub(1);
+        self.frames.evicting = self.frames.evicting.saturating_sub(1);
         let entry = self.pool.entry(page)?;
         if entry.state().readable() {
             let stamp = self.pool.stamp(entry.frame())?;
@@ -133,9 +191,9 @@ impl Agent {
 
     /// Fills the reserve up; it comes before everything else that wants frames.
     pub(super) fn refill_reserve(&mut self) -> Result<(), CacheError> {
-        while self.reserve.len() < self.reserve_size {
+        while self.frames.reserve.len() < self.frames.reserve_size {
             let Some(frame) = self.pool.take_frame() else { break };
-            self.reserve.push(frame);
+            self.frames.reserve.push(frame);
         }
         self.feed_unstaged()
     }
@@ -144,14 +202,14 @@ impl Agent {
     /// device then moves them in one piece.
     pub(super) fn take_at_hand(&mut self, count: usize) {
         if count > 1 {
-            self.pool.take_frames(count, &mut self.at_hand);
-            self.at_hand.sort_unstable_by_key(|frame| std::cmp::Reverse(frame.0));
+            self.pool.take_frames(count, &mut self.frames.at_hand);
+            self.frames.at_hand.sort_unstable_by_key(|frame| std::cmp::Reverse(frame.0));
         }
     }
 
     /// Frees the frames that were not needed, because the pages were here or on their way.
     pub(super) fn give_back_at_hand(&mut self) -> Result<(), CacheError> {
-        while let Some(frame) = self.at_hand.pop() {
+        while let Some(frame) = self.frames.at_hand.pop() {
             self.pool.release(frame)?;
         }
         Ok(())
@@ -159,6 +217,39 @@ impl Agent {
 
     /// A frame for the home's own work, which ends without needing another one.
     pub(super) fn take_reserve(&mut self) -> Option<FrameId> {
-        self.reserve.pop().or_else(|| self.pool.take_frame())
+        self.frames.reserve.pop().or_else(|| self.pool.take_frame())
+    }
+
+    pub(super) fn sent(&mut self, frame: FrameId) -> Result<(), CacheError> {
+        if let Some((count, release)) = self.frames.sending.get_mut(&frame) {
+            *count -= 1;
+            if *count == 0 {
+                let release = *release;
+                self.frames.sending.remove(&frame);
+                if release {
+                    self.free(frame)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a frame now, or when its content has left.
+    pub(super) fn release(&mut self, frame: FrameId) -> Result<(), CacheError> {
+        match self.frames.sending.get_mut(&frame) {
+            Some((_, release)) => *release = true,
+            None => self.free(frame)?,
+        }
+        Ok(())
+    }
+
+    /// The reserve comes first.
+    fn free(&mut self, frame: FrameId) -> Result<(), CacheError> {
+        self.expected.settled(frame);
+        if self.frames.reserve.len() < self.frames.reserve_size && self.pool.pins(frame)?.none() {
+            self.frames.reserve.push(frame);
+            return Ok(());
+        }
+        Ok(self.pool.release(frame)?)
     }
 }

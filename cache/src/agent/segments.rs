@@ -1,7 +1,8 @@
 //! The tiered segments whose home is this node: creating them, and making them durable.
 
+use super::Agent;
+use super::answers::Waiter;
 use super::storage::{StorageWork, failure, failure_of};
-use super::{Agent, Waiter};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::INLINE_BYTES;
 use crate::request::{Named, PageIndex};
@@ -120,11 +121,11 @@ impl Agent {
             return self.complete(waiter, Ok(()));
         }
         let created = match Named::decode(named) {
-            None if named.is_empty() => self.volume.create_scratch(rank, pages).map(|()| None),
+            None if named.is_empty() => self.storage.volume.create_scratch(rank, pages).map(|()| None),
             None => return self.complete(waiter, Err(FailureKind::Segment.into())),
             Some(Named { name, checkpoint, tells }) => {
                 let file = volume_name(&name, Rank(rank));
-                let report = self.volume.open_checkpoint(rank, &file, pages, checkpoint);
+                let report = self.storage.volume.open_checkpoint(rank, &file, pages, checkpoint);
                 report.map(|report| {
                     tell_losses(rank, &name, &report, tells);
                     report.read_only.map(|refused| refused.errno().unwrap_or(Errno::IO))
@@ -207,10 +208,10 @@ impl Agent {
         if checkpoint.purpose == Purpose::Clean {
             return self.flushed(segment, Ok(()));
         }
-        let key = self.storage.insert(StorageWork::Flush(segment));
+        let key = self.storage.keys.insert(StorageWork::Flush(segment));
         // Writes that were collected in this turn come before the flush.
         self.issue_storage()?;
-        self.volume.flush(segment, key)?;
+        self.storage.volume.flush(segment, key)?;
         Ok(())
     }
 
@@ -238,10 +239,10 @@ impl Agent {
     ) -> Result<(), CacheError> {
         let Some(segment) = self.attached_segment(local_rank) else { return self.complete(waiter, Ok(())) };
         self.segments.steps += 1;
-        let key = self.storage.insert(StorageWork::Step(waiter));
+        let key = self.storage.keys.insert(StorageWork::Step(waiter));
         // Writes that were collected in this turn come before the checkpoint.
         self.issue_storage()?;
-        self.volume.prepare(segment, identity, key)?;
+        self.storage.volume.prepare(segment, identity, key)?;
         Ok(())
     }
 
@@ -254,8 +255,8 @@ impl Agent {
     ) -> Result<(), CacheError> {
         let Some(segment) = self.attached_segment(local_rank) else { return self.complete(waiter, Ok(())) };
         self.segments.steps += 1;
-        let key = self.storage.insert(StorageWork::Step(waiter));
-        self.volume.conclude(segment, commit, key)?;
+        let key = self.storage.keys.insert(StorageWork::Step(waiter));
+        self.storage.volume.conclude(segment, commit, key)?;
         Ok(())
     }
 

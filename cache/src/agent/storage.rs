@@ -1,12 +1,13 @@
 //! NVMe operations under way: collected during a turn of the agent, issued in runs of neighbouring pages.
 
-use super::{Agent, Waiter};
+use super::Agent;
+use super::answers::Waiter;
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, FrameId};
 use crate::request::PageIndex;
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vgas_nvm::{PageDone, VolumeError};
+use vgas_nvm::{PageDone, Volume, VolumeError};
 use vgas_rma::address::NodeId;
 
 /// What a key of the volume stands for.
@@ -93,6 +94,24 @@ impl Collected {
     }
 }
 
+/// The node's NVMe and what is under way at it.
+pub(super) struct Storage {
+    pub volume: Volume,
+    /// Work under way; keys of the volume are indices.
+    pub keys: Keys<StorageWork>,
+    /// Reads and writes collected in this turn, to be issued in runs.
+    collected: Vec<Collected>,
+    done: Vec<PageDone>,
+    failures: FailureLog,
+}
+
+impl Storage {
+    pub fn new(volume: Volume) -> Self {
+        let (keys, failures) = (Keys::default(), FailureLog::default());
+        Self { volume, keys, collected: Vec::new(), done: Vec::new(), failures }
+    }
+}
+
 impl Agent {
     pub(super) fn collect_read(&mut self, page: PageIndex, frame: FrameId) {
         self.collect(page, frame, StorageWork::Read(page));
@@ -107,17 +126,17 @@ impl Agent {
         if collected.is_write() {
             self.parts.overtake(page);
         }
-        self.collected.push(collected);
+        self.storage.collected.push(collected);
     }
 
     /// Issues what was collected; neighbouring pages become one operation of the device.
     pub(super) fn issue_storage(&mut self) -> Result<(), CacheError> {
-        if self.collected.is_empty() {
+        if self.storage.collected.is_empty() {
             return Ok(());
         }
-        let mut collected = std::mem::take(&mut self.collected);
+        let mut collected = std::mem::take(&mut self.storage.collected);
         collected.sort_unstable_by_key(|one| (one.is_write(), one.page));
-        let page_bytes = u64::from(self.volume.page_bytes());
+        let page_bytes = u64::from(self.storage.volume.page_bytes());
         let mut rest = &collected[..];
         while let Some(first) = rest.first() {
             let Some((owner, in_segment)) = self.pool.layout().locate(first.page) else { break };
@@ -134,32 +153,32 @@ impl Agent {
             rest = others;
             let mut spans = SmallVec::<[_; 1]>::with_capacity(run.len());
             for one in run {
-                spans.push((self.pool.frame_span(one.frame)?, self.storage.insert(one.work)));
+                spans.push((self.pool.frame_span(one.frame)?, self.storage.keys.insert(one.work)));
             }
             let count = spans.len() as u64;
             if first.is_write() {
                 self.pool.count(Counter::NvmWrites, count);
                 self.pool.count(Counter::NvmWriteBytes, count * page_bytes);
-                self.volume.write_run(owner.0, in_segment, spans)?;
+                self.storage.volume.write_run(owner.0, in_segment, spans)?;
             } else {
                 self.pool.count(Counter::NvmReads, count);
                 self.pool.count(Counter::NvmReadBytes, count * page_bytes);
-                self.volume.read_run(owner.0, in_segment, spans)?;
+                self.storage.volume.read_run(owner.0, in_segment, spans)?;
             }
         }
         collected.clear();
-        self.collected = collected;
-        self.volume.submit()?;
+        self.storage.collected = collected;
+        self.storage.volume.submit()?;
         Ok(())
     }
 
     /// Takes what the NVMe has done.
     pub(super) fn poll_storage(&mut self) -> Result<bool, CacheError> {
-        let mut done = std::mem::take(&mut self.storage_done);
-        self.volume.poll(&mut done)?;
+        let mut done = std::mem::take(&mut self.storage.done);
+        self.storage.volume.poll(&mut done)?;
         let any = !done.is_empty();
         for PageDone { key, result } in done.drain(..) {
-            let Some(work) = self.storage.remove(key) else { continue };
+            let Some(work) = self.storage.keys.remove(key) else { continue };
             if let StorageWork::Part(number) = work {
                 self.part_read(number, Some(result))?;
                 continue;
@@ -171,7 +190,7 @@ impl Agent {
                 } else if let StorageWork::Step(waiter) = work {
                     self.segments.complain(self.layout.ranks_of(self.node).start + waiter.local_rank, &error);
                 }
-                self.storage_failures.tell(failure, &error);
+                self.storage.failures.tell(failure, &error);
                 failure
             });
             match work {
@@ -184,7 +203,7 @@ impl Agent {
                 StorageWork::Part(_) => {}
             }
         }
-        self.storage_done = done;
+        self.storage.done = done;
         // Before room is made: ranks copy meanwhile.
         self.tell()?;
         Ok(any)

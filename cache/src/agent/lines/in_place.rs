@@ -1,0 +1,119 @@
+//! Small operations done where the page is: this node's at another home, and others' here.
+
+use super::super::answers::Waiter;
+use super::super::{Agent, Outgoing};
+use super::*;
+use crate::error::CacheError;
+use crate::pool::{Counter, FrameId, PageState};
+use crate::request::{InPlace, InPlaceAnswer, PageIndex, Pieces};
+
+impl Agent {
+    /// The home serves the page in place: readers go there by themselves, posted puts are sent there.
+    pub(super) fn go_in_place(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        self.pool.mark_in_place(page, true)?;
+        let block = self.page(page)?;
+        block.prefetch = false;
+        let waiters: Vec<Waiter> = block.readers.drain(..).chain(block.writers.drain(..)).collect();
+        let mut puts = std::mem::take(&mut block.puts);
+        // The frame of a whole put may have become the page's own: it holds the put's data.
+        if let Some(Put::Whole { frame: frame @ None, .. }) = puts.front_mut() {
+            *frame = block.frame.take();
+        }
+        for waiter in waiters {
+            self.complete(waiter, Ok(()))?;
+        }
+        for put in puts {
+            self.put_remotely(page, put)?;
+        }
+        Ok(())
+    }
+
+    fn put_remotely(&mut self, page: PageIndex, put: Put) -> Result<(), CacheError> {
+        let home = self.home_of(page).ok_or_else(|| self.violation(self.node, "a page without a home"))?;
+        // Whole pages travel in pieces that fit a message.
+        const PIECE: usize = 8 << 10;
+        let put = match put {
+            Put::Whole { frame: Some(frame), waiter } => {
+                let span = self.pool.frame_span(frame)?;
+                let mut all = vec![0; span.bytes()];
+                span.read(&mut all);
+                self.release(frame)?;
+                // The pieces may end in any order: the home may decline some of them, which then go the normal way.
+                let pieces = all.len().div_ceil(PIECE) as u32;
+                self.pool.split_part(waiter.local_rank, waiter.wait, pieces)?;
+                for (index, piece) in all.chunks(PIECE).enumerate() {
+                    let waiter = Some(waiter);
+                    let offset = (index * PIECE) as u32;
+                    self.put_remotely(page, Put::Part { offset, data: piece.into(), waiter })?;
+                }
+                return Ok(());
+            }
+            put => put,
+        };
+        let Put::Part { offset, data, .. } = &put else { return Ok(()) };
+        self.lines.next_remote = self.lines.next_remote.wrapping_add(1);
+        let number = self.lines.next_remote;
+        let operation = InPlace::Put { page, offset: *offset, slot: number };
+        let data = data.clone();
+        self.lines.remote_puts.insert(number, RemotePut { page, put });
+        self.outbox.push(self.layout.agent_of(home), Outgoing::InPlace { words: operation.encode(), data });
+        Ok(())
+    }
+
+    pub(in crate::agent) fn remote_put_ended(
+        &mut self,
+        number: u32,
+        answer: InPlaceAnswer,
+    ) -> Result<(), CacheError> {
+        let Some(RemotePut { page, put }) = self.lines.remote_puts.remove(&number) else {
+            return Err(self.violation(self.node, "was answered an in-place put that is not under way"));
+        };
+        match answer {
+            InPlaceAnswer::Done => match put {
+                Put::Part { waiter: Some(waiter), .. } => self.complete(waiter, Ok(())),
+                _ => Ok(()),
+            },
+            InPlaceAnswer::NotInPlace => {
+                if self.pool.entry(page)?.state() == PageState::InPlace {
+                    self.pool.mark_in_place(page, false)?;
+                }
+                self.page(page)?.puts.push_back(put);
+                self.pump(page)
+            }
+        }
+    }
+
+    /// Does a small operation on the home's copy, and answers.
+    pub(super) fn apply_in_place(
+        &mut self,
+        frame: FrameId,
+        write: bool,
+        work: &InPlaceWork,
+    ) -> Result<(), CacheError> {
+        let span = self.pool.frame_span(frame)?;
+        let answer = match work.operation {
+            InPlace::Get { offset, bytes, slot, .. } if !write => {
+                let mut data = vec![0; bytes as usize];
+                span.mapping().read(span.offset() + offset as usize, &mut data);
+                Outgoing::Answer { words: InPlaceAnswer::Done.encode(slot), bytes: data }
+            }
+            InPlace::Put { offset, slot, .. } if write => {
+                span.mapping().write(span.offset() + offset as usize, &work.data);
+                Outgoing::Answer { words: InPlaceAnswer::Done.encode(slot), bytes: Vec::new() }
+            }
+            InPlace::PutPieces { count, slot, .. } if write => {
+                let page_bytes = u64::from(self.pool.layout().spec().page_bytes);
+                // It was found to be well-formed when it came.
+                let pieces = Pieces::read(&work.data, count, page_bytes).into_iter().flat_map(Pieces::each);
+                for (offset, bytes) in pieces {
+                    span.mapping().write(span.offset() + offset as usize, bytes);
+                }
+                Outgoing::Answer { words: InPlaceAnswer::Done.encode(slot), bytes: Vec::new() }
+            }
+            _ => return Err(self.violation(self.node, "mixed an in-place get with a put")),
+        };
+        self.pool.count(Counter::InPlaceServed, 1);
+        self.outbox.push(work.from, answer);
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! This node's copies of pages: what its ranks want of them, and what messages do to them.
+//!
+//! A page has a control block ([`Page`]) only while something is under way; otherwise its entry in the shared table says
+//! everything. Events that take rights from ranks wait in the block until the ranks have left the page, and everything
+//! that the protocol says about the page waits behind them.
+
+//!
+//! | file | holds |
+//! |---|---|
+//! | `wants.rs` | what ranks want of a page, and giving it to them |
+//! | `steps.rs` | the protocol's steps, and what the table shows of them |
+//! | `in_place.rs` | small operations done where the page is |
+
+mod in_place;
+mod steps;
+mod wants;
+
+use super::answers::Waiter;
+use super::mapped::Mapper;
+use super::wire::{NO_FRAME, Origin};
+use crate::pool::{Entry, FrameId, Outcome, PageState};
+use crate::protocol::{Line, LineEvent, Message, line};
+use crate::request::{InPlace, PageIndex};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use vgas_rma::address::Peer;
+
+/// The pages for which something is under way here.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    pub pages: FxHashMap<PageIndex, Page>,
+    /// In-place puts of this agent's own under way: by the number in their answer.
+    pub remote_puts: FxHashMap<u32, RemotePut>,
+    next_remote: u32,
+    /// Kept for its allocation.
+    revoked: Vec<(PageIndex, Outcome)>,
+}
+
+/// A put that was posted with its data.
+#[derive(Debug)]
+pub(super) enum Put {
+    /// Some bytes of the page.
+    Part {
+        offset: u32,
+        data: Box<[u8]>,
+        /// Who is told at the end.
+        waiter: Option<Waiter>,
+    },
+    /// All of it, in a frame. The frame is gone from here once it has become the page's own.
+    Whole { frame: Option<FrameId>, waiter: Waiter },
+}
+
+/// A small operation that the home applies in place.
+#[derive(Debug)]
+pub(super) struct InPlaceWork {
+    /// Who gets the answer.
+    pub from: Peer,
+    pub operation: InPlace,
+    pub data: Box<[u8]>,
+}
+
+/// A put of this agent's that travels to a page served in place at its home.
+#[derive(Debug)]
+pub(super) struct RemotePut {
+    page: PageIndex,
+    put: Put,
+}
+
+impl RemotePut {
+    pub fn page(&self) -> PageIndex {
+        self.page
+    }
+}
+
+/// A protocol event that waits until ranks have left the page, with what the agent needs to carry it out.
+#[derive(Debug)]
+pub(super) struct Deferred {
+    event: LineEvent,
+    frame: u32,
+    origin: Origin,
+    work: Option<InPlaceWork>,
+}
+
+impl Deferred {
+    pub fn message(event: LineEvent, frame: u32, origin: Origin) -> Self {
+        Self { event, frame, origin, work: None }
+    }
+
+    pub fn local(event: LineEvent) -> Self {
+        Self { event, frame: NO_FRAME, origin: Origin::Cache, work: None }
+    }
+
+    pub fn apply(event: LineEvent, work: InPlaceWork) -> Self {
+        Self { event, frame: NO_FRAME, origin: Origin::Cache, work: Some(work) }
+    }
+}
+
+/// The control block of a page.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) line: Line,
+    /// The page's frame while it is not in the table: on its way in or out.
+    pub(super) frame: Option<FrameId>,
+    pub(super) readers: SmallVec<[Waiter; 2]>,
+    writers: SmallVec<[Waiter; 2]>,
+    /// The owner's thread that waits for the page to be mapped.
+    pub(super) mapper: Option<Mapper>,
+    puts: VecDeque<Put>,
+    deferred: VecDeque<Deferred>,
+    starved: bool,
+    /// Wanted by nobody yet.
+    prefetch: bool,
+    /// Wanted by the home, to serve it in place.
+    recall: bool,
+    /// To be marked as read-ahead trigger when it arrives.
+    pub(super) ahead: bool,
+    /// Is being read by [`Agent::read_own`]: its directory entry need not exist.
+    pub(super) own_read: bool,
+}
+
+impl Page {
+    /// Of a page that is to come into this frame, for somebody who waits or for nobody yet.
+    pub(super) fn wanted(frame: FrameId, reader: Option<Waiter>, ahead: bool) -> Self {
+        let prefetch = reader.is_none();
+        Self { frame: Some(frame), readers: reader.into_iter().collect(), prefetch, ahead, ..Self::default() }
+    }
+
+    /// Asks NVMe itself instead of the directory.
+    pub(super) fn take_short_way(&mut self) {
+        self.own_read = true;
+        self.line.state = line::State::IsD;
+    }
+
+    fn idle(&self) -> bool {
+        self.line.stable()
+            && self.frame.is_none()
+            && self.readers.is_empty()
+            && !self.prefetch
+            && self.wants_reading_at_most()
+    }
+
+    /// Whether nobody waits for anything but to read, and nothing waits for its turn.
+    pub(super) fn wants_reading_at_most(&self) -> bool {
+        self.writers.is_empty()
+            && self.mapper.is_none()
+            && self.puts.is_empty()
+            && self.deferred.is_empty()
+            && !self.recall
+    }
+}
+
+fn state_of(entry: Entry) -> line::State {
+    match entry.state() {
+        PageState::Shared => line::State::S,
+        PageState::Owned => line::State::O,
+        PageState::Exclusive => line::State::E,
+        PageState::Modified => line::State::M,
+        PageState::Invalid | PageState::InPlace | PageState::Stored | PageState::Claimed => line::State::I,
+    }
+}
+
+/// What the table shows of a line.
+fn shown(line: Line) -> Option<PageState> {
+    use line::State::*;
+    match line.state {
+        S | SmG | SwG => Some(PageState::Shared),
+        O | OmG | OwG => Some(PageState::Owned),
+        E => Some(PageState::Exclusive),
+        M => Some(PageState::Modified),
+        _ => None,
+    }
+}
+
+/// Whether an event takes a right away that ranks may be using.
+fn takes_rights(event: LineEvent, entry: Entry) -> bool {
+    if !entry.state().readable() {
+        return false;
+    }
+    let writable = entry.state().writable();
+    match event {
+        LineEvent::Replace => true,
+        LineEvent::Message { message, .. } => match message {
+            Message::ForwardModified { .. } | Message::Invalidate { .. } => true,
+            Message::ForwardShared { .. } | Message::Pull => writable,
+            _ => false,
+        },
+        LineEvent::Read | LineEvent::Write | LineEvent::WriteWhole | LineEvent::Apply { .. } => false,
+    }
+}

@@ -1,0 +1,306 @@
+//! The protocol's steps of a line, and what the node's table shows of them.
+
+use super::super::Agent;
+use super::super::answers::Waiter;
+use super::super::wire::{Coherence, NO_FRAME, Origin};
+use super::*;
+use crate::error::{CacheError, Failure, FailureKind};
+use crate::pool::{Counter, FrameId, Intent, Outcome as Revoked};
+use crate::protocol::trace::{Row, Taken};
+use crate::protocol::{LineEvent, Message, line};
+use crate::request::PageIndex;
+
+impl Agent {
+    /// An event of the protocol: now, or when the ranks have left the page and what came before is done.
+    pub(in crate::agent) fn line_event(
+        &mut self,
+        page: PageIndex,
+        deferred: Deferred,
+    ) -> Result<(), CacheError> {
+        let entry = self.pool.entry(page)?;
+        let block = self.page(page)?;
+        if !block.deferred.is_empty() {
+            block.deferred.push_back(deferred);
+            return Ok(());
+        }
+        if takes_rights(deferred.event, entry) {
+            block.deferred.push_back(deferred);
+            self.pool.revoke(page, Intent::Revoke)?;
+            return Ok(());
+        }
+        self.step_line(page, deferred)?;
+        self.pump(page)
+    }
+
+    /// Goes on with pages that their ranks have left.
+    pub(in crate::agent) fn poll_revocations(&mut self) -> Result<bool, CacheError> {
+        let mut done = std::mem::take(&mut self.lines.revoked);
+        self.pool.poll_revocations(&mut done)?;
+        let any = !done.is_empty();
+        for (page, outcome) in done.drain(..) {
+            self.revoked(page, outcome)?;
+        }
+        self.lines.revoked = done;
+        Ok(any)
+    }
+
+    fn revoked(&mut self, page: PageIndex, outcome: Revoked) -> Result<(), CacheError> {
+        if self.quiet(page) {
+            if outcome == Revoked::Pinned {
+                return self.not_evicted(page);
+            }
+            if self.evict_own(page)? {
+                return Ok(());
+            }
+        }
+        let Some(first) = self.page(page)?.deferred.pop_front() else {
+            return self.pool.unhold(page).map_err(Into::into);
+        };
+        if outcome == Revoked::Pinned {
+            self.not_evicted(page)?;
+        } else {
+            if first.event == LineEvent::Replace && self.home_of(page) == Some(self.node) {
+                self.directory(page);
+            }
+            self.step_line(page, first)?;
+        }
+        // What waited behind it; each may need its own revocation.
+        while let Some(next) = self.lines.pages.get_mut(&page).and_then(|block| block.deferred.pop_front()) {
+            let entry = self.pool.entry(page)?;
+            if takes_rights(next.event, entry) {
+                if let Some(block) = self.lines.pages.get_mut(&page) {
+                    block.deferred.push_front(next);
+                }
+                self.pool.revoke(page, Intent::Revoke)?;
+                return Ok(());
+            }
+            self.step_line(page, next)?;
+        }
+        self.pump(page)
+    }
+
+    /// One step of the line, and what the table shows of it.
+    pub(super) fn step_line(&mut self, page: PageIndex, deferred: Deferred) -> Result<(), CacheError> {
+        let Deferred { event, frame: named, origin, work } = deferred;
+        let home = self.home_of(page).ok_or_else(|| self.violation(self.node, "a page without a home"))?;
+        if home == self.node && self.lines.pages.get(&page).is_some_and(|block| block.own_read) {
+            // Somebody speaks about a page on its short way: it goes on in the usual one.
+            self.directory(page);
+        }
+        let entry = self.pool.entry(page)?;
+        let node = self.node;
+        let block = self.page(page)?;
+        if block.line.stable() {
+            block.line.state = state_of(entry);
+        }
+        let (next, actions) = match line::step(block.line, home, event) {
+            Ok(step) => step,
+            Err(violation) => {
+                let from = match event {
+                    LineEvent::Message { from, .. } => from,
+                    _ => node,
+                };
+                return Err(self.violation(from, format!("page {page}: {violation}")));
+            }
+        };
+        let taken = line::classify(block.line, home, event).map(|(named, _)| (block.line.state, named));
+        let before = shown(block.line);
+        let after = shown(next);
+        tracing::trace!(page, from = ?block.line.state, ?event, to = ?next.state, "line");
+        block.line = next;
+        let visible = entry.state().readable();
+        debug_assert_eq!(before.is_some(), visible, "page {page}: {before:?} but {entry:?}");
+        let frame = if visible { Some(entry.frame()) } else { block.frame };
+        if let LineEvent::Message { from, message: Message::Data { .. } } = event
+            && frame.is_none_or(|frame| frame.0 != named)
+        {
+            return Err(self.violation(from, format!("sent page {page} to frame {named}, not to {frame:?}")));
+        }
+        if let (Some(observe), Ok((state, named))) = (&mut self.observer, taken) {
+            observe(Row { page, node, taken: Taken::Line(state, named, next.state) });
+        }
+        match event {
+            LineEvent::Message { from, message: Message::Data { .. } } => {
+                let counter = match origin {
+                    Origin::Zeros => Counter::WithoutData,
+                    Origin::Nvm => Counter::FromNvm,
+                    Origin::Cache if from == home => Counter::FromHome,
+                    Origin::Cache => Counter::FromPeer,
+                };
+                self.pool.count(counter, 1);
+                if origin == Origin::Zeros
+                    && let Some(frame) = frame
+                {
+                    self.pool.frame_span(frame)?.fill_zero();
+                }
+            }
+            LineEvent::Message { message: Message::Grant { .. }, .. } => {
+                self.pool.count(Counter::WithoutData, 1);
+            }
+            _ => {}
+        }
+        match (visible, after) {
+            (true, Some(state)) if state == entry.state() => {
+                if entry.held() {
+                    self.pool.unhold(page)?;
+                }
+            }
+            (true, Some(state)) if entry.held() => self.pool.settle(page, state)?,
+            (true, Some(state)) => self.pool.upgrade(page, state)?,
+            (true, None) => {
+                let frame = self.pool.detach(page)?;
+                if let Some(frame) = frame {
+                    self.options.replacement.remove(frame);
+                }
+                self.page(page)?.frame = frame;
+            }
+            (false, Some(state)) => {
+                let block = self.page(page)?;
+                let ahead = std::mem::take(&mut block.ahead);
+                let Some(frame) = block.frame.take() else {
+                    return Err(self.violation(node, "gave a copy to a page without a frame"));
+                };
+                self.pool.install(page, frame, state, ahead)?;
+                let stamp = self.pool.stamp(frame)?;
+                self.options.replacement.insert(frame, stamp);
+            }
+            (false, None) => {}
+        }
+        if next.stable()
+            && let Some(frame) = frame
+        {
+            self.expected.settled(frame);
+        }
+        for action in actions {
+            match action {
+                line::Action::Send { to, message } => {
+                    self.line_says(page, to, message, frame, named)?;
+                }
+                line::Action::Complete(outcome) => self.line_outcome(page, outcome, named)?,
+                line::Action::Apply { write } => {
+                    if let (Some(frame), Some(work)) = (frame, &work) {
+                        self.apply_in_place(frame, write, work)?;
+                    }
+                }
+                line::Action::Drop => {
+                    if let Some(frame) = self.page(page)?.frame.take() {
+                        self.release(frame)?;
+                    }
+                }
+            }
+        }
+        if let LineEvent::Message { message: Message::EvictAck, .. } = event {
+            self.evicted(page)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message of the line, with what the agent adds: the frame in which an answer is expected, or the content.
+    fn line_says(
+        &mut self,
+        page: PageIndex,
+        to: vgas_rma::address::NodeId,
+        message: Message,
+        frame: Option<FrameId>,
+        named: u32,
+    ) -> Result<(), CacheError> {
+        match message {
+            Message::GetShared | Message::GetModified { .. } => {
+                if let Some(frame) = frame {
+                    self.expected.expect_any_agent(frame, page);
+                }
+                let frame = frame.map_or(NO_FRAME, |frame| frame.0);
+                self.say(to, Coherence { page, message, frame, origin: Origin::Cache });
+            }
+            _ if message.carries_page() => {
+                let Some(frame) = frame else {
+                    return Err(self.violation(self.node, "has no content to send"));
+                };
+                if to == self.node {
+                    // To this node's own home: the content is where it will be stored from.
+                    self.say(to, Coherence { page, message, frame: frame.0, origin: Origin::Cache });
+                } else {
+                    if matches!(message, Message::Data { .. }) {
+                        self.pool.count(Counter::Forwards, 1);
+                    }
+                    self.say_with_page(
+                        to,
+                        Coherence { page, message, frame: named, origin: Origin::Cache },
+                        frame,
+                    )?;
+                }
+            }
+            _ => {
+                if message == Message::InvalidateAck {
+                    self.pool.count(Counter::Invalidations, 1);
+                }
+                self.say(to, Self::plain(page, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn line_outcome(
+        &mut self,
+        page: PageIndex,
+        outcome: line::Outcome,
+        named: u32,
+    ) -> Result<(), CacheError> {
+        match outcome {
+            // `pump` serves the wants, once the step is complete; puts must reach the frame before anybody else does.
+            line::Outcome::Readable => Ok(()),
+            line::Outcome::Writable => {
+                let has_puts = self.lines.pages.get(&page).is_some_and(|block| !block.puts.is_empty());
+                if has_puts { self.apply_puts(page) } else { Ok(()) }
+            }
+            line::Outcome::InPlace => self.go_in_place(page),
+            line::Outcome::Failed(_) => self.line_failed(page, self.named_failure(page, named)),
+            line::Outcome::NotEvicted => {
+                self.frames.refused += 1;
+                self.frames.refusal = Some(self.named_failure(page, named));
+                self.not_evicted(page)
+            }
+        }
+    }
+
+    /// Why a request for a page failed: as its home names it beside the protocol's reason. What is no such name is a
+    /// failure of that home's device all the same.
+    fn named_failure(&self, page: PageIndex, named: u32) -> Failure {
+        let failure = Failure::from_code(named);
+        match failure.kind {
+            FailureKind::Unknown => {
+                Failure { kind: FailureKind::Device, errno: None, node: self.home_of(page) }
+            }
+            _ => failure,
+        }
+    }
+
+    /// What this node wanted of a page cannot be had: everybody who waits for it is told.
+    pub(in crate::agent) fn line_failed(
+        &mut self,
+        page: PageIndex,
+        failure: Failure,
+    ) -> Result<(), CacheError> {
+        let block = self.page(page)?;
+        (block.prefetch, block.recall) = (false, false);
+        let mapper = block.mapper.take();
+        let mut waiters: Vec<Waiter> = block.readers.drain(..).chain(block.writers.drain(..)).collect();
+        let mut frames = Vec::new();
+        for put in block.puts.drain(..) {
+            match put {
+                Put::Part { waiter, .. } => waiters.extend(waiter),
+                Put::Whole { frame, waiter } => {
+                    frames.extend(frame);
+                    waiters.push(waiter);
+                }
+            }
+        }
+        for frame in frames {
+            self.release(frame)?;
+        }
+        for waiter in waiters {
+            self.fail(waiter, page, failure)?;
+        }
+        mapper.map_or(Ok(()), |mapper| self.map_failed(page, mapper.id, failure))
+    }
+}

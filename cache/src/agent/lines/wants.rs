@@ -1,0 +1,306 @@
+//! What ranks want of pages, and giving it to them.
+
+use super::super::answers::Waiter;
+use super::super::claims::Parked;
+use super::super::{Agent, RESERVATION};
+use super::*;
+use crate::error::{CacheError, FailureKind};
+use crate::pool::{FrameId, Intent, PageState};
+use crate::protocol::{Line, LineEvent, line};
+use crate::request::PageIndex;
+
+impl Agent {
+    pub(in crate::agent) fn want_own(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {
+        if !self.attached(page) {
+            return self.fail(waiter, page, FailureKind::NoSuchPage.into());
+        }
+        if self.meets_claim(page)? {
+            self.park(page, Parked::Own(waiter));
+            return Ok(());
+        }
+        self.page(page)?.writers.push(waiter);
+        self.pump(page)
+    }
+
+    pub(in crate::agent) fn want_read(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {
+        if !self.attached(page) {
+            return self.fail(waiter, page, FailureKind::NoSuchPage.into());
+        }
+        if self.meets_claim(page)? {
+            self.park(page, Parked::Read(waiter));
+            return Ok(());
+        }
+        if self.start_own(page, Some(waiter), false)? {
+            return Ok(());
+        }
+        self.page(page)?.readers.push(waiter);
+        self.pump(page)
+    }
+
+    pub(in crate::agent) fn want_put(
+        &mut self,
+        page: PageIndex,
+        put: Put,
+        waiter: Waiter,
+    ) -> Result<(), CacheError> {
+        if !self.attached(page) {
+            if let Put::Whole { frame: Some(frame), .. } = put {
+                self.release(frame)?;
+            }
+            return self.fail(waiter, page, FailureKind::NoSuchPage.into());
+        }
+        if self.meets_claim(page)? {
+            self.park(page, Parked::Put(put, waiter));
+            return Ok(());
+        }
+        self.page(page)?.puts.push_back(put);
+        self.pump(page)?;
+        self.publish_neighbours(page)
+    }
+
+    /// The control block, made from the table if there is none. A page without one that is held is being evicted
+    /// ([`Agent::evict`]).
+    pub(in crate::agent) fn page(&mut self, page: PageIndex) -> Result<&mut Page, CacheError> {
+        let entry = self.pool.entry(page)?;
+        Ok(self.lines.pages.entry(page).or_insert_with(|| {
+            let mut line = Line::default();
+            line.state = state_of(entry);
+            let mut block = Page { line, ..Page::default() };
+            if entry.held() && entry.state().readable() {
+                block.deferred.push_back(Deferred::local(LineEvent::Replace));
+            }
+            block
+        }))
+    }
+
+    /// Begins to evict a page for which nothing is under way. It gets a block when its ranks have left it, or when somebody
+    /// wants something of it before: whatever that is waits behind the eviction.
+    pub(in crate::agent) fn evict(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        Ok(self.pool.revoke(page, Intent::Evict)?)
+    }
+
+    /// Asks for a page as the home itself: to serve it in place, or for its owner's pointers.
+    pub(in crate::agent) fn own_for_home(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        self.page(page)?.recall = true;
+        self.pump(page)
+    }
+
+    /// Whether a thread of the owner waits for the page to be mapped.
+    pub(in crate::agent) fn waits_to_map(&self, page: PageIndex) -> bool {
+        self.lines.pages.get(&page).is_some_and(|block| block.mapper.is_some())
+    }
+
+    /// Takes the mark of a page on its way, if it has one.
+    pub(in crate::agent) fn take_mark(&mut self, page: PageIndex) -> bool {
+        self.lines.pages.get_mut(&page).is_some_and(|block| std::mem::take(&mut block.ahead))
+    }
+
+    /// Whether nothing is under way for a page.
+    pub(in crate::agent) fn quiet(&self, page: PageIndex) -> bool {
+        !self.lines.pages.contains_key(&page)
+    }
+
+    /// Brings a page in that nobody waits for.
+    pub(in crate::agent) fn fetch(&mut self, page: PageIndex, ahead: bool) -> Result<bool, CacheError> {
+        let entry = self.pool.entry(page)?;
+        if let Some(block) = self.lines.pages.get_mut(&page) {
+            // On its way already: then it carries the mark.
+            block.ahead |= ahead;
+            return Ok(false);
+        }
+        if entry.state().readable() || self.meets_claim(page)? || !self.attached(page) {
+            return Ok(false);
+        }
+        if self.pool.entry(page)?.state() != PageState::Invalid {
+            return Ok(false);
+        }
+        if self.start_own(page, None, ahead)? {
+            return Ok(true);
+        }
+        let block = self.page(page)?;
+        block.prefetch = true;
+        block.ahead = ahead;
+        self.pump(page)?;
+        Ok(true)
+    }
+
+    /// Gives a page's wants what it can, and asks the protocol for the rest.
+    pub(in crate::agent) fn pump(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        loop {
+            let entry = self.pool.entry(page)?;
+            let Some(block) = self.lines.pages.get_mut(&page) else { return Ok(()) };
+            if !block.deferred.is_empty() {
+                return Ok(());
+            }
+            if block.line.stable() {
+                block.line.state = state_of(entry);
+            }
+            if block.line.readable() && (!block.readers.is_empty() || block.prefetch) {
+                block.prefetch = false;
+                let readers = std::mem::take(&mut block.readers);
+                self.now_readable(entry.frame(), readers)?;
+                continue;
+            }
+            if !block.line.stable() {
+                return Ok(());
+            }
+            let event = if let Some(put) = block.puts.front_mut() {
+                if block.line.writable() {
+                    self.apply_puts(page)?;
+                    continue;
+                }
+                match put {
+                    Put::Whole { frame, .. } => {
+                        if block.line.state == line::State::I && block.frame.is_none() {
+                            block.frame = frame.take();
+                        }
+                        LineEvent::WriteWhole
+                    }
+                    Put::Part { .. } => LineEvent::Write,
+                }
+            } else if !block.readers.is_empty() || block.prefetch {
+                LineEvent::Read
+            } else if !block.writers.is_empty() || block.recall {
+                if block.line.writable() {
+                    block.recall = false;
+                    let writers = std::mem::take(&mut block.writers);
+                    self.write_silently(page)?;
+                    self.now_readable(entry.frame(), writers)?;
+                    continue;
+                }
+                LineEvent::Write
+            } else if let Some(mapper) = block.mapper {
+                if block.line.writable() {
+                    if !self.serves_mapped(page) {
+                        // A message that takes the page away is on its way to it, or the home has not heard yet that it
+                        // is here. Either will be followed by another look.
+                        return Ok(());
+                    }
+                    if let Some(block) = self.lines.pages.get_mut(&page) {
+                        block.mapper = None;
+                    }
+                    if mapper.write {
+                        self.write_silently(page)?;
+                    }
+                    self.map(page, entry.frame(), mapper.id)?;
+                    continue;
+                }
+                // For loads the only copy will do, and may stay clean; one of several has to be claimed.
+                let alone = mapper.write || block.line.state != line::State::I;
+                if alone { LineEvent::Write } else { LineEvent::Read }
+            } else {
+                if block.idle() {
+                    self.lines.pages.remove(&page);
+                    return self.settle(page);
+                }
+                return Ok(());
+            };
+            if block.line.state == line::State::I && block.frame.is_none() {
+                match self.frames.at_hand.pop().or_else(|| self.pool.take_frame()) {
+                    Some(frame) => {
+                        block.frame = Some(frame);
+                        self.frames.refused = 0;
+                    }
+                    None if block.prefetch
+                        && block.readers.is_empty()
+                        && block.puts.is_empty()
+                        && block.mapper.is_none()
+                        && block.writers.is_empty() =>
+                    {
+                        // Nobody waits for it: not worth an eviction.
+                        self.lines.pages.remove(&page);
+                        return self.settle(page);
+                    }
+                    None => {
+                        if !block.starved {
+                            block.starved = true;
+                            self.frames.starved.push_back(page);
+                        }
+                        return Ok(());
+                    }
+                }
+            }
+            if event == LineEvent::Read && self.read_own(page)? {
+                return Ok(());
+            }
+            self.step_line(page, Deferred::local(event))?;
+        }
+    }
+
+    /// Tells those who wait for a page that they can use it, and keeps its frame for them.
+    pub(in crate::agent) fn now_readable(
+        &mut self,
+        frame: FrameId,
+        waiters: SmallVec<[Waiter; 2]>,
+    ) -> Result<(), CacheError> {
+        let deadline = self.time.now_ms + RESERVATION.as_millis() as u64;
+        for waiter in waiters {
+            self.pool.reserve(frame, deadline)?;
+            self.complete(waiter, Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// No frame can be had for a page that waits for one, because nothing can be evicted.
+    pub(in crate::agent) fn give_up(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        if let Some(block) = self.lines.pages.get_mut(&page) {
+            block.starved = false;
+            if block.line.state == line::State::I && block.frame.is_none() {
+                self.line_failed(page, self.why_no_frame())?;
+            }
+            self.pump(page)?;
+        }
+        Ok(())
+    }
+
+    /// Tries again for pages that wait for a frame.
+    pub(in crate::agent) fn feed_starved(&mut self) -> Result<bool, CacheError> {
+        let mut any = false;
+        for _ in 0..self.frames.starved.len() {
+            if self.pool.free_frames() == 0 {
+                break;
+            }
+            let Some(page) = self.frames.starved.pop_front() else { break };
+            if let Some(block) = self.lines.pages.get_mut(&page) {
+                block.starved = false;
+                self.pump(page)?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// E becomes M without a message (the ranks do the same by themselves).
+    pub(super) fn write_silently(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        let Some(block) = self.lines.pages.get_mut(&page) else { return Ok(()) };
+        if block.line.state == line::State::E {
+            self.step_line(page, Deferred::local(LineEvent::Write))?;
+        }
+        Ok(())
+    }
+
+    /// Applies the posted puts of a page that this node may write, in order.
+    pub(super) fn apply_puts(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        self.write_silently(page)?;
+        let entry = self.pool.entry(page)?;
+        let span = self.pool.frame_span(entry.frame())?;
+        while let Some(put) = self.lines.pages.get_mut(&page).and_then(|block| block.puts.pop_front()) {
+            match put {
+                Put::Part { offset, data, waiter } => {
+                    span.mapping().write(span.offset() + offset as usize, &data);
+                    if let Some(waiter) = waiter {
+                        self.complete(waiter, Ok(()))?;
+                    }
+                }
+                Put::Whole { frame, waiter } => {
+                    if let Some(frame) = frame {
+                        span.copy_from(&self.pool.frame_span(frame)?);
+                        self.release(frame)?;
+                    }
+                    self.complete(waiter, Ok(()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

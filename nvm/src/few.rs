@@ -43,6 +43,20 @@ impl<T> Few<T> {
     }
 }
 
+impl<T> IntoIterator for Few<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let (one, many) = match self {
+            Self::None => (None, Vec::new()),
+            Self::One(element) => (Some(element), Vec::new()),
+            Self::Many(elements) => (None, elements),
+        };
+        one.into_iter().chain(many)
+    }
+}
+
 impl<T> From<T> for Few<T> {
     fn from(element: T) -> Self {
         Self::One(element)

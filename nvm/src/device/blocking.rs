@@ -5,7 +5,7 @@
 
 use super::files::{Files, may_be_read, takes_direct_io};
 use super::transfer::Transfer;
-use super::{Completion, Device, FileId, Limits, Naming, Operation, Submitted};
+use super::{Completion, Device, FileId, Lent, Limits, Naming, Operation, Submitted};
 use crate::error::{DeviceError, FileError};
 use crate::shared::Whereabouts;
 use rustix::event::{EventfdFlags, eventfd};
@@ -159,6 +159,15 @@ impl Device for BlockingDevice {
 
     fn share(&self, file: FileId) -> Option<Whereabouts> {
         self.files.share(file)
+    }
+
+    fn lend(&self, file: FileId) -> Option<Lent> {
+        self.files.lend(file)
+    }
+
+    fn join(&mut self, file: FileId, lent: Lent) -> Result<(), FileError> {
+        self.files.join(file, lent);
+        Ok(())
     }
 
     fn describe(&self, file: FileId) -> String {

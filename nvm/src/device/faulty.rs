@@ -4,7 +4,7 @@
 //! Not for what a disk does between crash and restart; that is [`super::memory`]'s.
 
 use super::memory::Random;
-use super::{Completion, Device, FileId, Kind, Limits, Naming, Operation, Spans, Submitted};
+use super::{Completion, Device, FileId, Kind, Lent, Limits, Naming, Operation, Spans, Submitted};
 use crate::error::{DeviceError, FileError};
 use crate::shared::Whereabouts;
 use rustix::io::Errno;
@@ -276,6 +276,14 @@ impl Device for FaultyDevice {
 
     fn share(&self, file: FileId) -> Option<Whereabouts> {
         self.device.share(file)
+    }
+
+    fn lend(&self, file: FileId) -> Option<Lent> {
+        self.device.lend(file)
+    }
+
+    fn join(&mut self, file: FileId, lent: Lent) -> Result<(), FileError> {
+        self.device.join(file, lent)
     }
 
     fn adopt(&mut self, at: &Whereabouts) -> io::Result<(FileId, Option<Arc<OwnedFd>>)> {

@@ -1,6 +1,6 @@
 //! The files of the real devices: created without a name, published, opened, locked, closed.
 
-use super::{FileId, Naming};
+use super::{FileId, Lent, Naming};
 use crate::error::FileError;
 use crate::shared::Whereabouts;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags};
@@ -31,11 +31,12 @@ const ABANDONED_AGE: Duration = Duration::from_secs(60);
 pub(super) struct Files {
     directory: PathBuf,
     direct: bool,
-    open: Vec<Option<OpenFile>>,
+    open: Vec<Option<Arc<OpenFile>>>,
 }
 
+/// A file that is closed with the last device that knows it.
 #[derive(Debug)]
-struct OpenFile {
+pub(super) struct OpenFile {
     descriptor: Arc<OwnedFd>,
     /// Its name, once it has one.
     name: Option<String>,
@@ -106,6 +107,20 @@ impl Files {
         })
     }
 
+    /// A file, for other devices of the process.
+    pub(super) fn lend(&self, file: FileId) -> Option<Lent> {
+        self.open.get(file.0 as usize)?.clone().map(Lent)
+    }
+
+    /// Makes a file known under the number that it has elsewhere.
+    pub(super) fn join(&mut self, file: FileId, Lent(open): Lent) {
+        let index = file.0 as usize;
+        if self.open.len() <= index {
+            self.open.resize(index + 1, None);
+        }
+        self.open[index] = Some(open);
+    }
+
     pub(super) fn is_direct(&self) -> bool {
         self.direct
     }
@@ -130,7 +145,8 @@ impl Files {
             Errno::EXIST => FileError::Exists { path: path.clone() },
             errno => system("create", &path, errno),
         };
-        let Some(Some(open)) = self.open.get_mut(file.0 as usize) else { return Err(failed(Errno::BADF)) };
+        let open = self.open.get_mut(file.0 as usize).and_then(Option::as_mut).and_then(Arc::get_mut);
+        let Some(open) = open else { return Err(failed(Errno::BADF)) };
         lock(&open.descriptor, &path, FlockOperation::NonBlockingLockExclusive)?;
         match open.temporary.take() {
             Some(temporary) => {
@@ -199,7 +215,9 @@ impl Files {
 
     pub(super) fn describe(&self, file: FileId) -> String {
         match self.open.get(file.0 as usize) {
-            Some(Some(OpenFile { name: Some(name), .. })) => self.directory.join(name).display().to_string(),
+            Some(Some(open)) if let Some(name) = &open.name => {
+                self.directory.join(name).display().to_string()
+            }
             _ => format!("{} (scratch)", self.directory.display()),
         }
     }
@@ -214,11 +232,11 @@ impl Files {
     fn insert(&mut self, file: OpenFile) -> FileId {
         match self.open.iter_mut().enumerate().find(|(_, slot)| slot.is_none()) {
             Some((index, slot)) => {
-                *slot = Some(file);
+                *slot = Some(Arc::new(file));
                 FileId(index as u32)
             }
             None => {
-                self.open.push(Some(file));
+                self.open.push(Some(Arc::new(file)));
                 FileId(self.open.len() as u32 - 1)
             }
         }

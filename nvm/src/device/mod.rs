@@ -185,6 +185,16 @@ pub trait Device: Send {
         None
     }
 
+    /// A file, for other devices of this process.
+    fn lend(&self, _file: FileId) -> Option<Lent> {
+        None
+    }
+
+    /// Makes a file of another device of this process known under the same number. This device creates and opens none.
+    fn join(&mut self, _file: FileId, _lent: Lent) -> Result<(), FileError> {
+        Ok(())
+    }
+
     /// Opens a file that a device of another process shares, for reading only. With its descriptor, where it has one.
     ///
     /// # Errors
@@ -216,6 +226,10 @@ pub trait Device: Send {
     /// Ends the preparation; called after every successful [`Device::arm`], slept or not.
     fn disarm(&mut self);
 }
+
+/// A file of a device, for others of the process.
+#[derive(Clone, Debug)]
+pub struct Lent(Arc<files::OpenFile>);
 
 /// Reads one piece in the calling thread; also in a handler of a signal.
 pub(crate) fn fill(span: &Span, descriptor: &OwnedFd, offset: u64) -> Result<(), DeviceError> {

@@ -15,7 +15,7 @@
 
 use super::io::{Gather, Job};
 use super::named::{Named, Stopped, flush_error, private_memory};
-use super::{Segment, Volume};
+use super::{Locked, Segment};
 use crate::checksum;
 use crate::device::{Kind, Spans};
 use crate::error::{DeviceError, VolumeError};
@@ -117,7 +117,7 @@ impl Flush {
     }
 }
 
-impl Volume {
+impl Locked<'_> {
     /// Begins a checkpoint, or queues it behind the one being made.
     pub(super) fn start_flush(&mut self, segment: u32, wanted: Wanted) {
         let key = wanted.key;
@@ -361,7 +361,7 @@ impl Volume {
     /// Starts the held changes that need no longer wait; the others are held again, in the same order.
     fn release_held(&mut self, segment: u32) {
         let Some(Segment { file, named: Some(named), .. }) = self.segments.get_mut(&segment) else { return };
-        let mut gather = Gather::new(segment, *file, Kind::Write);
+        let mut gather = Gather::new(segment, *file, Kind::Write, true);
         for change in std::mem::take(&mut named.held) {
             self.change(segment, change, &mut gather);
         }

@@ -31,6 +31,8 @@ pub(super) enum Job {
 pub(super) struct Pages {
     pub(super) segment: u32,
     pub(super) first_page: u64,
+    /// Whether they have checksums.
+    pub(super) summed: bool,
     pub(super) each: Few<PageAt>,
 }
 
@@ -56,9 +58,14 @@ pub(super) struct Part {
     pub(super) expected: Box<[u32]>,
 }
 
+/// Bits of a key that are the caller's; above them stands by which handle of the volume it came.
+const KEY_BITS: u32 = 56;
+
 /// The device with what is under way.
 pub(super) struct Io {
     pub(super) device: Box<dyn Device>,
+    /// The number of the handle.
+    me: u64,
     /// By operation key; `None` is free.
     jobs: Vec<Option<Job>>,
     free_jobs: Vec<u32>,
@@ -66,6 +73,8 @@ pub(super) struct Io {
     waiting: VecDeque<Operation>,
     /// Finished, not handed out.
     pub(super) ready: Vec<PageDone>,
+    /// Finished, asked for by other handles: their numbers, and what they are to be told.
+    pub(super) elsewhere: Vec<(usize, PageDone)>,
     /// Results of [`Job::Direct`].
     pub(super) direct: Vec<(u64, Spans, Result<u64, DeviceError>)>,
     /// Most pages of one operation.
@@ -73,16 +82,18 @@ pub(super) struct Io {
 }
 
 impl Io {
-    pub(super) fn new(device: Box<dyn Device>, page_bytes: u32) -> Self {
+    pub(super) fn new(device: Box<dyn Device>, page_bytes: u32, me: usize) -> Self {
         let limits = device.limits();
         let run_pages_max = (limits.run_bytes_max / u64::from(page_bytes)).max(1) as usize;
         Self {
             run_pages_max: run_pages_max.min(limits.spans_max),
             device,
+            me: me as u64,
             jobs: Vec::new(),
             free_jobs: Vec::new(),
             waiting: VecDeque::new(),
             ready: Vec::new(),
+            elsewhere: Vec::new(),
             direct: Vec::new(),
         }
     }
@@ -124,9 +135,30 @@ impl Io {
         Some(job)
     }
 
-    /// Records that a request is done.
+    /// The number of the handle.
+    pub(super) fn number(&self) -> usize {
+        self.me as usize
+    }
+
+    /// What the volume calls a key of this handle's caller.
+    pub(super) fn key(&self, key: u64) -> u64 {
+        debug_assert!(key < 1 << KEY_BITS, "keys have {KEY_BITS} bits");
+        key | self.me << KEY_BITS
+    }
+
+    /// Records that a request is done, of this handle or another.
     pub(super) fn finish(&mut self, key: u64, result: Result<()>) {
-        self.ready.push(PageDone { key, result: result.map_err(Box::new) });
+        let owner = key >> KEY_BITS;
+        let done = PageDone { key: key & ((1 << KEY_BITS) - 1), result: result.map_err(Box::new) };
+        match owner == self.me {
+            true => self.ready.push(done),
+            false => self.elsewhere.push((owner as usize, done)),
+        }
+    }
+
+    /// What an operation is for that has not been [taken](Io::take).
+    pub(super) fn job(&self, key: u64) -> Option<&Job> {
+        self.jobs.get(key as usize)?.as_ref()
     }
 
     /// Whether any operation concerns this segment.
@@ -181,9 +213,9 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// For reads ([`Kind::Read`]) or writes ([`Kind::Write`]) of one segment.
-    pub(super) fn new(segment: u32, file: FileId, kind: Kind) -> Self {
-        let pages = Pages { segment, first_page: 0, each: Few::None };
+    /// For reads ([`Kind::Read`]) or writes ([`Kind::Write`]) of one segment, whose pages have checksums or not.
+    pub(super) fn new(segment: u32, file: FileId, kind: Kind, summed: bool) -> Self {
+        let pages = Pages { segment, first_page: 0, summed, each: Few::None };
         Self { file, kind, from: 0, to: 0, pages, spans: Few::None }
     }
 

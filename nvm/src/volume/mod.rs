@@ -24,7 +24,7 @@ mod named;
 use crate::checksum;
 use crate::device::choice::{self, DeviceChoice};
 use crate::device::memory::{MemoryDevice, MemoryDisk};
-use crate::device::{self, Completion, Device, FileId, Kind, Naming, Spans};
+use crate::device::{self, Completion, Device, FileId, Kind, Lent, Naming, Spans};
 use crate::error::{DeviceError, PageOperation, Result, VolumeError};
 use crate::few::Few;
 use crate::format::{CheckpointId, Entry, Place};
@@ -40,7 +40,8 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vgas_rma::shm::{Mapping, Span};
 
 /// Smallest page: what every direct-I/O device can address.
@@ -105,10 +106,10 @@ pub struct PageDone {
     pub result: Result<(), Box<VolumeError>>,
 }
 
-/// The segment files of one node.
+/// The segment files of one node, as one thread uses them. Several threads each have a handle of their own
+/// ([`Volume::another`]), with its own device over the same files.
 pub struct Volume {
     io: Io,
-    segments: BTreeMap<u32, Segment>,
     page_bytes: u32,
     checksums: bool,
     /// Keep the checksums of the blocks of pages that have several.
@@ -117,13 +118,51 @@ pub struct Volume {
     arrived: VecDeque<Completion>,
     /// Reused between polls.
     completions: Vec<Completion>,
+    /// How this handle's device is opened, where that is the volume's to do.
+    spec: Option<VolumeSpec>,
+    /// The device is to be opened before the first segment is made or used.
+    is_unopened: bool,
+    /// The files that this handle's device knows, by segment.
+    files: BTreeMap<u32, u64>,
+    common: Arc<Mutex<Common>>,
+    /// Another handle has something for this one.
+    mail: Arc<AtomicBool>,
+}
+
+/// What all handles of a volume share.
+struct Common {
+    segments: BTreeMap<u32, Segment>,
     busy: Busy,
-    /// What is to be opened before the first segment is made.
-    unopened: Option<VolumeSpec>,
+    handles: Vec<Handle>,
+    /// The next segment's.
+    serial: u64,
+}
+
+/// What other handles know of one.
+struct Handle {
+    /// Requests of this handle that have ended in another one.
+    done: Vec<PageDone>,
+    mail: Arc<AtomicBool>,
+    bell: Option<Bell>,
+}
+
+/// Wakes the thread of a handle.
+pub type Bell = Arc<dyn Fn() + Send + Sync>;
+
+/// A handle while it has what all share.
+struct Locked<'a> {
+    io: &'a mut Io,
+    segments: &'a mut BTreeMap<u32, Segment>,
+    busy: &'a mut Busy,
+    page_bytes: u32,
+    checksums: bool,
 }
 
 struct Segment {
+    /// The same in the devices of all handles.
     file: FileId,
+    serial: u64,
+    lent: Option<Lent>,
     pages: u64,
     table: PageTable,
     /// Writes and discards at the device.
@@ -163,7 +202,7 @@ impl Busy {
 struct Change {
     page: u64,
     /// `None`: a discard.
-    from: Option<Span>,
+    from: Option<(Span, Sums)>,
     key: u64,
 }
 
@@ -177,38 +216,140 @@ impl Volume {
     pub fn open(spec: VolumeSpec) -> Result<Self> {
         check_page_bytes(spec.page_bytes)?;
         let device = match spec.on_demand {
-            // Nobody asks anything of it.
-            true => Box::new(MemoryDevice::new(&MemoryDisk::new(), 1)?),
+            true => no_device()?,
             false => spec.open_device()?,
         };
         let volume = Self::over(device, spec.page_bytes, spec.checksums)?;
         let parts = volume.parts && spec.parts;
-        Ok(Self { parts, unopened: spec.on_demand.then_some(spec), ..volume })
+        Ok(Self { parts, is_unopened: spec.on_demand, spec: Some(spec), ..volume })
     }
 
     /// A volume over a device made by the caller: for tests and simulation. Parts of pages can be read.
     pub fn over(device: Box<dyn Device>, page_bytes: u32, checksums: bool) -> Result<Self> {
         check_page_bytes(page_bytes)?;
+        let (segments, busy, mail) = (BTreeMap::new(), Busy::default(), Arc::new(AtomicBool::new(false)));
+        let handles = vec![Handle { done: Vec::new(), mail: mail.clone(), bell: None }];
         Ok(Self {
-            io: Io::new(device, page_bytes),
-            segments: BTreeMap::new(),
+            io: Io::new(device, page_bytes, 0),
             page_bytes,
             checksums,
             parts: page_bytes as usize > checksum::BLOCK_BYTES,
             arrived: VecDeque::new(),
             completions: Vec::new(),
-            busy: Busy::default(),
-            unopened: None,
+            spec: None,
+            is_unopened: false,
+            files: BTreeMap::new(),
+            common: Arc::new(Mutex::new(Common { segments, busy, handles, serial: 0 })),
+            mail,
         })
+    }
+
+    /// Another handle of this volume, for another thread: with a device of its own, which is opened when it is first used.
+    /// A page has operations by one handle at a time. Every handle is polled, or slept on, as long as any of them has something
+    /// under way: a step of a checkpoint is done by whichever device has made it possible. Segments are opened and closed, and checkpoints asked for, by the
+    /// first handle alone.
+    ///
+    /// # Errors
+    /// A volume over a device of the caller's: see [`Volume::another_over`].
+    pub fn another(&self) -> Result<Self> {
+        let Some(spec) = &self.spec else {
+            return Err(VolumeError::Usage("a volume over somebody's device has no other".into()));
+        };
+        let other = self.another_over(no_device()?);
+        Ok(Self { spec: Some(spec.clone()), is_unopened: true, ..other })
+    }
+
+    /// The same over a device made by the caller, which stands on the same files.
+    pub fn another_over(&self, device: Box<dyn Device>) -> Self {
+        let common = &mut *lock(&self.common);
+        let mail = Arc::new(AtomicBool::new(false));
+        let me = common.handles.len();
+        common.handles.push(Handle { done: Vec::new(), mail: mail.clone(), bell: None });
+        Self {
+            io: Io::new(device, self.page_bytes, me),
+            page_bytes: self.page_bytes,
+            checksums: self.checksums,
+            parts: self.parts,
+            arrived: VecDeque::new(),
+            completions: Vec::new(),
+            spec: None,
+            is_unopened: false,
+            files: BTreeMap::new(),
+            common: self.common.clone(),
+            mail,
+        }
+    }
+
+    /// What other handles call when they have done something for this one: it is polled soon, please.
+    pub fn set_bell(&mut self, bell: Bell) {
+        if let Some(handle) = lock(&self.common).handles.get_mut(self.io.number()) {
+            handle.bell = Some(bell);
+        }
     }
 
     /// Opens the device if that was left until it is needed, which is now.
     fn need_device(&mut self) -> Result<()> {
-        if let Some(spec) = &self.unopened {
-            self.io = Io::new(spec.open_device()?, self.page_bytes);
-            self.unopened = None;
+        if let Some(spec) = self.spec.as_ref().filter(|_| self.is_unopened) {
+            self.io = Io::new(spec.open_device()?, self.page_bytes, self.io.number());
+            self.is_unopened = false;
         }
         Ok(())
+    }
+
+    /// Does something with what all handles share.
+    fn locked<T>(&mut self, work: impl FnOnce(&mut Locked<'_>) -> T) -> T {
+        let Self { io, page_bytes, checksums, .. } = self;
+        let (page_bytes, checksums) = (*page_bytes, *checksums);
+        let Common { segments, busy, handles, .. } = &mut *lock(&self.common);
+        let result = work(&mut Locked { io, segments, busy, page_bytes, checksums });
+        for (number, done) in self.io.elsewhere.drain(..) {
+            if let Some(handle) = handles.get_mut(number) {
+                handle.done.push(done);
+                handle.mail.store(true, Ordering::Release);
+                if let Some(bell) = &handle.bell {
+                    bell();
+                }
+            }
+        }
+        result
+    }
+
+    /// The same with a segment whose file this handle's device knows from then on.
+    fn with_segment<T>(
+        &mut self,
+        segment: u32,
+        work: impl FnOnce(&mut Locked<'_>) -> Result<T>,
+    ) -> Result<T> {
+        if self.io.number() > 0 {
+            self.join(segment)?;
+        }
+        self.locked(work)
+    }
+
+    /// Has the device of another handle than the first know a segment's file.
+    fn join(&mut self, segment: u32) -> Result<()> {
+        let (file, serial, lent) = {
+            let common = lock(&self.common);
+            let Some(found) = common.segments.get(&segment) else { return Ok(()) };
+            if self.files.get(&segment) == Some(&found.serial) {
+                return Ok(());
+            }
+            (found.file, found.serial, found.lent.clone())
+        };
+        self.need_device()?;
+        if let Some(lent) = lent {
+            self.io.device.join(file, lent)?;
+        }
+        self.files.insert(segment, serial);
+        Ok(())
+    }
+
+    fn insert(&mut self, segment: u32, found: Segment) {
+        let lent = self.io.device.lend(found.file);
+        let common = &mut *lock(&self.common);
+        common.serial += 1;
+        let serial = common.serial;
+        common.segments.insert(segment, Segment { serial, lent, ..found });
     }
 
     /// What the volume stands on, for people: "io_uring, direct".
@@ -231,7 +372,7 @@ impl Volume {
         self.need_device()?;
         let file = self.io.device.create(bytes, Naming::Never)?;
         let table = PageTable::new(pages, false);
-        self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named: None });
+        self.insert(segment, Segment::new(file, pages, table, None));
         Ok(())
     }
 
@@ -267,31 +408,37 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::Usage`] while it has operations in flight.
     pub fn close(&mut self, segment: u32) -> Result<()> {
-        let found = self.segment(segment)?;
-        if self.io.is_busy_with(segment) || found.named.as_ref().is_some_and(Named::is_busy) {
-            return Err(VolumeError::Usage(format!(
-                "segment {segment} was closed with operations in flight"
-            )));
-        }
-        self.io.device.close(found.file);
-        self.segments.remove(&segment);
+        let file = self.locked(|volume| {
+            let found = volume.segment(segment)?;
+            let file = found.file;
+            if volume.io.is_busy_with(segment) || found.named.as_ref().is_some_and(Named::is_busy) {
+                return Err(VolumeError::Usage(format!(
+                    "segment {segment} was closed with operations in flight"
+                )));
+            }
+            volume.segments.remove(&segment);
+            Ok(file)
+        })?;
+        self.io.device.close(file);
         Ok(())
     }
 
     /// Number of pages of a segment.
     pub fn pages(&self, segment: u32) -> Option<u64> {
-        self.segments.get(&segment).map(|segment| segment.pages)
+        lock(&self.common).segments.get(&segment).map(|segment| segment.pages)
     }
 
     /// Whether a page may hold anything but zeros: whether reading it would ask the device.
     pub fn is_written(&self, segment: u32, page: u64) -> bool {
-        let found = self.segments.get(&segment).filter(|segment| page < segment.pages);
+        let common = lock(&self.common);
+        let found = common.segments.get(&segment).filter(|segment| page < segment.pages);
         found.is_some_and(|segment| segment.table.entry(page) != Entry::Zeros)
     }
 
     /// Where a segment's file is, for other processes of the node to read; none where it is no file.
     pub fn whereabouts(&self, segment: u32) -> Option<Whereabouts> {
-        let found = self.segments.get(&segment)?;
+        let common = lock(&self.common);
+        let found = common.segments.get(&segment)?;
         let places = [Place::A, Place::B].map(|place| match &found.named {
             Some(named) => named.geometry.page_at(0, place),
             None => 0,
@@ -302,7 +449,8 @@ impl Volume {
     /// What NVMe holds of a page, for other processes of the node to read while it stays so: until the page is next written,
     /// or discarded. None where it cannot be read.
     pub fn stored(&self, segment: u32, page: u64) -> Option<StoredPage> {
-        let found = self.segments.get(&segment).filter(|segment| page < segment.pages)?;
+        let common = lock(&self.common);
+        let found = common.segments.get(&segment).filter(|segment| page < segment.pages)?;
         match found.table.entry(page) {
             Entry::Zeros => Some(StoredPage::Zeros),
             Entry::Lost => None,
@@ -333,38 +481,8 @@ impl Volume {
         first_page: u64,
         into: impl IntoIterator<Item = (Span, u64)>,
     ) -> Result<()> {
-        let into: Few<(Span, u64)> = into.into_iter().collect();
-        self.check_run(segment, first_page, &into)?;
-        let Some(found) = self.segments.get(&segment) else { return Ok(()) };
-        let mut gather = Gather::new(segment, found.file, Kind::Read);
-        let mut next = first_page;
-        into.for_each(|(span, key)| {
-            let page = next;
-            next += 1;
-            match found.table.entry(page) {
-                Entry::Zeros => {
-                    checksum::fill_zero(&span);
-                    self.io.finish(key, Ok(()));
-                }
-                Entry::Lost => {
-                    let file = self.io.device.describe(found.file);
-                    self.io.finish(key, Err(VolumeError::Lost { file, segment, page }));
-                }
-                Entry::Stored { place, checksum } => {
-                    let offset = found.offset(page, place, self.page_bytes);
-                    self.busy.begin(segment, page);
-                    gather.add(
-                        &mut self.io,
-                        page,
-                        offset,
-                        span,
-                        PageAt { key, place, checksum, blocks: None },
-                    );
-                }
-            }
-        });
-        gather.issue(&mut self.io);
-        Ok(())
+        let into: Few<(Span, u64)> = into.into_iter().map(|(span, key)| (span, self.io.key(key))).collect();
+        self.with_segment(segment, |volume| volume.read_run(segment, first_page, into))
     }
 
     /// Reads a part of a page: as many bytes as `into` has, from byte `from` of the page on, both multiples of
@@ -378,47 +496,8 @@ impl Volume {
     /// # Errors
     /// As [`Volume::read`].
     pub fn read_part(&mut self, segment: u32, page: u64, from: u32, into: Span, key: u64) -> Result<bool> {
-        let found = self.segment(segment)?;
-        let wrong = |number: usize| !number.is_multiple_of(PAGE_BYTES_MIN as usize);
-        let (bytes, address) = (into.bytes(), into.address() as usize);
-        let end = from as usize + bytes;
-        if page >= found.pages || end > self.page_bytes as usize || bytes == 0 {
-            return Err(VolumeError::Usage(format!(
-                "segment {segment} has {} pages of {} bytes; {bytes} bytes from {from} on of page {page} were asked for",
-                found.pages, self.page_bytes
-            )));
-        }
-        if wrong(from as usize) || wrong(bytes) || wrong(address) {
-            return Err(VolumeError::Usage(format!(
-                "{bytes} bytes from {from} on at {address:#x} are no part of a page: all three must be multiples of \
-                 {PAGE_BYTES_MIN}"
-            )));
-        }
-        let (file, entry) = (found.file, found.table.entry(page));
-        match entry {
-            Entry::Zeros => {
-                checksum::fill_zero(&into);
-                self.io.finish(key, Ok(()));
-            }
-            Entry::Lost => {
-                let file = self.io.device.describe(file);
-                self.io.finish(key, Err(VolumeError::Lost { file, segment, page }));
-            }
-            Entry::Stored { place, checksum } => {
-                let expected = if !self.checksums && found.named.is_none() {
-                    Box::default()
-                } else if self.page_bytes as usize == checksum::BLOCK_BYTES {
-                    [checksum].into()
-                } else {
-                    let Some(blocks) = found.table.blocks(page) else { return Ok(false) };
-                    blocks[from as usize / checksum::BLOCK_BYTES..end / checksum::BLOCK_BYTES].into()
-                };
-                let offset = found.offset(page, place, self.page_bytes) + u64::from(from);
-                let part = Part { segment, page, key, from, expected };
-                self.io.issue(Job::Part(part), file, Kind::Read, offset, into.into());
-            }
-        }
-        Ok(true)
+        let key = self.io.key(key);
+        self.with_segment(segment, |volume| volume.read_part(segment, page, from, into, key))
     }
 
     /// Writes one page. The bytes of `from` must not change until the write is done, or the page's checksum will not
@@ -440,14 +519,27 @@ impl Volume {
         first_page: u64,
         from: impl IntoIterator<Item = (Span, u64)>,
     ) -> Result<()> {
-        let from: Few<(Span, u64)> = from.into_iter().collect();
-        self.check_run(segment, first_page, &from)?;
-        let mut gather = Gather::new(segment, self.segment(segment)?.file, Kind::Write);
-        for (page, (span, key)) in (first_page..).zip(from.as_slice()) {
-            self.busy.begin(segment, page);
-            self.change(segment, Change { page, from: Some(span.clone()), key: *key }, &mut gather);
-        }
-        gather.issue(&mut self.io);
+        let from: Few<(Span, u64)> = from.into_iter().map(|(span, key)| (span, self.io.key(key))).collect();
+        let (learn, summed) = (
+            self.parts,
+            self.with_segment(segment, |volume| {
+                volume.check_run(segment, first_page, &from)?;
+                Ok(volume.is_summed(segment))
+            })?,
+        );
+        // Before the lock: checksums take time.
+        let sums = |span: &Span| if summed { Sums::of(span, learn) } else { Sums::default() };
+        let mut page = first_page;
+        let changes: Few<Change> = from
+            .as_slice()
+            .iter()
+            .map(|(span, key)| {
+                let change = Change { page, from: Some((span.clone(), sums(span))), key: *key };
+                page += 1;
+                change
+            })
+            .collect();
+        self.locked(|volume| volume.write_run(segment, changes));
         Ok(())
     }
 
@@ -457,14 +549,17 @@ impl Volume {
     /// # Errors
     /// As [`Volume::read`].
     pub fn discard(&mut self, segment: u32, page: u64, key: u64) -> Result<()> {
-        let found = self.segment(segment)?;
-        if page >= found.pages {
-            return Err(VolumeError::Usage(format!("segment {segment} has no page {page}")));
-        }
-        let mut gather = Gather::new(segment, found.file, Kind::Write);
-        self.busy.begin(segment, page);
-        self.change(segment, Change { page, from: None, key }, &mut gather);
-        Ok(())
+        let key = self.io.key(key);
+        self.with_segment(segment, |volume| {
+            let found = volume.segment(segment)?;
+            if page >= found.pages {
+                return Err(VolumeError::Usage(format!("segment {segment} has no page {page}")));
+            }
+            let mut gather = Gather::new(segment, found.file, Kind::Write, true);
+            volume.busy.begin(segment, page);
+            volume.change(segment, Change { page, from: None, key }, &mut gather);
+            Ok(())
+        })
     }
 
     /// Makes a checkpoint of a named segment: everything written before this call, and nothing after it. Reads and
@@ -476,9 +571,12 @@ impl Volume {
     /// # Errors
     /// No such segment.
     pub fn flush(&mut self, segment: u32, key: u64) -> Result<()> {
-        self.segment(segment)?;
-        self.start_flush(segment, Wanted { key, identity: None });
-        Ok(())
+        let key = self.io.key(key);
+        self.with_segment(segment, |volume| {
+            volume.segment(segment)?;
+            volume.start_flush(segment, Wanted { key, identity: None });
+            Ok(())
+        })
     }
 
     /// Makes a checkpoint durable beside the last one, under an identity that nobody has used before and that is the same
@@ -489,9 +587,12 @@ impl Volume {
     /// # Errors
     /// No such segment. A checkpoint that could not be prepared needs no conclusion.
     pub fn prepare(&mut self, segment: u32, identity: u64, key: u64) -> Result<()> {
-        self.segment(segment)?;
-        self.start_flush(segment, Wanted { key, identity: Some(identity) });
-        Ok(())
+        let key = self.io.key(key);
+        self.with_segment(segment, |volume| {
+            volume.segment(segment)?;
+            volume.start_flush(segment, Wanted { key, identity: Some(identity) });
+            Ok(())
+        })
     }
 
     /// Concludes the prepared checkpoint: it takes the place of the one before (`commit`: all segments of the job were
@@ -501,9 +602,12 @@ impl Volume {
     /// # Errors
     /// No such segment.
     pub fn conclude(&mut self, segment: u32, commit: bool, key: u64) -> Result<()> {
-        self.segment(segment)?;
-        self.end_prepared(segment, commit, key);
-        Ok(())
+        let key = self.io.key(key);
+        self.with_segment(segment, |volume| {
+            volume.segment(segment)?;
+            volume.end_prepared(segment, commit, key);
+            Ok(())
+        })
     }
 
     /// Starts what the calls before have batched. Does not wait.
@@ -518,16 +622,22 @@ impl Volume {
     /// Only when the device as a whole fails; failures of single requests are in `done`.
     pub fn poll(&mut self, done: &mut Vec<PageDone>) -> Result<usize> {
         self.advance()?;
-        let count = self.io.ready.len();
+        let before = done.len();
         done.append(&mut self.io.ready);
-        Ok(count)
+        if self.mail.swap(false, Ordering::Acquire)
+            && let Some(handle) = lock(&self.common).handles.get_mut(self.io.number())
+        {
+            done.append(&mut handle.done);
+        }
+        Ok(done.len() - before)
     }
 
     /// Requests not handed out by [`Volume::poll`] yet, in whatever stage.
     pub fn in_flight(&self) -> usize {
-        let held =
-            self.segments.values().filter_map(|segment| segment.named.as_ref()).map(Named::requests_held);
-        self.io.requests() + held.sum::<usize>()
+        let common = lock(&self.common);
+        let named = common.segments.values().filter_map(|segment| segment.named.as_ref());
+        let routed = common.handles.get(self.io.number()).map_or(0, |handle| handle.done.len());
+        self.io.requests() + named.map(Named::requests_held).sum::<usize>() + routed
     }
 
     /// A descriptor that becomes readable when a poll would find something, provided that [`Volume::arm`] was called
@@ -541,6 +651,7 @@ impl Volume {
         // A device that fails here will say so at the poll that is asked for.
         self.io.ready.is_empty()
             && self.arrived.is_empty()
+            && !self.mail.load(Ordering::Acquire)
             && self.io.device.flush_submissions().is_ok()
             && self.io.device.arm()
     }
@@ -560,11 +671,16 @@ impl Volume {
         self.io.refill();
         self.io.device.flush_submissions()?;
         let mut bytes_done = 0;
+        let mut verified: Few<(Completion, Few<Sums>)> = Few::None;
         while bytes_done < COMPLETED_BYTES_MAX
             && let Some(completion) = self.arrived.pop_front()
         {
             bytes_done += *completion.result.as_ref().unwrap_or(&0);
-            self.complete(completion);
+            let sums = self.sums(&completion);
+            verified.push((completion, sums));
+        }
+        if !verified.as_slice().is_empty() {
+            self.locked(|volume| verified.for_each(|(completion, sums)| volume.complete(completion, sums)));
         }
         polled?;
         Ok(self.io.device.flush_submissions()?)
@@ -575,11 +691,42 @@ impl Volume {
         if self.arrived.is_empty() { device::wait(&mut *self.io.device, LOOK_AGAIN_MS) } else { Ok(()) }
     }
 
-    fn complete(&mut self, Completion { key, spans, result }: Completion) {
+    fn check_new(&self, segment: u32, pages: u64) -> Result<()> {
+        if lock(&self.common).segments.contains_key(&segment) {
+            return Err(VolumeError::Usage(format!("segment {segment} is open already")));
+        }
+        if pages == 0 {
+            return Err(VolumeError::Usage(format!("segment {segment} must have at least one page")));
+        }
+        if pages > PAGES_MAX {
+            return Err(VolumeError::Usage(format!(
+                "segment {segment} of {pages} pages exceeds {PAGES_MAX}: use larger pages or more ranks"
+            )));
+        }
+        Ok(())
+    }
+
+    /// What the pages of a finished read add up to, or the blocks of a part. Nobody needs to wait for that.
+    fn sums(&self, completion: &Completion) -> Few<Sums> {
+        let spans = completion.spans.as_slice();
+        match self.io.job(completion.key) {
+            Some(Job::Read(Pages { summed: true, .. })) if completion.result.is_ok() => {
+                spans.iter().map(|span| Sums::of(span, self.parts)).collect()
+            }
+            Some(Job::Part(part)) if completion.result.is_ok() && !part.expected.is_empty() => {
+                spans.iter().map(|span| Sums { whole: 0, blocks: Some(checksum::of_blocks(span)) }).collect()
+            }
+            _ => Few::None,
+        }
+    }
+}
+
+impl Locked<'_> {
+    fn complete(&mut self, Completion { key, spans, result }: Completion, sums: Few<Sums>) {
         match self.io.take(key) {
-            Some(Job::Read(pages)) => self.complete_read(pages, spans, result),
+            Some(Job::Read(pages)) => self.complete_read(pages, spans, sums, result),
             Some(Job::Write(pages)) => self.complete_write(pages, spans, result),
-            Some(Job::Part(part)) => self.complete_part(part, spans, result),
+            Some(Job::Part(part)) => self.complete_part(part, sums, result),
             Some(Job::Discard { segment, page, key }) => self.complete_discard(segment, page, key, result),
             Some(Job::Flush { segment }) => self.continue_flush(segment, spans, result),
             Some(Job::Direct) => self.io.direct.push((key, spans, result)),
@@ -587,38 +734,43 @@ impl Volume {
         }
     }
 
-    fn complete_read(&mut self, pages: Pages, spans: Spans, result: Result<u64, DeviceError>) {
+    fn complete_read(
+        &mut self,
+        pages: Pages,
+        spans: Spans,
+        sums: Few<Sums>,
+        result: Result<u64, DeviceError>,
+    ) {
         if result.is_err() && pages.each.as_slice().len() > 1 {
             return self.retry_singly(Kind::Read, pages, spans);
         }
         let Some(found) = self.segments.get_mut(&pages.segment) else { return };
-        let (segment, file) = (pages.segment, found.file);
-        let verify = self.checksums || found.named.is_some();
-        for ((page, at), span) in (pages.first_page..).zip(pages.each.as_slice()).zip(spans.as_slice()) {
-            let outcome = match &result {
-                Err(error) => Err(self.io.page_error(file, segment, page, PageOperation::Read, *error)),
-                Ok(_) if !verify => Ok(()),
-                Ok(_) => {
-                    verify_page(&mut found.table, self.parts, page, at.checksum, span).map_err(|wrong| {
+        let (segment, file, page_bytes) = (pages.segment, found.file, self.page_bytes);
+        let mut sums = sums.into_iter();
+        for (page, at) in (pages.first_page..).zip(pages.each.as_slice()) {
+            let outcome = match (&result, sums.next()) {
+                (Err(error), _) => Err(self.io.page_error(file, segment, page, PageOperation::Read, *error)),
+                (Ok(_), None) => Ok(()),
+                (Ok(_), Some(sums)) => verify_page(&mut found.table, page, at.checksum, sums, page_bytes)
+                    .map_err(|wrong| {
                         let Mismatch { bytes, expected, found } = wrong;
                         let file = self.io.device.describe(file);
                         VolumeError::Corrupt { file, segment, page, bytes, expected, found }
-                    })
-                }
+                    }),
             };
             self.io.finish(at.key, outcome);
             self.busy.end(segment, page);
         }
     }
 
-    fn complete_part(&mut self, part: Part, spans: Spans, result: Result<u64, DeviceError>) {
+    fn complete_part(&mut self, part: Part, sums: Few<Sums>, result: Result<u64, DeviceError>) {
         let Some(found) = self.segments.get(&part.segment) else { return };
         let Part { segment, page, key, from, expected } = part;
         let outcome = match result {
             Err(error) => Err(self.io.page_error(found.file, segment, page, PageOperation::Read, error)),
             Ok(_) => {
-                let sums = spans.as_slice().first().filter(|_| !expected.is_empty()).map(checksum::of_blocks);
-                match sums.and_then(|sums| first_mismatch(from, &expected, &sums)) {
+                let blocks = sums.into_iter().next().and_then(|sums| sums.blocks);
+                match blocks.as_deref().and_then(|blocks| first_mismatch(from, &expected, blocks)) {
                     None => Ok(()),
                     Some(Mismatch { bytes, expected, found: sum }) => {
                         let file = self.io.device.describe(found.file);
@@ -666,7 +818,7 @@ impl Volume {
         let Some(found) = self.segments.get(&pages.segment) else { return };
         for ((page, at), span) in (pages.first_page..).zip(pages.each.as_slice()).zip(spans.as_slice()) {
             let offset = found.offset(page, at.place, self.page_bytes);
-            let mut alone = Gather::new(pages.segment, found.file, kind);
+            let mut alone = Gather::new(pages.segment, found.file, kind, pages.summed);
             alone.add(&mut self.io, page, offset, span.clone(), at.clone());
             alone.issue(&mut self.io);
         }
@@ -712,16 +864,9 @@ impl Volume {
         let offset = found.offset(page, place, self.page_bytes);
         let written = found.table.entry(page) != Entry::Zeros;
         match change.from {
-            Some(span) => {
+            Some((span, Sums { whole: checksum, blocks })) => {
                 found.changes_in_flight += 1;
-                let summed = self.checksums || found.named.is_some();
-                let blocks = (summed && self.parts).then(|| checksum::of_blocks(&span));
-                let checksum = match &blocks {
-                    Some(blocks) => checksum::of_joined(blocks),
-                    None if summed => checksum::of_span(&span),
-                    None => 0,
-                };
-                gather.add(&mut self.io, page, offset, span, PageAt { key, place, checksum, blocks });
+                gather.add(self.io, page, offset, span, PageAt { key, place, checksum, blocks });
             }
             None if found.named.is_none() && written => {
                 found.changes_in_flight += 1;
@@ -738,25 +883,98 @@ impl Volume {
         }
     }
 
+    fn read_run(&mut self, segment: u32, first_page: u64, into: Few<(Span, u64)>) -> Result<()> {
+        self.check_run(segment, first_page, &into)?;
+        let Some(found) = self.segments.get(&segment) else { return Ok(()) };
+        let summed = self.checksums || found.named.is_some();
+        let mut gather = Gather::new(segment, found.file, Kind::Read, summed);
+        let mut next = first_page;
+        into.for_each(|(span, key)| {
+            let page = next;
+            next += 1;
+            match found.table.entry(page) {
+                Entry::Zeros => {
+                    checksum::fill_zero(&span);
+                    self.io.finish(key, Ok(()));
+                }
+                Entry::Lost => {
+                    let file = self.io.device.describe(found.file);
+                    self.io.finish(key, Err(VolumeError::Lost { file, segment, page }));
+                }
+                Entry::Stored { place, checksum } => {
+                    let offset = found.offset(page, place, self.page_bytes);
+                    self.busy.begin(segment, page);
+                    gather.add(self.io, page, offset, span, PageAt { key, place, checksum, blocks: None });
+                }
+            }
+        });
+        gather.issue(self.io);
+        Ok(())
+    }
+
+    fn read_part(&mut self, segment: u32, page: u64, from: u32, into: Span, key: u64) -> Result<bool> {
+        let found = self.segment(segment)?;
+        let wrong = |number: usize| !number.is_multiple_of(PAGE_BYTES_MIN as usize);
+        let (bytes, address) = (into.bytes(), into.address() as usize);
+        let end = from as usize + bytes;
+        if page >= found.pages || end > self.page_bytes as usize || bytes == 0 {
+            return Err(VolumeError::Usage(format!(
+                "segment {segment} has {} pages of {} bytes; {bytes} bytes from {from} on of page {page} were asked for",
+                found.pages, self.page_bytes
+            )));
+        }
+        if wrong(from as usize) || wrong(bytes) || wrong(address) {
+            return Err(VolumeError::Usage(format!(
+                "{bytes} bytes from {from} on at {address:#x} are no part of a page: all three must be multiples of \
+                 {PAGE_BYTES_MIN}"
+            )));
+        }
+        let (file, entry) = (found.file, found.table.entry(page));
+        match entry {
+            Entry::Zeros => {
+                checksum::fill_zero(&into);
+                self.io.finish(key, Ok(()));
+            }
+            Entry::Lost => {
+                let file = self.io.device.describe(file);
+                self.io.finish(key, Err(VolumeError::Lost { file, segment, page }));
+            }
+            Entry::Stored { place, checksum } => {
+                let expected = if !self.checksums && found.named.is_none() {
+                    Box::default()
+                } else if self.page_bytes as usize == checksum::BLOCK_BYTES {
+                    [checksum].into()
+                } else {
+                    let Some(blocks) = found.table.blocks(page) else { return Ok(false) };
+                    blocks[from as usize / checksum::BLOCK_BYTES..end / checksum::BLOCK_BYTES].into()
+                };
+                let offset = found.offset(page, place, self.page_bytes) + u64::from(from);
+                let part = Part { segment, page, key, from, expected };
+                self.io.issue(Job::Part(part), file, Kind::Read, offset, into.into());
+            }
+        }
+        Ok(true)
+    }
+
+    fn write_run(&mut self, segment: u32, changes: Few<Change>) {
+        let Some(file) = self.segments.get(&segment).map(|segment| segment.file) else { return };
+        let mut gather = Gather::new(segment, file, Kind::Write, true);
+        changes.for_each(|change| {
+            self.busy.begin(segment, change.page);
+            self.change(segment, change, &mut gather);
+        });
+        gather.issue(self.io);
+    }
+
+    /// Whether the pages of a segment have checksums.
+    fn is_summed(&self, segment: u32) -> bool {
+        self.checksums || self.segments.get(&segment).is_some_and(|segment| segment.named.is_some())
+    }
+
     fn segment(&self, segment: u32) -> Result<&Segment> {
         self.segments
             .get(&segment)
             .ok_or_else(|| VolumeError::Usage(format!("there is no segment {segment}")))
-    }
-
-    fn check_new(&self, segment: u32, pages: u64) -> Result<()> {
-        if self.segments.contains_key(&segment) {
-            return Err(VolumeError::Usage(format!("segment {segment} is open already")));
-        }
-        if pages == 0 {
-            return Err(VolumeError::Usage(format!("segment {segment} must have at least one page")));
-        }
-        if pages > PAGES_MAX {
-            return Err(VolumeError::Usage(format!(
-                "segment {segment} of {pages} pages exceeds {PAGES_MAX}: use larger pages or more ranks"
-            )));
-        }
-        Ok(())
     }
 
     fn check_run(&self, segment: u32, first_page: u64, run: &Few<(Span, u64)>) -> Result<()> {
@@ -782,6 +1000,10 @@ impl Volume {
 }
 
 impl Segment {
+    fn new(file: FileId, pages: u64, table: PageTable, named: Option<Named>) -> Self {
+        Self { file, serial: 0, lent: None, pages, table, changes_in_flight: 0, named }
+    }
+
     fn offset(&self, page: u64, place: Place, page_bytes: u32) -> u64 {
         match &self.named {
             Some(named) => named.geometry.page_at(page, place),
@@ -797,26 +1019,40 @@ struct Mismatch {
     found: u32,
 }
 
-/// Holds the bytes of a whole page against its checksum, and those of its blocks if they are known; if `learn`, they are
-/// from now on.
+/// What bytes add up to.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    whole: u32,
+    /// Of each block, where they are kept.
+    blocks: Option<Box<[u32]>>,
+}
+
+impl Sums {
+    /// Of a page.
+    fn of(span: &Span, with_blocks: bool) -> Self {
+        match with_blocks {
+            true => {
+                let blocks = checksum::of_blocks(span);
+                Self { whole: checksum::of_joined(&blocks), blocks: Some(blocks) }
+            }
+            false => Self { whole: checksum::of_span(span), blocks: None },
+        }
+    }
+}
+
+/// Holds what the bytes of a whole page add up to against its checksum, and those of its blocks if they are known; otherwise
+/// they are from now on.
 fn verify_page(
     table: &mut PageTable,
-    learn: bool,
     page: u64,
     expected: u32,
-    span: &Span,
+    Sums { whole: found, blocks }: Sums,
+    page_bytes: u32,
 ) -> Result<(), Mismatch> {
-    let (blocks, found) = if learn {
-        let blocks = checksum::of_blocks(span);
-        let found = checksum::of_joined(&blocks);
-        (Some(blocks), found)
-    } else {
-        (None, checksum::of_span(span))
-    };
     let known = table.blocks(page);
     if found != expected {
         let block = known.zip(blocks.as_deref()).and_then(|(known, read)| first_mismatch(0, known, read));
-        return Err(block.unwrap_or(Mismatch { bytes: 0..span.bytes() as u32, expected, found }));
+        return Err(block.unwrap_or(Mismatch { bytes: 0..page_bytes, expected, found }));
     }
     if known.is_none()
         && let Some(blocks) = blocks
@@ -832,6 +1068,16 @@ fn first_mismatch(from: u32, expected: &[u32], found: &[u32]) -> Option<Mismatch
     let mut blocks = starts.zip(expected.iter().zip(found));
     let (start, (&expected, &found)) = blocks.find(|(_, (expected, found))| expected != found)?;
     Some(Mismatch { bytes: start..start + checksum::BLOCK_BYTES as u32, expected, found })
+}
+
+/// In place of a device of which nobody asks anything.
+fn no_device() -> Result<Box<dyn Device>> {
+    Ok(Box::new(MemoryDevice::new(&MemoryDisk::new(), 1)?))
+}
+
+/// What handles share is consistent whenever a panic could leave it.
+fn lock(common: &Mutex<Common>) -> MutexGuard<'_, Common> {
+    common.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn check_page_bytes(page_bytes: u32) -> Result<()> {

@@ -245,7 +245,7 @@ impl Volume {
         })?;
         let table = PageTable::new(pages, true);
         let named = Some(Named::new(geometry, 0));
-        self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named });
+        self.insert(segment, Segment::new(file, pages, table, named));
         Ok(OpenReport {
             opened: Opened::Fresh,
             damaged_pages: Vec::new(),
@@ -308,7 +308,7 @@ impl Volume {
         };
         named.stopped = read_only.map(Stopped::ReadOnly);
         let named = Some(named);
-        self.segments.insert(segment, Segment { file, pages, table, changes_in_flight: 0, named });
+        self.insert(segment, Segment::new(file, pages, table, named));
         Ok(OpenReport {
             opened: Opened::Reopened { generation },
             damaged_pages,

@@ -14,7 +14,7 @@ mod buffers;
 
 use super::files::Files;
 use super::transfer::{Next, Transfer, Vectors, punch_mode};
-use super::{Completion, Device, FileId, Kind, Limits, Naming, Operation, Submitted};
+use super::{Completion, Device, FileId, Kind, Lent, Limits, Naming, Operation, Submitted};
 use crate::error::{DeviceError, FileError};
 use crate::shared::Whereabouts;
 use buffers::FrameBuffers;
@@ -350,6 +350,16 @@ impl Device for UringDevice {
 
     fn share(&self, file: FileId) -> Option<Whereabouts> {
         self.files.share(file)
+    }
+
+    fn lend(&self, file: FileId) -> Option<Lent> {
+        self.files.lend(file)
+    }
+
+    fn join(&mut self, file: FileId, lent: Lent) -> Result<(), FileError> {
+        self.files.join(file, lent);
+        self.register(file);
+        Ok(())
     }
 
     fn adopt(&mut self, at: &Whereabouts) -> io::Result<(FileId, Option<Arc<OwnedFd>>)> {

@@ -25,6 +25,8 @@ fn pool(page_bytes: u32, frames: u32, fences: Fences) -> (PoolAgent, PoolClient)
         wait_slots_per_rank: 16,
         hazard_slots_per_rank: 8,
         mapped_pages_per_rank: 0,
+        agent_threads: 1,
+        block_pages: 512,
     };
     let layout = TableLayout::new(&spec).expect("a sound specification");
     let table = Mapping::anonymous("table", layout.table_bytes()).expect("memory");

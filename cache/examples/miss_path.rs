@@ -40,6 +40,8 @@ impl Node {
             wait_slots_per_rank: 256,
             hazard_slots_per_rank: 2,
             mapped_pages_per_rank: 0,
+            agent_threads: 1,
+            block_pages: 512,
         };
         let sizes = TableLayout::new(&spec)?;
         let table = Mapping::anonymous("table", sizes.table_bytes())?;
@@ -59,7 +61,7 @@ impl Node {
             self_service: false,
         };
         let rank = layout.peer_of_rank(Rank(0));
-        let agent = Agent::new(layout, node, pool, volume, options);
+        let agent = Agent::new(layout, node, pool, volume, options)?;
         let pool = PoolClient::attach(&spec, table, memory, 0)?;
         let mut node = Self { agent, pool, rank, spent: Duration::ZERO };
         node.whole(|slot| Request::Attach { pages, slot }, &[])?;

@@ -121,8 +121,8 @@ proptest! {
             for _ in 0..30 {
                 cluster.network.step();
                 cluster.milliseconds += 1;
-                cluster.nodes[0].agent.simulate_time(cluster.milliseconds);
-                if let Err(finding) = cluster.turn_of(0) {
+                cluster.nodes[0].simulate_time(cluster.milliseconds);
+                if let Err(finding) = cluster.turn_of_all(0) {
                     let named = finding.detail.contains(&name) || finding.detail.contains(&from.me().to_string());
                     prop_assert!(named, "{finding}, but it was {name}");
                     break 'all;
@@ -177,16 +177,11 @@ fn messages_that_did_harm_are_refused_by_name() {
         };
         let name = cluster.layout.describe(from.me());
         let peer = from.me().to_string();
-        let frames = cluster.nodes[0].agent.pool().layout().spec().frames;
+        let frames = cluster.nodes[0].pool().layout().spec().frames;
         let content = |cluster: &Cluster| -> Vec<Vec<u8>> {
             let mut page = vec![0; PAGE];
             let mut read = |frame| {
-                cluster.nodes[0]
-                    .agent
-                    .pool()
-                    .frame_span(FrameId(frame))
-                    .expect("of the pool")
-                    .read(&mut page);
+                cluster.nodes[0].pool().frame_span(FrameId(frame)).expect("of the pool").read(&mut page);
                 page.clone()
             };
             (0..frames).map(&mut read).collect()
@@ -195,7 +190,7 @@ fn messages_that_did_harm_are_refused_by_name() {
         say(from, members[0].agent, &message);
         let finding = (0..100).find_map(|_| {
             cluster.network.step();
-            cluster.turn_of(0).err()
+            cluster.turn_of_all(0).err()
         });
         let detail = finding.unwrap_or_else(|| panic!("{what}: accepted")).detail;
         assert!(detail.contains(&name) || detail.contains(&peer), "{what}: {detail}");
@@ -206,7 +201,7 @@ fn messages_that_did_harm_are_refused_by_name() {
     say(&members[0].endpoint, members[0].agent, &(handler::REQUEST, vec![9, 0, u32::MAX, 0, 0, 0], sizes));
     for _ in 0..100 {
         cluster.network.step();
-        cluster.turn_of(0).expect("the agent goes on");
+        cluster.turn_of_all(0).expect("the agent goes on");
     }
 }
 
@@ -235,7 +230,7 @@ fn faults_that_would_do_harm_are_refused_by_name() {
             finding = finding.or_else(|| {
                 (0..100).find_map(|_| {
                     cluster.network.step();
-                    cluster.turn_of(0).err()
+                    cluster.turn_of_all(0).err()
                 })
             });
         }

@@ -9,7 +9,7 @@ use ibv_support::{BOUND, conduits, skipped};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
-use vgas_cache::agent::driver::{self, Inbox};
+use vgas_cache::agent::driver;
 use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::client::{Client, ClientOptions};
 use vgas_cache::pool::{Fences, MAPPED_PAGES_MIN, PoolAgent, PoolClient, PoolSpec, TableLayout};
@@ -33,7 +33,6 @@ const PONG: u8 = 129;
 /// A node with its rank.
 struct Node {
     agent: Agent,
-    inbox: Arc<Inbox>,
     agent_endpoint: Arc<Endpoint>,
     client: Client,
     rank_endpoint: Arc<Endpoint>,
@@ -50,6 +49,8 @@ impl Node {
             wait_slots_per_rank: 8,
             hazard_slots_per_rank: 2,
             mapped_pages_per_rank: MAPPED_PAGES_MIN,
+            agent_threads: 1,
+            block_pages: 512,
         };
         let sizes = TableLayout::new(&spec).unwrap();
         let table = Mapping::anonymous("table", sizes.table_bytes()).unwrap();
@@ -62,7 +63,6 @@ impl Node {
             Endpoint::new(EndpointSpec { layout: layout.clone(), me, domain, network }).unwrap()
         };
         let agent_endpoint = endpoint(layout.agent_of(node));
-        let inbox = driver::register(&agent_endpoint).unwrap();
         agent_endpoint.expose(RegionId::FRAMES, frames.clone()).unwrap();
         // Nothing runs ahead, and nothing is served in place: each page is asked for when it is wanted.
         let options = AgentOptions {
@@ -73,8 +73,8 @@ impl Node {
             part_bytes_max: 0,
             self_service: false,
         };
-        let agent = Agent::new(layout.clone(), node, pool, volume, options);
-        driver::guard(&agent, &agent_endpoint).unwrap();
+        let agent = Agent::new(layout.clone(), node, pool, volume, options).unwrap();
+        driver::register(&agent, &agent_endpoint).unwrap();
         agent_endpoint.open();
 
         let pool = Arc::new(PoolClient::attach(&spec, table, frames, 0).unwrap());
@@ -99,7 +99,7 @@ impl Node {
             read_ahead: None,
         };
         let client = Client::new(rank_endpoint.clone(), handlers, pool, layout.clone(), options);
-        Self { agent, inbox, agent_endpoint, client, rank_endpoint, pongs }
+        Self { agent, agent_endpoint, client, rank_endpoint, pongs }
     }
 }
 
@@ -146,16 +146,16 @@ fn verbs_of_a_miss() {
     let nodes: Vec<_> =
         (0..2).map(|node| Node::new(&layout, NodeId(node), &domains[node as usize], &all)).collect();
     let (mut agents, mut ranks) = (Vec::new(), Vec::new());
-    for Node { agent, inbox, agent_endpoint, client, rank_endpoint, pongs } in nodes {
-        agents.push((agent, agent_endpoint, inbox));
+    for Node { agent, agent_endpoint, client, rank_endpoint, pongs } in nodes {
+        agents.push((agent, agent_endpoint));
         ranks.push((client, rank_endpoint, pongs));
     }
     let done = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for (agent, endpoint, inbox) in &mut agents {
+        for (agent, endpoint) in &mut agents {
             scope.spawn(move || {
                 while !done.load(Ordering::SeqCst) {
-                    if !driver::turn(agent, endpoint, inbox).unwrap() {
+                    if !driver::turn(agent, endpoint).unwrap() {
                         std::thread::yield_now();
                     }
                 }

@@ -35,6 +35,8 @@ fn pool(fences: Fences) -> (PoolAgent, [Arc<PoolClient>; 2]) {
         // Fewer own slots than threads: some share.
         hazard_slots_per_rank: 3,
         mapped_pages_per_rank: 0,
+        agent_threads: 1,
+        block_pages: 512,
     };
     let layout = TableLayout::new(&spec).unwrap();
     let table = Mapping::anonymous("table", layout.table_bytes()).unwrap();

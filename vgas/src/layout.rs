@@ -21,6 +21,10 @@ const MAPPED_PAGES_MAX: u64 = 1 << 14;
 /// each rank is about to use.
 const FRAMES_BESIDE_MAPPED_MIN: u64 = 6;
 
+/// Bytes of neighbouring pages that one thread of an agent serves: a scan that comes to the next thread's is recognised anew
+/// there, which takes a few misses.
+const SHARD_BLOCK_BYTES: u64 = 4 << 20;
+
 /// Most frames: the page table has 32 bits for the number, and the queues some of them.
 const FRAMES_MAX: u64 = 1 << 30;
 
@@ -32,8 +36,10 @@ pub fn pool_spec(settings: &Settings, layout: &Layout, node: NodeId) -> Result<P
     let page = settings.cache.page.bytes();
     let frames = (size.bytes() / page).min(FRAMES_MAX);
     let local_ranks = layout.ranks_of(node).len() as u32;
-    let frames_min = crate::config::CACHE_PAGES_MIN
-        .max(FRAMES_BESIDE_MAPPED_MIN + u64::from(MAPPED_PAGES_MIN * local_ranks));
+    // Each thread of the agent keeps a frame back.
+    let beside_mapped = FRAMES_BESIDE_MAPPED_MIN + u64::from(settings.agent.threads - 1);
+    let frames_min =
+        crate::config::CACHE_PAGES_MIN.max(beside_mapped + u64::from(MAPPED_PAGES_MIN * local_ranks));
     if frames < frames_min {
         return Err(Error::Usage(format!(
             "a cache of {} holds {frames} pages of {}; {local_ranks} ranks on a node need at least {frames_min}: \
@@ -53,7 +59,17 @@ pub fn pool_spec(settings: &Settings, layout: &Layout, node: NodeId) -> Result<P
         wait_slots_per_rank: WAIT_SLOTS_PER_RANK,
         hazard_slots_per_rank: HAZARD_SLOTS_PER_RANK,
         mapped_pages_per_rank,
+        agent_threads: settings.agent.threads,
+        block_pages: block_pages(settings),
     })
+}
+
+/// Neighbouring pages that one thread of an agent serves.
+fn block_pages(settings: &Settings) -> u64 {
+    let page = settings.cache.page.bytes();
+    // Small segments are shared out, too.
+    let bytes = (settings.segment.tiered_max.bytes() / 256).clamp(page, SHARD_BLOCK_BYTES.max(page));
+    1 << (bytes / page).ilog2()
 }
 
 /// Pages of its own segment that a rank keeps mapped.

@@ -4,7 +4,7 @@ use crate::config::{DeviceChoice, SegmentKind, Settings};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use std::sync::Arc;
-use vgas_cache::agent::driver::{self, Inbox};
+use vgas_cache::agent::driver;
 use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::pool::{Fences, PoolAgent};
 use vgas_cache::protocol::{InPlaceService, home};
@@ -22,9 +22,8 @@ pub struct AgentService {
 }
 
 struct Running {
-    agent: Agent,
+    shards: Vec<Agent>,
     endpoint: Arc<Endpoint>,
-    inbox: Arc<Inbox>,
     network: Network,
 }
 
@@ -55,19 +54,20 @@ impl AgentService {
         volume.checksums = settings.nvm.checksums;
         volume.parts = part_bytes_max(&settings, spec.page_bytes) > 0;
         let volume = Volume::open(volume).map_err(CacheError::from)?;
-        let options = options(&settings, &spec, node)?;
-        let endpoint = Endpoint::new(EndpointSpec {
-            layout: layout.clone(),
-            me,
-            domain: Some(domain),
-            network: network.conduit(),
-        })?;
-        let inbox = driver::register(&endpoint)?;
+        let mut volumes = vec![volume];
+        for _ in 1..spec.agent_threads {
+            volumes.push(volumes[0].another().map_err(CacheError::from)?);
+        }
+        // What it refuses, it refuses here.
+        let mut first = Some(options(&settings, &spec, node)?);
+        let options = || first.take().or_else(|| options(&settings, &spec, node).ok());
+        let shards = Agent::in_shards(layout.clone(), node, pool, volumes, options)?;
+        let endpoint =
+            Endpoint::new(EndpointSpec { layout, me, domain: Some(domain), network: network.conduit() })?;
+        shards.first().map_or(Ok(()), |agent| driver::register(agent, &endpoint))?;
         endpoint.serve_segments()?;
-        let agent = Agent::new(layout, node, pool, volume, options);
-        driver::guard(&agent, &endpoint)?;
         endpoint.open();
-        Ok(Running { agent, endpoint, inbox, network })
+        Ok(Running { shards, endpoint, network })
     }
 }
 
@@ -119,8 +119,8 @@ impl NodeService for AgentService {
     }
 
     fn run(&mut self, stop: &Stop) -> Result<(), ServiceError> {
-        let Some(Running { agent, endpoint, inbox, network }) = &mut self.running else { return Ok(()) };
-        driver::run(agent, endpoint, inbox, stop.descriptor(), || stop.requested()).map_err(
+        let Some(Running { shards, endpoint, network }) = &mut self.running else { return Ok(()) };
+        driver::run(shards, endpoint, stop.descriptor(), || stop.requested()).map_err(
             |error| -> ServiceError {
                 match error {
                     CacheError::Rma(error) => error.into(),

@@ -2,17 +2,22 @@
 
 use super::Agent;
 use crate::error::CacheError;
-use crate::pool::{Counter, PageState};
+use crate::pool::{Counter, PageState, TableLayout};
 use crate::read_ahead::Run;
 use crate::request::PageIndex;
 use std::ops::Range;
+
+/// How many pages of a prefetch are brought in: more than a quarter of the pool would only push itself out.
+pub(super) fn prefetched(count: u32, pages: &TableLayout) -> u32 {
+    count.min(pages.spec().frames / 4)
+}
 
 impl Agent {
     /// The pages of the segment that a page belongs to.
     fn segment_of(&self, page: PageIndex) -> Option<Range<PageIndex>> {
         let (owner, in_segment) = self.pool.layout().locate(page)?;
         let first = page - in_segment;
-        Some(first..first + self.segments.pages_of(owner))
+        Some(first..first + self.shards.pages_of(owner))
     }
 
     /// Whether a rank that asks for the page now has to wait for it. Pages on their way count: without them the first
@@ -71,8 +76,11 @@ impl Agent {
         self.make_room_for(run.count as u32)?;
         let mut fetched = 0;
         self.take_at_hand(run.count as usize);
+        // What lies behind the end of this shard's block is another's, which will see the scan when it comes there.
         for (page, marked) in run.pages() {
-            fetched += u64::from(self.fetch(page, marked)?);
+            if self.is_mine(page) {
+                fetched += u64::from(self.fetch(page, marked)?);
+            }
         }
         self.give_back_at_hand()?;
         self.pool.count(Counter::ReadAheadPages, fetched);
@@ -82,8 +90,7 @@ impl Agent {
 
     /// A rank wants pages brought in, without waiting.
     pub(super) fn prefetch(&mut self, page: PageIndex, count: u32) -> Result<(), CacheError> {
-        // More than a quarter of the pool would only push itself out.
-        let count = count.min(self.pool.layout().spec().frames / 4);
+        let count = prefetched(count, self.pool.layout());
         self.make_room_for(count)?;
         self.take_at_hand(count as usize);
         for page in page..page.saturating_add(u64::from(count)) {

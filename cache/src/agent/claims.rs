@@ -22,6 +22,7 @@ use super::Agent;
 use super::answers::Waiter;
 use super::lines::Put;
 use super::mapped::Mapper;
+use super::shards::Aside;
 use super::wire::Coherence;
 use crate::error::CacheError;
 use crate::pool::{FrameId, PageState};
@@ -51,23 +52,13 @@ pub(super) struct Claims {
     parked: FxHashMap<PageIndex, VecDeque<Parked>>,
     /// Neighbourhoods that were published, by their first page.
     published: FxHashSet<PageIndex>,
-    /// Ranks of this node whose pages are published.
-    open: Vec<bool>,
     filled: Vec<(FrameId, PageIndex)>,
 }
 
 impl Claims {
-    /// Lets ranks bring in the pages of this one's segment.
-    pub fn open(&mut self, local_rank: u32) {
-        let index = local_rank as usize;
-        if self.open.len() <= index {
-            self.open.resize(index + 1, false);
-        }
-        self.open[index] = true;
-    }
-
-    fn is_open(&self, local_rank: u32) -> bool {
-        self.open.get(local_rank as usize).copied().unwrap_or(false)
+    /// Whether something waits for any claim to end.
+    pub fn has_any_parked(&self) -> bool {
+        !self.parked.is_empty()
     }
 
     /// Whether something waits for a claim of this page to end.
@@ -150,13 +141,25 @@ impl Agent {
         let mut filled = std::mem::take(&mut self.claims.filled);
         self.pool.take_filled(&mut filled)?;
         for (frame, page) in filled.drain(..) {
-            let stamp = self.pool.stamp(frame)?;
-            self.options.replacement.insert(frame, stamp);
-            self.frames.refused = 0;
-            self.show_claimed(page);
+            match self.is_mine(page) {
+                true => self.file(frame, page)?,
+                // The frame was in this stack already, for another page, when it was filled with this one.
+                false => {
+                    self.shards.tell(self.pool.layout().shard_of(page), Aside::Filled(frame, page));
+                }
+            }
         }
         self.claims.filled = filled;
         Ok(true)
+    }
+
+    /// A rank has filled this frame with this page.
+    pub(super) fn file(&mut self, frame: FrameId, page: PageIndex) -> Result<(), CacheError> {
+        let stamp = self.pool.stamp(frame)?;
+        self.options.replacement.insert(frame, stamp);
+        self.shards.somebody_got_a_frame();
+        self.show_claimed(page);
+        Ok(())
     }
 
     /// Leaves a page to the ranks, if nothing is known of it: to be brought in, or to be mapped.
@@ -164,7 +167,7 @@ impl Agent {
         let Some((owner, in_segment)) = self.pool.layout().locate(page) else { return Ok(()) };
         let first = self.layout.ranks_of(self.node).start;
         let Some(local_rank) = owner.0.checked_sub(first) else { return Ok(()) };
-        if !self.claims.is_open(local_rank) || in_segment >= self.segments.pages_of(owner) {
+        if !self.shards.is_open(local_rank) || in_segment >= self.shards.pages_of(owner) {
             return Ok(());
         }
         let entry = self.pool.entry(page)?;
@@ -186,16 +189,18 @@ impl Agent {
     pub(super) fn publish_neighbours(&mut self, page: PageIndex) -> Result<(), CacheError> {
         let Some((owner, in_segment)) = self.pool.layout().locate(page) else { return Ok(()) };
         let first = self.layout.ranks_of(self.node).start;
-        if !owner.0.checked_sub(first).is_some_and(|local_rank| self.claims.is_open(local_rank)) {
+        if !owner.0.checked_sub(first).is_some_and(|local_rank| self.shards.is_open(local_rank)) {
             return Ok(());
         }
-        let begin = in_segment - in_segment % NEIGHBOURHOOD;
-        let first_page = page - (in_segment - begin);
+        // Of this shard alone.
+        let size = NEIGHBOURHOOD.min(self.pool.layout().spec().block_pages);
+        let first_page = page - page % size;
         if !self.claims.published.insert(first_page) {
             return Ok(());
         }
-        let count = NEIGHBOURHOOD.min(self.segments.pages_of(owner).saturating_sub(begin));
-        for page in first_page..first_page + count {
+        let segment = page - in_segment;
+        let end = (first_page + size).min(segment + self.shards.pages_of(owner));
+        for page in first_page.max(segment)..end {
             self.settle(page)?;
         }
         Ok(())
@@ -207,7 +212,7 @@ impl Agent {
             && let Some(at) = self.storage.volume.whereabouts(rank.0)
         {
             self.pool.show_file(local_rank, &at)?;
-            self.claims.open(local_rank);
+            self.shards.open(local_rank);
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! The event loop of an agent in a real job: its endpoint, its NVMe, its ranks.
 
 use super::Agent;
+use super::shards::{Incoming, Shards};
 use super::wire::{self, Coherence, Content, Origin};
 use crate::error::CacheError;
 use crate::protocol::Message;
-use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
+use crate::request::{InPlace, InPlaceAnswer, Request, handler};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use vgas_rma::RmaError;
 use vgas_rma::address::Peer;
@@ -26,48 +26,8 @@ const LOOK_STORAGE: Duration = Duration::from_micros(150);
 /// comes.
 const TURNS: u32 = 16;
 
-/// Something that has arrived.
-#[derive(Debug)]
-enum Incoming {
-    Request(Peer, Request, Box<[u8]>),
-    Message(Peer, Coherence),
-    Content(Peer, Content),
-    Run(Peer, PageIndex, Message, Vec<u32>),
-    InPlace(Peer, InPlace, Box<[u8]>),
-    Answer(Peer, u32, InPlaceAnswer),
-}
-
-/// What an agent's handlers have taken in and the agent has not looked at yet.
-#[derive(Debug, Default)]
-pub struct Inbox {
-    arrived: Mutex<Vec<Incoming>>,
-    /// Empty; kept for its allocation.
-    spare: Mutex<Vec<Incoming>>,
-}
-
-impl Inbox {
-    fn push(&self, incoming: Incoming) {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).push(incoming);
-    }
-
-    /// What has arrived, to be given back empty.
-    fn take(&self) -> Vec<Incoming> {
-        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
-        if arrived.is_empty() {
-            return Vec::new();
-        }
-        let spare = std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner));
-        std::mem::replace(&mut arrived, spare)
-    }
-
-    fn give_back(&self, empty: Vec<Incoming>) {
-        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = empty;
-    }
-}
-
-/// Registers the handlers of an agent; before its endpoint is opened.
-pub fn register(endpoint: &Endpoint) -> Result<Arc<Inbox>, CacheError> {
-    let inbox = Arc::new(Inbox::default());
+/// Registers the handlers of an agent, of any of its shards; before its endpoint is opened.
+pub fn register(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
     let nodes = endpoint.layout().nodes();
     fn bytes(payload: Arrived<'_>) -> &[u8] {
         match payload {
@@ -77,10 +37,10 @@ pub fn register(endpoint: &Endpoint) -> Result<Arc<Inbox>, CacheError> {
     }
     let add =
         |index: u8, parse: fn(Peer, &[u32], Arrived<'_>, u32) -> Option<Incoming>| {
-            let inbox = inbox.clone();
+            let shards = agent.shards().clone();
             endpoint.register(index, move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
                 match parse(token.from(), arguments, payload, nodes) {
-                    Some(incoming) => inbox.push(incoming),
+                    Some(incoming) => shards.route(incoming),
                     None => token.refuse(format!("words {arguments:?} mean nothing to an agent")),
                 }
             })
@@ -113,19 +73,26 @@ pub fn register(endpoint: &Endpoint) -> Result<Arc<Inbox>, CacheError> {
         let (number, answer) = InPlaceAnswer::decode(arguments)?;
         Some(Incoming::Answer(from, number, answer))
     })?;
-    Ok(inbox)
-}
-
-/// Has the endpoint take content of pages only where the agent waits for it; before the endpoint is opened.
-pub fn guard(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
-    let expected = agent.expected();
+    // Content of pages is taken only where the agent waits for it.
+    let expected = agent.shards().expected().clone();
     Ok(endpoint.guard_frames(Box::new(move |from, offset, bytes| expected.allows(from, offset, bytes)))?)
 }
 
-/// Takes in what has arrived, and lets the agent go on. True when anything happened. Never blocks.
-pub fn turn(agent: &mut Agent, endpoint: &Endpoint, inbox: &Inbox) -> Result<bool, CacheError> {
-    let mut any = endpoint.poll()? > 0;
-    let mut arrived = inbox.take();
+/// Takes in what has arrived, and lets the shard go on. True when anything happened. Never blocks.
+pub fn turn(agent: &mut Agent, endpoint: &Endpoint) -> Result<bool, CacheError> {
+    let (shards, number) = (agent.shards().clone(), agent.shard());
+    let mut any = match shards.try_poll() {
+        // One at a time: what arrives keeps its order.
+        Some(_polling) => endpoint.poll()? > 0,
+        None => false,
+    };
+    // Of all shards: only the first one is woken for it.
+    let posted = agent.take_faults()?;
+    if posted && number == 0 {
+        shards.ring_others(0);
+    }
+    any |= posted;
+    let mut arrived = shards.take(number);
     any |= !arrived.is_empty();
     for incoming in arrived.drain(..) {
         match incoming {
@@ -141,32 +108,80 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint, inbox: &Inbox) -> Result<boo
             }
             Incoming::InPlace(from, operation, data) => agent.on_in_place(from, operation, &data)?,
             Incoming::Answer(from, number, answer) => agent.on_in_place_answer(from, number, answer)?,
+            Incoming::Aside(aside) => agent.on_aside(aside)?,
         }
     }
     if arrived.capacity() > 0 {
-        inbox.give_back(arrived);
+        shards.give_back(number, arrived);
     }
     any |= agent.advance()?;
     any |= agent.flush(endpoint)?;
     Ok(any)
 }
 
-/// Runs the agent until `stopped`; `stop` is readable from then on.
+/// Runs the shards of an agent until `stopped`, the first in the calling thread and each other in its own; `stop` is readable
+/// from then on. Ends, all of them, with the first error of any.
 pub fn run(
+    shards: &mut [Agent],
+    endpoint: &Endpoint,
+    stop: BorrowedFd<'_>,
+    stopped: impl Fn() -> bool + Sync,
+) -> Result<(), CacheError> {
+    let Some((first, others)) = shards.split_first_mut() else { return Ok(()) };
+    let stopped = &stopped;
+    std::thread::scope(|scope| {
+        let mut threads = Vec::with_capacity(others.len());
+        for agent in others {
+            let name = format!("vgas-agent-{}", agent.shard());
+            let together = agent.shards().clone();
+            let builder = std::thread::Builder::new().name(name);
+            match builder.spawn_scoped(scope, move || run_shard(agent, endpoint, stop, stopped)) {
+                Ok(thread) => threads.push(thread),
+                Err(e) => {
+                    together.fail();
+                    return Err(RmaError::io("start a thread of the agent", e).into());
+                }
+            }
+        }
+        let mut result = run_shard(first, endpoint, stop, stopped);
+        for thread in threads {
+            match thread.join() {
+                Ok(ended) => result = result.and(ended),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        result
+    })
+}
+
+/// Ends all shards if one does not end as it should.
+struct Together<'a>(&'a Shards, bool);
+
+impl Drop for Together<'_> {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.fail();
+        }
+    }
+}
+
+fn run_shard(
     agent: &mut Agent,
     endpoint: &Endpoint,
-    inbox: &Inbox,
     stop: BorrowedFd<'_>,
-    stopped: impl Fn() -> bool,
+    stopped: &(impl Fn() -> bool + Sync),
 ) -> Result<(), CacheError> {
+    let shards = agent.shards().clone();
+    let mut together = Together(&shards, false);
     let mut idle = Idle::default();
     loop {
-        if turn(agent, endpoint, inbox)? {
+        if turn(agent, endpoint)? {
             idle = Idle::default();
             continue;
         }
-        if stopped() {
+        if stopped() || shards.has_failed() {
             agent.close();
+            together.1 = true;
             return Ok(());
         }
         if idle.may_look_on(agent.awaits_storage()) {
@@ -202,30 +217,50 @@ impl Idle {
     }
 }
 
+/// Sleeps until something may have come: the first shard for all, the others for what they are told.
 fn sleep(agent: &mut Agent, endpoint: &Endpoint, stop: BorrowedFd<'_>) -> Result<(), CacheError> {
-    if endpoint.arm() {
-        // A fault is posted without a message, and room for a message that was refused may have come before the bell was
-        // ready to ring.
-        let has_come = agent.faults_wait() || agent.claims_ended();
-        if !has_come && !agent.flush(endpoint)? && agent.volume().arm() {
-            let patience = agent.patience();
-            let descriptors = endpoint.wait_descriptors();
-            let storage = agent.volume().wait_descriptor();
-            let mut all: Vec<PollFd<'_>> = descriptors
-                .iter()
-                .chain([&storage, &stop])
-                .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
-                .collect();
-            let timeout =
-                Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
-            let slept = poll(&mut all, Some(&timeout));
-            agent.volume().disarm();
-            match slept {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(RmaError::system("wait for messages", e).into()),
-            }
+    let (shards, number) = (agent.shards().clone(), agent.shard());
+    if number > 0 {
+        let descriptors = shards.bell(number).into_iter().collect();
+        if shards.arm(number) {
+            sleep_on(agent, endpoint, descriptors, stop)?;
         }
+        shards.disarm(number);
+    } else if endpoint.arm() {
+        let descriptors = endpoint.wait_descriptors().into_iter().chain(shards.bell(0)).collect();
+        if shards.arm(0) {
+            sleep_on(agent, endpoint, descriptors, stop)?;
+        }
+        shards.disarm(0);
         endpoint.disarm();
     }
     Ok(())
+}
+
+fn sleep_on(
+    agent: &mut Agent,
+    endpoint: &Endpoint,
+    descriptors: Vec<BorrowedFd<'_>>,
+    stop: BorrowedFd<'_>,
+) -> Result<(), CacheError> {
+    // A fault is posted without a message, and room for a message that was refused may have come before the bell was
+    // ready to ring.
+    let has_come = agent.faults_wait() || agent.claims_ended();
+    if has_come || agent.flush(endpoint)? || !agent.volume().arm() {
+        return Ok(());
+    }
+    let patience = agent.patience();
+    let storage = agent.volume().wait_descriptor();
+    let mut all: Vec<PollFd<'_>> = descriptors
+        .iter()
+        .chain([&storage, &stop])
+        .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
+        .collect();
+    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+    let slept = poll(&mut all, Some(&timeout));
+    agent.volume().disarm();
+    match slept {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(RmaError::system("wait for messages", e).into()),
+    }
 }

@@ -82,7 +82,7 @@ impl Agent {
             {
                 return Err(self.violation(from, format!("sent page {page} to frame {frame}, unasked")));
             }
-            Message::PulledData { dirty: true } => self.expected.settled(FrameId(frame)),
+            Message::PulledData { dirty: true } => self.shards.expected().settled(FrameId(frame)),
             Message::PulledData { dirty: false } => self.unstage(page)?,
             _ => {}
         }
@@ -187,7 +187,7 @@ impl Agent {
         if let Some(entry) = self.homes.get_mut(&page) {
             entry.content = Some(Content { frame, staged: true, origin: Origin::Cache });
         }
-        self.expected.expect(frame, page, self.layout.agent_of(holder));
+        self.shards.expected().expect(frame, page, self.layout.agent_of(holder));
         self.say(holder, Coherence { page, message: Message::Pull, frame: frame.0, origin: Origin::Cache });
     }
 

@@ -6,6 +6,7 @@
 //! hit the same frame. A pin keeps the frame where it is. So nothing is ever taken from a rank: it gives back by itself.
 
 use super::claims::Parked;
+use super::shards::Aside;
 use super::storage::StorageWork;
 use super::{Agent, homes::Staging};
 use crate::error::{CacheError, Failure, FailureKind};
@@ -49,15 +50,24 @@ impl Agent {
         self.pool.faults_posted() != self.mapped.seen
     }
 
-    /// Takes the faults that were posted. True when there was one.
-    pub(super) fn serve_faults(&mut self) -> Result<bool, CacheError> {
+    /// Takes the faults that were posted. Before the shard looks at what others have told it: they tell it of a page that was
+    /// unmapped before its rank can want it again. True when there may be one.
+    pub(super) fn take_faults(&mut self) -> Result<bool, CacheError> {
         let posted = self.pool.faults_posted();
         if posted == self.mapped.seen {
             return Ok(false);
         }
         self.mapped.seen = posted;
+        self.pool.take_faults(&mut self.mapped.taken)?;
+        Ok(true)
+    }
+
+    /// Serves the faults that were taken. True when there was one.
+    pub(super) fn serve_faults(&mut self) -> Result<bool, CacheError> {
+        if self.mapped.taken.is_empty() {
+            return Ok(false);
+        }
         let mut taken = std::mem::take(&mut self.mapped.taken);
-        self.pool.take_faults(&mut taken)?;
         for (id, fault) in taken.drain(..) {
             self.serve_fault(id, fault)?;
         }
@@ -68,22 +78,29 @@ impl Agent {
     fn serve_fault(&mut self, id: FaultId, fault: Fault) -> Result<(), CacheError> {
         match fault.returned {
             Returned::Nothing => {}
+            // Before the answer, after which the rank may want it again.
+            Returned::Page(page) if !self.is_mine(page) => {
+                self.shards.tell(self.pool.layout().shard_of(page), Aside::Unmapped(id, page));
+            }
             Returned::Page(page) => self.unmapped(id, page)?,
             Returned::All => {
-                let rank = self.rank_of(id);
-                let own = |page: &PageIndex| {
-                    self.pool.layout().locate(*page).is_some_and(|(owner, _)| owner == rank)
-                };
-                let pages: Vec<PageIndex> = self.mapped.frames.keys().copied().filter(own).collect();
-                for page in pages {
-                    self.unmapped(id, page)?;
-                }
+                let others = 1..self.shards.count();
+                others.for_each(|shard| self.shards.tell(shard, Aside::UnmappedAll(id)));
+                self.unmapped_all(id)?;
             }
         }
         match fault.wanted {
             Some(page) => self.want_mapped(id, page, fault.write),
             None => Ok(self.pool.answer_fault(id, Ok(FrameId(0)))?),
         }
+    }
+
+    /// A rank has unmapped all of its pages.
+    pub(super) fn unmapped_all(&mut self, id: FaultId) -> Result<(), CacheError> {
+        let rank = self.rank_of(id);
+        let own = |page: &PageIndex| self.pool.layout().locate(*page).is_some_and(|(owner, _)| owner == rank);
+        let pages: Vec<PageIndex> = self.mapped.frames.keys().copied().filter(own).collect();
+        pages.into_iter().try_for_each(|page| self.unmapped(id, page))
     }
 
     fn rank_of(&self, id: FaultId) -> Rank {
@@ -96,7 +113,7 @@ impl Agent {
     }
 
     /// A rank has unmapped a page: it may be evicted, and others may have it, again.
-    fn unmapped(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
+    pub(super) fn unmapped(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
         let owner = self.pool.layout().locate(page).map(|(owner, _)| owner);
         let frame = if owner == Some(self.rank_of(id)) { self.mapped.frames.remove(&page) } else { None };
         let Some(frame) = frame else {

@@ -7,7 +7,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `lines.rs` | this node's copies: what ranks want, what messages do to them |
+//! | `requests.rs` | what the ranks of the node ask for |
+//! | `lines/` | this node's copies: what ranks want, what messages do to them |
 //! | `homes.rs` | the directory of pages whose home is here |
 //! | `own.rs` | the short way of pages whose home is here and that nobody else has |
 //! | `claims.rs` | such pages that ranks bring in by themselves |
@@ -19,6 +20,7 @@
 //! | `storage.rs` | NVMe operations under way |
 //! | `ahead.rs` | read-ahead and prefetch |
 //! | `outbox.rs`, `wire.rs` | what is said to other agents |
+//! | `shards.rs` | sharing the pages out among threads, and what these tell each other |
 //!
 //! No unsafe code: bytes are moved by spans.
 
@@ -38,6 +40,7 @@ mod parts;
 mod requests;
 mod room;
 mod segments;
+mod shards;
 mod storage;
 pub mod wire;
 
@@ -55,6 +58,8 @@ use outbox::{Outbox, Outgoing};
 use rustc_hash::FxHashMap;
 use segments::Segments;
 pub use segments::volume_name;
+use shards::Aside;
+pub use shards::Shards;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -114,9 +119,12 @@ const ANSWERS_MAX: usize = 1 << 16;
 /// a wake-up, short against a person.
 const RESERVATION: Duration = Duration::from_millis(4);
 
-/// The agent of one node.
+/// The agent of one node, or one of its shards ([`Agent::in_shards`]).
 pub struct Agent {
     node: NodeId,
+    /// Which shard this is, and what it shares with the others.
+    shard: u32,
+    shards: Arc<Shards>,
     layout: Layout,
     pool: PoolAgent,
     options: AgentOptions,
@@ -132,23 +140,71 @@ pub struct Agent {
     /// What this node has said to itself.
     local: VecDeque<Local>,
     outbox: Outbox,
-    /// Frames that wait for the bytes of a peer.
-    expected: Arc<Expected>,
     time: Time,
     observer: Option<Observer>,
 }
 
 impl Agent {
-    /// An agent over a fresh pool and an opened volume.
-    pub fn new(layout: Layout, node: NodeId, pool: PoolAgent, volume: Volume, options: AgentOptions) -> Self {
+    /// An agent over a fresh pool and an opened volume, which does everything itself.
+    ///
+    /// # Errors
+    /// The pool is made for several shards.
+    pub fn new(
+        layout: Layout,
+        node: NodeId,
+        pool: PoolAgent,
+        volume: Volume,
+        options: AgentOptions,
+    ) -> Result<Self, CacheError> {
+        let mut options = Some(options);
+        let mut shards = Self::in_shards(layout, node, pool, vec![volume], || options.take())?;
+        shards.pop().ok_or_else(too_few)
+    }
+
+    /// The shards of an agent over a fresh pool: as many as the pool is made for, with a handle of one volume each, the first
+    /// one's first. `options` are asked for by each of them, and are the same but for what has a state.
+    ///
+    /// # Errors
+    /// Too few handles or options, or the system is short of descriptors.
+    pub fn in_shards(
+        layout: Layout,
+        node: NodeId,
+        pool: PoolAgent,
+        volumes: Vec<Volume>,
+        mut options: impl FnMut() -> Option<AgentOptions>,
+    ) -> Result<Vec<Self>, CacheError> {
+        let shards = Arc::new(Shards::new(pool.layout(), &layout)?);
+        let pools: Vec<PoolAgent> = (1..shards.count()).map(|shard| pool.another(shard)).collect();
+        let agents = std::iter::once(pool).chain(pools).zip(volumes).map(|(pool, mut volume)| {
+            let (shards, number) = (shards.clone(), pool.shard());
+            if shards.count() > 1 {
+                let shards = shards.clone();
+                volume.set_bell(Arc::new(move || shards.ring(number)));
+            }
+            let options = options().ok_or_else(too_few)?;
+            Ok(Self::with(layout.clone(), node, pool, volume, options, shards))
+        });
+        let agents: Vec<Self> = agents.collect::<Result<_, CacheError>>()?;
+        if agents.len() == shards.count() as usize { Ok(agents) } else { Err(too_few()) }
+    }
+
+    fn with(
+        layout: Layout,
+        node: NodeId,
+        pool: PoolAgent,
+        volume: Volume,
+        options: AgentOptions,
+        shards: Arc<Shards>,
+    ) -> Self {
         let frames = pool.layout().spec().frames as usize;
         let page_bytes = pool.layout().spec().page_bytes;
         let parts = parts::Parts::new(options.part_bytes_max, page_bytes);
         Self {
             outbox: Outbox::new(layout.peers(), page_bytes, options.batch, wire::RUN_PAGES_MAX),
-            segments: Segments::new(&layout),
-            expected: Arc::new(Expected::new(pool.layout().spec().frames, page_bytes, layout.clone())),
-            frames: room::Frames::new(frames),
+            segments: Segments::default(),
+            frames: room::Frames::new(frames / shards.count() as usize),
+            shard: pool.shard(),
+            shards,
             storage: storage::Storage::new(volume),
             node,
             layout,
@@ -176,11 +232,6 @@ impl Agent {
         &self.pool
     }
 
-    /// What the agent's endpoint asks about the bytes of peers ([`Endpoint::guard_frames`]).
-    pub fn expected(&self) -> Arc<Expected> {
-        self.expected.clone()
-    }
-
     /// The volume, to sleep on its descriptor.
     pub fn volume(&mut self) -> &mut Volume {
         &mut self.storage.volume
@@ -198,7 +249,22 @@ impl Agent {
         self.observer = Some(Box::new(observer));
     }
 
-    /// What the node has counted: its agent and all its ranks.
+    /// What the shards of the agent share.
+    pub fn shards(&self) -> &Arc<Shards> {
+        &self.shards
+    }
+
+    /// Which of them this is.
+    pub fn shard(&self) -> u32 {
+        self.shard
+    }
+
+    /// Whether a page is this shard's.
+    fn is_mine(&self, page: PageIndex) -> bool {
+        self.pool.layout().shard_of(page) == self.shard
+    }
+
+    /// What the node has counted: this shard of its agent and all its ranks.
     pub fn counters(&self) -> CounterSnapshot {
         let mut sum = self.pool.counters();
         for local_rank in 0..self.pool.layout().spec().local_ranks {
@@ -225,7 +291,7 @@ impl Agent {
     /// Another agent has filled a frame; which page it is, this one knows.
     pub fn on_content(&mut self, from: Peer, content: Content) -> Result<(), CacheError> {
         let Content { frame, message, origin } = content;
-        let Some(page) = self.expected.page(FrameId(frame)) else {
+        let Some(page) = self.shards.expected().page(FrameId(frame)) else {
             let node = self.agent_node(from)?;
             return Err(self.violation(node, format!("sent a page to frame {frame}, unasked")));
         };
@@ -274,12 +340,29 @@ impl Agent {
         self.remote_put_ended(number, answer)
     }
 
+    /// Another shard of this agent says something.
+    fn on_aside(&mut self, aside: Aside) -> Result<(), CacheError> {
+        match aside {
+            Aside::Unmapped(id, page) => self.unmapped(id, page),
+            Aside::UnmappedAll(id) => self.unmapped_all(id),
+            // Unless the page has gone its way meanwhile.
+            Aside::Filled(frame, page) if self.pool.page_in(frame)? == Some(page) => self.file(frame, page),
+            Aside::Filled(..) => Ok(()),
+            Aside::Clean(segment) => self.clean_part(segment),
+            Aside::Cleaned(segment, failure) => self.part_cleaned(segment, failure.map_or(Ok(()), Err)),
+            Aside::MakeRoom(frames) => self.make_room_for(frames),
+        }
+    }
+
     /// Goes on with everything that can go on; true when something did. Never blocks.
     pub fn advance(&mut self) -> Result<bool, CacheError> {
         let mut progress = false;
         self.look_at_clock();
         progress |= self.hear_of_filled()?;
         progress |= self.serve_parked()?;
+        if self.shards.count() == 1 {
+            self.take_faults()?;
+        }
         progress |= self.serve_faults()?;
         // First of all, so that the NVMe works while checksums are taken.
         self.issue_storage()?;
@@ -294,7 +377,7 @@ impl Agent {
         progress |= self.poll_revocations()?;
         self.issue_storage()?;
         if !self.frames.hungry.is_empty() && self.pool.free_frames() > 0 {
-            self.frames.refused = 0;
+            self.shards.somebody_got_a_frame();
             for waiter in std::mem::take(&mut self.frames.hungry) {
                 self.complete(waiter, Ok(()))?;
             }
@@ -351,7 +434,10 @@ impl Agent {
     pub fn patience(&self) -> Duration {
         // Frames that are reserved become evictable without anybody saying so.
         let waiting = !self.frames.starved.is_empty() || !self.frames.unstaged.is_empty();
-        if waiting { Duration::from_millis(1) } else { Duration::from_secs(1) }
+        // What others ring for wakes the first shard alone.
+        let rung_elsewhere = self.shards.count() > 1
+            && (self.claims.has_any_parked() || !self.frames.hungry.is_empty() || self.outbox.has_unsent());
+        if waiting || rung_elsewhere { Duration::from_millis(1) } else { Duration::from_secs(1) }
     }
 
     fn look_at_clock(&mut self) {
@@ -361,7 +447,9 @@ impl Agent {
         };
         if now_ms != self.time.now_ms {
             self.time.now_ms = now_ms;
-            self.pool.tick();
+            if self.shard == 0 {
+                self.pool.tick();
+            }
         }
     }
 
@@ -477,4 +565,8 @@ impl Agent {
     fn plain(page: PageIndex, message: Message) -> Coherence {
         Coherence { page, message, frame: NO_FRAME, origin: Origin::Cache }
     }
+}
+
+fn too_few() -> CacheError {
+    CacheError::Rma(vgas_rma::RmaError::Usage("each shard of an agent needs a volume and options".into()))
 }

@@ -108,6 +108,11 @@ impl Outbox {
         self.waiting == 0
     }
 
+    /// Whether something waits to be sent, or to be given back by a conduit.
+    pub fn has_unsent(&self) -> bool {
+        self.waiting > 0 || !self.lent.is_empty()
+    }
+
     /// How much waits for a peer.
     pub fn waiting_for(&self, to: Peer) -> usize {
         self.queues.get(to.0 as usize).map_or(0, VecDeque::len)

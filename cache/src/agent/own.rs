@@ -61,7 +61,8 @@ impl Agent {
         frames.filter_map(|frame| match self.pool.frame_use(frame) {
             Ok(FrameUse::Page(page)) => {
                 let state = self.pool.entry(page).map(|entry| entry.state());
-                matches!(state, Ok(PageState::Exclusive | PageState::Modified)).then_some(page)
+                let is_own = matches!(state, Ok(PageState::Exclusive | PageState::Modified));
+                (is_own && self.is_mine(page)).then_some(page)
             }
             _ => None,
         })
@@ -91,7 +92,7 @@ impl Agent {
         let Some(frame) = self.frames.at_hand.pop().or_else(|| self.pool.take_frame()) else {
             return Ok(false);
         };
-        self.frames.refused = 0;
+        self.shards.somebody_got_a_frame();
         place.insert(Page::wanted(frame, reader, ahead)).take_short_way();
         self.read_begun(page, frame);
         Ok(true)

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use vgas_rma::address::Peer;
 
 /// Most pages that one request for reading may name; a client's windows are smaller.
-const READ_PAGES_MAX: u32 = 256;
+pub(super) const READ_PAGES_MAX: u32 = 256;
 
 impl Agent {
     /// A rank of this node asks for something. What cannot be a request is the rank's fault and ends the job.

@@ -3,6 +3,7 @@
 use super::Agent;
 use super::answers::Waiter;
 use super::homes::Staging;
+use super::shards::Aside;
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
 use crate::replacement::{Class, FrameView, Queue};
@@ -60,12 +61,10 @@ pub(super) struct Frames {
     reserve_size: usize,
     /// Free frames for the run of pages that is being started now; the next one is the last.
     pub at_hand: Vec<FrameId>,
-    evicting: u32,
-    /// Evictions that were refused since the last one that was not, or since somebody got a frame: the NVMe is full,
-    /// here or elsewhere.
-    pub refused: u32,
-    /// How the last of them was refused.
-    pub refusal: Option<Failure>,
+    /// [`Shards::refused`](super::Shards::refused) when that was too many the last time.
+    refused_before: u32,
+    /// When the other shards were asked for room last, in milliseconds.
+    asked_ms: u64,
     /// How many frames ranks would like to be free, and until when.
     wished: u32,
     wished_until_ms: u64,
@@ -85,9 +84,8 @@ impl Frames {
             // A sixteenth, as long as that leaves the pool usable, and no more than keeps a device busy.
             reserve_size: (frames / 16).clamp(1, 64),
             at_hand: Vec::new(),
-            evicting: 0,
-            refused: 0,
-            refusal: None,
+            refused_before: 0,
+            asked_ms: 0,
             wished: 0,
             wished_until_ms: 0,
             evict_again_ms: 0,
@@ -119,10 +117,10 @@ impl Agent {
         let now = self.time.now_ms;
         // A refused page goes to the end of the queue: after so many, every page has had its turn.
         let refusals_max = if awaited { 2 * self.pool.layout().spec().frames } else { REFUSALS_IDLE };
-        if self.frames.refused < refusals_max {
+        if self.shards.refused_since(self.frames.refused_before) < refusals_max {
             return Ok(!awaited && now < self.frames.evict_again_ms);
         }
-        self.frames.refused = 0;
+        self.frames.refused_before = self.shards.refused();
         self.frames.evict_again_ms = now + EVICT_AGAIN_MS;
         for waiter in std::mem::take(&mut self.frames.hungry) {
             self.complete(waiter, Err(self.why_no_frame()))?;
@@ -135,7 +133,7 @@ impl Agent {
 
     /// Why no frame can be had: as the last eviction was refused.
     pub(super) fn why_no_frame(&self) -> Failure {
-        self.frames.refusal.unwrap_or(FailureKind::Device.into())
+        self.shards.refusal().unwrap_or(FailureKind::Device.into())
     }
 
     /// The same, for at least this many frames.
@@ -144,12 +142,15 @@ impl Agent {
         let target = kept.max(frames);
         // In batches: what is taken from ranks in one turn shares one barrier, which interrupts all of them.
         let low = if frames < kept { kept - kept / 4 } else { target };
-        if self.pool.free_frames() + self.frames.evicting >= low {
+        if self.free_or_soon() >= low {
             return Ok(());
         }
-        while self.pool.free_frames() + self.frames.evicting < target {
+        while self.free_or_soon() < target {
             let view = View { pool: &self.pool, now_ms: self.time.now_ms };
-            let Some((frame, queue)) = self.options.replacement.victim(&view) else { return Ok(()) };
+            let Some((frame, queue)) = self.options.replacement.victim(&view) else {
+                self.ask_for_room(target);
+                return Ok(());
+            };
             let FrameUse::Page(page) = self.pool.frame_use(frame)? else { continue };
             if !self.quiet(page) || self.claims.has_parked(page) {
                 // Something is under way for it: not now.
@@ -165,22 +166,36 @@ impl Agent {
             if self.pool.entry(page)?.ahead() {
                 self.evicted_unused(page);
             }
-            self.frames.evicting += 1;
+            self.shards.eviction_begins();
             self.evict(page)?;
         }
         Ok(())
     }
 
+    /// Frames that are free, or will be without anybody doing more for it.
+    fn free_or_soon(&self) -> u32 {
+        self.pool.free_frames() + self.shards.evicting()
+    }
+
+    /// Asks the other shards, as this one has nothing to evict; once a millisecond.
+    fn ask_for_room(&mut self, frames: u32) {
+        if self.frames.asked_ms != self.time.now_ms {
+            self.frames.asked_ms = self.time.now_ms;
+            let others = (0..self.shards.count()).filter(|&shard| shard != self.shard);
+            others.for_each(|shard| self.shards.tell(shard, Aside::MakeRoom(frames)));
+        }
+    }
+
     /// An eviction has ended: the frame is free.
     pub(super) fn evicted(&mut self, _page: PageIndex) -> Result<(), CacheError> {
-        self.frames.evicting = self.frames.evicting.saturating_sub(1);
-        self.frames.refused = 0;
+        self.shards.eviction_ended();
+        self.shards.somebody_got_a_frame();
         Ok(())
     }
 
     /// An eviction has ended: the page stays.
     pub(super) fn not_evicted(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        self.frames.evicting = self.frames.evicting.saturating_sub(1);
+        self.shards.eviction_ended();
         let entry = self.pool.entry(page)?;
         if entry.state().readable() {
             let stamp = self.pool.stamp(entry.frame())?;
@@ -245,7 +260,7 @@ impl Agent {
 
     /// The reserve comes first.
     fn free(&mut self, frame: FrameId) -> Result<(), CacheError> {
-        self.expected.settled(frame);
+        self.shards.expected().settled(frame);
         if self.frames.reserve.len() < self.frames.reserve_size && self.pool.pins(frame)?.none() {
             self.frames.reserve.push(frame);
             return Ok(());

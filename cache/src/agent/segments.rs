@@ -2,6 +2,7 @@
 
 use super::Agent;
 use super::answers::Waiter;
+use super::shards::Aside;
 use super::storage::{StorageWork, failure, failure_of};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::INLINE_BYTES;
@@ -9,13 +10,11 @@ use crate::request::{Named, PageIndex};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use vgas_nvm::{OpenReport, VolumeError};
-use vgas_rma::address::{Layout, Rank};
+use vgas_rma::address::Rank;
 
 /// What is known of the segments.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Segments {
-    /// Pages of each rank's segment; 0 until it is attached (on this node) or made known (on another).
-    pages: Vec<u64>,
     checkpoints: Vec<Checkpoint>,
     /// Checkpoints of segments of which one is under way: a page that is being stored for that one may have been
     /// written since.
@@ -33,19 +32,11 @@ pub(super) enum Purpose {
     Flush,
     /// The job's checkpoint, which other requests go on with.
     Clean,
+    /// Either, for the first shard, which goes on with it.
+    Part,
 }
 
 impl Segments {
-    pub fn new(layout: &Layout) -> Self {
-        Self {
-            pages: vec![0; layout.ranks() as usize],
-            checkpoints: Vec::new(),
-            queued: VecDeque::new(),
-            steps: 0,
-            complaints: BTreeMap::new(),
-        }
-    }
-
     /// How many checkpoints wait for the end of another, or for the volume.
     pub fn checkpoints_waiting(&self) -> usize {
         self.queued.len() + self.steps
@@ -55,18 +46,14 @@ impl Segments {
     pub fn complain(&mut self, segment: u32, error: &VolumeError) {
         self.complaints.insert(segment, error.to_string());
     }
-
-    /// Pages of a rank's segment, as far as known.
-    pub fn pages_of(&self, owner: Rank) -> u64 {
-        self.pages.get(owner.0 as usize).copied().unwrap_or(0)
-    }
 }
 
 /// A checkpoint under way.
 #[derive(Debug)]
 struct Checkpoint {
     segment: u32,
-    waiter: Waiter,
+    /// None: the first shard.
+    waiter: Option<Waiter>,
     purpose: Purpose,
     /// Pages whose cached content is still to be stored.
     pages: u64,
@@ -78,7 +65,7 @@ impl Agent {
     /// Whether the page belongs to a segment that may be used.
     pub(super) fn attached(&self, page: PageIndex) -> bool {
         let located = self.pool.layout().locate(page);
-        located.is_some_and(|(owner, in_segment)| in_segment < self.segments.pages_of(owner))
+        located.is_some_and(|(owner, in_segment)| in_segment < self.shards.pages_of(owner))
     }
 
     /// A rank makes the sizes of everybody's segments known, in pages from a rank on. Every rank of the node says the
@@ -97,7 +84,7 @@ impl Agent {
                 return self.complete(waiter, Err(FailureKind::Segment.into()));
             }
             if self.layout.node_of(Rank(rank)) != self.node {
-                self.segments.pages[rank as usize] = pages;
+                self.shards.set_pages_of(Rank(rank), pages);
             }
         }
         self.complete(waiter, Ok(()))
@@ -112,7 +99,7 @@ impl Agent {
     ) -> Result<(), CacheError> {
         let rank = self.layout.ranks_of(self.node).start + local_rank;
         let most = self.pool.layout().spec().segment_pages_max[rank as usize];
-        if pages > most || self.segments.pages[rank as usize] != 0 {
+        if pages > most || self.shards.pages_of(Rank(rank)) != 0 {
             tracing::error!(rank, pages, most, "a tiered segment of this size cannot be attached");
             return self.complete(waiter, Err(FailureKind::Segment.into()));
         }
@@ -134,7 +121,7 @@ impl Agent {
         };
         match created {
             Ok(read_only) => {
-                self.segments.pages[rank as usize] = pages;
+                self.shards.set_pages_of(Rank(rank), pages);
                 self.open_to_claims(local_rank, Rank(rank))?;
                 let code = read_only.map_or(0, |refused| failure_of(Some(refused), self.node).code());
                 self.pool.answer(local_rank, waiter.wait, &code.to_le_bytes())?;
@@ -161,7 +148,7 @@ impl Agent {
         purpose: Purpose,
     ) -> Result<(), CacheError> {
         let segment = self.layout.ranks_of(self.node).start + local_rank;
-        let pages = self.segments.pages[segment as usize];
+        let pages = self.shards.pages_of(Rank(segment));
         let Some(first) = self.pool.layout().page_index(Rank(segment), 0).filter(|_| pages > 0) else {
             return self.complete(waiter, Ok(()));
         };
@@ -171,10 +158,32 @@ impl Agent {
         }
         // What fails from here on fails for a page, and says so by itself.
         self.segments.complaints.remove(&segment);
+        // The other shards each count as a page.
+        let others = self.shards.count() - 1;
+        (1..=others).for_each(|shard| self.shards.tell(shard, Aside::Clean(segment)));
+        let checkpoint =
+            Checkpoint { segment, waiter: Some(waiter), purpose, pages: others.into(), failed: None };
+        self.clean_pages(checkpoint, first, pages)
+    }
+
+    /// Does this shard's part of a checkpoint for the first one.
+    pub(super) fn clean_part(&mut self, segment: u32) -> Result<(), CacheError> {
+        let pages = self.shards.pages_of(Rank(segment));
+        let first = self.pool.layout().page_index(Rank(segment), 0).unwrap_or_default();
+        let checkpoint = Checkpoint { segment, waiter: None, purpose: Purpose::Part, pages: 0, failed: None };
+        self.clean_pages(checkpoint, first, pages)
+    }
+
+    fn clean_pages(
+        &mut self,
+        checkpoint: Checkpoint,
+        first: PageIndex,
+        pages: u64,
+    ) -> Result<(), CacheError> {
+        let segment = checkpoint.segment;
         let known = self.known_pages(first, first + pages);
         // One more than there are pages, so that it does not end before the last one was asked for.
-        let checkpoint = Checkpoint { segment, waiter, purpose, pages: 1, failed: None };
-        self.segments.checkpoints.push(checkpoint);
+        self.segments.checkpoints.push(Checkpoint { pages: checkpoint.pages + 1, ..checkpoint });
         for page in known {
             if let Some(checkpoint) = self.segments.checkpoints.iter_mut().find(|one| one.segment == segment)
             {
@@ -184,7 +193,7 @@ impl Agent {
                 self.page_cleaned(page, Ok(()))?;
             }
         }
-        self.page_cleaned(first, Ok(()))
+        self.part_cleaned(segment, Ok(()))
     }
 
     pub(super) fn page_cleaned(
@@ -193,7 +202,15 @@ impl Agent {
         result: Result<(), Failure>,
     ) -> Result<(), CacheError> {
         let Some((owner, _)) = self.pool.layout().locate(page) else { return Ok(()) };
-        let segment = owner.0;
+        self.part_cleaned(owner.0, result)
+    }
+
+    /// A page of a segment, or another shard's part of it, is on NVMe, or cannot be.
+    pub(super) fn part_cleaned(
+        &mut self,
+        segment: u32,
+        result: Result<(), Failure>,
+    ) -> Result<(), CacheError> {
         let Some(checkpoint) = self.segments.checkpoints.iter_mut().find(|one| one.segment == segment) else {
             return Ok(());
         };
@@ -205,7 +222,7 @@ impl Agent {
         if let Some(failure) = checkpoint.failed {
             return self.flushed(segment, Err(failure));
         }
-        if checkpoint.purpose == Purpose::Clean {
+        if checkpoint.purpose != Purpose::Flush {
             return self.flushed(segment, Ok(()));
         }
         let key = self.storage.keys.insert(StorageWork::Flush(segment));
@@ -220,7 +237,10 @@ impl Agent {
             return Ok(());
         };
         let checkpoint = self.segments.checkpoints.remove(at);
-        self.complete(checkpoint.waiter, result)?;
+        match checkpoint.waiter {
+            Some(waiter) => self.complete(waiter, result)?,
+            None => self.shards.tell(0, Aside::Cleaned(segment, result.err())),
+        }
         let first_rank = self.layout.ranks_of(self.node).start;
         let next =
             self.segments.queued.iter().position(|(local_rank, ..)| first_rank + local_rank == segment);
@@ -283,7 +303,7 @@ impl Agent {
 
     fn attached_segment(&self, local_rank: u32) -> Option<u32> {
         let segment = self.layout.ranks_of(self.node).start + local_rank;
-        (self.segments.pages_of(Rank(segment)) > 0).then_some(segment)
+        (self.shards.pages_of(Rank(segment)) > 0).then_some(segment)
     }
 }
 

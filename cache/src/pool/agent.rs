@@ -52,9 +52,10 @@ enum Stage {
     AwaitingUnpin,
 }
 
-/// The view of a node's agent; one per node, used by one thread.
+/// The view of a node's agent, or of one of its threads; used by one thread.
 pub struct PoolAgent {
-    pub(super) shared: Shared,
+    pub(super) shared: Arc<Shared>,
+    shard: u32,
     asymmetric: bool,
     revocations: Vec<Revocation>,
     /// How many of them are at [`Stage::AwaitingUnpin`].
@@ -89,8 +90,23 @@ impl PoolAgent {
             shared.put_free(frame);
         }
         shared.publish(asymmetric);
+        Ok(Self::of(Arc::new(shared), asymmetric, 0))
+    }
+
+    /// The view of another thread of the agent. Each makes the transitions of its own pages ([`TableLayout::shard_of`]) only;
+    /// frames are anybody's who has them.
+    pub fn another(&self, shard: u32) -> Self {
+        Self::of(self.shared.clone(), self.asymmetric, shard)
+    }
+
+    fn of(shared: Arc<Shared>, asymmetric: bool, shard: u32) -> Self {
         let (revocations, in_use, limbo) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { shared, asymmetric, revocations, awaiting_unpin: 0, in_use, limbo })
+        Self { shared, shard, asymmetric, revocations, awaiting_unpin: 0, in_use, limbo }
+    }
+
+    /// Whose pages it has.
+    pub fn shard(&self) -> u32 {
+        self.shard
     }
 
     /// The layout, with the numbering of pages.
@@ -174,23 +190,25 @@ impl PoolAgent {
     /// The frames that ranks have filled since the last call, each with its page, in the order in which that was.
     pub fn take_filled(&self, into: &mut Vec<(FrameId, u64)>) -> Result<(), PoolError> {
         let mut frames = Vec::new();
-        FilledStack(&self.shared).take_all(&mut frames);
+        FilledStack::of(&self.shared, self.shard).take_all(&mut frames);
         for frame in frames {
-            // Who took it away meanwhile, for another page or none, has seen to it.
-            if let FrameUse::Page(page) = self.frame_use(frame)?
-                && let entry = self.entry(page)?
-                && entry.state().readable()
-                && entry.frame() == frame
-            {
+            if let Some(page) = self.page_in(frame)? {
                 into.push((frame, page));
             }
         }
         Ok(())
     }
 
+    /// The page of which a frame is the copy. Who took it away meanwhile, for another page or none, has seen to it.
+    pub fn page_in(&self, frame: FrameId) -> Result<Option<u64>, PoolError> {
+        let FrameUse::Page(page) = self.frame_use(frame)? else { return Ok(None) };
+        let entry = self.entry(page)?;
+        Ok((entry.state().readable() && entry.frame() == frame).then_some(page))
+    }
+
     /// Whether ranks have filled frames since the last [`PoolAgent::take_filled`].
     pub fn has_filled(&self) -> bool {
-        !FilledStack(&self.shared).is_empty()
+        !FilledStack::of(&self.shared, self.shard).is_empty()
     }
 
     /// Says where the file of a rank's segment is, for the node's ranks to read.
@@ -514,13 +532,17 @@ impl PoolAgent {
     /// Adds to one of the agent's counters.
     pub fn count(&self, counter: Counter, n: u64) {
         // Nobody else writes them, so that no locked instruction is needed.
-        let word = self.shared.counter(self.shared.layout.spec.local_ranks, counter);
+        let word = self.shared.counter(self.counters_block(), counter);
         word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// What the agent has counted.
+    /// What this thread of the agent has counted.
     pub fn counters(&self) -> CounterSnapshot {
-        self.shared.counters(self.shared.layout.spec.local_ranks)
+        self.shared.counters(self.counters_block())
+    }
+
+    fn counters_block(&self) -> u32 {
+        self.shared.layout.spec.local_ranks + self.shard
     }
 
     /// What a rank of the node has counted.

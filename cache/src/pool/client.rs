@@ -532,7 +532,7 @@ impl PoolClient {
             stamp.store(self.shared.clock().load(Relaxed), Relaxed);
         }
         let is_awaited = self.end_claim(page, Event::Show, Entry::new(state, frame).with_ahead(ahead));
-        FilledStack(&self.shared).push(frame);
+        FilledStack::of(&self.shared, self.shared.layout.shard_of(page)).push(frame);
         is_awaited
     }
 
@@ -644,7 +644,12 @@ impl PoolClient {
 
     /// What the node's agent has counted so far.
     pub fn agent_counters(&self) -> CounterSnapshot {
-        self.shared.counters(self.shared.layout.spec.local_ranks)
+        let spec = &self.shared.layout.spec;
+        let mut sum = CounterSnapshot::default();
+        for shard in 0..spec.agent_threads {
+            sum.add(&self.shared.counters(spec.local_ranks + shard));
+        }
+        sum
     }
 }
 

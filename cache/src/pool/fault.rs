@@ -201,29 +201,53 @@ impl PoolAgent {
         self.shared.table.atomic_u32(header::FAULTS).load(SeqCst)
     }
 
-    /// Takes all posted faults. Their content comes from ranks and is not checked yet.
+    /// Takes all posted faults that are this thread's: that want one of its pages, or, wanting none, give one back. Their content
+    /// comes from ranks and is not checked yet.
     pub fn take_faults(&self, into: &mut Vec<(FaultId, Fault)>) -> Result<(), PoolError> {
         let table = &self.shared.table;
         for local_rank in 0..self.shared.layout.spec.local_ranks {
             for slot in 0..FAULT_SLOTS {
                 let at = self.shared.fault_slot(local_rank, slot)?;
                 let state = table.atomic_u32(at + word::STATE);
+                let is_own = |fault: &Fault| self.shard_of_fault(fault) == self.shard();
+                if state.load(Acquire) & !SLEEPING != POSTED || !is_own(&self.read_fault(at)) {
+                    continue;
+                }
                 let take = |now: u32| (now & !SLEEPING == POSTED).then_some(TAKEN | now & SLEEPING);
                 if state.fetch_update(AcqRel, Relaxed, take).is_err() {
                     continue;
                 }
-                let wanted = table.atomic_u64(at + word::WANTED).load(Relaxed);
-                let returned = match table.atomic_u64(at + word::RETURNED).load(Relaxed) {
-                    0 => Returned::Nothing,
-                    ALL => Returned::All,
-                    page => Returned::Page(page - 1),
-                };
-                let fault =
-                    Fault { wanted: (wanted & !WRITE).checked_sub(1), write: wanted & WRITE != 0, returned };
-                into.push((FaultId { local_rank, slot }, fault));
+                // Another thread of the agent may have answered what was there, and another fault may be in its place.
+                let fault = self.read_fault(at);
+                if is_own(&fault) {
+                    into.push((FaultId { local_rank, slot }, fault));
+                } else {
+                    let give_back = |now: u32| Some(POSTED | now & SLEEPING);
+                    let _ = state.fetch_update(AcqRel, Relaxed, give_back);
+                    table.atomic_u32(header::FAULTS).fetch_add(1, SeqCst);
+                }
             }
         }
         Ok(())
+    }
+
+    fn read_fault(&self, at: usize) -> Fault {
+        let table = &self.shared.table;
+        let wanted = table.atomic_u64(at + word::WANTED).load(Relaxed);
+        let returned = match table.atomic_u64(at + word::RETURNED).load(Relaxed) {
+            0 => Returned::Nothing,
+            ALL => Returned::All,
+            page => Returned::Page(page - 1),
+        };
+        Fault { wanted: (wanted & !WRITE).checked_sub(1), write: wanted & WRITE != 0, returned }
+    }
+
+    fn shard_of_fault(&self, fault: &Fault) -> u32 {
+        let page = fault.wanted.or(match fault.returned {
+            Returned::Page(page) => Some(page),
+            Returned::Nothing | Returned::All => None,
+        });
+        page.map_or(0, |page| self.shared.layout.shard_of(page))
     }
 
     /// Answers a fault that was taken, and wakes its thread.

@@ -33,10 +33,13 @@ pub(super) const FAULT_BYTES: u64 = 64;
 /// page to the next, and goes on only when all of them are mapped at once. One more is hidden, and given back with the next
 /// fault.
 pub const MAPPED_PAGES_MIN: u32 = 5;
+/// Most threads of an agent.
+pub const AGENT_THREADS_MAX: u32 = 16;
+const _: () = assert!(header::FILLED_HEADS as u64 + AGENT_THREADS_MAX as u64 * 128 <= header::BYTES);
 /// Bytes of what other processes need to read a segment's file.
 pub(super) const FILE_BYTES: u64 = 64;
 const _: () = assert!(Whereabouts::WORDS as u64 * 8 <= FILE_BYTES);
-/// Bytes of one block of counters; one block per rank of the node, one for its agent.
+/// Bytes of one block of counters; one block per rank of the node, one per thread of its agent.
 pub(super) const COUNTERS_BYTES: u64 = 512;
 const _: () = assert!(Counter::COUNT as u64 * 8 <= COUNTERS_BYTES);
 
@@ -60,10 +63,11 @@ pub(super) mod header {
     pub const CLOSED: usize = 24;
     /// How many faults were ever posted, by all ranks: alone on its lines.
     pub const FAULTS: usize = 512;
-    /// The top of the stack of frames that ranks have filled by themselves, and how often it has changed.
-    pub const FILLED_HEAD: usize = 640;
     /// How many frames ranks would like to be free, since the agent looked last.
     pub const WISH: usize = 768;
+    /// For each shard of the agent, the top of the stack of frames that ranks have filled by themselves with its pages, and how
+    /// often it has changed: each alone on its lines.
+    pub const FILLED_HEADS: usize = 1024;
     /// Size of the header.
     pub const BYTES: u64 = 4096;
 }
@@ -86,6 +90,10 @@ pub struct PoolSpec {
     /// Pages of its own segment that a rank may keep mapped for plain loads and stores ([`crate::local`]); their frames
     /// cannot be evicted. At least [`MAPPED_PAGES_MIN`], or 0 for none.
     pub mapped_pages_per_rank: u32,
+    /// Threads of the node's agent, each with its share of the pages: 1 to [`AGENT_THREADS_MAX`].
+    pub agent_threads: u32,
+    /// Neighbouring pages that have the same of these threads: so many from each multiple on. A power of two.
+    pub block_pages: u64,
 }
 
 /// Where everything lies; derived from a [`PoolSpec`].
@@ -135,6 +143,12 @@ impl TableLayout {
             let (frames, ranks) = (spec.frames, spec.local_ranks);
             return refuse(format!("{mapped} mapped pages for each of {ranks} ranks in {frames} frames"));
         }
+        if !(1..=AGENT_THREADS_MAX).contains(&spec.agent_threads) || !spec.block_pages.is_power_of_two() {
+            return refuse(format!(
+                "{} threads of an agent, in blocks of {} pages: need 1 to {AGENT_THREADS_MAX}, and a power of two",
+                spec.agent_threads, spec.block_pages
+            ));
+        }
         let mut first_page = Vec::with_capacity(spec.segment_pages_max.len() + 1);
         let mut pages = 0u64;
         first_page.push(0);
@@ -154,7 +168,7 @@ impl TableLayout {
             at
         };
         let slots = take(ranks * u64::from(spec.hazard_slots_per_rank) * SLOT_BYTES);
-        let counters = take((ranks + 1) * COUNTERS_BYTES);
+        let counters = take((ranks + u64::from(spec.agent_threads)) * COUNTERS_BYTES);
         let free_cells = take(u64::from(spec.frames) * 8);
         let stamps = take(u64::from(spec.frames) * 4);
         let frames = take(u64::from(spec.frames) * FRAME_BYTES);
@@ -222,13 +236,32 @@ impl TableLayout {
         Some((Rank(rank as u32), index - self.first_page[rank]))
     }
 
+    /// Which thread of the agent of its home, and of each node, a page belongs to. Any number is some thread's.
+    pub fn shard_of(&self, page: u64) -> u32 {
+        if self.spec.agent_threads == 1 {
+            return 0;
+        }
+        // Neighbouring blocks go to different threads, in no order that a program's own steps could have.
+        let mixed = (page / self.spec.block_pages).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        (mixed % u64::from(self.spec.agent_threads)) as u32
+    }
+
+    /// The end of the pages from this one on that are certain to have the same thread.
+    pub fn block_end(&self, page: u64) -> u64 {
+        match self.spec.agent_threads {
+            1 => u64::MAX,
+            _ => (page | (self.spec.block_pages - 1)).saturating_add(1),
+        }
+    }
+
     /// A number that differs, with near certainty, when two processes mean different layouts.
     pub(super) fn fingerprint(&self) -> u64 {
         let spec = &self.spec;
         let numbers = [spec.page_bytes, spec.frames, spec.local_ranks, spec.wait_slots_per_rank]
             .into_iter()
-            .chain([spec.hazard_slots_per_rank, spec.mapped_pages_per_rank])
+            .chain([spec.hazard_slots_per_rank, spec.mapped_pages_per_rank, spec.agent_threads])
             .map(u64::from)
+            .chain([spec.block_pages])
             .chain(spec.segment_pages_max.iter().copied());
         // FNV-1a over whole words: no secrets here, only mistakes to be noticed.
         numbers.fold(0xcbf2_9ce4_8422_2325, |hash, n| (hash ^ n).wrapping_mul(0x0000_0100_0000_01b3))
@@ -248,6 +281,8 @@ mod tests {
             wait_slots_per_rank: 4,
             hazard_slots_per_rank: 3,
             mapped_pages_per_rank: 8,
+            agent_threads: 1,
+            block_pages: 512,
         }
     }
 
@@ -290,7 +325,29 @@ mod tests {
         assert!(with(|s| s.local_ranks = 0).is_err());
         assert!(with(|s| s.hazard_slots_per_rank = 0).is_err());
         assert!(with(|s| s.wait_slots_per_rank = 4097).is_err());
+        assert!(with(|s| s.agent_threads = 0).is_err());
+        assert!(with(|s| s.agent_threads = AGENT_THREADS_MAX).is_ok());
+        assert!(with(|s| s.agent_threads = AGENT_THREADS_MAX + 1).is_err());
+        assert!(with(|s| s.block_pages = 3).is_err());
         assert!(with(|s| s.segment_pages_max = vec![u64::MAX, 1]).is_err());
         assert!(with(|s| s.segment_pages_max = vec![]).is_ok());
+    }
+
+    /// Goal: every page has one thread, neighbours mostly the same, and each thread about as many as the others.
+    #[test]
+    fn pages_are_shared_out_in_blocks() {
+        for threads in [1, 2, 3, 16] {
+            let spec = PoolSpec { agent_threads: threads, block_pages: 8, ..spec() };
+            let layout = TableLayout::new(&spec).unwrap();
+            let mut counts = vec![0; threads as usize];
+            for page in 0..8 * 4096 {
+                let shard = layout.shard_of(page);
+                counts[shard as usize] += 1;
+                let end = layout.block_end(page);
+                assert!(end > page && layout.shard_of(end - 1) == shard);
+            }
+            let fair = 8 * 4096 / threads;
+            assert!(counts.iter().all(|&count| count > fair / 2 && count < fair * 2), "{counts:?}");
+        }
     }
 }

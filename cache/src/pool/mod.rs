@@ -74,7 +74,8 @@ pub use entry::{Entry, PageState};
 pub use fault::{ClaimedSlot, Fault, FaultId, FaultSlots, Returned};
 pub use fence::Fences;
 pub use layout::{
-    FrameId, INLINE_BYTES, MAPPED_PAGES_MIN, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PoolSpec, TableLayout,
+    AGENT_THREADS_MAX, FrameId, INLINE_BYTES, MAPPED_PAGES_MIN, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PoolSpec,
+    TableLayout,
 };
 pub use pin::{PinMode, PinnedPage};
 pub use shared::{FrameUse, Pins};

@@ -82,20 +82,30 @@ impl FreeStack<'_> {
 
 /// The frames that ranks have filled with pages by themselves, until the agent hears of it. A frame is in it once at most,
 /// however often it is filled meanwhile.
-pub(super) struct FilledStack<'a>(pub &'a Shared);
+pub(super) struct FilledStack<'a> {
+    shared: &'a Shared,
+    /// Offset of its head in the table.
+    head: usize,
+}
 
 /// In a cell: the frame is in the stack.
 const LISTED: u64 = 1 << 32;
 
-impl FilledStack<'_> {
+impl<'a> FilledStack<'a> {
+    /// That of a thread of the agent.
+    pub fn of(shared: &'a Shared, shard: u32) -> Self {
+        debug_assert!(shard < shared.layout.spec.agent_threads);
+        Self { shared, head: header::FILLED_HEADS + shard as usize * 128 }
+    }
+
     /// Adds a frame. Numbers beyond the pool are ignored.
     pub fn push(&self, frame: FrameId) {
-        let Some(cell) = self.0.filled_cell(frame.0) else { return };
+        let Some(cell) = self.shared.filled_cell(frame.0) else { return };
         // Who finds it listed leaves it to the agent, which looks at the frame after it has taken that back.
         if cell.fetch_or(LISTED, AcqRel) & LISTED != 0 {
             return;
         }
-        let top = self.0.table.atomic_u64(header::FILLED_HEAD);
+        let top = self.shared.table.atomic_u64(self.head);
         let _ = top.fetch_update(AcqRel, Acquire, |now| {
             cell.store(LISTED | u64::from(now as u32), Relaxed);
             Some(head(((now >> 32) as u32).wrapping_add(1), frame.0 + 1))
@@ -104,7 +114,7 @@ impl FilledStack<'_> {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.table.atomic_u64(header::FILLED_HEAD).load(Relaxed) as u32 == NONE
+        self.shared.table.atomic_u64(self.head).load(Relaxed) as u32 == NONE
     }
 
     /// Takes all out, and appends them in the order in which they were added.
@@ -112,14 +122,14 @@ impl FilledStack<'_> {
         if self.is_empty() {
             return;
         }
-        let (start, top) = (into.len(), self.0.table.atomic_u64(header::FILLED_HEAD));
+        let (start, top) = (into.len(), self.shared.table.atomic_u64(self.head));
         let taken =
             top.fetch_update(AcqRel, Acquire, |now| Some(head(((now >> 32) as u32).wrapping_add(1), NONE)));
         let mut next = taken.unwrap_or_default() as u32;
         // Bounded, whatever a broken process has made of the cells.
-        for _ in 0..self.0.layout.spec.frames {
+        for _ in 0..self.shared.layout.spec.frames {
             let Some(frame) = next.checked_sub(1) else { break };
-            let Some(cell) = self.0.filled_cell(frame) else { break };
+            let Some(cell) = self.shared.filled_cell(frame) else { break };
             next = cell.swap(0, AcqRel) as u32;
             into.push(FrameId(frame));
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use vgas_rma::shm::{Mapping, Span};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"vgaspool");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Words of a hazard slot, in units of 8 bytes. The first slot of a rank is shared by threads that found no own.
 pub(super) mod slot {
@@ -237,9 +237,9 @@ impl Shared {
         Ok((self.layout.faults + position * FAULT_BYTES) as usize)
     }
 
-    /// A counter of a rank, or of the agent when `block` is the number of local ranks.
+    /// A counter of a rank, or of a thread of the agent when `block` is the number of local ranks or more.
     pub fn counter(&self, block: u32, counter: Counter) -> &AtomicU64 {
-        assert!(block <= self.layout.spec.local_ranks);
+        assert!(block < self.layout.spec.local_ranks + self.layout.spec.agent_threads);
         let offset = self.layout.counters + u64::from(block) * COUNTERS_BYTES + counter as u64 * 8;
         self.table.atomic_u64(offset as usize)
     }

@@ -22,6 +22,8 @@ fn spec() -> PoolSpec {
         wait_slots_per_rank: 3,
         hazard_slots_per_rank: 2,
         mapped_pages_per_rank: 0,
+        agent_threads: 1,
+        block_pages: 512,
     }
 }
 

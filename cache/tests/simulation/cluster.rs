@@ -7,7 +7,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
-use vgas_cache::agent::driver::{self, Inbox};
+use vgas_cache::agent::driver;
 use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::client::{Client, ClientOptions};
 use vgas_cache::pool::{Fences, MAPPED_PAGES_MIN, PoolAgent, PoolClient, PoolSpec, TableLayout};
@@ -26,9 +26,9 @@ use vgas_rma::shm::Mapping;
 
 /// A node: its agent and what it stands on.
 pub struct Node {
-    pub agent: Agent,
+    /// Its shards.
+    pub agents: Vec<Agent>,
     pub endpoint: Arc<Endpoint>,
-    inbox: Arc<Inbox>,
     pub disk: MemoryDisk,
 }
 
@@ -78,6 +78,8 @@ impl Cluster {
                 wait_slots_per_rank: 8,
                 hazard_slots_per_rank: 2,
                 mapped_pages_per_rank: MAPPED_PAGES_MIN,
+                agent_threads: plan.agent_threads,
+                block_pages: plan.block_pages,
             };
             let sizes = TableLayout::new(&spec).expect("a layout");
             let table = Mapping::anonymous("table", sizes.table_bytes()).expect("memory");
@@ -106,12 +108,14 @@ impl Cluster {
             2 if random.random_range(0..8) == 0 => {
                 self.milliseconds += 1;
                 for node in &mut self.nodes {
-                    node.agent.simulate_time(self.milliseconds);
+                    node.simulate_time(self.milliseconds);
                 }
             }
             _ => {
                 let node = random.random_range(0..self.nodes.len());
-                self.turn_of(node)?;
+                let shards = self.nodes[node].agents.len();
+                let shard = if shards > 1 { random.random_range(0..shards) } else { 0 };
+                self.turn_of(node, shard)?;
                 invariant::check(self)?;
             }
         }
@@ -122,7 +126,7 @@ impl Cluster {
     pub fn describe(&self) -> String {
         let mut text = String::new();
         for (number, node) in self.nodes.iter().enumerate() {
-            let pool = node.agent.pool();
+            let pool = node.pool();
             let entries: Vec<_> = (0..pool.layout().pages())
                 .filter_map(|page| pool.entry(page).ok().map(|entry| (page, entry)))
                 .filter(|(_, entry)| entry.word() != 0)
@@ -135,13 +139,13 @@ impl Cluster {
         text
     }
 
-    /// One node's agent does what it can.
-    pub fn turn_of(&mut self, node: usize) -> Result<bool, Finding> {
+    /// A shard of one node's agent does what it can.
+    pub fn turn_of(&mut self, node: usize, shard: usize) -> Result<bool, Finding> {
         if self.failed[node].is_some() {
             return Ok(false);
         }
-        let Node { agent, endpoint, inbox, .. } = &mut self.nodes[node];
-        match driver::turn(agent, endpoint, inbox) {
+        let Node { agents, endpoint, .. } = &mut self.nodes[node];
+        match driver::turn(&mut agents[shard], endpoint) {
             Err(error) if self.is_the_loss(&error) => {
                 self.failed[node] = Some(error);
                 Ok(true)
@@ -150,6 +154,15 @@ impl Cluster {
                 other.map_err(|error| Finding::new("an agent has failed", format!("node {node}: {error}")))
             }
         }
+    }
+
+    /// One node's agent does what it can, all of its shards; the first error.
+    pub fn turn_of_all(&mut self, node: usize) -> Result<bool, Finding> {
+        let mut any = false;
+        for shard in 0..self.nodes[node].agents.len() {
+            any |= self.turn_of(node, shard)?;
+        }
+        Ok(any)
     }
 
     /// Cuts a node off, its ranks with it.
@@ -178,10 +191,11 @@ impl Cluster {
             self.milliseconds += 1;
             let mut any = self.network.in_flight() > 0;
             for node in 0..self.nodes.len() {
-                self.nodes[node].agent.simulate_time(self.milliseconds);
-                any |= self.turn_of(node)?;
-                let agent = &mut self.nodes[node].agent;
-                any |= agent.busy() || agent.volume().in_flight() > 0;
+                self.nodes[node].simulate_time(self.milliseconds);
+                any |= self.turn_of_all(node)?;
+                for agent in &mut self.nodes[node].agents {
+                    any |= agent.busy() || agent.volume().in_flight() > 0;
+                }
             }
             invariant::check(self)?;
             self.turns += 1;
@@ -209,38 +223,56 @@ impl Node {
         if let Some(bytes) = plan.disk_bytes_max {
             disk.limit_space(bytes);
         }
-        let device = MemoryDevice::disordered(&disk, 8, plan.seed ^ u64::from(node.0)).expect("a device");
-        let device: Box<dyn Device> = match &plan.disk {
-            Some(script) if node.0 == 0 => Box::new(FaultyDevice::new(Box::new(device), script)),
-            _ => Box::new(device),
+        let device = |shard: u32| -> Box<dyn Device> {
+            let seed = plan.seed ^ u64::from(node.0) ^ u64::from(shard) << 32;
+            let device = MemoryDevice::disordered(&disk, 8, seed).expect("a device");
+            match &plan.disk {
+                Some(script) if node.0 == 0 => Box::new(FaultyDevice::new(Box::new(device), script)),
+                _ => Box::new(device),
+            }
         };
-        let volume = Volume::over(device, PAGE as u32, true).expect("a volume");
+        let first = Volume::over(device(0), PAGE as u32, true).expect("a volume");
+        let others: Vec<Volume> =
+            (1..plan.agent_threads).map(|shard| first.another_over(device(shard))).collect();
+        let volumes = std::iter::once(first).chain(others).collect();
         let conduit = match plan.sabotage {
             Some(sabotage) => Saboteur::wrap(network.conduit(me), layout.peers(), sabotage),
             None => network.conduit(me),
         };
         let spec = EndpointSpec { layout: layout.clone(), me, domain: None, network: Some(conduit) };
         let endpoint = Endpoint::new(spec).expect("an endpoint");
-        let inbox = driver::register(&endpoint).expect("handlers");
         endpoint.expose(RegionId::FRAMES, frames.clone()).expect("exposed once");
-        let options = AgentOptions {
-            home: home::Parameters { node, cooperative: plan.cooperative, in_place: plan.in_place },
-            replacement: replacement::by_name(plan.replacement, plan.frames).expect("a policy"),
-            read_ahead: plan.read_ahead.then(|| ReadAhead::new(read_ahead(plan))),
-            batch: plan.batch,
-            part_bytes_max: plan.part_bytes_max,
-            self_service: plan.self_service,
+        let options = || {
+            Some(AgentOptions {
+                home: home::Parameters { node, cooperative: plan.cooperative, in_place: plan.in_place },
+                replacement: replacement::by_name(plan.replacement, plan.frames)?,
+                read_ahead: plan.read_ahead.then(|| ReadAhead::new(read_ahead(plan))),
+                batch: plan.batch,
+                part_bytes_max: plan.part_bytes_max,
+                self_service: plan.self_service,
+            })
         };
-        let mut agent = Agent::new(layout.clone(), node, pool, volume, options);
-        driver::guard(&agent, &endpoint).expect("guarded once");
+        let mut agents = Agent::in_shards(layout.clone(), node, pool, volumes, options).expect("shards");
+        driver::register(&agents[0], &endpoint).expect("handlers");
         endpoint.open();
-        agent.simulate_time(0);
-        let rows = rows.clone();
-        agent.observe(move |row| {
-            let mut rows = rows.lock().expect("one thread");
-            writeln!(rows, "{row}").expect("memory");
-        });
-        Self { agent, endpoint, inbox, disk }
+        for agent in &mut agents {
+            agent.simulate_time(0);
+            let rows = rows.clone();
+            agent.observe(move |row| {
+                let mut rows = rows.lock().expect("one thread");
+                writeln!(rows, "{row}").expect("memory");
+            });
+        }
+        Self { agents, endpoint, disk }
+    }
+
+    /// The node's pool, as its first shard sees it.
+    pub fn pool(&self) -> &PoolAgent {
+        self.agents[0].pool()
+    }
+
+    pub fn simulate_time(&mut self, milliseconds: u64) {
+        self.agents.iter_mut().for_each(|agent| agent.simulate_time(milliseconds));
     }
 }
 

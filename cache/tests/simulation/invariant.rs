@@ -7,7 +7,7 @@ use vgas_cache::pool::{FrameId, FrameUse, PageState};
 
 fn states(cluster: &Cluster, page: u64) -> impl Iterator<Item = (usize, PageState)> + '_ {
     cluster.nodes.iter().enumerate().map(move |(node, one)| {
-        let entry = one.agent.pool().entry(page).expect("a page of the job");
+        let entry = one.pool().entry(page).expect("a page of the job");
         (node, entry.state())
     })
 }
@@ -15,7 +15,7 @@ fn states(cluster: &Cluster, page: u64) -> impl Iterator<Item = (usize, PageStat
 /// Many readers or one writer, and one owner at most, and no copy of what a rank may claim or has claimed: at every moment, as
 /// the ranks see it.
 pub fn check(cluster: &Cluster) -> Result<(), Finding> {
-    let pages = cluster.nodes[0].agent.pool().layout().pages();
+    let pages = cluster.nodes[0].pool().layout().pages();
     for page in 0..pages {
         let (mut copies, mut writers, mut owners, mut published) = (0, 0, 0, 0);
         for (_, state) in states(cluster, page) {
@@ -41,11 +41,11 @@ pub fn check(cluster: &Cluster) -> Result<(), Finding> {
 
 /// When nothing is under way: all copies of a page are equal, every frame is accounted for, nobody holds a page.
 pub fn check_at_rest(cluster: &Cluster) -> Result<(), Finding> {
-    let pages = cluster.nodes[0].agent.pool().layout().pages();
+    let pages = cluster.nodes[0].pool().layout().pages();
     for page in 0..pages {
         let mut first: Option<(usize, Vec<u8>)> = None;
         for (node, one) in cluster.nodes.iter().enumerate() {
-            let pool = one.agent.pool();
+            let pool = one.pool();
             let entry = pool.entry(page).expect("a page of the job");
             if entry.held() {
                 return Err(Finding::new("a page is held at rest", format!("page {page} at node {node}")));
@@ -69,12 +69,13 @@ pub fn check_at_rest(cluster: &Cluster) -> Result<(), Finding> {
         }
     }
     for (node, one) in cluster.nodes.iter().enumerate() {
-        let pool = one.agent.pool();
+        let pool = one.pool();
         let frames = pool.layout().spec().frames;
         let uses: Vec<FrameUse> =
             (0..frames).map(|frame| pool.frame_use(FrameId(frame)).expect("a frame")).collect();
-        // The reserve of the home; see `Agent::new`.
-        let reserve = (frames / 16).clamp(1, 64) as usize;
+        // The reserve of the home, of each shard; see `Agent::with`.
+        let shards = one.agents.len();
+        let reserve = shards * (frames as usize / shards / 16).clamp(1, 64);
         let kept = uses.iter().filter(|used| **used == FrameUse::Agent).count();
         let lost = uses.iter().any(|used| matches!(used, FrameUse::Staged { .. }));
         let orphans = uses.iter().zip(0..).any(|(used, frame)| match *used {

@@ -27,6 +27,9 @@ pub struct Plan {
     pub replacement: &'static str,
     /// Gets of at most so many bytes read parts of pages.
     pub part_bytes_max: u32,
+    /// Threads of each agent, here taking turns like everything else, and pages that have the same.
+    pub agent_threads: u32,
+    pub block_pages: u64,
     /// Ranks read pages of their own node by themselves.
     pub self_service: bool,
     pub delay_max: u64,
@@ -55,8 +58,9 @@ impl Plan {
         let nodes = random.random_range(2..=4);
         let per_node = random.random_range(1..=2);
         let ranks = nodes * per_node;
-        // The smallest pool that a job may have, or a little more.
-        let smallest = 8 + 4 * per_node;
+        let agent_threads = [1, 1, 2, 3][(seed % 4) as usize];
+        // The smallest pool that a job may have, or a little more; each shard keeps a frame back.
+        let smallest = 8 + 4 * per_node + (agent_threads - 1);
         let frames = if random.random() { smallest } else { random.random_range(smallest..=32) };
         let in_place = random.random::<bool>().then(|| InPlaceService {
             enter_after: random.random_range(1..=3),
@@ -86,6 +90,8 @@ impl Plan {
             pointers: random.random(),
             part_bytes_max: [0, 64, PAGE as u32][random.random_range(0..3)],
             self_service: random.random_range(0..4) > 0,
+            agent_threads,
+            block_pages: [1, 4][(seed / 4 % 2) as usize],
             sabotage: None,
             disk: None,
             disk_bytes_max: None,

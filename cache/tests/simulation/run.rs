@@ -72,7 +72,7 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
     let rows =
         trace::replay(&log).map_err(|e| Finding::new("the tables do not explain the log", e.to_string()))?;
     let mut counters = CounterSnapshot::default();
-    cluster.nodes.iter().for_each(|node| counters.add(&node.agent.counters()));
+    cluster.nodes.iter().flat_map(|node| &node.agents).for_each(|agent| counters.add(&agent.counters()));
     let failures = std::mem::take(&mut traffic.failures);
     Ok(Summary { turns: cluster.turns, operations: traffic.completed, log, rows, counters, failures })
 }

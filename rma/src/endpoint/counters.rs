@@ -2,7 +2,7 @@
 
 use crate::conduit::Sent;
 use crate::message::{Arrived, Delivery, Direction, Message, Payload};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// What carried a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,22 @@ struct CarrierCounters {
 
 /// By [`Carrier`]. What is sent through shared memory is counted by its conduit.
 #[derive(Default)]
-pub(super) struct Counters([CarrierCounters; 3]);
+#[repr(align(128))]
+struct Stripe([CarrierCounters; 3]);
+
+/// Threads that send at the same time count apart; two that share a stripe are right, too.
+#[derive(Default)]
+pub(super) struct Counters([Stripe; STRIPES]);
+
+const STRIPES: usize = 4;
+
+/// Which stripe this thread counts in.
+#[inline]
+fn stripe() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES);
+    MINE.with(|mine| *mine)
+}
 
 fn add_alone(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
@@ -68,7 +83,7 @@ fn add_alone(counter: &AtomicU64, more: u64) {
 impl Counters {
     #[inline]
     pub(super) fn sent(&self, carrier: Carrier, sent: Sent, message: &Message<'_>) {
-        let counters = &self.0[carrier as usize];
+        let counters = &self.0[stripe()].0[carrier as usize];
         if sent == Sent::Busy {
             counters.busy.fetch_add(1, Ordering::Relaxed);
             return;
@@ -85,7 +100,8 @@ impl Counters {
 
     #[inline]
     pub(super) fn delivered(&self, carrier: Carrier, delivery: &Delivery<'_>) {
-        let counters = &self.0[carrier as usize];
+        // Whichever thread delivers.
+        let counters = &self.0[0].0[carrier as usize];
         let messages = match delivery.direction {
             Direction::Request => &counters.requests_delivered,
             Direction::Reply => &counters.replies_delivered,
@@ -99,18 +115,17 @@ impl Counters {
     }
 
     pub(super) fn read(&self) -> EndpointCounts {
-        let carrier = |carrier: Carrier| {
-            let counters = &self.0[carrier as usize];
-            CarrierCounts {
-                requests: counters.requests.load(Ordering::Relaxed),
-                replies: counters.replies.load(Ordering::Relaxed),
-                payload_bytes: counters.payload_bytes.load(Ordering::Relaxed),
-                busy: counters.busy.load(Ordering::Relaxed),
-            }
+        let sum = |carrier: usize, counter: fn(&CarrierCounters) -> &AtomicU64| {
+            let all = self.0.iter().map(|stripe| counter(&stripe.0[carrier]).load(Ordering::Relaxed));
+            all.sum::<u64>()
         };
-        let total = |counter: fn(&CarrierCounters) -> &AtomicU64| {
-            self.0.iter().map(|counters| counter(counters).load(Ordering::Relaxed)).sum()
+        let carrier = |carrier: Carrier| CarrierCounts {
+            requests: sum(carrier as usize, |counters| &counters.requests),
+            replies: sum(carrier as usize, |counters| &counters.replies),
+            payload_bytes: sum(carrier as usize, |counters| &counters.payload_bytes),
+            busy: sum(carrier as usize, |counters| &counters.busy),
         };
+        let total = |counter: fn(&CarrierCounters) -> &AtomicU64| (0..3).map(|one| sum(one, counter)).sum();
         EndpointCounts {
             loopback: carrier(Carrier::Loopback),
             smp: carrier(Carrier::Smp),

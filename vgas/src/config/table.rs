@@ -78,6 +78,9 @@ choices! {
 /// Most writers or operations in a row that the home of a page counts: it keeps a counter of 16 bits for each page.
 const OPERATIONS_MAX: u64 = u16::MAX as u64;
 
+/// Most threads of an agent.
+const AGENT_THREADS_MAX: u64 = vgas_cache::pool::AGENT_THREADS_MAX as u64;
+
 /// When, and by whom, a setting is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -263,6 +266,13 @@ settings! {
         self_service: bool = "on", Node;
         /// Which page leaves a full cache.
         replacement: ReplacementChoice = "lru-second-chance", Node;
+    }
+
+    /// The agent of each node, which serves its cache.
+    agent: AgentSettings {
+        /// How many threads the agent of a node has, each with its share of the pages. More than one are worth their cores
+        /// where other nodes ask for more pages than one thread can hand out.
+        threads: u32 = "1", Node, 1 => AGENT_THREADS_MAX;
     }
 
     /// Segment files on NVMe.

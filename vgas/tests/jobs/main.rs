@@ -2,7 +2,7 @@
 //!
 //! Without arguments it runs every scenario in every setting that makes sense for it and closes with a count. Arguments
 //! select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed, `VGAS_TEST_CONDUIT` replaces the conduit of
-//! every setting with more than one node, and `VGAS_TEST_START_TIMEOUT_MS` gives slow machines time to start.
+//! every setting with more than one node, `VGAS_TEST_SET` (such as `agent.threads=2`) adds to all settings, and `VGAS_TEST_START_TIMEOUT_MS` gives slow machines time to start.
 
 mod forms;
 mod local;
@@ -61,6 +61,8 @@ fn main() -> ExitCode {
     let wanted: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let conduit = std::env::var("VGAS_TEST_CONDUIT").ok();
     let start_timeout = std::env::var("VGAS_TEST_START_TIMEOUT_MS").ok();
+    let more: Option<&'static str> = std::env::var("VGAS_TEST_SET").ok().map(|text| &*text.leak());
+    let more = more.and_then(|text| text.split_once('='));
     let (mut passed, mut failed) = (0, 0);
     for (scenario, ends_with) in scenarios::all() {
         if !wanted.is_empty() && !wanted.iter().any(|word| scenario.name.contains(word.as_str())) {
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
             if let Some(conduit) = conduit.as_ref().filter(|_| setting.nodes > 1) {
                 setting.settings.insert("conduit", conduit.clone());
             }
+            setting.settings.extend(more.map(|(name, value)| (name, value.to_owned())));
             setting.settings.extend(start_timeout.clone().map(|limit| ("run.start_timeout_ms", limit)));
             let began = Instant::now();
             let words: Vec<String> = setting.settings.iter().map(|(k, v)| format!("{k}={v}")).collect();

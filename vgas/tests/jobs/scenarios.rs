@@ -89,13 +89,22 @@ const ALL: &[Scenario] = &[
                 Setting::new(2, 2, &with(&[("cache.page", "64KiB"), ("cache.size", "4MiB")])),
                 Setting::new(2, 1, &with(&[("nvm.device", "blocking")])),
                 Setting::new(2, 2, &with(&[("nvm.device", "memory")])),
+                Setting::new(2, 1, &with(&[("agent.threads", "2")])),
+                Setting::new(4, 2, &with(&[("agent.threads", "3")])),
+                Setting::new(3, 3, &with(&[("agent.threads", "2"), ("conduit", "smp")])),
             ]
         },
         rank: traffic,
     },
     Scenario {
         name: "scan",
-        settings: || vec![Setting::new(1, 1, &small()), Setting::new(2, 2, &small())],
+        settings: || {
+            vec![
+                Setting::new(1, 1, &small()),
+                Setting::new(2, 2, &small()),
+                Setting::new(2, 2, &with(&[("agent.threads", "2")])),
+            ]
+        },
         rank: scan,
     },
     Scenario {
@@ -105,6 +114,7 @@ const ALL: &[Scenario] = &[
                 Setting::new(2, 2, &small()),
                 Setting::new(4, 4, &with(&[("conduit", "smp")])),
                 Setting::new(2, 2, &with(&[("cache.in_place", "off")])),
+                Setting::new(4, 4, &with(&[("agent.threads", "2")])),
             ]
         },
         rank: false_sharing,

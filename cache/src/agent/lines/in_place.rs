@@ -51,8 +51,9 @@ impl Agent {
             put => put,
         };
         let Put::Part { offset, data, .. } = &put else { return Ok(()) };
-        self.lines.next_remote = self.lines.next_remote.wrapping_add(1);
-        let number = self.lines.next_remote;
+        // So that an answer's number names the shard.
+        self.lines.next_remote = self.lines.next_remote.wrapping_add(1) % (u32::MAX / self.shards.count());
+        let number = self.lines.next_remote * self.shards.count() + self.shard;
         let operation = InPlace::Put { page, offset: *offset, slot: number };
         let data = data.clone();
         self.lines.remote_puts.insert(number, RemotePut { page, put });

@@ -169,7 +169,7 @@ impl Agent {
         if next.stable()
             && let Some(frame) = frame
         {
-            self.expected.settled(frame);
+            self.shards.expected().settled(frame);
         }
         for action in actions {
             match action {
@@ -207,7 +207,7 @@ impl Agent {
         match message {
             Message::GetShared | Message::GetModified { .. } => {
                 if let Some(frame) = frame {
-                    self.expected.expect_any_agent(frame, page);
+                    self.shards.expected().expect_any_agent(frame, page);
                 }
                 let frame = frame.map_or(NO_FRAME, |frame| frame.0);
                 self.say(to, Coherence { page, message, frame, origin: Origin::Cache });
@@ -256,8 +256,7 @@ impl Agent {
             line::Outcome::InPlace => self.go_in_place(page),
             line::Outcome::Failed(_) => self.line_failed(page, self.named_failure(page, named)),
             line::Outcome::NotEvicted => {
-                self.frames.refused += 1;
-                self.frames.refusal = Some(self.named_failure(page, named));
+                self.shards.eviction_refused(self.named_failure(page, named));
                 self.not_evicted(page)
             }
         }

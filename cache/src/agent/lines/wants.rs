@@ -199,7 +199,7 @@ impl Agent {
                 match self.frames.at_hand.pop().or_else(|| self.pool.take_frame()) {
                     Some(frame) => {
                         block.frame = Some(frame);
-                        self.frames.refused = 0;
+                        self.shards.somebody_got_a_frame();
                     }
                     None if block.prefetch
                         && block.readers.is_empty()

@@ -1,0 +1,369 @@
+//! The shards of a node's agent: threads that each serve a share of the pages, by themselves.
+//!
+//! A page belongs to one shard ([`TableLayout::shard_of`](crate::pool::TableLayout::shard_of)): its line, its directory entry, its claims, its operations at the
+//! NVMe and what is said about it are that shard's alone, so that none of the protocol knows of shards. What arrives is
+//! handed to the shard that it is about ([`Shards::route`]), requests for several pages in pieces. Pages stay in their order:
+//! one thread at a time takes in messages, and what it finds goes into the inboxes in that order.
+//!
+//! What shards share they reach by atomic words or not at all:
+//!
+//! | shared | how |
+//! |---|---|
+//! | free frames, answers to ranks | the node's table ([`crate::pool`]) |
+//! | room: evictions under way, and how many were refused | counted for all; who finds nothing to evict asks the others |
+//! | which frames wait for a peer | [`Expected`], whose words have one writer each |
+//! | files and their page maps | handles of one [`vgas_nvm::Volume`] |
+//! | segments: attaching, checkpoints | the first shard, which asks the others for their part ([`Aside`]) |
+//! | what ranks give back of their mapped pages | whoever takes the fault tells the page's shard before it answers |
+
+use super::ahead::prefetched;
+use super::expected::Expected;
+use super::requests::READ_PAGES_MAX;
+use super::wire::{Coherence, Content};
+use crate::error::Failure;
+use crate::pool::{FaultId, FrameId, TableLayout};
+use crate::protocol::Message;
+use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use vgas_rma::RmaError;
+use vgas_rma::address::{Layout, Peer, Rank};
+
+/// Something that has arrived.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    Request(Peer, Request, Box<[u8]>),
+    Message(Peer, Coherence),
+    Content(Peer, Content),
+    Run(Peer, PageIndex, Message, Vec<u32>),
+    InPlace(Peer, InPlace, Box<[u8]>),
+    Answer(Peer, u32, InPlaceAnswer),
+    Aside(Aside),
+}
+
+/// What shards tell each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aside {
+    /// A rank has unmapped this page.
+    Unmapped(FaultId, PageIndex),
+    /// A rank has unmapped all of its pages.
+    UnmappedAll(FaultId),
+    /// A rank has filled this frame with this page by itself.
+    Filled(FrameId, PageIndex),
+    /// Bring what is cached of a segment to its NVMe, as far as it is yours.
+    Clean(u32),
+    /// That is done, or has failed.
+    Cleaned(u32, Option<Failure>),
+    /// I have nothing to evict: have so many frames free.
+    MakeRoom(u32),
+}
+
+/// What a shard has not looked at yet.
+#[derive(Debug, Default)]
+struct Inbox {
+    arrived: Mutex<Vec<Incoming>>,
+    /// Empty; kept for its allocation.
+    spare: Mutex<Vec<Incoming>>,
+    /// The shard sleeps, or is about to.
+    asleep: AtomicBool,
+    /// Of an agent with several shards: readable when the shard is to wake up.
+    bell: Option<OwnedFd>,
+}
+
+impl Inbox {
+    fn ring(&self) {
+        if self.asleep.load(Ordering::SeqCst)
+            && let Some(bell) = &self.bell
+        {
+            // It refuses only when it is full: then it is readable anyway.
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// What the shards of one agent share.
+#[derive(Debug)]
+pub struct Shards {
+    pages: TableLayout,
+    inboxes: Box<[Inbox]>,
+    /// Who takes in messages.
+    polling: Mutex<()>,
+    expected: Arc<Expected>,
+    /// Evictions under way, of all.
+    evicting: AtomicU32,
+    /// Evictions that were refused, ever, and how many it were when one was not, or when somebody got a frame: a long row of
+    /// them means that the NVMe is full, here or elsewhere.
+    refused: AtomicU32,
+    refused_before: AtomicU32,
+    /// How the last of them was refused.
+    refusal: Mutex<Option<Failure>>,
+    /// Pages of each rank's segment; 0 until it is attached (on this node) or made known (on another).
+    segments: Box<[AtomicU64]>,
+    /// Ranks of this node whose pages are published ([`super::claims`]).
+    open: Box<[AtomicBool]>,
+    /// One of them has failed: all end.
+    failed: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shards {
+    pub(super) fn new(pages: &TableLayout, layout: &Layout) -> Result<Self, RmaError> {
+        let spec = pages.spec();
+        let bell = || match spec.agent_threads {
+            1 => Ok(None),
+            _ => eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map(Some)
+                .map_err(|e| RmaError::system("create an eventfd", e)),
+        };
+        let inbox = |_| Ok(Inbox { bell: bell()?, ..Inbox::default() });
+        Ok(Self {
+            inboxes: (0..spec.agent_threads).map(inbox).collect::<Result<_, RmaError>>()?,
+            polling: Mutex::new(()),
+            expected: Arc::new(Expected::new(spec.frames, spec.page_bytes, layout.clone())),
+            evicting: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
+            refused_before: AtomicU32::new(0),
+            refusal: Mutex::new(None),
+            segments: (0..layout.ranks()).map(|_| AtomicU64::new(0)).collect(),
+            open: (0..spec.local_ranks).map(|_| AtomicBool::new(false)).collect(),
+            failed: AtomicBool::new(false),
+            pages: pages.clone(),
+        })
+    }
+
+    /// Evictions under way, by all shards.
+    pub(super) fn evicting(&self) -> u32 {
+        self.evicting.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn eviction_begins(&self) {
+        self.evicting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn eviction_ended(&self) {
+        let one_less = |evicting: u32| evicting.checked_sub(1);
+        let _ = self.evicting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+    }
+
+    /// How many evictions have been refused, ever.
+    pub(super) fn refused(&self) -> u32 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// How many of them in a row, since there were so many.
+    pub(super) fn refused_since(&self, before: u32) -> u32 {
+        let all = self.refused();
+        all.wrapping_sub(self.refused_before.load(Ordering::Relaxed)).min(all.wrapping_sub(before))
+    }
+
+    /// How the last one was.
+    pub(super) fn refusal(&self) -> Option<Failure> {
+        *lock(&self.refusal)
+    }
+
+    pub(super) fn eviction_refused(&self, failure: Failure) {
+        *lock(&self.refusal) = Some(failure);
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the row.
+    pub(super) fn somebody_got_a_frame(&self) {
+        let all = self.refused();
+        if self.refused_before.load(Ordering::Relaxed) != all {
+            self.refused_before.store(all, Ordering::Relaxed);
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u32 {
+        self.inboxes.len() as u32
+    }
+
+    /// Which frames wait for the bytes of a peer.
+    pub(super) fn expected(&self) -> &Arc<Expected> {
+        &self.expected
+    }
+
+    /// Pages of a rank's segment, as far as known.
+    pub(super) fn pages_of(&self, owner: Rank) -> u64 {
+        self.segments.get(owner.0 as usize).map_or(0, |pages| pages.load(Ordering::Acquire))
+    }
+
+    pub(super) fn set_pages_of(&self, owner: Rank, pages: u64) {
+        if let Some(known) = self.segments.get(owner.0 as usize) {
+            known.store(pages, Ordering::Release);
+        }
+    }
+
+    /// Whether ranks may bring in the pages of this one's segment.
+    pub(super) fn is_open(&self, local_rank: u32) -> bool {
+        self.open.get(local_rank as usize).is_some_and(|open| open.load(Ordering::Acquire))
+    }
+
+    /// Lets ranks bring in the pages of this one's segment.
+    pub(super) fn open(&self, local_rank: u32) {
+        if let Some(open) = self.open.get(local_rank as usize) {
+            open.store(true, Ordering::Release);
+        }
+    }
+
+    /// Hands over what has arrived to the shards that it is about. By one thread at a time, in the order of arrival.
+    pub(super) fn route(&self, incoming: Incoming) {
+        if self.count() == 1 {
+            return self.push(0, incoming);
+        }
+        match incoming {
+            // More is refused by the first one's shard.
+            Incoming::Request(from, Request::Read { page, count, slot }, data) if count <= READ_PAGES_MAX => {
+                self.in_blocks(page, count, |shard, page, count| {
+                    let request = Request::Read { page, count, slot };
+                    self.push(shard, Incoming::Request(from, request, data.clone()));
+                });
+            }
+            Incoming::Request(from, Request::Prefetch { page, count }, data) => {
+                let count = prefetched(count, &self.pages);
+                self.in_blocks(page, count, |shard, page, count| {
+                    let request = Request::Prefetch { page, count };
+                    self.push(shard, Incoming::Request(from, request, data.clone()));
+                });
+            }
+            Incoming::Run(from, page, message, frames) => {
+                let mut frames = &frames[..];
+                self.in_blocks(page, frames.len() as u32, |shard, page, count| {
+                    let some;
+                    (some, frames) = frames.split_at(count as usize);
+                    self.push(shard, Incoming::Run(from, page, message, some.to_vec()));
+                });
+            }
+            other => {
+                let shard = self.shard_of(&other);
+                self.push(shard, other);
+            }
+        }
+    }
+
+    /// The shard of what needs no division.
+    fn shard_of(&self, incoming: &Incoming) -> u32 {
+        let page = match incoming {
+            Incoming::Request(_, request, _) => match *request {
+                Request::Put { page, .. }
+                | Request::PutFrame { page, .. }
+                | Request::Own { page, .. }
+                | Request::Ahead { page }
+                | Request::Read { page, .. } => page,
+                // Any of them; what is left is about segments, which are the first one's.
+                Request::MakeRoom { slot } => return slot % self.count(),
+                _ => return 0,
+            },
+            Incoming::Message(_, Coherence { page, .. }) | Incoming::Run(_, page, ..) => *page,
+            // What nobody waits for is refused by any.
+            Incoming::Content(_, content) => match self.expected.page(FrameId(content.frame)) {
+                Some(page) => page,
+                None => return 0,
+            },
+            Incoming::InPlace(_, operation, _) => operation.page(),
+            // As [`super::lines`] numbers its puts.
+            Incoming::Answer(_, number, _) => return number % self.count(),
+            Incoming::Aside(_) => return 0,
+        };
+        self.pages.shard_of(page)
+    }
+
+    /// Calls for each shard's part of some neighbouring pages, in order; once at least, so that nonsense is refused.
+    fn in_blocks(&self, page: PageIndex, count: u32, mut each: impl FnMut(u32, PageIndex, u32)) {
+        let (mut page, mut left) = (page, count);
+        loop {
+            // The last number of all is no page: nonsense goes on, to be refused.
+            let here = (self.pages.block_end(page) - page).clamp(1, u64::from(left).max(1)) as u32;
+            each(self.pages.shard_of(page), page, here.min(left));
+            left = left.saturating_sub(here);
+            if left == 0 {
+                return;
+            }
+            page = page.saturating_add(u64::from(here));
+        }
+    }
+
+    /// Hands something to a shard, which it wakes.
+    fn push(&self, shard: u32, incoming: Incoming) {
+        let Some(inbox) = self.inboxes.get(shard as usize) else { return };
+        lock(&inbox.arrived).push(incoming);
+        inbox.ring();
+    }
+
+    /// Tells a shard something, another one or this one.
+    pub(super) fn tell(&self, shard: u32, aside: Aside) {
+        self.push(shard, Incoming::Aside(aside));
+    }
+
+    /// What has arrived for a shard, to be given back empty.
+    pub(super) fn take(&self, shard: u32) -> Vec<Incoming> {
+        let inbox = &self.inboxes[shard as usize];
+        let mut arrived = lock(&inbox.arrived);
+        if arrived.is_empty() {
+            return Vec::new();
+        }
+        let spare = std::mem::take(&mut *lock(&inbox.spare));
+        std::mem::replace(&mut arrived, spare)
+    }
+
+    pub(super) fn give_back(&self, shard: u32, empty: Vec<Incoming>) {
+        *lock(&self.inboxes[shard as usize].spare) = empty;
+    }
+
+    /// The right to take in messages, unless another shard has it.
+    pub(super) fn try_poll(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.polling.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Prepares a shard to sleep on its bell. False: something has arrived.
+    pub(super) fn arm(&self, shard: u32) -> bool {
+        let inbox = &self.inboxes[shard as usize];
+        inbox.asleep.store(true, Ordering::SeqCst);
+        lock(&inbox.arrived).is_empty() && !self.has_failed()
+    }
+
+    /// Ends that.
+    pub(super) fn disarm(&self, shard: u32) {
+        let inbox = &self.inboxes[shard as usize];
+        inbox.asleep.store(false, Ordering::SeqCst);
+        if let Some(bell) = &inbox.bell {
+            // Not readable: nobody has rung.
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+        }
+    }
+
+    /// What a sleeping shard waits for beside its NVMe.
+    pub(super) fn bell(&self, shard: u32) -> Option<BorrowedFd<'_>> {
+        self.inboxes[shard as usize].bell.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Wakes a shard, if it sleeps.
+    pub(super) fn ring(&self, shard: u32) {
+        self.inboxes[shard as usize].ring();
+    }
+
+    /// Wakes all shards but this one.
+    pub(super) fn ring_others(&self, shard: u32) {
+        (0..self.count()).filter(|&other| other != shard).for_each(|other| self.ring(other));
+    }
+
+    /// All shards are to end.
+    pub(super) fn fail(&self) {
+        self.failed.store(true, Ordering::SeqCst);
+        (0..self.count()).for_each(|shard| self.ring(shard));
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+}

@@ -99,6 +99,7 @@ impl Agent {
             .step_home(page, event)
             .map_err(|violation| self.violation(from, format!("page {page}: {violation}")))?;
         tracing::trace!(page, ?event, ?actions, "home");
+        let mut cleaned: SmallVec<[Result<(), Failure>; 1]> = SmallVec::new();
         for action in actions {
             match action {
                 home::HomeAction::Send { to, message } => self.home_says(page, to, message)?,
@@ -109,12 +110,18 @@ impl Agent {
                     return Err(self.violation(self.node, "applied an operation that nobody asked for"));
                 }
                 home::HomeAction::Recall => self.recall(page)?,
-                home::HomeAction::Cleaned => self.cleaned(page, Ok(()))?,
-                home::HomeAction::NotCleaned => {
-                    let failure = self.failure_of(page);
-                    self.cleaned(page, Err(failure))?;
-                }
+                home::HomeAction::Cleaned => cleaned.push(Ok(())),
+                home::HomeAction::NotCleaned => cleaned.push(Err(self.failure_of(page))),
             }
+        }
+        if !cleaned.is_empty()
+            && let Some(entry) = self.homes.get_mut(&page)
+        {
+            entry.cleaning = false;
+        }
+        // After everything else: the end of one checkpoint may begin the next, which asks about the same page.
+        for result in cleaned {
+            self.page_cleaned(page, result)?;
         }
         self.forget_home(page)?;
         self.home_has_stepped(page)
@@ -149,7 +156,12 @@ impl Agent {
         let wanted_in = |entry: &HomePage, node: NodeId| {
             entry.wanted_in.iter().find(|(other, _)| *other == node).map_or(NO_FRAME, |(_, frame)| *frame)
         };
-        let Some(entry) = self.homes.get_mut(&page) else { return Ok(()) };
+        let Some(entry) = self.homes.get_mut(&page) else {
+            // Whoever waits for what is to be said would wait for ever.
+            return Err(
+                self.violation(self.node, format!("has forgotten page {page} in the middle of a step"))
+            );
+        };
         match message {
             Message::ForwardShared { requester, .. } | Message::ForwardModified { requester, .. } => {
                 let frame = wanted_in(entry, requester);
@@ -398,13 +410,6 @@ impl Agent {
         entry.cleaning = true;
         self.home_event(page, home::HomeEvent::Clean)?;
         Ok(true)
-    }
-
-    fn cleaned(&mut self, page: PageIndex, result: Result<(), Failure>) -> Result<(), CacheError> {
-        if let Some(entry) = self.homes.get_mut(&page) {
-            entry.cleaning = false;
-        }
-        self.page_cleaned(page, result)
     }
 
     /// The pages of a segment of which there are copies.

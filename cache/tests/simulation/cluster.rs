@@ -183,13 +183,17 @@ impl Cluster {
     }
 
     /// Lets everybody go on until nobody has anything to do. The clock goes on, too: reservations end.
-    pub fn settle(&mut self, turns_max: u64) -> Result<(), Finding> {
+    pub fn settle(&mut self, members: &[Member], turns_max: u64) -> Result<(), Finding> {
         let mut idle = 0;
         let end = self.turns + turns_max;
         while idle < 40 {
             self.network.step();
             self.milliseconds += 1;
             let mut any = self.network.in_flight() > 0;
+            // What still comes for an operation that has failed.
+            for member in members {
+                member.poll().map_err(|e| Finding::new("a rank has failed", e.to_string()))?;
+            }
             for node in 0..self.nodes.len() {
                 self.nodes[node].simulate_time(self.milliseconds);
                 any |= self.turn_of_all(node)?;

@@ -45,7 +45,7 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
     attach(plan, &mut cluster, &members, &mut random)?;
     let mut traffic = Traffic::new(plan, &members);
     drive(plan, &mut cluster, &mut traffic, &mut random)?;
-    cluster.settle(plan.turns_max)?;
+    cluster.settle(&members, plan.turns_max)?;
     invariant::check_at_rest(&cluster)?;
     // Everything is where it should be, seen from every node.
     for rank in 0..plan.ranks {
@@ -66,7 +66,7 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
             check_disk(plan, &cluster, &mut traffic.model, owner, &saved, Crash::Random(plan.seed))?;
         }
     }
-    cluster.settle(plan.turns_max)?;
+    cluster.settle(&members, plan.turns_max)?;
     invariant::check_at_rest(&cluster)?;
     let log = std::mem::take(&mut *cluster.rows.lock().expect("one thread"));
     let rows =
@@ -123,7 +123,7 @@ pub fn prepare(plan: &Plan) -> Result<(Cluster, Vec<Member>), Finding> {
     let mut traffic = Traffic::new(plan, &members);
     drive(plan, &mut cluster, &mut traffic, &mut random)?;
     drop(traffic);
-    cluster.settle(plan.turns_max)?;
+    cluster.settle(&members, plan.turns_max)?;
     Ok((cluster, members))
 }
 

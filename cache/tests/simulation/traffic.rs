@@ -65,13 +65,38 @@ impl Ask {
     }
 }
 
+/// A checkpoint of a rank's segment under way.
+struct Saving {
+    ask: Ask,
+    step: Step,
+    /// What it must save at least.
+    least: Vec<Vec<u32>>,
+    /// In steps: whether it will be kept.
+    commit: bool,
+    /// The first failure.
+    failed: Option<Failure>,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// In one request, of this segment by itself.
+    Alone,
+    /// As one of the job's: cached pages are brought to NVMe, it is prepared, concluded.
+    Clean,
+    Prepare,
+    Conclude,
+}
+
 /// What the ranks do and have done.
 pub struct Traffic<'c> {
     members: &'c [Member],
     pub model: Model,
     ops: Vec<Op<'c>>,
-    /// Checkpoints under way, maybe several of one rank, with what they must save at least.
-    checkpoints: Vec<(Ask, Vec<Vec<u32>>)>,
+    /// Checkpoints under way, maybe several of one rank.
+    checkpoints: Vec<Saving>,
+    /// The next identity of a checkpoint in steps.
+    identity: u64,
     /// Checkpoints that have ended well: whose, and what it must have saved, by page.
     pub saved: Vec<(u32, Vec<Vec<u32>>)>,
     /// What owners do by pointers.
@@ -104,6 +129,7 @@ impl<'c> Traffic<'c> {
             model: Model::new(plan),
             ops: Vec::new(),
             checkpoints: Vec::new(),
+            identity: 1,
             saved: Vec::new(),
             pointers: plan.pointers.then(|| Pointers::new(plan, members)),
             left: plan.operations,
@@ -172,11 +198,22 @@ impl<'c> Traffic<'c> {
             }
             1 if self.named => {
                 // Two of one rank meet more often than chance would have it.
-                let rank = self.checkpoints.first().map_or(rank, |(ask, _)| ask.rank);
+                let rank = self.checkpoints.first().map_or(rank, |saving| saving.ask.rank);
+                // The job makes one in steps at a time.
+                let in_steps = |saving: &Saving| saving.ask.rank == rank && saving.step != Step::Alone;
+                let step = if self.checkpoints.iter().any(in_steps) || random.random() {
+                    Step::Alone
+                } else {
+                    Step::Clean
+                };
                 if self.checkpoints.len() < 3 {
                     let least = self.model.begin_save(rank as u32);
-                    let ask = Ask::new(rank, |slot| Request::Checkpoint { slot }, Vec::new());
-                    self.checkpoints.push((ask, least));
+                    let ask = match step {
+                        Step::Alone => Ask::new(rank, |slot| Request::Checkpoint { slot }, Vec::new()),
+                        _ => Ask::new(rank, |slot| Request::Clean { slot }, Vec::new()),
+                    };
+                    let commit = random.random_range(0..4) > 0;
+                    self.checkpoints.push(Saving { ask, step, least, commit, failed: None });
                 }
                 Ok(())
             }
@@ -267,9 +304,9 @@ impl<'c> Traffic<'c> {
     }
 
     fn go_on_with_checkpoint(&mut self, index: usize) -> Result<(), Finding> {
-        let ask = &mut self.checkpoints[index].0;
-        let owner = ask.rank as u32;
-        let ended = match ask.test(self.members) {
+        let saving = &mut self.checkpoints[index];
+        let rank = saving.ask.rank;
+        let ended = match saving.ask.test(self.members) {
             Err(error) if self.is_cut_off => {
                 self.checkpoints.swap_remove(index);
                 self.failures.push(error);
@@ -278,10 +315,31 @@ impl<'c> Traffic<'c> {
             other => other.map_err(|e| Finding::new("a rank has failed", e.to_string()))?,
         };
         let Some(outcome) = ended else { return Ok(()) };
-        let (_, least) = self.checkpoints.swap_remove(index);
-        match outcome {
-            Ok(()) => self.saved.push((owner, least)),
-            Err(reason) => self.failures.push(CacheError::Page {
+        saving.failed = saving.failed.or(outcome.err());
+        match saving.step {
+            Step::Clean if saving.failed.is_none() => {
+                let identity = self.identity;
+                self.identity += 1;
+                saving.step = Step::Prepare;
+                saving.ask = Ask::new(rank, move |slot| Request::Prepare { identity, slot }, Vec::new());
+                return Ok(());
+            }
+            // Also one that could not be prepared.
+            Step::Prepare => {
+                let commit = saving.commit && saving.failed.is_none();
+                saving.commit = commit;
+                saving.step = Step::Conclude;
+                saving.ask = Ask::new(rank, move |slot| Request::Conclude { commit, slot }, Vec::new());
+                return Ok(());
+            }
+            _ => {}
+        }
+        let Saving { step, least, commit, failed, .. } = self.checkpoints.swap_remove(index);
+        let owner = rank as u32;
+        match failed {
+            None if step == Step::Alone || commit => self.saved.push((owner, least)),
+            None => {}
+            Some(reason) => self.failures.push(CacheError::Page {
                 owner: Rank(owner),
                 page: 0,
                 reason,
@@ -298,6 +356,10 @@ impl<'c> Traffic<'c> {
             format!("rank {}: {what} of {:?}", op.rank, op.place)
         });
         let pointers = self.pointers.as_ref().map_or_else(String::new, Pointers::describe);
-        ops.chain([pointers]).collect::<Vec<_>>().join("; ")
+        let checkpoints = self.checkpoints.iter().map(|saving| {
+            let Saving { ask, step, commit, failed, .. } = saving;
+            format!("rank {}: checkpoint, {step:?} (commit {commit}, {failed:?})", ask.rank)
+        });
+        ops.chain(checkpoints).chain([pointers]).collect::<Vec<_>>().join("; ")
     }
 }

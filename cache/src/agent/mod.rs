@@ -342,6 +342,7 @@ impl Agent {
 
     /// Another shard of this agent says something.
     fn on_aside(&mut self, aside: Aside) -> Result<(), CacheError> {
+        self.hear_of_filled()?;
         match aside {
             Aside::Unmapped(id, page) => self.unmapped(id, page),
             Aside::UnmappedAll(id) => self.unmapped_all(id),
@@ -350,7 +351,10 @@ impl Agent {
             Aside::Filled(..) => Ok(()),
             Aside::Clean(segment) => self.clean_part(segment),
             Aside::Cleaned(segment, failure) => self.part_cleaned(segment, failure.map_or(Ok(()), Err)),
-            Aside::MakeRoom(frames) => self.make_room_for(frames),
+            Aside::MakeRoom(frames) => {
+                self.was_asked_for_room(frames);
+                Ok(())
+            }
         }
     }
 

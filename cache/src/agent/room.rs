@@ -41,6 +41,9 @@ const REFUSALS_IDLE: u32 = 8;
 /// That while, in milliseconds: space may be made on the device by somebody else.
 const EVICT_AGAIN_MS: u64 = 100;
 
+/// For how long another shard is believed that has asked for room, in milliseconds: it asks each of them.
+const ASKED_MS: u64 = 2;
+
 /// For how long more frames are kept free after a rank has asked for them, in milliseconds: scans ask again sooner.
 const WISH_MS: u64 = 20;
 
@@ -65,6 +68,9 @@ pub(super) struct Frames {
     refused_before: u32,
     /// When the other shards were asked for room last, in milliseconds.
     asked_ms: u64,
+    /// How many frames another shard waits for that has nothing to evict, and until when it is believed.
+    asked: u32,
+    asked_until_ms: u64,
     /// How many frames ranks would like to be free, and until when.
     wished: u32,
     wished_until_ms: u64,
@@ -86,6 +92,8 @@ impl Frames {
             at_hand: Vec::new(),
             refused_before: 0,
             asked_ms: 0,
+            asked: 0,
+            asked_until_ms: 0,
             wished: 0,
             wished_until_ms: 0,
             evict_again_ms: 0,
@@ -105,15 +113,30 @@ impl Agent {
             0 => {}
             wish => (self.frames.wished, self.frames.wished_until_ms) = (wish, self.time.now_ms + WISH_MS),
         }
-        self.make_room_for(
-            (self.frames.starved.len() as u32 + self.frames.unstaged.len() as u32).max(self.frames.wished),
-        )
+        let asked = if self.is_asked() { self.frames.asked } else { 0 };
+        let waiting = self.frames.starved.len() as u32 + self.frames.unstaged.len() as u32;
+        self.make_room_for(waiting.max(self.frames.wished).max(asked))
+    }
+
+    /// Another shard waits for frames, and has nothing to evict.
+    pub(super) fn was_asked_for_room(&mut self, frames: u32) {
+        (self.frames.asked, self.frames.asked_until_ms) = (frames, self.time.now_ms + ASKED_MS);
+    }
+
+    fn is_asked(&self) -> bool {
+        self.frames.asked > 0 && self.time.now_ms <= self.frames.asked_until_ms
+    }
+
+    /// Whether somebody here waits for a frame.
+    fn is_awaited(&self) -> bool {
+        let Frames { starved, hungry, unstaged, .. } = &self.frames;
+        !starved.is_empty() || !hungry.is_empty() || !unstaged.is_empty()
     }
 
     /// Whether pages are dirty and cannot be stored, so that trying to evict them leads nowhere. Those who wait for a
     /// frame are told then; without them it is tried again later.
     fn evictions_are_hopeless(&mut self) -> Result<bool, CacheError> {
-        let awaited = !self.frames.starved.is_empty() || !self.frames.hungry.is_empty();
+        let awaited = !self.frames.starved.is_empty() || !self.frames.hungry.is_empty() || self.is_asked();
         let now = self.time.now_ms;
         // A refused page goes to the end of the queue: after so many, every page has had its turn.
         let refusals_max = if awaited { 2 * self.pool.layout().spec().frames } else { REFUSALS_IDLE };
@@ -177,9 +200,9 @@ impl Agent {
         self.pool.free_frames() + self.shards.evicting()
     }
 
-    /// Asks the other shards, as this one has nothing to evict; once a millisecond.
+    /// Asks the other shards, as this one has nothing to evict, and somebody waits; once a millisecond.
     fn ask_for_room(&mut self, frames: u32) {
-        if self.frames.asked_ms != self.time.now_ms {
+        if self.is_awaited() && self.frames.asked_ms != self.time.now_ms {
             self.frames.asked_ms = self.time.now_ms;
             let others = (0..self.shards.count()).filter(|&shard| shard != self.shard);
             others.for_each(|shard| self.shards.tell(shard, Aside::MakeRoom(frames)));

@@ -139,6 +139,11 @@ fn messages_that_did_harm_are_refused_by_name() {
     let short = |index, words: &[u32]| (index, words.to_vec(), Bytes::None);
     let rank = |words: &[u32]| (Hostile::OwnRank, short(handler::REQUEST, words));
     let agent = |index, words: &[u32]| (Hostile::OtherAgent, short(index, words));
+    let pieces = |count, list: &[u32], bytes: usize| {
+        let list = list.iter().flat_map(|word| word.to_le_bytes());
+        let data = Bytes::Medium(list.chain(std::iter::repeat_n(9, bytes)).collect());
+        (Hostile::OtherAgent, (handler::IN_PLACE, vec![3, 1, 0, 0, count, 0], data))
+    };
     let frame = Bytes::Medium(vec![1, 0, 0, 0, 2, 0, 0, 0]);
     let sizes = Bytes::Medium(vec![0; 32]);
     let cases = [
@@ -156,6 +161,11 @@ fn messages_that_did_harm_are_refused_by_name() {
         ("a stored page without content", agent(handler::COHERENCE, &[0, 0, 4, 1, 0, 0, 2])),
         ("an answer that nobody waits for", agent(handler::IN_PLACE_ANSWER, &[1, 0])),
         ("more bytes than a message has", agent(handler::IN_PLACE, &[0, 1, 0, 0, 0, u32::MAX])),
+        ("a piece that reaches behind its page", pieces(1, &[4090, 10], 10)),
+        ("more pieces than are listed", pieces(1000, &[0, 4], 4)),
+        ("pieces with more bytes than follow", pieces(2, &[0, 4, 8, 4], 4)),
+        ("pieces with fewer bytes than follow", pieces(1, &[0, 4], 8)),
+        ("a piece of 2^32 bytes less one", pieces(1, &[1, u32::MAX], 8)),
         ("a page that no segment has", rank(&[4, 0, 5, 5, 1, 0])),
         (
             "content for a frame that waits for none",

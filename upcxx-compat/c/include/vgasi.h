@@ -64,6 +64,7 @@ extern int vgasi_pin(const void *address, uintptr_t bytes, void **pin);
 extern void vgasi_unpin(void *pin);
 extern int vgasi_prefetch(uint32_t rank, const void *address, uintptr_t bytes);
 extern int vgasi_checkpoint(void);
+extern int vgasi_reopened(uint64_t *checkpoint, uint64_t *newest, int *is_read_only);
 extern int vgasi_statistics(uint64_t *values, size_t count);
 extern size_t vgasi_statistics_count(void);
 extern const char *vgasi_statistic_name(size_t index);

@@ -253,6 +253,20 @@ VGASI_INLINE int vgasnet_prefetch(vgasnet_node_t node, const void *address, uint
  * kept; RESOURCE when a device refuses. */
 VGASI_INLINE int vgasnet_checkpoint(void) { return vgasi_checkpoint(); }
 
+/* What the job has found of the named segments that it attached. */
+typedef struct {
+    uint64_t checkpoint; /* they were opened at this one, the newest that is whole on all ranks; 0: they are new */
+    uint64_t newest;     /* the newest that any rank has found; later than the other where a job was ended in the middle of one */
+    int is_read_only;    /* the part of some rank can only be read, because nothing can be written where it is stored */
+} vgasnet_reopened_t;
+
+/* The same on all ranks; not collective, never waits. All zeros for segments that are new, pinned or have no name. Codes:
+ * BAD_ARG for null, NOT_INIT. */
+VGASI_INLINE int vgasnet_reopened(vgasnet_reopened_t *found) {
+    if (found == NULL) return VGASNET_ERR_BAD_ARG;
+    return vgasi_reopened(&found->checkpoint, &found->newest, &found->is_read_only);
+}
+
 /* The counters of the job, summed over all ranks and nodes; collective. Fills at most `count` values. */
 VGASI_INLINE int vgasnet_statistics(uint64_t *values, size_t count) { return vgasi_statistics(values, count); }
 

@@ -135,6 +135,25 @@ pub extern "C" fn vgasi_checkpoint() -> c_int {
     }
 }
 
+/// `vgasnet_reopened`. The header refuses null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_reopened(
+    checkpoint: *mut u64,
+    newest: *mut u64,
+    is_read_only: *mut c_int,
+) -> c_int {
+    let Some(job) = job::current() else { return code::NOT_INIT };
+    let found = job.runtime.reopened();
+    let (of_job, of_any) = found.map_or((0, 0), |found| (found.checkpoint, found.newest));
+    // SAFETY: rule 1.
+    unsafe {
+        checkpoint.write(of_job);
+        newest.write(of_any);
+        is_read_only.write(c_int::from(found.is_some_and(|found| found.is_read_only)));
+    }
+    code::OK
+}
+
 /// `vgasnet_statistics`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_statistics(values: *mut u64, count: usize) -> c_int {

@@ -89,6 +89,7 @@ int main(int argc, char **argv) {
     vgasnet_handlerentry_t handlers[] = {{200, (void (*)())on_request}, {201, (void (*)())on_answer}};
     vgasnet_segment_t segment = {BYTES, VGASNET_CONFIGURED, NULL};
     vgasnet_node_t me, right;
+    vgasnet_reopened_t found;
     uint64_t counters[256];
     size_t i, known = 0;
     int32_t word;
@@ -106,6 +107,9 @@ int main(int argc, char **argv) {
     right = (me + 1) % vgasnet_nodes();
     own = (char *)vgasnet_segment_address(me);
     CHECK(vgasnet_segment_bytes(right) == BYTES && vgasnet_segment_address(vgasnet_nodes()) == NULL);
+    CHECK(vgasnet_reopened(NULL) == VGASNET_ERR_BAD_ARG && vgasnet_reopened(&found) == VGASNET_OK);
+    CHECK(found.checkpoint == found.newest && !found.is_read_only);
+    CHECK((found.checkpoint > 0) == (argc > 3 && strcmp(argv[3], "read") == 0));
     if (argc > 3 && strcmp(argv[3], "read") == 0) {
         CHECK(strcmp(own, "kept") == 0 && own[BYTES - 1] == (char)(me + 1));
         vgasnet_exit(0);

@@ -365,6 +365,6 @@ impl Locked<'_> {
         for change in std::mem::take(&mut named.held) {
             self.change(segment, change, &mut gather);
         }
-        gather.issue(&mut self.io);
+        gather.issue(self.io);
     }
 }

@@ -819,8 +819,8 @@ impl Locked<'_> {
         for ((page, at), span) in (pages.first_page..).zip(pages.each.as_slice()).zip(spans.as_slice()) {
             let offset = found.offset(page, at.place, self.page_bytes);
             let mut alone = Gather::new(pages.segment, found.file, kind, pages.summed);
-            alone.add(&mut self.io, page, offset, span.clone(), at.clone());
-            alone.issue(&mut self.io);
+            alone.add(self.io, page, offset, span.clone(), at.clone());
+            alone.issue(self.io);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the first plain load or store to an absent page of one's own segment costs, when the page is in DRAM and when it
 //! has to come from NVMe (vgasnet.txt III.D). Rank 0 goes round a segment that is larger than what it may have mapped, one
-//! word a page: every access faults, and gives another page back.
+//! word a page: in an order in which no page follows its neighbour every access faults, and gives another page back; in order
+//! one fault brings several.
 //!
 //! # Rule for the unsafe code in this file
 //!
@@ -27,6 +28,9 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     run,
 };
 
+/// Pages between two that are used one after the other, where none is to follow its neighbour.
+const APART: usize = 17;
+
 fn run(options: &Options) -> Result<Vec<Row>> {
     let samples: usize = options.get("samples")?;
     job::on_every_rank(Runtime::builder(), |runtime| {
@@ -47,20 +51,40 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             let rounds = Rounds { runtime, base: local.base(), page_bytes };
             let near = cache / 4;
             rounds.fill(near)?;
-            let mut times = [const { Vec::new() }; 2];
-            for sample in 0..2 * samples {
-                times[sample % 2].push(rounds.round(near, sample % 2 == 1, true)?);
+            let apart = ["load of a page in DRAM", "store to a page in DRAM"];
+            let in_order = ["load of a page in DRAM, in order", "store to a page in DRAM, in order"];
+            for (step, names) in [(APART, apart), (1, in_order)] {
+                let order = rounds.order(near, step);
+                let expected = Expected { faults: step == APART, reads: false };
+                // What the rounds before have left mapped is no help.
+                rounds.round(&order, false, Expected { faults: false, reads: false })?;
+                let mut times = [const { Vec::new() }; 2];
+                for sample in 0..2 * samples {
+                    times[sample % 2].push(rounds.round(&order, sample % 2 == 1, expected)?);
+                }
+                for (name, times) in names.into_iter().zip(times) {
+                    report.add(name, "latency", "us", times);
+                }
             }
-            report.add("load of a page in DRAM", "latency", "us", times[0].clone());
-            report.add("store to a page in DRAM", "latency", "us", times[1].clone());
             rounds.fill(local.bytes())?;
-            let far = (0..samples.div_ceil(5)).map(|_| rounds.round(local.bytes(), false, false));
+            let all = rounds.order(local.bytes(), 1);
+            let far = (0..samples.div_ceil(5))
+                .map(|_| rounds.round(&all, false, Expected { faults: false, reads: true }));
             report.add("load of a page on NVMe, in order", "latency", "us", far.collect::<Result<_>>()?);
             rows = report.into_rows();
         }
         runtime.barrier()?;
         Ok(rows)
     })
+}
+
+/// What a round must, or must not, have needed.
+#[derive(Clone, Copy)]
+struct Expected {
+    /// One for each page.
+    faults: bool,
+    /// NVMe may have been read.
+    reads: bool,
 }
 
 struct Rounds<'r> {
@@ -80,17 +104,22 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// Microseconds of an access, over one round; every access must have faulted, and none needed NVMe if `in_dram`.
-    fn round(&self, bytes: u64, store: bool, in_dram: bool) -> Result<f64> {
+    /// All pages of so many bytes, in steps of so many.
+    fn order(&self, bytes: u64, step: usize) -> Vec<usize> {
+        let pages = bytes as usize / self.page_bytes;
+        (0..step).flat_map(|first| (first..pages).step_by(step)).collect()
+    }
+
+    /// Microseconds of an access, over one round of these pages.
+    fn round(&self, order: &[usize], store: bool, expected: Expected) -> Result<f64> {
         let before = self.counts();
-        let pages = bytes / self.page_bytes as u64;
         let start = Instant::now();
-        for page in 0..pages {
-            let word = self.base.wrapping_add(page as usize * self.page_bytes).cast::<u64>();
+        for &page in order {
+            let word = self.base.wrapping_add(page * self.page_bytes).cast::<u64>();
             // SAFETY: the rule of this file.
             unsafe {
                 match store {
-                    true => word.write_volatile(page),
+                    true => word.write_volatile(page as u64),
                     false => {
                         black_box(word.read_volatile());
                     }
@@ -99,7 +128,8 @@ impl Rounds<'_> {
         }
         let elapsed = start.elapsed();
         let (faults, reads) = (self.counts().0 - before.0, self.counts().1 - before.1);
-        if faults < pages || (in_dram && reads > 0) {
+        let pages = order.len() as u64;
+        if expected.faults && faults < pages || !expected.reads && reads > 0 {
             return Err(format!("{faults} faults and {reads} reads of NVMe for {pages} pages").into());
         }
         Ok(elapsed.as_secs_f64() * 1e6 / pages as f64)

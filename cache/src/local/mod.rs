@@ -9,6 +9,8 @@
 //!    a frame that stays, and hides the other page while the agent works;
 //! 3. it maps that frame at the new page's address, and the access is made again.
 //!
+//! Faults that come in order bring the pages that follow with them, as far as they are in DRAM and nobody has to be asked.
+//!
 //! While it is mapped, the page is *served in place*: remote puts and gets travel to its frame, those of the node's ranks
 //! hit the same frame, and pointers, puts and gets see the same bytes. Nothing is ever revoked: the rank itself gives a
 //! hidden page back with its next fault, and others may then have it again.
@@ -16,6 +18,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `window.rs` | which pages are mapped; bringing one in |
+//! | `run.rs` | sweeps: several pages with one fault |
 //! | `space.rs` | the reserved addresses; hiding a page and showing a frame |
 //! | `signal.rs` | the handlers, what they leave to others, and children |
 //! | `uffd.rs`, `server.rs` | the kernel's userfaultfd, and threads that serve what it announces |
@@ -46,6 +49,7 @@
 //! 5. *In a signal handler* nothing allocates, locks, or makes a system call that is not async-signal-safe, and `errno` is
 //!    as it was. What a handler reaches is found through `signal`'s table, and freed only when no handler runs.
 
+mod run;
 mod server;
 mod signal;
 mod space;

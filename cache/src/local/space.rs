@@ -82,10 +82,16 @@ impl Space {
         self.base + offset
     }
 
-    /// Takes a page's frame out of sight. When it has returned, no store of any thread reaches the frame by this page's
-    /// address any more. By whoever has the page busy.
-    pub fn hide(&self, page: u64) -> Result<(), Trouble> {
-        self.hide_bytes(self.address_of(page), self.page_bytes)
+    /// Takes the frames of so many pages out of sight. When it has returned, no store of any thread reaches them by these
+    /// pages' addresses any more. By whoever has the pages busy.
+    pub fn hide(&self, page: u64, count: usize) -> Result<(), Trouble> {
+        self.hide_bytes(self.address_of(page), self.bytes_of(page, count))
+    }
+
+    /// Of so many pages from one on, all of the segment.
+    fn bytes_of(&self, page: u64, count: usize) -> usize {
+        let last = self.address_of(page + count as u64 - 1);
+        last + self.page_bytes - self.address_of(page)
     }
 
     fn hide_bytes(&self, address: usize, bytes: usize) -> Result<(), Trouble> {
@@ -104,8 +110,10 @@ impl Space {
         Ok(())
     }
 
-    /// Makes a frame visible at a page's address. By whoever has the page busy and the frame granted by the agent.
-    pub fn show(&self, page: u64, frame: FrameId, write: bool) -> Result<(), Trouble> {
+    /// Makes so many frames, from one on, visible at the addresses of as many pages. By whoever has the pages busy and the
+    /// frames granted by the agent, or kept by itself.
+    pub fn show(&self, page: u64, frame: FrameId, count: usize, write: bool) -> Result<(), Trouble> {
+        let bytes = self.bytes_of(page, count);
         let at = self.reserved.with_addr(self.address_of(page));
         let offset = u64::from(frame.0) * self.page_bytes as u64;
         let access = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
@@ -113,7 +121,7 @@ impl Space {
             if self.page_bytes <= POPULATED_BYTES_MAX { MapFlags::POPULATE } else { MapFlags::empty() };
         let flags = MapFlags::SHARED | MapFlags::FIXED | populate;
         // SAFETY: rules 1 and 2; rule 3 for the frame.
-        unsafe { mmap(at, self.page_bytes, access, flags, &self.frames, offset) }.map_err(Trouble::System)?;
+        unsafe { mmap(at, bytes, access, flags, &self.frames, offset) }.map_err(Trouble::System)?;
         Ok(())
     }
 
@@ -124,11 +132,11 @@ impl Space {
         }
     }
 
-    /// Lets a page that is shown for reading be written, too. By whoever has the page busy.
-    pub fn allow_writing(&self, page: u64) -> Result<(), Trouble> {
+    /// Lets so many pages that are shown for reading be written, too. By whoever has the pages busy.
+    pub fn allow_writing(&self, page: u64, count: usize) -> Result<(), Trouble> {
         let at = self.reserved.with_addr(self.address_of(page));
-        // SAFETY: rules 1 and 2: more access to a frame that the page shows already.
-        unsafe { mprotect(at, self.page_bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
+        // SAFETY: rules 1 and 2: more access to frames that the pages show already.
+        unsafe { mprotect(at, self.bytes_of(page, count), MprotectFlags::READ | MprotectFlags::WRITE) }
             .map_err(Trouble::System)
     }
 

@@ -9,6 +9,7 @@
 //! page: hidden, still granted, and busy, until the next fault gives it back, or wants it again. There is one owed page at
 //! a time; a thread that finds another one at it hides its victim first and gives it back with its own request.
 
+use super::run::Sweep;
 use super::space::Space;
 use super::{LocalSpec, Trouble};
 use crate::error::{Failure, FailureKind};
@@ -36,10 +37,10 @@ const NAP: Duration = Duration::from_millis(100);
 const FUTILE_MAX: u32 = 100_000;
 
 const KIND: u32 = 3;
-const ABSENT: u32 = 0;
-const BUSY: u32 = 1;
-const READABLE: u32 = 2;
-const WRITABLE: u32 = 3;
+pub(super) const ABSENT: u32 = 0;
+pub(super) const BUSY: u32 = 1;
+pub(super) const READABLE: u32 = 2;
+pub(super) const WRITABLE: u32 = 3;
 /// Somebody sleeps until the page is not busy any more.
 const AWAITED: u32 = 1 << 2;
 /// One pin; the upper bits count them.
@@ -51,10 +52,10 @@ const NOTHING_OWED: u64 = 0;
 const IN_EXCHANGE: u64 = u64::MAX;
 
 /// A seat that a thread has taken for a page.
-struct Seat<'w> {
-    place: &'w AtomicU64,
+pub(super) struct Seat<'w> {
+    pub(super) place: &'w AtomicU64,
     /// Who sat there, and what it was mapped for; busy now, and still shown.
-    victim: Option<(u64, u32)>,
+    pub(super) victim: Option<(u64, u32)>,
 }
 
 /// A rank's own segment in its address space.
@@ -75,6 +76,9 @@ pub(super) struct Window {
     futile: AtomicU32,
     /// The page of the last fault.
     last: AtomicU64,
+    /// Faults on pages that are not mapped, and stores to pages that are mapped for reading.
+    pub(super) sweep: Sweep,
+    pub(super) stores: Sweep,
     /// Fills the frame of a claimed page.
     read: Box<dyn Fn(&Claim) -> bool + Send + Sync>,
     pool: Arc<PoolClient>,
@@ -115,6 +119,8 @@ impl Window {
             pinned: AtomicU32::new(0),
             futile: AtomicU32::new(0),
             last: AtomicU64::new(u64::MAX - 1),
+            sweep: Sweep::default(),
+            stores: Sweep::default(),
             read,
             faults: pool.fault_slots(),
             pool,
@@ -141,7 +147,20 @@ impl Window {
         (offset < self.space.bytes()).then_some((offset >> self.page_shift) as u64)
     }
 
-    fn word(&self, page: u64) -> &AtomicU32 {
+    pub(super) fn page_shift(&self) -> u32 {
+        self.page_shift
+    }
+
+    /// Pages of the segment.
+    pub(super) fn page_count(&self) -> u64 {
+        (self.space.bytes() >> self.page_shift) as u64
+    }
+
+    pub(super) fn seat_count(&self) -> usize {
+        self.seats.len()
+    }
+
+    pub(super) fn word(&self, page: u64) -> &AtomicU32 {
         self.words.atomic_u32(page as usize * 4)
     }
 
@@ -187,6 +206,12 @@ impl Window {
 
     /// An absent page, which this thread has made busy.
     fn fetch(&self, page: u64, write: bool) -> Result<(), Trouble> {
+        let wanted = self.run_wanted(page, write);
+        if wanted > 1
+            && let Some(result) = self.fetch_run(page, write, wanted)
+        {
+            return result;
+        }
         let seat = self.take_seat(page);
         if seat.victim.is_none() {
             return self.fetch_into(seat, page, write, None);
@@ -224,7 +249,7 @@ impl Window {
     /// Gives the victim back with the request for the page.
     fn fetch_after_hiding(&self, seat: Seat<'_>, page: u64, write: bool) -> Result<(), Trouble> {
         let Some((old, _)) = seat.victim else { return self.fetch_into(seat, page, write, None) };
-        if let Err(trouble) = self.space.hide(old) {
+        if let Err(trouble) = self.space.hide(old, 1) {
             self.leave(seat);
             self.settle(page, ABSENT);
             return Err(trouble);
@@ -245,17 +270,19 @@ impl Window {
                     Returned::Nothing => Ok(()),
                     returned => self.ask(Fault { wanted: None, write: false, returned }).map(drop),
                 };
-                let hidden = seat.victim.map_or(Ok(()), |(old, _)| self.space.hide(old));
+                let hidden = seat.victim.map_or(Ok(()), |(old, _)| self.space.hide(old, 1));
                 (hidden.and(told), Ok(frame))
             }
             None => {
                 let slot = self.post(Fault { wanted: Some(self.first_page + page), write, returned });
-                let hidden = seat.victim.map_or(Ok(()), |(old, _)| self.space.hide(old));
+                let hidden = seat.victim.map_or(Ok(()), |(old, _)| self.space.hide(old, 1));
                 (hidden, self.answer(slot))
             }
         };
         let shown = match (&hidden, answer) {
-            (Ok(()), Ok(frame)) => self.space.show(page, frame, write).inspect_err(|_| self.give_back(page)),
+            (Ok(()), Ok(frame)) => {
+                self.space.show(page, frame, 1, write).inspect_err(|_| self.give_back(page))
+            }
             (Ok(()), Err(trouble)) => Err(trouble),
             (&Err(trouble), answer) => {
                 if answer.is_ok() {
@@ -320,7 +347,7 @@ impl Window {
     }
 
     /// A page is not mapped after all; tells the agent, if it knows. A failure of this says no more than the one that led to it.
-    fn give_back(&self, page: u64) {
+    pub(super) fn give_back(&self, page: u64) {
         let returned = Returned::Page(self.first_page + page);
         if !self.pool.unmap_own(self.first_page + page) {
             let _ = self.ask(Fault { wanted: None, write: false, returned });
@@ -333,50 +360,64 @@ impl Window {
             && self.owed.compare_exchange(page + 1, IN_EXCHANGE, AcqRel, Relaxed).is_ok()
     }
 
-    /// A page mapped for reading, which this thread has made busy.
-    fn make_writable(&self, page: u64) -> Result<(), Trouble> {
-        // First the page is a changed one, then it can be changed.
-        let made = match self.pool.mark_modified(self.first_page + page) {
-            true => self.space.allow_writing(page),
-            false => Err(Trouble::Refused(FailureKind::Unknown.into())),
-        };
-        self.settle(page, if made.is_ok() { WRITABLE } else { READABLE });
-        made
+    pub(super) fn mark_modified(&self, page: u64) -> bool {
+        self.pool.mark_modified(self.first_page + page)
+    }
+
+    pub(super) fn refused_write() -> Trouble {
+        Trouble::Refused(FailureKind::Unknown.into())
+    }
+
+    /// Keeps a page in DRAM where it is that nobody but this node knows of.
+    pub(super) fn map_known_to_nobody(&self, page: u64) -> Own {
+        self.pool.map_own(self.first_page + page)
+    }
+
+    /// The last page that has come in order.
+    pub(super) fn swept_to(&self, page: u64) {
+        self.last.store(page, Relaxed);
     }
 
     /// A seat for a page. Whoever sits there is busy from now on.
-    fn take_seat(&self, page: u64) -> Seat<'_> {
-        let mut naps = 0;
+    pub(super) fn take_seat(&self, page: u64) -> Seat<'_> {
+        let (mut naps, mut tries) = (0, 0);
         loop {
-            let turn = self.next_seat.fetch_add(1, Relaxed);
-            let place = &self.seats[(turn % self.seats.len() as u64) as usize];
-            let sitting = place.load(Acquire);
-            if sitting == 0 {
-                if place.compare_exchange(0, page + 1, AcqRel, Relaxed).is_ok() {
-                    return Seat { place, victim: None };
-                }
-                continue;
+            if let Some(seat) = self.try_seat(page) {
+                return seat;
             }
-            let old = sitting - 1;
-            let word = self.word(old);
-            let now = word.load(Acquire);
-            // Neither pinned nor busy. (A page that is busy already is somebody else's victim, or just coming.)
-            let free = matches!(now, READABLE | WRITABLE);
-            if free && word.compare_exchange(now, BUSY, AcqRel, Relaxed).is_ok() {
-                if place.compare_exchange(sitting, page + 1, AcqRel, Relaxed).is_ok() {
-                    return Seat { place, victim: Some((old, now)) };
-                }
-                // It has got another seat since; here sits somebody else.
-                self.settle(old, now);
-            }
-            if (turn + 1).is_multiple_of(self.seats.len() as u64) {
+            tries += 1;
+            if tries % self.seats.len() == 0 {
                 cores::nap(&mut naps);
             }
         }
     }
 
+    /// The next seat, if whoever sits there can leave.
+    pub(super) fn try_seat(&self, page: u64) -> Option<Seat<'_>> {
+        let turn = self.next_seat.fetch_add(1, Relaxed);
+        let place = &self.seats[(turn % self.seats.len() as u64) as usize];
+        let sitting = place.load(Acquire);
+        if sitting == 0 {
+            let taken = place.compare_exchange(0, page + 1, AcqRel, Relaxed).is_ok();
+            return taken.then_some(Seat { place, victim: None });
+        }
+        let old = sitting - 1;
+        let word = self.word(old);
+        let now = word.load(Acquire);
+        // Neither pinned nor busy. (A page that is busy already is somebody else's victim, or just coming.)
+        let free = matches!(now, READABLE | WRITABLE);
+        if free && word.compare_exchange(now, BUSY, AcqRel, Relaxed).is_ok() {
+            if place.compare_exchange(sitting, page + 1, AcqRel, Relaxed).is_ok() {
+                return Some(Seat { place, victim: Some((old, now)) });
+            }
+            // It has got another seat since; here sits somebody else.
+            self.settle(old, now);
+        }
+        None
+    }
+
     /// Leaves a seat to its victim, which is still shown, or free.
-    fn leave(&self, seat: Seat<'_>) {
+    pub(super) fn leave(&self, seat: Seat<'_>) {
         seat.place.store(seat.victim.map_or(0, |(old, _)| old + 1), Release);
         if let Some((old, kind)) = seat.victim {
             self.settle(old, kind);
@@ -384,7 +425,7 @@ impl Window {
     }
 
     /// Ends a page's being busy.
-    fn settle(&self, page: u64, kind: u32) {
+    pub(super) fn settle(&self, page: u64, kind: u32) {
         let word = self.word(page);
         if word.swap(kind, AcqRel) & AWAITED != 0 {
             // Who is not woken looks again after a while.

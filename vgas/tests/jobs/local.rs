@@ -42,6 +42,19 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario { name: "local_sweep", settings: || each(1, 1, &[]), rank: sweep },
     Scenario {
+        name: "local_in_order",
+        settings: || {
+            let mut all = each(1, 1, &[("cache.size", "4MiB"), ("local.mapped", "512KiB")]);
+            all.extend(each(
+                1,
+                1,
+                &[("cache.size", "32MiB"), ("cache.page", "64KiB"), ("local.mapped", "4MiB")],
+            ));
+            all
+        },
+        rank: in_order,
+    },
+    Scenario {
         name: "local_traffic",
         settings: || {
             let mut all = each(3, 3, &[]);
@@ -211,6 +224,48 @@ fn sweep(runtime: &Runtime, seed: u64) -> Outcome {
         equal("got words", got, (first..first + 8192).map(value).collect())?;
     }
     Ok(())
+}
+
+/// Goal: who goes through pages in DRAM in order faults once for several of them, loading, storing, and loading before each
+/// store; finds what was written; and pages apart fault by themselves.
+fn in_order(runtime: &Runtime, seed: u64) -> Outcome {
+    let page_words = runtime.client().page_bytes() / 8;
+    let vgas::config::Auto::Is(cache) = &runtime.settings().cache.size else {
+        return Err("no cache size".into());
+    };
+    // Four times what may be mapped, half of what the cache holds.
+    let pages = cache.bytes() as usize / 2 / (8 * page_words);
+    attach(runtime, (pages * page_words * 8) as u64)?;
+    let words = Words::of(runtime)?;
+    let value = |round: u64, page: usize| (page as u64 + 1).wrapping_mul(seed | 1) ^ round << 60;
+    let word = |page: usize| page * page_words + page % page_words;
+    (0..pages).for_each(|page| words.store(word(page), value(0, page)));
+    let faults = || {
+        let counters = runtime.client().counters();
+        counters.iter().find(|(counter, _)| *counter == vgas::Counter::Faults).map_or(0, |(_, faults)| faults)
+    };
+    let mut wrong = 0;
+    let before = faults();
+    (0..pages).for_each(|page| wrong += u64::from(words.load(word(page)) != value(0, page)));
+    let loaded = faults() - before;
+    for page in 0..pages {
+        wrong += u64::from(words.load(word(page)) != value(0, page));
+        words.store(word(page), value(1, page));
+    }
+    let changed = faults() - before - loaded;
+    (0..pages).for_each(|page| words.store(word(page), value(2, page)));
+    let stored = faults() - before - loaded - changed;
+    // No page follows its neighbour, so that nothing is brought along.
+    for first in 0..19 {
+        (first..pages)
+            .step_by(19)
+            .for_each(|page| wrong += u64::from(words.load(word(page)) != value(2, page)));
+    }
+    let apart = faults() - before - loaded - changed - stored;
+    let pages = pages as u64;
+    let few = loaded <= pages / 6 && changed <= pages / 3 && stored <= pages / 6 && apart >= pages / 2;
+    let told = format!("{loaded}, {changed}, {stored}, {apart} faults for {pages} pages");
+    equal(&told, (few, wrong), (true, 0))
 }
 
 /// Goal: each word holds what its only writer wrote last and never goes back, when owners use pointers (from two threads)

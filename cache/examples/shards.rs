@@ -2,7 +2,7 @@
 //! vgas-cache --example shards [SECONDS]`.
 //!
 //! One agent of one, then of two shards, in turns, five times. The pages are in the home's DRAM. Another node's part is played:
-//! it asks for 32 pages at a time and gives them back; its network takes everything and copies each page once. So what is
+//! it asks for 64 pages at a time and gives them back; its network takes everything and copies each page once. So what is
 //! measured is what a shard does for a page: two protocol messages in, two out, a revocation, a copy of the page.
 
 use std::error::Error;
@@ -26,7 +26,7 @@ use vgas_rma::shm::{Mapping, Span};
 
 const PAGE_BYTES: u32 = 4096;
 const PAGES: u64 = 16 << 10;
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 64;
 const ROUNDS: usize = 5;
 
 /// Takes everything, and copies what is long.

@@ -1,7 +1,7 @@
 //! All segment files of one node, over one device: pages in, pages out, checkpoints.
 //!
-//! A [`Volume`] belongs to one thread, the agent's event loop. Calls never wait: they take an operation, and
-//! [`Volume::poll`] later hands out its key. What does wait (opening segments, closing) says so.
+//! A [`Volume`] belongs to one thread, an agent's event loop; several threads have a handle each. Calls never wait: they
+//! take an operation, and [`Volume::poll`] later hands out its key. What does wait (opening segments, closing) says so.
 //!
 //! # What completion means
 //!

@@ -2,10 +2,12 @@
 //! spin for small messages, and both sleep in the kernel for streams (a reader that spins takes many small pieces).
 
 use super::job::Result;
+use rustix::io::Errno;
+use rustix::thread::futex;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use vgas::{Peer, Runtime};
 use vgas_rma::RegionId;
@@ -21,6 +23,28 @@ pub(super) enum Line {
 
 /// Where the word of the shared ping-pong is: on a line of its own.
 const WORD: usize = 4096;
+
+/// Where that of the one that sleeps is.
+const SLEEPING_WORD: usize = WORD + 256;
+
+fn hand_over(word: &AtomicU32, turn: u32) {
+    word.store(turn, Ordering::Release);
+    // It cannot fail in a way that matters: who sleeps on another number wakes at once.
+    let _ = futex::wake(word, futex::Flags::empty(), 1);
+}
+
+fn sleep_until(word: &AtomicU32, turn: u32) -> Result<()> {
+    loop {
+        let now = word.load(Ordering::Acquire);
+        if now == turn {
+            return Ok(());
+        }
+        match futex::wait(word, futex::Flags::empty(), now, None) {
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
 
 impl Line {
     /// What the conduit between the ranks uses. Collective, in a job of two ranks.
@@ -89,6 +113,42 @@ impl Line {
                         write_spinning(stream, &[1; 8])?;
                     }
                 }
+            }
+        }
+        Ok(start.elapsed().as_nanos() as f64 / rounds.max(1) as f64)
+    }
+
+    /// The same where who waits sleeps in the kernel and is woken directly: what needs no core that nobody promised.
+    pub fn sleeping_ping_pong(&mut self, rank: u32, rounds: u64) -> Result<f64> {
+        let start = Instant::now();
+        match self {
+            Self::Shared([mapping, _]) => {
+                let word = mapping.atomic_u32(SLEEPING_WORD);
+                // Goes on from where the last round ended: even numbers are rank 0's turn.
+                let mut turn = word.load(Ordering::Acquire) / 2 * 2;
+                for _ in 0..rounds {
+                    if rank == 0 {
+                        hand_over(word, turn.wrapping_add(1));
+                        sleep_until(word, turn.wrapping_add(2))?;
+                    } else {
+                        sleep_until(word, turn.wrapping_add(1))?;
+                        hand_over(word, turn.wrapping_add(2));
+                    }
+                    turn = turn.wrapping_add(2);
+                }
+            }
+            Self::Tcp(stream) => {
+                stream.set_nonblocking(false)?;
+                for _ in 0..rounds {
+                    if rank == 0 {
+                        stream.write_all(&[1; 8])?;
+                        stream.read_exact(&mut [0; 8])?;
+                    } else {
+                        stream.read_exact(&mut [0; 8])?;
+                        stream.write_all(&[1; 8])?;
+                    }
+                }
+                stream.set_nonblocking(true)?;
             }
         }
         Ok(start.elapsed().as_nanos() as f64 / rounds.max(1) as f64)

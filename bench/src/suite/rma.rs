@@ -131,7 +131,7 @@ impl Pair<'_> {
     fn small(&mut self, report: &mut Report, samples: usize, together: bool) -> Result<()> {
         let smp = matches!(self.line, Line::Shared(_));
         let rounds = if together { self.rounds / 5 } else { self.rounds };
-        let [mut bare, mut trips, mut floods, mut barriers] = [const { Vec::new() }; 4];
+        let [mut bare, mut sleeping, mut trips, mut floods, mut barriers] = [const { Vec::new() }; 5];
         let [mut puts, mut gets, mut reads] = [const { Vec::new() }; 3];
         // The first round only warms up.
         for sample in 0..=samples {
@@ -139,6 +139,7 @@ impl Pair<'_> {
             // On one core a bare ping-pong that spins would measure the scheduler's time slices.
             let figures = [
                 if together { 1.0 } else { self.line.ping_pong(self.rank, rounds)? },
+                self.line.sleeping_ping_pong(self.rank, rounds / 10)?,
                 self.round_trips(rounds)?,
                 self.flood(rounds * 10)?,
                 self.barriers(rounds)?,
@@ -147,20 +148,31 @@ impl Pair<'_> {
                 plain_reads(rounds * 20),
             ];
             if sample > 0 {
-                let all =
-                    [&mut bare, &mut trips, &mut floods, &mut barriers, &mut puts, &mut gets, &mut reads];
+                let all = [
+                    &mut bare,
+                    &mut sleeping,
+                    &mut trips,
+                    &mut floods,
+                    &mut barriers,
+                    &mut puts,
+                    &mut gets,
+                    &mut reads,
+                ];
                 all.into_iter().zip(figures).for_each(|(samples, figure)| samples.push(figure));
             }
         }
         let latency = ["latency", "ns"];
         let base = ("bare ping-pong 8 B", bare.as_slice());
+        let asleep = ("bare exchange 8 B, asleep meanwhile", sleeping.as_slice());
         if together {
-            report.add("short AM round trip", "latency", "ns", trips);
+            report.compare(latency, ("short AM round trip", &trips), asleep);
             report.add("short AM flood, each", "latency", "ns", floods);
             report.add("barrier", "latency", "ns", barriers);
             return Ok(());
         }
         report.compare(latency, ("short AM round trip", &trips), base);
+        report.add(asleep.0, "latency", "ns", sleeping.clone());
+        report.ratio(("short AM round trip", &trips), asleep);
         report.add("short AM flood, each", "latency", "ns", floods);
         report.add("barrier", "latency", "ns", barriers);
         report.add("pinned put 8 B", "latency", "ns", puts.clone());

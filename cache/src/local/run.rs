@@ -255,7 +255,7 @@ mod tests {
     fn groups_are_of_neighbours() {
         let groups = |numbers: &[u64]| neighbours::<16>(numbers).collect::<Vec<_>>();
         assert_eq!(groups(&[]), []);
-        assert_eq!(groups(&[7]), [0..1]);
+        assert_eq!(groups(&[7, 7]), [0..1, 1..2]);
         assert_eq!(groups(&[1, 2, 3, 9, 11, 12, 5]), [0..3, 3..4, 4..6, 6..7]);
     }
 

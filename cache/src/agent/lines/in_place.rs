@@ -1,8 +1,8 @@
 //! Small operations done where the page is: this node's at another home, and others' here.
 
-use super::super::answers::Waiter;
-use super::super::{Agent, Outgoing};
 use super::*;
+use crate::agent::answers::Waiter;
+use crate::agent::{Agent, Outgoing};
 use crate::error::CacheError;
 use crate::pool::{Counter, FrameId, PageState};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Pieces};

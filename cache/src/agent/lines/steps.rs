@@ -1,9 +1,9 @@
 //! The protocol's steps of a line, and what the node's table shows of them.
 
-use super::super::Agent;
-use super::super::answers::Waiter;
-use super::super::wire::{Coherence, NO_FRAME, Origin};
 use super::*;
+use crate::agent::Agent;
+use crate::agent::answers::Waiter;
+use crate::agent::wire::{Coherence, NO_FRAME, Origin};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, FrameId, Intent, Outcome as Revoked};
 use crate::protocol::trace::{Row, Taken};

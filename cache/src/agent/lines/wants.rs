@@ -1,9 +1,9 @@
 //! What ranks want of pages, and giving it to them.
 
-use super::super::answers::Waiter;
-use super::super::claims::Parked;
-use super::super::{Agent, RESERVATION};
 use super::*;
+use crate::agent::answers::Waiter;
+use crate::agent::claims::Parked;
+use crate::agent::{Agent, RESERVATION};
 use crate::error::{CacheError, FailureKind};
 use crate::pool::{FrameId, Intent, PageState};
 use crate::protocol::{Line, LineEvent, line};

@@ -26,7 +26,9 @@
 //! # What programs must know
 //!
 //! * Any thread may use the pointers, also in signal handlers. During a fault all signals wait, except SIGKILL and SIGSTOP.
-//!   A handler that runs on an alternate stack and touches the segment needs some 8 KiB there for the fault's own frame.
+//!   A handler that runs on an alternate stack and touches the segment needs some 8 KiB there for the fault's own frame, and
+//!   faults that come in order bring nothing with them where such a stack has less than 32 KiB. The thread that attaches gets
+//!   one of that size if it has a smaller one.
 //! * System calls that are given an address of the segment: see [`Mechanism`]. [`LocalSegment::pin`] makes them work with
 //!   each.
 //! * A fault anywhere else, and one that cannot be a page of the segment, goes to whatever handled the signal before, or ends
@@ -176,6 +178,7 @@ impl LocalSegment {
     pub fn open(spec: LocalSpec) -> Result<Self, CacheError> {
         let (owner, bytes, mechanism) = (spec.owner, spec.bytes, spec.mechanism);
         let trouble = |trouble| CacheError::Local { owner, page: 0, trouble };
+        signal::make_room();
         let window = Arc::new(Window::new(spec).map_err(trouble)?);
         let registered = signal::register(&window, mechanism).map_err(trouble)?;
         let server = Server::start(&window).map_err(trouble)?;

@@ -5,13 +5,17 @@
 //! they are in this node's DRAM alone and the agent knows nothing of them, so that nobody is asked. Neighbours are hidden, and
 //! frames that are neighbours shown, in one change of mappings.
 //!
+//! All of it runs in a handler of a signal. Where that has a small stack, of which the kernel and the dynamic linker take most
+//! because they save a processor's registers there, faults are served one at a time ([`signal::has_room`]). Functions here are
+//! not inlined, so that no frame lies below that of another way, and nothing large is copied.
+//!
 //! A page is mapped for storing only when stores come in order, too: the last pages of a sweep may be stored back unchanged, a
 //! page that is only read is not.
 
-use super::Trouble;
 use super::window::{ABSENT, BUSY, READABLE, Seat, WRITABLE, Window};
+use super::{Trouble, signal};
 use crate::pool::{FrameId, Own};
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Most pages of a run.
@@ -46,64 +50,51 @@ impl Sweep {
     }
 }
 
-/// A page of a run, which this thread has made busy.
-struct Member<'w> {
-    page: u64,
-    frame: FrameId,
-    seat: Seat<'w>,
-    /// Nobody else is in the seat any more.
-    is_free: bool,
-}
-
-/// Without memory from elsewhere: this runs in a handler of a signal.
-struct Few<T> {
-    items: [Option<T>; RUN_PAGES_MAX],
+/// Neighbouring pages that this thread has made busy. Small, and never copied: it lies on the stack of a handler of a signal,
+/// which may be no larger than 8 KiB.
+struct Run {
+    first: u64,
     count: usize,
+    frames: [u32; RUN_PAGES_MAX],
+    seats: [u32; RUN_PAGES_MAX],
+    /// Who has to leave each seat, as [`Run::push`] packs it; 0: nobody, or nobody any more.
+    victims: [u64; RUN_PAGES_MAX],
 }
 
-impl<T> Few<T> {
-    fn new() -> Self {
-        Self { items: [const { None }; RUN_PAGES_MAX], count: 0 }
-    }
-
-    fn push(&mut self, item: T) {
-        self.items[self.count] = Some(item);
+impl Run {
+    fn push(&mut self, frame: FrameId, seat: &Seat<'_>) {
+        self.frames[self.count] = frame.0;
+        self.seats[self.count] = seat.index;
+        // The state of a page that is mapped is not 0.
+        self.victims[self.count] = seat.victim.map_or(0, |(old, kind)| old << KIND_BITS | u64::from(kind));
         self.count += 1;
     }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.items[..self.count].iter_mut().flatten()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &T> {
-        self.items[..self.count].iter().flatten()
-    }
 }
 
-/// The lengths of the groups of neighbours among some numbers, where each follows its left one.
-fn neighbours<const MAX: usize>(numbers: &[u64]) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
-    debug_assert!(numbers.len() <= MAX);
-    let mut start = 0;
-    std::iter::from_fn(move || {
-        if start == numbers.len() {
-            return None;
-        }
-        let mut end = start + 1;
-        while end < numbers.len() && numbers[end] == numbers[end - 1] + 1 {
-            end += 1;
-        }
-        let group = start..end;
-        start = end;
-        Some(group)
-    })
+/// Bits of a victim's state in [`Run::victims`].
+const KIND_BITS: u32 = 2;
+const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
+
+/// The end of the numbers from `start` on that each follow the one before by `step`.
+fn end_of_group<T: Copy + PartialEq + std::ops::Add<Output = T>>(
+    numbers: &[T],
+    start: usize,
+    step: T,
+) -> usize {
+    let mut end = start + 1;
+    while end < numbers.len() && numbers[end] == numbers[end - 1] + step {
+        end += 1;
+    }
+    end
 }
 
 impl Window {
     /// How many pages are to be mapped because of a fault on this one, which nobody has mapped.
+    #[inline(never)]
     pub(super) fn run_wanted(&self, page: u64, write: bool) -> usize {
         let in_order = self.sweep.faulted(page);
         let needed = if write { STORES_IN_ORDER } else { 2 };
-        if in_order < needed {
+        if in_order < needed || !signal::has_room() {
             return 1;
         }
         let growing = 1usize << (in_order - needed + 1).min(10);
@@ -113,10 +104,17 @@ impl Window {
 
     /// Maps a page, which this thread has made busy, with what follows. None: it is not one of those that need nobody, and
     /// nothing was done.
+    #[inline(never)]
     pub(super) fn fetch_run(&self, page: u64, write: bool, wanted: usize) -> Option<Result<(), Trouble>> {
         let frame = self.map_in_dram(page, write)?;
-        let mut run = Few::new();
-        run.push(Member { page, frame, seat: self.take_seat(page), is_free: false });
+        let mut run = Run {
+            first: page,
+            count: 0,
+            frames: [0; RUN_PAGES_MAX],
+            seats: [0; RUN_PAGES_MAX],
+            victims: [0; RUN_PAGES_MAX],
+        };
+        run.push(frame, &self.take_seat(page));
         let end = self.page_count().min(page + wanted as u64);
         for next in page + 1..end {
             if !self.begin(next, ABSENT) {
@@ -132,77 +130,83 @@ impl Window {
                 self.settle(next, ABSENT);
                 break;
             };
-            run.push(Member { page: next, frame, seat, is_free: false });
+            run.push(frame, &seat);
         }
         self.sweep.mapped(page, run.count);
         self.swept_to(page + run.count as u64 - 1);
-        Some(self.show_run(run, write))
+        let mut trouble = self.empty_seats(&mut run);
+        let done = self.show_run(&run, write, &mut trouble);
+        self.end_run(&run, done, if write { WRITABLE } else { READABLE });
+        // What follows the first page may come later.
+        Some(trouble.filter(|_| done == 0).map_or(Ok(()), Err))
     }
 
-    /// Hides the victims, gives them back, and shows the pages. The error is the first page's: what follows it may come later.
-    fn show_run(&self, mut run: Few<Member<'_>>, write: bool) -> Result<(), Trouble> {
-        let (mut victims, mut hidden) = ([0; RUN_PAGES_MAX], [false; RUN_PAGES_MAX]);
-        let mut count = 0;
-        for (old, _) in run.iter().filter_map(|member| member.seat.victim) {
-            victims[count] = old;
-            count += 1;
-        }
-        let victims = &mut victims[..count];
-        victims.sort_unstable();
-        let mut trouble = None;
-        for group in neighbours::<RUN_PAGES_MAX>(victims) {
-            match self.space().hide(victims[group.start], group.len()) {
-                Ok(()) => hidden[group].fill(true),
-                Err(error) => trouble = Some(error),
+    /// Hides the victims and gives them back. What stays stays in [`Run::victims`].
+    #[inline(never)]
+    fn empty_seats(&self, run: &mut Run) -> Option<Trouble> {
+        let (mut trouble, mut start) = (None, 0);
+        while start < run.count {
+            // Neighbours in the same state: those of a sweep are.
+            let end = end_of_group(&run.victims[..run.count], start, 1 << KIND_BITS);
+            let old = run.victims[start] >> KIND_BITS;
+            match run.victims[start] {
+                0 => {}
+                _ => match self.space().hide(old, end - start) {
+                    Ok(()) => self.give_back_hidden(run, start, end),
+                    Err(error) => trouble = Some(error),
+                },
             }
+            start = end;
         }
-        for member in run.iter_mut() {
-            member.is_free = match member.seat.victim {
-                None => true,
-                Some((old, _)) if victims.binary_search(&old).is_ok_and(|at| hidden[at]) => {
-                    self.give_back(old);
-                    self.settle(old, ABSENT);
-                    true
-                }
-                Some(_) => false,
-            };
+        trouble
+    }
+
+    #[inline(never)]
+    fn give_back_hidden(&self, run: &mut Run, start: usize, end: usize) {
+        for victim in &mut run.victims[start..end] {
+            let old = *victim >> KIND_BITS;
+            self.give_back(old);
+            self.settle(old, ABSENT);
+            *victim = 0;
         }
-        // What has a seat now, up to the first that has none.
-        let shown = run.iter().take_while(|member| member.is_free).count();
-        let mut frames = [0; RUN_PAGES_MAX];
-        for (at, member) in frames.iter_mut().zip(run.iter()) {
-            *at = u64::from(member.frame.0);
-        }
-        let mut done = 0;
-        let first = run.iter().next().map_or(0, |member| member.page);
-        for group in neighbours::<RUN_PAGES_MAX>(&frames[..shown]) {
-            let (page, frame) = (first + group.start as u64, FrameId(frames[group.start] as u32));
-            if let Err(error) = self.space().show(page, frame, group.len(), write) {
-                trouble = Some(error);
-                break;
+    }
+
+    /// Shows the pages that have a seat, up to the first that has none; how many.
+    #[inline(never)]
+    fn show_run(&self, run: &Run, write: bool, trouble: &mut Option<Trouble>) -> usize {
+        let free = run.victims[..run.count].iter().position(|&victim| victim != 0).unwrap_or(run.count);
+        let mut start = 0;
+        while start < free {
+            let end = end_of_group(&run.frames[..free], start, 1);
+            let (page, frame) = (run.first + start as u64, FrameId(run.frames[start]));
+            if let Err(error) = self.space().show(page, frame, end - start, write) {
+                *trouble = Some(error);
+                return start;
             }
-            done = group.end;
+            start = end;
         }
-        for (index, member) in run.items.into_iter().flatten().enumerate() {
-            let Member { page, seat, is_free, .. } = member;
+        free
+    }
+
+    /// The pages that are shown may be used; the others, and their seats, are as they were.
+    #[inline(never)]
+    fn end_run(&self, run: &Run, done: usize, kind: u32) {
+        for index in 0..run.count {
+            let page = run.first + index as u64;
             if index < done {
-                self.settle(page, if write { WRITABLE } else { READABLE });
+                self.settle(page, kind);
                 continue;
             }
             self.give_back(page);
-            match is_free {
-                true => seat.place.store(0, Release),
-                false => self.leave(seat),
-            }
+            let victim = run.victims[index];
+            let victim = (victim != 0).then_some((victim >> KIND_BITS, (victim & KIND_MASK) as u32));
+            self.leave(self.seat_of(run.seats[index], victim));
             self.settle(page, ABSENT);
-        }
-        match trouble {
-            Some(trouble) if done == 0 => Err(trouble),
-            _ => Ok(()),
         }
     }
 
     /// Keeps a page where it is that needs nobody and is in DRAM.
+    #[inline(never)]
     fn map_in_dram(&self, page: u64, write: bool) -> Option<FrameId> {
         let Own::Mapped(frame) = self.map_known_to_nobody(page) else { return None };
         if write && !self.mark_modified(page) {
@@ -214,8 +218,9 @@ impl Window {
 
     /// Lets a page that is mapped for reading, and that this thread has made busy, be written, and what follows it, if stores
     /// come in order.
+    #[inline(never)]
     pub(super) fn make_writable(&self, page: u64) -> Result<(), Trouble> {
-        let in_order = self.stores.faulted(page);
+        let may_run = self.stores.faulted(page) >= STORES_IN_ORDER && signal::has_room();
         let mut count = 0;
         let made = loop {
             let next = page + count as u64;
@@ -228,7 +233,7 @@ impl Window {
             }
             count += 1;
             let next = page + count as u64;
-            let may_go_on = in_order >= STORES_IN_ORDER && count < RUN_PAGES_MAX && next < self.page_count();
+            let may_go_on = may_run && count < RUN_PAGES_MAX && next < self.page_count();
             if !may_go_on || !self.begin(next, READABLE) {
                 break Ok(());
             }
@@ -253,10 +258,10 @@ mod tests {
 
     #[test]
     fn groups_are_of_neighbours() {
-        let groups = |numbers: &[u64]| neighbours::<16>(numbers).collect::<Vec<_>>();
-        assert_eq!(groups(&[]), []);
-        assert_eq!(groups(&[7, 7]), [0..1, 1..2]);
-        assert_eq!(groups(&[1, 2, 3, 9, 11, 12, 5]), [0..3, 3..4, 4..6, 6..7]);
+        let numbers = [1u32, 2, 3, 9, 11, 12, 5];
+        let ends: Vec<usize> = (0..numbers.len()).map(|start| end_of_group(&numbers, start, 1)).collect();
+        assert_eq!(ends, [3, 3, 3, 4, 6, 6, 7]);
+        assert_eq!(end_of_group(&[0u64, 0], 0, 4), 1, "seats that nobody has to leave");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::uffd::Announcing;
 use super::window::Window;
 use super::{Mechanism, Trouble};
 use libc::{c_int, c_void, siginfo_t};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
@@ -70,6 +71,42 @@ fn checked(result: c_int) -> Result<(), Trouble> {
     }
     let error = rustix::io::Errno::from_io_error(&std::io::Error::last_os_error());
     Err(Trouble::System(error.unwrap_or(rustix::io::Errno::INVAL)))
+}
+
+/// Bytes of an alternate stack on which a handler may do more than the least: two times as many as the kernel, the dynamic
+/// linker and a handler have been seen to take, of which the first two save a processor's registers.
+const ROOMY_BYTES: usize = 32 << 10;
+
+/// The calling thread's alternate stack, and whether it stands on it.
+fn alternate_stack() -> Option<libc::stack_t> {
+    // SAFETY: rule 4: all zeros is a valid structure, and is filled by the call.
+    let mut stack: libc::stack_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: rule 4: nothing is changed.
+    (unsafe { libc::sigaltstack(null(), &mut stack) } == 0).then_some(stack)
+}
+
+/// Whether there is room for more than one page's work on the stack that this thread stands on.
+pub(super) fn has_room() -> bool {
+    let roomy = |stack: libc::stack_t| stack.ss_flags & libc::SS_ONSTACK == 0 || stack.ss_size >= ROOMY_BYTES;
+    alternate_stack().is_some_and(roomy)
+}
+
+/// Gives the calling thread a larger alternate stack where it has a small one, as the first thread of a Rust program does. It
+/// stays for as long as the process. Without it, faults are served one page at a time.
+pub(super) fn make_room() {
+    let is_small = |stack: &libc::stack_t| {
+        stack.ss_flags & (libc::SS_DISABLE | libc::SS_ONSTACK) == 0 && stack.ss_size < ROOMY_BYTES
+    };
+    if alternate_stack().filter(is_small).is_none() {
+        return;
+    }
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: rule 1: fresh addresses, chosen by the kernel, and given to nobody else. What lies below is not ours to guard.
+    if let Ok(memory) = unsafe { mmap_anonymous(null_mut(), ROOMY_BYTES, access, flags) } {
+        let larger = libc::stack_t { ss_sp: memory, ss_flags: 0, ss_size: ROOMY_BYTES };
+        // SAFETY: rule 4; the memory stays. Where it fails, the old one is as it was.
+        unsafe { libc::sigaltstack(&larger, null_mut()) };
+    }
 }
 
 /// A segment that handlers know. Dropped, they do not know it any more, and none of them still uses it.

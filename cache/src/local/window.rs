@@ -53,7 +53,8 @@ const IN_EXCHANGE: u64 = u64::MAX;
 
 /// A seat that a thread has taken for a page.
 pub(super) struct Seat<'w> {
-    pub(super) place: &'w AtomicU64,
+    place: &'w AtomicU64,
+    pub(super) index: u32,
     /// Who sat there, and what it was mapped for; busy now, and still shown.
     pub(super) victim: Option<(u64, u32)>,
 }
@@ -212,6 +213,12 @@ impl Window {
         {
             return result;
         }
+        self.fetch_alone(page, write)
+    }
+
+    /// The same without what follows it.
+    #[inline(never)]
+    fn fetch_alone(&self, page: u64, write: bool) -> Result<(), Trouble> {
         let seat = self.take_seat(page);
         if seat.victim.is_none() {
             return self.fetch_into(seat, page, write, None);
@@ -224,6 +231,7 @@ impl Window {
     }
 
     /// The owed page itself is wanted again, and this thread has reclaimed it.
+    #[inline(never)]
     fn fetch_owed(&self, page: u64, write: bool) -> Result<(), Trouble> {
         let seat = self.take_seat(page);
         self.exchange(seat, page, write, Some(page))
@@ -311,6 +319,7 @@ impl Window {
     }
 
     /// Has a page that nobody but this node knows of mapped without the agent, brought in first if need be.
+    #[inline(never)]
     fn map_own(&self, page: u64, write: bool) -> Option<FrameId> {
         let index = self.first_page + page;
         let before = self.last.swap(page, Relaxed);
@@ -347,6 +356,7 @@ impl Window {
     }
 
     /// A page is not mapped after all; tells the agent, if it knows. A failure of this says no more than the one that led to it.
+    #[inline(never)]
     pub(super) fn give_back(&self, page: u64) {
         let returned = Returned::Page(self.first_page + page);
         if !self.pool.unmap_own(self.first_page + page) {
@@ -379,6 +389,7 @@ impl Window {
     }
 
     /// A seat for a page. Whoever sits there is busy from now on.
+    #[inline(never)]
     pub(super) fn take_seat(&self, page: u64) -> Seat<'_> {
         let (mut naps, mut tries) = (0, 0);
         loop {
@@ -392,14 +403,20 @@ impl Window {
         }
     }
 
+    /// A seat that this thread has taken.
+    pub(super) fn seat_of(&self, index: u32, victim: Option<(u64, u32)>) -> Seat<'_> {
+        Seat { place: &self.seats[index as usize], index, victim }
+    }
+
     /// The next seat, if whoever sits there can leave.
     pub(super) fn try_seat(&self, page: u64) -> Option<Seat<'_>> {
         let turn = self.next_seat.fetch_add(1, Relaxed);
-        let place = &self.seats[(turn % self.seats.len() as u64) as usize];
+        let index = (turn % self.seats.len() as u64) as u32;
+        let place = &self.seats[index as usize];
         let sitting = place.load(Acquire);
         if sitting == 0 {
             let taken = place.compare_exchange(0, page + 1, AcqRel, Relaxed).is_ok();
-            return taken.then_some(Seat { place, victim: None });
+            return taken.then_some(Seat { place, index, victim: None });
         }
         let old = sitting - 1;
         let word = self.word(old);
@@ -408,7 +425,7 @@ impl Window {
         let free = matches!(now, READABLE | WRITABLE);
         if free && word.compare_exchange(now, BUSY, AcqRel, Relaxed).is_ok() {
             if place.compare_exchange(sitting, page + 1, AcqRel, Relaxed).is_ok() {
-                return Some(Seat { place, victim: Some((old, now)) });
+                return Some(Seat { place, index, victim: Some((old, now)) });
             }
             // It has got another seat since; here sits somebody else.
             self.settle(old, now);

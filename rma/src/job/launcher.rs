@@ -184,7 +184,12 @@ impl<'a> Launcher<'a> {
                 arguments: spec.arguments.clone(),
                 environment: spec.environment.clone(),
                 directory: directory.clone(),
-                output: if remote || spec.label { Output::Forward } else { Output::Inherit },
+                output: match remote || spec.label {
+                    true => Output::Forward,
+                    // Whoever watches a terminal sees progress bars there, which programs draw on terminals alone.
+                    false if std::io::stderr().is_terminal() => Output::Inherit,
+                    false => Output::ForwardErrors,
+                },
                 input,
             };
             launcher.start_node(description, shared.as_ref())?;

@@ -66,7 +66,10 @@ pub(crate) struct Listen {
 pub(crate) enum Output {
     /// To the daemon's own standard output and error, which are the launcher's.
     Inherit,
-    /// To the launcher, in [`FromNode::Output`].
+    /// Standard error to the launcher, in [`FromNode::Output`], so that lines of ranks that fail together stay whole: programs
+    /// write a line in several pieces. Standard output as in [`Output::Inherit`].
+    ForwardErrors,
+    /// Both to the launcher.
     Forward,
 }
 

@@ -512,7 +512,7 @@ impl Node {
 
     /// Passes on what ranks write, as far as the launcher takes it.
     fn forward_output(&mut self, channel: &mut Channel) -> Result<()> {
-        for rank in self.ranks.iter_mut().filter(|_| self.description.output == Output::Forward) {
+        for rank in self.ranks.iter_mut().filter(|_| self.description.output != Output::Inherit) {
             for stream in [Stream::Output, Stream::Error] {
                 if channel.sender.queued_bytes() < QUEUED_BYTES_MAX
                     && let Some(bytes) = rank.read_output(stream, &mut self.output_buffer)

@@ -103,7 +103,10 @@ impl RankProcess {
             };
         }
         if node.output == Output::Forward {
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.stdout(Stdio::piped());
+        }
+        if node.output != Output::Inherit {
+            command.stderr(Stdio::piped());
         }
         let mut child = system::spawn_rank(&mut command, its_control.as_fd(), its_lifeline.as_fd())?;
         let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];

@@ -12,6 +12,7 @@ pub const TESTS: &[Test] = &[
     ("members_know_each_other", members_know_each_other),
     ("output_passes_unchanged", output_passes_unchanged),
     ("labelled_lines_stay_whole", labelled_lines_stay_whole),
+    ("errors_in_pieces_stay_whole", errors_in_pieces_stay_whole),
     ("input_goes_to_rank_0", input_goes_to_rank_0),
     ("signals_reach_every_rank", signals_reach_every_rank),
     ("a_job_can_be_suspended", a_job_can_be_suspended),
@@ -67,6 +68,22 @@ fn labelled_lines_stay_whole() {
         assert_eq!(ended.stderr.matches(&format!("[rank {rank}] error ")).count(), 300);
     }
     assert_eq!(ended.stdout.lines().count(), 900);
+}
+
+/// Goal: ranks that fail together are read, one after the other, whatever their programs do: `main` of a Rust program that returns
+/// an error writes it in three pieces. Method: each rank writes many such lines; were they not put together, some would mix.
+fn errors_in_pieces_stay_whole() {
+    for shape in ["ranks=4", "ranks=4 nodes=2 conduit=smp"] {
+        let ended = run(&format!("{shape} -- @ rank pieces 200"));
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let mut counts = [0; 4];
+        for line in ended.stderr.lines() {
+            let rank = line.strip_prefix("Error: rank ").and_then(|rest| rest.strip_suffix(" has failed"));
+            let rank = rank.and_then(|rank| rank.parse::<usize>().ok());
+            counts[rank.unwrap_or_else(|| panic!("{shape}: {line:?}"))] += 1;
+        }
+        assert_eq!(counts, [200; 4], "{shape}");
+    }
 }
 
 fn input_goes_to_rank_0() {

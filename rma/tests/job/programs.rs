@@ -35,6 +35,14 @@ pub fn rank(words: &[String]) -> ExitCode {
             std::process::exit(code as i32);
         }
         "announce" => block(),
+        // pieces COUNT: lines of errors, in pieces.
+        "pieces" => {
+            for _ in 0..number(1) {
+                for piece in ["Error: ", &format!("rank {rank} has failed"), "\n"] {
+                    std::io::stderr().write_all(piece.as_bytes()).unwrap();
+                }
+            }
+        }
         "leave" => {}
         "hang" => {
             say(&format!("pid {}", std::process::id()));

@@ -329,6 +329,40 @@ fn writes_wait_for_the_conclusion_where_they_must() {
     }
 }
 
+/// Goal: pages keep their names, wherever they are stored. The last page's first place and the first page's second one stand next to
+/// each other in the file. Method: writes of both wait for a conclusion, after which they go just there, one after the other, and
+/// are one operation of the device unless somebody looks at the pages' numbers.
+#[test]
+fn neighbours_in_the_file_are_not_always_neighbours() {
+    const LAST: u64 = 9;
+    let disk = MemoryDisk::new();
+    let mut bench = memory(&disk, 8);
+    bench.volume.create_or_open_named(0, "data", LAST + 1).unwrap();
+    bench.write(0, 0, 1).unwrap();
+    bench.flush(0).unwrap();
+    bench.write(0, 0, 2).unwrap();
+    bench.write(0, LAST, 3).unwrap();
+    bench.flush(0).unwrap();
+    bench.write(0, 0, 4).unwrap();
+    bench.write(0, LAST, 5).unwrap();
+    bench.prepare(0, 77).unwrap();
+    for (frame, (index, stamp)) in [(LAST, 6), (0, 7)].into_iter().enumerate() {
+        let span = bench.span(frame as u64);
+        span.write(&page(stamp));
+        let key = bench.key();
+        bench.volume.write(0, index, span, key).unwrap();
+    }
+    let key = bench.key();
+    bench.volume.conclude(0, true, key).unwrap();
+    assert!(bench.finish().values().all(Result::is_ok));
+    assert_eq!((bench.read(0, LAST).unwrap(), bench.read(0, 0).unwrap()), (6, 7));
+    bench.flush(0).unwrap();
+    drop(bench);
+    let mut again = memory(&disk, 8);
+    again.volume.create_or_open_named(0, "data", LAST + 1).unwrap();
+    assert_eq!((again.read(0, LAST).unwrap(), again.read(0, 0).unwrap()), (6, 7));
+}
+
 /// A checkpoint holds what was written before it was asked for, although later writes go on while it is made; they
 /// are in the next one.
 #[test]

@@ -200,7 +200,7 @@ impl Io {
     }
 }
 
-/// Gathers pages that stand next to each other in the file, and issues them as one operation when the next one does
+/// Gathers neighbouring pages that stand next to each other in the file, too, and issues them as one operation when the next one does
 /// not, when the operation is long enough, or at the end.
 pub(super) struct Gather {
     file: FileId,
@@ -222,7 +222,9 @@ impl Gather {
     /// Adds the page stored at `offset`.
     pub(super) fn add(&mut self, io: &mut Io, page: u64, offset: u64, span: Span, at: PageAt) {
         let gathered = self.pages.each.as_slice().len();
-        if gathered > 0 && (offset != self.to || gathered >= io.run_pages_max) {
+        // One page's first place may stand before another one's second.
+        let follows = offset == self.to && page == self.pages.first_page + gathered as u64;
+        if gathered > 0 && (!follows || gathered >= io.run_pages_max) {
             self.issue(io);
         }
         if self.spans.as_slice().is_empty() {

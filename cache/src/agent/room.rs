@@ -38,8 +38,10 @@ impl FrameView for View<'_> {
 
 /// Refused evictions after which a node that needs no frame now stops trying for a while.
 const REFUSALS_IDLE: u32 = 8;
-/// That while, in milliseconds: space may be made on the device by somebody else.
+/// That while, in milliseconds: space may be made on the device by somebody else. Twice as long each time that nothing could be
+/// evicted, up to a bound.
 const EVICT_AGAIN_MS: u64 = 100;
+const EVICT_AGAIN_MS_MAX: u64 = 5000;
 
 /// For how long another shard is believed that has asked for room, in milliseconds: it asks each of them.
 const ASKED_MS: u64 = 2;
@@ -76,6 +78,8 @@ pub(super) struct Frames {
     wished_until_ms: u64,
     /// When evictions that nobody waits for are worth trying again, in milliseconds.
     evict_again_ms: u64,
+    /// How long such a while was the last time.
+    pause_ms: u64,
 }
 
 impl Frames {
@@ -97,6 +101,7 @@ impl Frames {
             wished: 0,
             wished_until_ms: 0,
             evict_again_ms: 0,
+            pause_ms: 0,
         }
     }
 }
@@ -144,7 +149,8 @@ impl Agent {
             return Ok(!awaited && now < self.frames.evict_again_ms);
         }
         self.frames.refused_before = self.shards.refused();
-        self.frames.evict_again_ms = now + EVICT_AGAIN_MS;
+        self.frames.pause_ms = (2 * self.frames.pause_ms).clamp(EVICT_AGAIN_MS, EVICT_AGAIN_MS_MAX);
+        self.frames.evict_again_ms = now + self.frames.pause_ms;
         for waiter in std::mem::take(&mut self.frames.hungry) {
             self.complete(waiter, Err(self.why_no_frame()))?;
         }
@@ -211,6 +217,7 @@ impl Agent {
 
     /// An eviction has ended: the frame is free.
     pub(super) fn evicted(&mut self, _page: PageIndex) -> Result<(), CacheError> {
+        self.frames.pause_ms = 0;
         self.shards.eviction_ended();
         self.shards.somebody_got_a_frame();
         Ok(())

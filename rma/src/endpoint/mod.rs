@@ -22,8 +22,8 @@
 //!
 //! # Atomic updates
 //!
-//! [`Endpoint::fetch_add`] and [`Endpoint::compare_swap`] of a word of a pinned segment are atomic with every other such
-//! update of the word, whoever makes it, by one of two ways. *All updates of a job take the same one*:
+//! [`Endpoint::update`] of a word of a pinned segment is atomic with every other such update of the word, whoever makes it, by
+//! one of two ways. *All updates of a job take the same one*:
 //!
 //! * The processor's: a rank of the target's node updates the shared memory itself; others ask the agent of that node,
 //!   which does.

@@ -26,7 +26,7 @@ pub mod spin;
 pub(crate) mod stream;
 mod word;
 
-pub use atomic::Atomic;
+pub use atomic::{Atomic, AtomicWord, Change, Update, WordKind};
 pub use domain::{Domain, DomainSpec, RegionSpec};
 pub use mapping::{Mapping, Span};
 pub use word::Word;

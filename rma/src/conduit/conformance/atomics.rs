@@ -3,13 +3,14 @@
 use super::{Case, Fabric, Job};
 use crate::address::{Rank, RegionId};
 use crate::error::RmaError;
-use crate::shm::Atomic;
+use crate::shm::{Atomic, Change};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 pub(super) const CASES: &[Case] = &[
     ("no atomic addition is lost, and every one sees another sum", additions),
     ("of those who compare and swap at once, one succeeds", swaps),
+    ("updates of every kind and length are made, and only of their word", kinds),
     ("atomic updates keep to aligned words of segments", limits),
 ];
 
@@ -89,12 +90,51 @@ fn swaps(fabric: &dyn Fabric) {
     });
 }
 
+/// Every rank makes updates whose order does not matter, of words that lie side by side in eight bytes.
+fn kinds(fabric: &dyn Fabric) {
+    const RANKS: u32 = 3;
+    const ROUNDS: u32 = 20;
+    Job::new(fabric, RANKS, |_| ()).run(|endpoint, rank| {
+        endpoint.attach_segment(SEGMENT).unwrap();
+        let (home, me) = (Rank(1), i64::from(rank.0));
+        endpoint.put_value(rank, 40, u64::MAX, 8).unwrap();
+        endpoint.barrier().unwrap();
+        for round in 0..ROUNDS {
+            endpoint.update(home, 0, Change::Add(1u32)).unwrap();
+            endpoint.update(home, 4, Change::Add(-1i32)).unwrap();
+            endpoint.update(home, 8, Change::Or(1u32 << rank.0)).unwrap();
+            endpoint.update(home, 12, Change::Max(round + rank.0)).unwrap();
+            endpoint.update(home, 16, Change::Min(-me)).unwrap();
+            endpoint.update(home, 24, Change::Max(me - 100)).unwrap();
+            endpoint.update(home, 32, Change::Xor(1u64 << rank.0)).unwrap();
+            endpoint.update(home, 40, Change::And(!(1u64 << rank.0))).unwrap();
+        }
+        let swapped = endpoint.update(home, 48 + 8 * u64::from(rank.0), Change::Swap(7u32)).unwrap();
+        assert_eq!(swapped, 0);
+        endpoint.barrier().unwrap();
+        let word = |offset, bytes| endpoint.get_value(home, offset, bytes).unwrap();
+        let all = RANKS * ROUNDS;
+        assert_eq!(word(0, 4), u64::from(all));
+        assert_eq!(word(4, 4) as u32, all.wrapping_neg());
+        assert_eq!((word(8, 4), word(12, 4)), (7, u64::from(ROUNDS - 1 + RANKS - 1)));
+        assert_eq!(word(16, 8) as i64, -2);
+        // It was 0 before.
+        assert_eq!(word(24, 8), 0);
+        assert_eq!((word(32, 8), word(40, 8)), (0, u64::MAX << 3));
+        assert_eq!((word(48, 8), word(56, 8), word(64, 8), word(72, 8)), (7, 7, 7, 0));
+    });
+}
+
 fn limits(fabric: &dyn Fabric) {
     Job::new(fabric, 2, |_| ()).run(|endpoint, rank| {
         endpoint.attach_segment(SEGMENT).unwrap();
         for target in [rank, Rank(1 - rank.0)] {
             for offset in [1, 4, SEGMENT - 4] {
                 let refused = endpoint.fetch_add(target, offset, 1);
+                assert!(matches!(refused, Err(RmaError::Usage(_))), "at {offset}: {refused:?}");
+            }
+            for offset in [1, 2, SEGMENT - 2] {
+                let refused = endpoint.update(target, offset, Change::Add(1u32));
                 assert!(matches!(refused, Err(RmaError::Usage(_))), "at {offset}: {refused:?}");
             }
             for offset in [SEGMENT, u64::MAX - 7] {
@@ -105,6 +145,7 @@ fn limits(fabric: &dyn Fabric) {
                 );
             }
             assert!(endpoint.fetch_add(target, SEGMENT - 8, 1).unwrap() < 2, "the last word");
+            endpoint.update(target, SEGMENT - 4, Change::Add(0u32)).unwrap();
         }
         assert!(endpoint.fetch_add(Rank(2), 0, 1).is_err(), "there is no third rank");
     });

@@ -5,6 +5,7 @@
 
 use vgas_nvm::CheckpointId;
 use vgas_rma::message::ARGUMENTS_MAX;
+use vgas_rma::shm::Update;
 
 /// Handler numbers of the cache layer (the endpoint reserves 32..64 for it).
 pub mod handler {
@@ -268,6 +269,16 @@ pub enum InPlace {
         /// The asking rank's number of the operation, returned in the answer.
         slot: u32,
     },
+    /// Update words of pages that need not be served in place, and answer with what each was: their list follows
+    /// ([`Updates`]). Their home brings the pages in, if it does not have them.
+    Update {
+        /// The first page; the others are served by the same thread of the agent.
+        page: PageIndex,
+        /// How many updates.
+        count: u32,
+        /// The asking rank's number of the operation, returned in the answer.
+        slot: u32,
+    },
     /// Answer with `bytes` bytes of a page that need not be served in place: from this node's copy, or from NVMe if nobody
     /// has one. No copy is made.
     Part {
@@ -289,6 +300,7 @@ impl InPlace {
             InPlace::Get { page, .. }
             | InPlace::Put { page, .. }
             | InPlace::PutPieces { page, .. }
+            | InPlace::Update { page, .. }
             | InPlace::Part { page, .. } => page,
         }
     }
@@ -300,6 +312,7 @@ impl InPlace {
             InPlace::Put { page, offset, slot } => [1, slot, low(page), high(page), offset, 0],
             InPlace::Part { page, offset, bytes, slot } => [2, slot, low(page), high(page), offset, bytes],
             InPlace::PutPieces { page, count, slot } => [3, slot, low(page), high(page), count, 0],
+            InPlace::Update { page, count, slot } => [4, slot, low(page), high(page), count, 0],
         }
     }
 
@@ -312,6 +325,7 @@ impl InPlace {
             1 => InPlace::Put { page, offset, slot },
             2 => InPlace::Part { page, offset, bytes, slot },
             3 => InPlace::PutPieces { page, count: offset, slot },
+            4 => InPlace::Update { page, count: offset, slot },
             _ => return None,
         })
     }
@@ -365,6 +379,49 @@ impl<'d> Pieces<'d> {
     }
 }
 
+/// The payload of [`InPlace::Update`]: for each update its page, its first byte in it, and what is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WordUpdate {
+    /// The page.
+    pub page: PageIndex,
+    /// First byte in the page; a multiple of the word's length.
+    pub offset: u32,
+    /// What is to be done.
+    pub update: Update,
+}
+
+impl WordUpdate {
+    /// Bytes of an entry of the list.
+    pub const BYTES: usize = 8 + 4 + Update::ENCODED_BYTES;
+
+    /// Adds it to a list.
+    pub fn write(self, list: &mut Vec<u8>) {
+        list.extend_from_slice(&self.page.to_le_bytes());
+        list.extend_from_slice(&self.offset.to_le_bytes());
+        self.update.encode().iter().for_each(|word| list.extend_from_slice(&word.to_le_bytes()));
+    }
+
+    /// Reads a list of `count` that a peer has sent; `None` unless there are as many, each of a word inside of a page of this size.
+    pub fn read_list(data: &[u8], count: u32, page_bytes: u32) -> Option<Vec<Self>> {
+        let (entries, rest) = data.as_chunks::<{ Self::BYTES }>();
+        if entries.len() != count as usize || !rest.is_empty() {
+            return None;
+        }
+        entries.iter().map(|entry| Self::read(entry, page_bytes)).collect()
+    }
+
+    fn read(entry: &[u8; Self::BYTES], page_bytes: u32) -> Option<Self> {
+        let (page, rest) = entry.split_first_chunk()?;
+        let (words, _) = rest.as_chunks::<4>();
+        let [offset, update @ ..] = words else { return None };
+        let words: Vec<u32> = update.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let (offset, update) = (u32::from_le_bytes(*offset), Update::decode(words.try_into().ok()?)?);
+        let bytes = update.word.bytes();
+        let inside = offset.is_multiple_of(bytes) && offset.checked_add(bytes)? <= page_bytes;
+        inside.then_some(Self { page: u64::from_le_bytes(*page), offset, update })
+    }
+}
+
 /// How an in-place operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InPlaceAnswer {
@@ -372,12 +429,15 @@ pub enum InPlaceAnswer {
     Done,
     /// The page is not served in place (any more), or a part of it cannot be had: go the normal way.
     NotInPlace,
+    /// A page of an update cannot be had; some of its other words may have been updated. The number of the first update that
+    /// failed and [`Failure::code`](crate::error::Failure::code) come with the answer, four bytes each.
+    Failed,
 }
 
 impl InPlaceAnswer {
     /// As arguments of an active message.
     pub fn encode(self, slot: u32) -> [u32; 2] {
-        [slot, u32::from(self == InPlaceAnswer::NotInPlace)]
+        [slot, self as u32]
     }
 
     /// From arguments: the operation and its end.
@@ -385,6 +445,7 @@ impl InPlaceAnswer {
         match *words {
             [slot, 0] => Some((slot, InPlaceAnswer::Done)),
             [slot, 1] => Some((slot, InPlaceAnswer::NotInPlace)),
+            [slot, 2] => Some((slot, InPlaceAnswer::Failed)),
             _ => None,
         }
     }
@@ -393,6 +454,7 @@ impl InPlaceAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vgas_rma::shm::Change;
 
     #[test]
     fn requests_survive_the_wire() {
@@ -440,12 +502,45 @@ mod tests {
             InPlace::Put { page: 1 << 33, offset: 1, slot: 2 },
             InPlace::Part { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
             InPlace::PutPieces { page: 1 << 33, count: 3, slot: 2 },
+            InPlace::Update { page: 1 << 33, count: 3, slot: 2 },
         ] {
             assert_eq!(InPlace::decode(&operation.encode()), Some(operation));
         }
-        for answer in [InPlaceAnswer::Done, InPlaceAnswer::NotInPlace] {
+        for answer in [InPlaceAnswer::Done, InPlaceAnswer::NotInPlace, InPlaceAnswer::Failed] {
             assert_eq!(InPlaceAnswer::decode(&answer.encode(6)), Some((6, answer)));
         }
+    }
+
+    #[test]
+    fn lists_of_updates_are_read_whole_or_not_at_all() {
+        let word = |offset, update| WordUpdate { page: 1 << 40, offset, update };
+        let updates = [
+            word(0, Change::Add(1u64).into()),
+            word(4088, Change::CompareSwap { expected: 1i64, desired: -1 }.into()),
+            word(4092, Change::Min(-7i32).into()),
+        ];
+        let mut list = Vec::new();
+        updates.iter().for_each(|update| update.write(&mut list));
+        assert_eq!(WordUpdate::read_list(&list, 3, 4096).as_deref(), Some(&updates[..]));
+        for count in [0, 2, 4, u32::MAX] {
+            assert_eq!(WordUpdate::read_list(&list, count, 4096), None);
+        }
+        assert_eq!(WordUpdate::read_list(&list[1..], 3, 4096), None);
+        for (offset, update) in [
+            (4, Change::Add(1u64).into()),
+            (2, Change::Add(1u32).into()),
+            (4096, Change::Add(1u32).into()),
+            (u32::MAX - 3, Change::Add(1u32).into()),
+        ] {
+            let mut list = Vec::new();
+            word(offset, update).write(&mut list);
+            assert_eq!(WordUpdate::read_list(&list, 1, 4096), None, "{offset} {update:?}");
+        }
+        // An update that there is not.
+        let mut list = Vec::new();
+        updates[0].write(&mut list);
+        list[12] = 0xff;
+        assert_eq!(WordUpdate::read_list(&list, 1, 4096), None);
     }
 
     #[test]

@@ -77,6 +77,28 @@ fn message() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
     })
 }
 
+/// Lists of atomic updates that are nearly right, or right: of pages of either node, some of none, with counts that are theirs or not.
+fn updates() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
+    let words = || prop_oneof![6 => 0u32..3, 1 => word()];
+    let update =
+        (0u64..24, prop_oneof![0u32..3, Just(508), Just(511), Just(512)], 0u32..9, 0u32..5, words(), words());
+    let more = prop_oneof![6 => Just(0), 1 => any::<u32>()];
+    (proptest::collection::vec(update, 0..6), 0u64..24, 0u32..16, more).prop_map(
+        |(list, page, slot, more)| {
+            let mut bytes = Vec::new();
+            for (page, offset, change, kind, low, high) in &list {
+                bytes.extend_from_slice(&page.to_le_bytes());
+                for word in [8 * offset, change | kind << 8, *low, *high, 0, 0] {
+                    bytes.extend_from_slice(&word.to_le_bytes());
+                }
+            }
+            let first = u64::from_le_bytes(*bytes.first_chunk().unwrap_or(&page.to_le_bytes()));
+            let count = (list.len() as u32).wrapping_add(more);
+            (handler::IN_PLACE, vec![4, slot, first as u32, 0, count, 0], Bytes::Medium(bytes))
+        },
+    )
+}
+
 /// Two nodes with a rank each whose pages have been used.
 fn cluster() -> (Cluster, Vec<Member>) {
     let mut plan = Plan::draw(7);
@@ -106,7 +128,7 @@ proptest! {
     #[test]
     fn an_agent_ignores_or_names_a_hostile_peer(
         hostile in prop_oneof![Just(Hostile::OwnRank), Just(Hostile::OtherRank), Just(Hostile::OtherAgent)],
-        messages in proptest::collection::vec(message(), 1..24),
+        messages in proptest::collection::vec(prop_oneof![4 => message(), 1 => updates()], 1..24),
     ) {
         let (mut cluster, members) = cluster();
         let victim = members[0].agent;

@@ -61,6 +61,7 @@ pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism};
 pub use vgas_cache::pool::{Counter, PinMode};
 pub use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Token};
 pub use vgas_rma::message::{Arrived, Direction};
+pub use vgas_rma::shm::{AtomicWord, Change};
 pub use vgas_rma::{Layout, NodeId, Peer, Rank, say};
 
 /// Writes to standard output, in one write, so that lines of several ranks stay whole. A reader that has gone away

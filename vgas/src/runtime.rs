@@ -10,11 +10,12 @@ use crate::statistics::Statistics;
 use bytemuck::Pod;
 use std::sync::{Arc, OnceLock};
 use vgas_cache::CacheError;
-use vgas_cache::client::{Client, ClientOptions};
+use vgas_cache::client::{Client, ClientOptions, SegmentUpdate};
 use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Token, handler_index};
 use vgas_rma::job::{self, Control};
 use vgas_rma::message::{Arrived, Payload, Source};
+use vgas_rma::shm::{AtomicWord, Change};
 use vgas_rma::{Layout, NodeId, Peer, Rank, RegionId, say};
 
 /// What a rank is started with.
@@ -321,27 +322,80 @@ impl Runtime {
         self.put(to, &[value])
     }
 
-    /// Adds to a word of a pinned segment, and yields what it was; atomic with every other such update of the word, by
-    /// whatever rank. When it returns every rank sees the sum. The offset is a multiple of 8. Any thread may call it; the
-    /// target need not do anything. What is updated so is changed in no other way between two barriers (see
-    /// `vgas_rma::endpoint`, "Atomic updates").
+    /// Updates a word atomically, and yields what it was; the word is an `u32`, `i32`, `u64` or `i64`, in the order of bytes of
+    /// the machine, and the offset a multiple of its length. When it returns every rank sees the change. Any thread may call it;
+    /// no rank need do anything for it.
+    ///
+    /// A word of a *tiered* segment is updated where its page is: in this node's DRAM if this node has the page to write,
+    /// otherwise by the agent of its home, in one message there and one back. It is atomic with every other update of the word,
+    /// with puts and gets of the whole word by whatever rank, and with atomic instructions of its owner through pointers. Of a
+    /// relaxed segment, the puts of this rank that wait for its barrier travel first.
+    ///
+    /// A word of a *pinned* segment is changed in no other way between two barriers (see `vgas_rma::endpoint`, "Atomic
+    /// updates").
     ///
     /// # Errors
-    /// For a tiered address, whose pages move: send an active message to its owner instead. For an offset that is not a
-    /// multiple of 8 or lies behind the end, and when a peer is lost.
-    pub fn fetch_add(&self, at: GlobalAddress, value: u64) -> Result<u64> {
-        pinned_only(at)?;
-        Ok(self.endpoint.fetch_add(at.rank, at.offset, value)?)
+    /// For an offset that is not a multiple of the word's length or lies behind the end, for a page that cannot be read or a
+    /// segment that can only be read, and when a peer is lost.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(runtime: &vgas::Runtime, best: vgas::GlobalAddress) -> vgas::Result<()> {
+    /// use vgas::Change;
+    /// let before: i64 = runtime.update(best, Change::Max(42))?;
+    /// # Ok(()) }
+    /// ```
+    #[inline]
+    pub fn update<T: AtomicWord>(&self, at: GlobalAddress, change: Change<T>) -> Result<T> {
+        let was = match at.kind {
+            Kind::Tiered => self.client.update(at.rank, at.offset, change.into())?,
+            Kind::Pinned => self.endpoint.update(at.rank, at.offset, change)?,
+        };
+        Ok(T::of_bits(was))
     }
 
-    /// Replaces a word of a pinned segment if it is `expected`, and yields what it was: `expected` means success. Otherwise
-    /// as [`Runtime::fetch_add`].
+    /// Makes many updates, each atomic by itself, and yields what the words were, in the same order. Those of tiered words
+    /// travel together, one message for each home; those of one word are made in this order. Otherwise as
+    /// [`Runtime::update`].
     ///
     /// # Errors
-    /// As [`Runtime::fetch_add`].
+    /// As [`Runtime::update`], of one that failed; others may have been made.
+    pub fn update_many<T: AtomicWord>(&self, updates: &[(GlobalAddress, Change<T>)]) -> Result<Vec<T>> {
+        let tiered = |(at, _): &&(GlobalAddress, _)| at.kind == Kind::Tiered;
+        let to_home = |&(at, change): &(GlobalAddress, Change<T>)| SegmentUpdate {
+            owner: at.rank,
+            offset: at.offset,
+            update: change.into(),
+        };
+        let segments: Vec<SegmentUpdate> = updates.iter().filter(tiered).map(to_home).collect();
+        let mut were = vec![0; segments.len()];
+        self.client.update_many(&segments, &mut were)?;
+        let mut were = were.into_iter();
+        updates
+            .iter()
+            .map(|&(at, change)| match at.kind {
+                Kind::Tiered => Ok(T::of_bits(were.next().unwrap_or_default())),
+                Kind::Pinned => self.update(at, change),
+            })
+            .collect()
+    }
+
+    /// [`Runtime::update`] that adds to a word of eight bytes; sums wrap around.
+    ///
+    /// # Errors
+    /// As [`Runtime::update`].
+    #[inline]
+    pub fn fetch_add(&self, at: GlobalAddress, value: u64) -> Result<u64> {
+        self.update(at, Change::Add(value))
+    }
+
+    /// [`Runtime::update`] that replaces a word of eight bytes if it is `expected`: that it was says so.
+    ///
+    /// # Errors
+    /// As [`Runtime::update`].
+    #[inline]
     pub fn compare_swap(&self, at: GlobalAddress, expected: u64, desired: u64) -> Result<u64> {
-        pinned_only(at)?;
-        Ok(self.endpoint.compare_swap(at.rank, at.offset, expected, desired)?)
+        self.update(at, Change::CompareSwap { expected, desired })
     }
 
     /// Asks for tiered bytes to be brought to this node when convenient: a hint.
@@ -598,17 +652,6 @@ impl Runtime {
             Ok(self.layout.peer_of_rank(rank))
         } else {
             Err(Error::Usage(format!("{rank} of {} ranks", self.ranks())))
-        }
-    }
-}
-
-fn pinned_only(at: GlobalAddress) -> Result<()> {
-    match at.kind {
-        Kind::Pinned => Ok(()),
-        Kind::Tiered => {
-            let what =
-                format!("an atomic update of {at:?}: they work on pinned segments, not on tiered ones");
-            Err(Error::Usage(what))
         }
     }
 }

@@ -38,7 +38,7 @@ const NEIGHBOURHOOD: u64 = 512;
 #[derive(Debug)]
 pub(super) enum Parked {
     Read(Waiter),
-    Put(Put, Waiter),
+    Put(Put),
     Own(Waiter),
     Map(PageIndex, Mapper),
     Home(NodeId, Coherence),
@@ -120,7 +120,7 @@ impl Agent {
                 // Should the page be claimed once more meanwhile, all of it waits again, in its order.
                 match parked {
                     Parked::Read(waiter) => self.want_read(page, waiter)?,
-                    Parked::Put(put, waiter) => self.want_put(page, put, waiter)?,
+                    Parked::Put(put) => self.want_put(page, put)?,
                     Parked::Own(waiter) => self.want_own(page, waiter)?,
                     Parked::Map(page, mapper) => self.start_mapping(page, mapper)?,
                     Parked::Home(from, coherence) => self.receive(from, coherence)?,

@@ -350,6 +350,7 @@ impl Agent {
             InPlace::Part { page, offset, bytes, slot } => {
                 return self.serve_part(from, PartGet { page, offset, bytes, slot });
             }
+            InPlace::Update { count, slot, .. } => return self.serve_updates(from, slot, count, data),
         };
         if self.home_of(page) != Some(self.node) || u64::from(offset) + bytes > page_bytes {
             return Err(CacheError::Protocol {

@@ -15,6 +15,7 @@
 //! | `mapped.rs` | pages that their owner uses through plain pointers |
 //! | `expected.rs` | which frames wait for a peer's bytes |
 //! | `parts.rs` | small gets that bring no page in |
+//! | `updates.rs` | atomic updates of words of pages whose home is here |
 //! | `answers.rs` | telling ranks what has ended |
 //! | `room.rs` | frames: finding, evicting, giving back |
 //! | `storage.rs` | NVMe operations under way |
@@ -42,6 +43,7 @@ mod room;
 mod segments;
 mod shards;
 mod storage;
+mod updates;
 pub mod wire;
 
 use crate::error::CacheError;
@@ -136,6 +138,7 @@ pub struct Agent {
     segments: Segments,
     mapped: mapped::Mapped,
     parts: parts::Parts,
+    updates: updates::Updates,
     claims: claims::Claims,
     /// What this node has said to itself.
     local: VecDeque<Local>,
@@ -215,6 +218,7 @@ impl Agent {
             answers: answers::Answers::default(),
             mapped: mapped::Mapped::default(),
             parts,
+            updates: updates::Updates::default(),
             claims: claims::Claims::default(),
             local: VecDeque::new(),
             time: Time { clock: Clock::Real(Instant::now()), now_ms: 0 },

@@ -91,13 +91,13 @@ impl Agent {
                     });
                 }
                 let put = Put::Part { offset, data: data.into(), waiter: Some(waiter(slot)) };
-                self.want_put(page, put, waiter(slot))
+                self.want_put(page, put)
             }
             Request::PutFrame { page, frame, slot } => {
                 let frame = FrameId(frame);
                 self.pool.adopt(frame, local_rank)?;
                 self.pool.count(Counter::WholePagePuts, 1);
-                self.want_put(page, Put::Whole { frame: Some(frame), waiter: waiter(slot) }, waiter(slot))
+                self.want_put(page, Put::Whole { frame: Some(frame), waiter: waiter(slot) })
             }
             Request::Own { page, slot } => self.want_own(page, waiter(slot)),
             Request::Prefetch { page, count } => self.prefetch(page, count),

@@ -20,6 +20,7 @@ mod pin;
 mod relaxed;
 mod remote;
 mod under_way;
+mod update;
 
 use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
 use crate::parts::History;
@@ -34,6 +35,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, Weak};
 use under_way::{Started, UnderWay};
+pub use update::{PendingUpdates, SegmentUpdate};
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::Sent;
 use vgas_rma::endpoint::{Endpoint, SegmentPiece, Token, Work};
@@ -102,6 +104,8 @@ struct Core {
     post_max: usize,
     /// Most bytes of one in-place operation.
     in_place_max: usize,
+    /// Most bytes of a message.
+    medium_max: usize,
     /// Most bytes of a get that reads a part of a page, and who has done so of late.
     part_max: usize,
     part_reads: History,
@@ -183,6 +187,7 @@ impl Client {
             window_pages_max: options.window_pages_max.max(1),
             post_max: medium.min(page_bytes),
             in_place_max: medium.min(page_bytes),
+            medium_max: medium,
             part_max: medium.min(options.part_bytes_max as usize),
             part_reads: History::new(pool.layout().spec().frames),
             endpoint,

@@ -577,7 +577,8 @@ impl Operation {
             let data = match client.remote.finish(asked.number) {
                 RemoteState::Pending => return Ok(()),
                 RemoteState::Done(data) => Some(data),
-                RemoteState::NotInPlace => None,
+                // Failures are of updates alone; of anything else the normal way will say why.
+                RemoteState::NotInPlace | RemoteState::Failed(..) => None,
             };
             let Some(mut asked) = self.remote.pop_front() else { return Ok(()) };
             let Some(data) = data else {

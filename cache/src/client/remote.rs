@@ -16,6 +16,8 @@ pub enum RemoteState {
     Done(Vec<u8>),
     /// The home does not serve the page in place any more.
     NotInPlace,
+    /// The page of one of several updates cannot be had: which one, and the number of the reason.
+    Failed(u32, u32),
 }
 
 #[derive(Debug)]
@@ -81,6 +83,11 @@ impl RemoteOperations {
                 slot.state = Some(match answer {
                     InPlaceAnswer::Done => RemoteState::Done(bytes.to_vec()),
                     InPlaceAnswer::NotInPlace => RemoteState::NotInPlace,
+                    InPlaceAnswer::Failed => {
+                        let word = |at: usize| bytes.get(at..).and_then(<[u8]>::first_chunk).copied();
+                        let word = |at| u32::from_le_bytes(word(at).unwrap_or_default());
+                        RemoteState::Failed(word(0), word(4))
+                    }
                 });
                 true
             }

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
 use vgas_nvm::{StoredPage, Whereabouts};
 use vgas_rma::shm::copy::copy;
-use vgas_rma::shm::{Mapping, Span};
+use vgas_rma::shm::{Mapping, Span, Update};
 
 /// How an attempt to use a page without help ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +186,42 @@ impl PoolClient {
         unsafe { self.put(&*recent.slot, page, in_page, from, bytes) }
     }
 
+    /// Updates a word at `in_page` of a page, a multiple of the word's length, if this node may write it; yields what it was.
+    /// Atomic with every other update, and with puts and loads of the whole word. None: a miss.
+    #[inline(always)]
+    pub fn try_update(&self, page: u64, in_page: u32, update: Update) -> Option<u64> {
+        let recent = RECENT.get();
+        if recent.client != self.client {
+            return self.update_with_other_slot(page, in_page, update);
+        }
+        // SAFETY: as in `try_get`.
+        self.update(unsafe { &*recent.slot }, page, in_page, update)
+    }
+
+    #[inline(always)]
+    fn update(&self, slot: &ThreadSlot, page: u64, in_page: u32, update: Update) -> Option<u64> {
+        let bytes = update.word.bytes();
+        if !in_page.is_multiple_of(bytes) || !self.enter(slot, page, in_page, bytes) {
+            return None;
+        }
+        // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
+        let word = unsafe { &*self.entries.add(page as usize) };
+        let mut entry = Entry::from_word(word.load(Acquire));
+        if !self.plainly(entry, PageState::Modified) {
+            let attempt;
+            (attempt, entry) = self.settle(word, entry, PageState::Modified);
+            if let Attempt::Miss(_) = attempt {
+                slot.hazard.store(0, Release);
+                return None;
+            }
+        }
+        slot.put_hits.store(slot.put_hits.load(Relaxed).wrapping_add(1), Relaxed);
+        // SAFETY: rules 2 and 3: as in `put`; frames begin at pages, and the offset was checked above.
+        let was = unsafe { update.apply(self.bytes_of(entry.frame()).add(in_page as usize)) };
+        slot.hazard.store(0, Release);
+        Some(was)
+    }
+
     /// # Safety
     /// As [`PoolClient::try_get`]; `slot` is a slot of this client that nobody else uses meanwhile.
     #[inline(always)]
@@ -324,6 +360,19 @@ impl PoolClient {
         self.count(Counter::SlowPaths, 1);
         // SAFETY: as above.
         unsafe { self.put(&*slot, page, in_page, from, bytes) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn update_with_other_slot(&self, page: u64, in_page: u32, update: Update) -> Option<u64> {
+        if let Some(slot) = self.slots.own_slot() {
+            // SAFETY: as in `get_with_other_slot`.
+            return self.update(unsafe { &*slot }, page, in_page, update);
+        }
+        let (_turn, slot) = self.slots.shared_slot();
+        self.count(Counter::SlowPaths, 1);
+        // SAFETY: as above; the guard keeps others away.
+        self.update(unsafe { &*slot }, page, in_page, update)
     }
 
     /// Pins a page that the node has with at least that right; none otherwise (ask the agent, then try again), or when

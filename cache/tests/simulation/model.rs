@@ -4,12 +4,14 @@
 //! cell is written by one rank only, which counts up its *version*. A get that begins after a put has ended, or after
 //! another get has seen a version, sees at least that version, whoever asks (DESIGN, "What put and get promise"); and
 //! nobody sees a version before its put has begun. A word carries its own position, so that a page in the wrong place
-//! shows.
+//! shows. A *tally* is a word that all ranks add 1 to atomically, any of them several times at once: its version is its value,
+//! and no two additions may have seen the same.
 
 use super::Finding;
 use super::plan::{PAGE, Plan};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Words of a page; the bytes behind them are cells of their own.
@@ -27,6 +29,8 @@ struct Cell {
     settled: u32,
     /// A put of it is under way.
     busy: bool,
+    /// Counted in, not put.
+    tally: bool,
 }
 
 /// A range of bytes of one segment.
@@ -40,6 +44,13 @@ pub struct Place {
 pub struct Model {
     /// By rank.
     segments: Vec<Vec<Cell>>,
+    /// What additions have seen: owner, page, value.
+    seen: BTreeSet<(u32, u64, u64)>,
+}
+
+/// Whether a page begins with a tally.
+fn has_tally(plan: &Plan, owner: usize, page: usize) -> bool {
+    plan.tallies && page % 4 == owner % 4
 }
 
 fn tag(owner: u32, cell: usize) -> u64 {
@@ -71,7 +82,7 @@ fn cells(bytes: &Range<u64>) -> Range<usize> {
 impl Model {
     pub fn new(plan: &Plan) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x006d_6f64_656c);
-        let segments = plan.segments.iter().map(|&pages| {
+        let segments = plan.segments.iter().enumerate().map(|(owner, &pages)| {
             let mut cells = Vec::new();
             while cells.len() < pages as usize * CELLS {
                 let group = random.random_range(1..=4) * CELLS;
@@ -84,9 +95,12 @@ impl Model {
                 }));
             }
             cells.truncate(pages as usize * CELLS);
+            for page in (0..pages as usize).filter(|&page| has_tally(plan, owner, page)) {
+                cells[page * CELLS].tally = true;
+            }
             cells
         });
-        Self { segments: segments.collect() }
+        Self { segments: segments.collect(), seen: BTreeSet::new() }
     }
 
     pub fn segment_bytes(&self, owner: u32) -> u64 {
@@ -97,7 +111,7 @@ impl Model {
     pub fn draw_put(&self, writer: u32, random: &mut ChaCha8Rng) -> Option<Place> {
         let owner = random.random_range(0..self.segments.len() as u32);
         let cells = &self.segments[owner as usize];
-        let may = |cell: &Cell| cell.writer == writer && !cell.busy && cell.begun < 255;
+        let may = |cell: &Cell| cell.writer == writer && !cell.tally && !cell.busy && cell.begun < 255;
         let start = (0..8).filter(|_| !cells.is_empty()).map(|_| random.random_range(0..cells.len()));
         let mut first = start.into_iter().find(|&cell| may(&cells[cell]))?;
         let most = match random.random_range(0..5) {
@@ -120,13 +134,47 @@ impl Model {
     /// Draws a range of a page that a rank may store to now.
     pub fn draw_store(&self, writer: u32, page: u64, random: &mut ChaCha8Rng) -> Option<Place> {
         let cells = &self.segments[writer as usize];
-        let may = |cell: &Cell| cell.writer == writer && !cell.busy && cell.begun < 255;
+        let may = |cell: &Cell| cell.writer == writer && !cell.tally && !cell.busy && cell.begun < 255;
         let of_page = page as usize * CELLS..(page as usize + 1) * CELLS;
         let first = (0..8).map(|_| random.random_range(of_page.clone())).find(|&cell| may(&cells[cell]))?;
         let most = random.random_range(1..=16);
         let mine = cells[first..of_page.end].iter().take(most).take_while(|cell| may(cell)).count();
         let (last, bytes) = span(first + mine - 1);
         Some(Place { owner: writer, bytes: span(first).0..last + bytes as u64 })
+    }
+
+    /// Draws the page of a tally of somebody's.
+    pub fn draw_tally(&self, random: &mut ChaCha8Rng) -> Option<(u32, u64)> {
+        let owner = random.random_range(0..self.segments.len());
+        let cells = &self.segments[owner];
+        let tallies = (0..cells.len() / CELLS).filter(|page| cells[page * CELLS].tally);
+        let tallies: Vec<usize> = tallies.collect();
+        let page = *tallies.get(random.random_range(0..tallies.len().max(1)))?;
+        Some((owner as u32, page as u64))
+    }
+
+    /// Whether a page begins with a tally.
+    pub fn is_tally(&self, owner: u32, page: u64) -> bool {
+        self.segments[owner as usize][page as usize * CELLS].tally
+    }
+
+    /// An addition begins.
+    pub fn begin_addition(&mut self, owner: u32, page: u64) {
+        self.segments[owner as usize][page as usize * CELLS].begun += 1;
+    }
+
+    /// An addition has ended, and has seen this value before.
+    pub fn end_addition(&mut self, owner: u32, page: u64, was: u64) -> Result<(), Finding> {
+        let cell = &mut self.segments[owner as usize][page as usize * CELLS];
+        let what = || format!("page {page} of segment {owner} was {was}, {} additions", cell.begun);
+        if was >= u64::from(cell.begun) {
+            return Err(Finding::new("a sum that nobody made", what()));
+        }
+        if !self.seen.insert((owner, page, was)) {
+            return Err(Finding::new("an addition was lost", what()));
+        }
+        cell.settled = cell.settled.max(was as u32 + 1);
+        Ok(())
     }
 
     /// Begins a put: what it writes.
@@ -172,7 +220,8 @@ impl Model {
                 _ => {
                     let word = u64::from_le_bytes(found.try_into().expect("8 bytes"));
                     let version = word as u32;
-                    let expected = if version == 0 { 0 } else { tag(place.owner, cell) };
+                    let untagged = version == 0 || state.tally;
+                    let expected = if untagged { 0 } else { tag(place.owner, cell) };
                     if word >> 32 << 32 != expected {
                         let what = format!("byte {at} of segment {} holds {word:#x}", place.owner);
                         return Err(Finding::new("a word that nobody wrote there", what));

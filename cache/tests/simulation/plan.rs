@@ -44,6 +44,8 @@ pub struct Plan {
     pub turns_max: u64,
     /// Owners use their segments through pointers, too.
     pub pointers: bool,
+    /// Every fourth page begins with a word that ranks count in, and do not put.
+    pub tallies: bool,
     pub sabotage: Option<Sabotage>,
     /// Misfortune of the disk of node 0.
     pub disk: Option<Script>,
@@ -88,6 +90,7 @@ impl Plan {
             named: random.random(),
             turns_max: 2_000_000,
             pointers: random.random(),
+            tallies: [false, true, true][(seed % 3) as usize],
             part_bytes_max: [0, 64, PAGE as u32][random.random_range(0..3)],
             self_service: random.random_range(0..4) > 0,
             agent_threads,

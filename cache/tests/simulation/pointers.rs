@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use vgas_cache::pool::{ClaimedSlot, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, Own, Returned};
 use vgas_cache::{CacheError, Failure};
 use vgas_rma::address::Rank;
+use vgas_rma::shm::Change;
 
 /// A page that a rank has mapped.
 struct Mapped {
@@ -186,6 +187,15 @@ impl Owner {
         if !entry.state().writable() || entry.frame() != *frame || entry.held() {
             let what = format!("page {page} of rank {rank} in {frame:?} is {entry:?}");
             return Err(Finding::new("a mapped page was taken away", what));
+        }
+        if model.is_tally(rank as u32, *page) && random.random_range(0..4) == 0 {
+            if !*write && !member.pool.mark_modified(first_page + *page) {
+                return Err(Finding::new("a mapped page cannot be written", format!("page {page}")));
+            }
+            *write = true;
+            model.begin_addition(rank as u32, *page);
+            let was = member.frames.update(frame.0 as usize * PAGE, Change::Add(1u64).into());
+            return model.end_addition(rank as u32, *page, was);
         }
         let at = |place: &Place| frame.0 as usize * PAGE + (place.bytes.start % PAGE as u64) as usize;
         match model.draw_store(rank as u32, *page, random).filter(|_| random.random()) {

@@ -8,13 +8,14 @@ use super::plan::{PAGE, Plan};
 use super::pointers::Pointers;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use vgas_cache::client::Pending;
+use vgas_cache::client::{Pending, PendingUpdates, SegmentUpdate};
 use vgas_cache::pool::{WaitId, WaitStatus};
 use vgas_cache::request::{Request, handler};
 use vgas_cache::{CacheError, Failure};
 use vgas_rma::address::Rank;
 use vgas_rma::conduit::Sent;
 use vgas_rma::message::{Payload, Source};
+use vgas_rma::shm::Change;
 
 /// A get or put under way.
 struct Op<'c> {
@@ -25,6 +26,14 @@ struct Op<'c> {
     content: Box<[u8]>,
     /// Of a get.
     least: Option<Vec<u32>>,
+}
+
+/// Additions to tallies under way.
+struct Additions<'c> {
+    rank: usize,
+    pending: PendingUpdates<'c>,
+    /// Owners and pages.
+    to: Vec<(u32, u64)>,
 }
 
 /// A request to the agent that moves no bytes, as `Client::attach` and others make it, without their waiting.
@@ -93,6 +102,7 @@ pub struct Traffic<'c> {
     members: &'c [Member],
     pub model: Model,
     ops: Vec<Op<'c>>,
+    additions: Vec<Additions<'c>>,
     /// Checkpoints under way, maybe several of one rank.
     checkpoints: Vec<Saving>,
     /// The next identity of a checkpoint in steps.
@@ -128,6 +138,7 @@ impl<'c> Traffic<'c> {
             members,
             model: Model::new(plan),
             ops: Vec::new(),
+            additions: Vec::new(),
             checkpoints: Vec::new(),
             identity: 1,
             saved: Vec::new(),
@@ -144,7 +155,11 @@ impl<'c> Traffic<'c> {
     /// Whether everything has been done and has ended.
     pub fn is_over(&self) -> bool {
         let pointers = self.pointers.as_ref().is_none_or(Pointers::is_over);
-        self.left == 0 && self.ops.is_empty() && self.checkpoints.is_empty() && pointers
+        self.left == 0
+            && self.ops.is_empty()
+            && self.additions.is_empty()
+            && self.checkpoints.is_empty()
+            && pointers
     }
 
     /// A node was cut off: nothing new begins, and what is under way may fail.
@@ -165,6 +180,10 @@ impl<'c> Traffic<'c> {
                 let index = random.random_range(0..self.checkpoints.len());
                 self.go_on_with_checkpoint(index)
             }
+            5 if !self.additions.is_empty() => {
+                let index = random.random_range(0..self.additions.len());
+                self.go_on_with_additions(index)
+            }
             3 | 4 if self.pointers.is_some() => {
                 let Some(pointers) = &mut self.pointers else { return Ok(()) };
                 let failed = pointers.turn(rank, &self.members[rank], &mut self.model, random)?;
@@ -180,7 +199,8 @@ impl<'c> Traffic<'c> {
     }
 
     fn begin(&mut self, rank: usize, random: &mut ChaCha8Rng) -> Result<(), Finding> {
-        let busy = self.ops.iter().filter(|op| op.rank == rank).count();
+        let adds = self.additions.iter().filter(|additions| additions.rank == rank).count();
+        let busy = self.ops.iter().filter(|op| op.rank == rank).count() + adds;
         if self.left == 0 || busy >= self.at_once {
             return Ok(());
         }
@@ -217,6 +237,7 @@ impl<'c> Traffic<'c> {
                 }
                 Ok(())
             }
+            2..5 if self.model.draw_tally(random).is_some() => self.add(rank, random),
             2..9 => match self.draw_get(random) {
                 Some(place) => self.get(rank, place),
                 None => Ok(()),
@@ -253,6 +274,51 @@ impl<'c> Traffic<'c> {
         let pending =
             unsafe { self.members[rank].client.get_nb(Rank(place.owner), place.bytes.start, to, bytes) };
         self.started(rank, pending, place, content, least)
+    }
+
+    /// Starts one or a few additions, some of them to the same word.
+    fn add(&mut self, rank: usize, random: &mut ChaCha8Rng) -> Result<(), Finding> {
+        let count = [1, 1, 2, 12][random.random_range(0..4)];
+        let to: Vec<(u32, u64)> = (0..count).filter_map(|_| self.model.draw_tally(random)).collect();
+        let updates: Vec<SegmentUpdate> = to
+            .iter()
+            .map(|&(owner, page)| SegmentUpdate {
+                owner: Rank(owner),
+                offset: page * PAGE as u64,
+                update: Change::Add(1u64).into(),
+            })
+            .collect();
+        to.iter().for_each(|&(owner, page)| self.model.begin_addition(owner, page));
+        match self.members[rank].client.start_updates(&updates) {
+            Ok(pending) => self.additions.push(Additions { rank, pending, to }),
+            Err(error) => self.failures.push(error),
+        }
+        Ok(())
+    }
+
+    fn go_on_with_additions(&mut self, index: usize) -> Result<(), Finding> {
+        let outcome = match self.additions[index].pending.test() {
+            Ok(false) => return Ok(()),
+            Ok(true) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let Additions { pending, to, .. } = self.additions.swap_remove(index);
+        self.completed += 1;
+        if let Err(error) = outcome {
+            self.failures.push(error);
+            return Ok(());
+        }
+        for (number, (&(owner, page), &was)) in to.iter().zip(pending.were()).enumerate() {
+            self.model.end_addition(owner, page, was)?;
+            let later = to.iter().zip(pending.were()).skip(number + 1);
+            if later.clone().any(|(to, &later)| *to == (owner, page) && later <= was) {
+                return Err(Finding::new(
+                    "additions of one list took turns",
+                    format!("page {page} of segment {owner}"),
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn put(&mut self, rank: usize, place: Place) -> Result<(), Finding> {
@@ -355,11 +421,13 @@ impl<'c> Traffic<'c> {
             let what = if op.least.is_some() { "get" } else { "put" };
             format!("rank {}: {what} of {:?}", op.rank, op.place)
         });
+        let additions =
+            self.additions.iter().map(|one| format!("rank {}: additions to {:?}", one.rank, one.to));
         let pointers = self.pointers.as_ref().map_or_else(String::new, Pointers::describe);
         let checkpoints = self.checkpoints.iter().map(|saving| {
             let Saving { ask, step, commit, failed, .. } = saving;
             format!("rank {}: checkpoint, {step:?} (commit {commit}, {failed:?})", ask.rank)
         });
-        ops.chain(checkpoints).chain([pointers]).collect::<Vec<_>>().join("; ")
+        ops.chain(additions).chain(checkpoints).chain([pointers]).collect::<Vec<_>>().join("; ")
     }
 }

@@ -5,7 +5,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::{Arrived, Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Arrived, Change, Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
 
 pub type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -161,6 +161,8 @@ const ALL: &[Scenario] = &[
                 Setting::new(1, 1, &small()),
                 Setting::new(4, 2, &small()),
                 Setting::new(3, 3, &with(&[("conduit", "smp")])),
+                Setting::new(4, 2, &with(&[("agent.threads", "2"), ("cache.cooperative", "off")])),
+                Setting::new(3, 3, &with(&[("cache.in_place", "off"), ("cache.page", "16KiB")])),
             ]
         },
         rank: atomics,
@@ -360,10 +362,73 @@ fn atomics(runtime: &Runtime, _seed: u64) -> Outcome {
     if winners != 1 || runtime.get_value::<u64>(word(0))? >= ranks {
         return Err(format!("{winners} ranks replaced the same word").into());
     }
-    match runtime.fetch_add(GlobalAddress::tiered(Rank(0), 0), 1) {
-        Err(error) if error.to_string().contains("pinned") => Ok(()),
-        other => Err(format!("an update of a tiered word: {other:?}").into()),
+    tiered_atomics(runtime)
+}
+
+/// Goal: sums in tiered words are exact, whatever happens to their pages. Method: all ranks add to words of all segments, alone and
+/// many at a time, while they put words beside them and the owners add by pointers; of the segments, larger than the caches, other
+/// pages are read in between, so that everything is evicted.
+fn tiered_atomics(runtime: &Runtime) -> Outcome {
+    const ROUNDS: u64 = 40;
+    const WORDS: u64 = 64;
+    let (me, ranks) = (runtime.rank(), u64::from(runtime.ranks()));
+    let bytes = runtime.tiered_bytes(me);
+    // Some in the same page, some in others, of 8 bytes each: two sums of 4, or one.
+    let word =
+        |rank: u64, index: u64| GlobalAddress::tiered(Rank(rank as u32), index * 8 + index % 4 * (bytes / 4));
+    let local = runtime.local()?;
+    let mut random = ChaCha8Rng::seed_from_u64(u64::from(me.0));
+    let mut page = vec![0u8; 4096];
+    for round in 0..ROUNDS {
+        for rank in 0..ranks {
+            let index = random.random_range(0..WORDS);
+            runtime.update(word(rank, index), Change::Add(1i32))?;
+            runtime.update(
+                GlobalAddress { offset: word(rank, index).offset + 4, ..word(rank, index) },
+                Change::Add(-1i32),
+            )?;
+            // Every word once, in one call.
+            let all: Vec<_> =
+                (0..WORDS).map(|index| (word(rank, index), Change::Add(1u64 << 32 | 1))).collect();
+            if round % 8 == 0 && runtime.update_many(&all)?.len() != all.len() {
+                return Err("not every update was answered".into());
+            }
+            let beside = word(rank, WORDS + u64::from(me.0));
+            runtime.put_value(beside, round)?;
+            if runtime.get_value::<u64>(beside)? != round {
+                return Err(format!("a word beside is not {round}").into());
+            }
+            let elsewhere = random.random_range(0..bytes / 4096) * 4096;
+            runtime.get(GlobalAddress::tiered(Rank(rank as u32), elsewhere), &mut page)?;
+        }
+        // SAFETY: an aligned word of this rank's segment, used as an atomic.
+        let own = unsafe { AtomicU64::from_ptr(local.base().add(word(0, 3).offset as usize).cast()) };
+        own.fetch_add(5, Ordering::SeqCst);
     }
+    runtime.barrier()?;
+    for rank in 0..ranks {
+        let (mut low, mut high) = (0u32, 0u32);
+        for index in 0..WORDS {
+            let sum: u64 = runtime.get_value(word(rank, index))?;
+            (low, high) = (low.wrapping_add(sum as u32), high.wrapping_add((sum >> 32) as u32));
+        }
+        let many = (WORDS * ROUNDS.div_ceil(8) * ranks) as u32;
+        let expected =
+            (many + (ranks * ROUNDS) as u32 + 5 * ROUNDS as u32, many.wrapping_sub((ranks * ROUNDS) as u32));
+        if (low, high) != expected {
+            return Err(format!(
+                "sums {low} and {high} in the segment of rank {rank} instead of {expected:?}"
+            )
+            .into());
+        }
+    }
+    for (at, what) in [(bytes, "outside"), (4, "multiple of 8")] {
+        match runtime.fetch_add(GlobalAddress::tiered(Rank(0), at), 1) {
+            Err(error) if error.to_string().contains(what) => {}
+            other => return Err(format!("an update at {at}: {other:?}").into()),
+        }
+    }
+    Ok(())
 }
 
 /// Goal: whatever ranks do at random, each word holds what its only writer wrote last, and nobody ever sees a word go

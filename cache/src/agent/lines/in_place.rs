@@ -50,7 +50,9 @@ impl Agent {
             }
             put => put,
         };
-        let Put::Part { offset, data, .. } = &put else { return Ok(()) };
+        let Put::Part { offset, data, .. } = &put else {
+            return Err(self.violation(self.node, "sent an update to its own home"));
+        };
         // So that an answer's number names the shard.
         self.lines.next_remote = self.lines.next_remote.wrapping_add(1) % (u32::MAX / self.shards.count());
         let number = self.lines.next_remote * self.shards.count() + self.shard;
@@ -74,6 +76,7 @@ impl Agent {
                 Put::Part { waiter: Some(waiter), .. } => self.complete(waiter, Ok(())),
                 _ => Ok(()),
             },
+            InPlaceAnswer::Failed => Err(self.violation(self.node, "was told of a put that it failed")),
             InPlaceAnswer::NotInPlace => {
                 if self.pool.entry(page)?.state() == PageState::InPlace {
                     self.pool.mark_in_place(page, false)?;

@@ -283,22 +283,13 @@ impl Agent {
         let block = self.page(page)?;
         (block.prefetch, block.recall) = (false, false);
         let mapper = block.mapper.take();
-        let mut waiters: Vec<Waiter> = block.readers.drain(..).chain(block.writers.drain(..)).collect();
-        let mut frames = Vec::new();
-        for put in block.puts.drain(..) {
-            match put {
-                Put::Part { waiter, .. } => waiters.extend(waiter),
-                Put::Whole { frame, waiter } => {
-                    frames.extend(frame);
-                    waiters.push(waiter);
-                }
-            }
-        }
-        for frame in frames {
-            self.release(frame)?;
-        }
+        let waiters: Vec<Waiter> = block.readers.drain(..).chain(block.writers.drain(..)).collect();
+        let puts = std::mem::take(&mut block.puts);
         for waiter in waiters {
             self.fail(waiter, page, failure)?;
+        }
+        for put in puts {
+            self.put_failed(page, put, failure)?;
         }
         mapper.map_or(Ok(()), |mapper| self.map_failed(page, mapper.id, failure))
     }

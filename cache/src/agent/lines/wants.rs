@@ -37,20 +37,12 @@ impl Agent {
         self.pump(page)
     }
 
-    pub(in crate::agent) fn want_put(
-        &mut self,
-        page: PageIndex,
-        put: Put,
-        waiter: Waiter,
-    ) -> Result<(), CacheError> {
+    pub(in crate::agent) fn want_put(&mut self, page: PageIndex, put: Put) -> Result<(), CacheError> {
         if !self.attached(page) {
-            if let Put::Whole { frame: Some(frame), .. } = put {
-                self.release(frame)?;
-            }
-            return self.fail(waiter, page, FailureKind::NoSuchPage.into());
+            return self.put_failed(page, put, FailureKind::NoSuchPage.into());
         }
         if self.meets_claim(page)? {
-            self.park(page, Parked::Put(put, waiter));
+            self.park(page, Parked::Put(put));
             return Ok(());
         }
         self.page(page)?.puts.push_back(put);
@@ -156,7 +148,7 @@ impl Agent {
                         }
                         LineEvent::WriteWhole
                     }
-                    Put::Part { .. } => LineEvent::Write,
+                    Put::Part { .. } | Put::Update { .. } => LineEvent::Write,
                 }
             } else if !block.readers.is_empty() || block.prefetch {
                 LineEvent::Read
@@ -291,6 +283,10 @@ impl Agent {
                     if let Some(waiter) = waiter {
                         self.complete(waiter, Ok(()))?;
                     }
+                }
+                Put::Update { offset, update, one } => {
+                    let was = span.mapping().update(span.offset() + offset as usize, update);
+                    self.updated(one, Ok(was));
                 }
                 Put::Whole { frame, waiter } => {
                     if let Some(frame) = frame {

@@ -1,0 +1,96 @@
+//! Atomic updates of tiered words: where this node has the page, at a home elsewhere beside a message and its answer, and many in
+//! one call.
+
+use super::job::{self, Result};
+use super::report::Report;
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use vgas::{Change, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas_rma::message::Payload;
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "atomics",
+    help: "Atomic updates of tiered words, here and at a home elsewhere, alone and many at a time.",
+    setup: Setup::Job { ranks: 2, nodes: 2 },
+    settings: &[("cache.size", "64MiB")],
+    parameters: &[
+        Parameter { name: "samples", default: "15", help: "Samples of each figure." },
+        Parameter { name: "rounds", default: "1000", help: "Updates of one sample, alone and together." },
+    ],
+    check: |_| Ok(()),
+    run,
+};
+
+const PING: u8 = 128;
+const PONG: u8 = 129;
+
+/// Words that are updated, in as many pages as there are in the segment.
+const BYTES: u64 = 4 << 20;
+
+fn run(options: &Options) -> Result<Vec<Row>> {
+    let (samples, rounds): (usize, u64) = (options.get("samples")?, options.get("rounds")?);
+    let pongs = Arc::new(AtomicU64::new(0));
+    let counted = pongs.clone();
+    let builder = Runtime::builder()
+        .handler(PING, |token, arguments, _| token.check(token.reply(PONG, arguments, Payload::Short)))
+        .handler(PONG, move |_, _, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+    job::on_every_rank(builder, |runtime| {
+        job::need(runtime, 2, 2)?;
+        runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
+        let mut report = Report::new("atomics");
+        let mut times = [const { Vec::new() }; 4];
+        let mut made = 0;
+        // The first round only warms up.
+        for sample in 0..=samples {
+            runtime.barrier()?;
+            if runtime.rank() == Rank(0) {
+                let here =
+                    each(rounds * 100, |_| Ok(runtime.fetch_add(GlobalAddress::tiered(Rank(0), 0), 1)?))?;
+                let trips = each(rounds, |_| {
+                    let expected = pongs.load(Ordering::Relaxed) + 1;
+                    runtime.request(Rank(1), PING, &[1, 2], &[])?;
+                    Ok(runtime.wait_until(|| pongs.load(Ordering::Relaxed) == expected)?)
+                })?;
+                let alone = each(rounds, |_| Ok(runtime.fetch_add(GlobalAddress::tiered(Rank(1), 0), 1)?))?;
+                let word = |number: u64| GlobalAddress::tiered(Rank(1), number * 8 * 61 % BYTES);
+                let list: Vec<_> = (0..rounds).map(|number| (word(number), Change::Add(1u64))).collect();
+                let together = each(1, |_| Ok(runtime.update_many(&list)?))? / rounds as f64;
+                made += rounds;
+                if sample > 0 {
+                    times
+                        .iter_mut()
+                        .zip([here, trips, alone, together])
+                        .for_each(|(all, time)| all.push(time));
+                }
+            }
+            runtime.barrier()?;
+        }
+        if runtime.rank() != Rank(0) {
+            return Ok(Vec::new());
+        }
+        let sum: u64 = runtime.get_value(GlobalAddress::tiered(Rank(1), 0))?;
+        if sum < made {
+            return Err(format!("{sum} instead of at least {made}").into());
+        }
+        let [here, trips, alone, together] = &times;
+        let latency = ["latency", "ns"];
+        report.add("fetch-add of a word whose page is here", "latency", "ns", here.clone());
+        let base = ("short message and back", trips.as_slice());
+        report.compare(latency, ("fetch-add of a word whose page is elsewhere", alone), base);
+        report.compare(latency, ("one of many in a call", together), ("alone", alone));
+        Ok(report.into_rows())
+    })
+}
+
+/// Nanoseconds of each call.
+fn each<T>(times: u64, mut call: impl FnMut(u64) -> Result<T>) -> Result<f64> {
+    let start = Instant::now();
+    for time in 0..times {
+        std::hint::black_box(call(time)?);
+    }
+    Ok(start.elapsed().as_nanos() as f64 / times as f64)
+}

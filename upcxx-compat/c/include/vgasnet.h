@@ -167,6 +167,56 @@ VGASI_INLINE uint64_t vgasnet_get_val(vgasnet_node_t node, const void *src, size
     return value;
 }
 
+/* --- Atomic updates --- */
+
+/* What becomes of a word. Sums wrap around. */
+typedef enum {
+    VGASNET_ADD = 0,
+    VGASNET_COMPARE_SWAP = 1, /* the operand, if the word is as expected */
+    VGASNET_AND = 2,
+    VGASNET_OR = 3,
+    VGASNET_XOR = 4,
+    VGASNET_MIN = 5,
+    VGASNET_MAX = 6,
+    VGASNET_SWAP = 7
+} vgasnet_change_t;
+
+/* Update a word of a segment atomically; return what it was. Every rank sees the change when they return; no rank need do anything
+ * for it. The address is a multiple of the word's length in its segment; `expected` means something to VGASNET_COMPARE_SWAP alone.
+ * Words of tiered segments are updated where their page is, by the processor: atomic with all other updates, with puts and gets of
+ * the whole word, and with atomic instructions of the owner. Words of pinned segments are changed in no other way between two
+ * barriers. */
+VGASI_INLINE uint32_t vgasnet_update_u32(vgasnet_node_t node, void *dest, vgasnet_change_t change, uint32_t operand,
+                                         uint32_t expected) {
+    return (uint32_t)vgasi_update(node, dest, 0, (int)change, operand, expected);
+}
+VGASI_INLINE int32_t vgasnet_update_i32(vgasnet_node_t node, void *dest, vgasnet_change_t change, int32_t operand,
+                                        int32_t expected) {
+    return (int32_t)vgasi_update(node, dest, 1, (int)change, (uint32_t)operand, (uint32_t)expected);
+}
+VGASI_INLINE uint64_t vgasnet_update_u64(vgasnet_node_t node, void *dest, vgasnet_change_t change, uint64_t operand,
+                                         uint64_t expected) {
+    return vgasi_update(node, dest, 2, (int)change, operand, expected);
+}
+VGASI_INLINE int64_t vgasnet_update_i64(vgasnet_node_t node, void *dest, vgasnet_change_t change, int64_t operand,
+                                        int64_t expected) {
+    return (int64_t)vgasi_update(node, dest, 3, (int)change, (uint64_t)operand, (uint64_t)expected);
+}
+
+/* One of many updates. */
+typedef struct {
+    vgasnet_node_t node;
+    vgasnet_change_t change;
+    void *dest;
+    uint64_t operand, expected;
+} vgasnet_update_t;
+
+/* Makes many updates, each atomic by itself, those of one word in this order. To tiered segments they travel together, one message
+ * for each home. What the words were is written to `were`, unless that is null. */
+VGASI_INLINE void vgasnet_update_many_u64(const vgasnet_update_t *updates, size_t count, uint64_t *were) {
+    vgasi_update_many(updates, count, 2, were);
+}
+
 /* --- Barriers --- */
 
 /* Every rank notifies, then waits (or tries until it is over), with the same id and flags. Puts that were complete before a

@@ -40,6 +40,7 @@ mod object;
 pub mod segment;
 pub mod tiered;
 pub mod transfer;
+pub mod update;
 pub mod vis;
 
 /// Codes of `gasnet.h`, as functions return them.

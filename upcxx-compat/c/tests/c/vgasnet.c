@@ -72,6 +72,50 @@ static void traffic(vgasnet_node_t right) {
     free(values);
 }
 
+/* All ranks count in words of the first one's segment, and its owner in one of them by an instruction of its own. */
+static void updates(void) {
+    enum { ROUNDS = 50, MANY = 300 };
+    const vgasnet_node_t me = vgasnet_mynode(), ranks = vgasnet_nodes();
+    char *const there = (char *)vgasnet_segment_address(0) + 65536;
+    vgasnet_update_t many[MANY];
+    uint64_t were[MANY];
+    int i;
+    if (me == 0) memset(there, 0, 8192);
+    barrier();
+    for (i = 0; i < ROUNDS; i++) {
+        const uint64_t was = vgasnet_update_u64(0, there, VGASNET_ADD, 1, 0);
+        CHECK(was < (uint64_t)ROUNDS * ranks);
+        vgasnet_update_i32(0, there + 8, VGASNET_ADD, -1, 0);
+        vgasnet_update_u32(0, there + 12, VGASNET_OR, 1u << me, 0);
+        vgasnet_update_i64(0, there + 16, VGASNET_MIN, -(int64_t)me, 0);
+        vgasnet_update_u64(0, there + 24, VGASNET_MAX, me, 0);
+        if (me == 0 && vgasnet_segment_kind() == VGASNET_TIERED)
+            __atomic_fetch_add((uint64_t *)(there + 32), 1, __ATOMIC_SEQ_CST);
+        else
+            vgasnet_update_u64(0, there + 32, VGASNET_ADD, 1, 0);
+    }
+    while (vgasnet_update_u32(0, there + 40, VGASNET_COMPARE_SWAP, me + 1, me) != me) vgasnet_poll();
+    for (i = 0; i < MANY; i++) {
+        many[i].node = (vgasnet_node_t)i % ranks;
+        many[i].dest = (char *)vgasnet_segment_address(many[i].node) + 131072 + 8 * (i / 2);
+        many[i].change = VGASNET_ADD, many[i].operand = 1, many[i].expected = 0;
+        vgasnet_put_val(many[i].node, many[i].dest, 0, 8);
+    }
+    barrier();
+    vgasnet_update_many_u64(many, MANY, were);
+    vgasnet_update_many_u64(many, MANY, NULL);
+    for (i = 0; i < MANY; i++) CHECK(were[i] < 2 * 2 * ranks);
+    barrier();
+    CHECK(vgasnet_get_val(0, there, 8) == (uint64_t)ROUNDS * ranks);
+    CHECK((int32_t)vgasnet_get_val(0, there + 8, 4) == -ROUNDS * (int32_t)ranks);
+    CHECK(vgasnet_get_val(0, there + 12, 4) == (1u << ranks) - 1);
+    CHECK((int64_t)vgasnet_get_val(0, there + 16, 8) == -(int64_t)(ranks - 1));
+    CHECK(vgasnet_get_val(0, there + 24, 8) == ranks - 1);
+    CHECK(vgasnet_get_val(0, there + 32, 8) == (uint64_t)ROUNDS * ranks);
+    CHECK(vgasnet_get_val(0, there + 40, 4) == ranks);
+    barrier();
+}
+
 /* A system call fills the segment, which it may only where pages stay. */
 static void pins(void) {
     vgasnet_pin_t pin;
@@ -117,6 +161,7 @@ int main(int argc, char **argv) {
     for (i = 0; i < BYTES; i += 4096) CHECK(own[i] == 0);
     barrier();
     traffic(right);
+    updates();
     pins();
     barrier();
     word = (int32_t)me;

@@ -1,0 +1,95 @@
+//! Atomic updates of words of segments, of whichever kind: `vgasnet_update_…`.
+
+use crate::fatal::{fail, fatal};
+use crate::{job, segment};
+use libc::{c_int, c_void};
+use vgas::Kind;
+use vgas_cache::client::SegmentUpdate;
+use vgas_rma::Rank;
+use vgas_rma::shm::Update;
+
+/// `vgasnet_update_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WordUpdate {
+    rank: u32,
+    change: c_int,
+    destination: *mut c_void,
+    operand: u64,
+    expected: u64,
+}
+
+impl WordUpdate {
+    /// What is to be done where, or the end of the job with a line that says what is wrong. `word`: the number of its kind
+    /// ([`vgas_rma::shm::WordKind`]).
+    fn check(&self, word: c_int) -> SegmentUpdate {
+        // The upper half of a word of four bytes is the sign's.
+        let bits = |value: u64| if word < 2 { u64::from(value as u32) } else { value };
+        let (operand, expected) = (bits(self.operand), bits(self.expected));
+        let swap = self.change == 1;
+        let (first, second) = if swap { (expected, operand) } else { (operand, 0) };
+        let half = |value: u64| [value as u32, (value >> 32) as u32];
+        let ([a, b], [c, d]) = (half(first), half(second));
+        let kind = (0..256).contains(&self.change).then_some(self.change as u32 | (word as u32) << 8);
+        let Some(update) = kind.and_then(|kind| Update::decode([kind, a, b, c, d])) else {
+            fatal(format_args!("there is no atomic update {}: see vgasnet_change_t", self.change));
+        };
+        let bytes = update.word.bytes();
+        let offset = segment::checked_offset(self.rank, self.destination, bytes as usize);
+        if !offset.is_multiple_of(u64::from(bytes)) {
+            fatal(format_args!(
+                "an atomic update of {bytes} bytes at {:p}, which is not a multiple of {bytes} in the segment of node {}",
+                self.destination, self.rank
+            ));
+        }
+        SegmentUpdate { owner: Rank(self.rank), offset, update }
+    }
+}
+
+fn make(SegmentUpdate { owner, offset, update }: SegmentUpdate) -> u64 {
+    let runtime = &job::joined().runtime;
+    let was = match segment::kind() {
+        Kind::Tiered => runtime.client().update(owner, offset, update).map_err(vgas::Error::from),
+        Kind::Pinned => runtime.endpoint().update(owner, offset, update).map_err(vgas::Error::from),
+    };
+    was.unwrap_or_else(|error| fail(error))
+}
+
+/// `vgasnet_update_u32` and its like.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_update(
+    rank: u32,
+    destination: *mut c_void,
+    word: c_int,
+    change: c_int,
+    operand: u64,
+    expected: u64,
+) -> u64 {
+    make(WordUpdate { rank, change, destination, operand, expected }.check(word))
+}
+
+/// `vgasnet_update_many_u64`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_update_many(
+    updates: *const WordUpdate,
+    count: usize,
+    word: c_int,
+    were: *mut u64,
+) {
+    // SAFETY: rule 1: `count` updates.
+    let updates =
+        (0..count).map(|index| unsafe { updates.add(index).read() }.check(word)).collect::<Vec<_>>();
+    let mut found = vec![0; count];
+    match segment::kind() {
+        Kind::Tiered => {
+            if let Err(error) = job::joined().runtime.client().update_many(&updates, &mut found) {
+                fail(vgas::Error::from(error));
+            }
+        }
+        Kind::Pinned => found.iter_mut().zip(updates).for_each(|(found, update)| *found = make(update)),
+    }
+    if !were.is_null() {
+        // SAFETY: rule 1: room for `count` values.
+        (0..).zip(found).for_each(|(index, was)| unsafe { were.add(index).write(was) });
+    }
+}

@@ -67,6 +67,16 @@ pub enum CacheError {
         /// What happened, and what to do, as the agent says it.
         why: String,
     },
+    /// A service of a node could not be called.
+    #[error("the service {name} of {node}: {why}")]
+    Service {
+        /// Which.
+        name: &'static str,
+        /// Of which node.
+        node: NodeId,
+        /// Why.
+        why: crate::service::ServiceError,
+    },
     /// A message that the protocol does not allow.
     #[error("protocol violation by {who}: {what}")]
     Protocol {

@@ -11,6 +11,7 @@
 //! | [`client`] | a rank's puts and gets | give itself a right; at most it uses up one it has ([`pool::Entry`]) |
 //! | [`local`] | plain loads and stores on one's own segment | speak to other nodes |
 //! | [`request`] | what ranks ask of agents | |
+//! | [`service`] | work of libraries at the agents | know of pages |
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
@@ -24,5 +25,6 @@ pub mod protocol;
 pub mod read_ahead;
 pub mod replacement;
 pub mod request;
+pub mod service;
 
 pub use error::{CacheError, Failure, FailureKind};

@@ -21,6 +21,20 @@ pub mod handler {
     pub const IN_PLACE: u8 = 36;
     /// Agent to rank: the answer to it.
     pub const IN_PLACE_ANSWER: u8 = 37;
+    /// Rank or agent to an agent: a call of a service. Arguments: the caller's number, the service's, what is wanted.
+    pub const SERVICE: u8 = 38;
+    /// Agent to rank or agent: the answer to it. Arguments: the caller's number, how it ended.
+    pub const SERVICE_ANSWER: u8 = 39;
+}
+
+/// What a message to a service wants: the third argument of [`handler::SERVICE`].
+pub mod service_words {
+    /// The service's answer to the request that follows.
+    pub const CALL: u32 = 0;
+    /// What the agent has counted for it.
+    pub const COUNTS: u32 = 1;
+    /// Nothing: the request is told, and the first argument means nothing.
+    pub const TELL: u32 = 2;
 }
 
 /// Position of a page in the job's global page numbering (see `pool::layout`): equal on all nodes.

@@ -13,9 +13,11 @@ use simulation::run::prepare;
 use std::sync::Arc;
 use vgas_cache::pool::{Fault, FrameId, MAPPED_PAGES_MIN, Returned};
 use vgas_cache::request::handler;
-use vgas_rma::address::{Peer, RegionId};
+use vgas_cache::service::{Call, Home, Service, Services};
+use vgas_rma::address::{NodeId, Peer, Rank, RegionId};
 use vgas_rma::endpoint::Endpoint;
 use vgas_rma::message::{Destination, Payload, Source};
+use vgas_rma::shm::Change;
 
 /// Who is hostile to the agent of node 0.
 #[derive(Clone, Copy, Debug)]
@@ -63,15 +65,17 @@ fn message() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
         }),
         1 => proptest::collection::vec(word(), 0..=9),
     ];
-    (handler::COHERENCE..=handler::IN_PLACE_ANSWER, words, bytes()).prop_map(|(index, mut words, bytes)| {
+    (handler::COHERENCE..=handler::SERVICE_ANSWER, words, bytes()).prop_map(|(index, mut words, bytes)| {
         if index <= handler::RUN && words.len() == 7 {
             // Page below 2^32, a kind that exists.
             (words[1], words[2]) = (0, words[2] % 18);
             words.truncate(if index == handler::RUN { 5 } else { 7 });
         } else if [handler::REQUEST, handler::IN_PLACE].contains(&index) {
             words.truncate(6);
-        } else if index == handler::IN_PLACE_ANSWER {
+        } else if index == handler::IN_PLACE_ANSWER || index == handler::SERVICE_ANSWER {
             words.truncate(2);
+        } else if index == handler::SERVICE {
+            words.truncate(3);
         }
         (index, words, bytes)
     })
@@ -99,13 +103,61 @@ fn updates() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
     )
 }
 
+/// Does to the memory of its node what it is told, and asks its like elsewhere.
+struct Obedient;
+
+impl Service for Obedient {
+    type Request = (u32, u64, u32, u8);
+    type Answer = u8;
+    const NAME: &'static str = "obedient";
+
+    fn called(&mut self, call: Call, (owner, offset, bytes, what): Self::Request, home: &mut Home<'_, Self>) {
+        match what {
+            0 => home.read(Rank(owner), offset, bytes, 1),
+            1 => home.write(Rank(owner), offset, vec![7; bytes as usize % 10_000], 2),
+            2 => home.update(Rank(owner), offset, Change::Add(1u64), 3),
+            3 => home.ask(NodeId(owner), &(owner, offset, bytes, 0), 4),
+            _ => home.call_again(),
+        }
+        home.answer(call, &what);
+    }
+}
+
+/// Calls of that service: well-formed, of places that exist and of others.
+fn calls() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
+    let offset = prop_oneof![0u64..80_000, any::<u64>(), Just(u64::MAX), Just(8 * PAGE as u64 - 1)];
+    let bytes = prop_oneof![0u32..20_000, Just(u32::MAX)];
+    (0u32..4, offset, bytes, 0u8..6, 0u32..16, 0u32..4).prop_map(
+        |(owner, offset, bytes, what, slot, kind)| {
+            // As `postcard` has it: numbers in groups of seven bits.
+            let mut words = Vec::new();
+            for mut number in [u64::from(owner), offset, u64::from(bytes)] {
+                while number >= 128 {
+                    words.push(number as u8 | 128);
+                    number >>= 7;
+                }
+                words.push(number as u8);
+            }
+            words.push(what);
+            let name = b"obedient"
+                .iter()
+                .fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+            (handler::SERVICE, vec![slot, name, kind], Bytes::Medium(words))
+        },
+    )
+}
+
 /// Two nodes with a rank each whose pages have been used.
 fn cluster() -> (Cluster, Vec<Member>) {
     let mut plan = Plan::draw(7);
     (plan.nodes, plan.ranks, plan.frames, plan.segments) = (2, 2, 16, vec![8, 8]);
     (plan.named, plan.operations, plan.requests_max) = (false, 30, 64);
     plan.in_place = Some(vgas_cache::protocol::InPlaceService { enter_after: 1, leave_after: 4 });
-    prepare(&plan).expect("nothing goes wrong before")
+    let (mut cluster, members) = prepare(&plan).expect("nothing goes wrong before");
+    for node in &mut cluster.nodes {
+        node.agents[0].set_services(Services::default().with(Obedient));
+    }
+    (cluster, members)
 }
 
 fn say(from: &Arc<Endpoint>, to: Peer, (index, words, bytes): &(u8, Vec<u32>, Bytes)) {
@@ -128,7 +180,7 @@ proptest! {
     #[test]
     fn an_agent_ignores_or_names_a_hostile_peer(
         hostile in prop_oneof![Just(Hostile::OwnRank), Just(Hostile::OtherRank), Just(Hostile::OtherAgent)],
-        messages in proptest::collection::vec(prop_oneof![4 => message(), 1 => updates()], 1..24),
+        messages in proptest::collection::vec(prop_oneof![4 => message(), 1 => updates(), 1 => calls()], 1..24),
     ) {
         let (mut cluster, members) = cluster();
         let victim = members[0].agent;

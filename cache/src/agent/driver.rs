@@ -6,6 +6,7 @@ use super::wire::{self, Coherence, Content, Origin};
 use crate::error::CacheError;
 use crate::protocol::Message;
 use crate::request::{InPlace, InPlaceAnswer, Request, handler};
+use crate::service::ServiceError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -73,6 +74,12 @@ pub fn register(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
         let (number, answer) = InPlaceAnswer::decode(arguments)?;
         Some(Incoming::Answer(from, number, answer))
     })?;
+    add(handler::SERVICE, |from, arguments, payload, _| {
+        Some(Incoming::Service(from, arguments.try_into().ok()?, bytes(payload).into()))
+    })?;
+    add(handler::SERVICE_ANSWER, |from, arguments, payload, _| {
+        Some(Incoming::ServiceAnswer(from, arguments.try_into().ok()?, bytes(payload).into()))
+    })?;
     // Content of pages is taken only where the agent waits for it.
     let expected = agent.shards().expected().clone();
     Ok(endpoint.guard_frames(Box::new(move |from, offset, bytes| expected.allows(from, offset, bytes)))?)
@@ -80,6 +87,7 @@ pub fn register(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
 
 /// Takes in what has arrived, and lets the shard go on. True when anything happened. Never blocks.
 pub fn turn(agent: &mut Agent, endpoint: &Endpoint) -> Result<bool, CacheError> {
+    agent.message_bytes_max = endpoint.medium_bytes_max();
     let (shards, number) = (agent.shards().clone(), agent.shard());
     let mut any = match shards.try_poll() {
         // One at a time: what arrives keeps its order.
@@ -108,6 +116,11 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint) -> Result<bool, CacheError> 
             }
             Incoming::InPlace(from, operation, data) => agent.on_in_place(from, operation, &data)?,
             Incoming::Answer(from, number, answer) => agent.on_in_place_answer(from, number, answer)?,
+            Incoming::Service(from, words, bytes) => agent.on_service(from, words, &bytes)?,
+            Incoming::ServiceAnswer(from, [slot, status], bytes) => {
+                let answer = if status == 0 { Ok(&bytes[..]) } else { Err(ServiceError::from_code(status)) };
+                agent.on_service_answer(from, slot, answer)?;
+            }
             Incoming::Aside(aside) => agent.on_aside(aside)?,
         }
     }

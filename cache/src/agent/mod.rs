@@ -15,7 +15,8 @@
 //! | `mapped.rs` | pages that their owner uses through plain pointers |
 //! | `expected.rs` | which frames wait for a peer's bytes |
 //! | `parts.rs` | small gets that bring no page in |
-//! | `updates.rs` | atomic updates of words of pages whose home is here |
+//! | `work.rs` | atomic updates, and other work on bytes of pages whose home is here |
+//! | `services.rs` | services of libraries |
 //! | `answers.rs` | telling ranks what has ended |
 //! | `room.rs` | frames: finding, evicting, giving back |
 //! | `storage.rs` | NVMe operations under way |
@@ -41,10 +42,11 @@ mod parts;
 mod requests;
 mod room;
 mod segments;
+mod services;
 mod shards;
 mod storage;
-mod updates;
 pub mod wire;
+mod work;
 
 use crate::error::CacheError;
 use crate::pool::{Counter, CounterSnapshot, FrameId, PoolAgent};
@@ -138,7 +140,10 @@ pub struct Agent {
     segments: Segments,
     mapped: mapped::Mapped,
     parts: parts::Parts,
-    updates: updates::Updates,
+    works: work::Works,
+    services: services::Services,
+    /// Most bytes of a message.
+    message_bytes_max: usize,
     claims: claims::Claims,
     /// What this node has said to itself.
     local: VecDeque<Local>,
@@ -218,7 +223,9 @@ impl Agent {
             answers: answers::Answers::default(),
             mapped: mapped::Mapped::default(),
             parts,
-            updates: updates::Updates::default(),
+            works: work::Works::default(),
+            services: services::Services::default(),
+            message_bytes_max: 0,
             claims: claims::Claims::default(),
             local: VecDeque::new(),
             time: Time { clock: Clock::Real(Instant::now()), now_ms: 0 },
@@ -359,6 +366,11 @@ impl Agent {
                 self.was_asked_for_room(frames);
                 Ok(())
             }
+            Aside::Work(page, offset, work, one) => self.work_on(page, offset, work, one),
+            Aside::Worked(one, result) => {
+                self.worked(one, result);
+                Ok(())
+            }
         }
     }
 
@@ -377,6 +389,7 @@ impl Agent {
         progress |= self.poll_storage()?;
         progress |= self.poll_revocations()?;
         progress |= self.run_local()?;
+        progress |= self.run_services()?;
         self.refill_reserve()?;
         progress |= self.feed_starved()?;
         self.make_room()?;
@@ -425,7 +438,7 @@ impl Agent {
 
     /// Whether something is under way that another turn may go on with.
     pub fn busy(&self) -> bool {
-        self.revoking() || !self.outbox.is_empty() || !self.local.is_empty()
+        self.revoking() || !self.outbox.is_empty() || !self.local.is_empty() || self.services.is_behind()
     }
 
     /// Whether ranks are to leave pages, which no descriptor reports: look again soon.
@@ -445,7 +458,12 @@ impl Agent {
         // What others ring for wakes the first shard alone.
         let rung_elsewhere = self.shards.count() > 1
             && (self.claims.has_any_parked() || !self.frames.hungry.is_empty() || self.outbox.has_unsent());
-        if waiting || rung_elsewhere { Duration::from_millis(1) } else { Duration::from_secs(1) }
+        let milliseconds = match self.services.patience_ms(self.time.now_ms) {
+            _ if self.services.is_behind() => 0,
+            _ if waiting || rung_elsewhere => 1,
+            again => again.unwrap_or(1000).min(1000),
+        };
+        Duration::from_millis(milliseconds)
     }
 
     fn look_at_clock(&mut self) {

@@ -54,6 +54,20 @@ pub enum Outgoing {
         /// Bytes of a get.
         bytes: Vec<u8>,
     },
+    /// A question of a service to its like on another node.
+    Service {
+        /// Arguments.
+        words: [u32; 3],
+        /// The question.
+        bytes: Vec<u8>,
+    },
+    /// The answer of a service.
+    ServiceAnswer {
+        /// Arguments.
+        words: [u32; 2],
+        /// The answer.
+        bytes: Vec<u8>,
+    },
 }
 
 impl Outgoing {
@@ -64,7 +78,8 @@ impl Outgoing {
             Outgoing::Coherence(_) | Outgoing::Data { .. } => 28,
             Outgoing::Run { frames, .. } => 20 + 4 * frames.len() as u64,
             Outgoing::InPlace { data, .. } => 24 + data.len() as u64,
-            Outgoing::Answer { bytes, .. } => 8 + bytes.len() as u64,
+            Outgoing::Answer { bytes, .. } | Outgoing::ServiceAnswer { bytes, .. } => 8 + bytes.len() as u64,
+            Outgoing::Service { bytes, .. } => 12 + bytes.len() as u64,
         }
     }
 }
@@ -183,7 +198,7 @@ impl Outbox {
                     }
                     Some(Outgoing::Coherence(coherence)) => flushed.kinds[kind(coherence.message)] += 1,
                     Some(Outgoing::Run { message, .. }) => flushed.kinds[kind(message)] += 1,
-                    Some(Outgoing::Answer { .. } | Outgoing::InPlace { .. }) | None => flushed.kinds[3] += 1,
+                    Some(_) | None => flushed.kinds[3] += 1,
                 }
             }
         }
@@ -232,6 +247,12 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> 
         }
         Outgoing::InPlace { words, data } => {
             endpoint.try_request(to, handler::IN_PLACE, words, Payload::Medium(Source::of(data)))
+        }
+        Outgoing::Service { words, bytes } => {
+            endpoint.try_request(to, handler::SERVICE, words, Payload::Medium(Source::of(bytes)))
+        }
+        Outgoing::ServiceAnswer { words, bytes } => {
+            endpoint.try_request(to, handler::SERVICE_ANSWER, words, Payload::Medium(Source::of(bytes)))
         }
         Outgoing::Answer { words, bytes } if bytes.is_empty() => {
             endpoint.try_request(to, handler::IN_PLACE_ANSWER, words, Payload::Short)

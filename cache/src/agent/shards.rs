@@ -20,11 +20,13 @@ use super::ahead::prefetched;
 use super::expected::Expected;
 use super::requests::READ_PAGES_MAX;
 use super::wire::{Coherence, Content};
+use super::work::{FrameWork, OneOf};
 use crate::error::Failure;
 use crate::pool::{FaultId, FrameId, TableLayout};
 use crate::protocol::Message;
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request};
 use rustix::event::{EventfdFlags, eventfd};
+use smallvec::SmallVec;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,11 +42,13 @@ pub(super) enum Incoming {
     Run(Peer, PageIndex, Message, Vec<u32>),
     InPlace(Peer, InPlace, Box<[u8]>),
     Answer(Peer, u32, InPlaceAnswer),
+    Service(Peer, [u32; 3], Box<[u8]>),
+    ServiceAnswer(Peer, [u32; 2], Box<[u8]>),
     Aside(Aside),
 }
 
 /// What shards tell each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Aside {
     /// A rank has unmapped this page.
     Unmapped(FaultId, PageIndex),
@@ -58,6 +62,10 @@ pub(super) enum Aside {
     Cleaned(u32, Option<Failure>),
     /// I have nothing to evict: have so many frames free.
     MakeRoom(u32),
+    /// Do this with a piece of a page.
+    Work(PageIndex, u32, FrameWork, OneOf),
+    /// That is done, or cannot be.
+    Worked(OneOf, Result<SmallVec<[u8; 8]>, Failure>),
 }
 
 /// What a shard has not looked at yet.
@@ -269,7 +277,7 @@ impl Shards {
             Incoming::InPlace(_, operation, _) => operation.page(),
             // As [`super::lines`] numbers its puts.
             Incoming::Answer(_, number, _) => return number % self.count(),
-            Incoming::Aside(_) => return 0,
+            Incoming::Service(..) | Incoming::ServiceAnswer(..) | Incoming::Aside(_) => return 0,
         };
         self.pages.shard_of(page)
     }

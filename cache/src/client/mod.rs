@@ -19,6 +19,7 @@ mod own;
 mod pin;
 mod relaxed;
 mod remote;
+mod service;
 mod under_way;
 mod update;
 
@@ -31,6 +32,7 @@ use operation::{Operation, Piece, Way};
 use own::{OwnPages, Patience};
 use relaxed::RelaxedSegments;
 use remote::RemoteOperations;
+pub use service::PendingCall;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, Weak};
@@ -150,6 +152,27 @@ impl Client {
                     .is_some_and(|(number, answer)| known.answer(token.from(), number, answer, bytes));
                 if !known {
                     tracing::warn!(?arguments, "an in-place answer that nobody waits for was ignored");
+                }
+            },
+        )?;
+        let known = remote.clone();
+        endpoint.register(
+            handler::SERVICE_ANSWER,
+            move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
+                let bytes = match payload {
+                    Arrived::Medium(bytes) => bytes,
+                    _ => &[],
+                };
+                let known = match *arguments {
+                    [number, 0] => known.answer(token.from(), number, InPlaceAnswer::Done, bytes),
+                    [number, code] => {
+                        let code = [code.to_le_bytes(), [0; 4]].concat();
+                        known.answer(token.from(), number, InPlaceAnswer::Failed, &code)
+                    }
+                    _ => false,
+                };
+                if !known {
+                    tracing::warn!(?arguments, "a service's answer that nobody waits for was ignored");
                 }
             },
         )?;

@@ -58,12 +58,18 @@ impl Client {
     /// [`CacheError::ReadOnly`], and [`CacheError::Page`] when the page cannot be read; the word is as it was then.
     #[inline]
     pub fn update(&self, owner: Rank, offset: u64, update: Update) -> Result<u64, CacheError> {
-        if let Some((page, in_page)) = self.locate(owner, offset, update.word.bytes() as usize)
-            && let Some(was) = self.pool.try_update(page, in_page, update)
-        {
-            return Ok(was);
+        match self.update_cached(owner, offset, update) {
+            Some(was) => Ok(was),
+            None => self.update_slowly(SegmentUpdate { owner, offset, update }),
         }
-        self.update_slowly(SegmentUpdate { owner, offset, update })
+    }
+
+    /// The part of [`Client::update`] that a hit needs: none when the page is not here to be written, and nothing was done. Never
+    /// waits.
+    #[inline]
+    pub fn update_cached(&self, owner: Rank, offset: u64, update: Update) -> Option<u64> {
+        let (page, in_page) = self.locate(owner, offset, update.word.bytes() as usize)?;
+        self.pool.try_update(page, in_page, update)
     }
 
     #[cold]

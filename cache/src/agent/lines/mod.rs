@@ -17,8 +17,8 @@ mod wants;
 
 use super::answers::Waiter;
 use super::mapped::Mapper;
-use super::updates::OneOf;
 use super::wire::{NO_FRAME, Origin};
+use super::work::{FrameWork, OneOf};
 use crate::pool::{Entry, FrameId, Outcome, PageState};
 use crate::protocol::{Line, LineEvent, Message, line};
 use crate::request::{InPlace, PageIndex};
@@ -26,7 +26,6 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vgas_rma::address::Peer;
-use vgas_rma::shm::Update;
 
 /// The pages for which something is under way here.
 #[derive(Debug, Default)]
@@ -49,8 +48,8 @@ pub(super) enum Put {
         /// Who is told at the end.
         waiter: Option<Waiter>,
     },
-    /// An atomic update of a word, at its home.
-    Update { offset: u32, update: Update, one: OneOf },
+    /// Work on a piece of the page, at its home.
+    Work { offset: u32, work: FrameWork, one: OneOf },
     /// All of it, in a frame. The frame is gone from here once it has become the page's own.
     Whole { frame: Option<FrameId>, waiter: Waiter },
 }

@@ -148,7 +148,7 @@ impl Agent {
                         }
                         LineEvent::WriteWhole
                     }
-                    Put::Part { .. } | Put::Update { .. } => LineEvent::Write,
+                    Put::Part { .. } | Put::Work { .. } => LineEvent::Write,
                 }
             } else if !block.readers.is_empty() || block.prefetch {
                 LineEvent::Read
@@ -284,10 +284,7 @@ impl Agent {
                         self.complete(waiter, Ok(()))?;
                     }
                 }
-                Put::Update { offset, update, one } => {
-                    let was = span.mapping().update(span.offset() + offset as usize, update);
-                    self.updated(one, Ok(was));
-                }
+                Put::Work { offset, work, one } => self.work_now(&span, offset, &work, one),
                 Put::Whole { frame, waiter } => {
                     if let Some(frame) = frame {
                         span.copy_from(&self.pool.frame_span(frame)?);

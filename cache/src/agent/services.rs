@@ -1,0 +1,270 @@
+//! Services of libraries as the agent runs them ([`crate::service`]): in its first shard, between the messages.
+//!
+//! What a service says is carried out when it has returned; what ends of that, it hears in the next turn, so that no call of it
+//! happens inside of another.
+
+use super::shards::Incoming;
+use super::work::FrameWork;
+use super::{ANSWERS_MAX, Agent, Outgoing};
+use crate::error::{CacheError, Failure};
+use crate::pool::Counter;
+use crate::request::service_words::{CALL, COUNTS, TELL};
+use crate::service::{Bare, Call, Order, Registered, ServiceCounts, ServiceError, encode, number_of};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use vgas_rma::address::{NodeId, Peer};
+
+/// How soon [`crate::service::Service::again`] follows, in milliseconds.
+const AGAIN_MS: u64 = 1000;
+
+/// A service of this node.
+struct Running {
+    number: u32,
+    service: Box<dyn Registered>,
+    counts: ServiceCounts,
+    /// When it is to be called again, in milliseconds.
+    again_ms: Option<u64>,
+}
+
+/// A question of a service to its like.
+#[derive(Debug)]
+struct Asked {
+    service: usize,
+    node: NodeId,
+    ticket: u64,
+}
+
+/// The services, and what is under way for them.
+#[derive(Default)]
+pub(super) struct Services {
+    running: Vec<Running>,
+    /// By the number in their answer.
+    asked: FxHashMap<u32, Asked>,
+    next: u32,
+    /// Calls that each peer waits for.
+    calling: FxHashMap<Peer, usize>,
+    /// What has ended of work on pages.
+    ended: VecDeque<(usize, u64, Result<Vec<u8>, Failure>)>,
+    /// Kept for its allocation.
+    orders: Vec<Order>,
+}
+
+impl Services {
+    pub fn new(services: crate::service::Services) -> Self {
+        let running = services.all.into_iter().map(|service| Running {
+            number: number_of(service.name()),
+            service,
+            counts: ServiceCounts::default(),
+            again_ms: None,
+        });
+        Self { running: running.collect(), ..Self::default() }
+    }
+
+    /// Work on pages has ended; the service hears of it in the next turn.
+    pub fn ended(&mut self, service: usize, ticket: u64, result: Result<Vec<u8>, Failure>) {
+        self.ended.push_back((service, ticket, result));
+    }
+
+    /// In how many milliseconds something is to be done, if nothing comes before.
+    pub fn patience_ms(&self, now_ms: u64) -> Option<u64> {
+        let again = self.running.iter().filter_map(|running| running.again_ms).min();
+        again.map(|at| at.saturating_sub(now_ms).max(1))
+    }
+
+    /// Whether a service has not heard yet of something that has ended.
+    pub fn is_behind(&self) -> bool {
+        !self.ended.is_empty()
+    }
+}
+
+impl Agent {
+    /// Gives this node its services; before the first message.
+    pub fn set_services(&mut self, services: crate::service::Services) {
+        self.services = Services::new(services);
+    }
+
+    /// Somebody calls a service.
+    pub(super) fn on_service(
+        &mut self,
+        from: Peer,
+        [slot, number, what]: [u32; 3],
+        bytes: &[u8],
+    ) -> Result<(), CacheError> {
+        let is_awaited = what != TELL;
+        let calling = self.services.calling.entry(from).or_default();
+        if is_awaited && (*calling >= ANSWERS_MAX || self.outbox.waiting_for(from) >= ANSWERS_MAX) {
+            return Err(CacheError::Protocol {
+                who: self.layout.describe(from),
+                what: "calls services and does not take their answers".into(),
+            });
+        }
+        *calling += usize::from(is_awaited);
+        let call = Call { from, slot: is_awaited.then_some(slot) };
+        let Some(index) = self.services.running.iter().position(|running| running.number == number) else {
+            self.answer_call(call, Err(ServiceError::Unknown));
+            return Ok(());
+        };
+        if what == COUNTS {
+            let counts = encode(&self.services.running[index].counts);
+            self.answer_call(call, counts);
+            return Ok(());
+        }
+        tracing::trace!(service = self.services.running[index].service.name(), %from, "called");
+        self.pool.count(Counter::ServiceCalls, 1);
+        let mut refused = None;
+        self.with_service(index, |service, home| refused = service.called(call, bytes, home).err())?;
+        let counts = &mut self.services.running[index].counts;
+        match refused {
+            None => counts.calls += 1,
+            Some(call) => {
+                counts.refused += 1;
+                self.answer_call(call, Err(ServiceError::Request));
+            }
+        }
+        Ok(())
+    }
+
+    /// A service of another node, or of this one, answers one of this node.
+    pub(super) fn on_service_answer(
+        &mut self,
+        from: Peer,
+        slot: u32,
+        answer: Result<&[u8], ServiceError>,
+    ) -> Result<(), CacheError> {
+        let asked = self.services.asked.get(&slot).filter(|asked| self.layout.agent_of(asked.node) == from);
+        if asked.is_none() {
+            return Err(CacheError::Protocol {
+                who: self.layout.describe(from),
+                what: format!("answered question {slot}, which it was not asked"),
+            });
+        }
+        let Some(Asked { service, ticket, .. }) = self.services.asked.remove(&slot) else { return Ok(()) };
+        self.with_service(service, |service, home| service.answered(ticket, answer, home))
+    }
+
+    /// Tells services what has ended, and what time it is.
+    pub(super) fn run_services(&mut self) -> Result<bool, CacheError> {
+        let mut any = false;
+        while let Some((index, ticket, result)) = self.services.ended.pop_front() {
+            any = true;
+            self.with_service(index, |service, home| service.done(ticket, result, home))?;
+        }
+        for index in 0..self.services.running.len() {
+            let again = &mut self.services.running[index].again_ms;
+            if again.take_if(|at| *at <= self.time.now_ms).is_some() {
+                any = true;
+                self.with_service(index, |service, home| service.again(home))?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Calls a service, and carries out what it says.
+    fn with_service(
+        &mut self,
+        index: usize,
+        call: impl FnOnce(&mut dyn Registered, Bare<'_>),
+    ) -> Result<(), CacheError> {
+        let mut orders = std::mem::take(&mut self.services.orders);
+        if let Some(running) = self.services.running.get_mut(index) {
+            let (layout, node, now_ms) = (&self.layout, self.node, self.time.now_ms);
+            call(&mut *running.service, Bare { layout, node, now_ms, orders: &mut orders });
+        }
+        for order in orders.drain(..) {
+            self.carry_out(index, order)?;
+        }
+        self.services.orders = orders;
+        Ok(())
+    }
+
+    fn carry_out(&mut self, index: usize, order: Order) -> Result<(), CacheError> {
+        let Running { number, counts, again_ms, .. } = &mut self.services.running[index];
+        let number = *number;
+        match order {
+            Order::Answer(call, answer) => {
+                counts.answers += 1;
+                self.answer_call(call, answer);
+            }
+            Order::CallAgain => {
+                again_ms.get_or_insert(self.time.now_ms + AGAIN_MS);
+            }
+            Order::Ask(node, question, ticket) => {
+                counts.asked += 1;
+                self.ask_service(index, number, node, question, ticket)?;
+            }
+            Order::Read { owner, offset, bytes, ticket } => {
+                counts.pages += 1;
+                let work = |piece: std::ops::Range<usize>| FrameWork::Read(piece.len() as u32);
+                self.work_for_service(index, ticket, (owner, offset, bytes), work, bytes as usize)?;
+            }
+            Order::Write { owner, offset, data, ticket } => {
+                counts.pages += 1;
+                let work = |piece: std::ops::Range<usize>| FrameWork::Write(data[piece].into());
+                let bytes = u32::try_from(data.len()).unwrap_or(0);
+                self.work_for_service(index, ticket, (owner, offset, bytes), work, 0)?;
+            }
+            Order::Update { owner, offset, update, ticket } => {
+                counts.pages += 1;
+                // A word that is not aligned might cross a page.
+                let bytes = update.word.bytes();
+                let bytes = if offset.is_multiple_of(u64::from(bytes)) { bytes } else { 0 };
+                let work = |_| FrameWork::Update(update);
+                self.work_for_service(index, ticket, (owner, offset, bytes), work, 8)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_service(
+        &mut self,
+        service: usize,
+        number: u32,
+        node: NodeId,
+        question: Result<Vec<u8>, ServiceError>,
+        ticket: u64,
+    ) -> Result<(), CacheError> {
+        let question = question.and_then(|bytes| self.fitting(bytes));
+        let bytes = match question {
+            Ok(bytes) if node.0 < self.layout.nodes() => bytes,
+            refused => {
+                let error = refused.err().unwrap_or(ServiceError::Unknown);
+                return self
+                    .with_service(service, |service, home| service.answered(ticket, Err(error), home));
+            }
+        };
+        while self.services.asked.contains_key(&self.services.next) {
+            self.services.next = self.services.next.wrapping_add(1);
+        }
+        let slot = self.services.next;
+        self.services.next = slot.wrapping_add(1);
+        self.services.asked.insert(slot, Asked { service, node, ticket });
+        let (to, words) = (self.layout.agent_of(node), [slot, number, CALL]);
+        if node == self.node {
+            self.shards.route(Incoming::Service(to, words, bytes.into()));
+        } else {
+            self.outbox.push(to, Outgoing::Service { words, bytes });
+        }
+        Ok(())
+    }
+
+    fn fitting(&self, bytes: Vec<u8>) -> Result<Vec<u8>, ServiceError> {
+        if bytes.len() <= self.message_bytes_max { Ok(bytes) } else { Err(ServiceError::TooLong) }
+    }
+
+    fn answer_call(&mut self, Call { from, slot }: Call, answer: Result<Vec<u8>, ServiceError>) {
+        let Some(slot) = slot else { return };
+        if let Some(calling) = self.services.calling.get_mut(&from) {
+            *calling = calling.saturating_sub(1);
+        }
+        let answer = answer.and_then(|bytes| self.fitting(bytes));
+        let (status, bytes) = match answer {
+            Ok(bytes) => (0, bytes),
+            Err(error) => (error as u32, Vec::new()),
+        };
+        if from == self.layout.agent_of(self.node) {
+            self.shards.route(Incoming::ServiceAnswer(from, [slot, status], bytes.into()));
+        } else {
+            self.outbox.push(from, Outgoing::ServiceAnswer { words: [slot, status], bytes });
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Work on words and bytes of pages whose home is here: atomic updates for ranks anywhere, and what services ask for (DESIGN,
+//! property 14).
+//!
+//! The protocol does not know of it: the home brings a page to its own node as if one of its ranks wanted to put, and then
+//! works on the frame like a rank of the node that has the page, an update with the same instruction
+//! ([`crate::pool::PoolClient::try_update`]). Who has a page to write has it alone, so that all updates of a word meet in one
+//! frame at a time; whoever else writes there does so in whole words.
+//!
+//! What one message brings, or one order of a service, is a *batch*, which ends when all of it is done. A batch belongs to one
+//! shard; pages of others are worked on there.
+
+use super::lines::Put;
+use super::shards::Aside;
+use super::{ANSWERS_MAX, Agent, Outgoing};
+use crate::error::{CacheError, Failure, FailureKind};
+use crate::pool::{Counter, PageState};
+use crate::request::{InPlaceAnswer, PageIndex, WordUpdate};
+use slotmap::SlotMap;
+use smallvec::SmallVec;
+use vgas_rma::address::{Peer, Rank};
+use vgas_rma::shm::{Span, Update};
+
+slotmap::new_key_type! {
+    /// Work that ends together.
+    pub(super) struct BatchKey;
+}
+
+/// Most bytes of one order of a service: a large page.
+const ORDER_BYTES_MAX: u32 = 4 << 20;
+
+/// Work on a piece of a page.
+#[derive(Clone, Debug)]
+pub(super) enum FrameWork {
+    /// Says what the word was, eight bytes.
+    Update(Update),
+    /// Says these bytes.
+    Read(u32),
+    Write(Box<[u8]>),
+}
+
+impl FrameWork {
+    fn apply(&self, frame: &Span, offset: u32) -> SmallVec<[u8; 8]> {
+        let at = frame.offset() + offset as usize;
+        match self {
+            Self::Update(update) => SmallVec::from_buf(frame.mapping().update(at, *update).to_le_bytes()),
+            Self::Read(bytes) => {
+                let mut read = SmallVec::from_elem(0, *bytes as usize);
+                frame.mapping().read(at, &mut read);
+                read
+            }
+            Self::Write(data) => {
+                frame.mapping().write(at, data);
+                SmallVec::new()
+            }
+        }
+    }
+}
+
+/// Who hears of a batch.
+#[derive(Clone, Copy, Debug)]
+enum Asker {
+    /// Under this number of its own.
+    Rank(Peer, u32),
+    /// Under this ticket.
+    Service(usize, u64),
+}
+
+#[derive(Debug)]
+struct Batch {
+    asker: Asker,
+    left: u32,
+    /// What was read, and what words were.
+    found: Vec<u8>,
+    failed: Option<(u32, Failure)>,
+}
+
+/// What is under way.
+#[derive(Debug, Default)]
+pub(super) struct Works {
+    batches: SlotMap<BatchKey, Batch>,
+}
+
+/// A piece of a batch, until it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OneOf {
+    /// Whose batch.
+    shard: u32,
+    batch: BatchKey,
+    number: u32,
+    /// Where what it finds belongs in [`Batch::found`].
+    at: u32,
+}
+
+impl Agent {
+    /// Somebody asks for updates of words of pages whose home should be here.
+    pub(super) fn serve_updates(
+        &mut self,
+        from: Peer,
+        slot: u32,
+        count: u32,
+        data: &[u8],
+    ) -> Result<(), CacheError> {
+        let refuse = |what: String| Err(CacheError::Protocol { who: self.layout.describe(from), what });
+        let page_bytes = self.pool.layout().spec().page_bytes;
+        let list = WordUpdate::read_list(data, count, page_bytes).filter(|list| !list.is_empty());
+        let Some(updates) = list else {
+            return refuse(format!("sent a malformed list of {count} updates"));
+        };
+        let elsewhere =
+            |update: &&WordUpdate| self.home_of(update.page) != Some(self.node) || !self.is_mine(update.page);
+        if let Some(update) = updates.iter().find(elsewhere) {
+            return refuse(format!("asked for an update of page {} at another's agent", update.page));
+        }
+        if self.outbox.waiting_for(from) >= ANSWERS_MAX || self.works.batches.len() >= ANSWERS_MAX {
+            return refuse("asks and does not take its answers".into());
+        }
+        self.pool.count(Counter::InPlaceServed, u64::from(count));
+        let batch = self.begin_batch(Asker::Rank(from, slot), count, 8 * updates.len());
+        for (number, WordUpdate { page, offset, update }) in (0..).zip(updates) {
+            let one = OneOf { shard: self.shard, batch, number, at: 8 * number };
+            self.work_on(page, offset, FrameWork::Update(update), one)?;
+        }
+        Ok(())
+    }
+
+    /// A service asks for work on bytes of a segment of this node; `data`: what is to be written.
+    pub(super) fn work_for_service(
+        &mut self,
+        service: usize,
+        ticket: u64,
+        (owner, offset, bytes): (Rank, u64, u32),
+        work: impl Fn(std::ops::Range<usize>) -> FrameWork,
+        found: usize,
+    ) -> Result<(), CacheError> {
+        let page_bytes = u64::from(self.pool.layout().spec().page_bytes);
+        let limit = self.shards.pages_of(owner) * page_bytes;
+        let inside = offset.checked_add(u64::from(bytes)).is_some_and(|end| end <= limit);
+        let is_here = owner.0 < self.layout.ranks() && self.layout.node_of(owner) == self.node;
+        let first = self.pool.layout().page_index(owner, 0);
+        let Some(first) = first.filter(|_| inside && is_here && (1..=ORDER_BYTES_MAX).contains(&bytes))
+        else {
+            self.services.ended(service, ticket, Err(FailureKind::NoSuchPage.into()));
+            return Ok(());
+        };
+        let pieces = ((offset + u64::from(bytes) - 1) / page_bytes - offset / page_bytes + 1) as u32;
+        let batch = self.begin_batch(Asker::Service(service, ticket), pieces, found);
+        let mut done = 0u64;
+        for number in 0..pieces {
+            let at = offset + done;
+            let here = (page_bytes - at % page_bytes).min(u64::from(bytes) - done);
+            let one = OneOf { shard: self.shard, batch, number, at: done as u32 };
+            let (page, in_page) = (first + at / page_bytes, (at % page_bytes) as u32);
+            let work = work(done as usize..(done + here) as usize);
+            done += here;
+            match self.pool.layout().shard_of(page) {
+                shard if shard == self.shard => self.work_on(page, in_page, work, one)?,
+                shard => self.shards.tell(shard, Aside::Work(page, in_page, work, one)),
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_batch(&mut self, asker: Asker, left: u32, found: usize) -> BatchKey {
+        self.works.batches.insert(Batch { asker, left, found: vec![0; found], failed: None })
+    }
+
+    /// Does it now, if this node has the page as it is needed, or when it has.
+    pub(super) fn work_on(
+        &mut self,
+        page: PageIndex,
+        offset: u32,
+        work: FrameWork,
+        one: OneOf,
+    ) -> Result<(), CacheError> {
+        let entry = self.pool.entry(page)?;
+        // As a rank that hits.
+        let allowed = match work {
+            FrameWork::Read(_) => entry.state().readable(),
+            _ => entry.state() == PageState::Modified,
+        };
+        if allowed && !entry.held() && self.quiet(page) {
+            let found = work.apply(&self.pool.frame_span(entry.frame())?, offset);
+            self.worked(one, Ok(found));
+            return Ok(());
+        }
+        self.want_put(page, Put::Work { offset, work, one })
+    }
+
+    /// A page has come for a piece of work.
+    pub(super) fn work_now(&mut self, frame: &Span, offset: u32, work: &FrameWork, one: OneOf) {
+        let found = work.apply(frame, offset);
+        self.worked(one, Ok(found));
+    }
+
+    /// A piece of a batch is done, or cannot be.
+    pub(super) fn worked(&mut self, one: OneOf, result: Result<SmallVec<[u8; 8]>, Failure>) {
+        if one.shard != self.shard {
+            return self.shards.tell(one.shard, Aside::Worked(one, result));
+        }
+        let OneOf { batch: key, number, at, .. } = one;
+        let Some(batch) = self.works.batches.get_mut(key) else { return };
+        match result {
+            Ok(found) => {
+                if let Some(place) = batch.found.get_mut(at as usize..at as usize + found.len()) {
+                    place.copy_from_slice(&found);
+                }
+            }
+            Err(failure) => {
+                if batch.failed.is_none_or(|(first, _)| number < first) {
+                    batch.failed = Some((number, failure));
+                }
+            }
+        }
+        batch.left -= 1;
+        if batch.left == 0
+            && let Some(Batch { asker, found, failed, .. }) = self.works.batches.remove(key)
+        {
+            self.batch_ended(asker, found, failed);
+        }
+    }
+
+    fn batch_ended(&mut self, asker: Asker, found: Vec<u8>, failed: Option<(u32, Failure)>) {
+        match asker {
+            Asker::Rank(from, slot) => {
+                let (answer, bytes) = match failed {
+                    None => (InPlaceAnswer::Done, found),
+                    Some((number, failure)) => {
+                        let words = [number.to_le_bytes(), failure.code().to_le_bytes()];
+                        (InPlaceAnswer::Failed, words.concat())
+                    }
+                };
+                self.outbox.push(from, Outgoing::Answer { words: answer.encode(slot), bytes });
+            }
+            Asker::Service(service, ticket) => {
+                self.services.ended(service, ticket, failed.map_or(Ok(found), |(_, failure)| Err(failure)));
+            }
+        }
+    }
+
+    /// A put that cannot be made.
+    pub(super) fn put_failed(
+        &mut self,
+        page: PageIndex,
+        put: Put,
+        failure: Failure,
+    ) -> Result<(), CacheError> {
+        match put {
+            Put::Part { waiter, .. } => waiter.map_or(Ok(()), |waiter| self.fail(waiter, page, failure)),
+            Put::Whole { frame, waiter } => {
+                frame.map_or(Ok(()), |frame| self.release(frame))?;
+                self.fail(waiter, page, failure)
+            }
+            Put::Work { one, .. } => {
+                self.worked(one, Err(failure));
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Calling the services of nodes ([`crate::service`]).
+
+use super::remote::RemoteState;
+use super::{CacheError, Client, Core};
+use crate::request::{handler, service_words};
+use crate::service::{Service, ServiceCounts, ServiceError, decode, encode, number_of};
+use serde::de::DeserializeOwned;
+use std::marker::PhantomData;
+use vgas_rma::address::NodeId;
+use vgas_rma::conduit::Sent;
+use vgas_rma::message::{Payload, Source};
+
+/// A call under way. Dropped, it is made all the same, and its answer forgotten.
+#[must_use = "a call has ended only when `test` has its answer"]
+pub struct PendingCall<'c, A> {
+    core: &'c Core,
+    name: &'static str,
+    node: NodeId,
+    what: u32,
+    request: Vec<u8>,
+    asked: Option<u32>,
+    answer: PhantomData<fn() -> A>,
+}
+
+impl Client {
+    /// Calls a service of a node and waits for its answer; active messages are served meanwhile.
+    ///
+    /// # Errors
+    /// [`CacheError::Service`] when the node does not have it, or the two do not understand each other; and when the job fails.
+    pub fn call<S: Service>(&self, node: NodeId, request: &S::Request) -> Result<S::Answer, CacheError> {
+        let pending = self.start_call::<S>(node, request)?;
+        self.wait_for_call(pending)
+    }
+
+    /// Starts a call, for who must not wait: [`PendingCall::test`] lets it go on.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn start_call<S: Service>(
+        &self,
+        node: NodeId,
+        request: &S::Request,
+    ) -> Result<PendingCall<'_, S::Answer>, CacheError> {
+        let request = encode(request).map_err(|why| CacheError::Service { name: S::NAME, node, why })?;
+        self.pending_call(S::NAME, node, service_words::CALL, request)
+    }
+
+    /// Tells a service of a node something, and does not wait for it to arrive; in order with this rank's calls of that node. What
+    /// the service answers goes nowhere.
+    ///
+    /// # Errors
+    /// [`CacheError::Service`] when the request does not fit a message, and when the job fails.
+    pub fn tell<S: Service>(&self, node: NodeId, request: &S::Request) -> Result<(), CacheError> {
+        let too_long = CacheError::Service { name: S::NAME, node, why: ServiceError::TooLong };
+        let core = &*self.core;
+        let request = match encode(request) {
+            Ok(request) if request.len() <= core.medium_max && node.0 < core.layout.nodes() => request,
+            _ => return Err(too_long),
+        };
+        let words = [0, number_of(S::NAME), service_words::TELL];
+        core.wait_for(|| {
+            let payload = Payload::Medium(Source::of(&request));
+            let to = core.layout.agent_of(node);
+            Ok(core.endpoint.try_request(to, handler::SERVICE, &words, payload)? == Sent::Accepted)
+        })
+    }
+
+    /// What a node's service was asked and has done.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn service_counts<S: Service>(&self, node: NodeId) -> Result<ServiceCounts, CacheError> {
+        let pending = self.pending_call(S::NAME, node, service_words::COUNTS, Vec::new())?;
+        self.wait_for_call(pending)
+    }
+
+    fn wait_for_call<A: DeserializeOwned>(&self, mut pending: PendingCall<'_, A>) -> Result<A, CacheError> {
+        let mut answer = None;
+        self.core.wait_for(|| {
+            answer = pending.test()?;
+            Ok(answer.is_some())
+        })?;
+        let broken = || pending.error(ServiceError::Answer);
+        answer.ok_or_else(broken)
+    }
+
+    fn pending_call<A: DeserializeOwned>(
+        &self,
+        name: &'static str,
+        node: NodeId,
+        what: u32,
+        request: Vec<u8>,
+    ) -> Result<PendingCall<'_, A>, CacheError> {
+        let core = &*self.core;
+        if node.0 >= core.layout.nodes() {
+            let what = format!("a call of the service {name} of {node}, of {} nodes", core.layout.nodes());
+            return Err(CacheError::Usage(what));
+        }
+        let mut pending = PendingCall { core, name, node, what, request, asked: None, answer: PhantomData };
+        if pending.request.len() > core.medium_max {
+            return Err(pending.error(ServiceError::TooLong));
+        }
+        pending.send()?;
+        Ok(pending)
+    }
+}
+
+impl<A> PendingCall<'_, A> {
+    fn error(&self, why: ServiceError) -> CacheError {
+        CacheError::Service { name: self.name, node: self.node, why }
+    }
+
+    /// Sends it, if there is room.
+    fn send(&mut self) -> Result<(), CacheError> {
+        let to = self.core.layout.agent_of(self.node);
+        let Some(slot) = self.core.remote.begin(to) else { return Ok(()) };
+        let words = [slot, number_of(self.name), self.what];
+        let payload = Payload::Medium(Source::of(&self.request));
+        if self.core.endpoint.try_request(to, handler::SERVICE, &words, payload)? == Sent::Accepted {
+            self.asked = Some(slot);
+        } else {
+            self.core.remote.abandon(slot);
+        }
+        Ok(())
+    }
+}
+
+impl<A: DeserializeOwned> PendingCall<'_, A> {
+    /// Goes on without waiting; the answer, once it is there.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn test(&mut self) -> Result<Option<A>, CacheError> {
+        let Some(slot) = self.asked else {
+            self.send()?;
+            return Ok(None);
+        };
+        match self.core.remote.finish(slot) {
+            RemoteState::Pending => {
+                self.core.endpoint.check_failure()?;
+                Ok(None)
+            }
+            RemoteState::Done(bytes) => match decode(&bytes) {
+                Some(answer) => Ok(Some(answer)),
+                None => Err(self.error(ServiceError::Answer)),
+            },
+            RemoteState::Failed(code, _) => Err(self.error(ServiceError::from_code(code))),
+            RemoteState::NotInPlace => Err(self.error(ServiceError::Answer)),
+        }
+    }
+}
+
+impl<A> Drop for PendingCall<'_, A> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.asked {
+            self.core.remote.abandon(slot);
+        }
+    }
+}

@@ -9,6 +9,7 @@ use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::pool::{Fences, PoolAgent};
 use vgas_cache::protocol::{InPlaceService, home};
 use vgas_cache::read_ahead::{ReadAhead, ReadAheadSettings};
+use vgas_cache::service::Services;
 use vgas_cache::{CacheError, replacement};
 use vgas_nvm::{Volume, VolumeSpec};
 use vgas_rma::RegionId;
@@ -18,6 +19,7 @@ use vgas_rma::job::{Membership, NodeService, ServiceError, Stop};
 /// Serves the tiered segments of a node, and the pinned segments of its ranks to other nodes.
 #[derive(Default)]
 pub struct AgentService {
+    services: Services,
     running: Option<Running>,
 }
 
@@ -28,7 +30,12 @@ struct Running {
 }
 
 impl AgentService {
-    fn open(mut membership: Membership) -> Result<Running> {
+    /// With services of libraries.
+    pub fn with(services: Services) -> Self {
+        Self { services, running: None }
+    }
+
+    fn open(mut membership: Membership, services: Services) -> Result<Running> {
         let settings = Settings::from_map(&membership.settings)?;
         let network = Network::open(&mut membership, &settings)?;
         let (layout, me, domain) = (membership.layout, membership.me, membership.domain);
@@ -61,7 +68,10 @@ impl AgentService {
         // What it refuses, it refuses here.
         let mut first = Some(options(&settings, &spec, node)?);
         let options = || first.take().or_else(|| options(&settings, &spec, node).ok());
-        let shards = Agent::in_shards(layout.clone(), node, pool, volumes, options)?;
+        let mut shards = Agent::in_shards(layout.clone(), node, pool, volumes, options)?;
+        if let Some(first) = shards.first_mut() {
+            first.set_services(services);
+        }
         let endpoint =
             Endpoint::new(EndpointSpec { layout, me, domain: Some(domain), network: network.conduit() })?;
         shards.first().map_or(Ok(()), |agent| driver::register(agent, &endpoint))?;
@@ -114,7 +124,7 @@ pub(crate) fn part_bytes_max(settings: &Settings, page_bytes: u32) -> u32 {
 
 impl NodeService for AgentService {
     fn start(&mut self, membership: Membership) -> Result<(), ServiceError> {
-        self.running = Some(Self::open(membership)?);
+        self.running = Some(Self::open(membership, std::mem::take(&mut self.services))?);
         Ok(())
     }
 

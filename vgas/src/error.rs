@@ -1,5 +1,7 @@
 //! What can go wrong, as users of the crate see it.
 
+use crate::address::GlobalAddress;
+use crate::lock::LockError;
 use vgas_cache::CacheError;
 use vgas_rma::RmaError;
 
@@ -21,6 +23,14 @@ pub enum Error {
     /// The configuration.
     #[error(transparent)]
     Config(#[from] crate::config::ConfigError),
+    /// A lock.
+    #[error("the lock at {} of {}: {why}", at.offset, at.rank)]
+    Lock {
+        /// Where.
+        at: GlobalAddress,
+        /// Why it cannot be had.
+        why: LockError,
+    },
     /// A call that the interface forbids, or numbers that make no job.
     #[error("{0}")]
     Usage(String),

@@ -2,7 +2,7 @@
 
 use crate::config::{Auto, ConduitChoice, Settings, Value};
 use crate::error::Result;
-use crate::service::AgentService;
+use crate::service::Services;
 use std::ffi::OsString;
 use std::time::Duration;
 use vgas_rma::job::{self, JobStatus, RunSpec};
@@ -24,7 +24,7 @@ pub struct JobRequest {
     pub hosts: Vec<String>,
     /// Variables for the ranks, in addition to the environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// The command that is to call [`node_main`], on this machine and on every host; this program with the argument
+    /// The command that is to call [`node_main`] or [`crate::service::serve_node`], on this machine and on every host; this program with the argument
     /// `node` when empty.
     pub daemon: Vec<OsString>,
     /// The effective settings, with `cache.size` resolved.
@@ -71,5 +71,5 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
 
 /// Is the daemon of a node until the job ends; returns its exit status.
 pub fn node_main() -> Result<u8> {
-    Ok(job::node_main(Box::new(AgentService::default()))?)
+    crate::service::node_main_with(Services::default())
 }

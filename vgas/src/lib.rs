@@ -28,12 +28,13 @@
 //! its content at barriers only, and small puts travel together.
 //!
 //! Forms of put and get: blocking, non-blocking with a handle ([`Runtime::put_nb`], [`Runtime::get_nb`]), many at once
-//! ([`Runtime::region`]), values, [`Runtime::memset`], and through pinned pages ([`Runtime::pin`]). What was started goes on
+//! ([`Runtime::region`]), values, atomic updates ([`Runtime::update`]), [`Runtime::memset`], and through pinned pages ([`Runtime::pin`]). What was started goes on
 //! by itself, whether the rank polls, waits for something else, or computes.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
 mod address;
+mod agent;
 mod attach;
 pub mod config;
 mod error;
@@ -41,17 +42,19 @@ pub mod info;
 pub mod launch;
 pub mod layout;
 mod local;
+mod lock;
 mod network;
 mod nonblocking;
 mod pin;
 mod region;
 mod runtime;
-mod service;
+pub mod service;
 mod statistics;
 
 pub use address::{GlobalAddress, Kind};
 pub use attach::{Reopened, SegmentSpec};
 pub use error::{Error, Result};
+pub use lock::{LockError, ReadGuard, Who, WriteGuard};
 pub use nonblocking::{GetHandle, PutHandle};
 pub use pin::Pinned;
 pub use region::{Region, Which};

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use vgas_cache::CacheError;
 use vgas_cache::client::{Client, ClientOptions, SegmentUpdate};
 use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
+use vgas_cache::service::{Service, ServiceCounts};
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Token, handler_index};
 use vgas_rma::job::{self, Control};
 use vgas_rma::message::{Arrived, Payload, Source};
@@ -140,9 +141,9 @@ impl Builder {
         let options = ClientOptions {
             whole_page_put: settings.cache.whole_page_put,
             window_pages_max: if settings.cache.batch { u64::from(spec.frames / 8).max(1) } else { 1 },
-            part_bytes_max: crate::service::part_bytes_max(&settings, spec.page_bytes),
+            part_bytes_max: crate::agent::part_bytes_max(&settings, spec.page_bytes),
             self_service: settings.cache.self_service,
-            read_ahead: crate::service::read_ahead(&settings, &spec),
+            read_ahead: crate::agent::read_ahead(&settings, &spec),
         };
         let client = Client::new(endpoint.clone(), handlers, Arc::new(pool), layout.clone(), options);
         client.announce()?;
@@ -396,6 +397,24 @@ impl Runtime {
     #[inline]
     pub fn compare_swap(&self, at: GlobalAddress, expected: u64, desired: u64) -> Result<u64> {
         self.update(at, Change::CompareSwap { expected, desired })
+    }
+
+    /// Calls a service of a node and waits for its answer; active messages are served meanwhile. It runs in the node's agent,
+    /// whatever the ranks there do ([`crate::service`]).
+    ///
+    /// # Errors
+    /// When the daemons do not have the service, or have another version of it, when request or answer do not fit a message
+    /// (some 64 KiB), and when a peer is lost.
+    pub fn call<S: Service>(&self, node: NodeId, request: &S::Request) -> Result<S::Answer> {
+        Ok(self.client.call::<S>(node, request)?)
+    }
+
+    /// What a node's service was asked and has done. Not collective.
+    ///
+    /// # Errors
+    /// As [`Runtime::call`].
+    pub fn service_counts<S: Service>(&self, node: NodeId) -> Result<ServiceCounts> {
+        Ok(self.client.service_counts::<S>(node)?)
     }
 
     /// Asks for tiered bytes to be brought to this node when convenient: a hint.

@@ -1,5 +1,5 @@
 //! Atomic updates of tiered words: where this node has the page, at a home elsewhere beside a message and its answer, and many in
-//! one call.
+//! one call; locks in the same places, and handed over among all ranks; a service's call.
 
 use super::job::{self, Result};
 use super::report::Report;
@@ -7,12 +7,13 @@ use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use vgas::service::Ping;
 use vgas::{Change, GlobalAddress, Rank, Runtime, SegmentSpec};
 use vgas_rma::message::Payload;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "atomics",
-    help: "Atomic updates of tiered words, here and at a home elsewhere, alone and many at a time.",
+    help: "Atomic updates of tiered words, locks, and calls of services, here and at a home elsewhere.",
     setup: Setup::Job { ranks: 2, nodes: 2 },
     settings: &[("cache.size", "64MiB")],
     parameters: &[
@@ -42,7 +43,8 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         job::need(runtime, 2, 2)?;
         runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
         let mut report = Report::new("atomics");
-        let mut times = [const { Vec::new() }; 4];
+        let there = runtime.layout().node_of(Rank(1));
+        let mut times = [const { Vec::new() }; 8];
         let mut made = 0;
         // The first round only warms up.
         for sample in 0..=samples {
@@ -60,14 +62,28 @@ fn run(options: &Options) -> Result<Vec<Row>> {
                 let list: Vec<_> = (0..rounds).map(|number| (word(number), Change::Add(1u64))).collect();
                 let together = each(1, |_| Ok(runtime.update_many(&list)?))? / rounds as f64;
                 made += rounds;
+                let locks_here = each(rounds * 100, |_| {
+                    Ok(runtime.lock(GlobalAddress::tiered(Rank(0), 64)).map(drop)?)
+                })?;
+                let locks =
+                    each(rounds, |_| Ok(runtime.lock(GlobalAddress::tiered(Rank(1), 64)).map(drop)?))?;
+                let calls = each(rounds, |_| Ok(runtime.call::<Ping>(there, &())?))?;
                 if sample > 0 {
-                    times
-                        .iter_mut()
-                        .zip([here, trips, alone, together])
-                        .for_each(|(all, time)| all.push(time));
+                    let found = [here, trips, alone, together, locks_here, locks, calls];
+                    times.iter_mut().zip(found).for_each(|(all, time)| all.push(time));
                 }
             }
             runtime.barrier()?;
+            // Everybody wants the same lock, whose home is the last rank's.
+            let lock = GlobalAddress::tiered(Rank(runtime.ranks() - 1), 4096);
+            let turns = rounds / u64::from(runtime.ranks());
+            let start = Instant::now();
+            (0..turns).try_for_each(|_| runtime.lock(lock).map(drop))?;
+            runtime.barrier()?;
+            let turn = start.elapsed().as_nanos() as f64 / (turns * u64::from(runtime.ranks())) as f64;
+            if sample > 0 {
+                times[7].push(turn);
+            }
         }
         if runtime.rank() != Rank(0) {
             return Ok(Vec::new());
@@ -76,12 +92,19 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         if sum < made {
             return Err(format!("{sum} instead of at least {made}").into());
         }
-        let [here, trips, alone, together] = &times;
+        let [here, trips, alone, together, locks_here, locks, calls, turns] = &times;
         let latency = ["latency", "ns"];
         report.add("fetch-add of a word whose page is here", "latency", "ns", here.clone());
         let base = ("short message and back", trips.as_slice());
         report.compare(latency, ("fetch-add of a word whose page is elsewhere", alone), base);
         report.compare(latency, ("one of many in a call", together), ("alone", alone));
+        report.add("lock whose page is here, taken and given back", "latency", "ns", locks_here.clone());
+        report.add("lock elsewhere, taken and given back", "latency", "ns", locks.clone());
+        report.ratio(("lock elsewhere, taken and given back", locks), base);
+        report.add("call of a service elsewhere", "latency", "ns", calls.clone());
+        report.ratio(("call of a service elsewhere", calls), base);
+        report.add("lock that all ranks want, each turn", "latency", "ns", turns.clone());
+        report.ratio(("lock that all ranks want, each turn", turns), base);
         Ok(report.into_rows())
     })
 }

@@ -65,6 +65,8 @@ extern void vgasi_unpin(void *pin);
 extern int vgasi_prefetch(uint32_t rank, const void *address, uintptr_t bytes);
 extern uint64_t vgasi_update(uint32_t rank, void *to, int word, int change, uint64_t operand, uint64_t expected);
 extern void vgasi_update_many(const void *updates, size_t count, int word, uint64_t *were);
+extern int vgasi_lock(uint32_t rank, const void *word, int write, int waits);
+extern int vgasi_unlock(uint32_t rank, const void *word, int write);
 extern int vgasi_checkpoint(void);
 extern int vgasi_reopened(uint64_t *checkpoint, uint64_t *newest, int *is_read_only);
 extern int vgasi_statistics(uint64_t *values, size_t count);

@@ -34,6 +34,7 @@ pub mod handle;
 pub mod hit;
 pub mod job;
 mod launch;
+pub mod lock;
 mod log;
 mod long;
 mod object;

@@ -57,6 +57,10 @@ pub struct Run {
     pub ranks: u32,
     #[command(flatten)]
     pub place: Place,
+    /// The program is the daemon of its nodes as well, because it brings services of its own (see the module `service` of the
+    /// crate vgas). On other hosts it has the same path.
+    #[arg(long)]
+    pub own_nodes: bool,
     #[command(flatten)]
     pub config: ConfigFlags,
     /// The program of every rank, and its arguments.

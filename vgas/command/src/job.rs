@@ -21,6 +21,8 @@ pub struct Job {
     pub hosts: Vec<String>,
     /// The effective settings.
     pub config: Config,
+    /// The command of the nodes' daemons; empty: this one.
+    pub daemon: Vec<OsString>,
 }
 
 impl Job {
@@ -50,7 +52,7 @@ impl Job {
             return Err(Failure::usage("the conduit smp does not reach other machines")
                 .hint("use tcp, or leave out the conduit"));
         }
-        Ok(Self { program, arguments, ranks, nodes, hosts, config })
+        Ok(Self { program, arguments, ranks, nodes, hosts, config, daemon: Vec::new() })
     }
 }
 

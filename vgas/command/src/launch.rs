@@ -38,7 +38,7 @@ pub fn run(job: Job) -> Result<u8, Failure> {
         nodes: job.nodes,
         hosts: job.hosts,
         environment: Vec::new(),
-        daemon: Vec::new(),
+        daemon: job.daemon,
         settings,
     };
     let status = launch::run(request).map_err(Failure::new)?;

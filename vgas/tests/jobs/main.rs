@@ -6,19 +6,21 @@
 
 mod forms;
 mod local;
+mod locks;
 mod misses;
 mod named;
 mod own;
 mod parts;
 mod progress;
 mod scenarios;
+mod services;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Instant;
 use vgas::config::{Config, FlagValue, Sources};
-use vgas::launch::{JobRequest, node_main, run};
+use vgas::launch::{JobRequest, run};
 
 /// How a scenario is run.
 #[derive(Clone, Debug)]
@@ -38,7 +40,7 @@ impl Setting {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == "node") {
-        return match node_main() {
+        return match vgas::service::node_main_with(services::services()) {
             Ok(code) => ExitCode::from(code),
             Err(error) => {
                 eprintln!("node: {error}");

@@ -1,6 +1,6 @@
 //! What the ranks of a test job do.
 
-use crate::{Setting, forms, named, progress};
+use crate::{Setting, forms, locks, named, progress, services};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
@@ -167,6 +167,8 @@ const ALL: &[Scenario] = &[
         },
         rank: atomics,
     },
+    Scenario { name: "services", settings: services::settings, rank: services::rank },
+    Scenario { name: "locks", settings: locks::settings, rank: locks::rank },
     // Parts of `named::sequence`, which are not run by themselves.
     Scenario { name: "named_write", settings: Vec::new, rank: named::write },
     Scenario { name: "named_verify", settings: Vec::new, rank: named::verify },

@@ -116,6 +116,38 @@ static void updates(void) {
     barrier();
 }
 
+/* All ranks move two words together under a lock of the first one's segment. */
+static void locks(void) {
+    char *const there = (char *)vgasnet_segment_address(0) + 262144;
+    void *const lock = there;
+    int i;
+    if (vgasnet_segment_kind() == VGASNET_PINNED) {
+        CHECK(vgasnet_lock(0, lock, VGASNET_WRITE) == VGASNET_ERR_BAD_ARG);
+        return;
+    }
+    if (vgasnet_mynode() == 0) memset(there, 0, 16384);
+    barrier();
+    for (i = 0; i < 50; i++) {
+        uint64_t sum;
+        CHECK(vgasnet_lock(0, lock, VGASNET_WRITE) == VGASNET_OK);
+        CHECK(vgasnet_try_lock(0, lock, VGASNET_READ) == VGASNET_ERR_NOT_READY);
+        sum = vgasnet_get_val(0, there + 8192, 8);
+        CHECK(vgasnet_get_val(0, there + 4096, 8) == sum);
+        vgasnet_put_val(0, there + 8192, sum + 1, 8);
+        vgasnet_put_val(0, there + 4096, sum + 1, 8);
+        CHECK(vgasnet_unlock(0, lock, VGASNET_WRITE) == VGASNET_OK);
+        CHECK(vgasnet_lock(0, lock, VGASNET_READ) == VGASNET_OK);
+        CHECK(vgasnet_get_val(0, there + 8192, 8) == vgasnet_get_val(0, there + 4096, 8));
+        CHECK(vgasnet_unlock(0, lock, VGASNET_READ) == VGASNET_OK);
+    }
+    barrier();
+    CHECK(vgasnet_get_val(0, there + 8192, 8) == 50 * (uint64_t)vgasnet_nodes());
+    CHECK(vgasnet_lock(0, lock, VGASNET_WRITE) == VGASNET_OK);
+    CHECK(vgasnet_lock(0, lock, VGASNET_WRITE) == VGASNET_ERR_RESOURCE);
+    CHECK(vgasnet_unlock(0, lock, VGASNET_WRITE) == VGASNET_OK);
+    barrier();
+}
+
 /* A system call fills the segment, which it may only where pages stay. */
 static void pins(void) {
     vgasnet_pin_t pin;
@@ -162,6 +194,7 @@ int main(int argc, char **argv) {
     barrier();
     traffic(right);
     updates();
+    if (segment.kind != VGASNET_RELAXED) locks();
     pins();
     barrier();
     word = (int32_t)me;

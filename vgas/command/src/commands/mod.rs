@@ -31,7 +31,14 @@ fn start(run: &cli::Run) -> Result<u8, Failure> {
         return Err(Failure::usage("no program to run"));
     };
     let config = job::config(&run.config)?;
-    launch::run(Job::new(program.clone(), arguments.into(), run.ranks, &job::place(&run.place)?, config)?)
+    let mut job = Job::new(program.clone(), arguments.into(), run.ranks, &job::place(&run.place)?, config)?;
+    if run.own_nodes {
+        // Daemons need not begin in this folder.
+        let path = std::path::absolute(program).ok().filter(|path| path.exists());
+        let program = path.map_or_else(|| program.clone(), Into::into);
+        job.daemon = vec![program, vgas::service::NODE_ARGUMENT.into()];
+    }
+    launch::run(job)
 }
 
 fn survey(info: &cli::Info) -> Result<u8, Failure> {

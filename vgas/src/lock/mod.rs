@@ -1,0 +1,251 @@
+//! Fair locks that are words of tiered memory: for many readers or one writer, anywhere in the job.
+//!
+//! Any aligned eight bytes of a tiered segment are a lock, free while they are zeros; what they protect is the program's to say.
+//! Whoever has the lock's page to write takes and gives it back by an instruction; others ask the agent of its home, in one
+//! message there and one back, and give back in one. Who has to wait stands in a queue at the home and sleeps: nothing spins,
+//! nobody is overtaken, and whether ranks compute does not matter.
+//!
+//! A guard that a panic drops leaves the lock *poisoned*, as std's locks are: the next who want it hear of whom. Ranks that wait
+//! for each other in a circle are found within some seconds, and one of them gets an error that names all of them. A rank that dies
+//! ends the job, whoever waits.
+//!
+//! A lock is a thing of the running job: in a named segment, one that was held at a checkpoint is held for ever when it is reopened;
+//! put zeros there first.
+
+mod service;
+mod word;
+
+use crate::address::{GlobalAddress, Kind};
+use crate::error::{Error, Result};
+use crate::runtime::Runtime;
+pub(crate) use service::Locks;
+use service::{Answer, Place, Request, describe};
+use std::sync::atomic::{AtomicU32, Ordering};
+use vgas_cache::{CacheError, Failure};
+use vgas_rma::shm::Change;
+pub use word::Who;
+use word::{Held, SERVED};
+
+/// Why a lock cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Whoever had it to write has panicked: what it protects may be half done. [`Runtime::clear_poison`] makes it usable again.
+    #[error("{by} has panicked while it had it")]
+    Poisoned {
+        /// Who.
+        by: Who,
+    },
+    /// This thread would wait for itself, for ever. The locks that it has should be given back, and taken in one order by all.
+    #[error("waiting for it would never end: {0}")]
+    Cycle(String),
+    /// The eight bytes are no lock.
+    #[error("its word is {0:#x}, which is no lock's: something else was written there")]
+    NoLock(u64),
+}
+
+/// A lock, held to write. Dropped, it is given back; what was put before is visible to the next.
+#[must_use = "a lock that is not kept is given back at once"]
+pub struct WriteGuard<'r>(Guard<'r>);
+
+/// A lock, held to read. Dropped, it is given back.
+#[must_use = "a lock that is not kept is given back at once"]
+pub struct ReadGuard<'r>(Guard<'r>);
+
+struct Guard<'r> {
+    runtime: &'r Runtime,
+    place: Place,
+    who: Who,
+    write: bool,
+    panicking: bool,
+}
+
+impl WriteGuard<'_> {
+    /// Which lock.
+    pub fn address(&self) -> GlobalAddress {
+        self.0.address()
+    }
+}
+
+impl ReadGuard<'_> {
+    /// Which lock.
+    pub fn address(&self) -> GlobalAddress {
+        self.0.address()
+    }
+}
+
+impl Guard<'_> {
+    fn address(&self) -> GlobalAddress {
+        GlobalAddress::tiered(self.place.owner, self.place.offset)
+    }
+}
+
+/// This thread.
+fn me(runtime: &Runtime) -> Who {
+    static THREADS: AtomicU32 = AtomicU32::new(1);
+    thread_local! {
+        static NUMBER: u32 = THREADS.fetch_add(1, Ordering::Relaxed);
+    }
+    Who::new(runtime.rank(), NUMBER.with(|number| *number))
+}
+
+impl Runtime {
+    /// Takes a lock to write, when nobody else has it; waits until then, serving active messages. The address is a multiple of 8 in
+    /// a tiered segment.
+    ///
+    /// # Errors
+    /// [`Error::Lock`] when it is poisoned, when waiting would never end, and when the word is no lock's; for another address; when
+    /// the page cannot be read; and when a peer is lost.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(runtime: &vgas::Runtime, lock: vgas::GlobalAddress, sum: vgas::GlobalAddress) -> vgas::Result<()> {
+    /// let guard = runtime.lock(lock)?;
+    /// let before: f64 = runtime.get_value(sum)?;
+    /// runtime.put_value(sum, before + 0.5)?;
+    /// drop(guard);
+    /// # Ok(()) }
+    /// ```
+    #[inline]
+    pub fn lock(&self, at: GlobalAddress) -> Result<WriteGuard<'_>> {
+        let guard = self.taken(at, true, true)?;
+        guard.map(WriteGuard).ok_or_else(|| wrong(at, "was not waited for"))
+    }
+
+    /// Takes a lock to read, when nobody has it to write, and nobody who came before waits to. Otherwise as [`Runtime::lock`].
+    ///
+    /// # Errors
+    /// As [`Runtime::lock`].
+    #[inline]
+    pub fn lock_shared(&self, at: GlobalAddress) -> Result<ReadGuard<'_>> {
+        let guard = self.taken(at, false, true)?;
+        guard.map(ReadGuard).ok_or_else(|| wrong(at, "was not waited for"))
+    }
+
+    /// Takes a lock to write if it is free, and does not wait for it; none if it is not. Otherwise as [`Runtime::lock`].
+    ///
+    /// # Errors
+    /// As [`Runtime::lock`].
+    pub fn try_lock(&self, at: GlobalAddress) -> Result<Option<WriteGuard<'_>>> {
+        Ok(self.taken(at, true, false)?.map(WriteGuard))
+    }
+
+    /// Takes a lock to read as [`Runtime::try_lock`] does to write.
+    ///
+    /// # Errors
+    /// As [`Runtime::lock`].
+    pub fn try_lock_shared(&self, at: GlobalAddress) -> Result<Option<ReadGuard<'_>>> {
+        Ok(self.taken(at, false, false)?.map(ReadGuard))
+    }
+
+    /// Makes a poisoned lock usable again: what it protects is whole.
+    ///
+    /// # Errors
+    /// As [`Runtime::lock`].
+    pub fn clear_poison(&self, at: GlobalAddress) -> Result<()> {
+        let place = place(at)?;
+        self.ask_for_lock(at, &Request::ClearPoison(place)).map(drop)
+    }
+
+    /// Gives a lock back whose guard was forgotten ([`std::mem::forget`]), for programs that cannot keep guards; by the thread that
+    /// has it. One that it does not have stays as it is.
+    ///
+    /// # Errors
+    /// For an address that is no lock's.
+    pub fn unlock(&self, at: GlobalAddress, write: bool) -> Result<()> {
+        let (place, who) = (place(at)?, me(self));
+        drop(Guard { runtime: self, place, who, write, panicking: std::thread::panicking() });
+        Ok(())
+    }
+
+    #[inline]
+    fn taken(&self, at: GlobalAddress, write: bool, waits: bool) -> Result<Option<Guard<'_>>> {
+        let (place, who) = (place(at)?, me(self));
+        let guard = || Guard { runtime: self, place, who, write, panicking: std::thread::panicking() };
+        let mut held = Held::default();
+        while let Some(next) = held.taken(who, write) {
+            match self.exchange_word(place, held, next) {
+                Some(was) if was == held.word() => return Ok(Some(guard())),
+                // Other readers have it.
+                Some(was) if !write && was & SERVED == 0 => held = Held::from_word(was),
+                _ => break,
+            }
+        }
+        let request = match waits {
+            true => Request::Lock(place, who, write),
+            false => Request::TryLock(place, who, write),
+        };
+        Ok(self.ask_for_lock(at, &request)?.then(guard))
+    }
+
+    /// Changes the word if its page is here: what it was.
+    #[inline]
+    fn exchange_word(&self, place: Place, from: Held, to: Held) -> Option<u64> {
+        let change = Change::CompareSwap { expected: from.word(), desired: to.word() };
+        self.client().update_cached(place.owner, place.offset, change.into())
+    }
+
+    #[cold]
+    fn ask_for_lock(&self, at: GlobalAddress, request: &Request) -> Result<bool> {
+        let home = self.home_of(at)?;
+        let why = match self.call::<Locks>(home, request)? {
+            Answer::Locked => return Ok(true),
+            Answer::Busy => return Ok(false),
+            Answer::Poisoned(by) => LockError::Poisoned { by },
+            Answer::Cycle(cycle) => LockError::Cycle(describe(&cycle)),
+            Answer::NoLock(word) => LockError::NoLock(word),
+            Answer::Failed(code) => {
+                let reason = Failure::from_code(code);
+                let (owner, page) = (at.rank, at.offset / self.client().page_bytes() as u64);
+                return Err(CacheError::Page { owner, page, reason, place: home.to_string() }.into());
+            }
+            Answer::Waits(_) => return Err(wrong(at, "was answered like a question")),
+        };
+        Err(Error::Lock { at, why })
+    }
+
+    fn home_of(&self, at: GlobalAddress) -> Result<vgas_rma::NodeId> {
+        let end = at.offset.checked_add(8);
+        if end.is_none_or(|end| end > self.tiered_bytes(at.rank)) {
+            return Err(Error::Usage(format!("a lock at {at:?}, outside of the segment")));
+        }
+        Ok(self.layout().node_of(at.rank))
+    }
+}
+
+fn place(at: GlobalAddress) -> Result<Place> {
+    match at.kind {
+        Kind::Tiered if at.offset.is_multiple_of(8) => Ok(Place { owner: at.rank, offset: at.offset }),
+        Kind::Tiered => Err(Error::Usage(format!("a lock at offset {}, not a multiple of 8", at.offset))),
+        Kind::Pinned => Err(Error::Usage(format!("a lock at {at:?}: locks are words of tiered segments"))),
+    }
+}
+
+fn wrong(at: GlobalAddress, what: &str) -> Error {
+    Error::Usage(format!("the lock at {} of {} {what}", at.offset, at.rank))
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let Self { runtime, place, who, write, panicking } = *self;
+        let poison = write && !panicking && std::thread::panicking();
+        let mut held = match write {
+            true => Held { writer: Some(who), ..Held::default() },
+            false => Held { readers: 1, ..Held::default() },
+        };
+        while let Some(next) = held.given_back(who, write, poison) {
+            match runtime.exchange_word(place, held, next) {
+                Some(was) if was == held.word() => return,
+                // Other readers have it, too.
+                Some(was) if !write && was & SERVED == 0 => held = Held::from_word(was),
+                _ => break,
+            }
+        }
+        let home = runtime.layout().node_of(place.owner);
+        let told = runtime.client().tell::<Locks>(home, &Request::Unlock(place, who, write, poison));
+        if let Err(error) = told {
+            // The job is ending.
+            tracing::debug!(%error, ?place, "a lock could not be given back");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A lock as its word in memory shows it.
+//!
+//! | bits | mean |
+//! |---|---|
+//! | 0 to 31 | who has it to write, or has left it poisoned; 0: nobody |
+//! | 32 to 55 | how many have it to read |
+//! | 62 | the service at its home has it: nothing else in the word means anything |
+//! | 63 | poisoned |
+//!
+//! All zeros is a lock that nobody has, so that fresh memory is full of them.
+
+#![forbid(unsafe_code)]
+
+use serde::{Deserialize, Serialize};
+use vgas_rma::Rank;
+
+const READER: u64 = 1 << 32;
+const READERS: u64 = 0xff_ffff << 32;
+pub(super) const SERVED: u64 = 1 << 62;
+pub(super) const POISONED: u64 = 1 << 63;
+
+/// Threads of a rank that are told apart; the others of a rank are one.
+const THREADS: u32 = 1 << 10;
+
+/// A thread of a rank. At most 2²² ranks exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Who(u32);
+
+impl Who {
+    /// Of a rank's thread with this number; 0 for one that is not told apart.
+    pub(super) fn new(rank: Rank, thread: u32) -> Self {
+        let thread = if thread < THREADS { thread } else { 0 };
+        Self(rank.0.wrapping_mul(THREADS).wrapping_add(thread).wrapping_add(1))
+    }
+
+    /// The rank.
+    pub fn rank(self) -> Rank {
+        Rank(self.0.wrapping_sub(1) / THREADS)
+    }
+
+    /// The number of its thread, from 1 on, if it is told apart.
+    pub fn thread(self) -> Option<u32> {
+        Some(self.0.wrapping_sub(1) % THREADS).filter(|thread| *thread > 0)
+    }
+
+    /// Whether two are the same thread for certain.
+    pub(super) fn is_surely(self, other: Who) -> bool {
+        self == other && self.thread().is_some()
+    }
+}
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.thread() {
+            Some(thread) => write!(f, "{} (thread {thread})", self.rank()),
+            None => write!(f, "{}", self.rank()),
+        }
+    }
+}
+
+/// What a word means, unless the service has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    pub writer: Option<Who>,
+    pub readers: u32,
+    /// Who had it to write when a panic ended that.
+    pub poisoned: Option<Who>,
+}
+
+impl Held {
+    pub fn from_word(word: u64) -> Self {
+        let who = Some(Who(word as u32)).filter(|who| who.0 != 0);
+        let readers = ((word & READERS) >> 32) as u32;
+        if word & POISONED == 0 {
+            Self { writer: who, readers, poisoned: None }
+        } else {
+            Self { writer: None, readers: 0, poisoned: Some(who.unwrap_or(Who(1))) }
+        }
+    }
+
+    pub fn word(self) -> u64 {
+        match self.poisoned {
+            Some(who) => u64::from(who.0) | POISONED,
+            None => {
+                self.writer.map_or(0, |who| u64::from(who.0)) | ((u64::from(self.readers) * READER) & READERS)
+            }
+        }
+    }
+
+    /// What it is when somebody has got it, if nothing is in the way.
+    pub fn taken(self, who: Who, write: bool) -> Option<Self> {
+        match (self.writer, self.poisoned, write) {
+            (None, None, true) if self.readers == 0 => Some(Self { writer: Some(who), ..self }),
+            (None, None, false) if self.readers < (READERS >> 32) as u32 => {
+                Some(Self { readers: self.readers + 1, ..self })
+            }
+            _ => None,
+        }
+    }
+
+    /// What it is when somebody has given it back, if it had it.
+    pub fn given_back(self, who: Who, write: bool, poison: bool) -> Option<Self> {
+        match (write, self.readers) {
+            (true, _) if self.writer == Some(who) => {
+                Some(Self { writer: None, poisoned: poison.then_some(who), ..self })
+            }
+            (false, 1..) => Some(Self { readers: self.readers - 1, ..self }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_what_they_were_made_of() {
+        let who = Who::new(Rank(7), 3);
+        assert_eq!(
+            (who.rank(), who.thread(), who.to_string()),
+            (Rank(7), Some(3), "rank 7 (thread 3)".into())
+        );
+        assert_eq!(Who::new(Rank(7), THREADS).thread(), None);
+        for held in [
+            Held::default(),
+            Held { writer: Some(who), ..Held::default() },
+            Held { readers: 5, ..Held::default() },
+            Held { poisoned: Some(who), ..Held::default() },
+        ] {
+            assert_eq!(Held::from_word(held.word()), held);
+            assert_eq!(held.word() & SERVED, 0);
+        }
+        assert_eq!(Held::default().word(), 0);
+    }
+
+    #[test]
+    fn many_read_or_one_writes() {
+        let (a, b) = (Who::new(Rank(0), 1), Who::new(Rank(1), 1));
+        let written = Held::default().taken(a, true).unwrap();
+        assert_eq!((written.taken(b, true), written.taken(b, false)), (None, None));
+        assert_eq!((written.given_back(b, true, false), written.given_back(a, false, false)), (None, None));
+        assert_eq!(written.given_back(a, true, false), Some(Held::default()));
+        let read = Held::default().taken(a, false).unwrap().taken(b, false).unwrap();
+        assert_eq!((read.readers, read.taken(a, true)), (2, None));
+        let poisoned = written.given_back(a, true, true).unwrap();
+        assert_eq!((poisoned.poisoned, poisoned.taken(b, false)), (Some(a), None));
+    }
+}

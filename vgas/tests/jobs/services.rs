@@ -1,0 +1,203 @@
+//! A service of a library in whole jobs: what it reads and writes across pages and threads of the agent while everything is
+//! evicted, what it asks other nodes, and what becomes of calls that cannot be understood.
+
+use crate::Setting;
+use crate::scenarios::{Outcome, small, with};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use vgas::service::{Call, Failure, Home, Service, ServiceError, Services};
+use vgas::{Change, GlobalAddress, NodeId, Rank, Runtime, SegmentSpec};
+
+/// Does at its node what it is told, or has another node do it.
+#[derive(Default)]
+struct Hand {
+    waiting: HashMap<u64, (Call, bool)>,
+    next: u64,
+    again: Vec<Call>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Order {
+    Nothing,
+    Read(u32, u64, u32),
+    Write(u32, u64, Vec<u8>),
+    Count(u32, u64),
+    /// This, at that node.
+    At(u32, Box<Order>),
+    /// An answer as long as this.
+    Long(u32),
+    /// An answer later.
+    Later,
+}
+
+type Answer = Result<Vec<u8>, String>;
+
+impl Service for Hand {
+    type Request = Order;
+    type Answer = Answer;
+    const NAME: &'static str = "test.hand";
+
+    fn called(&mut self, call: Call, order: Order, home: &mut Home<'_, Self>) {
+        self.next += 1;
+        let ticket = self.next;
+        match order {
+            Order::Nothing => return home.answer(call, &Ok(Vec::new())),
+            Order::Long(bytes) => return home.answer(call, &Ok(vec![1; bytes as usize])),
+            Order::Later => {
+                home.call_again();
+                return self.again.push(call);
+            }
+            Order::Read(owner, offset, bytes) => home.read(Rank(owner), offset, bytes, ticket),
+            Order::Write(owner, offset, data) => home.write(Rank(owner), offset, data, ticket),
+            Order::Count(owner, offset) => home.update(Rank(owner), offset, Change::Add(1u64), ticket),
+            Order::At(node, order) => home.ask(NodeId(node), &order, ticket),
+        }
+        self.waiting.insert(ticket, (call, true));
+    }
+
+    fn done(&mut self, ticket: u64, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
+        if let Some((call, _)) = self.waiting.remove(&ticket) {
+            home.answer(call, &result.map_err(|failure| failure.to_string()));
+        }
+    }
+
+    fn answered(&mut self, ticket: u64, answer: Result<Answer, ServiceError>, home: &mut Home<'_, Self>) {
+        if let Some((call, _)) = self.waiting.remove(&ticket) {
+            home.answer(call, &answer.unwrap_or_else(|error| Err(error.to_string())));
+        }
+    }
+
+    fn again(&mut self, home: &mut Home<'_, Self>) {
+        self.again.drain(..).for_each(|call| home.answer(call, &Ok(vec![9])));
+    }
+}
+
+/// The same name, and other words.
+struct Changed;
+
+impl Service for Changed {
+    type Request = (u8, String);
+    type Answer = u8;
+    const NAME: &'static str = Hand::NAME;
+
+    fn called(&mut self, _: Call, _: (u8, String), _: &mut Home<'_, Self>) {}
+}
+
+/// One that no daemon has.
+struct Missing;
+
+impl Service for Missing {
+    type Request = ();
+    type Answer = ();
+    const NAME: &'static str = "test.missing";
+
+    fn called(&mut self, _: Call, (): (), _: &mut Home<'_, Self>) {}
+}
+
+pub fn services() -> Services {
+    Services::default().with(Hand::default())
+}
+
+pub fn settings() -> Vec<Setting> {
+    vec![
+        Setting::new(1, 1, &small()),
+        Setting::new(4, 2, &small()),
+        Setting::new(3, 3, &with(&[("conduit", "smp"), ("agent.threads", "3")])),
+    ]
+}
+
+pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
+    const BYTES: u64 = 4 << 20;
+    // Of each rank's segment, each rank has a share, and a word at its end that all count in.
+    const SHARE: u64 = 256 << 10;
+    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
+    let (me, ranks, nodes) = (runtime.rank().0, runtime.ranks(), runtime.nodes());
+    let call = |order: &Order, owner: u32| -> Result<Answer, vgas::Error> {
+        runtime.call::<Hand>(runtime.layout().node_of(Rank(owner)), order)
+    };
+    let mut random = ChaCha8Rng::seed_from_u64(seed + u64::from(me));
+    let mut known: Vec<Vec<u8>> = vec![vec![0; SHARE as usize]; ranks as usize];
+    for step in 0..150u32 {
+        let owner = random.random_range(0..ranks);
+        let bytes = [1, 100, 5000, 20_000][random.random_range(0..4)].min(20_000usize);
+        let at = random.random_range(0..SHARE - bytes as u64);
+        let (offset, range) = (u64::from(me) * SHARE + at, at as usize..at as usize + bytes);
+        let known = &mut known[owner as usize];
+        let data = vec![step as u8 + 1; bytes];
+        match random.random_range(0..4) {
+            0 => {
+                call(&Order::Write(owner, offset, data.clone()), owner)??;
+                known[range].copy_from_slice(&data);
+            }
+            1 => {
+                runtime.put(GlobalAddress::tiered(Rank(owner), offset), &data)?;
+                known[range].copy_from_slice(&data);
+            }
+            2 => {
+                let home = runtime.layout().node_of(Rank(owner)).0;
+                let order = Order::At(home, Box::new(Order::Read(owner, offset, bytes as u32)));
+                let found = runtime.call::<Hand>(NodeId(random.random_range(0..nodes)), &order)??;
+                if found != known[range] {
+                    return Err(format!("{bytes} bytes at {offset} of rank {owner} are others").into());
+                }
+            }
+            _ => {
+                let mut found = vec![0u8; bytes];
+                runtime.get(GlobalAddress::tiered(Rank(owner), offset), &mut found)?;
+                if found != known[range] {
+                    return Err(
+                        format!("{bytes} bytes at {offset} of rank {owner} are others than put").into()
+                    );
+                }
+            }
+        }
+        call(&Order::Count(0, BYTES - 8), 0)??;
+        runtime.fetch_add(GlobalAddress::tiered(Rank(0), BYTES - 8), 1)?;
+    }
+    runtime.barrier()?;
+    let sum: u64 = runtime.get_value(GlobalAddress::tiered(Rank(0), BYTES - 8))?;
+    if sum != 300 * u64::from(ranks) {
+        return Err(format!("{sum} counts instead of {}", 300 * ranks).into());
+    }
+    refused(runtime)?;
+    let counts = runtime.service_counts::<Hand>(NodeId(0))?;
+    if counts.calls < 150 || counts.pages < 150 || counts.refused == 0 {
+        return Err(format!("{counts:?}").into());
+    }
+    // One that is answered when some time has passed.
+    if me == 0 && runtime.call::<Hand>(NodeId(nodes - 1), &Order::Later)? != Ok(vec![9]) {
+        return Err("another answer".into());
+    }
+    Ok(())
+}
+
+/// Goal: what cannot be served is an error of the caller's, who goes on; nobody else notices.
+fn refused(runtime: &Runtime) -> Outcome {
+    let expect = |what: &str, said: Result<String, vgas::Error>| match said {
+        Err(error) if error.to_string().contains(what) => Ok(()),
+        other => Err(format!("{other:?} instead of {what}")),
+    };
+    let node = NodeId(0);
+    expect("do not run it", runtime.call::<Missing>(node, &()).map(|()| String::new()))?;
+    let changed = runtime.call::<Changed>(node, &(200, "words".into()));
+    expect("different versions", changed.map(|answer| answer.to_string()))?;
+    expect("does not fit", runtime.call::<Hand>(node, &Order::Long(1 << 20)).map(|_| String::new()))?;
+    let long = Order::Write(0, 0, vec![0; 1 << 20]);
+    expect("does not fit", runtime.call::<Hand>(node, &long).map(|_| String::new()))?;
+    expect("of 1 nodes", runtime.call::<Hand>(NodeId(9), &Order::Nothing).map(|_| String::new())).or_else(
+        |_| expect("of ", runtime.call::<Hand>(NodeId(9), &Order::Nothing).map(|_| String::new())),
+    )?;
+    for order in [
+        Order::Read(0, u64::MAX - 3, 8),
+        Order::Read(0, 4 << 20, 1),
+        Order::Count(0, 4),
+        Order::Read(77, 0, 1),
+    ] {
+        if runtime.call::<Hand>(node, &order)?.is_ok() {
+            return Err(format!("{order:?} was done").into());
+        }
+    }
+    Ok(())
+}

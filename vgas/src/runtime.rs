@@ -452,6 +452,17 @@ impl Runtime {
         Ok(self.endpoint.barrier()?)
     }
 
+    /// A barrier to which every rank brings up to [`CARRIED_BYTES_MAX`](vgas_rma::conduit::smp::CARRIED_BYTES_MAX) (1024) bytes, and
+    /// from which all take what all have brought, by rank; for little more than a barrier costs. Collective, like
+    /// [`Runtime::barrier`], with what that says of puts.
+    ///
+    /// # Errors
+    /// For more bytes, and when other ranks are at another kind of barrier.
+    pub fn barrier_exchange(&self, brought: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.client.flush_relaxed()?;
+        Ok(self.endpoint.barrier_exchange(&self.private(brought))?)
+    }
+
     /// First half of a split-phase barrier.
     pub fn barrier_notify(&self, name: BarrierName) -> Result<()> {
         self.client.flush_relaxed()?;

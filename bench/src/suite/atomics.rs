@@ -1,5 +1,5 @@
 //! Atomic updates of tiered words: where this node has the page, at a home elsewhere beside a message and its answer, and many in
-//! one call; locks in the same places, and handed over among all ranks; a service's call.
+//! one call; locks in the same places, and handed over among all ranks; a service's call; barriers that carry something.
 
 use super::job::{self, Result};
 use super::report::Report;
@@ -13,7 +13,7 @@ use vgas_rma::message::Payload;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "atomics",
-    help: "Atomic updates of tiered words, locks, and calls of services, here and at a home elsewhere.",
+    help: "Atomic updates of tiered words, locks, calls of services, here and at a home elsewhere; barriers that carry something.",
     setup: Setup::Job { ranks: 2, nodes: 2 },
     settings: &[("cache.size", "64MiB")],
     parameters: &[
@@ -44,7 +44,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
         let mut report = Report::new("atomics");
         let there = runtime.layout().node_of(Rank(1));
-        let mut times = [const { Vec::new() }; 8];
+        let mut times = [const { Vec::new() }; 10];
         let mut made = 0;
         // The first round only warms up.
         for sample in 0..=samples {
@@ -81,8 +81,11 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             (0..turns).try_for_each(|_| runtime.lock(lock).map(drop))?;
             runtime.barrier()?;
             let turn = start.elapsed().as_nanos() as f64 / (turns * u64::from(runtime.ranks())) as f64;
+            let barriers = each(rounds / 4, |_| Ok(runtime.barrier()?))?;
+            let brought = [7; 256];
+            let carrying = each(rounds / 4, |_| Ok(runtime.barrier_exchange(&brought)?))?;
             if sample > 0 {
-                times[7].push(turn);
+                times[7..].iter_mut().zip([turn, barriers, carrying]).for_each(|(all, time)| all.push(time));
             }
         }
         if runtime.rank() != Rank(0) {
@@ -92,7 +95,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         if sum < made {
             return Err(format!("{sum} instead of at least {made}").into());
         }
-        let [here, trips, alone, together, locks_here, locks, calls, turns] = &times;
+        let [here, trips, alone, together, locks_here, locks, calls, turns, barriers, carrying] = &times;
         let latency = ["latency", "ns"];
         report.add("fetch-add of a word whose page is here", "latency", "ns", here.clone());
         let base = ("short message and back", trips.as_slice());
@@ -105,6 +108,8 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         report.ratio(("call of a service elsewhere", calls), base);
         report.add("lock that all ranks want, each turn", "latency", "ns", turns.clone());
         report.ratio(("lock that all ranks want, each turn", turns), base);
+        let base = ("barrier", barriers.as_slice());
+        report.compare(latency, ("barrier with 256 bytes from each rank", carrying), base);
         Ok(report.into_rows())
     })
 }

@@ -11,14 +11,21 @@ use super::wait::lock;
 use super::{Endpoint, Handler, Token};
 use crate::address::{Layout, NodeId, Peer, Rank};
 use crate::conduit::Sent;
+use crate::conduit::smp::CARRIED_BYTES_MAX;
 use crate::error::{Result, RmaError};
-use crate::message::{Arrived, Payload};
+use crate::message::{Arrived, Payload, Source};
 use crate::shm::Domain;
 use crate::shm::biased::{BiasedGuard, BiasedLock};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{Ordering, fence};
 
 const ARRIVED: u8 = 6;
+const CARRIED: u8 = 12;
+
+/// In place of a round: a leader hands its domain what all have brought.
+const HANDED: u32 = ROUNDS_MAX as u32;
 
 /// Rounds of dissemination at most: leaders are counted by 32 bits.
 const ROUNDS_MAX: usize = 32;
@@ -35,6 +42,8 @@ pub enum BarrierName {
     Named(u32),
     /// Matches nothing: reports a mismatch to every rank.
     Mismatch,
+    /// Matches itself alone: every rank brings something ([`Endpoint::barrier_exchange`]).
+    Carrying,
 }
 
 /// How a barrier ended.
@@ -53,6 +62,7 @@ fn encode(epoch: u64, name: BarrierName) -> u64 {
         BarrierName::Anonymous => (0, 0),
         BarrierName::Named(value) => (1, value),
         BarrierName::Mismatch => (2, 0),
+        BarrierName::Carrying => (3, 0),
     };
     epoch << 34 | kind << 32 | u64::from(value)
 }
@@ -61,7 +71,8 @@ fn decode(word: u64) -> (u64, BarrierName) {
     let name = match word >> 32 & 3 {
         0 => BarrierName::Anonymous,
         1 => BarrierName::Named(word as u32),
-        _ => BarrierName::Mismatch,
+        2 => BarrierName::Mismatch,
+        _ => BarrierName::Carrying,
     };
     (word >> 34, name)
 }
@@ -70,6 +81,9 @@ impl BarrierName {
     /// What two arrivals say together.
     fn with(self, other: BarrierName) -> BarrierName {
         match (self, other) {
+            (BarrierName::Carrying, BarrierName::Carrying) => self,
+            // Also with anonymous arrivals: who carries waits for what they do not bring.
+            (BarrierName::Carrying, _) | (_, BarrierName::Carrying) => BarrierName::Mismatch,
             (name, BarrierName::Anonymous) | (BarrierName::Anonymous, name) => name,
             (BarrierName::Named(a), BarrierName::Named(b)) if a == b => self,
             _ => BarrierName::Mismatch,
@@ -81,6 +95,8 @@ pub(super) struct Barrier {
     shared: SharedWords,
     /// Member indices of the ranks that meet through shared words, this one included; empty without a domain.
     group: Vec<usize>,
+    /// The rank of each member of the domain, if it is one.
+    member_ranks: Vec<Option<Rank>>,
     /// Positions of this rank and of its group's first in `group`; agents have none.
     my_index: Option<usize>,
     /// The ranks that speak for their domains; one if there is one domain.
@@ -90,6 +106,15 @@ pub(super) struct Barrier {
     state: BiasedLock<State>,
     /// What other leaders have said, by parity and round.
     heard: Mutex<[[u64; ROUNDS_MAX]; 2]>,
+    /// What other leaders have brought, or this domain's was handed, by parity and round.
+    carried: Mutex<FxHashMap<(u32, u32), Arriving>>,
+}
+
+/// Bytes of which pieces have come, in order.
+#[derive(Default)]
+struct Arriving {
+    bytes: Vec<u8>,
+    total: usize,
 }
 
 #[derive(Default)]
@@ -104,20 +129,92 @@ struct State {
     agreed: Option<BarrierName>,
     round: usize,
     round_sent: bool,
+    /// At a barrier that carries something: what is known of that, by rank.
+    brought: BTreeMap<u32, Vec<u8>>,
+    /// What is being sent of it, to whom of several and how far.
+    sending: Vec<u8>,
+    sent: usize,
+    receiver: usize,
 }
 
 pub(super) fn handlers() -> [(u8, Handler); 1] {
     [(ARRIVED, Box::new(on_arrived))]
 }
 
+pub(super) fn carrying_handlers() -> [(u8, Handler); 1] {
+    [(CARRIED, Box::new(on_carried))]
+}
+
+fn on_carried(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
+    let (&[low, high, round, total], Arrived::Medium(piece)) = (arguments, payload) else {
+        return token.refuse("a malformed piece of what a barrier carries");
+    };
+    let word = u64::from(low) | u64::from(high) << 32;
+    let parity = (decode(word).0 & 1) as u32;
+    let barrier = &token.endpoint().barrier;
+    let layout = &token.endpoint().layout;
+    let expected = match round {
+        HANDED => barrier.group.first().and_then(|&first| barrier.rank_of_member(first)),
+        round => barrier.sender_of(round),
+    };
+    let most = layout.ranks() as usize * (ENTRY_BYTES + CARRIED_BYTES_MAX);
+    if expected.is_none() || expected != layout.rank_of_peer(token.from()) || total as usize > most {
+        return token.refuse(format!("{total} bytes of round {round} of a barrier"));
+    }
+    let mut carried = lock(&barrier.carried);
+    let arriving = carried.entry((parity, round)).or_default();
+    if arriving.bytes.len() == arriving.total {
+        // The first piece; what is here is left from a barrier that did not match.
+        arriving.bytes.clear();
+    }
+    arriving.total = total as usize;
+    if arriving.bytes.len() + piece.len() > arriving.total {
+        drop(carried);
+        return token.refuse("more than was announced of what a barrier carries");
+    }
+    arriving.bytes.extend_from_slice(piece);
+    let is_whole = arriving.bytes.len() == arriving.total;
+    drop(carried);
+    // The last piece is the arrival.
+    if is_whole && round != HANDED {
+        lock(&barrier.heard)[parity as usize][round as usize] = word;
+    }
+}
+
+/// Bytes before what a rank has brought, where that of several is sent: its number and how much.
+const ENTRY_BYTES: usize = 8;
+
+fn pack(brought: &BTreeMap<u32, Vec<u8>>) -> Vec<u8> {
+    let mut packed = Vec::new();
+    for (rank, bytes) in brought {
+        packed.extend_from_slice(&rank.to_le_bytes());
+        packed.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        packed.extend_from_slice(bytes);
+    }
+    packed
+}
+
+/// None: a peer has sent something else.
+fn unpack(mut packed: &[u8], ranks: u32, into: &mut BTreeMap<u32, Vec<u8>>) -> Option<()> {
+    while !packed.is_empty() {
+        let (rank, rest) = packed.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (rank, length) = (u32::from_le_bytes(*rank), u32::from_le_bytes(*length) as usize);
+        let (bytes, rest) = rest.split_at_checked(length)?;
+        if rank >= ranks || length > CARRIED_BYTES_MAX {
+            return None;
+        }
+        into.insert(rank, bytes.to_vec());
+        packed = rest;
+    }
+    Some(())
+}
+
 fn on_arrived(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
     let &[low, high, round] = arguments else { return token.refuse("a malformed barrier message") };
     let barrier = &token.endpoint().barrier;
     let word = u64::from(low) | u64::from(high) << 32;
-    let expected = barrier.my_lead.filter(|_| (round as usize) < ROUNDS_MAX).map(|me| {
-        let count = barrier.leaders.len();
-        barrier.leaders[(me + count - (1usize << round) % count) % count]
-    });
+    let expected = barrier.sender_of(round);
     let from = token.endpoint().layout.rank_of_peer(token.from());
     if expected.is_none() || expected != from {
         return token.refuse(format!("a message of round {round} of a barrier"));
@@ -159,22 +256,57 @@ impl Barrier {
             leaders,
             state: BiasedLock::new(State::default()),
             heard: Mutex::new([[0; ROUNDS_MAX]; 2]),
+            carried: Mutex::default(),
+            member_ranks: domain
+                .iter()
+                .flat_map(|d| d.spec().members.iter())
+                .map(|&peer| layout.rank_of_peer(peer))
+                .collect(),
         })
+    }
+
+    fn rank_of_member(&self, member: usize) -> Option<Rank> {
+        self.member_ranks.get(member).copied().flatten()
+    }
+
+    /// Whose message of a round this rank waits for, if it leads.
+    fn sender_of(&self, round: u32) -> Option<Rank> {
+        self.my_lead.filter(|_| (round as usize) < ROUNDS_MAX).map(|me| {
+            let count = self.leaders.len();
+            self.leaders[(me + count - (1usize << round) % count) % count]
+        })
+    }
+
+    /// What the ranks of the group have brought, all of which have arrived.
+    fn group_brought(&self, epoch: u64) -> impl Iterator<Item = (u32, Vec<u8>)> + '_ {
+        let of_member = move |&member: &usize| {
+            Some((self.rank_of_member(member)?.0, self.shared.read_board(member, epoch)))
+        };
+        self.group.iter().filter_map(of_member)
+    }
+
+    /// What has come whole of a round, or was handed to this domain; taken.
+    fn take_carried(&self, epoch: u64, round: u32) -> Option<Vec<u8>> {
+        let mut carried = lock(&self.carried);
+        let key = ((epoch & 1) as u32, round);
+        let is_whole = carried.get(&key).is_some_and(|arriving| arriving.bytes.len() == arriving.total);
+        if is_whole { carried.remove(&key).map(|arriving| arriving.bytes) } else { None }
     }
 
     /// What all arrivals of the group say together, once all are there.
     #[inline]
     fn group_arrived(&self, epoch: u64) -> Option<BarrierName> {
-        let mut together = BarrierName::Anonymous;
+        // Of none that have arrived nothing is known: a barrier that carries something does not go with anonymous ones.
+        let mut together = None;
         for &member in &self.group {
             let word = self.shared.member(member).arrived[(epoch & 1) as usize].load(Ordering::Acquire);
             let (there, name) = decode(word);
             if there != epoch {
                 return None;
             }
-            together = together.with(name);
+            together = Some(together.map_or(name, |together: BarrierName| together.with(name)));
         }
-        Some(together)
+        Some(together.unwrap_or(BarrierName::Anonymous))
     }
 }
 
@@ -191,16 +323,22 @@ impl Endpoint {
         let Some(mut state) = state else {
             return Err(RmaError::Usage("a barrier was notified and not waited for".into()));
         };
-        self.notify(&mut state, name)
+        if name == BarrierName::Carrying {
+            return Err(RmaError::Usage("what a barrier carries is given to `barrier_exchange`".into()));
+        }
+        self.notify(&mut state, name, &[])
     }
 
     #[inline]
-    fn notify(&self, state: &mut State, name: BarrierName) -> Result<()> {
+    fn notify(&self, state: &mut State, name: BarrierName, brought: &[u8]) -> Result<()> {
         let barrier = &self.barrier;
         let epoch = state.epoch + 1;
         *state = State { epoch, notified: Some(name), ..State::default() };
         match barrier.my_index {
             Some(index) => {
+                if name == BarrierName::Carrying {
+                    barrier.shared.write_board(index, epoch, brought);
+                }
                 let word = &barrier.shared.member(index).arrived[(epoch & 1) as usize];
                 word.store(encode(epoch, name), Ordering::Release);
                 // The last to arrive wakes those who sleep. Of three and more, two that arrive at the same time must not
@@ -214,7 +352,12 @@ impl Endpoint {
                     self.ring_group();
                 }
             }
-            None => state.agreed = Some(name),
+            None => {
+                state.agreed = Some(name);
+                if name == BarrierName::Carrying {
+                    state.brought.insert(self.me.0, brought.to_vec());
+                }
+            }
         }
         if barrier.leaders.len() > 1 && barrier.my_lead.is_some() {
             self.advance(state)?;
@@ -237,6 +380,9 @@ impl Endpoint {
         let Some(me) = barrier.my_lead else { return Ok(None) };
         if state.agreed.is_none() {
             state.agreed = barrier.group_arrived(epoch);
+            if state.agreed == Some(BarrierName::Carrying) {
+                state.brought.extend(barrier.group_brought(epoch));
+            }
         }
         let Some(mut agreed) = state.agreed else { return Ok(None) };
         while 1usize << state.round < count {
@@ -244,7 +390,11 @@ impl Endpoint {
                 let word = encode(epoch, agreed);
                 let to = self.layout.peer_of_rank(barrier.leaders[(me + (1 << state.round)) % count]);
                 let arguments = [word as u32, (word >> 32) as u32, state.round as u32];
-                if self.try_request(to, ARRIVED, &arguments, Payload::Short)? == Sent::Busy {
+                let sent = match agreed {
+                    BarrierName::Carrying => self.send_brought(state, to, state.round as u32)?,
+                    _ => self.try_request(to, ARRIVED, &arguments, Payload::Short)?,
+                };
+                if sent == Sent::Busy {
                     return Ok(None);
                 }
                 state.round_sent = true;
@@ -255,15 +405,60 @@ impl Endpoint {
             }
             agreed = agreed.with(name);
             state.agreed = Some(agreed);
+            if name == BarrierName::Carrying {
+                let from = barrier.sender_of(state.round as u32);
+                let packed = barrier.take_carried(epoch, state.round as u32);
+                if packed
+                    .and_then(|packed| unpack(&packed, self.layout.ranks(), &mut state.brought))
+                    .is_none()
+                {
+                    let what = "a barrier carries something that cannot be read".into();
+                    return Err(RmaError::Protocol {
+                        peer: from.map(|rank| self.layout.peer_of_rank(rank)),
+                        what,
+                    });
+                }
+            }
+            (state.sending, state.sent) = (Vec::new(), 0);
             state.round += 1;
             state.round_sent = false;
         }
         if let Some(index) = barrier.my_index {
+            // Those of the domain are handed what all have brought before they are released.
+            while agreed == BarrierName::Carrying && state.receiver < barrier.group.len() {
+                let receiver = barrier.rank_of_member(barrier.group[state.receiver]);
+                let to = receiver.map(|rank| self.layout.peer_of_rank(rank)).filter(|to| *to != self.me);
+                if let Some(to) = to
+                    && self.send_brought(state, to, HANDED)? == Sent::Busy
+                {
+                    return Ok(None);
+                }
+                (state.sent, state.receiver) = (0, state.receiver + 1);
+            }
             let word = &barrier.shared.member(index).released[(epoch & 1) as usize];
             word.store(encode(epoch, agreed), Ordering::Release);
             self.ring_group();
         }
         Ok(Some(agreed))
+    }
+
+    /// Sends what is known of what ranks have brought, in pieces, of which the last is the arrival.
+    fn send_brought(&self, state: &mut State, to: Peer, round: u32) -> Result<Sent> {
+        if state.sending.is_empty() {
+            state.sending = pack(&state.brought);
+        }
+        let total = state.sending.len();
+        let word = encode(state.epoch, BarrierName::Carrying);
+        while state.sent < total {
+            let end = total.min(state.sent + self.medium_bytes_max);
+            let piece = Payload::Medium(Source::of(&state.sending[state.sent..end]));
+            let arguments = [word as u32, (word >> 32) as u32, round, total as u32];
+            if self.try_request(to, CARRIED, &arguments, piece)? == Sent::Busy {
+                return Ok(Sent::Busy);
+            }
+            state.sent = end;
+        }
+        Ok(Sent::Accepted)
     }
 
     /// Whether all ranks have arrived, and what they said.
@@ -279,7 +474,47 @@ impl Endpoint {
         let Some(&leader) = barrier.group.first() else { return Ok(None) };
         let word = barrier.shared.member(leader).released[(state.epoch & 1) as usize].load(Ordering::Acquire);
         let (there, name) = decode(word);
+        if there == state.epoch && name == BarrierName::Carrying && state.brought.is_empty() {
+            let Some(packed) = barrier.take_carried(state.epoch, HANDED) else { return Ok(None) };
+            if unpack(&packed, self.layout.ranks(), &mut state.brought).is_none() {
+                let peer = barrier.rank_of_member(leader).map(|rank| self.layout.peer_of_rank(rank));
+                let what = "a barrier carries something that cannot be read".into();
+                return Err(RmaError::Protocol { peer, what });
+            }
+        }
         Ok((there == state.epoch).then_some(name))
+    }
+
+    /// A barrier to which every rank brings up to [`CARRIED_BYTES_MAX`] bytes, and from which all take what all have brought, by
+    /// rank. All ranks call it, like any barrier; it costs little more.
+    ///
+    /// # Errors
+    /// [`RmaError::Usage`] for more bytes, and when others are at a barrier of another kind.
+    pub fn barrier_exchange(&self, brought: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.check_failure()?;
+        if self.rank().is_none() {
+            return Err(RmaError::Usage("barriers are for ranks".into()));
+        }
+        if brought.len() > CARRIED_BYTES_MAX {
+            let what = format!(
+                "{} bytes brought to a barrier, which carries {CARRIED_BYTES_MAX} of each rank",
+                brought.len()
+            );
+            return Err(RmaError::Usage(what));
+        }
+        let state = self.barrier.state.try_lock().filter(|state| state.notified.is_none());
+        let Some(mut state) = state else {
+            return Err(RmaError::Usage("a barrier was notified and not waited for".into()));
+        };
+        self.notify(&mut state, BarrierName::Carrying, brought)?;
+        if self.await_others(&mut state, BarrierName::Carrying)? == BarrierOutcome::Mismatch {
+            return Err(RmaError::Usage("other ranks are at a barrier that carries nothing".into()));
+        }
+        let mut all = std::mem::take(&mut state.brought);
+        if self.barrier.leaders.len() == 1 {
+            all.extend(self.barrier.group_brought(state.epoch));
+        }
+        Ok((0..self.layout.ranks()).map(|rank| all.remove(&rank).unwrap_or_default()).collect())
     }
 
     /// Waits for the barrier that was notified. When it returns all ranks have notified it, and what they put before is
@@ -364,6 +599,7 @@ mod tests {
             BarrierName::Named(0),
             BarrierName::Named(u32::MAX),
             BarrierName::Mismatch,
+            BarrierName::Carrying,
         ] {
             for epoch in [1, 2, 1 << 29] {
                 assert_eq!(decode(encode(epoch, name)), (epoch, name));
@@ -373,12 +609,14 @@ mod tests {
 
     #[test]
     fn only_equal_or_anonymous_names_match() {
-        use BarrierName::{Anonymous, Mismatch, Named};
+        use BarrierName::{Anonymous, Carrying, Mismatch, Named};
         assert_eq!(Named(3).with(Named(3)), Named(3));
         assert_eq!(Named(3).with(Anonymous), Named(3));
         assert_eq!(Anonymous.with(Anonymous), Anonymous);
         assert_eq!(Named(3).with(Named(4)), Mismatch);
         assert_eq!(Mismatch.with(Anonymous), Mismatch);
         assert_eq!(Named(3).with(Mismatch), Mismatch);
+        assert_eq!(Carrying.with(Carrying), Carrying);
+        assert_eq!((Carrying.with(Anonymous), Named(3).with(Carrying)), (Mismatch, Mismatch));
     }
 }

@@ -288,7 +288,7 @@ impl Endpoint {
     fn register_own(&self, indices: std::ops::Range<u8>) -> Result<()> {
         let mut next = indices;
         let own = serve::handlers().into_iter().chain(barrier::handlers()).chain(collective::handlers());
-        let own = own.chain(atomic::handlers()).chain(pieces::handlers());
+        let own = own.chain(atomic::handlers()).chain(pieces::handlers()).chain(barrier::carrying_handlers());
         for (expected, (index, handler)) in own.enumerate() {
             debug_assert_eq!(next.next(), Some(index), "own handler {expected} out of place");
             self.register_any(index, handler)?;

@@ -1,8 +1,9 @@
-//! The words that the endpoints of a domain share besides rings: barrier words and the sizes of attached segments.
+//! The words that the endpoints of a domain share besides rings: barrier words and the sizes of attached segments; and the boards
+//! for what barriers carry.
 
-use crate::conduit::smp::{ControlLayout, LINE_BYTES};
+use crate::conduit::smp::{CARRIED_BYTES_MAX, ControlLayout, LINE_BYTES};
 use crate::error::Result;
-use crate::shm::{Domain, Word};
+use crate::shm::{Domain, Mapping, Word};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -19,11 +20,11 @@ pub(super) struct MemberWords {
 
 /// The words of all members of a domain; none without a domain.
 #[derive(Clone)]
-pub(super) struct SharedWords(Arc<Vec<MemberWords>>);
+pub(super) struct SharedWords(Arc<Vec<MemberWords>>, Option<(Arc<Mapping>, ControlLayout)>);
 
 impl SharedWords {
     pub(super) fn new(domain: Option<&Domain>) -> Result<Self> {
-        let Some(domain) = domain else { return Ok(Self(Arc::default())) };
+        let Some(domain) = domain else { return Ok(Self(Arc::default(), None)) };
         let (spec, control) = (domain.spec(), domain.control());
         let members = spec.members.len();
         let layout = ControlLayout::new(members, spec.ring_bytes, control.bytes() as u64)?;
@@ -34,7 +35,34 @@ impl SharedWords {
             let arrived = [0, 8].map(|byte| control.word_u64(layout.arrival(member) + byte));
             MemberWords { arrived, released: [at(0, 0), at(0, 1)], attached: at(1, 0) }
         });
-        Ok(Self(Arc::new(words.collect())))
+        Ok(Self(Arc::new(words.collect()), Some((control.clone(), layout))))
+    }
+
+    /// Writes what a member brings to the barrier of an epoch; its arrival publishes it.
+    pub(super) fn write_board(&self, member: usize, epoch: u64, bytes: &[u8]) {
+        if let Some((control, layout)) = &self.1 {
+            let at = layout.board(member, (epoch & 1) as usize);
+            control.write(at, &epoch.to_ne_bytes());
+            control.write(at + 8, &(bytes.len() as u64).to_ne_bytes());
+            control.write(at + 16, bytes);
+        }
+    }
+
+    /// What a member has brought to the barrier of an epoch, at which it has arrived.
+    pub(super) fn read_board(&self, member: usize, epoch: u64) -> Vec<u8> {
+        let Some((control, layout)) = &self.1 else { return Vec::new() };
+        let at = layout.board(member, (epoch & 1) as usize);
+        let number = |at| {
+            let mut bytes = [0; 8];
+            control.read(at, &mut bytes);
+            u64::from_ne_bytes(bytes)
+        };
+        if number(at) != epoch {
+            return Vec::new();
+        }
+        let mut bytes = vec![0; (number(at + 8) as usize).min(CARRIED_BYTES_MAX)];
+        control.read(at + 16, &mut bytes);
+        bytes
     }
 
     pub(super) fn member(&self, index: usize) -> &MemberWords {

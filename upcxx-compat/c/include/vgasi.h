@@ -67,6 +67,7 @@ extern uint64_t vgasi_update(uint32_t rank, void *to, int word, int change, uint
 extern void vgasi_update_many(const void *updates, size_t count, int word, uint64_t *were);
 extern int vgasi_lock(uint32_t rank, const void *word, int write, int waits);
 extern int vgasi_unlock(uint32_t rank, const void *word, int write);
+extern int vgasi_barrier_exchange(const void *from, size_t bytes, void *to);
 extern int vgasi_checkpoint(void);
 extern int vgasi_reopened(uint64_t *checkpoint, uint64_t *newest, int *is_read_only);
 extern int vgasi_statistics(uint64_t *values, size_t count);

@@ -244,6 +244,12 @@ VGASI_INLINE void vgasnet_barrier_notify(int id, int flags) { vgasi_barrier_noti
 VGASI_INLINE int vgasnet_barrier_wait(int id, int flags) { return vgasi_barrier_wait(id, flags); }
 VGASI_INLINE int vgasnet_barrier_try(int id, int flags) { return vgasi_barrier_try(id, flags); }
 
+/* A barrier to which every rank brings `nbytes` bytes, the same number on all and at most 1024; `dest` gets those of all ranks, one
+ * after the other. Codes: BAD_ARG for more, or others of others; BARRIER_MISMATCH when ranks are at another kind of barrier. */
+VGASI_INLINE int vgasnet_barrier_exchange(const void *src, size_t nbytes, void *dest) {
+    return vgasi_barrier_exchange(src, nbytes, dest);
+}
+
 /* --- Active messages --- */
 
 /* Send a message with 0 to 16 words: runs the handler on that rank when it polls or waits. The source is reusable when they

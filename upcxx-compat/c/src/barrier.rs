@@ -5,7 +5,9 @@ use crate::code;
 use crate::fatal::fail;
 use crate::job;
 use libc::c_int;
+use vgas_rma::conduit::smp::CARRIED_BYTES_MAX;
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome};
+use vgas_rma::shm::copy::copy;
 
 /// `GASNET_BARRIERFLAG_ANONYMOUS`.
 const ANONYMOUS: c_int = 1;
@@ -60,6 +62,30 @@ pub extern "C" fn vgasi_barrier_try(id: c_int, flags: c_int) -> c_int {
             am::vgasi_poll();
             code::NOT_READY
         }
+        Err(error) => fail(error),
+    }
+}
+
+/// `vgasnet_barrier_exchange`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_barrier_exchange(from: *const u8, bytes: usize, to: *mut u8) -> c_int {
+    let runtime = &job::joined().runtime;
+    if bytes > CARRIED_BYTES_MAX || (bytes > 0 && (from.is_null() || to.is_null())) {
+        return code::BAD_ARG;
+    }
+    let mut own = vec![0; bytes];
+    // SAFETY: rule 1, and rule 5: copied, not borrowed.
+    unsafe { copy(from, own.as_mut_ptr(), bytes) };
+    match runtime.barrier_exchange(&own) {
+        Ok(all) if all.iter().any(|other| other.len() != bytes) => code::BAD_ARG,
+        Ok(all) => {
+            for (rank, other) in all.iter().enumerate() {
+                // SAFETY: rule 1: room for as many bytes of each rank.
+                unsafe { copy(other.as_ptr(), to.add(rank * bytes), bytes) };
+            }
+            code::OK
+        }
+        Err(vgas::Error::Rma(vgas_rma::RmaError::Usage(_))) => code::BARRIER_MISMATCH,
         Err(error) => fail(error),
     }
 }

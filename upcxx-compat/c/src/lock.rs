@@ -17,8 +17,8 @@ pub extern "C" fn vgasi_lock(rank: u32, word: *const c_void, write: c_int, waits
     let at = place(rank, word);
     // Guards are for languages that drop them; `vgasi_unlock` takes their place.
     let taken = match (write != 0, waits != 0) {
-        (true, true) => runtime.lock(at).map(|guard| Some(std::mem::forget(guard))),
-        (false, true) => runtime.lock_shared(at).map(|guard| Some(std::mem::forget(guard))),
+        (true, true) => runtime.lock(at).map(std::mem::forget).map(Some),
+        (false, true) => runtime.lock_shared(at).map(std::mem::forget).map(Some),
         (true, false) => runtime.try_lock(at).map(|guard| guard.map(std::mem::forget)),
         (false, false) => runtime.try_lock_shared(at).map(|guard| guard.map(std::mem::forget)),
     };

@@ -3,14 +3,17 @@
 use super::super::sim::SplitMix;
 use super::{Case, Fabric, Job, SEGMENT_BYTES, pattern};
 use crate::address::Rank;
+use crate::conduit::smp::CARRIED_BYTES_MAX;
 use crate::endpoint::BarrierName::{Anonymous, Mismatch, Named};
 use crate::endpoint::{BarrierName, BarrierOutcome};
+use crate::error::RmaError;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(super) const CASES: &[Case] = &[
     ("no rank leaves a barrier before all have arrived", barriers),
     ("a mismatch of barrier names is reported to every rank", mismatches),
     ("what was put before a barrier is visible after it", visible_after_barrier),
+    ("a barrier carries what every rank brings to all", carried),
     ("collectives give every rank the same result", collectives),
 ];
 
@@ -76,6 +79,44 @@ fn mismatches(fabric: &dyn Fabric) {
             assert_eq!(endpoint.barrier_result(), Some(met), "{notified:?} {waited:?}");
         }
     });
+}
+
+/// Ranks bring different lengths, nothing and the most; plain barriers in between, and ranks that run ahead.
+fn carried(fabric: &dyn Fabric) {
+    for ranks in [1, 2, 3, 5, 8] {
+        Job::new(fabric, ranks, |_| ()).run(|endpoint, rank| {
+            let brought = |rank: u32, round: u32| -> Vec<u8> {
+                let length = [0, 1, 256, CARRIED_BYTES_MAX, 77][((rank + round) % 5) as usize];
+                (0..length).map(|at| (at as u32 * 7 + rank * 31 + round) as u8).collect()
+            };
+            for round in 0..12 {
+                let all = endpoint.barrier_exchange(&brought(rank.0, round)).unwrap();
+                assert_eq!(all.len(), ranks as usize);
+                for (other, found) in (0..).zip(all) {
+                    assert_eq!(found, brought(other, round), "of rank {other} in round {round}");
+                }
+                if round % 3 == 0 {
+                    endpoint.barrier().unwrap();
+                }
+            }
+            let refused = endpoint.barrier_exchange(&[0; CARRIED_BYTES_MAX + 1]);
+            assert!(matches!(refused, Err(RmaError::Usage(_))), "{refused:?}");
+            assert!(endpoint.barrier_notify(BarrierName::Carrying).is_err());
+            // Who carries and who does not hear of each other.
+            if ranks > 1 {
+                let outcome = if rank.0 == 0 {
+                    endpoint.barrier()
+                } else {
+                    endpoint.barrier_exchange(b"something").map(drop)
+                };
+                assert!(matches!(outcome, Err(RmaError::Usage(_))), "{outcome:?}");
+                assert_eq!(
+                    endpoint.barrier_exchange(b"again").unwrap(),
+                    vec![b"again".to_vec(); ranks as usize]
+                );
+            }
+        });
+    }
 }
 
 fn visible_after_barrier(fabric: &dyn Fabric) {

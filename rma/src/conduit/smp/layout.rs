@@ -5,6 +5,7 @@
 //! mailbox of member 0, 1, …      sleeping word, bitmap of the producers that may have sent something
 //! arrivals of member 0, 1, …     barrier words, side by side
 //! words of member 0, 1, …        what else endpoints share: results of barriers, size of the attached segment
+//! boards of member 0, 1, …       what it brings to barriers that carry something, two in turn
 //! hot lines, by pair             one line for each two members
 //! rings, by (consumer, producer, direction)     a control line (head, want_room), then the slots
 //! ```
@@ -24,6 +25,9 @@ pub const RING_BYTES_MIN: u64 = 4 << 10;
 /// Largest ring: the lengths in record headers have 32 bits.
 pub const RING_BYTES_MAX: u64 = 1 << 30;
 
+/// Most bytes that a rank brings to a barrier that carries something.
+pub const CARRIED_BYTES_MAX: usize = 1024;
+
 /// Bytes of the control file of a domain with `members` members and rings of `ring_bytes` bytes.
 pub fn control_bytes(members: usize, ring_bytes: u64) -> u64 {
     let layout = ControlLayout { members, ring_bytes: ring_bytes as usize };
@@ -42,6 +46,9 @@ const ARRIVAL_BYTES: usize = 16;
 
 /// Bytes that each member's endpoint shares with the others besides (see `endpoint::shared`).
 const SHARED_BYTES: usize = 2 * LINE_BYTES;
+
+/// Bytes of a board: two words, and what is carried.
+pub(crate) const BOARD_BYTES: usize = (16 + CARRIED_BYTES_MAX).next_multiple_of(LINE_BYTES);
 
 impl ControlLayout {
     /// Checks a specification that came from another process.
@@ -97,8 +104,17 @@ impl ControlLayout {
         self.shared_offset() + member * SHARED_BYTES
     }
 
-    fn hotlines_offset(&self) -> usize {
+    fn boards_offset(&self) -> usize {
         self.shared_offset() + self.members * SHARED_BYTES
+    }
+
+    /// One of the two boards of a member.
+    pub(crate) fn board(&self, member: usize, which: usize) -> usize {
+        self.boards_offset() + (2 * member + which) * BOARD_BYTES
+    }
+
+    fn hotlines_offset(&self) -> usize {
+        self.boards_offset() + self.members * 2 * BOARD_BYTES
     }
 
     /// The hot line of two members.
@@ -135,6 +151,7 @@ mod tests {
                 parts.push((layout.sleeping(member), 8 + 8 * layout.bitmap_words()));
                 parts.push((layout.arrival(member), ARRIVAL_BYTES));
                 parts.push((layout.shared(member), SHARED_BYTES));
+                parts.extend([0, 1].map(|which| (layout.board(member, which), BOARD_BYTES)));
                 for producer in 0..members {
                     assert_eq!(layout.hotline(member, producer), layout.hotline(producer, member));
                     if producer >= member {

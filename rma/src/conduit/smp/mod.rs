@@ -19,6 +19,7 @@ mod layout;
 mod link;
 mod ring;
 
+pub use layout::CARRIED_BYTES_MAX;
 pub(crate) use layout::ControlLayout;
 pub use layout::{LINE_BYTES, RING_BYTES_DEFAULT, RING_BYTES_MAX, RING_BYTES_MIN, control_bytes};
 

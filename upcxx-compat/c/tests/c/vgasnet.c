@@ -116,6 +116,18 @@ static void updates(void) {
     barrier();
 }
 
+/* What every rank brings to a barrier, all have afterwards. */
+static void exchanges(void) {
+    uint64_t mine[16], all[16 * 16];
+    uint64_t i, round;
+    for (round = 0; round < 10; round++) {
+        for (i = 0; i < 16; i++) mine[i] = vgasnet_mynode() * 1000 + i + round;
+        CHECK(vgasnet_barrier_exchange(mine, sizeof(mine), all) == VGASNET_OK);
+        for (i = 0; i < 16 * vgasnet_nodes(); i++) CHECK(all[i] == i / 16 * 1000 + i % 16 + round);
+    }
+    CHECK(vgasnet_barrier_exchange(mine, 1025, all) == VGASNET_ERR_BAD_ARG);
+}
+
 /* All ranks move two words together under a lock of the first one's segment. */
 static void locks(void) {
     char *const there = (char *)vgasnet_segment_address(0) + 262144;
@@ -194,6 +206,7 @@ int main(int argc, char **argv) {
     barrier();
     traffic(right);
     updates();
+    exchanges();
     if (segment.kind != VGASNET_RELAXED) locks();
     pins();
     barrier();

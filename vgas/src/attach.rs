@@ -3,15 +3,17 @@
 //! A named segment is one file a rank. Each agent knows its own ranks' files only, and would create one that is missing;
 //! that all belong together is found here, from what every rank sees in its node's folder.
 
-use crate::config::{DeviceChoice, Settings};
+use crate::address::{GlobalAddress, Kind};
+use crate::config::{DeviceChoice, Settings, Size};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use vgas_cache::Failure;
 use vgas_cache::agent::volume_name;
+use vgas_cache::local::{BASES, BYTES_MAX, Everywhere, Range};
 use vgas_cache::request::Named;
+use vgas_cache::{CacheError, Failure};
 use vgas_nvm::{
     CheckpointId, FileState, NAME_BYTES_MAX, is_segment_name, newest_common, segment_file_name,
     segment_file_state,
@@ -44,6 +46,11 @@ pub struct SegmentSpec {
     /// without taking it from each other every time. A rank sees its own puts at once. *Operation complete* of such a
     /// put means that its source is reusable; *visible* it is after the barrier. May differ from rank to rank.
     pub relaxed: bool,
+    /// Have the tiered segments of all ranks at addresses that are the same in every process of the job, so that pointers into them
+    /// mean the same everywhere ([`Runtime::pointer_to`], [`Runtime::address_of`]). Only the owner's pointers reach memory
+    /// ([`Runtime::local`]); an access by another rank ends its process with a line that says so. The same on all ranks; together
+    /// at most 64 TiB, each rank having as much as the largest.
+    pub one_address: bool,
 }
 
 /// What a rank tells the others before anything is created.
@@ -53,6 +60,7 @@ struct Wish {
     refused: Option<String>,
     tiered_bytes: u64,
     relaxed: bool,
+    one_address: bool,
     name: Option<String>,
     /// Its node's machine and folder, for errors.
     home: String,
@@ -125,6 +133,7 @@ impl Runtime {
             refused: refused.as_ref().map(in_short),
             tiered_bytes: spec.tiered_bytes,
             relaxed: spec.relaxed,
+            one_address: spec.one_address,
             name: spec.name.clone().filter(|_| refused.is_none()),
             home: self.home(),
             found,
@@ -135,6 +144,9 @@ impl Runtime {
         }
         agree(&wishes).map_err(Error::Usage)?;
         let checkpoint = choose(&wishes).map_err(Error::Usage)?;
+        if spec.one_address {
+            self.agree_on_addresses(&wishes)?;
+        }
 
         let first = |node| self.layout().ranks_of(node).start as usize;
         let home = |node| Some(wishes.get(first(node))?.home.clone());
@@ -179,6 +191,55 @@ impl Runtime {
         }
         self.endpoint().barrier()?;
         Ok(())
+    }
+
+    /// Reserves the addresses of all ranks' segments where all processes have room for them.
+    fn agree_on_addresses(&self, wishes: &[Wish]) -> Result<()> {
+        let page = self.client().page_bytes() as u64;
+        let largest = wishes.iter().map(|wish| wish.tiered_bytes).max().unwrap_or(0).max(1);
+        // A page that is nobody's lies between two segments.
+        let stride = largest.checked_next_multiple_of(page).and_then(|bytes| bytes.checked_add(page));
+        let range = |base| Range { base, stride: stride.unwrap_or(u64::MAX) as usize, ranks: self.ranks() };
+        if range(BASES[0]).bytes().is_none() {
+            let (ranks, most) = (self.ranks(), Size::of_bytes(BYTES_MAX));
+            return Err(Error::Usage(format!(
+                "{ranks} segments of up to {largest} bytes at one address each: all together have at most {most} of addresses; \
+                 attach less, or without one_address"
+            )));
+        }
+        let reserved = BASES.map(|base| Everywhere::reserve(range(base)).ok());
+        let own = reserved
+            .iter()
+            .enumerate()
+            .fold(0u32, |own, (bit, found)| own | u32::from(found.is_some()) << bit);
+        let common = self.exchange(&own)?.into_iter().fold(u32::MAX, |common, one| common & one);
+        let everywhere = reserved.into_iter().flatten().find(|one| {
+            BASES.iter().position(|base| *base == one.range().base).is_some_and(|bit| common >> bit & 1 == 1)
+        });
+        let Some(everywhere) = everywhere else {
+            return Err(Error::Usage(format!(
+                "no range of {} bytes of addresses is free in all processes of the job: attach without one_address",
+                range(BASES[0]).bytes().unwrap_or(0)
+            )));
+        };
+        let local = |trouble| CacheError::Local { owner: self.rank(), page: 0, trouble };
+        everywhere.watch(self.rank().0).map_err(local)?;
+        let _ = self.everywhere.set(everywhere);
+        Ok(())
+    }
+
+    /// The address of a place in a tiered segment, the same in every process; none without [`SegmentSpec::one_address`], and outside
+    /// of the segment. Only its owner reaches memory there, once it has called [`Runtime::local`].
+    pub fn pointer_to(&self, at: GlobalAddress) -> Option<*mut u8> {
+        let range = self.everywhere.get()?.range();
+        let is_there = at.kind == Kind::Tiered && at.offset < self.tiered_bytes(at.rank);
+        is_there.then(|| std::ptr::with_exposed_provenance_mut(range.base_of(at.rank.0) + at.offset as usize))
+    }
+
+    /// The place of an address that some rank's [`Runtime::pointer_to`] has given; none for any other.
+    pub fn address_of(&self, pointer: *const u8) -> Option<GlobalAddress> {
+        let (rank, offset) = self.everywhere.get()?.range().locate(pointer.addr())?;
+        (offset < self.tiered_bytes(Rank(rank))).then(|| GlobalAddress::tiered(Rank(rank), offset))
     }
 
     /// What was found of the named segment that was attached; none when it was created now, or has no name.
@@ -286,6 +347,12 @@ fn agree(wishes: &[Wish]) -> Result<(), String> {
         return Err(why);
     }
     let tiered = || wishes.iter().enumerate().filter(|(_, wish)| wish.tiered_bytes > 0);
+    if let Some(other) = wishes.iter().position(|wish| wish.one_address != wishes[0].one_address) {
+        let (with, without) = if wishes[0].one_address { (0, other) } else { (other, 0) };
+        return Err(format!(
+            "rank {with} attaches with one_address, rank {without} without: give all the same"
+        ));
+    }
     let called = |wish: &Wish| wish.name.as_ref().map_or("none".to_owned(), |name| format!("{name:?}"));
     if let Some((first, named)) = tiered().next()
         && let Some((other, different)) = tiered().find(|(_, wish)| wish.name != named.name)
@@ -375,7 +442,15 @@ mod tests {
     fn wish(name: Option<&str>, state: Option<State>) -> Wish {
         let found = state.map(|state| Found { path: "/folder/file".into(), state, surplus: None });
         let name = name.map(str::to_owned);
-        Wish { refused: None, tiered_bytes: 4096, relaxed: false, name, home: String::new(), found }
+        Wish {
+            refused: None,
+            tiered_bytes: 4096,
+            relaxed: false,
+            one_address: false,
+            name,
+            home: String::new(),
+            found,
+        }
     }
 
     /// Goal: only what is whole, or entirely new, is attached. A job that was killed while it created its files has promised

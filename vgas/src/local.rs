@@ -69,6 +69,7 @@ impl Runtime {
             frames,
             owner: self.rank(),
             bytes,
+            at: self.everywhere.get().map(|everywhere| everywhere.range().base_of(self.rank().0)),
             mechanism: mechanism(self.settings())?,
             ring: Box::new(move || endpoint.ring(agent)),
             read: self.client().page_reader(self.rank()),

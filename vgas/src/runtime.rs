@@ -11,6 +11,7 @@ use bytemuck::Pod;
 use std::sync::{Arc, OnceLock};
 use vgas_cache::CacheError;
 use vgas_cache::client::{Client, ClientOptions, SegmentUpdate};
+use vgas_cache::local::Everywhere;
 use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
 use vgas_cache::service::{Service, ServiceCounts};
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Token, handler_index};
@@ -39,6 +40,8 @@ pub struct Runtime {
     network: Network,
     shares_machine: bool,
     local: Local,
+    /// After `local`, which lies in it.
+    pub(crate) everywhere: OnceLock<Everywhere>,
     pub(crate) reopened: OnceLock<Reopened>,
 }
 
@@ -158,6 +161,7 @@ impl Builder {
             network,
             shares_machine,
             local: Local::default(),
+            everywhere: OnceLock::new(),
             reopened: OnceLock::new(),
         })
     }

@@ -20,6 +20,7 @@
 //! | `window.rs` | which pages are mapped; bringing one in |
 //! | `run.rs` | sweeps: several pages with one fault |
 //! | `space.rs` | the reserved addresses; hiding a page and showing a frame |
+//! | `everywhere.rs` | one range of addresses for all ranks' segments, in every process |
 //! | `signal.rs` | the handlers, what they leave to others, and children |
 //! | `uffd.rs`, `server.rs` | the kernel's userfaultfd, and threads that serve what it announces |
 //!
@@ -51,6 +52,7 @@
 //! 5. *In a signal handler* nothing allocates, locks, or makes a system call that is not async-signal-safe, and `errno` is
 //!    as it was. What a handler reaches is found through `signal`'s table, and freed only when no handler runs.
 
+mod everywhere;
 mod run;
 mod server;
 mod signal;
@@ -67,6 +69,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vgas_rma::address::Rank;
 use window::Window;
 
+pub use everywhere::{BASES, BYTES_MAX, Everywhere, Range};
 pub use signal::WINDOWS_MAX;
 pub use uffd::Announcing;
 
@@ -132,6 +135,8 @@ pub struct LocalSpec {
     pub owner: Rank,
     /// Size of the segment in bytes.
     pub bytes: u64,
+    /// Where it is to be, inside of what an [`Everywhere`] has reserved that lives longer; anywhere if none.
+    pub at: Option<usize>,
     /// How faults are noticed.
     pub mechanism: Mechanism,
     /// Wakes the node's agent if it sleeps. Called in signal handlers: must neither lock nor allocate.

@@ -2,14 +2,14 @@
 
 use super::uffd::Announcing;
 use super::window::Window;
-use super::{Mechanism, Trouble};
+use super::{Mechanism, Range, Trouble};
 use libc::{c_int, c_void, siginfo_t};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use vgas_rma::cores;
@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 static WINDOWS: [AtomicPtr<Window>; WINDOWS_MAX] = [const { AtomicPtr::new(null_mut()) }; WINDOWS_MAX];
 /// Handlers that may have taken an address out of [`WINDOWS`].
 static RUNNING: AtomicU32 = AtomicU32::new(0);
+/// Base, stride and ranks of the addresses that all processes share, and the own rank; no ranks: there are none.
+static STRAYS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 static HANDLERS: [Handler; 2] = [Handler::new(libc::SIGSEGV), Handler::new(libc::SIGBUS)];
 static CHANGING: Mutex<()> = Mutex::new(());
 
@@ -134,6 +136,23 @@ pub(super) fn register(window: &Arc<Window>, mechanism: Mechanism) -> Result<Reg
     Ok(Registered { window: window.clone(), index })
 }
 
+/// From now on a fault in another rank's part of the range is told of.
+pub(super) fn watch_strays(range: Range, own: u32) -> Result<(), Trouble> {
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    HANDLERS[0].install()?;
+    for (place, value) in STRAYS.iter().zip([range.base, range.stride, 0, own as usize]) {
+        place.store(value, SeqCst);
+    }
+    // Last: without ranks there is no range.
+    STRAYS[2].store(range.ranks as usize, SeqCst);
+    Ok(())
+}
+
+/// There is no such range any more.
+pub(super) fn forget_strays() {
+    STRAYS[2].store(0, SeqCst);
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
         WINDOWS[self.index].store(null_mut(), SeqCst);
@@ -220,7 +239,32 @@ unsafe fn serve(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> bo
             };
         }
     }
+    tell_stray(address);
     false
+}
+
+/// An access to another rank's part of the addresses that all share: says so, and leaves the rest to the signal.
+fn tell_stray(address: usize) {
+    let range = Range {
+        base: STRAYS[0].load(SeqCst),
+        stride: STRAYS[1].load(SeqCst),
+        ranks: STRAYS[2].load(SeqCst) as u32,
+    };
+    let Some((rank, offset)) = range.locate(address) else { return };
+    let own = STRAYS[3].load(SeqCst);
+    let mut line = Line::default();
+    let _ = match rank as usize == own {
+        true => writeln!(
+            line,
+            "vgas: rank {own}: {address:#x} is byte {offset} of its own segment, which ends before, or is not open"
+        ),
+        false => writeln!(
+            line,
+            "vgas: rank {own}: {address:#x} is byte {offset} of rank {rank}'s segment, whose memory is not here: put and get it, or have \
+             that rank use it"
+        ),
+    };
+    line.write();
 }
 
 /// Whether the access was a store, where the machine says so.
@@ -312,7 +356,7 @@ fn restore_default(signal: c_int) {
 
 /// Ends the process because a page cannot be had: one line, then SIGBUS.
 pub(super) fn die(window: &Window, page: u64, trouble: Trouble) -> ! {
-    let mut line = Line { bytes: [0; 256], used: 0 };
+    let mut line = Line::default();
     let _ = writeln!(
         line,
         "vgas: page {page} of the tiered segment of {} was loaded or stored by pointer and cannot be had: {trouble}; \
@@ -321,7 +365,7 @@ pub(super) fn die(window: &Window, page: u64, trouble: Trouble) -> ! {
     );
     // SAFETY: rules 4 and 5.
     unsafe {
-        libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.used);
+        line.write();
         restore_default(libc::SIGBUS);
         let mut bus = MaybeUninit::<libc::sigset_t>::zeroed();
         libc::sigemptyset(bus.as_mut_ptr());
@@ -336,6 +380,20 @@ pub(super) fn die(window: &Window, page: u64, trouble: Trouble) -> ! {
 struct Line {
     bytes: [u8; 256],
     used: usize,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { bytes: [0; 256], used: 0 }
+    }
+}
+
+impl Line {
+    /// Writes it to standard error, in one piece.
+    fn write(&self) {
+        // SAFETY: rule 5: a system call that a handler may make, with bytes of this value.
+        unsafe { libc::write(libc::STDERR_FILENO, self.bytes.as_ptr().cast(), self.used) };
+    }
 }
 
 impl Write for Line {

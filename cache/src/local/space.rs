@@ -14,9 +14,10 @@ const POPULATED_BYTES_MAX: usize = 64 << 10;
 
 /// A range of addresses with nothing but guards around it. Its pages are hidden (every access faults) or show a frame.
 pub(super) struct Space {
-    /// What was reserved: the range and its guards.
+    /// What was reserved: the range and its guards; or the range alone, in what somebody else has reserved.
     reserved: *mut c_void,
     reserved_bytes: usize,
+    is_lent: bool,
     base: usize,
     bytes: usize,
     page_bytes: usize,
@@ -31,13 +32,30 @@ unsafe impl Send for Space {}
 unsafe impl Sync for Space {}
 
 impl Space {
-    /// Reserves addresses for `bytes` bytes, a whole number of pages, all hidden.
+    /// Reserves addresses for `bytes` bytes, a whole number of pages, all hidden; or takes those from `at` on, which belong to an
+    /// [`Everywhere`](super::Everywhere) that lives longer.
     pub fn reserve(
         bytes: usize,
+        at: Option<usize>,
         page_bytes: usize,
         frames: OwnedFd,
         mechanism: Mechanism,
     ) -> Result<Self, Trouble> {
+        if let Some(base) = at {
+            let reserved = std::ptr::with_exposed_provenance_mut(base);
+            let mut space = Self {
+                reserved,
+                reserved_bytes: bytes,
+                is_lent: true,
+                base,
+                bytes,
+                page_bytes,
+                frames,
+                userfaultfd: None,
+            };
+            space.announce(mechanism)?;
+            return Ok(space);
+        }
         // A guard on each side, and room to align the range to its pages.
         let reserved_bytes =
             bytes.checked_add(3 * page_bytes).ok_or(Trouble::System(rustix::io::Errno::NOMEM))?;
@@ -52,13 +70,20 @@ impl Space {
         }
         .map_err(Trouble::System)?;
         let base = (reserved.addr() + page_bytes).next_multiple_of(page_bytes);
-        let userfaultfd = None;
-        let mut space = Self { reserved, reserved_bytes, base, bytes, page_bytes, frames, userfaultfd };
-        if let Mechanism::Userfaultfd(announcing) = mechanism {
-            space.userfaultfd = Some(Userfaultfd::open(announcing).map_err(Trouble::System)?);
-            space.hide_bytes(base, bytes)?;
-        }
+        let (userfaultfd, is_lent) = (None, false);
+        let mut space =
+            Self { reserved, reserved_bytes, is_lent, base, bytes, page_bytes, frames, userfaultfd };
+        space.announce(mechanism)?;
         Ok(space)
+    }
+
+    /// Has faults announced as the mechanism says.
+    fn announce(&mut self, mechanism: Mechanism) -> Result<(), Trouble> {
+        if let Mechanism::Userfaultfd(announcing) = mechanism {
+            self.userfaultfd = Some(Userfaultfd::open(announcing).map_err(Trouble::System)?);
+            self.hide_bytes(self.base, self.bytes)?;
+        }
+        Ok(())
     }
 
     /// First address.
@@ -151,6 +176,10 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
+        if self.is_lent {
+            // It stays reserved.
+            return self.seal();
+        }
         // SAFETY: rule 1: reserved by this value, and nobody may use the segment's pointers after its end.
         let _ = unsafe { munmap(self.reserved, self.reserved_bytes) };
     }

@@ -89,7 +89,7 @@ pub(super) struct Window {
 
 impl Window {
     pub fn new(spec: LocalSpec) -> Result<Self, Trouble> {
-        let LocalSpec { pool, frames, owner, bytes, mechanism, ring, read } = spec;
+        let LocalSpec { pool, frames, owner, bytes, at, mechanism, ring, read } = spec;
         let layout = pool.layout();
         let page_bytes = u64::from(pool.page_bytes());
         let pages = bytes.div_ceil(page_bytes);
@@ -112,7 +112,7 @@ impl Window {
             owner,
             first_page,
             page_shift: page_bytes.trailing_zeros(),
-            space: Space::reserve(bytes, page_bytes as usize, frames, mechanism)?,
+            space: Space::reserve(bytes, at, page_bytes as usize, frames, mechanism)?,
             words,
             seats: (0..seats).map(|_| AtomicU64::new(0)).collect(),
             next_seat: AtomicU64::new(0),

@@ -4,6 +4,7 @@
 //! select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed, `VGAS_TEST_CONDUIT` replaces the conduit of
 //! every setting with more than one node, `VGAS_TEST_SET` (such as `agent.threads=2`) adds to all settings, and `VGAS_TEST_START_TIMEOUT_MS` gives slow machines time to start.
 
+mod addresses;
 mod forms;
 mod local;
 mod locks;

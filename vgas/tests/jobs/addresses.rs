@@ -1,0 +1,129 @@
+//! Segments at one address in all processes: pointers that mean the same everywhere, and pointers that reach nothing here.
+//!
+//! # Rules for the unsafe code in this file
+//!
+//! Words are used as atomics, inside of the rank's own segment, which lives as long as the runtime. A child does one load and exits.
+
+use crate::Setting;
+use crate::scenarios::{Outcome, small, with};
+use std::io::Read;
+use std::os::fd::FromRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vgas::{Change, GlobalAddress, Rank, Runtime, SegmentSpec};
+
+pub fn settings() -> Vec<Setting> {
+    vec![
+        Setting::new(1, 1, &small()),
+        Setting::new(4, 2, &small()),
+        Setting::new(3, 3, &with(&[("local.mechanism", "sigsegv"), ("conduit", "smp")])),
+    ]
+}
+
+const BYTES: u64 = 2 << 20;
+
+pub fn rank(runtime: &Runtime, _seed: u64) -> Outcome {
+    let (me, ranks) = (runtime.rank().0, runtime.ranks());
+    // One has less, and the last one of several has none.
+    let bytes = |rank: u32| if rank > 0 && rank == ranks - 1 { 0 } else { BYTES >> (rank % 2) };
+    if ranks > 1 {
+        let mixed = runtime.attach(&SegmentSpec {
+            tiered_bytes: 4096,
+            one_address: me == 1,
+            ..SegmentSpec::default()
+        });
+        if !mixed.is_err_and(|error| error.to_string().contains("give all the same")) {
+            return Err("some ranks attached with one_address".into());
+        }
+    }
+    runtime.attach(&SegmentSpec { tiered_bytes: bytes(me), one_address: true, ..SegmentSpec::default() })?;
+    let pointers: Vec<u64> = (0..ranks)
+        .map(|rank| {
+            runtime
+                .pointer_to(GlobalAddress::tiered(Rank(rank), 0))
+                .map_or(0, |pointer| pointer.addr() as u64)
+        })
+        .collect();
+    let packed: Vec<u8> = pointers.iter().flat_map(|pointer| pointer.to_le_bytes()).collect();
+    if runtime.all_gather(&packed)?.iter().any(|other| *other != packed) {
+        return Err(format!("rank {me} has other addresses: {pointers:x?}").into());
+    }
+    for (rank, &pointer) in (0..).map(Rank).zip(&pointers).filter(|(_, pointer)| **pointer != 0) {
+        for offset in [0, 8, bytes(rank.0) - 1] {
+            let at = GlobalAddress::tiered(rank, offset);
+            let pointer = (pointer + offset) as usize as *const u8;
+            if runtime.pointer_to(at).map(|found| found.cast_const()) != Some(pointer)
+                || runtime.address_of(pointer) != Some(at)
+            {
+                return Err(format!("{at:?} is not at {pointer:p}").into());
+            }
+        }
+        let behind = (pointer + bytes(rank.0)) as usize as *const u8;
+        if runtime.address_of(behind).is_some()
+            || runtime.pointer_to(GlobalAddress::tiered(rank, bytes(rank.0))).is_some()
+        {
+            return Err(format!("something is behind the segment of {rank}").into());
+        }
+    }
+    if bytes(me) > 0 && runtime.local()?.base().addr() as u64 != pointers[me as usize] {
+        return Err("the own segment is elsewhere".into());
+    }
+    runtime.barrier()?;
+    // A list of words through all segments: each holds the address of the next, as a number that all understand.
+    for rank in (0..ranks).filter(|rank| bytes(*rank) > 0) {
+        let next = pointers[((rank + 1) % ranks) as usize] + 64;
+        if me == 0 {
+            runtime.put_value(GlobalAddress::tiered(Rank(rank), 64), next)?;
+        }
+        runtime.update(GlobalAddress::tiered(Rank(rank), 128), Change::Add(1u64))?;
+    }
+    runtime.barrier()?;
+    if bytes(me) > 0 {
+        let word = |offset: u64| {
+            let pointer = (pointers[me as usize] + offset) as usize as *mut u64;
+            // SAFETY: the rule of this file.
+            unsafe { AtomicU64::from_ptr(pointer) }.load(Ordering::Acquire)
+        };
+        if (word(64), word(128)) != (pointers[((me + 1) % ranks) as usize] + 64, u64::from(ranks)) {
+            return Err(format!("rank {me} finds {:#x} and {}", word(64), word(128)).into());
+        }
+    }
+    for rank in (0..ranks).filter(|rank| *rank != me) {
+        let said = stray(pointers[0] + u64::from(rank) * (BYTES + 4096) + 77)?;
+        let expected = format!("rank {me}: ");
+        if !said.contains(&expected) || !said.contains(&format!("byte 77 of rank {rank}'s segment")) {
+            return Err(format!("a stray pointer to rank {rank} ends with {said:?}").into());
+        }
+    }
+    runtime.barrier()?;
+    Ok(())
+}
+
+/// What a process says that loads from there, and is ended by it.
+fn stray(address: u64) -> Result<String, Box<dyn std::error::Error>> {
+    let mut ends = [0; 2];
+    // SAFETY: the rule of this file; the ends of a pipe belong to whom they are given.
+    unsafe {
+        if libc::pipe(ends.as_mut_ptr()) != 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        match libc::fork() {
+            -1 => Err(std::io::Error::last_os_error().into()),
+            0 => {
+                libc::dup2(ends[1], libc::STDERR_FILENO);
+                (address as usize as *const u8).read_volatile();
+                libc::_exit(0)
+            }
+            child => {
+                libc::close(ends[1]);
+                let mut said = String::new();
+                std::fs::File::from_raw_fd(ends[0]).read_to_string(&mut said)?;
+                let mut status = 0;
+                libc::waitpid(child, &mut status, 0);
+                match libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV {
+                    true => Ok(said),
+                    false => Err(format!("a load from {address:#x} ended with {status:#x}: {said}").into()),
+                }
+            }
+        }
+    }
+}

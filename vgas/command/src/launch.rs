@@ -30,6 +30,7 @@ pub fn run(job: Job) -> Result<u8, Failure> {
         check_memory(cache_bytes, nodes_here, memory_bytes)?;
     }
     settings.cache.size = Auto::Is(Size::of_bytes(cache_bytes));
+    let own_nodes = !job.daemon.is_empty();
     let request = JobRequest {
         program: job.program,
         name: None,
@@ -44,6 +45,9 @@ pub fn run(job: Job) -> Result<u8, Failure> {
     let status = launch::run(request).map_err(Failure::new)?;
     if let Some(message) = &status.message {
         say::line(format_args!("vgas: {message}"));
+        if own_nodes && message.starts_with("the daemon of ") {
+            say::line("vgas: with --own-nodes the program must begin with vgas::service::serve_node");
+        }
     }
     Ok(status.code)
 }

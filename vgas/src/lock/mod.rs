@@ -188,6 +188,7 @@ impl Runtime {
     #[cold]
     fn ask_for_lock(&self, at: GlobalAddress, request: &Request) -> Result<bool> {
         let home = self.home_of(at)?;
+        self.client().check_writable(at.rank)?;
         let why = match self.call::<Locks>(home, request)? {
             Answer::Locked => return Ok(true),
             Answer::Busy => return Ok(false),

@@ -284,7 +284,7 @@ pub enum InPlace {
         slot: u32,
     },
     /// Update words of pages that need not be served in place, and answer with what each was: their list follows
-    /// ([`Updates`]). Their home brings the pages in, if it does not have them.
+    /// ([`WordUpdate`]). Their home brings the pages in, if it does not have them.
     Update {
         /// The first page; the others are served by the same thread of the agent.
         page: PageIndex,

@@ -408,7 +408,7 @@ impl Runtime {
     ///
     /// # Errors
     /// When the daemons do not have the service, or have another version of it, when request or answer do not fit a message
-    /// (some 64 KiB), and when a peer is lost.
+    /// ([`Endpoint::medium_bytes_max`]: some 64 KiB, less over ibv), and when a peer is lost.
     pub fn call<S: Service>(&self, node: NodeId, request: &S::Request) -> Result<S::Answer> {
         Ok(self.client.call::<S>(node, request)?)
     }

@@ -117,11 +117,13 @@ pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
     let call = |order: &Order, owner: u32| -> Result<Answer, vgas::Error> {
         runtime.call::<Hand>(runtime.layout().node_of(Rank(owner)), order)
     };
+    let message = runtime.endpoint().medium_bytes_max();
     let mut random = ChaCha8Rng::seed_from_u64(seed + u64::from(me));
     let mut known: Vec<Vec<u8>> = vec![vec![0; SHARE as usize]; ranks as usize];
     for step in 0..150u32 {
         let owner = random.random_range(0..ranks);
-        let bytes = [1, 100, 5000, 20_000][random.random_range(0..4)].min(20_000usize);
+        // Most of them cross a page; all fit a message of any conduit.
+        let bytes = [1, 100, 5000, 20_000][random.random_range(0..4)].min(message - 100);
         let at = random.random_range(0..SHARE - bytes as u64);
         let (offset, range) = (u64::from(me) * SHARE + at, at as usize..at as usize + bytes);
         let known = &mut known[owner as usize];

@@ -93,7 +93,7 @@ fn swaps(fabric: &dyn Fabric) {
 /// Every rank makes updates whose order does not matter, of words that lie side by side in eight bytes.
 fn kinds(fabric: &dyn Fabric) {
     const RANKS: u32 = 3;
-    const ROUNDS: u32 = 20;
+    const ROUNDS: u32 = 6;
     Job::new(fabric, RANKS, |_| ()).run(|endpoint, rank| {
         endpoint.attach_segment(SEGMENT).unwrap();
         let (home, me) = (Rank(1), i64::from(rank.0));

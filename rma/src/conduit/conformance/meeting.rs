@@ -83,13 +83,13 @@ fn mismatches(fabric: &dyn Fabric) {
 
 /// Ranks bring different lengths, nothing and the most; plain barriers in between, and ranks that run ahead.
 fn carried(fabric: &dyn Fabric) {
-    for ranks in [1, 2, 3, 5, 8] {
+    for ranks in [1, 2, 5] {
         Job::new(fabric, ranks, |_| ()).run(|endpoint, rank| {
             let brought = |rank: u32, round: u32| -> Vec<u8> {
                 let length = [0, 1, 256, CARRIED_BYTES_MAX, 77][((rank + round) % 5) as usize];
                 (0..length).map(|at| (at as u32 * 7 + rank * 31 + round) as u8).collect()
             };
-            for round in 0..12 {
+            for round in 0..7 {
                 let all = endpoint.barrier_exchange(&brought(rank.0, round)).unwrap();
                 assert_eq!(all.len(), ranks as usize);
                 for (other, found) in (0..).zip(all) {

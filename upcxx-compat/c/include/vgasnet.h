@@ -222,7 +222,8 @@ VGASI_INLINE void vgasnet_update_many_u64(const vgasnet_update_t *updates, size_
 /* Any eight bytes of a tiered segment, at a multiple of 8, are a lock, free while they are zeros, for one that writes or many that read.
  * Who has to wait stands in a fair queue at the lock's home and sleeps, serving messages. The thread that has a lock gives it back, in
  * the same way. Codes: BAD_ARG for another address; RESOURCE, with a line that says why, for a word that is no lock and where waiting
- * would never end, because ranks wait for each other in a circle: one of them is told. NOT_READY from the try: somebody has it. */
+ * would never end, because ranks wait for each other in a circle: one of them is told. NOT_READY from the try: somebody has it.
+ * Puts into relaxed segments travel, too, when a lock is given back. */
 typedef enum { VGASNET_READ = 0, VGASNET_WRITE = 1 } vgasnet_lock_mode_t;
 VGASI_INLINE int vgasnet_lock(vgasnet_node_t node, void *word, vgasnet_lock_mode_t mode) {
     return vgasi_lock(node, word, (int)mode, 1);

@@ -44,7 +44,8 @@ pub enum LockError {
     NoLock(u64),
 }
 
-/// A lock, held to write. Dropped, it is given back; what was put before is visible to the next.
+/// A lock, held to write. Dropped, it is given back; what was put before is visible to the next, also in relaxed segments, whose
+/// puts travel then.
 #[must_use = "a lock that is not kept is given back at once"]
 pub struct WriteGuard<'r>(Guard<'r>);
 
@@ -230,6 +231,10 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let Self { runtime, place, who, write, panicking } = *self;
         let poison = write && !panicking && std::thread::panicking();
+        // What was put under the lock is there for the next, also in relaxed segments.
+        if let Err(error) = runtime.client().flush_relaxed() {
+            tracing::error!(%error, ?place, "puts under a lock have failed");
+        }
         let mut held = match write {
             true => Held { writer: Some(who), ..Held::default() },
             false => Held { readers: 1, ..Held::default() },

@@ -207,7 +207,7 @@ int main(int argc, char **argv) {
     traffic(right);
     updates();
     exchanges();
-    if (segment.kind != VGASNET_RELAXED) locks();
+    locks();
     pins();
     barrier();
     word = (int32_t)me;

@@ -28,8 +28,8 @@
 //! its content at barriers only, and small puts travel together.
 //!
 //! Forms of put and get: blocking, non-blocking with a handle ([`Runtime::put_nb`], [`Runtime::get_nb`]), many at once
-//! ([`Runtime::region`]), values, atomic updates ([`Runtime::update`]), [`Runtime::memset`], and through pinned pages ([`Runtime::pin`]). What was started goes on
-//! by itself, whether the rank polls, waits for something else, or computes.
+//! ([`Runtime::region`]), values, atomic updates ([`Runtime::update`]), [`Runtime::memset`], and through pinned pages
+//! ([`Runtime::pin`]). What was started goes on by itself, whether the rank polls, waits for something else, or computes.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 

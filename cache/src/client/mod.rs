@@ -155,27 +155,7 @@ impl Client {
                 }
             },
         )?;
-        let known = remote.clone();
-        endpoint.register(
-            handler::SERVICE_ANSWER,
-            move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
-                let bytes = match payload {
-                    Arrived::Medium(bytes) => bytes,
-                    _ => &[],
-                };
-                let known = match *arguments {
-                    [number, 0] => known.answer(token.from(), number, InPlaceAnswer::Done, bytes),
-                    [number, code] => {
-                        let code = [code.to_le_bytes(), [0; 4]].concat();
-                        known.answer(token.from(), number, InPlaceAnswer::Failed, &code)
-                    }
-                    _ => false,
-                };
-                if !known {
-                    tracing::warn!(?arguments, "a service's answer that nobody waits for was ignored");
-                }
-            },
-        )?;
+        service::register(endpoint, &remote)?;
         Ok(Handlers { remote })
     }
 

@@ -1,14 +1,16 @@
 //! Calling the services of nodes ([`crate::service`]).
 
-use super::remote::RemoteState;
+use super::remote::{RemoteOperations, RemoteState};
 use super::{CacheError, Client, Core};
-use crate::request::{handler, service_words};
+use crate::request::{InPlaceAnswer, handler, service_words};
 use crate::service::{Service, ServiceCounts, ServiceError, decode, encode, number_of};
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use vgas_rma::address::NodeId;
 use vgas_rma::conduit::Sent;
-use vgas_rma::message::{Payload, Source};
+use vgas_rma::endpoint::{Endpoint, Token};
+use vgas_rma::message::{Arrived, Payload, Source};
 
 /// A call under way. Dropped, it is made all the same, and its answer forgotten.
 #[must_use = "a call has ended only when `test` has its answer"]
@@ -20,6 +22,27 @@ pub struct PendingCall<'c, A> {
     request: Vec<u8>,
     asked: Option<u32>,
     answer: PhantomData<fn() -> A>,
+}
+
+/// Registers what takes the answers in, for operations that this keeps track of.
+pub(super) fn register(endpoint: &Endpoint, remote: &Arc<RemoteOperations>) -> Result<(), CacheError> {
+    let remote = remote.clone();
+    let take_in = move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
+        let answered = match (arguments, payload) {
+            (&[number, 0], Arrived::Medium(bytes)) => {
+                remote.answer(token.from(), number, InPlaceAnswer::Done, bytes)
+            }
+            (&[number, code], _) => {
+                let code = [code.to_le_bytes(), [0; 4]].concat();
+                remote.answer(token.from(), number, InPlaceAnswer::Failed, &code)
+            }
+            _ => false,
+        };
+        if !answered {
+            tracing::warn!(?arguments, "a service's answer that nobody waits for was ignored");
+        }
+    };
+    Ok(endpoint.register(handler::SERVICE_ANSWER, take_in)?)
 }
 
 impl Client {

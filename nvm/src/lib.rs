@@ -24,6 +24,6 @@ pub use error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeE
 pub use format::{CheckpointId, Place, newest_common};
 pub use shared::{Reader, Run, SharedFile, StoredPage, Whereabouts, read_now};
 pub use volume::{
-    FileState, NAME_BYTES_MAX, OpenReport, Opened, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageDone, Volume,
-    VolumeSpec, is_segment_name, segment_file_name, segment_file_state,
+    Extent, FileState, NAME_BYTES_MAX, NamedFile, OpenReport, Opened, PAGE_BYTES_MAX, PAGE_BYTES_MIN,
+    PageDone, Volume, VolumeSpec, is_segment_name, segment_file_name, segment_file_state,
 };

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use vgas_nvm::device::faulty::{Fault, FaultyDevice, Script, When};
 use vgas_nvm::device::memory::{Crash, MemoryDevice, MemoryDisk};
 use vgas_nvm::format::{BLOCK_BYTES, MARK_AT, Place, Superblock, decode_mark, superblock_at};
-use vgas_nvm::{CheckpointId, newest_common};
+use vgas_nvm::{CheckpointId, NamedFile, newest_common};
 
 const PAGES: u64 = 1100;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,7 +55,8 @@ impl Job {
 
     fn open(&mut self, checkpoint: Option<CheckpointId>) -> Result<(), Stopped> {
         for (segment, rank) in (0..).zip(&mut self.ranks) {
-            rank.volume.open_checkpoint(segment, "data", PAGES, checkpoint).map_err(|_| Stopped)?;
+            let file = NamedFile { name: "data", number: segment, checkpoint };
+            rank.volume.open_named(segment, file, PAGES).map_err(|_| Stopped)?;
         }
         Ok(())
     }

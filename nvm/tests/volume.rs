@@ -8,7 +8,10 @@ use std::collections::HashSet;
 use std::path::Path;
 use vgas_nvm::device::faulty::{Fault, FaultyDevice, Script, When};
 use vgas_nvm::device::memory::{Crash, MemoryDevice, MemoryDisk};
-use vgas_nvm::{CheckpointId, DeviceChoice, FileState, Opened, Unusable, Volume, VolumeError, VolumeSpec};
+use vgas_nvm::{
+    CheckpointId, DeviceChoice, Extent, FileState, NamedFile, Opened, Unusable, Volume, VolumeError,
+    VolumeSpec,
+};
 
 fn memory(disk: &MemoryDisk, capacity: usize) -> Bench {
     Bench::over(Box::new(MemoryDevice::new(disk, capacity).unwrap()))
@@ -21,6 +24,10 @@ fn faulty(disk: &MemoryDisk, script: &Script) -> Bench {
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn data(checkpoint: Option<CheckpointId>) -> NamedFile<'static> {
+    NamedFile { name: "data", number: 2, checkpoint }
 }
 
 fn on_disk(directory: &Path, device: DeviceChoice) -> Bench {
@@ -83,6 +90,50 @@ fn a_full_device_loses_nothing() {
             assert_eq!(stamp(&bench.span(30 + index)), 100 + index);
         }
     }
+}
+
+/// Goal: segments of one volume have pages of sizes of their own, each read and written, in runs too, as it was written; a
+/// named one is found again under its own number, with its size, and not with another.
+#[test]
+fn segments_have_pages_of_their_own_size() {
+    let folder = folder();
+    let large = 4 * PAGE;
+    let extent = |page_bytes: usize| Extent { pages: 10, page_bytes: Some(page_bytes as u32) };
+    let file = NamedFile { name: "large", number: 3, checkpoint: None };
+    let mut bench = on_disk(folder.path(), DeviceChoice::Blocking);
+    bench.volume.create_scratch(0, 10).unwrap();
+    bench.volume.create_scratch(1, extent(large)).unwrap();
+    bench.volume.open_named(70_003, file, extent(large)).unwrap();
+    assert!(bench.volume.create_scratch(2, extent(PAGE / 2)).is_err());
+    for segment in [1, 70_003] {
+        // Two neighbours of the large size, beside one of the small.
+        let spans = [0, 1].map(|at| bench.frames.span(at * large, large));
+        spans.iter().zip(1..).for_each(|(span, stamp)| span.write(&page(stamp).repeat(4)));
+        let run = spans.clone().into_iter().zip([501, 502]);
+        bench.volume.write_run(segment, 4, run).unwrap();
+        assert!(bench.write(0, 4, 9).is_ok());
+        assert!(bench.finish().into_values().all(|outcome| outcome.is_ok()));
+        assert!(bench.volume.write(segment, 0, bench.span(0), 1).is_err(), "a span of the other size");
+        spans.iter().for_each(|span| span.write(&vec![0xee; large]));
+        let run = spans.clone().into_iter().zip([503, 504]);
+        bench.volume.read_run(segment, 4, run).unwrap();
+        assert_eq!(bench.read(0, 4).unwrap(), 9);
+        assert!(bench.finish().into_values().all(|outcome| outcome.is_ok()));
+        for (span, stamp) in spans.iter().zip(1..) {
+            let mut bytes = vec![0; large];
+            span.read(&mut bytes);
+            assert!(bytes == page(stamp).repeat(4), "page {stamp} of segment {segment}");
+        }
+    }
+    bench.flush(70_003).unwrap();
+    drop(bench);
+    let mut bench = on_disk(folder.path(), DeviceChoice::Blocking);
+    let wrong = bench.volume.open_named(5, file, extent(2 * PAGE)).unwrap_err();
+    let expected = Unusable::PageBytes { found: large as u32, expected: 2 * PAGE as u32 };
+    assert!(matches!(wrong, VolumeError::Unusable { reason, .. } if reason == expected));
+    let report = bench.volume.open_named(5, file, extent(large)).unwrap();
+    assert_eq!(report.opened, Opened::Reopened { generation: 1 });
+    assert!(bench.volume.is_written(5, 5) && !bench.volume.is_written(5, 6));
 }
 
 /// One poll takes a bounded number of checksums; the volume does not go to sleep on the rest.
@@ -268,7 +319,7 @@ fn a_prepared_checkpoint_stands_beside_the_one_before() {
         }
         drop(bench);
         let mut bench = on_disk(folder.path(), DeviceChoice::Blocking);
-        let report = bench.volume.open_checkpoint(2, "data", 100, Some(chosen)).unwrap();
+        let report = bench.volume.open_named(2, data(Some(chosen)), 100).unwrap();
         assert_eq!(report.opened, Opened::Reopened { generation: chosen.generation });
         assert_eq!((report.given_up, report.fallback), ((chosen == one).then_some(2), None));
         assert_eq!(state(), FileState::Holds(vec![chosen]));
@@ -282,12 +333,8 @@ fn a_prepared_checkpoint_stands_beside_the_one_before() {
         assert_eq!(state(), FileState::Holds(vec![next]));
         let wrong = CheckpointId { generation: next.generation, identity: 33 };
         drop(bench);
-        let error = on_disk(folder.path(), DeviceChoice::Blocking).volume.open_checkpoint(
-            2,
-            "data",
-            100,
-            Some(wrong),
-        );
+        let error =
+            on_disk(folder.path(), DeviceChoice::Blocking).volume.open_named(2, data(Some(wrong)), 100);
         let reason = match error.unwrap_err() {
             VolumeError::Unusable { reason, .. } => reason,
             error => panic!("{error}"),

@@ -285,10 +285,13 @@ impl Locked<'_> {
     }
 
     fn superblock_of_flush(&self, segment: u32) -> Option<Superblock> {
-        let Segment { pages, named: Some(named), .. } = self.segments.get(&segment)? else { return None };
+        let Segment { pages, page_bytes, named: Some(named), .. } = self.segments.get(&segment)? else {
+            return None;
+        };
         let root = named.levels.last().map_or(Entry::Lost, |top| top[0]);
         let checkpoint = named.flush.as_ref()?.checkpoint;
-        Some(Superblock { segment, page_bytes: self.page_bytes, pages: *pages, checkpoint, root })
+        let (segment, page_bytes, pages) = (named.number, *page_bytes, *pages);
+        Some(Superblock { segment, page_bytes, pages, checkpoint, root })
     }
 
     /// Enters a step that writes one block of the head of the file.

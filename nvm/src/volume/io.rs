@@ -77,16 +77,17 @@ pub(super) struct Io {
     pub(super) elsewhere: Vec<(usize, PageDone)>,
     /// Results of [`Job::Direct`].
     pub(super) direct: Vec<(u64, Spans, Result<u64, DeviceError>)>,
-    /// Most pages of one operation.
+    /// Most bytes, and most pages, of one operation.
+    run_bytes_max: u64,
     run_pages_max: usize,
 }
 
 impl Io {
-    pub(super) fn new(device: Box<dyn Device>, page_bytes: u32, me: usize) -> Self {
+    pub(super) fn new(device: Box<dyn Device>, me: usize) -> Self {
         let limits = device.limits();
-        let run_pages_max = (limits.run_bytes_max / u64::from(page_bytes)).max(1) as usize;
         Self {
-            run_pages_max: run_pages_max.min(limits.spans_max),
+            run_bytes_max: limits.run_bytes_max,
+            run_pages_max: limits.spans_max,
             device,
             me: me as u64,
             jobs: Vec::new(),
@@ -224,7 +225,9 @@ impl Gather {
         let gathered = self.pages.each.as_slice().len();
         // One page's first place may stand before another one's second.
         let follows = offset == self.to && page == self.pages.first_page + gathered as u64;
-        if gathered > 0 && (!follows || gathered >= io.run_pages_max) {
+        let is_full =
+            self.to + span.bytes() as u64 - self.from > io.run_bytes_max || gathered >= io.run_pages_max;
+        if gathered > 0 && (!follows || is_full) {
             self.issue(io);
         }
         if self.spans.as_slice().is_empty() {

@@ -27,7 +27,7 @@ impl Locked<'_> {
             return self.retry_singly(Kind::Read, pages, spans);
         }
         let Some(found) = self.segments.get_mut(&pages.segment) else { return };
-        let (segment, file, page_bytes) = (pages.segment, found.file, self.page_bytes);
+        let (segment, file, page_bytes) = (pages.segment, found.file, found.page_bytes);
         let mut sums = sums.into_iter();
         for (page, at) in (pages.first_page..).zip(pages.each.as_slice()) {
             let outcome = match (&result, sums.next()) {
@@ -99,7 +99,7 @@ impl Locked<'_> {
     pub(super) fn retry_singly(&mut self, kind: Kind, pages: Pages, spans: Spans) {
         let Some(found) = self.segments.get(&pages.segment) else { return };
         for ((page, at), span) in (pages.first_page..).zip(pages.each.as_slice()).zip(spans.as_slice()) {
-            let offset = found.offset(page, at.place, self.page_bytes);
+            let offset = found.offset(page, at.place);
             let mut alone = Gather::new(pages.segment, found.file, kind, pages.summed);
             alone.add(self.io, page, offset, span.clone(), at.clone());
             alone.issue(self.io);
@@ -149,7 +149,7 @@ impl Locked<'_> {
             (_, Some(place)) => place,
             (_, None) => return debug_assert!(false, "a page without shadow has one place"),
         };
-        let offset = found.offset(page, place, self.page_bytes);
+        let offset = found.offset(page, place);
         let written = found.table.entry(page) != Entry::Zeros;
         match change.from {
             Some((span, Sums { whole: checksum, blocks })) => {
@@ -158,7 +158,7 @@ impl Locked<'_> {
             }
             None if found.named.is_none() && written => {
                 found.changes_in_flight += 1;
-                let kind = Kind::PunchHole { bytes: u64::from(self.page_bytes) };
+                let kind = Kind::PunchHole { bytes: u64::from(found.page_bytes) };
                 self.io.issue(Job::Discard { segment, page, key }, file, kind, offset, Few::None);
             }
             None => {
@@ -190,7 +190,7 @@ impl Locked<'_> {
                     self.io.finish(key, Err(VolumeError::Lost { file, segment, page }));
                 }
                 Entry::Stored { place, checksum } => {
-                    let offset = found.offset(page, place, self.page_bytes);
+                    let offset = found.offset(page, place);
                     self.busy.begin(segment, page);
                     gather.add(self.io, page, offset, span, PageAt { key, place, checksum, blocks: None });
                 }
@@ -212,10 +212,10 @@ impl Locked<'_> {
         let wrong = |number: usize| !number.is_multiple_of(PAGE_BYTES_MIN as usize);
         let (bytes, address) = (into.bytes(), into.address() as usize);
         let end = from as usize + bytes;
-        if page >= found.pages || end > self.page_bytes as usize || bytes == 0 {
+        if page >= found.pages || end > found.page_bytes as usize || bytes == 0 {
             return Err(VolumeError::Usage(format!(
                 "segment {segment} has {} pages of {} bytes; {bytes} bytes from {from} on of page {page} were asked for",
-                found.pages, self.page_bytes
+                found.pages, found.page_bytes
             )));
         }
         if wrong(from as usize) || wrong(bytes) || wrong(address) {
@@ -237,13 +237,13 @@ impl Locked<'_> {
             Entry::Stored { place, checksum } => {
                 let expected = if !self.checksums && found.named.is_none() {
                     Box::default()
-                } else if self.page_bytes as usize == checksum::BLOCK_BYTES {
+                } else if found.page_bytes as usize == checksum::BLOCK_BYTES {
                     [checksum].into()
                 } else {
                     let Some(blocks) = found.table.blocks(page) else { return Ok(false) };
                     blocks[from as usize / checksum::BLOCK_BYTES..end / checksum::BLOCK_BYTES].into()
                 };
-                let offset = found.offset(page, place, self.page_bytes) + u64::from(from);
+                let offset = found.offset(page, place) + u64::from(from);
                 let part = Part { segment, page, key, from, expected };
                 self.io.issue(Job::Part(part), file, Kind::Read, offset, into.into());
             }
@@ -273,7 +273,7 @@ impl Locked<'_> {
     }
 
     pub(super) fn check_run(&self, segment: u32, first_page: u64, run: &Few<(Span, u64)>) -> Result<()> {
-        let pages = self.segment(segment)?.pages;
+        let Segment { pages, page_bytes, .. } = *self.segment(segment)?;
         let count = run.as_slice().len() as u64;
         if first_page.checked_add(count).is_none_or(|end| end > pages) {
             return Err(VolumeError::Usage(format!(
@@ -282,10 +282,10 @@ impl Locked<'_> {
         }
         for (span, _) in run.as_slice() {
             let address = span.address() as usize;
-            if span.bytes() != self.page_bytes as usize || !address.is_multiple_of(PAGE_BYTES_MIN as usize) {
+            if span.bytes() != page_bytes as usize || !address.is_multiple_of(PAGE_BYTES_MIN as usize) {
                 return Err(VolumeError::Usage(format!(
                     "memory for a page must have {} bytes at a multiple of {PAGE_BYTES_MIN}, not {} at {address:#x}",
-                    self.page_bytes,
+                    page_bytes,
                     span.bytes(),
                 )));
             }
@@ -310,9 +310,9 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// Of a page.
+    /// Of a page, and of its blocks if these are to be known and it has several.
     pub(super) fn of(span: &Span, with_blocks: bool) -> Self {
-        match with_blocks {
+        match with_blocks && span.bytes() > checksum::BLOCK_BYTES {
             true => {
                 let blocks = checksum::of_blocks(span);
                 Self { whole: checksum::of_joined(&blocks), blocks: Some(blocks) }

@@ -60,7 +60,7 @@ const LOOK_AGAIN_MS: i64 = 100;
 pub struct VolumeSpec {
     /// The folder for the segment files; it must exist.
     pub directory: PathBuf,
-    /// Bytes of a page: a power of two from [`PAGE_BYTES_MIN`] to [`PAGE_BYTES_MAX`].
+    /// Bytes of a page, for segments that say nothing else: a power of two from [`PAGE_BYTES_MIN`] to [`PAGE_BYTES_MAX`].
     pub page_bytes: u32,
     /// Which device.
     pub device: DeviceChoice,
@@ -97,6 +97,34 @@ impl VolumeSpec {
     fn open_device(&self) -> Result<Box<dyn Device>> {
         choice::open(&self.directory, &self.device, self.queue_depth, self.frames.clone())
     }
+}
+
+/// How large a segment is: so many pages of so many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Number of pages.
+    pub pages: u64,
+    /// Bytes of each: a power of two from [`PAGE_BYTES_MIN`] to [`PAGE_BYTES_MAX`]. None: as the volume has been opened with.
+    pub page_bytes: Option<u32>,
+}
+
+impl From<u64> for Extent {
+    /// So many pages of the volume's size.
+    fn from(pages: u64) -> Self {
+        Self { pages, page_bytes: None }
+    }
+}
+
+/// A named segment's file, and how to open it.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedFile<'a> {
+    /// The segment's name ([`is_segment_name`]).
+    pub name: &'a str,
+    /// What follows it in the file's name ([`segment_file_name`]), and is found again in the file.
+    pub number: u32,
+    /// One of those that [`segment_file_state`] has listed: the newest one that all files of a job have. A newer one is given
+    /// up for good. Generation 0 may be created. None: the file's newest.
+    pub checkpoint: Option<CheckpointId>,
 }
 
 /// A finished request.
@@ -156,7 +184,6 @@ struct Locked<'a> {
     io: &'a mut Io,
     segments: &'a mut BTreeMap<u32, Segment>,
     busy: &'a mut Busy,
-    page_bytes: u32,
     checksums: bool,
 }
 
@@ -165,6 +192,7 @@ struct Segment {
     file: FileId,
     serial: u64,
     lent: Option<Lent>,
+    page_bytes: u32,
     pages: u64,
     table: PageTable,
     /// Writes and discards at the device.
@@ -232,10 +260,10 @@ impl Volume {
         let (segments, busy, mail) = (BTreeMap::new(), Busy::default(), Arc::new(AtomicBool::new(false)));
         let handles = vec![Handle { done: Vec::new(), mail: mail.clone(), bell: None }];
         Ok(Self {
-            io: Io::new(device, page_bytes, 0),
+            io: Io::new(device, 0),
             page_bytes,
             checksums,
-            parts: page_bytes as usize > checksum::BLOCK_BYTES,
+            parts: true,
             arrived: VecDeque::new(),
             completions: Vec::new(),
             spec: None,
@@ -268,7 +296,7 @@ impl Volume {
         let me = common.handles.len();
         common.handles.push(Handle { done: Vec::new(), mail: mail.clone(), bell: None });
         Self {
-            io: Io::new(device, self.page_bytes, me),
+            io: Io::new(device, me),
             page_bytes: self.page_bytes,
             checksums: self.checksums,
             parts: self.parts,
@@ -292,7 +320,7 @@ impl Volume {
     /// Opens the device if that was left until it is needed, which is now.
     fn need_device(&mut self) -> Result<()> {
         if let Some(spec) = self.spec.as_ref().filter(|_| self.is_unopened) {
-            self.io = Io::new(spec.open_device()?, self.page_bytes, self.io.number());
+            self.io = Io::new(spec.open_device()?, self.io.number());
             self.is_unopened = false;
         }
         Ok(())
@@ -300,10 +328,10 @@ impl Volume {
 
     /// Does something with what all handles share.
     fn locked<T>(&mut self, work: impl FnOnce(&mut Locked<'_>) -> T) -> T {
-        let Self { io, page_bytes, checksums, .. } = self;
-        let (page_bytes, checksums) = (*page_bytes, *checksums);
+        let Self { io, checksums, .. } = self;
+        let checksums = *checksums;
         let Common { segments, busy, handles, .. } = &mut *lock(&self.common);
-        let result = work(&mut Locked { io, segments, busy, page_bytes, checksums });
+        let result = work(&mut Locked { io, segments, busy, checksums });
         for (number, done) in self.io.elsewhere.drain(..) {
             if let Some(handle) = handles.get_mut(number) {
                 handle.done.push(done);
@@ -359,22 +387,25 @@ impl Volume {
         self.io.device.name()
     }
 
-    /// Bytes of a page.
+    /// Bytes of a page of segments that say nothing else.
     pub fn page_bytes(&self) -> u32 {
         self.page_bytes
     }
 
     /// Creates a segment whose file has no name and vanishes with this process, however it ends. Blocks briefly.
-    pub fn create_scratch(&mut self, segment: u32, pages: u64) -> Result<()> {
-        self.check_new(segment, pages)?;
-        let bytes = pages.checked_mul(u64::from(self.page_bytes)).filter(|&bytes| bytes <= i64::MAX as u64);
+    ///
+    /// # Errors
+    /// A number in use, an extent that no file can have, and whatever the folder says.
+    pub fn create_scratch(&mut self, segment: u32, extent: impl Into<Extent>) -> Result<()> {
+        let (pages, page_bytes) = self.check_new(segment, extent.into())?;
+        let bytes = pages.checked_mul(u64::from(page_bytes)).filter(|&bytes| bytes <= i64::MAX as u64);
         let too_large =
             || VolumeError::Usage(format!("no file can hold the {pages} pages of segment {segment}"));
         let bytes = bytes.ok_or_else(too_large)?;
         self.need_device()?;
         let file = self.io.device.create(bytes, Naming::Never)?;
         let table = PageTable::new(pages, false);
-        self.insert(segment, Segment::new(file, pages, table, None));
+        self.insert(segment, Segment::new(file, page_bytes, pages, table, None));
         Ok(())
     }
 
@@ -385,24 +416,22 @@ impl Volume {
     /// A file that is no segment, has another page size or number of pages, was truncated, or is open elsewhere. Damage
     /// that leaves part of the segment readable is not an error but listed in the report.
     pub fn create_or_open_named(&mut self, segment: u32, name: &str, pages: u64) -> Result<OpenReport> {
-        self.open_checkpoint(segment, name, pages, None)
+        self.open_named(segment, NamedFile { name, number: segment, checkpoint: None }, pages)
     }
 
-    /// The same at a certain checkpoint, one of those that [`segment_file_state`] has listed: the newest one that all files
-    /// of a job have. A newer one is given up for good. Generation 0 may be created.
+    /// The same with everything said: another number than the segment's, a certain checkpoint, pages of another size.
     ///
     /// # Errors
     /// The same, and [`Unusable::Checkpoint`](crate::Unusable::Checkpoint) when the file does not hold it.
-    pub fn open_checkpoint(
+    pub fn open_named(
         &mut self,
         segment: u32,
-        name: &str,
-        pages: u64,
-        checkpoint: Option<CheckpointId>,
+        named: NamedFile<'_>,
+        extent: impl Into<Extent>,
     ) -> Result<OpenReport> {
-        self.check_new(segment, pages)?;
+        let (pages, page_bytes) = self.check_new(segment, extent.into())?;
         self.need_device()?;
-        self.open_named(segment, name, pages, checkpoint)
+        self.open_or_create(segment, named, pages, page_bytes)
     }
 
     /// Closes a segment; a scratch segment's data are gone, a named one's since its last flush too.
@@ -522,15 +551,13 @@ impl Volume {
         from: impl IntoIterator<Item = (Span, u64)>,
     ) -> Result<()> {
         let from: Few<(Span, u64)> = from.into_iter().map(|(span, key)| (span, self.io.key(key))).collect();
-        let (learn, summed) = (
-            self.parts,
-            self.with_segment(segment, |volume| {
-                volume.check_run(segment, first_page, &from)?;
-                Ok(volume.is_summed(segment))
-            })?,
-        );
+        let summed = self.with_segment(segment, |volume| {
+            volume.check_run(segment, first_page, &from)?;
+            Ok(volume.is_summed(segment))
+        })?;
+        let parts = self.parts;
         // Before the lock: checksums take time.
-        let sums = |span: &Span| if summed { Sums::of(span, learn) } else { Sums::default() };
+        let sums = |span: &Span| if summed { Sums::of(span, parts) } else { Sums::default() };
         let mut page = first_page;
         let changes: Few<Change> = from
             .as_slice()
@@ -693,7 +720,10 @@ impl Volume {
         if self.arrived.is_empty() { device::wait(&mut *self.io.device, LOOK_AGAIN_MS) } else { Ok(()) }
     }
 
-    fn check_new(&self, segment: u32, pages: u64) -> Result<()> {
+    /// Whether there may be such a segment; with its number of pages and their size.
+    fn check_new(&self, segment: u32, Extent { pages, page_bytes }: Extent) -> Result<(u64, u32)> {
+        let page_bytes = page_bytes.unwrap_or(self.page_bytes);
+        check_page_bytes(page_bytes)?;
         if lock(&self.common).segments.contains_key(&segment) {
             return Err(VolumeError::Usage(format!("segment {segment} is open already")));
         }
@@ -705,7 +735,7 @@ impl Volume {
                 "segment {segment} of {pages} pages exceeds {PAGES_MAX}: use larger pages or more ranks"
             )));
         }
-        Ok(())
+        Ok((pages, page_bytes))
     }
 
     /// What the pages of a finished read add up to, or the blocks of a part. Nobody needs to wait for that.
@@ -724,14 +754,14 @@ impl Volume {
 }
 
 impl Segment {
-    fn new(file: FileId, pages: u64, table: PageTable, named: Option<Named>) -> Self {
-        Self { file, serial: 0, lent: None, pages, table, changes_in_flight: 0, named }
+    fn new(file: FileId, page_bytes: u32, pages: u64, table: PageTable, named: Option<Named>) -> Self {
+        Self { file, serial: 0, lent: None, page_bytes, pages, table, changes_in_flight: 0, named }
     }
 
-    fn offset(&self, page: u64, place: Place, page_bytes: u32) -> u64 {
+    fn offset(&self, page: u64, place: Place) -> u64 {
         match &self.named {
             Some(named) => named.geometry.page_at(page, place),
-            None => page * u64::from(page_bytes),
+            None => page * u64::from(self.page_bytes),
         }
     }
 }

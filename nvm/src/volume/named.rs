@@ -2,7 +2,7 @@
 
 use super::flush::{Flush, Wanted};
 use super::io::Job;
-use super::{Change, Segment, Volume};
+use super::{Change, NamedFile, Segment, Volume};
 use crate::checksum;
 use crate::device::{FileId, Kind, Naming, Spans};
 use crate::error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeError};
@@ -58,6 +58,8 @@ pub enum Opened {
 
 /// What a segment with a name has more than a scratch segment.
 pub(super) struct Named {
+    /// What the file is called by beside its name.
+    pub(super) number: u32,
     pub(super) geometry: Geometry,
     /// Of the last complete checkpoint.
     pub(super) generation: u64,
@@ -93,9 +95,10 @@ impl Stopped {
 }
 
 impl Named {
-    fn new(geometry: Geometry, generation: u64) -> Self {
+    fn new(geometry: Geometry, generation: u64, number: u32) -> Self {
         let levels = (0..geometry.levels()).map(|level| vec![Entry::Zeros; geometry.blocks(level) as usize]);
         Self {
+            number,
             levels: levels.collect(),
             geometry,
             generation,
@@ -183,12 +186,12 @@ pub fn segment_file_state(path: &Path) -> std::io::Result<FileState> {
 }
 
 impl Volume {
-    pub(super) fn open_named(
+    pub(super) fn open_or_create(
         &mut self,
         segment: u32,
-        name: &str,
+        NamedFile { name, number, checkpoint }: NamedFile<'_>,
         pages: u64,
-        checkpoint: Option<CheckpointId>,
+        page_bytes: u32,
     ) -> Result<OpenReport> {
         if !is_segment_name(name) {
             return Err(VolumeError::Usage(format!(
@@ -198,18 +201,28 @@ impl Volume {
         }
         let too_large =
             || VolumeError::Usage(format!("no file can hold the {pages} pages of segment {segment}"));
-        let geometry = Geometry::new(self.page_bytes, pages).ok_or_else(too_large)?;
-        let file_name = segment_file_name(name, segment);
+        let geometry = Geometry::new(page_bytes, pages).ok_or_else(too_large)?;
+        let file_name = segment_file_name(name, number);
+        let expected = Superblock {
+            segment: number,
+            page_bytes,
+            pages,
+            checkpoint: CheckpointId::default(),
+            root: Entry::Zeros,
+        };
         if let Some(file) = self.io.device.open(&file_name)? {
-            return self
-                .closing_on_error(file, |volume| volume.load(segment, file, pages, geometry, checkpoint));
+            return self.closing_on_error(file, |volume| {
+                volume.load(segment, file, &expected, geometry, checkpoint)
+            });
         }
         if let Some(asked) = checkpoint.filter(|checkpoint| checkpoint.generation > 0) {
             let reason = Unusable::Checkpoint { asked: asked.generation, found: Vec::new() };
             return Err(VolumeError::Unusable { file: file_name, reason });
         }
         let file = self.io.device.create(geometry.file_bytes(), Naming::Later)?;
-        self.closing_on_error(file, |volume| volume.create_named(segment, file, &file_name, pages, geometry))
+        self.closing_on_error(file, |volume| {
+            volume.create_named(segment, file, &file_name, &expected, geometry)
+        })
     }
 
     fn closing_on_error<T>(&mut self, file: FileId, open: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -225,11 +238,9 @@ impl Volume {
         segment: u32,
         file: FileId,
         name: &str,
-        pages: u64,
+        superblock: &Superblock,
         geometry: Geometry,
     ) -> Result<OpenReport> {
-        let (page_bytes, checkpoint) = (self.page_bytes, CheckpointId::default());
-        let superblock = Superblock { segment, page_bytes, pages, checkpoint, root: Entry::Zeros };
         let span = opening_memory(BLOCK_BYTES)?.span(0, BLOCK_BYTES);
         span.write(&superblock.encode()[..]);
         let written = self.direct(file, Kind::Write, superblock_at(Place::A), span.into());
@@ -243,9 +254,10 @@ impl Volume {
             FileError::Exists { path } => FileError::InUse { path },
             error => error,
         })?;
+        let Superblock { pages, page_bytes, .. } = *superblock;
         let table = PageTable::new(pages, true);
-        let named = Some(Named::new(geometry, 0));
-        self.insert(segment, Segment::new(file, pages, table, named));
+        let named = Some(Named::new(geometry, 0, superblock.segment));
+        self.insert(segment, Segment::new(file, page_bytes, pages, table, named));
         Ok(OpenReport {
             opened: Opened::Fresh,
             damaged_pages: Vec::new(),
@@ -259,10 +271,11 @@ impl Volume {
         &mut self,
         segment: u32,
         file: FileId,
-        pages: u64,
+        wanted: &Superblock,
         geometry: Geometry,
         checkpoint: Option<CheckpointId>,
     ) -> Result<OpenReport> {
+        let Superblock { pages, page_bytes, segment: number, .. } = *wanted;
         let path = self.io.device.describe(file);
         let unusable = |reason| VolumeError::Unusable { file: path.clone(), reason };
         let offer = self.find_superblocks(file, &path)?;
@@ -272,11 +285,11 @@ impl Volume {
             return Err(unusable(Unusable::Checkpoint { asked: asked.generation, found }));
         };
         let generation = superblock.checkpoint.generation;
-        if superblock.segment != segment {
-            return Err(unusable(Unusable::Segment { found: superblock.segment, expected: segment }));
+        if superblock.segment != number {
+            return Err(unusable(Unusable::Segment { found: superblock.segment, expected: number }));
         }
-        if superblock.page_bytes != self.page_bytes {
-            let (found, expected) = (superblock.page_bytes, self.page_bytes);
+        if superblock.page_bytes != page_bytes {
+            let (found, expected) = (superblock.page_bytes, page_bytes);
             return Err(unusable(Unusable::PageBytes { found, expected }));
         }
         if superblock.pages != pages {
@@ -288,7 +301,7 @@ impl Volume {
         }
 
         let mut table = PageTable::new(pages, true);
-        let mut named = Named::new(geometry, generation);
+        let mut named = Named::new(geometry, generation, number);
         let mut damaged_pages = self.load_map(file, pages, superblock.root, &mut named, &mut table)?;
         let given_up = (superblock != offer.newest).then_some(offer.newest.checkpoint.generation);
         let fallback = offer.damage.map(|reason| {
@@ -298,7 +311,7 @@ impl Volume {
         });
         if fallback.is_some() || given_up.is_some() && offer.doubtful {
             // If the other checkpoint had been complete, pages of this one may have been overwritten since.
-            damaged_pages.extend(self.check_pages(file, pages, &named, &mut table)?);
+            damaged_pages.extend(self.check_pages(file, wanted, &named, &mut table)?);
             damaged_pages = merge(damaged_pages);
         }
         let refused = self.io.device.read_only(file).map(|errno| DeviceError::of(errno, 0));
@@ -308,7 +321,7 @@ impl Volume {
         };
         named.stopped = read_only.map(Stopped::ReadOnly);
         let named = Some(named);
-        self.insert(segment, Segment::new(file, pages, table, named));
+        self.insert(segment, Segment::new(file, page_bytes, pages, table, named));
         Ok(OpenReport {
             opened: Opened::Reopened { generation },
             damaged_pages,
@@ -416,11 +429,11 @@ impl Volume {
     fn check_pages(
         &mut self,
         file: FileId,
-        pages: u64,
+        &Superblock { pages, page_bytes, .. }: &Superblock,
         named: &Named,
         table: &mut PageTable,
     ) -> Result<Vec<Range<u64>>> {
-        let page_bytes = self.page_bytes as usize;
+        let page_bytes = page_bytes as usize;
         let many = (OPENING_BYTES / page_bytes).max(1);
         let memory = opening_memory(many * page_bytes)?;
         let mut stored = table.written_pages(pages).collect::<Vec<_>>();

@@ -149,8 +149,9 @@ fn open(job: &GemmJob) -> Result<(Problem, NpyMatrix, NpyMatrix)> {
         dtype: a.dtype,
         orders: [a.order, b.order, order],
     };
-    // Half of the address range is left for tiles' padding.
-    if problem.bytes() > i64::MAX as u64 / 2 {
+    // Half of the address range is left for tiles' padding. The vectors of `--verify` count, because nothing else grows with the
+    // inner dimension of matrices without elements.
+    if problem.bytes().saturating_add(problem.vector_bytes()) > i64::MAX as u64 / 2 {
         return Err(GemmError::TooLarge { a: a.shape, b: b.shape });
     }
     Ok((problem, a, b))

@@ -18,6 +18,9 @@
 pub mod agent;
 pub mod client;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod local;
 pub mod parts;
 pub mod pool;

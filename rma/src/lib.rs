@@ -16,6 +16,9 @@ pub mod conduit;
 pub mod cores;
 pub mod endpoint;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod job;
 pub mod key;
 pub mod message;

@@ -125,3 +125,41 @@ fn the_figures_are_a_table_of_short_rows() {
         }
     }
 }
+
+/// Names of the files of a folder, without their ending.
+fn stems(folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(root().join(folder)).expect("a folder of the repository");
+    let paths = entries.map(|entry| entry.expect("it can be listed").path());
+    let mut stems: Vec<String> =
+        paths.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    stems.sort();
+    stems
+}
+
+/// Goal: every fuzz target is built, has a corpus, is described, and is run over the corpus by a test on stable.
+#[test]
+fn every_fuzz_target_is_complete() {
+    let targets = stems("fuzz/fuzz_targets");
+    assert!(targets.len() > 10, "{targets:?}");
+    let manifest = read("fuzz/Cargo.toml");
+    let names = manifest.lines().filter_map(|line| line.strip_prefix("name = ")).skip(1);
+    let mut built: Vec<&str> = names.map(|name| name.trim_matches('"')).collect();
+    built.sort_unstable();
+    assert_eq!(built, targets);
+    assert_eq!(stems("fuzz/corpus"), targets);
+    let readme = read("fuzz/README.md");
+    let rows = readme.lines().filter(|line| line.starts_with("| `"));
+    let mut described: Vec<&str> = rows
+        .flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2))
+        .collect();
+    described.sort_unstable();
+    assert_eq!(described, targets);
+    let mut checks = Vec::new();
+    files(root(), "fuzzing.rs", &mut checks);
+    let tests: String = checks.iter().map(read).collect();
+    for target in targets {
+        let replays = format!("replay(\"{target}\",");
+        assert!(tests.split_whitespace().collect::<String>().contains(&replays), "no test runs {target}");
+        assert!(!stems(&format!("fuzz/corpus/{target}")).is_empty(), "{target} has no corpus");
+    }
+}

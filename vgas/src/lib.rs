@@ -38,6 +38,9 @@ mod agent;
 mod attach;
 pub mod config;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod info;
 pub mod launch;
 pub mod layout;

@@ -19,6 +19,9 @@
 mod compute;
 pub mod demo;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod header;
 mod kernel;
 mod load;

@@ -8,16 +8,20 @@
 //! | [`replacement`], [`read_ahead`] | policies: pure | touch shared memory |
 //! | [`parts`] | when small gets bring no page in; a rank's threads share what it remembers | touch shared memory |
 //! | [`agent`] | one event loop a node: runs the protocol, NVMe, replacement | be waited for by another agent |
-//! | [`client`] | a rank's puts and gets | give itself a right; at most it uses up one it has ([`pool::Entry`]) |
+//! | [`client`] | a rank's puts and gets | give itself a right to a page that anybody has; it may claim one that nobody has, and use up a right ([`pool::Entry`]) |
 //! | [`local`] | plain loads and stores on one's own segment | speak to other nodes |
 //! | [`request`] | what ranks ask of agents | |
 //! | [`service`] | work of libraries at the agents | know of pages |
+//! | [`error`] | what can go wrong, and how it travels | |
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
 pub mod agent;
 pub mod client;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod local;
 pub mod parts;
 pub mod pool;

@@ -1,4 +1,5 @@
-//! Which small gets read a part of a page instead of bringing all of it in (DESIGN, property 8): pure.
+//! Which small gets read a part of a page instead of bringing all of it in (DESIGN, property 8). No I/O and no
+//! clock; what a rank's threads remember together is in atomics.
 //!
 //! A get of a few bytes that misses a page of a mebibyte is answered sooner, and costs NVMe, network and the pool's other
 //! pages less, by a read of only the blocks that it names. But bytes that are read like that stay nowhere, and whoever

@@ -156,11 +156,6 @@ impl Geometry {
         self.levels[level].1
     }
 
-    /// Pages described by one block of a level.
-    pub fn pages_per_block(&self, level: usize) -> u64 {
-        (BLOCK_ENTRIES as u64).saturating_pow(level as u32 + 1)
-    }
-
     /// Offset of a page's place.
     pub fn page_at(&self, page: u64, place: Place) -> u64 {
         debug_assert!(page < self.pages);

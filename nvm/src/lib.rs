@@ -15,6 +15,9 @@ pub mod device;
 mod error;
 pub mod few;
 pub mod format;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod page_table;
 mod shared;
 mod volume;

@@ -60,9 +60,31 @@ impl fmt::Display for Peer {
 
 /// Which rank runs on which node. Ranks of a node are consecutive; every process of a job holds the same layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Bounds")]
 pub struct Layout {
     /// `first_rank[n]..first_rank[n + 1]` are the ranks of node `n`.
     first_rank: Vec<u32>,
+}
+
+/// A [`Layout`] as it arrives.
+#[derive(Deserialize)]
+struct Bounds {
+    first_rank: Vec<u32>,
+}
+
+impl TryFrom<Bounds> for Layout {
+    type Error = &'static str;
+
+    /// Everything that is asked of a layout stands on these: at least one node, each with a rank, and numbers for all peers.
+    fn try_from(Bounds { first_rank }: Bounds) -> Result<Self, Self::Error> {
+        let ascends = first_rank.first() == Some(&0) && first_rank.is_sorted_by(|one, next| one < next);
+        let nodes = u32::try_from(first_rank.len()).ok().and_then(|bounds| bounds.checked_sub(1));
+        let peers = nodes.filter(|&nodes| nodes > 0).and_then(|nodes| first_rank.last()?.checked_add(nodes));
+        match ascends && peers.is_some() {
+            true => Ok(Self { first_rank }),
+            false => Err("a layout without nodes, with a node without ranks, or with too many peers"),
+        }
+    }
 }
 
 impl Layout {
@@ -147,6 +169,23 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What arrives is a layout that every question can be put to, or refused.
+    #[test]
+    fn only_layouts_arrive() {
+        let arrived = |bounds: &[u32]| {
+            let bytes = postcard::to_allocvec(bounds).unwrap();
+            postcard::from_bytes::<Layout>(&bytes).ok()
+        };
+        let sent = Layout::blocks(7, 3);
+        let bytes = postcard::to_allocvec(&sent).unwrap();
+        assert_eq!(postcard::from_bytes::<Layout>(&bytes).unwrap(), sent);
+        assert_eq!(arrived(&sent.first_rank), Some(sent));
+        assert!(arrived(&[0, u32::MAX - 1]).is_some());
+        for bounds in [&[][..], &[0], &[1, 2], &[0, 2, 2], &[0, 3, 2], &[0, u32::MAX]] {
+            assert_eq!(arrived(bounds), None, "{bounds:?}");
+        }
+    }
 
     #[test]
     fn blocks_cover_every_rank_once_and_agree_with_node_of() {

@@ -7,6 +7,8 @@
 //! | [`conduit`] | the ways between processes, one folder each, and the suite that holds all of them to their promises |
 //! | [`job`] | the launcher, the daemons of nodes, and how a process joins |
 //! | [`shm`] | memory that processes share |
+//! | [`cores`] | whether who waits may look around, or has to sleep |
+//! | [`say`] | what people read |
 //! | [`address`], [`message`], [`key`], [`error`] | the words all of them use |
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
@@ -16,6 +18,9 @@ pub mod conduit;
 pub mod cores;
 pub mod endpoint;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod job;
 pub mod key;
 pub mod message;

@@ -2,7 +2,12 @@
 //!
 //! A test marks what it starts with a variable in its environment, which children inherit: [`marked`] finds everything that
 //! belongs to a job, however it came to be, and so also what a job leaves behind.
+//!
+//! [`replay`] runs what fuzz targets check.
 
+mod replay;
+
+pub use replay::replay;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;

@@ -125,3 +125,184 @@ fn the_figures_are_a_table_of_short_rows() {
         }
     }
 }
+
+/// Names of the files of a folder, without their ending.
+fn stems(folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(root().join(folder)).expect("a folder of the repository");
+    let paths = entries.map(|entry| entry.expect("it can be listed").path());
+    let mut stems: Vec<String> =
+        paths.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    stems.sort();
+    stems
+}
+
+/// Goal: every fuzz target is built, has a corpus, is described, and is run over the corpus by a test on stable.
+#[test]
+fn every_fuzz_target_is_complete() {
+    let targets = stems("fuzz/fuzz_targets");
+    assert!(targets.len() > 10, "{targets:?}");
+    let manifest = read("fuzz/Cargo.toml");
+    let names = manifest.lines().filter_map(|line| line.strip_prefix("name = ")).skip(1);
+    let mut built: Vec<&str> = names.map(|name| name.trim_matches('"')).collect();
+    built.sort_unstable();
+    assert_eq!(built, targets);
+    assert_eq!(stems("fuzz/corpus"), targets);
+    let readme = read("fuzz/README.md");
+    let rows = readme.lines().filter(|line| line.starts_with("| `"));
+    let mut described: Vec<&str> = rows
+        .flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2))
+        .collect();
+    described.sort_unstable();
+    assert_eq!(described, targets);
+    let mut checks = Vec::new();
+    files(root(), "fuzzing.rs", &mut checks);
+    let tests: String = checks.iter().map(read).collect();
+    for target in targets {
+        let replays = format!("replay(\"{target}\",");
+        assert!(tests.split_whitespace().collect::<String>().contains(&replays), "no test runs {target}");
+        assert!(!stems(&format!("fuzz/corpus/{target}")).is_empty(), "{target} has no corpus");
+    }
+}
+
+/// The first cells of a document's table with this head, as they are written.
+fn first_cells<'t>(text: &'t str, head: &str) -> Vec<&'t str> {
+    let table = text.lines().skip_while(|line| !line.starts_with(head)).skip(2);
+    let rows = table.take_while(|line| line.starts_with('|'));
+    rows.filter_map(|row| row.split('|').nth(1)).map(str::trim).collect()
+}
+
+/// The names of what a manifest depends on, under this head.
+fn dependencies<'t>(manifest: &'t str, head: &str) -> Vec<&'t str> {
+    let lines = manifest.lines().skip_while(|line| *line != head).skip(1);
+    let lines = lines.take_while(|line| !line.starts_with('[')).filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| Some(line.split_once([' ', '.', '='])?.0))
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+/// Goal: ARCHITECTURE.md names all crates, and each stands on those above it in the table only.
+#[test]
+fn crates_stand_on_those_named_before() {
+    let architecture = read("ARCHITECTURE.md");
+    let folders: Vec<&str> = first_cells(&architecture, "| crate |")
+        .into_iter()
+        .map(|cell| between(cell, "(", ")").trim_end_matches('/'))
+        .collect();
+    let workspace = read("Cargo.toml");
+    let mut members: Vec<&str> =
+        between(&workspace, "members = [", "]").split(", ").map(|name| name.trim_matches('"')).collect();
+    let mut sorted = folders.clone();
+    members.sort_unstable();
+    sorted.sort_unstable();
+    assert_eq!(sorted, members);
+    let mut known = Vec::new();
+    for folder in folders {
+        let manifest = read(format!("{folder}/Cargo.toml"));
+        let ours =
+            dependencies(&manifest, "[dependencies]").into_iter().filter(|name| name.starts_with("vgas"));
+        for name in ours {
+            assert!(known.contains(&name.to_owned()), "{folder} stands on {name}");
+        }
+        known.push(between(&manifest, "name = \"", "\"").to_owned());
+    }
+}
+
+/// Goal: ARCHITECTURE.md says of every library why it is used, and of none that is not.
+#[test]
+fn every_library_has_its_reason() {
+    let architecture = read("ARCHITECTURE.md");
+    let rows = architecture.lines().skip_while(|line| !line.starts_with("| library |")).skip(2);
+    let used = rows.take_while(|row| row.starts_with('|')).filter(|row| !row.contains("| not used |"));
+    let mut named: Vec<&str> =
+        used.flat_map(|row| row.split('|').nth(1).unwrap_or_default().split(", ")).map(str::trim).collect();
+    let manifest = read("Cargo.toml");
+    let mut libraries: Vec<&str> = dependencies(&manifest, "[workspace.dependencies]")
+        .into_iter()
+        // Named beside rustix, for what that lacks.
+        .filter(|name| !name.starts_with("vgas") && *name != "libc")
+        .collect();
+    named.sort_unstable();
+    libraries.sort_unstable();
+    assert_eq!(named, libraries);
+}
+
+/// Goal: the modules of a crate that opens with a table of them are all in it, and so are the files of the agent.
+#[test]
+fn tables_of_modules_are_complete() {
+    for crate_root in ["rma/src/lib.rs", "cache/src/lib.rs"] {
+        let text = read(crate_root);
+        let modules = text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+        for module in modules.filter(|module| *module != "fuzzing") {
+            assert!(text.contains(&format!("[`{module}`]")), "{crate_root} does not name {module}");
+        }
+    }
+    let agent = read("cache/src/agent/mod.rs");
+    for file in stems("cache/src/agent").into_iter().filter(|file| file != "mod") {
+        let names = [format!("`{file}.rs`"), format!("`{file}/`"), format!("[`{file}`]")];
+        assert!(names.iter().any(|name| agent.contains(name)), "the agent's table does not name {file}");
+    }
+}
+
+/// Goal: a folder that says which of its files have unsafe code says it of those, and of no others.
+#[test]
+fn unsafe_files_are_those_that_are_named() {
+    let places = [
+        ("cache/src/pool", "Only ", " contain any"),
+        ("rma/src/conduit/smp", "All unsafe code is in ", ", and in the copies"),
+        ("rma/src/conduit/smp", "in the copies of payloads in ", "\n"),
+    ];
+    for (folder, from, to) in places {
+        let text = read(format!("{folder}/mod.rs"));
+        for file in between(&text, from, to).split('`').skip(1).step_by(2) {
+            assert!(is_unsafe(&root().join(folder).join(file)), "{folder}/{file} has no unsafe code");
+        }
+        let mut found = Vec::new();
+        files(&root().join(folder), ".rs", &mut found);
+        for path in found.iter().filter(|path| !path.ends_with("tests.rs") && is_unsafe(path)) {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            assert!(text.contains(&format!("`{file}`")), "{} is not named", path.display());
+        }
+    }
+}
+
+/// Goal: the indices of handlers that CONTRIBUTING.md gives to endpoints and to the cache are those that are taken, so that the
+/// next one is free.
+#[test]
+fn the_indices_of_handlers_are_those_taken() {
+    let guide = read("CONTRIBUTING.md");
+    let taken = |text: &str| -> Vec<u8> {
+        let consts =
+            text.lines().filter_map(|line| line.trim_start().split_once("const ")?.1.split_once(": u8 = "));
+        consts.filter_map(|(_, value)| value.trim_end_matches(';').parse().ok()).collect()
+    };
+    let mut endpoints: Vec<u8> = stems("rma/src/endpoint")
+        .iter()
+        .filter(|file| *file != "mod" && *file != "fuzzing")
+        .flat_map(|file| taken(&read(format!("rma/src/endpoint/{file}.rs"))))
+        .collect();
+    endpoints.sort_unstable();
+    let last = endpoints.last().copied().unwrap_or_default();
+    assert_eq!(endpoints, (0..=last).collect::<Vec<_>>());
+    assert!(
+        guide.contains(&format!("| 0 to {last} of 0 to 31 | endpoints |")),
+        "endpoints have {endpoints:?}"
+    );
+    let cache = read("cache/src/request.rs");
+    let last = taken(between(&cache, "pub mod handler {", "\n}")).into_iter().max().unwrap_or_default();
+    assert!(
+        guide.contains(&format!("| 32 to {last} of 32 to 63 | the cache |")),
+        "the cache has up to {last}"
+    );
+}
+
+/// Goal: README.md names all examples, and each says how it is run.
+#[test]
+fn examples_are_named_and_say_how_they_run() {
+    let readme = read("README.md");
+    for example in stems("vgas/examples") {
+        assert!(readme.contains(&format!("(vgas/examples/{example}.rs)")), "{example} is not named");
+        let text = read(format!("vgas/examples/{example}.rs"));
+        assert!(text.contains("//! Run it: `cargo build --release --examples && "), "{example}");
+    }
+}

@@ -131,11 +131,13 @@ impl NpyMatrix {
         let &[rows, columns] = header.shape.as_slice() else {
             return Err(GemmError::NotTwoDimensional { path: path.to_owned(), found: header.shape.len() });
         };
-        let expected = rows
-            .checked_mul(columns)
-            .and_then(|count| count.checked_mul(dtype.bytes()))
-            .and_then(|bytes| bytes.checked_add(data))
-            .filter(|&bytes| i64::try_from(bytes).is_ok())
+        let bytes_of = |rows: u64, columns: u64| {
+            let bytes = rows.checked_mul(columns)?.checked_mul(dtype.bytes())?.checked_add(data)?;
+            i64::try_from(bytes).is_ok().then_some(bytes)
+        };
+        // As NumPy has it, also a matrix of no elements is no longer than one that has some: its rows are counted in bytes.
+        let expected = bytes_of(rows.max(1), columns.max(1))
+            .and_then(|_| bytes_of(rows, columns))
             .ok_or_else(|| not_npy(format!("no file can hold its shape {rows}×{columns}")))?;
         if metadata.len() < expected {
             return Err(GemmError::Truncated { path: path.to_owned(), expected, found: metadata.len() });

@@ -74,6 +74,11 @@ impl Problem {
         let elements = self.m.saturating_mul(self.k).saturating_add(self.k.saturating_mul(self.n));
         elements.saturating_add(self.m.saturating_mul(self.n)).saturating_mul(self.dtype.bytes())
     }
+
+    /// Bytes of the vectors of `--verify`, in all segments together.
+    pub(super) fn vector_bytes(&self) -> u64 {
+        self.k.saturating_mul((ROUNDS * size_of::<f64>()) as u64)
+    }
 }
 
 /// What the job has to work with.

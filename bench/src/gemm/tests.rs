@@ -460,6 +460,9 @@ fn wrong_inputs_are_named() {
     raw(&at("cube.npy"), 1, &header_text("'<f8'", "(4, 3, 2)"), 192);
     raw(&at("short.npy"), 1, &header_text("'<f8'", "(4, 3)"), 95);
     raw(&at("huge.npy"), 1, &header_text("'<f8'", "(4294967296, 4294967296)"), 0);
+    raw(&at("broad.npy"), 1, &header_text("'<f8'", "(0, 576460752303423488)"), 0);
+    raw(&at("high.npy"), 1, &header_text("'<f8'", "(576460752303423488, 0)"), 0);
+    raw(&at("wide.npy"), 1, &header_text("'<f8'", "(0, 4611686018427387904)"), 0);
     raw(&at("future.npy"), 9, &header_text("'<f8'", "(4, 3)"), 96);
     let short = 10 + header_text("'<f8'", "(4, 3)").len();
 
@@ -506,6 +509,19 @@ fn wrong_inputs_are_named() {
             format!(
                 "{} is not a usable .npy file: no file can hold its shape 4294967296×4294967296",
                 show("huge.npy")
+            ),
+        ),
+        (
+            "broad.npy",
+            "high.npy",
+            "the product of 0×576460752303423488 and 576460752303423488×0 is too large for a file".into(),
+        ),
+        (
+            "wide.npy",
+            "right.npy",
+            format!(
+                "{} is not a usable .npy file: no file can hold its shape 0×4611686018427387904",
+                show("wide.npy")
             ),
         ),
         (

@@ -20,6 +20,7 @@
 //! | `answers.rs` | telling ranks what has ended |
 //! | `room.rs` | frames: finding, evicting, giving back |
 //! | `storage.rs` | NVMe operations under way |
+//! | `segments.rs` | segments of ranks: made, opened, made durable |
 //! | `ahead.rs` | read-ahead and prefetch |
 //! | `outbox.rs`, `wire.rs` | what is said to other agents |
 //! | `shards.rs` | sharing the pages out among threads, and what these tell each other |

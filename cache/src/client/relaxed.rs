@@ -1,4 +1,5 @@
-//! Relaxed segments (DESIGN, "What put and get promise"; vgasnet.txt II.C): ranks agree on their content at barriers only.
+//! Relaxed segments (DESIGN, "What put and get promise"; vgasnet.txt II.C): ranks agree on their content at barriers, and under
+//! locks, only.
 //!
 //! What that buys is *combining*: a put into a relaxed segment is complete when its bytes are copied here, and what is
 //! put before the next [`Client::flush_relaxed`] travels together, one put for each run of neighbouring bytes. So

@@ -184,7 +184,7 @@ fn on_carried(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
 /// Bytes before what a rank has brought, where that of several is sent: its number and how much.
 const ENTRY_BYTES: usize = 8;
 
-fn pack(brought: &BTreeMap<u32, Vec<u8>>) -> Vec<u8> {
+pub(super) fn pack(brought: &BTreeMap<u32, Vec<u8>>) -> Vec<u8> {
     let mut packed = Vec::new();
     for (rank, bytes) in brought {
         packed.extend_from_slice(&rank.to_le_bytes());
@@ -195,7 +195,7 @@ fn pack(brought: &BTreeMap<u32, Vec<u8>>) -> Vec<u8> {
 }
 
 /// None: a peer has sent something else.
-fn unpack(mut packed: &[u8], ranks: u32, into: &mut BTreeMap<u32, Vec<u8>>) -> Option<()> {
+pub(super) fn unpack(mut packed: &[u8], ranks: u32, into: &mut BTreeMap<u32, Vec<u8>>) -> Option<()> {
     while !packed.is_empty() {
         let (rank, rest) = packed.split_first_chunk()?;
         let (length, rest) = rest.split_first_chunk()?;

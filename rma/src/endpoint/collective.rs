@@ -65,11 +65,7 @@ impl Endpoint {
     pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let root = Rank(0);
         let gathered = self.gather(root, bytes)?;
-        let mut flat = Vec::new();
-        for bytes in gathered.iter().flatten() {
-            flat.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-            flat.extend_from_slice(bytes);
-        }
+        let mut flat = gathered.map_or_else(Vec::new, |strings| flatten(&strings));
         self.broadcast(root, &mut flat)?;
         unflatten(&flat, self.layout.ranks() as usize).ok_or_else(|| RmaError::Protocol {
             peer: Some(self.layout.peer_of_rank(root)),
@@ -209,7 +205,18 @@ impl Endpoint {
     }
 }
 
-fn unflatten(mut flat: &[u8], count: usize) -> Option<Vec<Vec<u8>>> {
+/// Strings as one, each after its length.
+pub(super) fn flatten(strings: &[Vec<u8>]) -> Vec<u8> {
+    let mut flat = Vec::new();
+    for string in strings {
+        flat.extend_from_slice(&(string.len() as u64).to_le_bytes());
+        flat.extend_from_slice(string);
+    }
+    flat
+}
+
+/// None: it is not so many strings, or not only they.
+pub(super) fn unflatten(mut flat: &[u8], count: usize) -> Option<Vec<Vec<u8>>> {
     let mut strings = Vec::with_capacity(count);
     for _ in 0..count {
         let (length, rest) = flat.split_first_chunk::<8>()?;

@@ -63,17 +63,6 @@ impl Endpoint {
         self.put_nb(rank, offset, from).map(|handle| self.accumulate(handle, Implicit::Puts))
     }
 
-    /// Starts a put whose source is reusable when it is complete (bulk).
-    ///
-    /// # Safety
-    /// As [`Endpoint::put_nb_bulk`], until a wait for puts of this thread has returned.
-    #[inline]
-    pub unsafe fn put_nbi_bulk(&self, rank: Rank, offset: u64, from: *const u8, bytes: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.put_nb_bulk(rank, offset, from, bytes) }
-            .map(|handle| self.accumulate(handle, Implicit::Puts))
-    }
-
     /// Starts a get.
     ///
     /// # Safety

@@ -52,6 +52,8 @@ mod background;
 mod barrier;
 mod collective;
 mod counters;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod implicit;
 mod loopback;
 mod operation;

@@ -261,15 +261,6 @@ impl Endpoint {
         result
     }
 
-    /// Makes progress once; returns how many of the handles became complete in this call.
-    pub fn try_sync_some(&self, handles: &mut [Handle]) -> Result<usize> {
-        let mut done = 0;
-        for handle in handles.iter_mut().filter(|handle| !handle.pending.is_empty()) {
-            done += usize::from(self.try_sync(handle)?);
-        }
-        Ok(done)
-    }
-
     /// Waits until at least one of the handles becomes complete; returns how many did. 0 if all were before.
     pub fn wait_sync_some(&self, handles: &mut [Handle]) -> Result<usize> {
         if handles.iter().all(|handle| handle.pending.is_empty()) {

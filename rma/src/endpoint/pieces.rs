@@ -39,25 +39,25 @@ pub struct SegmentPiece {
     pub bytes: usize,
 }
 
-fn write_entry(list: &mut Vec<u8>, offset: u64, bytes: usize) {
+pub(super) fn write_entry(list: &mut Vec<u8>, offset: u64, bytes: usize) {
     list.extend_from_slice(&offset.to_le_bytes());
     list.extend_from_slice(&(bytes as u64).to_le_bytes());
 }
 
 /// A list of pieces as it arrives.
 #[derive(Debug, PartialEq, Eq)]
-struct List<'a> {
+pub(super) struct List<'a> {
     /// Offset and length of each.
-    entries: Vec<(u64, usize)>,
+    pub(super) entries: Vec<(u64, usize)>,
     /// Bytes of all together.
-    total: usize,
+    pub(super) total: usize,
     /// What follows the list.
-    rest: &'a [u8],
+    pub(super) rest: &'a [u8],
 }
 
 impl<'a> List<'a> {
     /// Reads a list of `count` entries. None: it is not whole, or its sum is more than there can be.
-    fn read(payload: &'a [u8], count: u32) -> Option<Self> {
+    pub(super) fn read(payload: &'a [u8], count: u32) -> Option<Self> {
         let (list, rest) = payload.split_at_checked((count as usize).checked_mul(ENTRY_BYTES)?)?;
         let word = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
         let mut total = 0usize;

@@ -52,6 +52,10 @@ impl Membership {
     /// A member from its parts: the files of the domain come in the order of [`Domain::files`], after the listener.
     fn from_welcome(welcome: Welcome, mut files: Vec<OwnedFd>, control: Control) -> Result<Self> {
         let Welcome { job, me, domain, addresses, listens } = welcome;
+        if !job.layout.contains(me) {
+            let what = format!("{me} was welcomed to a job of {} peers", job.layout.peers());
+            return Err(RmaError::Protocol { peer: None, what });
+        }
         job.layout.name_peers();
         if listens && files.is_empty() {
             return Err(RmaError::Protocol { peer: None, what: "the listener did not come".into() });

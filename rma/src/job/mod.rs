@@ -42,6 +42,8 @@
 //! Over ssh, both sides say every two seconds that they are alive, and give the other up after fifteen of silence.
 
 mod control;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod launcher;
 mod listen;
 mod membership;

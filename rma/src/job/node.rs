@@ -136,6 +136,10 @@ impl Node {
     /// Makes the domain and the listeners, and says so.
     fn prepare(description: NodeDescription, mut files: Vec<OwnedFd>, channel: &mut Channel) -> Result<Self> {
         let (node, layout) = (description.node, &description.job.layout);
+        if node.0 >= layout.nodes() {
+            let what = format!("the daemon of {node} was started in a job of {} nodes", layout.nodes());
+            return Err(RmaError::Protocol { peer: None, what });
+        }
         layout.name_peers();
         let local_ranks = layout.ranks_of(node);
         spec::check_cores(local_ranks.len() as u32)?;

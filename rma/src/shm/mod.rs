@@ -1,6 +1,6 @@
 //! Memory shared between processes: mappings, and the copies and atomics by which bytes that another process may write are
-//! touched. Whoever touches them elsewhere (the rings of `conduit/smp`, the sockets of `conduit/tcp`, the endpoint, the pool of
-//! the cache) does it with these, under these rules.
+//! touched. Whoever touches them elsewhere (the rings of `conduit/smp`, the sockets of `conduit/tcp`, the verbs of `conduit/ibv`, the
+//! endpoint, the cache, the C interface) does it with these, under these rules.
 //!
 //! # Who may touch what, when
 //!

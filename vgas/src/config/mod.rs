@@ -11,6 +11,8 @@
 pub mod document;
 mod error;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod origin;
 mod suggest;
 mod table;

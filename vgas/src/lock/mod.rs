@@ -12,6 +12,8 @@
 //! A lock is a thing of the running job: in a named segment, one that was held at a checkpoint is held for ever when it is reopened;
 //! put zeros there first.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod service;
 mod word;
 

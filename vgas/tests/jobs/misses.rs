@@ -3,7 +3,7 @@
 
 use crate::Setting;
 use crate::scenarios::{Outcome, Scenario, with};
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, Statistics};
 
 pub const ALL: &[Scenario] = &[Scenario {
     name: "misses",
@@ -89,5 +89,19 @@ fn misses(runtime: &Runtime, _: u64) -> Outcome {
         }
     }
     runtime.barrier()?;
-    if messages()? != expected { Err("messages without an operation".into()) } else { Ok(()) }
+    if messages()? != expected {
+        return Err("messages without an operation".into());
+    }
+    // What each rank and each agent says of itself is what the job says.
+    let of = |counted: Statistics| KINDS.iter().map(|&kind| counted.get(kind)).sum::<u64>();
+    let speaks = runtime.layout().ranks_of(runtime.node()).start == me;
+    let of_node = if speaks { of(runtime.node_statistics()) } else { 0 };
+    let own = of(runtime.rank_statistics()) + of_node;
+    let all = runtime.all_gather(&own.to_le_bytes())?;
+    let sum: u64 = all.iter().filter_map(|own| own.first_chunk()).map(|own| u64::from_le_bytes(*own)).sum();
+    if sum != expected {
+        Err(format!("{sum} messages of ranks and agents, not {expected}").into())
+    } else {
+        Ok(())
+    }
 }

@@ -140,9 +140,13 @@ pub fn write(runtime: &Runtime, version: u64) -> Outcome {
     Ok(())
 }
 
-/// Expects exactly a version.
+/// Expects exactly a version, at a checkpoint after which none was complete anywhere.
 pub fn verify(runtime: &Runtime, version: u64) -> Outcome {
     attach(runtime)?;
+    let reopened = runtime.reopened().ok_or("a named segment that was made anew")?;
+    if reopened.checkpoint == 0 || !reopened.is_newest() {
+        return Err(format!("{reopened:?}").into());
+    }
     for offset in (0..BYTES).step_by(PIECE as usize) {
         let mut found = vec![0u64; PIECE as usize / 8];
         runtime.get(GlobalAddress::tiered(runtime.rank(), offset), &mut found)?;

@@ -49,7 +49,7 @@ pub(super) enum Notice {
 }
 
 impl Notice {
-    fn encode(&self) -> (u8, Vec<u32>) {
+    pub(super) fn encode(&self) -> (u8, Vec<u32>) {
         match self {
             Notice::Place(place) => {
                 let mut words =
@@ -75,7 +75,7 @@ impl Notice {
         }
     }
 
-    fn decode(handler: u8, words: &[u32]) -> Result<Self, String> {
+    pub(super) fn decode(handler: u8, words: &[u32]) -> Result<Self, String> {
         if words.first() != Some(&VERSION) {
             return Err(format!("version {:?} of the ibv conduit, this is {VERSION}", words.first()));
         }

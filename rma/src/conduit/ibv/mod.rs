@@ -70,6 +70,8 @@ mod connecting;
 mod connection;
 mod device;
 mod events;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod hostile;
 mod network;

@@ -13,6 +13,8 @@
 //!
 //! All unsafe code is in `ring.rs`, and in the copies of payloads in `link.rs`.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod hotline;
 mod inbox;
 mod layout;

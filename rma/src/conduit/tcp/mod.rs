@@ -20,6 +20,8 @@
 mod connection;
 mod door;
 pub mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod handshake;
 #[cfg(test)]
 mod hostile;

@@ -1,0 +1,14 @@
+//! What fuzz targets run: for each decoder of what other processes send, a function that takes any bytes and panics if the decoder
+//! does, or if what it has made of them is not what it is again after another journey. Part of no build but tests and fuzzing
+//! (`fuzz/README.md`); no interface.
+
+pub use crate::conduit::ibv::fuzzing::{ibv_notice, ibv_packet};
+pub use crate::conduit::smp::fuzzing::{smp_hotline, smp_ring};
+pub use crate::conduit::tcp::fuzzing::{tcp_frame, tcp_handshake};
+pub use crate::endpoint::fuzzing::endpoint_lists;
+pub use crate::job::fuzzing::job_control;
+
+/// The bytes as numbers; what is left of the last one is dropped.
+pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+}

@@ -1,0 +1,155 @@
+//! Any bytes as what launcher, daemons and ranks say to each other. See [`crate::fuzzing`].
+
+use super::control::{Arrival, Receiver};
+use super::message::{FromNode, FromRank, ToNode, ToRank};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// Most bytes of a stream: what a socket takes in any case.
+const BYTES_MAX: usize = 32 << 10;
+
+/// The first byte says who listens to the others: a node's daemon, the launcher, a rank, or the daemon as ranks speak to it.
+pub fn job_control(bytes: &[u8]) {
+    let Some((listener, rest)) = bytes.split_first() else { return };
+    match listener {
+        0 => listen::<ToNode>(rest),
+        1 => listen::<FromNode>(rest),
+        2 => listen::<ToRank>(rest),
+        _ => listen::<FromRank>(rest),
+    }
+}
+
+/// Takes all messages of a stream, and sends each through the encoding again.
+fn listen<T: Serialize + DeserializeOwned>(stream: &[u8]) {
+    let (here, there) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
+    let mut receiver = Receiver::new(Arc::new(here)).expect("a receiver");
+    let stream = &stream[..stream.len().min(BYTES_MAX)];
+    assert_eq!(rustix::io::write(&there, stream), Ok(stream.len()));
+    drop(there);
+    loop {
+        match receiver.next::<T>() {
+            Ok(Some((message, files))) => {
+                assert!(files.is_empty());
+                let bytes = postcard::to_allocvec(&message).expect("what was decoded");
+                let again: T = postcard::from_bytes(&bytes).expect("what was encoded");
+                assert!(postcard::to_allocvec(&again).is_ok_and(|again| again == bytes));
+            }
+            Ok(None) => match receiver.read() {
+                Ok(Arrival::Bytes) => {}
+                Ok(Arrival::Nothing | Arrival::End) | Err(_) => return,
+            },
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::{Layout, NodeId, Peer, Rank, RegionId};
+    use crate::job::control::Channel;
+    use crate::job::message::{
+        DomainOrigin, Exit, Input, JobDescription, Listen, NodeDescription, Output, RankExit, Stream, Welcome,
+    };
+    use crate::key::JobKey;
+    use crate::shm::{DomainSpec, RegionSpec};
+    use std::collections::BTreeMap;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use vgas_testing::replay;
+
+    /// The stream of some messages, for this listener.
+    fn stream<T: Serialize>(listener: u8, messages: &[T]) -> Vec<u8> {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let mut channel = Channel::over_socket(here.into(), false).unwrap();
+        messages.iter().for_each(|message| channel.sender.send(message).unwrap());
+        drop(channel);
+        let mut bytes = vec![listener];
+        there.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn job() -> JobDescription {
+        let settings = BTreeMap::from([("conduit".into(), "tcp".into())]);
+        JobDescription {
+            layout: Layout::blocks(3, 2),
+            key: JobKey::from_bytes([1; 32]),
+            conduit: "tcp".into(),
+            settings,
+        }
+    }
+
+    fn domain() -> DomainSpec {
+        let region = RegionSpec { owner: Peer(2), region: RegionId::SEGMENT, bytes: 1 << 30 };
+        let members = vec![Peer(2), Peer(4)];
+        DomainSpec { members, control_bytes: 1 << 20, ring_bytes: 1 << 18, regions: vec![region] }
+    }
+
+    fn node() -> NodeDescription {
+        NodeDescription {
+            job: job(),
+            node: NodeId(1),
+            over_ssh: true,
+            domain: domain(),
+            domain_origin: DomainOrigin::Daemon,
+            listen: Some(Listen {
+                loopback: true,
+                interface: Some("eth0".into()),
+                ports: Some((4000, 4010)),
+            }),
+            program: "ring".into(),
+            name: None,
+            arguments: vec!["-v".into()],
+            environment: vec![("PATH".into(), "/bin".into())],
+            directory: "/tmp".into(),
+            output: Output::ForwardErrors,
+            input: Input::Forward,
+        }
+    }
+
+    #[test]
+    fn any_stream_is_messages_or_refused() {
+        let address = || vec!["10.0.0.7:4000".parse().unwrap()];
+        let exit = RankExit {
+            rank: Rank(1),
+            pid: 77,
+            exit: Exit::Signal(9),
+            joined: true,
+            finalised: false,
+            by_itself: true,
+        };
+        let to_node = [
+            ToNode::Describe(Box::new(node())),
+            ToNode::Start { addresses: address() },
+            ToNode::Input(b"text".to_vec()),
+            ToNode::Gathered(vec![vec![1], vec![]]),
+            ToNode::End { at_once: true },
+        ];
+        let from_node = [
+            FromNode::Ready { host: "host7".into(), addresses: address() },
+            FromNode::Failed { message: "why".into(), code: 3 },
+            FromNode::Exited(exit),
+            FromNode::Output { rank: Rank(2), stream: Stream::Error, bytes: b"line\n".to_vec() },
+            FromNode::Unending(vec![(Rank(1), 77)]),
+        ];
+        let welcome =
+            Welcome { job: job(), me: Peer(2), domain: domain(), addresses: address(), listens: true };
+        let to_rank =
+            [ToRank::Welcome(Box::new(welcome)), ToRank::Gathered(vec![vec![7; 8]]), ToRank::Finalised];
+        let abort = FromRank::Abort { message: "why".into(), code: 1, is_complaint: false };
+        let from_rank = [FromRank::Join, FromRank::Gather(vec![1, 2]), abort, FromRank::Exit { code: 4 }];
+        replay(
+            "job_control",
+            job_control,
+            &[
+                ("to-a-daemon", stream(0, &to_node)),
+                ("from-a-daemon", stream(1, &from_node)),
+                ("to-a-rank", stream(2, &to_rank)),
+                ("from-a-rank", stream(3, &from_rank)),
+            ],
+        );
+    }
+}

@@ -15,6 +15,7 @@
 //! * *Source.* When `try_send` has returned [`Sent::Accepted`], the payload's source may be reused.
 
 pub mod conformance;
+pub mod factory;
 pub mod ibv;
 pub mod sim;
 pub mod smp;
@@ -27,6 +28,7 @@ use crate::message::{Message, Sink, Source};
 use crate::shm::{Atomic, Mapping, Span};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a conduit can do, as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,4 +212,11 @@ pub trait Conduit: Send + Sync {
     fn map(&self, _owner: Peer, _region: RegionId) -> Result<Option<Arc<Mapping>>> {
         Ok(None)
     }
+
+    /// Ends the use of the conduit at the end of a job, for at most about `patience`: what was accepted arrives, if the
+    /// peers live, and every connected peer is told that nothing more will come, so that it does not take the end of this
+    /// process for a loss. Afterwards sending is an error, polling still delivers what comes, and a peer that goes away is
+    /// no loss. Called when all ranks have agreed to end (after a barrier); a second call does nothing. The default is that
+    /// of a conduit whose peers notice nothing.
+    fn close(&self, _patience: Duration) {}
 }

@@ -76,6 +76,7 @@ mod network;
 mod options;
 mod own;
 mod packet;
+mod provider;
 mod receive;
 mod shared;
 mod staging;
@@ -87,6 +88,8 @@ pub use network::Network;
 pub use options::IbvOptions;
 pub use shared::IbvCounts;
 pub use verbs::{CM_REMEDY, REMEDY, available, cm_available, cm_types, locked_memory_limit, types};
+
+pub(super) use provider::PROVIDER;
 
 use self::bootstrap::Bootstrap;
 use self::cm::Manager;
@@ -113,6 +116,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+
+/// The name of this conduit.
+pub const NAME: &str = "ibv";
 
 /// Bytes of a receive slot, and so of the largest packet.
 const PACKET_BYTES_MAX: usize = staging::BLOCK_BYTES;
@@ -290,29 +296,6 @@ impl IbvConduit {
     /// The device in use.
     pub fn device(&self) -> &str {
         &self.shared.chosen.context.name
-    }
-
-    /// Ends the use of the conduit at the end of a job: as [`TcpConduit::close`]. What was sent arrives before, if the
-    /// other side lives, within `patience`.
-    pub fn close(&self, patience: Duration) {
-        if self.closing.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let deadline = Instant::now() + patience;
-        let Some(_turn) = self.turn.take() else { return };
-        for connection in self.known_connections() {
-            let mut naps = 0;
-            while let Some(count) = connection.say_goodbye(&self.shared) {
-                if connection.is_done(count) || Instant::now() >= deadline || self.take_completions().is_err()
-                {
-                    break;
-                }
-                cores::nap(&mut naps);
-            }
-        }
-        self.bootstrap
-            .tcp
-            .close(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100)));
     }
 
     /// While closing: counts what is done and keeps the rest for later polls.
@@ -495,7 +478,7 @@ fn nodes_before(bootstrap: &TcpSpec) -> usize {
 
 impl Conduit for IbvConduit {
     fn name(&self) -> &'static str {
-        "ibv"
+        NAME
     }
 
     fn capabilities(&self) -> &Capabilities {
@@ -621,6 +604,27 @@ impl Conduit for IbvConduit {
     fn disarm(&self) {
         self.bootstrap.tcp.disarm();
         self.woken.store(true, Ordering::Release);
+    }
+
+    fn close(&self, patience: Duration) {
+        if self.closing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let deadline = Instant::now() + patience;
+        let Some(_turn) = self.turn.take() else { return };
+        for connection in self.known_connections() {
+            let mut naps = 0;
+            while let Some(count) = connection.say_goodbye(&self.shared) {
+                if connection.is_done(count) || Instant::now() >= deadline || self.take_completions().is_err()
+                {
+                    break;
+                }
+                cores::nap(&mut naps);
+            }
+        }
+        self.bootstrap
+            .tcp
+            .close(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100)));
     }
 }
 

@@ -17,11 +17,13 @@ mod hotline;
 mod inbox;
 mod layout;
 mod link;
+mod provider;
 mod ring;
 
 pub use layout::CARRIED_BYTES_MAX;
 pub(crate) use layout::ControlLayout;
 pub use layout::{LINE_BYTES, RING_BYTES_DEFAULT, RING_BYTES_MAX, RING_BYTES_MIN, control_bytes};
+pub(super) use provider::PROVIDER;
 
 use super::{Capabilities, Conduit, Sent, Traffic};
 use crate::address::{Peer, RegionId};
@@ -37,6 +39,9 @@ use ring::{Body, RecordBody, Scratch};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+/// The name of this conduit.
+pub const NAME: &str = "smp";
 
 /// Most bytes of a long payload: the length in a record has 32 bits; a power of two below that.
 const LONG_BYTES_MAX: usize = 1 << 30;
@@ -338,7 +343,7 @@ impl SmpConduit {
 
 impl Conduit for SmpConduit {
     fn name(&self) -> &'static str {
-        "smp"
+        NAME
     }
 
     fn capabilities(&self) -> &Capabilities {

@@ -23,10 +23,13 @@ pub mod frame;
 mod handshake;
 #[cfg(test)]
 mod hostile;
+mod provider;
 mod receiver;
 #[allow(unsafe_code)]
 mod socket;
 mod table;
+
+pub(super) use provider::PROVIDER;
 
 use self::connection::{Connection, QUEUE_BYTES, lock};
 use self::door::Door;
@@ -46,6 +49,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// The name of this conduit.
+pub const NAME: &str = "tcp";
 
 /// Most messages that one poll delivers, so that other conduits get their turn.
 const POLL_MESSAGES: usize = 64;
@@ -163,41 +169,6 @@ impl TcpConduit {
             unsent_bytes_max: limits.unsent_bytes_max,
             door: Some(door),
         })
-    }
-
-    /// Ends the use of the conduit at the end of a job: tells every connected peer that nothing more will come, and
-    /// pushes out what is buffered, for at most `patience`. Afterwards sending is an error, polling still delivers
-    /// what comes, and a peer that goes away is no loss. Call it when all ranks have agreed to end (after a barrier).
-    pub fn close(&self, patience: Duration) {
-        if !self.table.start_closing() {
-            return;
-        }
-        let deadline = Instant::now() + patience;
-        for connection in self.table.open_from(0) {
-            // An error is the end of a connection, which is what is being asked for.
-            let _ = connection.say_goodbye();
-        }
-        for connection in self.table.open_from(0) {
-            while connection.wants_room() && connection.flush(self.table.poller()).is_ok() {
-                let rest = deadline.saturating_duration_since(Instant::now());
-                if !connection.wants_room() || rest.is_zero() {
-                    break;
-                }
-                let timeout =
-                    Timespec { tv_sec: rest.as_secs() as i64, tv_nsec: i64::from(rest.subsec_nanos()) };
-                let socket = connection.socket();
-                let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&timeout));
-            }
-            let _ = rustix::net::shutdown(connection.socket(), rustix::net::Shutdown::Write);
-        }
-        // Closing a socket with unread bytes resets the connection, which would overtake the goodbye.
-        for connection in self.table.open_from(0) {
-            while Instant::now() < deadline
-                && socket::state(connection.socket()).is_ok_and(|state| state.unacknowledged)
-            {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-        }
     }
 
     /// Whether a peer has said goodbye: it closed its conduit, so that its end is no loss.
@@ -392,7 +363,7 @@ impl TcpConduit {
 
 impl Conduit for TcpConduit {
     fn name(&self) -> &'static str {
-        "tcp"
+        NAME
     }
 
     fn capabilities(&self) -> &Capabilities {
@@ -493,6 +464,38 @@ impl Conduit for TcpConduit {
 
     fn disarm(&self) {
         self.table.woke();
+    }
+
+    fn close(&self, patience: Duration) {
+        if !self.table.start_closing() {
+            return;
+        }
+        let deadline = Instant::now() + patience;
+        for connection in self.table.open_from(0) {
+            // An error is the end of a connection, which is what is being asked for.
+            let _ = connection.say_goodbye();
+        }
+        for connection in self.table.open_from(0) {
+            while connection.wants_room() && connection.flush(self.table.poller()).is_ok() {
+                let rest = deadline.saturating_duration_since(Instant::now());
+                if !connection.wants_room() || rest.is_zero() {
+                    break;
+                }
+                let timeout =
+                    Timespec { tv_sec: rest.as_secs() as i64, tv_nsec: i64::from(rest.subsec_nanos()) };
+                let socket = connection.socket();
+                let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&timeout));
+            }
+            let _ = rustix::net::shutdown(connection.socket(), rustix::net::Shutdown::Write);
+        }
+        // Closing a socket with unread bytes resets the connection, which would overtake the goodbye.
+        for connection in self.table.open_from(0) {
+            while Instant::now() < deadline
+                && socket::state(connection.socket()).is_ok_and(|state| state.unacknowledged)
+            {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
     }
 }
 

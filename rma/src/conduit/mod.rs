@@ -17,10 +17,12 @@
 pub mod conformance;
 pub mod factory;
 pub mod ibv;
+mod oneside;
 pub mod sim;
 pub mod smp;
 pub mod tcp;
 mod turn;
+pub mod wire;
 
 use crate::address::{Peer, RegionId};
 use crate::error::{Result, RmaError};

@@ -18,13 +18,13 @@ use super::packet::{
     self, Access, CONTROL_BYTES_MAX, Control, IMMEDIATE_CREDITS_MAX, NUMBER_BYTES, Name, Number, Order,
 };
 use super::shared::Shared;
-use super::staging::Blocks;
 use super::verbs::cm::Id;
 use super::verbs::{Local, Place, QueuePair, Registration, Route, Verb, Work, gather};
 use super::{INLINE_MAX, LONG_BYTES_MAX, PACKET_BYTES_MAX};
 use crate::address::Peer;
 use crate::conduit::Part;
-use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX};
+use crate::conduit::oneside::Blocks;
+use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX};
 use crate::error::{Result, RmaError};
 use crate::message::{Destination, Direction, Message, Payload, Source};
 use crate::shm::Atomic;

@@ -7,8 +7,7 @@
 //! * `events`: what the device says about itself.
 //! * `connecting`: making connections; `receive`: what completions bring.
 //! * `connection`: sending, credits, regions; `packet`: the bytes.
-//! * `own`: the rank's own segment, registered; `staging`: registered memory for private bytes.
-//! * `shared`: what all connections have in common.
+//! * `shared`: what all connections have in common, among it registered memory (see `conduit::oneside`).
 //!
 //! # What travels how
 //!
@@ -74,12 +73,10 @@ mod events;
 mod hostile;
 mod network;
 mod options;
-mod own;
 mod packet;
 mod provider;
 mod receive;
 mod shared;
-mod staging;
 #[allow(unsafe_code)]
 mod verbs;
 
@@ -99,9 +96,10 @@ use self::shared::Shared;
 use self::verbs::Queues;
 use self::verbs::types::Completion;
 use self::verbs::types::number::IBV_WC_SUCCESS;
-use super::tcp::frame::HEAD_BYTES_MAX;
+use super::oneside::BLOCK_BYTES;
 use super::tcp::{TcpConduit, TcpSpec};
 use super::turn::Turn;
+use super::wire::frame::HEAD_BYTES_MAX;
 use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::address::{Layout, NodeId, Peer, RegionId};
 use crate::cores;
@@ -121,7 +119,7 @@ use std::time::{Duration, Instant};
 pub const NAME: &str = "ibv";
 
 /// Bytes of a receive slot, and so of the largest packet.
-const PACKET_BYTES_MAX: usize = staging::BLOCK_BYTES;
+const PACKET_BYTES_MAX: usize = BLOCK_BYTES;
 
 /// Most payload bytes of a medium message.
 pub const MEDIUM_BYTES_MAX: usize = PACKET_BYTES_MAX - HEAD_BYTES_MAX - 64;

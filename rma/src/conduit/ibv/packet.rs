@@ -1,5 +1,5 @@
 //! What travels in the SENDs of a connection. Pure. Each begins with its number, four bytes, among all messages of the
-//! connection ([`Number`] says what for). What follows is a frame of the tcp conduit ([`super::super::tcp::frame`]),
+//! connection ([`Number`] says what for). What follows is a [`frame`](super::super::wire::frame),
 //! with the payload of a medium message behind it (that of a long one was written to its place before), or one of three
 //! packets of this conduit about regions:
 //!
@@ -28,7 +28,8 @@
 #![forbid(unsafe_code)]
 
 use crate::address::{Peer, RegionId};
-use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX, Kind};
+pub(super) use crate::conduit::oneside::Name;
+use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX, Kind};
 use crate::message::{Destination, Direction, Message, PAGE_HANDLER, Payload};
 
 /// Version of the packets and of how a connection is set up, exchanged before a queue pair is connected.
@@ -159,9 +160,6 @@ pub(super) struct Access {
     /// Whether words may be updated atomically.
     pub(super) atomics: bool,
 }
-
-/// A region, by its owner and number.
-pub(super) type Name = (Peer, RegionId);
 
 /// A packet about regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -327,6 +325,6 @@ mod tests {
     #[test]
     fn no_packet_is_a_frame_too() {
         let packet = Control::Want((Peer(1), RegionId(2))).encode();
-        assert!(crate::conduit::tcp::frame::decode(&packet).is_err());
+        assert!(crate::conduit::wire::frame::decode(&packet).is_err());
     }
 }

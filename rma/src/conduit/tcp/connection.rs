@@ -13,11 +13,11 @@
 
 #![forbid(unsafe_code)]
 
-use super::frame::{self, HEAD_BYTES_MAX};
 use super::receiver::Receiver;
 use super::socket;
 use crate::address::Peer;
 use crate::conduit::Loan;
+use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX};
 use crate::message::{Direction, Message, Payload, Source};
 use crate::shm::Span;
 use rustix::event::epoll;

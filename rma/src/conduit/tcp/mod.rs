@@ -1,6 +1,6 @@
 //! Active messages over TCP: works everywhere, needs nothing.
 //!
-//! * [`frame`]: the bytes of a message. `handshake`: the bytes before the first message. Both pure.
+//! * The bytes of messages, and before the first message, are those of [`wire`](super::wire).
 //! * `door`: a thread that connects and lets in; `table`: what it shares with the others.
 //! * `connection`: sending, credits, back-pressure; `receiver`: receiving.
 //! * `socket`: the system calls on raw addresses, and all `unsafe` of this conduit.
@@ -19,8 +19,6 @@
 
 mod connection;
 mod door;
-pub mod frame;
-mod handshake;
 #[cfg(test)]
 mod hostile;
 mod provider;
@@ -36,6 +34,7 @@ use self::door::Door;
 use self::receiver::Trouble;
 use self::table::Table;
 use super::turn::Turn;
+use super::wire::frame;
 use super::{Capabilities, Conduit, Loan, Sent, Traffic};
 use crate::address::{Layout, Peer};
 use crate::error::{Result, RmaError};

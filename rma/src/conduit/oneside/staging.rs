@@ -2,50 +2,44 @@
 //! messages that are too large to be sent inline. A source may be reused as soon as a send is accepted, but the device
 //! reads later; so the bytes are copied here first.
 
-#![forbid(unsafe_code)]
-
-use super::verbs::{Context, Peers, Registration};
-use crate::error::Result;
-use crate::shm::Mapping;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// The unit: one receive slot.
-pub(super) const BLOCK_BYTES: usize = 8 << 10;
+pub(in crate::conduit) const BLOCK_BYTES: usize = 8 << 10;
 
 /// A run of blocks, to be given back with [`Staging::free`].
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Blocks {
+pub(in crate::conduit) struct Blocks {
     first: usize,
     count: usize,
 }
 
 impl Blocks {
     /// Offset of the first byte in the memory.
-    pub(super) fn offset(&self) -> usize {
+    pub(in crate::conduit) fn offset(&self) -> usize {
         self.first * BLOCK_BYTES
     }
 }
 
-pub(super) struct Staging {
-    pub(super) memory: Registration,
+/// Registered memory, of which parts are taken and given back.
+pub(in crate::conduit) struct Staging<R> {
+    pub(in crate::conduit) memory: R,
     map: Mutex<BlockMap>,
 }
 
-impl Staging {
-    /// Registers `bytes` bytes, a multiple of [`BLOCK_BYTES`].
-    pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self> {
-        let memory =
-            context.register(Mapping::anonymous("vgas-ibv-staging", bytes as u64)?, bytes, Peers::Nothing)?;
-        Ok(Self { memory, map: Mutex::new(BlockMap::new(bytes / BLOCK_BYTES)) })
+impl<R> Staging<R> {
+    /// All of `memory`, which has `bytes` bytes, a multiple of [`BLOCK_BYTES`].
+    pub(in crate::conduit) fn new(memory: R, bytes: usize) -> Self {
+        Self { memory, map: Mutex::new(BlockMap::new(bytes / BLOCK_BYTES)) }
     }
 
     /// Room for so many bytes, at least one block; none at the moment.
-    pub(super) fn take(&self, bytes: usize) -> Option<Blocks> {
+    pub(in crate::conduit) fn take(&self, bytes: usize) -> Option<Blocks> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner).take(bytes.div_ceil(BLOCK_BYTES).max(1))
     }
 
     /// Gives room back, if there is some.
-    pub(super) fn free(&self, blocks: Option<Blocks>) {
+    pub(in crate::conduit) fn free(&self, blocks: Option<Blocks>) {
         if let Some(blocks) = blocks {
             self.map.lock().unwrap_or_else(PoisonError::into_inner).free(blocks);
         }

@@ -1,4 +1,4 @@
-//! The bytes of an active message on a TCP connection: encoding, and checked decoding. Pure: no sockets, no memory
+//! The bytes of an active message on a stream, or in a packet: encoding, and checked decoding. Pure: no sockets, no memory
 //! but its arguments. What a frame *means* (order, credits, who may send it when) is the connection's matter.
 //!
 //! # A frame (little-endian)

@@ -18,6 +18,7 @@ pub mod conformance;
 pub mod factory;
 pub mod ibv;
 mod oneside;
+pub(crate) mod owned;
 pub mod sim;
 pub mod smp;
 pub mod tcp;

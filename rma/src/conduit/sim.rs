@@ -5,14 +5,12 @@
 //! order of its own, a run is determined by the seed. With [`SimOptions::steps_by_polling`] every poll is a step, so
 //! that ordinary threads can use it, too (their schedule then counts as well).
 
+use super::owned::OwnedMessage;
 use super::{Capabilities, Conduit, Sent, Traffic};
 use crate::address::Peer;
 use crate::error::{Result, RmaError};
-use crate::message::{
-    ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
-};
+use crate::message::{ARGUMENTS_MAX, Direction, Message, Payload, Sink};
 use crate::shm::bell;
-use crate::shm::copy::copy;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -116,24 +114,7 @@ struct Way {
 struct InFlight {
     due: u64,
     number: u64,
-    handler: u8,
-    arguments: Vec<u32>,
-    payload: OwnedPayload,
-}
-
-enum OwnedPayload {
-    Short,
-    Medium(Vec<u8>),
-    Long(Vec<u8>, Destination),
-}
-
-fn copy_of(source: Source<'_>) -> Vec<u8> {
-    let mut bytes = vec![0; source.bytes()];
-    if source.bytes() > 0 {
-        // SAFETY: a source is valid during the send that takes it; the buffer is new and has its length.
-        unsafe { copy(source.address(), bytes.as_mut_ptr(), source.bytes()) };
-    }
-    bytes
+    message: OwnedMessage,
 }
 
 impl SimNetwork {
@@ -242,7 +223,7 @@ impl State {
         let is_due = |class: &usize| first(*class).is_some_and(|message| message.due <= step);
         let reply = Direction::Reply as usize;
         let is_due = |class: &usize| {
-            is_due(class) && first(*class).is_some_and(|message| traffic.admits(message.handler))
+            is_due(class) && first(*class).is_some_and(|message| traffic.admits(message.message.handler()))
         };
         if !traffic.has_requests() {
             return Some(reply).filter(is_due);
@@ -283,7 +264,7 @@ impl SimConduit {
     }
 
     /// The next message that is due, and its sender; rotates over senders by number of the step.
-    fn take_due(&self, traffic: Traffic) -> Option<(Peer, Direction, InFlight)> {
+    fn take_due(&self, traffic: Traffic) -> Option<(Peer, OwnedMessage)> {
         let network = &*self.network;
         let mut state = network.lock();
         let (step, peers) = (state.step, network.peers);
@@ -299,25 +280,9 @@ impl SimConduit {
             if wake {
                 network.ring(from);
             }
-            let direction = if class == 0 { Direction::Request } else { Direction::Reply };
-            return Some((from, direction, message));
+            return Some((from, message.message));
         }
         None
-    }
-
-    fn deliver(&self, sink: &dyn Sink, from: Peer, direction: Direction, message: &InFlight) -> Result<()> {
-        let payload = match &message.payload {
-            OwnedPayload::Short => Arrived::Short,
-            OwnedPayload::Medium(bytes) => Arrived::Medium(bytes),
-            OwnedPayload::Long(bytes, destination) => {
-                let to = sink.destination(from, *destination, bytes.len())?;
-                // SAFETY: the sink vouches for `bytes.len()` bytes there until the delivery has returned.
-                unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
-                Arrived::Long(to, bytes.len())
-            }
-        };
-        let arguments = &message.arguments;
-        sink.deliver(Delivery { from, direction, handler: message.handler, arguments, payload })
     }
 }
 
@@ -372,17 +337,7 @@ impl Conduit for SimConduit {
         let due = (step + delay).max(earlier);
         way.latest_due[class] = due;
         way.sent += 1;
-        way.classes[class].push_back(InFlight {
-            due,
-            number: way.sent,
-            handler: message.handler,
-            arguments: message.arguments.to_vec(),
-            payload: match message.payload {
-                Payload::Short => OwnedPayload::Short,
-                Payload::Medium(source) => OwnedPayload::Medium(copy_of(source)),
-                Payload::Long(source, destination) => OwnedPayload::Long(copy_of(source), destination),
-            },
-        });
+        way.classes[class].push_back(InFlight { due, number: way.sent, message: OwnedMessage::of(message) });
         drop(state);
         if network.options.steps_by_polling {
             network.ring(to);
@@ -405,8 +360,8 @@ impl Conduit for SimConduit {
         drop(state);
         let mut delivered = 0;
         while delivered < BATCH {
-            let Some((from, direction, message)) = self.take_due(traffic) else { break };
-            self.deliver(sink, from, direction, &message)?;
+            let Some((from, message)) = self.take_due(traffic) else { break };
+            message.deliver(from, sink)?;
             delivered += 1;
         }
         Ok(delivered)
@@ -450,6 +405,7 @@ impl Conduit for SimConduit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{Delivery, Destination};
     use std::sync::Mutex;
 
     /// Notes what is delivered: sender, direction, first argument.

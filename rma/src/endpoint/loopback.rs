@@ -3,10 +3,10 @@
 
 use super::wait::lock;
 use crate::address::Peer;
+use crate::conduit::owned::copy_of;
 use crate::conduit::{Sent, Traffic};
 use crate::error::Result;
-use crate::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Source};
-use crate::shm::copy::copy;
+use crate::message::{Arrived, Delivery, Destination, Direction, Message, Payload};
 use crate::shm::spin::SpinLock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -32,24 +32,15 @@ struct Owned {
     direction: Direction,
     handler: u8,
     arguments: Vec<u32>,
-    payload: OwnedPayload,
+    payload: HeldPayload,
 }
 
-enum OwnedPayload {
+/// Unlike that of a conduit, a long payload goes to its place at once.
+enum HeldPayload {
     Short,
     Medium(Vec<u8>),
     /// Already in place: address and length.
     Long(usize, usize),
-}
-
-/// The bytes of a source, copied.
-fn copy_of(source: Source<'_>) -> Vec<u8> {
-    let mut bytes = vec![0; source.bytes()];
-    if source.bytes() > 0 {
-        // SAFETY: a source is valid during the send that takes it; the buffer is new and has its length.
-        unsafe { copy(source.address(), bytes.as_mut_ptr(), source.bytes()) };
-    }
-    bytes
 }
 
 impl Default for Loopback {
@@ -74,8 +65,8 @@ impl Loopback {
             return Ok(Sent::Busy);
         }
         let payload = match message.payload {
-            Payload::Short => OwnedPayload::Short,
-            Payload::Medium(source) => OwnedPayload::Medium(copy_of(source)),
+            Payload::Short => HeldPayload::Short,
+            Payload::Medium(source) => HeldPayload::Medium(copy_of(source)),
             Payload::Long(source, destination) => {
                 let to = place(destination, source.bytes())?;
                 if source.bytes() > 0 {
@@ -83,7 +74,7 @@ impl Loopback {
                     // two may be the same bytes of a segment, so the copy allows overlap.
                     unsafe { std::ptr::copy(source.address(), to, source.bytes()) };
                 }
-                OwnedPayload::Long(to.expose_provenance(), source.bytes())
+                HeldPayload::Long(to.expose_provenance(), source.bytes())
             }
         };
         let owned = Owned {
@@ -125,9 +116,9 @@ impl Loopback {
         self.waiting.fetch_sub(batch.len(), Ordering::AcqRel);
         for owned in &batch {
             let payload = match &owned.payload {
-                OwnedPayload::Short => Arrived::Short,
-                OwnedPayload::Medium(bytes) => Arrived::Medium(bytes),
-                OwnedPayload::Long(address, bytes) => {
+                HeldPayload::Short => Arrived::Short,
+                HeldPayload::Medium(bytes) => Arrived::Medium(bytes),
+                HeldPayload::Long(address, bytes) => {
                     Arrived::Long(std::ptr::with_exposed_provenance_mut(*address), *bytes)
                 }
             };

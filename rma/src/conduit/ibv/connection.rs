@@ -24,6 +24,7 @@ use super::{INLINE_MAX, LONG_BYTES_MAX, PACKET_BYTES_MAX};
 use crate::address::Peer;
 use crate::conduit::Part;
 use crate::conduit::oneside::Blocks;
+use crate::conduit::owned::OwnedMessage;
 use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX};
 use crate::error::{Result, RmaError};
 use crate::message::{Destination, Direction, Message, Payload, Source};
@@ -86,7 +87,7 @@ struct Sender {
     messages: u32,
     flights: VecDeque<Flight>,
     controls: VecDeque<Control>,
-    replies: VecDeque<OwnedReply>,
+    replies: VecDeque<OwnedMessage>,
     regions: Vec<(Name, Remote)>,
     connected: bool,
     closed: bool,
@@ -123,18 +124,6 @@ enum Remote {
     Asked,
     Granted(Access),
     Refused,
-}
-
-struct OwnedReply {
-    handler: u8,
-    arguments: Vec<u32>,
-    payload: OwnedPayload,
-}
-
-enum OwnedPayload {
-    Short,
-    Medium(Vec<u8>),
-    Long(Vec<u8>, Destination),
 }
 
 /// The answer to an attempt to post.
@@ -287,7 +276,7 @@ impl Connection {
             }
         }
         if !request {
-            sender.replies.push_back(OwnedReply::of(message));
+            sender.replies.push_back(OwnedMessage::of(message));
             self.note(shared, &sender);
             return Ok(Posted::At(0));
         }
@@ -767,31 +756,6 @@ fn reach((owner, region): Name, access: &Access, offset: u64, bytes: usize) -> R
         return Err(RmaError::OutOfRange { owner, region, offset, bytes: bytes as u64, limit });
     }
     Ok(access.address.wrapping_add(offset))
-}
-
-impl OwnedReply {
-    fn of(message: &Message<'_>) -> Self {
-        let copy = |source: Source<'_>| {
-            let mut bytes = vec![0; source.bytes()];
-            gather(source, &mut bytes);
-            bytes
-        };
-        let payload = match message.payload {
-            Payload::Short => OwnedPayload::Short,
-            Payload::Medium(source) => OwnedPayload::Medium(copy(source)),
-            Payload::Long(source, destination) => OwnedPayload::Long(copy(source), destination),
-        };
-        Self { handler: message.handler, arguments: message.arguments.to_vec(), payload }
-    }
-
-    fn message(&self) -> Message<'_> {
-        let payload = match &self.payload {
-            OwnedPayload::Short => Payload::Short,
-            OwnedPayload::Medium(bytes) => Payload::Medium(Source::of(bytes)),
-            OwnedPayload::Long(bytes, destination) => Payload::Long(Source::of(bytes), *destination),
-        };
-        Message { direction: Direction::Reply, handler: self.handler, arguments: &self.arguments, payload }
-    }
 }
 
 const _: () = assert!(NUMBER_BYTES + HEAD_BYTES_MAX <= INLINE_MAX && INLINE_MAX < PACKET_BYTES_MAX);

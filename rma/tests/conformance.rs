@@ -1,11 +1,19 @@
-//! The conformance suite over the conduits that need no set-up of their own: shared memory and the simulated network.
+//! The conformance suite over the conduits that need no set-up of their own, shared memory and the simulated network, and over
+//! hooked ones.
 
+#[path = "tcp_support/fabric.rs"]
+mod tcp;
+
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vgas_rma::conduit::conformance::{Fabric, SimFabric, SmpFabric, run};
+use tcp::TcpFabric;
+use vgas_rma::conduit::Conduit;
+use vgas_rma::conduit::conformance::{Fabric, HookedFabric, SimFabric, SmpFabric, SmpNetworkFabric, run};
+use vgas_rma::conduit::hook::{Count, Delay, Hooked, Link, Loss, Trace};
 use vgas_rma::conduit::sim::SimOptions;
 use vgas_rma::conduit::smp::RING_BYTES_MIN;
 use vgas_rma::endpoint::Endpoint;
-use vgas_rma::{Peer, RmaError};
+use vgas_rma::{Layout, Peer, RmaError};
 
 #[test]
 fn smp() {
@@ -28,6 +36,44 @@ fn sim() {
 fn sim_with_several_ranks_a_node() {
     let options = SimOptions { long_to_operation: false, reorder_classes: false, ..SimOptions::default() };
     run(&SimFabric { seed: 2, ranks_per_node: 2, options });
+}
+
+/// All hooks around one another: a link that takes time inside, what watches outside. Nothing that holds without them may
+/// fail with them.
+fn hooked<F: Fabric>(inner: F, link: Link) -> impl Fabric {
+    let wrap = move |network: Arc<dyn Conduit>, me: Peer, layout: &Layout| -> Arc<dyn Conduit> {
+        let delayed = Arc::new(Delay::new(network, link).expect("a delay"));
+        let lossy = Hooked::new(delayed, Arc::new(Loss::new().expect("a loss"))).expect("a hook");
+        let traced = Hooked::new(Arc::new(lossy), Arc::new(Trace::new(me))).expect("a hook");
+        let counts = Arc::new(Count::new(layout.peers()));
+        Arc::new(Hooked::new(Arc::new(traced), counts).expect("a hook"))
+    };
+    HookedFabric { inner, name: "hooked", wrap }
+}
+
+#[test]
+fn smp_as_the_network() {
+    run(&SmpNetworkFabric);
+}
+
+#[test]
+fn hooked_smp() {
+    run(&hooked(
+        SmpNetworkFabric,
+        Link { latency: Duration::from_micros(20), bytes_per_second: Some(4 << 30) },
+    ));
+}
+
+#[test]
+fn hooked_sim() {
+    let sim = SimFabric { seed: 4, ranks_per_node: 1, options: SimOptions::default() };
+    run(&hooked(sim, Link { latency: Duration::from_micros(20), bytes_per_second: None }));
+}
+
+#[test]
+fn hooked_tcp() {
+    let tcp = TcpFabric { ranks_per_node: 1 };
+    run(&hooked(tcp, Link { latency: Duration::from_micros(100), bytes_per_second: Some(1 << 30) }));
 }
 
 /// A rank that disappears: the others' waits end with an error that names it, also those that wait for somebody else.

@@ -16,6 +16,7 @@
 
 pub mod conformance;
 pub mod factory;
+pub mod hook;
 pub mod ibv;
 mod oneside;
 pub(crate) mod owned;

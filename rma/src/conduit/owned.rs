@@ -85,6 +85,63 @@ impl OwnedMessage {
     }
 }
 
+/// A message that has arrived and waits for its delivery.
+#[derive(Debug)]
+pub(crate) struct OwnedDelivery {
+    pub(crate) from: Peer,
+    pub(crate) direction: Direction,
+    pub(crate) handler: u8,
+    pub(crate) arguments: Vec<u32>,
+    pub(crate) payload: OwnedArrival,
+}
+
+#[derive(Debug)]
+pub(crate) enum OwnedArrival {
+    Short,
+    Medium(Vec<u8>),
+    /// Already in place: exposed address and length.
+    Long(usize, usize),
+}
+
+impl OwnedDelivery {
+    /// A copy of what has arrived.
+    pub(crate) fn of(delivery: &Delivery<'_>) -> Self {
+        Self {
+            from: delivery.from,
+            direction: delivery.direction,
+            handler: delivery.handler,
+            arguments: delivery.arguments.to_vec(),
+            payload: match delivery.payload {
+                Arrived::Short => OwnedArrival::Short,
+                Arrived::Medium(bytes) => OwnedArrival::Medium(bytes.to_vec()),
+                Arrived::Long(address, bytes) => OwnedArrival::Long(address.expose_provenance(), bytes),
+            },
+        }
+    }
+
+    /// Bytes of the payload.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.payload {
+            OwnedArrival::Short => 0,
+            OwnedArrival::Medium(bytes) => bytes.len(),
+            OwnedArrival::Long(_, bytes) => *bytes,
+        }
+    }
+
+    /// It, to be delivered.
+    pub(crate) fn delivery(&self) -> Delivery<'_> {
+        let payload = match &self.payload {
+            OwnedArrival::Short => Arrived::Short,
+            OwnedArrival::Medium(bytes) => Arrived::Medium(bytes),
+            OwnedArrival::Long(address, bytes) => {
+                Arrived::Long(std::ptr::with_exposed_provenance_mut(*address), *bytes)
+            }
+        };
+        let (from, direction, handler) = (self.from, self.direction, self.handler);
+        Delivery { from, direction, handler, arguments: &self.arguments, payload }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

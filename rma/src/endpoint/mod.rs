@@ -467,7 +467,7 @@ impl Endpoint {
             }
             Some(Route::Network) => (Carrier::Network, self.network_conduit()?.try_send(to, message)?),
             Some(Route::Loopback) => {
-                let sent = self.loopback.try_send(message, |destination, bytes| {
+                let sent = self.loopback.try_send(self.me, message, |destination, bytes| {
                     Sink::destination(self, self.me, destination, bytes)
                 })?;
                 if sent == Sent::Accepted {
@@ -551,7 +551,7 @@ impl Endpoint {
         let traffic = self.traffic();
         let mut delivered = 0;
         if !self.loopback.is_empty() {
-            delivered += self.loopback.deliver(self.me, traffic, |delivery| self.deliver(delivery))?;
+            delivered += self.loopback.deliver(traffic, |delivery| self.deliver(delivery))?;
         }
         if let Some(smp) = &self.smp {
             delivered += smp.poll(self, traffic)?;

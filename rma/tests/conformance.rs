@@ -4,7 +4,7 @@
 #[path = "tcp_support/fabric.rs"]
 mod tcp;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tcp::TcpFabric;
 use vgas_rma::conduit::Conduit;
@@ -13,7 +13,9 @@ use vgas_rma::conduit::hook::{Count, Delay, Hooked, Link, Loss, Trace};
 use vgas_rma::conduit::sim::SimOptions;
 use vgas_rma::conduit::smp::RING_BYTES_MIN;
 use vgas_rma::endpoint::Endpoint;
-use vgas_rma::{Layout, Peer, RmaError};
+use vgas_rma::message::{Destination, NOTE_HANDLER, Payload, Source};
+use vgas_rma::shm::Mapping;
+use vgas_rma::{Layout, Peer, RegionId, RmaError};
 
 #[test]
 fn smp() {
@@ -76,6 +78,43 @@ fn hooked_tcp() {
     run(&hooked(tcp, Link { latency: Duration::from_micros(100), bytes_per_second: Some(1 << 30) }));
 }
 
+/// Goal: a guarded region takes what its guard expects; anything else is its sender's fault, and is not written.
+#[test]
+fn a_guard_refuses_what_is_not_expected() {
+    let fabric = SimFabric { seed: 5, ranks_per_node: 1, options: SimOptions::default() };
+    let specs = fabric.connect(&fabric.layout(2), 4096);
+    let endpoints: Vec<_> = specs.into_iter().map(|spec| Endpoint::new(spec).unwrap()).collect();
+    let (sender, receiver) = (&endpoints[2], &endpoints[3]);
+    let memory = Mapping::anonymous("vgas-guarded", 4096).unwrap();
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let taken = notes.clone();
+    receiver
+        .register(NOTE_HANDLER, move |_, arguments, _| taken.lock().unwrap().push(arguments.to_vec()))
+        .unwrap();
+    receiver.expose(RegionId::BLOCKS, memory.clone()).unwrap();
+    let expected = |from, offset, bytes| (from, offset, bytes) == (Peer(2), 64, 64);
+    receiver.guard(RegionId::BLOCKS, Box::new(expected)).unwrap();
+    for region in [RegionId::BLOCKS, RegionId(u16::MAX)] {
+        assert!(matches!(receiver.guard(region, Box::new(expected)), Err(RmaError::Usage(_))), "{region:?}");
+    }
+    endpoints.iter().for_each(|endpoint| endpoint.open());
+    let send = |index: u32| {
+        let (region, owner) = (RegionId::BLOCKS, Peer(3));
+        let place = Destination::Region { region, owner, offset: u64::from(index) * 64 };
+        sender.request(owner, NOTE_HANDLER, &[index, 7], Payload::Long(Source::of(&[9; 64]), place)).unwrap();
+    };
+    let deadline = Some(Instant::now() + Duration::from_secs(30));
+    send(1);
+    assert!(receiver.wait_until(deadline, || !notes.lock().unwrap().is_empty()).unwrap());
+    assert_eq!(*notes.lock().unwrap(), [[1, 7]]);
+    send(2);
+    let waited = receiver.wait_until(deadline, || false);
+    assert!(matches!(waited, Err(RmaError::Protocol { peer: Some(Peer(2)), .. })), "{waited:?}");
+    let mut bytes = [1; 192];
+    memory.read(0, &mut bytes);
+    assert!(bytes[..64] == [0; 64] && bytes[64..128] == [9; 64] && bytes[128..] == [0; 64]);
+}
+
 /// A rank that disappears: the others' waits end with an error that names it, also those that wait for somebody else.
 #[test]
 fn the_loss_of_a_peer_ends_every_wait() {
@@ -90,7 +129,7 @@ fn the_loss_of_a_peer_ends_every_wait() {
                 let deadline = Instant::now() + Duration::from_secs(30);
                 let waited = endpoint.wait_until(Some(deadline), || false);
                 assert!(matches!(waited, Err(RmaError::PeerLost { peer: Peer(2), .. })), "{waited:?}");
-                let sent = endpoint.request(Peer(2), 200, &[], vgas_rma::message::Payload::Short);
+                let sent = endpoint.request(Peer(2), 200, &[], Payload::Short);
                 assert!(matches!(sent, Err(RmaError::PeerLost { peer: Peer(2), .. })), "{sent:?}");
             });
         }

@@ -90,7 +90,7 @@ fn hostile_destinations(fabric: &dyn Fabric) {
         region(RegionId::SEGMENT, one, SEGMENT_BYTES),
         region(RegionId::SEGMENT, one, u64::MAX - 3),
         region(RegionId::SEGMENT, Peer(77), 0),
-        region(RegionId::TABLE, one, 0),
+        region(RegionId::PRIVATE, one, 0),
         region(RegionId(9), one, 0),
         Destination::Operation { id: 12345, offset: 0 },
     ];

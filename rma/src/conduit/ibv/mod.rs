@@ -15,21 +15,21 @@
 //! |---|---|---|
 //! | short message, or one that fits inline | SEND | one in `signal_interval` |
 //! | medium message | SEND from staging memory | one |
-//! | page for a frame | WRITE with immediate data into the receiver's frame | one |
+//! | block with a note | WRITE with immediate data into the receiver's region | one |
 //! | other long message | WRITE into the receiver's region, SEND, in one post | one for both |
 //! | put | WRITE into the owner's segment; nobody there takes part | one |
 //! | get | READ from it | one |
 //! | atomic update | FETCH_ADD or CMP_SWAP of it, if the device offers them; otherwise messages | one |
 //!
 //! A long payload that its sender lends ([`Conduit::try_send_lent`]) goes out of the sender's own registered region
-//! without a copy: a page is moved from the forwarder's frame to the requester's by the two cards alone.
+//! without a copy: a block is moved from one agent's region to another's by the two cards alone.
 //!
 //! A put whose source stays as it is (a blocking or a bulk one), and a get, of more than 512 bytes move them straight out of
 //! and into the caller's memory if that is in the rank's own segment, which is registered when this first happens. Other
 //! memory is copied: to staging memory, or by the post if it is little.
 //!
-//! Regions are registered when the first peer wants them, as far as they are attached, and an agent's frames also when
-//! another agent first lets it write into its own: pages are sent out of them from then on. Registered pages are locked in
+//! Regions are registered when the first peer wants them, as far as they are attached, and an agent's blocks also when
+//! another agent first lets it write into its own: they are sent from then on. Registered pages are locked in
 //! memory. Where the system does not let this process lock so many, the device is asked to do without (on-demand paging);
 //! one that cannot gets [`RmaError::LockedMemory`], which says what to do.
 //!
@@ -52,7 +52,7 @@
 //! The end of a process is seen at once, by the end of its tcp connection; a network that is cut, after `retries` times
 //! `timeout` with something under way, else as the tcp conduit sees it. Access outside of what is registered, or with a
 //! wrong key, is refused by the owner's card and ends the connection of who tried. Within a region that was granted to a peer
-//! the card asks nobody: frames are granted to agents only, segments to all, as GASNet does.
+//! the card asks nobody: blocks are granted to agents only, segments to all, as GASNet does.
 //!
 //! # Thousands of peers
 //!
@@ -124,7 +124,7 @@ const PACKET_BYTES_MAX: usize = BLOCK_BYTES;
 /// Most payload bytes of a medium message.
 pub const MEDIUM_BYTES_MAX: usize = PACKET_BYTES_MAX - HEAD_BYTES_MAX - 64;
 
-/// Most payload bytes of a long message: the largest page. Staging memory has room for two.
+/// Most payload bytes of a long message. Staging memory has room for two.
 pub const LONG_BYTES_MAX: usize = 4 << 20;
 
 /// Most bytes that are ever sent inline: what is worth a copy by the processor.

@@ -99,8 +99,8 @@ impl IbvConduit {
                     connection.tell(&self.shared, self.shared.answer(sink, connection.peer, name)?)?
                 }
                 Some(Control::Grant(name, access)) if connection.answered(name, Some(access)) => {
-                    if name.1 == RegionId::FRAMES {
-                        self.shared.register_own_frames(sink, self.me)?;
+                    if name.1 == RegionId::BLOCKS {
+                        self.shared.register_own_blocks(sink, self.me)?;
                     }
                 }
                 Some(Control::Refusal(name)) if connection.answered(name, None) => {}

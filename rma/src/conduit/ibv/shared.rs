@@ -141,7 +141,7 @@ pub(super) struct Shared {
     pub(super) signal_interval: u32,
     /// Whether words of segments are updated by the device.
     pub(super) atomics: bool,
-    /// Regions that were granted to a peer, and this side's own frames and segment.
+    /// Regions that were granted to a peer, and this side's own blocks and segment.
     regions: Regions<Registration>,
 }
 
@@ -205,13 +205,13 @@ impl Shared {
         Ok(Control::Grant(name, Access { address, bytes, key, atomics }))
     }
 
-    /// Registers this side's own frames, if it has some: who was given access to frames of others sends pages out of its
+    /// Registers this side's own blocks, if it has some: who was given access to blocks of others sends blocks out of its
     /// own, without a copy, whether or not anybody ever asks for access to these.
     ///
     /// # Errors
     /// As [`Shared::answer`].
-    pub(super) fn register_own_frames(&self, sink: &dyn Sink, me: Peer) -> Result<()> {
-        self.registration(sink, me, (me, RegionId::FRAMES)).map(|_| ())
+    pub(super) fn register_own_blocks(&self, sink: &dyn Sink, me: Peer) -> Result<()> {
+        self.registration(sink, me, (me, RegionId::BLOCKS)).map(|_| ())
     }
 
     /// The registration of a region of this side's, made the first time; none when there is no such region for `from`.

@@ -184,8 +184,8 @@ impl SmpConduit {
                     let limit = mapping.bytes() as u64;
                     return Err(RmaError::OutOfRange { owner, region, offset, bytes, limit });
                 }
-                // Frames are filled as a whole sooner or later; a segment may be meant to stay sparse.
-                if region == RegionId::FRAMES {
+                // Blocks are filled sooner or later, all of them; a segment may be meant to stay sparse.
+                if region == RegionId::BLOCKS {
                     mapping.prepare(offset as usize, source.bytes());
                 }
                 let body = Body::Long { bytes: source.bytes() as u32, region, owner, offset };

@@ -34,7 +34,7 @@ pub const VERSION: u16 = 1;
 /// many as there are credits stays affordable.
 pub const MEDIUM_BYTES_MAX: usize = 64 << 10;
 
-/// Most payload bytes of a long frame: the largest page.
+/// Most payload bytes of a long frame.
 pub const LONG_BYTES_MAX: usize = 4 << 20;
 
 const FIXED_BYTES: usize = 12;

@@ -4,6 +4,10 @@
 //! collectives have reference versions on top of active messages ([`crate::endpoint`]); a conduit that can do better
 //! says so in its [`Capabilities`] and overrides them.
 //!
+//! Beside the conduits, a folder or file each: [`factory`] knows them by name; [`wire`] has the bytes that those over a
+//! network speak, `oneside` registered memory for those that let a device read and write by itself, `owned` messages that
+//! wait; [`hook`] puts something around any of them; [`conformance`] tests all of them.
+//!
 //! # Promises of every conduit (each has a test in `conformance`)
 //!
 //! * *Order.* Messages from one peer to another arrive in the order in which they were accepted, requests among

@@ -2,9 +2,10 @@
 //!
 //! Time is a count of steps. A message that is sent becomes deliverable a seeded number of steps later, never before
 //! one that was sent earlier on the same way. What is on its way lies with its receiver, in the order of delivery; of a way
-//! that was never used nothing is known, so a thousand peers cost what they say. Driven by one thread that calls [`SimNetwork::step`] and polls peers in an
-//! order of its own, a run is determined by the seed. With [`SimOptions::steps_by_polling`] every poll is a step, so
-//! that ordinary threads can use it, too (their schedule then counts as well).
+//! that was never used nothing is known, so a thousand peers cost what they say. Driven by one thread that calls
+//! [`SimNetwork::step`] and polls peers in an order of its own, a run is determined by the seed. With
+//! [`SimOptions::steps_by_polling`] every poll is a step, so that ordinary threads can use it, too (their schedule then counts
+//! as well).
 
 use super::owned::OwnedMessage;
 use super::{Capabilities, Conduit, Sent, Traffic};

@@ -96,7 +96,7 @@ use self::shared::Shared;
 use self::verbs::Queues;
 use self::verbs::types::Completion;
 use self::verbs::types::number::IBV_WC_SUCCESS;
-use super::oneside::BLOCK_BYTES;
+use super::oneside::SLOT_BYTES;
 use super::tcp::{TcpConduit, TcpSpec};
 use super::turn::Turn;
 use super::wire::frame::HEAD_BYTES_MAX;
@@ -119,7 +119,7 @@ use std::time::{Duration, Instant};
 pub const NAME: &str = "ibv";
 
 /// Bytes of a receive slot, and so of the largest packet.
-const PACKET_BYTES_MAX: usize = BLOCK_BYTES;
+const PACKET_BYTES_MAX: usize = SLOT_BYTES;
 
 /// Most payload bytes of a medium message.
 pub const MEDIUM_BYTES_MAX: usize = PACKET_BYTES_MAX - HEAD_BYTES_MAX - 64;

@@ -7,7 +7,7 @@ use super::packet::{Access, Control, Name};
 use super::verbs::{Peers, Queues, Registration, Verb, locked_memory_limit};
 use super::{INLINE_MAX, IbvOptions, PACKET_BYTES_MAX};
 use crate::address::{Peer, RegionId};
-use crate::conduit::oneside::{BLOCK_BYTES, Own, Regions, Registered, Staging};
+use crate::conduit::oneside::{Own, Regions, Registered, SLOT_BYTES, Staging};
 use crate::error::Result;
 use crate::message::{Sink, Source};
 use crate::shm::Mapping;
@@ -154,7 +154,7 @@ impl Shared {
         let slots = options.receive_slots.min(chosen.slots_max);
         let (completions, signalled_max) = queue_sizes(slots, depth, peers, chosen.completions_max);
         let queues = Queues::new(&chosen.context, completions, slots, PACKET_BYTES_MAX)?;
-        let bytes = options.staging_bytes.next_multiple_of(BLOCK_BYTES);
+        let bytes = options.staging_bytes.next_multiple_of(SLOT_BYTES);
         let memory = Mapping::anonymous("vgas-ibv-staging", bytes as u64)?;
         let staging = Staging::new(chosen.context.register(memory, bytes, Peers::Nothing)?, bytes);
         let signal_interval = options.signal_interval.clamp(1, depth / 2);

@@ -12,4 +12,4 @@ mod staging;
 
 pub(super) use own::Own;
 pub(super) use regions::{Name, Regions, Registered};
-pub(super) use staging::{BLOCK_BYTES, Blocks, Staging};
+pub(super) use staging::{SLOT_BYTES, Slots, Staging};

@@ -4,73 +4,73 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// The unit: one receive slot.
-pub(in crate::conduit) const BLOCK_BYTES: usize = 8 << 10;
+/// The unit: what a message without a long payload fits in.
+pub(in crate::conduit) const SLOT_BYTES: usize = 8 << 10;
 
-/// A run of blocks, to be given back with [`Staging::free`].
+/// A run of slots, to be given back with [`Staging::free`].
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::conduit) struct Blocks {
+pub(in crate::conduit) struct Slots {
     first: usize,
     count: usize,
 }
 
-impl Blocks {
+impl Slots {
     /// Offset of the first byte in the memory.
     pub(in crate::conduit) fn offset(&self) -> usize {
-        self.first * BLOCK_BYTES
+        self.first * SLOT_BYTES
     }
 }
 
 /// Registered memory, of which parts are taken and given back.
 pub(in crate::conduit) struct Staging<R> {
     pub(in crate::conduit) memory: R,
-    map: Mutex<BlockMap>,
+    map: Mutex<SlotTable>,
 }
 
 impl<R> Staging<R> {
-    /// All of `memory`, which has `bytes` bytes, a multiple of [`BLOCK_BYTES`].
+    /// All of `memory`, which has `bytes` bytes, a multiple of [`SLOT_BYTES`].
     pub(in crate::conduit) fn new(memory: R, bytes: usize) -> Self {
-        Self { memory, map: Mutex::new(BlockMap::new(bytes / BLOCK_BYTES)) }
+        Self { memory, map: Mutex::new(SlotTable::new(bytes / SLOT_BYTES)) }
     }
 
-    /// Room for so many bytes, at least one block; none at the moment.
-    pub(in crate::conduit) fn take(&self, bytes: usize) -> Option<Blocks> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner).take(bytes.div_ceil(BLOCK_BYTES).max(1))
+    /// Room for so many bytes, at least one slot; none at the moment.
+    pub(in crate::conduit) fn take(&self, bytes: usize) -> Option<Slots> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner).take(bytes.div_ceil(SLOT_BYTES).max(1))
     }
 
     /// Gives room back, if there is some.
-    pub(in crate::conduit) fn free(&self, blocks: Option<Blocks>) {
-        if let Some(blocks) = blocks {
-            self.map.lock().unwrap_or_else(PoisonError::into_inner).free(blocks);
+    pub(in crate::conduit) fn free(&self, slots: Option<Slots>) {
+        if let Some(slots) = slots {
+            self.map.lock().unwrap_or_else(PoisonError::into_inner).free(slots);
         }
     }
 }
 
-/// Which blocks are taken. First fit from where the last search ended: what is taken together is given back together, so
+/// Which slots are taken. First fit from where the last search ended: what is taken together is given back together, so
 /// the free runs stay long.
-struct BlockMap {
+struct SlotTable {
     taken: Vec<bool>,
     next: usize,
 }
 
-impl BlockMap {
-    fn new(blocks: usize) -> Self {
-        Self { taken: vec![false; blocks], next: 0 }
+impl SlotTable {
+    fn new(slots: usize) -> Self {
+        Self { taken: vec![false; slots], next: 0 }
     }
 
-    fn take(&mut self, count: usize) -> Option<Blocks> {
+    fn take(&mut self, count: usize) -> Option<Slots> {
         // Most are small, and find the next one free.
         if count == 1
             && let Some(taken @ false) = self.taken.get_mut(self.next)
         {
             *taken = true;
             self.next += 1;
-            return Some(Blocks { first: self.next - 1, count });
+            return Some(Slots { first: self.next - 1, count });
         }
         let first = self.find(self.next, count).or_else(|| self.find(0, count))?;
         self.taken[first..first + count].fill(true);
         self.next = first + count;
-        Some(Blocks { first, count })
+        Some(Slots { first, count })
     }
 
     fn find(&self, from: usize, count: usize) -> Option<usize> {
@@ -84,9 +84,9 @@ impl BlockMap {
         None
     }
 
-    fn free(&mut self, blocks: Blocks) {
-        let range = blocks.first..blocks.first + blocks.count;
-        debug_assert!(self.taken[range.clone()].iter().all(|&taken| taken), "{blocks:?} are free already");
+    fn free(&mut self, slots: Slots) {
+        let range = slots.first..slots.first + slots.count;
+        debug_assert!(self.taken[range.clone()].iter().all(|&taken| taken), "{slots:?} are free already");
         match &mut self.taken[range] {
             [taken] => *taken = false,
             several => several.fill(false),
@@ -103,23 +103,23 @@ mod tests {
         /// Against a plain count: runs never overlap, and an empty map always has room for as much as it is long.
         #[test]
         fn runs_do_not_overlap(sizes in prop::collection::vec(1usize..6, 1..60)) {
-            let mut map = BlockMap::new(16);
-            let mut held: Vec<Blocks> = Vec::new();
+            let mut map = SlotTable::new(16);
+            let mut held: Vec<Slots> = Vec::new();
             for size in sizes {
                 match map.take(size) {
-                    Some(blocks) => {
+                    Some(slots) => {
                         for other in &held {
-                            let apart = blocks.first + blocks.count <= other.first
-                                || other.first + other.count <= blocks.first;
-                            prop_assert!(apart, "{:?} and {:?}", blocks, other);
+                            let apart = slots.first + slots.count <= other.first
+                                || other.first + other.count <= slots.first;
+                            prop_assert!(apart, "{:?} and {:?}", slots, other);
                         }
-                        held.push(blocks);
+                        held.push(slots);
                     }
-                    None => held.drain(..held.len().div_ceil(2)).for_each(|blocks| map.free(blocks)),
+                    None => held.drain(..held.len().div_ceil(2)).for_each(|slots| map.free(slots)),
                 }
             }
-            held.drain(..).for_each(|blocks| map.free(blocks));
-            prop_assert_eq!(map.take(16), Some(Blocks { first: 0, count: 16 }));
+            held.drain(..).for_each(|slots| map.free(slots));
+            prop_assert_eq!(map.take(16), Some(Slots { first: 0, count: 16 }));
             prop_assert_eq!(map.take(1), None);
         }
     }

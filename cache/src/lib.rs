@@ -10,6 +10,7 @@
 //! | [`agent`] | one event loop a node: runs the protocol, NVMe, replacement | be waited for by another agent |
 //! | [`client`] | a rank's puts and gets | give itself a right to a page that anybody has; it may claim one that nobody has, and use up a right ([`pool::Entry`]) |
 //! | [`local`] | plain loads and stores on one's own segment | speak to other nodes |
+//! | [`region`] | the numbers of an agent's regions | |
 //! | [`request`] | what ranks ask of agents | |
 //! | [`service`] | work of libraries at the agents | know of pages |
 //! | [`error`] | what can go wrong, and how it travels | |
@@ -27,6 +28,7 @@ pub mod parts;
 pub mod pool;
 pub mod protocol;
 pub mod read_ahead;
+pub mod region;
 pub mod replacement;
 pub mod request;
 pub mod service;

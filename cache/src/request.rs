@@ -12,7 +12,7 @@ pub mod handler {
     /// Agent to agent: one coherence message without page data.
     pub const COHERENCE: u8 = 32;
     /// Agent to agent: a coherence message whose page has been written to the receiver's frame.
-    pub const DATA: u8 = vgas_rma::message::PAGE_HANDLER;
+    pub const DATA: u8 = vgas_rma::message::NOTE_HANDLER;
     /// Agent to agent: the same coherence message for a run of neighbouring pages.
     pub const RUN: u8 = 34;
     /// Rank to its agent.

@@ -12,9 +12,10 @@ use simulation::plan::{PAGE, Plan};
 use simulation::run::prepare;
 use std::sync::Arc;
 use vgas_cache::pool::{Fault, FrameId, MAPPED_PAGES_MIN, Returned};
+use vgas_cache::region;
 use vgas_cache::request::handler;
 use vgas_cache::service::{Call, Home, Service, Services};
-use vgas_rma::address::{NodeId, Peer, Rank, RegionId};
+use vgas_rma::address::{NodeId, Peer, Rank};
 use vgas_rma::endpoint::Endpoint;
 use vgas_rma::message::{Destination, Payload, Source};
 use vgas_rma::shm::Change;
@@ -167,7 +168,7 @@ fn say(from: &Arc<Endpoint>, to: Peer, (index, words, bytes): &(u8, Vec<u32>, By
         Bytes::Medium(bytes) => Payload::Medium(Source::of(bytes)),
         Bytes::Long(offset, bytes) => Payload::Long(
             Source::of(&page[..*bytes]),
-            Destination::Region { region: RegionId::FRAMES, owner: to, offset: *offset },
+            Destination::Region { region: region::FRAMES, owner: to, offset: *offset },
         ),
     };
     // Full, or refused on this side: then it does not arrive.

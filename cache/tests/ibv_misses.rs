@@ -14,10 +14,11 @@ use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::client::{Client, ClientOptions};
 use vgas_cache::pool::{Fences, MAPPED_PAGES_MIN, PoolAgent, PoolClient, PoolSpec, TableLayout};
 use vgas_cache::protocol::home;
+use vgas_cache::region;
 use vgas_cache::replacement;
 use vgas_nvm::Volume;
 use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
-use vgas_rma::address::{Layout, NodeId, Peer, Rank, RegionId};
+use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::conformance::node_domains;
 use vgas_rma::conduit::ibv::{IbvConduit, IbvCounts, IbvOptions};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec, Token};
@@ -63,7 +64,7 @@ impl Node {
             Endpoint::new(EndpointSpec { layout: layout.clone(), me, domain, network }).unwrap()
         };
         let agent_endpoint = endpoint(layout.agent_of(node));
-        agent_endpoint.expose(RegionId::FRAMES, frames.clone()).unwrap();
+        agent_endpoint.expose(region::FRAMES, frames.clone()).unwrap();
         // Nothing runs ahead, and nothing is served in place: each page is asked for when it is wanted.
         let options = AgentOptions {
             home: home::Parameters { node, cooperative: true, in_place: None },

@@ -1,5 +1,5 @@
 //! Who and where: ranks, nodes, peers, regions. Types, not bare numbers, so that a rank is never taken for
-//! a node and an offset never for a page.
+//! a node.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -19,17 +19,20 @@ pub struct NodeId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Peer(pub u32);
 
-/// A remotely accessible region of a peer. Regions have the same number on every peer that has them.
+/// A region of a peer's memory. Regions have the same number on every peer that has them, and their number says what role they
+/// play for peers; what lies in them is the matter of the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RegionId(pub u16);
 
 impl RegionId {
     /// A rank's pinned segment: DRAM only, plain GASNet.
     pub const SEGMENT: RegionId = RegionId(0);
-    /// The frames of an agent's cache pool.
-    pub const FRAMES: RegionId = RegionId(1);
-    /// An agent's page table and the words its ranks share with it. Never the target of a peer's message.
-    pub const TABLE: RegionId = RegionId(2);
+    /// Memory of an agent's into which other agents write *blocks*: pieces of some length at multiples of it, of which a
+    /// [note](crate::message::NOTE_HANDLER) may tell. All of it is in use from the beginning, and the layer above may
+    /// [guard](crate::endpoint::Endpoint::guard) it.
+    pub const BLOCKS: RegionId = RegionId(1);
+    /// The first of those that an agent shares with the ranks of its node only. Never the target of a peer's message.
+    pub const PRIVATE: RegionId = RegionId(2);
 }
 
 impl fmt::Display for Rank {

@@ -9,9 +9,10 @@ use std::sync::Arc;
 /// Most arguments of an active message.
 pub const ARGUMENTS_MAX: usize = 16;
 
-/// The handler of requests that bring a page into a frame of the receiver's. With two arguments, the frame's number and one
-/// below 256, such a message is short enough for a conduit to send as one write that tells of itself.
-pub const PAGE_HANDLER: u8 = 33;
+/// The handler of *notes*: requests whose long payload is a block of the receiver's [`RegionId::BLOCKS`]. With two arguments,
+/// the block's index (its offset divided by its length) and a number below 256 for the layer above, such a message is short
+/// enough for a conduit to send as one write that tells of itself. The layer above registers the handler.
+pub const NOTE_HANDLER: u8 = 33;
 
 /// Whether a message asks or answers. A request handler may send one reply; a reply handler sends nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,6 +46,21 @@ pub fn print_bytes(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
+/// A number of bytes for people: at most one decimal.
+pub fn rounded(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let power = (bytes.max(1).ilog2() / 10).min(UNITS.len() as u32);
+    let Some(unit) = power.checked_sub(1).map(|index| UNITS[index as usize]) else {
+        return format!("{bytes} bytes");
+    };
+    let unit_bytes = 1u64 << (10 * power);
+    if bytes.is_multiple_of(unit_bytes) {
+        format!("{}{unit}", bytes / unit_bytes)
+    } else {
+        format!("{:.1}{unit}", bytes as f64 / unit_bytes as f64)
+    }
+}
+
 /// Text as one line for people: control characters are shown as Rust writes them, and what is too long lacks its middle,
 /// since the beginning says what went wrong and the end what to do.
 #[derive(Clone, Copy, Debug)]
@@ -118,5 +133,14 @@ mod tests {
             "{shown}"
         );
         assert!(Quoted("y".repeat(101)).to_string().len() < 150);
+    }
+
+    #[test]
+    fn bytes_for_people() {
+        for (bytes, text) in [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1KiB"), (1 << 30, "1GiB")] {
+            assert_eq!(rounded(bytes), text);
+        }
+        assert_eq!(rounded(24684096 * 1024), "23.5GiB");
+        assert_eq!(rounded(u64::MAX), "16777216.0TiB");
     }
 }

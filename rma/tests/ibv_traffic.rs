@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use vgas_rma::conduit::ibv::{IbvCounts, IbvOptions};
 use vgas_rma::conduit::{Conduit, Part, Place, Sent, Traffic};
-use vgas_rma::message::{Destination, Direction, Message, PAGE_HANDLER, Payload, Source};
+use vgas_rma::message::{Destination, Direction, Message, NOTE_HANDLER, Payload, Source};
 use vgas_rma::shm::{Atomic, Mapping};
 use vgas_rma::{Peer, RegionId};
 
@@ -126,10 +126,10 @@ fn a_page_that_is_asked_for() {
     let [a, b] = &both;
     let frame = b.1.region.span(0, 65_536);
     b.1.region.write(0, &vec![5; frame.bytes()]);
-    let destination = Destination::Region { region: RegionId::FRAMES, owner: Peer(0), offset: 65_536 };
+    let destination = Destination::Region { region: RegionId::BLOCKS, owner: Peer(0), offset: 65_536 };
     let page = Message {
         direction: Direction::Request,
-        handler: PAGE_HANDLER,
+        handler: NOTE_HANDLER,
         arguments: &[1, 200],
         payload: Payload::Long(frame.source(), destination),
     };
@@ -209,8 +209,8 @@ fn full_staging_memory_is_no_error() {
             under_way += 1;
         }
     }
-    assert_eq!(put(RegionId::FRAMES, &[3; 8]), Sent::Busy);
-    poll_until(&[a, b], "access to the other", || put(RegionId::FRAMES, &[3; 8]) == Sent::Accepted);
+    assert_eq!(put(RegionId::BLOCKS, &[3; 8]), Sent::Busy);
+    poll_until(&[a, b], "access to the other", || put(RegionId::BLOCKS, &[3; 8]) == Sent::Accepted);
     poll_until(&[a, b], "all puts", || a.1.completed.load(Ordering::SeqCst) == under_way + 2);
 }
 
@@ -269,8 +269,8 @@ fn the_own_segment_is_not_copied() {
     assert_eq!(got, [9; BYTES]);
 }
 
-/// A lent page goes out of the frames that it lies in, without a copy, and is given back when it has left. Nobody ever asks
-/// for access to these frames.
+/// A lent block goes out of the region that it lies in, without a copy, and is given back when it has left. Nobody ever asks
+/// for access to it.
 #[test]
 fn lent_pages_return() {
     if skipped("lent_pages_return") {
@@ -281,7 +281,7 @@ fn lent_pages_return() {
     let to = Peer(1);
     a.1.region.write(0, &[9; 16_384]);
     let source = a.1.region.span(0, 16_384);
-    let destination = Destination::Region { region: RegionId::FRAMES, owner: to, offset: 0 };
+    let destination = Destination::Region { region: RegionId::BLOCKS, owner: to, offset: 0 };
     let message = Message {
         direction: Direction::Request,
         handler: 1,

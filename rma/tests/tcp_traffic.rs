@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tcp_support::*;
 use vgas_rma::conduit::tcp::TcpConduit;
-use vgas_rma::conduit::tcp::frame::{LONG_BYTES_MAX, MEDIUM_BYTES_MAX};
+use vgas_rma::conduit::wire::frame::{LONG_BYTES_MAX, MEDIUM_BYTES_MAX};
 use vgas_rma::conduit::{Conduit, Loan, Sent, Traffic};
 use vgas_rma::message::{Arrived, Destination, Direction, Message, Payload, Source};
 use vgas_rma::shm::Mapping;

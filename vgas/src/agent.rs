@@ -10,9 +10,8 @@ use vgas_cache::pool::{Fences, PoolAgent};
 use vgas_cache::protocol::{InPlaceService, home};
 use vgas_cache::read_ahead::{ReadAhead, ReadAheadSettings};
 use vgas_cache::service::Services;
-use vgas_cache::{CacheError, replacement};
+use vgas_cache::{CacheError, region, replacement};
 use vgas_nvm::{Volume, VolumeSpec};
-use vgas_rma::RegionId;
 use vgas_rma::endpoint::{Endpoint, EndpointSpec};
 use vgas_rma::job::{Membership, NodeService, ServiceError, Stop};
 
@@ -41,8 +40,8 @@ impl AgentService {
         let (layout, me, domain) = (membership.layout, membership.me, membership.domain);
         let node = layout.node_of_peer(me);
         let spec = crate::layout::pool_spec(&settings, &layout, node)?;
-        let table = domain.map(me, RegionId::TABLE)?;
-        let frames = domain.map(me, RegionId::FRAMES)?;
+        let table = domain.map(me, region::TABLE)?;
+        let frames = domain.map(me, region::FRAMES)?;
         let pool =
             PoolAgent::create(&spec, table, frames.clone(), Fences::Detect).map_err(CacheError::from)?;
         let mut volume = VolumeSpec::new(settings.nvm.directory_path(), spec.page_bytes);

@@ -1,6 +1,6 @@
 //! Starting a job, and being the daemon of one of its nodes: the settings turned into what the job layer needs.
 
-use crate::config::{Auto, ConduitChoice, Settings, Value};
+use crate::config::{Auto, Settings, Value};
 use crate::error::Result;
 use crate::service::Services;
 use std::ffi::OsString;
@@ -45,11 +45,7 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     spec.nodes = request.nodes;
     spec.hosts = request.hosts;
     spec.environment = request.environment;
-    spec.conduit = match settings.conduit {
-        ConduitChoice::Auto | ConduitChoice::Tcp => "tcp".into(),
-        ConduitChoice::Smp => "smp".into(),
-        ConduitChoice::Ibv => "ibv".into(),
-    };
+    spec.conduit = settings.conduit.provider().name.into();
     spec.ring_bytes = settings.smp.ring.bytes();
     spec.label = settings.run.label;
     spec.connect_timeout = Duration::from_millis(settings.run.start_timeout_ms.into());

@@ -4,6 +4,7 @@
 use crate::config::{Auto, Settings};
 use crate::error::{Error, Result};
 use vgas_cache::pool::{MAPPED_PAGES_MIN, PoolSpec, TableLayout};
+use vgas_cache::region;
 use vgas_rma::shm::RegionSpec;
 use vgas_rma::{Layout, NodeId, Rank, RegionId};
 
@@ -105,8 +106,8 @@ pub fn regions(settings: &Settings, layout: &Layout) -> Result<Vec<RegionSpec>> 
         let table =
             TableLayout::new(&pool_spec(settings, layout, node)?).map_err(vgas_cache::CacheError::from)?;
         let owner = layout.agent_of(node);
-        regions.push(RegionSpec { owner, region: RegionId::FRAMES, bytes: table.frames_bytes() });
-        regions.push(RegionSpec { owner, region: RegionId::TABLE, bytes: table.table_bytes() });
+        regions.push(RegionSpec { owner, region: region::FRAMES, bytes: table.frames_bytes() });
+        regions.push(RegionSpec { owner, region: region::TABLE, bytes: table.table_bytes() });
     }
     Ok(regions)
 }

@@ -6,7 +6,7 @@ use crate::runtime::Runtime;
 use std::borrow::Cow;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use vgas_cache::local::{Announcing, LocalSegment, LocalSpec, Mechanism};
-use vgas_rma::RegionId;
+use vgas_cache::region;
 
 /// A rank's local segment: opened when it is first asked for, so that programs that use no pointers keep their signal
 /// handlers and addresses.
@@ -60,7 +60,7 @@ impl Runtime {
         let agent = self.layout().agent_of(self.node());
         let frames = endpoint
             .domain()
-            .and_then(|domain| domain.region_file(agent, RegionId::FRAMES))
+            .and_then(|domain| domain.region_file(agent, region::FRAMES))
             .ok_or_else(|| Error::Usage("this rank does not share its node's memory".into()))?
             .try_clone_to_owned()
             .map_err(|error| Error::Usage(format!("cannot duplicate a descriptor: {error}")))?;

@@ -1,92 +1,134 @@
-//! The conduit between nodes, by name.
+//! The way of a process to other nodes: the conduit that its job names, told what the settings say.
 
-use crate::config::{Auto, IbvSettings, Settings};
-use crate::error::{Error, Result};
+#![forbid(unsafe_code)]
+
+use crate::config::{ConduitChoice, Settings, Size, Value};
+use crate::error::Result;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use vgas_rma::conduit::Conduit;
-use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions};
-use vgas_rma::conduit::tcp::{TcpConduit, TcpSpec};
+use vgas_rma::conduit::factory::{self, Options, Provider};
 use vgas_rma::job::Membership;
+
+impl ConduitChoice {
+    /// The conduit that is meant.
+    pub fn provider(self) -> &'static Provider {
+        let name = if self == Self::Auto { factory::DEFAULT.into() } else { self.text() };
+        factory::find(&name).expect("a test holds the choices against the conduits")
+    }
+}
 
 /// For how long the end of a job waits for what was sent to arrive.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The way of a process to other nodes, and how to end it well.
-pub(crate) enum Network {
-    /// One domain holds everybody.
-    None,
-    Tcp(Arc<TcpConduit>),
-    Ibv(Arc<IbvConduit>),
-}
+/// The way of a process to other nodes, and how to end it well; none when one domain holds everybody.
+pub(crate) struct Network(Option<Arc<dyn Conduit>>);
 
 impl Network {
-    /// Opens what the membership names; nothing when one domain holds everybody.
+    /// Opens what the membership names.
     pub fn open(membership: &mut Membership, settings: &Settings) -> Result<Self> {
-        let Some(listener) = membership.listener.take() else { return Ok(Self::None) };
-        let tcp = TcpSpec {
-            layout: membership.layout.clone(),
-            me: membership.me,
-            key: membership.key.clone(),
-            listener,
-            addresses: membership.addresses.clone(),
-        };
-        match membership.conduit.as_str() {
-            "tcp" => Ok(Self::Tcp(Arc::new(TcpConduit::new(tcp)?))),
-            "ibv" => Ok(Self::Ibv(Arc::new(IbvConduit::new(tcp, ibv_options(&settings.ibv))?))),
-            other => Err(Error::Usage(format!("this build has no conduit {other}"))),
-        }
+        Ok(Self(membership.open_network(&Texts(settings.to_map()))?))
     }
 
     /// For the endpoint.
     pub fn conduit(&self) -> Option<Arc<dyn Conduit>> {
-        match self {
-            Self::None => None,
-            Self::Tcp(tcp) => Some(tcp.clone()),
-            Self::Ibv(ibv) => Some(ibv.clone()),
-        }
+        self.0.clone()
     }
 
     /// Ends the connections so that the other side does not take it for a loss.
     pub fn close(&self) {
-        match self {
-            Self::None => {}
-            Self::Tcp(tcp) => tcp.close(PATIENCE),
-            Self::Ibv(ibv) => ibv.close(PATIENCE),
+        if let Some(conduit) = &self.0 {
+            conduit.close(PATIENCE);
         }
     }
 }
 
-/// The limits of the table keep every number within its type.
-fn ibv_options(settings: &IbvSettings) -> IbvOptions {
-    let number = |value: &Auto<u32>| match value {
-        Auto::Auto => None,
-        Auto::Is(number) => Some(*number),
-    };
-    IbvOptions {
-        device: match &settings.device {
-            Auto::Auto => None,
-            Auto::Is(name) => Some(name.0.clone()),
-        },
-        port: number(&settings.port).map(|port| port as u8),
-        gid: number(&settings.gid).map(|index| index as u8),
-        network: match &settings.network {
-            Auto::Auto => None,
-            Auto::Is(network) => Some(*network),
-        },
-        mtu: match &settings.mtu {
-            Auto::Auto => None,
-            Auto::Is(bytes) => Some(bytes.bytes() as u32),
-        },
-        depth: settings.depth,
-        receive_slots: settings.receive_slots,
-        inline: settings.inline,
-        signal_interval: settings.signal_interval,
-        timeout: settings.timeout as u8,
-        retries: settings.retries as u8,
-        service_level: number(&settings.service_level).map(|level| level as u8),
-        traffic_class: number(&settings.traffic_class).map(|class| class as u8),
-        atomics: settings.atomics,
-        staging_bytes: settings.staging.bytes() as usize,
+/// The effective settings of a job by name. Their table has checked them.
+struct Texts(BTreeMap<String, String>);
+
+impl Options for Texts {
+    fn text(&self, name: &str) -> Option<String> {
+        self.0.get(name).filter(|text| *text != "auto").cloned()
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        // Counts are written as plain numbers, which are sizes, too.
+        self.text(name).and_then(|text| Size::parse(&text).ok()).map(Size::bytes)
+    }
+
+    fn is_on(&self, name: &str) -> Option<bool> {
+        self.text(name).and_then(|text| bool::parse(&text).ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, FlagValue, Sources};
+    use vgas_rma::conduit::ibv::IbvOptions;
+
+    fn options(assignments: &[&str]) -> IbvOptions {
+        let flags = assignments.iter().map(|text| FlagValue::assignment(text).unwrap()).collect();
+        let config = Config::load(&Sources { flags, ..Sources::default() }).unwrap();
+        IbvOptions::read(&Texts(config.settings().to_map())).unwrap()
+    }
+
+    /// Goal: what users may choose is what there is, and `auto`.
+    #[test]
+    fn every_conduit_can_be_chosen_and_every_choice_is_one() {
+        let choices: Vec<_> = ConduitChoice::choices().iter().map(|(word, _)| *word).collect();
+        let conduits = factory::PROVIDERS.iter().map(|provider| provider.name);
+        assert_eq!(choices, ["auto"].into_iter().chain(conduits).collect::<Vec<_>>());
+        for word in choices {
+            let provider = ConduitChoice::parse(word).unwrap().provider();
+            assert!(provider.name == word || word == "auto", "{word} is {provider}");
+        }
+    }
+
+    /// Goal: the defaults of the table and those of the conduit are the same.
+    #[test]
+    fn defaults_agree() {
+        assert_eq!(options(&[]), IbvOptions::default());
+    }
+
+    /// Goal: every setting reaches its option, whatever its form. None of the values is the default.
+    #[test]
+    fn every_setting_arrives() {
+        let read = options(&[
+            "ibv.device=mlx5_1",
+            "ibv.port=2",
+            "ibv.gid=0",
+            "ibv.network=10.9.0.0/24",
+            "ibv.mtu=1KiB",
+            "ibv.depth=64",
+            "ibv.receive_slots=512",
+            "ibv.inline=0",
+            "ibv.signal_interval=8",
+            "ibv.timeout=20",
+            "ibv.retries=7",
+            "ibv.service_level=3",
+            "ibv.traffic_class=104",
+            "ibv.atomics=off",
+            "ibv.staging=16MiB",
+        ]);
+        let wanted = IbvOptions {
+            device: Some("mlx5_1".into()),
+            port: Some(2),
+            gid: Some(0),
+            network: Some("10.9.0.0/24".parse().unwrap()),
+            mtu: Some(1024),
+            depth: 64,
+            receive_slots: 512,
+            inline: 0,
+            signal_interval: 8,
+            timeout: 20,
+            retries: 7,
+            service_level: Some(3),
+            traffic_class: Some(104),
+            atomics: false,
+            staging_bytes: 16 << 20,
+        };
+        assert_eq!(read, wanted);
     }
 }

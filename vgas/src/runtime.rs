@@ -9,16 +9,16 @@ use crate::network::Network;
 use crate::statistics::Statistics;
 use bytemuck::Pod;
 use std::sync::{Arc, OnceLock};
-use vgas_cache::CacheError;
 use vgas_cache::client::{Client, ClientOptions, SegmentUpdate};
 use vgas_cache::local::Everywhere;
 use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
 use vgas_cache::service::{Service, ServiceCounts};
+use vgas_cache::{CacheError, region};
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Token, handler_index};
 use vgas_rma::job::{self, Control};
 use vgas_rma::message::{Arrived, Payload, Source};
 use vgas_rma::shm::{AtomicWord, Change};
-use vgas_rma::{Layout, NodeId, Peer, Rank, RegionId, say};
+use vgas_rma::{Layout, NodeId, Peer, Rank, say};
 
 /// What a rank is started with.
 #[derive(Default)]
@@ -117,8 +117,8 @@ impl Builder {
         let node = layout.node_of(rank);
         let agent = layout.agent_of(node);
         let spec = crate::layout::pool_spec(&settings, &layout, node)?;
-        let table = domain.map(agent, RegionId::TABLE)?;
-        let frames = domain.map(agent, RegionId::FRAMES)?;
+        let table = domain.map(agent, region::TABLE)?;
+        let frames = domain.map(agent, region::FRAMES)?;
         let local_rank = rank.0 - layout.ranks_of(node).start;
         let pool = PoolClient::attach(&spec, table, frames, local_rank).map_err(CacheError::from)?;
         let endpoint = Endpoint::new(EndpointSpec {

@@ -5,6 +5,7 @@ use super::shards::{Incoming, Shards};
 use super::wire::{self, Coherence, Content, Origin};
 use crate::error::CacheError;
 use crate::protocol::Message;
+use crate::region;
 use crate::request::{InPlace, InPlaceAnswer, Request, handler};
 use crate::service::ServiceError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -82,7 +83,8 @@ pub fn register(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
     })?;
     // Content of pages is taken only where the agent waits for it.
     let expected = agent.shards().expected().clone();
-    Ok(endpoint.guard_frames(Box::new(move |from, offset, bytes| expected.allows(from, offset, bytes)))?)
+    Ok(endpoint
+        .guard(region::FRAMES, Box::new(move |from, offset, bytes| expected.allows(from, offset, bytes)))?)
 }
 
 /// Takes in what has arrived, and lets the shard go on. True when anything happened. Never blocks.

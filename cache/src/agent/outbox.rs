@@ -6,9 +6,10 @@
 use super::wire::{self, Coherence, Content};
 use crate::pool::FrameId;
 use crate::protocol::Message;
+use crate::region;
 use crate::request::handler;
 use std::collections::VecDeque;
-use vgas_rma::address::{Peer, RegionId};
+use vgas_rma::address::Peer;
 use vgas_rma::conduit::{Loan, Sent};
 use vgas_rma::endpoint::Endpoint;
 use vgas_rma::error::Result;
@@ -231,7 +232,7 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> 
         }
         Outgoing::Data { coherence, from, into, .. } => {
             let destination = Destination::Region {
-                region: RegionId::FRAMES,
+                region: region::FRAMES,
                 owner: to,
                 offset: u64::from(*into) * page_bytes,
             };

@@ -71,7 +71,7 @@ pub struct Content {
 const PULLED: u32 = 3;
 
 /// Bits of the second word, which stays below 256 so that it fits beside the frame's number where space is short (see
-/// [`PAGE_HANDLER`](vgas_rma::message::PAGE_HANDLER)): the right in two, whether the page is dirty, whether the home is to
+/// [`NOTE_HANDLER`](vgas_rma::message::NOTE_HANDLER)): the right in two, whether the page is dirty, whether the home is to
 /// be told, whether it comes from NVMe, and the acknowledgements to wait for in three.
 const DIRTY: u32 = 1 << 2;
 const CONFIRM: u32 = 1 << 3;

@@ -13,13 +13,13 @@ use vgas_cache::client::{Client, ClientOptions};
 use vgas_cache::pool::{Fences, MAPPED_PAGES_MIN, PoolAgent, PoolClient, PoolSpec, TableLayout};
 use vgas_cache::protocol::home;
 use vgas_cache::read_ahead::{ReadAhead, ReadAheadSettings};
-use vgas_cache::{CacheError, replacement};
+use vgas_cache::{CacheError, region, replacement};
 use vgas_nvm::Volume;
 use vgas_nvm::device::Device;
 use vgas_nvm::device::faulty::FaultyDevice;
 use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
 use vgas_rma::RmaError;
-use vgas_rma::address::{Layout, NodeId, Rank, RegionId};
+use vgas_rma::address::{Layout, NodeId, Rank};
 use vgas_rma::conduit::sim::{SimNetwork, SimOptions};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec};
 use vgas_rma::shm::Mapping;
@@ -245,7 +245,7 @@ impl Node {
         };
         let spec = EndpointSpec { layout: layout.clone(), me, domain: None, network: Some(conduit) };
         let endpoint = Endpoint::new(spec).expect("an endpoint");
-        endpoint.expose(RegionId::FRAMES, frames.clone()).expect("exposed once");
+        endpoint.expose(region::FRAMES, frames.clone()).expect("exposed once");
         let options = || {
             Some(AgentOptions {
                 home: home::Parameters { node, cooperative: plan.cooperative, in_place: plan.in_place },

@@ -4,6 +4,10 @@
 //! collectives have reference versions on top of active messages ([`crate::endpoint`]); a conduit that can do better
 //! says so in its [`Capabilities`] and overrides them.
 //!
+//! Beside the conduits, a folder or file each: [`factory`] knows them by name; [`wire`] has the bytes that those over a
+//! network speak, `oneside` registered memory for those that let a device read and write by itself, `owned` messages that
+//! wait; [`hook`] puts something around any of them; [`conformance`] tests all of them.
+//!
 //! # Promises of every conduit (each has a test in `conformance`)
 //!
 //! * *Order.* Messages from one peer to another arrive in the order in which they were accepted, requests among
@@ -15,11 +19,16 @@
 //! * *Source.* When `try_send` has returned [`Sent::Accepted`], the payload's source may be reused.
 
 pub mod conformance;
+pub mod factory;
+pub mod hook;
 pub mod ibv;
+mod oneside;
+pub(crate) mod owned;
 pub mod sim;
 pub mod smp;
 pub mod tcp;
 mod turn;
+pub mod wire;
 
 use crate::address::{Peer, RegionId};
 use crate::error::{Result, RmaError};
@@ -27,6 +36,7 @@ use crate::message::{Message, Sink, Source};
 use crate::shm::{Atomic, Mapping, Span};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a conduit can do, as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,4 +220,11 @@ pub trait Conduit: Send + Sync {
     fn map(&self, _owner: Peer, _region: RegionId) -> Result<Option<Arc<Mapping>>> {
         Ok(None)
     }
+
+    /// Ends the use of the conduit at the end of a job, for at most about `patience`: what was accepted arrives, if the
+    /// peers live, and every connected peer is told that nothing more will come, so that it does not take the end of this
+    /// process for a loss. Afterwards sending is an error, polling still delivers what comes, and a peer that goes away is
+    /// no loss. Called when all ranks have agreed to end (after a barrier); a second call does nothing. The default is that
+    /// of a conduit whose peers notice nothing.
+    fn close(&self, _patience: Duration) {}
 }

@@ -1,24 +1,24 @@
 //! A simulated network inside one process: seeded delays, reordering where a class allows it, loss of peers.
 //!
 //! Time is a count of steps. A message that is sent becomes deliverable a seeded number of steps later, never before
-//! one that was sent earlier on the same way. Driven by one thread that calls [`SimNetwork::step`] and polls peers in an
-//! order of its own, a run is determined by the seed. With [`SimOptions::steps_by_polling`] every poll is a step, so
-//! that ordinary threads can use it, too (their schedule then counts as well).
+//! one that was sent earlier on the same way. What is on its way lies with its receiver, in the order of delivery; of a way
+//! that was never used nothing is known, so a thousand peers cost what they say. Driven by one thread that calls
+//! [`SimNetwork::step`] and polls peers in an order of its own, a run is determined by the seed. With
+//! [`SimOptions::steps_by_polling`] every poll is a step, so that ordinary threads can use it, too (their schedule then counts
+//! as well).
 
+use super::owned::OwnedMessage;
 use super::{Capabilities, Conduit, Sent, Traffic};
 use crate::address::Peer;
 use crate::error::{Result, RmaError};
-use crate::message::{
-    ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
-};
+use crate::message::{ARGUMENTS_MAX, Direction, Message, Payload, Sink};
 use crate::shm::bell;
-use crate::shm::copy::copy;
 use rustix::event::{EventfdFlags, eventfd};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Messages delivered by one poll at most.
 const BATCH: usize = 64;
@@ -81,6 +81,7 @@ impl SplitMix {
 
 /// The network.
 pub struct SimNetwork {
+    seed: u64,
     peers: u32,
     options: SimOptions,
     capabilities: Capabilities,
@@ -90,61 +91,68 @@ pub struct SimNetwork {
 
 struct Bell {
     word: AtomicU32,
-    descriptor: OwnedFd,
+    /// Made when its peer first wants to sleep.
+    descriptor: OnceLock<OwnedFd>,
     pending: AtomicBool,
+}
+
+impl Bell {
+    /// # Panics
+    /// When the system refuses a descriptor: this is a test's network.
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        let make =
+            || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor (eventfd)");
+        self.descriptor.get_or_init(make).as_fd()
+    }
 }
 
 struct State {
     step: u64,
     random: SplitMix,
-    /// By sender and receiver.
-    ways: Vec<Way>,
+    /// By sender and receiver, those that were used.
+    ways: BTreeMap<(Peer, Peer), Way>,
+    /// What is on its way, by receiver.
+    inboxes: Vec<Inbox>,
+    /// Messages that were sent.
+    sent: u64,
+    /// When messages become due, and for whom, as far as that lies ahead.
+    due: BTreeSet<(u64, Peer)>,
     lost: Vec<bool>,
-    /// Losses that a peer has not been told of, by peer.
-    unreported: Vec<Vec<Peer>>,
+    /// Losses in their order, and of how many each peer was told.
+    losses: Vec<Peer>,
+    told: Vec<usize>,
 }
+
+/// The messages to one peer in an order in which they may be delivered.
+type Inbox = BTreeMap<Key, InFlight>;
+
+/// The step in which a message is due; a seeded number, the same for all that are due from one peer in this step, so that who
+/// comes first does not follow from who has sent first; the order of sending.
+type Key = (u64, u64, u64);
 
 #[derive(Default)]
 struct Way {
-    /// Requests and replies, each in order of sending.
-    classes: [VecDeque<InFlight>; 2],
-    sent: u64,
+    requests: usize,
     latest_due: [u64; 2],
     room_wanted: bool,
 }
 
 struct InFlight {
-    due: u64,
-    number: u64,
-    handler: u8,
-    arguments: Vec<u32>,
-    payload: OwnedPayload,
-}
-
-enum OwnedPayload {
-    Short,
-    Medium(Vec<u8>),
-    Long(Vec<u8>, Destination),
-}
-
-fn copy_of(source: Source<'_>) -> Vec<u8> {
-    let mut bytes = vec![0; source.bytes()];
-    if source.bytes() > 0 {
-        // SAFETY: a source is valid during the send that takes it; the buffer is new and has its length.
-        unsafe { copy(source.address(), bytes.as_mut_ptr(), source.bytes()) };
-    }
-    bytes
+    from: Peer,
+    direction: Direction,
+    message: OwnedMessage,
 }
 
 impl SimNetwork {
     /// A network of so many peers, whose behaviour follows from the seed.
     pub fn new(seed: u64, peers: u32, options: SimOptions) -> Result<Arc<Self>> {
-        let bell = || {
-            let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(|e| RmaError::system("create a descriptor (eventfd)", e))?;
-            Ok(Bell { word: AtomicU32::new(0), descriptor, pending: AtomicBool::new(false) })
+        let bell = |_| Bell {
+            word: AtomicU32::new(0),
+            descriptor: OnceLock::new(),
+            pending: AtomicBool::new(false),
         };
         Ok(Arc::new(Self {
+            seed,
             peers,
             capabilities: Capabilities {
                 medium_bytes_max: options.medium_bytes_max,
@@ -158,11 +166,15 @@ impl SimNetwork {
             state: Mutex::new(State {
                 step: 0,
                 random: SplitMix(seed),
-                ways: (0..peers * peers).map(|_| Way::default()).collect(),
+                ways: BTreeMap::new(),
+                inboxes: (0..peers).map(|_| Inbox::new()).collect(),
+                sent: 0,
+                due: BTreeSet::new(),
                 lost: vec![false; peers as usize],
-                unreported: vec![Vec::new(); peers as usize],
+                losses: Vec::new(),
+                told: vec![0; peers as usize],
             }),
-            bells: (0..peers).map(|_| bell()).collect::<Result<_>>()?,
+            bells: (0..peers).map(bell).collect(),
             options,
         }))
     }
@@ -180,19 +192,19 @@ impl SimNetwork {
     pub fn step(&self) -> u64 {
         let mut state = self.lock();
         self.pass_step(&mut state);
-        let (step, peers) = (state.step, self.peers);
-        let due: Vec<u32> =
-            (0..peers).filter(|&to| state.next_due(peers, Peer(to), Traffic::Everything)).collect();
+        let step = state.step;
+        let later = state.due.split_off(&(step + 1, Peer(0)));
+        let due = std::mem::replace(&mut state.due, later);
         drop(state);
-        for to in due {
-            self.ring(Peer(to));
+        for (_, to) in due {
+            self.ring(to);
         }
         step
     }
 
     /// Messages that are on their way.
     pub fn in_flight(&self) -> usize {
-        self.lock().ways.iter().flat_map(|way| &way.classes).map(VecDeque::len).sum()
+        self.lock().inboxes.iter().map(Inbox::len).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -201,7 +213,10 @@ impl SimNetwork {
 
     fn ring(&self, peer: Peer) {
         let bell = &self.bells[peer.0 as usize];
-        bell::ring(&bell.word, bell.descriptor.as_fd());
+        // Without a descriptor nobody has ever slept.
+        if let Some(descriptor) = bell.descriptor.get() {
+            bell::ring(&bell.word, descriptor.as_fd());
+        }
     }
 
     fn pass_step(&self, state: &mut State) {
@@ -222,38 +237,43 @@ impl SimNetwork {
         if std::mem::replace(&mut state.lost[peer.0 as usize], true) {
             return;
         }
-        state.unreported.iter_mut().for_each(|unreported| unreported.push(peer));
+        state.losses.push(peer);
+        state.ways.retain(|&(from, to), _| from != peer && to != peer);
+        state.inboxes[peer.0 as usize].clear();
+        for inbox in &mut state.inboxes {
+            inbox.retain(|_, message| message.from != peer);
+        }
         for other in (0..self.peers).map(Peer) {
-            state.way(self.peers, peer, other).classes = Default::default();
-            state.way(self.peers, other, peer).classes = Default::default();
             self.ring(other);
         }
     }
 }
 
 impl State {
-    fn way(&mut self, peers: u32, from: Peer, to: Peer) -> &mut Way {
-        &mut self.ways[(from.0 * peers + to.0) as usize]
+    /// The first message to a peer that is due and may be delivered. One that may not keeps those behind it that keep their
+    /// order with it: of its sender, and unless classes overtake each other, of both.
+    fn next_due(&self, to: Peer, traffic: Traffic, keep_order: bool) -> Option<Key> {
+        let mut kept = BTreeSet::new();
+        let due = self.inboxes[to.0 as usize].range(..=(self.step, u64::MAX, u64::MAX));
+        due.into_iter().find_map(|(key, message)| {
+            let class = if keep_order { 0 } else { message.direction as u32 };
+            let passes = match traffic {
+                Traffic::RepliesOnly => message.direction == Direction::Reply,
+                _ => {
+                    let may =
+                        traffic.admits(message.message.handler()) && !kept.contains(&(message.from, class));
+                    if !may {
+                        kept.insert((message.from, class));
+                    }
+                    may
+                }
+            };
+            passes.then_some(*key)
+        })
     }
 
-    /// The class whose first message is next on a way, if it is due.
-    fn class_due(way: &Way, step: u64, traffic: Traffic, keep_order: bool) -> Option<usize> {
-        let first = |class: usize| way.classes[class].front();
-        let is_due = |class: &usize| first(*class).is_some_and(|message| message.due <= step);
-        let reply = Direction::Reply as usize;
-        let is_due = |class: &usize| {
-            is_due(class) && first(*class).is_some_and(|message| traffic.admits(message.handler))
-        };
-        if !traffic.has_requests() {
-            return Some(reply).filter(is_due);
-        }
-        let by_number = || (0..2).filter(|&c| first(c).is_some()).min_by_key(|&c| first(c).map(|m| m.number));
-        if keep_order { by_number().filter(is_due) } else { (0..2).rev().find(is_due) }
-    }
-
-    fn next_due(&self, peers: u32, to: Peer, traffic: Traffic) -> bool {
-        let ways = (0..peers).map(|from| &self.ways[(from * peers + to.0) as usize]);
-        ways.into_iter().any(|way| Self::class_due(way, self.step, traffic, false).is_some())
+    fn is_told(&self, peer: Peer) -> bool {
+        self.told[peer.0 as usize] == self.losses.len()
     }
 }
 
@@ -282,42 +302,20 @@ impl SimConduit {
         }
     }
 
-    /// The next message that is due, and its sender; rotates over senders by number of the step.
-    fn take_due(&self, traffic: Traffic) -> Option<(Peer, Direction, InFlight)> {
+    /// The next message that is due, and its sender.
+    fn take_due(&self, traffic: Traffic) -> Option<(Peer, OwnedMessage)> {
         let network = &*self.network;
         let mut state = network.lock();
-        let (step, peers) = (state.step, network.peers);
-        for turn in 0..peers {
-            let from = Peer((turn + step as u32) % peers);
-            let way = state.way(peers, from, self.me);
-            let Some(class) = State::class_due(way, step, traffic, network.capabilities.ordered) else {
-                continue;
-            };
-            let message = way.classes[class].pop_front()?;
-            let wake = std::mem::take(&mut way.room_wanted);
-            drop(state);
-            if wake {
-                network.ring(from);
-            }
-            let direction = if class == 0 { Direction::Request } else { Direction::Reply };
-            return Some((from, direction, message));
+        let key = state.next_due(self.me, traffic, network.capabilities.ordered)?;
+        let InFlight { from, direction, message } = state.inboxes[self.me.0 as usize].remove(&key)?;
+        let way = state.ways.entry((from, self.me)).or_default();
+        way.requests -= usize::from(direction == Direction::Request);
+        let wake = std::mem::take(&mut way.room_wanted);
+        drop(state);
+        if wake {
+            network.ring(from);
         }
-        None
-    }
-
-    fn deliver(&self, sink: &dyn Sink, from: Peer, direction: Direction, message: &InFlight) -> Result<()> {
-        let payload = match &message.payload {
-            OwnedPayload::Short => Arrived::Short,
-            OwnedPayload::Medium(bytes) => Arrived::Medium(bytes),
-            OwnedPayload::Long(bytes, destination) => {
-                let to = sink.destination(from, *destination, bytes.len())?;
-                // SAFETY: the sink vouches for `bytes.len()` bytes there until the delivery has returned.
-                unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
-                Arrived::Long(to, bytes.len())
-            }
-        };
-        let arguments = &message.arguments;
-        sink.deliver(Delivery { from, direction, handler: message.handler, arguments, payload })
+        Some((from, message))
     }
 }
 
@@ -357,10 +355,9 @@ impl Conduit for SimConduit {
         let (low, high) = (*network.options.delay_steps.start(), *network.options.delay_steps.end());
         let delay = low + state.random.below(high.saturating_sub(low) + 1);
         let step = state.step;
-        let way = state.way(network.peers, self.me, to);
-        let class = message.direction as usize;
-        if message.direction == Direction::Request && way.classes[class].len() >= network.options.requests_max
-        {
+        let way = state.ways.entry((self.me, to)).or_default();
+        let (class, is_request) = (message.direction as usize, message.direction == Direction::Request);
+        if is_request && way.requests >= network.options.requests_max {
             way.room_wanted = true;
             return Ok(Sent::Busy);
         }
@@ -371,18 +368,15 @@ impl Conduit for SimConduit {
         };
         let due = (step + delay).max(earlier);
         way.latest_due[class] = due;
-        way.sent += 1;
-        way.classes[class].push_back(InFlight {
-            due,
-            number: way.sent,
-            handler: message.handler,
-            arguments: message.arguments.to_vec(),
-            payload: match message.payload {
-                Payload::Short => OwnedPayload::Short,
-                Payload::Medium(source) => OwnedPayload::Medium(copy_of(source)),
-                Payload::Long(source, destination) => OwnedPayload::Long(copy_of(source), destination),
-            },
-        });
+        way.requests += usize::from(is_request);
+        state.sent += 1;
+        let turn = SplitMix(network.seed ^ due ^ u64::from(self.me.0) << 32).next_number();
+        let key = (due, turn, state.sent);
+        let (from, direction, message) = (self.me, message.direction, OwnedMessage::of(message));
+        state.inboxes[to.0 as usize].insert(key, InFlight { from, direction, message });
+        if !network.options.steps_by_polling {
+            state.due.insert((due, to));
+        }
         drop(state);
         if network.options.steps_by_polling {
             network.ring(to);
@@ -399,21 +393,23 @@ impl Conduit for SimConduit {
         if self.network.options.steps_by_polling {
             self.network.pass_step(&mut state);
         }
-        if let Some(peer) = state.unreported[self.me.0 as usize].pop() {
+        let told = state.told[self.me.0 as usize];
+        if let Some(&peer) = state.losses.get(told) {
+            state.told[self.me.0 as usize] += 1;
             return Err(self.lost(peer, "waiting for messages"));
         }
         drop(state);
         let mut delivered = 0;
         while delivered < BATCH {
-            let Some((from, direction, message)) = self.take_due(traffic) else { break };
-            self.deliver(sink, from, direction, &message)?;
+            let Some((from, message)) = self.take_due(traffic) else { break };
+            message.deliver(from, sink)?;
             delivered += 1;
         }
         Ok(delivered)
     }
 
     fn wait_descriptor(&self) -> BorrowedFd<'_> {
-        self.network.bells[self.me.0 as usize].descriptor.as_fd()
+        self.network.bells[self.me.0 as usize].descriptor()
     }
 
     fn arm(&self) -> bool {
@@ -422,18 +418,16 @@ impl Conduit for SimConduit {
         if self.is_polled.load(Ordering::Acquire) {
             return false;
         }
+        bell.descriptor();
         bell::prepare(&bell.word);
         let state = network.lock();
-        let peers = network.peers;
         let waiting = if network.options.steps_by_polling {
             // Somebody must let the steps pass that these messages wait for.
-            (0..peers).any(|from| {
-                state.ways[(from * peers + self.me.0) as usize].classes.iter().any(|class| !class.is_empty())
-            })
+            !state.inboxes[self.me.0 as usize].is_empty()
         } else {
-            state.next_due(peers, self.me, Traffic::Everything)
+            state.next_due(self.me, Traffic::Everything, network.capabilities.ordered).is_some()
         };
-        let waiting = waiting || !state.unreported[self.me.0 as usize].is_empty();
+        let waiting = waiting || !state.is_told(self.me);
         drop(state);
         if waiting {
             self.disarm();
@@ -443,13 +437,15 @@ impl Conduit for SimConduit {
 
     fn disarm(&self) {
         let bell = &self.network.bells[self.me.0 as usize];
-        bell::finish(&bell.word, bell.descriptor.as_fd(), &bell.pending);
+        bell::finish(&bell.word, bell.descriptor(), &bell.pending);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{Delivery, Destination};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::sync::Mutex;
 
     /// Notes what is delivered: sender, direction, first argument.
@@ -512,6 +508,69 @@ mod tests {
         assert!(
             (0..50).any(|seed| !run(seed, true).iter().filter(|n| n.0 == Peer(0)).map(|n| n.2).is_sorted())
         );
+    }
+
+    /// Sends of the peers of a large network to their neighbours and to one peer whom all of them ask; what each gets.
+    fn crowd(seed: u64, peers: u32) -> Vec<Vec<(Peer, Direction, u32)>> {
+        const ROUNDS: u32 = 10;
+        let network = SimNetwork::new(seed, peers, SimOptions::default()).unwrap();
+        let conduits: Vec<_> = (0..peers).map(|peer| network.conduit(Peer(peer))).collect();
+        let notes: Vec<_> = (0..peers).map(|_| Notes::default()).collect();
+        let poll_all = || {
+            network.step();
+            for (conduit, notes) in conduits.iter().zip(&notes) {
+                conduit.poll(notes, Traffic::Everything).unwrap();
+            }
+        };
+        for round in 0..ROUNDS {
+            for (me, conduit) in (0..peers).zip(&conduits) {
+                let others = [me + 1, me + 7, me + peers / 2].map(|other| other % peers).into_iter();
+                for to in others.chain([0]).filter(|&to| to != me) {
+                    assert_eq!(
+                        send(&**conduit, Peer(to), Direction::Request, round).unwrap(),
+                        Sent::Accepted
+                    );
+                }
+            }
+            poll_all();
+        }
+        while network.in_flight() > 0 {
+            poll_all();
+        }
+        let ways = network.lock().ways.len();
+        assert!(ways <= 4 * peers as usize, "{ways} ways are known");
+        notes.into_iter().map(|notes| notes.0.into_inner().unwrap()).collect()
+    }
+
+    /// Goal: a thousand peers cost what they say: of the million ways between them, those that are used.
+    #[test]
+    fn a_thousand_peers_talk_in_order_and_a_seed_determines_how() {
+        let crowds = [crowd(1, 1000), crowd(1, 1000)];
+        assert!(crowds[0] == crowds[1], "the same seed, another run");
+        assert_eq!(crowds[0].iter().map(Vec::len).sum::<usize>(), 10 * (4 * 1000 - 1));
+        for from in [1, 500, 999].map(Peer) {
+            let rounds = crowds[0][0].iter().filter(|note| note.0 == from).map(|note| note.2);
+            assert!(rounds.is_sorted());
+        }
+    }
+
+    /// Goal: who was refused is woken when there is room.
+    #[test]
+    fn a_full_way_wakes_its_sender_when_it_has_room() {
+        let options = SimOptions { requests_max: 1, ..SimOptions::default() };
+        let network = SimNetwork::new(1, 2, options).unwrap();
+        let (zero, one) = (network.conduit(Peer(0)), network.conduit(Peer(1)));
+        let request = |number| send(&*zero, Peer(1), Direction::Request, number).unwrap();
+        assert_eq!((request(0), request(1)), (Sent::Accepted, Sent::Busy));
+        assert!(zero.arm());
+        let notes = Notes::default();
+        while one.poll(&notes, Traffic::Everything).unwrap() == 0 {
+            network.step();
+        }
+        let mut descriptors = [PollFd::from_borrowed_fd(zero.wait_descriptor(), PollFlags::IN)];
+        assert_eq!(poll(&mut descriptors, Some(&Timespec::default())).unwrap(), 1);
+        zero.disarm();
+        assert_eq!(request(1), Sent::Accepted);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 use super::wait::lock;
 use crate::address::Peer;
+use crate::conduit::owned::{OwnedArrival, OwnedDelivery, copy_of};
 use crate::conduit::{Sent, Traffic};
 use crate::error::Result;
-use crate::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Source};
-use crate::shm::copy::copy;
+use crate::message::{Delivery, Destination, Direction, Message, Payload};
 use crate::shm::spin::SpinLock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -24,32 +24,8 @@ pub(super) struct Loopback {
 
 #[derive(Default)]
 struct Queues {
-    requests: VecDeque<Owned>,
-    replies: VecDeque<Owned>,
-}
-
-struct Owned {
-    direction: Direction,
-    handler: u8,
-    arguments: Vec<u32>,
-    payload: OwnedPayload,
-}
-
-enum OwnedPayload {
-    Short,
-    Medium(Vec<u8>),
-    /// Already in place: address and length.
-    Long(usize, usize),
-}
-
-/// The bytes of a source, copied.
-fn copy_of(source: Source<'_>) -> Vec<u8> {
-    let mut bytes = vec![0; source.bytes()];
-    if source.bytes() > 0 {
-        // SAFETY: a source is valid during the send that takes it; the buffer is new and has its length.
-        unsafe { copy(source.address(), bytes.as_mut_ptr(), source.bytes()) };
-    }
-    bytes
+    requests: VecDeque<OwnedDelivery>,
+    replies: VecDeque<OwnedDelivery>,
 }
 
 impl Default for Loopback {
@@ -66,6 +42,7 @@ impl Loopback {
     /// Takes a message; `place` resolves the destination of a long one.
     pub(super) fn try_send(
         &self,
+        me: Peer,
         message: &Message<'_>,
         place: impl FnOnce(Destination, usize) -> Result<*mut u8>,
     ) -> Result<Sent> {
@@ -74,8 +51,8 @@ impl Loopback {
             return Ok(Sent::Busy);
         }
         let payload = match message.payload {
-            Payload::Short => OwnedPayload::Short,
-            Payload::Medium(source) => OwnedPayload::Medium(copy_of(source)),
+            Payload::Short => OwnedArrival::Short,
+            Payload::Medium(source) => OwnedArrival::Medium(copy_of(source)),
             Payload::Long(source, destination) => {
                 let to = place(destination, source.bytes())?;
                 if source.bytes() > 0 {
@@ -83,10 +60,11 @@ impl Loopback {
                     // two may be the same bytes of a segment, so the copy allows overlap.
                     unsafe { std::ptr::copy(source.address(), to, source.bytes()) };
                 }
-                OwnedPayload::Long(to.expose_provenance(), source.bytes())
+                OwnedArrival::Long(to.expose_provenance(), source.bytes())
             }
         };
-        let owned = Owned {
+        let owned = OwnedDelivery {
+            from: me,
             direction: message.direction,
             handler: message.handler,
             arguments: message.arguments.to_vec(),
@@ -104,19 +82,18 @@ impl Loopback {
     /// thread does.
     pub(super) fn deliver(
         &self,
-        me: Peer,
         traffic: Traffic,
         mut run: impl FnMut(Delivery<'_>) -> Result<()>,
     ) -> Result<usize> {
         let Some(_delivering) = self.delivering.try_lock() else { return Ok(0) };
-        let batch: Vec<Owned> = {
+        let batch: Vec<OwnedDelivery> = {
             let mut queues = lock(&self.queues);
             let Queues { requests, replies } = &mut *queues;
             let mut batch = Vec::with_capacity(replies.len() + requests.len());
             for queue in [replies, requests] {
                 let (now, later) =
                     std::mem::take(queue).into_iter().partition(|owned| traffic.admits(owned.handler));
-                let now: VecDeque<Owned> = now;
+                let now: VecDeque<OwnedDelivery> = now;
                 batch.extend(now);
                 *queue = later;
             }
@@ -124,20 +101,7 @@ impl Loopback {
         };
         self.waiting.fetch_sub(batch.len(), Ordering::AcqRel);
         for owned in &batch {
-            let payload = match &owned.payload {
-                OwnedPayload::Short => Arrived::Short,
-                OwnedPayload::Medium(bytes) => Arrived::Medium(bytes),
-                OwnedPayload::Long(address, bytes) => {
-                    Arrived::Long(std::ptr::with_exposed_provenance_mut(*address), *bytes)
-                }
-            };
-            run(Delivery {
-                from: me,
-                direction: owned.direction,
-                handler: owned.handler,
-                arguments: &owned.arguments,
-                payload,
-            })?;
+            run(owned.delivery())?;
         }
         Ok(batch.len())
     }

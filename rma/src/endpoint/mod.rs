@@ -102,8 +102,8 @@ pub mod handler_index {
 /// Runs when a message arrives: with the token of the message, its arguments and its payload. It must not block.
 pub type Handler = Box<dyn Fn(&Token<'_>, &[u32], Arrived<'_>) + Send + Sync>;
 
-/// Whether a peer's long payload, of so many bytes at this offset of the frames, is expected.
-pub type FrameGuard = Box<dyn Fn(Peer, u64, usize) -> bool + Send + Sync>;
+/// Whether a peer's long payload, of so many bytes at this offset of a region, is expected.
+pub type RegionGuard = Box<dyn Fn(Peer, u64, usize) -> bool + Send + Sync>;
 
 /// What an endpoint is made of.
 pub struct EndpointSpec {
@@ -116,6 +116,9 @@ pub struct EndpointSpec {
     /// The way to peers outside of the domain, if there are any.
     pub network: Option<Arc<dyn Conduit>>,
 }
+
+/// Regions below this number can be guarded.
+const GUARDED_REGIONS: usize = 8;
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
 
@@ -156,7 +159,8 @@ pub struct Endpoint {
     counters: Counters,
     segments: segment::Segments,
     exposed: RwLock<HashMap<RegionId, Arc<Mapping>>>,
-    frame_guard: OnceLock<FrameGuard>,
+    /// By region.
+    guards: [OnceLock<RegionGuard>; GUARDED_REGIONS],
     operations: operation::Operations,
     barrier: barrier::Barrier,
     collective: collective::Collective,
@@ -223,7 +227,7 @@ impl Endpoint {
             failure: Mutex::new(None),
             counters: Counters::default(),
             exposed: RwLock::default(),
-            frame_guard: OnceLock::new(),
+            guards: Default::default(),
             operations: operation::Operations::default(),
             collective: collective::Collective::default(),
             medium_bytes_max,
@@ -309,11 +313,17 @@ impl Endpoint {
         Ok(())
     }
 
-    /// From now on a long message into region [`RegionId::FRAMES`] of this peer is taken only if `guard` says that it is
-    /// expected; another one is an error that names its sender, before its bytes are written (unless the sender shares
-    /// this memory, and has written them itself). Once, by an agent, before [`Endpoint::open`].
-    pub fn guard_frames(&self, guard: FrameGuard) -> Result<()> {
-        self.frame_guard.set(guard).map_err(|_| RmaError::Usage("the frames are guarded already".into()))
+    /// From now on a long message into this region of this peer is taken only if `guard` says that it is expected; another one
+    /// is an error that names its sender, before its bytes are written (unless the sender shares this memory, or a device
+    /// writes for it, without asking). Once a region, before [`Endpoint::open`].
+    ///
+    /// # Errors
+    /// [`RmaError::Usage`] when the region is guarded already, or its number is above those that can be.
+    pub fn guard(&self, region: RegionId, guard: RegionGuard) -> Result<()> {
+        let place = self.guards.get(usize::from(region.0));
+        let is_set = place.is_some_and(|place| place.set(guard).is_ok());
+        let refused = || RmaError::Usage(format!("region {} is guarded already, or cannot be", region.0));
+        if is_set { Ok(()) } else { Err(refused()) }
     }
 
     /// Names the memory of this process of which pages may be absent, and come when they are touched: conduits may hand what
@@ -469,7 +479,7 @@ impl Endpoint {
             }
             Some(Route::Network) => (Carrier::Network, self.network_conduit()?.try_send(to, message)?),
             Some(Route::Loopback) => {
-                let sent = self.loopback.try_send(message, |destination, bytes| {
+                let sent = self.loopback.try_send(self.me, message, |destination, bytes| {
                     Sink::destination(self, self.me, destination, bytes)
                 })?;
                 if sent == Sent::Accepted {
@@ -553,7 +563,7 @@ impl Endpoint {
         let traffic = self.traffic();
         let mut delivered = 0;
         if !self.loopback.is_empty() {
-            delivered += self.loopback.deliver(self.me, traffic, |delivery| self.deliver(delivery))?;
+            delivered += self.loopback.deliver(traffic, |delivery| self.deliver(delivery))?;
         }
         if let Some(smp) = &self.smp {
             delivered += smp.poll(self, traffic)?;

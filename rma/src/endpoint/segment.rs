@@ -246,16 +246,15 @@ impl Endpoint {
                 region.0
             ))
         };
-        if region == RegionId::FRAMES
-            && self.frame_guard.get().is_some_and(|expects| !expects(from, offset, bytes))
-        {
-            return Err(fault(format!("{bytes} bytes at offset {offset} of the frames, unasked")));
+        let guard = self.guards.get(usize::from(region.0)).and_then(|guard| guard.get());
+        if owner == self.me && guard.is_some_and(|expects| !expects(from, offset, bytes)) {
+            return Err(fault(format!("{bytes} bytes at offset {offset} of region {}, unasked", region.0)));
         }
         let exposed = self.exposed.read().unwrap_or_else(|e| e.into_inner()).get(&region).cloned();
         let mapping = match (region, exposed) {
             (_, Some(mapping)) if owner == self.me => mapping,
             (RegionId::SEGMENT, _) => return self.segment_address(from, owner, offset, bytes as u64),
-            (RegionId::FRAMES, _) if owner == self.me => {
+            (RegionId::BLOCKS, _) if owner == self.me => {
                 let domain = self.domain.as_ref().ok_or(RmaError::NoSuchRegion { owner, region });
                 domain
                     .and_then(|domain| domain.map(owner, region))
@@ -270,7 +269,7 @@ impl Endpoint {
         Ok(mapping.base().wrapping_add(offset as usize))
     }
 
-    /// The memory of a region that peers may reach here, and how much of it is in use: all of the frames, the attached
+    /// The memory of a region that peers may reach here, and how much of it is in use: all of the blocks, the attached
     /// part of a segment.
     pub(super) fn registrable(
         &self,
@@ -292,9 +291,9 @@ impl Endpoint {
                 let bytes = self.segments.windows[rank.0 as usize].bytes.load(Ordering::Relaxed);
                 (bytes > 0).then_some((domain.map(owner, region).ok()?, bytes))
             }
-            // Pages come from agents only. A card does not ask before each write, as `guard_frames` does: who has access
-            // is trusted with the frames.
-            (RegionId::FRAMES, _) if owner == self.me && self.layout.rank_of_peer(from).is_none() => {
+            // Blocks come from agents only. A card does not ask before each write, as a guard does: who has access is trusted
+            // with all of them.
+            (RegionId::BLOCKS, _) if owner == self.me && self.layout.rank_of_peer(from).is_none() => {
                 self.domain.as_ref()?.map(owner, region).ok().map(whole)
             }
             _ => None,

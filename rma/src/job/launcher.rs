@@ -178,7 +178,7 @@ impl<'a> Launcher<'a> {
                 over_ssh: remote,
                 domain,
                 domain_origin: if shared.is_some() { DomainOrigin::Launcher } else { DomainOrigin::Daemon },
-                listen: listen(spec, &launcher.layout),
+                listen: listen(spec),
                 program: spec.program.clone(),
                 name: spec.name.clone(),
                 arguments: spec.arguments.clone(),
@@ -662,8 +662,8 @@ impl<'a> Launcher<'a> {
 }
 
 /// Where the processes of a job listen: nowhere when all share one domain.
-fn listen(spec: &RunSpec, layout: &Layout) -> Option<Listen> {
-    (layout.nodes() > 1 && spec.conduit != "smp").then(|| Listen {
+fn listen(spec: &RunSpec) -> Option<Listen> {
+    (!spec.one_domain()).then(|| Listen {
         loopback: spec.hosts.is_empty(),
         interface: spec.interface.clone(),
         ports: spec.ports.as_ref().map(|ports| (*ports.start(), *ports.end())),

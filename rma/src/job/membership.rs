@@ -6,6 +6,9 @@ use super::control::{Channel, FRAME_BYTES_MAX, Receiver, Sender};
 use super::message::{FromRank, ToRank, Welcome};
 use super::system;
 use crate::address::{Layout, NodeId, Peer, Rank};
+use crate::conduit::Conduit;
+use crate::conduit::factory::{self, Options};
+use crate::conduit::tcp::TcpSpec;
 use crate::error::{Result, RmaError};
 use crate::key::JobKey;
 use crate::shm::Domain;
@@ -30,7 +33,8 @@ pub struct Membership {
     pub settings: BTreeMap<String, String>,
     /// The memory shared with the other processes of the node, or of the job.
     pub domain: Arc<Domain>,
-    /// Where the conduit between nodes accepts connections; absent when no conduit needs it (one node, or `smp`).
+    /// Where the conduit between nodes accepts connections; absent when none does: one domain holds
+    /// all processes of the job.
     pub listener: Option<TcpListener>,
     /// Where each peer listens, by peer; empty when none does.
     pub addresses: Vec<SocketAddr>,
@@ -47,6 +51,17 @@ impl Membership {
     /// The node this process is on.
     pub fn node(&self) -> NodeId {
         self.layout.node_of_peer(self.me)
+    }
+
+    /// Opens the conduit to other nodes, once; none when one domain holds all processes of the job.
+    ///
+    /// # Errors
+    /// Those of the conduit; [`RmaError::Refused`] when this build has none of that name.
+    pub fn open_network(&mut self, options: &dyn Options) -> Result<Option<Arc<dyn Conduit>>> {
+        let Some(listener) = self.listener.take() else { return Ok(None) };
+        let (layout, key, addresses) = (self.layout.clone(), self.key.clone(), self.addresses.clone());
+        let spec = TcpSpec { layout, me: self.me, key, listener, addresses };
+        factory::find(&self.conduit)?.open(spec, options).map(Some)
     }
 
     /// A member from its parts: the files of the domain come in the order of [`Domain::files`], after the listener.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::address::{Layout, NodeId, Peer};
+use crate::conduit::factory::{self, Provider};
 use crate::conduit::smp;
 use crate::error::{Result, RmaError};
 use crate::shm::{DomainSpec, RegionSpec};
@@ -30,7 +31,7 @@ pub struct RunSpec {
     pub ranks: u32,
     /// Number of nodes. Ranks are spread over them by [`Layout::blocks`]. With `hosts`: their number.
     pub nodes: u32,
-    /// The conduit between nodes: `smp` (nodes of one machine only), `tcp` or `ibv`.
+    /// The conduit between nodes, by its name in the [table of conduits](factory::PROVIDERS).
     pub conduit: String,
     /// Handed to every process of the job as they are.
     pub settings: BTreeMap<String, String>,
@@ -83,7 +84,7 @@ impl RunSpec {
             arguments: Vec::new(),
             ranks,
             nodes: 1,
-            conduit: "smp".into(),
+            conduit: smp::NAME.into(),
             settings: BTreeMap::new(),
             environment: Vec::new(),
             regions: Vec::new(),
@@ -131,11 +132,10 @@ impl RunSpec {
         if self.hosts.is_empty() {
             check_cores(self.ranks)?;
         }
-        match self.conduit.as_str() {
-            "tcp" | "ibv" => {}
-            "smp" if self.hosts.len() < 2 => {}
-            "smp" => return wrong("conduit smp does not reach other hosts; use tcp or ibv".into()),
-            other => return wrong(format!("no conduit {other:?} between nodes; there are smp, tcp and ibv")),
+        let provider = factory::find(&self.conduit)?;
+        if self.hosts.len() > 1 && !provider.reaches_hosts() {
+            let others = factory::names_that_reach_hosts();
+            return wrong(format!("conduit {provider} does not reach other hosts; use {others}"));
         }
         if self.daemon.is_empty() || (self.ssh.is_empty() && !self.hosts.is_empty()) {
             return wrong("the command that starts a node is empty".into());
@@ -156,7 +156,7 @@ impl RunSpec {
 
     /// Whether one domain holds all processes of the job.
     pub(crate) fn one_domain(&self) -> bool {
-        self.nodes == 1 || self.conduit == "smp"
+        self.nodes == 1 || factory::find(&self.conduit).is_ok_and(Provider::is_domain)
     }
 
     /// The domain of one node, or of the whole job.
@@ -204,6 +204,7 @@ pub(crate) fn check_cores(ranks: u32) -> Result<()> {
 mod tests {
     use super::*;
     use crate::address::RegionId;
+    use crate::conduit::tcp;
 
     /// Boundaries in pairs: the largest job passes, one more rank is refused, in one line.
     #[test]
@@ -231,19 +232,19 @@ mod tests {
             RunSpec {
                 hosts: vec!["a".into(), "-oProxyCommand=x".into()],
                 nodes: 2,
-                conduit: "tcp".into(),
+                conduit: tcp::NAME.into(),
                 ..good.clone()
             },
             RunSpec { ports: Some(RangeInclusive::new(2, 1)), ..good.clone() },
         ] {
             assert!(wrong.check().is_err(), "{wrong:?}");
         }
-        assert!(RunSpec { hosts, nodes: 2, conduit: "tcp".into(), ..good }.check().is_ok());
+        assert!(RunSpec { hosts, nodes: 2, conduit: tcp::NAME.into(), ..good }.check().is_ok());
     }
 
     #[test]
     fn a_domain_holds_a_node_or_the_whole_job() {
-        let mut spec = RunSpec { nodes: 2, conduit: "tcp".into(), ..RunSpec::new("prog", 3) };
+        let mut spec = RunSpec { nodes: 2, conduit: tcp::NAME.into(), ..RunSpec::new("prog", 3) };
         let layout = spec.layout().unwrap();
         spec.regions = (0..layout.peers())
             .map(|peer| RegionSpec { owner: Peer(peer), region: RegionId::SEGMENT, bytes: 4096 })

@@ -140,7 +140,7 @@ impl Sink for Memory {
     }
 
     fn region(&self, _: Peer, _: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
-        [RegionId::SEGMENT, RegionId::FRAMES].contains(&region).then(|| (self.region.clone(), 1 << 20))
+        [RegionId::SEGMENT, RegionId::BLOCKS].contains(&region).then(|| (self.region.clone(), 1 << 20))
     }
 
     fn completed(&self, _: Peer, _: u64) -> Result<()> {

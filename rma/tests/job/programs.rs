@@ -127,7 +127,7 @@ fn hello(member: &Membership) {
             assert_eq!(u32::from_le_bytes(bytes), rank.0);
         }
     }
-    let network = member.conduit == "tcp" && layout.nodes() > 1;
+    let network = member.conduit == vgas_rma::conduit::tcp::NAME && layout.nodes() > 1;
     assert_eq!(member.listener.is_some(), network);
     assert_eq!(member.addresses.len(), if network { layout.peers() as usize } else { 0 });
     if let Some(listener) = &member.listener {

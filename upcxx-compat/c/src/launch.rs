@@ -14,10 +14,12 @@ use libc::{c_char, c_int};
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use vgas::config::{Auto, ConduitChoice, Config, FlagValue, Origin, Settings, Size, Sources};
-use vgas::info::{self, Machine, State};
+use vgas::config::{Auto, Config, FlagValue, Origin, Settings, Size, Sources};
+use vgas::info::Machine;
 use vgas::launch::{JobRequest, node_main, run};
 use vgas::say;
+use vgas_rma::conduit::factory::{self, Availability, Provider};
+use vgas_rma::conduit::{ibv, smp, tcp};
 
 /// Tells a process that it is the daemon of a node.
 const DAEMON_VARIABLE: &str = "VGASNET_DAEMON";
@@ -36,6 +38,15 @@ const RANKS_VARIABLE: &str = "VGASNET_RANKS";
 const CONDUIT_SMP: c_int = 1;
 /// The conduit `ibv`.
 const CONDUIT_IBV: c_int = 3;
+
+/// The conduit that a number of the headers means.
+fn conduit_name(number: c_int) -> &'static str {
+    match number {
+        CONDUIT_SMP => smp::NAME,
+        CONDUIT_IBV => ibv::NAME,
+        _ => tcp::NAME,
+    }
+}
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -192,8 +203,9 @@ fn request(words: Vec<OsString>, conduit: c_int, segment_max: u64) -> Result<Job
     };
     let ranks_per_node = ranks.div_ceil(nodes.max(1));
     let mut settings = settings(conduit, ranks_per_node, segment_max)?;
-    if hosts.is_empty() && settings.conduit == ConduitChoice::Ibv {
-        can_use_rdma()?;
+    let provider = settings.conduit.provider();
+    if hosts.is_empty() && provider.name != factory::DEFAULT {
+        can_use(provider)?;
     }
     let nodes_here = if hosts.is_empty() { nodes } else { 1 };
     let cache = settings.cache.size_bytes(Machine::find().usable_memory_bytes(), nodes_here.max(1));
@@ -270,16 +282,16 @@ fn daemon(program: &OsStr, library: Option<PathBuf>) -> Result<Vec<OsString>, St
     Ok(command)
 }
 
-/// Whether this machine has what the conduit `ibv` needs; otherwise what it lacks and where that comes from, before each
-/// rank would find out by itself.
-fn can_use_rdma() -> Result<(), String> {
-    match info::conduits().into_iter().find(|fact| fact.name == "ibv" && fact.state == State::Missing) {
-        None => Ok(()),
-        Some(missing) => Err(format!(
-            "the conduit ibv cannot be used here: {}; to get it: {} (VGAS_CONDUIT=tcp runs this program as it is)",
-            missing.detail,
-            missing.remedy.unwrap_or_default()
+/// Whether this machine has what a conduit needs; otherwise what it lacks and where that comes from, before each rank would
+/// find out by itself.
+fn can_use(conduit: &Provider) -> Result<(), String> {
+    match conduit.probe() {
+        Availability::Missing { detail, remedy } => Err(format!(
+            "the conduit {conduit} cannot be used here: {detail}; to get it: {remedy} (VGAS_CONDUIT={} runs this program \
+             as it is)",
+            factory::DEFAULT
         )),
+        Availability::Available { .. } | Availability::Limited { .. } => Ok(()),
     }
 }
 
@@ -318,12 +330,8 @@ fn hosts(ranks: u32, conduit: c_int) -> Result<Vec<String>, String> {
 
 /// The settings of the job: what users say about vgas, else what they say about GASNet, else the defaults for C clients.
 fn settings(conduit: c_int, ranks_per_node: u32, segment_max: u64) -> Result<Settings, String> {
-    let network = match conduit {
-        CONDUIT_SMP => "smp",
-        CONDUIT_IBV => "ibv",
-        _ => "tcp",
-    };
-    let mut defaults = vec![("conduit", network.to_owned()), ("segment.kind", "pinned".to_owned())];
+    let mut defaults =
+        vec![("conduit", conduit_name(conduit).to_owned()), ("segment.kind", "pinned".to_owned())];
     let size = match variable("GASNET_MAX_SEGSIZE") {
         Some(text) => Some(segment_size(&text, ranks_per_node, Machine::find().usable_memory_bytes())?),
         None if segment_max > 0 => Some(whole_pages(segment_max)),

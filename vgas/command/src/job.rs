@@ -4,7 +4,7 @@ use crate::cli::{ConfigFlags, Place};
 use crate::failure::Failure;
 use crate::hosts;
 use std::ffi::OsString;
-use vgas::config::{ConduitChoice, Config, FlagValue, Sources};
+use vgas::config::{Config, FlagValue, Sources};
 
 /// A job to start.
 #[derive(Clone, Debug)]
@@ -48,8 +48,9 @@ impl Job {
             return Err(Failure::usage(format!("{ranks} ranks cannot be spread over {nodes} nodes"))
                 .hint("every node needs a rank: give at least as many ranks as nodes"));
         }
-        if config.settings().conduit == ConduitChoice::Smp && hosts.len() > 1 {
-            return Err(Failure::usage("the conduit smp does not reach other machines")
+        let conduit = config.settings().conduit.provider();
+        if hosts.len() > 1 && !conduit.reaches_hosts() {
+            return Err(Failure::usage(format!("the conduit {conduit} does not reach other machines"))
                 .hint("use tcp, or leave out the conduit"));
         }
         Ok(Self { program, arguments, ranks, nodes, hosts, config, daemon: Vec::new() })

@@ -1,10 +1,11 @@
 //! Cores, memory and the limits on them.
 
 use super::{Fact, Group};
-use crate::config::{Settings, Size};
+use crate::config::Settings;
 use rustix::process::{Resource, getrlimit};
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
+use vgas_rma::say::rounded;
 
 /// The part of this machine that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,17 +84,6 @@ impl Machine {
                 ),
             },
         ]
-    }
-}
-
-/// A number of bytes for people: at most one decimal.
-pub(super) fn rounded(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let power = (bytes.max(1).ilog2() / 10).min(UNITS.len() as u32);
-    match power {
-        0 => format!("{bytes} bytes"),
-        _ if bytes.trailing_zeros() >= 10 * power => Size::of_bytes(bytes).to_string(),
-        _ => format!("{:.1}{}", bytes as f64 / (1u64 << (10 * power)) as f64, UNITS[power as usize - 1]),
     }
 }
 
@@ -188,14 +178,5 @@ mod tests {
         assert_eq!(machine.usable_memory_bytes(), GIB);
         let machine = Machine { memory_limit_bytes: None, ..machine };
         assert_eq!(machine.usable_memory_bytes(), 8 * GIB);
-    }
-
-    #[test]
-    fn bytes_for_people() {
-        for (bytes, text) in [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1KiB"), (1 << 30, "1GiB")] {
-            assert_eq!(rounded(bytes), text);
-        }
-        assert_eq!(rounded(24684096 * 1024), "23.5GiB");
-        assert_eq!(rounded(u64::MAX), "16777216.0TiB");
     }
 }

@@ -3,94 +3,28 @@
 //! Contains one unsafe call, under one rule: *a userfaultfd is only opened and closed*. No range is registered with it,
 //! so it can touch no memory.
 
-use super::machine::rounded;
 use super::{Fact, Group};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::UserfaultfdFlags;
 use rustix::thread::{MembarrierQuery, membarrier_query};
-use std::fs::{read_dir, read_to_string};
-use std::net::TcpListener;
+use std::fs::read_to_string;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use vgas_rma::conduit::ibv;
+use vgas_rma::conduit::factory::{self, Availability, Provider};
+use vgas_rma::say::rounded;
 
-/// The transports.
+/// The transports: those of the table of conduits, and one that is to come.
 pub(super) fn conduits() -> Vec<Fact> {
-    vec![smp(), tcp(), ibv(), ofi()]
+    factory::PROVIDERS.iter().map(|provider| conduit(provider)).chain([ofi()]).collect()
 }
 
-fn smp() -> Fact {
-    let memory = rustix::fs::memfd_create("vgas-info", rustix::fs::MemfdFlags::CLOEXEC);
-    let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
-    match (memory, bell) {
-        (Ok(_), Ok(_)) => {
-            Fact::available(Group::Conduits, "smp", "shared memory between the processes of this machine")
-        }
-        (Err(error), _) | (_, Err(error)) => Fact::missing(
-            Group::Conduits,
-            "smp",
-            format!("memfd or eventfd is refused ({error})"),
-            "Linux 3.17 or later, and a container that allows memfd_create",
-        ),
-    }
-}
-
-fn tcp() -> Fact {
-    match TcpListener::bind(("127.0.0.1", 0)) {
-        Ok(_) => {
-            let names = names_in("/sys/class/net");
-            let others: Vec<_> = names.iter().filter(|name| *name != "lo").map(String::as_str).collect();
-            let to_others = if others.is_empty() { "no other interface".into() } else { others.join(", ") };
-            Fact::available(Group::Conduits, "tcp", format!("loopback and {to_others}"))
-        }
-        Err(error) => Fact::missing(
-            Group::Conduits,
-            "tcp",
-            format!("cannot listen on 127.0.0.1 ({error})"),
-            "`ip link set lo up`, or a container with a network",
-        ),
-    }
-}
-
-fn ibv() -> Fact {
-    let (group, name) = (Group::Conduits, "ibv");
-    let (active, idle): (Vec<_>, Vec<_>) = ibv::devices().into_iter().partition(|device| device.active);
-    let names = |devices: &[ibv::DeviceState]| {
-        devices.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ")
-    };
-    let hardware = match (active.is_empty(), idle.is_empty()) {
-        (false, _) => format!("RDMA over {}", names(&active)),
-        (true, false) => format!("no port of {} is active", names(&idle)),
-        (true, true) => "this machine has no RDMA device".into(),
-    };
-    if let Err(reason) = ibv::available() {
-        let reason = reason.split(';').next().unwrap_or_default().to_owned();
-        return Fact::missing(
-            group,
-            name,
-            format!("{hardware}, and libibverbs is missing ({reason})"),
-            ibv::REMEDY,
-        );
-    }
-    let hardware = match ibv::cm_available() {
-        _ if active.is_empty() => hardware,
-        Ok(()) => format!("{hardware}; librdmacm connects where ibv.network says so"),
-        Err(_) => format!("{hardware}; ibv.network cannot be used: {}", ibv::CM_REMEDY),
-    };
-    match ibv::locked_memory_limit() {
-        _ if active.is_empty() => {
-            let remedy = "an InfiniBand or RoCE card, or `rdma link add rxe0 type rxe netdev eth0` (software); tcp works \
-                          over the same network";
-            Fact::missing(group, name, hardware, remedy)
-        }
-        // Root is not held to the limit.
-        Some(limit) if !rustix::process::geteuid().is_root() => {
-            let detail =
-                format!("{hardware}, but only {} of memory may be locked, and the cache is", rounded(limit));
-            Fact::limited(group, name, detail, "`ulimit -l unlimited` before the job")
-        }
-        _ => Fact::available(group, name, hardware),
+fn conduit(provider: &Provider) -> Fact {
+    let (group, name) = (Group::Conduits, provider.name);
+    match provider.probe() {
+        Availability::Available { detail } => Fact::available(group, name, detail),
+        Availability::Limited { detail, remedy } => Fact::limited(group, name, detail, remedy),
+        Availability::Missing { detail, remedy } => Fact::missing(group, name, detail, remedy),
     }
 }
 
@@ -281,13 +215,6 @@ fn chosen(text: &str) -> &str {
     text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(word, _)| word)
 }
 
-fn names_in(folder: &str) -> Vec<String> {
-    let entries = read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    names
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::State;
@@ -307,7 +234,7 @@ mod tests {
     fn nothing_is_left_in_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         devices(folder.path());
-        assert_eq!(names_in(folder.path().to_str().unwrap()), Vec::<String>::new());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What connects the peers of a test.
 
+use super::super::Conduit;
 use super::super::sim::{SimNetwork, SimOptions};
-use super::super::smp;
+use super::super::smp::{self, SmpConduit};
+use super::trouble::HOSTILE_DESTINATIONS;
 use crate::address::{Layout, NodeId, Peer, RegionId};
 use crate::endpoint::EndpointSpec;
 use crate::shm::{Domain, DomainSpec, RegionSpec};
@@ -24,6 +26,11 @@ pub trait Fabric: Sync {
     /// # Panics
     /// When it cannot.
     fn connect(&self, layout: &Layout, segment_bytes: u64) -> Vec<EndpointSpec>;
+
+    /// Why a case, by its name, does not apply; none: it does. It is printed.
+    fn excluded(&self, _case: &str) -> Option<&'static str> {
+        None
+    }
 }
 
 fn domain(members: Vec<Peer>, layout: &Layout, segment_bytes: u64, ring_bytes: u64) -> Arc<Domain> {
@@ -112,5 +119,88 @@ impl Fabric for SimFabric {
             network: Some(network.conduit(me)),
         };
         (0..layout.peers()).map(Peer).map(spec).collect()
+    }
+}
+
+/// Shared memory in the place of the network: every rank is a node of its own, whose domain has its segment, and all of them
+/// are members of one more domain, over which they talk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SmpNetworkFabric;
+
+impl SmpNetworkFabric {
+    /// A domain of one node whose regions are those of the domain of all.
+    fn node_domain(layout: &Layout, node: NodeId, all: &Domain) -> Arc<Domain> {
+        let members: Vec<_> = layout.ranks_of(node).map(Peer).chain([layout.agent_of(node)]).collect();
+        let of_node = |region: &&RegionSpec| members.contains(&region.owner);
+        let regions: Vec<_> = all.spec().regions.iter().filter(of_node).cloned().collect();
+        let bare = domain(members, layout, 0, smp::RING_BYTES_DEFAULT);
+        let own = bare.files().take(1 + bare.spec().members.len());
+        let shared = regions.iter().filter_map(|region| all.region_file(region.owner, region.region));
+        let files =
+            own.chain(shared).map(|file| file.try_clone_to_owned().expect("a descriptor more")).collect();
+        let spec = DomainSpec { regions, ..bare.spec().clone() };
+        Arc::new(Domain::open(spec, files).expect("a shared-memory domain"))
+    }
+}
+
+impl Fabric for SmpNetworkFabric {
+    fn name(&self) -> String {
+        "smp between nodes".into()
+    }
+
+    fn connect(&self, layout: &Layout, segment_bytes: u64) -> Vec<EndpointSpec> {
+        let peers = || (0..layout.peers()).map(Peer);
+        let all = domain(peers().collect(), layout, segment_bytes, smp::RING_BYTES_DEFAULT);
+        let nodes: Vec<_> =
+            (0..layout.nodes()).map(|node| Self::node_domain(layout, NodeId(node), &all)).collect();
+        let spec = |me: Peer| EndpointSpec {
+            layout: layout.clone(),
+            me,
+            domain: Some(nodes[layout.node_of_peer(me).0 as usize].clone()),
+            network: Some(Arc::new(SmpConduit::new(all.clone(), me).expect("a member"))),
+        };
+        peers().map(spec).collect()
+    }
+
+    fn excluded(&self, case: &str) -> Option<&'static str> {
+        let reason = "whoever shares the memory writes by itself; an endpoint holds destinations in its own domain against what \
+                      is attached, and this is another domain";
+        (case == HOSTILE_DESTINATIONS).then_some(reason)
+    }
+}
+
+/// Puts something around the conduits between nodes of another fabric.
+pub struct HookedFabric<F, W> {
+    /// What it is put around.
+    pub inner: F,
+    /// What it is, for the output.
+    pub name: &'static str,
+    /// Puts it around the conduit of a peer; in a job with this layout.
+    pub wrap: W,
+}
+
+impl<F, W> Fabric for HookedFabric<F, W>
+where
+    F: Fabric,
+    W: Fn(Arc<dyn Conduit>, Peer, &Layout) -> Arc<dyn Conduit> + Sync,
+{
+    fn name(&self) -> String {
+        format!("{}, {}", self.inner.name(), self.name)
+    }
+
+    fn layout(&self, ranks: u32) -> Layout {
+        self.inner.layout(ranks)
+    }
+
+    fn connect(&self, layout: &Layout, segment_bytes: u64) -> Vec<EndpointSpec> {
+        let mut specs = self.inner.connect(layout, segment_bytes);
+        for spec in &mut specs {
+            spec.network = spec.network.take().map(|network| (self.wrap)(network, spec.me, layout));
+        }
+        specs
+    }
+
+    fn excluded(&self, case: &str) -> Option<&'static str> {
+        self.inner.excluded(case)
     }
 }

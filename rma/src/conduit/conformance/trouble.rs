@@ -7,8 +7,12 @@ use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Destination, Payload, Source};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// The name of a case that some fabrics leave out.
+pub(super) const HOSTILE_DESTINATIONS: &str =
+    "payloads that belong nowhere are refused, and nothing is written";
+
 pub(super) const CASES: &[Case] = &[
-    ("payloads that belong nowhere are refused, and nothing is written", hostile_destinations),
+    (HOSTILE_DESTINATIONS, hostile_destinations),
     ("a message for nobody is the fault of its sender", unknown_handler),
     ("a failed endpoint ends every wait", failure_ends_waits),
 ];
@@ -86,7 +90,7 @@ fn hostile_destinations(fabric: &dyn Fabric) {
         region(RegionId::SEGMENT, one, SEGMENT_BYTES),
         region(RegionId::SEGMENT, one, u64::MAX - 3),
         region(RegionId::SEGMENT, Peer(77), 0),
-        region(RegionId::TABLE, one, 0),
+        region(RegionId::PRIVATE, one, 0),
         region(RegionId(9), one, 0),
         Destination::Operation { id: 12345, offset: 0 },
     ];

@@ -4,7 +4,7 @@
 //!
 //! Requests to a queue pair are done in order, so one completion stands for all before it. A message that fits inline
 //! asks for one only when [`IbvOptions::signal_interval`](super::IbvOptions) others went without; whatever holds memory
-//! (staging blocks, a caller's page) always asks, so that nothing is held by a peer that is not written to any more.
+//! (staging slots, a caller's page) always asks, so that nothing is held by a peer that is not written to any more.
 //!
 //! # Room
 //!
@@ -18,13 +18,14 @@ use super::packet::{
     self, Access, CONTROL_BYTES_MAX, Control, IMMEDIATE_CREDITS_MAX, NUMBER_BYTES, Name, Number, Order,
 };
 use super::shared::Shared;
-use super::staging::Blocks;
 use super::verbs::cm::Id;
 use super::verbs::{Local, Place, QueuePair, Registration, Route, Verb, Work, gather};
 use super::{INLINE_MAX, LONG_BYTES_MAX, PACKET_BYTES_MAX};
 use crate::address::Peer;
 use crate::conduit::Part;
-use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX};
+use crate::conduit::oneside::Slots;
+use crate::conduit::owned::OwnedMessage;
+use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX};
 use crate::error::{Result, RmaError};
 use crate::message::{Destination, Direction, Message, Payload, Source};
 use crate::shm::Atomic;
@@ -86,7 +87,7 @@ struct Sender {
     messages: u32,
     flights: VecDeque<Flight>,
     controls: VecDeque<Control>,
-    replies: VecDeque<OwnedReply>,
+    replies: VecDeque<OwnedMessage>,
     regions: Vec<(Name, Remote)>,
     connected: bool,
     closed: bool,
@@ -95,7 +96,7 @@ struct Sender {
 /// What the requests up to `last` hold.
 struct Flight {
     last: u64,
-    blocks: Option<Blocks>,
+    slots: Option<Slots>,
     ends: Option<Ended>,
 }
 
@@ -123,18 +124,6 @@ enum Remote {
     Asked,
     Granted(Access),
     Refused,
-}
-
-struct OwnedReply {
-    handler: u8,
-    arguments: Vec<u32>,
-    payload: OwnedPayload,
-}
-
-enum OwnedPayload {
-    Short,
-    Medium(Vec<u8>),
-    Long(Vec<u8>, Destination),
 }
 
 /// The answer to an attempt to post.
@@ -287,7 +276,7 @@ impl Connection {
             }
         }
         if !request {
-            sender.replies.push_back(OwnedReply::of(message));
+            sender.replies.push_back(OwnedMessage::of(message));
             self.note(shared, &sender);
             return Ok(Posted::At(0));
         }
@@ -326,29 +315,29 @@ impl Connection {
             _ => None,
         };
         let direct = || direct.map(|(memory, at)| Local::Registered(memory, at, bytes));
-        let (local, blocks) = match inline.or_else(direct) {
+        let (local, slots) = match inline.or_else(direct) {
             Some(local) => (local, None),
             None => match shared.staging.take(bytes) {
-                Some(blocks) => {
-                    (Local::Registered(&shared.staging.memory, blocks.offset(), bytes), Some(blocks))
+                Some(slots) => {
+                    (Local::Registered(&shared.staging.memory, slots.offset(), bytes), Some(slots))
                 }
                 None => return Ok(Posted::NoRoom),
             },
         };
         let (verb, how) = match what {
             OneSided::Put { source, .. } => {
-                if let Some(blocks) = &blocks {
-                    shared.staging.memory.fill(blocks.offset(), *source);
+                if let Some(slots) = &slots {
+                    shared.staging.memory.fill(slots.offset(), *source);
                 }
                 (Verb::Write(address, access.key), How::Written)
             }
             OneSided::Get(part) => {
-                let how = if blocks.is_some() { How::Staged(part.at, bytes) } else { How::Read };
+                let how = if slots.is_some() { How::Staged(part.at, bytes) } else { How::Read };
                 (Verb::Read(address, access.key), how)
             }
             OneSided::Atomic(atomic) => (Verb::Atomic(address, access.key, *atomic), How::Staged(0, bytes)),
         };
-        if blocks.is_some() && bytes > INLINE_MAX {
+        if slots.is_some() && bytes > INLINE_MAX {
             shared.counts.copied.fetch_add(1, Ordering::Relaxed);
         }
         sender.posted += 1;
@@ -356,7 +345,7 @@ impl Connection {
         self.pair.post(Work { id: self.id(count), verb, local, signalled: true }, None)?;
         shared.counts.posted(verb, true);
         sender.unsignalled = 0;
-        sender.flights.push_back(Flight { last: count, blocks, ends: Some(Ended { operation, how }) });
+        sender.flights.push_back(Flight { last: count, slots, ends: Some(Ended { operation, how }) });
         Ok(Posted::At(count))
     }
 
@@ -512,12 +501,12 @@ impl Connection {
         let copied = long.filter(|_| registered.is_none()).map_or(0, |(source, ..)| source.bytes());
         let packet_max = if immediate.is_some() { 0 } else { NUMBER_BYTES + HEAD_BYTES_MAX + medium.bytes() };
         let packet_bytes = if packet_max <= self.pair.inline_max { 0 } else { packet_max };
-        // The copied payload first, then the packet, in one run of blocks.
+        // The copied payload first, then the packet, in one run of slots.
         let packet_at = copied.next_multiple_of(64);
-        let blocks = match packet_at + packet_bytes {
+        let slots = match packet_at + packet_bytes {
             0 => None,
             bytes => match shared.staging.take(bytes) {
-                Some(blocks) => Some(blocks),
+                Some(slots) => Some(slots),
                 None => return Ok(Posted::NoRoom),
             },
         };
@@ -529,17 +518,17 @@ impl Connection {
         }
         let memory = &shared.staging.memory;
         let payload = long.map(|(source, address, key)| {
-            let local = match (&registered, &blocks) {
+            let local = match (&registered, &slots) {
                 (Some((registration, offset)), _) => Local::Registered(registration, *offset, source.bytes()),
-                (None, Some(blocks)) => {
-                    memory.fill(blocks.offset(), source);
-                    Local::Registered(memory, blocks.offset(), source.bytes())
+                (None, Some(slots)) => {
+                    memory.fill(slots.offset(), source);
+                    Local::Registered(memory, slots.offset(), source.bytes())
                 }
                 (None, None) => Local::Inline(Source::EMPTY),
             };
             (local, address, key)
         });
-        let holds = blocks.is_some() || long.is_some();
+        let holds = slots.is_some() || long.is_some();
         let signalled = holds || sender.unsignalled + 1 >= shared.signal_interval;
         sender.unsignalled = if signalled { 0 } else { sender.unsignalled + 1 };
         if let (Some((local, address, key)), Some(immediate)) = (payload, immediate) {
@@ -564,9 +553,9 @@ impl Connection {
             let head = rest.first_chunk_mut().expect("a packet has room for a head");
             let before = NUMBER_BYTES + frame::encode(message, self.take_owed(CREDITS) as u16, head);
             let bytes = before + medium.bytes();
-            let local = match &blocks {
-                Some(blocks) if packet_bytes > 0 => {
-                    let at = blocks.offset() + packet_at;
+            let local = match &slots {
+                Some(slots) if packet_bytes > 0 => {
+                    let at = slots.offset() + packet_at;
                     memory.fill(at, Source::of(&packet[..before]));
                     memory.fill(at + before, medium);
                     Local::Registered(memory, at, bytes)
@@ -590,8 +579,8 @@ impl Connection {
             shared.counts.posted(Verb::Send, signalled);
         }
         let count = sender.posted;
-        if blocks.is_some() {
-            sender.flights.push_back(Flight { last: count, blocks, ends: None });
+        if slots.is_some() {
+            sender.flights.push_back(Flight { last: count, slots, ends: None });
         }
         Ok(Posted::At(count))
     }
@@ -606,11 +595,11 @@ impl Connection {
     /// Posts a small packet that is no message, if there is memory for it.
     fn post_packet(&self, shared: &Shared, sender: &mut Sender, packet: &[u8]) -> Result<Posted> {
         let bytes = NUMBER_BYTES + packet.len();
-        let blocks = if bytes <= self.pair.inline_max {
+        let slots = if bytes <= self.pair.inline_max {
             None
         } else {
             match shared.staging.take(bytes) {
-                Some(blocks) => Some(blocks),
+                Some(slots) => Some(slots),
                 // Payloads that are under way have it all; they will give it back.
                 None => return Ok(Posted::NoRoom),
             }
@@ -619,10 +608,10 @@ impl Connection {
         let numbered = &mut numbered[..bytes];
         numbered[..NUMBER_BYTES].copy_from_slice(&sender.number().to_le_bytes());
         numbered[NUMBER_BYTES..].copy_from_slice(packet);
-        let local = match &blocks {
-            Some(blocks) => {
-                shared.staging.memory.fill(blocks.offset(), Source::of(numbered));
-                Local::Registered(&shared.staging.memory, blocks.offset(), bytes)
+        let local = match &slots {
+            Some(slots) => {
+                shared.staging.memory.fill(slots.offset(), Source::of(numbered));
+                Local::Registered(&shared.staging.memory, slots.offset(), bytes)
             }
             None => Local::Inline(Source::of(numbered)),
         };
@@ -632,8 +621,8 @@ impl Connection {
         self.pair.post(Work { id: self.id(count), verb: Verb::Send, local, signalled: true }, None)?;
         shared.counts.posted(Verb::Send, true);
         sender.unsignalled = 0;
-        if blocks.is_some() {
-            sender.flights.push_back(Flight { last: count, blocks, ends: None });
+        if slots.is_some() {
+            sender.flights.push_back(Flight { last: count, slots, ends: None });
         }
         Ok(Posted::At(count))
     }
@@ -663,17 +652,17 @@ impl Connection {
         let done = sender.posted.saturating_sub(behind);
         sender.done = sender.done.max(done);
         let mut result = Ok(());
-        while let Some((Flight { blocks, ends, .. }, is_last)) = sender.landed() {
+        while let Some((Flight { slots, ends, .. }, is_last)) = sender.landed() {
             let Some(ends) = ends else {
-                shared.staging.free(blocks);
+                shared.staging.free(slots);
                 continue;
             };
             // Who is told may want to send.
             drop(sender);
             if result.is_ok() {
-                result = end(ends, blocks.as_ref().map_or(0, Blocks::offset));
+                result = end(ends, slots.as_ref().map_or(0, Slots::offset));
             }
-            shared.staging.free(blocks);
+            shared.staging.free(slots);
             if is_last {
                 return result;
             }
@@ -767,31 +756,6 @@ fn reach((owner, region): Name, access: &Access, offset: u64, bytes: usize) -> R
         return Err(RmaError::OutOfRange { owner, region, offset, bytes: bytes as u64, limit });
     }
     Ok(access.address.wrapping_add(offset))
-}
-
-impl OwnedReply {
-    fn of(message: &Message<'_>) -> Self {
-        let copy = |source: Source<'_>| {
-            let mut bytes = vec![0; source.bytes()];
-            gather(source, &mut bytes);
-            bytes
-        };
-        let payload = match message.payload {
-            Payload::Short => OwnedPayload::Short,
-            Payload::Medium(source) => OwnedPayload::Medium(copy(source)),
-            Payload::Long(source, destination) => OwnedPayload::Long(copy(source), destination),
-        };
-        Self { handler: message.handler, arguments: message.arguments.to_vec(), payload }
-    }
-
-    fn message(&self) -> Message<'_> {
-        let payload = match &self.payload {
-            OwnedPayload::Short => Payload::Short,
-            OwnedPayload::Medium(bytes) => Payload::Medium(Source::of(bytes)),
-            OwnedPayload::Long(bytes, destination) => Payload::Long(Source::of(bytes), *destination),
-        };
-        Message { direction: Direction::Reply, handler: self.handler, arguments: &self.arguments, payload }
-    }
 }
 
 const _: () = assert!(NUMBER_BYTES + HEAD_BYTES_MAX <= INLINE_MAX && INLINE_MAX < PACKET_BYTES_MAX);

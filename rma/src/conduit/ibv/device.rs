@@ -136,7 +136,7 @@ fn why_none(devices: &[DeviceState], usable: &[String]) -> String {
         let reason = if !usable.contains(&state.name) {
             "has no provider in libibverbs (Debian: `apt install ibverbs-providers`)"
         } else if state.is_iwarp {
-            "speaks iWARP, which lacks what this conduit sends pages with (WRITE with immediate data)"
+            "speaks iWARP, which lacks what this conduit sends blocks with (WRITE with immediate data)"
         } else if !state.active {
             "has no active port (check the cable, the interface, the subnet manager)"
         } else {

@@ -7,8 +7,7 @@
 //! * `events`: what the device says about itself.
 //! * `connecting`: making connections; `receive`: what completions bring.
 //! * `connection`: sending, credits, regions; `packet`: the bytes.
-//! * `own`: the rank's own segment, registered; `staging`: registered memory for private bytes.
-//! * `shared`: what all connections have in common.
+//! * `shared`: what all connections have in common, among it registered memory (see `conduit::oneside`).
 //!
 //! # What travels how
 //!
@@ -16,21 +15,21 @@
 //! |---|---|---|
 //! | short message, or one that fits inline | SEND | one in `signal_interval` |
 //! | medium message | SEND from staging memory | one |
-//! | page for a frame | WRITE with immediate data into the receiver's frame | one |
+//! | block with a note | WRITE with immediate data into the receiver's region | one |
 //! | other long message | WRITE into the receiver's region, SEND, in one post | one for both |
 //! | put | WRITE into the owner's segment; nobody there takes part | one |
 //! | get | READ from it | one |
 //! | atomic update | FETCH_ADD or CMP_SWAP of it, if the device offers them; otherwise messages | one |
 //!
 //! A long payload that its sender lends ([`Conduit::try_send_lent`]) goes out of the sender's own registered region
-//! without a copy: a page is moved from the forwarder's frame to the requester's by the two cards alone.
+//! without a copy: a block is moved from one agent's region to another's by the two cards alone.
 //!
 //! A put whose source stays as it is (a blocking or a bulk one), and a get, of more than 512 bytes move them straight out of
 //! and into the caller's memory if that is in the rank's own segment, which is registered when this first happens. Other
 //! memory is copied: to staging memory, or by the post if it is little.
 //!
-//! Regions are registered when the first peer wants them, as far as they are attached, and an agent's frames also when
-//! another agent first lets it write into its own: pages are sent out of them from then on. Registered pages are locked in
+//! Regions are registered when the first peer wants them, as far as they are attached, and an agent's blocks also when
+//! another agent first lets it write into its own: they are sent from then on. Registered pages are locked in
 //! memory. Where the system does not let this process lock so many, the device is asked to do without (on-demand paging);
 //! one that cannot gets [`RmaError::LockedMemory`], which says what to do.
 //!
@@ -53,7 +52,7 @@
 //! The end of a process is seen at once, by the end of its tcp connection; a network that is cut, after `retries` times
 //! `timeout` with something under way, else as the tcp conduit sees it. Access outside of what is registered, or with a
 //! wrong key, is refused by the owner's card and ends the connection of who tried. Within a region that was granted to a peer
-//! the card asks nobody: frames are granted to agents only, segments to all, as GASNet does.
+//! the card asks nobody: blocks are granted to agents only, segments to all, as GASNet does.
 //!
 //! # Thousands of peers
 //!
@@ -76,11 +75,10 @@ pub(crate) mod fuzzing;
 mod hostile;
 mod network;
 mod options;
-mod own;
 mod packet;
+mod provider;
 mod receive;
 mod shared;
-mod staging;
 #[allow(unsafe_code)]
 mod verbs;
 
@@ -90,6 +88,8 @@ pub use options::IbvOptions;
 pub use shared::IbvCounts;
 pub use verbs::{CM_REMEDY, REMEDY, available, cm_available, cm_types, locked_memory_limit, types};
 
+pub(super) use provider::PROVIDER;
+
 use self::bootstrap::Bootstrap;
 use self::cm::Manager;
 use self::connection::{Connection, OneSided, Posted, lock, sent_by};
@@ -98,9 +98,10 @@ use self::shared::Shared;
 use self::verbs::Queues;
 use self::verbs::types::Completion;
 use self::verbs::types::number::IBV_WC_SUCCESS;
-use super::tcp::frame::HEAD_BYTES_MAX;
+use super::oneside::SLOT_BYTES;
 use super::tcp::{TcpConduit, TcpSpec};
 use super::turn::Turn;
+use super::wire::frame::HEAD_BYTES_MAX;
 use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::address::{Layout, NodeId, Peer, RegionId};
 use crate::cores;
@@ -116,13 +117,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+/// The name of this conduit.
+pub const NAME: &str = "ibv";
+
 /// Bytes of a receive slot, and so of the largest packet.
-const PACKET_BYTES_MAX: usize = staging::BLOCK_BYTES;
+const PACKET_BYTES_MAX: usize = SLOT_BYTES;
 
 /// Most payload bytes of a medium message.
 pub const MEDIUM_BYTES_MAX: usize = PACKET_BYTES_MAX - HEAD_BYTES_MAX - 64;
 
-/// Most payload bytes of a long message: the largest page. Staging memory has room for two.
+/// Most payload bytes of a long message. Staging memory has room for two.
 pub const LONG_BYTES_MAX: usize = 4 << 20;
 
 /// Most bytes that are ever sent inline: what is worth a copy by the processor.
@@ -292,29 +296,6 @@ impl IbvConduit {
     /// The device in use.
     pub fn device(&self) -> &str {
         &self.shared.chosen.context.name
-    }
-
-    /// Ends the use of the conduit at the end of a job: as [`TcpConduit::close`]. What was sent arrives before, if the
-    /// other side lives, within `patience`.
-    pub fn close(&self, patience: Duration) {
-        if self.closing.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let deadline = Instant::now() + patience;
-        let Some(_turn) = self.turn.take() else { return };
-        for connection in self.known_connections() {
-            let mut naps = 0;
-            while let Some(count) = connection.say_goodbye(&self.shared) {
-                if connection.is_done(count) || Instant::now() >= deadline || self.take_completions().is_err()
-                {
-                    break;
-                }
-                cores::nap(&mut naps);
-            }
-        }
-        self.bootstrap
-            .tcp
-            .close(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100)));
     }
 
     /// While closing: counts what is done and keeps the rest for later polls.
@@ -497,7 +478,7 @@ fn nodes_before(bootstrap: &TcpSpec) -> usize {
 
 impl Conduit for IbvConduit {
     fn name(&self) -> &'static str {
-        "ibv"
+        NAME
     }
 
     fn capabilities(&self) -> &Capabilities {
@@ -623,6 +604,27 @@ impl Conduit for IbvConduit {
     fn disarm(&self) {
         self.bootstrap.tcp.disarm();
         self.woken.store(true, Ordering::Release);
+    }
+
+    fn close(&self, patience: Duration) {
+        if self.closing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let deadline = Instant::now() + patience;
+        let Some(_turn) = self.turn.take() else { return };
+        for connection in self.known_connections() {
+            let mut naps = 0;
+            while let Some(count) = connection.say_goodbye(&self.shared) {
+                if connection.is_done(count) || Instant::now() >= deadline || self.take_completions().is_err()
+                {
+                    break;
+                }
+                cores::nap(&mut naps);
+            }
+        }
+        self.bootstrap
+            .tcp
+            .close(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100)));
     }
 }
 

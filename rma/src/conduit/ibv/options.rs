@@ -2,6 +2,8 @@
 
 use super::LONG_BYTES_MAX;
 use super::network::Network;
+use crate::conduit::factory::{Options, number};
+use crate::error::{Result, RmaError};
 
 /// The choices of an [`IbvConduit`](super::IbvConduit). The defaults suit every device; the settings `ibv.*` of a job override
 /// them.
@@ -43,6 +45,36 @@ pub struct IbvOptions {
     pub staging_bytes: usize,
 }
 
+impl IbvOptions {
+    /// What the settings `ibv.*` of a job say; what they leave open is as in the default.
+    ///
+    /// # Errors
+    /// [`RmaError::Usage`] for what is out of range or no network: a table of settings with limits does not let it pass.
+    pub fn read(options: &dyn Options) -> Result<Self> {
+        let usual = Self::default();
+        let network = options.text("ibv.network").map(|text| {
+            text.parse().map_err(|reason| RmaError::Usage(format!("ibv.network={text:?} {reason}")))
+        });
+        Ok(Self {
+            device: options.text("ibv.device"),
+            port: number(options, "ibv.port")?,
+            gid: number(options, "ibv.gid")?,
+            network: network.transpose()?,
+            mtu: number(options, "ibv.mtu")?,
+            depth: number(options, "ibv.depth")?.unwrap_or(usual.depth),
+            receive_slots: number(options, "ibv.receive_slots")?.unwrap_or(usual.receive_slots),
+            inline: number(options, "ibv.inline")?.unwrap_or(usual.inline),
+            signal_interval: number(options, "ibv.signal_interval")?.unwrap_or(usual.signal_interval),
+            timeout: number(options, "ibv.timeout")?.unwrap_or(usual.timeout),
+            retries: number(options, "ibv.retries")?.unwrap_or(usual.retries),
+            service_level: number(options, "ibv.service_level")?,
+            traffic_class: number(options, "ibv.traffic_class")?,
+            atomics: options.is_on("ibv.atomics").unwrap_or(usual.atomics),
+            staging_bytes: number(options, "ibv.staging")?.unwrap_or(usual.staging_bytes),
+        })
+    }
+}
+
 impl Default for IbvOptions {
     fn default() -> Self {
         Self {
@@ -63,5 +95,16 @@ impl Default for IbvOptions {
             atomics: true,
             staging_bytes: 2 * LONG_BYTES_MAX,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: where nobody chooses anything, the options are the default.
+    #[test]
+    fn open_settings_are_the_default() {
+        assert_eq!(IbvOptions::read(&()).unwrap(), IbvOptions::default());
     }
 }

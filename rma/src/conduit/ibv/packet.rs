@@ -1,5 +1,5 @@
 //! What travels in the SENDs of a connection. Pure. Each begins with its number, four bytes, among all messages of the
-//! connection ([`Number`] says what for). What follows is a frame of the tcp conduit ([`super::super::tcp::frame`]),
+//! connection ([`Number`] says what for). What follows is a [`frame`](super::super::wire::frame),
 //! with the payload of a medium message behind it (that of a long one was written to its place before), or one of three
 //! packets of this conduit about regions:
 //!
@@ -13,32 +13,33 @@
 //! | 16 | 8 | of a grant: length |
 //! | 24 | 4 | of a grant: key |
 //!
-//! A page for a frame of the receiver's needs no packet: everything about it is in the immediate data of its WRITE, as far
-//! as the receiver does not know it. [`expand`] makes the frame of it that a packet would have had.
+//! A note about a block of the receiver's needs no packet: everything about it is in the immediate data of the block's WRITE,
+//! as far as the receiver does not know it. [`expand`] makes the frame of it that a packet would have had.
 //!
 //! | bits | field |
 //! |---|---|
-//! | 0 to 20 | the frame's number, also the first argument: the payload's offset in the frames, divided by its length |
+//! | 0 to 20 | the block's index, also the first argument: the payload's offset in the region, divided by its length |
 //! | 21 to 28 | the second argument |
 //! | 29 | credits |
 //! | 30, 31 | the last two bits of the message's number |
 //!
-//! The handler is [`PAGE_HANDLER`]. What does not fit goes as a WRITE and a SEND.
+//! The handler is [`NOTE_HANDLER`]. What does not fit goes as a WRITE and a SEND.
 
 #![forbid(unsafe_code)]
 
 use crate::address::{Peer, RegionId};
-use crate::conduit::tcp::frame::{self, HEAD_BYTES_MAX, Kind};
-use crate::message::{Destination, Direction, Message, PAGE_HANDLER, Payload};
+pub(super) use crate::conduit::oneside::Name;
+use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX, Kind};
+use crate::message::{Destination, Direction, Message, NOTE_HANDLER, Payload};
 
 /// Version of the packets and of how a connection is set up, exchanged before a queue pair is connected.
 pub(super) const VERSION: u32 = 5;
 
-const FRAME_BITS: u32 = 21;
+const INDEX_BITS: u32 = 21;
 const NOTE_BITS: u32 = 8;
 const CREDIT_BITS: u32 = 1;
 const ORDER_BITS: u32 = 2;
-const _: () = assert!(FRAME_BITS + NOTE_BITS + CREDIT_BITS + ORDER_BITS == 32);
+const _: () = assert!(INDEX_BITS + NOTE_BITS + CREDIT_BITS + ORDER_BITS == 32);
 
 /// Most credits that immediate data can bring.
 pub(super) const IMMEDIATE_CREDITS_MAX: u32 = (1 << CREDIT_BITS) - 1;
@@ -100,41 +101,41 @@ impl Number {
 
 /// The immediate data of a message to this peer, without credits; none if more has to be said.
 pub(super) fn immediate(message: &Message<'_>, to: Peer) -> Option<u32> {
-    let Payload::Long(source, Destination::Region { region: RegionId::FRAMES, owner, offset }) =
+    let Payload::Long(source, Destination::Region { region: RegionId::BLOCKS, owner, offset }) =
         message.payload
     else {
         return None;
     };
-    let &[number, note] = message.arguments else { return None };
+    let &[index, note] = message.arguments else { return None };
     let fits = message.direction == Direction::Request
-        && message.handler == PAGE_HANDLER
+        && message.handler == NOTE_HANDLER
         && owner == to
         && source.bytes() > 0
-        && offset == u64::from(number) * source.bytes() as u64
-        && number < 1 << FRAME_BITS
+        && offset == u64::from(index) * source.bytes() as u64
+        && index < 1 << INDEX_BITS
         && note < 1 << NOTE_BITS;
-    fits.then_some(number | note << FRAME_BITS)
+    fits.then_some(index | note << INDEX_BITS)
 }
 
 /// Adds at most [`IMMEDIATE_CREDITS_MAX`] credits, and the number of the message.
 pub(super) fn complete(immediate: u32, credits: u32, number: u32) -> u32 {
     debug_assert!(credits <= IMMEDIATE_CREDITS_MAX);
-    immediate | credits << (FRAME_BITS + NOTE_BITS) | number << (32 - ORDER_BITS)
+    immediate | credits << (INDEX_BITS + NOTE_BITS) | number << (32 - ORDER_BITS)
 }
 
 /// The frame of the message that came as immediate data, with so many bytes, and its length. Any number means something;
 /// whether it may be is decided as for other frames.
 pub(super) fn expand(immediate: u32, bytes: u32, me: Peer) -> ([u8; HEAD_BYTES_MAX], usize) {
-    let number = immediate & ((1 << FRAME_BITS) - 1);
-    let note = immediate >> FRAME_BITS & ((1 << NOTE_BITS) - 1);
-    let credits = immediate >> (FRAME_BITS + NOTE_BITS) & IMMEDIATE_CREDITS_MAX;
-    let offset = u64::from(number) * u64::from(bytes);
-    let destination = Destination::Region { region: RegionId::FRAMES, owner: me, offset };
+    let index = immediate & ((1 << INDEX_BITS) - 1);
+    let note = immediate >> INDEX_BITS & ((1 << NOTE_BITS) - 1);
+    let credits = immediate >> (INDEX_BITS + NOTE_BITS) & IMMEDIATE_CREDITS_MAX;
+    let offset = u64::from(index) * u64::from(bytes);
+    let destination = Destination::Region { region: RegionId::BLOCKS, owner: me, offset };
     let mut head = [0; HEAD_BYTES_MAX];
     let head_bytes = frame::encode_head(
         Direction::Request,
-        PAGE_HANDLER,
-        &[number, note],
+        NOTE_HANDLER,
+        &[index, note],
         (Kind::Long(destination), bytes),
         credits as u16,
         &mut head,
@@ -159,9 +160,6 @@ pub(super) struct Access {
     /// Whether words may be updated atomically.
     pub(super) atomics: bool,
 }
-
-/// A region, by its owner and number.
-pub(super) type Name = (Peer, RegionId);
 
 /// A packet about regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,24 +245,24 @@ mod tests {
         }
     }
 
-    static PAGE: [u8; 1 << 22] = [0; 1 << 22];
+    static BLOCK: [u8; 1 << 22] = [0; 1 << 22];
 
     proptest! {
         /// What immediate data brings is the frame that a packet would have been.
         #[test]
         fn immediate_data_is_a_frame(
-            frame in 0u32..1 << 21, note in 0u32..256, credits in 0u32..2, number: u32, bytes in 1u32..1 << 22,
+            index in 0u32..1 << 21, note in 0u32..256, credits in 0u32..2, number: u32, bytes in 1u32..1 << 22,
         ) {
             let destination = Destination::Region {
-                region: RegionId::FRAMES,
+                region: RegionId::BLOCKS,
                 owner: Peer(7),
-                offset: u64::from(frame) * u64::from(bytes),
+                offset: u64::from(index) * u64::from(bytes),
             };
             let message = Message {
                 direction: Direction::Request,
-                handler: PAGE_HANDLER,
-                arguments: &[frame, note],
-                payload: Payload::Long(Source::of(&PAGE[..bytes as usize]), destination),
+                handler: NOTE_HANDLER,
+                arguments: &[index, note],
+                payload: Payload::Long(Source::of(&BLOCK[..bytes as usize]), destination),
             };
             let immediate = complete(immediate(&message, Peer(7)).unwrap(), credits, number);
             prop_assert_eq!(Number::of_immediate(immediate).order(number), Order::Next);
@@ -274,7 +272,7 @@ mod tests {
             prop_assert_eq!(&packet[..packet_bytes], &head[..head_bytes]);
         }
 
-        /// A peer may send any number with any count of bytes; more than a page is no frame.
+        /// A peer may send any number with any count of bytes; more than a long payload may have is no frame.
         #[test]
         fn any_immediate_data_is_a_frame_or_refused(immediate: u32, bytes: u32) {
             let (packet, packet_bytes) = expand(immediate, bytes, Peer(7));
@@ -290,16 +288,16 @@ mod tests {
             let payload = Payload::Long(source, Destination::Region { region, owner: Peer(owner), offset });
             immediate(&Message { direction: Direction::Request, handler, arguments, payload }, Peer(7))
         };
-        let (page, frames) = (PAGE_HANDLER, RegionId::FRAMES);
-        assert_eq!(of(&arguments, page, 7, 5 * 4096, frames), Some(5 | 6 << 21));
-        assert_eq!(of(&arguments, page, 7, 6 * 4096, frames), None, "another frame than it says");
-        assert_eq!(of(&arguments, page, 7, 5 * 4096 + 8, frames), None);
-        assert_eq!(of(&arguments, page, 8, 5 * 4096, frames), None, "the frames of somebody else");
-        assert_eq!(of(&arguments, page, 7, 5 * 4096, RegionId::SEGMENT), None);
-        assert_eq!(of(&arguments, page + 1, 7, 5 * 4096, frames), None);
-        assert_eq!(of(&[5, 256], page, 7, 5 * 4096, frames), None);
-        assert_eq!(of(&[1 << 21, 6], page, 7, 4096 << 21, frames), None);
-        assert_eq!(of(&[5], page, 7, 5 * 4096, frames), None);
+        let (note, blocks) = (NOTE_HANDLER, RegionId::BLOCKS);
+        assert_eq!(of(&arguments, note, 7, 5 * 4096, blocks), Some(5 | 6 << 21));
+        assert_eq!(of(&arguments, note, 7, 6 * 4096, blocks), None, "another block than it says");
+        assert_eq!(of(&arguments, note, 7, 5 * 4096 + 8, blocks), None);
+        assert_eq!(of(&arguments, note, 8, 5 * 4096, blocks), None, "the blocks of somebody else");
+        assert_eq!(of(&arguments, note, 7, 5 * 4096, RegionId::SEGMENT), None);
+        assert_eq!(of(&arguments, note + 1, 7, 5 * 4096, blocks), None);
+        assert_eq!(of(&[5, 256], note, 7, 5 * 4096, blocks), None);
+        assert_eq!(of(&[1 << 21, 6], note, 7, 4096 << 21, blocks), None);
+        assert_eq!(of(&[5], note, 7, 5 * 4096, blocks), None);
     }
 
     proptest! {
@@ -327,6 +325,6 @@ mod tests {
     #[test]
     fn no_packet_is_a_frame_too() {
         let packet = Control::Want((Peer(1), RegionId(2))).encode();
-        assert!(crate::conduit::tcp::frame::decode(&packet).is_err());
+        assert!(crate::conduit::wire::frame::decode(&packet).is_err());
     }
 }

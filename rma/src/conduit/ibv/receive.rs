@@ -10,7 +10,7 @@ use super::verbs::types::number::{IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC
 use super::{IbvConduit, REPLIES_WAITING_MAX};
 use crate::address::RegionId;
 use crate::conduit::Traffic;
-use crate::conduit::tcp::frame::{self, Body, Frame, Head, Kind};
+use crate::conduit::wire::frame::{self, Body, Frame, Head, Kind};
 use crate::error::Result;
 use crate::message::{Arrived, Delivery, Destination, Direction, Sink};
 use std::sync::PoisonError;
@@ -99,8 +99,8 @@ impl IbvConduit {
                     connection.tell(&self.shared, self.shared.answer(sink, connection.peer, name)?)?
                 }
                 Some(Control::Grant(name, access)) if connection.answered(name, Some(access)) => {
-                    if name.1 == RegionId::FRAMES {
-                        self.shared.register_own_frames(sink, self.me)?;
+                    if name.1 == RegionId::BLOCKS {
+                        self.shared.register_own_blocks(sink, self.me)?;
                     }
                 }
                 Some(Control::Refusal(name)) if connection.answered(name, None) => {}

@@ -3,17 +3,16 @@
 #![forbid(unsafe_code)]
 
 use super::device::{Chosen, choose};
-use super::own::Own;
 use super::packet::{Access, Control, Name};
-use super::staging::{BLOCK_BYTES, Staging};
-use super::verbs::{Peers, Queues, Registration, Verb};
-use super::{IbvOptions, PACKET_BYTES_MAX};
+use super::verbs::{Peers, Queues, Registration, Verb, locked_memory_limit};
+use super::{INLINE_MAX, IbvOptions, PACKET_BYTES_MAX};
 use crate::address::{Peer, RegionId};
+use crate::conduit::oneside::{Own, Regions, Registered, SLOT_BYTES, Staging};
 use crate::error::Result;
 use crate::message::{Sink, Source};
 use crate::shm::Mapping;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 /// Requests and completions of a conduit so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,8 +127,8 @@ pub(super) struct Shared {
     pub(super) options: IbvOptions,
     pub(super) chosen: Chosen,
     pub(super) queues: Arc<Queues>,
-    pub(super) staging: Staging,
-    pub(super) own: Own,
+    pub(super) staging: Staging<Registration>,
+    pub(super) own: Own<Registration>,
     pub(super) counts: Counts,
     /// Packets and replies that wait for room, on all connections together.
     pub(super) waiting: AtomicUsize,
@@ -142,9 +141,8 @@ pub(super) struct Shared {
     pub(super) signal_interval: u32,
     /// Whether words of segments are updated by the device.
     pub(super) atomics: bool,
-    /// Regions that were granted to a peer, and this side's own frames and segment. Never taken back: requests of peers may be under
-    /// way.
-    regions: RwLock<Vec<(Name, Arc<Registration>)>>,
+    /// Regions that were granted to a peer, and this side's own blocks and segment.
+    regions: Regions<Registration>,
 }
 
 impl Shared {
@@ -156,10 +154,12 @@ impl Shared {
         let slots = options.receive_slots.min(chosen.slots_max);
         let (completions, signalled_max) = queue_sizes(slots, depth, peers, chosen.completions_max);
         let queues = Queues::new(&chosen.context, completions, slots, PACKET_BYTES_MAX)?;
-        let staging = Staging::new(&chosen.context, options.staging_bytes.next_multiple_of(BLOCK_BYTES))?;
+        let bytes = options.staging_bytes.next_multiple_of(SLOT_BYTES);
+        let memory = Mapping::anonymous("vgas-ibv-staging", bytes as u64)?;
+        let staging = Staging::new(chosen.context.register(memory, bytes, Peers::Nothing)?, bytes);
         let signal_interval = options.signal_interval.clamp(1, depth / 2);
         let atomics = options.atomics && chosen.atomics;
-        let (counts, regions) = (Counts::default(), RwLock::default());
+        let (counts, regions) = (Counts::default(), Regions::default());
         Ok(Self {
             options,
             chosen,
@@ -205,13 +205,13 @@ impl Shared {
         Ok(Control::Grant(name, Access { address, bytes, key, atomics }))
     }
 
-    /// Registers this side's own frames, if it has some: who was given access to frames of others sends pages out of its
+    /// Registers this side's own blocks, if it has some: who was given access to blocks of others sends blocks out of its
     /// own, without a copy, whether or not anybody ever asks for access to these.
     ///
     /// # Errors
     /// As [`Shared::answer`].
-    pub(super) fn register_own_frames(&self, sink: &dyn Sink, me: Peer) -> Result<()> {
-        self.registration(sink, me, (me, RegionId::FRAMES)).map(|_| ())
+    pub(super) fn register_own_blocks(&self, sink: &dyn Sink, me: Peer) -> Result<()> {
+        self.registration(sink, me, (me, RegionId::BLOCKS)).map(|_| ())
     }
 
     /// The registration of a region of this side's, made the first time; none when there is no such region for `from`.
@@ -227,14 +227,10 @@ impl Shared {
         memory: Arc<Mapping>,
         bytes: usize,
     ) -> Result<Arc<Registration>> {
-        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, registration)) = regions.iter().find(|(known, _)| *known == name) {
-            return Ok(registration.clone());
-        }
-        let peers = if self.updates(name) { Peers::Atomics } else { Peers::ReadWrite };
-        let registration = Arc::new(self.chosen.context.register(memory, bytes, peers)?);
-        regions.push((name, registration.clone()));
-        Ok(registration)
+        self.regions.get(name, || {
+            let peers = if self.updates(name) { Peers::Atomics } else { Peers::ReadWrite };
+            self.chosen.context.register(memory, bytes, peers)
+        })
     }
 
     /// Whether the device updates words of this region: of segments only.
@@ -244,10 +240,30 @@ impl Shared {
 
     /// Where a source lies in registered memory, if it does.
     pub(super) fn registered(&self, source: Source<'_>) -> Option<(Arc<Registration>, usize)> {
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        regions.iter().find_map(|(_, region)| {
-            region.offset_of(source.address(), source.bytes()).map(|offset| (region.clone(), offset))
-        })
+        self.regions.find(source)
+    }
+
+    /// Where so many bytes lie in the own segment, registered, if they do. Few bytes are copied sooner than looked for.
+    /// Locked memory that peers need goes before: where the limit would leave less than was taken, bytes are copied.
+    pub(super) fn in_own_segment(&self, address: *const u8, bytes: usize) -> Option<(&Registration, usize)> {
+        let register = |name, memory: &Arc<Mapping>, length| {
+            if locked_memory_limit().is_some_and(|limit| length as u64 > limit / 2) {
+                tracing::info!(
+                    "puts and gets of the own segment are copied: `ulimit -l` is too small to lock it"
+                );
+                return None;
+            }
+            self.register(name, memory.clone(), length)
+                .inspect_err(|error| tracing::warn!("puts and gets of the own segment are copied: {error}"))
+                .ok()
+        };
+        if bytes > INLINE_MAX { self.own.find(address, bytes, register) } else { None }
+    }
+}
+
+impl Registered for Registration {
+    fn offset_of(&self, address: *const u8, bytes: usize) -> Option<usize> {
+        Registration::offset_of(self, address, bytes)
     }
 }
 

@@ -83,9 +83,9 @@ impl Cargo<'_> {
         if let Some((mapping, source, offset)) = &self.long
             && source.bytes() > 0
         {
-            // A page was written some time ago, and is read by another process next.
-            let is_page = matches!(self.body, Body::Long { region: RegionId::FRAMES, .. });
-            let copy = if is_page { copy_streaming } else { copy };
+            // A block was written some time ago, and is read by another process next.
+            let is_block = matches!(self.body, Body::Long { region: RegionId::BLOCKS, .. });
+            let copy = if is_block { copy_streaming } else { copy };
             // SAFETY: rules 1 to 3 of `shm`: the range was checked when this was made, the mapping is held; the source is
             // valid during the send (contract of `Source`). The release store of the record's header publishes the bytes.
             unsafe { copy(source.address(), mapping.base().add(*offset as usize), source.bytes()) }

@@ -19,11 +19,13 @@ mod hotline;
 mod inbox;
 mod layout;
 mod link;
+mod provider;
 mod ring;
 
 pub use layout::CARRIED_BYTES_MAX;
 pub(crate) use layout::ControlLayout;
 pub use layout::{LINE_BYTES, RING_BYTES_DEFAULT, RING_BYTES_MAX, RING_BYTES_MIN, control_bytes};
+pub(super) use provider::PROVIDER;
 
 use super::{Capabilities, Conduit, Sent, Traffic};
 use crate::address::{Peer, RegionId};
@@ -39,6 +41,9 @@ use ring::{Body, RecordBody, Scratch};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+/// The name of this conduit.
+pub const NAME: &str = "smp";
 
 /// Most bytes of a long payload: the length in a record has 32 bits; a power of two below that.
 const LONG_BYTES_MAX: usize = 1 << 30;
@@ -181,8 +186,8 @@ impl SmpConduit {
                     let limit = mapping.bytes() as u64;
                     return Err(RmaError::OutOfRange { owner, region, offset, bytes, limit });
                 }
-                // Frames are filled as a whole sooner or later; a segment may be meant to stay sparse.
-                if region == RegionId::FRAMES {
+                // Blocks are filled sooner or later, all of them; a segment may be meant to stay sparse.
+                if region == RegionId::BLOCKS {
                     mapping.prepare(offset as usize, source.bytes());
                 }
                 let body = Body::Long { bytes: source.bytes() as u32, region, owner, offset };
@@ -340,7 +345,7 @@ impl SmpConduit {
 
 impl Conduit for SmpConduit {
     fn name(&self) -> &'static str {
-        "smp"
+        NAME
     }
 
     fn capabilities(&self) -> &Capabilities {

@@ -13,11 +13,11 @@
 
 #![forbid(unsafe_code)]
 
-use super::frame::{self, HEAD_BYTES_MAX};
 use super::receiver::Receiver;
 use super::socket;
 use crate::address::Peer;
 use crate::conduit::Loan;
+use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX};
 use crate::message::{Direction, Message, Payload, Source};
 use crate::shm::Span;
 use rustix::event::epoll;
@@ -171,7 +171,7 @@ impl Connection {
         if sender.closed {
             return Err(io::Error::other("the conduit was closed"));
         }
-        // A poll sees when a full socket has room for a good part of a page; trying before that is in vain.
+        // A poll sees when a full socket has room for a good part of a long message; trying before that is in vain.
         let is_full = lent.is_some() && self.blocked.load(Ordering::Acquire);
         if request && (is_full || self.credits.load(Ordering::Acquire) == 0) {
             return Ok(None);

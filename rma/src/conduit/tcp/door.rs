@@ -6,13 +6,13 @@
 #![forbid(unsafe_code)]
 
 use super::TcpLimits;
-use super::handshake::{
-    CHALLENGE_BYTES, HELLO_BYTES, Nonce, Refusal, STEP_BYTES_MAX, Session, VERDICT_BYTES, Verdict, challenge,
-    hello, judge, read_challenge, read_hello,
-};
 use super::socket;
 use super::table::Table;
 use crate::address::Peer;
+use crate::conduit::wire::handshake::{
+    CHALLENGE_BYTES, HELLO_BYTES, Nonce, Refusal, STEP_BYTES_MAX, Session, VERDICT_BYTES, Verdict, challenge,
+    hello, judge, read_challenge, read_hello,
+};
 use crate::error::{Result, RmaError};
 use crate::key::{JobId, JobKey, KEY_BYTES, fresh_random};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -4,12 +4,12 @@
 //! protocol must be named in one typed error and lose its connection; nothing it sends may panic or write anywhere but
 //! where the sink says.
 
-use super::frame::{self, HEAD_BYTES_MAX, Kind, MEDIUM_BYTES_MAX};
-use super::handshake::{
-    CHALLENGE_BYTES, HELLO_BYTES, Session, VERDICT_BYTES, Verdict, hello, read_challenge,
-};
 use super::{TcpConduit, TcpLimits, TcpSpec};
 use crate::address::{Layout, Peer, RegionId};
+use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX, Kind, MEDIUM_BYTES_MAX};
+use crate::conduit::wire::handshake::{
+    CHALLENGE_BYTES, HELLO_BYTES, Session, VERDICT_BYTES, Verdict, challenge, hello, read_challenge,
+};
 use crate::conduit::{Conduit, Sent, Traffic};
 use crate::error::{Result, RmaError};
 use crate::key::JobKey;
@@ -298,7 +298,7 @@ fn an_impostor_at_a_peers_address_gets_nothing() {
         stream.set_read_timeout(Some(BOUND)).unwrap();
         let mut greeting = [0; HELLO_BYTES];
         stream.read_exact(&mut greeting).unwrap();
-        stream.write_all(&super::handshake::challenge(&[1; 32])).unwrap();
+        stream.write_all(&challenge(&[1; 32])).unwrap();
         let mut proof = [0; 32];
         stream.read_exact(&mut proof).unwrap();
         // Reflects what it was given.

@@ -1,6 +1,6 @@
 //! Active messages over TCP: works everywhere, needs nothing.
 //!
-//! * [`frame`]: the bytes of a message. `handshake`: the bytes before the first message. Both pure.
+//! * The bytes of messages, and before the first message, are those of [`wire`](super::wire).
 //! * `door`: a thread that connects and lets in; `table`: what it shares with the others.
 //! * `connection`: sending, credits, back-pressure; `receiver`: receiving.
 //! * `socket`: the system calls on raw addresses, and all `unsafe` of this conduit.
@@ -19,22 +19,22 @@
 
 mod connection;
 mod door;
-pub mod frame;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzzing;
-mod handshake;
 #[cfg(test)]
 mod hostile;
+mod provider;
 mod receiver;
 #[allow(unsafe_code)]
 mod socket;
 mod table;
+
+pub(super) use provider::PROVIDER;
 
 use self::connection::{Connection, QUEUE_BYTES, lock};
 use self::door::Door;
 use self::receiver::Trouble;
 use self::table::Table;
 use super::turn::Turn;
+use super::wire::frame;
 use super::{Capabilities, Conduit, Loan, Sent, Traffic};
 use crate::address::{Layout, Peer};
 use crate::error::{Result, RmaError};
@@ -48,6 +48,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// The name of this conduit.
+pub const NAME: &str = "tcp";
 
 /// Most messages that one poll delivers, so that other conduits get their turn.
 const POLL_MESSAGES: usize = 64;
@@ -165,41 +168,6 @@ impl TcpConduit {
             unsent_bytes_max: limits.unsent_bytes_max,
             door: Some(door),
         })
-    }
-
-    /// Ends the use of the conduit at the end of a job: tells every connected peer that nothing more will come, and
-    /// pushes out what is buffered, for at most `patience`. Afterwards sending is an error, polling still delivers
-    /// what comes, and a peer that goes away is no loss. Call it when all ranks have agreed to end (after a barrier).
-    pub fn close(&self, patience: Duration) {
-        if !self.table.start_closing() {
-            return;
-        }
-        let deadline = Instant::now() + patience;
-        for connection in self.table.open_from(0) {
-            // An error is the end of a connection, which is what is being asked for.
-            let _ = connection.say_goodbye();
-        }
-        for connection in self.table.open_from(0) {
-            while connection.wants_room() && connection.flush(self.table.poller()).is_ok() {
-                let rest = deadline.saturating_duration_since(Instant::now());
-                if !connection.wants_room() || rest.is_zero() {
-                    break;
-                }
-                let timeout =
-                    Timespec { tv_sec: rest.as_secs() as i64, tv_nsec: i64::from(rest.subsec_nanos()) };
-                let socket = connection.socket();
-                let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&timeout));
-            }
-            let _ = rustix::net::shutdown(connection.socket(), rustix::net::Shutdown::Write);
-        }
-        // Closing a socket with unread bytes resets the connection, which would overtake the goodbye.
-        for connection in self.table.open_from(0) {
-            while Instant::now() < deadline
-                && socket::state(connection.socket()).is_ok_and(|state| state.unacknowledged)
-            {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-        }
     }
 
     /// Whether a peer has said goodbye: it closed its conduit, so that its end is no loss.
@@ -394,7 +362,7 @@ impl TcpConduit {
 
 impl Conduit for TcpConduit {
     fn name(&self) -> &'static str {
-        "tcp"
+        NAME
     }
 
     fn capabilities(&self) -> &Capabilities {
@@ -495,6 +463,38 @@ impl Conduit for TcpConduit {
 
     fn disarm(&self) {
         self.table.woke();
+    }
+
+    fn close(&self, patience: Duration) {
+        if !self.table.start_closing() {
+            return;
+        }
+        let deadline = Instant::now() + patience;
+        for connection in self.table.open_from(0) {
+            // An error is the end of a connection, which is what is being asked for.
+            let _ = connection.say_goodbye();
+        }
+        for connection in self.table.open_from(0) {
+            while connection.wants_room() && connection.flush(self.table.poller()).is_ok() {
+                let rest = deadline.saturating_duration_since(Instant::now());
+                if !connection.wants_room() || rest.is_zero() {
+                    break;
+                }
+                let timeout =
+                    Timespec { tv_sec: rest.as_secs() as i64, tv_nsec: i64::from(rest.subsec_nanos()) };
+                let socket = connection.socket();
+                let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&timeout));
+            }
+            let _ = rustix::net::shutdown(connection.socket(), rustix::net::Shutdown::Write);
+        }
+        // Closing a socket with unread bytes resets the connection, which would overtake the goodbye.
+        for connection in self.table.open_from(0) {
+            while Instant::now() < deadline
+                && socket::state(connection.socket()).is_ok_and(|state| state.unacknowledged)
+            {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
     }
 }
 

@@ -8,9 +8,9 @@
 #![forbid(unsafe_code)]
 
 use super::connection::{CREDITS, Connection};
-use super::frame::{self, Body, FrameError, HEAD_BYTES_MAX, Head, Kind, MEDIUM_BYTES_MAX};
 use super::socket::{Received, Target};
 use crate::conduit::Traffic;
+use crate::conduit::wire::frame::{self, Body, FrameError, HEAD_BYTES_MAX, Head, Kind, MEDIUM_BYTES_MAX};
 use crate::error::RmaError;
 use crate::message::{Arrived, Delivery, Direction, Sink};
 use rustix::net::{RecvFlags, recv};

@@ -1,4 +1,4 @@
-//! The bytes of an active message on a TCP connection: encoding, and checked decoding. Pure: no sockets, no memory
+//! The bytes of an active message on a stream, or in a packet: encoding, and checked decoding. Pure: no sockets, no memory
 //! but its arguments. What a frame *means* (order, credits, who may send it when) is the connection's matter.
 //!
 //! # A frame (little-endian)
@@ -34,7 +34,7 @@ pub const VERSION: u16 = 1;
 /// many as there are credits stays affordable.
 pub const MEDIUM_BYTES_MAX: usize = 64 << 10;
 
-/// Most payload bytes of a long frame: the largest page.
+/// Most payload bytes of a long frame.
 pub const LONG_BYTES_MAX: usize = 4 << 20;
 
 const FIXED_BYTES: usize = 12;

@@ -1,5 +1,5 @@
 //! What two endpoints say to each other before their connection carries traffic. Pure: bytes in, bytes or a refusal
-//! out; [`super::door`] moves the bytes and keeps the time.
+//! out; the door of a conduit (`tcp::door`) moves the bytes and keeps the time.
 //!
 //! ```text
 //! opener                                                  acceptor
@@ -28,22 +28,22 @@ const MAGIC: [u8; 8] = *b"vgas-tcp";
 const PURPOSE: &str = "vgas 2026 tcp handshake";
 
 /// Bytes of a hello.
-pub(super) const HELLO_BYTES: usize = 8 + 2 + 4 + 4 + 16 + KEY_BYTES;
+pub(in crate::conduit) const HELLO_BYTES: usize = 8 + 2 + 4 + 4 + 16 + KEY_BYTES;
 /// Bytes of a challenge.
-pub(super) const CHALLENGE_BYTES: usize = 8 + 2 + KEY_BYTES;
+pub(in crate::conduit) const CHALLENGE_BYTES: usize = 8 + 2 + KEY_BYTES;
 /// Bytes of a verdict and its proof.
-pub(super) const VERDICT_BYTES: usize = 1 + KEY_BYTES;
+pub(in crate::conduit) const VERDICT_BYTES: usize = 1 + KEY_BYTES;
 /// Most bytes of any message of the handshake.
-pub(super) const STEP_BYTES_MAX: usize = HELLO_BYTES;
+pub(in crate::conduit) const STEP_BYTES_MAX: usize = HELLO_BYTES;
 
 const _: () = assert!(CHALLENGE_BYTES <= STEP_BYTES_MAX && VERDICT_BYTES <= STEP_BYTES_MAX);
 
 /// A number used once.
-pub(super) type Nonce = [u8; KEY_BYTES];
+pub(in crate::conduit) type Nonce = [u8; KEY_BYTES];
 
 /// Why the other side is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(in crate::conduit) enum Refusal {
     #[error("it does not speak the vgas protocol")]
     NotVgas,
     #[error("it speaks version {0} of the protocol, this is version {VERSION}: use the same vgas everywhere")]
@@ -60,7 +60,7 @@ pub(super) enum Refusal {
 
 /// What an acceptor decides about a proven opener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(in crate::conduit) enum Verdict {
     /// This connection carries the pair's traffic from now on.
     Welcome,
     /// Another connection of the same pair does or will.
@@ -69,21 +69,21 @@ pub(super) enum Verdict {
 
 /// Who the two sides are, and their nonces: what proofs are about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Session {
-    pub(super) from: Peer,
-    pub(super) to: Peer,
-    pub(super) opener_nonce: Nonce,
-    pub(super) acceptor_nonce: Nonce,
+pub(in crate::conduit) struct Session {
+    pub(in crate::conduit) from: Peer,
+    pub(in crate::conduit) to: Peer,
+    pub(in crate::conduit) opener_nonce: Nonce,
+    pub(in crate::conduit) acceptor_nonce: Nonce,
 }
 
 impl Session {
     /// What the opener sends third.
-    pub(super) fn opener_proof(&self, key: &JobKey) -> Proof {
+    pub(in crate::conduit) fn opener_proof(&self, key: &JobKey) -> Proof {
         self.proof(key, b'O', 0)
     }
 
     /// What the acceptor sends last.
-    pub(super) fn verdict(&self, key: &JobKey, verdict: Verdict) -> [u8; VERDICT_BYTES] {
+    pub(in crate::conduit) fn verdict(&self, key: &JobKey, verdict: Verdict) -> [u8; VERDICT_BYTES] {
         let code = verdict as u8;
         let mut bytes = [0; VERDICT_BYTES];
         bytes[0] = code;
@@ -92,7 +92,11 @@ impl Session {
     }
 
     /// Checks the last message.
-    pub(super) fn read_verdict(&self, key: &JobKey, bytes: &[u8; VERDICT_BYTES]) -> Result<Verdict, Refusal> {
+    pub(in crate::conduit) fn read_verdict(
+        &self,
+        key: &JobKey,
+        bytes: &[u8; VERDICT_BYTES],
+    ) -> Result<Verdict, Refusal> {
         let mut proof = [0; KEY_BYTES];
         proof.copy_from_slice(&bytes[1..]);
         if !self.proof(key, b'A', bytes[0]).matches(&proof) {
@@ -118,7 +122,7 @@ impl Session {
 }
 
 /// The first message.
-pub(super) fn hello(job: JobId, from: Peer, to: Peer, nonce: &Nonce) -> [u8; HELLO_BYTES] {
+pub(in crate::conduit) fn hello(job: JobId, from: Peer, to: Peer, nonce: &Nonce) -> [u8; HELLO_BYTES] {
     let mut bytes = [0; HELLO_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
@@ -130,7 +134,7 @@ pub(super) fn hello(job: JobId, from: Peer, to: Peer, nonce: &Nonce) -> [u8; HEL
 }
 
 /// Checks a hello that came to `me`, one of `peers`: who claims to call, and his nonce.
-pub(super) fn read_hello(
+pub(in crate::conduit) fn read_hello(
     job: JobId,
     me: Peer,
     peers: u32,
@@ -151,7 +155,7 @@ pub(super) fn read_hello(
 }
 
 /// The second message.
-pub(super) fn challenge(nonce: &Nonce) -> [u8; CHALLENGE_BYTES] {
+pub(in crate::conduit) fn challenge(nonce: &Nonce) -> [u8; CHALLENGE_BYTES] {
     let mut bytes = [0; CHALLENGE_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
@@ -160,7 +164,7 @@ pub(super) fn challenge(nonce: &Nonce) -> [u8; CHALLENGE_BYTES] {
 }
 
 /// Checks a challenge: the acceptor's nonce.
-pub(super) fn read_challenge(bytes: &[u8; CHALLENGE_BYTES]) -> Result<Nonce, Refusal> {
+pub(in crate::conduit) fn read_challenge(bytes: &[u8; CHALLENGE_BYTES]) -> Result<Nonce, Refusal> {
     check_magic(bytes)?;
     let mut nonce = [0; KEY_BYTES];
     nonce.copy_from_slice(&bytes[10..]);
@@ -182,7 +186,7 @@ fn check_magic(bytes: &[u8]) -> Result<(), Refusal> {
 ///
 /// No message is lost, because traffic flows only on a connection that was welcomed, and at most one is: the lower
 /// peer refuses while its own attempt is under way, and the higher one welcomes that attempt, dropping its own.
-pub(super) fn judge(me: Peer, opener: Peer, opening: bool, open: bool) -> Verdict {
+pub(in crate::conduit) fn judge(me: Peer, opener: Peer, opening: bool, open: bool) -> Verdict {
     if open || (opening && me < opener) { Verdict::Redundant } else { Verdict::Welcome }
 }
 

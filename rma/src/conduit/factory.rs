@@ -1,0 +1,233 @@
+//! The conduits by name: what each reaches, whether this machine has what it needs, and how it is opened between nodes.
+//!
+//! This table is the only place where all of them are listed. Each row is a [`Provider`] that lies beside its conduit,
+//! in `provider.rs`, and reads its own settings through [`Options`].
+
+#![forbid(unsafe_code)]
+
+use super::tcp::TcpSpec;
+use super::{Conduit, ibv, smp, tcp};
+use crate::error::{Result, RmaError};
+use std::fmt;
+use std::sync::Arc;
+
+/// All conduits that a job may name, in the order in which they are shown to people.
+pub static PROVIDERS: &[&Provider] = &[&smp::PROVIDER, &tcp::PROVIDER, &ibv::PROVIDER];
+
+/// The conduit between nodes that a job gets when nobody chooses: it works everywhere.
+pub const DEFAULT: &str = tcp::NAME;
+
+/// One conduit, as a job chooses it.
+#[derive(Debug)]
+pub struct Provider {
+    /// Its name, as written after `--conduit`; [`Conduit::name`] is the same.
+    pub name: &'static str,
+    /// Which nodes it connects.
+    pub reach: Reach,
+    /// How they get it.
+    pub(super) way: Way,
+    /// Tries whether this machine has what it needs.
+    pub(super) probe: fn() -> Availability,
+}
+
+/// Which nodes a conduit connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Virtual nodes of one machine.
+    OneHost,
+    /// Nodes of any machines.
+    SeveralHosts,
+}
+
+/// How the nodes of a job get a conduit.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    /// All processes of the job share one domain, which carries it.
+    Domain,
+    /// Every process opens it, over a listener of its own.
+    Opened(fn(TcpSpec, &dyn Options) -> Result<Arc<dyn Conduit>>),
+}
+
+/// What a job's settings say, for a conduit that reads its own. A setting without a value is left to the conduit
+/// (`auto`). The empty options, which leave everything to it, are `()`.
+pub trait Options {
+    /// A word or a name.
+    fn text(&self, name: &str) -> Option<String>;
+
+    /// A count, or a number of bytes.
+    fn number(&self, name: &str) -> Option<u64>;
+
+    /// A switch.
+    fn is_on(&self, name: &str) -> Option<bool>;
+}
+
+impl Options for () {
+    fn text(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    fn number(&self, _name: &str) -> Option<u64> {
+        None
+    }
+
+    fn is_on(&self, _name: &str) -> Option<bool> {
+        None
+    }
+}
+
+/// A number of the options, in the type that the conduit has for it.
+///
+/// # Errors
+/// [`RmaError::Usage`] when it does not fit, which the table of settings should not have let pass.
+pub(super) fn number<T: TryFrom<u64>>(options: &dyn Options, name: &str) -> Result<Option<T>> {
+    let fits = |number: u64| {
+        T::try_from(number).map_err(|_| RmaError::Usage(format!("{name}={number} is out of range")))
+    };
+    options.number(name).map(fits).transpose()
+}
+
+/// Whether this machine has what a conduit needs. Each text is one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Availability {
+    /// It can be used.
+    Available {
+        /// What was found.
+        detail: String,
+    },
+    /// In part, or slower than it could be.
+    Limited {
+        /// What was found.
+        detail: String,
+        /// How to get all of it.
+        remedy: String,
+    },
+    /// It cannot be used.
+    Missing {
+        /// What was found.
+        detail: String,
+        /// How to get it.
+        remedy: String,
+    },
+}
+
+impl Availability {
+    pub(super) fn missing(detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Missing { detail: detail.into(), remedy: remedy.into() }
+    }
+}
+
+impl Provider {
+    /// Whether all processes of a job with this conduit share one domain: nothing is opened between its nodes.
+    pub fn is_domain(&self) -> bool {
+        matches!(self.way, Way::Domain)
+    }
+
+    /// Whether it connects nodes on several machines.
+    pub fn reaches_hosts(&self) -> bool {
+        self.reach == Reach::SeveralHosts
+    }
+
+    /// Tries whether this machine has what it needs. Changes nothing and leaves nothing behind.
+    pub fn probe(&self) -> Availability {
+        (self.probe)()
+    }
+
+    /// Opens it in a process of a job, at the listener of `spec`.
+    ///
+    /// # Errors
+    /// Those of the conduit; [`RmaError::Usage`] when nothing is to be opened ([`Provider::is_domain`]).
+    pub fn open(&self, spec: TcpSpec, options: &dyn Options) -> Result<Arc<dyn Conduit>> {
+        match self.way {
+            Way::Opened(open) => open(spec, options),
+            Way::Domain => {
+                Err(RmaError::Usage(format!("the conduit {} is not opened between nodes", self.name)))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The conduit of this name.
+///
+/// # Errors
+/// [`RmaError::Refused`] when there is none; it says which there are.
+pub fn find(name: &str) -> Result<&'static Provider> {
+    PROVIDERS.iter().find(|provider| provider.name == name).copied().ok_or_else(|| {
+        RmaError::Refused(format!("no conduit {name:?} between nodes; there are {}", names(|_| true, "and")))
+    })
+}
+
+/// The names of the conduits that reach other hosts, for people: `tcp or ibv`.
+pub fn names_that_reach_hosts() -> String {
+    names(Provider::reaches_hosts, "or")
+}
+
+/// The names of some conduits, for people.
+fn names(wanted: impl Fn(&Provider) -> bool, last: &str) -> String {
+    let names: Vec<_> = PROVIDERS.iter().filter(|provider| wanted(provider)).map(|p| p.name).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        [only] => (*only).into(),
+        [first @ .., end] => format!("{} {last} {end}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a name finds its conduit and no other; what is unknown is refused in one line that says what there is.
+    #[test]
+    fn conduits_are_found_by_name() {
+        for provider in PROVIDERS {
+            assert!(std::ptr::eq(find(provider.name).unwrap(), *provider), "{provider} is listed twice");
+        }
+        let error = find("pigeon").unwrap_err().to_string();
+        assert!(error.contains("there are smp, tcp and ibv") && !error.contains('\n'), "{error}");
+        assert_eq!(names_that_reach_hosts(), "tcp or ibv");
+        assert!(find(DEFAULT).unwrap().reaches_hosts());
+    }
+
+    /// Goal: what is missing says how to get it, on one line each.
+    #[test]
+    fn probes_answer_for_people() {
+        for provider in PROVIDERS {
+            let texts = match provider.probe() {
+                Availability::Available { detail } => vec![detail],
+                Availability::Limited { detail, remedy } | Availability::Missing { detail, remedy } => {
+                    vec![detail, remedy]
+                }
+            };
+            assert!(
+                texts.iter().all(|text| !text.is_empty() && !text.contains('\n')),
+                "{provider}: {texts:?}"
+            );
+        }
+    }
+
+    /// Goal: a number that a conduit's type cannot hold is an error that names the setting, and not a smaller number.
+    #[test]
+    fn numbers_that_do_not_fit_are_refused() {
+        struct Only(u64);
+        impl Options for Only {
+            fn text(&self, _name: &str) -> Option<String> {
+                None
+            }
+            fn number(&self, _name: &str) -> Option<u64> {
+                Some(self.0)
+            }
+            fn is_on(&self, _name: &str) -> Option<bool> {
+                None
+            }
+        }
+        assert_eq!(number::<u8>(&Only(255), "x.port").unwrap(), Some(255));
+        let error = number::<u8>(&Only(256), "x.port").unwrap_err().to_string();
+        assert!(error.contains("x.port=256"), "{error}");
+        assert_eq!(number::<u8>(&(), "x.port").unwrap(), None);
+    }
+}

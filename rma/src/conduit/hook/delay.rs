@@ -1,0 +1,320 @@
+//! Delivers later, as a link of some latency and bandwidth would.
+//!
+//! Everything is sent at once and held by its receiver: what the inner conduit promises about order, room and loans holds as
+//! it is. The time counts from the poll that takes a message in. The bytes of a long message are in place when it is taken
+//! in, and so may be seen before its handler runs, as those of a put may. Of a one-sided operation the end is told later.
+
+use super::join;
+use crate::address::{Peer, RegionId};
+use crate::conduit::owned::OwnedDelivery;
+use crate::conduit::turn::Turn;
+use crate::conduit::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
+use crate::error::{Result, RmaError};
+use crate::message::{Delivery, Destination, Direction, Message, Sink, Source};
+use crate::shm::{Atomic, Mapping, Span};
+use rustix::event::Timespec;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Most messages that one poll delivers, so that other conduits get their turn.
+const POLL_MESSAGES: usize = 64;
+
+/// Requests that are held at most; more stay in the inner conduit, so that their senders feel it.
+const REQUESTS_MAX: usize = 4096;
+
+/// The links from every other peer to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// From sending the last byte to its delivery.
+    pub latency: Duration,
+    /// How many bytes a second one peer's link takes; none: any number.
+    pub bytes_per_second: Option<u64>,
+}
+
+impl Link {
+    /// How long so many bytes keep the link busy.
+    pub(super) fn transfer(&self, bytes: usize) -> Duration {
+        let seconds = |rate: u64| Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+        self.bytes_per_second.map_or(Duration::ZERO, seconds)
+    }
+}
+
+/// A conduit whose messages take time.
+pub struct Delay {
+    pub(super) inner: Arc<dyn Conduit>,
+    link: Link,
+    turn: Turn,
+    state: Mutex<State>,
+    timer: OwnedFd,
+    /// Of the inner conduit and the timer.
+    both: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    /// By the time of delivery, and among equals in the order of arrival.
+    held: BTreeMap<(Instant, u64), Held>,
+    arrivals: u64,
+    /// Requests among those held.
+    requests: usize,
+    /// Until when the link from a peer is busy.
+    busy_until: BTreeMap<Peer, Instant>,
+    /// What the timer is set to.
+    timer: Option<Instant>,
+    /// Peers that broke the protocol by what was delivered late: the inner conduit does not know.
+    ended: BTreeSet<Peer>,
+}
+
+enum Held {
+    Message(OwnedDelivery),
+    Completed(Peer, u64),
+}
+
+impl Held {
+    fn is_request(&self) -> bool {
+        matches!(self, Self::Message(message) if message.direction == Direction::Request)
+    }
+}
+
+impl State {
+    /// Holds something of a peer's that has come now.
+    fn hold(&mut self, from: Peer, bytes: usize, link: &Link, held: Held) {
+        let now = Instant::now();
+        let busy_until = self.busy_until.entry(from).or_insert(now);
+        *busy_until = now.max(*busy_until) + link.transfer(bytes);
+        self.arrivals += 1;
+        self.requests += usize::from(held.is_request());
+        self.held.insert((*busy_until + link.latency, self.arrivals), held);
+    }
+
+    /// The first that is due and may be delivered. What stays of a peer keeps its later messages behind it, except replies
+    /// where only these may pass.
+    fn next_due(&self, traffic: Traffic) -> Option<(Instant, u64)> {
+        let now = Instant::now();
+        let mut kept = BTreeSet::new();
+        self.held.iter().take_while(|((due, _), _)| *due <= now).find_map(|(key, held)| {
+            let Held::Message(message) = held else { return Some(*key) };
+            let is_reply = message.direction == Direction::Reply;
+            let passes = match traffic {
+                Traffic::RepliesOnly => is_reply,
+                _ => traffic.admits(message.handler) && !kept.contains(&message.from),
+            };
+            if !passes {
+                kept.insert(message.from);
+            }
+            passes.then_some(*key)
+        })
+    }
+
+    fn take_due(&mut self, traffic: Traffic) -> Option<Held> {
+        let held = self.held.remove(&self.next_due(traffic)?)?;
+        self.requests -= usize::from(held.is_request());
+        Some(held)
+    }
+}
+
+impl Delay {
+    /// Puts such links between this peer and all others.
+    ///
+    /// # Errors
+    /// When the system refuses descriptors.
+    pub fn new(inner: Arc<dyn Conduit>, link: Link) -> Result<Self> {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(|e| RmaError::system("create a timer (timerfd)", e))?;
+        let both = join([inner.wait_descriptor(), timer.as_fd()])?;
+        Ok(Self { inner, link, turn: Turn::default(), state: Mutex::default(), timer, both })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the timer to the first that is held, so that whoever sleeps wakes for it, whichever thread took it in.
+    fn set_timer(&self) -> Result<()> {
+        let mut state = self.lock();
+        let first = state.held.keys().next().map(|(due, _)| *due);
+        if first == state.timer {
+            return Ok(());
+        }
+        // Zero would stop the timer: what is due already rings it at once.
+        let left =
+            first.map(|due| due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
+        let left = left.unwrap_or_default();
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let value = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let times = Itimerspec { it_interval: zero, it_value: value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &times)
+            .map_err(|e| RmaError::system("set a timer (timerfd)", e))?;
+        state.timer = first;
+        Ok(())
+    }
+
+    /// Delivers what is due; returns how much.
+    fn deliver_due(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
+        let mut count = 0;
+        while count < POLL_MESSAGES {
+            // No lock is held while a handler runs: it sends.
+            let Some(held) = self.lock().take_due(traffic) else { break };
+            count += 1;
+            match held {
+                Held::Completed(server, operation) => sink.completed(server, operation)?,
+                Held::Message(message) if self.lock().ended.contains(&message.from) => {}
+                Held::Message(message) => {
+                    sink.deliver(message.delivery()).map_err(|error| self.end(message.from, error))?;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// A peer has sent what its receiver refuses: nothing more of it is delivered, and the error names it.
+    fn end(&self, peer: Peer, error: RmaError) -> RmaError {
+        self.lock().ended.insert(peer);
+        match error {
+            error @ RmaError::Protocol { peer: Some(_), .. } => error,
+            other => RmaError::Protocol { peer: Some(peer), what: other.to_string() },
+        }
+    }
+
+    /// That a peer is still served.
+    fn check(&self, peer: Peer) -> Result<()> {
+        if !self.lock().ended.contains(&peer) {
+            return Ok(());
+        }
+        let (who, reason) = (peer.to_string(), "it broke the protocol".into());
+        Err(RmaError::PeerLost { peer, who, during: "sending".into(), reason })
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Conduit for Delay {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn reaches(&self, to: Peer) -> bool {
+        self.inner.reaches(to)
+    }
+
+    fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
+        self.check(to)?;
+        self.inner.try_send(to, message)
+    }
+
+    fn try_send_lent(&self, to: Peer, message: &Message<'_>, lent: &Span) -> Result<Option<Loan>> {
+        self.check(to)?;
+        self.inner.try_send_lent(to, message, lent)
+    }
+
+    fn is_returned(&self, to: Peer, loan: Loan) -> bool {
+        self.inner.is_returned(to, loan)
+    }
+
+    fn offer(&self, memory: Arc<Mapping>, bytes: u64) {
+        self.inner.offer(memory, bytes);
+    }
+
+    fn start_put(
+        &self,
+        server: Peer,
+        place: Place,
+        from: Source<'_>,
+        stays: bool,
+        operation: u64,
+    ) -> Result<Sent> {
+        self.check(server)?;
+        self.inner.start_put(server, place, from, stays, operation)
+    }
+
+    fn start_get(&self, server: Peer, place: Place, part: Part) -> Result<Sent> {
+        self.check(server)?;
+        self.inner.start_get(server, place, part)
+    }
+
+    fn start_atomic(&self, server: Peer, place: Place, atomic: Atomic, operation: u64) -> Result<Sent> {
+        self.check(server)?;
+        self.inner.start_atomic(server, place, atomic, operation)
+    }
+
+    fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
+        let Some(turn) = self.turn.take() else { return Ok(0) };
+        // From inside a handler, running further requests could recurse for ever.
+        let traffic = if turn.nested { Traffic::RepliesOnly } else { traffic };
+        let is_full = self.lock().requests >= REQUESTS_MAX;
+        let takes = if is_full { Traffic::RepliesOnly } else { traffic };
+        let brought = self.inner.poll(&Holding { sink, delay: self }, takes);
+        let delivered = brought.and_then(|brought| Ok(brought + self.deliver_due(sink, traffic)?));
+        self.set_timer()?;
+        delivered
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.inner.has_unsent()
+    }
+
+    fn wait_descriptor(&self) -> BorrowedFd<'_> {
+        self.both.as_fd()
+    }
+
+    fn arm(&self) -> bool {
+        // Somebody polls at this moment: what it finds may be what the caller waits for.
+        let Some(turn) = self.turn.take() else { return false };
+        let traffic = if turn.nested { Traffic::RepliesOnly } else { Traffic::Everything };
+        // What becomes due from now on rings the timer.
+        self.lock().next_due(traffic).is_none() && self.inner.arm()
+    }
+
+    fn disarm(&self) {
+        self.inner.disarm();
+    }
+
+    fn map(&self, owner: Peer, region: RegionId) -> Result<Option<Arc<Mapping>>> {
+        self.inner.map(owner, region)
+    }
+
+    fn close(&self, patience: Duration) {
+        self.inner.close(patience);
+    }
+}
+
+/// Takes the endpoint's place while the inner conduit is polled.
+pub(super) struct Holding<'a> {
+    pub(super) sink: &'a dyn Sink,
+    pub(super) delay: &'a Delay,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Sink for Holding<'_> {
+    fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8> {
+        self.sink.destination(from, destination, bytes)
+    }
+
+    fn region(&self, from: Peer, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+        self.sink.region(from, owner, region)
+    }
+
+    fn completed(&self, server: Peer, operation: u64) -> Result<()> {
+        self.delay.lock().hold(server, 0, &self.delay.link, Held::Completed(server, operation));
+        Ok(())
+    }
+
+    fn deliver(&self, delivery: Delivery<'_>) -> Result<()> {
+        let message = OwnedDelivery::of(&delivery);
+        let (from, bytes) = (message.from, message.bytes());
+        self.delay.lock().hold(from, bytes, &self.delay.link, Held::Message(message));
+        Ok(())
+    }
+}

@@ -1,0 +1,290 @@
+//! Conduits around a conduit: they watch, count, lose or delay what passes through another one, whatever that is.
+//!
+//! * [`Hooked`] is a conduit with a [`Hook`], which sees everything that is sent and everything that arrives, and may
+//!   refuse it. [`Count`] counts messages and bytes per peer; [`Trace`] tells of each; [`Loss`] drops peers and fails sends.
+//! * [`Delay`] delivers later, as a link of some latency and bandwidth would.
+//!
+//! They can be put around each other. All abilities of the inner conduit are passed on (one-sided access, loans, offers,
+//! mapped regions, atomic updates); the compiler's lint refuses a wrapper that forgets one, which would otherwise answer
+//! with the trait's "no". None has a thread: what is late is delivered by polls, and wakes who sleeps through the descriptor.
+
+#![forbid(unsafe_code)]
+
+mod count;
+mod delay;
+mod loss;
+mod trace;
+
+pub use count::{Count, PeerCounts};
+pub use delay::{Delay, Link};
+pub use loss::Loss;
+pub use trace::Trace;
+
+use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
+use crate::address::{Peer, RegionId};
+use crate::error::{Result, RmaError};
+use crate::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source};
+use crate::shm::{Atomic, Mapping, Span};
+use rustix::event::epoll;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What kind of thing passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A message for this handler.
+    Message(Direction, u8),
+    /// A one-sided put, or a part of one.
+    Put,
+    /// A one-sided get, or a part of one.
+    Get,
+    /// An atomic update.
+    Atomic,
+}
+
+/// Something that goes to a peer or has come from one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// The other side.
+    pub peer: Peer,
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes of its payload, without arguments.
+    pub bytes: usize,
+}
+
+/// Sees what passes. Called by any thread; must not block.
+pub trait Hook: Send + Sync {
+    /// Before something goes to a peer, each time that is tried. [`Sent::Busy`]: not now; the inner conduit is not asked, and
+    /// [`Hook::is_quiet`] must be false until the next poll.
+    ///
+    /// # Errors
+    /// What the sender is told instead.
+    fn admit(&self, _passage: &Passage) -> Result<Sent> {
+        Ok(Sent::Accepted)
+    }
+
+    /// The inner conduit has accepted it.
+    fn sent(&self, _passage: &Passage) {}
+
+    /// A message has come. False: it is not delivered.
+    fn arrives(&self, _passage: &Passage) -> bool {
+        true
+    }
+
+    /// A part of a one-sided operation is complete.
+    fn completed(&self, _server: Peer, _operation: u64) {}
+
+    /// Before each poll. Returns what the poll counts beside the messages: 1 when a message that was busy may have room now.
+    ///
+    /// # Errors
+    /// What the poll ends with.
+    fn polls(&self) -> Result<usize> {
+        Ok(0)
+    }
+
+    /// Whether one may sleep, as far as the hook is concerned.
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    /// A descriptor that becomes readable when [`Hook::is_quiet`] becomes false while somebody sleeps; always the same.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A conduit whose traffic a hook sees.
+pub struct Hooked<H> {
+    inner: Arc<dyn Conduit>,
+    hook: Arc<H>,
+    /// Of the inner conduit and the hook, when the hook has a descriptor.
+    both: Option<OwnedFd>,
+}
+
+impl<H: Hook> Hooked<H> {
+    /// Puts a hook around a conduit.
+    ///
+    /// # Errors
+    /// When the system refuses descriptors.
+    pub fn new(inner: Arc<dyn Conduit>, hook: Arc<H>) -> Result<Self> {
+        let both = hook.descriptor().map(|own| join([inner.wait_descriptor(), own])).transpose()?;
+        Ok(Self { inner, hook, both })
+    }
+
+    /// One attempt: `send` does it, and says whether it was accepted.
+    fn attempt<T>(&self, passage: Passage, busy: T, send: impl FnOnce() -> Result<(T, bool)>) -> Result<T> {
+        if self.hook.admit(&passage)? == Sent::Busy {
+            return Ok(busy);
+        }
+        let (answer, is_accepted) = send()?;
+        if is_accepted {
+            self.hook.sent(&passage);
+        }
+        Ok(answer)
+    }
+
+    fn start(
+        &self,
+        peer: Peer,
+        kind: Kind,
+        bytes: usize,
+        start: impl FnOnce() -> Result<Sent>,
+    ) -> Result<Sent> {
+        let start = || start().map(|sent| (sent, sent == Sent::Accepted));
+        self.attempt(Passage { peer, kind, bytes }, Sent::Busy, start)
+    }
+}
+
+/// One descriptor that is readable when one of two is.
+fn join(descriptors: [BorrowedFd<'_>; 2]) -> Result<OwnedFd> {
+    let failed = |e| RmaError::system("create the descriptors of a hooked conduit", e);
+    let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+    for (index, descriptor) in (0..).zip(descriptors) {
+        epoll::add(&both, descriptor, epoll::EventData::new_u64(index), epoll::EventFlags::IN)
+            .map_err(failed)?;
+    }
+    Ok(both)
+}
+
+/// A message as it passes.
+fn passage_of(to: Peer, message: &Message<'_>) -> Passage {
+    let bytes = match message.payload {
+        Payload::Short => 0,
+        Payload::Medium(source) | Payload::Long(source, _) => source.bytes(),
+    };
+    Passage { peer: to, kind: Kind::Message(message.direction, message.handler), bytes }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<H: Hook> Conduit for Hooked<H> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn reaches(&self, to: Peer) -> bool {
+        self.inner.reaches(to)
+    }
+
+    fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
+        self.attempt(passage_of(to, message), Sent::Busy, || {
+            self.inner.try_send(to, message).map(|sent| (sent, sent == Sent::Accepted))
+        })
+    }
+
+    fn try_send_lent(&self, to: Peer, message: &Message<'_>, lent: &Span) -> Result<Option<Loan>> {
+        self.attempt(passage_of(to, message), None, || {
+            self.inner.try_send_lent(to, message, lent).map(|loan| (loan, loan.is_some()))
+        })
+    }
+
+    fn is_returned(&self, to: Peer, loan: Loan) -> bool {
+        self.inner.is_returned(to, loan)
+    }
+
+    fn offer(&self, memory: Arc<Mapping>, bytes: u64) {
+        self.inner.offer(memory, bytes);
+    }
+
+    fn start_put(
+        &self,
+        server: Peer,
+        place: Place,
+        from: Source<'_>,
+        stays: bool,
+        operation: u64,
+    ) -> Result<Sent> {
+        let start = || self.inner.start_put(server, place, from, stays, operation);
+        self.start(server, Kind::Put, from.bytes(), start)
+    }
+
+    fn start_get(&self, server: Peer, place: Place, part: Part) -> Result<Sent> {
+        self.start(server, Kind::Get, part.bytes, || self.inner.start_get(server, place, part))
+    }
+
+    fn start_atomic(&self, server: Peer, place: Place, atomic: Atomic, operation: u64) -> Result<Sent> {
+        let start = || self.inner.start_atomic(server, place, atomic, operation);
+        self.start(server, Kind::Atomic, size_of::<u64>(), start)
+    }
+
+    fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
+        let more = self.hook.polls()?;
+        Ok(more + self.inner.poll(&Watching { sink, hook: &*self.hook }, traffic)?)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.inner.has_unsent()
+    }
+
+    fn wait_descriptor(&self) -> BorrowedFd<'_> {
+        self.both.as_ref().map_or_else(|| self.inner.wait_descriptor(), AsFd::as_fd)
+    }
+
+    fn arm(&self) -> bool {
+        if !self.inner.arm() {
+            return false;
+        }
+        let is_quiet = self.hook.is_quiet();
+        if !is_quiet {
+            self.inner.disarm();
+        }
+        is_quiet
+    }
+
+    fn disarm(&self) {
+        self.inner.disarm();
+    }
+
+    fn map(&self, owner: Peer, region: RegionId) -> Result<Option<Arc<Mapping>>> {
+        self.inner.map(owner, region)
+    }
+
+    fn close(&self, patience: Duration) {
+        self.inner.close(patience);
+    }
+}
+
+/// The endpoint, with a hook before it.
+struct Watching<'a> {
+    sink: &'a dyn Sink,
+    hook: &'a dyn Hook,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Sink for Watching<'_> {
+    fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8> {
+        self.sink.destination(from, destination, bytes)
+    }
+
+    fn region(&self, from: Peer, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+        self.sink.region(from, owner, region)
+    }
+
+    fn completed(&self, server: Peer, operation: u64) -> Result<()> {
+        self.hook.completed(server, operation);
+        self.sink.completed(server, operation)
+    }
+
+    fn deliver(&self, delivery: Delivery<'_>) -> Result<()> {
+        let bytes = match delivery.payload {
+            Arrived::Short => 0,
+            Arrived::Medium(bytes) => bytes.len(),
+            Arrived::Long(_, bytes) => bytes,
+        };
+        let kind = Kind::Message(delivery.direction, delivery.handler);
+        let passes = self.hook.arrives(&Passage { peer: delivery.from, kind, bytes });
+        if passes { self.sink.deliver(delivery) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,11 @@
+//! What conduits over a network say, as bytes: pure encoding and checked decoding, shared by those that speak the same.
+//!
+//! * [`frame`]: an active message on a stream or in a packet.
+//! * `handshake`: what comes before the first of them on a stream, and proves the job's key both ways.
+//!
+//! No sockets, devices or clocks here: those are the conduits' matter.
+
+#![forbid(unsafe_code)]
+
+pub mod frame;
+pub(super) mod handshake;

@@ -179,6 +179,11 @@ impl Reader {
         Ok(SharedFile { descriptor, places: at.places, file })
     }
 
+    /// Closes a segment's file, of which no read is under way.
+    pub fn close(&mut self, file: &SharedFile) {
+        self.device.close(file.file);
+    }
+
     /// Starts to read; nothing happens before [`Reader::submit`] or [`Reader::poll`]. `Err`: too many reads are under way.
     ///
     /// # Errors

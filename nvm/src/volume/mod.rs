@@ -152,8 +152,8 @@ pub struct Volume {
     spec: Option<VolumeSpec>,
     /// The device is to be opened before the first segment is made or used.
     is_unopened: bool,
-    /// The files that this handle's device knows, by segment.
-    files: BTreeMap<u32, u64>,
+    /// The files that this handle's device knows beside the first's, by segment.
+    files: BTreeMap<u32, (u64, FileId)>,
     common: Arc<Mutex<Common>>,
     /// Another handle has something for this one.
     mail: Arc<AtomicBool>,
@@ -361,16 +361,18 @@ impl Volume {
         let (file, serial, lent) = {
             let common = lock(&self.common);
             let Some(found) = common.segments.get(&segment) else { return Ok(()) };
-            if self.files.get(&segment) == Some(&found.serial) {
+            if self.files.get(&segment).is_some_and(|&(serial, _)| serial == found.serial) {
                 return Ok(());
             }
             (found.file, found.serial, found.lent.clone())
         };
+        // What the first handle has closed may have the same number.
+        self.leave_closed();
         self.need_device()?;
         if let Some(lent) = lent {
             self.io.device.join(file, lent)?;
         }
-        self.files.insert(segment, serial);
+        self.files.insert(segment, (serial, file));
         Ok(())
     }
 
@@ -452,6 +454,20 @@ impl Volume {
         })?;
         self.io.device.close(file);
         Ok(())
+    }
+
+    /// Has the device of another handle than the first forget the files of segments that the first has closed. None of them has
+    /// operations in flight.
+    pub fn leave_closed(&mut self) {
+        let Self { files, common, io, .. } = self;
+        let common = lock(common);
+        files.retain(|segment, (serial, file)| {
+            let is_open = common.segments.get(segment).is_some_and(|found| found.serial == *serial);
+            if !is_open {
+                io.device.close(*file);
+            }
+            is_open
+        });
     }
 
     /// Number of pages of a segment.

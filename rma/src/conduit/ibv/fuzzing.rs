@@ -3,8 +3,8 @@
 use super::bootstrap::Notice;
 use super::packet::{self, Control, Number};
 use crate::address::Peer;
-use crate::conduit::tcp::frame;
-use crate::conduit::tcp::fuzzing::tcp_frame;
+use crate::conduit::wire::frame;
+use crate::conduit::wire::fuzzing::tcp_frame;
 use crate::fuzzing::words;
 
 /// A packet with its number, and its first eight bytes as what comes with a WRITE: immediate data and a length.

@@ -8,4 +8,6 @@
 #![forbid(unsafe_code)]
 
 pub mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 pub(super) mod handshake;

@@ -80,8 +80,8 @@ fn verdict(bytes: &[u8]) {
 mod tests {
     use super::*;
     use crate::address::RegionId;
-    use crate::conduit::tcp::frame::Kind;
-    use crate::conduit::tcp::handshake::Verdict;
+    use crate::conduit::wire::frame::Kind;
+    use crate::conduit::wire::handshake::Verdict;
     use crate::message::{Destination, Direction};
     use vgas_testing::replay;
 

@@ -20,6 +20,7 @@ fn pool(page_bytes: u32, frames: u32, fences: Fences) -> (PoolAgent, PoolClient)
     let spec = PoolSpec {
         page_bytes,
         frames,
+        page_bytes_max: 4 << 20,
         segment_pages_max: vec![u64::from(frames); 2],
         local_ranks: 1,
         wait_slots_per_rank: 16,
@@ -33,7 +34,7 @@ fn pool(page_bytes: u32, frames: u32, fences: Fences) -> (PoolAgent, PoolClient)
     let bytes = Mapping::anonymous("frames", layout.frames_bytes()).expect("memory");
     let agent = PoolAgent::create(&spec, table.clone(), bytes.clone(), fences).expect("a pool");
     for page in 0..u64::from(frames) {
-        let frame = agent.take_frame().expect("a free frame");
+        let frame = agent.take_frame(agent.layout().page_size()).expect("a free frame");
         agent.frame_span(frame).expect("in range").write(&vec![page as u8; page_bytes as usize]);
         agent.install(page, frame, PageState::Modified, false).expect("a free page");
     }
@@ -84,7 +85,7 @@ fn array_write(array: &mut [u64], index: usize, value: u64) {
 fn cached_read(client: &PoolClient, page: u64, in_page: u32) -> u64 {
     let mut value = 0u64;
     // SAFETY: `value` is 8 private bytes.
-    let attempt = unsafe { client.try_get(page, in_page, (&raw mut value).cast(), 8) };
+    let attempt = unsafe { client.try_get(client.page(page), in_page, (&raw mut value).cast(), 8) };
     debug_assert_eq!(attempt, Attempt::Hit);
     value
 }
@@ -92,7 +93,7 @@ fn cached_read(client: &PoolClient, page: u64, in_page: u32) -> u64 {
 #[inline(never)]
 fn cached_write(client: &PoolClient, page: u64, in_page: u32, value: u64) {
     // SAFETY: `value` is 8 private bytes.
-    let attempt = unsafe { client.try_put(page, in_page, (&raw const value).cast(), 8) };
+    let attempt = unsafe { client.try_put(client.page(page), in_page, (&raw const value).cast(), 8) };
     debug_assert_eq!(attempt, Attempt::Hit);
 }
 
@@ -112,7 +113,7 @@ fn small(fences: Fences) {
     const WORDS: usize = PAGES * PAGE as usize / 8;
     let (_agent, client) = pool(PAGE, PAGES as u32, fences);
     let mut array = vec![1u64; WORDS];
-    let pin = client.try_pin(0, PinMode::Read).expect("a cached page");
+    let pin = client.try_pin(client.page(0), PinMode::Read).expect("a cached page");
     // A step that is odd visits all words in a scattered order.
     let place = |n: usize| (n * 1237) % WORDS;
     let reads = alternate(
@@ -206,8 +207,9 @@ fn large(page_bytes: u32, fences: Fences) {
             &mut |n| {
                 for n in 0..n {
                     // SAFETY: `to` has `bytes` bytes.
-                    let attempt =
-                        unsafe { client.try_get((n % pages as usize) as u64, 0, to, black_box(page_bytes)) };
+                    let attempt = unsafe {
+                        client.try_get(client.page((n % pages as usize) as u64), 0, to, black_box(page_bytes))
+                    };
                     assert_eq!(attempt, Attempt::Hit);
                 }
             },
@@ -220,8 +222,9 @@ fn large(page_bytes: u32, fences: Fences) {
             &mut |n| {
                 for n in 0..n {
                     // SAFETY: `to` has `bytes` bytes.
-                    let attempt =
-                        unsafe { client.try_put((n % pages as usize) as u64, 0, to, black_box(page_bytes)) };
+                    let attempt = unsafe {
+                        client.try_put(client.page((n % pages as usize) as u64), 0, to, black_box(page_bytes))
+                    };
                     assert_eq!(attempt, Attempt::Hit);
                 }
             },

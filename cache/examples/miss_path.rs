@@ -9,10 +9,11 @@ use rand::seq::SliceRandom;
 use std::error::Error;
 use std::time::{Duration, Instant};
 use vgas_cache::agent::{Agent, AgentOptions};
+use vgas_cache::client::SegmentPages;
+use vgas_cache::parts::Limits;
 use vgas_cache::pool::{Attempt, Fences, PoolAgent, PoolClient, PoolSpec, TableLayout, WaitId, WaitStatus};
 use vgas_cache::protocol::home;
-use vgas_cache::read_ahead::{ReadAhead, ReadAheadSettings};
-use vgas_cache::replacement;
+use vgas_cache::read_ahead::ReadAheadSettings;
 use vgas_cache::request::Request;
 use vgas_nvm::Volume;
 use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
@@ -35,6 +36,7 @@ impl Node {
         let spec = PoolSpec {
             page_bytes: PAGE_BYTES,
             frames,
+            page_bytes_max: 4 << 20,
             segment_pages_max: vec![pages],
             local_ranks: 1,
             wait_slots_per_rank: 256,
@@ -54,17 +56,18 @@ impl Node {
             ReadAheadSettings { page_bytes: PAGE_BYTES, pool_frames: frames, window_bytes_max: 16 << 20 };
         let options = AgentOptions {
             home: home::Parameters { node, cooperative: true, in_place: None },
-            replacement: replacement::by_name("lru-second-chance", frames).ok_or("a policy")?,
-            read_ahead: Some(ReadAhead::new(read_ahead)),
+            replacement: "lru-second-chance",
+            read_ahead: Some(read_ahead),
             batch: true,
-            part_bytes_max: 0,
+            parts: Limits::new(0),
             self_service: false,
         };
         let rank = layout.peer_of_rank(Rank(0));
         let agent = Agent::new(layout, node, pool, volume, options)?;
         let pool = PoolClient::attach(&spec, table, memory, 0)?;
+        let SegmentPages { segment, size, policy } = SegmentPages::first(&pool);
         let mut node = Self { agent, pool, rank, spent: Duration::ZERO };
-        node.whole(|slot| Request::Attach { pages, slot }, &[])?;
+        node.whole(|slot| Request::Attach { pages, segment, size, policy, slot }, &[])?;
         Ok(node)
     }
 
@@ -126,7 +129,9 @@ impl Node {
                     self.pool.end_wait(wait);
                     for page in page..page + u64::from(count) {
                         // SAFETY: the block has room for a page, and is plain memory.
-                        let attempt = unsafe { self.pool.try_get(page, 0, block.as_mut_ptr(), PAGE_BYTES) };
+                        let attempt = unsafe {
+                            self.pool.try_get(self.pool.page(page), 0, block.as_mut_ptr(), PAGE_BYTES)
+                        };
                         if let Attempt::HitNotify = attempt {
                             self.ask(Request::Ahead { page }, &[])?;
                         }

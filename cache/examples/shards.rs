@@ -12,9 +12,10 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use vgas_cache::agent::wire::{Coherence, Origin};
 use vgas_cache::agent::{Agent, AgentOptions};
+use vgas_cache::client::SegmentPages;
+use vgas_cache::parts::Limits;
 use vgas_cache::pool::{Fences, PoolAgent, PoolClient, PoolSpec, TableLayout, WaitStatus};
 use vgas_cache::protocol::{Message, home};
-use vgas_cache::replacement;
 use vgas_cache::request::Request;
 use vgas_nvm::Volume;
 use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
@@ -84,6 +85,7 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
     let spec = PoolSpec {
         page_bytes: PAGE_BYTES,
         frames,
+        page_bytes_max: 4 << 20,
         segment_pages_max: vec![PAGES, 0],
         local_ranks: 1,
         wait_slots_per_rank: 16,
@@ -106,10 +108,10 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
     let options = || {
         Some(AgentOptions {
             home: home::Parameters { node, cooperative: true, in_place: None },
-            replacement: replacement::by_name("lru-second-chance", frames)?,
+            replacement: "lru-second-chance",
             read_ahead: None,
             batch: true,
-            part_bytes_max: 0,
+            parts: Limits::new(0),
             self_service: false,
         })
     };
@@ -146,7 +148,8 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
         client.end_wait(wait);
         Ok::<(), Box<dyn Error>>(())
     };
-    whole(&mut agents, 0, &|slot| Request::Attach { pages: PAGES, slot }, &[])?;
+    let SegmentPages { segment, size, policy } = SegmentPages::first(&client);
+    whole(&mut agents, 0, &|slot| Request::Attach { pages: PAGES, segment, size, policy, slot }, &[])?;
     let data = vec![7; PAGE_BYTES as usize];
     for page in 0..PAGES {
         whole(&mut agents, sizes.shard_of(page), &|slot| Request::Put { page, offset: 0, slot }, &data)?;

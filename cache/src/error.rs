@@ -1,9 +1,10 @@
 //! What can go wrong with tiered segments.
 
+use crate::partition::PartitionId;
 use crate::pool::PoolError;
 use rustix::io::Errno;
 use vgas_rma::RmaError;
-use vgas_rma::address::{NodeId, Rank};
+use vgas_rma::address::NodeId;
 
 /// Everything that can go wrong in the cache layer.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +25,7 @@ pub enum CacheError {
     )]
     OutOfRange {
         /// Whose segment.
-        owner: Rank,
+        owner: PartitionId,
         /// First byte asked for.
         offset: u64,
         /// Length asked for.
@@ -36,7 +37,7 @@ pub enum CacheError {
     #[error("page {page} of the segment of {owner}: {}", reason.describe(place))]
     Page {
         /// Whose segment.
-        owner: Rank,
+        owner: PartitionId,
         /// Which page of it.
         page: u64,
         /// What happened.
@@ -49,7 +50,7 @@ pub enum CacheError {
     #[error("the segment of {owner} can only be read: {}", reason.describe(place))]
     ReadOnly {
         /// Whose segment.
-        owner: Rank,
+        owner: PartitionId,
         /// What refused to be written.
         reason: Failure,
         /// Its home: node, host and folder.
@@ -59,7 +60,7 @@ pub enum CacheError {
     #[error("the segment of {owner} on {place}: {why}")]
     Segment {
         /// Whose segment.
-        owner: Rank,
+        owner: PartitionId,
         /// What happened.
         reason: Failure,
         /// Its home: node, host and folder.
@@ -89,7 +90,7 @@ pub enum CacheError {
     #[error("page {page} of the segment of {owner} cannot be mapped: {trouble}")]
     Local {
         /// Whose segment.
-        owner: Rank,
+        owner: PartitionId,
         /// Which page of it.
         page: u64,
         /// Why.

@@ -89,7 +89,7 @@ fn pieces(data: &[u8], count: u32) {
 }
 
 fn updates(data: &[u8], count: u32) {
-    let Some(found) = WordUpdate::read_list(data, count, PAGE_BYTES) else { return };
+    let Some(found) = WordUpdate::read_list(data, count, |_| PAGE_BYTES) else { return };
     let mut again = Vec::new();
     for update in &found {
         assert!(update.offset + update.update.word.bytes() <= PAGE_BYTES);
@@ -118,6 +118,7 @@ mod tests {
     use super::*;
     use crate::agent::wire::{NO_FRAME, Origin};
     use crate::error::FailureKind;
+    use crate::partition::SegmentId;
     use crate::protocol::{Confirm, Message, Right};
     use vgas_nvm::CheckpointId;
     use vgas_rma::address::NodeId;
@@ -180,7 +181,10 @@ mod tests {
             cache_requests,
             &[
                 ("read", said(0, Request::Read { page: PAGE, count: 7, slot: 3 }.encode())),
-                ("conclude", said(0, Request::Conclude { commit: true, slot: 3 }.encode())),
+                (
+                    "conclude",
+                    said(0, Request::Conclude { segment: SegmentId(3), commit: true, slot: 3 }.encode()),
+                ),
                 ("get-in-place", said(1, InPlace::Get { page: PAGE, offset: 1, bytes: 8, slot: 2 }.encode())),
                 ("answer", said(1, answer)),
                 ("named", asked(2, 0, &Named { name: "data".into(), checkpoint, tells: true }.encode())),

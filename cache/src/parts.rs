@@ -10,22 +10,41 @@
 //! "A short while" is a quarter as many misses as the pool has frames. Reads at random over many more pages than that hardly
 //! ever meet, and a page that is needed again so soon will still be there.
 
+use crate::pool::PageSize;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Smaller pages are always read whole: they cost no more than about two reads of a block.
-pub const PAGE_BYTES_MIN: u32 = 256 << 10;
+const PAGE_BYTES_MIN: u32 = 256 << 10;
 /// A part is at most one of so many parts of a page.
 const PAGE_PARTS_MIN: u32 = 16;
 /// A page so close to the last one that came whole is the next one of a scan, those between them having been read ahead.
 const NEAR: u64 = 4;
 
-/// Most bytes of a get that reads a part of a page, where a user wants up to `wanted`; 0: none does.
-pub fn bytes_max(page_bytes: u32, wanted: u64) -> u32 {
-    if page_bytes < PAGE_BYTES_MIN {
-        return 0;
+/// How long gets may be that read parts of pages; the same for all ranks and agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes, as far as pages are large enough; 0: none does.
+    pub bytes_max: u64,
+    /// Smaller pages are read whole.
+    pub page_bytes_min: u32,
+    /// A part is at most one of so many parts of a page.
+    pub page_parts_min: u32,
+}
+
+impl Limits {
+    /// Where a user wants up to so many bytes.
+    pub fn new(bytes_max: u64) -> Self {
+        Self { bytes_max, page_bytes_min: PAGE_BYTES_MIN, page_parts_min: PAGE_PARTS_MIN }
     }
-    wanted.min(u64::from(page_bytes / PAGE_PARTS_MIN)) as u32
+
+    /// Most bytes of a get that reads a part of a page of this size; 0: none does.
+    pub fn of(&self, size: PageSize) -> u32 {
+        match size.bytes() >= self.page_bytes_min {
+            true => self.bytes_max.min(u64::from(size.bytes() / self.page_parts_min)) as u32,
+            false => 0,
+        }
+    }
 }
 
 /// The pages of which a rank has read parts of late. Any thread may use it; threads that do at the same time may undo each
@@ -72,6 +91,8 @@ mod tests {
 
     #[test]
     fn small_pages_have_no_parts_and_large_ones_small_parts() {
+        let bytes_max =
+            |page_bytes, wanted| Limits::new(wanted).of(PageSize::of_bytes(page_bytes).expect("a size"));
         assert_eq!(bytes_max(64 << 10, 16 << 10), 0);
         assert_eq!(bytes_max(256 << 10, 64 << 10), 16 << 10);
         assert_eq!(bytes_max(4 << 20, 16 << 10), 16 << 10);

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::pool::PageSize;
 use std::ops::Range;
 
 /// First window of a stream: long enough to be worth its requests, short enough to be wrong.
@@ -85,6 +86,29 @@ struct Stream {
     unread: u64,
     /// When it last moved.
     moved: u64,
+}
+
+/// A detector for each size of pages, once it is needed.
+#[derive(Debug)]
+pub struct Detectors {
+    settings: Option<ReadAheadSettings>,
+    by_size: [Option<ReadAhead>; PageSize::COUNT],
+}
+
+impl Detectors {
+    /// With these limits, of a pool that is as large in bytes for pages of any size; none: scans are not looked for.
+    pub fn new(settings: Option<ReadAheadSettings>) -> Self {
+        Self { settings, by_size: Default::default() }
+    }
+
+    /// That of pages of this size.
+    pub fn of(&mut self, size: PageSize) -> Option<&mut ReadAhead> {
+        let settings = self.settings?;
+        let pool_bytes = u64::from(settings.pool_frames) * u64::from(settings.page_bytes);
+        let (page_bytes, pool_frames) = (size.bytes(), (pool_bytes >> size.shift()) as u32);
+        let settings = ReadAheadSettings { page_bytes, pool_frames, ..settings };
+        Some(self.by_size[size.index()].get_or_insert_with(|| ReadAhead::new(settings)))
+    }
 }
 
 /// The detector.

@@ -3,7 +3,10 @@
 //! A put that misses is *posted with its data*: the agent can finish it while the rank computes, so a remote node
 //! never waits for a rank that holds a half-done put. Answers are words in shared memory (wait slots), not messages.
 
+use crate::partition::{PartitionId, Policy, SEGMENTS_MAX, SegmentId};
+use crate::pool::{INLINE_BYTES, PageSize};
 use vgas_nvm::CheckpointId;
+use vgas_rma::address::Rank;
 use vgas_rma::message::ARGUMENTS_MAX;
 use vgas_rma::shm::Update;
 
@@ -90,15 +93,25 @@ pub enum Request {
         /// The page.
         page: PageIndex,
     },
-    /// No frame is free: evict. Ends when a frame was free; another rank may have been quicker to take it.
+    /// No frame is free for pages of this one's size: evict. Ends when a frame was free; another rank may have been quicker to
+    /// take it.
     MakeRoom {
+        /// Any page of the size.
+        page: PageIndex,
         /// Who waits.
         slot: u32,
     },
-    /// Create the rank's tiered segment. A [`Named`] may follow as data: then it is kept after the job.
+    /// Create the rank's partition of a segment; the answer is an [`Attached`]. A [`Named`] may follow as data: then it is kept
+    /// after the job.
     Attach {
-        /// Number of pages.
+        /// Number of pages; none: the rank has no partition.
         pages: u64,
+        /// Of which segment.
+        segment: SegmentId,
+        /// How large the pages are.
+        size: PageSize,
+        /// How they are treated.
+        policy: Policy,
         /// Who waits.
         slot: u32,
     },
@@ -107,28 +120,50 @@ pub enum Request {
         /// Who waits.
         slot: u32,
     },
-    /// The sizes of the segments of all ranks from this one on, in pages, follow as 8-byte little-endian numbers.
-    Segments {
+    /// The partitions of a segment of all ranks from this one on follow: the first page and the number of pages of each, as
+    /// 8-byte little-endian numbers.
+    Partitions {
+        /// Of which segment.
+        segment: SegmentId,
+        /// How large the pages are.
+        size: PageSize,
+        /// How they are treated.
+        policy: Policy,
         /// First rank.
-        first_rank: u32,
+        first_rank: Rank,
+        /// Who waits.
+        slot: u32,
+    },
+    /// Nobody uses a segment any more, anywhere: forget it, in steps that all ranks take together.
+    Detach {
+        /// Which.
+        segment: SegmentId,
+        /// What is to be done.
+        step: Detach,
         /// Who waits.
         slot: u32,
     },
     /// Make the rank's own named segment durable, with everything written to it by anybody who has told this rank; whatever
     /// the other ranks do.
     Checkpoint {
+        /// Which segment.
+        segment: SegmentId,
         /// Who waits.
         slot: u32,
     },
     /// The first step of the job's checkpoint: bring everything written to the rank's own named segment, by anybody who has
     /// told this rank, to its NVMe.
     Clean {
+        /// Which segment.
+        segment: SegmentId,
         /// Who waits.
         slot: u32,
     },
     /// The second step: make what is on NVMe a checkpoint beside the last one. Only when all ranks are clean, because a page
     /// that is written from now on may have to wait for the third step.
     Prepare {
+        /// Which segment.
+        segment: SegmentId,
         /// The same on all ranks, and never used before.
         identity: u64,
         /// Who waits.
@@ -136,6 +171,8 @@ pub enum Request {
     },
     /// The third step: the prepared checkpoint is the job's, or is given up.
     Conclude {
+        /// Which segment.
+        segment: SegmentId,
         /// All ranks have prepared it.
         commit: bool,
         /// Who waits.
@@ -143,11 +180,51 @@ pub enum Request {
     },
     /// Why the last of these could not be done, in words: a piece of them, answered in the wait slot.
     Why {
+        /// Which segment.
+        segment: SegmentId,
         /// Which piece, from 0.
         piece: u32,
         /// Who waits.
         slot: u32,
     },
+}
+
+/// The steps of [`Request::Detach`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detach {
+    /// Give up the node's copies. What was not checkpointed is lost from here on.
+    Withdraw,
+    /// No node has copies: give up the node's partitions, and forget all others.
+    Forget,
+}
+
+/// The answer to [`Request::Attach`], in the wait slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// The number of the partition's first page.
+    pub first: PageIndex,
+    /// Why it can only be read, as [`Failure::code`](crate::error::Failure::code); 0 when it can be written.
+    pub read_only: u32,
+}
+
+impl Attached {
+    /// Bytes of the encoding.
+    pub const BYTES: usize = 12;
+
+    /// As bytes.
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.first.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.read_only.to_le_bytes());
+        bytes
+    }
+
+    /// From the first bytes of an answer.
+    pub fn decode(bytes: &[u8; INLINE_BYTES]) -> Self {
+        let (first, rest) = bytes.split_first_chunk().expect("longer");
+        let code = rest.first_chunk().expect("longer");
+        Self { first: u64::from_le_bytes(*first), read_only: u32::from_le_bytes(*code) }
+    }
 }
 
 /// What makes a tiered segment a named one.
@@ -200,6 +277,11 @@ fn high(value: u64) -> u32 {
     (value >> 32) as u32
 }
 
+/// A segment and the size of its pages in one word.
+fn kind_of(segment: SegmentId, size: PageSize) -> u32 {
+    size.shift() << 16 | u32::from(segment.0)
+}
+
 fn wide(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
@@ -214,22 +296,36 @@ impl Request {
             Request::Own { page, slot } => [3, slot, low(page), high(page), 0, 0],
             Request::Prefetch { page, count } => [4, 0, low(page), high(page), count, 0],
             Request::Ahead { page } => [5, 0, low(page), high(page), 0, 0],
-            Request::Attach { pages, slot } => [6, slot, low(pages), high(pages), 0, 0],
-            Request::Checkpoint { slot } => [7, slot, 0, 0, 0, 0],
-            Request::Clean { slot } => [11, slot, 0, 0, 0, 0],
-            Request::Prepare { identity, slot } => [12, slot, low(identity), high(identity), 0, 0],
-            Request::Conclude { commit, slot } => [13, slot, u32::from(commit), 0, 0, 0],
-            Request::Why { piece, slot } => [14, slot, piece, 0, 0, 0],
-            Request::MakeRoom { slot } => [8, slot, 0, 0, 0, 0],
+            Request::Attach { pages, segment, size, policy, slot } => {
+                [6, slot, low(pages), high(pages), kind_of(segment, size), policy.encode()]
+            }
+            Request::Checkpoint { segment, slot } => [7, slot, 0, 0, segment.0.into(), 0],
+            Request::Clean { segment, slot } => [11, slot, 0, 0, segment.0.into(), 0],
+            Request::Prepare { segment, identity, slot } => {
+                [12, slot, low(identity), high(identity), segment.0.into(), 0]
+            }
+            Request::Conclude { segment, commit, slot } => {
+                [13, slot, u32::from(commit), 0, segment.0.into(), 0]
+            }
+            Request::Why { segment, piece, slot } => [14, slot, piece, 0, segment.0.into(), 0],
+            Request::Detach { segment, step, slot } => [15, slot, step as u32, 0, segment.0.into(), 0],
+            Request::MakeRoom { page, slot } => [8, slot, low(page), high(page), 0, 0],
             Request::Attached { slot } => [10, slot, 0, 0, 0, 0],
-            Request::Segments { first_rank, slot } => [9, slot, first_rank, 0, 0, 0],
+            Request::Partitions { segment, size, policy, first_rank, slot } => {
+                [9, slot, first_rank.0, 0, kind_of(segment, size), policy.encode()]
+            }
         }
     }
 
     /// From arguments; `None` when they are no request.
     pub fn decode(words: &[u32]) -> Option<Self> {
-        let &[kind, slot, l, h, a, _] = words else { return None };
+        let &[kind, slot, l, h, a, b] = words else { return None };
         let page = wide(l, h);
+        let segment = || u16::try_from(a).ok().map(SegmentId).filter(|segment| segment.0 < SEGMENTS_MAX);
+        let segment_and_size = || {
+            let segment = Some(SegmentId(a as u16)).filter(|segment| segment.0 < SEGMENTS_MAX)?;
+            Some((segment, PageSize::of_bytes(1u32.checked_shl(a >> 16)?)?))
+        };
         Some(match kind {
             0 => Request::Read { page, count: a, slot },
             1 => Request::Put { page, offset: a, slot },
@@ -237,15 +333,25 @@ impl Request {
             3 => Request::Own { page, slot },
             4 => Request::Prefetch { page, count: a },
             5 => Request::Ahead { page },
-            6 => Request::Attach { pages: page, slot },
-            7 => Request::Checkpoint { slot },
-            8 => Request::MakeRoom { slot },
-            9 => Request::Segments { first_rank: l, slot },
+            6 => {
+                let (segment, size) = segment_and_size()?;
+                Request::Attach { pages: page, segment, size, policy: Policy::decode(b)?, slot }
+            }
+            7 => Request::Checkpoint { segment: segment()?, slot },
+            8 => Request::MakeRoom { page, slot },
+            9 => {
+                let ((segment, size), policy) = (segment_and_size()?, Policy::decode(b)?);
+                Request::Partitions { segment, size, policy, first_rank: Rank(l), slot }
+            }
             10 => Request::Attached { slot },
-            11 => Request::Clean { slot },
-            12 => Request::Prepare { identity: page, slot },
-            14 => Request::Why { piece: l, slot },
-            13 if l <= 1 => Request::Conclude { commit: l == 1, slot },
+            11 => Request::Clean { segment: segment()?, slot },
+            12 => Request::Prepare { segment: segment()?, identity: page, slot },
+            14 => Request::Why { segment: segment()?, piece: l, slot },
+            13 if l <= 1 => Request::Conclude { segment: segment()?, commit: l == 1, slot },
+            15 if l <= 1 => {
+                let step = if l == 0 { Detach::Withdraw } else { Detach::Forget };
+                Request::Detach { segment: segment()?, step, slot }
+            }
             _ => return None,
         })
     }
@@ -293,6 +399,35 @@ pub enum InPlace {
         /// The asking rank's number of the operation, returned in the answer.
         slot: u32,
     },
+    /// Answer with `bytes` bytes of a page, which its home brings in if it does not have it.
+    Read {
+        /// The page.
+        page: PageIndex,
+        /// First byte in the page.
+        offset: u32,
+        /// How many.
+        bytes: u32,
+        /// The asking rank's number of the operation, returned in the answer.
+        slot: u32,
+    },
+    /// Write the bytes that follow into a page, which its home brings in if it does not have it.
+    Write {
+        /// The page.
+        page: PageIndex,
+        /// First byte in the page.
+        offset: u32,
+        /// The asking rank's number of the operation, returned in the answer.
+        slot: u32,
+    },
+    /// About a partition as a whole: what it is, or a step of giving it up, which its owner alone may ask for.
+    Partition {
+        /// Which.
+        of: PartitionId,
+        /// What is to be done.
+        what: About,
+        /// The asking rank's number of the operation, returned in the answer.
+        slot: u32,
+    },
     /// Answer with `bytes` bytes of a page that need not be served in place: from this node's copy, or from NVMe if nobody
     /// has one. No copy is made.
     Part {
@@ -307,14 +442,62 @@ pub enum InPlace {
     },
 }
 
+/// What a rank wants of the agent of another node, or of its own, about a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// Answer with an [`Extent`], if it is of this node.
+    Describe,
+    /// [`Detach::Withdraw`], of this partition alone.
+    Withdraw,
+    /// [`Detach::Forget`], of this partition alone.
+    Forget,
+}
+
+/// What others need to know of a partition: the answer to [`About::Describe`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The number of its first page.
+    pub first: PageIndex,
+    /// Number of pages.
+    pub pages: u64,
+    /// How large they are.
+    pub size: PageSize,
+    /// How they are treated.
+    pub policy: Policy,
+}
+
+impl Extent {
+    const BYTES: usize = 24;
+
+    /// As bytes.
+    pub fn encode(self) -> Vec<u8> {
+        let Self { first, pages, size, policy } = self;
+        let words = [size.bytes(), policy.encode()].map(u32::to_le_bytes);
+        [&first.to_le_bytes()[..], &pages.to_le_bytes(), words.as_flattened()].concat()
+    }
+
+    /// From bytes; none when they are none.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
+        let (halves, words) = (bytes.as_chunks::<8>().0, bytes.as_chunks::<4>().0);
+        let [first, pages] = [0, 1].map(|at| u64::from_le_bytes(halves[at]));
+        let [size, policy] = [4, 5].map(|at| u32::from_le_bytes(words[at]));
+        let (size, policy) = (PageSize::of_bytes(size)?, Policy::decode(policy)?);
+        Some(Self { first, pages, size, policy })
+    }
+}
+
 impl InPlace {
-    /// The page it is about.
+    /// The page it is about; of a partition, none.
     pub fn page(self) -> PageIndex {
         match self {
+            InPlace::Partition { .. } => PageIndex::MAX,
             InPlace::Get { page, .. }
             | InPlace::Put { page, .. }
             | InPlace::PutPieces { page, .. }
             | InPlace::Update { page, .. }
+            | InPlace::Read { page, .. }
+            | InPlace::Write { page, .. }
             | InPlace::Part { page, .. } => page,
         }
     }
@@ -327,6 +510,11 @@ impl InPlace {
             InPlace::Part { page, offset, bytes, slot } => [2, slot, low(page), high(page), offset, bytes],
             InPlace::PutPieces { page, count, slot } => [3, slot, low(page), high(page), count, 0],
             InPlace::Update { page, count, slot } => [4, slot, low(page), high(page), count, 0],
+            InPlace::Read { page, offset, bytes, slot } => [5, slot, low(page), high(page), offset, bytes],
+            InPlace::Write { page, offset, slot } => [6, slot, low(page), high(page), offset, 0],
+            InPlace::Partition { of, what, slot } => {
+                [7, slot, of.owner.0, of.segment.0.into(), what as u32, 0]
+            }
         }
     }
 
@@ -340,6 +528,13 @@ impl InPlace {
             2 => InPlace::Part { page, offset, bytes, slot },
             3 => InPlace::PutPieces { page, count: offset, slot },
             4 => InPlace::Update { page, count: offset, slot },
+            5 => InPlace::Read { page, offset, bytes, slot },
+            6 => InPlace::Write { page, offset, slot },
+            7 => {
+                let segment = u16::try_from(h).ok().filter(|&segment| segment < SEGMENTS_MAX)?;
+                let what = [About::Describe, About::Withdraw, About::Forget].get(offset as usize)?;
+                InPlace::Partition { of: (SegmentId(segment), Rank(l)).into(), what: *what, slot }
+            }
             _ => return None,
         })
     }
@@ -415,24 +610,26 @@ impl WordUpdate {
         self.update.encode().iter().for_each(|word| list.extend_from_slice(&word.to_le_bytes()));
     }
 
-    /// Reads a list of `count` that a peer has sent; `None` unless there are as many, each of a word inside of a page of this size.
-    pub fn read_list(data: &[u8], count: u32, page_bytes: u32) -> Option<Vec<Self>> {
+    /// Reads a list of `count` that a peer has sent; `None` unless there are as many, each of a word inside of its page, which has
+    /// as many bytes as `bytes_of` says.
+    pub fn read_list(data: &[u8], count: u32, bytes_of: impl Fn(PageIndex) -> u32) -> Option<Vec<Self>> {
         let (entries, rest) = data.as_chunks::<{ Self::BYTES }>();
         if entries.len() != count as usize || !rest.is_empty() {
             return None;
         }
-        entries.iter().map(|entry| Self::read(entry, page_bytes)).collect()
+        entries.iter().map(|entry| Self::read(entry, &bytes_of)).collect()
     }
 
-    fn read(entry: &[u8; Self::BYTES], page_bytes: u32) -> Option<Self> {
+    fn read(entry: &[u8; Self::BYTES], bytes_of: impl Fn(PageIndex) -> u32) -> Option<Self> {
         let (page, rest) = entry.split_first_chunk()?;
+        let page = u64::from_le_bytes(*page);
         let (words, _) = rest.as_chunks::<4>();
         let [offset, update @ ..] = words else { return None };
         let words: Vec<u32> = update.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let (offset, update) = (u32::from_le_bytes(*offset), Update::decode(words.try_into().ok()?)?);
         let bytes = update.word.bytes();
-        let inside = offset.is_multiple_of(bytes) && offset.checked_add(bytes)? <= page_bytes;
-        inside.then_some(Self { page: u64::from_le_bytes(*page), offset, update })
+        let inside = offset.is_multiple_of(bytes) && offset.checked_add(bytes)? <= bytes_of(page);
+        inside.then_some(Self { page, offset, update })
     }
 }
 
@@ -473,6 +670,8 @@ mod tests {
     #[test]
     fn requests_survive_the_wire() {
         let page = 0x1234_5678_9abc;
+        let (segment, policy) = (SegmentId(1023), Policy { home_only: true, ..Policy::default() });
+        let size = PageSize::of_bytes(1 << 20).unwrap();
         for request in [
             Request::Read { page, count: 7, slot: 3 },
             Request::Put { page, offset: 4095, slot: 1 },
@@ -480,20 +679,32 @@ mod tests {
             Request::Own { page, slot: 5 },
             Request::Prefetch { page, count: 2 },
             Request::Ahead { page },
-            Request::Attach { pages: 1 << 40, slot: 0 },
-            Request::Checkpoint { slot: 1 },
-            Request::MakeRoom { slot: 6 },
-            Request::Segments { first_rank: 2, slot: 1 },
+            Request::Attach { pages: 1 << 40, segment, size, policy, slot: 0 },
+            Request::Checkpoint { segment, slot: 1 },
+            Request::MakeRoom { page, slot: 6 },
+            Request::Partitions { segment, size, policy, first_rank: Rank(2), slot: 1 },
+            Request::Detach { segment, step: Detach::Withdraw, slot: 1 },
+            Request::Detach { segment, step: Detach::Forget, slot: 1 },
             Request::Attached { slot: 7 },
-            Request::Clean { slot: 1 },
-            Request::Prepare { identity: page << 16, slot: 1 },
-            Request::Conclude { commit: true, slot: 1 },
-            Request::Conclude { commit: false, slot: 2 },
-            Request::Why { piece: 3, slot: 2 },
+            Request::Clean { segment, slot: 1 },
+            Request::Prepare { segment, identity: page << 16, slot: 1 },
+            Request::Conclude { segment, commit: true, slot: 1 },
+            Request::Conclude { segment, commit: false, slot: 2 },
+            Request::Why { segment, piece: 3, slot: 2 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }
         assert_eq!(Request::decode(&[13, 0, 2, 0, 0, 0]), None);
+        let policy = policy.encode();
+        for (kind, policy) in [
+            (11 << 16, policy),
+            (23 << 16, policy),
+            (12 << 16 | 1024, policy),
+            (12 << 16, 0),
+            (u32::MAX, policy),
+        ] {
+            assert_eq!(Request::decode(&[6, 0, 1, 0, kind, policy]), None, "{kind:#x} {policy:#x}");
+        }
         assert_eq!(Request::decode(&[99, 0, 0, 0, 0, 0]), None);
         assert_eq!(Request::decode(&[0, 0]), None);
     }
@@ -517,9 +728,20 @@ mod tests {
             InPlace::Part { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
             InPlace::PutPieces { page: 1 << 33, count: 3, slot: 2 },
             InPlace::Update { page: 1 << 33, count: 3, slot: 2 },
+            InPlace::Read { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
+            InPlace::Write { page: 1 << 33, offset: 1, slot: 2 },
+            InPlace::Partition { of: Rank(7).into(), what: About::Forget, slot: 2 },
+            InPlace::Partition { of: (SegmentId(9), Rank(0)).into(), what: About::Describe, slot: 2 },
         ] {
             assert_eq!(InPlace::decode(&operation.encode()), Some(operation));
         }
+        for wrong in [[7, 0, 0, 0, 3, 0], [7, 0, 0, 1024, 0, 0]] {
+            assert_eq!(InPlace::decode(&wrong), None, "{wrong:?}");
+        }
+        let size = PageSize::of_bytes(16 << 10).unwrap();
+        let extent = Extent { first: 1 << 50, pages: 7, size, policy: Policy::default() };
+        assert_eq!(Extent::decode(&extent.encode()), Some(extent));
+        assert_eq!((Extent::decode(&extent.encode()[1..]), Extent::decode(&[0; 24])), (None, None));
         for answer in [InPlaceAnswer::Done, InPlaceAnswer::NotInPlace, InPlaceAnswer::Failed] {
             assert_eq!(InPlaceAnswer::decode(&answer.encode(6)), Some((6, answer)));
         }
@@ -535,11 +757,11 @@ mod tests {
         ];
         let mut list = Vec::new();
         updates.iter().for_each(|update| update.write(&mut list));
-        assert_eq!(WordUpdate::read_list(&list, 3, 4096).as_deref(), Some(&updates[..]));
+        assert_eq!(WordUpdate::read_list(&list, 3, |_| 4096).as_deref(), Some(&updates[..]));
         for count in [0, 2, 4, u32::MAX] {
-            assert_eq!(WordUpdate::read_list(&list, count, 4096), None);
+            assert_eq!(WordUpdate::read_list(&list, count, |_| 4096), None);
         }
-        assert_eq!(WordUpdate::read_list(&list[1..], 3, 4096), None);
+        assert_eq!(WordUpdate::read_list(&list[1..], 3, |_| 4096), None);
         for (offset, update) in [
             (4, Change::Add(1u64).into()),
             (2, Change::Add(1u32).into()),
@@ -548,13 +770,13 @@ mod tests {
         ] {
             let mut list = Vec::new();
             word(offset, update).write(&mut list);
-            assert_eq!(WordUpdate::read_list(&list, 1, 4096), None, "{offset} {update:?}");
+            assert_eq!(WordUpdate::read_list(&list, 1, |_| 4096), None, "{offset} {update:?}");
         }
         // An update that there is not.
         let mut list = Vec::new();
         updates[0].write(&mut list);
         list[12] = 0xff;
-        assert_eq!(WordUpdate::read_list(&list, 1, 4096), None);
+        assert_eq!(WordUpdate::read_list(&list, 1, |_| 4096), None);
     }
 
     #[test]

@@ -55,8 +55,8 @@ fn parts_of_pages_agree_with_the_model() {
     for seed in seeds(40) {
         let drawn = Plan::draw(seed);
         let plan = Plan {
-            segments: vec![16 + seed % 16; drawn.ranks as usize],
-            part_bytes_max: if seed % 2 == 0 { 64 } else { PAGE as u32 },
+            partitions: vec![16 + seed % 16; drawn.partitions.len()],
+            part_bytes_max: if seed % 2 == 0 { 64 } else { PAGE as u64 },
             self_service: false,
             operations: 400,
             // As a runtime sets it: a window larger than what can be evicted pushes itself out.
@@ -140,7 +140,8 @@ fn check_failures(plan: &Plan, summary: &Summary, reasons: &[FailureKind]) {
         let CacheError::Page { owner, page, reason, .. } = error else {
             panic!("VGAS_SEED={}: {error}", plan.seed)
         };
-        let index = plan.segments[..owner.0 as usize].iter().sum::<u64>() + page;
+        let number = usize::from(owner.segment.0) * plan.ranks as usize + owner.owner.0 as usize;
+        let index = summary.first_pages[number] + page;
         assert!(
             reasons.contains(&reason.kind) && failed.contains(&index),
             "VGAS_SEED={}: {error}, but {failed:?} have failed",

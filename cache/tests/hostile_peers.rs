@@ -11,6 +11,7 @@ use simulation::cluster::{Cluster, Member};
 use simulation::plan::{PAGE, Plan};
 use simulation::run::prepare;
 use std::sync::Arc;
+use vgas_cache::partition::Policy;
 use vgas_cache::pool::{Fault, FrameId, MAPPED_PAGES_MIN, Returned};
 use vgas_cache::region;
 use vgas_cache::request::handler;
@@ -151,7 +152,8 @@ fn calls() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
 /// Two nodes with a rank each whose pages have been used.
 fn cluster() -> (Cluster, Vec<Member>) {
     let mut plan = Plan::draw(7);
-    (plan.nodes, plan.ranks, plan.frames, plan.segments) = (2, 2, 16, vec![8, 8]);
+    (plan.nodes, plan.ranks, plan.frames, plan.partitions) = (2, 2, 16, vec![8, 8]);
+    plan.kinds.truncate(1);
     (plan.named, plan.operations, plan.requests_max) = (false, 30, 64);
     plan.in_place = Some(vgas_cache::protocol::InPlaceService { enter_after: 1, leave_after: 4 });
     let (mut cluster, members) = prepare(&plan).expect("nothing goes wrong before");
@@ -241,7 +243,11 @@ fn messages_that_did_harm_are_refused_by_name() {
         ("pieces with more bytes than follow", pieces(2, &[0, 4, 8, 4], 4)),
         ("pieces with fewer bytes than follow", pieces(1, &[0, 4], 8)),
         ("a piece of 2^32 bytes less one", pieces(1, &[1, u32::MAX], 8)),
-        ("a page that no segment has", rank(&[4, 0, 5, 5, 1, 0])),
+        ("a partition of a size that pages cannot have", rank(&[6, 0, 1, 0, 11 << 16, 0x108])),
+        ("a partition that is treated in no known way", rank(&[6, 0, 1, 0, 12 << 16, 0x1_0000])),
+        ("a segment beyond the last", rank(&[15, 0, 0, 0, 1024, 0])),
+        ("a partition given up by an agent", agent(handler::IN_PLACE, &[7, 1, 0, 0, 1, 0])),
+        ("a piece that is no piece of its page", agent(handler::IN_PLACE, &[5, 1, 0, 0, 4090, 10])),
         (
             "content for a frame that waits for none",
             (
@@ -262,14 +268,14 @@ fn messages_that_did_harm_are_refused_by_name() {
         };
         let name = cluster.layout.describe(from.me());
         let peer = from.me().to_string();
-        let frames = cluster.nodes[0].pool().layout().spec().frames;
+        let frames: Vec<FrameId> = cluster.nodes[0].pool().frames().collect();
         let content = |cluster: &Cluster| -> Vec<Vec<u8>> {
             let mut page = vec![0; PAGE];
             let mut read = |frame| {
-                cluster.nodes[0].pool().frame_span(FrameId(frame)).expect("of the pool").read(&mut page);
+                cluster.nodes[0].pool().frame_span(frame).expect("of the pool").read(&mut page);
                 page.clone()
             };
-            (0..frames).map(&mut read).collect()
+            frames.iter().copied().map(&mut read).collect()
         };
         let before = content(&cluster);
         say(from, members[0].agent, &message);
@@ -283,7 +289,9 @@ fn messages_that_did_harm_are_refused_by_name() {
     }
     // Sizes of ranks that do not exist: the request fails, the agent goes on.
     let (mut cluster, members) = cluster();
-    say(&members[0].endpoint, members[0].agent, &(handler::REQUEST, vec![9, 0, u32::MAX, 0, 0, 0], sizes));
+    let (size, policy) = (12 << 16, Policy::default().encode());
+    let words = vec![9, 0, u32::MAX, 0, size, policy];
+    say(&members[0].endpoint, members[0].agent, &(handler::REQUEST, words, sizes));
     for _ in 0..100 {
         cluster.network.step();
         cluster.turn_of_all(0).expect("the agent goes on");

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use vgas_cache::agent::driver;
 use vgas_cache::agent::{Agent, AgentOptions};
-use vgas_cache::client::{Client, ClientOptions};
+use vgas_cache::client::{Client, ClientOptions, SegmentPages};
+use vgas_cache::parts::Limits;
 use vgas_cache::pool::{Fences, MAPPED_PAGES_MIN, PoolAgent, PoolClient, PoolSpec, TableLayout};
 use vgas_cache::protocol::home;
 use vgas_cache::region;
@@ -45,6 +46,7 @@ impl Node {
         let spec = PoolSpec {
             page_bytes: PAGE as u32,
             frames: 64,
+            page_bytes_max: 4 << 20,
             segment_pages_max: vec![1 + 2 * MISSES, 0],
             local_ranks: 1,
             wait_slots_per_rank: 8,
@@ -68,10 +70,10 @@ impl Node {
         // Nothing runs ahead, and nothing is served in place: each page is asked for when it is wanted.
         let options = AgentOptions {
             home: home::Parameters { node, cooperative: true, in_place: None },
-            replacement: replacement::by_name(replacement::NAMES[0], spec.frames).unwrap(),
+            replacement: replacement::NAMES[0],
             read_ahead: None,
             batch: true,
-            part_bytes_max: 0,
+            parts: Limits::new(0),
             self_service: false,
         };
         let agent = Agent::new(layout.clone(), node, pool, volume, options).unwrap();
@@ -95,7 +97,7 @@ impl Node {
         let options = ClientOptions {
             whole_page_put: false,
             window_pages_max: 1,
-            part_bytes_max: 0,
+            parts: Limits::new(0),
             self_service: false,
             read_ahead: None,
         };
@@ -165,12 +167,13 @@ fn verbs_of_a_miss() {
         // Ends the agents also when something below fails.
         let _end = End(done);
         let [(home, home_endpoint, _), (other, other_endpoint, pongs)] = &ranks[..] else { unreachable!() };
-        for (client, bytes) in [(home, (1 + 2 * MISSES) * PAGE as u64), (other, 0)] {
+        let pages = SegmentPages::first(home.pool());
+        let created = [(home, (1 + 2 * MISSES) * PAGE as u64), (other, 0)].map(|(client, bytes)| {
             client.announce().unwrap();
-            client.attach(bytes, None).unwrap();
-        }
+            client.attach(pages, bytes, None).unwrap()
+        });
         for client in [home, other] {
-            client.set_segments(vec![(1 + 2 * MISSES) * PAGE as u64, 0]).unwrap();
+            client.know(pages, Rank(0), &created).unwrap();
         }
         (0..=2 * MISSES).for_each(|page| put(home, page, 100 + page));
         // The first connects, and asks for access to frames.

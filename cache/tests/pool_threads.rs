@@ -29,6 +29,7 @@ fn pool(fences: Fences) -> (PoolAgent, [Arc<PoolClient>; 2]) {
     let spec = PoolSpec {
         page_bytes: PAGE,
         frames: FRAMES,
+        page_bytes_max: 4 << 20,
         segment_pages_max: vec![PAGES],
         local_ranks: 2,
         wait_slots_per_rank: 4,
@@ -62,7 +63,12 @@ fn read(client: &PoolClient, stop: &AtomicBool, seed: u64) -> u64 {
         let first = random.random_range(0..=WORDS - words);
         // SAFETY: `bytes` has a whole page.
         let attempt = unsafe {
-            client.try_get(page, (first * 8) as u32, bytes.as_mut_ptr().cast(), (words * 8) as u32)
+            client.try_get(
+                client.page(page),
+                (first * 8) as u32,
+                bytes.as_mut_ptr().cast(),
+                (words * 8) as u32,
+            )
         };
         if let Attempt::Miss(_) = attempt {
             continue;
@@ -72,7 +78,7 @@ fn read(client: &PoolClient, stop: &AtomicBool, seed: u64) -> u64 {
             assert_eq!(found >> 32, page + 1, "page {page} shows {found:#x}");
         }
         if random.random_range(0..64) == 0
-            && let Some(pin) = client.try_pin(page, PinMode::Read)
+            && let Some(pin) = client.try_pin(client.page(page), PinMode::Read)
         {
             for _ in 0..4 {
                 let mut found = 0u64;
@@ -93,7 +99,8 @@ fn write(client: &PoolClient, stop: &AtomicBool, writer: usize) -> Vec<u32> {
         let page = random.random_range(0..PAGES);
         let next = word(page, counts[page as usize] + 1);
         // SAFETY: 8 private bytes.
-        let attempt = unsafe { client.try_put(page, writer as u32 * 8, (&raw const next).cast(), 8) };
+        let attempt =
+            unsafe { client.try_put(client.page(page), writer as u32 * 8, (&raw const next).cast(), 8) };
         if !matches!(attempt, Attempt::Miss(_)) {
             counts[page as usize] += 1;
         }
@@ -113,7 +120,7 @@ fn shuffle(agent: &mut PoolAgent, store: &mut [Vec<u64>], until: Instant) {
             if agent.entry(page).unwrap() != vgas_cache::pool::Entry::INVALID {
                 continue;
             }
-            let Some(frame) = agent.take_frame() else { break };
+            let Some(frame) = agent.take_frame(agent.layout().page_size()) else { break };
             let bytes: Vec<u8> = store[page as usize].iter().flat_map(|word| word.to_ne_bytes()).collect();
             agent.frame_span(frame).unwrap().write(&bytes);
             let state =
@@ -218,7 +225,7 @@ fn run(fences: Fences) {
         }
     }
     while agent.reclaim() > 0 {}
-    assert_eq!(agent.free_frames(), FRAMES, "no frame is lost");
+    assert_eq!(agent.free_frames(agent.layout().page_size()), FRAMES, "no frame is lost");
 }
 
 #[test]
@@ -243,7 +250,7 @@ fn the_free_queue_hands_each_frame_to_one_at_a_time() {
             scope.spawn(move || {
                 let mut taken = 0;
                 while !stop.load(Relaxed) || taken == 0 {
-                    let Some(frame) = client.stage() else { continue };
+                    let Some(frame) = client.stage(client.layout().page_size()) else { continue };
                     taken += 1;
                     let index = frame.id().0 as usize;
                     assert!(!holders[index].swap(true, Relaxed), "frame {index} was handed out twice");
@@ -256,7 +263,7 @@ fn the_free_queue_hands_each_frame_to_one_at_a_time() {
         // The agent takes several at once.
         let (until, mut batch) = (Instant::now() + RUN / 2, Vec::new());
         while Instant::now() < until {
-            agent.take_frames(3, &mut batch);
+            agent.take_frames(agent.layout().page_size(), 3, &mut batch);
             for frame in &batch {
                 let index = frame.0 as usize;
                 assert!(!holders[index].swap(true, Relaxed), "frame {index} was handed out twice");
@@ -269,7 +276,7 @@ fn the_free_queue_hands_each_frame_to_one_at_a_time() {
         }
         stop.store(true, Relaxed);
     });
-    assert_eq!(agent.free_frames(), FRAMES);
-    let all: Vec<_> = std::iter::from_fn(|| agent.take_frame()).collect();
+    assert_eq!(agent.free_frames(agent.layout().page_size()), FRAMES);
+    let all: Vec<_> = std::iter::from_fn(|| agent.take_frame(agent.layout().page_size())).collect();
     assert_eq!(all.len(), FRAMES as usize);
 }

@@ -6,9 +6,10 @@ use crate::network::Network;
 use std::sync::Arc;
 use vgas_cache::agent::driver;
 use vgas_cache::agent::{Agent, AgentOptions};
+use vgas_cache::parts::Limits;
 use vgas_cache::pool::{Fences, PoolAgent};
 use vgas_cache::protocol::{InPlaceService, home};
-use vgas_cache::read_ahead::{ReadAhead, ReadAheadSettings};
+use vgas_cache::read_ahead::ReadAheadSettings;
 use vgas_cache::service::Services;
 use vgas_cache::{CacheError, region, replacement};
 use vgas_nvm::{Volume, VolumeSpec};
@@ -58,7 +59,7 @@ impl AgentService {
         volume.frames = Some(frames);
         volume.queue_depth = settings.nvm.queue_depth;
         volume.checksums = settings.nvm.checksums;
-        volume.parts = part_bytes_max(&settings, spec.page_bytes) > 0;
+        volume.parts = parts(&settings).bytes_max > 0;
         let volume = Volume::open(volume).map_err(CacheError::from)?;
         let mut volumes = vec![volume];
         for _ in 1..spec.agent_threads {
@@ -87,8 +88,9 @@ fn options(
 ) -> Result<AgentOptions> {
     let cache = &settings.cache;
     let name = crate::config::Value::text(&cache.replacement);
-    let replacement = replacement::by_name(&name, spec.frames)
-        .ok_or_else(|| Error::Usage(format!("no replacement policy is called {name}")))?;
+    let replacement = replacement::NAMES.into_iter().find(|known| *known == name);
+    let replacement =
+        replacement.ok_or_else(|| Error::Usage(format!("no replacement policy is called {name}")))?;
     // The limits of the table are those of the counters.
     let count =
         |value: u32| u16::try_from(value).map_err(|_| Error::Usage(format!("no page counts to {value}")));
@@ -97,9 +99,9 @@ fn options(
     Ok(AgentOptions {
         home: home::Parameters { node, cooperative: cache.cooperative, in_place },
         replacement,
-        read_ahead: read_ahead(settings, spec).map(ReadAhead::new),
+        read_ahead: read_ahead(settings, spec),
         batch: cache.batch,
-        part_bytes_max: part_bytes_max(settings, spec.page_bytes),
+        parts: parts(settings),
         self_service: cache.self_service,
     })
 }
@@ -116,9 +118,9 @@ pub(crate) fn read_ahead(
     })
 }
 
-/// Most bytes of a get that reads a part of a page; for ranks and agents alike.
-pub(crate) fn part_bytes_max(settings: &Settings, page_bytes: u32) -> u32 {
-    vgas_cache::parts::bytes_max(page_bytes, settings.cache.part_max.bytes())
+/// How long gets may be that read parts of pages; for ranks and agents alike.
+pub(crate) fn parts(settings: &Settings) -> Limits {
+    Limits::new(settings.cache.part_max.bytes())
 }
 
 impl NodeService for AgentService {

@@ -11,7 +11,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use vgas_cache::agent::volume_name;
+use vgas_cache::client::{Created, SegmentPages};
 use vgas_cache::local::{BASES, BYTES_MAX, Everywhere, Range};
+use vgas_cache::partition::SegmentId;
 use vgas_cache::request::Named;
 use vgas_cache::{CacheError, Failure};
 use vgas_nvm::{
@@ -68,8 +70,9 @@ struct Wish {
     found: Option<Found>,
 }
 
-/// How the creation of a rank's segment ended: the number of why it can only be read, or 0; or why there is none.
-type Outcome = Result<u32, String>;
+/// How the creation of a rank's segment ended: the number of its first page, and that of why it can only be read, or 0; or why
+/// there is none.
+type Outcome = Result<(u64, u32), String>;
 
 /// What a rank sees of a named segment in its node's folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -152,8 +155,9 @@ impl Runtime {
         let home = |node| Some(wishes.get(first(node))?.home.clone());
         self.client().set_homes((0..self.nodes()).filter_map(|node| home(NodeId(node))).collect());
         self.endpoint().attach_segment(spec.pinned_bytes)?;
+        let pages = SegmentPages::first(self.client().pool());
         let attached = match spec.tiered_bytes {
-            0 => Ok(None),
+            0 => Ok(Created::default()),
             bytes => {
                 let tells =
                     wishes.iter().position(|wish| wish.newest() > checkpoint.unwrap_or_default().generation);
@@ -162,11 +166,11 @@ impl Runtime {
                     checkpoint,
                     tells: tells == Some(self.rank().0 as usize),
                 });
-                self.client().attach(bytes, named.as_ref())
+                self.client().attach(pages, bytes, named.as_ref())
             }
         };
         let outcome: Outcome = match &attached {
-            Ok(read_only) => Ok(read_only.map_or(0, Failure::code)),
+            Ok(created) => Ok((created.first, created.read_only.map_or(0, Failure::code))),
             Err(error) => Err(in_short(error)),
         };
         let all = self.exchange(&outcome)?;
@@ -175,16 +179,19 @@ impl Runtime {
         if let Some((rank, why)) = failed {
             return Err(Error::Usage(gave_up(rank, why)));
         }
-        let codes = all.into_iter().flatten();
-        let read_only: Vec<_> = codes.map(|code| (code != 0).then(|| Failure::from_code(code))).collect();
-        let is_read_only = read_only.iter().any(Option::is_some);
-        if is_read_only {
-            self.client().set_read_only(read_only);
-        }
-        if wishes.iter().any(|wish| wish.relaxed) {
-            self.client().set_relaxed(wishes.iter().map(|wish| wish.relaxed).collect())?;
-        }
-        self.client().set_segments(wishes.iter().map(|wish| wish.tiered_bytes).collect())?;
+        let created: Vec<Created> = wishes
+            .iter()
+            .zip(all.into_iter().flatten())
+            .map(|(wish, (first, code))| Created {
+                first,
+                bytes: wish.tiered_bytes,
+                relaxed: wish.relaxed,
+                read_only: (code != 0).then(|| Failure::from_code(code)),
+            })
+            .collect();
+        let is_read_only = created.iter().any(|one| one.read_only.is_some());
+        self.client().know(pages, Rank(0), &created)?;
+        self.segments.begin(SegmentId::FIRST);
         let newest = wishes.iter().map(Wish::newest).max().unwrap_or(0);
         if let (Some(CheckpointId { generation, .. }), 1..) = (checkpoint, newest) {
             let _ = self.reopened.set(Reopened { checkpoint: generation, newest, is_read_only });
@@ -222,7 +229,7 @@ impl Runtime {
                 range(BASES[0]).bytes().unwrap_or(0)
             )));
         };
-        let local = |trouble| CacheError::Local { owner: self.rank(), page: 0, trouble };
+        let local = |trouble| CacheError::Local { owner: self.rank().into(), page: 0, trouble };
         everywhere.watch(self.rank().0).map_err(local)?;
         let _ = self.everywhere.set(everywhere);
         Ok(())
@@ -232,7 +239,9 @@ impl Runtime {
     /// of the segment. Only its owner reaches memory there, once it has called [`Runtime::local`].
     pub fn pointer_to(&self, at: GlobalAddress) -> Option<*mut u8> {
         let range = self.everywhere.get()?.range();
-        let is_there = at.kind == Kind::Tiered && at.offset < self.tiered_bytes(at.rank);
+        let is_there = at.kind == Kind::Tiered
+            && at.segment == SegmentId::FIRST
+            && at.offset < self.tiered_bytes(at.rank);
         is_there.then(|| std::ptr::with_exposed_provenance_mut(range.base_of(at.rank.0) + at.offset as usize))
     }
 

@@ -3,7 +3,7 @@
 
 use crate::config::{Auto, Settings};
 use crate::error::{Error, Result};
-use vgas_cache::pool::{MAPPED_PAGES_MIN, PoolSpec, TableLayout};
+use vgas_cache::pool::{MAPPED_PAGES_MIN, PageSize, PoolSpec, TableLayout};
 use vgas_cache::region;
 use vgas_rma::shm::RegionSpec;
 use vgas_rma::{Layout, NodeId, Rank, RegionId};
@@ -25,6 +25,10 @@ const FRAMES_BESIDE_MAPPED_MIN: u64 = 6;
 /// Bytes of neighbouring pages that one thread of an agent serves: a scan that comes to the next thread's is recognised anew
 /// there, which takes a few misses.
 const SHARD_BLOCK_BYTES: u64 = 4 << 20;
+
+/// Blocks that a pool has at least, where it is not smaller than so many of the smallest pages: they change from pages of one size to
+/// those of another.
+const BLOCKS_MIN: u64 = 16;
 
 /// Most frames: the page table has 32 bits for the number, and the queues some of them.
 const FRAMES_MAX: u64 = 1 << 30;
@@ -55,6 +59,7 @@ pub fn pool_spec(settings: &Settings, layout: &Layout, node: NodeId) -> Result<P
     Ok(PoolSpec {
         page_bytes: page as u32,
         frames: frames as u32,
+        page_bytes_max: largest_page(settings, frames * page),
         segment_pages_max: vec![pages; layout.ranks() as usize],
         local_ranks,
         wait_slots_per_rank: WAIT_SLOTS_PER_RANK,
@@ -63,6 +68,14 @@ pub fn pool_spec(settings: &Settings, layout: &Layout, node: NodeId) -> Result<P
         agent_threads: settings.agent.threads,
         block_pages: block_pages(settings),
     })
+}
+
+/// The largest pages that segments may have: as large as is possible where a node has room for some of them.
+fn largest_page(settings: &Settings, pool_bytes: u64) -> u32 {
+    let least = settings.cache.page.bytes() as u32;
+    let fits = |bytes: &u32| *bytes <= least || u64::from(*bytes) <= pool_bytes / BLOCKS_MIN;
+    let largest = PageSize::all().rev().map(|size| size.bytes()).find(fits);
+    largest.unwrap_or(least).max(least)
 }
 
 /// Neighbouring pages that one thread of an agent serves.

@@ -29,7 +29,8 @@
 //!
 //! Forms of put and get: blocking, non-blocking with a handle ([`Runtime::put_nb`], [`Runtime::get_nb`]), many at once
 //! ([`Runtime::region`]), values, atomic updates ([`Runtime::update`]), [`Runtime::memset`], and through pinned pages
-//! ([`Runtime::pin`]). What was started goes on by itself, whether the rank polls, waits for something else, or computes.
+//! ([`Runtime::pin`]). More tiered segments, each with pages of its own size, come and go beside the first
+//! ([`Runtime::attach_segment`], [`SegmentOptions`]). What was started goes on by itself, whether the rank polls, waits for something else, or computes.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
@@ -51,6 +52,7 @@ mod nonblocking;
 mod pin;
 mod region;
 mod runtime;
+mod segments;
 pub mod service;
 mod statistics;
 
@@ -62,8 +64,10 @@ pub use nonblocking::{GetHandle, PutHandle};
 pub use pin::Pinned;
 pub use region::{Region, Which};
 pub use runtime::{Builder, Runtime};
+pub use segments::{LocalPart, Segment, SegmentOptions};
 pub use statistics::Statistics;
 pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism};
+pub use vgas_cache::partition::SegmentId;
 pub use vgas_cache::pool::{Counter, PinMode};
 pub use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Token};
 pub use vgas_rma::message::{Arrived, Direction};

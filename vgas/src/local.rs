@@ -6,6 +6,7 @@ use crate::runtime::Runtime;
 use std::borrow::Cow;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use vgas_cache::local::{Announcing, LocalSegment, LocalSpec, Mechanism};
+use vgas_cache::partition::{PartitionId, SegmentId};
 use vgas_cache::region;
 
 /// A rank's local segment: opened when it is first asked for, so that programs that use no pointers keep their signal
@@ -44,18 +45,19 @@ impl Runtime {
         if let Some(segment) = local.segment.get() {
             return Ok(segment);
         }
-        let segment = self.open_local()?;
-        self.client().set_local(segment.base(), segment.bytes() as usize);
-        self.endpoint().set_absent(segment.base(), segment.bytes() as usize);
+        let segment = self.open_local(SegmentId::FIRST, None)?;
+        self.segments.is_shown(&segment);
+        self.tell_absent();
         Ok(local.segment.get_or_init(|| segment))
     }
 
-    fn open_local(&self) -> Result<LocalSegment> {
-        let bytes = self.tiered_bytes(self.rank());
-        if bytes == 0 {
+    pub(crate) fn open_local(&self, segment: SegmentId, pages_max: Option<u32>) -> Result<LocalSegment> {
+        let own = PartitionId { segment, owner: self.rank() };
+        let (bytes, partition) = (self.client().bytes_of(own), self.client().partition(own));
+        let Some(partition) = partition.filter(|_| bytes > 0) else {
             return Err(Error::Usage(format!("{} has attached no tiered segment", self.rank())));
-        }
-        self.client().check_writable(self.rank())?;
+        };
+        self.client().check_writable(own)?;
         let endpoint = self.endpoint().clone();
         let agent = self.layout().agent_of(self.node());
         let frames = endpoint
@@ -64,15 +66,17 @@ impl Runtime {
             .ok_or_else(|| Error::Usage("this rank does not share its node's memory".into()))?
             .try_clone_to_owned()
             .map_err(|error| Error::Usage(format!("cannot duplicate a descriptor: {error}")))?;
+        let everywhere = self.everywhere.get().filter(|_| segment == SegmentId::FIRST);
         Ok(LocalSegment::open(LocalSpec {
             pool: self.client().pool().clone(),
             frames,
-            owner: self.rank(),
+            partition,
             bytes,
-            at: self.everywhere.get().map(|everywhere| everywhere.range().base_of(self.rank().0)),
+            pages_max,
+            at: everywhere.map(|everywhere| everywhere.range().base_of(self.rank().0)),
             mechanism: mechanism(self.settings())?,
             ring: Box::new(move || endpoint.ring(agent)),
-            read: self.client().page_reader(self.rank()),
+            read: self.client().page_reader(own),
         })?)
     }
 

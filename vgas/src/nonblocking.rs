@@ -56,7 +56,9 @@ impl Runtime {
         // and a handle that is forgotten forgets to free the values, too.
         let under_way = unsafe {
             match to.kind {
-                Kind::Tiered => UnderWay::Tiered(self.client().put_nb(to.rank, to.offset, address, length)?),
+                Kind::Tiered => {
+                    UnderWay::Tiered(self.client().put_nb(to.partition(), to.offset, address, length)?)
+                }
                 Kind::Pinned => {
                     let handle = self.endpoint().put_nb_bulk(to.rank, to.offset, address, length)?;
                     UnderWay::Pinned(self.endpoint(), handle)
@@ -85,7 +87,7 @@ impl Runtime {
         let under_way = unsafe {
             match from.kind {
                 Kind::Tiered => {
-                    UnderWay::Tiered(self.client().get_nb(from.rank, from.offset, address, length)?)
+                    UnderWay::Tiered(self.client().get_nb(from.partition(), from.offset, address, length)?)
                 }
                 Kind::Pinned => {
                     let handle = self.endpoint().get_nb(from.rank, from.offset, address, length)?;

@@ -38,7 +38,7 @@ impl Runtime {
         if at.kind != Kind::Tiered {
             return Err(Error::Usage("only pages of tiered segments are pinned".into()));
         }
-        let page = self.client().pin(at.rank, at.offset, mode)?;
+        let page = self.client().pin(at.partition(), at.offset, mode)?;
         let start = GlobalAddress { offset: at.offset - at.offset % u64::from(page.bytes()), ..at };
         Ok(Pinned { runtime: self, page, start, mode })
     }
@@ -110,7 +110,7 @@ impl Pinned<'_> {
     /// As of [`Runtime::pin`]; then the page stays pinned as it was.
     pub fn refresh(&mut self) -> Result<()> {
         if !self.page.is_current() {
-            self.page = self.runtime.client().pin(self.start.rank, self.start.offset, self.mode)?;
+            self.page = self.runtime.client().pin(self.start.partition(), self.start.offset, self.mode)?;
         }
         Ok(())
     }

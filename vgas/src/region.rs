@@ -85,7 +85,8 @@ impl<'env> Region<'env> {
         }
         let copy = bytes.to_vec();
         // SAFETY: the copy is kept until the operations have ended; a vector's content does not move with it.
-        let put = unsafe { self.runtime.client().put_nb(to.rank, to.offset, copy.as_ptr(), copy.len()) }?;
+        let put =
+            unsafe { self.runtime.client().put_nb(to.partition(), to.offset, copy.as_ptr(), copy.len()) }?;
         if self.puts.add(put)? {
             self.puts.copies.push(copy);
         }
@@ -127,7 +128,7 @@ impl<'env> Region<'env> {
                     Ok(())
                 }
                 Kind::Tiered => {
-                    let get = self.runtime.client().get_nb(from.rank, from.offset, address, length)?;
+                    let get = self.runtime.client().get_nb(from.partition(), from.offset, address, length)?;
                     self.gets.add(get).map(drop)
                 }
             }
@@ -178,7 +179,7 @@ impl<'env> Region<'env> {
                 }
                 Kind::Tiered => {
                     let client = self.runtime.client();
-                    let put = client.put_nb(to.rank, to.offset, bytes.as_ptr(), bytes.len())?;
+                    let put = client.put_nb(to.partition(), to.offset, bytes.as_ptr(), bytes.len())?;
                     self.puts.add(put).map(drop)
                 }
             }

@@ -6,11 +6,13 @@ use crate::config::{SegmentKind, Settings};
 use crate::error::{Error, Result};
 use crate::local::Local;
 use crate::network::Network;
+use crate::segments::Segments;
 use crate::statistics::Statistics;
 use bytemuck::Pod;
 use std::sync::{Arc, OnceLock};
 use vgas_cache::client::{Client, ClientOptions, SegmentUpdate};
 use vgas_cache::local::Everywhere;
+use vgas_cache::partition::SegmentId;
 use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
 use vgas_cache::service::{Service, ServiceCounts};
 use vgas_cache::{CacheError, region};
@@ -43,6 +45,7 @@ pub struct Runtime {
     /// After `local`, which lies in it.
     pub(crate) everywhere: OnceLock<Everywhere>,
     pub(crate) reopened: OnceLock<Reopened>,
+    pub(crate) segments: Segments,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -144,7 +147,7 @@ impl Builder {
         let options = ClientOptions {
             whole_page_put: settings.cache.whole_page_put,
             window_pages_max: if settings.cache.batch { u64::from(spec.frames / 8).max(1) } else { 1 },
-            part_bytes_max: crate::agent::part_bytes_max(&settings, spec.page_bytes),
+            parts: crate::agent::parts(&settings),
             self_service: settings.cache.self_service,
             read_ahead: crate::agent::read_ahead(&settings, &spec),
         };
@@ -163,6 +166,7 @@ impl Builder {
             local: Local::default(),
             everywhere: OnceLock::new(),
             reopened: OnceLock::new(),
+            segments: Segments::default(),
         })
     }
 }
@@ -241,7 +245,7 @@ impl Runtime {
 
     /// Bytes of a rank's tiered segment.
     pub fn tiered_bytes(&self, rank: Rank) -> u64 {
-        self.client.segments().get(rank.0 as usize).copied().unwrap_or(0)
+        self.client.bytes_of(rank)
     }
 
     /// Reads plain values. Complete when it returns.
@@ -252,7 +256,7 @@ impl Runtime {
         // SAFETY: the slice is exclusively borrowed for the call.
         let done = unsafe {
             match from.kind {
-                Kind::Tiered => self.client.get_cached(from.rank, from.offset, address, length),
+                Kind::Tiered => self.client.get_cached(from.partition(), from.offset, address, length),
                 Kind::Pinned => {
                     !self.client.is_local(address)
                         && self.endpoint.get_here(from.rank, from.offset, address, length)
@@ -269,7 +273,7 @@ impl Runtime {
         match from.kind {
             Kind::Tiered => {
                 // SAFETY: the slice is exclusively borrowed for the call.
-                unsafe { self.client.get_slow(from.rank, from.offset, to.as_mut_ptr(), to.len()) }?;
+                unsafe { self.client.get_slow(from.partition(), from.offset, to.as_mut_ptr(), to.len()) }?;
             }
             Kind::Pinned if self.client.is_local(to.as_ptr()) => {
                 let mut private = vec![0; to.len()];
@@ -297,7 +301,7 @@ impl Runtime {
         // SAFETY: the slice is borrowed for the call.
         let done = unsafe {
             match to.kind {
-                Kind::Tiered => self.client.put_cached(to.rank, to.offset, address, length),
+                Kind::Tiered => self.client.put_cached(to.partition(), to.offset, address, length),
                 Kind::Pinned => {
                     !self.client.is_local(address)
                         && self.endpoint.put_here(to.rank, to.offset, address, length)
@@ -314,7 +318,7 @@ impl Runtime {
         match to.kind {
             Kind::Tiered => {
                 // SAFETY: the slice is borrowed for the call.
-                unsafe { self.client.put_slow(to.rank, to.offset, from.as_ptr(), from.len()) }?;
+                unsafe { self.client.put_slow(to.partition(), to.offset, from.as_ptr(), from.len()) }?;
             }
             Kind::Pinned => self.endpoint.put(to.rank, to.offset, &self.private(from))?,
         }
@@ -353,7 +357,7 @@ impl Runtime {
     #[inline]
     pub fn update<T: AtomicWord>(&self, at: GlobalAddress, change: Change<T>) -> Result<T> {
         let was = match at.kind {
-            Kind::Tiered => self.client.update(at.rank, at.offset, change.into())?,
+            Kind::Tiered => self.client.update(at.partition(), at.offset, change.into())?,
             Kind::Pinned => self.endpoint.update(at.rank, at.offset, change)?,
         };
         Ok(T::of_bits(was))
@@ -368,7 +372,7 @@ impl Runtime {
     pub fn update_many<T: AtomicWord>(&self, updates: &[(GlobalAddress, Change<T>)]) -> Result<Vec<T>> {
         let tiered = |(at, _): &&(GlobalAddress, _)| at.kind == Kind::Tiered;
         let to_home = |&(at, change): &(GlobalAddress, Change<T>)| SegmentUpdate {
-            owner: at.rank,
+            of: at.partition(),
             offset: at.offset,
             update: change.into(),
         };
@@ -424,7 +428,7 @@ impl Runtime {
     /// Asks for tiered bytes to be brought to this node when convenient: a hint.
     pub fn prefetch(&self, from: GlobalAddress, bytes: u64) -> Result<()> {
         match from.kind {
-            Kind::Tiered => Ok(self.client.prefetch(from.rank, from.offset, bytes)?),
+            Kind::Tiered => Ok(self.client.prefetch(from.partition(), from.offset, bytes)?),
             Kind::Pinned => Ok(()),
         }
     }
@@ -540,14 +544,20 @@ impl Runtime {
         self.barrier()?;
         // Pages first, on all ranks: later steps may make a write wait for the last one, so that no page may have to
         // move for a checkpoint any more.
-        let identity = self.agreed(self.client.clean())?;
-        let prepared = self.agreed(self.client.prepare(identity));
+        let all = self.segments.ids();
+        let each = |step: &dyn Fn(SegmentId) -> std::result::Result<(), CacheError>| {
+            // All of them, also after one has failed.
+            let results: Vec<_> = all.iter().map(|&segment| step(segment)).collect();
+            results.into_iter().collect()
+        };
+        let identity = self.agreed(each(&|segment| self.client.clean(segment)))?;
+        let prepared = self.agreed(each(&|segment| self.client.prepare(segment, identity)));
         if let Err(error) = prepared {
             // Whoever could prepare must not keep what not everybody has.
-            self.agreed(self.client.conclude(false))?;
+            self.agreed(each(&|segment| self.client.conclude(segment, false)))?;
             return Err(error);
         }
-        self.agreed(self.client.conclude(true))?;
+        self.agreed(each(&|segment| self.client.conclude(segment, true)))?;
         Ok(())
     }
 

@@ -99,7 +99,7 @@ impl Hit<'_> {
     fn pin(&self, page: u64, mode: PinMode) -> Result<PinnedPage> {
         let pool = self.runtime.client().pool();
         let index = pool.layout().page_index(self.home, page).ok_or("no such page")?;
-        pool.try_pin(index, mode).ok_or_else(|| "a page that should be cached is not".into())
+        pool.try_pin(pool.page(index), mode).ok_or_else(|| "a page that should be cached is not".into())
     }
 
     fn small(&self, report: &mut Report) -> Result<()> {

@@ -8,16 +8,15 @@ use crate::request::PageIndex;
 use std::ops::Range;
 
 /// How many pages of a prefetch are brought in: more than a quarter of the pool would only push itself out.
-pub(super) fn prefetched(count: u32, pages: &TableLayout) -> u32 {
-    count.min(pages.spec().frames / 4)
+pub(super) fn prefetched(first: PageIndex, count: u32, pages: &TableLayout) -> u32 {
+    count.min(pages.frames_of(pages.size_of(first)) / 4)
 }
 
 impl Agent {
-    /// The pages of the segment that a page belongs to.
-    fn segment_of(&self, page: PageIndex) -> Option<Range<PageIndex>> {
-        let (owner, in_segment) = self.pool.layout().locate(page)?;
-        let first = page - in_segment;
-        Some(first..first + self.shards.pages_of(owner))
+    /// The pages in which a scan that comes to this one goes on; none where scans are not looked for.
+    fn scanned_with(&self, page: PageIndex) -> Option<Range<PageIndex>> {
+        let found = self.segments.partitions.find(page)?;
+        found.policy.read_ahead.then(|| found.range())
     }
 
     /// Whether a rank that asks for the page now has to wait for it. Pages on their way count: without them the first
@@ -32,8 +31,9 @@ impl Agent {
     /// pages between.
     pub(super) fn missed(&mut self, pages: &[PageIndex], dense: bool) -> Result<(), CacheError> {
         for &page in pages {
-            let Some(segment) = self.segment_of(page) else { continue };
-            let Some(detector) = &mut self.options.read_ahead else { return Ok(()) };
+            let (size, segment) = (self.size_of(page), self.scanned_with(page));
+            let Some(segment) = segment else { continue };
+            let Some(detector) = self.scans.of(size) else { return Ok(()) };
             if let Some(run) = detector.miss(page, segment, dense) {
                 self.fetch_run(run)?;
             }
@@ -55,7 +55,8 @@ impl Agent {
     /// A rank has come to a page that was marked: fetch what follows.
     pub(super) fn used_ahead(&mut self, page: PageIndex) -> Result<(), CacheError> {
         self.pool.count(Counter::ReadAheadUsed, 1);
-        let Some(detector) = &mut self.options.read_ahead else { return Ok(()) };
+        let size = self.size_of(page);
+        let Some(detector) = self.scans.of(size) else { return Ok(()) };
         match detector.used(page) {
             Some(run) => self.fetch_run(run),
             None => Ok(()),
@@ -66,16 +67,17 @@ impl Agent {
     pub(super) fn evicted_unused(&mut self, page: PageIndex) {
         tracing::debug!(page, "a page that was read ahead is evicted before its reader comes");
         self.pool.count(Counter::ReadAheadUnused, 1);
-        if let Some(detector) = &mut self.options.read_ahead {
+        let size = self.size_of(page);
+        if let Some(detector) = self.scans.of(size) {
             detector.evicted_unused(page);
         }
     }
 
     fn fetch_run(&mut self, run: Run) -> Result<(), CacheError> {
         // Room first: what is read ahead must not take the frames that are kept for those who wait.
-        self.make_room_for(run.count as u32)?;
+        self.make_room_for(self.size_of(run.first), run.count as u32)?;
         let mut fetched = 0;
-        self.take_at_hand(run.count as usize);
+        self.take_at_hand(run.first, run.count as usize);
         // What lies behind the end of this shard's block is another's, which will see the scan when it comes there.
         for (page, marked) in run.pages() {
             if self.is_mine(page) {
@@ -90,9 +92,9 @@ impl Agent {
 
     /// A rank wants pages brought in, without waiting.
     pub(super) fn prefetch(&mut self, page: PageIndex, count: u32) -> Result<(), CacheError> {
-        let count = prefetched(count, self.pool.layout());
-        self.make_room_for(count)?;
-        self.take_at_hand(count as usize);
+        let count = prefetched(page, count, self.pool.layout());
+        self.make_room_for(self.size_of(page), count)?;
+        self.take_at_hand(page, count as usize);
         for page in page..page.saturating_add(u64::from(count)) {
             self.fetch(page, false)?;
         }

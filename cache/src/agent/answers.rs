@@ -31,7 +31,8 @@ impl Agent {
         page: PageIndex,
         failure: Failure,
     ) -> Result<(), CacheError> {
-        let in_segment = self.pool.layout().locate(page).and_then(|(_, page)| u32::try_from(page).ok());
+        let found = self.segments.partitions.find(page);
+        let in_segment = found.and_then(|found| u32::try_from(page - found.first).ok());
         self.end(waiter, Err((failure, in_segment.unwrap_or(PAGE_UNKNOWN))))
     }
 

@@ -25,11 +25,13 @@ use super::mapped::Mapper;
 use super::shards::Aside;
 use super::wire::Coherence;
 use crate::error::CacheError;
+use crate::partition::Partition;
 use crate::pool::{FrameId, PageState};
 use crate::request::{InPlace, PageIndex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
-use vgas_rma::address::{NodeId, Peer, Rank};
+use std::ops::Range;
+use vgas_rma::address::{NodeId, Peer};
 
 /// Pages that are published together: their words are 4 KiB of the table.
 const NEIGHBOURHOOD: u64 = 512;
@@ -50,8 +52,9 @@ pub(super) enum Parked {
 pub(super) struct Claims {
     /// By page; never empty.
     parked: FxHashMap<PageIndex, VecDeque<Parked>>,
-    /// Neighbourhoods that were published, by their first page.
+    /// Neighbourhoods that were published as a whole, and those of which some page was, by their first page.
     published: FxHashSet<PageIndex>,
+    touched: FxHashSet<PageIndex>,
     filled: Vec<(FrameId, PageIndex)>,
 }
 
@@ -135,6 +138,7 @@ impl Agent {
 
     /// Files the frames that ranks have filled.
     pub(super) fn hear_of_filled(&mut self) -> Result<bool, CacheError> {
+        self.hear_of_segments();
         if !self.pool.has_filled() {
             return Ok(false);
         }
@@ -155,8 +159,7 @@ impl Agent {
 
     /// A rank has filled this frame with this page.
     pub(super) fn file(&mut self, frame: FrameId, page: PageIndex) -> Result<(), CacheError> {
-        let stamp = self.pool.stamp(frame)?;
-        self.options.replacement.insert(frame, stamp);
+        self.may_be_evicted(frame)?;
         self.shards.somebody_got_a_frame();
         self.show_claimed(page);
         Ok(())
@@ -164,20 +167,20 @@ impl Agent {
 
     /// Leaves a page to the ranks, if nothing is known of it: to be brought in, or to be mapped.
     pub(super) fn settle(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        let Some((owner, in_segment)) = self.pool.layout().locate(page) else { return Ok(()) };
-        let first = self.layout.ranks_of(self.node).start;
-        let Some(local_rank) = owner.0.checked_sub(first) else { return Ok(()) };
-        if !self.shards.is_open(local_rank) || in_segment >= self.shards.pages_of(owner) {
+        let Some((file, in_file)) = self.open_to_claims(page).map(|open| open.stored_in(page)) else {
             return Ok(());
-        }
+        };
         let entry = self.pool.entry(page)?;
         if entry.held() || !self.quiet(page) || self.homes.contains_key(&page) || self.claims.has_parked(page)
         {
             return Ok(());
         }
         match entry.state() {
-            PageState::Invalid => match self.storage.volume.stored(owner.0, in_segment) {
-                Some(stored) => Ok(self.pool.publish(page, stored)?),
+            PageState::Invalid => match self.storage.volume.stored(file, in_file) {
+                Some(stored) => {
+                    self.claims.touched.insert(page - page % NEIGHBOURHOOD);
+                    Ok(self.pool.publish(page, stored)?)
+                }
                 None => Ok(()),
             },
             PageState::Exclusive | PageState::Modified => Ok(self.pool.know_nothing(entry.frame())?),
@@ -187,32 +190,37 @@ impl Agent {
 
     /// Publishes the neighbours of a page that was asked for, once.
     pub(super) fn publish_neighbours(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        let Some((owner, in_segment)) = self.pool.layout().locate(page) else { return Ok(()) };
-        let first = self.layout.ranks_of(self.node).start;
-        if !owner.0.checked_sub(first).is_some_and(|local_rank| self.shards.is_open(local_rank)) {
-            return Ok(());
-        }
+        let Some(segment) = self.open_to_claims(page).map(Partition::range) else { return Ok(()) };
         // Of this shard alone.
         let size = NEIGHBOURHOOD.min(self.pool.layout().spec().block_pages);
         let first_page = page - page % size;
         if !self.claims.published.insert(first_page) {
             return Ok(());
         }
-        let segment = page - in_segment;
-        let end = (first_page + size).min(segment + self.shards.pages_of(owner));
-        for page in first_page.max(segment)..end {
+        for page in first_page.max(segment.start)..(first_page + size).min(segment.end) {
             self.settle(page)?;
         }
         Ok(())
     }
 
-    /// Says where the file of a rank's segment is, which was attached just now, and lets ranks bring in its pages.
-    pub(super) fn open_to_claims(&mut self, local_rank: u32, rank: Rank) -> Result<(), CacheError> {
-        if self.options.self_service
-            && let Some(at) = self.storage.volume.whereabouts(rank.0)
-        {
-            self.pool.show_file(local_rank, &at)?;
-            self.shards.open(local_rank);
+    /// The partition of a page, if ranks may bring in its pages by themselves.
+    fn open_to_claims(&self, page: PageIndex) -> Option<&Partition> {
+        let found = self.segments.partitions.find(page)?;
+        (found.shared && !self.is_withdrawn(page)).then_some(found)
+    }
+
+    /// Nothing of these pages is published any more.
+    pub(super) fn unpublish(&mut self, pages: Range<PageIndex>) -> Result<(), CacheError> {
+        let around = pages.start - pages.start % NEIGHBOURHOOD..pages.end;
+        self.claims.published.retain(|first| !around.contains(first));
+        let touched: Vec<PageIndex> =
+            self.claims.touched.iter().copied().filter(|first| around.contains(first)).collect();
+        for first in touched {
+            for page in first.max(pages.start)..(first + NEIGHBOURHOOD).min(pages.end) {
+                if self.is_mine(page) && self.pool.entry(page)?.state() == PageState::Stored {
+                    self.pool.withdraw(page)?;
+                }
+            }
         }
         Ok(())
     }

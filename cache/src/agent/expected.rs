@@ -5,10 +5,13 @@
 //! frame is used for something else. Anything else that a peer sends there is refused, and ends the job with the peer's
 //! name, before a byte of it is written. (Peers that share this node's memory need no message to spoil it.)
 
-use crate::pool::FrameId;
+use crate::pool::{FrameId, PAGE_BYTES_MIN, TableLayout};
 use crate::request::PageIndex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use vgas_rma::RmaError;
 use vgas_rma::address::{Layout, Peer};
+use vgas_rma::shm::Mapping;
 
 /// Nothing is expected.
 const NOBODY: u32 = 0;
@@ -18,39 +21,50 @@ const ANY_AGENT: u32 = u32::MAX;
 /// For each frame of a pool, the peer whose bytes it waits for. Written by the agent, read where messages arrive.
 #[derive(Debug)]
 pub struct Expected {
-    /// [`NOBODY`], [`ANY_AGENT`], or a peer's number plus one.
-    frames: Box<[AtomicU32]>,
-    /// Which page each waits for, or waited for last.
-    pages: Box<[AtomicU64]>,
-    page_bytes: usize,
+    /// For each place where a frame may begin, [`NOBODY`], [`ANY_AGENT`], or a peer's number plus one, beside which page it waits
+    /// for, or waited for last. Mapped, because most of it is never touched.
+    frames: Arc<Mapping>,
+    count: u32,
+    pages: TableLayout,
     layout: Layout,
 }
 
+/// Bytes of what is kept of a frame.
+const FRAME_BYTES: usize = 16;
+
 impl Expected {
-    pub(super) fn new(frames: u32, page_bytes: u32, layout: Layout) -> Self {
-        let pages = (0..frames).map(|_| AtomicU64::default()).collect();
-        let frames = (0..frames).map(|_| AtomicU32::new(NOBODY)).collect();
-        Self { frames, pages, page_bytes: page_bytes as usize, layout }
+    pub(super) fn new(pages: &TableLayout, layout: Layout) -> Result<Self, RmaError> {
+        let count = (pages.frames_bytes() / u64::from(PAGE_BYTES_MIN)) as u32;
+        let bytes = u64::from(count) * FRAME_BYTES as u64;
+        let frames = Mapping::anonymous("vgas-expected", bytes)?;
+        Ok(Self { frames, count, pages: pages.clone(), layout })
+    }
+
+    fn peer_of(&self, frame: FrameId) -> Option<&AtomicU32> {
+        (frame.0 < self.count).then(|| self.frames.atomic_u32(frame.0 as usize * FRAME_BYTES))
+    }
+
+    fn page_of(&self, frame: FrameId) -> Option<&AtomicU64> {
+        (frame.0 < self.count).then(|| self.frames.atomic_u64(frame.0 as usize * FRAME_BYTES + 8))
     }
 
     /// Whether these bytes of the frames' region are a whole frame that waits for this peer.
     pub fn allows(&self, from: Peer, offset: u64, bytes: usize) -> bool {
-        let page_bytes = self.page_bytes as u64;
-        let frame = usize::try_from(offset / page_bytes).ok().and_then(|frame| self.frames.get(frame));
-        let whole = bytes == self.page_bytes && offset.is_multiple_of(page_bytes);
+        let Some(frame) = FrameId::at(offset) else { return false };
+        let (Some(peer), Some(page)) = (self.peer_of(frame), self.page_of(frame)) else { return false };
+        let whole = bytes == self.pages.size_of(page.load(Ordering::Relaxed)).bytes() as usize;
         let is_agent = self.layout.contains(from) && self.layout.rank_of_peer(from).is_none();
-        frame.is_some_and(|word| match word.load(Ordering::Relaxed) {
+        match peer.load(Ordering::Relaxed) {
             NOBODY => false,
             ANY_AGENT => whole && is_agent,
             peer => whole && peer == from.0 + 1,
-        })
+        }
     }
 
     /// The page that a frame waits for, if it does. For the agent itself.
     pub(super) fn page(&self, frame: FrameId) -> Option<PageIndex> {
-        let frame = frame.0 as usize;
-        let waits = self.frames.get(frame)?.load(Ordering::Relaxed) != NOBODY;
-        waits.then(|| self.pages[frame].load(Ordering::Relaxed))
+        let waits = self.peer_of(frame)?.load(Ordering::Relaxed) != NOBODY;
+        waits.then(|| self.page_of(frame).map(|page| page.load(Ordering::Relaxed))).flatten()
     }
 
     /// An agent that this one does not know will fill the frame with this page.
@@ -65,15 +79,14 @@ impl Expected {
 
     /// The frame waits for nobody any more.
     pub(super) fn settled(&self, frame: FrameId) {
-        if let Some(word) = self.frames.get(frame.0 as usize) {
+        if let Some(word) = self.peer_of(frame) {
             word.store(NOBODY, Ordering::Relaxed);
         }
     }
 
     fn set(&self, frame: FrameId, value: u32, page: PageIndex) {
-        let frame = frame.0 as usize;
-        if let (Some(word), Some(pages)) = (self.frames.get(frame), self.pages.get(frame)) {
-            pages.store(page, Ordering::Relaxed);
+        if let (Some(word), Some(waits_for)) = (self.peer_of(frame), self.page_of(frame)) {
+            waits_for.store(page, Ordering::Relaxed);
             word.store(value, Ordering::Relaxed);
         }
     }
@@ -82,6 +95,7 @@ impl Expected {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::PoolSpec;
     use vgas_rma::address::{NodeId, Rank};
 
     #[test]
@@ -89,7 +103,19 @@ mod tests {
         let layout = Layout::blocks(3, 3);
         let agents: Vec<Peer> = (0..3).map(|node| layout.agent_of(NodeId(node))).collect();
         let rank = layout.peer_of_rank(Rank(1));
-        let expected = Expected::new(4, 4096, layout);
+        let pages = TableLayout::new(&PoolSpec {
+            page_bytes: 4096,
+            frames: 4,
+            page_bytes_max: 4 << 20,
+            segment_pages_max: vec![100; 3],
+            local_ranks: 1,
+            wait_slots_per_rank: 1,
+            hazard_slots_per_rank: 1,
+            mapped_pages_per_rank: 0,
+            agent_threads: 1,
+            block_pages: 512,
+        });
+        let expected = Expected::new(&pages.unwrap(), layout).unwrap();
         assert!(!expected.allows(agents[1], 4096, 4096), "nobody was asked");
         expected.expect_any_agent(FrameId(1), 77);
         assert_eq!((expected.page(FrameId(1)), expected.page(FrameId(2))), (Some(77), None));

@@ -5,12 +5,14 @@ use super::lines::InPlaceWork;
 use super::parts::PartGet;
 use super::storage::StorageWork;
 use super::wire::{Coherence, NO_FRAME, Origin};
+use super::work::FrameWork;
 use super::{Agent, Local, Outgoing};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, FrameId};
 use crate::protocol::{Message, home};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Pieces};
 use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
 use vgas_rma::address::{NodeId, Peer};
 
 /// A page's entry, and what the agent keeps beside it.
@@ -60,6 +62,15 @@ pub(super) enum Staging {
     Pull(PageIndex, NodeId),
     /// To store a copy of the page, which its owner has mapped.
     Copy(PageIndex),
+}
+
+impl Staging {
+    /// The page that it is about.
+    pub fn page(&self) -> PageIndex {
+        match *self {
+            Self::Read(page) | Self::Pull(page, _) | Self::Copy(page) => page,
+        }
+    }
 }
 
 impl Agent {
@@ -182,7 +193,7 @@ impl Agent {
                     self.release(content.frame)?;
                 }
             }
-            Message::Pull if to != self.node => match self.take_reserve() {
+            Message::Pull if to != self.node => match self.take_reserve(page) {
                 Some(frame) => self.pull_into(page, to, frame),
                 None => self.frames.unstaged.push_back(Staging::Pull(page, to)),
             },
@@ -205,9 +216,9 @@ impl Agent {
 
     /// Reads the page for whose turn it is: into the frame of a requester of this node, or into one of the reserve.
     fn read_for(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        let Some((owner, in_segment)) = self.pool.layout().locate(page) else { return Ok(()) };
+        let Some((file, in_file)) = self.stored_in(page) else { return Ok(()) };
         let Some(entry) = self.homes.get_mut(&page) else { return Ok(()) };
-        if !self.storage.volume.is_written(owner.0, in_segment) {
+        if !self.storage.volume.is_written(file, in_file) {
             // Never written: zeros, which need neither NVMe nor network.
             entry.content = Some(Content { frame: FrameId(NO_FRAME), staged: false, origin: Origin::Zeros });
             return self.home_event(page, home::HomeEvent::NvmRead);
@@ -216,7 +227,7 @@ impl Agent {
             entry.wanted_in.iter().find(|(node, _)| *node == self.node).map(|(_, frame)| FrameId(*frame));
         match (entry.home.requester() == Some(self.node), own) {
             (true, Some(frame)) => self.read_into(page, frame, false),
-            _ => match self.take_reserve() {
+            _ => match self.take_reserve(page) {
                 Some(frame) => self.read_into(page, frame, true),
                 None => {
                     self.frames.unstaged.push_back(Staging::Read(page));
@@ -236,19 +247,22 @@ impl Agent {
 
     /// Frames of the reserve for those who wait for one.
     pub(super) fn feed_unstaged(&mut self) -> Result<(), CacheError> {
-        while !self.frames.unstaged.is_empty() {
-            let Some(frame) = self.take_reserve() else { return Ok(()) };
-            match self.frames.unstaged.pop_front() {
-                Some(Staging::Read(page)) => self.read_into(page, frame, true)?,
-                Some(Staging::Pull(page, holder)) => self.pull_into(page, holder, frame),
-                Some(Staging::Copy(page)) => {
+        for _ in 0..self.frames.unstaged.len() {
+            let Some(staging) = self.frames.unstaged.pop_front() else { break };
+            let Some(frame) = self.take_reserve(staging.page()) else {
+                self.frames.unstaged.push_back(staging);
+                continue;
+            };
+            match staging {
+                Staging::Read(page) => self.read_into(page, frame, true)?,
+                Staging::Pull(page, holder) => self.pull_into(page, holder, frame),
+                Staging::Copy(page) => {
                     self.release(frame)?;
                     // It may have been unmapped since.
                     if !self.clean(page)? {
                         self.page_cleaned(page, Ok(()))?;
                     }
                 }
-                None => self.release(frame)?,
             }
         }
         Ok(())
@@ -267,6 +281,9 @@ impl Agent {
         let Some(content) = self.homes.get(&page).and_then(|entry| entry.content) else {
             return Err(self.violation(self.node, "stored a page that did not come"));
         };
+        if self.is_withdrawn(page) {
+            return self.stored(page, StorageWork::Write(page), Ok(()));
+        }
         self.pool.count(Counter::WriteBacks, 1);
         self.collect_write(page, content.frame);
         Ok(())
@@ -334,7 +351,10 @@ impl Agent {
         operation: InPlace,
         data: &[u8],
     ) -> Result<(), CacheError> {
-        let page_bytes = u64::from(self.pool.layout().spec().page_bytes);
+        if self.home_of(page) == Some(self.node) && self.is_gone(page) {
+            return self.decline_gone(from, operation);
+        }
+        let page_bytes = u64::from(self.size_of(page).bytes());
         let (offset, bytes, slot, write) = match operation {
             InPlace::Get { offset, bytes, slot, .. } => (offset, u64::from(bytes), slot, false),
             InPlace::Put { offset, slot, .. } => (offset, data.len() as u64, slot, true),
@@ -350,7 +370,15 @@ impl Agent {
             InPlace::Part { page, offset, bytes, slot } => {
                 return self.serve_part(from, PartGet { page, offset, bytes, slot });
             }
+            InPlace::Partition { of, what, slot } => return self.about_partition(from, of, what, slot),
             InPlace::Update { count, slot, .. } => return self.serve_updates(from, slot, count, data),
+            InPlace::Read { page, offset, bytes, slot } => {
+                return self.serve_work(from, slot, page, offset, bytes, FrameWork::Read(bytes));
+            }
+            InPlace::Write { page, offset, slot } => {
+                let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                return self.serve_work(from, slot, page, offset, bytes, FrameWork::Write(data.into()));
+            }
         };
         if self.home_of(page) != Some(self.node) || u64::from(offset) + bytes > page_bytes {
             return Err(CacheError::Protocol {
@@ -395,6 +423,20 @@ impl Agent {
         self.forget_home(page)
     }
 
+    /// Somebody uses a segment that is not attached any more: its own agent says so, except of what is done here alone.
+    fn decline_gone(&mut self, from: Peer, operation: InPlace) -> Result<(), CacheError> {
+        let slot = operation.encode()[1];
+        let (answer, bytes) = match operation {
+            InPlace::Update { .. } | InPlace::Read { .. } | InPlace::Write { .. } => {
+                let code = Failure::from(FailureKind::NoSuchPage).code();
+                (InPlaceAnswer::Failed, [[0; 4], code.to_le_bytes()].concat())
+            }
+            _ => (InPlaceAnswer::NotInPlace, Vec::new()),
+        };
+        self.outbox.push(from, Outgoing::Answer { words: answer.encode(slot), bytes });
+        Ok(())
+    }
+
     /// Makes NVMe agree with what is cached of a page, wherever it is. False: it does already.
     pub(super) fn clean(&mut self, page: PageIndex) -> Result<bool, CacheError> {
         self.know(page)?;
@@ -414,8 +456,8 @@ impl Agent {
     }
 
     /// The pages of a segment of which there are copies.
-    pub(super) fn known_pages(&self, first: PageIndex, end: PageIndex) -> Vec<PageIndex> {
+    pub(super) fn known_pages(&self, pages: Range<PageIndex>) -> Vec<PageIndex> {
         let own = self.own_copies().filter(|page| !self.homes.contains_key(page));
-        own.chain(self.homes.keys().copied()).filter(|page| (first..end).contains(page)).collect()
+        own.chain(self.homes.keys().copied()).filter(|page| pages.contains(page)).collect()
     }
 }

@@ -10,6 +10,7 @@ use super::shards::Aside;
 use super::storage::StorageWork;
 use super::{Agent, homes::Staging};
 use crate::error::{CacheError, Failure, FailureKind};
+use crate::partition::Partition;
 use crate::pool::{Fault, FaultId, FrameId, Returned};
 use crate::protocol::home::HomeEvent;
 use crate::request::PageIndex;
@@ -83,10 +84,15 @@ impl Agent {
                 self.shards.tell(self.pool.layout().shard_of(page), Aside::Unmapped(id, page));
             }
             Returned::Page(page) => self.unmapped(id, page)?,
-            Returned::All => {
+            Returned::All(page) => {
+                let rank = self.rank_of(id);
+                if self.segments.partitions.find(page).is_none_or(|found| found.owner != rank) {
+                    let what = format!("gave all pages beside page {page} back, which is not of its segment");
+                    return Err(self.refuse_fault(id, what));
+                }
                 let others = 1..self.shards.count();
-                others.for_each(|shard| self.shards.tell(shard, Aside::UnmappedAll(id)));
-                self.unmapped_all(id)?;
+                others.for_each(|shard| self.shards.tell(shard, Aside::UnmappedAll(id, page)));
+                self.unmapped_all(id, page)?;
             }
         }
         match fault.wanted {
@@ -95,10 +101,12 @@ impl Agent {
         }
     }
 
-    /// A rank has unmapped all of its pages.
-    pub(super) fn unmapped_all(&mut self, id: FaultId) -> Result<(), CacheError> {
+    /// A rank has unmapped all of its pages of the partition of this one.
+    pub(super) fn unmapped_all(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
         let rank = self.rank_of(id);
-        let own = |page: &PageIndex| self.pool.layout().locate(*page).is_some_and(|(owner, _)| owner == rank);
+        let found = self.segments.partitions.find(page).filter(|found| found.owner == rank);
+        let range = found.map(Partition::range).unwrap_or_default();
+        let own = |page: &PageIndex| range.contains(page);
         let pages: Vec<PageIndex> = self.mapped.frames.keys().copied().filter(own).collect();
         pages.into_iter().try_for_each(|page| self.unmapped(id, page))
     }
@@ -140,8 +148,9 @@ impl Agent {
         if !self.attached(page) {
             return Ok(self.pool.answer_fault(id, Err(Failure::from(FailureKind::NoSuchPage).code()))?);
         }
-        let (limit, count) =
-            (self.pool.layout().spec().mapped_pages_per_rank, self.mapped.count(id.local_rank));
+        let layout = self.pool.layout();
+        let limit = layout.spec().mapped_pages_per_rank + layout.mapped_beside_first();
+        let count = self.mapped.count(id.local_rank);
         if *count >= limit {
             return Err(self.refuse_fault(id, format!("maps more than {limit} pages")));
         }
@@ -216,7 +225,7 @@ impl Agent {
     /// writes of one page that are under way together would end in any order.
     pub(super) fn store_copy(&mut self, page: PageIndex) -> Result<bool, CacheError> {
         let Some(&frame) = self.mapped.frames.get(&page) else { return Ok(false) };
-        let Some(copy) = self.take_reserve() else {
+        let Some(copy) = self.take_reserve(page) else {
             self.frames.unstaged.push_back(Staging::Copy(page));
             return Ok(true);
         };

@@ -19,8 +19,9 @@
 //! | `services.rs` | services of libraries |
 //! | `answers.rs` | telling ranks what has ended |
 //! | `room.rs` | frames: finding, evicting, giving back |
+//! | `victims.rs`, `balance.rs` | whom replacement chooses among; sharing the pool out among sizes of pages |
 //! | `storage.rs` | NVMe operations under way |
-//! | `segments.rs` | segments of ranks: made, opened, made durable |
+//! | `segments.rs`, `withdrawal.rs` | segments of ranks: made, opened, made durable; taking back the pages of one that goes |
 //! | `ahead.rs` | read-ahead and prefetch |
 //! | `outbox.rs`, `wire.rs` | what is said to other agents |
 //! | `shards.rs` | sharing the pages out among threads, and what these tell each other |
@@ -31,6 +32,7 @@
 
 mod ahead;
 mod answers;
+mod balance;
 mod claims;
 pub mod driver;
 mod expected;
@@ -46,15 +48,16 @@ mod segments;
 mod services;
 mod shards;
 mod storage;
+mod victims;
 pub mod wire;
+mod withdrawal;
 mod work;
 
 use crate::error::CacheError;
 use crate::pool::{Counter, CounterSnapshot, FrameId, PoolAgent};
 use crate::protocol::trace::{Row, Taken};
-use crate::protocol::{LineEvent, Message, home};
-use crate::read_ahead::ReadAhead;
-use crate::replacement::Replacement;
+use crate::protocol::{InPlaceService, LineEvent, Message, home};
+use crate::read_ahead::{Detectors, ReadAheadSettings};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex};
 pub use expected::Expected;
 use homes::HomePage;
@@ -77,17 +80,20 @@ use wire::{Coherence, Content, NO_FRAME, Origin};
 pub struct AgentOptions {
     /// What the directory does: cooperative caching, in-place service and their thresholds.
     pub home: home::Parameters,
-    /// Who leaves when the pool is full.
-    pub replacement: Box<dyn Replacement + Send>,
+    /// Who leaves when the pool is full: one of [`crate::replacement::NAMES`].
+    pub replacement: &'static str,
     /// Scan detection; none switches it off.
-    pub read_ahead: Option<ReadAhead>,
+    pub read_ahead: Option<ReadAheadSettings>,
     /// Join the same messages about neighbouring pages into one.
     pub batch: bool,
-    /// Most bytes of a get that reads a part of a page ([`crate::parts::bytes_max`]); the same for all ranks and agents.
-    pub part_bytes_max: u32,
+    /// How long gets may be that read parts of pages; the same for all ranks and agents.
+    pub parts: crate::parts::Limits,
     /// Let ranks bring in pages of their own node by themselves.
     pub self_service: bool,
 }
+
+/// For segments that are always served in place once a second node puts.
+const IN_PLACE_AT_ONCE: InPlaceService = InPlaceService { enter_after: 1, leave_after: u16::MAX };
 
 /// What the agent decided to tell a rank or another agent's page, in its own queue: messages to oneself.
 #[derive(Debug)]
@@ -136,6 +142,9 @@ pub struct Agent {
     lines: lines::Lines,
     homes: FxHashMap<PageIndex, HomePage>,
     frames: room::Frames,
+    victims: victims::Victims,
+    balance: balance::Balance,
+    scans: Detectors,
     answers: answers::Answers,
     storage: storage::Storage,
     segments: Segments,
@@ -205,13 +214,14 @@ impl Agent {
         options: AgentOptions,
         shards: Arc<Shards>,
     ) -> Self {
-        let frames = pool.layout().spec().frames as usize;
-        let page_bytes = pool.layout().spec().page_bytes;
-        let parts = parts::Parts::new(options.part_bytes_max, page_bytes);
+        let parts = parts::Parts::new(options.parts);
         Self {
-            outbox: Outbox::new(layout.peers(), page_bytes, options.batch, wire::RUN_PAGES_MAX),
+            outbox: Outbox::new(layout.peers(), options.batch, wire::RUN_PAGES_MAX),
             segments: Segments::default(),
-            frames: room::Frames::new(frames / shards.count() as usize),
+            frames: room::Frames::new(),
+            victims: victims::Victims::new(options.replacement),
+            balance: balance::Balance::default(),
+            scans: Detectors::new(options.read_ahead),
             shard: pool.shard(),
             shards,
             storage: storage::Storage::new(volume),
@@ -291,6 +301,7 @@ impl Agent {
     pub fn on_message(&mut self, from: Peer, coherence: Coherence) -> Result<(), CacheError> {
         let node = self.agent_node(from)?;
         self.check_page(from, coherence.page)?;
+        self.hear_of_segments();
         if coherence.message.is_for_home() && !self.attached(coherence.page) {
             return Err(
                 self.violation(node, format!("asked for page {}, which no segment has", coherence.page))
@@ -329,9 +340,12 @@ impl Agent {
 
     /// A rank (or another agent, for a put posted to it) asks for a small operation on a page whose home is here.
     pub fn on_in_place(&mut self, from: Peer, operation: InPlace, data: &[u8]) -> Result<(), CacheError> {
+        self.hear_of_filled()?;
+        if let InPlace::Partition { of, what, slot } = operation {
+            return self.about_partition(from, of, what, slot);
+        }
         let page = operation.page();
         self.check_page(from, page)?;
-        self.hear_of_filled()?;
         self.serve_in_place(from, page, operation, data)
     }
 
@@ -357,14 +371,21 @@ impl Agent {
         self.hear_of_filled()?;
         match aside {
             Aside::Unmapped(id, page) => self.unmapped(id, page),
-            Aside::UnmappedAll(id) => self.unmapped_all(id),
+            Aside::UnmappedAll(id, page) => self.unmapped_all(id, page),
             // Unless the page has gone its way meanwhile.
             Aside::Filled(frame, page) if self.pool.page_in(frame)? == Some(page) => self.file(frame, page),
             Aside::Filled(..) => Ok(()),
             Aside::Clean(segment) => self.clean_part(segment),
             Aside::Cleaned(segment, failure) => self.part_cleaned(segment, failure.map_or(Ok(()), Err)),
-            Aside::MakeRoom(frames) => {
-                self.was_asked_for_room(frames);
+            Aside::MakeRoom(size, frames) => {
+                self.was_asked_for_room(size, frames);
+                Ok(())
+            }
+            Aside::Vacate(block) => self.vacate(block),
+            Aside::Withdraw(which) => self.withdraw_part(which),
+            Aside::Withdrawn(which) => self.part_withdrawn(which),
+            Aside::Forget(which) => {
+                self.forget_part(which);
                 Ok(())
             }
             Aside::Work(page, offset, work, one) => self.work_on(page, offset, work, one),
@@ -391,6 +412,7 @@ impl Agent {
         progress |= self.poll_revocations()?;
         progress |= self.run_local()?;
         progress |= self.run_services()?;
+        progress |= !self.segments.withdrawals.is_empty() && self.go_on_withdrawing()?;
         self.refill_reserve()?;
         progress |= self.feed_starved()?;
         self.make_room()?;
@@ -398,11 +420,8 @@ impl Agent {
         progress |= self.run_local()?;
         progress |= self.poll_revocations()?;
         self.issue_storage()?;
-        if !self.frames.hungry.is_empty() && self.pool.free_frames() > 0 {
-            self.shards.somebody_got_a_frame();
-            for waiter in std::mem::take(&mut self.frames.hungry) {
-                self.complete(waiter, Ok(()))?;
-            }
+        if !self.frames.hungry.is_empty() {
+            self.feed_hungry()?;
         }
         self.tell()?;
         Ok(progress)
@@ -439,7 +458,12 @@ impl Agent {
 
     /// Whether something is under way that another turn may go on with.
     pub fn busy(&self) -> bool {
-        self.revoking() || !self.outbox.is_empty() || !self.local.is_empty() || self.services.is_behind()
+        self.revoking()
+            || !self.outbox.is_empty()
+            || !self.local.is_empty()
+            || self.services.is_behind()
+            || self.is_vacating()
+            || self.is_withdrawing()
     }
 
     /// Whether ranks are to leave pages, which no descriptor reports: look again soon.
@@ -455,7 +479,10 @@ impl Agent {
     /// How long it may sleep when nothing arrives.
     pub fn patience(&self) -> Duration {
         // Frames that are reserved become evictable without anybody saying so.
-        let waiting = !self.frames.starved.is_empty() || !self.frames.unstaged.is_empty();
+        let waiting = !self.frames.starved.is_empty()
+            || !self.frames.unstaged.is_empty()
+            || self.is_vacating()
+            || self.is_withdrawing();
         // What others ring for wakes the first shard alone.
         let rung_elsewhere = self.shards.count() > 1
             && (self.claims.has_any_parked() || !self.frames.hungry.is_empty() || self.outbox.has_unsent());
@@ -486,14 +513,26 @@ impl Agent {
         page: PageIndex,
         event: home::HomeEvent,
     ) -> Result<home::HomeActions, crate::protocol::Violation> {
+        let parameters = self.home_parameters(page);
         let (node, pool, pages, observer) =
             (self.node, &self.pool, &mut self.lines.pages, &mut self.observer);
         let entry = self.homes.entry(page).or_insert_with(|| own::implied(node, pool, pages, page));
-        home::step_observed(entry.directory(), &self.options.home, event, &mut |state, event, next| {
+        home::step_observed(entry.directory(), &parameters, event, &mut |state, event, next| {
             if let Some(observe) = observer {
                 observe(Row { page, node, taken: Taken::Home(state, event, next) });
             }
         })
+    }
+
+    /// What the home of a page goes by: the job's settings, and the policy of the page's segment.
+    fn home_parameters(&self, page: PageIndex) -> home::Parameters {
+        let job = self.options.home;
+        match self.segments.partitions.find(page) {
+            Some(partition) if partition.policy.in_place => {
+                home::Parameters { in_place: Some(IN_PLACE_AT_ONCE), ..job }
+            }
+            _ => job,
+        }
     }
 
     fn run_local(&mut self) -> Result<bool, CacheError> {
@@ -551,6 +590,12 @@ impl Agent {
     fn home_of(&self, page: PageIndex) -> Option<NodeId> {
         let (owner, _) = self.pool.layout().locate(page)?;
         Some(self.layout.node_of(owner))
+    }
+
+    /// Where a page is in this node's volume; none of a page whose home is elsewhere, or that no segment has.
+    fn stored_in(&self, page: PageIndex) -> Option<(u32, u64)> {
+        let found = self.segments.partitions.find(page)?;
+        (self.layout.node_of(found.owner) == self.node).then(|| found.stored_in(page))
     }
 
     fn check_page(&self, from: Peer, page: PageIndex) -> Result<(), CacheError> {

@@ -93,7 +93,6 @@ pub struct Outbox {
     lent: VecDeque<(Peer, Loan, FrameId, Span)>,
     waiting: usize,
     batch: bool,
-    page_bytes: u64,
     run_max: usize,
 }
 
@@ -114,9 +113,9 @@ pub struct Flushed {
 
 impl Outbox {
     /// Queues for all peers. `run_max` is the most pages that one message may name.
-    pub fn new(peers: u32, page_bytes: u32, batch: bool, run_max: usize) -> Self {
+    pub fn new(peers: u32, batch: bool, run_max: usize) -> Self {
         let queues = (0..peers).map(|_| VecDeque::new()).collect();
-        Self { queues, lent: VecDeque::new(), waiting: 0, batch, page_bytes: u64::from(page_bytes), run_max }
+        Self { queues, lent: VecDeque::new(), waiting: 0, batch, run_max }
     }
 
     /// Whether nothing waits to be sent. What is lent needs no attention: its return wakes a sleeper.
@@ -183,7 +182,7 @@ impl Outbox {
         for (peer, queue) in self.queues.iter_mut().enumerate() {
             while let Some(outgoing) = queue.front() {
                 let to = Peer(peer as u32);
-                let Some(loan) = send(endpoint, to, outgoing, self.page_bytes)? else { break };
+                let Some(loan) = send(endpoint, to, outgoing)? else { break };
                 self.waiting -= 1;
                 flushed.messages += 1;
                 flushed.control_bytes += outgoing.control_bytes();
@@ -225,17 +224,14 @@ fn content(coherence: &Coherence) -> Option<[u32; 2]> {
 }
 
 /// None: no room. What was lent is a page, in its frame.
-fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing, page_bytes: u64) -> Result<Option<Loan>> {
+fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing) -> Result<Option<Loan>> {
     let sent = match outgoing {
         Outgoing::Coherence(coherence) => {
             endpoint.try_request(to, handler::COHERENCE, &coherence.encode(), Payload::Short)
         }
         Outgoing::Data { coherence, from, into, .. } => {
-            let destination = Destination::Region {
-                region: region::FRAMES,
-                owner: to,
-                offset: u64::from(*into) * page_bytes,
-            };
+            let destination =
+                Destination::Region { region: region::FRAMES, owner: to, offset: FrameId(*into).offset() };
             return match content(coherence) {
                 Some(words) => endpoint.try_request_lent(to, handler::DATA, &words, from, destination),
                 None => endpoint.try_request_lent(to, handler::DATA, &coherence.encode(), from, destination),
@@ -290,7 +286,7 @@ mod tests {
             (15, Message::Done { dirty: false }),
         ];
         let lengths = |batch| {
-            let mut outbox = Outbox::new(2, 4096, batch, 3);
+            let mut outbox = Outbox::new(2, batch, 3);
             for (page, message) in said {
                 let frame = page as u32 + 100;
                 let coherence = Coherence { page, message, frame, origin: wire::Origin::Cache };
@@ -318,7 +314,7 @@ mod tests {
     /// Pages travel by themselves, also those whose zeros do not travel.
     #[test]
     fn content_is_not_joined() {
-        let mut outbox = Outbox::new(1, 4096, true, 3);
+        let mut outbox = Outbox::new(1, true, 3);
         let message = Message::Data { right: Right::Shared, dirty: false, acks: 0, confirm: true };
         let page = Mapping::anonymous("outbox-test", 4096).expect("a page of memory").span(0, 4096);
         for number in 0..2 {

@@ -57,8 +57,7 @@ impl Agent {
 
     /// The pages of which this node has the only copy, as far as the table says so.
     pub(super) fn own_copies(&self) -> impl Iterator<Item = PageIndex> + '_ {
-        let frames = (0..self.pool.layout().spec().frames).map(FrameId);
-        frames.filter_map(|frame| match self.pool.frame_use(frame) {
+        self.pool.frames().filter_map(|frame| match self.pool.frame_use(frame) {
             Ok(FrameUse::Page(page)) => {
                 let state = self.pool.entry(page).map(|entry| entry.state());
                 let is_own = matches!(state, Ok(PageState::Exclusive | PageState::Modified));
@@ -70,10 +69,8 @@ impl Agent {
 
     /// Whether a page that this node does not have can be read on the short way.
     fn may_read_own(&self, page: PageIndex) -> bool {
-        self.pool.layout().locate(page).is_some_and(|(owner, in_segment)| {
-            self.layout.node_of(owner) == self.node
-                && !self.homes.contains_key(&page)
-                && self.storage.volume.is_written(owner.0, in_segment)
+        self.stored_in(page).is_some_and(|(file, in_file)| {
+            !self.homes.contains_key(&page) && self.storage.volume.is_written(file, in_file)
         })
     }
 
@@ -88,12 +85,13 @@ impl Agent {
         if self.pool.entry(page)?.state() != PageState::Invalid || !self.may_read_own(page) {
             return Ok(false);
         }
-        let hash_map::Entry::Vacant(place) = self.lines.pages.entry(page) else { return Ok(false) };
-        let Some(frame) = self.frames.at_hand.pop().or_else(|| self.pool.take_frame()) else {
+        if self.lines.pages.contains_key(&page) {
             return Ok(false);
-        };
+        }
+        let Some(frame) = self.take_frame_for(page) else { return Ok(false) };
         self.shards.somebody_got_a_frame();
-        place.insert(Page::wanted(frame, reader, ahead)).take_short_way();
+        let block = self.lines.pages.entry(page).insert_entry(Page::wanted(frame, reader, ahead));
+        block.into_mut().take_short_way();
         self.read_begun(page, frame);
         Ok(true)
     }
@@ -159,8 +157,7 @@ impl Agent {
         };
         self.pool.count(Counter::FromNvm, 1);
         self.pool.install(page, frame, PageState::Exclusive, ahead)?;
-        let stamp = self.pool.stamp(frame)?;
-        self.options.replacement.insert(frame, stamp);
+        self.may_be_evicted(frame)?;
         if self.observer.is_some() {
             self.show_read_done(page);
         }
@@ -233,14 +230,14 @@ impl Agent {
         next: &home::Home,
         action: &HomeAction,
     ) {
+        let parameters = self.home_parameters(page);
         let (node, observer) = (self.node, &mut self.observer);
-        let actions =
-            home::step_observed(&mut entry, &self.options.home, event, &mut |state, event, next| {
-                if let Some(observe) = observer {
-                    observe(Row { page, node, taken: Taken::Home(state, event, next) });
-                }
-            })
-            .expect("a step of the short way");
+        let actions = home::step_observed(&mut entry, &parameters, event, &mut |state, event, next| {
+            if let Some(observe) = observer {
+                observe(Row { page, node, taken: Taken::Home(state, event, next) });
+            }
+        })
+        .expect("a step of the short way");
         assert_eq!((&entry, &actions[..]), (next, std::slice::from_ref(action)), "page {page}");
     }
 }

@@ -13,7 +13,8 @@
 use super::storage::StorageWork;
 use super::{ANSWERS_MAX, Agent, Outgoing};
 use crate::error::CacheError;
-use crate::pool::Counter;
+use crate::parts::Limits;
+use crate::pool::{Counter, PageSize};
 use crate::request::{InPlaceAnswer, PageIndex};
 use std::sync::Arc;
 use vgas_nvm::{PAGE_BYTES_MIN as BLOCK_BYTES, VolumeError};
@@ -48,8 +49,7 @@ struct Reading {
 /// What is under way, and memory for it.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// Most bytes of a get; 0: parts are not read.
-    bytes_max: u32,
+    limits: Limits,
     /// Bytes of a piece of memory: the blocks that such a get may touch.
     piece_bytes: usize,
     free: Vec<Span>,
@@ -59,12 +59,12 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub fn new(bytes_max: u32, page_bytes: u32) -> Self {
-        let bytes_max = bytes_max.min(page_bytes);
+    pub fn new(limits: Limits) -> Self {
+        let most = PageSize::all().map(|size| limits.of(size)).max().unwrap_or(0);
         // One more than the bytes need: they may begin anywhere.
-        let piece = (bytes_max.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES).min(page_bytes);
+        let piece = most.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
         let (free, reading, vacant) = (Vec::new(), Vec::new(), Vec::new());
-        Self { bytes_max, piece_bytes: piece as usize, free, reading, vacant }
+        Self { limits, piece_bytes: piece as usize, free, reading, vacant }
     }
 
     fn is_full(&self) -> bool {
@@ -112,9 +112,10 @@ impl Agent {
     /// A rank asks for a few bytes of a page whose home should be here, and not for the page.
     pub(super) fn serve_part(&mut self, from: Peer, get: PartGet) -> Result<(), CacheError> {
         let PartGet { page, offset, bytes, .. } = get;
-        let page_bytes = self.pool.layout().spec().page_bytes;
-        let inside = offset.checked_add(bytes).is_some_and(|end| end <= page_bytes);
-        if self.home_of(page) != Some(self.node) || !inside || bytes == 0 || bytes > self.parts.bytes_max {
+        let size = self.size_of(page);
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= size.bytes());
+        let most = self.parts.limits.of(size);
+        if self.home_of(page) != Some(self.node) || !inside || bytes == 0 || bytes > most {
             return Err(CacheError::Protocol {
                 who: self.layout.describe(from),
                 what: format!("asked for {bytes} bytes at {offset} of page {page} alone"),
@@ -143,15 +144,15 @@ impl Agent {
 
     /// Reads the blocks in which the bytes lie.
     fn read_part(&mut self, from: Peer, get: PartGet) -> Result<(), CacheError> {
-        let Some((owner, in_segment)) = self.pool.layout().locate(get.page) else { return Ok(()) };
+        let Some((file, in_file)) = self.stored_in(get.page) else { return Ok(()) };
         let first = get.offset / BLOCK_BYTES * BLOCK_BYTES;
         let bytes = ((get.offset + get.bytes).next_multiple_of(BLOCK_BYTES) - first) as usize;
         let piece = self.parts.memory()?;
         let into = piece.mapping().span(piece.offset(), bytes);
         let number = self.parts.insert(Reading { from, get, into: piece, overtaken: false });
         let key = self.storage.keys.insert(StorageWork::Part(number));
-        let written = self.storage.volume.is_written(owner.0, in_segment);
-        if !self.storage.volume.read_part(owner.0, in_segment, first, into, key)? {
+        let written = self.storage.volume.is_written(file, in_file);
+        if !self.storage.volume.read_part(file, in_file, first, into, key)? {
             self.storage.keys.remove(key);
             return self.part_read(number, None);
         }

@@ -4,12 +4,13 @@ use super::Agent;
 use super::answers::Waiter;
 use super::lines::Put;
 use super::segments::Purpose;
-use crate::error::CacheError;
+use crate::error::{CacheError, FailureKind};
+use crate::partition::Partition;
 use crate::pool::PoolError;
 use crate::pool::{Counter, FrameId};
 use crate::request::{PageIndex, Request};
 use smallvec::SmallVec;
-use vgas_rma::address::Peer;
+use vgas_rma::address::{Peer, Rank};
 
 /// Most pages that one request for reading may name; a client's windows are smaller.
 pub(super) const READ_PAGES_MAX: u32 = 256;
@@ -68,11 +69,24 @@ impl Agent {
     ) -> Result<(), CacheError> {
         let waiter = |slot: u32| Waiter { local_rank, wait: crate::pool::WaitId(slot) };
         match request {
+            Request::Put { page, slot, .. } | Request::Own { page, slot } if self.is_gone(page) => {
+                self.fail(waiter(slot), page, FailureKind::NoSuchPage.into())
+            }
+            Request::PutFrame { page, frame, slot } if self.is_gone(page) => {
+                self.pool.adopt(FrameId(frame), local_rank)?;
+                self.release(FrameId(frame))?;
+                self.fail(waiter(slot), page, FailureKind::NoSuchPage.into())
+            }
+            Request::Read { page, count, slot } if self.is_gone(page) => {
+                (0..u64::from(count)).try_for_each(|ahead| {
+                    self.fail(waiter(slot), page.saturating_add(ahead), FailureKind::NoSuchPage.into())
+                })
+            }
             Request::Read { page, count, slot } => {
                 let pages = page..page.saturating_add(u64::from(count));
                 let missed: SmallVec<[PageIndex; 4]> =
                     pages.clone().filter(|&page| self.is_miss(page)).collect();
-                self.take_at_hand(missed.len());
+                missed.first().into_iter().for_each(|&first| self.take_at_hand(first, missed.len()));
                 for page in pages.clone() {
                     self.want_read(page, waiter(slot))?;
                 }
@@ -83,7 +97,7 @@ impl Agent {
                 self.reached(pages)
             }
             Request::Put { page, offset, slot } => {
-                let page_bytes = self.pool.layout().spec().page_bytes as usize;
+                let page_bytes = self.size_of(page).bytes() as usize;
                 if offset as usize + data.len() > page_bytes {
                     return Err(CacheError::Protocol {
                         who: self.layout.describe(from),
@@ -95,6 +109,12 @@ impl Agent {
             }
             Request::PutFrame { page, frame, slot } => {
                 let frame = FrameId(frame);
+                if self.pool.size_of_frame(frame)? != self.size_of(page) {
+                    return Err(CacheError::Protocol {
+                        who: self.layout.describe(from),
+                        what: format!("put frame {} as page {page}, which is of another size", frame.0),
+                    });
+                }
                 self.pool.adopt(frame, local_rank)?;
                 self.pool.count(Counter::WholePagePuts, 1);
                 self.want_put(page, Put::Whole { frame: Some(frame), waiter: waiter(slot) })
@@ -102,21 +122,40 @@ impl Agent {
             Request::Own { page, slot } => self.want_own(page, waiter(slot)),
             Request::Prefetch { page, count } => self.prefetch(page, count),
             Request::Ahead { page } => self.used_ahead(page),
-            Request::MakeRoom { slot } => {
-                self.frames.hungry.push(waiter(slot));
+            Request::MakeRoom { page, slot } => {
+                self.frames.hungry.push((self.size_of(page), waiter(slot)));
                 Ok(())
             }
-            Request::Attach { pages, slot } => self.attach(local_rank, pages, data, waiter(slot)),
+            Request::Attach { pages, segment, size, policy, slot } => {
+                let owner = Rank(self.layout.ranks_of(self.node).start + local_rank);
+                let wanted = Partition { segment, owner, size, first: 0, pages, policy, shared: false };
+                self.attach(wanted, data, waiter(slot))
+            }
+            Request::Detach { segment, step, slot } => self.detach(segment, step, waiter(slot)),
             Request::Attached { slot } => {
                 self.pool.reach_new_client()?;
                 self.complete(waiter(slot), Ok(()))
             }
-            Request::Segments { first_rank, slot } => self.learn_segments(first_rank, data, waiter(slot)),
-            Request::Checkpoint { slot } => self.checkpoint(local_rank, waiter(slot), Purpose::Flush),
-            Request::Clean { slot } => self.checkpoint(local_rank, waiter(slot), Purpose::Clean),
-            Request::Prepare { identity, slot } => self.prepare(local_rank, identity, waiter(slot)),
-            Request::Why { piece, slot } => self.tell_why(local_rank, piece, waiter(slot)),
-            Request::Conclude { commit, slot } => self.conclude(local_rank, commit, waiter(slot)),
+            Request::Partitions { segment, size, policy, first_rank, slot } => {
+                let all =
+                    Partition { segment, owner: first_rank, size, first: 0, pages: 0, policy, shared: false };
+                self.learn_partitions(all, data, waiter(slot))
+            }
+            Request::Checkpoint { segment, slot } => {
+                self.checkpoint(self.file_of(local_rank, segment), waiter(slot), Purpose::Flush)
+            }
+            Request::Clean { segment, slot } => {
+                self.checkpoint(self.file_of(local_rank, segment), waiter(slot), Purpose::Clean)
+            }
+            Request::Prepare { segment, identity, slot } => {
+                self.prepare(self.file_of(local_rank, segment), identity, waiter(slot))
+            }
+            Request::Why { segment, piece, slot } => {
+                self.tell_why(self.file_of(local_rank, segment), piece, waiter(slot))
+            }
+            Request::Conclude { segment, commit, slot } => {
+                self.conclude(self.file_of(local_rank, segment), commit, waiter(slot))
+            }
         }
     }
 }

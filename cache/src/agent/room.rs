@@ -5,36 +5,11 @@ use super::answers::Waiter;
 use super::homes::Staging;
 use super::shards::Aside;
 use crate::error::{CacheError, Failure, FailureKind};
-use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
-use crate::replacement::{Class, FrameView, Queue};
+use crate::pool::{Counter, FrameId, FrameUse, PageSize};
+use crate::replacement::Queue;
 use crate::request::PageIndex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-
-/// The pool as replacement sees it.
-struct View<'a> {
-    pool: &'a PoolAgent,
-    now_ms: u64,
-}
-
-impl FrameView for View<'_> {
-    fn stamp(&self, frame: FrameId) -> u32 {
-        self.pool.stamp(frame).unwrap_or(0)
-    }
-
-    fn class(&self, frame: FrameId) -> Class {
-        let Ok(FrameUse::Page(page)) = self.pool.frame_use(frame) else { return Class::Other };
-        match self.pool.entry(page).map(|entry| entry.state()) {
-            Ok(PageState::Exclusive) => Class::Exclusive,
-            Ok(PageState::Modified) => Class::Modified,
-            _ => Class::Other,
-        }
-    }
-
-    fn evictable(&self, frame: FrameId) -> bool {
-        self.pool.evictable(frame, self.now_ms)
-    }
-}
 
 /// Refused evictions after which a node that needs no frame now stops trying for a while.
 const REFUSALS_IDLE: u32 = 8;
@@ -49,6 +24,19 @@ const ASKED_MS: u64 = 2;
 /// For how long more frames are kept free after a rank has asked for them, in milliseconds: scans ask again sooner.
 const WISH_MS: u64 = 20;
 
+/// How many frames somebody wants, and until when, in milliseconds, that is believed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wanted {
+    frames: u32,
+    until_ms: u64,
+}
+
+impl Wanted {
+    fn at(self, now_ms: u64) -> u32 {
+        if now_ms <= self.until_ms { self.frames } else { 0 }
+    }
+}
+
 /// The agent's frames, and who waits for one.
 #[derive(Debug)]
 pub(super) struct Frames {
@@ -56,26 +44,23 @@ pub(super) struct Frames {
     pub sending: FxHashMap<FrameId, (u32, bool)>,
     /// Pages that need a frame and did not get one.
     pub starved: VecDeque<PageIndex>,
-    /// Ranks that found no free frame for a put and sleep until there is one.
-    pub hungry: Vec<Waiter>,
+    /// Ranks that found no free frame of a size for a put and sleep until there is one.
+    pub hungry: Vec<(PageSize, Waiter)>,
     /// Homes that wait for a frame of the reserve.
     pub unstaged: VecDeque<Staging>,
     /// Frames kept back for staging at the home: they are only ever held for NVMe and network operations that end by
     /// themselves, so that evictions cannot wait for each other in a circle.
-    reserve: Vec<FrameId>,
-    reserve_size: usize,
+    reserve: [Vec<FrameId>; PageSize::COUNT],
     /// Free frames for the run of pages that is being started now; the next one is the last.
     pub at_hand: Vec<FrameId>,
     /// [`Shards::refused`](super::Shards::refused) when that was too many the last time.
     refused_before: u32,
     /// When the other shards were asked for room last, in milliseconds.
     asked_ms: u64,
-    /// How many frames another shard waits for that has nothing to evict, and until when it is believed.
-    asked: u32,
-    asked_until_ms: u64,
-    /// How many frames ranks would like to be free, and until when.
-    wished: u32,
-    wished_until_ms: u64,
+    /// By size: how many frames another shard waits for that has nothing to evict, and until when it is believed.
+    asked: [Wanted; PageSize::COUNT],
+    /// By size: how many frames ranks would like to be free, and until when.
+    wished: [Wanted; PageSize::COUNT],
     /// When evictions that nobody waits for are worth trying again, in milliseconds.
     evict_again_ms: u64,
     /// How long such a while was the last time.
@@ -83,23 +68,19 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Of a pool of so many.
-    pub fn new(frames: usize) -> Self {
+    /// None yet.
+    pub fn new() -> Self {
         Self {
             sending: FxHashMap::default(),
             starved: VecDeque::new(),
             hungry: Vec::new(),
             unstaged: VecDeque::new(),
-            reserve: Vec::new(),
-            // A sixteenth, as long as that leaves the pool usable, and no more than keeps a device busy.
-            reserve_size: (frames / 16).clamp(1, 64),
+            reserve: Default::default(),
             at_hand: Vec::new(),
             refused_before: 0,
             asked_ms: 0,
-            asked: 0,
-            asked_until_ms: 0,
-            wished: 0,
-            wished_until_ms: 0,
+            asked: Default::default(),
+            wished: Default::default(),
             evict_again_ms: 0,
             pause_ms: 0,
         }
@@ -107,29 +88,64 @@ impl Frames {
 }
 
 impl Agent {
+    /// Tells ranks that sleep until a frame is free.
+    pub(super) fn feed_hungry(&mut self) -> Result<(), CacheError> {
+        let hungry = std::mem::take(&mut self.frames.hungry);
+        for (size, waiter) in hungry {
+            if self.pool.free_frames(size) == 0 {
+                self.frames.hungry.push((size, waiter));
+                continue;
+            }
+            self.shards.somebody_got_a_frame();
+            self.complete(waiter, Ok(()))?;
+        }
+        Ok(())
+    }
+
     /// Starts evictions until enough frames are free or on their way to be.
     pub(super) fn make_room(&mut self) -> Result<(), CacheError> {
         self.pool.reclaim();
         if self.evictions_are_hopeless()? {
             return Ok(());
         }
-        match self.pool.take_wish() {
-            0 if self.time.now_ms > self.frames.wished_until_ms => self.frames.wished = 0,
-            0 => {}
-            wish => (self.frames.wished, self.frames.wished_until_ms) = (wish, self.time.now_ms + WISH_MS),
+        let now_ms = self.time.now_ms;
+        for size in self.shards.sizes() {
+            let wish = self.pool.take_wish(size);
+            if wish > 0 {
+                self.frames.wished[size.index()] = Wanted { frames: wish, until_ms: now_ms + WISH_MS };
+            }
+            let wanted = [self.frames.wished[size.index()], self.frames.asked[size.index()]];
+            let wanted = wanted.into_iter().map(|wanted| wanted.at(now_ms)).max();
+            self.make_room_for(size, wanted.unwrap_or(0).max(self.waiting_for(size)))?;
         }
-        let asked = if self.is_asked() { self.frames.asked } else { 0 };
-        let waiting = self.frames.starved.len() as u32 + self.frames.unstaged.len() as u32;
-        self.make_room_for(waiting.max(self.frames.wished).max(asked))
+        self.balance()
+    }
+
+    /// How many pages of this size wait for a frame.
+    pub(super) fn waiting_for(&self, size: PageSize) -> u32 {
+        let Frames { starved, unstaged, .. } = &self.frames;
+        if starved.is_empty() && unstaged.is_empty() {
+            return 0;
+        }
+        let pages = starved.iter().copied().chain(unstaged.iter().map(Staging::page));
+        pages.filter(|&page| self.size_of(page) == size).count() as u32
+    }
+
+    /// Whether anybody waits for a frame of this size, as far as this shard knows.
+    pub(super) fn is_wanted(&self, size: PageSize) -> bool {
+        self.waiting_for(size) > 0
+            || self.frames.asked[size.index()].at(self.time.now_ms) > 0
+            || self.frames.hungry.iter().any(|(wanted, _)| *wanted == size)
     }
 
     /// Another shard waits for frames, and has nothing to evict.
-    pub(super) fn was_asked_for_room(&mut self, frames: u32) {
-        (self.frames.asked, self.frames.asked_until_ms) = (frames, self.time.now_ms + ASKED_MS);
+    pub(super) fn was_asked_for_room(&mut self, size: PageSize, frames: u32) {
+        let until_ms = self.time.now_ms + ASKED_MS;
+        self.frames.asked[size.index()] = Wanted { frames, until_ms };
     }
 
     fn is_asked(&self) -> bool {
-        self.frames.asked > 0 && self.time.now_ms <= self.frames.asked_until_ms
+        self.frames.asked.iter().any(|asked| asked.at(self.time.now_ms) > 0)
     }
 
     /// Whether somebody here waits for a frame.
@@ -144,14 +160,15 @@ impl Agent {
         let awaited = !self.frames.starved.is_empty() || !self.frames.hungry.is_empty() || self.is_asked();
         let now = self.time.now_ms;
         // A refused page goes to the end of the queue: after so many, every page has had its turn.
-        let refusals_max = if awaited { 2 * self.pool.layout().spec().frames } else { REFUSALS_IDLE };
+        let frames: u32 = self.shards.sizes().map(|size| self.pool.layout().frames_of(size)).sum();
+        let refusals_max = if awaited { 2 * frames } else { REFUSALS_IDLE };
         if self.shards.refused_since(self.frames.refused_before) < refusals_max {
             return Ok(!awaited && now < self.frames.evict_again_ms);
         }
         self.frames.refused_before = self.shards.refused();
         self.frames.pause_ms = (2 * self.frames.pause_ms).clamp(EVICT_AGAIN_MS, EVICT_AGAIN_MS_MAX);
         self.frames.evict_again_ms = now + self.frames.pause_ms;
-        for waiter in std::mem::take(&mut self.frames.hungry) {
+        for (_, waiter) in std::mem::take(&mut self.frames.hungry) {
             self.complete(waiter, Err(self.why_no_frame()))?;
         }
         for page in std::mem::take(&mut self.frames.starved) {
@@ -165,26 +182,22 @@ impl Agent {
         self.shards.refusal().unwrap_or(FailureKind::Device.into())
     }
 
-    /// The same, for at least this many frames.
-    pub(super) fn make_room_for(&mut self, frames: u32) -> Result<(), CacheError> {
-        let kept = self.pool.layout().free_target();
-        let target = kept.max(frames);
+    /// The same for pages of this size, of which at least so many are to come.
+    pub(super) fn make_room_for(&mut self, size: PageSize, frames: u32) -> Result<(), CacheError> {
+        let target = self.pool.layout().free_target(size).max(frames);
+        let kept = self.pool.layout().free_target(size);
         // In batches: what is taken from ranks in one turn shares one barrier, which interrupts all of them.
         let low = if frames < kept { kept - kept / 4 } else { target };
-        if self.free_or_soon() >= low {
+        if self.free_or_soon(size) >= low {
             return Ok(());
         }
-        while self.free_or_soon() < target {
-            let view = View { pool: &self.pool, now_ms: self.time.now_ms };
-            let Some((frame, queue)) = self.options.replacement.victim(&view) else {
-                self.ask_for_room(target);
+        while self.free_or_soon(size) < target {
+            let Some((frame, queue)) = self.victims.next(&self.pool, self.time.now_ms, size) else {
+                self.ask_for_room(size, target);
                 return Ok(());
             };
-            let FrameUse::Page(page) = self.pool.frame_use(frame)? else { continue };
-            if !self.quiet(page) || self.claims.has_parked(page) {
+            if !self.begin_to_evict(frame)? {
                 // Something is under way for it: not now.
-                let stamp = self.pool.stamp(frame)?;
-                self.options.replacement.insert(frame, stamp);
                 return Ok(());
             }
             let counter = match queue {
@@ -192,62 +205,90 @@ impl Agent {
                 Queue::Fifo => Counter::EvictionsFifo,
             };
             self.pool.count(counter, 1);
-            if self.pool.entry(page)?.ahead() {
-                self.evicted_unused(page);
-            }
-            self.shards.eviction_begins();
-            self.evict(page)?;
         }
         Ok(())
     }
 
-    /// Frames that are free, or will be without anybody doing more for it.
-    fn free_or_soon(&self) -> u32 {
-        self.pool.free_frames() + self.shards.evicting()
+    /// Evicts what a frame holds that replacement has just forgotten. False: not now, and it is known there again.
+    pub(super) fn begin_to_evict(&mut self, frame: FrameId) -> Result<bool, CacheError> {
+        let FrameUse::Page(page) = self.pool.frame_use(frame)? else { return Ok(true) };
+        if !self.quiet(page) || self.claims.has_parked(page) {
+            self.may_be_evicted(frame)?;
+            return Ok(false);
+        }
+        if self.pool.entry(page)?.ahead() {
+            self.evicted_unused(page);
+        }
+        self.shards.eviction_begins(self.size_of(page));
+        self.evict(page)?;
+        Ok(true)
+    }
+
+    /// Frames of a size that are free, or will be without anybody doing more for it.
+    pub(super) fn free_or_soon(&self, size: PageSize) -> u32 {
+        self.pool.free_frames(size) + self.shards.evicting(size)
     }
 
     /// Asks the other shards, as this one has nothing to evict, and somebody waits; once a millisecond.
-    fn ask_for_room(&mut self, frames: u32) {
+    fn ask_for_room(&mut self, size: PageSize, frames: u32) {
         if self.is_awaited() && self.frames.asked_ms != self.time.now_ms {
             self.frames.asked_ms = self.time.now_ms;
             let others = (0..self.shards.count()).filter(|&shard| shard != self.shard);
-            others.for_each(|shard| self.shards.tell(shard, Aside::MakeRoom(frames)));
+            others.for_each(|shard| self.shards.tell(shard, Aside::MakeRoom(size, frames)));
         }
     }
 
     /// An eviction has ended: the frame is free.
-    pub(super) fn evicted(&mut self, _page: PageIndex) -> Result<(), CacheError> {
+    pub(super) fn evicted(&mut self, page: PageIndex) -> Result<(), CacheError> {
         self.frames.pause_ms = 0;
-        self.shards.eviction_ended();
+        self.shards.eviction_ended(self.size_of(page));
         self.shards.somebody_got_a_frame();
         Ok(())
     }
 
     /// An eviction has ended: the page stays.
     pub(super) fn not_evicted(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        self.shards.eviction_ended();
+        self.shards.eviction_ended(self.size_of(page));
         let entry = self.pool.entry(page)?;
         if entry.state().readable() {
-            let stamp = self.pool.stamp(entry.frame())?;
-            self.options.replacement.insert(entry.frame(), stamp);
+            self.may_be_evicted(entry.frame())?;
         }
         Ok(())
     }
 
     /// Fills the reserve up; it comes before everything else that wants frames.
     pub(super) fn refill_reserve(&mut self) -> Result<(), CacheError> {
-        while self.frames.reserve.len() < self.frames.reserve_size {
-            let Some(frame) = self.pool.take_frame() else { break };
-            self.frames.reserve.push(frame);
+        for size in self.shards.sizes() {
+            while self.frames.reserve[size.index()].len() < self.reserve_size(size) {
+                let Some(frame) = self.pool.take_frame(size) else { break };
+                self.frames.reserve[size.index()].push(frame);
+            }
         }
         self.feed_unstaged()
     }
 
+    /// How many frames of a size are kept back: a sixteenth, as long as that leaves the pool usable, and no more than keeps a
+    /// device busy.
+    fn reserve_size(&self, size: PageSize) -> usize {
+        let frames = self.pool.layout().frames_of(size) / self.shards.count();
+        (frames as usize / 16).clamp(1, 64)
+    }
+
+    /// Gives back the frames of the reserve that are in a block.
+    pub(super) fn empty_reserve(&mut self, block: u32) -> Result<(), CacheError> {
+        for size in self.shards.sizes() {
+            let here = |frame: &mut FrameId| self.pool.block_of(*frame) == block;
+            let frames: Vec<FrameId> = self.frames.reserve[size.index()].extract_if(.., here).collect();
+            frames.into_iter().try_for_each(|frame| self.pool.release(frame))?;
+        }
+        Ok(())
+    }
+
     /// Takes free frames for so many neighbouring pages, so that neighbours get neighbouring frames as far as possible: the
     /// device then moves them in one piece.
-    pub(super) fn take_at_hand(&mut self, count: usize) {
+    pub(super) fn take_at_hand(&mut self, first: PageIndex, count: usize) {
         if count > 1 {
-            self.pool.take_frames(count, &mut self.frames.at_hand);
+            self.pool.take_frames(self.size_of(first), count, &mut self.frames.at_hand);
             self.frames.at_hand.sort_unstable_by_key(|frame| std::cmp::Reverse(frame.0));
         }
     }
@@ -260,9 +301,10 @@ impl Agent {
         Ok(())
     }
 
-    /// A frame for the home's own work, which ends without needing another one.
-    pub(super) fn take_reserve(&mut self) -> Option<FrameId> {
-        self.frames.reserve.pop().or_else(|| self.pool.take_frame())
+    /// A frame for the home's own work on a page, which ends without needing another one.
+    pub(super) fn take_reserve(&mut self, page: PageIndex) -> Option<FrameId> {
+        let size = self.size_of(page);
+        self.frames.reserve[size.index()].pop().or_else(|| self.pool.take_frame(size))
     }
 
     pub(super) fn sent(&mut self, frame: FrameId) -> Result<(), CacheError> {
@@ -291,8 +333,10 @@ impl Agent {
     /// The reserve comes first.
     fn free(&mut self, frame: FrameId) -> Result<(), CacheError> {
         self.shards.expected().settled(frame);
-        if self.frames.reserve.len() < self.frames.reserve_size && self.pool.pins(frame)?.none() {
-            self.frames.reserve.push(frame);
+        let size = self.pool.size_of_frame(frame)?;
+        let is_full = self.frames.reserve[size.index()].len() >= self.reserve_size(size);
+        if !is_full && !self.pool.is_vacating(frame) && self.pool.pins(frame)?.none() {
+            self.frames.reserve[size.index()].push(frame);
             return Ok(());
         }
         Ok(self.pool.release(frame)?)

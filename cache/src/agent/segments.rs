@@ -1,27 +1,37 @@
-//! The tiered segments whose home is this node: creating them, and making them durable.
+//! The tiered segments: which there are, creating and forgetting the partitions whose home is this node, and making them
+//! durable.
 
 use super::Agent;
 use super::answers::Waiter;
 use super::shards::Aside;
 use super::storage::{StorageWork, failure, failure_of};
+use super::withdrawal::Hearer;
 use crate::error::{CacheError, Failure, FailureKind};
+use crate::partition::{Partition, Partitions, SegmentId, Which, file_number};
 use crate::pool::INLINE_BYTES;
-use crate::request::{Named, PageIndex};
+use crate::request::{Attached, Detach, Named, PageIndex};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
-use vgas_nvm::{OpenReport, VolumeError};
+use std::ops::Range;
+use std::sync::Arc;
+use vgas_nvm::{Extent, NamedFile, OpenReport, VolumeError};
 use vgas_rma::address::Rank;
 
 /// What is known of the segments.
 #[derive(Debug, Default)]
 pub(super) struct Segments {
+    /// Which there are, as this shard knows them, and how often that had changed then.
+    pub partitions: Arc<Partitions>,
+    changes: u64,
     checkpoints: Vec<Checkpoint>,
     /// Checkpoints of segments of which one is under way: a page that is being stored for that one may have been
     /// written since.
     queued: VecDeque<(u32, Waiter, Purpose)>,
+    /// Segments that are being given up.
+    pub withdrawals: Vec<super::withdrawal::Withdrawal>,
     /// Steps of the job's checkpoint under way at the volume.
     steps: usize,
-    /// By segment: the last error of it as a whole, in words.
+    /// By the number in the volume: the last error of a partition as a whole, in words.
     complaints: BTreeMap<u32, String>,
 }
 
@@ -62,98 +72,161 @@ struct Checkpoint {
 }
 
 impl Agent {
-    /// Whether the page belongs to a segment that may be used.
-    pub(super) fn attached(&self, page: PageIndex) -> bool {
-        let located = self.pool.layout().locate(page);
-        located.is_some_and(|(owner, in_segment)| in_segment < self.shards.pages_of(owner))
+    /// The partitions that this shard knows.
+    pub fn partitions(&self) -> impl Iterator<Item = &Partition> {
+        self.segments.partitions.all()
     }
 
-    /// A rank makes the sizes of everybody's segments known, in pages from a rank on. Every rank of the node says the
-    /// same; the sizes of this node's own are known already.
-    pub(super) fn learn_segments(
+    /// Learns what has changed in the table of segments since this shard looked last.
+    pub(super) fn hear_of_segments(&mut self) {
+        if let Some((partitions, changes)) = self.shards.partitions_since(self.segments.changes) {
+            (self.segments.partitions, self.segments.changes) = (partitions, changes);
+        }
+    }
+
+    pub(super) fn change_segments<T>(&mut self, change: impl FnOnce(&mut Partitions) -> T) -> T {
+        let result = self.shards.with_partitions(change);
+        self.hear_of_segments();
+        result
+    }
+
+    /// Whether the page belongs to a segment that may be used.
+    pub(super) fn attached(&self, page: PageIndex) -> bool {
+        self.segments.partitions.find(page).is_some()
+    }
+
+    /// Whether a page of the job is of no segment, or of one that is being given up: whoever asks for it is told so.
+    pub(super) fn is_gone(&self, page: PageIndex) -> bool {
+        page < self.pool.layout().pages() && (!self.attached(page) || self.is_withdrawn(page))
+    }
+
+    /// What a rank's partition of a segment is called in the volume.
+    pub(super) fn file_of(&self, local_rank: u32, segment: SegmentId) -> u32 {
+        file_number(segment, Rank(self.layout.ranks_of(self.node).start + local_rank))
+    }
+
+    /// A partition of this node's, by its number in the volume.
+    fn partition_in(&self, file: u32) -> Option<Partition> {
+        let mut all = self.segments.partitions.all();
+        all.find(|found| found.file_number() == file && self.layout.node_of(found.owner) == self.node)
+            .copied()
+    }
+
+    /// A rank makes a segment's partitions known, of the ranks from one on. Every rank of the node says the same; those of this
+    /// node are known already.
+    pub(super) fn learn_partitions(
         &mut self,
-        first_rank: u32,
+        all: Partition,
         data: &[u8],
         waiter: Waiter,
     ) -> Result<(), CacheError> {
-        // Of the ranks that exist; a list that goes on behind them is refused with the first that does not.
-        for (rank, pages) in (first_rank..=self.layout.ranks()).zip(data.as_chunks::<8>().0) {
-            let pages = u64::from_le_bytes(*pages);
-            let most = self.pool.layout().spec().segment_pages_max.get(rank as usize).copied().unwrap_or(0);
-            if pages > most || rank >= self.layout.ranks() {
-                return self.complete(waiter, Err(FailureKind::Segment.into()));
-            }
-            if self.layout.node_of(Rank(rank)) != self.node {
-                self.shards.set_pages_of(Rank(rank), pages);
+        let (words, rest) = data.as_chunks::<8>();
+        let (pairs, odd) = words.as_chunks::<2>();
+        let mut learnt = rest.is_empty() && odd.is_empty();
+        let mut found = Vec::with_capacity(pairs.len());
+        for (owner, pair) in (all.owner.0..).zip(pairs) {
+            let [first, pages] = pair.map(u64::from_le_bytes);
+            let partition = Partition { owner: Rank(owner), first, pages, ..all };
+            if pages > 0 {
+                learnt &= partition.fits(self.pool.layout());
+                found.push(partition);
+            } else {
+                learnt &= owner < self.layout.ranks();
             }
         }
-        self.complete(waiter, Ok(()))
+        learnt = learnt && self.change_segments(|known| found.into_iter().all(|one| known.insert(one)));
+        self.complete(waiter, if learnt { Ok(()) } else { Err(FailureKind::Segment.into()) })
     }
 
+    /// Creates a rank's partition.
     pub(super) fn attach(
         &mut self,
-        local_rank: u32,
-        pages: u64,
+        wanted: Partition,
         named: &[u8],
         waiter: Waiter,
     ) -> Result<(), CacheError> {
-        let rank = self.layout.ranks_of(self.node).start + local_rank;
-        let most = self.pool.layout().spec().segment_pages_max[rank as usize];
-        if pages > most || self.shards.pages_of(Rank(rank)) != 0 {
-            tracing::error!(rank, pages, most, "a tiered segment of this size cannot be attached");
-            return self.complete(waiter, Err(FailureKind::Segment.into()));
-        }
+        let Partition { segment, owner, size, pages, .. } = wanted;
         if pages == 0 {
-            self.pool.answer(local_rank, waiter.wait, &[0; 4])?;
+            self.pool.answer(
+                waiter.local_rank,
+                waiter.wait,
+                &Attached { first: 0, read_only: 0 }.encode(),
+            )?;
             return self.complete(waiter, Ok(()));
         }
+        let known = &self.segments.partitions;
+        let layout = self.pool.layout();
+        let most = layout.spec().segment_pages_max.get(owner.0 as usize).copied().unwrap_or(0);
+        let most = most << layout.page_size().shift();
+        let has_room = pages <= (most >> size.shift()).max(1)
+            && known.bytes_of(owner).saturating_add(pages << size.shift())
+                <= most.next_multiple_of(size.bytes().into());
+        let vacant = known.vacant(layout, owner, size, pages).filter(|_| has_room);
+        let Some(first) = vacant.filter(|_| known.of(segment, owner).is_none()) else {
+            tracing::error!(%owner, pages, most, "a tiered segment of this size cannot be attached");
+            return self.complete(waiter, Err(FailureKind::Segment.into()));
+        };
+        let file = wanted.file_number();
+        let extent = Extent { pages, page_bytes: Some(size.bytes()) };
         let created = match Named::decode(named) {
-            None if named.is_empty() => self.storage.volume.create_scratch(rank, pages).map(|()| None),
+            None if named.is_empty() => self.storage.volume.create_scratch(file, extent).map(|()| None),
             None => return self.complete(waiter, Err(FailureKind::Segment.into())),
             Some(Named { name, checkpoint, tells }) => {
-                let file = volume_name(&name, Rank(rank));
-                let report = self.storage.volume.open_checkpoint(rank, &file, pages, checkpoint);
+                let called = volume_name(&name, owner);
+                let named = NamedFile { name: &called, number: owner.0, checkpoint };
+                let report = self.storage.volume.open_named(file, named, extent);
                 report.map(|report| {
-                    tell_losses(rank, &name, &report, tells);
+                    tell_losses(owner.0, &name, &report, tells);
                     report.read_only.map(|refused| refused.errno().unwrap_or(Errno::IO))
                 })
             }
         };
         match created {
             Ok(read_only) => {
-                self.shards.set_pages_of(Rank(rank), pages);
-                self.open_to_claims(local_rank, Rank(rank))?;
-                let code = read_only.map_or(0, |refused| failure_of(Some(refused), self.node).code());
-                self.pool.answer(local_rank, waiter.wait, &code.to_le_bytes())?;
+                let shared = self.show_file(wanted)?;
+                let partition = Partition { first, shared, ..wanted };
+                if !self.change_segments(|known| known.insert(partition)) {
+                    return Err(self.violation(self.node, "has given the same pages away twice"));
+                }
+                let read_only = read_only.map_or(0, |refused| failure_of(Some(refused), self.node).code());
+                let answer = Attached { first, read_only };
+                self.pool.answer(waiter.local_rank, waiter.wait, &answer.encode())?;
                 self.complete(waiter, Ok(()))
             }
             Err(error) => {
-                tracing::error!(%error, rank, "cannot create the segment file");
+                tracing::error!(%error, %owner, "cannot create the segment file");
                 let failure = match failure(&error, self.node) {
                     failure if failure.kind == FailureKind::NoSpace => failure,
                     failure => Failure { kind: FailureKind::Segment, ..failure },
                 };
-                self.segments.complain(rank, &error);
+                self.segments.complain(file, &error);
                 self.complete(waiter, Err(failure))
             }
         }
+    }
+
+    /// Says where the file of a partition of this node is, so that ranks may bring in its pages. False: they may not.
+    fn show_file(&self, partition: Partition) -> Result<bool, CacheError> {
+        let at = self.storage.volume.whereabouts(partition.file_number());
+        let Some(at) = at.filter(|_| self.options.self_service) else { return Ok(false) };
+        let local_rank = partition.owner.0.saturating_sub(self.layout.ranks_of(self.node).start);
+        self.pool.show_file(partition.segment, local_rank, Some(&at))?;
+        Ok(true)
     }
 
     /// Makes durable what anybody has written to the rank's segment and told: first the cached pages reach NVMe, wherever
     /// they are, then the volume makes a checkpoint.
     pub(super) fn checkpoint(
         &mut self,
-        local_rank: u32,
+        segment: u32,
         waiter: Waiter,
         purpose: Purpose,
     ) -> Result<(), CacheError> {
-        let segment = self.layout.ranks_of(self.node).start + local_rank;
-        let pages = self.shards.pages_of(Rank(segment));
-        let Some(first) = self.pool.layout().page_index(Rank(segment), 0).filter(|_| pages > 0) else {
+        let Some(pages) = self.partition_in(segment).map(|found| found.range()) else {
             return self.complete(waiter, Ok(()));
         };
         if self.segments.checkpoints.iter().any(|one| one.segment == segment) {
-            self.segments.queued.push_back((local_rank, waiter, purpose));
+            self.segments.queued.push_back((segment, waiter, purpose));
             return Ok(());
         }
         // What fails from here on fails for a page, and says so by itself.
@@ -163,25 +236,19 @@ impl Agent {
         (1..=others).for_each(|shard| self.shards.tell(shard, Aside::Clean(segment)));
         let checkpoint =
             Checkpoint { segment, waiter: Some(waiter), purpose, pages: others.into(), failed: None };
-        self.clean_pages(checkpoint, first, pages)
+        self.clean_pages(checkpoint, pages)
     }
 
     /// Does this shard's part of a checkpoint for the first one.
     pub(super) fn clean_part(&mut self, segment: u32) -> Result<(), CacheError> {
-        let pages = self.shards.pages_of(Rank(segment));
-        let first = self.pool.layout().page_index(Rank(segment), 0).unwrap_or_default();
+        let pages = self.partition_in(segment).map(|found| found.range()).unwrap_or_default();
         let checkpoint = Checkpoint { segment, waiter: None, purpose: Purpose::Part, pages: 0, failed: None };
-        self.clean_pages(checkpoint, first, pages)
+        self.clean_pages(checkpoint, pages)
     }
 
-    fn clean_pages(
-        &mut self,
-        checkpoint: Checkpoint,
-        first: PageIndex,
-        pages: u64,
-    ) -> Result<(), CacheError> {
+    fn clean_pages(&mut self, checkpoint: Checkpoint, pages: Range<PageIndex>) -> Result<(), CacheError> {
         let segment = checkpoint.segment;
-        let known = self.known_pages(first, first + pages);
+        let known = self.known_pages(pages);
         // One more than there are pages, so that it does not end before the last one was asked for.
         self.segments.checkpoints.push(Checkpoint { pages: checkpoint.pages + 1, ..checkpoint });
         for page in known {
@@ -201,8 +268,8 @@ impl Agent {
         page: PageIndex,
         result: Result<(), Failure>,
     ) -> Result<(), CacheError> {
-        let Some((owner, _)) = self.pool.layout().locate(page) else { return Ok(()) };
-        self.part_cleaned(owner.0, result)
+        let Some(found) = self.segments.partitions.find(page) else { return Ok(()) };
+        self.part_cleaned(found.file_number(), result)
     }
 
     /// A page of a segment, or another shard's part of it, is on NVMe, or cannot be.
@@ -241,25 +308,20 @@ impl Agent {
             Some(waiter) => self.complete(waiter, result)?,
             None => self.shards.tell(0, Aside::Cleaned(segment, result.err())),
         }
-        let first_rank = self.layout.ranks_of(self.node).start;
-        let next =
-            self.segments.queued.iter().position(|(local_rank, ..)| first_rank + local_rank == segment);
+        let next = self.segments.queued.iter().position(|(queued, ..)| *queued == segment);
         match next.and_then(|next| self.segments.queued.remove(next)) {
-            Some((local_rank, waiter, purpose)) => self.checkpoint(local_rank, waiter, purpose),
+            Some((segment, waiter, purpose)) => self.checkpoint(segment, waiter, purpose),
             None => Ok(()),
         }
     }
 
     /// Makes what is on NVMe of the rank's segment a checkpoint beside the last one.
-    pub(super) fn prepare(
-        &mut self,
-        local_rank: u32,
-        identity: u64,
-        waiter: Waiter,
-    ) -> Result<(), CacheError> {
-        let Some(segment) = self.attached_segment(local_rank) else { return self.complete(waiter, Ok(())) };
+    pub(super) fn prepare(&mut self, segment: u32, identity: u64, waiter: Waiter) -> Result<(), CacheError> {
+        if self.partition_in(segment).is_none() {
+            return self.complete(waiter, Ok(()));
+        }
         self.segments.steps += 1;
-        let key = self.storage.keys.insert(StorageWork::Step(waiter));
+        let key = self.storage.keys.insert(StorageWork::Step(segment, waiter));
         // Writes that were collected in this turn come before the checkpoint.
         self.issue_storage()?;
         self.storage.volume.prepare(segment, identity, key)?;
@@ -267,15 +329,12 @@ impl Agent {
     }
 
     /// Makes the prepared checkpoint the last one, or gives it up.
-    pub(super) fn conclude(
-        &mut self,
-        local_rank: u32,
-        commit: bool,
-        waiter: Waiter,
-    ) -> Result<(), CacheError> {
-        let Some(segment) = self.attached_segment(local_rank) else { return self.complete(waiter, Ok(())) };
+    pub(super) fn conclude(&mut self, segment: u32, commit: bool, waiter: Waiter) -> Result<(), CacheError> {
+        if self.partition_in(segment).is_none() {
+            return self.complete(waiter, Ok(()));
+        }
         self.segments.steps += 1;
-        let key = self.storage.keys.insert(StorageWork::Step(waiter));
+        let key = self.storage.keys.insert(StorageWork::Step(segment, waiter));
         self.storage.volume.conclude(segment, commit, key)?;
         Ok(())
     }
@@ -290,20 +349,28 @@ impl Agent {
     }
 
     /// Tells a rank a piece of why something could not be done with its segment; zeros behind the end.
-    pub(super) fn tell_why(&mut self, local_rank: u32, piece: u32, waiter: Waiter) -> Result<(), CacheError> {
-        let segment = self.layout.ranks_of(self.node).start + local_rank;
+    pub(super) fn tell_why(&mut self, segment: u32, piece: u32, waiter: Waiter) -> Result<(), CacheError> {
         let text = self.segments.complaints.get(&segment).map_or("", String::as_str);
         let mut bytes = [0; INLINE_BYTES];
         if let Some(text) = text.as_bytes().chunks(INLINE_BYTES).nth(piece as usize) {
             bytes[..text.len()].copy_from_slice(text);
         }
-        self.pool.answer(local_rank, waiter.wait, &bytes)?;
+        self.pool.answer(waiter.local_rank, waiter.wait, &bytes)?;
         self.complete(waiter, Ok(()))
     }
 
-    fn attached_segment(&self, local_rank: u32) -> Option<u32> {
-        let segment = self.layout.ranks_of(self.node).start + local_rank;
-        (self.shards.pages_of(Rank(segment)) > 0).then_some(segment)
+    /// A segment is given up, a step further.
+    pub(super) fn detach(
+        &mut self,
+        segment: SegmentId,
+        step: Detach,
+        waiter: Waiter,
+    ) -> Result<(), CacheError> {
+        let which = Which { segment, owner: None };
+        match step {
+            Detach::Withdraw => self.withdraw(which, Hearer::Waiter(waiter)),
+            Detach::Forget => self.forget_segment(which, Hearer::Waiter(waiter)),
+        }
     }
 }
 

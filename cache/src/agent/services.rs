@@ -192,24 +192,24 @@ impl Agent {
                 counts.asked += 1;
                 self.ask_service(index, number, node, question, ticket)?;
             }
-            Order::Read { owner, offset, bytes, ticket } => {
+            Order::Read { of, offset, bytes, ticket } => {
                 counts.pages += 1;
                 let work = |piece: std::ops::Range<usize>| FrameWork::Read(piece.len() as u32);
-                self.work_for_service(index, ticket, (owner, offset, bytes), work, bytes as usize)?;
+                self.work_for_service(index, ticket, (of, offset, bytes), work, bytes as usize)?;
             }
-            Order::Write { owner, offset, data, ticket } => {
+            Order::Write { of, offset, data, ticket } => {
                 counts.pages += 1;
                 let work = |piece: std::ops::Range<usize>| FrameWork::Write(data[piece].into());
                 let bytes = u32::try_from(data.len()).unwrap_or(0);
-                self.work_for_service(index, ticket, (owner, offset, bytes), work, 0)?;
+                self.work_for_service(index, ticket, (of, offset, bytes), work, 0)?;
             }
-            Order::Update { owner, offset, update, ticket } => {
+            Order::Update { of, offset, update, ticket } => {
                 counts.pages += 1;
                 // A word that is not aligned might cross a page.
                 let bytes = update.word.bytes();
                 let bytes = if offset.is_multiple_of(u64::from(bytes)) { bytes } else { 0 };
                 let work = |_| FrameWork::Update(update);
-                self.work_for_service(index, ticket, (owner, offset, bytes), work, 8)?;
+                self.work_for_service(index, ticket, (of, offset, bytes), work, 8)?;
             }
         }
         Ok(())

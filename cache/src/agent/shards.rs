@@ -22,7 +22,8 @@ use super::requests::READ_PAGES_MAX;
 use super::wire::{Coherence, Content};
 use super::work::{FrameWork, OneOf};
 use crate::error::Failure;
-use crate::pool::{FaultId, FrameId, TableLayout};
+use crate::partition::{Partitions, Which};
+use crate::pool::{FaultId, FrameId, PageSize, TableLayout};
 use crate::protocol::Message;
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request};
 use rustix::event::{EventfdFlags, eventfd};
@@ -31,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vgas_rma::RmaError;
-use vgas_rma::address::{Layout, Peer, Rank};
+use vgas_rma::address::{Layout, Peer};
 
 /// Something that has arrived.
 #[derive(Debug)]
@@ -52,16 +53,24 @@ pub(super) enum Incoming {
 pub(super) enum Aside {
     /// A rank has unmapped this page.
     Unmapped(FaultId, PageIndex),
-    /// A rank has unmapped all of its pages.
-    UnmappedAll(FaultId),
+    /// A rank has unmapped all of its pages of the partition of this one.
+    UnmappedAll(FaultId, PageIndex),
     /// A rank has filled this frame with this page by itself.
     Filled(FrameId, PageIndex),
     /// Bring what is cached of a segment to its NVMe, as far as it is yours.
     Clean(u32),
     /// That is done, or has failed.
     Cleaned(u32, Option<Failure>),
-    /// I have nothing to evict: have so many frames free.
-    MakeRoom(u32),
+    /// I have nothing to evict: have so many frames for pages of this size free.
+    MakeRoom(PageSize, u32),
+    /// Evict what this block of the pool holds of yours.
+    Vacate(u32),
+    /// Evict what you have of a segment, and say so.
+    Withdraw(Which),
+    /// That is done.
+    Withdrawn(Which),
+    /// Nobody has anything of a segment any more.
+    Forget(Which),
     /// Do this with a piece of a page.
     Work(PageIndex, u32, FrameWork, OneOf),
     /// That is done, or cannot be.
@@ -99,18 +108,19 @@ pub struct Shards {
     /// Who takes in messages.
     polling: Mutex<()>,
     expected: Arc<Expected>,
-    /// Evictions under way, of all.
-    evicting: AtomicU32,
+    /// Evictions under way, of all, by the size of the pages.
+    evicting: [AtomicU32; PageSize::COUNT],
     /// Evictions that were refused, ever, and how many it were when one was not, or when somebody got a frame: a long row of
     /// them means that the NVMe is full, here or elsewhere.
     refused: AtomicU32,
     refused_before: AtomicU32,
     /// How the last of them was refused.
     refusal: Mutex<Option<Failure>>,
-    /// Pages of each rank's segment; 0 until it is attached (on this node) or made known (on another).
-    segments: Box<[AtomicU64]>,
-    /// Ranks of this node whose pages are published ([`super::claims`]).
-    open: Box<[AtomicBool]>,
+    /// The segments that are attached (on this node) or made known (on others), and how often that has changed.
+    partitions: Mutex<Arc<Partitions>>,
+    changes: AtomicU64,
+    /// Sizes of pages that some segment has had.
+    sizes: AtomicU32,
     /// One of them has failed: all end.
     failed: AtomicBool,
 }
@@ -132,30 +142,37 @@ impl Shards {
         Ok(Self {
             inboxes: (0..spec.agent_threads).map(inbox).collect::<Result<_, RmaError>>()?,
             polling: Mutex::new(()),
-            expected: Arc::new(Expected::new(spec.frames, spec.page_bytes, layout.clone())),
-            evicting: AtomicU32::new(0),
+            expected: Arc::new(Expected::new(pages, layout.clone())?),
+            evicting: Default::default(),
             refused: AtomicU32::new(0),
             refused_before: AtomicU32::new(0),
             refusal: Mutex::new(None),
-            segments: (0..layout.ranks()).map(|_| AtomicU64::new(0)).collect(),
-            open: (0..spec.local_ranks).map(|_| AtomicBool::new(false)).collect(),
+            partitions: Mutex::default(),
+            changes: AtomicU64::new(0),
+            sizes: AtomicU32::new(1 << pages.page_size().index()),
             failed: AtomicBool::new(false),
             pages: pages.clone(),
         })
     }
 
-    /// Evictions under way, by all shards.
-    pub(super) fn evicting(&self) -> u32 {
-        self.evicting.load(Ordering::Relaxed)
+    /// Evictions of pages of a size that are under way, by all shards.
+    pub(super) fn evicting(&self, size: PageSize) -> u32 {
+        self.evicting[size.index()].load(Ordering::Relaxed)
     }
 
-    pub(super) fn eviction_begins(&self) {
-        self.evicting.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn eviction_begins(&self, size: PageSize) {
+        self.evicting[size.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn eviction_ended(&self) {
+    pub(super) fn eviction_ended(&self, size: PageSize) {
         let one_less = |evicting: u32| evicting.checked_sub(1);
-        let _ = self.evicting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        let _ = self.evicting[size.index()].fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+    }
+
+    /// The sizes of pages that some segment has had.
+    pub(super) fn sizes(&self) -> impl Iterator<Item = PageSize> + use<> {
+        let sizes = self.sizes.load(Ordering::Relaxed);
+        PageSize::all().filter(move |size| sizes >> size.index() & 1 != 0)
     }
 
     /// How many evictions have been refused, ever.
@@ -197,27 +214,20 @@ impl Shards {
         &self.expected
     }
 
-    /// Pages of a rank's segment, as far as known.
-    pub(super) fn pages_of(&self, owner: Rank) -> u64 {
-        self.segments.get(owner.0 as usize).map_or(0, |pages| pages.load(Ordering::Acquire))
+    /// Changes the table of segments.
+    pub(super) fn with_partitions<T>(&self, change: impl FnOnce(&mut Partitions) -> T) -> T {
+        let mut partitions = lock(&self.partitions);
+        let result = change(Arc::make_mut(&mut partitions));
+        let sizes = partitions.all().fold(0, |sizes, one| sizes | 1 << one.size.index());
+        self.sizes.fetch_or(sizes, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Release);
+        result
     }
 
-    pub(super) fn set_pages_of(&self, owner: Rank, pages: u64) {
-        if let Some(known) = self.segments.get(owner.0 as usize) {
-            known.store(pages, Ordering::Release);
-        }
-    }
-
-    /// Whether ranks may bring in the pages of this one's segment.
-    pub(super) fn is_open(&self, local_rank: u32) -> bool {
-        self.open.get(local_rank as usize).is_some_and(|open| open.load(Ordering::Acquire))
-    }
-
-    /// Lets ranks bring in the pages of this one's segment.
-    pub(super) fn open(&self, local_rank: u32) {
-        if let Some(open) = self.open.get(local_rank as usize) {
-            open.store(true, Ordering::Release);
-        }
+    /// The table of segments, if it has changed since it had changed so often.
+    pub(super) fn partitions_since(&self, changes: u64) -> Option<(Arc<Partitions>, u64)> {
+        let now = self.changes.load(Ordering::Acquire);
+        (now != changes).then(|| (lock(&self.partitions).clone(), now))
     }
 
     /// Hands over what has arrived to the shards that it is about. By one thread at a time, in the order of arrival.
@@ -234,7 +244,7 @@ impl Shards {
                 });
             }
             Incoming::Request(from, Request::Prefetch { page, count }, data) => {
-                let count = prefetched(count, &self.pages);
+                let count = prefetched(page, count, &self.pages);
                 self.in_blocks(page, count, |shard, page, count| {
                     let request = Request::Prefetch { page, count };
                     self.push(shard, Incoming::Request(from, request, data.clone()));
@@ -265,7 +275,7 @@ impl Shards {
                 | Request::Ahead { page }
                 | Request::Read { page, .. } => page,
                 // Any of them; what is left is about segments, which are the first one's.
-                Request::MakeRoom { slot } => return slot % self.count(),
+                Request::MakeRoom { slot, .. } => return slot % self.count(),
                 _ => return 0,
             },
             Incoming::Message(_, Coherence { page, .. }) | Incoming::Run(_, page, ..) => *page,
@@ -274,6 +284,8 @@ impl Shards {
                 Some(page) => page,
                 None => return 0,
             },
+            // Segments are the first one's.
+            Incoming::InPlace(_, InPlace::Partition { .. }, _) => return 0,
             Incoming::InPlace(_, operation, _) => operation.page(),
             // As [`super::lines`] numbers its puts.
             Incoming::Answer(_, number, _) => return number % self.count(),

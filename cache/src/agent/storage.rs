@@ -23,8 +23,8 @@ pub(super) enum StorageWork {
     Part(u32),
     /// A checkpoint of a segment by itself.
     Flush(u32),
-    /// A step of the job's checkpoint, and who waits for it.
-    Step(Waiter),
+    /// A step of the job's checkpoint of a segment, and who waits for it.
+    Step(u32, Waiter),
 }
 
 /// Numbers for things under way; freed numbers are used again.
@@ -136,18 +136,15 @@ impl Agent {
         }
         let mut collected = std::mem::take(&mut self.storage.collected);
         collected.sort_unstable_by_key(|one| (one.is_write(), one.page));
-        let page_bytes = u64::from(self.storage.volume.page_bytes());
         let mut rest = &collected[..];
         while let Some(first) = rest.first() {
-            let Some((owner, in_segment)) = self.pool.layout().locate(first.page) else { break };
+            let Some(&partition) = self.segments.partitions.find(first.page) else {
+                return Err(self.violation(self.node, format!("stores page {} of no segment", first.page)));
+            };
             let neighbours = rest
                 .iter()
-                .zip(first.page..)
-                .take_while(|(one, page)| {
-                    one.is_write() == first.is_write()
-                        && one.page == *page
-                        && self.pool.layout().locate(*page).is_some_and(|(rank, _)| rank == owner)
-                })
+                .zip(first.page..partition.range().end)
+                .take_while(|(one, page)| one.is_write() == first.is_write() && one.page == *page)
                 .count();
             let (run, others) = rest.split_at(neighbours);
             rest = others;
@@ -155,15 +152,16 @@ impl Agent {
             for one in run {
                 spans.push((self.pool.frame_span(one.frame)?, self.storage.keys.insert(one.work)));
             }
-            let count = spans.len() as u64;
+            let (file, in_file) = partition.stored_in(first.page);
+            let (count, page_bytes) = (spans.len() as u64, u64::from(partition.size.bytes()));
             if first.is_write() {
                 self.pool.count(Counter::NvmWrites, count);
                 self.pool.count(Counter::NvmWriteBytes, count * page_bytes);
-                self.storage.volume.write_run(owner.0, in_segment, spans)?;
+                self.storage.volume.write_run(file, in_file, spans)?;
             } else {
                 self.pool.count(Counter::NvmReads, count);
                 self.pool.count(Counter::NvmReadBytes, count * page_bytes);
-                self.storage.volume.read_run(owner.0, in_segment, spans)?;
+                self.storage.volume.read_run(file, in_file, spans)?;
             }
         }
         collected.clear();
@@ -187,8 +185,8 @@ impl Agent {
                 let failure = failure(&error, self.node);
                 if let StorageWork::Flush(segment) = work {
                     self.segments.complain(segment, &error);
-                } else if let StorageWork::Step(waiter) = work {
-                    self.segments.complain(self.layout.ranks_of(self.node).start + waiter.local_rank, &error);
+                } else if let StorageWork::Step(segment, _) = work {
+                    self.segments.complain(segment, &error);
                 }
                 self.storage.failures.tell(failure, &error);
                 failure
@@ -199,7 +197,7 @@ impl Agent {
                     self.copy_stored(page, original, copy, result)?;
                 }
                 StorageWork::Flush(segment) => self.flushed(segment, result)?,
-                StorageWork::Step(waiter) => self.step_done(waiter, result)?,
+                StorageWork::Step(_, waiter) => self.step_done(waiter, result)?,
                 StorageWork::Part(_) => {}
             }
         }

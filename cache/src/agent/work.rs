@@ -13,11 +13,12 @@ use super::lines::Put;
 use super::shards::Aside;
 use super::{ANSWERS_MAX, Agent, Outgoing};
 use crate::error::{CacheError, Failure, FailureKind};
+use crate::partition::{Partition, PartitionId};
 use crate::pool::{Counter, PageState};
 use crate::request::{InPlaceAnswer, PageIndex, WordUpdate};
 use slotmap::SlotMap;
 use smallvec::SmallVec;
-use vgas_rma::address::{Peer, Rank};
+use vgas_rma::address::Peer;
 use vgas_rma::shm::{Span, Update};
 
 slotmap::new_key_type! {
@@ -101,8 +102,8 @@ impl Agent {
         data: &[u8],
     ) -> Result<(), CacheError> {
         let refuse = |what: String| Err(CacheError::Protocol { who: self.layout.describe(from), what });
-        let page_bytes = self.pool.layout().spec().page_bytes;
-        let list = WordUpdate::read_list(data, count, page_bytes).filter(|list| !list.is_empty());
+        let bytes_of = |page| self.size_of(page).bytes();
+        let list = WordUpdate::read_list(data, count, bytes_of).filter(|list| !list.is_empty());
         let Some(updates) = list else {
             return refuse(format!("sent a malformed list of {count} updates"));
         };
@@ -123,27 +124,54 @@ impl Agent {
         Ok(())
     }
 
+    /// Somebody asks for a piece of a page whose home should be here to be read or written.
+    pub(super) fn serve_work(
+        &mut self,
+        from: Peer,
+        slot: u32,
+        page: PageIndex,
+        offset: u32,
+        bytes: u32,
+        work: FrameWork,
+    ) -> Result<(), CacheError> {
+        let refuse = |what: String| Err(CacheError::Protocol { who: self.layout.describe(from), what });
+        let page_bytes = self.size_of(page).bytes();
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= page_bytes);
+        // What is answered is a message.
+        let most = self.message_bytes_max as u32;
+        if self.home_of(page) != Some(self.node) || !inside || bytes == 0 || bytes > most {
+            return refuse(format!("asked for {bytes} bytes at {offset} of page {page} at its home"));
+        }
+        if self.outbox.waiting_for(from) >= ANSWERS_MAX || self.works.batches.len() >= ANSWERS_MAX {
+            return refuse("asks and does not take its answers".into());
+        }
+        self.pool.count(Counter::InPlaceServed, 1);
+        let found = if matches!(work, FrameWork::Read(_)) { bytes as usize } else { 0 };
+        let batch = self.begin_batch(Asker::Rank(from, slot), 1, found);
+        self.work_on(page, offset, work, OneOf { shard: self.shard, batch, number: 0, at: 0 })
+    }
+
     /// A service asks for work on bytes of a segment of this node; `data`: what is to be written.
     pub(super) fn work_for_service(
         &mut self,
         service: usize,
         ticket: u64,
-        (owner, offset, bytes): (Rank, u64, u32),
+        (of, offset, bytes): (PartitionId, u64, u32),
         work: impl Fn(std::ops::Range<usize>) -> FrameWork,
-        found: usize,
+        found_bytes: usize,
     ) -> Result<(), CacheError> {
-        let page_bytes = u64::from(self.pool.layout().spec().page_bytes);
-        let limit = self.shards.pages_of(owner) * page_bytes;
-        let inside = offset.checked_add(u64::from(bytes)).is_some_and(|end| end <= limit);
-        let is_here = owner.0 < self.layout.ranks() && self.layout.node_of(owner) == self.node;
-        let first = self.pool.layout().page_index(owner, 0);
-        let Some(first) = first.filter(|_| inside && is_here && (1..=ORDER_BYTES_MAX).contains(&bytes))
-        else {
+        let end = offset.checked_add(u64::from(bytes)).filter(|_| (1..=ORDER_BYTES_MAX).contains(&bytes));
+        let fits = |found: &&Partition| {
+            end.is_some_and(|end| end <= found.bytes()) && self.layout.node_of(of.owner) == self.node
+        };
+        let found = self.segments.partitions.of(of.segment, of.owner).filter(fits);
+        let Some(&Partition { first, size, .. }) = found else {
             self.services.ended(service, ticket, Err(FailureKind::NoSuchPage.into()));
             return Ok(());
         };
+        let page_bytes = u64::from(size.bytes());
         let pieces = ((offset + u64::from(bytes) - 1) / page_bytes - offset / page_bytes + 1) as u32;
-        let batch = self.begin_batch(Asker::Service(service, ticket), pieces, found);
+        let batch = self.begin_batch(Asker::Service(service, ticket), pieces, found_bytes);
         let mut done = 0u64;
         for number in 0..pieces {
             let at = offset + done;

@@ -19,19 +19,26 @@ mod own;
 mod pin;
 mod relaxed;
 mod remote;
+mod segments;
 mod service;
 mod under_way;
 mod update;
 
 use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
-use crate::parts::History;
-use crate::pool::{Attempt, Claim, Counter, CounterSnapshot, INLINE_BYTES, PoolClient, WaitStatus};
-use crate::read_ahead::{ReadAhead, ReadAheadSettings};
-use crate::request::{InPlace, InPlaceAnswer, Named, PageIndex, Request, handler};
+use crate::partition::{Partition, PartitionId, Policy, SegmentId};
+use crate::parts::{History, Limits};
+use crate::pool::{
+    Attempt, Claim, Counter, CounterSnapshot, INLINE_BYTES, Page, PageSize, PoolClient, WaitStatus,
+};
+use crate::read_ahead::{Detectors, ReadAheadSettings};
+use crate::request::{
+    About, Attached, Detach, Extent, InPlace, InPlaceAnswer, Named, PageIndex, Request, handler,
+};
 use operation::{Operation, Piece, Way};
 use own::{OwnPages, Patience};
 use relaxed::RelaxedSegments;
-use remote::RemoteOperations;
+use remote::{RemoteOperations, RemoteState};
+use segments::{Known, Segments};
 pub use service::PendingCall;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -51,14 +58,45 @@ const WHY_PIECES_MAX: u32 = 64;
 pub struct ClientOptions {
     /// A put of a whole page needs no old content (DESIGN, property 8).
     pub whole_page_put: bool,
-    /// Most pages one request may name; 1 switches batching off.
+    /// Most pages one request may name, or as many bytes in pages of another size; 1 switches batching off.
     pub window_pages_max: u64,
-    /// Most bytes of a get that reads a part of a page; as for the agents.
-    pub part_bytes_max: u32,
+    /// How long gets may be that read parts of pages; as for the agents.
+    pub parts: Limits,
     /// Bring in pages of this node's own NVMe without its agent.
     pub self_service: bool,
     /// What of them to fetch ahead, where scans are recognised.
     pub read_ahead: Option<ReadAheadSettings>,
+}
+
+/// A segment, and what its pages are like: the same on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentPages {
+    /// Which.
+    pub segment: SegmentId,
+    /// How large its pages are.
+    pub size: PageSize,
+    /// How they are treated.
+    pub policy: Policy,
+}
+
+impl SegmentPages {
+    /// The first segment, with the pages of segments that say nothing else.
+    pub fn first(pool: &PoolClient) -> Self {
+        Self { segment: SegmentId::FIRST, size: pool.layout().page_size(), policy: Policy::default() }
+    }
+}
+
+/// A rank's partition of a segment, as it was created; what the others are to be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Created {
+    /// The number of its first page.
+    pub first: PageIndex,
+    /// How large it is; 0: there is none.
+    pub bytes: u64,
+    /// Its content is agreed upon at barriers only ([`Client::flush_relaxed`]). The creator's to say.
+    pub relaxed: bool,
+    /// Why it can only be read.
+    pub read_only: Option<Failure>,
 }
 
 /// The tiered segments of the job as one rank sees them. Any thread may call anything.
@@ -68,19 +106,11 @@ pub struct ClientOptions {
 pub struct Client {
     core: Arc<Core>,
     pool: Arc<PoolClient>,
-    /// Bytes of each rank's tiered segment, once attached.
-    segment_bytes: OnceLock<Box<[u64]>>,
-    /// Why segments can only be read, by rank.
-    read_only: OnceLock<Box<[Option<Failure>]>>,
-    /// The same beside the number of the segment's first page: what a hit looks up. Relaxed segments, and those that can
-    /// only be read, have no bytes here: their puts and gets are never plain hits.
-    places: OnceLock<Box<[Place]>>,
+    segments: Arc<Segments>,
     relaxed: RelaxedSegments,
     /// Where this rank's own segment is in its memory, and how large; 0 when it is not.
     local_base: AtomicUsize,
     local_bytes: AtomicUsize,
-    page_bytes: usize,
-    page_shift: u32,
 }
 
 /// What operations need to go on, wherever the client is.
@@ -91,33 +121,17 @@ struct Core {
     agent: Peer,
     /// What to call each node's NVMe in errors.
     homes: OnceLock<Box<[String]>>,
-    /// The number of each segment's first page.
-    first_page: Box<[PageIndex]>,
+    segments: Arc<Segments>,
     remote: Arc<RemoteOperations>,
     under_way: UnderWay,
     own: OwnPages,
-    /// Pages of each segment, once attached.
-    segment_pages: OnceLock<Box<[u64]>>,
-    page_bytes: usize,
-    page_shift: u32,
     whole_page_put: bool,
-    window_pages_max: u64,
-    /// Most bytes of a put that are posted in a message.
-    post_max: usize,
-    /// Most bytes of one in-place operation.
-    in_place_max: usize,
-    /// Most bytes of a message.
+    window_bytes_max: u64,
+    /// Most bytes of a message: of a put that is posted, and of an operation in place.
     medium_max: usize,
-    /// Most bytes of a get that reads a part of a page, and who has done so of late.
-    part_max: usize,
+    /// How long gets may be that read parts of pages, and who has done so of late.
+    parts: Limits,
     part_reads: History,
-}
-
-/// Where a rank's tiered segment lies.
-#[derive(Clone, Copy)]
-struct Place {
-    bytes: u64,
-    first_page: PageIndex,
 }
 
 /// A get or put that goes on while the program does something else. Dropping it waits for its end.
@@ -168,30 +182,22 @@ impl Client {
         options: ClientOptions,
     ) -> Self {
         let agent = layout.agent_of(layout.node_of_peer(endpoint.me()));
-        let page_bytes = pool.layout().spec().page_bytes as usize;
-        let medium = endpoint.medium_bytes_max();
+        let segments = Arc::new(Segments::new(layout.ranks(), pool.layout().page_size()));
         let core = Arc::new(Core {
             agent,
             homes: OnceLock::new(),
-            first_page: (0..layout.ranks())
-                .map(|rank| pool.layout().page_index(Rank(rank), 0).unwrap_or(PageIndex::MAX))
-                .collect(),
+            segments: segments.clone(),
             remote: handlers.remote,
             under_way: UnderWay::default(),
             own: OwnPages::new(
                 options.self_service,
                 layout.ranks_of(layout.node_of_peer(endpoint.me())),
-                options.read_ahead.map(ReadAhead::new),
+                Detectors::new(options.read_ahead),
             ),
-            segment_pages: OnceLock::new(),
-            page_bytes,
-            page_shift: page_bytes.trailing_zeros(),
             whole_page_put: options.whole_page_put,
-            window_pages_max: options.window_pages_max.max(1),
-            post_max: medium.min(page_bytes),
-            in_place_max: medium.min(page_bytes),
-            medium_max: medium,
-            part_max: medium.min(options.part_bytes_max as usize),
+            window_bytes_max: options.window_pages_max.max(1) << pool.layout().page_size().shift(),
+            medium_max: endpoint.medium_bytes_max(),
+            parts: options.parts,
             part_reads: History::new(pool.layout().spec().frames),
             endpoint,
             pool: pool.clone(),
@@ -200,14 +206,10 @@ impl Client {
         let work: Weak<Core> = Arc::downgrade(&core);
         core.endpoint.set_work(work as Weak<dyn Work>);
         Self {
-            segment_bytes: OnceLock::new(),
-            read_only: OnceLock::new(),
-            places: OnceLock::new(),
+            segments,
             relaxed: RelaxedSegments::default(),
             local_base: AtomicUsize::new(0),
             local_bytes: AtomicUsize::new(0),
-            page_bytes,
-            page_shift: core.page_shift,
             core,
             pool,
         }
@@ -218,15 +220,25 @@ impl Client {
         self.ask_and_wait(|slot| Request::Attached { slot }, &[])
     }
 
-    /// Creates this rank's tiered segment at its agent; a name keeps it after the job. Collective agreement on everybody's
-    /// size is the caller's, with [`Client::set_segments`], and on the checkpoint that named ones are opened at, too. A
-    /// failure in the result says why the segment can only be read: it was opened all the same.
-    pub fn attach(&self, bytes: u64, named: Option<&Named>) -> Result<Option<Failure>, CacheError> {
-        let pages = bytes.div_ceil(self.page_bytes as u64);
+    /// Creates this rank's partition of a segment at its agent; a name keeps it after the job. `bytes` may be 0: then there is
+    /// none. Agreement on everybody's is the caller's, with [`Client::know`], and on the checkpoint that named ones are opened at,
+    /// too.
+    ///
+    /// # Errors
+    /// [`CacheError::Segment`] with the agent's words.
+    pub fn attach(
+        &self,
+        spec: SegmentPages,
+        bytes: u64,
+        named: Option<&Named>,
+    ) -> Result<Created, CacheError> {
+        let SegmentPages { segment, size, policy } = spec;
+        let pages = bytes.div_ceil(size.bytes().into());
         let data = named.map(Named::encode).unwrap_or_default();
-        let [a, b, c, d, ..] = self.ask_about_segment(|slot| Request::Attach { pages, slot }, &data)?;
-        let code = u32::from_le_bytes([a, b, c, d]);
-        Ok((code != 0).then(|| Failure::from_code(code)))
+        let request = |slot| Request::Attach { pages, segment, size, policy, slot };
+        let Attached { first, read_only } = Attached::decode(&self.ask_about(segment, request, &data)?);
+        let read_only = (read_only != 0).then(|| Failure::from_code(read_only));
+        Ok(Created { first, bytes, relaxed: false, read_only })
     }
 
     /// Reads pages of this node's NVMe with this reader instead of one of its own: for simulations. Before the first page is used.
@@ -234,12 +246,16 @@ impl Client {
         self.core.own.set_reader(reader);
     }
 
-    /// What fills the frame of a page of this rank's own segment that it has claimed, in a handler of a signal; false when it
+    /// What fills the frame of a page of this rank's own partition that it has claimed, in a handler of a signal; false when it
     /// cannot be read here. To be made after the segment was attached.
-    pub fn page_reader(&self, owner: Rank) -> Box<dyn Fn(&Claim) -> bool + Send + Sync> {
-        self.core.own.prepare(&self.core, owner);
+    pub fn page_reader(&self, of: PartitionId) -> Box<dyn Fn(&Claim) -> bool + Send + Sync> {
+        let file = self.core.own.prepare(&self.core, of);
+        let known = self.segments.find(of).map(|known| known.partition);
         let core = self.core.clone();
-        Box::new(move |claim| core.own.read_claimed(&core, owner, claim))
+        Box::new(move |claim| {
+            let known = file.as_ref().zip(known.as_ref());
+            known.is_some_and(|(file, partition)| OwnPages::read_claimed(&core, file, partition, claim))
+        })
     }
 
     /// Says what to call the NVMe of each node in errors: node, host, folder. Once, or never.
@@ -247,64 +263,175 @@ impl Client {
         let _ = self.core.homes.set(homes.into_boxed_slice());
     }
 
-    /// Says which ranks' segments can only be read, and why: what [`Client::attach`] has told each rank. Puts to them are
-    /// refused from now on, instead of changing pages that can never be stored. Once, before the sizes are known.
-    pub fn set_read_only(&self, read_only: Vec<Option<Failure>>) {
-        let _ = self.read_only.set(read_only.into_boxed_slice());
-    }
-
-    /// Why a rank's segment can only be read, as an error of whoever wants to write.
-    pub fn check_writable(&self, owner: Rank) -> Result<(), CacheError> {
-        match self.read_only.get().and_then(|all| all.get(owner.0 as usize)) {
-            Some(&Some(reason)) => {
-                Err(CacheError::ReadOnly { owner, reason, place: self.core.place(owner, reason) })
+    /// Why a partition can only be read, as an error of whoever wants to write.
+    pub fn check_writable(&self, of: impl Into<PartitionId>) -> Result<(), CacheError> {
+        let of = of.into();
+        match self.segments.refusal(of) {
+            Some(reason) => {
+                Err(CacheError::ReadOnly { owner: of, reason, place: self.core.place(of.owner, reason) })
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
-    /// Says how large each rank's tiered segment is, here and to the agent. Once, after everybody has attached.
-    pub fn set_segments(&self, bytes: Vec<u64>) -> Result<(), CacheError> {
-        let pages: Vec<u8> =
-            bytes.iter().flat_map(|bytes| bytes.div_ceil(self.page_bytes as u64).to_le_bytes()).collect();
-        let piece = self.core.post_max / 8;
-        for (index, part) in pages.chunks(piece * 8).enumerate() {
-            let first_rank = (index * piece) as u32;
-            self.ask_and_wait(|slot| Request::Segments { first_rank, slot }, part)?;
+    /// Says which partitions a segment has, those of the ranks from one on, here and to the agent: what [`Client::attach`] has
+    /// told each rank. After all of them have attached, and before any uses another's.
+    ///
+    /// # Errors
+    /// [`CacheError::Page`] when the agent knows other partitions there.
+    pub fn know(
+        &self,
+        spec: SegmentPages,
+        first_rank: Rank,
+        partitions: &[Created],
+    ) -> Result<(), CacheError> {
+        let SegmentPages { segment, size, policy } = spec;
+        let words = partitions.iter().flat_map(|one| [one.first, one.bytes.div_ceil(size.bytes().into())]);
+        let words: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        let most = (self.core.medium_max / 16).max(1);
+        for (first, part) in (first_rank.0..).step_by(most).map(Rank).zip(words.chunks(16 * most)) {
+            let request = |slot| Request::Partitions { segment, size, policy, first_rank: first, slot };
+            self.ask_and_wait(request, part)?;
         }
-        self.know_segments(bytes)
+        self.know_here(spec, first_rank, partitions)
     }
 
-    /// The half of [`Client::set_segments`] that concerns this client alone: for those who have told the agent in
-    /// their own way, because they must not block.
-    pub fn know_segments(&self, bytes: Vec<u64>) -> Result<(), CacheError> {
-        let places = (0..).map(Rank).zip(self.core.first_page.iter().zip(&bytes));
-        let places = places.map(|(rank, (&first_page, &bytes))| {
-            let plain = !self.relaxed.covers(rank) && self.check_writable(rank).is_ok();
-            let bytes = if plain { bytes } else { 0 };
-            Place { bytes, first_page }
-        });
-        let places = places.collect();
-        let pages = bytes.iter().map(|bytes| bytes.div_ceil(self.page_bytes as u64)).collect();
-        let _ = self.core.segment_pages.set(pages);
-        self.segment_bytes
-            .set(bytes.into_boxed_slice())
-            .map_err(|_| CacheError::Usage("the segments are attached already".into()))?;
-        // Last, because gets that find it go ahead.
-        let _ = self.places.set(places);
+    /// The half of [`Client::know`] that concerns this client alone: for those who have told the agent in their own way, because
+    /// they must not block.
+    ///
+    /// # Errors
+    /// [`CacheError::Usage`] for a segment or a rank that cannot be.
+    pub fn know_here(
+        &self,
+        spec: SegmentPages,
+        first_rank: Rank,
+        partitions: &[Created],
+    ) -> Result<(), CacheError> {
+        let SegmentPages { segment, size, policy } = spec;
+        for (owner, one) in (first_rank.0..).map(Rank).zip(partitions) {
+            let Created { first, bytes, relaxed, read_only } = *one;
+            let pages = bytes.div_ceil(size.bytes().into());
+            let partition = Partition { segment, owner, size, first, pages, policy, shared: false };
+            let known = Known { partition, bytes, relaxed, read_only: read_only.is_some() };
+            if !self.segments.insert(known, read_only) {
+                return Err(CacheError::Usage(format!("there is no {}", partition.id())));
+            }
+        }
         Ok(())
     }
 
-    /// Bytes of each rank's tiered segment.
-    pub fn segments(&self) -> &[u64] {
-        self.segment_bytes.get().map_or(&[], |bytes| bytes)
+    /// Ends this rank's use of a segment: what is under way of its own is waited for, nothing new can begin. Puts that have been
+    /// started are to be complete. The first step of three, each taken by all ranks before the next by any.
+    ///
+    /// # Errors
+    /// Those of relaxed puts that were still waiting.
+    pub fn leave(&self, segment: SegmentId) -> Result<(), CacheError> {
+        self.flush_relaxed()?;
+        self.segments.remove(segment);
+        self.core.own.leave(&self.core, segment);
+        Ok(())
     }
 
-    /// The number of the first page of a rank's segment, and how many bytes plain hits may reach from there: none of a segment
-    /// that is relaxed or not attached. For code that follows the hit path elsewhere ([`crate::pool::mirror`]).
-    pub fn plain_pages(&self, owner: Rank) -> Option<(PageIndex, u64)> {
-        let place = self.places.get()?.get(owner.0 as usize)?;
-        Some((place.first_page, place.bytes))
+    /// The two steps that follow: the node gives up its copies, and then forgets the segment.
+    ///
+    /// # Errors
+    /// [`CacheError::Page`] when somebody uses it still.
+    pub fn detach(&self, segment: SegmentId, step: Detach) -> Result<(), CacheError> {
+        self.ask_and_wait(|slot| Request::Detach { segment, step, slot }, &[])
+    }
+
+    /// Learns of a partition that its owner has attached by itself: here and at the agent. Nothing happens where it is known.
+    ///
+    /// # Errors
+    /// [`CacheError::OutOfRange`] when its owner has none of that name.
+    pub fn learn(&self, of: impl Into<PartitionId>) -> Result<(), CacheError> {
+        let of = of.into();
+        if self.segments.find(of).is_some() {
+            return Ok(());
+        }
+        let home = self.core.home(of.owner);
+        let Some(Extent { first, pages, size, policy }) =
+            self.ask_about_partition(home, of, About::Describe)?.as_deref().and_then(Extent::decode)
+        else {
+            return Err(CacheError::OutOfRange { owner: of, offset: 0, bytes: 0, limit: 0 });
+        };
+        let spec = SegmentPages { segment: of.segment, size, policy };
+        let bytes = pages << size.shift();
+        self.know(spec, of.owner, &[Created { first, bytes, ..Created::default() }])
+    }
+
+    /// Gives a partition up that this rank has attached by itself: first every node gives up its copies, then every node
+    /// forgets it.
+    ///
+    /// # Errors
+    /// [`CacheError::Page`] when somebody uses it still.
+    pub fn detach_own(&self, of: impl Into<PartitionId>) -> Result<(), CacheError> {
+        let of = of.into();
+        self.leave(of.segment)?;
+        // The home last: it waits until nobody else has copies.
+        let home = self.core.home(of.owner);
+        let others = (0..self.core.layout.nodes()).map(NodeId).filter(|node| *node != home);
+        let nodes: Vec<NodeId> = others.chain([home]).collect();
+        for what in [About::Withdraw, About::Forget] {
+            for &node in &nodes {
+                self.ask_about_partition(node, of, what)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer of a node's agent; none when it has nothing of the kind.
+    fn ask_about_partition(
+        &self,
+        node: NodeId,
+        of: PartitionId,
+        what: About,
+    ) -> Result<Option<Vec<u8>>, CacheError> {
+        let core = &self.core;
+        let agent = core.layout.agent_of(node);
+        let mut asked = None;
+        let mut state = RemoteState::Pending;
+        self.wait_for(|| {
+            if asked.is_none()
+                && let Some(slot) = core.remote.begin(agent)
+            {
+                let words = InPlace::Partition { of, what, slot }.encode();
+                match core.endpoint.try_request(agent, handler::IN_PLACE, &words, Payload::Short)? {
+                    Sent::Accepted => asked = Some(slot),
+                    Sent::Busy => core.remote.abandon(slot),
+                }
+            }
+            let Some(slot) = asked else { return Ok(false) };
+            state = core.remote.finish(slot);
+            Ok(state != RemoteState::Pending)
+        })?;
+        match state {
+            RemoteState::Done(bytes) => Ok(Some(bytes)),
+            RemoteState::Failed(_, code) => Err(core.failed(of, 0, code, PAGE_UNKNOWN)),
+            RemoteState::NotInPlace | RemoteState::Pending => Ok(None),
+        }
+    }
+
+    /// A partition that is known.
+    pub fn partition(&self, of: impl Into<PartitionId>) -> Option<Partition> {
+        self.segments.find(of.into()).map(|known| known.partition)
+    }
+
+    /// Bytes of a partition; 0 of one that is not attached.
+    pub fn bytes_of(&self, of: impl Into<PartitionId>) -> u64 {
+        self.segments.find(of.into()).map_or(0, |known| known.bytes)
+    }
+
+    /// How large the pages of a partition are; of one that is not attached, as large as those of segments that say nothing else.
+    pub fn page_size_of(&self, of: impl Into<PartitionId>) -> PageSize {
+        let known = self.segments.find(of.into());
+        known.map_or(self.pool.layout().page_size(), |known| known.partition.size)
+    }
+
+    /// The number of the first page of a partition, and how many bytes plain hits may reach from there: none of one that is relaxed
+    /// or not attached. For code that follows the hit path elsewhere ([`crate::pool::mirror`]).
+    pub fn plain_pages(&self, of: impl Into<PartitionId>) -> Option<(PageIndex, u64)> {
+        self.segments.plain(of.into())
     }
 
     /// Says where this rank's own segment is in its memory ([`crate::local`]); no bytes: nowhere any more. Buffers of puts and
@@ -326,9 +453,9 @@ impl Client {
         address.addr().wrapping_sub(self.local_base.load(Relaxed)) < self.local_bytes.load(Relaxed)
     }
 
-    /// Size of a page in bytes.
+    /// Bytes of a page of segments that say nothing else.
     pub fn page_bytes(&self) -> usize {
-        self.page_bytes
+        self.pool.layout().page_size().bytes() as usize
     }
 
     /// Reads `bytes` bytes of a rank's segment. When it returns, they are at `to`.
@@ -336,13 +463,20 @@ impl Client {
     /// # Safety
     /// `to` is valid for writing `bytes` bytes during the call.
     #[inline]
-    pub unsafe fn get(&self, owner: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<(), CacheError> {
+    pub unsafe fn get(
+        &self,
+        of: impl Into<PartitionId>,
+        offset: u64,
+        to: *mut u8,
+        bytes: usize,
+    ) -> Result<(), CacheError> {
+        let of = of.into();
         // SAFETY: as the caller promised.
-        if unsafe { self.get_cached(owner, offset, to, bytes) } {
+        if unsafe { self.get_cached(of, offset, to, bytes) } {
             return Ok(());
         }
         // SAFETY: as the caller promised.
-        unsafe { self.get_slow(owner, offset, to, bytes) }
+        unsafe { self.get_slow(of, offset, to, bytes) }
     }
 
     /// Writes `bytes` bytes into a rank's segment. When it returns, every later get anywhere sees them.
@@ -352,17 +486,18 @@ impl Client {
     #[inline]
     pub unsafe fn put(
         &self,
-        owner: Rank,
+        of: impl Into<PartitionId>,
         offset: u64,
         from: *const u8,
         bytes: usize,
     ) -> Result<(), CacheError> {
+        let of = of.into();
         // SAFETY: as the caller promised.
-        if unsafe { self.put_cached(owner, offset, from, bytes) } {
+        if unsafe { self.put_cached(of, offset, from, bytes) } {
             return Ok(());
         }
         // SAFETY: as the caller promised.
-        unsafe { self.put_slow(owner, offset, from, bytes) }
+        unsafe { self.put_slow(of, offset, from, bytes) }
     }
 
     /// The part of [`Client::get`] that a hit needs: true when the bytes lie in one cached page, and are at `to` now.
@@ -372,13 +507,19 @@ impl Client {
     /// # Safety
     /// As [`Client::get`].
     #[inline(always)]
-    pub unsafe fn get_cached(&self, owner: Rank, offset: u64, to: *mut u8, bytes: usize) -> bool {
-        let Some((index, in_page)) = self.locate(owner, offset, bytes) else { return false };
+    pub unsafe fn get_cached(
+        &self,
+        of: impl Into<PartitionId>,
+        offset: u64,
+        to: *mut u8,
+        bytes: usize,
+    ) -> bool {
+        let Some((page, in_page)) = self.segments.locate(of.into(), offset, bytes) else { return false };
         if self.is_local(to) {
             return false;
         }
         // SAFETY: as the caller promised; rule 3.
-        self.served(index, unsafe { self.pool.try_get(index, in_page, to, bytes as u32) })
+        self.served(page, unsafe { self.pool.try_get(page, in_page, to, bytes as u32) })
     }
 
     /// The part of [`Client::put`] that a hit needs; see [`Client::get_cached`].
@@ -386,20 +527,26 @@ impl Client {
     /// # Safety
     /// As [`Client::put`].
     #[inline(always)]
-    pub unsafe fn put_cached(&self, owner: Rank, offset: u64, from: *const u8, bytes: usize) -> bool {
-        let Some((index, in_page)) = self.locate(owner, offset, bytes) else { return false };
+    pub unsafe fn put_cached(
+        &self,
+        of: impl Into<PartitionId>,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> bool {
+        let Some((page, in_page)) = self.segments.locate(of.into(), offset, bytes) else { return false };
         if self.is_local(from) {
             return false;
         }
         // SAFETY: as the caller promised; rule 3.
-        self.served(index, unsafe { self.pool.try_put(index, in_page, from, bytes as u32) })
+        self.served(page, unsafe { self.pool.try_put(page, in_page, from, bytes as u32) })
     }
 
     /// Whether an attempt was a hit. One on a page that was read ahead lets the read-ahead go on.
     #[inline(always)]
-    fn served(&self, index: PageIndex, attempt: Attempt) -> bool {
+    fn served(&self, page: Page, attempt: Attempt) -> bool {
         if matches!(attempt, Attempt::HitNotify) {
-            self.hint(index);
+            self.hint(page.number);
         }
         !matches!(attempt, Attempt::Miss(_))
     }
@@ -408,46 +555,45 @@ impl Client {
     ///
     /// # Safety
     /// As [`Client::get`].
-    #[cold]
-    #[inline(never)]
+    #[inline]
     pub unsafe fn get_slow(
         &self,
-        owner: Rank,
+        of: impl Into<PartitionId>,
         offset: u64,
         to: *mut u8,
         bytes: usize,
     ) -> Result<(), CacheError> {
-        self.start(owner, offset, bytes, Way::Get(to), Patience::Waits)?.wait()
+        self.do_now(of.into(), Piece { offset, bytes, way: Way::Get(to) })
     }
 
     /// A put of any length, hit or not.
     ///
     /// # Safety
     /// As [`Client::put`].
-    #[cold]
-    #[inline(never)]
+    #[inline]
     pub unsafe fn put_slow(
         &self,
-        owner: Rank,
+        of: impl Into<PartitionId>,
         offset: u64,
         from: *const u8,
         bytes: usize,
     ) -> Result<(), CacheError> {
-        self.start(owner, offset, bytes, Way::Put(from), Patience::Waits)?.wait()
+        self.do_now(of.into(), Piece { offset, bytes, way: Way::Put(from) })
     }
 
     /// Starts a get; the bytes are at `to` when the returned operation has been waited for.
     ///
     /// # Safety
     /// `to` is valid for writing until then, and used by nobody else.
+    #[inline]
     pub unsafe fn get_nb(
         &self,
-        owner: Rank,
+        of: impl Into<PartitionId>,
         offset: u64,
         to: *mut u8,
         bytes: usize,
     ) -> Result<Pending<'_>, CacheError> {
-        self.start(owner, offset, bytes, Way::Get(to), Patience::Goes).map(Pending::listed)
+        self.begin(of.into(), Piece { offset, bytes, way: Way::Get(to) })
     }
 
     /// Starts a put; `from` may be reused, and the bytes are visible everywhere, when the returned operation has been
@@ -455,14 +601,15 @@ impl Client {
     ///
     /// # Safety
     /// `from` is valid for reading until then, and not written.
+    #[inline]
     pub unsafe fn put_nb(
         &self,
-        owner: Rank,
+        of: impl Into<PartitionId>,
         offset: u64,
         from: *const u8,
         bytes: usize,
     ) -> Result<Pending<'_>, CacheError> {
-        self.start(owner, offset, bytes, Way::Put(from), Patience::Goes).map(Pending::listed)
+        self.begin(of.into(), Piece { offset, bytes, way: Way::Put(from) })
     }
 
     /// Starts a get of many pieces of a rank's segment as one operation: those that follow each other in one page travel together
@@ -472,10 +619,10 @@ impl Client {
     /// As [`Client::get_nb`], for each piece.
     pub unsafe fn get_pieces_nb(
         &self,
-        owner: Rank,
+        of: impl Into<PartitionId>,
         pieces: &[SegmentPiece],
     ) -> Result<Pending<'_>, CacheError> {
-        self.start_pieces(owner, pieces, |piece| Way::Get(piece.here)).map(Pending::listed)
+        self.start_pieces(of.into(), pieces, |piece| Way::Get(piece.here)).map(Pending::listed)
     }
 
     /// Starts a put of many pieces; see [`Client::get_pieces_nb`]. They do not overlap.
@@ -484,38 +631,42 @@ impl Client {
     /// As [`Client::put_nb`], for each piece.
     pub unsafe fn put_pieces_nb(
         &self,
-        owner: Rank,
+        of: impl Into<PartitionId>,
         pieces: &[SegmentPiece],
     ) -> Result<Pending<'_>, CacheError> {
-        self.start_pieces(owner, pieces, |piece| Way::Put(piece.here)).map(Pending::listed)
+        self.start_pieces(of.into(), pieces, |piece| Way::Put(piece.here)).map(Pending::listed)
     }
 
     fn start_pieces(
         &self,
-        owner: Rank,
+        of: PartitionId,
         pieces: &[SegmentPiece],
         way: impl Fn(&SegmentPiece) -> Way,
     ) -> Result<Pending<'_>, CacheError> {
+        let nothing = Pending { core: &self.core, state: None };
+        let Some(known) = self.segments.find(of) else {
+            pieces.iter().try_for_each(|piece| self.check(of, piece.offset, piece.bytes as u64).map(drop))?;
+            return Ok(nothing);
+        };
         for piece in pieces {
-            self.check(owner, piece.offset, piece.bytes as u64)?;
+            self.check(of, piece.offset, piece.bytes as u64)?;
         }
-        if self.relaxed.covers(owner) {
+        if known.relaxed {
             // Combined here, mostly: nothing travels.
             for piece in pieces {
-                self.start(owner, piece.offset, piece.bytes, way(piece), Patience::Waits)?.wait()?;
+                let piece = Piece { offset: piece.offset, bytes: piece.bytes, way: way(piece) };
+                self.start(of, piece, Patience::Waits)?.wait()?;
             }
-            return Ok(Pending { core: &self.core, state: None });
+            return Ok(nothing);
         }
         let is_any_local = pieces.iter().any(|piece| self.is_local(piece.here));
-        let bounce = is_any_local.then(|| vec![0; self.page_bytes].into_boxed_slice());
+        let bounce = is_any_local.then(|| vec![0; known.page_bytes()].into_boxed_slice());
         let pieces = pieces.iter().filter(|piece| piece.bytes > 0);
         let pieces: Vec<Piece> =
             pieces.map(|piece| Piece { offset: piece.offset, bytes: piece.bytes, way: way(piece) }).collect();
-        let Some(first) = pieces.first() else {
-            return Ok(Pending { core: &self.core, state: None });
-        };
+        let Some(first) = pieces.first() else { return Ok(nothing) };
         let counter = if matches!(first.way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
-        let operation = Operation::of_pieces(owner, pieces, bounce);
+        let operation = Operation::of_pieces(known.partition, pieces, bounce);
         let mut pending = Pending { core: &self.core, state: Some(Held::Own(operation)) };
         if !pending.test()? {
             self.pool.count(counter, 1);
@@ -524,15 +675,15 @@ impl Client {
     }
 
     /// Asks for bytes to be brought to this node when convenient. Completes at once; a hint, no promise.
-    pub fn prefetch(&self, owner: Rank, offset: u64, bytes: u64) -> Result<(), CacheError> {
-        self.check(owner, offset, bytes)?;
-        if bytes == 0 {
+    pub fn prefetch(&self, of: impl Into<PartitionId>, offset: u64, bytes: u64) -> Result<(), CacheError> {
+        let Some(known) = self.check(of.into(), offset, bytes)? else { return Ok(()) };
+        let partition = known.partition;
+        if bytes == 0 || self.core.stays_at_home(&partition) {
             return Ok(());
         }
-        let first = offset >> self.page_shift;
-        let last = (offset + bytes - 1) >> self.page_shift;
+        let (first, last) = (partition.page_at(offset), partition.page_at(offset + bytes - 1));
         let count = (last - first + 1).min(u64::from(u32::MAX)) as u32;
-        self.core.try_ask(Request::Prefetch { page: self.core.index(owner, first), count }, &[])?;
+        self.core.try_ask(Request::Prefetch { page: first, count }, &[])?;
         Ok(())
     }
 
@@ -541,26 +692,26 @@ impl Client {
     ///
     /// It is this rank's checkpoint alone: a job whose ranks have not made equally many of them when it ends badly cannot be
     /// reopened. A checkpoint of the job takes the three steps that follow, each on all ranks before the next on any.
-    pub fn checkpoint(&self) -> Result<(), CacheError> {
-        self.ask_about_segment(|slot| Request::Checkpoint { slot }, &[]).map(drop)
+    pub fn checkpoint(&self, segment: SegmentId) -> Result<(), CacheError> {
+        self.ask_about(segment, |slot| Request::Checkpoint { segment, slot }, &[]).map(drop)
     }
 
     /// The first step of the job's checkpoint: brings everything that [`Client::checkpoint`] would make durable to the NVMe.
-    pub fn clean(&self) -> Result<(), CacheError> {
-        self.ask_about_segment(|slot| Request::Clean { slot }, &[]).map(drop)
+    pub fn clean(&self, segment: SegmentId) -> Result<(), CacheError> {
+        self.ask_about(segment, |slot| Request::Clean { segment, slot }, &[]).map(drop)
     }
 
     /// The second step: a checkpoint that is durable beside the last one. `identity` is the same on all ranks and was never
     /// used before. When all ranks have taken it, a job that is killed is reopened at this checkpoint; until then, at the
     /// one before.
-    pub fn prepare(&self, identity: u64) -> Result<(), CacheError> {
-        self.ask_about_segment(|slot| Request::Prepare { identity, slot }, &[]).map(drop)
+    pub fn prepare(&self, segment: SegmentId, identity: u64) -> Result<(), CacheError> {
+        self.ask_about(segment, |slot| Request::Prepare { segment, identity, slot }, &[]).map(drop)
     }
 
     /// The third step: with `commit`, which all ranks have prepared for, the one before is not needed any more. Without,
     /// the checkpoint is given up, also by a rank that could not prepare it.
-    pub fn conclude(&self, commit: bool) -> Result<(), CacheError> {
-        self.ask_about_segment(|slot| Request::Conclude { commit, slot }, &[]).map(drop)
+    pub fn conclude(&self, segment: SegmentId, commit: bool) -> Result<(), CacheError> {
+        self.ask_about(segment, |slot| Request::Conclude { segment, commit, slot }, &[]).map(drop)
     }
 
     /// What this rank has counted.
@@ -578,63 +729,58 @@ impl Client {
         &self.pool
     }
 
-    /// The page of a place in an attached segment, and the place in it. Whether the page has all `bytes` bytes is the
-    /// pool's to say.
-    #[inline(always)]
-    fn locate(&self, owner: Rank, offset: u64, bytes: usize) -> Option<(PageIndex, u32)> {
-        let place = self.places.get()?.get(owner.0 as usize)?;
-        // Larger lengths are cut by the cast to the pool's 32 bits.
-        if bytes > self.page_bytes || offset > place.bytes || bytes as u64 > place.bytes - offset {
-            return None;
-        }
-        let in_page = offset & (self.page_bytes as u64 - 1);
-        Some((place.first_page.wrapping_add(offset >> self.page_shift), in_page as u32))
-    }
-
-    fn check(&self, owner: Rank, offset: u64, bytes: u64) -> Result<(), CacheError> {
-        let limit = self.segments().get(owner.0 as usize).copied().unwrap_or(0);
+    /// Whether the bytes are in a partition, which is yielded unless there are none to be used.
+    fn check(&self, of: PartitionId, offset: u64, bytes: u64) -> Result<Option<Known>, CacheError> {
+        let known = self.segments.find(of);
+        let limit = known.map_or(0, |known| known.bytes);
         if offset.checked_add(bytes).is_some_and(|end| end <= limit) {
-            Ok(())
+            Ok(known)
         } else {
-            Err(CacheError::OutOfRange { owner, offset, bytes, limit })
+            Err(CacheError::OutOfRange { owner: of, offset, bytes, limit })
         }
     }
 
-    fn start(
-        &self,
-        owner: Rank,
-        offset: u64,
-        bytes: usize,
-        way: Way,
-        patience: Patience,
-    ) -> Result<Pending<'_>, CacheError> {
-        self.check(owner, offset, bytes as u64)?;
-        if matches!(way, Way::Put(_)) && bytes > 0 {
-            self.check_writable(owner)?;
+    #[cold]
+    #[inline(never)]
+    fn do_now(&self, of: PartitionId, piece: Piece) -> Result<(), CacheError> {
+        self.start(of, piece, Patience::Waits)?.wait()
+    }
+
+    #[inline(never)]
+    fn begin(&self, of: PartitionId, piece: Piece) -> Result<Pending<'_>, CacheError> {
+        self.start(of, piece, Patience::Goes).map(Pending::listed)
+    }
+
+    fn start(&self, of: PartitionId, piece: Piece, patience: Patience) -> Result<Pending<'_>, CacheError> {
+        let Some(known) = self.check(of, piece.offset, piece.bytes as u64)? else {
+            return Ok(Pending { core: &self.core, state: None });
+        };
+        if known.read_only && matches!(piece.way, Way::Put(_)) && piece.bytes > 0 {
+            self.check_writable(of)?;
         }
         // SAFETY: rule 1: the caller of what called this has promised it for the address in `way`.
-        if self.relaxed.covers(owner) && unsafe { self.relaxed_part(owner, offset, bytes, way) }? {
+        if known.relaxed && unsafe { self.relaxed_part(&known.partition, piece) }? {
             return Ok(Pending { core: &self.core, state: None });
         }
-        self.start_anywhere(owner, offset, bytes, way, patience)
+        self.start_anywhere(known.partition, piece, patience)
     }
 
     /// An operation on the cluster's memory, which has been checked.
     fn start_anywhere(
         &self,
-        owner: Rank,
-        offset: u64,
-        bytes: usize,
-        way: Way,
+        partition: Partition,
+        piece: Piece,
         patience: Patience,
     ) -> Result<Pending<'_>, CacheError> {
+        let Piece { way, bytes, .. } = piece;
         let counter = if matches!(way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
         let address = match way {
             Way::Get(to) => to.cast_const(),
             Way::Put(from) => from,
         };
-        let bounce = self.is_local(address).then(|| vec![0; self.page_bytes.min(bytes)].into_boxed_slice());
-        let operation = Operation::new(owner, offset, bytes, way, bounce, patience);
+        let page_bytes = partition.size.bytes() as usize;
+        let bounce = self.is_local(address).then(|| vec![0; page_bytes.min(bytes)].into_boxed_slice());
+        let operation = Operation::new(partition, piece, bounce, patience);
         let mut pending = Pending { core: &self.core, state: Some(Held::Own(operation)) };
         if !pending.test()? {
             self.pool.count(counter, 1);
@@ -642,26 +788,27 @@ impl Client {
         Ok(pending)
     }
 
-    /// A request about this rank's segment as a whole, of which the agent can say why it fails.
-    fn ask_about_segment(
+    /// A request about this rank's partition as a whole, of which the agent can say why it fails.
+    fn ask_about(
         &self,
+        segment: SegmentId,
         request: impl Fn(u32) -> Request,
         data: &[u8],
     ) -> Result<[u8; INLINE_BYTES], CacheError> {
         match self.ask(request, data) {
-            Err(CacheError::Page { owner, reason, place, .. }) => {
-                let said = self.ask_why()?;
+            Err(CacheError::Page { owner: PartitionId { owner, .. }, reason, place, .. }) => {
+                let said = self.ask_why(segment)?;
                 let why = if said.is_empty() { reason.describe(&place) } else { said };
-                Err(CacheError::Segment { owner, reason, place, why })
+                Err(CacheError::Segment { owner: PartitionId { segment, owner }, reason, place, why })
             }
             other => other,
         }
     }
 
-    fn ask_why(&self) -> Result<String, CacheError> {
+    fn ask_why(&self, segment: SegmentId) -> Result<String, CacheError> {
         let mut said = Vec::new();
         for piece in 0..WHY_PIECES_MAX {
-            let bytes = self.ask(|slot| Request::Why { piece, slot }, &[])?;
+            let bytes = self.ask(|slot| Request::Why { segment, piece, slot }, &[])?;
             let text = bytes.iter().take_while(|byte| **byte != 0);
             let before = said.len();
             said.extend(text);
@@ -700,7 +847,7 @@ impl Client {
         match status {
             WaitStatus::Failed { code, detail } => {
                 let me = self.core.layout.rank_of_peer(self.core.endpoint.me()).unwrap_or(Rank(0));
-                Err(self.core.failed(me, 0, code, detail))
+                Err(self.core.failed(me.into(), 0, code, detail))
             }
             _ => Ok(answer),
         }
@@ -708,11 +855,6 @@ impl Client {
 
     fn wait_for(&self, ready: impl FnMut() -> Result<bool, CacheError>) -> Result<(), CacheError> {
         self.core.wait_for(ready)
-    }
-
-    #[inline]
-    fn index(&self, owner: Rank, page: u64) -> PageIndex {
-        self.core.index(owner, page)
     }
 
     #[cold]
@@ -735,18 +877,10 @@ impl Core {
         error.map_or(Ok(()), Err)
     }
 
+    /// Whether this node must not have copies of a partition's pages.
     #[inline]
-    fn index(&self, owner: Rank, page: u64) -> PageIndex {
-        // `check` has compared the bytes with the attached size, which the table has room for.
-        self.first_page.get(owner.0 as usize).map_or(PageIndex::MAX, |first| first.saturating_add(page))
-    }
-
-    fn first_page_of(&self, owner: Rank) -> PageIndex {
-        self.first_page.get(owner.0 as usize).copied().unwrap_or(PageIndex::MAX)
-    }
-
-    fn pages_of(&self, owner: Rank) -> u64 {
-        self.segment_pages.get().and_then(|pages| pages.get(owner.0 as usize)).copied().unwrap_or(0)
+    fn stays_at_home(&self, partition: &Partition) -> bool {
+        partition.policy.home_only && self.layout.agent_of(self.home(partition.owner)) != self.agent
     }
 
     #[cold]
@@ -775,10 +909,10 @@ impl Core {
         self.layout.node_of(owner)
     }
 
-    fn failed(&self, owner: Rank, page: u64, code: u32, detail: u32) -> CacheError {
+    fn failed(&self, of: PartitionId, page: u64, code: u32, detail: u32) -> CacheError {
         let page = if detail == PAGE_UNKNOWN { page } else { u64::from(detail) };
         let reason = Failure::from_code(code);
-        CacheError::Page { owner, page, reason, place: self.place(owner, reason) }
+        CacheError::Page { owner: of, page, reason, place: self.place(of.owner, reason) }
     }
 
     /// Whose NVMe it was, in words.

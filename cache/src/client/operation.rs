@@ -7,11 +7,12 @@
 use super::own::{Brought, Patience, ReadId};
 use super::{CacheError, Core};
 use crate::client::remote::RemoteState;
-use crate::pool::{Attempt, PageState, WaitId, WaitStatus};
-use crate::request::{InPlace, Pieces, Request};
+use crate::error::PAGE_UNKNOWN;
+use crate::partition::Partition;
+use crate::pool::{Attempt, Page, PageState, WaitId, WaitStatus};
+use crate::request::{InPlace, PageIndex, Pieces, Request};
 use smallvec::{SmallVec, smallvec};
 use std::collections::VecDeque;
-use vgas_rma::address::Rank;
 use vgas_rma::shm::copy::copy;
 
 /// Most bytes that one window of reads asks for: enough to keep a device and a link busy, little enough that a large
@@ -79,7 +80,7 @@ impl Awaited {
 }
 
 /// A part of an operation.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) offset: u64,
     pub(super) bytes: usize,
@@ -99,7 +100,7 @@ struct Asked {
 /// One get or put under way.
 #[derive(Debug)]
 pub(super) struct Operation {
-    owner: Rank,
+    partition: Partition,
     way: Way,
     /// Next byte of the segment.
     offset: u64,
@@ -142,16 +143,14 @@ impl Operation {
     }
 
     pub(super) fn new(
-        owner: Rank,
-        offset: u64,
-        bytes: usize,
-        way: Way,
+        partition: Partition,
+        Piece { offset, bytes, way }: Piece,
         bounce: Option<Box<[u8]>>,
         patience: Patience,
     ) -> Self {
         let end = offset + bytes as u64;
         Self {
-            owner,
+            partition,
             way,
             offset,
             end,
@@ -171,10 +170,11 @@ impl Operation {
     }
 
     /// One of many pieces, all the same way; they are taken in this order.
-    pub(super) fn of_pieces(owner: Rank, mut pieces: Vec<Piece>, bounce: Option<Box<[u8]>>) -> Self {
+    pub(super) fn of_pieces(partition: Partition, mut pieces: Vec<Piece>, bounce: Option<Box<[u8]>>) -> Self {
         pieces.reverse();
         let way = pieces.last().map_or(Way::Put(std::ptr::null()), |piece| piece.way);
-        Self { then: pieces, ..Self::new(owner, 0, 0, way, bounce, Patience::Goes) }
+        let nothing = Piece { offset: 0, bytes: 0, way };
+        Self { then: pieces, ..Self::new(partition, nothing, bounce, Patience::Goes) }
     }
 
     /// Goes on as far as possible without waiting. True: all bytes are where they belong.
@@ -235,11 +235,35 @@ impl Operation {
         }
     }
 
-    /// Page in the segment, first byte in it, and bytes up to its end or the operation's.
-    fn piece(&self, client: &Core) -> (u64, usize, usize) {
-        let in_page = (self.offset & (client.page_bytes as u64 - 1)) as usize;
-        let bytes = (client.page_bytes - in_page).min((self.end - self.offset) as usize);
-        (self.offset >> client.page_shift, in_page, bytes)
+    /// Page in the partition, first byte in it, and bytes up to its end or the operation's.
+    fn piece(&self) -> (u64, usize, usize) {
+        let page_bytes = self.page_bytes();
+        let in_page = self.offset as usize & (page_bytes - 1);
+        let bytes = (page_bytes - in_page).min((self.end - self.offset) as usize);
+        (self.offset >> self.shift(), in_page, bytes)
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.partition.size.bytes() as usize
+    }
+
+    fn shift(&self) -> u32 {
+        self.partition.size.shift()
+    }
+
+    /// The number of a page of the partition.
+    fn index(&self, page: u64) -> PageIndex {
+        self.partition.first + page
+    }
+
+    /// The same, as the pool wants it.
+    fn page(&self, number: PageIndex) -> Page {
+        Page { number, size: self.partition.size }
+    }
+
+    /// Most bytes that one message may ask for in place.
+    fn in_place_max(&self, client: &Core) -> usize {
+        client.medium_max.min(self.page_bytes())
     }
 
     fn step(&mut self, bytes: usize) {
@@ -257,20 +281,30 @@ impl Operation {
     /// # Safety
     /// As [`Operation::advance`].
     unsafe fn advance_get(&mut self, client: &Core, to: *mut u8) -> Result<bool, CacheError> {
-        let (page, in_page, bytes) = self.piece(client);
+        let (page, in_page, bytes) = self.piece();
         if let Some(window) = self.windows.front() {
             match window.awaited.status(client) {
                 WaitStatus::Pending(_) => return Ok(false),
                 WaitStatus::Done => {}
                 WaitStatus::Failed { code, detail } => {
-                    return Err(client.failed(self.owner, page, code, detail));
+                    return Err(client.failed(self.partition.id(), page, code, detail));
                 }
             }
         }
-        let index = client.index(self.owner, page);
+        let index = self.index(page);
+        if client.stays_at_home(&self.partition) {
+            let (offset, bytes) = (in_page as u32, bytes.min(self.in_place_max(client)));
+            let wanted = bytes as u32;
+            return self.ask_home(client, bytes, &[], |slot| InPlace::Read {
+                page: index,
+                offset,
+                bytes: wanted,
+                slot,
+            });
+        }
         let into = self.bounce.as_mut().map_or(to, |bounce| bounce.as_mut_ptr());
         // SAFETY: rules 1 and 3; a bounce has room for a page.
-        match unsafe { client.pool.try_get(index, in_page as u32, into, bytes as u32) } {
+        match unsafe { client.pool.try_get(self.page(index), in_page as u32, into, bytes as u32) } {
             hit @ (Attempt::Hit | Attempt::HitNotify) => {
                 if hit == Attempt::HitNotify {
                     client.hint(index);
@@ -296,7 +330,7 @@ impl Operation {
                 Ok(true)
             }
             Attempt::Miss(entry) if entry.state() == PageState::InPlace => {
-                let bytes = bytes.min(client.in_place_max);
+                let bytes = bytes.min(self.in_place_max(client));
                 let (offset, bytes32) = (in_page as u32, bytes as u32);
                 self.ask_home(client, bytes, &[], |slot| InPlace::Get {
                     page: index,
@@ -340,7 +374,8 @@ impl Operation {
 
     /// Whether the bytes that are left had better be read where the page is than have it come.
     fn wants_part(&self, client: &Core, index: u64) -> bool {
-        self.end - self.offset <= client.part_max as u64
+        let part_max = u64::from(client.parts.of(self.partition.size));
+        self.end - self.offset <= part_max.min(client.medium_max as u64)
             && self.windows.is_empty()
             && !self.declined
             && !client.part_reads.knows(index)
@@ -348,17 +383,18 @@ impl Operation {
 
     /// Asks for a window that begins at a page of the segment. False: no room to ask now.
     fn ask(&mut self, client: &Core, page: u64) -> Result<bool, CacheError> {
-        let last = (self.end - 1) >> client.page_shift;
+        let last = (self.end - 1) >> self.shift();
         if page > last || self.windows.len() >= 2 {
             return Ok(false);
         }
-        let most = (WINDOW_BYTES >> client.page_shift).clamp(1, self.pages_max.min(client.window_pages_max));
+        let window_max = (client.window_bytes_max >> self.shift()).max(1);
+        let most = (WINDOW_BYTES >> self.shift()).clamp(1, self.pages_max.min(window_max));
         let count = (last - page + 1).min(most) as u32;
         if self.own_left > 0 {
-            let is_all = self.offset >> client.page_shift == page && u64::from(count) == last - page + 1;
+            let is_all = self.offset >> self.shift() == page && u64::from(count) == last - page + 1;
             let patience = if is_all { self.patience } else { Patience::Goes };
-            let first = client.index(self.owner, page);
-            match client.own.bring(client, self.owner, first, u64::from(count), patience) {
+            let first = self.index(page);
+            match client.own.bring(client, &self.partition, first, u64::from(count), patience) {
                 Brought::Here => {
                     self.own_left -= 1;
                     return Ok(true);
@@ -373,13 +409,13 @@ impl Operation {
             }
         }
         let Some(wait) = client.pool.begin_wait(count) else { return Ok(false) };
-        let request = Request::Read { page: client.index(self.owner, page), count, slot: wait.0 };
+        let request = Request::Read { page: self.index(page), count, slot: wait.0 };
         if !client.try_ask(request, &[])? {
             client.pool.take_back_parts(wait, count);
             client.pool.end_wait(wait);
             return Ok(false);
         }
-        client.part_reads.comes_whole(client.index(self.owner, page + u64::from(count) - 1));
+        client.part_reads.comes_whole(self.index(page + u64::from(count) - 1));
         self.windows.push_back(Window { end: page + u64::from(count), awaited: Awaited::Agent(wait) });
         Ok(true)
     }
@@ -387,8 +423,8 @@ impl Operation {
     /// # Safety
     /// As [`Operation::advance`].
     unsafe fn advance_put(&mut self, client: &Core, from: *const u8) -> Result<bool, CacheError> {
-        let (page, in_page, bytes) = self.piece(client);
-        let index = client.index(self.owner, page);
+        let (page, in_page, bytes) = self.piece();
+        let index = self.index(page);
         let from = match &mut self.bounce {
             Some(bounce) => {
                 // SAFETY: rule 1; a bounce has room for a page.
@@ -397,8 +433,16 @@ impl Operation {
             }
             None => from,
         };
+        if client.stays_at_home(&self.partition) {
+            let bytes = bytes.min(self.in_place_max(client));
+            // SAFETY: rule 1: these bytes are the caller's, valid and not written while the operation runs.
+            let data = unsafe { std::slice::from_raw_parts(from, bytes) };
+            let offset = in_page as u32;
+            return self.ask_home(client, bytes, data, |slot| InPlace::Write { page: index, offset, slot });
+        }
         // SAFETY: rules 1 and 3.
-        let entry = match unsafe { client.pool.try_put(index, in_page as u32, from, bytes as u32) } {
+        let entry = match unsafe { client.pool.try_put(self.page(index), in_page as u32, from, bytes as u32) }
+        {
             hit @ (Attempt::Hit | Attempt::HitNotify) => {
                 if hit == Attempt::HitNotify {
                     client.hint(index);
@@ -409,7 +453,7 @@ impl Operation {
             Attempt::Miss(entry) => entry,
         };
         if entry.state() == PageState::InPlace {
-            let bytes = bytes.min(client.in_place_max);
+            let bytes = bytes.min(self.in_place_max(client));
             // SAFETY: rule 1: these bytes are the caller's, valid and not written while the operation runs.
             let data = unsafe { std::slice::from_raw_parts(from, bytes) };
             let offset = in_page as u32;
@@ -421,7 +465,7 @@ impl Operation {
                 return Ok(moved);
             }
         }
-        if bytes == client.page_bytes && client.whole_page_put {
+        if bytes == self.page_bytes() && client.whole_page_put {
             // SAFETY: passed on.
             return unsafe { self.post_frame(client, index, from) };
         }
@@ -431,7 +475,7 @@ impl Operation {
         {
             return Ok(false);
         }
-        let first = bytes.min(client.post_max);
+        let first = bytes.min(client.medium_max);
         let Some(slot) = self.post_slot(client) else { return Ok(false) };
         // SAFETY: as above.
         let data = unsafe { std::slice::from_raw_parts(from, first) };
@@ -457,9 +501,9 @@ impl Operation {
             }
             self.own_read = None;
         }
-        if bytes == client.page_bytes && client.whole_page_put {
+        if bytes == self.page_bytes() && client.whole_page_put {
             // SAFETY: rule 1 for the source; rule 3.
-            if !unsafe { client.own.put_page(client, self.owner, index, from) } {
+            if !unsafe { client.own.put_page(client, &self.partition, index, from) } {
                 return None;
             }
             self.step(bytes);
@@ -470,7 +514,7 @@ impl Operation {
             return None;
         }
         self.own_left -= 1;
-        match client.own.bring(client, self.owner, index, 1, self.patience) {
+        match client.own.bring(client, &self.partition, index, 1, self.patience) {
             Brought::Here => Some(true),
             Brought::Reading(read, _) => {
                 self.own_read = Some(read);
@@ -485,15 +529,15 @@ impl Operation {
     /// # Safety
     /// As [`Operation::advance`].
     unsafe fn post_frame(&mut self, client: &Core, index: u64, from: *const u8) -> Result<bool, CacheError> {
-        let Some(mut frame) = client.pool.stage() else {
-            return self.ask_for_room(client);
+        let Some(mut frame) = client.pool.stage(self.partition.size) else {
+            return self.ask_for_room(client, index);
         };
         if let Some(wait) = self.room.take() {
             client.pool.end_wait(wait);
         }
         let Some(slot) = self.post_slot(client) else { return Ok(false) };
         // SAFETY: rule 1 for the source.
-        unsafe { frame.write(0, from, client.page_bytes as u32) };
+        unsafe { frame.write(0, from, self.partition.size.bytes()) };
         let request = Request::PutFrame { page: index, frame: frame.id().0, slot: slot.0 };
         if !client.try_ask(request, &[])? {
             client.pool.take_back_parts(slot, 1);
@@ -501,15 +545,15 @@ impl Operation {
         }
         // The agent has it now.
         let _ = frame.into_id();
-        self.step(client.page_bytes);
+        self.step(self.page_bytes());
         Ok(true)
     }
 
-    /// Asks the agent for a free frame, once. True: there was one just now.
-    fn ask_for_room(&mut self, client: &Core) -> Result<bool, CacheError> {
+    /// Asks the agent for a free frame for this page, once. True: there was one just now.
+    fn ask_for_room(&mut self, client: &Core, page: PageIndex) -> Result<bool, CacheError> {
         let Some(wait) = self.room else {
             let Some(wait) = client.pool.begin_wait(1) else { return Ok(false) };
-            if client.try_ask(Request::MakeRoom { slot: wait.0 }, &[])? {
+            if client.try_ask(Request::MakeRoom { page, slot: wait.0 }, &[])? {
                 self.room = Some(wait);
             } else {
                 client.pool.take_back_parts(wait, 1);
@@ -521,8 +565,8 @@ impl Operation {
             WaitStatus::Pending(_) => return Ok(false),
             WaitStatus::Done => {}
             WaitStatus::Failed { code, detail } => {
-                let page = self.offset >> client.page_shift;
-                return Err(client.failed(self.owner, page, code, detail));
+                let page = self.offset >> self.shift();
+                return Err(client.failed(self.partition.id(), page, code, detail));
             }
         }
         client.pool.end_wait(wait);
@@ -555,10 +599,11 @@ impl Operation {
         if self.remote.len() >= REMOTE_MAX {
             return Ok(false);
         }
-        let Some(number) = client.remote.begin(client.layout.agent_of(client.home(self.owner))) else {
+        let Some(number) = client.remote.begin(client.layout.agent_of(client.home(self.partition.owner)))
+        else {
             return Ok(false);
         };
-        if !client.try_in_place(self.owner, operation(number), data)? {
+        if !client.try_in_place(self.partition.owner, operation(number), data)? {
             client.remote.abandon(number);
             return Ok(false);
         }
@@ -577,13 +622,18 @@ impl Operation {
             let data = match client.remote.finish(asked.number) {
                 RemoteState::Pending => return Ok(()),
                 RemoteState::Done(data) => Some(data),
-                // Failures are of updates alone; of anything else the normal way will say why.
+                // There is no other way to such a page.
+                RemoteState::Failed(_, code) if client.stays_at_home(&self.partition) => {
+                    let page = asked.offset >> self.shift();
+                    return Err(client.failed(self.partition.id(), page, code, PAGE_UNKNOWN));
+                }
+                // Of anything else the normal way will say why.
                 RemoteState::NotInPlace | RemoteState::Failed(..) => None,
             };
             let Some(mut asked) = self.remote.pop_front() else { return Ok(()) };
             let Some(data) = data else {
                 self.declined = true;
-                client.pool.forget_in_place(client.index(self.owner, asked.offset >> client.page_shift));
+                client.pool.forget_in_place(self.partition.page_at(asked.offset));
                 asked.pieces.reverse();
                 self.then.extend(asked.pieces);
                 continue;
@@ -591,7 +641,7 @@ impl Operation {
             for piece in asked.pieces {
                 let Way::Get(to) = piece.way else { continue };
                 if data.len() != asked.bytes {
-                    return Err(client.short_answer(self.owner, asked.bytes, data.len()));
+                    return Err(client.short_answer(self.partition.owner, asked.bytes, data.len()));
                 }
                 let found = &data[(piece.offset - asked.offset) as usize..][..piece.bytes];
                 // SAFETY: rule 1: the piece is a part of the operation's bytes.
@@ -622,13 +672,14 @@ impl Operation {
 
     /// How many of the pieces that follow lie in one page that is served in place, and fit into one message.
     fn packable(&self, client: &Core) -> usize {
+        let shift = self.shift();
         let page_of = |piece: &Piece| {
             let (first, last) = (piece.offset, piece.offset + piece.bytes.max(1) as u64 - 1);
-            (first >> client.page_shift == last >> client.page_shift).then_some(first >> client.page_shift)
+            (first >> shift == last >> shift).then_some(first >> shift)
         };
         let [.., second, first] = &self.then[..] else { return 1 };
         let Some(page) = page_of(first).filter(|page| page_of(second) == Some(*page)) else { return 1 };
-        if client.pool.peek(client.index(self.owner, page)).state() != PageState::InPlace {
+        if client.pool.peek(self.index(page)).state() != PageState::InPlace {
             return 1;
         }
         let (mut count, mut wanted, mut first, mut end) = (0, 0, u64::MAX, 0);
@@ -643,7 +694,7 @@ impl Operation {
                 let is_sparse = span > SPARSE_BYTES.max(wanted.saturating_mul(SPARSE_TIMES));
                 if is_sparse { usize::MAX } else { span }
             };
-            if message > client.in_place_max {
+            if message > self.in_place_max(client) {
                 break;
             }
             count += 1;
@@ -664,10 +715,12 @@ impl Operation {
         let pieces = &self.then[begin..];
         let offset = pieces.iter().map(|piece| piece.offset).min().unwrap_or_default();
         let end = pieces.iter().map(|piece| piece.offset + piece.bytes as u64).max().unwrap_or_default();
-        let page = client.index(self.owner, offset >> client.page_shift);
-        let in_page = |offset: u64| (offset & (client.page_bytes as u64 - 1)) as u32;
+        let page = self.partition.page_at(offset);
+        let page_mask = self.partition.size.bytes() - 1;
+        let in_page = |offset: u64| offset as u32 & page_mask;
         let bytes = (end - offset) as usize;
-        let Some(slot) = client.remote.begin(client.layout.agent_of(client.home(self.owner))) else {
+        let Some(slot) = client.remote.begin(client.layout.agent_of(client.home(self.partition.owner)))
+        else {
             return Ok(false);
         };
         let mut message = Vec::new();
@@ -686,7 +739,7 @@ impl Operation {
         } else {
             InPlace::Get { page, offset: in_page(offset), bytes: bytes as u32, slot }
         };
-        if !client.try_in_place(self.owner, operation, &message)? {
+        if !client.try_in_place(self.partition.owner, operation, &message)? {
             client.remote.abandon(slot);
             return Ok(false);
         }
@@ -705,8 +758,8 @@ impl Operation {
                 Ok(true)
             }
             WaitStatus::Failed { code, detail } => Err(client.failed(
-                self.owner,
-                self.offset.saturating_sub(1) >> client.page_shift,
+                self.partition.id(),
+                self.offset.saturating_sub(1) >> self.shift(),
                 code,
                 detail,
             )),

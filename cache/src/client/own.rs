@@ -11,8 +11,9 @@
 //! What cannot be claimed, or read, or verified, is asked of the agent, which says why.
 
 use super::Core;
-use crate::pool::{Claim, Counter, PageState, PoolClient};
-use crate::read_ahead::{ReadAhead, Run as Ahead};
+use crate::partition::{Partition, PartitionId, SegmentId};
+use crate::pool::{Claim, Counter, PageSize, PageState, PoolClient};
+use crate::read_ahead::{Detectors, Run as Ahead};
 use crate::request::PageIndex;
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,11 +23,10 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use vgas_nvm::device::{Completion, Spans};
 use vgas_nvm::{Reader, Run, SharedFile, StoredPage, read_now};
-use vgas_rma::address::Rank;
 use vgas_rma::endpoint::Extent;
 
 /// Reads under way at the device, of this rank.
@@ -82,8 +82,10 @@ pub(super) enum Patience {
 pub(super) struct OwnPages {
     enabled: bool,
     ranks: Range<u32>,
-    /// By rank of the node, when it was first needed; none where it cannot be read here.
+    /// By segment and rank of the node, when it was first needed; none where it cannot be read here. The first segment's are
+    /// reached by handlers of signals, without a lock.
     files: Box<[OnceLock<Option<SharedFile>>]>,
+    others: RwLock<FxHashMap<PartitionId, Option<SharedFile>>>,
     /// Readable when reads have ended.
     descriptor: OnceLock<OwnedFd>,
     /// For each read that may be under way, how many have ended in its place: an end is seen without the lock.
@@ -92,7 +94,6 @@ pub(super) struct OwnPages {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     reader: Option<Reader>,
     refused: bool,
@@ -102,7 +103,7 @@ struct State {
     /// Reads that the device has not been told of.
     unsubmitted: usize,
     by_page: FxHashMap<PageIndex, ReadId>,
-    ahead: Option<ReadAhead>,
+    ahead: Detectors,
     /// What is to be read ahead when frames are free again.
     to_fetch: VecDeque<ToFetch>,
     /// Done by the device, and not looked at; the oldest first.
@@ -113,7 +114,7 @@ struct State {
 
 /// Neighbouring pages that nobody waits for yet.
 struct ToFetch {
-    owner: Rank,
+    partition: Partition,
     pages: Range<PageIndex>,
     /// Those that are to carry the mark of a scan.
     marked: Marks,
@@ -140,10 +141,11 @@ impl ReadId {
 }
 
 impl OwnPages {
-    pub(super) fn new(enabled: bool, ranks: Range<u32>, ahead: Option<ReadAhead>) -> Self {
+    pub(super) fn new(enabled: bool, ranks: Range<u32>, ahead: Detectors) -> Self {
         Self {
             enabled,
             files: ranks.clone().map(|_| OnceLock::new()).collect(),
+            others: RwLock::default(),
             ranks,
             descriptor: OnceLock::new(),
             ended: (0..QUEUE_DEPTH).map(|_| AtomicU32::new(0)).collect(),
@@ -152,7 +154,13 @@ impl OwnPages {
                 ahead,
                 reads: (0..QUEUE_DEPTH).map(|_| None).collect(),
                 free: (0..QUEUE_DEPTH).rev().collect(),
-                ..State::default()
+                reader: None,
+                refused: false,
+                unsubmitted: 0,
+                by_page: FxHashMap::default(),
+                to_fetch: VecDeque::new(),
+                arrived: VecDeque::new(),
+                done: Vec::new(),
             }),
         }
     }
@@ -180,15 +188,23 @@ impl OwnPages {
         }
     }
 
-    fn file(&self, core: &Core, owner: Rank) -> Option<&SharedFile> {
-        let local_rank = owner.0.checked_sub(self.ranks.start)?;
-        let place = self.files.get(local_rank as usize).filter(|_| self.enabled)?;
-        place.get_or_init(|| self.open(&core.pool, local_rank)).as_ref()
+    fn file(&self, core: &Core, of: PartitionId) -> Option<SharedFile> {
+        let local_rank = of.owner.0.checked_sub(self.ranks.start).filter(|_| self.enabled)?;
+        let place = self.files.get(local_rank as usize)?;
+        if of.segment == SegmentId::FIRST {
+            return place.get_or_init(|| self.open(&core.pool, of.segment, local_rank)).clone();
+        }
+        let known = self.others.read().unwrap_or_else(PoisonError::into_inner).get(&of).cloned();
+        known.unwrap_or_else(|| {
+            let opened = self.open(&core.pool, of.segment, local_rank);
+            let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+            others.entry(of).or_insert(opened).clone()
+        })
     }
 
-    /// Opens a segment's file, and the ring with the first of them.
-    fn open(&self, pool: &PoolClient, local_rank: u32) -> Option<SharedFile> {
-        let at = pool.file(local_rank)?;
+    /// Opens a partition's file, and the ring with the first of them.
+    fn open(&self, pool: &PoolClient, segment: SegmentId, local_rank: u32) -> Option<SharedFile> {
+        let at = pool.file(segment, local_rank)?;
         let mut state = self.lock();
         if state.reader.is_none() && !state.refused {
             match Reader::new(QUEUE_DEPTH, pool.frames().clone()) {
@@ -207,30 +223,30 @@ impl OwnPages {
     pub(super) fn bring(
         &self,
         core: &Core,
-        owner: Rank,
+        partition: &Partition,
         first: PageIndex,
         count: u64,
         patience: Patience,
     ) -> Brought {
-        let Some(file) = self.file(core, owner) else { return Brought::No };
-        let page_bytes = core.page_bytes as u64;
+        let Some(file) = self.file(core, partition.id()) else { return Brought::No };
+        let page_bytes = u64::from(partition.size.bytes());
         let is_patient = patience == Patience::Waits && file.is_readable_now();
         let mut state = self.lock();
         if let Some(&id) = state.by_page.get(&first) {
-            let pages = state.joined(core, self, owner, first);
+            let pages = state.joined(core, self, partition, first);
             return Brought::Reading(id, pages);
         }
         let most = if is_patient && count * page_bytes <= NOW_BYTES_MAX {
             count
         } else {
             let run_max =
-                state.reader.as_ref().map_or(1, |reader| reader.run_pages_max(core.page_bytes as u32));
+                state.reader.as_ref().map_or(1, |reader| reader.run_pages_max(partition.size.bytes()));
             count.min(run_max as u64)
         };
         let claims = core.pool.claim_run(first, most as usize);
         let Some(claim) = claims.first() else { return Brought::No };
-        self.look_after_frames(core);
-        let in_segment = |page: PageIndex| page - core.first_page_of(owner);
+        self.look_after_frames(core, partition.size);
+        let in_segment = |page: PageIndex| page - partition.first;
         let claim_stored = claim.stored;
         if claim_stored == StoredPage::Zeros {
             drop(state);
@@ -241,15 +257,15 @@ impl OwnPages {
             }
             return Brought::Here;
         }
-        count_reads(core, claims.len());
-        state.missed(core, self, owner, first, claims.len() as u64);
+        count_reads(core, partition.size, claims.len());
+        state.missed(core, self, partition, first, claims.len() as u64);
         if is_patient && claims.len() as u64 * page_bytes <= NOW_BYTES_MAX {
             drop(state);
             let read = match (&claims[..], claim_stored) {
                 ([one], StoredPage::At { place, .. }) => {
                     file.fill(in_segment(first), place, &core.pool.claimed_span(one))
                 }
-                _ => read_now(file, run_of(&core.pool, in_segment(first), &claims)),
+                _ => read_now(&file, run_of(&core.pool, in_segment(first), &claims)),
             };
             if let Err(error) = &read {
                 tracing::debug!(%error, first, "a page could not be read");
@@ -258,7 +274,7 @@ impl OwnPages {
             return Brought::Here;
         }
         let pages = claims.len() as u64;
-        match state.start(core, file, in_segment(first), claims, SmallVec::new()) {
+        match state.start(core, &file, in_segment(first), claims, SmallVec::new()) {
             Ok(id) => {
                 // While the device has work, the next poll is soon enough, and submits several at once.
                 if state.unsubmitted >= BATCH || state.under_way() <= state.unsubmitted {
@@ -276,22 +292,20 @@ impl OwnPages {
     }
 
     /// Opens what [`OwnPages::read_claimed`] needs.
-    pub(super) fn prepare(&self, core: &Core, owner: Rank) {
-        if self.file(core, owner).is_some() {
-            // What is done once in the life of a mapping is done now.
-            drop(core.pool.stage());
-        }
+    pub(super) fn prepare(&self, core: &Core, of: PartitionId) -> Option<SharedFile> {
+        let file = self.file(core, of)?;
+        // What is done once in the life of a mapping is done now.
+        drop(core.pool.stage(core.pool.layout().page_size()));
+        Some(file)
     }
 
     /// Fills the frame of a claimed page. Neither locks nor allocates.
-    pub(super) fn read_claimed(&self, core: &Core, owner: Rank, claim: &Claim) -> bool {
-        let local_rank = owner.0.wrapping_sub(self.ranks.start) as usize;
-        let Some(Some(file)) = self.files.get(local_rank).and_then(OnceLock::get) else { return false };
-        let page = claim.page.wrapping_sub(core.first_page_of(owner));
+    pub(super) fn read_claimed(core: &Core, file: &SharedFile, partition: &Partition, claim: &Claim) -> bool {
+        let page = claim.page.wrapping_sub(partition.first);
         let is_good = file.read_page(page, claim.stored, &core.pool.claimed_span(claim));
         match claim.stored {
             StoredPage::Zeros => core.pool.count(Counter::WithoutData, 1),
-            StoredPage::At { .. } => count_reads(core, 1),
+            StoredPage::At { .. } => count_reads(core, partition.size, 1),
         }
         is_good.unwrap_or(false)
     }
@@ -300,12 +314,18 @@ impl OwnPages {
     ///
     /// # Safety
     /// As [`PoolClient::fill`].
-    pub(super) unsafe fn put_page(&self, core: &Core, owner: Rank, page: PageIndex, from: *const u8) -> bool {
-        if self.file(core, owner).is_none() {
+    pub(super) unsafe fn put_page(
+        &self,
+        core: &Core,
+        partition: &Partition,
+        page: PageIndex,
+        from: *const u8,
+    ) -> bool {
+        if self.file(core, partition.id()).is_none() {
             return false;
         }
         let Some(claim) = core.pool.claim(page) else { return false };
-        self.look_after_frames(core);
+        self.look_after_frames(core, partition.size);
         // SAFETY: passed on.
         unsafe { core.pool.fill(&claim, from) };
         core.pool.count(Counter::WholePagePuts, 1);
@@ -365,7 +385,7 @@ impl OwnPages {
         {
             let Some(read) = state.take(key) else { continue };
             count += 1;
-            bytes += read.claims.len() * core.page_bytes;
+            bytes += read.claims.iter().map(|claim| core.pool.claimed_span(claim).bytes()).sum::<usize>();
             self.finish(core, read.claims, &read.marked, result.is_ok());
             // Only now, so that who sees it finds the pages.
             if let Some(ended) = self.ended.get(key as usize) {
@@ -390,17 +410,36 @@ impl OwnPages {
 
     /// A use has come to a page with a mark. False: it is not one of this rank's.
     pub(super) fn used_ahead(&self, core: &Core, page: PageIndex) -> bool {
-        let Some((owner, _)) = core.pool.layout().locate(page) else { return false };
         let mut state = self.lock();
-        let Some(ahead) = &mut state.ahead else { return false };
-        if !ahead.follows(page) {
-            return false;
-        }
+        let size = core.pool.layout().size_of(page);
+        let Some(ahead) = state.ahead.of(size).filter(|ahead| ahead.follows(page)) else { return false };
         core.pool.count(Counter::ReadAheadUsed, 1);
-        if let Some(run) = ahead.used(page) {
-            state.run_ahead(core, self, owner, run);
+        if let Some(run) = ahead.used(page)
+            && let Some(partition) = self.partition_of(core, page)
+        {
+            state.run_ahead(core, self, &partition, run);
         }
         true
+    }
+
+    /// The partition of a page of this node.
+    fn partition_of(&self, core: &Core, page: PageIndex) -> Option<Partition> {
+        let (owner, _) = core.pool.layout().locate(page)?;
+        core.segments.find_page(owner, page)
+    }
+
+    /// Forgets a segment; what is being read of it ends first.
+    pub(super) fn leave(&self, core: &Core, segment: SegmentId) {
+        self.lock().to_fetch.retain(|one| one.partition.segment != segment);
+        self.finish_all(core);
+        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        let left = others.extract_if(|id, _| id.segment == segment);
+        let mut state = self.lock();
+        for (_, file) in left {
+            if let (Some(file), Some(reader)) = (file, &mut state.reader) {
+                reader.close(&file);
+            }
+        }
     }
 
     /// Shows pages that were read, or leaves them to the agent.
@@ -436,8 +475,8 @@ impl OwnPages {
     }
 
     /// Has the agent make room before the frames run out.
-    fn look_after_frames(&self, core: &Core) {
-        if core.pool.is_short_of_frames() {
+    fn look_after_frames(&self, core: &Core, size: PageSize) {
+        if core.pool.is_short_of_frames(size) {
             core.endpoint.ring(core.agent);
         }
     }
@@ -489,7 +528,7 @@ impl State {
     }
 
     /// The caller wants a page that is on its way; how many pages it gets from there on with the same read.
-    fn joined(&mut self, core: &Core, own: &OwnPages, owner: Rank, page: PageIndex) -> u64 {
+    fn joined(&mut self, core: &Core, own: &OwnPages, partition: &Partition, page: PageIndex) -> u64 {
         let Some(id) = self.by_page.get(&page).copied() else { return 1 };
         let Some(Some(read)) = self.reads.get_mut(id.index as usize) else { return 1 };
         let last = read.claims.last().map_or(page, |claim| claim.page);
@@ -499,50 +538,53 @@ impl State {
         read.marked.retain(|marked| !used.contains(marked));
         for marked in used {
             core.pool.count(Counter::ReadAheadUsed, 1);
-            if let Some(run) = self.ahead.as_mut().and_then(|ahead| ahead.used(marked)) {
-                self.run_ahead(core, own, owner, run);
+            if let Some(run) = self.ahead.of(partition.size).and_then(|ahead| ahead.used(marked)) {
+                self.run_ahead(core, own, partition, run);
             }
         }
         last - page + 1
     }
 
     /// The caller has to wait for pages: fetch what follows, if that looks like a scan.
-    fn missed(&mut self, core: &Core, own: &OwnPages, owner: Rank, first: PageIndex, count: u64) {
-        let begin = core.first_page_of(owner);
-        let segment = begin..begin + core.pages_of(owner);
+    fn missed(&mut self, core: &Core, own: &OwnPages, partition: &Partition, first: PageIndex, count: u64) {
+        if !partition.policy.read_ahead {
+            return;
+        }
         let mut runs: SmallVec<[Ahead; 1]> = SmallVec::new();
         for page in first..first + count {
             if self.take_to_fetch(page) {
                 continue;
             }
-            let Some(ahead) = &mut self.ahead else { return };
+            let Some(ahead) = self.ahead.of(partition.size) else { return };
             if ahead.follows(page) {
                 // It was fetched for its reader, and lost again.
                 ahead.evicted_unused(page);
             }
-            runs.extend(ahead.miss(page, segment.clone(), count > 1));
+            runs.extend(ahead.miss(page, partition.range(), count > 1));
         }
         for run in runs {
-            self.run_ahead(core, own, owner, run);
+            self.run_ahead(core, own, partition, run);
         }
     }
 
     /// Reads pages that nobody waits for, now or when frames are free.
-    fn run_ahead(&mut self, core: &Core, own: &OwnPages, owner: Rank, run: Ahead) {
+    fn run_ahead(&mut self, core: &Core, own: &OwnPages, partition: &Partition, run: Ahead) {
+        let partition = *partition;
         let marks: Marks = run.pages().filter(|(_, marked)| *marked).map(|(page, _)| page).collect();
         let here =
             |pages: &Range<PageIndex>| marks.iter().copied().filter(|page| pages.contains(page)).collect();
         if run.step == 1 {
             let pages = run.first..run.first + run.count;
-            self.to_fetch.push_back(ToFetch { owner, marked: here(&pages), pages });
+            self.to_fetch.push_back(ToFetch { partition, marked: here(&pages), pages });
         } else {
             let each = run.pages().map(|(page, _)| page..page + 1);
-            self.to_fetch.extend(each.map(|pages| ToFetch { owner, marked: here(&pages), pages }));
+            self.to_fetch.extend(each.map(|pages| ToFetch { partition, marked: here(&pages), pages }));
         }
         // What is read ahead must not take the frames that are kept for those who wait.
-        let kept = core.pool.layout().free_target();
-        if u64::from(core.pool.free_frames()) < run.count + u64::from(kept) {
-            core.pool.wish_for_frames(u32::try_from(run.count).unwrap_or(u32::MAX).saturating_add(kept));
+        let (size, pool) = (partition.size, &core.pool);
+        let kept = pool.layout().free_target(size);
+        if u64::from(pool.free_frames(size)) < run.count + u64::from(kept) {
+            pool.wish_for_frames(size, u32::try_from(run.count).unwrap_or(u32::MAX).saturating_add(kept));
             core.endpoint.ring(core.agent);
         }
         tracing::debug!(?run, "read ahead");
@@ -551,17 +593,17 @@ impl State {
 
     /// Goes on with what is to be read ahead, as far as frames are to be had.
     fn fetch_ahead(&mut self, core: &Core, own: &OwnPages) {
-        let kept = core.pool.layout().free_target() / 4;
-        let most =
-            self.reader.as_ref().map_or(1, |reader| reader.run_pages_max(core.page_bytes as u32)) as u64;
         let mut fetched = 0;
-        while let Some(ToFetch { owner, mut pages, marked }) = self.to_fetch.pop_front() {
-            let Some(file) = own.file(core, owner) else { continue };
-            let free = u64::from(core.pool.free_frames().saturating_sub(kept));
+        while let Some(ToFetch { partition, mut pages, marked }) = self.to_fetch.pop_front() {
+            let Some(file) = own.file(core, partition.id()) else { continue };
+            let size = partition.size;
+            let kept = core.pool.layout().free_target(size) / 4;
+            let most = self.reader.as_ref().map_or(1, |reader| reader.run_pages_max(size.bytes())) as u64;
+            let free = u64::from(core.pool.free_frames(size).saturating_sub(kept));
             // In pieces that are worth an operation, unless they are the last.
             let count = (pages.end - pages.start).min(most);
             if free < count || self.free.is_empty() {
-                self.to_fetch.push_front(ToFetch { owner, pages, marked });
+                self.to_fetch.push_front(ToFetch { partition, pages, marked });
                 break;
             }
             let claims = core.pool.claim_run(pages.start, count as usize);
@@ -569,7 +611,7 @@ impl State {
             pages.start += (claims.len() as u64).max(1);
             let (part, rest) = marked.into_iter().partition(|page| *page < pages.start);
             if !pages.is_empty() {
-                self.to_fetch.push_front(ToFetch { owner, pages, marked: rest });
+                self.to_fetch.push_front(ToFetch { partition, pages, marked: rest });
             }
             let Some(claim) = claims.first() else { continue };
             fetched += claims.len() as u64;
@@ -581,8 +623,8 @@ impl State {
                 }
                 continue;
             }
-            count_reads(core, claims.len());
-            match self.start(core, file, begin - core.first_page_of(owner), claims, part) {
+            count_reads(core, size, claims.len());
+            match self.start(core, &file, begin - partition.first, claims, part) {
                 Ok(_) => core.endpoint.work_started(),
                 Err(claims) => {
                     own.give_back(core, claims);
@@ -611,10 +653,10 @@ impl State {
     }
 }
 
-fn count_reads(core: &Core, pages: usize) {
+fn count_reads(core: &Core, size: PageSize, pages: usize) {
     core.pool.count(Counter::FromNvm, pages as u64);
     core.pool.count(Counter::NvmReads, pages as u64);
-    core.pool.count(Counter::NvmReadBytes, (pages * core.page_bytes) as u64);
+    core.pool.count(Counter::NvmReadBytes, pages as u64 * u64::from(size.bytes()));
 }
 
 fn run_of(pool: &PoolClient, first_page: u64, claims: &[Claim]) -> Run {

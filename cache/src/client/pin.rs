@@ -1,10 +1,10 @@
 //! Pinning through the client: bring the page in, then keep it.
 
-use super::Client;
+use super::{Client, Known};
 use crate::error::CacheError;
-use crate::pool::{PinMode, PinnedPage};
+use crate::partition::PartitionId;
+use crate::pool::{Page, PinMode, PinnedPage};
 use crate::request::Request;
-use vgas_rma::address::Rank;
 
 /// Between bringing a page in and pinning it another node may take it. Each attempt waits for the page, so that this
 /// many are minutes of the worst sharing there is.
@@ -17,12 +17,24 @@ impl Client {
     /// # Errors
     /// Besides those of a get: [`CacheError::Usage`] for a page that cannot be kept, because it is served in place at
     /// its home for as long as several nodes write it in turn, or because it is pinned too often already.
-    pub fn pin(&self, owner: Rank, offset: u64, mode: PinMode) -> Result<PinnedPage, CacheError> {
-        self.check(owner, offset, 1)?;
+    pub fn pin(
+        &self,
+        of: impl Into<PartitionId>,
+        offset: u64,
+        mode: PinMode,
+    ) -> Result<PinnedPage, CacheError> {
+        let of = of.into();
+        let Some(Known { partition, .. }) = self.check(of, offset, 1)? else {
+            return Err(CacheError::OutOfRange { owner: of, offset, bytes: 1, limit: 0 });
+        };
         if mode == PinMode::Write {
-            self.check_writable(owner)?;
+            self.check_writable(of)?;
         }
-        let page = self.index(owner, offset >> self.page_shift);
+        if self.core.stays_at_home(&partition) {
+            let what = format!("pages of {of} stay at their home; use put and get");
+            return Err(CacheError::Usage(what));
+        }
+        let page = Page { number: partition.page_at(offset), size: partition.size };
         for _ in 0..ATTEMPTS_MAX {
             if let Some(pinned) = self.pool.try_pin(page, mode) {
                 return Ok(pinned);
@@ -31,15 +43,15 @@ impl Client {
                 PinMode::Read => {
                     let mut byte = 0u8;
                     // SAFETY: rule 1: a local of one byte.
-                    unsafe { self.get(owner, offset, &raw mut byte, 1) }?;
+                    unsafe { self.get(of, offset, &raw mut byte, 1) }?;
                 }
-                PinMode::Write => self.ask_and_wait(|slot| Request::Own { page, slot }, &[])?,
+                PinMode::Write => self.ask_and_wait(|slot| Request::Own { page: page.number, slot }, &[])?,
             }
         }
         Err(CacheError::Usage(format!(
-            "page {} of the segment of {owner} cannot be pinned: several nodes write it in turn, or it is pinned too \
+            "page {} of the segment of {of} cannot be pinned: several nodes write it in turn, or it is pinned too \
              often; try again later, or use put and get",
-            offset >> self.page_shift
+            offset >> partition.size.shift()
         )))
     }
 }

@@ -10,13 +10,13 @@
 //! Puts of at least a page are not combined: nothing would be saved.
 
 use super::own::Patience;
-use super::{Client, Way};
+use super::{Client, Piece, Way};
 use crate::error::CacheError;
+use crate::partition::{Partition, PartitionId};
 use crate::pool::Counter;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use vgas_rma::address::Rank;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Combined bytes after which a put does not wait for the barrier: they are memory beyond the cache.
 const COMBINED_BYTES_MAX: usize = 1 << 20;
@@ -27,8 +27,6 @@ const UNDER_WAY_MAX: usize = 64;
 /// The relaxed segments of a client, and what waits for the next barrier.
 #[derive(Default)]
 pub(super) struct RelaxedSegments {
-    /// Whether the segment of each rank is relaxed; not set: none is.
-    owners: OnceLock<Box<[bool]>>,
     /// Whether anything is combined: gets look here first.
     any: AtomicBool,
     combined: Mutex<Combined>,
@@ -46,13 +44,13 @@ struct Combined {
 /// Bytes of segments that were put, by their place: runs that neither overlap nor touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Runs {
-    runs: BTreeMap<(Rank, u64), Vec<u8>>,
+    runs: BTreeMap<(PartitionId, u64), Vec<u8>>,
     bytes: usize,
 }
 
 impl Runs {
     /// The runs that overlap or touch `start..end` of a segment, by their starts.
-    fn near(&self, owner: Rank, start: u64, end: u64) -> Vec<u64> {
+    fn near(&self, owner: PartitionId, start: u64, end: u64) -> Vec<u64> {
         let upto = self.runs.range((owner, 0)..=(owner, end)).rev();
         let near = upto.take_while(|((_, at), run)| at + run.len() as u64 >= start);
         let mut starts: Vec<u64> = near.map(|((_, at), _)| *at).collect();
@@ -61,7 +59,7 @@ impl Runs {
     }
 
     /// Adds bytes, over what is there.
-    fn put(&mut self, owner: Rank, start: u64, bytes: &[u8]) {
+    fn put(&mut self, owner: PartitionId, start: u64, bytes: &[u8]) {
         let end = start + bytes.len() as u64;
         let near = self.near(owner, start, end);
         // The usual cases: inside of a run, or behind its end.
@@ -95,7 +93,7 @@ impl Runs {
     }
 
     /// Whether any byte of `start..end` is here.
-    fn overlaps(&self, owner: Rank, start: u64, end: u64) -> bool {
+    fn overlaps(&self, owner: PartitionId, start: u64, end: u64) -> bool {
         self.near(owner, start, end).iter().any(|&first| {
             let length = self.runs.get(&(owner, first)).map_or(0, Vec::len) as u64;
             first < end && first + length > start
@@ -103,7 +101,7 @@ impl Runs {
     }
 
     /// Calls `copy` with the place and the bytes of each piece that lies in `start..end`.
-    fn pieces(&self, owner: Rank, start: u64, end: u64, mut copy: impl FnMut(u64, &[u8])) {
+    fn pieces(&self, owner: PartitionId, start: u64, end: u64, mut copy: impl FnMut(u64, &[u8])) {
         for first in self.near(owner, start, end) {
             let Some(run) = self.runs.get(&(owner, first)) else { continue };
             let from = start.max(first);
@@ -120,22 +118,9 @@ impl RelaxedSegments {
         // No code that holds it can leave it half changed.
         self.combined.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    pub(super) fn covers(&self, owner: Rank) -> bool {
-        self.owners.get().is_some_and(|owners| owners.get(owner.0 as usize).copied().unwrap_or(false))
-    }
 }
 
 impl Client {
-    /// Says which ranks' tiered segments are relaxed. Once, before [`Client::set_segments`]; the same on all ranks.
-    ///
-    /// # Errors
-    /// When it was said already.
-    pub fn set_relaxed(&self, owners: Vec<bool>) -> Result<(), CacheError> {
-        let set = self.relaxed.owners.set(owners.into_boxed_slice());
-        set.map_err(|_| CacheError::Usage("which segments are relaxed was said already".into()))
-    }
-
     /// Makes this rank's puts into relaxed segments visible everywhere; to be called before every barrier. Nothing to do
     /// without relaxed segments.
     ///
@@ -155,15 +140,14 @@ impl Client {
     /// Rule 1 for the address in `way`.
     pub(super) unsafe fn relaxed_part(
         &self,
-        owner: Rank,
-        offset: u64,
-        bytes: usize,
-        way: Way,
+        partition: &Partition,
+        piece: Piece,
     ) -> Result<bool, CacheError> {
+        let (owner, Piece { offset, bytes, way }) = (partition.id(), piece);
         let end = offset + bytes as u64;
         match way {
             _ if bytes == 0 => Ok(true),
-            Way::Put(from) if bytes < self.page_bytes => {
+            Way::Put(from) if bytes < partition.size.bytes() as usize => {
                 // SAFETY: rule 1, by the caller's promise; the source is private memory or, at worst, raced on by the
                 // program, for which `shm::copy` is meant: so copied once, never looked at twice.
                 let copy = unsafe { private_copy(from, bytes) };
@@ -199,7 +183,7 @@ impl Client {
                         runs.pieces(owner, offset, end, |at, piece| own.push((at, piece.to_vec())));
                     }
                 }
-                self.start_anywhere(owner, offset, bytes, way, Patience::Waits)?.wait()?;
+                self.start_anywhere(*partition, piece, Patience::Waits)?.wait()?;
                 for (at, piece) in own {
                     // SAFETY: rule 1; the piece lies inside of what was asked for.
                     unsafe {
@@ -211,7 +195,7 @@ impl Client {
         }
     }
 
-    fn overlaps(&self, owner: Rank, start: u64, end: u64) -> bool {
+    fn overlaps(&self, owner: PartitionId, start: u64, end: u64) -> bool {
         if !self.relaxed.any.load(Ordering::Acquire) {
             return false;
         }
@@ -239,7 +223,9 @@ impl Client {
         while runs.peek().is_some() {
             let mut under_way = Vec::with_capacity(UNDER_WAY_MAX);
             for ((owner, start), run) in runs.by_ref().take(UNDER_WAY_MAX) {
-                match self.start_anywhere(*owner, *start, run.len(), Way::Put(run.as_ptr()), Patience::Goes) {
+                let Some(known) = self.check(*owner, *start, run.len() as u64)? else { continue };
+                let piece = Piece { offset: *start, bytes: run.len(), way: Way::Put(run.as_ptr()) };
+                match self.start_anywhere(known.partition, piece, Patience::Goes) {
                     Ok(put) => under_way.push(put),
                     Err(error) => result = result.and(Err(error)),
                 }
@@ -270,6 +256,11 @@ unsafe fn private_copy(from: *const u8, bytes: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vgas_rma::address::Rank;
+
+    fn of(rank: u32) -> PartitionId {
+        Rank(rank).into()
+    }
 
     /// Random puts into runs and into a plain array agree; runs never touch, and count their bytes.
     #[test]
@@ -287,26 +278,26 @@ mod tests {
             for value in 1..=20u8 {
                 let start = random(BYTES as u64);
                 let length = 1 + random(12.min(BYTES as u64 - start));
-                runs.put(Rank(1), start, &vec![value; length as usize]);
+                runs.put(of(1), start, &vec![value; length as usize]);
                 model[start as usize..(start + length) as usize].fill(Some(value));
-                runs.put(Rank(0), start, &[0xff]);
+                runs.put(of(0), start, &[0xff]);
                 check(&runs, &model);
             }
             let (from, upto) = (random(BYTES as u64), BYTES as u64);
             let mut seen = [None; BYTES];
-            runs.pieces(Rank(1), from, upto, |at, piece| {
+            runs.pieces(of(1), from, upto, |at, piece| {
                 piece.iter().zip(at as usize..).for_each(|(&byte, at)| seen[at] = Some(byte));
             });
             model[..from as usize].fill(None);
             assert_eq!(seen, model);
-            assert_eq!(runs.overlaps(Rank(1), from, upto), model.iter().any(Option::is_some));
+            assert_eq!(runs.overlaps(of(1), from, upto), model.iter().any(Option::is_some));
         }
     }
 
     fn check(runs: &Runs, model: &[Option<u8>]) {
         let mut seen = vec![None; model.len()];
         let mut last_end = None;
-        for ((_, start), run) in runs.runs.range((Rank(1), 0)..) {
+        for ((_, start), run) in runs.runs.range((of(1), 0)..) {
             assert!(last_end.is_none_or(|end| end < *start), "runs that touch: {runs:?}");
             last_end = Some(start + run.len() as u64);
             run.iter().zip(*start as usize..).for_each(|(&byte, at)| seen[at] = Some(byte));

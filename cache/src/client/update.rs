@@ -5,20 +5,21 @@
 //! what is under way; here only the answers are awaited.
 
 use super::remote::RemoteState;
-use super::{CacheError, Client, Core};
-use crate::error::Failure;
+use super::{CacheError, Client, Core, Known};
+use crate::error::PAGE_UNKNOWN;
+use crate::partition::PartitionId;
 use crate::pool::Counter;
 use crate::request::{InPlace, PageIndex, WordUpdate};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use vgas_rma::address::{NodeId, Rank};
+use vgas_rma::address::NodeId;
 use vgas_rma::shm::Update;
 
 /// An update of a word of a rank's segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentUpdate {
-    /// Whose segment.
-    pub owner: Rank,
+    /// In which partition.
+    pub of: PartitionId,
     /// The word's first byte in it, a multiple of its length.
     pub offset: u64,
     /// What is to be done.
@@ -57,18 +58,20 @@ impl Client {
     /// [`CacheError::Usage`] for an offset that is not a multiple of the word's length, [`CacheError::OutOfRange`] behind the end,
     /// [`CacheError::ReadOnly`], and [`CacheError::Page`] when the page cannot be read; the word is as it was then.
     #[inline]
-    pub fn update(&self, owner: Rank, offset: u64, update: Update) -> Result<u64, CacheError> {
-        match self.update_cached(owner, offset, update) {
+    pub fn update(&self, of: impl Into<PartitionId>, offset: u64, update: Update) -> Result<u64, CacheError> {
+        let of = of.into();
+        match self.update_cached(of, offset, update) {
             Some(was) => Ok(was),
-            None => self.update_slowly(SegmentUpdate { owner, offset, update }),
+            None => self.update_slowly(SegmentUpdate { of, offset, update }),
         }
     }
 
     /// The part of [`Client::update`] that a hit needs: none when the page is not here to be written, and nothing was done. Never
     /// waits.
     #[inline]
-    pub fn update_cached(&self, owner: Rank, offset: u64, update: Update) -> Option<u64> {
-        let (page, in_page) = self.locate(owner, offset, update.word.bytes() as usize)?;
+    pub fn update_cached(&self, of: impl Into<PartitionId>, offset: u64, update: Update) -> Option<u64> {
+        let bytes = update.word.bytes() as usize;
+        let (page, in_page) = self.segments.locate(of.into(), offset, bytes)?;
         self.pool.try_update(page, in_page, update)
     }
 
@@ -101,18 +104,20 @@ impl Client {
     /// # Errors
     /// As [`Client::update_many`].
     pub fn start_updates(&self, updates: &[SegmentUpdate]) -> Result<PendingUpdates<'_>, CacheError> {
-        for &SegmentUpdate { owner, offset, update } in updates {
+        let mut is_relaxed = false;
+        for &SegmentUpdate { of, offset, update } in updates {
             let bytes = update.word.bytes();
             if !offset.is_multiple_of(u64::from(bytes)) {
                 let what = format!(
-                    "an atomic update at offset {offset} of the segment of {owner}, not a multiple of {bytes}"
+                    "an atomic update at offset {offset} of the segment of {of}, not a multiple of {bytes}"
                 );
                 return Err(CacheError::Usage(what));
             }
-            self.check(owner, offset, u64::from(bytes))?;
-            self.check_writable(owner)?;
+            let known = self.check(of, offset, u64::from(bytes))?;
+            self.check_writable(of)?;
+            is_relaxed |= known.is_some_and(|known| known.relaxed);
         }
-        if updates.iter().any(|update| self.relaxed.covers(update.owner)) {
+        if is_relaxed {
             self.flush_relaxed()?;
         }
         let mut pending = PendingUpdates {
@@ -141,14 +146,14 @@ impl PendingUpdates<'_> {
         let mut missed: FxHashSet<PageIndex> = FxHashSet::default();
         let mut hits = 0;
         let is_one = self.updates.len() == 1;
-        for (number, &SegmentUpdate { owner, offset, update }) in self.updates.iter().enumerate() {
-            let (page, in_page) = (
-                core.index(owner, offset >> core.page_shift),
-                (offset as usize & (core.page_bytes - 1)) as u32,
-            );
+        for (number, &SegmentUpdate { of, offset, update }) in self.updates.iter().enumerate() {
+            // It was found when they were checked.
+            let Some(Known { partition, .. }) = core.segments.find(of) else { continue };
+            let page = partition.page_at(offset);
+            let in_page = offset as u32 & (partition.size.bytes() - 1);
             // One alone has been tried.
             if !is_one && !missed.contains(&page) {
-                let place = client.locate(owner, offset, update.word.bytes() as usize);
+                let place = client.segments.locate(of, offset, update.word.bytes() as usize);
                 if let Some(was) =
                     place.and_then(|(page, in_page)| client.pool.try_update(page, in_page, update))
                 {
@@ -158,7 +163,7 @@ impl PendingUpdates<'_> {
                 }
                 missed.insert(page);
             }
-            let key = (core.home(owner), client.pool.layout().shard_of(page));
+            let key = (core.home(of.owner), client.pool.layout().shard_of(page));
             let part = match filling.get(&key) {
                 Some(&part) if self.parts[part].numbers.len() < most => part,
                 _ => {
@@ -201,7 +206,7 @@ impl PendingUpdates<'_> {
     fn advance(&mut self, part: usize) -> Result<bool, CacheError> {
         let (core, part) = (self.core, &mut self.parts[part]);
         let Some(&first) = part.numbers.first() else { return Ok(true) };
-        let owner = self.updates[first].owner;
+        let owner = self.updates[first].of.owner;
         let Some(number) = part.asked else {
             let Some(slot) = core.remote.begin(core.layout.agent_of(core.home(owner))) else {
                 return Ok(false);
@@ -224,10 +229,9 @@ impl PendingUpdates<'_> {
             }
             RemoteState::Failed(which, code) => {
                 let failed = part.numbers.get(which as usize).unwrap_or(&first);
-                let SegmentUpdate { owner, offset, .. } = self.updates[*failed];
-                let reason = Failure::from_code(code);
-                let place = core.place(owner, reason);
-                return Err(CacheError::Page { owner, page: offset >> core.page_shift, reason, place });
+                let SegmentUpdate { of, offset, .. } = self.updates[*failed];
+                let size = core.segments.find(of).map_or(0, |known| known.partition.size.shift());
+                return Err(core.failed(of, offset >> size, code, PAGE_UNKNOWN));
             }
             RemoteState::Done(bytes) => {
                 return Err(core.short_answer(owner, 8 * part.numbers.len(), bytes.len()));

@@ -61,12 +61,12 @@ mod uffd;
 mod window;
 
 use crate::error::{CacheError, Failure};
+use crate::partition::Partition;
 use crate::pool::{Claim, PoolClient};
 use rustix::io::Errno;
 use server::Server;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use vgas_rma::address::Rank;
 use window::Window;
 
 pub use everywhere::{BASES, BYTES_MAX, Everywhere, Range};
@@ -131,10 +131,13 @@ pub struct LocalSpec {
     pub pool: Arc<PoolClient>,
     /// The file behind the pool's frames.
     pub frames: OwnedFd,
-    /// This rank; the segment is its own, and attached at the agent.
-    pub owner: Rank,
-    /// Size of the segment in bytes.
+    /// The partition, this rank's own, which is attached at the agent.
+    pub partition: Partition,
+    /// How large it is: its last page may have more bytes.
     pub bytes: u64,
+    /// Most pages that are to be mapped at the same time; all that the pool grants a rank, if none. The segments of a rank share
+    /// what the pool grants.
+    pub pages_max: Option<u32>,
     /// Where it is to be, inside of what an [`Everywhere`] has reserved that lives longer; anywhere if none.
     pub at: Option<usize>,
     /// How faults are noticed.
@@ -147,7 +150,7 @@ pub struct LocalSpec {
 
 impl std::fmt::Debug for LocalSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "LocalSpec({} bytes of {}, {:?})", self.bytes, self.owner, self.mechanism)
+        write!(f, "LocalSpec({} bytes of {}, {:?})", self.bytes, self.partition.id(), self.mechanism)
     }
 }
 
@@ -181,7 +184,7 @@ impl LocalSegment {
     /// When the segment is empty or not the pool's, when addresses or handlers cannot be had, or when the mechanism is not
     /// allowed here.
     pub fn open(spec: LocalSpec) -> Result<Self, CacheError> {
-        let (owner, bytes, mechanism) = (spec.owner, spec.bytes, spec.mechanism);
+        let (owner, bytes, mechanism) = (spec.partition.id(), spec.bytes, spec.mechanism);
         let trouble = |trouble| CacheError::Local { owner, page: 0, trouble };
         signal::make_room();
         let window = Arc::new(Window::new(spec).map_err(trouble)?);

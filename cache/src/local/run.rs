@@ -177,7 +177,7 @@ impl Window {
         let free = run.victims[..run.count].iter().position(|&victim| victim != 0).unwrap_or(run.count);
         let mut start = 0;
         while start < free {
-            let end = end_of_group(&run.frames[..free], start, 1);
+            let end = end_of_group(&run.frames[..free], start, self.units_of_page());
             let (page, frame) = (run.first + start as u64, FrameId(run.frames[start]));
             if let Err(error) = self.space().show(page, frame, end - start, write) {
                 *trouble = Some(error);

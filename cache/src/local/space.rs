@@ -140,7 +140,7 @@ impl Space {
     pub fn show(&self, page: u64, frame: FrameId, count: usize, write: bool) -> Result<(), Trouble> {
         let bytes = self.bytes_of(page, count);
         let at = self.reserved.with_addr(self.address_of(page));
-        let offset = u64::from(frame.0) * self.page_bytes as u64;
+        let offset = frame.offset();
         let access = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         let populate =
             if self.page_bytes <= POPULATED_BYTES_MAX { MapFlags::POPULATE } else { MapFlags::empty() };

@@ -13,16 +13,16 @@ use super::run::Sweep;
 use super::space::Space;
 use super::{LocalSpec, Trouble};
 use crate::error::{Failure, FailureKind};
+use crate::partition::{PartitionId, SegmentId};
 use crate::pool::{
-    Claim, ClaimedSlot, Counter, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, Own, PageState, PoolClient,
-    Returned,
+    Claim, ClaimedSlot, Counter, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, Own, PAGE_BYTES_MIN,
+    PageState, PoolClient, Returned,
 };
 use rustix::thread::futex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
-use vgas_rma::address::Rank;
 use vgas_rma::cores;
 use vgas_rma::shm::Mapping;
 
@@ -61,7 +61,7 @@ pub(super) struct Seat<'w> {
 
 /// A rank's own segment in its address space.
 pub(super) struct Window {
-    owner: Rank,
+    owner: PartitionId,
     first_page: u64,
     page_shift: u32,
     space: Space,
@@ -89,16 +89,18 @@ pub(super) struct Window {
 
 impl Window {
     pub fn new(spec: LocalSpec) -> Result<Self, Trouble> {
-        let LocalSpec { pool, frames, owner, bytes, at, mechanism, ring, read } = spec;
+        let LocalSpec { pool, frames, partition, bytes, pages_max, at, mechanism, ring, read } = spec;
         let layout = pool.layout();
-        let page_bytes = u64::from(pool.page_bytes());
+        let page_bytes = u64::from(partition.size.bytes());
         let pages = bytes.div_ceil(page_bytes);
-        let first_page =
-            layout.page_index(owner, 0).ok_or(Trouble::Refused(FailureKind::NoSuchPage.into()))?;
-        if pages == 0 || layout.page_index(owner, pages - 1).is_none() {
+        if pages == 0 || pages > partition.pages || !partition.fits(layout) {
             return Err(Trouble::Refused(FailureKind::NoSuchPage.into()));
         }
-        let granted = layout.spec().mapped_pages_per_rank;
+        let granted = match partition.segment {
+            SegmentId::FIRST => layout.spec().mapped_pages_per_rank,
+            _ => layout.mapped_beside_first(),
+        };
+        let granted = granted.min(pages_max.unwrap_or(u32::MAX));
         if granted < MAPPED_PAGES_MIN {
             return Err(Trouble::SwitchedOff);
         }
@@ -109,8 +111,8 @@ impl Window {
         let words = Mapping::anonymous("vgas-local", pages * 4)
             .map_err(|_| Trouble::System(rustix::io::Errno::NOMEM))?;
         Ok(Self {
-            owner,
-            first_page,
+            owner: partition.id(),
+            first_page: partition.first,
             page_shift: page_bytes.trailing_zeros(),
             space: Space::reserve(bytes, at, page_bytes as usize, frames, mechanism)?,
             words,
@@ -129,7 +131,7 @@ impl Window {
         })
     }
 
-    pub fn owner(&self) -> Rank {
+    pub fn owner(&self) -> PartitionId {
         self.owner
     }
 
@@ -150,6 +152,11 @@ impl Window {
 
     pub(super) fn page_shift(&self) -> u32 {
         self.page_shift
+    }
+
+    /// By how much the numbers of neighbouring frames differ.
+    pub(super) fn units_of_page(&self) -> u32 {
+        1 << (self.page_shift - PAGE_BYTES_MIN.trailing_zeros())
     }
 
     /// Pages of the segment.
@@ -335,7 +342,7 @@ impl Window {
             Own::Stored if page == before.wrapping_add(1) => None,
             Own::Stored => {
                 let claim = self.pool.claim(index)?;
-                if self.pool.is_short_of_frames() {
+                if self.pool.is_short_of_frames(self.pool.layout().size_of(index)) {
                     (self.ring)();
                 }
                 if !(self.read)(&claim) {
@@ -562,7 +569,7 @@ impl Window {
             // What the agent knows of comes next.
             let _ = self.pool.unmap_own(self.first_page + page);
         }
-        self.ask(Fault { wanted: None, write: false, returned: Returned::All }).map(drop)
+        self.ask(Fault { wanted: None, write: false, returned: Returned::All(self.first_page) }).map(drop)
     }
 }
 

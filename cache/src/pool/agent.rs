@@ -5,10 +5,12 @@ use super::PoolError;
 use super::counters::{Counter, CounterSnapshot};
 use super::entry::{Entry, PageState};
 use super::fence::{self, Fences};
-use super::layout::{FrameId, PoolSpec, TableLayout, header};
-use super::queue::{FilledStack, FreeStack};
+use super::layout::{PoolSpec, TableLayout};
+use super::queue::FilledStack;
 use super::shared::{FrameUse, IN_USE, Pins, Shared, UNKNOWN, slot};
+use super::size::{FrameId, PageSize};
 use super::wait::{self, Completed, WaitId};
+use crate::partition::SegmentId;
 use crate::protocol::claim::{self, Act, Event};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -69,7 +71,8 @@ pub struct PoolAgent {
 impl std::fmt::Debug for PoolAgent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (spec, revoking) = (&self.shared.layout.spec, self.revocations.len());
-        write!(f, "PoolAgent({spec:?}, {} free, {revoking} being revoked)", self.free_frames())
+        let free = self.free_frames(self.shared.layout.size);
+        write!(f, "PoolAgent({spec:?}, {free} free, {revoking} being revoked)")
     }
 }
 
@@ -84,11 +87,7 @@ impl PoolAgent {
     ) -> Result<Self, PoolError> {
         let shared = Shared::new(spec, table, frames)?;
         let asymmetric = fences == Fences::Detect && fence::asymmetric_available();
-        FreeStack(&shared).initialise();
-        // The first frame is handed out first.
-        for frame in (0..spec.frames).rev().map(FrameId) {
-            shared.put_free(frame);
-        }
+        shared.initialise_blocks();
         shared.publish(asymmetric);
         Ok(Self::of(Arc::new(shared), asymmetric, 0))
     }
@@ -211,36 +210,110 @@ impl PoolAgent {
         !FilledStack::of(&self.shared, self.shard).is_empty()
     }
 
-    /// Says where the file of a rank's segment is, for the node's ranks to read.
-    pub fn show_file(&self, local_rank: u32, at: &Whereabouts) -> Result<(), PoolError> {
-        let words = at.encode();
+    /// Says where the file of a rank's partition of a segment is, for the node's ranks to read; none: nowhere any more.
+    pub fn show_file(
+        &self,
+        segment: SegmentId,
+        local_rank: u32,
+        at: Option<&Whereabouts>,
+    ) -> Result<(), PoolError> {
+        let words = at.map_or([0; Whereabouts::WORDS], Whereabouts::encode);
         for (index, word) in words.into_iter().enumerate().rev() {
             // The first comes last: without it the others mean nothing.
-            self.shared.file_word(local_rank, index)?.store(word, Release);
+            self.shared.file_word(segment, local_rank, index)?.store(word, Release);
         }
         Ok(())
     }
 
-    /// Takes a free frame.
-    pub fn take_frame(&self) -> Option<FrameId> {
-        self.shared.take_free(FrameUse::Agent)
+    /// Takes a free frame for a page of this size.
+    pub fn take_frame(&self, size: PageSize) -> Option<FrameId> {
+        self.shared.take_free(size, FrameUse::Agent)
     }
 
     /// Takes several free frames, as many as there are, and appends them.
-    pub fn take_frames(&self, count: usize, into: &mut Vec<FrameId>) {
-        self.shared.take_free_many(count, FrameUse::Agent, into);
+    pub fn take_frames(&self, size: PageSize, count: usize, into: &mut Vec<FrameId>) {
+        self.shared.take_free_many(size, count, FrameUse::Agent, into);
     }
 
-    /// How many frames ranks have wished for since the last call; an eighth of the pool at most.
-    pub fn take_wish(&self) -> u32 {
-        let wish = self.shared.table.atomic_u32(header::WISH);
-        let most = (self.shared.layout.spec.frames / 8).max(1);
+    /// How many blocks of the pool have frames of a size.
+    pub fn blocks_of(&self, size: PageSize) -> u32 {
+        self.shared.blocks_of(size)
+    }
+
+    /// Begins to empty a block, so that its memory may be used for frames of another size: what it holds is to be evicted, and
+    /// its frames, once free, are not handed out any more. False: it has none. By one thread of the agent at a time.
+    pub fn begin_to_vacate(&self, block: u32) -> bool {
+        self.shared.begin_to_vacate(block)
+    }
+
+    /// Whether a block that is being emptied is empty; then it has no frames any more.
+    pub fn end_vacating(&self, block: u32) -> Result<bool, PoolError> {
+        self.shared.end_vacating(block)
+    }
+
+    /// Gives it up: the block keeps what it holds.
+    pub fn stop_vacating(&self, block: u32) {
+        self.shared.stop_vacating(block);
+    }
+
+    /// The block that a frame is in.
+    pub fn block_of(&self, frame: FrameId) -> u32 {
+        self.shared.layout.frame_blocks.of_frame(frame)
+    }
+
+    /// Some block with frames of a size; none when no block has such frames.
+    pub fn some_block_of(&self, size: PageSize) -> Option<u32> {
+        let blocks = 0..self.shared.layout.block_count;
+        (self.blocks_of(size) > 0)
+            .then(|| blocks.into_iter().find(|&block| self.shared.size_of_block(block) == Some(size)))
+            .flatten()
+    }
+
+    /// The block of a size with the most free frames, other than `except`, when the size can do without: it keeps at least
+    /// [`TableLayout::free_target`] free ones elsewhere.
+    pub fn spare_block_of(&self, size: PageSize, except: Option<u32>) -> Option<u32> {
+        let shared = &self.shared;
+        let free_in = |block: u32| {
+            let frames = shared.frames_in_block(block);
+            frames.filter(|&frame| matches!(self.frame_use(frame), Ok(FrameUse::Free))).count()
+        };
+        let blocks = (0..shared.layout.block_count)
+            .filter(|&block| Some(block) != except && shared.size_of_block(block) == Some(size));
+        let (free, block) = blocks.map(|block| (free_in(block), block)).max()?;
+        let elsewhere = (self.free_frames(size) as usize).saturating_sub(free);
+        (free > 0 && elsewhere >= shared.layout.free_target(size) as usize).then_some(block)
+    }
+
+    /// Whether the frame is in a block that is being emptied.
+    pub fn is_vacating(&self, frame: FrameId) -> bool {
+        self.shared.is_vacating(self.block_of(frame))
+    }
+
+    /// The frames of a block.
+    pub fn frames_in_block(&self, block: u32) -> impl Iterator<Item = FrameId> + use<> {
+        self.shared.frames_in_block(block)
+    }
+
+    /// All frames, in whose hands they may be.
+    pub fn frames(&self) -> impl Iterator<Item = FrameId> + '_ {
+        (0..self.shared.layout.block_count).flat_map(|block| self.shared.frames_in_block(block))
+    }
+
+    /// How many frames for pages of a size ranks have wished for since the last call; an eighth of the pool at most.
+    pub fn take_wish(&self, size: PageSize) -> u32 {
+        let wish = self.shared.wish(size);
+        let most = (self.shared.layout.frames_of(size) / 8).max(1);
         if wish.load(Relaxed) == 0 { 0 } else { wish.swap(0, Relaxed).min(most) }
     }
 
-    /// About how many frames are free.
-    pub fn free_frames(&self) -> u32 {
-        FreeStack(&self.shared).len()
+    /// About how many frames for pages of a size are free.
+    pub fn free_frames(&self, size: PageSize) -> u32 {
+        self.shared.free_frames(size)
+    }
+
+    /// The size of the pages that a frame is for.
+    pub fn size_of_frame(&self, frame: FrameId) -> Result<PageSize, PoolError> {
+        self.shared.size_of_frame(frame)
     }
 
     /// Takes over a frame that a rank has staged. An error when that rank does not have it.
@@ -500,6 +573,12 @@ impl PoolAgent {
     /// The clock at the last use of a frame (or at its installation).
     pub fn stamp(&self, frame: FrameId) -> Result<u32, PoolError> {
         Ok(self.shared.stamp(frame)?.load(Relaxed))
+    }
+
+    /// Says that a frame has been used now.
+    pub fn touch(&self, frame: FrameId) -> Result<(), PoolError> {
+        self.shared.stamp(frame)?.store(self.clock(), Relaxed);
+        Ok(())
     }
 
     /// Finishes `parts` parts of a rank's operation. The rank and the number come from the rank's request.

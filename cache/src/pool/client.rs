@@ -5,12 +5,14 @@ use super::counters::{Counter, CounterSnapshot};
 use super::entry::{Entry, PageState};
 use super::fence;
 use super::hazard::{RECENT, SlotRange, ThreadSlot};
-use super::layout::{FrameId, PoolSpec, TableLayout, header};
+use super::layout::{PoolSpec, TableLayout, header};
 use super::mirror::HitPath;
 use super::pin::{PinMode, PinnedPage};
-use super::queue::{FilledStack, FreeStack};
+use super::queue::FilledStack;
 use super::shared::{FrameUse, IN_USE, Pins, Shared, UNKNOWN};
+use super::size::{FrameId, PageSize};
 use super::wait::{self, WaitId, WaitSlots, WaitStatus};
+use crate::partition::SegmentId;
 use crate::protocol::claim::{self, Act, Event};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -19,6 +21,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
 use vgas_nvm::{StoredPage, Whereabouts};
 use vgas_rma::shm::copy::copy;
 use vgas_rma::shm::{Mapping, Span, Update};
+
+/// A page, as users of the pool name it. Whoever says the wrong size finds other bytes, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Its number.
+    pub number: u64,
+    /// How large it is ([`TableLayout::size_of`]).
+    pub size: PageSize,
+}
 
 /// How an attempt to use a page without help ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +74,7 @@ pub struct PoolClient {
     frames: *mut u8,
     stamps: *const AtomicU32,
     clock: *const AtomicU32,
-    frame_count: u32,
-    page_bytes: u32,
-    page_shift: u32,
+    pool_bytes: u64,
     /// The agent's barriers reach this process: no fence is needed here.
     asymmetric: bool,
     slots: Arc<SlotRange>,
@@ -101,9 +110,7 @@ impl PoolClient {
             frames: shared.frames.base(),
             stamps: at(layout.stamps).cast(),
             clock: at(header::CLOCK as u64).cast(),
-            frame_count: spec.frames,
-            page_bytes: spec.page_bytes,
-            page_shift: spec.page_bytes.trailing_zeros(),
+            pool_bytes: layout.pool_bytes,
             asymmetric,
             waits: WaitSlots::new(&shared, local_rank),
             slots,
@@ -120,8 +127,7 @@ impl PoolClient {
             frames: self.frames,
             stamps: self.stamps,
             clock: self.clock,
-            frames_count: self.frame_count,
-            page_shift: self.page_shift,
+            pool_bytes: self.pool_bytes,
             asymmetric: self.asymmetric,
         }
     }
@@ -141,10 +147,10 @@ impl PoolClient {
         &self.shared.frames
     }
 
-    /// Size of a page.
+    /// A page by its number.
     #[inline]
-    pub fn page_bytes(&self) -> u32 {
-        self.page_bytes
+    pub fn page(&self, number: u64) -> Page {
+        Page { number, size: self.shared.layout.size_of(number) }
     }
 
     /// This rank's number on its node.
@@ -159,7 +165,7 @@ impl PoolClient {
     /// `to` is valid for writing `bytes` bytes, and writing there does not fault into tiered memory: a fault served in
     /// this thread while it uses a page would need that page's agent. Bounce through private memory instead.
     #[inline(always)]
-    pub unsafe fn try_get(&self, page: u64, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
+    pub unsafe fn try_get(&self, page: Page, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
         let recent = RECENT.get();
         if recent.client != self.client {
             // SAFETY: as the caller promised.
@@ -176,7 +182,7 @@ impl PoolClient {
     /// `from` is valid for reading `bytes` bytes, and reading there does not fault into tiered memory (see
     /// [`PoolClient::try_get`]).
     #[inline(always)]
-    pub unsafe fn try_put(&self, page: u64, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
+    pub unsafe fn try_put(&self, page: Page, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
         let recent = RECENT.get();
         if recent.client != self.client {
             // SAFETY: as the caller promised.
@@ -189,7 +195,7 @@ impl PoolClient {
     /// Updates a word at `in_page` of a page, a multiple of the word's length, if this node may write it; yields what it was.
     /// Atomic with every other update, and with puts and loads of the whole word. None: a miss.
     #[inline(always)]
-    pub fn try_update(&self, page: u64, in_page: u32, update: Update) -> Option<u64> {
+    pub fn try_update(&self, page: Page, in_page: u32, update: Update) -> Option<u64> {
         let recent = RECENT.get();
         if recent.client != self.client {
             return self.update_with_other_slot(page, in_page, update);
@@ -199,17 +205,18 @@ impl PoolClient {
     }
 
     #[inline(always)]
-    fn update(&self, slot: &ThreadSlot, page: u64, in_page: u32, update: Update) -> Option<u64> {
+    fn update(&self, slot: &ThreadSlot, page: Page, in_page: u32, update: Update) -> Option<u64> {
         let bytes = update.word.bytes();
         if !in_page.is_multiple_of(bytes) || !self.enter(slot, page, in_page, bytes) {
             return None;
         }
         // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
-        let word = unsafe { &*self.entries.add(page as usize) };
+        let word = unsafe { &*self.entries.add(page.number as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
-        if !self.plainly(entry, PageState::Modified) {
+        let end = in_page + bytes;
+        if !self.plainly(entry, PageState::Modified, end) {
             let attempt;
-            (attempt, entry) = self.settle(word, entry, PageState::Modified);
+            (attempt, entry) = self.settle(word, entry, PageState::Modified, end);
             if let Attempt::Miss(_) = attempt {
                 slot.hazard.store(0, Release);
                 return None;
@@ -225,16 +232,16 @@ impl PoolClient {
     /// # Safety
     /// As [`PoolClient::try_get`]; `slot` is a slot of this client that nobody else uses meanwhile.
     #[inline(always)]
-    unsafe fn get(&self, slot: &ThreadSlot, page: u64, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
+    unsafe fn get(&self, slot: &ThreadSlot, page: Page, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
         if !self.enter(slot, page, in_page, bytes) {
             return Attempt::Miss(Entry::INVALID);
         }
         // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
-        let word = unsafe { &*self.entries.add(page as usize) };
+        let word = unsafe { &*self.entries.add(page.number as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
         let mut attempt = Attempt::Hit;
-        if !self.plainly(entry, PageState::Shared) {
-            (attempt, entry) = self.settle(word, entry, PageState::Shared);
+        if !self.plainly(entry, PageState::Shared, in_page + bytes) {
+            (attempt, entry) = self.settle(word, entry, PageState::Shared, in_page + bytes);
             if let Attempt::Miss(_) = attempt {
                 slot.hazard.store(0, Release);
                 return attempt;
@@ -251,16 +258,23 @@ impl PoolClient {
     /// # Safety
     /// As [`PoolClient::try_put`]; `slot` is a slot of this client that nobody else uses meanwhile.
     #[inline(always)]
-    unsafe fn put(&self, slot: &ThreadSlot, page: u64, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
+    unsafe fn put(
+        &self,
+        slot: &ThreadSlot,
+        page: Page,
+        in_page: u32,
+        from: *const u8,
+        bytes: u32,
+    ) -> Attempt {
         if !self.enter(slot, page, in_page, bytes) {
             return Attempt::Miss(Entry::INVALID);
         }
         // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
-        let word = unsafe { &*self.entries.add(page as usize) };
+        let word = unsafe { &*self.entries.add(page.number as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
         let mut attempt = Attempt::Hit;
-        if !self.plainly(entry, PageState::Modified) {
-            (attempt, entry) = self.settle(word, entry, PageState::Modified);
+        if !self.plainly(entry, PageState::Modified, in_page + bytes) {
+            (attempt, entry) = self.settle(word, entry, PageState::Modified, in_page + bytes);
             if let Attempt::Miss(_) = attempt {
                 slot.hazard.store(0, Release);
                 return attempt;
@@ -276,12 +290,12 @@ impl PoolClient {
     /// Step 1 of the handshake. False (and no announcement) when the range is not inside a page of the job, or when the
     /// slot is in use already: a signal handler has interrupted this thread in the middle of a use.
     #[inline(always)]
-    fn enter(&self, slot: &ThreadSlot, page: u64, in_page: u32, bytes: u32) -> bool {
-        let inside = u64::from(in_page) + u64::from(bytes) <= u64::from(self.page_bytes);
-        if page >= self.pages || !inside || slot.hazard.load(Relaxed) != 0 {
+    fn enter(&self, slot: &ThreadSlot, page: Page, in_page: u32, bytes: u32) -> bool {
+        let inside = u64::from(in_page) + u64::from(bytes) <= u64::from(page.size.bytes());
+        if page.number >= self.pages || !inside || slot.hazard.load(Relaxed) != 0 {
             return false;
         }
-        slot.hazard.store(page + 1, Relaxed);
+        slot.hazard.store(page.number + 1, Relaxed);
         if self.asymmetric {
             compiler_fence(SeqCst);
         } else {
@@ -290,21 +304,28 @@ impl PoolClient {
         true
     }
 
-    /// Whether the entry grants at least this right (S to read, M to write) without anything to be done first.
+    /// Whether the entry grants at least this right (S to read, M to write) to the first `end` bytes of its page without
+    /// anything to be done first.
     #[inline(always)]
-    fn plainly(&self, entry: Entry, least: PageState) -> bool {
+    fn plainly(&self, entry: Entry, least: PageState, end: u32) -> bool {
         let least = least as u32;
         entry.rights().wrapping_sub(least) <= PageState::Modified as u32 - least
-            && entry.frame().0 < self.frame_count
+            && self.has_room(entry.frame(), end)
+    }
+
+    /// Whether so many bytes from the frame on are in the pool.
+    #[inline(always)]
+    fn has_room(&self, frame: FrameId, end: u32) -> bool {
+        frame.offset() + u64::from(end) <= self.pool_bytes
     }
 
     /// The rarer ways to a hit: AHEAD is cleared, E becomes M. The entry returned with a hit is in force.
     #[cold]
-    fn settle(&self, word: &AtomicU64, mut entry: Entry, least: PageState) -> (Attempt, Entry) {
+    fn settle(&self, word: &AtomicU64, mut entry: Entry, least: PageState, end: u32) -> (Attempt, Entry) {
         loop {
             let state = entry.state();
             let granted = if least == PageState::Modified { state.writable() } else { state.readable() };
-            if entry.held() || !granted || entry.frame().0 >= self.frame_count {
+            if entry.held() || !granted || !self.has_room(entry.frame(), end) {
                 return (Attempt::Miss(entry), entry);
             }
             let next = entry.with_ahead(false).with_state(state.max(least));
@@ -323,20 +344,20 @@ impl PoolClient {
     /// The bytes of a frame whose number was checked; tells replacement about the use.
     #[inline(always)]
     fn bytes_of(&self, frame: FrameId) -> *mut u8 {
-        // SAFETY: rules 1 and 2: callers have checked `frame`; the clock is in the header.
+        // SAFETY: rules 1 and 2: callers have checked that `frame` begins in the pool; the clock is in the header.
         let (now, stamp) = unsafe { ((*self.clock).load(Relaxed), &*self.stamps.add(frame.0 as usize)) };
         // Written once per tick of the clock, so that a page in use by several ranks does not bounce.
         if stamp.load(Relaxed) != now {
             stamp.store(now, Relaxed);
         }
-        self.frames.wrapping_add((frame.0 as usize) << self.page_shift)
+        self.frames.wrapping_add(frame.offset() as usize)
     }
 
     /// # Safety
     /// As [`PoolClient::try_get`].
     #[cold]
     #[inline(never)]
-    unsafe fn get_with_other_slot(&self, page: u64, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
+    unsafe fn get_with_other_slot(&self, page: Page, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
         if let Some(slot) = self.slots.own_slot() {
             // SAFETY: rule 1: just claimed from a range that `self` holds, for this thread.
             return unsafe { self.get(&*slot, page, in_page, to, bytes) };
@@ -351,7 +372,7 @@ impl PoolClient {
     /// As [`PoolClient::try_put`].
     #[cold]
     #[inline(never)]
-    unsafe fn put_with_other_slot(&self, page: u64, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
+    unsafe fn put_with_other_slot(&self, page: Page, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
         if let Some(slot) = self.slots.own_slot() {
             // SAFETY: as in `get_with_other_slot`.
             return unsafe { self.put(&*slot, page, in_page, from, bytes) };
@@ -364,7 +385,7 @@ impl PoolClient {
 
     #[cold]
     #[inline(never)]
-    fn update_with_other_slot(&self, page: u64, in_page: u32, update: Update) -> Option<u64> {
+    fn update_with_other_slot(&self, page: Page, in_page: u32, update: Update) -> Option<u64> {
         if let Some(slot) = self.slots.own_slot() {
             // SAFETY: as in `get_with_other_slot`.
             return self.update(unsafe { &*slot }, page, in_page, update);
@@ -377,7 +398,7 @@ impl PoolClient {
 
     /// Pins a page that the node has with at least that right; none otherwise (ask the agent, then try again), or when
     /// it is pinned 65 535 times already. [`PinMode`] says what stays as it is.
-    pub fn try_pin(&self, page: u64, mode: PinMode) -> Option<PinnedPage> {
+    pub fn try_pin(&self, page: Page, mode: PinMode) -> Option<PinnedPage> {
         match self.slots.own_slot() {
             // SAFETY: rule 1: this thread's slot of a range that `self` holds.
             Some(slot) => self.pin(unsafe { &*slot }, page, mode),
@@ -389,16 +410,17 @@ impl PoolClient {
         }
     }
 
-    fn pin(&self, slot: &ThreadSlot, page: u64, mode: PinMode) -> Option<PinnedPage> {
+    fn pin(&self, slot: &ThreadSlot, page: Page, mode: PinMode) -> Option<PinnedPage> {
         let (least, unit) = match mode {
             PinMode::Read => (PageState::Shared, Pins::READER),
             PinMode::Write => (PageState::Modified, Pins::WRITER),
         };
-        if !self.enter(slot, page, 0, self.page_bytes) {
+        let bytes = page.size.bytes();
+        if !self.enter(slot, page, 0, bytes) {
             return None;
         }
-        let word = self.shared.entry(page).expect("enter checked the page");
-        let (attempt, entry) = self.settle(word, Entry::from_word(word.load(Acquire)), least);
+        let word = self.shared.entry(page.number).expect("enter checked the page");
+        let (attempt, entry) = self.settle(word, Entry::from_word(word.load(Acquire)), least, bytes);
         let pinned = if let Attempt::Miss(_) = attempt {
             None
         } else {
@@ -407,10 +429,11 @@ impl PoolClient {
                 PinMode::Write => (word >> 16) as u16 == u16::MAX,
             };
             // While the page stands in the slot: an agent that finds the slot cleared also finds the pin.
-            let pins = self.shared.pins(entry.frame()).expect("settle checked the frame");
-            pins.fetch_update(AcqRel, Acquire, |word| (!full(word)).then(|| word + unit)).ok().map(|_| {
+            let pin = |word: u32| (!full(word)).then(|| word + unit);
+            let pins = self.shared.pins(entry.frame()).ok();
+            pins.and_then(|pins| pins.fetch_update(AcqRel, Acquire, pin).ok()).map(|_| {
                 let address = self.bytes_of(entry.frame());
-                PinnedPage::new(self.shared.clone(), page, word, entry.frame(), address, mode)
+                PinnedPage::new(self.shared.clone(), page.number, word, entry.frame(), address, mode)
             })
         };
         slot.hazard.store(0, Release);
@@ -436,11 +459,11 @@ impl PoolClient {
         }
     }
 
-    /// Takes a free frame, to be filled and handed to the agent with a request. None when there is none: the agent,
-    /// asked for a page in the usual way, makes room.
-    pub fn stage(&self) -> Option<StagedFrame<'_>> {
+    /// Takes a free frame for a page of this size, to be filled and handed to the agent with a request. None when there is
+    /// none: the agent, asked for a page in the usual way, makes room.
+    pub fn stage(&self, size: PageSize) -> Option<StagedFrame<'_>> {
         let used = FrameUse::Staged { local_rank: self.local_rank };
-        self.shared.take_free(used).map(|frame| StagedFrame { client: self, frame })
+        self.shared.take_free(size, used).map(|frame| StagedFrame { client: self, frame })
     }
 
     /// Claims a page that nobody has, and takes a free frame for it: the calling rank brings it in, and nobody else does.
@@ -448,7 +471,8 @@ impl PoolClient {
     pub fn claim(&self, page: u64) -> Option<Claim> {
         // Before a frame is taken for nothing.
         self.peek(page).stored()?;
-        let frame = self.shared.take_free(FrameUse::Staged { local_rank: self.local_rank })?;
+        let size = self.shared.layout.size_of(page);
+        let frame = self.shared.take_free(size, FrameUse::Staged { local_rank: self.local_rank })?;
         let claim = self.claim_into(page, frame, |_| true);
         if claim.is_none() {
             self.shared.put_free(frame);
@@ -465,7 +489,9 @@ impl PoolClient {
             return claims;
         }
         let mut frames = Vec::with_capacity(count);
-        self.shared.take_free_many(count, FrameUse::Staged { local_rank: self.local_rank }, &mut frames);
+        let size = self.shared.layout.size_of(first);
+        let used = FrameUse::Staged { local_rank: self.local_rank };
+        self.shared.take_free_many(size, count, used, &mut frames);
         frames.sort_unstable();
         let mut frames = frames.into_iter();
         for page in first..first.saturating_add(frames.len() as u64) {
@@ -505,8 +531,9 @@ impl PoolClient {
     /// # Safety
     /// `from` is valid for reading a page, and reading there does not fault into tiered memory.
     pub unsafe fn fill(&self, claim: &Claim, from: *const u8) {
+        let span = self.claimed_span(claim);
         // SAFETY: rule 3: the frame is this process's; the source is the caller's.
-        unsafe { copy(from, self.claimed_span(claim).address(), self.page_bytes as usize) };
+        unsafe { copy(from, span.address(), span.bytes()) };
     }
 
     /// Shows a claimed page, which has been filled. True: the agent waits for the end of the claim; ring it.
@@ -604,26 +631,26 @@ impl PoolClient {
         claim::cell(before.claim_state(), event).is_some_and(|(_, act)| act == Act::Ring)
     }
 
-    /// Whether so few frames are free that the agent had better make room now.
-    pub fn is_short_of_frames(&self) -> bool {
-        FreeStack(&self.shared).len() < self.shared.layout.free_target().div_ceil(2)
+    /// Whether so few frames for pages of this size are free that the agent had better make room now.
+    pub fn is_short_of_frames(&self, size: PageSize) -> bool {
+        self.free_frames(size) < self.shared.layout.free_target(size).div_ceil(2)
     }
 
-    /// How many frames are free, about.
-    pub fn free_frames(&self) -> u32 {
-        FreeStack(&self.shared).len()
+    /// How many frames for pages of this size are free, about.
+    pub fn free_frames(&self, size: PageSize) -> u32 {
+        self.shared.free_frames(size)
     }
 
-    /// Asks the agent to have so many frames free, if it can. Afterwards ring it.
-    pub fn wish_for_frames(&self, count: u32) {
-        self.shared.table.atomic_u32(header::WISH).fetch_max(count, Relaxed);
+    /// Asks the agent to have so many frames for pages of this size free, if it can. Afterwards ring it.
+    pub fn wish_for_frames(&self, size: PageSize, count: u32) {
+        self.shared.wish(size).fetch_max(count, Relaxed);
     }
 
-    /// Where the file of the segment of a rank of this node is; none before it is attached, or when it is none.
-    pub fn file(&self, local_rank: u32) -> Option<Whereabouts> {
+    /// Where the file of the partition of a rank of this node is; none before it is attached, or when it is none.
+    pub fn file(&self, segment: SegmentId, local_rank: u32) -> Option<Whereabouts> {
         let mut words = [0; Whereabouts::WORDS];
         for (index, word) in words.iter_mut().enumerate() {
-            *word = self.shared.file_word(local_rank, index).ok()?.load(Acquire);
+            *word = self.shared.file_word(segment, local_rank, index).ok()?.load(Acquire);
         }
         Whereabouts::decode(words)
     }
@@ -725,8 +752,8 @@ impl StagedFrame<'_> {
     /// # Safety
     /// `from` is valid for reading `bytes` bytes.
     pub unsafe fn write(&mut self, in_page: u32, from: *const u8, bytes: u32) {
-        assert!(u64::from(in_page) + u64::from(bytes) <= u64::from(self.client.page_bytes));
         let span = self.client.shared.frame_span(self.frame).expect("checked when it was taken");
+        assert!(u64::from(in_page) + u64::from(bytes) <= span.bytes() as u64);
         // SAFETY: rule 3: the frame is this process's; the range was just checked; the source is the caller's.
         unsafe { copy(from, span.address().add(in_page as usize), bytes as usize) };
     }
@@ -747,52 +774,5 @@ impl StagedFrame<'_> {
 impl Drop for StagedFrame<'_> {
     fn drop(&mut self) {
         self.client.shared.put_free(self.frame);
-    }
-}
-
-impl Shared {
-    /// Pops a free frame for somebody, mapped and ready to be filled; passes over numbers that are not free frames.
-    pub(super) fn take_free(&self, used: FrameUse) -> Option<FrameId> {
-        // Bounded, whatever a broken process has made of the stack.
-        for _ in 0..self.layout.spec.frames {
-            let frame = FreeStack(self).pop()?;
-            if self.claim(frame, used) {
-                return Some(frame);
-            }
-        }
-        None
-    }
-
-    /// Takes several free frames at once, as many as there are, and appends them.
-    pub(super) fn take_free_many(&self, count: usize, used: FrameUse, into: &mut Vec<FrameId>) {
-        let start = into.len();
-        FreeStack(self).pop_many(count, into);
-        let mut claimed = start;
-        for index in start..into.len() {
-            if self.claim(into[index], used) {
-                into[claimed] = into[index];
-                claimed += 1;
-            }
-        }
-        into.truncate(claimed);
-    }
-
-    /// Takes a frame over that was popped; false when it was not free, which only a broken process can have caused.
-    fn claim(&self, frame: FrameId, used: FrameUse) -> bool {
-        let Ok(word) = self.frame_use(frame) else { return false };
-        let free = word.compare_exchange(FrameUse::Free.word(), used.word(), AcqRel, Relaxed).is_ok();
-        if free {
-            let page_bytes = self.layout.spec.page_bytes as usize;
-            self.frames.prepare(frame.0 as usize * page_bytes, page_bytes);
-        }
-        free
-    }
-
-    /// Makes a frame free. The caller had it.
-    pub(super) fn put_free(&self, frame: FrameId) {
-        if let Ok(word) = self.frame_use(frame) {
-            word.store(FrameUse::Free.word(), Release);
-            FreeStack(self).push(frame);
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! The word of a page in the node's table.
 
-use super::layout::FrameId;
+use super::size::FrameId;
 use crate::protocol::claim;
 use std::fmt;
 use vgas_nvm::{Place, StoredPage};

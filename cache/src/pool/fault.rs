@@ -13,8 +13,9 @@ use super::PoolError;
 use super::agent::PoolAgent;
 use super::client::PoolClient;
 use super::entry::{Entry, PageState};
-use super::layout::{FAULT_SLOTS, FrameId, header};
+use super::layout::{FAULT_SLOTS, header};
 use super::shared::{Pins, Shared};
+use super::size::FrameId;
 use rustix::thread::futex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -45,7 +46,7 @@ const DONE: u32 = 4;
 const SLEEPING: u32 = 1 << 8;
 
 const WRITE: u64 = 1 << 63;
-const ALL: u64 = u64::MAX;
+const ALL: u64 = 1 << 63;
 
 /// Pages that are not mapped any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +55,8 @@ pub enum Returned {
     Nothing,
     /// One.
     Page(u64),
-    /// All that the rank had mapped.
-    All,
+    /// All that the rank had mapped of the partition of this page.
+    All(u64),
 }
 
 /// A request of a thread that faulted: first it gives pages back, then it wants one.
@@ -147,7 +148,7 @@ impl FaultSlots {
         let returned = match fault.returned {
             Returned::Nothing => 0,
             Returned::Page(page) => page + 1,
-            Returned::All => ALL,
+            Returned::All(page) => ALL | (page + 1),
         };
         table.atomic_u64(at + word::RETURNED).store(returned, Relaxed);
         self.state(slot.0).store(POSTED, Release);
@@ -236,7 +237,7 @@ impl PoolAgent {
         let wanted = table.atomic_u64(at + word::WANTED).load(Relaxed);
         let returned = match table.atomic_u64(at + word::RETURNED).load(Relaxed) {
             0 => Returned::Nothing,
-            ALL => Returned::All,
+            word if word & ALL != 0 => Returned::All((word & !ALL).wrapping_sub(1)),
             page => Returned::Page(page - 1),
         };
         Fault { wanted: (wanted & !WRITE).checked_sub(1), write: wanted & WRITE != 0, returned }
@@ -245,7 +246,7 @@ impl PoolAgent {
     fn shard_of_fault(&self, fault: &Fault) -> u32 {
         let page = fault.wanted.or(match fault.returned {
             Returned::Page(page) => Some(page),
-            Returned::Nothing | Returned::All => None,
+            Returned::Nothing | Returned::All(_) => None,
         });
         page.map_or(0, |page| self.shared.layout.shard_of(page))
     }

@@ -5,18 +5,13 @@
 
 use super::PoolError;
 use super::counters::Counter;
+use super::size::{Blocks, PAGE_BYTES_MIN, PageSize};
+use crate::partition::SEGMENTS_MAX;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use vgas_nvm::Whereabouts;
 use vgas_rma::address::Rank;
 
-/// A frame of the node's pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct FrameId(pub u32);
-
-/// Smallest page: what the NVMe and the virtual memory of the supported machines work in.
-pub const PAGE_BYTES_MIN: u32 = 4 << 10;
-/// Largest page: beyond it nothing is won (vgasnet IV.B) and a copy would hold up a revocation for too long.
-pub const PAGE_BYTES_MAX: u32 = 4 << 20;
 /// Bytes of a thread's hazard slot: two cache lines, because neighbouring lines are fetched in pairs.
 pub(super) const SLOT_BYTES: u64 = 128;
 /// Bytes of a frame's metadata.
@@ -35,8 +30,12 @@ pub(super) const FAULT_BYTES: u64 = 64;
 pub const MAPPED_PAGES_MIN: u32 = 5;
 /// Most threads of an agent.
 pub const AGENT_THREADS_MAX: u32 = 16;
-const _: () = assert!(header::FILLED_HEADS as u64 + AGENT_THREADS_MAX as u64 * 128 <= header::BYTES);
-/// Bytes of what other processes need to read a segment's file.
+const _: () = assert!(header::FILLED_HEADS + AGENT_THREADS_MAX as usize * 128 <= header::FREE_HEADS);
+const _: () =
+    assert!((header::FREE_HEADS + PageSize::COUNT * header::FREE_HEAD_BYTES) as u64 <= header::BYTES);
+/// Bytes of what is kept of a block of frames.
+pub(super) const BLOCK_CELL_BYTES: u64 = 16;
+/// Bytes of what other processes need to read a partition's file.
 pub(super) const FILE_BYTES: u64 = 64;
 const _: () = assert!(Whereabouts::WORDS as u64 * 8 <= FILE_BYTES);
 /// Bytes of one block of counters; one block per rank of the node, one per thread of its agent.
@@ -55,31 +54,44 @@ pub(super) mod header {
     pub const FINGERPRINT: usize = 16;
     /// The coarse clock, alone on its lines: read by every hit, written rarely.
     pub const CLOCK: usize = 128;
-    /// The top of the stack of free frames, and how often it has changed.
-    pub const FREE_HEAD: usize = 256;
-    /// How many frames are free.
-    pub const FREE_COUNT: usize = 384;
+    /// The top of the stack of blocks without frames, and how often it has changed.
+    pub const BLOCKS_HEAD: usize = 256;
+    /// How many blocks have no frames.
+    pub const BLOCKS_COUNT: usize = 384;
     /// 1 when the agent has ended: nobody answers faults any more.
     pub const CLOSED: usize = 24;
     /// How many faults were ever posted, by all ranks: alone on its lines.
     pub const FAULTS: usize = 512;
-    /// How many frames ranks would like to be free, since the agent looked last.
-    pub const WISH: usize = 768;
+    /// For each size of pages, how many frames ranks would like to be free, since the agent looked last.
+    pub const WISHES: usize = 768;
     /// For each shard of the agent, the top of the stack of frames that ranks have filled by themselves with its pages, and how
     /// often it has changed: each alone on its lines.
     pub const FILLED_HEADS: usize = 1024;
+    /// For each size of pages, the top of the stack of free frames of that size, and how often it has changed; how many these
+    /// are; and how many blocks have such frames: each alone on its lines.
+    pub const FREE_HEADS: usize = 3072;
+    /// From one size to the next.
+    pub const FREE_HEAD_BYTES: usize = 256;
+    /// How many frames of a size are free, behind its head.
+    pub const FREE_COUNT: usize = 128;
+    /// How many blocks have frames of the size, behind that.
+    pub const BLOCKS_OF_SIZE: usize = 136;
     /// Size of the header.
-    pub const BYTES: u64 = 4096;
+    pub const BYTES: u64 = 8192;
 }
 
 /// What determines the layout of a node's pool; equal in all processes of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolSpec {
-    /// Size of a page and of a frame: a power of two from 4 KiB to 4 MiB.
+    /// Size of a page, for segments that say nothing else: a power of two from 4 KiB to 4 MiB.
     pub page_bytes: u32,
-    /// Number of frames.
+    /// How large the pool is, in frames of such pages.
     pub frames: u32,
-    /// For each rank of the job, the most pages its tiered segment can have.
+    /// Size of the largest pages that segments may have. The pool changes from pages of one size to those of another in blocks
+    /// of so many bytes.
+    pub page_bytes_max: u32,
+    /// For each rank of the job, the most such pages that its tiered segments can have in all; or as many bytes in pages of
+    /// other sizes.
     pub segment_pages_max: Vec<u64>,
     /// Number of ranks of this node.
     pub local_ranks: u32,
@@ -100,10 +112,21 @@ pub struct PoolSpec {
 #[derive(Clone, Debug)]
 pub struct TableLayout {
     pub(super) spec: PoolSpec,
-    /// `first_page[rank]..first_page[rank + 1]` are the page numbers of a rank.
+    /// The size of pages of segments that say nothing else.
+    pub(super) size: PageSize,
+    /// `first_page[rank]..first_page[rank + 1]` are the page numbers of a rank, of that size.
     first_page: Vec<u64>,
+    /// The numbers of pages of each size begin here, those of the size above first.
+    first_of_size: [u64; PageSize::COUNT],
+    /// How many numbers there are.
+    pages: u64,
+    /// Bytes of the pool, and blocks, of which the last may be smaller.
+    pub(super) pool_bytes: u64,
+    pub(super) frame_blocks: Blocks,
+    pub(super) block_count: u32,
     pub(super) slots: u64,
     pub(super) counters: u64,
+    pub(super) blocks: u64,
     pub(super) free_cells: u64,
     pub(super) stamps: u64,
     pub(super) frames: u64,
@@ -118,9 +141,10 @@ impl TableLayout {
     /// Computes the layout, or says what is wrong with the numbers.
     pub fn new(spec: &PoolSpec) -> Result<Self, PoolError> {
         let refuse = |what: String| Err(PoolError::Spec(what));
-        let page = spec.page_bytes;
-        if !page.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page) {
-            return refuse(format!("a page of {page} bytes: need a power of two from 4 KiB to 4 MiB"));
+        let size = PageSize::try_from(spec.page_bytes).map_err(PoolError::Spec)?;
+        let largest = PageSize::try_from(spec.page_bytes_max).map_err(PoolError::Spec)?;
+        if largest < size {
+            return refuse(format!("pages of {} bytes, and {} at most", size.bytes(), largest.bytes()));
         }
         if spec.frames == 0 || spec.frames > 1 << 30 {
             return refuse(format!("{} frames: need 1 to 2^30", spec.frames));
@@ -160,6 +184,18 @@ impl TableLayout {
             };
             first_page.push(pages);
         }
+        let pool_bytes = u64::from(spec.frames) << size.shift();
+        if pool_bytes / u64::from(PAGE_BYTES_MIN) > 1 << 30 {
+            return refuse(format!("a pool of {pool_bytes} bytes: at most 4 TiB"));
+        }
+        let frame_blocks = Blocks::of(largest);
+        let block_count = pool_bytes.div_ceil(frame_blocks.bytes()) as u32;
+        let mut first_of_size = [0; PageSize::COUNT];
+        for other in PageSize::all().filter(|&other| other != size) {
+            first_of_size[other.index()] = pages;
+            pages += first_among(&first_page, size, other, spec.segment_pages_max.len());
+        }
+        let cells = u64::from(block_count) * u64::from(frame_blocks.units());
         let ranks = u64::from(spec.local_ranks);
         let mut end = header::BYTES;
         let mut take = |bytes: u64| {
@@ -169,18 +205,26 @@ impl TableLayout {
         };
         let slots = take(ranks * u64::from(spec.hazard_slots_per_rank) * SLOT_BYTES);
         let counters = take((ranks + u64::from(spec.agent_threads)) * COUNTERS_BYTES);
-        let free_cells = take(u64::from(spec.frames) * 8);
-        let stamps = take(u64::from(spec.frames) * 4);
-        let frames = take(u64::from(spec.frames) * FRAME_BYTES);
+        let blocks = take(u64::from(block_count) * BLOCK_CELL_BYTES);
+        let free_cells = take(cells * 8);
+        let stamps = take(cells * 4);
+        let frames = take(cells * FRAME_BYTES);
         let waits = take(ranks * u64::from(spec.wait_slots_per_rank) * WAIT_BYTES);
         let faults = take(ranks * u64::from(FAULT_SLOTS) * FAULT_BYTES);
-        let files = take(ranks * FILE_BYTES);
+        let files = take(ranks * u64::from(SEGMENTS_MAX) * FILE_BYTES);
         let entries = take(pages * 8);
         Ok(Self {
             spec: spec.clone(),
+            size,
             first_page,
+            first_of_size,
+            pages,
+            pool_bytes,
+            frame_blocks,
+            block_count,
             slots,
             counters,
+            blocks,
             free_cells,
             stamps,
             frames,
@@ -192,11 +236,35 @@ impl TableLayout {
         })
     }
 
-    /// How many frames are to be free, so that a miss or a staged put finds one at once: evictions of dirty pages take
-    /// a write to NVMe, maybe on another node. At most a sixteenth of the pool, and about what a device moves at a time.
-    pub fn free_target(&self) -> u32 {
-        let wanted = (4u32 << 20) / self.spec.page_bytes;
-        wanted.clamp(2, 512).min((self.spec.frames / 16).max(1))
+    /// How many frames for pages of a size are to be free, so that a miss or a staged put finds one at once: evictions of
+    /// dirty pages take a write to NVMe, maybe on another node. At most a sixteenth of the pool, and about what a device moves
+    /// at a time.
+    pub fn free_target(&self, size: PageSize) -> u32 {
+        let wanted = (4u32 << 20) / size.bytes();
+        wanted.clamp(2, 512).min((self.frames_of(size) / 16).max(1))
+    }
+
+    /// How many frames for pages of a size the pool has if it has no others.
+    pub fn frames_of(&self, size: PageSize) -> u32 {
+        let block = self.frame_blocks.bytes();
+        (self.pool_bytes / block) as u32 * size.frames_in(block) + size.frames_in(self.pool_bytes % block)
+    }
+
+    /// Pages of its further segments that a rank may keep mapped, beside those of the first.
+    pub fn mapped_beside_first(&self) -> u32 {
+        let pages = self.spec.mapped_pages_per_rank / 4;
+        if pages < MAPPED_PAGES_MIN { 0 } else { pages }
+    }
+
+    /// The size of pages of segments that say nothing else.
+    pub fn page_size(&self) -> PageSize {
+        self.size
+    }
+
+    /// How many bytes of the pool a block has.
+    pub(super) fn bytes_of_block(&self, block: u32) -> u64 {
+        let bytes = self.frame_blocks.bytes();
+        self.pool_bytes.saturating_sub(u64::from(block) * bytes).min(bytes)
     }
 
     /// What it was derived from.
@@ -206,7 +274,7 @@ impl TableLayout {
 
     /// Size of region `FRAMES`.
     pub fn frames_bytes(&self) -> u64 {
-        u64::from(self.spec.frames) * u64::from(self.spec.page_bytes)
+        self.pool_bytes
     }
 
     /// Size of region `TABLE`.
@@ -216,24 +284,57 @@ impl TableLayout {
 
     /// Number of pages of the job: page numbers are below it.
     pub fn pages(&self) -> u64 {
-        *self.first_page.last().expect("the first bound is always there")
+        self.pages
     }
 
-    /// The number of page `page` of a rank's segment, the same on all nodes; none when the segment cannot have it.
+    /// The number of a rank's page of the size that segments have which say nothing else, the same on all nodes; none when the
+    /// rank cannot have so many.
     pub fn page_index(&self, owner: Rank, page: u64) -> Option<u64> {
-        let first = *self.first_page.get(owner.0 as usize)?;
-        let limit = *self.first_page.get(owner.0 as usize + 1)?;
-        first.checked_add(page).filter(|&index| index < limit)
+        let numbers = self.numbers_of(owner, self.size)?;
+        numbers.start.checked_add(page).filter(|&index| index < numbers.end)
     }
 
-    /// Whose page a number is, and which of the segment; none when no segment has it.
+    /// The numbers that a rank's pages of a size can have, the same on all nodes; none of a rank that is not of the job.
+    pub fn numbers_of(&self, owner: Rank, size: PageSize) -> Option<Range<u64>> {
+        let rank = owner.0 as usize;
+        if rank + 1 >= self.first_page.len() {
+            return None;
+        }
+        let first = self.first_of_size[size.index()];
+        let bound = |rank| first + first_among(&self.first_page, self.size, size, rank);
+        Some(bound(rank)..bound(rank + 1))
+    }
+
+    /// How large a page is; any number beyond the last is as large as the last.
+    #[inline]
+    pub fn size_of(&self, index: u64) -> PageSize {
+        if index < self.first_page[self.first_page.len() - 1] { self.size } else { self.other_size_of(index) }
+    }
+
+    #[cold]
+    fn other_size_of(&self, index: u64) -> PageSize {
+        let begun = |size: &PageSize| *size != self.size && self.first_of_size[size.index()] <= index;
+        PageSize::all().rev().find(begun).unwrap_or(self.size)
+    }
+
+    /// Whose page a number is, and which of that rank's pages of its size; none when nobody can have it.
     pub fn locate(&self, index: u64) -> Option<(Rank, u64)> {
         if index >= self.pages() {
             return None;
         }
-        // Segments without pages share their first page with the next rank: the last such rank owns it.
-        let rank = self.first_page.partition_point(|&first| first <= index) - 1;
-        Some((Rank(rank as u32), index - self.first_page[rank]))
+        let size = self.size_of(index);
+        let among = index - self.first_of_size[size.index()];
+        // Ranks without pages share their first page with the next rank: the last such rank owns it.
+        let rank = match size == self.size {
+            true => self.first_page.partition_point(|&first| first <= among) - 1,
+            false => {
+                let ranks = self.first_page.len() - 1;
+                let first = |rank| first_among(&self.first_page, self.size, size, rank);
+                partition(ranks, |rank| first(rank) <= among) - 1
+            }
+        };
+        let first = first_among(&self.first_page, self.size, size, rank);
+        Some((Rank(rank as u32), among - first))
     }
 
     /// Which thread of the agent of its home, and of each node, a page belongs to. Any number is some thread's.
@@ -259,6 +360,7 @@ impl TableLayout {
         let spec = &self.spec;
         let numbers = [spec.page_bytes, spec.frames, spec.local_ranks, spec.wait_slots_per_rank]
             .into_iter()
+            .chain([spec.page_bytes_max])
             .chain([spec.hazard_slots_per_rank, spec.mapped_pages_per_rank, spec.agent_threads])
             .map(u64::from)
             .chain([spec.block_pages])
@@ -266,6 +368,26 @@ impl TableLayout {
         // FNV-1a over whole words: no secrets here, only mistakes to be noticed.
         numbers.fold(0xcbf2_9ce4_8422_2325, |hash, n| (hash ^ n).wrapping_mul(0x0000_0100_0000_01b3))
     }
+}
+
+/// Where a rank's pages of a size begin among all of that size, when its pages of another begin there: as many bytes before it,
+/// and room for the one page more that each rank before it may need when these are larger.
+fn first_among(first_page: &[u64], of: PageSize, size: PageSize, rank: usize) -> u64 {
+    let first = first_page[rank];
+    match (of.shift(), size.shift()) {
+        (of, size) if size <= of => first << (of - size),
+        (of, size) => (first >> (size - of)) + rank as u64,
+    }
+}
+
+/// The first of `0..count` for which this is false.
+fn partition(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low.midpoint(high);
+        if is_before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
 }
 
 #[cfg(test)]
@@ -276,6 +398,7 @@ mod tests {
         PoolSpec {
             page_bytes: 4096,
             frames: 100,
+            page_bytes_max: 4 << 20,
             segment_pages_max: vec![3, 0, 5],
             local_ranks: 2,
             wait_slots_per_rank: 4,
@@ -289,7 +412,6 @@ mod tests {
     #[test]
     fn pages_are_numbered_through_all_segments() {
         let layout = TableLayout::new(&spec()).unwrap();
-        assert_eq!(layout.pages(), 8);
         let mut seen = 0;
         for rank in 0..3 {
             for page in 0..layout.spec.segment_pages_max[rank as usize] {
@@ -300,9 +422,42 @@ mod tests {
             }
             assert_eq!(layout.page_index(Rank(rank), layout.spec.segment_pages_max[rank as usize]), None);
         }
-        assert_eq!(layout.locate(8), None);
+        assert_eq!(layout.locate(layout.pages()), None);
         assert_eq!(layout.page_index(Rank(3), 0), None);
         assert_eq!(layout.page_index(Rank(0), u64::MAX), None);
+    }
+
+    /// Goal: a number tells how large the page is and whose; ranks can have all their bytes in pages of any size, and no two
+    /// ranks or sizes have a number in common.
+    #[test]
+    fn numbers_of_all_sizes_tell_whose_page_it_is() {
+        for page_bytes in [4096, 65536, 4 << 20] {
+            let spec = PoolSpec { page_bytes, segment_pages_max: vec![3, 0, 5000, 1, 1025], ..spec() };
+            let layout = TableLayout::new(&spec).unwrap();
+            let mut seen = 0;
+            let sizes = PageSize::all().filter(|size| size.bytes() != page_bytes);
+            for size in PageSize::of_bytes(page_bytes).into_iter().chain(sizes) {
+                for (rank, &pages) in (0..).map(Rank).zip(&spec.segment_pages_max) {
+                    let numbers = layout.numbers_of(rank, size).unwrap();
+                    assert_eq!(numbers.start, seen, "{size:?} of {rank}");
+                    seen = numbers.end;
+                    let bytes = pages * u64::from(page_bytes);
+                    let most = numbers.end - numbers.start;
+                    assert!(
+                        most >= bytes.div_ceil(u64::from(size.bytes())),
+                        "{most} of {size:?} for {bytes}"
+                    );
+                    for page in
+                        [0, 1, most / 2, most.saturating_sub(1)].into_iter().filter(|&page| page < most)
+                    {
+                        assert_eq!(layout.locate(numbers.start + page), Some((rank, page)));
+                        assert_eq!(layout.size_of(numbers.start + page), size);
+                    }
+                }
+            }
+            assert_eq!(layout.pages(), seen);
+            assert_eq!(layout.numbers_of(Rank(5), layout.page_size()), None);
+        }
     }
 
     #[test]

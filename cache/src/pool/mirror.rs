@@ -8,6 +8,7 @@
 use super::client::PoolClient;
 use super::hazard::{RECENT, Recent};
 use super::layout::SLOT_BYTES;
+use super::size::PAGE_BYTES_MIN;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Numbers that a mirror has compiled in: offsets and sizes in bytes, states as they stand in an entry.
@@ -29,6 +30,8 @@ pub mod layout {
     /// Bits of an entry's word below its state and flags: the frame's number. What stands above them, as one number, is the
     /// state when no flag is set, and larger than any state otherwise.
     pub const STATE_SHIFT: u32 = ENTRY_STATE_SHIFT;
+    /// A frame's number is where it begins, in units of 2 to this power bytes.
+    pub const UNIT_SHIFT: u32 = super::PAGE_BYTES_MIN.trailing_zeros();
     /// The first state that may be read at once.
     pub const SHARED: u32 = PageState::Shared as u32;
     /// The last such state, and the only one that may be written at once.
@@ -52,14 +55,12 @@ pub struct HitPath {
     pub entries: *const AtomicU64,
     /// The first byte of the first frame.
     pub frames: *mut u8,
-    /// When each frame was last used, by frame number, in ticks of the clock.
+    /// When each frame was last used, by the frame's number, in ticks of the clock.
     pub stamps: *const AtomicU32,
     /// The clock of replacement.
     pub clock: *const AtomicU32,
-    /// Number of frames: what a frame's number is compared with before it is used.
-    pub frames_count: u32,
-    /// A page is 2 to this power bytes.
-    pub page_shift: u32,
+    /// Bytes of all frames: what the end of an access is compared with before it is made.
+    pub pool_bytes: u64,
     /// Between the announcement and the look at the entry, a barrier of the compiler is enough.
     pub asymmetric: bool,
 }

@@ -53,6 +53,7 @@
 //!    (rules 1 and 4 of [`vgas_rma::shm`]).
 
 mod agent;
+mod blocks;
 mod client;
 mod counters;
 mod entry;
@@ -64,22 +65,21 @@ pub mod mirror;
 mod pin;
 mod queue;
 mod shared;
+mod size;
 #[cfg(test)]
 mod tests;
 mod wait;
 
 pub use agent::{Intent, Outcome, PoolAgent};
-pub use client::{Attempt, Claim, Own, PoolClient, StagedFrame};
+pub use client::{Attempt, Claim, Own, Page, PoolClient, StagedFrame};
 pub use counters::{Counter, CounterSnapshot};
 pub use entry::{Entry, PageState};
 pub use fault::{ClaimedSlot, Fault, FaultId, FaultSlots, Returned};
 pub use fence::Fences;
-pub use layout::{
-    AGENT_THREADS_MAX, FrameId, INLINE_BYTES, MAPPED_PAGES_MIN, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PoolSpec,
-    TableLayout,
-};
+pub use layout::{AGENT_THREADS_MAX, INLINE_BYTES, MAPPED_PAGES_MIN, PoolSpec, TableLayout};
 pub use pin::{PinMode, PinnedPage};
 pub use shared::{FrameUse, Pins};
+pub use size::{FrameId, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageSize};
 pub use wait::{Completed, WaitId, WaitStatus};
 
 /// What can go wrong with a pool.

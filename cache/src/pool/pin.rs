@@ -1,8 +1,8 @@
 //! Pinned pages: plain pointers into frames. What a pin keeps is defined in [`crate::pool`].
 
 use super::entry::{Entry, PageState};
-use super::layout::FrameId;
 use super::shared::{Pins, Shared};
+use super::size::FrameId;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::atomic::{AtomicU64, fence};
@@ -51,7 +51,7 @@ impl PinnedPage {
         address: *mut u8,
         mode: PinMode,
     ) -> Self {
-        let bytes = shared.layout.spec.page_bytes;
+        let bytes = shared.layout.size_of(page).bytes();
         Self { shared, page, word, frame, address, bytes, mode }
     }
 

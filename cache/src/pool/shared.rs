@@ -3,16 +3,18 @@
 use super::PoolError;
 use super::counters::{Counter, CounterSnapshot};
 use super::layout::{
-    COUNTERS_BYTES, FAULT_BYTES, FAULT_SLOTS, FILE_BYTES, FRAME_BYTES, FrameId, PoolSpec, SLOT_BYTES,
-    TableLayout, WAIT_BYTES, header,
+    BLOCK_CELL_BYTES, COUNTERS_BYTES, FAULT_BYTES, FAULT_SLOTS, FILE_BYTES, FRAME_BYTES, PoolSpec,
+    SLOT_BYTES, TableLayout, WAIT_BYTES, header,
 };
+use super::size::{FrameId, PageSize};
+use crate::partition::{SEGMENTS_MAX, SegmentId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use vgas_rma::shm::{Mapping, Span};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"vgaspool");
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Words of a hazard slot, in units of 8 bytes. The first slot of a rank is shared by threads that found no own.
 pub(super) mod slot {
@@ -42,6 +44,8 @@ pub enum FrameUse {
     },
     /// Holds a page.
     Page(u64),
+    /// Nobody's, and not to be handed out: its block is being emptied (`blocks.rs`).
+    Vacated,
 }
 
 const USE_AGENT: u64 = 1 << 63;
@@ -50,6 +54,7 @@ const USE_STAGED: u64 = 1 << 62;
 pub(super) const UNKNOWN: u64 = 1 << 61;
 /// Of such a frame: its owner uses it through pointers, and keeps it by a pin.
 pub(super) const IN_USE: u64 = 1 << 60;
+const USE_VACATED: u64 = 1 << 59;
 
 impl FrameUse {
     pub(super) fn word(self) -> u64 {
@@ -58,6 +63,7 @@ impl FrameUse {
             FrameUse::Agent => USE_AGENT,
             FrameUse::Staged { local_rank } => USE_STAGED | u64::from(local_rank),
             FrameUse::Page(page) => page + 1,
+            FrameUse::Vacated => USE_VACATED,
         }
     }
 
@@ -65,6 +71,7 @@ impl FrameUse {
         match word {
             0 => FrameUse::Free,
             word if word & USE_AGENT != 0 => FrameUse::Agent,
+            USE_VACATED => FrameUse::Vacated,
             word if word & USE_STAGED != 0 => FrameUse::Staged { local_rank: word as u32 },
             word => FrameUse::Page((word & !(UNKNOWN | IN_USE)).wrapping_sub(1)),
         }
@@ -144,12 +151,46 @@ impl Shared {
         self.table.atomic_u32(header::CLOCK)
     }
 
+    /// How many frames of a size ranks would like to be free.
+    pub fn wish(&self, size: PageSize) -> &AtomicU32 {
+        self.table.atomic_u32(header::WISHES + size.index() * 4)
+    }
+
     pub fn check_page(&self, page: u64) -> Result<(), PoolError> {
         check("page", page, self.layout.pages())
     }
 
-    pub fn check_frame(&self, frame: FrameId) -> Result<(), PoolError> {
-        check("frame", u64::from(frame.0), u64::from(self.layout.spec.frames))
+    /// The size of the pages that a frame is for. An error where no frame begins.
+    pub fn size_of_frame(&self, frame: FrameId) -> Result<PageSize, PoolError> {
+        let size = self.size_of_block(self.layout.frame_blocks.of_frame(frame));
+        size.filter(|&size| {
+            size.begins_at(frame) && frame.offset() + u64::from(size.bytes()) <= self.layout.pool_bytes
+        })
+        .ok_or(PoolError::OutOfRange {
+            what: "frame",
+            value: u64::from(frame.0),
+            limit: self.layout.pool_bytes / u64::from(super::size::PAGE_BYTES_MIN),
+        })
+    }
+
+    /// Where a frame's words are among all.
+    fn cell(&self, frame: FrameId) -> Result<u64, PoolError> {
+        Ok(u64::from(self.layout.frame_blocks.cell(frame, self.size_of_frame(frame)?)))
+    }
+
+    /// What is kept of a block: the size of its frames, and what becomes of it.
+    pub fn block_state(&self, block: u32) -> Option<&AtomicU64> {
+        self.block_word(block, 0)
+    }
+
+    /// A block's cell in the stack of blocks without frames; none for a number beyond the pool.
+    pub fn block_cell(&self, block: u32) -> Option<&AtomicU64> {
+        self.block_word(block, 8)
+    }
+
+    fn block_word(&self, block: u32, offset: u64) -> Option<&AtomicU64> {
+        let at = self.layout.blocks + u64::from(block) * BLOCK_CELL_BYTES + offset;
+        (block < self.layout.block_count).then(|| self.table.atomic_u64(at as usize))
     }
 
     pub fn entry(&self, page: u64) -> Result<&AtomicU64, PoolError> {
@@ -158,13 +199,12 @@ impl Shared {
     }
 
     pub fn stamp(&self, frame: FrameId) -> Result<&AtomicU32, PoolError> {
-        self.check_frame(frame)?;
+        self.size_of_frame(frame)?;
         Ok(self.table.atomic_u32((self.layout.stamps + u64::from(frame.0) * 4) as usize))
     }
 
     fn frame_word(&self, frame: FrameId, offset: u64) -> Result<usize, PoolError> {
-        self.check_frame(frame)?;
-        Ok((self.layout.frames + u64::from(frame.0) * FRAME_BYTES + offset) as usize)
+        Ok((self.layout.frames + self.cell(frame)? * FRAME_BYTES + offset) as usize)
     }
 
     pub fn pins(&self, frame: FrameId) -> Result<&AtomicU32, PoolError> {
@@ -180,26 +220,34 @@ impl Shared {
     }
 
     pub fn frame_span(&self, frame: FrameId) -> Result<Span, PoolError> {
-        self.check_frame(frame)?;
-        let bytes = self.layout.spec.page_bytes as usize;
-        Ok(self.frames.span(frame.0 as usize * bytes, bytes))
+        let bytes = self.size_of_frame(frame)?.bytes();
+        Ok(self.frames.span(frame.offset() as usize, bytes as usize))
     }
 
-    /// A frame's cell in the stack of free frames; none for a number beyond the pool.
-    pub fn free_cell(&self, frame: u32) -> Option<&AtomicU64> {
-        let in_range = frame < self.layout.spec.frames;
-        in_range.then(|| self.table.atomic_u64((self.layout.free_cells + u64::from(frame) * 8) as usize))
+    /// The cell in the stack of free frames of its size that a frame of this size has; none for a number beyond the pool.
+    pub fn free_cell(&self, frame: FrameId, size: PageSize) -> Option<&AtomicU64> {
+        let cell = u64::from(self.layout.frame_blocks.cell(frame, size));
+        let is_there = frame.offset() < self.layout.pool_bytes;
+        is_there.then(|| self.table.atomic_u64((self.layout.free_cells + cell * 8) as usize))
     }
 
-    /// A frame's cell in the stack of filled frames; none for a number beyond the pool.
-    pub fn filled_cell(&self, frame: u32) -> Option<&AtomicU64> {
-        Some(self.table.atomic_u64(self.frame_word(FrameId(frame), 24).ok()?))
+    /// A frame's cell in the stack of filled frames; none where no frame begins.
+    pub fn filled_cell(&self, frame: FrameId) -> Option<&AtomicU64> {
+        Some(self.table.atomic_u64(self.frame_word(frame, 24).ok()?))
     }
 
-    /// Where the file of the segment of a rank of this node is, as far as it was said.
-    pub fn file_word(&self, local_rank: u32, word: usize) -> Result<&AtomicU64, PoolError> {
-        check("rank of this node", u64::from(local_rank), u64::from(self.layout.spec.local_ranks))?;
-        let at = self.layout.files + u64::from(local_rank) * FILE_BYTES;
+    /// Where the file of the partition of a rank of this node is, as far as it was said.
+    pub fn file_word(
+        &self,
+        segment: SegmentId,
+        local_rank: u32,
+        word: usize,
+    ) -> Result<&AtomicU64, PoolError> {
+        let local_ranks = u64::from(self.layout.spec.local_ranks);
+        check("rank of this node", u64::from(local_rank), local_ranks)?;
+        check("segment", segment.0.into(), SEGMENTS_MAX.into())?;
+        let at =
+            self.layout.files + (u64::from(segment.0) * local_ranks + u64::from(local_rank)) * FILE_BYTES;
         Ok(self.table.atomic_u64(at as usize + word * 8))
     }
 
@@ -279,7 +327,8 @@ mod tests {
             FrameUse::Staged { local_rank: 0 },
             FrameUse::Staged { local_rank: 65_535 },
             FrameUse::Page(0),
-            FrameUse::Page((1 << 48) - 1),
+            FrameUse::Page((1 << 58) - 1),
+            FrameUse::Vacated,
         ] {
             let marked = FrameUse::from_word(FrameUse::Page(7).word() | UNKNOWN | IN_USE);
             assert_eq!(marked, FrameUse::Page(7));

@@ -17,6 +17,7 @@ fn spec() -> PoolSpec {
     PoolSpec {
         page_bytes: 4096,
         frames: 8,
+        page_bytes_max: 4 << 20,
         segment_pages_max: vec![16, 16],
         local_ranks: 2,
         wait_slots_per_rank: 3,
@@ -25,6 +26,10 @@ fn spec() -> PoolSpec {
         agent_threads: 1,
         block_pages: 512,
     }
+}
+
+fn small() -> PageSize {
+    PageSize::of_bytes(4096).unwrap()
 }
 
 fn pool() -> Pool {
@@ -42,7 +47,7 @@ impl Pool {
     }
 
     fn install(&self, page: u64, state: PageState, ahead: bool) -> FrameId {
-        let frame = self.agent.take_frame().unwrap();
+        let frame = self.agent.take_frame(small()).unwrap();
         self.agent.frame_span(frame).unwrap().write(&[page as u8; 4096]);
         self.agent.install(page, frame, state, ahead).unwrap();
         frame
@@ -67,13 +72,13 @@ impl Pool {
 fn get(client: &PoolClient, page: u64, in_page: u32) -> (Attempt, u8) {
     let mut byte = 0xee;
     // SAFETY: one private byte.
-    let attempt = unsafe { client.try_get(page, in_page, &raw mut byte, 1) };
+    let attempt = unsafe { client.try_get(client.page(page), in_page, &raw mut byte, 1) };
     (attempt, byte)
 }
 
 fn put(client: &PoolClient, page: u64, in_page: u32, byte: u8) -> Attempt {
     // SAFETY: one private byte.
-    unsafe { client.try_put(page, in_page, &raw const byte, 1) }
+    unsafe { client.try_put(client.page(page), in_page, &raw const byte, 1) }
 }
 
 #[test]
@@ -122,13 +127,14 @@ fn ranges_outside_of_a_page_miss_without_a_trace() {
     let mut bytes = [0; 16];
     let mut attempt = |page, in_page, length| {
         // SAFETY: 16 private bytes are enough for every length used.
-        unsafe { client.try_get(page, in_page, bytes.as_mut_ptr(), length) }
+        unsafe { client.try_get(client.page(page), in_page, bytes.as_mut_ptr(), length) }
     };
     assert_eq!(attempt(31, 4088, 8), Attempt::Hit);
     let outside = Attempt::Miss(Entry::INVALID);
+    let behind = client.layout().pages();
     assert_eq!(attempt(31, 4089, 8), outside);
     assert_eq!(attempt(31, u32::MAX, 8), outside);
-    assert_eq!(attempt(32, 0, 8), outside);
+    assert_eq!(attempt(behind, 0, 8), outside);
     assert_eq!(attempt(u64::MAX, 0, 8), outside);
     assert_eq!(client.counters().get(Counter::GetHits), 1);
 }
@@ -142,7 +148,7 @@ fn a_broken_entry_is_a_miss_not_a_wild_access() {
     word.store(Entry::new(PageState::Modified, FrameId(8)).word(), Relaxed);
     assert!(matches!(get(&client, 0, 0).0, Attempt::Miss(_)), "frame 8 of 8");
     assert!(matches!(put(&client, 0, 0, 1), Attempt::Miss(_)));
-    assert!(client.try_pin(0, PinMode::Read).is_none());
+    assert!(client.try_pin(client.page(0), PinMode::Read).is_none());
     word.store(Entry::new(PageState::Modified, FrameId(7)).word(), Relaxed);
     assert_eq!(put(&client, 0, 0, 1), Attempt::Hit, "frame 7 of 8");
     word.store(u64::MAX, Relaxed);
@@ -163,32 +169,32 @@ fn the_first_user_of_a_page_read_ahead_is_told_so_once() {
 #[test]
 fn the_frame_freed_last_is_handed_out_first_and_none_twice() {
     let mut pool = pool();
-    let all: Vec<FrameId> = std::iter::from_fn(|| pool.agent.take_frame()).collect();
+    let all: Vec<FrameId> = std::iter::from_fn(|| pool.agent.take_frame(small())).collect();
     assert_eq!(all, (0..8).map(FrameId).collect::<Vec<_>>());
-    assert_eq!((pool.agent.free_frames(), pool.agent.take_frame()), (0, None));
+    assert_eq!((pool.agent.free_frames(small()), pool.agent.take_frame(small())), (0, None));
     for frame in [5, 1, 7] {
         pool.agent.release(FrameId(frame)).unwrap();
     }
     let client = pool.client(0);
-    assert_eq!(client.stage().map(|staged| staged.into_id()), Some(FrameId(7)));
-    assert_eq!(pool.agent.take_frame(), Some(FrameId(1)));
+    assert_eq!(client.stage(small()).map(|staged| staged.into_id()), Some(FrameId(7)));
+    assert_eq!(pool.agent.take_frame(small()), Some(FrameId(1)));
     // Dropped, a staged frame is free again.
-    assert_eq!(client.stage().map(|staged| staged.id()), Some(FrameId(5)));
-    assert_eq!(pool.agent.take_frame(), Some(FrameId(5)));
-    assert_eq!((pool.agent.free_frames(), pool.agent.take_frame()), (0, None));
+    assert_eq!(client.stage(small()).map(|staged| staged.id()), Some(FrameId(5)));
+    assert_eq!(pool.agent.take_frame(small()), Some(FrameId(5)));
+    assert_eq!((pool.agent.free_frames(small()), pool.agent.take_frame(small())), (0, None));
 }
 
 #[test]
 fn several_frames_are_taken_as_one_after_the_other_and_no_more_than_there_are() {
     let mut pool = pool();
     let mut taken = Vec::new();
-    pool.agent.take_frames(3, &mut taken);
-    assert_eq!((&taken[..], pool.agent.free_frames()), (&[0, 1, 2].map(FrameId)[..], 5));
+    pool.agent.take_frames(small(), 3, &mut taken);
+    assert_eq!((&taken[..], pool.agent.free_frames(small())), (&[0, 1, 2].map(FrameId)[..], 5));
     pool.agent.release(FrameId(1)).unwrap();
-    pool.agent.take_frames(9, &mut taken);
+    pool.agent.take_frames(small(), 9, &mut taken);
     assert_eq!(taken[3..], [1, 3, 4, 5, 6, 7].map(FrameId));
-    pool.agent.take_frames(1, &mut taken);
-    assert_eq!((taken.len(), pool.agent.free_frames(), pool.agent.take_frame()), (9, 0, None));
+    pool.agent.take_frames(small(), 1, &mut taken);
+    assert_eq!((taken.len(), pool.agent.free_frames(small()), pool.agent.take_frame(small())), (9, 0, None));
 }
 
 #[test]
@@ -200,15 +206,15 @@ fn free_frames_change_hands_between_threads_and_none_is_lost() {
             scope.spawn(|| {
                 for _ in 0..20_000 {
                     // Held by this thread alone: a frame that two of them had would be free twice in the end.
-                    let held = [client.stage(), client.stage()];
+                    let held = [client.stage(small()), client.stage(small())];
                     let [a, b] = held.each_ref().map(|staged| staged.as_ref().map(|staged| staged.id()));
                     assert!(a.is_none() || a != b);
                 }
             });
         }
     });
-    let all: std::collections::BTreeSet<_> = std::iter::from_fn(|| pool.agent.take_frame()).collect();
-    assert_eq!((all.len(), pool.agent.free_frames()), (8, 0));
+    let all: std::collections::BTreeSet<_> = std::iter::from_fn(|| pool.agent.take_frame(small())).collect();
+    assert_eq!((all.len(), pool.agent.free_frames(small())), (8, 0));
 }
 
 #[test]
@@ -227,7 +233,7 @@ fn a_revoked_page_is_held_until_the_agent_has_decided() {
     assert_eq!(pool.agent.frame_use(frame).unwrap(), FrameUse::Agent);
     assert_eq!(get(&client, 1, 0).0, Attempt::Miss(Entry::INVALID));
     pool.agent.release(frame).unwrap();
-    assert_eq!(pool.agent.free_frames(), 8);
+    assert_eq!(pool.agent.free_frames(small()), 8);
     assert!(pool.agent.release(frame).is_err(), "a free frame is not the agent's to free again");
     assert!(!pool.agent.revoking());
 }
@@ -254,13 +260,13 @@ fn pins_keep_what_they_promise() {
     let mut pool = pool();
     let client = pool.client(0);
     let frame = pool.install(2, PageState::Exclusive, false);
-    let read = client.try_pin(2, PinMode::Read).unwrap();
+    let read = client.try_pin(client.page(2), PinMode::Read).unwrap();
     assert_eq!(pool.agent.pins(frame).unwrap(), Pins { readers: 1, writers: 0 });
     assert!(!pool.agent.evictable(frame, 0));
     assert_eq!(pool.revoke(2, Intent::Evict), Some(Outcome::Pinned));
     assert_eq!(get(&client, 2, 0).0, Attempt::Hit, "HOLD was taken back");
 
-    let write = client.try_pin(2, PinMode::Write).unwrap();
+    let write = client.try_pin(client.page(2), PinMode::Write).unwrap();
     assert_eq!(pool.agent.entry(2).unwrap().state(), PageState::Modified, "it may be written from now on");
     assert_eq!(pool.revoke(2, Intent::Revoke), None, "the write pin keeps the page");
     assert_eq!(put(&client, 2, 0, 42), Attempt::Hit, "and its node goes on using it");
@@ -271,7 +277,7 @@ fn pins_keep_what_they_promise() {
 
     assert_eq!(pool.agent.detach(2).unwrap(), Some(frame));
     pool.agent.release(frame).unwrap();
-    assert_eq!(pool.agent.free_frames(), 7, "its bytes stay as they were until the unpin");
+    assert_eq!(pool.agent.free_frames(small()), 7, "its bytes stay as they were until the unpin");
     let mut byte = 0;
     // SAFETY: one private byte.
     assert!(!unsafe { read.try_get(0, &raw mut byte, 1) });
@@ -279,7 +285,7 @@ fn pins_keep_what_they_promise() {
     assert_eq!(pool.agent.reclaim(), 1);
     drop(read);
     assert_eq!(pool.agent.reclaim(), 0);
-    assert_eq!(pool.agent.free_frames(), 8);
+    assert_eq!(pool.agent.free_frames(small()), 8);
 }
 
 #[test]
@@ -287,7 +293,7 @@ fn evicting_and_then_revoking_ends_once_as_a_revocation() {
     let mut pool = pool();
     let client = pool.client(0);
     pool.install(2, PageState::Shared, false);
-    let pin = client.try_pin(2, PinMode::Read).unwrap();
+    let pin = client.try_pin(client.page(2), PinMode::Read).unwrap();
     pool.agent.revoke(2, Intent::Evict).unwrap();
     assert_eq!(pool.revoke(2, Intent::Revoke), Some(Outcome::Quiet));
     assert_eq!(pool.poll(), None);
@@ -298,7 +304,7 @@ fn evicting_and_then_revoking_ends_once_as_a_revocation() {
 fn frames_change_hands_only_with_their_owner() {
     let pool = pool();
     let (first, second) = (pool.client(0), pool.client(1));
-    let mut staged = first.stage().unwrap();
+    let mut staged = first.stage(small()).unwrap();
     // SAFETY: four private bytes.
     unsafe { staged.write(4092, [1u8, 2, 3, 4].as_ptr(), 4) };
     let frame = staged.into_id();
@@ -308,11 +314,11 @@ fn frames_change_hands_only_with_their_owner() {
     assert!(matches!(pool.agent.adopt(FrameId(8), 0), Err(PoolError::OutOfRange { limit: 8, .. })));
     pool.agent.install(9, frame, PageState::Modified, false).unwrap();
     assert_eq!(get(&second, 9, 4094), (Attempt::Hit, 3));
-    drop(second.stage().unwrap());
-    assert_eq!(pool.agent.free_frames(), 7);
-    let all: Vec<_> = std::iter::from_fn(|| second.stage()).collect();
+    drop(second.stage(small()).unwrap());
+    assert_eq!(pool.agent.free_frames(small()), 7);
+    let all: Vec<_> = std::iter::from_fn(|| second.stage(small())).collect();
     assert_eq!(all.len(), 7);
-    assert!(pool.agent.take_frame().is_none());
+    assert!(pool.agent.take_frame(small()).is_none());
 }
 
 #[test]
@@ -452,11 +458,11 @@ fn a_page_is_claimed_once_and_shown_or_given_back() {
     assert!(one.claim(3).is_none(), "it was not published");
     pool.agent.publish(3, stored).unwrap();
     assert_eq!(get(&one, 3, 0).0, Attempt::Miss(Entry::of_stored(stored)));
-    let free = pool.agent.free_frames();
+    let free = pool.agent.free_frames(small());
     let claim = one.claim(3).unwrap();
     assert_eq!((claim.page, claim.stored), (3, stored));
     assert!(one.claim(3).is_none() && other.claim(3).is_none());
-    assert_eq!(pool.agent.free_frames(), free - 1, "whoever comes too late keeps no frame");
+    assert_eq!(pool.agent.free_frames(small()), free - 1, "whoever comes too late keeps no frame");
 
     // Nobody waits: shown without a word. The agent finds the frame, once.
     one.claimed_span(&claim).write(&[5; 4096]);
@@ -483,12 +489,12 @@ fn a_page_is_claimed_once_and_shown_or_given_back() {
 
     // Given back, it can be claimed again; not what could not be read.
     pool.agent.publish(6, stored).unwrap();
-    let free = pool.agent.free_frames();
+    let free = pool.agent.free_frames(small());
     assert!(!one.give_back(one.claim(6).unwrap(), false));
     let claim = other.claim(6).unwrap();
     assert!(!pool.agent.withdraw(6).unwrap());
     assert!(other.give_back(claim, true), "the agent waits");
-    assert_eq!((state(&pool, 6), pool.agent.free_frames()), (PageState::Invalid, free));
+    assert_eq!((state(&pool, 6), pool.agent.free_frames(small())), (PageState::Invalid, free));
 }
 
 /// Goal: neighbours are claimed together as far as one operation reads them and frames are free.
@@ -503,15 +509,15 @@ fn runs_of_pages_are_claimed_together() {
     }
     let first = client.claim_run(0, 8);
     assert_eq!(first.iter().map(|claim| claim.page).collect::<Vec<_>>(), [0, 1, 2]);
-    assert_eq!(pool.agent.free_frames(), 5, "what was not needed is free again");
+    assert_eq!(pool.agent.free_frames(small()), 5, "what was not needed is free again");
     assert!(client.claim_run(0, 2).is_empty());
     let rest = client.claim_run(3, 8);
     assert_eq!(rest.iter().map(|claim| claim.page).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
-    assert_eq!(pool.agent.free_frames(), 0);
+    assert_eq!(pool.agent.free_frames(small()), 0);
     for claim in first.into_iter().chain(rest) {
         assert!(!client.give_back(claim, false));
     }
-    assert_eq!(pool.agent.free_frames(), 8);
+    assert_eq!(pool.agent.free_frames(small()), 8);
 }
 
 /// Goal: an owner keeps a page without asking exactly while the agent knows nothing of it; the agent learns whether it does.

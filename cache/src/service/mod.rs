@@ -14,11 +14,12 @@
 mod trial;
 
 use crate::error::Failure;
+use crate::partition::PartitionId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::marker::PhantomData;
-use vgas_rma::address::{Layout, NodeId, Peer, Rank};
+use vgas_rma::address::{Layout, NodeId, Peer};
 use vgas_rma::shm::Update;
 
 pub use trial::Trial;
@@ -125,9 +126,9 @@ impl Call {
 pub(crate) enum Order {
     Answer(Call, Result<Vec<u8>, ServiceError>),
     Ask(NodeId, Result<Vec<u8>, ServiceError>, u64),
-    Read { owner: Rank, offset: u64, bytes: u32, ticket: u64 },
-    Write { owner: Rank, offset: u64, data: Vec<u8>, ticket: u64 },
-    Update { owner: Rank, offset: u64, update: Update, ticket: u64 },
+    Read { of: PartitionId, offset: u64, bytes: u32, ticket: u64 },
+    Write { of: PartitionId, offset: u64, data: Vec<u8>, ticket: u64 },
+    Update { of: PartitionId, offset: u64, update: Update, ticket: u64 },
     CallAgain,
 }
 
@@ -170,20 +171,26 @@ impl<S: Service> Home<'_, S> {
     /// Reads tiered memory whose home is this node, from DRAM or NVMe; [`Service::done`] gets the bytes. Pages are brought to
     /// this node if others have them to write. At most 4 MiB; more, or what is not in the segment, ends with
     /// [`FailureKind::NoSuchPage`](crate::FailureKind::NoSuchPage).
-    pub fn read(&mut self, owner: Rank, offset: u64, bytes: u32, ticket: u64) {
-        self.orders.push(Order::Read { owner, offset, bytes, ticket });
+    pub fn read(&mut self, of: impl Into<PartitionId>, offset: u64, bytes: u32, ticket: u64) {
+        self.orders.push(Order::Read { of: of.into(), offset, bytes, ticket });
     }
 
     /// Writes tiered memory whose home is this node, at most 4 MiB. When [`Service::done`] hears of it, every later get anywhere
     /// sees it.
-    pub fn write(&mut self, owner: Rank, offset: u64, data: Vec<u8>, ticket: u64) {
-        self.orders.push(Order::Write { owner, offset, data, ticket });
+    pub fn write(&mut self, of: impl Into<PartitionId>, offset: u64, data: Vec<u8>, ticket: u64) {
+        self.orders.push(Order::Write { of: of.into(), offset, data, ticket });
     }
 
     /// Updates a word of tiered memory whose home is this node; [`Service::done`] gets what it was, eight bytes in
     /// little-endian order.
-    pub fn update(&mut self, owner: Rank, offset: u64, update: impl Into<Update>, ticket: u64) {
-        self.orders.push(Order::Update { owner, offset, update: update.into(), ticket });
+    pub fn update(
+        &mut self,
+        of: impl Into<PartitionId>,
+        offset: u64,
+        update: impl Into<Update>,
+        ticket: u64,
+    ) {
+        self.orders.push(Order::Update { of: of.into(), offset, update: update.into(), ticket });
     }
 
     /// Has [`Service::again`] called once, in a second or so.

@@ -78,17 +78,17 @@ impl<S: Service> Trial<S> {
     /// When there is none of this number.
     pub fn carry_out(&mut self, index: usize) {
         match self.orders.remove(index) {
-            Order::Read { owner, offset, bytes, ticket } => {
-                let found = self.piece(owner, offset, bytes as usize).map(|piece| piece.to_vec());
+            Order::Read { of, offset, bytes, ticket } => {
+                let found = self.piece(of.owner, offset, bytes as usize).map(|piece| piece.to_vec());
                 self.done(ticket, found);
             }
-            Order::Write { owner, offset, data, ticket } => {
-                let done = self.piece(owner, offset, data.len()).map(|piece| piece.copy_from_slice(&data));
+            Order::Write { of, offset, data, ticket } => {
+                let done = self.piece(of.owner, offset, data.len()).map(|piece| piece.copy_from_slice(&data));
                 self.done(ticket, done.map(|()| Vec::new()));
             }
-            Order::Update { owner, offset, update, ticket } => {
+            Order::Update { of, offset, update, ticket } => {
                 let bytes = update.word.bytes() as usize;
-                let was = self.piece(owner, offset, bytes).map(|piece| {
+                let was = self.piece(of.owner, offset, bytes).map(|piece| {
                     let mut word = [0; 8];
                     word[..bytes].copy_from_slice(piece);
                     piece.copy_from_slice(&update.of(u64::from_le_bytes(word)).to_le_bytes()[..bytes]);

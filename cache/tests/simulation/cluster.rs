@@ -1,6 +1,6 @@
 //! The nodes of a simulated job, and letting them take turns.
 
-use super::plan::{PAGE, Plan};
+use super::plan::{PAGE, PAGE_MAX, Plan};
 use super::sabotage::Saboteur;
 use super::{Finding, invariant};
 use rand::RngExt;
@@ -12,8 +12,8 @@ use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::client::{Client, ClientOptions};
 use vgas_cache::pool::{Fences, MAPPED_PAGES_MIN, PoolAgent, PoolClient, PoolSpec, TableLayout};
 use vgas_cache::protocol::home;
-use vgas_cache::read_ahead::{ReadAhead, ReadAheadSettings};
-use vgas_cache::{CacheError, region, replacement};
+use vgas_cache::read_ahead::ReadAheadSettings;
+use vgas_cache::{CacheError, region};
 use vgas_nvm::Volume;
 use vgas_nvm::device::Device;
 use vgas_nvm::device::faulty::FaultyDevice;
@@ -73,7 +73,8 @@ impl Cluster {
             let spec = PoolSpec {
                 page_bytes: PAGE as u32,
                 frames: plan.frames,
-                segment_pages_max: plan.segments.clone(),
+                page_bytes_max: PAGE_MAX,
+                segment_pages_max: plan.pages_max(),
                 local_ranks: layout.ranks_of(node).len() as u32,
                 wait_slots_per_rank: 8,
                 hazard_slots_per_rank: 2,
@@ -249,10 +250,10 @@ impl Node {
         let options = || {
             Some(AgentOptions {
                 home: home::Parameters { node, cooperative: plan.cooperative, in_place: plan.in_place },
-                replacement: replacement::by_name(plan.replacement, plan.frames)?,
-                read_ahead: plan.read_ahead.then(|| ReadAhead::new(read_ahead(plan))),
+                replacement: plan.replacement,
+                read_ahead: plan.read_ahead.then(|| read_ahead(plan)),
                 batch: plan.batch,
-                part_bytes_max: plan.part_bytes_max,
+                parts: plan.parts(),
                 self_service: plan.self_service,
             })
         };
@@ -305,7 +306,7 @@ impl Member {
         let options = ClientOptions {
             whole_page_put: plan.whole_page_put,
             window_pages_max: plan.window_pages_max,
-            part_bytes_max: plan.part_bytes_max,
+            parts: plan.parts(),
             self_service: plan.self_service,
             read_ahead: plan.read_ahead.then(|| read_ahead(plan)),
         };

@@ -2,8 +2,8 @@
 
 use super::Finding;
 use super::cluster::Cluster;
-use super::plan::PAGE;
-use vgas_cache::pool::{FrameId, FrameUse, PageState};
+use vgas_cache::client::SegmentPages;
+use vgas_cache::pool::{FrameId, FrameUse, PageSize, PageState};
 
 fn states(cluster: &Cluster, page: u64) -> impl Iterator<Item = (usize, PageState)> + '_ {
     cluster.nodes.iter().enumerate().map(move |(node, one)| {
@@ -56,8 +56,9 @@ pub fn check_at_rest(cluster: &Cluster) -> Result<(), Finding> {
             if !entry.state().readable() {
                 continue;
             }
-            let mut bytes = vec![0; PAGE];
-            pool.frame_span(entry.frame()).expect("a frame").read(&mut bytes);
+            let span = pool.frame_span(entry.frame()).expect("a frame");
+            let mut bytes = vec![0; span.bytes()];
+            span.read(&mut bytes);
             match &first {
                 Some((other, content)) if *content != bytes => {
                     let what = format!("page {page} at nodes {other} and {node}");
@@ -70,22 +71,50 @@ pub fn check_at_rest(cluster: &Cluster) -> Result<(), Finding> {
     }
     for (node, one) in cluster.nodes.iter().enumerate() {
         let pool = one.pool();
-        let frames = pool.layout().spec().frames;
+        let frames: Vec<FrameId> = pool.frames().collect();
         let uses: Vec<FrameUse> =
-            (0..frames).map(|frame| pool.frame_use(FrameId(frame)).expect("a frame")).collect();
-        // The reserve of the home, of each shard; see `Agent::with`.
+            frames.iter().map(|&frame| pool.frame_use(frame).expect("a frame")).collect();
+        // The reserve of the home, of each shard and size; see `Agent::reserve_size`.
         let shards = one.agents.len();
-        let reserve = shards * (frames as usize / shards / 16).clamp(1, 64);
+        let sizes = PageSize::all().filter(|&size| pool.blocks_of(size) > 0);
+        let reserve: usize = sizes
+            .map(|size| shards * (pool.layout().frames_of(size) as usize / shards / 16).clamp(1, 64))
+            .sum();
         let kept = uses.iter().filter(|used| **used == FrameUse::Agent).count();
-        let lost = uses.iter().any(|used| matches!(used, FrameUse::Staged { .. }));
-        let orphans = uses.iter().zip(0..).any(|(used, frame)| match *used {
+        let lost = uses.iter().any(|used| matches!(used, FrameUse::Staged { .. } | FrameUse::Vacated));
+        let orphans = uses.iter().zip(&frames).any(|(used, &frame)| match *used {
             FrameUse::Page(page) => {
-                pool.entry(page).is_ok_and(|e| !e.state().readable() || e.frame() != FrameId(frame))
+                let is_here = pool.entry(page).is_ok_and(|e| e.state().readable() && e.frame() == frame);
+                !is_here || pool.layout().size_of(page) != pool.size_of_frame(frame).expect("a frame")
             }
             _ => false,
         });
         if kept > reserve || lost || orphans {
             return Err(Finding::new("a frame is lost", format!("node {node}: {uses:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is left of a segment that was given up, as the only one of those behind it: no copy, no claim to be made.
+pub fn check_gone(cluster: &Cluster, kind: &SegmentPages) -> Result<(), Finding> {
+    for (node, one) in cluster.nodes.iter().enumerate() {
+        for agent in &one.agents {
+            if agent.partitions().any(|found| found.segment == kind.segment) {
+                return Err(Finding::new("a segment was not forgotten", format!("{kind:?} at node {node}")));
+            }
+        }
+        let (pool, known) = (one.pool(), one.agents[0].partitions().collect::<Vec<_>>());
+        for page in 0..pool.layout().pages() {
+            let state = pool.entry(page).expect("a page of the job").state();
+            let is_known = known.iter().any(|found| found.range().contains(&page));
+            let is_left = state.readable() || matches!(state, PageState::Stored | PageState::Claimed);
+            if is_left && !is_known {
+                return Err(Finding::new(
+                    "a page of no segment",
+                    format!("page {page} at node {node}: {state:?}"),
+                ));
+            }
         }
     }
     Ok(())

@@ -42,7 +42,7 @@ pub struct Place {
 
 #[derive(Debug)]
 pub struct Model {
-    /// By rank.
+    /// By number of the partition ([`Plan::partition`]), the *owner* of everything here.
     segments: Vec<Vec<Cell>>,
     /// What additions have seen: owner, page, value.
     seen: BTreeSet<(u32, u64, u64)>,
@@ -82,7 +82,7 @@ fn cells(bytes: &Range<u64>) -> Range<usize> {
 impl Model {
     pub fn new(plan: &Plan) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x006d_6f64_656c);
-        let segments = plan.segments.iter().enumerate().map(|(owner, &pages)| {
+        let segments = plan.partitions.iter().enumerate().map(|(owner, &pages)| {
             let mut cells = Vec::new();
             while cells.len() < pages as usize * CELLS {
                 let group = random.random_range(1..=4) * CELLS;
@@ -108,8 +108,8 @@ impl Model {
     }
 
     /// Draws a range that a rank may put now.
-    pub fn draw_put(&self, writer: u32, random: &mut ChaCha8Rng) -> Option<Place> {
-        let owner = random.random_range(0..self.segments.len() as u32);
+    pub fn draw_put(&self, writer: u32, of: &Range<u32>, random: &mut ChaCha8Rng) -> Option<Place> {
+        let owner = random.random_range(of.clone());
         let cells = &self.segments[owner as usize];
         let may = |cell: &Cell| cell.writer == writer && !cell.tally && !cell.busy && cell.begun < 255;
         let start = (0..8).filter(|_| !cells.is_empty()).map(|_| random.random_range(0..cells.len()));
@@ -144,13 +144,13 @@ impl Model {
     }
 
     /// Draws the page of a tally of somebody's.
-    pub fn draw_tally(&self, random: &mut ChaCha8Rng) -> Option<(u32, u64)> {
-        let owner = random.random_range(0..self.segments.len());
-        let cells = &self.segments[owner];
+    pub fn draw_tally(&self, of: &Range<u32>, random: &mut ChaCha8Rng) -> Option<(u32, u64)> {
+        let owner = random.random_range(of.clone());
+        let cells = &self.segments[owner as usize];
         let tallies = (0..cells.len() / CELLS).filter(|page| cells[page * CELLS].tally);
         let tallies: Vec<usize> = tallies.collect();
         let page = *tallies.get(random.random_range(0..tallies.len().max(1)))?;
-        Some((owner as u32, page as u64))
+        Some((owner, page as u64))
     }
 
     /// Whether a page begins with a tally.

@@ -52,7 +52,7 @@ impl Pointers {
             first_page: member.pool.layout().page_index(Rank(rank as u32), 0).unwrap_or(0),
             mapped: Vec::new(),
             fault: None,
-            ended: plan.segments[rank] == 0,
+            ended: plan.partitions[rank] == 0,
         };
         Self { owners: members.iter().enumerate().map(owner).collect(), left: plan.operations }
     }
@@ -81,7 +81,7 @@ impl Pointers {
             for mapped in owner.mapped.drain(..) {
                 let _ = member.pool.unmap_own(owner.first_page + mapped.page);
             }
-            owner.post(member, None, Returned::All, false);
+            owner.post(member, None, Returned::All(owner.first_page), false);
         } else if owner.mapped.is_empty() || random.random_range(0..3) == 0 {
             self.left -= 1;
             let page = random.random_range(0..model.segment_bytes(rank as u32) / PAGE as u64);
@@ -143,7 +143,7 @@ impl Owner {
         let page = wanted.map(|(page, _)| self.first_page + page);
         self.slots
             .post(&slot, Fault { wanted: page, write: wanted.is_some_and(|(_, write)| write), returned });
-        self.fault = Some(Posted { slot, wanted, is_all: returned == Returned::All });
+        self.fault = Some(Posted { slot, wanted, is_all: matches!(returned, Returned::All(_)) });
     }
 
     fn go_on(&mut self, rank: usize) -> Result<Option<CacheError>, Finding> {
@@ -159,7 +159,7 @@ impl Owner {
             (Some((page, _)), Err(code)) => {
                 let reason = Failure::from_code(code);
                 return Ok(Some(CacheError::Page {
-                    owner: Rank(rank as u32),
+                    owner: Rank(rank as u32).into(),
                     page,
                     reason,
                     place: String::new(),

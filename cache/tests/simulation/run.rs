@@ -3,14 +3,16 @@
 use super::cluster::{Cluster, Member};
 use super::model::{Model, Place};
 use super::plan::{PAGE, Plan};
-use super::traffic::{Ask, Traffic};
+use super::traffic::{Ask, FIRST, Traffic};
 use super::{Finding, invariant};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use vgas_cache::CacheError;
-use vgas_cache::pool::CounterSnapshot;
+use vgas_cache::client::{Created, SegmentPages};
+use vgas_cache::partition::SegmentId;
+use vgas_cache::pool::{CounterSnapshot, INLINE_BYTES};
 use vgas_cache::protocol::trace;
-use vgas_cache::request::{Named, Request};
+use vgas_cache::request::{Attached, Detach, Named, Request};
 use vgas_nvm::Volume;
 use vgas_nvm::device::memory::{Crash, MemoryDevice};
 use vgas_rma::address::{NodeId, Rank};
@@ -27,6 +29,8 @@ pub struct Summary {
     pub counters: CounterSnapshot,
     /// How operations failed.
     pub failures: Vec<CacheError>,
+    /// The number of each partition's first page.
+    pub first_pages: Vec<u64>,
 }
 
 /// Runs a plan in which nothing goes wrong, to its end.
@@ -42,14 +46,14 @@ pub fn run(plan: &Plan) -> Result<Summary, Finding> {
 pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
     let (mut cluster, members) = Cluster::new(plan);
     let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x72756e);
-    attach(plan, &mut cluster, &members, &mut random)?;
+    let first_pages = attach(plan, &mut cluster, &members, &mut random)?;
     let mut traffic = Traffic::new(plan, &members);
     drive(plan, &mut cluster, &mut traffic, &mut random)?;
     cluster.settle(&members, plan.turns_max)?;
     invariant::check_at_rest(&cluster)?;
     // Everything is where it should be, seen from every node.
     for rank in 0..plan.ranks {
-        for owner in 0..plan.ranks {
+        for owner in 0..plan.partitions.len() as u32 {
             let limit = traffic.model.segment_bytes(owner);
             let at = (u64::from(rank) * 5 * PAGE as u64).min(limit);
             for bytes in [at..limit, 0..at].into_iter().filter(|bytes| !bytes.is_empty()) {
@@ -59,7 +63,7 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
         }
     }
     if plan.named && traffic.failures.is_empty() {
-        let save = |rank| Ask::new(rank, |slot| Request::Checkpoint { slot }, Vec::new());
+        let save = |rank| Ask::new(rank, |slot| Request::Checkpoint { segment: FIRST, slot }, Vec::new());
         ask(plan, &mut cluster, &members, (0..members.len()).map(save).collect(), &mut random)?;
         for owner in 0..plan.ranks {
             let saved = traffic.model.begin_save(owner);
@@ -68,13 +72,24 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
     }
     cluster.settle(&members, plan.turns_max)?;
     invariant::check_at_rest(&cluster)?;
+    if traffic.failures.is_empty() {
+        come_and_go(plan, &mut cluster, &members, &mut random)?;
+    }
     let log = std::mem::take(&mut *cluster.rows.lock().expect("one thread"));
     let rows =
         trace::replay(&log).map_err(|e| Finding::new("the tables do not explain the log", e.to_string()))?;
     let mut counters = CounterSnapshot::default();
     cluster.nodes.iter().flat_map(|node| &node.agents).for_each(|agent| counters.add(&agent.counters()));
     let failures = std::mem::take(&mut traffic.failures);
-    Ok(Summary { turns: cluster.turns, operations: traffic.completed, log, rows, counters, failures })
+    Ok(Summary {
+        turns: cluster.turns,
+        operations: traffic.completed,
+        log,
+        rows,
+        counters,
+        failures,
+        first_pages,
+    })
 }
 
 /// What a run whose network lost a node was like.
@@ -154,47 +169,125 @@ fn ask(
     plan: &Plan,
     cluster: &mut Cluster,
     members: &[Member],
-    asks: Vec<Ask>,
+    mut asks: Vec<Ask>,
     random: &mut ChaCha8Rng,
-) -> Result<(), Finding> {
+) -> Result<Vec<[u8; INLINE_BYTES]>, Finding> {
     let end = cluster.turns + plan.turns_max;
-    for mut ask in asks {
-        loop {
-            match ask.test(members).map_err(|e| Finding::new("a rank has failed", e.to_string()))? {
-                None => cluster.turn(random)?,
-                Some(Ok(())) => break,
+    // All of them begin, so that what each of them waits for can be another.
+    let mut open: Vec<usize> = (0..asks.len()).collect();
+    while !open.is_empty() {
+        let mut still = Vec::new();
+        for index in open {
+            let ended = asks[index].test(members);
+            match ended.map_err(|e| Finding::new("a rank has failed", e.to_string()))? {
+                None => still.push(index),
+                Some(Ok(())) => {}
                 Some(Err(failure)) => return Err(Finding::new("a request has failed", failure.to_string())),
             }
-            if cluster.turns > end {
-                return Err(Finding::new("a request does not end", ""));
-            }
+            cluster.turn(random)?;
+        }
+        open = still;
+        if cluster.turns > end {
+            return Err(Finding::new("a request does not end", cluster.describe()));
         }
     }
-    Ok(())
+    Ok(asks.into_iter().map(|ask| ask.answer).collect())
 }
 
-/// The collective attachment of the segments.
+/// The collective attachment of all segments.
 fn attach(
     plan: &Plan,
     cluster: &mut Cluster,
     members: &[Member],
     random: &mut ChaCha8Rng,
-) -> Result<(), Finding> {
+) -> Result<Vec<u64>, Finding> {
+    let mut first_pages = Vec::new();
+    for kind in &plan.kinds {
+        first_pages.extend(attach_one(plan, *kind, cluster, members, random)?);
+    }
+    Ok(first_pages)
+}
+
+fn attach_one(
+    plan: &Plan,
+    kind: SegmentPages,
+    cluster: &mut Cluster,
+    members: &[Member],
+    random: &mut ChaCha8Rng,
+) -> Result<Vec<u64>, Finding> {
+    let SegmentPages { segment, size, policy } = kind;
     let named = Named { name: "simulated".into(), checkpoint: None, tells: false };
-    let data = if plan.named { named.encode() } else { Vec::new() };
-    let attach = plan
-        .segments
+    let data = if plan.named && segment == FIRST { named.encode() } else { Vec::new() };
+    let bytes = plan.partitions.iter().skip(usize::from(segment.0) * members.len());
+    let bytes: Vec<u64> = bytes.take(members.len()).map(|pages| pages * PAGE as u64).collect();
+    let pages: Vec<u64> = bytes.iter().map(|bytes| bytes.div_ceil(size.bytes().into())).collect();
+    let attach = pages.iter().enumerate().map(|(rank, &pages)| {
+        Ask::new(rank, move |slot| Request::Attach { pages, segment, size, policy, slot }, data.clone())
+    });
+    let answers = ask(plan, cluster, members, attach.collect(), random)?;
+    let created: Vec<Created> = bytes
         .iter()
-        .enumerate()
-        .map(|(rank, &pages)| Ask::new(rank, move |slot| Request::Attach { pages, slot }, data.clone()));
-    ask(plan, cluster, members, attach.collect(), random)?;
-    let sizes: Vec<u8> = plan.segments.iter().flat_map(|pages| pages.to_le_bytes()).collect();
-    let tell = (0..members.len())
-        .map(|rank| Ask::new(rank, |slot| Request::Segments { first_rank: 0, slot }, sizes.clone()));
+        .zip(&answers)
+        .map(|(&bytes, answer)| Created {
+            first: Attached::decode(answer).first,
+            bytes,
+            ..Created::default()
+        })
+        .collect();
+    let words = created.iter().zip(&pages).flat_map(|(one, &pages)| [one.first, pages]);
+    let words: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    let tell = (0..members.len()).map(|rank| {
+        let request = move |slot| Request::Partitions { segment, size, policy, first_rank: Rank(0), slot };
+        Ask::new(rank, request, words.clone())
+    });
     ask(plan, cluster, members, tell.collect(), random)?;
     for member in members {
-        let bytes = plan.segments.iter().map(|pages| pages * PAGE as u64).collect();
-        member.client.know_segments(bytes).expect("once");
+        member.client.know_here(kind, Rank(0), &created).expect("a segment");
+    }
+    Ok(created.iter().map(|one| one.first).collect())
+}
+
+/// The collective end of a segment that nobody uses any more.
+fn detach(
+    plan: &Plan,
+    segment: SegmentId,
+    cluster: &mut Cluster,
+    members: &[Member],
+    random: &mut ChaCha8Rng,
+) -> Result<(), Finding> {
+    for member in members {
+        member.client.leave(segment).map_err(|e| Finding::new("a rank cannot leave", e.to_string()))?;
+    }
+    for step in [Detach::Withdraw, Detach::Forget] {
+        let asks = (0..members.len())
+            .map(|rank| Ask::new(rank, move |slot| Request::Detach { segment, step, slot }, Vec::new()));
+        ask(plan, cluster, members, asks.collect(), random)?;
+    }
+    Ok(())
+}
+
+/// Segments come and go: those behind the first are given up, nothing of them is left, and others in their place are zeros.
+fn come_and_go(
+    plan: &Plan,
+    cluster: &mut Cluster,
+    members: &[Member],
+    random: &mut ChaCha8Rng,
+) -> Result<(), Finding> {
+    for kind in plan.kinds.iter().skip(1).rev() {
+        detach(plan, kind.segment, cluster, members, random)?;
+        // Or its number is used again at once.
+        if plan.seed.is_multiple_of(2) {
+            cluster.settle(members, plan.turns_max)?;
+            invariant::check_at_rest(cluster)?;
+            invariant::check_gone(cluster, kind)?;
+        }
+        attach_one(plan, *kind, cluster, members, random)?;
+        let mut traffic = Traffic::new(&Plan { operations: 10, named: false, ..plan.clone() }, members);
+        traffic.keep_to(kind.segment);
+        drive(plan, cluster, &mut traffic, random)?;
+        if let Some(error) = traffic.failures.first() {
+            return Err(Finding::new("a segment that came again has failed", error.to_string()));
+        }
     }
     Ok(())
 }
@@ -217,7 +310,7 @@ fn check_disk(
     disk.crash(crash);
     let device = Box::new(MemoryDevice::new(&disk, 8).expect("a device"));
     let mut volume = Volume::over(device, PAGE as u32, true).expect("a volume");
-    let pages = plan.segments[owner as usize];
+    let pages = plan.partitions[owner as usize];
     volume.create_or_open_named(owner, &format!("simulated.{owner}"), pages).map_err(lost)?;
     let memory = Mapping::anonymous("read back", PAGE as u64).expect("memory");
     for (page, least) in (0..pages).zip(saved) {

@@ -9,13 +9,17 @@ use super::pointers::Pointers;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use vgas_cache::client::{Pending, PendingUpdates, SegmentUpdate};
-use vgas_cache::pool::{WaitId, WaitStatus};
+use vgas_cache::partition::{PartitionId, SegmentId};
+use vgas_cache::pool::{INLINE_BYTES, WaitId, WaitStatus};
 use vgas_cache::request::{Request, handler};
 use vgas_cache::{CacheError, Failure};
 use vgas_rma::address::Rank;
 use vgas_rma::conduit::Sent;
 use vgas_rma::message::{Payload, Source};
 use vgas_rma::shm::Change;
+
+/// The segment that has a name, if one has.
+pub const FIRST: SegmentId = SegmentId::FIRST;
 
 /// A get or put under way.
 struct Op<'c> {
@@ -43,11 +47,13 @@ pub struct Ask {
     data: Vec<u8>,
     wait: Option<WaitId>,
     sent: bool,
+    /// What came with the end.
+    pub answer: [u8; INLINE_BYTES],
 }
 
 impl Ask {
     pub fn new(rank: usize, request: impl Fn(u32) -> Request + 'static, data: Vec<u8>) -> Self {
-        Self { rank, request: Box::new(request), data, wait: None, sent: false }
+        Self { rank, request: Box::new(request), data, wait: None, sent: false, answer: [0; INLINE_BYTES] }
     }
 
     /// How it ended, if it has.
@@ -69,6 +75,7 @@ impl Ask {
             WaitStatus::Done => Ok(()),
             WaitStatus::Failed { code, .. } => Err(Failure::from_code(code)),
         };
+        member.pool.read_answer(wait, &mut self.answer);
         member.pool.end_wait(wait);
         Ok(Some(outcome))
     }
@@ -113,6 +120,8 @@ pub struct Traffic<'c> {
     pointers: Option<Pointers>,
     left: u32,
     at_once: usize,
+    /// Partitions that are used.
+    used: std::ops::Range<u32>,
     named: bool,
     /// A node was cut off: ranks may fail.
     is_cut_off: bool,
@@ -145,11 +154,20 @@ impl<'c> Traffic<'c> {
             pointers: plan.pointers.then(|| Pointers::new(plan, members)),
             left: plan.operations,
             at_once: plan.operations_at_once,
+            used: 0..plan.partitions.len() as u32,
             named: plan.named,
             is_cut_off: false,
             failures: Vec::new(),
             completed: 0,
         }
+    }
+
+    /// From now on uses one segment only.
+    pub fn keep_to(&mut self, segment: SegmentId) {
+        let ranks = self.members.len() as u32;
+        let first = u32::from(segment.0) * ranks;
+        self.used = first..first + ranks;
+        self.pointers = None;
     }
 
     /// Whether everything has been done and has ended.
@@ -211,7 +229,7 @@ impl<'c> Traffic<'c> {
                     let bytes = place.bytes.end - place.bytes.start;
                     let client = &self.members[rank].client;
                     client
-                        .prefetch(Rank(place.owner), place.bytes.start, bytes)
+                        .prefetch(self.partition(place.owner), place.bytes.start, bytes)
                         .map_err(|e| Finding::new("a prefetch has failed", e.to_string()))?;
                 }
                 Ok(())
@@ -229,28 +247,35 @@ impl<'c> Traffic<'c> {
                 if self.checkpoints.len() < 3 {
                     let least = self.model.begin_save(rank as u32);
                     let ask = match step {
-                        Step::Alone => Ask::new(rank, |slot| Request::Checkpoint { slot }, Vec::new()),
-                        _ => Ask::new(rank, |slot| Request::Clean { slot }, Vec::new()),
+                        Step::Alone => {
+                            Ask::new(rank, |slot| Request::Checkpoint { segment: FIRST, slot }, Vec::new())
+                        }
+                        _ => Ask::new(rank, |slot| Request::Clean { segment: FIRST, slot }, Vec::new()),
                     };
                     let commit = random.random_range(0..4) > 0;
                     self.checkpoints.push(Saving { ask, step, least, commit, failed: None });
                 }
                 Ok(())
             }
-            2..5 if self.model.draw_tally(random).is_some() => self.add(rank, random),
+            2..5 if self.model.draw_tally(&self.used, random).is_some() => self.add(rank, random),
             2..9 => match self.draw_get(random) {
                 Some(place) => self.get(rank, place),
                 None => Ok(()),
             },
-            _ => match self.model.draw_put(rank as u32, random) {
+            _ => match self.model.draw_put(rank as u32, &self.used, random) {
                 Some(place) => self.put(rank, place),
                 None => Ok(()),
             },
         }
     }
 
+    fn partition(&self, number: u32) -> PartitionId {
+        let ranks = self.members.len() as u32;
+        (SegmentId((number / ranks) as u16), Rank(number % ranks)).into()
+    }
+
     fn draw_get(&self, random: &mut ChaCha8Rng) -> Option<Place> {
-        let owner = random.random_range(0..self.members.len() as u32);
+        let owner = random.random_range(self.used.clone());
         let limit = self.model.segment_bytes(owner);
         if limit == 0 {
             return None;
@@ -271,19 +296,21 @@ impl<'c> Traffic<'c> {
         let least = Some(self.model.begin_get(&place));
         let (to, bytes) = (content.as_mut_ptr(), content.len());
         // SAFETY: the bytes stay where they are in `Op`, untouched, until the operation has ended.
-        let pending =
-            unsafe { self.members[rank].client.get_nb(Rank(place.owner), place.bytes.start, to, bytes) };
+        let pending = unsafe {
+            self.members[rank].client.get_nb(self.partition(place.owner), place.bytes.start, to, bytes)
+        };
         self.started(rank, pending, place, content, least)
     }
 
     /// Starts one or a few additions, some of them to the same word.
     fn add(&mut self, rank: usize, random: &mut ChaCha8Rng) -> Result<(), Finding> {
         let count = [1, 1, 2, 12][random.random_range(0..4)];
-        let to: Vec<(u32, u64)> = (0..count).filter_map(|_| self.model.draw_tally(random)).collect();
+        let to: Vec<(u32, u64)> =
+            (0..count).filter_map(|_| self.model.draw_tally(&self.used, random)).collect();
         let updates: Vec<SegmentUpdate> = to
             .iter()
             .map(|&(owner, page)| SegmentUpdate {
-                owner: Rank(owner),
+                of: self.partition(owner),
                 offset: page * PAGE as u64,
                 update: Change::Add(1u64).into(),
             })
@@ -325,8 +352,9 @@ impl<'c> Traffic<'c> {
         let content = self.model.begin_put(&place);
         let (from, bytes) = (content.as_ptr(), content.len());
         // SAFETY: as for a get.
-        let pending =
-            unsafe { self.members[rank].client.put_nb(Rank(place.owner), place.bytes.start, from, bytes) };
+        let pending = unsafe {
+            self.members[rank].client.put_nb(self.partition(place.owner), place.bytes.start, from, bytes)
+        };
         self.started(rank, pending, place, content, None)
     }
 
@@ -387,7 +415,11 @@ impl<'c> Traffic<'c> {
                 let identity = self.identity;
                 self.identity += 1;
                 saving.step = Step::Prepare;
-                saving.ask = Ask::new(rank, move |slot| Request::Prepare { identity, slot }, Vec::new());
+                saving.ask = Ask::new(
+                    rank,
+                    move |slot| Request::Prepare { segment: FIRST, identity, slot },
+                    Vec::new(),
+                );
                 return Ok(());
             }
             // Also one that could not be prepared.
@@ -395,7 +427,11 @@ impl<'c> Traffic<'c> {
                 let commit = saving.commit && saving.failed.is_none();
                 saving.commit = commit;
                 saving.step = Step::Conclude;
-                saving.ask = Ask::new(rank, move |slot| Request::Conclude { commit, slot }, Vec::new());
+                saving.ask = Ask::new(
+                    rank,
+                    move |slot| Request::Conclude { segment: FIRST, commit, slot },
+                    Vec::new(),
+                );
                 return Ok(());
             }
             _ => {}
@@ -406,7 +442,7 @@ impl<'c> Traffic<'c> {
             None if step == Step::Alone || commit => self.saved.push((owner, least)),
             None => {}
             Some(reason) => self.failures.push(CacheError::Page {
-                owner: Rank(owner),
+                owner: Rank(owner).into(),
                 page: 0,
                 reason,
                 place: String::new(),

@@ -35,7 +35,7 @@ typedef struct {
     uintptr_t local_base;
     uintptr_t local_bytes;
     uintptr_t page_mask;
-    uint32_t frames_count;
+    uintptr_t pool_bytes;
     uint32_t page_shift;
     uint32_t asymmetric;
 } vgasi_pool_t;
@@ -48,6 +48,9 @@ extern const vgasi_record_t *vgasi_thread_record(void);
 #define VGASI_STATE_SHIFT 32
 #define VGASI_SHARED 1
 #define VGASI_MODIFIED 4
+
+/* A frame is called by where it begins, in units of 2 to this power bytes. */
+#define VGASI_UNIT_SHIFT 12
 
 #if defined(__GNUC__)
 
@@ -65,6 +68,7 @@ VGASI_INLINE char *vgasi_enter(uint32_t rank, const void *there, const void *loc
     uintptr_t offset, in_page, page;
     uint64_t entry;
     uint32_t frame, now;
+    uintptr_t begin;
     if (!VGASI_LIKELY(rank < vgasi_nodes)) return NULL;
     window = &vgasi_windows[rank];
     offset = (uintptr_t)there - window->base;
@@ -84,8 +88,9 @@ VGASI_INLINE char *vgasi_enter(uint32_t rank, const void *there, const void *loc
     else __atomic_thread_fence(__ATOMIC_SEQ_CST);
     entry = __atomic_load_n(&vgasi_pool.entries[page], __ATOMIC_ACQUIRE);
     frame = (uint32_t)entry;
+    begin = ((uintptr_t)frame << VGASI_UNIT_SHIFT) + in_page;
     if (!VGASI_LIKELY((uint32_t)(entry >> VGASI_STATE_SHIFT) - least <= VGASI_MODIFIED - least &&
-                      frame < vgasi_pool.frames_count)) {
+                      begin + bytes <= vgasi_pool.pool_bytes)) {
         __atomic_store_n(&slot->hazard, 0, __ATOMIC_RELEASE);
         return NULL;
     }
@@ -94,7 +99,7 @@ VGASI_INLINE char *vgasi_enter(uint32_t rank, const void *there, const void *loc
     if (__atomic_load_n(&vgasi_pool.stamps[frame], __ATOMIC_RELAXED) != now)
         __atomic_store_n(&vgasi_pool.stamps[frame], now, __ATOMIC_RELAXED);
     *used = slot;
-    return vgasi_pool.frames + ((uintptr_t)frame << vgasi_pool.page_shift) + in_page;
+    return vgasi_pool.frames + begin;
 }
 
 /* Ends the use. */

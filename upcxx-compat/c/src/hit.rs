@@ -21,7 +21,8 @@ pub struct Pool {
     local_bytes: AtomicUsize,
     /// Size of a page less one.
     page_mask: AtomicUsize,
-    frames_count: AtomicU32,
+    /// Bytes of all frames.
+    pool_bytes: AtomicUsize,
     page_shift: AtomicU32,
     /// Not 0: a barrier of the compiler is enough.
     asymmetric: AtomicU32,
@@ -39,7 +40,7 @@ pub static vgasi_pool: Pool = Pool {
     local_base: AtomicUsize::new(0),
     local_bytes: AtomicUsize::new(0),
     page_mask: AtomicUsize::new(0),
-    frames_count: AtomicU32::new(0),
+    pool_bytes: AtomicUsize::new(0),
     page_shift: AtomicU32::new(0),
     asymmetric: AtomicU32::new(0),
 };
@@ -55,6 +56,7 @@ pub const LAYOUT: &[(&str, usize)] = &[
     ("VGASI_STATE_SHIFT", layout::STATE_SHIFT as usize),
     ("VGASI_SHARED", layout::SHARED as usize),
     ("VGASI_MODIFIED", layout::MODIFIED as usize),
+    ("VGASI_UNIT_SHIFT", layout::UNIT_SHIFT as usize),
     ("offsetof(vgasi_pool_t, client)", offset_of!(Pool, client)),
     ("offsetof(vgasi_pool_t, entries)", offset_of!(Pool, entries)),
     ("offsetof(vgasi_pool_t, frames)", offset_of!(Pool, frames)),
@@ -63,7 +65,7 @@ pub const LAYOUT: &[(&str, usize)] = &[
     ("offsetof(vgasi_pool_t, local_base)", offset_of!(Pool, local_base)),
     ("offsetof(vgasi_pool_t, local_bytes)", offset_of!(Pool, local_bytes)),
     ("offsetof(vgasi_pool_t, page_mask)", offset_of!(Pool, page_mask)),
-    ("offsetof(vgasi_pool_t, frames_count)", offset_of!(Pool, frames_count)),
+    ("offsetof(vgasi_pool_t, pool_bytes)", offset_of!(Pool, pool_bytes)),
     ("offsetof(vgasi_pool_t, page_shift)", offset_of!(Pool, page_shift)),
     ("offsetof(vgasi_pool_t, asymmetric)", offset_of!(Pool, asymmetric)),
     ("sizeof(vgasi_pool_t)", size_of::<Pool>()),
@@ -83,8 +85,8 @@ pub(crate) fn prepare(client: &Client) {
     pool.local_base.store(local_base, Ordering::Relaxed);
     pool.local_bytes.store(local_bytes, Ordering::Relaxed);
     pool.page_mask.store(client.page_bytes() - 1, Ordering::Relaxed);
-    pool.frames_count.store(path.frames_count, Ordering::Relaxed);
-    pool.page_shift.store(path.page_shift, Ordering::Relaxed);
+    pool.pool_bytes.store(path.pool_bytes as usize, Ordering::Relaxed);
+    pool.page_shift.store(client.page_bytes().trailing_zeros(), Ordering::Relaxed);
     pool.asymmetric.store(u32::from(path.asymmetric), Ordering::Relaxed);
 }
 

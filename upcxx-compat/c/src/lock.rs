@@ -3,11 +3,10 @@
 use crate::{code, job, segment};
 use libc::{c_int, c_void};
 use vgas::{GlobalAddress, say};
-use vgas_rma::Rank;
 
 fn place(rank: u32, word: *const c_void) -> GlobalAddress {
     let offset = segment::checked_offset(rank, word, 8);
-    GlobalAddress { rank: Rank(rank), kind: segment::kind(), offset }
+    segment::address(rank, offset)
 }
 
 /// `vgasnet_lock` and `vgasnet_try_lock`.

@@ -18,7 +18,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use vgas::config::DeviceChoice;
 use vgas::info::Machine;
-use vgas::{Kind, Runtime, SegmentSpec, say};
+use vgas::{GlobalAddress, Kind, Runtime, SegmentSpec, say};
 use vgas_rma::Rank;
 
 /// Size of a page as the headers promise it (`GASNET_PAGESIZE`): segments are multiples of it.
@@ -224,6 +224,11 @@ pub extern "C" fn vgasi_max_local_segment() -> usize {
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_max_global_segment() -> usize {
     MAX_GLOBAL.load(Ordering::Relaxed)
+}
+
+/// A place in the segment of a rank.
+pub(crate) fn address(rank: u32, offset: u64) -> GlobalAddress {
+    GlobalAddress::of_kind(kind(), Rank(rank), offset)
 }
 
 /// Where this rank's segment is in its memory.

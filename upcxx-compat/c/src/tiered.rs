@@ -8,8 +8,7 @@ use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
 use std::fmt::Display;
 use std::sync::OnceLock;
-use vgas::{Counter, GlobalAddress, Kind, LocalPin, say};
-use vgas_rma::Rank;
+use vgas::{Counter, Kind, LocalPin, say};
 
 /// `VGASNET_PINNED`; 0 leaves the choice to the settings.
 const PINNED: c_int = 1;
@@ -114,7 +113,7 @@ pub unsafe extern "C" fn vgasi_unpin(pin: *mut LocalPin) {
 pub extern "C" fn vgasi_prefetch(rank: u32, address: *const c_void, bytes: usize) -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
     let Some(offset) = segment::offset_of(rank, address, bytes) else { return code::BAD_ARG };
-    let from = GlobalAddress { rank: Rank(rank), kind: segment::kind(), offset };
+    let from = segment::address(rank, offset);
     match job.runtime.prefetch(from, bytes as u64) {
         Ok(()) => code::OK,
         Err(error) => refused("vgasnet_prefetch", error),

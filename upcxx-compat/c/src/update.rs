@@ -19,21 +19,25 @@ pub struct WordUpdate {
     expected: u64,
 }
 
+/// What is to become of a word of this kind, or the end of the job with a line that says what is wrong.
+pub(crate) fn of_word(change: c_int, word: c_int, operand: u64, expected: u64) -> Update {
+    // The upper half of a word of four bytes is the sign's.
+    let bits = |value: u64| if word < 2 { u64::from(value as u32) } else { value };
+    let (operand, expected) = (bits(operand), bits(expected));
+    let (first, second) = if change == 1 { (expected, operand) } else { (operand, 0) };
+    let half = |value: u64| [value as u32, (value >> 32) as u32];
+    let ([a, b], [c, d]) = (half(first), half(second));
+    let kind = (0..256).contains(&change).then_some(change as u32 | (word as u32) << 8);
+    kind.and_then(|kind| Update::decode([kind, a, b, c, d])).unwrap_or_else(|| {
+        fatal(format_args!("there is no atomic update {change}: see vgasnet_change_t"));
+    })
+}
+
 impl WordUpdate {
     /// What is to be done where, or the end of the job with a line that says what is wrong. `word`: the number of its kind
     /// ([`vgas_rma::shm::WordKind`]).
     fn check(&self, word: c_int) -> SegmentUpdate {
-        // The upper half of a word of four bytes is the sign's.
-        let bits = |value: u64| if word < 2 { u64::from(value as u32) } else { value };
-        let (operand, expected) = (bits(self.operand), bits(self.expected));
-        let swap = self.change == 1;
-        let (first, second) = if swap { (expected, operand) } else { (operand, 0) };
-        let half = |value: u64| [value as u32, (value >> 32) as u32];
-        let ([a, b], [c, d]) = (half(first), half(second));
-        let kind = (0..256).contains(&self.change).then_some(self.change as u32 | (word as u32) << 8);
-        let Some(update) = kind.and_then(|kind| Update::decode([kind, a, b, c, d])) else {
-            fatal(format_args!("there is no atomic update {}: see vgasnet_change_t", self.change));
-        };
+        let update = of_word(self.change, word, self.operand, self.expected);
         let bytes = update.word.bytes();
         let offset = segment::checked_offset(self.rank, self.destination, bytes as usize);
         if !offset.is_multiple_of(u64::from(bytes)) {
@@ -42,15 +46,15 @@ impl WordUpdate {
                 self.destination, self.rank
             ));
         }
-        SegmentUpdate { owner: Rank(self.rank), offset, update }
+        SegmentUpdate { of: Rank(self.rank).into(), offset, update }
     }
 }
 
-fn make(SegmentUpdate { owner, offset, update }: SegmentUpdate) -> u64 {
+fn make(SegmentUpdate { of, offset, update }: SegmentUpdate) -> u64 {
     let runtime = &job::joined().runtime;
     let was = match segment::kind() {
-        Kind::Tiered => runtime.client().update(owner, offset, update).map_err(vgas::Error::from),
-        Kind::Pinned => runtime.endpoint().update(owner, offset, update).map_err(vgas::Error::from),
+        Kind::Tiered => runtime.client().update(of, offset, update).map_err(vgas::Error::from),
+        Kind::Pinned => runtime.endpoint().update(of.owner, offset, update).map_err(vgas::Error::from),
     };
     was.unwrap_or_else(|error| fail(error))
 }

@@ -191,7 +191,7 @@ impl Runtime {
     #[cold]
     fn ask_for_lock(&self, at: GlobalAddress, request: &Request) -> Result<bool> {
         let home = self.home_of(at)?;
-        self.client().check_writable(at.rank)?;
+        self.client().check_writable(at.partition())?;
         let why = match self.call::<Locks>(home, request)? {
             Answer::Locked => return Ok(true),
             Answer::Busy => return Ok(false),
@@ -200,7 +200,8 @@ impl Runtime {
             Answer::NoLock(word) => LockError::NoLock(word),
             Answer::Failed(code) => {
                 let reason = Failure::from_code(code);
-                let (owner, page) = (at.rank, at.offset / self.client().page_bytes() as u64);
+                let owner = at.partition();
+                let page = at.offset >> self.client().page_size_of(owner).shift();
                 return Err(CacheError::Page { owner, page, reason, place: home.to_string() }.into());
             }
             Answer::Waits(_) => return Err(wrong(at, "was answered like a question")),
@@ -210,7 +211,7 @@ impl Runtime {
 
     fn home_of(&self, at: GlobalAddress) -> Result<vgas_rma::NodeId> {
         let end = at.offset.checked_add(8);
-        if end.is_none_or(|end| end > self.tiered_bytes(at.rank)) {
+        if end.is_none_or(|end| end > self.client().bytes_of(at.partition())) {
             return Err(Error::Usage(format!("a lock at {at:?}, outside of the segment")));
         }
         Ok(self.layout().node_of(at.rank))
@@ -219,7 +220,9 @@ impl Runtime {
 
 fn place(at: GlobalAddress) -> Result<Place> {
     match at.kind {
-        Kind::Tiered if at.offset.is_multiple_of(8) => Ok(Place { owner: at.rank, offset: at.offset }),
+        Kind::Tiered if at.offset.is_multiple_of(8) => {
+            Ok(Place { segment: at.segment.0, owner: at.rank, offset: at.offset })
+        }
         Kind::Tiered => Err(Error::Usage(format!("a lock at offset {}, not a multiple of 8", at.offset))),
         Kind::Pinned => Err(Error::Usage(format!("a lock at {at:?}: locks are words of tiered segments"))),
     }

@@ -18,6 +18,7 @@ use super::word::{Held, SERVED, Who};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use vgas_cache::Failure;
+use vgas_cache::partition::SegmentId;
 use vgas_cache::service::{Call, Home, Service, ServiceError};
 use vgas_rma::shm::Change;
 use vgas_rma::{NodeId, Rank};
@@ -31,7 +32,9 @@ const CYCLE_MAX: usize = 64;
 /// Where a lock's word is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
-    /// Whose tiered segment.
+    /// In which tiered segment.
+    pub segment: u16,
+    /// In whose part of it.
     pub owner: Rank,
     /// Its offset there.
     pub offset: u64,
@@ -339,7 +342,7 @@ impl Locks {
             Step::Take => Change::Or(SERVED),
             Step::Return => Change::Swap(lock.served.unwrap_or_default().word()),
         };
-        home.update(place.owner, place.offset, change, ticket);
+        home.update((SegmentId(place.segment), place.owner), place.offset, change, ticket);
     }
 
     /// A lock's word was this before the step.
@@ -478,7 +481,7 @@ mod tests {
     }
 
     fn place(lock: u64) -> Place {
-        Place { owner: Rank(0), offset: 8 * lock }
+        Place { segment: 0, owner: Rank(0), offset: 8 * lock }
     }
 
     impl World {
@@ -609,7 +612,7 @@ mod tests {
     fn what_is_not_there_is_answered() {
         let mut world = World::new();
         for offset in [1 << 20, u64::MAX - 7] {
-            let place = Place { owner: Rank(0), offset };
+            let place = Place { segment: 0, owner: Rank(0), offset };
             for request in [
                 Request::Lock(place, who(1), true),
                 Request::TryLock(place, who(1), false),

@@ -13,7 +13,7 @@ pub fn forms(runtime: &Runtime, _seed: u64) -> Outcome {
     for owner in (0..runtime.ranks()).map(Rank) {
         for kind in [Kind::Tiered, Kind::Pinned] {
             let offset = stripe * u64::from(runtime.rank().0);
-            each_form(runtime, GlobalAddress { rank: owner, kind, offset }, stripe)
+            each_form(runtime, GlobalAddress::of_kind(kind, owner, offset), stripe)
                 .map_err(|error| format!("{kind:?} segment of {owner}: {error}"))?;
         }
     }

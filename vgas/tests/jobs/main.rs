@@ -14,6 +14,7 @@ mod own;
 mod parts;
 mod progress;
 mod scenarios;
+mod segments;
 mod services;
 
 use std::collections::BTreeMap;

@@ -110,7 +110,7 @@ fn own(runtime: &Runtime, seed: u64) -> Outcome {
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     let stored = || order.iter().copied().filter(is_stored).take(1 + 5 * EACH).collect::<Vec<_>>();
     let began = Instant::now();
-    while stored().len() < 1 + 5 * EACH || pool.is_short_of_frames() {
+    while stored().len() < 1 + 5 * EACH || pool.is_short_of_frames(pool.layout().page_size()) {
         if began.elapsed() > PATIENCE {
             return Err(format!("only pages {:?} are left to the ranks", stored()).into());
         }

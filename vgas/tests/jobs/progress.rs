@@ -54,7 +54,7 @@ fn starts(
     to: Rank,
     round: u64,
 ) -> Outcome {
-    let at = GlobalAddress { rank: to, kind, offset: 24 };
+    let at = GlobalAddress::of_kind(kind, to, 24);
     let values = words(form, round);
     match form {
         0 => {
@@ -122,7 +122,7 @@ fn sees(runtime: &Runtime, (kind, form): (Kind, u32), partner: Rank, round: u64)
     let mut found = vec![0u64; wanted.len()];
     while found != wanted {
         runtime.poll()?;
-        runtime.get(GlobalAddress { rank: runtime.rank(), kind, offset: 24 }, &mut found)?;
+        runtime.get(GlobalAddress::of_kind(kind, runtime.rank(), 24), &mut found)?;
     }
     Ok(runtime.put_value(GlobalAddress::pinned(partner, TOLD_AT), round)?)
 }

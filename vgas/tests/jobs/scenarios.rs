@@ -1,6 +1,6 @@
 //! What the ranks of a test job do.
 
-use crate::{Setting, addresses, forms, locks, named, progress, services};
+use crate::{Setting, addresses, forms, locks, named, progress, segments, services};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
@@ -168,6 +168,7 @@ const ALL: &[Scenario] = &[
         rank: atomics,
     },
     Scenario { name: "addresses", settings: addresses::settings, rank: addresses::rank },
+    Scenario { name: "segments", settings: segments::settings, rank: segments::rank },
     Scenario { name: "services", settings: services::settings, rank: services::rank },
     Scenario { name: "locks", settings: locks::settings, rank: locks::rank },
     // Parts of `named::sequence`, which are not run by themselves.

@@ -106,7 +106,7 @@ impl Agent {
                 Outgoing::Answer { words: InPlaceAnswer::Done.encode(slot), bytes: Vec::new() }
             }
             InPlace::PutPieces { count, slot, .. } if write => {
-                let page_bytes = u64::from(self.pool.layout().spec().page_bytes);
+                let page_bytes = span.bytes() as u64;
                 // It was found to be well-formed when it came.
                 let pieces = Pieces::read(&work.data, count, page_bytes).into_iter().flat_map(Pieces::each);
                 for (offset, bytes) in pieces {

@@ -150,7 +150,7 @@ impl Agent {
             (true, None) => {
                 let frame = self.pool.detach(page)?;
                 if let Some(frame) = frame {
-                    self.options.replacement.remove(frame);
+                    self.victims.remove(&self.pool, frame)?;
                 }
                 self.page(page)?.frame = frame;
             }
@@ -161,8 +161,7 @@ impl Agent {
                     return Err(self.violation(node, "gave a copy to a page without a frame"));
                 };
                 self.pool.install(page, frame, state, ahead)?;
-                let stamp = self.pool.stamp(frame)?;
-                self.options.replacement.insert(frame, stamp);
+                self.may_be_evicted(frame)?;
             }
             (false, None) => {}
         }

@@ -188,7 +188,9 @@ impl Agent {
                 return Ok(());
             };
             if block.line.state == line::State::I && block.frame.is_none() {
-                match self.frames.at_hand.pop().or_else(|| self.pool.take_frame()) {
+                let frame = self.take_frame_for(page);
+                let Some(block) = self.lines.pages.get_mut(&page) else { return Ok(()) };
+                match frame {
                     Some(frame) => {
                         block.frame = Some(frame);
                         self.shards.somebody_got_a_frame();
@@ -249,10 +251,11 @@ impl Agent {
     pub(in crate::agent) fn feed_starved(&mut self) -> Result<bool, CacheError> {
         let mut any = false;
         for _ in 0..self.frames.starved.len() {
-            if self.pool.free_frames() == 0 {
-                break;
-            }
             let Some(page) = self.frames.starved.pop_front() else { break };
+            if self.pool.free_frames(self.size_of(page)) == 0 {
+                self.frames.starved.push_back(page);
+                continue;
+            }
             if let Some(block) = self.lines.pages.get_mut(&page) {
                 block.starved = false;
                 self.pump(page)?;

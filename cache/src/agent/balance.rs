@@ -1,0 +1,186 @@
+//! Sharing the pool out among pages of different sizes: a block of frames of one size is emptied, so that it can be cut into
+//! frames of another, which need room more ([`crate::pool`]).
+//!
+//! Each size evicts among its own pages as long as these are the older ones. When the page that another size would evict next
+//! has not been used for longer, the block that it is in goes over. So sizes settle where their oldest pages are equally old,
+//! as in one list of all of them; a segment's weight stretches the time of its pages. The first shard decides, one block at a
+//! time; every shard evicts what it has there.
+
+use super::Agent;
+use super::shards::Aside;
+use crate::error::CacheError;
+use crate::pool::{FrameUse, PageSize};
+
+/// How long a block may take to be emptied, in milliseconds: pages that are pinned, or that their owners have mapped, stay.
+const PATIENCE_MS: u64 = 100;
+/// After that, none is emptied for as long, and for twice as long each time that it happens again, up to this.
+const PAUSE_MS_MAX: u64 = 5000;
+/// How long the shards have to evict what is in the block, before they are asked again.
+const ASK_AGAIN_MS: u64 = 2;
+/// Most pages that are passed over because they are in a block that could not be emptied.
+const LOOKS_MAX: usize = 64;
+/// How often sizes are compared, in milliseconds.
+const COMPARE_MS: u64 = 2;
+/// A size's oldest page must be older than the other's by so many parts of eight, so that blocks do not go to and fro.
+const OLDER: u64 = 10;
+
+/// A block that is being emptied.
+#[derive(Clone, Copy, Debug)]
+struct Vacating {
+    block: u32,
+    since_ms: u64,
+    asked_ms: u64,
+}
+
+/// What the first shard knows of it.
+#[derive(Debug, Default)]
+pub(super) struct Balance {
+    vacating: Option<Vacating>,
+    compared_ms: u64,
+    /// The last block that could not be emptied: the next try is another.
+    stuck: Option<u32>,
+    /// After a block could not be emptied: when to try again, and how long such a while was.
+    again_ms: u64,
+    pause_ms: u64,
+}
+
+impl Agent {
+    /// Goes on with the block that is being emptied, or finds one where a size is short of room.
+    pub(super) fn balance(&mut self) -> Result<(), CacheError> {
+        if self.shard != 0 {
+            return Ok(());
+        }
+        if let Some(vacating) = self.balance.vacating {
+            return self.go_on_vacating(vacating);
+        }
+        // Most jobs have pages of one size.
+        if self.shards.sizes().nth(1).is_none() || self.balance.compared_ms == self.time.now_ms {
+            return Ok(());
+        }
+        if self.time.now_ms < self.balance.again_ms {
+            return Ok(());
+        }
+        let short = self.shards.sizes().find(|&size| self.is_short_of(size));
+        let Some(short) = short else { return Ok(()) };
+        if self.balance.compared_ms + COMPARE_MS > self.time.now_ms && self.pool.blocks_of(short) > 0 {
+            return Ok(());
+        }
+        self.balance.compared_ms = self.time.now_ms;
+        match self.block_for(short)? {
+            Some(block) if self.pool.begin_to_vacate(block) => {
+                tracing::debug!(block, bytes = short.bytes(), "a block of the pool changes its size");
+                let now_ms = self.time.now_ms;
+                let vacating = Vacating { block, since_ms: now_ms, asked_ms: now_ms };
+                self.balance.vacating = Some(vacating);
+                self.ask_to_vacate(block)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the agent is emptying a block.
+    pub(super) fn is_vacating(&self) -> bool {
+        self.balance.vacating.is_some()
+    }
+
+    /// Whether somebody needs a frame of this size, or soon would, and evicting others of the size is what makes room.
+    fn is_short_of(&self, size: PageSize) -> bool {
+        self.pool.free_frames(size) < self.pool.layout().free_target(size).div_ceil(2)
+            && (self.shards.evicting(size) > 0 || self.pool.blocks_of(size) == 0 || self.is_wanted(size))
+    }
+
+    /// The block whose pages are the ones to leave; none when those of this size are.
+    fn block_for(&mut self, size: PageSize) -> Result<Option<u32>, CacheError> {
+        let has_none = self.pool.blocks_of(size) == 0;
+        let own = if has_none { Some(0) } else { self.oldest_of(size)?.map(|(age, _)| age) };
+        let mut oldest = None;
+        for other in self.shards.sizes().filter(|&other| other != size) {
+            let blocks = self.pool.blocks_of(other);
+            let is_used = self.segments.partitions.all().any(|partition| partition.size == other);
+            if !is_used && blocks > 0 {
+                return Ok(self.pool.some_block_of(other));
+            }
+            // The last one stays: its segments must be able to go on.
+            if blocks < 2 {
+                continue;
+            }
+            // Pages that have left for good, those of a segment that was detached, are older than any.
+            if let Some(block) = self.pool.spare_block_of(other, self.balance.stuck) {
+                return Ok(Some(block));
+            }
+            if let Some((age, block)) = self.oldest_of(other)?
+                && oldest.is_none_or(|(before, _)| age > before)
+            {
+                oldest = Some((age, block));
+            }
+        }
+        // Nothing of its own to evict in this shard: the others may have.
+        let own = own.unwrap_or(0);
+        Ok(oldest.filter(|&(age, _)| has_none || age > own * OLDER / 8).map(|(_, block)| block))
+    }
+
+    /// How long the page that this size would evict next has not been used, in ticks of the clock and by weight, and its block.
+    fn oldest_of(&mut self, size: PageSize) -> Result<Option<(u64, u32)>, CacheError> {
+        let (mut passed, mut found) = (Vec::new(), None);
+        while found.is_none()
+            && passed.len() < LOOKS_MAX
+            && let Some((frame, _)) = self.victims.next(&self.pool, self.time.now_ms, size)
+        {
+            passed.push(frame);
+            found = Some(frame).filter(|&frame| self.balance.stuck != Some(self.pool.block_of(frame)));
+        }
+        for frame in passed {
+            self.may_be_evicted(frame)?;
+        }
+        let Some(frame) = found else { return Ok(None) };
+        let age = u64::from(self.pool.clock().wrapping_sub(self.pool.stamp(frame)?));
+        let page = self.pool.page_in(frame)?;
+        let weight =
+            page.and_then(|page| self.segments.partitions.find(page)).map_or(1, |found| found.policy.weight);
+        Ok(Some((8 * age / u64::from(weight.max(1)), self.pool.block_of(frame))))
+    }
+
+    fn go_on_vacating(&mut self, vacating: Vacating) -> Result<(), CacheError> {
+        let Vacating { block, since_ms, asked_ms } = vacating;
+        if self.pool.end_vacating(block)? {
+            tracing::debug!(block, "a block of the pool is empty");
+            (self.balance.vacating, self.balance.pause_ms) = (None, 0);
+            return Ok(());
+        }
+        let now_ms = self.time.now_ms;
+        if now_ms > since_ms + PATIENCE_MS {
+            tracing::debug!(block, "a block of the pool is not to be emptied");
+            self.pool.stop_vacating(block);
+            self.balance.vacating = None;
+            self.balance.stuck = Some(block);
+            self.balance.pause_ms = (2 * self.balance.pause_ms).clamp(PATIENCE_MS, PAUSE_MS_MAX);
+            self.balance.again_ms = now_ms + self.balance.pause_ms;
+            return Ok(());
+        }
+        if now_ms < asked_ms + ASK_AGAIN_MS {
+            return Ok(());
+        }
+        self.balance.vacating = Some(Vacating { asked_ms: now_ms, ..vacating });
+        self.ask_to_vacate(block)
+    }
+
+    fn ask_to_vacate(&mut self, block: u32) -> Result<(), CacheError> {
+        (1..self.shards.count()).for_each(|shard| self.shards.tell(shard, Aside::Vacate(block)));
+        self.vacate(block)
+    }
+
+    /// Evicts what a block holds of this shard's.
+    pub(super) fn vacate(&mut self, block: u32) -> Result<(), CacheError> {
+        self.empty_reserve(block)?;
+        let frames: Vec<_> = self.pool.frames_in_block(block).collect();
+        for frame in frames {
+            let FrameUse::Page(page) = self.pool.frame_use(frame)? else { continue };
+            let is_here = self.pool.page_in(frame)? == Some(page) && self.is_mine(page);
+            if is_here && self.pool.evictable(frame, self.time.now_ms) && self.quiet(page) {
+                self.victims.remove(&self.pool, frame)?;
+                self.begin_to_evict(frame)?;
+            }
+        }
+        Ok(())
+    }
+}

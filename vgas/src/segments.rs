@@ -1,0 +1,426 @@
+//! Further tiered segments: attached and detached while the job runs, each with pages and a policy of its own.
+//!
+//! [`Runtime::attach`] creates the first segment, the one that GASNet clients see. A library that needs memory of another kind
+//! attaches a segment of its own with [`Runtime::attach_segment`], on all ranks together:
+//!
+//! ```no_run
+//! use vgas::{Runtime, SegmentOptions, SegmentSpec};
+//!
+//! fn main() -> vgas::Result<()> {
+//!     let runtime = Runtime::init()?;
+//!     runtime.attach(&SegmentSpec::default())?;
+//!     // Records that are read at random, and a matrix that is read in order, once.
+//!     let records = runtime.attach_segment(1 << 20, &SegmentOptions::with_pages_of(4 << 10))?;
+//!     let matrix = runtime.attach_segment(64 << 20, &SegmentOptions::with_pages_of(1 << 20))?;
+//!     runtime.put(records.address(runtime.rank(), 0), b"key and value")?;
+//!     runtime.barrier()?;
+//!     runtime.detach_segment(matrix)?;
+//!     runtime.finalize()
+//! }
+//! ```
+//!
+//! A rank may also attach a segment by itself ([`Runtime::attach_own`]); others who are told of an address in it put and get
+//! there as anywhere ([`Runtime::learn`]).
+
+use crate::address::{GlobalAddress, Kind};
+use crate::attach::in_short;
+use crate::error::{Error, Result};
+use crate::runtime::Runtime;
+use serde::{Deserialize, Serialize};
+use std::ops::Deref;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use vgas_cache::client::{Created, SegmentPages};
+use vgas_cache::local::LocalSegment;
+use vgas_cache::partition::{PartitionId, Policy, SEGMENTS_MAX, SegmentId};
+use vgas_cache::pool::{MAPPED_PAGES_MIN, PageSize};
+use vgas_cache::request::Detach;
+use vgas_rma::Rank;
+
+/// Numbers from here on are those of segments that ranks have attached by themselves, each rank its own.
+const OWN_FIRST: u16 = 768;
+
+/// What a segment's pages are like. The same on all ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentOptions {
+    /// Bytes of a page, a power of two from 4 KiB to 4 MiB, and at most a sixteenth of a node's cache; 0: as `cache.page` says.
+    /// Small pages suit small things at random, large ones scans: a page is what travels, and what is kept or evicted.
+    pub page_bytes: u32,
+    /// As [`crate::SegmentSpec::relaxed`].
+    pub relaxed: bool,
+    /// Only the owner's node ever has copies: puts and gets of other nodes travel there and back with the bytes that they name. For
+    /// memory that several nodes write, or whose owner must not wait for others.
+    pub home_only: bool,
+    /// The home serves small puts and gets of other nodes where the page is from the second node that puts on, instead of
+    /// waiting for the page to go to and fro (`cache.in_place_threshold`). Other nodes cannot pin such a page.
+    pub in_place: bool,
+    /// Scans are recognised, and run ahead.
+    pub read_ahead: bool,
+    /// How many times as long as others its pages are kept when pages of another size want their memory, 1 to 255.
+    pub weight: u8,
+}
+
+impl Default for SegmentOptions {
+    fn default() -> Self {
+        Self { page_bytes: 0, relaxed: false, home_only: false, in_place: false, read_ahead: true, weight: 1 }
+    }
+}
+
+impl SegmentOptions {
+    /// With pages of this size, otherwise like the first segment.
+    pub fn with_pages_of(page_bytes: u32) -> Self {
+        Self { page_bytes, ..Self::default() }
+    }
+
+    fn policy(&self) -> Policy {
+        let &Self { home_only, in_place, read_ahead, weight, .. } = self;
+        Policy { home_only, in_place, read_ahead, weight }
+    }
+}
+
+/// A segment that [`Runtime::attach_segment`] has attached: its number, good until it is detached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Segment {
+    id: SegmentId,
+}
+
+impl Segment {
+    /// The first segment, of [`Runtime::attach`].
+    pub const FIRST: Self = Self { id: SegmentId::FIRST };
+
+    /// The segment of a number, for who keeps numbers: no more than the number is known of it.
+    pub fn numbered(id: SegmentId) -> Self {
+        Self { id }
+    }
+
+    /// Its number: the same on all ranks.
+    pub fn id(self) -> SegmentId {
+        self.id
+    }
+
+    /// A place in a rank's part of it.
+    pub fn address(self, rank: Rank, offset: u64) -> GlobalAddress {
+        GlobalAddress { rank, kind: Kind::Tiered, segment: self.id, offset }
+    }
+}
+
+/// This rank's part of a further segment as memory, until it is dropped ([`Runtime::local_of`]).
+#[derive(Debug)]
+pub struct LocalPart<'r> {
+    runtime: &'r Runtime,
+    segment: LocalSegment,
+    pages: u32,
+}
+
+impl Deref for LocalPart<'_> {
+    type Target = LocalSegment;
+
+    fn deref(&self) -> &LocalSegment {
+        &self.segment
+    }
+}
+
+impl Drop for LocalPart<'_> {
+    fn drop(&mut self) {
+        // The agent is gone with the job, and its pages with it.
+        let _ = self.segment.close();
+        let segments = &self.runtime.segments;
+        segments.shown().retain(|&(base, _)| base != self.segment.base().addr());
+        self.runtime.tell_absent();
+        segments.mapped.fetch_sub(self.pages, Relaxed);
+    }
+}
+
+/// The segments that this rank has, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    /// Pages that may be mapped of further segments, taken.
+    mapped: AtomicU32,
+    /// Where this rank's segments are in its memory: first address and size.
+    shown: Mutex<Vec<(usize, usize)>>,
+    used: Mutex<Vec<SegmentId>>,
+    /// Collective calls take turns.
+    changing: Mutex<()>,
+}
+
+impl Segments {
+    fn used(&self) -> MutexGuard<'_, Vec<SegmentId>> {
+        // It is changed in single steps.
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Vec<(usize, usize)>> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A segment can be reached by pointers now.
+    pub fn is_shown(&self, segment: &LocalSegment) {
+        self.shown().push((segment.base().addr(), segment.bytes() as usize));
+    }
+
+    /// The smallest range of addresses that has all of them.
+    fn hull(&self) -> (usize, usize) {
+        let shown = self.shown();
+        let first = shown.iter().map(|&(base, _)| base).min().unwrap_or(0);
+        let end = shown.iter().map(|&(base, bytes)| base + bytes).max().unwrap_or(0);
+        (first, end - first)
+    }
+
+    /// All that there are, in order: what all ranks have together, the same everywhere, first.
+    pub fn ids(&self) -> Vec<SegmentId> {
+        self.used().clone()
+    }
+
+    /// One more.
+    pub fn begin(&self, segment: SegmentId) {
+        let mut used = self.used();
+        if let Err(at) = used.binary_search(&segment) {
+            used.insert(at, segment);
+        }
+    }
+
+    fn end(&self, segment: SegmentId) {
+        self.used().retain(|known| *known != segment);
+    }
+
+    fn vacant(&self, numbers: std::ops::Range<u16>) -> Option<SegmentId> {
+        let used = self.used();
+        numbers.map(SegmentId).find(|segment| used.binary_search(segment).is_err())
+    }
+}
+
+/// What a rank tells the others of its part of a new segment: small, because a barrier carries it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Part {
+    /// What it was asked for, so that ranks that ask for different things notice.
+    wanted: (u16, u32, u32, bool),
+    bytes: u64,
+    /// Of its first page, or why there is none.
+    first: std::result::Result<u64, String>,
+}
+
+/// Most characters of why a rank could not attach.
+const WHY_MAX: usize = 400;
+
+impl Runtime {
+    /// Attaches a further tiered segment, of which this rank has `bytes` bytes (0 for none), zeros at first. Collective: all ranks
+    /// call it with the same options, in the same order, after [`Runtime::attach`]; when it returns, the segment may be used
+    /// everywhere. Takes some hundred microseconds.
+    ///
+    /// # Errors
+    /// The same on all ranks, and nothing has been created: pages of a size that the cache has no room for, more bytes than
+    /// `segment.tiered_max` leaves, a file that cannot be created, more than 767 further segments, or options that differ.
+    pub fn attach_segment(&self, bytes: u64, options: &SegmentOptions) -> Result<Segment> {
+        let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let vacant = self.segments.vacant(1..OWN_FIRST);
+        let created = self.create(vacant, bytes, options);
+        let pages = created.as_ref().ok().map(|(pages, _)| *pages);
+        let own = Part {
+            wanted: (
+                vacant.unwrap_or_default().0,
+                options.page_bytes,
+                options.policy().encode(),
+                options.relaxed,
+            ),
+            bytes,
+            first: match &created {
+                Ok((_, created)) => Ok(created.first),
+                Err(error) => Err(in_short(error).chars().take(WHY_MAX).collect()),
+            },
+        };
+        let all = self.tell_parts(&own)?;
+        let refused =
+            all.iter().enumerate().find_map(|(rank, part)| Some((rank, part.first.as_ref().err()?)));
+        let other = all.iter().position(|part| part.wanted != own.wanted);
+        let wrong = match (refused, other) {
+            (Some((rank, why)), _) => Some(format!("rank {rank} could not attach a segment: {why}")),
+            (None, Some(other)) => Some(format!(
+                "{} and rank {other} attach segments with different options, or in different order",
+                self.rank()
+            )),
+            (None, None) => None,
+        };
+        let (Some(what), Some(pages)) = (&wrong, pages) else {
+            let pages = match (wrong, pages) {
+                (None, Some(pages)) => pages,
+                // Nothing was created here.
+                (what, _) => return created.and(Err(Error::Usage(what.unwrap_or_default()))),
+            };
+            let relaxed = options.relaxed;
+            let parts: Vec<Created> = all
+                .into_iter()
+                .map(|part| Created {
+                    first: part.first.unwrap_or_default(),
+                    bytes: part.bytes,
+                    relaxed,
+                    read_only: None,
+                })
+                .collect();
+            self.client().know(pages, Rank(0), &parts)?;
+            self.segments.begin(pages.segment);
+            self.barrier()?;
+            return Ok(Segment { id: pages.segment });
+        };
+        // Nobody knows of it but this node.
+        self.client().detach(pages.segment, Detach::Forget)?;
+        Err(Error::Usage(what.clone()))
+    }
+
+    /// Creates this rank's part.
+    fn create(
+        &self,
+        segment: Option<SegmentId>,
+        bytes: u64,
+        options: &SegmentOptions,
+    ) -> Result<(SegmentPages, Created)> {
+        let usage = |what: String| Err(Error::Usage(what));
+        if self.segments.ids().first() != Some(&SegmentId::FIRST) {
+            return usage("attach the first segment before others (Runtime::attach; it may be empty)".into());
+        }
+        let Some(segment) = segment else {
+            return usage("no number for another segment is left".into());
+        };
+        let layout = self.client().pool().layout();
+        let size = match options.page_bytes {
+            0 => layout.page_size(),
+            bytes => PageSize::try_from(bytes).map_err(Error::Usage)?,
+        };
+        if size.bytes() > layout.spec().page_bytes_max {
+            let (bytes, most) = (size.bytes(), layout.spec().page_bytes_max);
+            return usage(format!(
+                "pages of {bytes} bytes: the cache of a node has room for pages of at most {most}; raise cache.size (--cache)"
+            ));
+        }
+        if options.weight == 0 {
+            return usage("a segment with the weight 0: 1 to 255".into());
+        }
+        let most = self.settings().segment.tiered_max.bytes();
+        if bytes > most {
+            return usage(format!("a segment of {bytes} bytes: at most {most} (segment.tiered_max)"));
+        }
+        let pages = SegmentPages { segment, size, policy: options.policy() };
+        let created = self.client().attach(pages, bytes, None)?;
+        Ok((pages, Created { relaxed: options.relaxed, ..created }))
+    }
+
+    fn tell_parts(&self, own: &Part) -> Result<Vec<Part>> {
+        let bytes = postcard::to_allocvec(own)
+            .map_err(|error| Error::Usage(format!("cannot tell what to attach: {error}")))?;
+        let all = self.barrier_exchange(&bytes)?;
+        let decode = |(rank, bytes): (usize, &Vec<u8>)| {
+            postcard::from_bytes(bytes).map_err(|error| {
+                Error::Usage(format!("rank {rank} is at another barrier than attach_segment: {error}"))
+            })
+        };
+        all.iter().enumerate().map(decode).collect()
+    }
+
+    /// Gives a segment of [`Runtime::attach_segment`] up, with everything in it. Collective: when it returns, its pages, its
+    /// files and its number are free. Nobody may use it any more: operations have been waited for, pins and local pointers are
+    /// gone.
+    ///
+    /// # Errors
+    /// The first segment, or one that is none. When a relaxed put that was still waiting fails.
+    pub fn detach_segment(&self, segment: Segment) -> Result<()> {
+        let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = segment.id;
+        if id == SegmentId::FIRST || id.0 >= OWN_FIRST || !self.segments.ids().contains(&id) {
+            return Err(Error::Usage(format!(
+                "{segment:?} is no segment that all ranks have attached together"
+            )));
+        }
+        self.client().leave(id)?;
+        self.barrier()?;
+        self.client().detach(id, Detach::Withdraw)?;
+        self.barrier()?;
+        self.client().detach(id, Detach::Forget)?;
+        self.segments.end(id);
+        self.barrier()
+    }
+
+    /// Attaches a tiered segment of this rank's alone, zeros at first; the others need not do anything. Whoever is told of an address
+    /// in it can use it after [`Runtime::learn`]. A rank can have 256 such segments.
+    ///
+    /// # Errors
+    /// As [`Runtime::attach_segment`], here.
+    pub fn attach_own(&self, bytes: u64, options: &SegmentOptions) -> Result<Segment> {
+        let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes == 0 {
+            return Err(Error::Usage("an own segment of no bytes".into()));
+        }
+        let (pages, created) = self.create(self.segments.vacant(OWN_FIRST..SEGMENTS_MAX), bytes, options)?;
+        self.client().know(pages, self.rank(), &[created])?;
+        self.segments.begin(pages.segment);
+        Ok(Segment { id: pages.segment })
+    }
+
+    /// Learns of a segment that another rank has attached by itself ([`Runtime::attach_own`]), of which this is an address. Nothing
+    /// happens when it is known. One message there and back.
+    ///
+    /// # Errors
+    /// When that rank has no such segment.
+    pub fn learn(&self, at: GlobalAddress) -> Result<()> {
+        Ok(self.client().learn(at.partition())?)
+    }
+
+    /// Gives a segment of [`Runtime::attach_own`] up. Other ranks that use it still get errors, and it is for the program to see to it
+    /// that none uses an address of it later, when its number may be another segment's. Others' copies need not be given back.
+    ///
+    /// # Errors
+    /// A segment that this rank has not attached by itself.
+    pub fn detach_own(&self, segment: Segment) -> Result<()> {
+        let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = segment.id;
+        if id.0 < OWN_FIRST || !self.segments.ids().contains(&id) {
+            return Err(Error::Usage(format!(
+                "{segment:?} is no segment that this rank has attached by itself"
+            )));
+        }
+        self.client().detach_own((id, self.rank()))?;
+        self.segments.end(id);
+        Ok(())
+    }
+
+    /// Bytes of a rank's part of a segment; 0 when it has none.
+    pub fn segment_bytes(&self, segment: Segment, rank: Rank) -> u64 {
+        self.client().bytes_of(PartitionId { segment: segment.id, owner: rank })
+    }
+
+    /// Makes this rank's own part of a further segment addressable by plain pointers, as [`Runtime::local`] does for the first, until
+    /// the result is dropped. Its mapped pages are part of what `local.mapped` allows a rank: at most `pages` of them.
+    ///
+    /// # Errors
+    /// As [`Runtime::local`].
+    pub fn local_of(&self, segment: Segment, pages: u32) -> Result<LocalPart<'_>> {
+        if segment == Segment::FIRST {
+            return Err(Error::Usage("the first segment is Runtime::local's".into()));
+        }
+        let most = self.client().pool().layout().mapped_beside_first();
+        let mapped = &self.segments.mapped;
+        let take = |taken: u32| taken.checked_add(pages).filter(|&taken| taken <= most);
+        if pages < MAPPED_PAGES_MIN || mapped.fetch_update(Relaxed, Relaxed, take).is_err() {
+            return Err(Error::Usage(format!(
+                "{pages} pages of a further segment to be mapped: {MAPPED_PAGES_MIN} at least, and {most} of all of them together; \
+                 raise local.mapped"
+            )));
+        }
+        let opened = self.open_local(segment.id, Some(pages));
+        if opened.is_err() {
+            mapped.fetch_sub(pages, Relaxed);
+        }
+        let segment = opened?;
+        self.segments.is_shown(&segment);
+        self.tell_absent();
+        Ok(LocalPart { runtime: self, segment, pages })
+    }
+
+    /// Says where buffers of puts and gets may be absent pages: anywhere between the first address of this rank's segments and the
+    /// last. Other memory there is copied for nothing.
+    pub(crate) fn tell_absent(&self) {
+        let (base, bytes) = self.segments.hull();
+        let first = std::ptr::without_provenance(base);
+        self.client().set_local(first, bytes);
+        self.endpoint().set_absent(first, bytes);
+    }
+}

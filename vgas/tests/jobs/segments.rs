@@ -1,0 +1,352 @@
+//! Several segments in one job: pages of different sizes, policies, coming and going, and what is refused.
+//!
+//! # Rules for the unsafe code in this file
+//!
+//! Words are used as atomics, inside of a segment of the rank's own, which lives as long as the pointer.
+
+use crate::Setting;
+use crate::scenarios::Outcome;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vgas::{Change, GlobalAddress, PinMode, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+
+const SETTINGS: [(&str, &str); 3] =
+    [("cache.size", "32MiB"), ("cache.page", "64KiB"), ("segment.tiered_max", "256MiB")];
+
+pub fn settings() -> Vec<Setting> {
+    let threads = SETTINGS.iter().chain(&[("agent.threads", "2")]).copied().collect::<Vec<_>>();
+    vec![
+        Setting::new(1, 1, &SETTINGS),
+        Setting::new(2, 1, &SETTINGS),
+        Setting::new(3, 3, &SETTINGS),
+        Setting::new(4, 2, &threads),
+    ]
+}
+
+const RECORDS: u64 = 1 << 20;
+const MATRIX: u64 = 24 << 20;
+const SHARED: u64 = 256 << 10;
+
+pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
+    if runtime.attach_segment(4096, &SegmentOptions::default()).is_ok() {
+        return Err("a segment was attached before the first".into());
+    }
+    runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
+    refuse(runtime)?;
+    let records = runtime.attach_segment(RECORDS, &SegmentOptions::with_pages_of(4 << 10))?;
+    let matrix = runtime
+        .attach_segment(MATRIX, &SegmentOptions { weight: 2, ..SegmentOptions::with_pages_of(1 << 20) })?;
+    let shared = runtime.attach_segment(
+        SHARED,
+        &SegmentOptions { home_only: true, weight: 4, ..SegmentOptions::with_pages_of(16 << 10) },
+    )?;
+    if [records, matrix, shared].map(|segment| segment.id().0) != [1, 2, 3] {
+        return Err(format!("{records:?}, {matrix:?}, {shared:?}").into());
+    }
+    for round in 0..2 {
+        fill(runtime, &[Segment::FIRST, records, matrix, shared], seed + round)?;
+    }
+    count(runtime, &[records, matrix, shared])?;
+    stay_at_home(runtime, shared)?;
+    point(runtime, records)?;
+    come_and_go(runtime, matrix, records)?;
+    alone(runtime)?;
+    leave_room(runtime)?;
+    runtime.checkpoint()?;
+    Ok(())
+}
+
+fn same_everywhere(runtime: &Runtime, what: &str, result: vgas::Result<Segment>) -> Outcome {
+    let said = result.err().map(|error| error.to_string()).unwrap_or_default();
+    let all = runtime.all_gather(&said.as_bytes()[..said.len().min(100)])?;
+    if all.iter().any(Vec::is_empty) {
+        return Err(format!("{what} was not refused everywhere: {said}").into());
+    }
+    Ok(())
+}
+
+/// What cannot be is an error on all ranks, and nothing is left of it.
+fn refuse(runtime: &Runtime) -> Outcome {
+    let (me, ranks) = (runtime.rank().0, runtime.ranks());
+    let with_pages = |page_bytes| SegmentOptions::with_pages_of(page_bytes);
+    same_everywhere(runtime, "a page of 5000 bytes", runtime.attach_segment(1, &with_pages(5000)))?;
+    same_everywhere(runtime, "a page of 8 MiB", runtime.attach_segment(1, &with_pages(8 << 20)))?;
+    same_everywhere(runtime, "a page beyond a sixteenth", runtime.attach_segment(1, &with_pages(4 << 20)))?;
+    let none = SegmentOptions { weight: 0, ..SegmentOptions::default() };
+    same_everywhere(runtime, "no weight", runtime.attach_segment(1, &none))?;
+    let most = runtime.attach_segment(256 << 20, &SegmentOptions::default());
+    same_everywhere(runtime, "more than there may be", most)?;
+    if ranks > 1 {
+        let one = if me == ranks - 1 { 1 << 40 } else { 4096 };
+        let refused = runtime.attach_segment(one, &SegmentOptions::default());
+        same_everywhere(runtime, "a rank's petabyte", refused)?;
+        let different = SegmentOptions { relaxed: me == 0, ..SegmentOptions::default() };
+        same_everywhere(runtime, "different options", runtime.attach_segment(4096, &different))?;
+    }
+    if runtime.detach_segment(Segment::FIRST).is_ok() {
+        return Err("the first segment was detached".into());
+    }
+    Ok(())
+}
+
+fn pattern(seed: u64, segment: Segment, owner: u32, offset: u64) -> u64 {
+    let mixed = seed ^ u64::from(segment.id().0) << 48 ^ u64::from(owner) << 40 ^ offset;
+    mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1
+}
+
+/// Each rank writes its neighbour's parts, in pieces that cross pages, and reads everybody's: more than the caches hold.
+fn fill(runtime: &Runtime, segments: &[Segment], seed: u64) -> Outcome {
+    let (me, ranks) = (runtime.rank().0, runtime.ranks());
+    let neighbour = (me + 1) % ranks;
+    const STEP: u64 = 40_960;
+    let words = |segment: Segment, owner: u32, offset: u64, bytes: u64| -> Vec<u8> {
+        let words = (offset..offset + bytes).step_by(8);
+        words.flat_map(|at| pattern(seed, segment, owner, at).to_le_bytes()).collect()
+    };
+    let pieces = |segment: Segment| {
+        let bytes = runtime.segment_bytes(segment, Rank(neighbour));
+        (0..bytes).step_by(STEP as usize).map(move |offset| (offset, STEP.min(bytes - offset)))
+    };
+    for &segment in segments {
+        for (offset, bytes) in pieces(segment) {
+            let content = words(segment, neighbour, offset, bytes);
+            runtime.put(segment.address(Rank(neighbour), offset), &content)?;
+        }
+    }
+    runtime.barrier()?;
+    for &segment in segments {
+        let bytes = runtime.segment_bytes(segment, Rank(neighbour));
+        runtime.prefetch(segment.address(Rank(neighbour), 0), bytes.min(1 << 20))?;
+        for owner in 0..ranks {
+            for (offset, bytes) in pieces(segment) {
+                let mut found = vec![0; bytes as usize];
+                runtime.get(segment.address(Rank(owner), offset), &mut found)?;
+                if found != words(segment, owner, offset, bytes) {
+                    return Err(format!("{segment:?} of rank {owner} is wrong behind {offset}").into());
+                }
+            }
+        }
+    }
+    runtime.barrier()?;
+    let outside = segments[1].address(Rank(neighbour), RECORDS);
+    if runtime.get(outside, &mut [0; 1]).is_ok() || runtime.put(outside, &[1]).is_ok() {
+        return Err("something is behind the end".into());
+    }
+    Ok(())
+}
+
+/// Atomics, locks and pins do not care which segment it is.
+fn count(runtime: &Runtime, segments: &[Segment]) -> Outcome {
+    let ranks = runtime.ranks();
+    for &segment in segments {
+        let word = segment.address(Rank(ranks - 1), 8192);
+        if runtime.rank().0 == 0 {
+            runtime.put(segment.address(Rank(ranks - 1), 8192), &[0; 64])?;
+        }
+        runtime.barrier()?;
+        for _ in 0..20 {
+            runtime.update(word, Change::Add(1u64))?;
+            let lock = segment.address(Rank(ranks - 1), 8192 + 16);
+            let sum = segment.address(Rank(ranks - 1), 8192 + 32);
+            let guard = runtime.lock(lock)?;
+            let found: u64 = runtime.get_value(sum)?;
+            runtime.put_value(sum, found + 1)?;
+            drop(guard);
+        }
+        runtime.barrier()?;
+        let sums: [u64; 2] =
+            [runtime.get_value(word)?, runtime.get_value(segment.address(Rank(ranks - 1), 8192 + 32))?];
+        if sums != [u64::from(20 * ranks); 2] {
+            return Err(format!("{segment:?} has counted {sums:?}").into());
+        }
+        if segment != segments[2] {
+            let pin = runtime.pin(word, PinMode::Read)?;
+            let size = runtime.client().page_size_of((segment.id(), Rank(0))).bytes();
+            if pin.range().end - pin.range().start != u64::from(size) {
+                return Err(format!("a page of {segment:?} is {:?}", pin.range()).into());
+            }
+        }
+        runtime.barrier()?;
+    }
+    Ok(())
+}
+
+/// Of a segment whose pages stay at home, other nodes have no copies, whatever they do.
+fn stay_at_home(runtime: &Runtime, segment: Segment) -> Outcome {
+    let (pool, layout) = (runtime.client().pool(), runtime.layout());
+    for owner in (0..runtime.ranks()).map(Rank) {
+        let Some(partition) = runtime.client().partition((segment.id(), owner)) else {
+            return Err(format!("{segment:?} has no part of {owner}").into());
+        };
+        let is_home = layout.node_of(owner) == runtime.node();
+        let copies = partition.range().filter(|&page| pool.peek(page).state().readable()).count();
+        if !is_home && copies > 0 {
+            return Err(format!("{copies} pages of {owner} are at {}", runtime.node()).into());
+        }
+        if !is_home && runtime.pin(segment.address(owner, 0), PinMode::Read).is_ok() {
+            return Err("a page that stays at home was pinned elsewhere".into());
+        }
+    }
+    Ok(())
+}
+
+/// An owner uses its part by pointers; others see it.
+fn point(runtime: &Runtime, segment: Segment) -> Outcome {
+    let (me, ranks) = (runtime.rank().0, runtime.ranks());
+    {
+        let local = runtime.local_of(segment, 8)?;
+        // More pages than may be mapped, and one that the other side is to see.
+        for at in (0..RECORDS).step_by(64 << 10) {
+            let word = local.address_of(at).ok_or("no address")?.cast::<u64>();
+            // SAFETY: the rule of this file.
+            unsafe { AtomicU64::from_ptr(word) }.store(u64::from(me) << 32 | at, Ordering::Release);
+        }
+        // A buffer in the segment itself.
+        let from = local.address_of(64 << 10).ok_or("no address")?;
+        // SAFETY: the rule of this file: nobody writes the word meanwhile.
+        let own = unsafe { std::slice::from_raw_parts(from, 8) };
+        runtime.put(Segment::FIRST.address(Rank((me + 1) % ranks), 512), own)?;
+        runtime.barrier()?;
+        for owner in 0..ranks {
+            let found: u64 = runtime.get_value(segment.address(Rank(owner), 128 << 10))?;
+            if found != u64::from(owner) << 32 | 128 << 10 {
+                return Err(format!("rank {owner} has stored {found:#x}").into());
+            }
+        }
+        let found: u64 = runtime.get_value(Segment::FIRST.address(runtime.rank(), 512))?;
+        let before = (me + ranks - 1) % ranks;
+        if found != u64::from(before) << 32 | 64 << 10 {
+            return Err(format!("rank {before} has put {found:#x}").into());
+        }
+        if runtime.local_of(segment, u32::MAX).is_ok() {
+            return Err("more pages are mapped than there may be".into());
+        }
+        runtime.barrier()?;
+    }
+    let found: u64 = runtime.get_value(segment.address(Rank((me + 1) % ranks), 192 << 10))?;
+    if found != u64::from((me + 1) % ranks) << 32 | 192 << 10 {
+        return Err(format!("{found:#x} is left of a store").into());
+    }
+    runtime.barrier()?;
+    Ok(())
+}
+
+/// Ranks attach segments by themselves, of different kinds; whoever learns of them uses them, and gets errors when they are gone.
+fn alone(runtime: &Runtime) -> Outcome {
+    let (me, ranks) = (runtime.rank(), runtime.ranks());
+    let next = Rank((me.0 + 1) % ranks);
+    for round in 0..4u64 {
+        let page_bytes = [4 << 10, 64 << 10, 256 << 10][(round as usize + me.0 as usize) % 3];
+        let own = runtime.attach_own(1 << 20, &SegmentOptions::with_pages_of(page_bytes))?;
+        let numbers = runtime.all_gather(&own.id().0.to_le_bytes())?;
+        let of = |rank: Rank| -> Result<Segment, std::array::TryFromSliceError> {
+            let number = u16::from_le_bytes(numbers[rank.0 as usize].as_slice().try_into()?);
+            Ok(Segment::numbered(vgas::SegmentId(number)))
+        };
+        let there = of(next)?.address(next, 300_000);
+        if ranks > 1 && round == 0 && runtime.put(there, &[1]).is_ok() {
+            return Err("an own segment of another rank was used before it was learnt of".into());
+        }
+        runtime.learn(there)?;
+        runtime.put_value(there, round << 32 | u64::from(me.0))?;
+        runtime.update(GlobalAddress { offset: 300_008, ..there }, Change::Add(7u64))?;
+        runtime.barrier()?;
+        let before = (me.0 + ranks - 1) % ranks;
+        let found = [0, 8].map(|offset| runtime.get_value::<u64>(own.address(me, 300_000 + offset)));
+        let [put, added] = found;
+        if (put?, added?) != (round << 32 | u64::from(before), 7) {
+            return Err(format!("round {round}: an own segment is wrong").into());
+        }
+        runtime.barrier()?;
+        if runtime.detach_segment(own).is_ok() {
+            return Err("an own segment was detached by all".into());
+        }
+        runtime.detach_own(own)?;
+        runtime.barrier()?;
+        let gone = [
+            runtime.get(there, &mut [0; 8]).is_err(),
+            runtime.put(there, &[0; 8]).is_err(),
+            runtime.update(there, Change::Add(1u64)).is_err(),
+            runtime.get(own.address(me, 0), &mut [0; 8]).is_err(),
+            runtime.detach_own(own).is_err(),
+        ];
+        if gone != [true; 5] {
+            return Err(format!("a segment that was given up is used: {gone:?}").into());
+        }
+        runtime.barrier()?;
+    }
+    let nowhere = Segment::numbered(vgas::SegmentId(1000)).address(next, 0);
+    if ranks > 1 && runtime.learn(nowhere).is_ok() {
+        return Err("a segment that is none was learnt of".into());
+    }
+    Ok(())
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+/// The cache that a segment has filled is there for pages of other sizes when it has gone, though nothing is left to evict.
+fn leave_room(runtime: &Runtime) -> Outcome {
+    const BYTES: u64 = 40 << 20;
+    let me = runtime.rank();
+    let mut piece = vec![0_u8; 1 << 20];
+    let mut read = |segment: Segment| -> vgas::Result<()> {
+        (0..BYTES)
+            .step_by(1 << 20)
+            .try_for_each(|offset| runtime.get(segment.address(me, offset), &mut piece))
+    };
+    let filling = runtime.attach_segment(BYTES, &SegmentOptions::default())?;
+    read(filling)?;
+    runtime.barrier()?;
+    runtime.detach_segment(filling)?;
+    for page_bytes in [4 << 10, 256 << 10] {
+        let other = runtime.attach_segment(BYTES, &SegmentOptions::with_pages_of(page_bytes))?;
+        read(other)?;
+        runtime.barrier()?;
+        runtime.detach_segment(other)?;
+    }
+    Ok(())
+}
+
+/// A segment that is given up is gone, its number and its memory are used again, and the new one is zeros.
+fn come_and_go(runtime: &Runtime, segment: Segment, other: Segment) -> Outcome {
+    let me = runtime.rank();
+    let kept: u64 = runtime.get_value(other.address(me, 4096))?;
+    runtime.barrier()?;
+    runtime.detach_segment(segment)?;
+    if runtime.get(segment.address(me, 0), &mut [0; 8]).is_ok() || runtime.detach_segment(segment).is_ok() {
+        return Err("a segment that was given up is used".into());
+    }
+    let before = descriptors();
+    for round in 0..30u64 {
+        let page_bytes = [4 << 10, 64 << 10, 256 << 10, 1 << 20][round as usize % 4];
+        let options = SegmentOptions {
+            relaxed: round % 3 == 0,
+            in_place: round % 2 == 0,
+            ..SegmentOptions::with_pages_of(page_bytes)
+        };
+        let again = runtime.attach_segment(2 << 20, &options)?;
+        if again != segment {
+            return Err(format!("{again:?} instead of {segment:?}").into());
+        }
+        let next = Rank((me.0 + 1) % runtime.ranks());
+        let at = |rank: Rank| GlobalAddress { offset: 8 * round, ..again.address(rank, 0) };
+        let found: u64 = runtime.get_value(at(next))?;
+        runtime.barrier()?;
+        runtime.put_value(at(next), round + 1)?;
+        runtime.barrier()?;
+        let put: u64 = runtime.get_value(at(me))?;
+        if (found, put) != (0, round + 1) {
+            return Err(format!("round {round} of {options:?} found {found} and {put}").into());
+        }
+        runtime.barrier()?;
+        runtime.detach_segment(again)?;
+    }
+    if descriptors() > before + 2 {
+        return Err(format!("{} descriptors after {before}", descriptors()).into());
+    }
+    if runtime.get_value::<u64>(other.address(me, 4096))? != kept {
+        return Err("another segment has changed".into());
+    }
+    Ok(())
+}

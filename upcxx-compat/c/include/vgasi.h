@@ -65,6 +65,17 @@ extern void vgasi_unpin(void *pin);
 extern int vgasi_prefetch(uint32_t rank, const void *address, uintptr_t bytes);
 extern uint64_t vgasi_update(uint32_t rank, void *to, int word, int change, uint64_t operand, uint64_t expected);
 extern void vgasi_update_many(const void *updates, size_t count, int word, uint64_t *were);
+extern int vgasi_segment_attach(size_t bytes, const void *options, uint16_t *segment);
+extern int vgasi_segment_detach(uint16_t segment);
+extern int vgasi_segment_attach_own(size_t bytes, const void *options, uint16_t *segment);
+extern int vgasi_segment_learn(uint16_t segment, uint32_t rank);
+extern int vgasi_segment_detach_own(uint16_t segment);
+extern uint64_t vgasi_segment_part_bytes(uint16_t segment, uint32_t rank);
+extern void vgasi_segment_put(uint16_t segment, uint32_t rank, uint64_t offset, const void *from, size_t bytes);
+extern void vgasi_segment_get(void *to, uint16_t segment, uint32_t rank, uint64_t offset, size_t bytes);
+extern int vgasi_segment_prefetch(uint16_t segment, uint32_t rank, uint64_t offset, uint64_t bytes);
+extern uint64_t vgasi_segment_update(uint16_t segment, uint32_t rank, uint64_t offset, int change, uint64_t operand,
+                                     uint64_t expected);
 extern int vgasi_lock(uint32_t rank, const void *word, int write, int waits);
 extern int vgasi_unlock(uint32_t rank, const void *word, int write);
 extern int vgasi_barrier_exchange(const void *from, size_t bytes, void *to);

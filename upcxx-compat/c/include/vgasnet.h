@@ -321,6 +321,67 @@ VGASI_INLINE int vgasnet_prefetch(vgasnet_node_t node, const void *address, uint
     return vgasi_prefetch(node, address, nbytes);
 }
 
+/* --- Further tiered segments --- */
+
+/* What the pages of a further segment are like. All zeros: like those of the first, strict, with scans recognised. */
+typedef struct {
+    uint32_t page_bytes; /* a power of two from 4096 to 4 MiB, at most a sixteenth of a node's cache; 0: as cache.page says */
+    int relaxed;         /* as VGASNET_RELAXED */
+    int home_only;       /* other nodes have no copies: their puts and gets travel to the owner's node with their bytes */
+    int in_place;        /* from the second node that puts to a page on, small puts and gets are served where it is */
+    int no_read_ahead;   /* scans are not recognised */
+    unsigned weight;     /* 1 to 255: how many times as long as others its pages are kept; 0 is 1 */
+} vgasnet_segment_options_t;
+
+/* The number of a further segment, the same on all ranks. */
+typedef uint16_t vgasnet_segment_id_t;
+
+/* Attach a segment beside the first, of which this rank has so many bytes (0 for none), zeros at first; and give it up, with all that is
+ * in it, when nobody uses it any more. Collective: all ranks in the same order, with the same options, which may be null; after
+ * vgasnet_attach. Places in it are called by offsets. Codes: BAD_ARG, with a line that says why, for what cannot be, on all ranks
+ * alike; RESOURCE when a device refuses. */
+VGASI_INLINE int vgasnet_segment_attach(uintptr_t bytes, const vgasnet_segment_options_t *options,
+                                        vgasnet_segment_id_t *segment) {
+    return vgasi_segment_attach(bytes, options, segment);
+}
+VGASI_INLINE int vgasnet_segment_detach(vgasnet_segment_id_t segment) { return vgasi_segment_detach(segment); }
+
+/* The same of this rank alone: its part is all of it. Not collective. Others can use it once they have learnt of it, by its number and
+ * the rank, which the program tells them, and get errors when it is given up. */
+VGASI_INLINE int vgasnet_segment_attach_own(uintptr_t bytes, const vgasnet_segment_options_t *options,
+                                            vgasnet_segment_id_t *segment) {
+    return vgasi_segment_attach_own(bytes, options, segment);
+}
+VGASI_INLINE int vgasnet_segment_learn(vgasnet_segment_id_t segment, vgasnet_node_t node) {
+    return vgasi_segment_learn(segment, node);
+}
+VGASI_INLINE int vgasnet_segment_detach_own(vgasnet_segment_id_t segment) { return vgasi_segment_detach_own(segment); }
+
+/* Bytes of a rank's part of it; 0 when it has none. */
+VGASI_INLINE uint64_t vgasnet_segment_part_bytes(vgasnet_segment_id_t segment, vgasnet_node_t node) {
+    return vgasi_segment_part_bytes(segment, node);
+}
+
+/* Complete when they return. What is not in the segment ends the job with a line that says so. */
+VGASI_INLINE void vgasnet_segment_put(vgasnet_segment_id_t segment, vgasnet_node_t node, uint64_t offset, const void *src,
+                                      size_t nbytes) {
+    vgasi_segment_put(segment, node, offset, src, nbytes);
+}
+VGASI_INLINE void vgasnet_segment_get(void *dest, vgasnet_segment_id_t segment, vgasnet_node_t node, uint64_t offset,
+                                      size_t nbytes) {
+    vgasi_segment_get(dest, segment, node, offset, nbytes);
+}
+
+/* As vgasnet_prefetch and vgasnet_update_u64. */
+VGASI_INLINE int vgasnet_segment_prefetch(vgasnet_segment_id_t segment, vgasnet_node_t node, uint64_t offset,
+                                          uint64_t nbytes) {
+    return vgasi_segment_prefetch(segment, node, offset, nbytes);
+}
+VGASI_INLINE uint64_t vgasnet_segment_update_u64(vgasnet_segment_id_t segment, vgasnet_node_t node, uint64_t offset,
+                                                 vgasnet_change_t change, uint64_t operand, uint64_t expected) {
+    return vgasi_segment_update(segment, node, offset, (int)change, operand, expected);
+}
+
 /* Makes the named segments of all ranks durable; collective. What was put or stored before it is there when a later job attaches
  * the same names and sizes, also after a crash: one that comes before it returns leaves this checkpoint on all ranks, or the one
  * before on all ranks. Codes: BAD_ARG for segments that are pinned or have no name, of which nothing is

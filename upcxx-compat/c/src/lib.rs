@@ -30,6 +30,7 @@ mod crash;
 pub mod environment;
 pub mod exit;
 mod fatal;
+pub mod further;
 pub mod handle;
 pub mod hit;
 pub mod job;

@@ -160,6 +160,59 @@ static void locks(void) {
     barrier();
 }
 
+/* Segments of other pages come and go beside the first. */
+static void further(void) {
+    const vgasnet_node_t ranks = vgasnet_nodes(), me = vgasnet_mynode(), right = (me + 1) % ranks;
+    vgasnet_segment_options_t options = {0, 0, 0, 0, 0, 0}, wrong = {5000, 0, 0, 0, 0, 0};
+    vgasnet_segment_id_t small, large, gone;
+    uint64_t word, round;
+    char buffer[20000], found[20000];
+    CHECK(vgasnet_segment_attach(4096, &wrong, &gone) == VGASNET_ERR_BAD_ARG);
+    CHECK(vgasnet_segment_attach(4096, NULL, NULL) == VGASNET_ERR_BAD_ARG);
+    CHECK(vgasnet_segment_detach(0) == VGASNET_ERR_BAD_ARG && vgasnet_segment_detach(77) == VGASNET_ERR_BAD_ARG);
+    for (round = 0; round < 5; round++) {
+        options.page_bytes = 4096;
+        options.home_only = round % 2 != 0;
+        CHECK(vgasnet_segment_attach(100000 + me, &options, &small) == VGASNET_OK);
+        options.page_bytes = 16384;
+        options.weight = 3;
+        CHECK(vgasnet_segment_attach(me == 0 ? 0 : 65536, &options, &large) == VGASNET_OK);
+        CHECK(small != large && vgasnet_segment_part_bytes(small, right) == 100000 + right);
+        CHECK(vgasnet_segment_part_bytes(large, 0) == 0 && vgasnet_segment_part_bytes(large, ranks) == 0);
+        memset(buffer, (int)(me + round + 1), sizeof(buffer));
+        vgasnet_segment_get(found, small, right, 3000, sizeof(found));
+        for (word = 0; word < sizeof(found); word++) CHECK(found[word] == 0);
+        barrier();
+        vgasnet_segment_put(small, right, 3000, buffer, sizeof(buffer));
+        vgasnet_segment_update_u64(small, 0, 80000, VGASNET_ADD, 1, 0);
+        barrier();
+        CHECK(vgasnet_segment_prefetch(small, me, 0, 100000) == VGASNET_OK);
+        vgasnet_segment_get(found, small, me, 3000, sizeof(found));
+        memset(buffer, (int)((me + ranks - 1) % ranks + round + 1), sizeof(buffer));
+        CHECK(memcmp(found, buffer, sizeof(found)) == 0);
+        vgasnet_segment_get(&word, small, 0, 80000, 8);
+        CHECK(word == ranks);
+        barrier();
+        CHECK(vgasnet_segment_detach(small) == VGASNET_OK && vgasnet_segment_detach(large) == VGASNET_OK);
+        CHECK(vgasnet_segment_part_bytes(small, me) == 0);
+    }
+    options.page_bytes = 8192;
+    CHECK(vgasnet_segment_attach_own(50000, &options, &small) == VGASNET_OK);
+    CHECK(vgasnet_segment_learn(1000, right) == VGASNET_ERR_BAD_ARG || ranks == 1);
+    CHECK(vgasnet_segment_learn(small, ranks) == VGASNET_ERR_BAD_ARG);
+    barrier();
+    /* All have attached their first one, which has the same number. */
+    CHECK(vgasnet_segment_learn(small, right) == VGASNET_OK);
+    word = 4711 + me;
+    vgasnet_segment_put(small, right, 40000, &word, 8);
+    barrier();
+    vgasnet_segment_get(&word, small, me, 40000, 8);
+    CHECK(word == 4711 + (me + ranks - 1) % ranks);
+    barrier();
+    CHECK(vgasnet_segment_detach(small) == VGASNET_ERR_BAD_ARG);
+    CHECK(vgasnet_segment_detach_own(small) == VGASNET_OK && vgasnet_segment_detach_own(small) == VGASNET_ERR_BAD_ARG);
+}
+
 /* A system call fills the segment, which it may only where pages stay. */
 static void pins(void) {
     vgasnet_pin_t pin;
@@ -209,6 +262,7 @@ int main(int argc, char **argv) {
     exchanges();
     locks();
     pins();
+    further();
     barrier();
     word = (int32_t)me;
     CHECK(vgasnet_request_long(right, 200, "ten letters", 11, (char *)vgasnet_segment_address(right) + 4096, 1, &word) ==

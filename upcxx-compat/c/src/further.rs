@@ -1,0 +1,195 @@
+//! Further tiered segments: `vgasnet_segment_attach` and its like.
+
+use crate::code;
+use crate::fatal::fail;
+use crate::job;
+use libc::{c_int, c_void};
+use vgas::{GlobalAddress, Rank, Runtime, Segment, SegmentId, SegmentOptions, say};
+use vgas_cache::CacheError;
+
+/// `vgasnet_segment_options_t`.
+#[repr(C)]
+pub struct Options {
+    page_bytes: u32,
+    relaxed: c_int,
+    home_only: c_int,
+    in_place: c_int,
+    no_read_ahead: c_int,
+    weight: u32,
+}
+
+impl Options {
+    fn read(&self) -> Option<SegmentOptions> {
+        Some(SegmentOptions {
+            page_bytes: self.page_bytes,
+            relaxed: self.relaxed != 0,
+            home_only: self.home_only != 0,
+            in_place: self.in_place != 0,
+            read_ahead: self.no_read_ahead == 0,
+            weight: u8::try_from(self.weight.max(1)).ok()?,
+        })
+    }
+}
+
+fn address(segment: u16, rank: u32, offset: u64) -> GlobalAddress {
+    GlobalAddress { segment: SegmentId(segment), ..GlobalAddress::tiered(Rank(rank), offset) }
+}
+
+/// `vgasnet_segment_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_segment_attach(
+    bytes: usize,
+    options: *const Options,
+    segment: *mut u16,
+) -> c_int {
+    // SAFETY: as the caller promised.
+    unsafe {
+        attach("vgasnet_segment_attach", options, segment, |runtime, options| {
+            runtime.attach_segment(bytes as u64, options)
+        })
+    }
+}
+
+/// `vgasnet_segment_attach_own`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_segment_attach_own(
+    bytes: usize,
+    options: *const Options,
+    segment: *mut u16,
+) -> c_int {
+    // SAFETY: as the caller promised.
+    unsafe {
+        attach("vgasnet_segment_attach_own", options, segment, |runtime, options| {
+            runtime.attach_own(bytes as u64, options)
+        })
+    }
+}
+
+/// # Safety
+/// Rule 1: options or null, and a place for the number or null.
+unsafe fn attach(
+    what: &str,
+    options: *const Options,
+    segment: *mut u16,
+    make: impl FnOnce(&Runtime, &SegmentOptions) -> vgas::Result<Segment>,
+) -> c_int {
+    let Some(job) = job::current() else { return code::NOT_INIT };
+    // SAFETY: as the caller promised.
+    let options = match unsafe { options.as_ref() } {
+        None => Some(SegmentOptions::default()),
+        Some(options) => options.read(),
+    };
+    let (Some(options), false) = (options, segment.is_null()) else { return code::BAD_ARG };
+    match make(&job.runtime, &options) {
+        Ok(attached) => {
+            // SAFETY: as the caller promised.
+            unsafe { segment.write(attached.id().0) };
+            code::OK
+        }
+        Err(error) => refused(what, &error),
+    }
+}
+
+/// `vgasnet_segment_learn`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_segment_learn(segment: u16, rank: u32) -> c_int {
+    let Some(job) = job::current() else { return code::NOT_INIT };
+    if rank >= job.runtime.ranks() {
+        return code::BAD_ARG;
+    }
+    match job.runtime.learn(address(segment, rank, 0)) {
+        Ok(()) => code::OK,
+        Err(error) => refused("vgasnet_segment_learn", &error),
+    }
+}
+
+/// `vgasnet_segment_detach_own`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_segment_detach_own(segment: u16) -> c_int {
+    let Some(job) = job::current() else { return code::NOT_INIT };
+    match job.runtime.detach_own(Segment::numbered(SegmentId(segment))) {
+        Ok(()) => code::OK,
+        Err(error) => refused("vgasnet_segment_detach_own", &error),
+    }
+}
+
+fn refused(what: &str, error: &vgas::Error) -> c_int {
+    say::line(format_args!("{what}: {error}"));
+    match error {
+        vgas::Error::Usage(_) | vgas::Error::Cache(CacheError::OutOfRange { .. }) => code::BAD_ARG,
+        _ => code::RESOURCE,
+    }
+}
+
+/// `vgasnet_segment_detach`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_segment_detach(segment: u16) -> c_int {
+    let Some(job) = job::current() else { return code::NOT_INIT };
+    let detached = Segment::numbered(SegmentId(segment));
+    match job.runtime.detach_segment(detached) {
+        Ok(()) => code::OK,
+        Err(error) => refused("vgasnet_segment_detach", &error),
+    }
+}
+
+/// `vgasnet_segment_part_bytes`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_segment_part_bytes(segment: u16, rank: u32) -> u64 {
+    job::current().map_or(0, |job| job.runtime.client().bytes_of((SegmentId(segment), Rank(rank))))
+}
+
+/// `vgasnet_segment_put`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_segment_put(
+    segment: u16,
+    rank: u32,
+    offset: u64,
+    from: *const c_void,
+    bytes: usize,
+) {
+    let of = (SegmentId(segment), Rank(rank));
+    // SAFETY: rule 1: the source has as many bytes.
+    let put = unsafe { job::joined().runtime.client().put(of, offset, from.cast(), bytes) };
+    put.unwrap_or_else(|error| fail(error));
+}
+
+/// `vgasnet_segment_get`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_segment_get(
+    to: *mut c_void,
+    segment: u16,
+    rank: u32,
+    offset: u64,
+    bytes: usize,
+) {
+    let of = (SegmentId(segment), Rank(rank));
+    // SAFETY: rule 1: the destination has as many bytes.
+    let got = unsafe { job::joined().runtime.client().get(of, offset, to.cast(), bytes) };
+    got.unwrap_or_else(|error| fail(error));
+}
+
+/// `vgasnet_segment_prefetch`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_segment_prefetch(segment: u16, rank: u32, offset: u64, bytes: u64) -> c_int {
+    let Some(job) = job::current() else { return code::NOT_INIT };
+    match job.runtime.prefetch(address(segment, rank, offset), bytes) {
+        Ok(()) => code::OK,
+        Err(error) => refused("vgasnet_segment_prefetch", &error),
+    }
+}
+
+/// `vgasnet_segment_update_u64`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_segment_update(
+    segment: u16,
+    rank: u32,
+    offset: u64,
+    change: c_int,
+    operand: u64,
+    expected: u64,
+) -> u64 {
+    let update = crate::update::of_word(change, 2, operand, expected);
+    let of = (SegmentId(segment), Rank(rank));
+    let was = job::joined().runtime.client().update(of, offset, update);
+    was.unwrap_or_else(|error| fail(error))
+}

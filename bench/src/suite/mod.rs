@@ -18,6 +18,7 @@ mod random;
 mod raw;
 mod report;
 mod rma;
+mod segments;
 mod seq;
 mod start;
 
@@ -29,6 +30,7 @@ pub(crate) static ALL: &[Benchmark] = &[
     rma::BENCHMARK,
     fetch::BENCHMARK,
     device::BENCHMARK,
+    segments::BENCHMARK,
     seq::BENCHMARK,
     random::BENCHMARK,
     false_sharing::BENCHMARK,

@@ -1,0 +1,181 @@
+//! Further segments: what attaching and detaching one takes, what 64 of them cost a hit and a miss, what many cost in memory, and
+//! whether pages of two sizes share the cache without losing any of it.
+
+use super::job::{self, Result};
+use super::report::Report;
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
+use std::hint::black_box;
+use std::time::Instant;
+use vgas::{Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "segments",
+    help: "Attaching and detaching segments; hits and misses beside many of them; memory; pages of two sizes in one cache.",
+    setup: Setup::Job { ranks: 4, nodes: 1 },
+    settings: &[("cache.size", "128MiB")],
+    parameters: &[
+        Parameter { name: "samples", default: "21", help: "Samples of each figure." },
+        Parameter {
+            name: "many",
+            default: "64",
+            help: "Segments beside which hits and misses are measured.",
+        },
+        Parameter { name: "most", default: "700", help: "Segments whose memory is measured." },
+    ],
+    check: |_| Ok(()),
+    run,
+};
+
+/// Bytes of a segment whose pages are used one after the other.
+const FIRST: u64 = 64 << 20;
+const PAGE: u64 = 64 << 10;
+/// Pages that are missed in one sample.
+const MISSES: u64 = 16;
+
+fn run(options: &Options) -> Result<Vec<Row>> {
+    let (samples, many, most): (usize, usize, usize) =
+        (options.get("samples")?, options.get("many")?, options.get("most")?);
+    job::on_every_rank(Runtime::builder(), |runtime| {
+        runtime.attach(&SegmentSpec { tiered_bytes: FIRST, ..SegmentSpec::default() })?;
+        let (mut attached, mut detached) = (Vec::new(), Vec::new());
+        for sample in 0..=samples {
+            runtime.barrier()?;
+            let (segment, attach) = timed(|| runtime.attach_segment(1 << 20, &SegmentOptions::default()))?;
+            runtime.put(segment.address(runtime.rank(), 0), &[1; 4096])?;
+            runtime.barrier()?;
+            let ((), detach) = timed(|| runtime.detach_segment(segment))?;
+            if sample > 0 {
+                attached.push(attach / 1e3);
+                detached.push(detach / 1e3);
+            }
+        }
+
+        let (mut unused, mut further_unused) = (1, 1);
+        let alone = beside(runtime, samples, Segment::FIRST, &mut unused)?;
+        let small = SegmentOptions::default();
+        let segments: Vec<Segment> =
+            (0..many).map(|_| runtime.attach_segment(FIRST, &small)).collect::<vgas::Result<_>>()?;
+        let last = *segments.last().unwrap_or(&Segment::FIRST);
+        let first = beside(runtime, samples, Segment::FIRST, &mut unused)?;
+        let further = beside(runtime, samples, last, &mut further_unused)?;
+        segments.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
+
+        let before = memory(runtime)?;
+        let all: Vec<Segment> =
+            (0..most).map(|_| runtime.attach_segment(4096, &small)).collect::<vgas::Result<_>>()?;
+        let each = (memory(runtime)? - before) / most.max(1) as f64;
+        all.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
+
+        let share = two_sizes(runtime)?;
+        runtime.barrier()?;
+        if runtime.rank() != Rank(0) {
+            return Ok(Vec::new());
+        }
+        let mut report = Report::new("segments");
+        report.add("attach a segment", "latency", "us", attached);
+        report.add("detach it", "latency", "us", detached);
+        let whats =
+            ["get of 8 bytes, cached", "put of 8 bytes, cached", "get of a page that nobody has used"];
+        for (at, what) in whats.into_iter().enumerate() {
+            let beside = [("beside many segments", &first[at]), ("in the last of many", &further[at])];
+            for (place, times) in beside {
+                let case = format!("{what}, {place}");
+                report.compare(["latency", "ns"], (&case, times), ("beside none", &alone[at]));
+            }
+        }
+        report.add("memory of a segment on the node", "memory", "B", vec![each]);
+        report.add("cache that pages of two sizes fill, of what one fills", "share", "", vec![share]);
+        Ok(report.into_rows())
+    })
+}
+
+fn timed<T>(work: impl FnOnce() -> vgas::Result<T>) -> Result<(T, f64)> {
+    let start = Instant::now();
+    let result = work()?;
+    Ok((result, start.elapsed().as_nanos() as f64))
+}
+
+/// Nanoseconds of a get and a put that hit, and of a get of a page that nobody has used, in rank 0's part of a segment.
+fn beside(runtime: &Runtime, samples: usize, segment: Segment, unused: &mut u64) -> Result<[Vec<f64>; 3]> {
+    const TIMES: u64 = 100_000;
+    let mut times = [const { Vec::new() }; 3];
+    if runtime.rank() == Rank(0) {
+        let at = |n: u64| segment.address(Rank(0), n * 1237 * 8 % PAGE);
+        runtime.put(at(0), &[7; PAGE as usize])?;
+        for sample in 0..=samples {
+            let read = |n| {
+                black_box(runtime.get_value::<u64>(at(n))?);
+                Ok(())
+            };
+            let ((), gets) = timed(|| (0..TIMES).try_for_each(read))?;
+            let ((), puts) = timed(|| (0..TIMES).try_for_each(|n| runtime.put_value(at(n), n)))?;
+            let miss = |n| {
+                let page = segment.address(Rank(0), (*unused + n) * PAGE);
+                black_box(runtime.get_value::<u64>(page)?);
+                Ok(())
+            };
+            let ((), misses) = timed(|| (0..MISSES).try_for_each(miss))?;
+            *unused += MISSES;
+            if sample > 0 {
+                let found = [gets / TIMES as f64, puts / TIMES as f64, misses / MISSES as f64];
+                times.iter_mut().zip(found).for_each(|(all, time)| all.push(time));
+            }
+        }
+    }
+    runtime.barrier()?;
+    Ok(times)
+}
+
+/// Bytes that the node's processes and the pages they share take.
+fn memory(runtime: &Runtime) -> Result<f64> {
+    let mut own = resident("self", "RssAnon:")?;
+    if runtime.rank() == Rank(0) {
+        let daemon = rustix::process::getppid().ok_or("no daemon")?.as_raw_nonzero().to_string();
+        own += resident(&daemon, "RssAnon:")? + resident(&daemon, "RssShmem:")?;
+    }
+    let all = runtime.barrier_exchange(&own.to_le_bytes())?;
+    let each = all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
+    Ok(each.sum::<u64>() as f64)
+}
+
+fn resident(process: &str, kind: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(kind));
+    let number =
+        line.and_then(|line| line.split_whitespace().next()).ok_or("the kernel counts no such memory")?;
+    Ok(number.parse::<u64>()? << 10)
+}
+
+/// Of the bytes that pages of one size keep in the cache when there are more than it holds, how many pages of two sizes keep.
+fn two_sizes(runtime: &Runtime) -> Result<f64> {
+    let cache = runtime.client().pool().layout().frames_bytes();
+    let kept = |sizes: [u32; 2]| -> Result<f64> {
+        let segments: Vec<Segment> = sizes
+            .into_iter()
+            .map(|bytes| runtime.attach_segment(cache, &SegmentOptions::with_pages_of(bytes)))
+            .collect::<vgas::Result<_>>()?;
+        let mut kept = 0.0;
+        if runtime.rank() == Rank(0) {
+            let mut piece = vec![0_u8; 1 << 20];
+            // In turn, so that both are used, and far more than there is room for.
+            for _ in 0..2 {
+                for offset in (0..cache).step_by(piece.len()) {
+                    for segment in &segments {
+                        runtime.get(segment.address(Rank(0), offset), &mut piece)?;
+                    }
+                }
+            }
+            let pool = runtime.client().pool();
+            for partition in segments.iter().filter_map(|one| runtime.client().partition((one.id(), Rank(0))))
+            {
+                let here = partition.range().filter(|&page| pool.peek(page).state().readable()).count();
+                kept += here as f64 * f64::from(partition.size.bytes());
+            }
+        }
+        runtime.barrier()?;
+        segments.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
+        Ok(kept)
+    };
+    let one = kept([64 << 10, 64 << 10])?;
+    Ok(kept([4 << 10, 1 << 20])? / one.max(1.0))
+}

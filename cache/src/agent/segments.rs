@@ -124,7 +124,7 @@ impl Agent {
         let (pairs, odd) = words.as_chunks::<2>();
         let mut learnt = rest.is_empty() && odd.is_empty();
         let mut found = Vec::with_capacity(pairs.len());
-        for (owner, pair) in (all.owner.0..).zip(pairs) {
+        for (owner, pair) in (all.owner.0..=u32::MAX).zip(pairs) {
             let [first, pages] = pair.map(u64::from_le_bytes);
             let partition = Partition { owner: Rank(owner), first, pages, ..all };
             if pages > 0 {

@@ -174,8 +174,10 @@ impl Agent {
         self.empty_reserve(block)?;
         let frames: Vec<_> = self.pool.frames_in_block(block).collect();
         for frame in frames {
-            let FrameUse::Page(page) = self.pool.frame_use(frame)? else { continue };
-            let is_here = self.pool.page_in(frame)? == Some(page) && self.is_mine(page);
+            // No frame any more, where the first shard has found the block empty meanwhile and cut it anew.
+            let Ok(FrameUse::Page(page)) = self.pool.frame_use(frame) else { continue };
+            let is_here =
+                self.is_mine(page) && matches!(self.pool.page_in(frame), Ok(Some(found)) if found == page);
             if is_here && self.pool.evictable(frame, self.time.now_ms) && self.quiet(page) {
                 self.victims.remove(&self.pool, frame)?;
                 self.begin_to_evict(frame)?;

@@ -115,6 +115,14 @@ pub enum Request {
         /// Who waits.
         slot: u32,
     },
+    /// Keep room for pages of a size, which this node will see soon. The answer, a byte, comes at once: 0 while the room is being
+    /// made, so that the rank asks again, else 1.
+    Room {
+        /// Which size.
+        size: PageSize,
+        /// Who waits.
+        slot: u32,
+    },
     /// The rank's process has attached to the pool and is about to use pages.
     Attached {
         /// Who waits.
@@ -310,6 +318,7 @@ impl Request {
             Request::Why { segment, piece, slot } => [14, slot, piece, 0, segment.0.into(), 0],
             Request::Detach { segment, step, slot } => [15, slot, step as u32, 0, segment.0.into(), 0],
             Request::MakeRoom { page, slot } => [8, slot, low(page), high(page), 0, 0],
+            Request::Room { size, slot } => [16, slot, size.bytes(), 0, 0, 0],
             Request::Attached { slot } => [10, slot, 0, 0, 0, 0],
             Request::Partitions { segment, size, policy, first_rank, slot } => {
                 [9, slot, first_rank.0, 0, kind_of(segment, size), policy.encode()]
@@ -352,6 +361,7 @@ impl Request {
                 let step = if l == 0 { Detach::Withdraw } else { Detach::Forget };
                 Request::Detach { segment: segment()?, step, slot }
             }
+            16 => Request::Room { size: PageSize::of_bytes(l)?, slot },
             _ => return None,
         })
     }
@@ -686,6 +696,7 @@ mod tests {
             Request::Detach { segment, step: Detach::Withdraw, slot: 1 },
             Request::Detach { segment, step: Detach::Forget, slot: 1 },
             Request::Attached { slot: 7 },
+            Request::Room { size, slot: 7 },
             Request::Clean { segment, slot: 1 },
             Request::Prepare { segment, identity: page << 16, slot: 1 },
             Request::Conclude { segment, commit: true, slot: 1 },

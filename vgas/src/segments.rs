@@ -110,7 +110,8 @@ impl Segment {
 pub struct LocalPart<'r> {
     runtime: &'r Runtime,
     segment: LocalSegment,
-    pages: u32,
+    /// What it has of [`Segments::mapped`].
+    counted: u32,
 }
 
 impl Deref for LocalPart<'_> {
@@ -128,7 +129,7 @@ impl Drop for LocalPart<'_> {
         let segments = &self.runtime.segments;
         segments.shown().retain(|&(base, _)| base != self.segment.base().addr());
         self.runtime.tell_absent();
-        segments.mapped.fetch_sub(self.pages, Relaxed);
+        segments.mapped.fetch_sub(self.counted, Relaxed);
     }
 }
 
@@ -299,6 +300,7 @@ impl Runtime {
         if bytes > most {
             return usage(format!("a segment of {bytes} bytes: at most {most} (segment.tiered_max)"));
         }
+        self.client().make_room(size)?;
         let pages = SegmentPages { segment, size, policy: options.policy() };
         let created = self.client().attach(pages, bytes, None)?;
         Ok((pages, Created { relaxed: options.relaxed, ..created }))
@@ -388,7 +390,8 @@ impl Runtime {
     }
 
     /// Makes this rank's own part of a further segment addressable by plain pointers, as [`Runtime::local`] does for the first, until
-    /// the result is dropped. Its mapped pages are part of what `local.mapped` allows a rank: at most `pages` of them.
+    /// the result is dropped. At most `pages` of it are mapped at a time. Beside what is mapped of the first segment, a rank may
+    /// map a quarter as many pages of others, and as many bytes.
     ///
     /// # Errors
     /// As [`Runtime::local`].
@@ -396,23 +399,30 @@ impl Runtime {
         if segment == Segment::FIRST {
             return Err(Error::Usage("the first segment is Runtime::local's".into()));
         }
-        let most = self.client().pool().layout().mapped_beside_first();
+        let layout = self.client().pool().layout();
+        let own = PartitionId { segment: segment.id, owner: self.rank() };
+        let size = self.client().partition(own).map_or(layout.page_size(), |found| found.size);
+        // In pages of the first segment, which the rank's share is counted in: larger ones count as several.
+        let each = size.bytes().div_ceil(layout.page_size().bytes());
+        let most = layout.mapped_beside_first();
+        let counted = pages.saturating_mul(each);
         let mapped = &self.segments.mapped;
-        let take = |taken: u32| taken.checked_add(pages).filter(|&taken| taken <= most);
+        let take = |taken: u32| taken.checked_add(counted).filter(|&taken| taken <= most);
         if pages < MAPPED_PAGES_MIN || mapped.fetch_update(Relaxed, Relaxed, take).is_err() {
             return Err(Error::Usage(format!(
-                "{pages} pages of a further segment to be mapped: {MAPPED_PAGES_MIN} at least, and {most} of all of them together; \
-                 raise local.mapped"
+                "{pages} pages of a further segment to be mapped: {MAPPED_PAGES_MIN} at least, and of all of them together {}; raise \
+                 local.mapped",
+                most / each
             )));
         }
         let opened = self.open_local(segment.id, Some(pages));
         if opened.is_err() {
-            mapped.fetch_sub(pages, Relaxed);
+            mapped.fetch_sub(counted, Relaxed);
         }
         let segment = opened?;
         self.segments.is_shown(&segment);
         self.tell_absent();
-        Ok(LocalPart { runtime: self, segment, pages })
+        Ok(LocalPart { runtime: self, segment, counted })
     }
 
     /// Says where buffers of puts and gets may be absent pages: anywhere between the first address of this rank's segments and the

@@ -4,14 +4,18 @@
 //! Each size evicts among its own pages as long as these are the older ones. When the page that another size would evict next
 //! has not been used for longer, the block that it is in goes over. So sizes settle where their oldest pages are equally old,
 //! as in one list of all of them; a segment's weight stretches the time of its pages. The first shard decides, one block at a
-//! time; every shard evicts what it has there.
+//! time; every shard evicts what it has there, and ranks give back what they have mapped there.
+//!
+//! A size that segments have keeps so many blocks that its pages can come and go one by one
+//! ([`crate::pool::TableLayout::blocks_at_least`]). A rank has them made before it attaches a segment ([`Agent::keep_room_for`]):
+//! afterwards it could be too late, because what is pinned or mapped may be in every block.
 
 use super::Agent;
 use super::shards::Aside;
 use crate::error::CacheError;
 use crate::pool::{FrameUse, PageSize};
 
-/// How long a block may take to be emptied, in milliseconds: pages that are pinned, or that their owners have mapped, stay.
+/// How long a block may take to be emptied, in milliseconds: pages that are pinned stay.
 const PATIENCE_MS: u64 = 100;
 /// After that, none is emptied for as long, and for twice as long each time that it happens again, up to this.
 const PAUSE_MS_MAX: u64 = 5000;
@@ -21,6 +25,8 @@ const ASK_AGAIN_MS: u64 = 2;
 const LOOKS_MAX: usize = 64;
 /// How often sizes are compared, in milliseconds.
 const COMPARE_MS: u64 = 2;
+/// How long a size is kept room for after a rank has asked for it last, in milliseconds: until its segment is known.
+const PROMISE_MS: u64 = 1000;
 /// A size's oldest page must be older than the other's by so many parts of eight, so that blocks do not go to and fro.
 const OLDER: u64 = 10;
 
@@ -37,8 +43,10 @@ struct Vacating {
 pub(super) struct Balance {
     vacating: Option<Vacating>,
     compared_ms: u64,
-    /// The last block that could not be emptied: the next try is another.
-    stuck: Option<u32>,
+    /// Blocks that could not be emptied: others come first.
+    stuck: Vec<u32>,
+    /// By size: until when room is kept for it that no segment has yet, in milliseconds.
+    promised: [u64; PageSize::COUNT],
     /// After a block could not be emptied: when to try again, and how long such a while was.
     again_ms: u64,
     pause_ms: u64,
@@ -57,12 +65,13 @@ impl Agent {
         if self.shards.sizes().nth(1).is_none() || self.balance.compared_ms == self.time.now_ms {
             return Ok(());
         }
-        if self.time.now_ms < self.balance.again_ms {
+        let promised = self.shards.sizes().find(|&size| self.is_promised(size) && self.lacks_blocks(size));
+        if self.time.now_ms < self.balance.again_ms && promised.is_none() {
             return Ok(());
         }
-        let short = self.shards.sizes().find(|&size| self.is_short_of(size));
+        let short = promised.or_else(|| self.shards.used_sizes().find(|&size| self.is_short_of(size)));
         let Some(short) = short else { return Ok(()) };
-        if self.balance.compared_ms + COMPARE_MS > self.time.now_ms && self.pool.blocks_of(short) > 0 {
+        if self.balance.compared_ms + COMPARE_MS > self.time.now_ms && !self.lacks_blocks(short) {
             return Ok(());
         }
         self.balance.compared_ms = self.time.now_ms;
@@ -78,6 +87,33 @@ impl Agent {
         }
     }
 
+    /// Has a size get the blocks without which its pages could not come and go, and keeps them for a while. False: not yet, it is
+    /// to be asked again.
+    pub(super) fn keep_room_for(&mut self, size: PageSize) -> bool {
+        self.shards.expect_size(size);
+        self.balance.promised[size.index()] = self.time.now_ms + PROMISE_MS;
+        self.cut_for(size)
+    }
+
+    /// Cuts blocks for a size until it has as many as it needs. False: none is left.
+    fn cut_for(&self, size: PageSize) -> bool {
+        while self.lacks_blocks(size) {
+            if !self.pool.cut(size) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn is_promised(&self, size: PageSize) -> bool {
+        self.time.now_ms <= self.balance.promised[size.index()]
+    }
+
+    /// Whether a size has fewer blocks than it needs.
+    fn lacks_blocks(&self, size: PageSize) -> bool {
+        self.pool.blocks_of(size) < self.pool.layout().blocks_at_least(size)
+    }
+
     /// Whether the agent is emptying a block.
     pub(super) fn is_vacating(&self) -> bool {
         self.balance.vacating.is_some()
@@ -85,38 +121,51 @@ impl Agent {
 
     /// Whether somebody needs a frame of this size, or soon would, and evicting others of the size is what makes room.
     fn is_short_of(&self, size: PageSize) -> bool {
-        self.pool.free_frames(size) < self.pool.layout().free_target(size).div_ceil(2)
-            && (self.shards.evicting(size) > 0 || self.pool.blocks_of(size) == 0 || self.is_wanted(size))
+        self.pool.free_frames(size) < self.pool.free_target(size).div_ceil(2)
+            && (self.shards.evicting(size) > 0 || self.lacks_blocks(size) || self.is_wanted(size))
     }
 
     /// The block whose pages are the ones to leave; none when those of this size are.
     fn block_for(&mut self, size: PageSize) -> Result<Option<u32>, CacheError> {
-        let has_none = self.pool.blocks_of(size) == 0;
-        let own = if has_none { Some(0) } else { self.oldest_of(size)?.map(|(age, _)| age) };
+        let own = match self.lacks_blocks(size) {
+            true => None,
+            false => self.oldest_of(size)?.map(|(age, _)| age),
+        };
+        // Pages of it must have room, or wait, and none of its own, as far as this shard knows, can be evicted for them.
+        let must = self.lacks_blocks(size) || (own.is_none() && self.is_wanted(size));
+        let used: Vec<PageSize> = self.shards.used_sizes().collect();
         let mut oldest = None;
+        let mut some = None;
         for other in self.shards.sizes().filter(|&other| other != size) {
-            let blocks = self.pool.blocks_of(other);
-            let is_used = self.segments.partitions.all().any(|partition| partition.size == other);
-            if !is_used && blocks > 0 {
-                return Ok(self.pool.some_block_of(other));
+            let stuck = &self.balance.stuck;
+            if !used.contains(&other) && !self.is_promised(other) {
+                if let Some(block) = self.pool.some_block_of(other, stuck) {
+                    return Ok(Some(block));
+                }
+                continue;
             }
-            // The last one stays: its segments must be able to go on.
-            if blocks < 2 {
+            if self.pool.blocks_of(other) <= self.pool.layout().blocks_at_least(other) {
                 continue;
             }
             // Pages that have left for good, those of a segment that was detached, are older than any.
-            if let Some(block) = self.pool.spare_block_of(other, self.balance.stuck) {
+            if let Some(block) = self.pool.spare_block_of(other, stuck) {
                 return Ok(Some(block));
             }
+            some = some.or_else(|| self.pool.some_block_of(other, stuck));
             if let Some((age, block)) = self.oldest_of(other)?
                 && oldest.is_none_or(|(before, _)| age > before)
             {
                 oldest = Some((age, block));
             }
         }
-        // Nothing of its own to evict in this shard: the others may have.
         let own = own.unwrap_or(0);
-        Ok(oldest.filter(|&(age, _)| has_none || age > own * OLDER / 8).map(|(_, block)| block))
+        let found = oldest.filter(|&(age, _)| must || age > own * OLDER / 8).map(|(_, block)| block);
+        // If need be, those are to leave, too, that replacement does not know: they are mapped.
+        let found = found.or(some.filter(|_| must));
+        if found.is_none() {
+            self.balance.stuck.clear();
+        }
+        Ok(found)
     }
 
     /// How long the page that this size would evict next has not been used, in ticks of the clock and by weight, and its block.
@@ -127,7 +176,7 @@ impl Agent {
             && let Some((frame, _)) = self.victims.next(&self.pool, self.time.now_ms, size)
         {
             passed.push(frame);
-            found = Some(frame).filter(|&frame| self.balance.stuck != Some(self.pool.block_of(frame)));
+            found = Some(frame).filter(|&frame| !self.balance.stuck.contains(&self.pool.block_of(frame)));
         }
         for frame in passed {
             self.may_be_evicted(frame)?;
@@ -145,6 +194,10 @@ impl Agent {
         if self.pool.end_vacating(block)? {
             tracing::debug!(block, "a block of the pool is empty");
             (self.balance.vacating, self.balance.pause_ms) = (None, 0);
+            self.balance.stuck.clear();
+            self.shards.sizes().filter(|&size| self.is_promised(size)).for_each(|size| {
+                self.cut_for(size);
+            });
             return Ok(());
         }
         let now_ms = self.time.now_ms;
@@ -152,7 +205,7 @@ impl Agent {
             tracing::debug!(block, "a block of the pool is not to be emptied");
             self.pool.stop_vacating(block);
             self.balance.vacating = None;
-            self.balance.stuck = Some(block);
+            self.balance.stuck.push(block);
             self.balance.pause_ms = (2 * self.balance.pause_ms).clamp(PATIENCE_MS, PAUSE_MS_MAX);
             self.balance.again_ms = now_ms + self.balance.pause_ms;
             return Ok(());
@@ -165,6 +218,7 @@ impl Agent {
     }
 
     fn ask_to_vacate(&mut self, block: u32) -> Result<(), CacheError> {
+        self.pool.ask_to_leave();
         (1..self.shards.count()).for_each(|shard| self.shards.tell(shard, Aside::Vacate(block)));
         self.vacate(block)
     }

@@ -132,6 +132,11 @@ impl Agent {
                 self.attach(wanted, data, waiter(slot))
             }
             Request::Detach { segment, step, slot } => self.detach(segment, step, waiter(slot)),
+            Request::Room { size, slot } => {
+                let has_room = self.keep_room_for(size);
+                self.pool.answer(local_rank, waiter(slot).wait, &[u8::from(has_room)])?;
+                self.complete(waiter(slot), Ok(()))
+            }
             Request::Attached { slot } => {
                 self.pool.reach_new_client()?;
                 self.complete(waiter(slot), Ok(()))

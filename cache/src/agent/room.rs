@@ -109,7 +109,7 @@ impl Agent {
             return Ok(());
         }
         let now_ms = self.time.now_ms;
-        for size in self.shards.sizes() {
+        for size in self.shards.used_sizes() {
             let wish = self.pool.take_wish(size);
             if wish > 0 {
                 self.frames.wished[size.index()] = Wanted { frames: wish, until_ms: now_ms + WISH_MS };
@@ -184,8 +184,8 @@ impl Agent {
 
     /// The same for pages of this size, of which at least so many are to come.
     pub(super) fn make_room_for(&mut self, size: PageSize, frames: u32) -> Result<(), CacheError> {
-        let target = self.pool.layout().free_target(size).max(frames);
-        let kept = self.pool.layout().free_target(size);
+        let target = self.pool.free_target(size).max(frames);
+        let kept = self.pool.free_target(size);
         // In batches: what is taken from ranks in one turn shares one barrier, which interrupts all of them.
         let low = if frames < kept { kept - kept / 4 } else { target };
         if self.free_or_soon(size) >= low {
@@ -258,8 +258,13 @@ impl Agent {
 
     /// Fills the reserve up; it comes before everything else that wants frames.
     pub(super) fn refill_reserve(&mut self) -> Result<(), CacheError> {
-        for size in self.shards.sizes() {
-            while self.frames.reserve[size.index()].len() < self.reserve_size(size) {
+        for size in self.shards.used_sizes() {
+            let wanted = self.reserve_size(size);
+            while self.frames.reserve[size.index()].len() > wanted {
+                let Some(frame) = self.frames.reserve[size.index()].pop() else { break };
+                self.pool.release(frame)?;
+            }
+            while self.frames.reserve[size.index()].len() < wanted {
                 let Some(frame) = self.pool.take_frame(size) else { break };
                 self.frames.reserve[size.index()].push(frame);
             }
@@ -267,10 +272,10 @@ impl Agent {
         self.feed_unstaged()
     }
 
-    /// How many frames of a size are kept back: a sixteenth, as long as that leaves the pool usable, and no more than keeps a
-    /// device busy.
+    /// How many frames of a size are kept back: a sixteenth of those that there are, as long as that leaves the pool usable, and no
+    /// more than keeps a device busy.
     fn reserve_size(&self, size: PageSize) -> usize {
-        let frames = self.pool.layout().frames_of(size) / self.shards.count();
+        let frames = self.pool.frames_now(size) / self.shards.count();
         (frames as usize / 16).clamp(1, 64)
     }
 

@@ -121,6 +121,8 @@ pub struct Shards {
     changes: AtomicU64,
     /// Sizes of pages that some segment has had.
     sizes: AtomicU32,
+    /// The same for those that some segment has now.
+    used: AtomicU32,
     /// One of them has failed: all end.
     failed: AtomicBool,
 }
@@ -150,6 +152,7 @@ impl Shards {
             partitions: Mutex::default(),
             changes: AtomicU64::new(0),
             sizes: AtomicU32::new(1 << pages.page_size().index()),
+            used: AtomicU32::new(1 << pages.page_size().index()),
             failed: AtomicBool::new(false),
             pages: pages.clone(),
         })
@@ -173,6 +176,17 @@ impl Shards {
     pub(super) fn sizes(&self) -> impl Iterator<Item = PageSize> + use<> {
         let sizes = self.sizes.load(Ordering::Relaxed);
         PageSize::all().filter(move |size| sizes >> size.index() & 1 != 0)
+    }
+
+    /// The sizes of pages that some segment has.
+    pub(super) fn used_sizes(&self) -> impl Iterator<Item = PageSize> + use<> {
+        let used = self.used.load(Ordering::Relaxed);
+        self.sizes().filter(move |size| used >> size.index() & 1 != 0)
+    }
+
+    /// Some segment will have pages of this size.
+    pub(super) fn expect_size(&self, size: PageSize) {
+        self.sizes.fetch_or(1 << size.index(), Ordering::Relaxed);
     }
 
     /// How many evictions have been refused, ever.
@@ -219,6 +233,7 @@ impl Shards {
         let mut partitions = lock(&self.partitions);
         let result = change(Arc::make_mut(&mut partitions));
         let sizes = partitions.all().fold(0, |sizes, one| sizes | 1 << one.size.index());
+        self.used.store(sizes, Ordering::Relaxed);
         self.sizes.fetch_or(sizes, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Release);
         result

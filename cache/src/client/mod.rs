@@ -43,15 +43,20 @@ pub use service::PendingCall;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 use under_way::{Started, UnderWay};
 pub use update::{PendingUpdates, SegmentUpdate};
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::Sent;
+use vgas_rma::cores;
 use vgas_rma::endpoint::{Endpoint, SegmentPiece, Token, Work};
 use vgas_rma::message::{Arrived, Payload, Source};
 
 /// Pieces of an agent's words that a client asks for at most: 4 KiB of them.
 const WHY_PIECES_MAX: u32 = 64;
+
+/// How long a new size of pages waits for room in the cache.
+const ROOM_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a client does and leaves; from the job's settings.
 #[derive(Clone, Debug)]
@@ -241,6 +246,27 @@ impl Client {
         Ok(Created { first, bytes, relaxed: false, read_only })
     }
 
+    /// Has this node's cache keep room for pages of a size, before the first segment that has such pages is attached or learnt of.
+    /// Waits while memory that pages of other sizes have is emptied.
+    ///
+    /// # Errors
+    /// [`CacheError::Usage`] when too much of it is pinned.
+    pub fn make_room(&self, size: PageSize) -> Result<(), CacheError> {
+        let began = Instant::now();
+        let mut naps = 0;
+        while self.ask(|slot| Request::Room { size, slot }, &[])?[0] == 0 {
+            if began.elapsed() >= ROOM_PATIENCE {
+                return Err(CacheError::Usage(format!(
+                    "pages of {} bytes find no room in the node's cache: pages that are pinned stay in every part of it; unpin some, or \
+                     raise cache.size (--cache)",
+                    size.bytes()
+                )));
+            }
+            cores::nap(&mut naps);
+        }
+        Ok(())
+    }
+
     /// Reads pages of this node's NVMe with this reader instead of one of its own: for simulations. Before the first page is used.
     pub fn set_reader(&self, reader: vgas_nvm::Reader) {
         self.core.own.set_reader(reader);
@@ -355,6 +381,7 @@ impl Client {
         else {
             return Err(CacheError::OutOfRange { owner: of, offset: 0, bytes: 0, limit: 0 });
         };
+        self.make_room(size)?;
         let spec = SegmentPages { segment: of.segment, size, policy };
         let bytes = pages << size.shift();
         self.know(spec, of.owner, &[Created { first, bytes, ..Created::default() }])

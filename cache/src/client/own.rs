@@ -582,7 +582,7 @@ impl State {
         }
         // What is read ahead must not take the frames that are kept for those who wait.
         let (size, pool) = (partition.size, &core.pool);
-        let kept = pool.layout().free_target(size);
+        let kept = pool.free_target(size);
         if u64::from(pool.free_frames(size)) < run.count + u64::from(kept) {
             pool.wish_for_frames(size, u32::try_from(run.count).unwrap_or(u32::MAX).saturating_add(kept));
             core.endpoint.ring(core.agent);
@@ -597,7 +597,7 @@ impl State {
         while let Some(ToFetch { partition, mut pages, marked }) = self.to_fetch.pop_front() {
             let Some(file) = own.file(core, partition.id()) else { continue };
             let size = partition.size;
-            let kept = core.pool.layout().free_target(size) / 4;
+            let kept = core.pool.free_target(size) / 4;
             let most = self.reader.as_ref().map_or(1, |reader| reader.run_pages_max(size.bytes())) as u64;
             let free = u64::from(core.pool.free_frames(size).saturating_sub(kept));
             // In pieces that are worth an operation, unless they are the last.

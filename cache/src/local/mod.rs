@@ -12,8 +12,9 @@
 //! Faults that come in order bring the pages that follow with them, as far as they are in DRAM and nobody has to be asked.
 //!
 //! While it is mapped, the page is *served in place*: remote puts and gets travel to its frame, those of the node's ranks
-//! hit the same frame, and pointers, puts and gets see the same bytes. Nothing is ever revoked: the rank itself gives a
-//! hidden page back with its next fault, and others may then have it again.
+//! hit the same frame, and pointers, puts and gets see the same bytes. Nothing is revoked: the rank itself gives a
+//! hidden page back with its next fault, and others may then have it again; and it gives pages back by itself whose part of
+//! the cache is wanted for pages of another size.
 //!
 //! | file | holds |
 //! |---|---|
@@ -22,6 +23,7 @@
 //! | `space.rs` | the reserved addresses; hiding a page and showing a frame |
 //! | `everywhere.rs` | one range of addresses for all ranks' segments, in every process |
 //! | `signal.rs` | the handlers, what they leave to others, and children |
+//! | `leaver.rs` | giving pages back whose memory is wanted for pages of another size |
 //! | `uffd.rs`, `server.rs` | the kernel's userfaultfd, and threads that serve what it announces |
 //!
 //! # What programs must know
@@ -53,6 +55,7 @@
 //!    as it was. What a handler reaches is found through `signal`'s table, and freed only when no handler runs.
 
 mod everywhere;
+mod leaver;
 mod run;
 mod server;
 mod signal;
@@ -63,6 +66,7 @@ mod window;
 use crate::error::{CacheError, Failure};
 use crate::partition::Partition;
 use crate::pool::{Claim, PoolClient};
+use leaver::Leaver;
 use rustix::io::Errno;
 use server::Server;
 use std::os::fd::OwnedFd;
@@ -156,6 +160,7 @@ impl std::fmt::Debug for LocalSpec {
 
 /// What serves the faults of a segment. Ended in this order.
 struct Live {
+    _leaver: Leaver,
     _server: Option<Server>,
     _registered: signal::Registered,
 }
@@ -190,7 +195,8 @@ impl LocalSegment {
         let window = Arc::new(Window::new(spec).map_err(trouble)?);
         let registered = signal::register(&window, mechanism).map_err(trouble)?;
         let server = Server::start(&window).map_err(trouble)?;
-        let live = Mutex::new(Some(Live { _server: server, _registered: registered }));
+        let leaver = Leaver::start(&window).map_err(trouble)?;
+        let live = Mutex::new(Some(Live { _leaver: leaver, _server: server, _registered: registered }));
         Ok(Self { window, live, bytes, mechanism })
     }
 

@@ -562,6 +562,41 @@ impl Window {
         }
     }
 
+    /// Gives back what is mapped of a block of the pool that is to be emptied, as far as it is not pinned or just changing.
+    pub fn leave_block(&self, block: u32) {
+        let is_there = |page: u64| self.pool.block_of_page(self.first_page + page) == Some(block);
+        for seat in &self.seats {
+            let sitting = seat.load(Acquire);
+            let Some(page) = sitting.checked_sub(1).filter(|&page| is_there(page)) else { continue };
+            let word = self.word(page);
+            let now = word.load(Acquire);
+            let free = matches!(now, READABLE | WRITABLE);
+            if !free || word.compare_exchange(now, BUSY, AcqRel, Relaxed).is_err() {
+                continue;
+            }
+            // From here on nobody else takes its seat, if it sits there still.
+            if seat.load(Acquire) != sitting || self.space.hide(page, 1).is_err() {
+                self.settle(page, now);
+                continue;
+            }
+            self.give_back(page);
+            seat.store(0, Release);
+            self.settle(page, ABSENT);
+        }
+        let owed = self.owed.load(Acquire);
+        if let Some(page) = owed.checked_sub(1).filter(|&page| owed != IN_EXCHANGE && is_there(page))
+            && self.reclaim(page)
+        {
+            self.give_back(page);
+            self.settle(page, ABSENT);
+            self.owed.store(NOTHING_OWED, Release);
+        }
+    }
+
+    pub(super) fn pool(&self) -> &PoolClient {
+        &self.pool
+    }
+
     /// Gives all pages back to the agent, at the end of the segment: nobody may use its addresses any more.
     pub fn give_back_all(&self) -> Result<(), Trouble> {
         let sitting = self.seats.iter().map(|seat| seat.load(Acquire));

@@ -240,10 +240,20 @@ impl PoolAgent {
         self.shared.blocks_of(size)
     }
 
+    /// Cuts one more block into frames of a size. False: none is without frames.
+    pub fn cut(&self, size: PageSize) -> bool {
+        self.shared.cut(size)
+    }
+
     /// Begins to empty a block, so that its memory may be used for frames of another size: what it holds is to be evicted, and
     /// its frames, once free, are not handed out any more. False: it has none. By one thread of the agent at a time.
     pub fn begin_to_vacate(&self, block: u32) -> bool {
         self.shared.begin_to_vacate(block)
+    }
+
+    /// Asks ranks once more to give back what they have mapped of it.
+    pub fn ask_to_leave(&self) {
+        self.shared.wake_leaving();
     }
 
     /// Whether a block that is being emptied is empty; then it has no frames any more.
@@ -261,27 +271,26 @@ impl PoolAgent {
         self.shared.layout.frame_blocks.of_frame(frame)
     }
 
-    /// Some block with frames of a size; none when no block has such frames.
-    pub fn some_block_of(&self, size: PageSize) -> Option<u32> {
-        let blocks = 0..self.shared.layout.block_count;
-        (self.blocks_of(size) > 0)
-            .then(|| blocks.into_iter().find(|&block| self.shared.size_of_block(block) == Some(size)))
-            .flatten()
+    /// Some block with frames of a size, other than `except`; none when no other has such frames.
+    pub fn some_block_of(&self, size: PageSize, except: &[u32]) -> Option<u32> {
+        let is_one =
+            |&block: &u32| !except.contains(&block) && self.shared.size_of_block(block) == Some(size);
+        (0..self.shared.layout.block_count).find(is_one)
     }
 
     /// The block of a size with the most free frames, other than `except`, when the size can do without: it keeps at least
-    /// [`TableLayout::free_target`] free ones elsewhere.
-    pub fn spare_block_of(&self, size: PageSize, except: Option<u32>) -> Option<u32> {
+    /// [`PoolAgent::free_target`] free ones elsewhere.
+    pub fn spare_block_of(&self, size: PageSize, except: &[u32]) -> Option<u32> {
         let shared = &self.shared;
         let free_in = |block: u32| {
             let frames = shared.frames_in_block(block);
             frames.filter(|&frame| matches!(self.frame_use(frame), Ok(FrameUse::Free))).count()
         };
         let blocks = (0..shared.layout.block_count)
-            .filter(|&block| Some(block) != except && shared.size_of_block(block) == Some(size));
+            .filter(|&block| !except.contains(&block) && shared.size_of_block(block) == Some(size));
         let (free, block) = blocks.map(|block| (free_in(block), block)).max()?;
         let elsewhere = (self.free_frames(size) as usize).saturating_sub(free);
-        (free > 0 && elsewhere >= shared.layout.free_target(size) as usize).then_some(block)
+        (free > 0 && elsewhere >= shared.free_target(size) as usize).then_some(block)
     }
 
     /// Whether the frame is in a block that is being emptied.
@@ -304,6 +313,16 @@ impl PoolAgent {
         let wish = self.shared.wish(size);
         let most = (self.shared.layout.frames_of(size) / 8).max(1);
         if wish.load(Relaxed) == 0 { 0 } else { wish.swap(0, Relaxed).min(most) }
+    }
+
+    /// How many frames for pages of a size are to be free: so many that a miss or a staged put finds one at once.
+    pub fn free_target(&self, size: PageSize) -> u32 {
+        self.shared.free_target(size)
+    }
+
+    /// About how many frames for pages of a size there are, or could be at once.
+    pub fn frames_now(&self, size: PageSize) -> u32 {
+        self.shared.frames_now(size)
     }
 
     /// About how many frames for pages of a size are free.

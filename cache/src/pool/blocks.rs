@@ -7,16 +7,55 @@
 //! out again.
 
 use super::PoolError;
+use super::client::PoolClient;
+use super::entry::Entry;
+use super::layout::header;
 use super::queue::{BlockStack, FreeStack, LISTED};
 use super::shared::{FrameUse, Shared};
 use super::size::FrameId;
 use super::size::PageSize;
+use rustix::thread::futex;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 /// In a block's word: the number of its frames' size plus one, or 0 while it has none.
 const SIZE_MASK: u64 = 0xff;
 /// The block is being emptied.
 const VACATING: u64 = 1 << 8;
+
+/// What the table says of the block that is being emptied, and that it may have changed since: [`PoolClient::leaving`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaving(u32);
+
+impl Leaving {
+    /// The block, whose frames ranks are to give back; none if none is.
+    pub fn block(self) -> Option<u32> {
+        self.0.checked_sub(1)
+    }
+}
+
+impl PoolClient {
+    /// Which block is being emptied now.
+    pub fn leaving(&self) -> Leaving {
+        Leaving(self.shared.leaving().load(Acquire))
+    }
+
+    /// Sleeps while the table says this; may wake early.
+    pub fn sleep_while_leaving(&self, known: Leaving) {
+        let _ = futex::wait(self.shared.leaving(), futex::Flags::empty(), known.0, None);
+    }
+
+    /// Has the threads look again that sleep so.
+    pub fn wake_leaving(&self) {
+        self.shared.wake_leaving();
+    }
+
+    /// The block that a page of this node's is in; none when the node has no copy. The answer may be old already.
+    pub fn block_of_page(&self, page: u64) -> Option<u32> {
+        let entry = Entry::from_word(self.shared.entry(page).ok()?.load(Acquire));
+        entry.state().readable().then(|| self.shared.layout.frame_blocks.of_frame(entry.frame()))
+    }
+}
 
 impl Shared {
     /// Makes all blocks whole; by the creator, before anybody else uses them. The first block is cut first.
@@ -30,8 +69,17 @@ impl Shared {
         PageSize::of_index((word & SIZE_MASK).checked_sub(1)? as usize)
     }
 
+    fn leaving(&self) -> &AtomicU32 {
+        self.table.atomic_u32(header::LEAVING)
+    }
+
+    pub fn wake_leaving(&self) {
+        // It cannot fail in a way that matters: a block that is not emptied is tried again.
+        let _ = futex::wake(self.leaving(), futex::Flags::empty(), i32::MAX as u32);
+    }
+
     /// Cuts a block into frames of a size, which are free then. False: no block is left that has room for one.
-    fn cut(&self, size: PageSize) -> bool {
+    pub fn cut(&self, size: PageSize) -> bool {
         let blocks = BlockStack(self);
         let Some(mut block) = blocks.pop() else { return false };
         if size.frames_in(self.layout.bytes_of_block(block)) == 0 {
@@ -138,6 +186,18 @@ impl Shared {
         FreeStack::of(self, size).len() + BlockStack(self).frames_of(size)
     }
 
+    /// About how many frames of a size there are, or could be at once.
+    pub fn frames_now(&self, size: PageSize) -> u32 {
+        let each = size.frames_in(self.layout.frame_blocks.bytes());
+        let cut = self.blocks_of(size).saturating_mul(each);
+        cut.saturating_add(BlockStack(self).frames_of(size)).min(self.layout.frames_of(size))
+    }
+
+    /// How many of them are to be free ([`TableLayout::free_target`](super::TableLayout)).
+    pub fn free_target(&self, size: PageSize) -> u32 {
+        self.layout.free_target(size, self.frames_now(size))
+    }
+
     /// How many blocks have frames of a size.
     pub fn blocks_of(&self, size: PageSize) -> u32 {
         FreeStack::of(self, size).blocks().load(Relaxed).min(self.layout.block_count)
@@ -173,12 +233,17 @@ impl Shared {
     pub fn begin_to_vacate(&self, block: u32) -> bool {
         let Some(word) = self.block_state(block) else { return false };
         let mark = |now: u64| (now & SIZE_MASK != 0).then_some(now | VACATING);
-        word.fetch_update(SeqCst, Acquire, mark).is_ok()
+        if word.fetch_update(SeqCst, Acquire, mark).is_err() {
+            return false;
+        }
+        self.leaving().store(block + 1, SeqCst);
+        true
     }
 
     /// Gives that up: the block's frames are as before.
     pub fn stop_vacating(&self, block: u32) {
         let (Some(word), Some(size)) = (self.block_state(block), self.size_of_block(block)) else { return };
+        self.leaving().store(0, SeqCst);
         word.fetch_and(!VACATING, SeqCst);
         self.frames_of_block(block, size).for_each(|frame| self.unvacate(frame));
     }
@@ -201,6 +266,7 @@ impl Shared {
         for frame in self.frames_of_block(block, size) {
             self.frame_use(frame)?.store(FrameUse::Free.word(), Relaxed);
         }
+        self.leaving().store(0, SeqCst);
         word.store(0, SeqCst);
         let _ = FreeStack::of(self, size).blocks().fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
         BlockStack(self).push(block);

@@ -633,7 +633,12 @@ impl PoolClient {
 
     /// Whether so few frames for pages of this size are free that the agent had better make room now.
     pub fn is_short_of_frames(&self, size: PageSize) -> bool {
-        self.free_frames(size) < self.shared.layout.free_target(size).div_ceil(2)
+        self.free_frames(size) < self.shared.free_target(size).div_ceil(2)
+    }
+
+    /// How many are to be free: so many that a miss or a staged put finds one at once.
+    pub fn free_target(&self, size: PageSize) -> u32 {
+        self.shared.free_target(size)
     }
 
     /// How many frames for pages of this size are free, about.

@@ -60,6 +60,8 @@ pub(super) mod header {
     pub const BLOCKS_COUNT: usize = 384;
     /// 1 when the agent has ended: nobody answers faults any more.
     pub const CLOSED: usize = 24;
+    /// The block that is being emptied plus one, 0 for none; ranks that have pages of it mapped sleep on it: alone on its lines.
+    pub const LEAVING: usize = 640;
     /// How many faults were ever posted, by all ranks: alone on its lines.
     pub const FAULTS: usize = 512;
     /// For each size of pages, how many frames ranks would like to be free, since the agent looked last.
@@ -237,11 +239,19 @@ impl TableLayout {
     }
 
     /// How many frames for pages of a size are to be free, so that a miss or a staged put finds one at once: evictions of
-    /// dirty pages take a write to NVMe, maybe on another node. At most a sixteenth of the pool, and about what a device moves
-    /// at a time.
-    pub fn free_target(&self, size: PageSize) -> u32 {
+    /// dirty pages take a write to NVMe, maybe on another node. At most a sixteenth of those that there are, and about what a
+    /// device moves at a time.
+    pub(super) fn free_target(&self, size: PageSize, among: u32) -> u32 {
         let wanted = (4u32 << 20) / size.bytes();
-        wanted.clamp(2, 512).min((self.frames_of(size) / 16).max(1))
+        wanted.clamp(2, 512).min((among / 16).max(1))
+    }
+
+    /// How many blocks pages of a size keep while some segment has such pages: room for what each thread of the agent keeps back,
+    /// and for two pages.
+    pub fn blocks_at_least(&self, size: PageSize) -> u32 {
+        let wanted = self.spec.agent_threads + 2;
+        let each = size.frames_in(self.frame_blocks.bytes()).max(1);
+        wanted.div_ceil(each).min((self.block_count / 2).max(1))
     }
 
     /// How many frames for pages of a size the pool has if it has no others.

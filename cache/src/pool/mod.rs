@@ -71,6 +71,7 @@ mod tests;
 mod wait;
 
 pub use agent::{Intent, Outcome, PoolAgent};
+pub use blocks::Leaving;
 pub use client::{Attempt, Claim, Own, Page, PoolClient, StagedFrame};
 pub use counters::{Counter, CounterSnapshot};
 pub use entry::{Entry, PageState};

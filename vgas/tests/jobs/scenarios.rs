@@ -169,6 +169,7 @@ const ALL: &[Scenario] = &[
     },
     Scenario { name: "addresses", settings: addresses::settings, rank: addresses::rank },
     Scenario { name: "segments", settings: segments::settings, rank: segments::rank },
+    Scenario { name: "leaving", settings: segments::settings_of_leaving, rank: segments::leave },
     Scenario { name: "services", settings: services::settings, rank: services::rank },
     Scenario { name: "locks", settings: locks::settings, rank: locks::rank },
     // Parts of `named::sequence`, which are not run by themselves.

@@ -22,6 +22,14 @@ pub fn settings() -> Vec<Setting> {
     ]
 }
 
+/// Small caches, whose every part has pages that pointers use.
+pub fn settings_of_leaving() -> Vec<Setting> {
+    const SMALL: [(&str, &str); 3] =
+        [("cache.size", "4MiB"), ("cache.page", "4KiB"), ("segment.tiered_max", "16MiB")];
+    let threads = SMALL.iter().chain(&[("agent.threads", "2")]).copied().collect::<Vec<_>>();
+    vec![Setting::new(1, 1, &SMALL), Setting::new(3, 1, &SMALL), Setting::new(4, 2, &threads)]
+}
+
 const RECORDS: u64 = 1 << 20;
 const MATRIX: u64 = 24 << 20;
 const SHARED: u64 = 256 << 10;
@@ -347,6 +355,53 @@ fn come_and_go(runtime: &Runtime, segment: Segment, other: Segment) -> Outcome {
     }
     if runtime.get_value::<u64>(other.address(me, 4096))? != kept {
         return Err("another segment has changed".into());
+    }
+    Ok(())
+}
+
+/// Pages that pointers use, in every part of the cache, leave room for those of another size, whatever their ranks are doing.
+pub fn leave(runtime: &Runtime, seed: u64) -> Outcome {
+    const PAGES: u64 = 1 << 10;
+    let (me, ranks) = (runtime.rank(), runtime.ranks());
+    runtime.attach(&SegmentSpec { tiered_bytes: PAGES << 12, ..SegmentSpec::default() })?;
+    let local = runtime.local()?;
+    let word = |page: u64| -> Result<&AtomicU64, &str> {
+        let address = local.address_of(page << 12).ok_or("no address")?.cast::<u64>();
+        // SAFETY: the rule of this file.
+        Ok(unsafe { AtomicU64::from_ptr(address) })
+    };
+    for (round, page_bytes) in [8 << 10, 64 << 10, 256 << 10].into_iter().enumerate() {
+        // In an order in which neighbours are far from each other.
+        let order = |index: u64| (index * 619 + seed) % (PAGES - 1) + 1;
+        let value = |page: u64| page << 8 | round as u64;
+        for page in (0..PAGES - 1).map(order) {
+            word(page)?.store(value(page), Ordering::Release);
+        }
+        runtime.barrier()?;
+        if me.0 == 0 {
+            let own = runtime.attach_own(2 << 20, &SegmentOptions::with_pages_of(page_bytes))?;
+            runtime.put(own.address(me, 0), &vec![7_u8; 2 << 20])?;
+            let mut found = vec![0_u8; 2 << 20];
+            runtime.get(own.address(me, 0), &mut found)?;
+            if found.iter().any(|&byte| byte != 7) {
+                return Err(format!("pages of {page_bytes} bytes are wrong").into());
+            }
+            for other in (1..ranks).map(Rank) {
+                runtime.put_value(GlobalAddress::tiered(other, 0), round as u64 + 1)?;
+            }
+            runtime.detach_own(own)?;
+        } else if me.0 % 2 == 0 {
+            // Without a call, and on one page: nothing that it does itself gives the others back.
+            while word(0)?.load(Ordering::Acquire) != round as u64 + 1 {
+                std::thread::yield_now();
+            }
+        }
+        runtime.barrier()?;
+        for page in (0..PAGES - 1).map(order) {
+            if word(page)?.load(Ordering::Acquire) != value(page) {
+                return Err(format!("what a pointer has stored in page {page} is gone").into());
+            }
+        }
     }
     Ok(())
 }

@@ -122,7 +122,7 @@ impl Locked<'_> {
     pub(super) fn start_flush(&mut self, segment: u32, wanted: Wanted) {
         let key = wanted.key;
         let Some(found) = self.segments.get_mut(&segment) else { return };
-        match &mut found.named {
+        match found.named.as_deref_mut() {
             // A scratch segment has no later life.
             None => self.io.finish(key, Ok(())),
             Some(Named { stopped: Some(stopped), .. }) => {
@@ -170,7 +170,7 @@ impl Locked<'_> {
         let Some(Segment { file, table, named: Some(named), .. }) = self.segments.get_mut(&segment) else {
             return;
         };
-        let Named { geometry, levels, flush: Some(flush), .. } = named else { return };
+        let Named { geometry, levels, flush: Some(flush), .. } = &mut **named else { return };
         let Some((level, block)) = flush.todo.pop_front() else { return };
         let bytes = if level == 0 {
             flush.encoded_up_to = block + 1;
@@ -336,7 +336,7 @@ impl Locked<'_> {
     /// Goes back to the checkpoint before, to which nothing on the device is newer.
     fn undo_flush(&mut self, segment: u32, result: Result<(), VolumeError>) {
         let Some(Segment { table, named: Some(named), .. }) = self.segments.get_mut(&segment) else { return };
-        let Named { levels, flush: Some(flush), .. } = named else { return };
+        let Named { levels, flush: Some(flush), .. } = &mut **named else { return };
         for (level, block, before) in flush.undo.drain(..).rev() {
             levels[level][block] = before;
         }

@@ -197,8 +197,8 @@ struct Segment {
     table: PageTable,
     /// Writes and discards at the device.
     changes_in_flight: u64,
-    /// What only segments with a name have.
-    named: Option<Named>,
+    /// What only segments with a name have: there may be thousands without.
+    named: Option<Box<Named>>,
 }
 
 /// Pages with an operation in flight, of which the caller promises at most one each. Checked in debug builds only.
@@ -444,7 +444,7 @@ impl Volume {
         let file = self.locked(|volume| {
             let found = volume.segment(segment)?;
             let file = found.file;
-            if volume.io.is_busy_with(segment) || found.named.as_ref().is_some_and(Named::is_busy) {
+            if volume.io.is_busy_with(segment) || found.named.as_deref().is_some_and(Named::is_busy) {
                 return Err(VolumeError::Usage(format!(
                     "segment {segment} was closed with operations in flight"
                 )));
@@ -680,7 +680,7 @@ impl Volume {
     /// Requests not handed out by [`Volume::poll`] yet, in whatever stage.
     pub fn in_flight(&self) -> usize {
         let common = lock(&self.common);
-        let named = common.segments.values().filter_map(|segment| segment.named.as_ref());
+        let named = common.segments.values().filter_map(|segment| segment.named.as_deref());
         let routed = common.handles.get(self.io.number()).map_or(0, |handle| handle.done.len());
         self.io.requests() + named.map(Named::requests_held).sum::<usize>() + routed
     }
@@ -771,6 +771,7 @@ impl Volume {
 
 impl Segment {
     fn new(file: FileId, page_bytes: u32, pages: u64, table: PageTable, named: Option<Named>) -> Self {
+        let named = named.map(Box::new);
         Self { file, serial: 0, lent: None, page_bytes, pages, table, changes_in_flight: 0, named }
     }
 

@@ -7,6 +7,7 @@ use crate::address::{GlobalAddress, Kind};
 use crate::config::{DeviceChoice, Settings, Size};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
+use crate::segments::Segment;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -95,6 +96,35 @@ enum State {
 /// [`CheckpointId`] as it travels: generation and identity.
 type Checkpoint = (u64, u64);
 
+/// What all ranks together have found of a segment's name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Together {
+    /// The newest checkpoint that all have; none when no rank can have any.
+    checkpoint: Option<CheckpointId>,
+    newest: u64,
+    /// This rank says it, where a newer one is given up.
+    tells: bool,
+}
+
+impl Together {
+    /// What this rank's agent is to open.
+    pub fn named(&self, name: Option<&String>) -> Option<Named> {
+        let &Self { checkpoint, tells, .. } = self;
+        name.map(|name| Named { name: name.clone(), checkpoint, tells })
+    }
+
+    /// The identity of the checkpoint; 0 of one that no job has made as a whole.
+    pub fn identity(&self) -> u64 {
+        self.checkpoint.unwrap_or_default().identity
+    }
+
+    /// What the program is told; nothing when it is created now.
+    pub fn reopened(&self, is_read_only: bool) -> Option<Reopened> {
+        let checkpoint = self.checkpoint?.generation;
+        (self.newest > 0).then_some(Reopened { checkpoint, newest: self.newest, is_read_only })
+    }
+}
+
 /// What a job has found of its named segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reopened {
@@ -145,8 +175,7 @@ impl Runtime {
         if let Some(error) = refused {
             return Err(error);
         }
-        agree(&wishes).map_err(Error::Usage)?;
-        let checkpoint = choose(&wishes).map_err(Error::Usage)?;
+        let together = self.together(&wishes)?;
         if spec.one_address {
             self.agree_on_addresses(&wishes)?;
         }
@@ -158,16 +187,7 @@ impl Runtime {
         let pages = SegmentPages::first(self.client().pool());
         let attached = match spec.tiered_bytes {
             0 => Ok(Created::default()),
-            bytes => {
-                let tells =
-                    wishes.iter().position(|wish| wish.newest() > checkpoint.unwrap_or_default().generation);
-                let named = spec.name.as_ref().map(|name| Named {
-                    name: name.clone(),
-                    checkpoint,
-                    tells: tells == Some(self.rank().0 as usize),
-                });
-                self.client().attach(pages, bytes, named.as_ref())
-            }
+            bytes => self.client().attach(pages, bytes, together.named(spec.name.as_ref()).as_ref()),
         };
         let outcome: Outcome = match &attached {
             Ok(created) => Ok((created.first, created.read_only.map_or(0, Failure::code))),
@@ -192,12 +212,38 @@ impl Runtime {
         let is_read_only = created.iter().any(|one| one.read_only.is_some());
         self.client().know(pages, Rank(0), &created)?;
         self.segments.begin(SegmentId::FIRST);
-        let newest = wishes.iter().map(Wish::newest).max().unwrap_or(0);
-        if let (Some(CheckpointId { generation, .. }), 1..) = (checkpoint, newest) {
-            let _ = self.reopened.set(Reopened { checkpoint: generation, newest, is_read_only });
+        if let Some(name) = &spec.name {
+            self.segments.is_named(SegmentId::FIRST, name, &together, is_read_only);
         }
         self.endpoint().barrier()?;
         Ok(())
+    }
+
+    /// What all ranks have found of the segment that they wish for, if their wishes fit together.
+    fn together(&self, wishes: &[Wish]) -> Result<Together> {
+        agree(wishes).map_err(Error::Usage)?;
+        let checkpoint = choose(wishes, self.segments.opened_at()).map_err(Error::Usage)?;
+        let newest = wishes.iter().map(Wish::newest).max().unwrap_or(0);
+        let teller = wishes.iter().position(|wish| wish.newest() > checkpoint.unwrap_or_default().generation);
+        Ok(Together { checkpoint, newest, tells: teller == Some(self.rank().0 as usize) })
+    }
+
+    /// The same for a further segment with a name, which all ranks attach. Collective.
+    pub(crate) fn find_together(&self, name: &str, bytes: u64, relaxed: bool) -> Result<Together> {
+        let spec = SegmentSpec {
+            tiered_bytes: bytes,
+            relaxed,
+            name: Some(name.to_owned()),
+            ..SegmentSpec::default()
+        };
+        let (found, refused) = match check(&spec, self.settings()).and_then(|()| self.find(&spec)) {
+            Ok(found) => (found, None),
+            Err(error) => (None, Some(in_short(&error))),
+        };
+        let name = spec.name.filter(|_| refused.is_none());
+        let home = self.home();
+        let wish = Wish { refused, tiered_bytes: bytes, relaxed, one_address: false, name, home, found };
+        self.together(&self.exchange(&wish)?)
     }
 
     /// Reserves the addresses of all ranks' segments where all processes have room for them.
@@ -251,9 +297,19 @@ impl Runtime {
         (offset < self.tiered_bytes(Rank(rank))).then(|| GlobalAddress::tiered(Rank(rank), offset))
     }
 
-    /// What was found of the named segment that was attached; none when it was created now, or has no name.
+    /// What was found of the named segment that was attached first; none when it was created now, or has no name.
     pub fn reopened(&self) -> Option<Reopened> {
-        self.reopened.get().copied()
+        self.reopened_of(Segment::FIRST)
+    }
+
+    /// Whether the job has a segment with a name, which a checkpoint keeps.
+    pub fn has_named_segments(&self) -> bool {
+        self.segments.named_count() > 0
+    }
+
+    /// What was found of any segment, as [`Runtime::reopened`] says of the first ([`crate::SegmentOptions::name`]).
+    pub fn reopened_of(&self, segment: Segment) -> Option<Reopened> {
+        self.segments.reopened(segment.id())
     }
 
     fn exchange<T: Serialize + DeserializeOwned>(&self, own: &T) -> Result<Vec<T>> {
@@ -417,12 +473,21 @@ impl Wish {
     }
 }
 
-/// The newest checkpoint that all ranks have; none when nobody has any.
-fn choose(wishes: &[Wish]) -> Result<Option<CheckpointId>, String> {
+/// The newest checkpoint that all ranks have; none when nobody has any. If all have one of this identity, that one: it was made
+/// together with what is open already.
+fn choose(wishes: &[Wish], with: Option<u64>) -> Result<Option<CheckpointId>, String> {
     let held = wishes.iter().map(Wish::checkpoints).enumerate().filter(|(_, held)| !held.is_empty());
     let held: Vec<(usize, Vec<CheckpointId>)> = held.collect();
     if held.is_empty() {
         return Ok(None);
+    }
+    let same = |checkpoint: &&CheckpointId| {
+        checkpoint.identity != 0
+            && Some(checkpoint.identity) == with
+            && held.iter().all(|(_, held)| held.contains(checkpoint))
+    };
+    if let Some(same) = held[0].1.iter().find(same) {
+        return Ok(Some(*same));
     }
     if let Some(checkpoint) = newest_common(held.iter().map(|(_, held)| &held[..])) {
         return Ok(Some(checkpoint));
@@ -491,7 +556,7 @@ mod tests {
         let choose = |held: &[&[(u64, u64)]]| {
             let wishes: Vec<_> =
                 held.iter().map(|held| wish(Some("a"), Some(State::Holds(held.to_vec())))).collect();
-            let chosen = choose(&wishes);
+            let chosen = choose(&wishes, None);
             chosen.map(|chosen| chosen.map(|CheckpointId { generation, identity }| (generation, identity)))
         };
         assert_eq!(choose(&[&[(2, 7), (1, 5)], &[(2, 7)]]), Ok(Some((2, 7))));
@@ -509,8 +574,15 @@ mod tests {
         // Who has no file yet begins with zeros; who has no segment, or one that cannot be read, says nothing.
         let wishes = [State::Missing, State::Holds(vec![(0, 0)]), State::Unclear]
             .map(|state| wish(Some("a"), Some(state)));
-        assert_eq!(super::choose(&wishes), Ok(Some(CheckpointId::default())));
-        assert_eq!(super::choose(&[wish(None, None)]), Ok(None));
+        assert_eq!(super::choose(&wishes, None), Ok(Some(CheckpointId::default())));
+        assert_eq!(super::choose(&[wish(None, None)], Some(7)), Ok(None));
+        // A segment that was not attached at the last checkpoint has none of its identity; otherwise it is opened with the other.
+        let wishes = [vec![(2, 7), (1, 5)], vec![(2, 7), (1, 5)]]
+            .map(|held| wish(Some("a"), Some(State::Holds(held))));
+        for (with, generation) in [(None, 2), (Some(7), 2), (Some(5), 1), (Some(9), 2), (Some(0), 2)] {
+            let chosen = super::choose(&wishes, with).unwrap().unwrap();
+            assert_eq!(chosen.generation, generation, "{with:?}");
+        }
     }
 
     #[test]

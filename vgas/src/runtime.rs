@@ -1,7 +1,7 @@
 //! A rank's view of the job.
 
 use crate::address::{GlobalAddress, Kind};
-use crate::attach::{Reopened, in_short};
+use crate::attach::in_short;
 use crate::config::{SegmentKind, Settings};
 use crate::error::{Error, Result};
 use crate::local::Local;
@@ -44,7 +44,6 @@ pub struct Runtime {
     local: Local,
     /// After `local`, which lies in it.
     pub(crate) everywhere: OnceLock<Everywhere>,
-    pub(crate) reopened: OnceLock<Reopened>,
     pub(crate) segments: Segments,
 }
 
@@ -165,7 +164,6 @@ impl Builder {
             shares_machine,
             local: Local::default(),
             everywhere: OnceLock::new(),
-            reopened: OnceLock::new(),
             segments: Segments::default(),
         })
     }
@@ -545,19 +543,27 @@ impl Runtime {
         // Pages first, on all ranks: later steps may make a write wait for the last one, so that no page may have to
         // move for a checkpoint any more.
         let all = self.segments.ids();
-        let each = |step: &dyn Fn(SegmentId) -> std::result::Result<(), CacheError>| {
+        let each = |all: &[SegmentId], step: &dyn Fn(SegmentId) -> std::result::Result<(), CacheError>| {
             // All of them, also after one has failed.
             let results: Vec<_> = all.iter().map(|&segment| step(segment)).collect();
             results.into_iter().collect()
         };
-        let identity = self.agreed(each(&|segment| self.client.clean(segment)))?;
-        let prepared = self.agreed(each(&|segment| self.client.prepare(segment, identity)));
+        let identity = self.agreed(each(&all, &|segment| self.client.clean(segment)))?;
+        // The one that is opened first comes last: if it has this checkpoint everywhere, then all others have.
+        let (last, others): (Vec<_>, Vec<_>) =
+            all.iter().partition(|&&segment| self.segments.opened_first() == Some(segment));
+        let prepare =
+            |some: &[SegmentId]| self.agreed(each(some, &|segment| self.client.prepare(segment, identity)));
+        let prepared = match self.segments.named_count() {
+            0 | 1 => prepare(&all),
+            _ => prepare(&others).and_then(|_| prepare(&last)),
+        };
         if let Err(error) = prepared {
             // Whoever could prepare must not keep what not everybody has.
-            self.agreed(each(&|segment| self.client.conclude(segment, false)))?;
+            self.agreed(each(&all, &|segment| self.client.conclude(segment, false)))?;
             return Err(error);
         }
-        self.agreed(each(&|segment| self.client.conclude(segment, true)))?;
+        self.agreed(each(&all, &|segment| self.client.conclude(segment, true)))?;
         Ok(())
     }
 

@@ -23,7 +23,7 @@
 //! there as anywhere ([`Runtime::learn`]).
 
 use crate::address::{GlobalAddress, Kind};
-use crate::attach::in_short;
+use crate::attach::{Reopened, Together, in_short};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use serde::{Deserialize, Serialize};
@@ -31,11 +31,12 @@ use std::ops::Deref;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use vgas_cache::Failure;
 use vgas_cache::client::{Created, SegmentPages};
 use vgas_cache::local::LocalSegment;
 use vgas_cache::partition::{PartitionId, Policy, SEGMENTS_MAX, SegmentId};
 use vgas_cache::pool::{MAPPED_PAGES_MIN, PageSize};
-use vgas_cache::request::Detach;
+use vgas_cache::request::{Detach, Named};
 use vgas_rma::Rank;
 
 /// Numbers from here on are those of segments that ranks have attached by themselves, each rank its own.
@@ -44,6 +45,11 @@ const OWN_FIRST: u16 = 768;
 /// What a segment's pages are like. The same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentOptions {
+    /// A name keeps the segment after the job, as [`crate::SegmentSpec::name`] does the first; no two of a job may have the same.
+    /// [`Runtime::checkpoint`] makes all named segments durable as one. A later job that attaches them in the same order finds
+    /// them as they were at one checkpoint, with one exception: of the very first checkpoint, if it was interrupted, further
+    /// segments may have all while the one that is attached first has nothing. Not for [`Runtime::attach_own`].
+    pub name: Option<String>,
     /// Bytes of a page, a power of two from 4 KiB to 4 MiB, and at most a sixteenth of a node's cache; 0: as `cache.page` says.
     /// Small pages suit small things at random, large ones scans: a page is what travels, and what is kept or evicted.
     pub page_bytes: u32,
@@ -63,7 +69,15 @@ pub struct SegmentOptions {
 
 impl Default for SegmentOptions {
     fn default() -> Self {
-        Self { page_bytes: 0, relaxed: false, home_only: false, in_place: false, read_ahead: true, weight: 1 }
+        Self {
+            name: None,
+            page_bytes: 0,
+            relaxed: false,
+            home_only: false,
+            in_place: false,
+            read_ahead: true,
+            weight: 1,
+        }
     }
 }
 
@@ -133,6 +147,16 @@ impl Drop for LocalPart<'_> {
     }
 }
 
+/// A segment that outlives the job.
+#[derive(Clone, Debug)]
+struct NamedSegment {
+    segment: SegmentId,
+    name: String,
+    /// Of the checkpoint that it was opened at.
+    identity: u64,
+    reopened: Option<Reopened>,
+}
+
 /// The segments that this rank has, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
@@ -141,6 +165,8 @@ pub(crate) struct Segments {
     /// Where this rank's segments are in its memory: first address and size.
     shown: Mutex<Vec<(usize, usize)>>,
     used: Mutex<Vec<SegmentId>>,
+    /// Those with a name, in the order in which they were attached.
+    named: Mutex<Vec<NamedSegment>>,
     /// Collective calls take turns.
     changing: Mutex<()>,
 }
@@ -149,6 +175,38 @@ impl Segments {
     fn used(&self) -> MutexGuard<'_, Vec<SegmentId>> {
         // It is changed in single steps.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn named(&self) -> MutexGuard<'_, Vec<NamedSegment>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A segment with a name has been attached.
+    pub fn is_named(&self, segment: SegmentId, name: &str, together: &Together, is_read_only: bool) {
+        let (identity, reopened) = (together.identity(), together.reopened(is_read_only));
+        self.named().push(NamedSegment { segment, name: name.to_owned(), identity, reopened });
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.named().iter().any(|named| named.name == name)
+    }
+
+    pub fn named_count(&self) -> usize {
+        self.named().len()
+    }
+
+    /// The first of those with a name.
+    pub fn opened_first(&self) -> Option<SegmentId> {
+        self.named().first().map(|named| named.segment)
+    }
+
+    /// The identity of the checkpoint that it was opened at.
+    pub fn opened_at(&self) -> Option<u64> {
+        self.named().first().map(|named| named.identity)
+    }
+
+    pub fn reopened(&self, segment: SegmentId) -> Option<Reopened> {
+        self.named().iter().find(|named| named.segment == segment)?.reopened
     }
 
     fn shown(&self) -> MutexGuard<'_, Vec<(usize, usize)>> {
@@ -183,6 +241,7 @@ impl Segments {
 
     fn end(&self, segment: SegmentId) {
         self.used().retain(|known| *known != segment);
+        self.named().retain(|named| named.segment != segment);
     }
 
     fn vacant(&self, numbers: std::ops::Range<u16>) -> Option<SegmentId> {
@@ -195,12 +254,17 @@ impl Segments {
 #[derive(Debug, Serialize, Deserialize)]
 struct Part {
     /// What it was asked for, so that ranks that ask for different things notice.
-    wanted: (u16, u32, u32, bool),
+    wanted: Wanted,
     bytes: u64,
-    /// Of its first page, or why there is none.
-    first: std::result::Result<u64, String>,
+    /// Of its first page, and why it can only be read, or 0; or why there is none.
+    first: std::result::Result<(u64, u32), String>,
 }
 
+/// Number, bytes of a page, policy, relaxed, name.
+type Wanted = (u16, u32, u32, bool, Option<String>);
+
+/// Longer names are none.
+const NAME_CHARACTERS_MAX: usize = 200;
 /// Most characters of why a rank could not attach.
 const WHY_MAX: usize = 400;
 
@@ -215,57 +279,55 @@ impl Runtime {
     pub fn attach_segment(&self, bytes: u64, options: &SegmentOptions) -> Result<Segment> {
         let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let vacant = self.segments.vacant(1..OWN_FIRST);
-        let created = self.create(vacant, bytes, options);
-        let pages = created.as_ref().ok().map(|(pages, _)| *pages);
-        let own = Part {
-            wanted: (
-                vacant.unwrap_or_default().0,
-                options.page_bytes,
-                options.policy().encode(),
-                options.relaxed,
-            ),
-            bytes,
-            first: match &created {
-                Ok((_, created)) => Ok(created.first),
-                Err(error) => Err(in_short(error).chars().take(WHY_MAX).collect()),
-            },
+        if let Some(name) = options.name.as_ref().filter(|name| self.segments.is_known(name)) {
+            return Err(Error::Usage(format!("a segment of this job has the name {name:?} already")));
+        }
+        let wanted: Wanted = (
+            vacant.unwrap_or_default().0,
+            options.page_bytes,
+            options.policy().encode(),
+            options.relaxed,
+            options.name.as_ref().map(|name| name.chars().take(NAME_CHARACTERS_MAX).collect()),
+        );
+        let together = match &options.name {
+            None => None,
+            Some(name) => {
+                // All must mean the same name before they look for its files.
+                self.tell_parts(&Part { wanted: wanted.clone(), bytes, first: Ok((0, 0)) })?;
+                Some(self.find_together(name, bytes, options.relaxed)?)
+            }
         };
-        let all = self.tell_parts(&own)?;
-        let refused =
-            all.iter().enumerate().find_map(|(rank, part)| Some((rank, part.first.as_ref().err()?)));
-        let other = all.iter().position(|part| part.wanted != own.wanted);
-        let wrong = match (refused, other) {
-            (Some((rank, why)), _) => Some(format!("rank {rank} could not attach a segment: {why}")),
-            (None, Some(other)) => Some(format!(
-                "{} and rank {other} attach segments with different options, or in different order",
-                self.rank()
-            )),
-            (None, None) => None,
+        let named = together.and_then(|together| together.named(options.name.as_ref()));
+        let created = self.create(vacant, bytes, options, named.as_ref());
+        let first = match &created {
+            Ok((_, created)) => Ok((created.first, created.read_only.map_or(0, Failure::code))),
+            Err(error) => Err(in_short(error).chars().take(WHY_MAX).collect()),
         };
-        let (Some(what), Some(pages)) = (&wrong, pages) else {
-            let pages = match (wrong, pages) {
-                (None, Some(pages)) => pages,
-                // Nothing was created here.
-                (what, _) => return created.and(Err(Error::Usage(what.unwrap_or_default()))),
-            };
-            let relaxed = options.relaxed;
-            let parts: Vec<Created> = all
-                .into_iter()
-                .map(|part| Created {
-                    first: part.first.unwrap_or_default(),
-                    bytes: part.bytes,
-                    relaxed,
-                    read_only: None,
-                })
-                .collect();
-            self.client().know(pages, Rank(0), &parts)?;
-            self.segments.begin(pages.segment);
-            self.barrier()?;
-            return Ok(Segment { id: pages.segment });
+        let told = self.tell_parts(&Part { wanted, bytes, first });
+        let (pages, all) = match (created, told) {
+            (Ok((pages, _)), Ok(all)) => (pages, all),
+            (Err(error), _) => return Err(error),
+            (Ok((pages, _)), Err(error)) => {
+                // Nobody knows of it but this node.
+                self.client().detach(pages.segment, Detach::Forget)?;
+                return Err(error);
+            }
         };
-        // Nobody knows of it but this node.
-        self.client().detach(pages.segment, Detach::Forget)?;
-        Err(Error::Usage(what.clone()))
+        let relaxed = options.relaxed;
+        let created = |part: Part| {
+            let (first, code) = part.first.unwrap_or_default();
+            let read_only = (code != 0).then(|| Failure::from_code(code));
+            Created { first, bytes: part.bytes, relaxed, read_only }
+        };
+        let parts: Vec<Created> = all.into_iter().map(created).collect();
+        self.client().know(pages, Rank(0), &parts)?;
+        self.segments.begin(pages.segment);
+        if let (Some(name), Some(together)) = (&options.name, together) {
+            let is_read_only = parts.iter().any(|part| part.read_only.is_some());
+            self.segments.is_named(pages.segment, name, &together, is_read_only);
+        }
+        self.barrier()?;
+        Ok(Segment { id: pages.segment })
     }
 
     /// Creates this rank's part.
@@ -274,6 +336,7 @@ impl Runtime {
         segment: Option<SegmentId>,
         bytes: u64,
         options: &SegmentOptions,
+        named: Option<&Named>,
     ) -> Result<(SegmentPages, Created)> {
         let usage = |what: String| Err(Error::Usage(what));
         if self.segments.ids().first() != Some(&SegmentId::FIRST) {
@@ -302,10 +365,11 @@ impl Runtime {
         }
         self.client().make_room(size)?;
         let pages = SegmentPages { segment, size, policy: options.policy() };
-        let created = self.client().attach(pages, bytes, None)?;
+        let created = self.client().attach(pages, bytes, named)?;
         Ok((pages, Created { relaxed: options.relaxed, ..created }))
     }
 
+    /// Tells the others of this rank's part, and learns of theirs. An error when they do not fit together, or one could not be created.
     fn tell_parts(&self, own: &Part) -> Result<Vec<Part>> {
         let bytes = postcard::to_allocvec(own)
             .map_err(|error| Error::Usage(format!("cannot tell what to attach: {error}")))?;
@@ -315,7 +379,19 @@ impl Runtime {
                 Error::Usage(format!("rank {rank} is at another barrier than attach_segment: {error}"))
             })
         };
-        all.iter().enumerate().map(decode).collect()
+        let all: Vec<Part> = all.iter().enumerate().map(decode).collect::<Result<_>>()?;
+        let mut refused =
+            all.iter().enumerate().filter_map(|(rank, part)| Some((rank, part.first.as_ref().err()?)));
+        if let Some((rank, why)) = refused.next() {
+            return Err(Error::Usage(format!("rank {rank} could not attach a segment: {why}")));
+        }
+        match all.iter().position(|part| part.wanted != own.wanted) {
+            Some(other) => Err(Error::Usage(format!(
+                "{} and rank {other} attach segments with different options, or in different order",
+                self.rank()
+            ))),
+            None => Ok(all),
+        }
     }
 
     /// Gives a segment of [`Runtime::attach_segment`] up, with everything in it. Collective: when it returns, its pages, its
@@ -351,7 +427,11 @@ impl Runtime {
         if bytes == 0 {
             return Err(Error::Usage("an own segment of no bytes".into()));
         }
-        let (pages, created) = self.create(self.segments.vacant(OWN_FIRST..SEGMENTS_MAX), bytes, options)?;
+        if options.name.is_some() {
+            return Err(Error::Usage("an own segment with a name: attach it on all ranks together".into()));
+        }
+        let vacant = self.segments.vacant(OWN_FIRST..SEGMENTS_MAX);
+        let (pages, created) = self.create(vacant, bytes, options, None)?;
         self.client().know(pages, self.rank(), &[created])?;
         self.segments.begin(pages.segment);
         Ok(Segment { id: pages.segment })

@@ -331,6 +331,7 @@ typedef struct {
     int in_place;        /* from the second node that puts to a page on, small puts and gets are served where it is */
     int no_read_ahead;   /* scans are not recognised */
     unsigned weight;     /* 1 to 255: how many times as long as others its pages are kept; 0 is 1 */
+    const char *name;    /* keeps it after the job, as that of vgasnet_attach does the first; null: it is gone with the job */
 } vgasnet_segment_options_t;
 
 /* The number of a further segment, the same on all ranks. */
@@ -399,7 +400,13 @@ typedef struct {
  * BAD_ARG for null, NOT_INIT. */
 VGASI_INLINE int vgasnet_reopened(vgasnet_reopened_t *found) {
     if (found == NULL) return VGASNET_ERR_BAD_ARG;
-    return vgasi_reopened(&found->checkpoint, &found->newest, &found->is_read_only);
+    return vgasi_reopened(0, &found->checkpoint, &found->newest, &found->is_read_only);
+}
+
+/* The same of a further segment with a name. */
+VGASI_INLINE int vgasnet_segment_reopened(vgasnet_segment_id_t segment, vgasnet_reopened_t *found) {
+    if (found == NULL) return VGASNET_ERR_BAD_ARG;
+    return vgasi_reopened(segment, &found->checkpoint, &found->newest, &found->is_read_only);
 }
 
 /* The counters of the job, summed over all ranks and nodes; collective. Fills at most `count` values. */

@@ -3,7 +3,8 @@
 use crate::code;
 use crate::fatal::fail;
 use crate::job;
-use libc::{c_int, c_void};
+use libc::{c_char, c_int, c_void};
+use std::ffi::CStr;
 use vgas::{GlobalAddress, Rank, Runtime, Segment, SegmentId, SegmentOptions, say};
 use vgas_cache::CacheError;
 
@@ -16,11 +17,20 @@ pub struct Options {
     in_place: c_int,
     no_read_ahead: c_int,
     weight: u32,
+    name: *const c_char,
 }
 
 impl Options {
-    fn read(&self) -> Option<SegmentOptions> {
+    /// # Safety
+    /// Rule 1: the name is null, or a string.
+    unsafe fn read(&self) -> Option<SegmentOptions> {
+        let name = match self.name.is_null() {
+            true => None,
+            // SAFETY: as the caller promised.
+            false => Some(unsafe { CStr::from_ptr(self.name) }.to_str().ok()?.to_owned()),
+        };
         Some(SegmentOptions {
+            name,
             page_bytes: self.page_bytes,
             relaxed: self.relaxed != 0,
             home_only: self.home_only != 0,
@@ -77,7 +87,8 @@ unsafe fn attach(
     // SAFETY: as the caller promised.
     let options = match unsafe { options.as_ref() } {
         None => Some(SegmentOptions::default()),
-        Some(options) => options.read(),
+        // SAFETY: as above.
+        Some(options) => unsafe { options.read() },
     };
     let (Some(options), false) = (options, segment.is_null()) else { return code::BAD_ARG };
     match make(&job.runtime, &options) {

@@ -85,14 +85,6 @@ static TIERED: AtomicBool = AtomicBool::new(false);
 /// Whether tiered segments are relaxed; only the library's own interface offers it.
 static RELAXED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the segments have a name, under which later jobs find them.
-static NAMED: AtomicBool = AtomicBool::new(false);
-
-/// Whether the segments have a name.
-pub(crate) fn is_named() -> bool {
-    NAMED.load(Ordering::Relaxed)
-}
-
 /// Whether the segments are tiered and relaxed.
 pub(crate) fn is_relaxed() -> bool {
     is_tiered() && RELAXED.load(Ordering::Relaxed)
@@ -264,7 +256,6 @@ fn tell_client(base: usize, bytes: usize) {
 pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
     let runtime = &job::joined().runtime;
     let endpoint = runtime.endpoint();
-    NAMED.store(name.is_some(), Ordering::Relaxed);
     let spec = match kind() {
         Kind::Tiered => {
             SegmentSpec { tiered_bytes: bytes as u64, name, relaxed: is_relaxed(), ..SegmentSpec::default() }

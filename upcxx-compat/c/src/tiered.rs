@@ -8,7 +8,7 @@ use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
 use std::fmt::Display;
 use std::sync::OnceLock;
-use vgas::{Counter, Kind, LocalPin, say};
+use vgas::{Counter, Kind, LocalPin, Segment, SegmentId, say};
 
 /// `VGASNET_PINNED`; 0 leaves the choice to the settings.
 const PINNED: c_int = 1;
@@ -125,7 +125,7 @@ pub extern "C" fn vgasi_prefetch(rank: u32, address: *const c_void, bytes: usize
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_checkpoint() -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
-    if !segment::is_tiered() || !segment::is_named() {
+    if !job.runtime.has_named_segments() {
         return code::BAD_ARG;
     }
     match job.runtime.checkpoint() {
@@ -134,15 +134,16 @@ pub extern "C" fn vgasi_checkpoint() -> c_int {
     }
 }
 
-/// `vgasnet_reopened`. The header refuses null.
+/// `vgasnet_reopened` and `vgasnet_segment_reopened`. The header refuses null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_reopened(
+    segment: u16,
     checkpoint: *mut u64,
     newest: *mut u64,
     is_read_only: *mut c_int,
 ) -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
-    let found = job.runtime.reopened();
+    let found = job.runtime.reopened_of(Segment::numbered(SegmentId(segment)));
     let (of_job, of_any) = found.map_or((0, 0), |found| (found.checkpoint, found.newest));
     // SAFETY: rule 1.
     unsafe {

@@ -4,7 +4,7 @@ use crate::scenarios::Outcome;
 use crate::{Setting, run_job};
 use rustix::process::{Pid, Signal, getppid, kill_process};
 use std::path::Path;
-use vgas::{GlobalAddress, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, Runtime, SegmentOptions, SegmentSpec};
 
 /// More than the cache, so that pages are written back between checkpoints, too.
 const BYTES: u64 = 2 << 20;
@@ -43,7 +43,83 @@ pub fn sequence() -> Result<(), String> {
     refused(folder.path(), job_of)?;
     job("named_verify", 2, 2)?;
     damage(folder.path()).map_err(|error| format!("cannot damage the files: {error}"))?;
-    job("named_damaged", 2, 1)
+    job("named_damaged", 2, 1)?;
+    together(job)
+}
+
+/// Goal: several named segments are of one checkpoint, also when a job was killed while it made one. Method: after a first
+/// version, jobs write one version after another until they kill themselves, at random; each begins with a look at what the one
+/// before has left.
+fn together(job: impl Fn(&'static str, u64, u32) -> Result<(), String>) -> Result<(), String> {
+    job("named_together", 0, 2)?;
+    for round in 1..=6 {
+        match job("named_together", round, 1 + round as u32 % 2) {
+            Err(why) if why.contains("killed by signal 9") => {}
+            other => return Err(format!("round {round} ended as {other:?}")),
+        }
+    }
+    Ok(())
+}
+
+/// One of these jobs.
+pub fn one_of_many(runtime: &Runtime, round: u64) -> Outcome {
+    const PLACES: u64 = 64;
+    let me = runtime.rank();
+    runtime.attach(&SegmentSpec { tiered_bytes: 4096, ..SegmentSpec::default() })?;
+    let named = |name: &str, page_bytes| {
+        let options = SegmentOptions { name: Some(name.into()), ..SegmentOptions::with_pages_of(page_bytes) };
+        runtime.attach_segment(PLACES << 14, &options)
+    };
+    if named("a/b", 4 << 10).is_ok() {
+        return Err("a segment has a name that is none".into());
+    }
+    if runtime.ranks() > 1 && named(if me.0 == 0 { "this" } else { "that" }, 4 << 10).is_ok() {
+        return Err("a segment has two names".into());
+    }
+    let both = [named("left", 4 << 10)?, named("right", 16 << 10)?];
+    if named("right", 16 << 10).is_ok() {
+        return Err("two segments have one name".into());
+    }
+    let found = both.map(|segment| runtime.reopened_of(segment).is_some());
+    if found != [round > 0; 2] {
+        return Err(format!("round {round} finds {found:?}").into());
+    }
+    let place = |at: u64| both[(at % 2) as usize].address(me, at / 2 << 14);
+    let mut versions = Vec::new();
+    for at in 0..2 * PLACES {
+        versions.push(runtime.get_value::<u64>(place(at))?);
+    }
+    let all = runtime.all_gather(bytemuck::cast_slice(&versions))?;
+    let first = versions[0];
+    if all.iter().any(|bytes| bytes.as_chunks::<8>().0.iter().any(|word| u64::from_le_bytes(*word) != first))
+    {
+        return Err(format!("round {round} finds different versions: {versions:?}").into());
+    }
+    if round > 0 && me.0 == 0 {
+        let daemon = getppid().ok_or("no daemon")?;
+        let after = std::time::Duration::from_micros(500 + fresh(round) % 60_000);
+        std::thread::spawn(move || {
+            // Somewhere in the middle of what the ranks do; nothing waits for it.
+            std::thread::sleep(after);
+            let _ = kill_process(daemon, Signal::KILL);
+        });
+    }
+    for version in first + 1.. {
+        for at in 0..2 * PLACES {
+            runtime.put_value(place(at), version)?;
+        }
+        runtime.checkpoint()?;
+        if round == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Another number in each run.
+fn fresh(round: u64) -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    (u64::from(now.subsec_nanos()) ^ round).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
 }
 
 /// What each case of the scenario `named_refused` must say.

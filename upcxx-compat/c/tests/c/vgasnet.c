@@ -163,7 +163,7 @@ static void locks(void) {
 /* Segments of other pages come and go beside the first. */
 static void further(void) {
     const vgasnet_node_t ranks = vgasnet_nodes(), me = vgasnet_mynode(), right = (me + 1) % ranks;
-    vgasnet_segment_options_t options = {0, 0, 0, 0, 0, 0}, wrong = {5000, 0, 0, 0, 0, 0};
+    vgasnet_segment_options_t options = {0, 0, 0, 0, 0, 0, NULL}, wrong = {5000, 0, 0, 0, 0, 0, NULL};
     vgasnet_segment_id_t small, large, gone;
     uint64_t word, round;
     char buffer[20000], found[20000];
@@ -213,6 +213,29 @@ static void further(void) {
     CHECK(vgasnet_segment_detach_own(small) == VGASNET_OK && vgasnet_segment_detach_own(small) == VGASNET_ERR_BAD_ARG);
 }
 
+/* A further segment with a name is kept beside the first, at the same checkpoint. */
+static void keeps(const char *name, int is_there) {
+    vgasnet_segment_options_t options = {16384, 0, 0, 0, 0, 0, NULL};
+    vgasnet_segment_id_t segment, other;
+    vgasnet_reopened_t first, found;
+    uint64_t word = 0;
+    char further[100];
+    snprintf(further, sizeof(further), "%s-further", name);
+    options.name = "no/name";
+    CHECK(vgasnet_segment_attach(4096, &options, &segment) == VGASNET_ERR_BAD_ARG);
+    options.name = further;
+    CHECK(vgasnet_segment_attach_own(4096, &options, &segment) == VGASNET_ERR_BAD_ARG);
+    CHECK(vgasnet_segment_attach(100000, &options, &segment) == VGASNET_OK);
+    CHECK(vgasnet_segment_attach(100000, &options, &other) == VGASNET_ERR_BAD_ARG);
+    CHECK(vgasnet_segment_reopened(segment, NULL) == VGASNET_ERR_BAD_ARG && vgasnet_reopened(&first) == VGASNET_OK);
+    CHECK(vgasnet_segment_reopened(segment, &found) == VGASNET_OK && (found.checkpoint > 0) == is_there);
+    CHECK(first.checkpoint == found.checkpoint);
+    vgasnet_segment_get(&word, segment, vgasnet_mynode(), 90000, 8);
+    CHECK(word == (is_there ? 815u + vgasnet_mynode() : 0));
+    word = 815 + vgasnet_mynode();
+    vgasnet_segment_put(segment, vgasnet_mynode(), 90000, &word, 8);
+}
+
 /* A system call fills the segment, which it may only where pages stay. */
 static void pins(void) {
     vgasnet_pin_t pin;
@@ -253,6 +276,7 @@ int main(int argc, char **argv) {
     CHECK((found.checkpoint > 0) == (argc > 3 && strcmp(argv[3], "read") == 0));
     if (argc > 3 && strcmp(argv[3], "read") == 0) {
         CHECK(strcmp(own, "kept") == 0 && own[BYTES - 1] == (char)(me + 1));
+        keeps(argv[2], 1);
         vgasnet_exit(0);
     }
     for (i = 0; i < BYTES; i += 4096) CHECK(own[i] == 0);
@@ -279,6 +303,7 @@ int main(int argc, char **argv) {
     }
     CHECK(known && vgasnet_statistic_name(vgasnet_statistics_count()) == NULL);
     if (segment.name != NULL) {
+        keeps(segment.name, 0);
         strcpy(own, "kept");
         own[BYTES - 1] = (char)(me + 1);
         CHECK(vgasnet_checkpoint() == VGASNET_OK);

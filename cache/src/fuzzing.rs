@@ -6,6 +6,7 @@
 
 use crate::agent::wire::{Coherence, Content, RUN_PAGES_MAX, decode_run, encode_run};
 use crate::error::Failure;
+use crate::pool::PageSize;
 use crate::request::{InPlace, InPlaceAnswer, Named, Pieces, Request, WordUpdate};
 use crate::service::{ServiceCounts, decode, encode};
 use serde::Serialize;
@@ -25,8 +26,9 @@ pub fn cache_coherence(bytes: &[u8]) {
     if let Some(found) = Coherence::decode(&words, nodes) {
         assert_eq!(Coherence::decode(&found.encode(), nodes), Some(found));
     }
-    if let Some(found) = Content::decode(&words, nodes) {
-        assert_eq!(found.encode().as_ref().map(|said| &said[..]), Some(&words[..]));
+    let size = PageSize::of_shift(12 + u32::from(count) % PageSize::COUNT as u32);
+    if let Some(found) = Content::decode(&words, size, nodes) {
+        assert_eq!(found.encode(size).as_ref().map(|said| &said[..]), Some(&words[..]));
         assert!(found.message.carries_page() && words[1] < 256, "{found:?}");
     }
     if let Some((page, message, found)) = decode_run(&words, frames, nodes) {
@@ -140,7 +142,8 @@ mod tests {
     fn any_words_are_a_coherence_message_or_refused() {
         let data = Message::Data { right: Right::Modified, dirty: true, acks: 3, confirm: true };
         let forward = Message::ForwardModified { requester: NodeId(5), acks: 2, confirm: Confirm::Supplier };
-        let content = Content { frame: 12, message: data, origin: Origin::Nvm }.encode().unwrap();
+        let content =
+            Content { frame: 12, message: data, origin: Origin::Nvm }.encode(PageSize::of_shift(12)).unwrap();
         replay(
             "cache_coherence",
             cache_coherence,

@@ -4,6 +4,7 @@ use super::Agent;
 use super::shards::{Incoming, Shards};
 use super::wire::{self, Coherence, Content, Origin};
 use crate::error::CacheError;
+use crate::pool::PageSize;
 use crate::protocol::Message;
 use crate::region;
 use crate::request::{InPlace, InPlaceAnswer, Request, handler};
@@ -54,8 +55,9 @@ pub fn register(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
         (!coherence.message.carries_page() || zeros).then_some(Incoming::Message(from, coherence))
     })?;
     add(handler::DATA, |from, arguments, payload, nodes| {
-        let Arrived::Long(..) = payload else { return None };
-        if let Some(content) = Content::decode(arguments, nodes) {
+        let Arrived::Long(_, bytes) = payload else { return None };
+        let size = PageSize::of_bytes(u32::try_from(bytes).ok()?)?;
+        if let Some(content) = Content::decode(arguments, size, nodes) {
             return Some(Incoming::Content(from, content));
         }
         let coherence = Coherence::decode(arguments, nodes)?;

@@ -4,7 +4,7 @@
 //! requests for them (DESIGN, property 8), and what follows from these, such as a home that hands a run of them on.
 
 use super::wire::{self, Coherence, Content};
-use crate::pool::FrameId;
+use crate::pool::{FrameId, PageSize};
 use crate::protocol::Message;
 use crate::region;
 use crate::request::handler;
@@ -75,7 +75,7 @@ impl Outgoing {
     /// Bytes of arguments and small payloads.
     fn control_bytes(&self) -> u64 {
         match self {
-            Outgoing::Data { coherence, .. } if content(coherence).is_some() => 8,
+            Outgoing::Data { coherence, from, .. } if content(coherence, from).is_some() => 8,
             Outgoing::Coherence(_) | Outgoing::Data { .. } => 28,
             Outgoing::Run { frames, .. } => 20 + 4 * frames.len() as u64,
             Outgoing::InPlace { data, .. } => 24 + data.len() as u64,
@@ -218,9 +218,9 @@ fn kind(message: Message) -> usize {
 }
 
 /// What is said with a page, if two words are enough.
-fn content(coherence: &Coherence) -> Option<[u32; 2]> {
+fn content(coherence: &Coherence, from: &Span) -> Option<[u32; 2]> {
     let &Coherence { message, frame, origin, .. } = coherence;
-    Content { frame, message, origin }.encode()
+    Content { frame, message, origin }.encode(PageSize::of_bytes(u32::try_from(from.bytes()).ok()?)?)
 }
 
 /// None: no room. What was lent is a page, in its frame.
@@ -232,7 +232,7 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing) -> Result<Option<Loa
         Outgoing::Data { coherence, from, into, .. } => {
             let destination =
                 Destination::Region { region: region::FRAMES, owner: to, offset: FrameId(*into).offset() };
-            return match content(coherence) {
+            return match content(coherence, from) {
                 Some(words) => endpoint.try_request_lent(to, handler::DATA, &words, from, destination),
                 None => endpoint.try_request_lent(to, handler::DATA, &coherence.encode(), from, destination),
             };

@@ -1,5 +1,6 @@
 //! Coherence messages as they travel between agents: the protocol's words, and what the agent adds to them.
 
+use crate::pool::{FrameId, PageSize};
 use crate::protocol::{Message, Right};
 
 /// No frame.
@@ -80,8 +81,9 @@ const ACKS: u32 = 5;
 const ACKS_MAX: u32 = 7;
 
 impl Content {
-    /// As arguments of an active message; none when it needs those of a [`Coherence`].
-    pub fn encode(&self) -> Option<[u32; 2]> {
+    /// As arguments of an active message, with a page of this size; none when it needs those of a [`Coherence`]. The frame is
+    /// called by its place among those of the size: so the message is a note.
+    pub fn encode(&self, size: PageSize) -> Option<[u32; 2]> {
         let origin = match self.origin {
             Origin::Cache => 0,
             Origin::Nvm => NVM,
@@ -95,12 +97,14 @@ impl Content {
             Message::PulledData { dirty: true } => PULLED | DIRTY,
             _ => return None,
         };
-        Some([self.frame, said | origin])
+        let frame = FrameId(self.frame);
+        size.begins_at(frame).then(|| [size.ordinal(frame), said | origin])
     }
 
-    /// From arguments, in a job of `nodes` nodes; the frame is still to be checked.
-    pub fn decode(words: &[u32], nodes: u32) -> Option<Self> {
-        let &[frame, said] = words else { return None };
+    /// From arguments that came with a page of this size, in a job of `nodes` nodes; the frame is still to be checked.
+    pub fn decode(words: &[u32], size: PageSize, nodes: u32) -> Option<Self> {
+        let &[ordinal, said] = words else { return None };
+        let FrameId(frame) = size.nth(ordinal);
         let (dirty, confirm, acks) = (said & DIRTY != 0, said & CONFIRM != 0, said >> ACKS);
         let data = |right| Message::Data { right, dirty, acks, confirm };
         let message = match said & PULLED {
@@ -111,7 +115,7 @@ impl Content {
         };
         let origin = if said & NVM != 0 { Origin::Nvm } else { Origin::Cache };
         let content = Self { frame, message, origin };
-        (acks < nodes && content.encode() == Some([frame, said])).then_some(content)
+        (acks < nodes && content.encode(size) == Some([ordinal, said])).then_some(content)
     }
 }
 
@@ -157,13 +161,20 @@ mod tests {
         }
         for message in messages {
             for origin in [Origin::Cache, Origin::Nvm] {
-                let content = Content { frame: 1 << 30, message, origin };
-                let words = content.encode().unwrap();
-                assert!(words[1] < 256);
-                assert_eq!(Content::decode(&words, 8), Some(content));
-                assert_eq!(Content::decode(&words[..1], 8), None);
+                for size in PageSize::all() {
+                    let content = Content { frame: 1 << 30, message, origin };
+                    let words = content.encode(size).unwrap();
+                    // What a conduit takes for a note: the frame's offset in pages.
+                    assert_eq!(u64::from(words[0]) * u64::from(size.bytes()), FrameId(1 << 30).offset());
+                    assert!(words[1] < 256);
+                    assert_eq!(Content::decode(&words, size, 8), Some(content));
+                    assert_eq!(Content::decode(&words[..1], size, 8), None);
+                    let beyond = [u32::MAX, words[1]];
+                    assert_eq!(Content::decode(&beyond, size, 8).is_some(), size.index() == 0);
+                }
             }
         }
+        const SMALL: PageSize = PageSize::of_shift(12);
         let many = Message::Data { right: Right::Modified, dirty: true, acks: 8, confirm: true };
         let long = [
             (many, Origin::Cache),
@@ -171,18 +182,21 @@ mod tests {
             (Message::PulledData { dirty: true }, Origin::Zeros),
         ];
         for (message, origin) in long {
-            assert_eq!(Content { frame: 1, message, origin }.encode(), None);
+            assert_eq!(Content { frame: 1, message, origin }.encode(SMALL), None);
         }
         let some = Message::Data { right: Right::Modified, dirty: true, acks: 7, confirm: true };
-        let words = Content { frame: 1, message: some, origin: Origin::Cache }.encode().unwrap();
-        assert_eq!(Content::decode(&words, 7), None, "more acknowledgements than other nodes");
+        let words = Content { frame: 1, message: some, origin: Origin::Cache }.encode(SMALL).unwrap();
+        assert_eq!(Content::decode(&words, SMALL, 7), None, "more acknowledgements than other nodes");
     }
 
     proptest! {
         #[test]
-        fn content_of_a_stranger_decodes_to_itself_or_nothing(frame: u32, said in prop_oneof![0u32..512, any::<u32>()]) {
-            if let Some(content) = Content::decode(&[frame, said], 5) {
-                prop_assert_eq!(content.encode(), Some([frame, said]));
+        fn content_of_a_stranger_decodes_to_itself_or_nothing(
+            frame: u32, said in prop_oneof![0u32..512, any::<u32>()], size in 0..PageSize::COUNT as u32,
+        ) {
+            let size = PageSize::of_shift(12 + size);
+            if let Some(content) = Content::decode(&[frame, said], size, 5) {
+                prop_assert_eq!(content.encode(size), Some([frame, said]));
             }
         }
     }

@@ -92,7 +92,7 @@ impl PageSize {
     }
 
     /// Whether a frame of this size may begin there.
-    pub(super) const fn begins_at(self, frame: FrameId) -> bool {
+    pub const fn begins_at(self, frame: FrameId) -> bool {
         frame.0.is_multiple_of(1 << self.index())
     }
 

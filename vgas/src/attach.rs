@@ -50,8 +50,9 @@ pub struct SegmentSpec {
     /// put means that its source is reusable; *visible* it is after the barrier. May differ from rank to rank.
     pub relaxed: bool,
     /// Have the tiered segments of all ranks at addresses that are the same in every process of the job, so that pointers into them
-    /// mean the same everywhere ([`Runtime::pointer_to`], [`Runtime::address_of`]). Only the owner's pointers reach memory
-    /// ([`Runtime::local`]); an access by another rank ends its process with a line that says so. The same on all ranks; together
+    /// mean the same everywhere ([`Runtime::pointer_to`], [`Runtime::address_of`]). The owner's pointers reach memory
+    /// ([`Runtime::local`]), and those of ranks of its node that have asked to read ([`Runtime::local_of_mate`]); an access by
+    /// another rank ends its process with a line that says so. The same on all ranks; together
     /// at most 64 TiB, each rank having as much as the largest.
     pub one_address: bool,
 }
@@ -282,7 +283,8 @@ impl Runtime {
     }
 
     /// The address of a place in a tiered segment, the same in every process; none without [`SegmentSpec::one_address`], and outside
-    /// of the segment. Only its owner reaches memory there, once it has called [`Runtime::local`].
+    /// of the segment. Its owner reaches memory there once it has called [`Runtime::local`], other ranks of its node to read it with
+    /// [`Runtime::local_of_mate`].
     pub fn pointer_to(&self, at: GlobalAddress) -> Option<*mut u8> {
         let range = self.everywhere.get()?.range();
         let is_there = at.kind == Kind::Tiered

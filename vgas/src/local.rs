@@ -45,19 +45,22 @@ impl Runtime {
         if let Some(segment) = local.segment.get() {
             return Ok(segment);
         }
-        let segment = self.open_local(SegmentId::FIRST, None)?;
+        let own = PartitionId { segment: SegmentId::FIRST, owner: self.rank() };
+        let segment = self.open_local(own, None)?;
         self.segments.is_shown(&segment);
         self.tell_absent();
         Ok(local.segment.get_or_init(|| segment))
     }
 
-    pub(crate) fn open_local(&self, segment: SegmentId, pages_max: Option<u32>) -> Result<LocalSegment> {
-        let own = PartitionId { segment, owner: self.rank() };
-        let (bytes, partition) = (self.client().bytes_of(own), self.client().partition(own));
+    pub(crate) fn open_local(&self, of: PartitionId, pages_max: Option<u32>) -> Result<LocalSegment> {
+        let is_own = of.owner == self.rank();
+        let (bytes, partition) = (self.client().bytes_of(of), self.client().partition(of));
         let Some(partition) = partition.filter(|_| bytes > 0) else {
-            return Err(Error::Usage(format!("{} has attached no tiered segment", self.rank())));
+            return Err(Error::Usage(format!("{} has attached no tiered segment", of.owner)));
         };
-        self.client().check_writable(own)?;
+        if is_own {
+            self.client().check_writable(of)?;
+        }
         let endpoint = self.endpoint().clone();
         let agent = self.layout().agent_of(self.node());
         let frames = endpoint
@@ -66,17 +69,21 @@ impl Runtime {
             .ok_or_else(|| Error::Usage("this rank does not share its node's memory".into()))?
             .try_clone_to_owned()
             .map_err(|error| Error::Usage(format!("cannot duplicate a descriptor: {error}")))?;
-        let everywhere = self.everywhere.get().filter(|_| segment == SegmentId::FIRST);
+        let everywhere = self.everywhere.get().filter(|_| of.segment == SegmentId::FIRST);
         Ok(LocalSegment::open(LocalSpec {
             pool: self.client().pool().clone(),
             frames,
             partition,
+            is_own,
             bytes,
             pages_max,
-            at: everywhere.map(|everywhere| everywhere.range().base_of(self.rank().0)),
+            at: everywhere.map(|everywhere| everywhere.range().base_of(of.owner.0)),
             mechanism: mechanism(self.settings())?,
             ring: Box::new(move || endpoint.ring(agent)),
-            read: self.client().page_reader(own),
+            read: match is_own {
+                true => self.client().page_reader(of),
+                false => Box::new(|_| false),
+            },
         })?)
     }
 

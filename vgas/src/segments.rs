@@ -479,9 +479,31 @@ impl Runtime {
         if segment == Segment::FIRST {
             return Err(Error::Usage("the first segment is Runtime::local's".into()));
         }
+        self.open_beside(PartitionId { segment: segment.id, owner: self.rank() }, pages)
+    }
+
+    /// Makes the part of another rank of this rank's node addressable by plain pointers, to be read, until the result is dropped: with
+    /// [`SegmentSpec::one_address`](crate::SegmentSpec::one_address) the first segment's is where [`Runtime::pointer_to`] says. The
+    /// pages are those that the owner's pointers use; each is, like with these, only here while somebody uses it so. They count as
+    /// [`Runtime::local_of`] says, `pages` of them at most are mapped. A store ends the process with a line that says so.
+    ///
+    /// # Errors
+    /// As [`Runtime::local`], and for a rank of another node.
+    pub fn local_of_mate(&self, segment: Segment, owner: Rank, pages: u32) -> Result<LocalPart<'_>> {
+        let is_there = owner.0 < self.ranks() && self.layout().node_of(owner) == self.node();
+        if !is_there || owner == self.rank() {
+            return Err(Error::Usage(format!(
+                "{owner} is no other rank of the node of {}: its memory is not here; get what it has",
+                self.rank()
+            )));
+        }
+        self.open_beside(PartitionId { segment: segment.id, owner }, pages)
+    }
+
+    /// Opens a segment that counts to what is mapped beside the first.
+    fn open_beside(&self, of: PartitionId, pages: u32) -> Result<LocalPart<'_>> {
         let layout = self.client().pool().layout();
-        let own = PartitionId { segment: segment.id, owner: self.rank() };
-        let size = self.client().partition(own).map_or(layout.page_size(), |found| found.size);
+        let size = self.client().partition(of).map_or(layout.page_size(), |found| found.size);
         // In pages of the first segment, which the rank's share is counted in: larger ones count as several.
         let each = size.bytes().div_ceil(layout.page_size().bytes());
         let most = layout.mapped_beside_first();
@@ -495,7 +517,7 @@ impl Runtime {
                 most / each
             )));
         }
-        let opened = self.open_local(segment.id, Some(pages));
+        let opened = self.open_local(of, Some(pages));
         if opened.is_err() {
             mapped.fetch_sub(counted, Relaxed);
         }

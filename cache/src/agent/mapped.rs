@@ -1,6 +1,6 @@
-//! Pages that their owner uses through plain pointers (vGASNet III.D, DESIGN property 9).
+//! Pages that their owner, and ranks of its node that read them, use through plain pointers (vGASNet III.D, DESIGN property 9).
 //!
-//! A rank asks for a page of its own segment in a fault slot ([`crate::pool::FaultSlots`]) and gives back another one
+//! A rank asks for a page of a segment whose owner is on its node in a fault slot ([`crate::pool::FaultSlots`]) and gives back another one
 //! in the same breath, so that it never has more mapped than it may. A mapped page is *served in place*: the home has
 //! the only copy, in the frame that is mapped; other nodes' small operations travel to it, those of the node's own ranks
 //! hit the same frame. A pin keeps the frame where it is. So nothing is ever taken from a rank: it gives back by itself.
@@ -15,12 +15,14 @@ use crate::pool::{Fault, FaultId, FrameId, Returned};
 use crate::protocol::home::HomeEvent;
 use crate::request::PageIndex;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use vgas_rma::address::Rank;
 
 /// What the ranks of the node have mapped.
 #[derive(Debug, Default)]
 pub(super) struct Mapped {
-    frames: FxHashMap<PageIndex, FrameId>,
+    /// In which frame a page is mapped, and by which of the node's ranks.
+    frames: FxHashMap<PageIndex, (FrameId, SmallVec<[u32; 4]>)>,
     /// Pages that each rank has mapped or waits for.
     counts: Vec<u32>,
     /// [`crate::pool::PoolAgent::faults_posted`] at the last look.
@@ -29,6 +31,11 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
+    fn add(&mut self, page: PageIndex, frame: FrameId, local_rank: u32) {
+        let (_, ranks) = self.frames.entry(page).or_insert_with(|| (frame, SmallVec::new()));
+        ranks.push(local_rank);
+    }
+
     fn count(&mut self, local_rank: u32) -> &mut u32 {
         let index = local_rank as usize;
         if self.counts.len() <= index {
@@ -85,9 +92,8 @@ impl Agent {
             }
             Returned::Page(page) => self.unmapped(id, page)?,
             Returned::All(page) => {
-                let rank = self.rank_of(id);
-                if self.segments.partitions.find(page).is_none_or(|found| found.owner != rank) {
-                    let what = format!("gave all pages beside page {page} back, which is not of its segment");
+                if self.segments.partitions.find(page).is_none_or(|found| !self.is_here(found.owner)) {
+                    let what = format!("gave all pages beside page {page} back, which is not of its node");
                     return Err(self.refuse_fault(id, what));
                 }
                 let others = 1..self.shards.count();
@@ -103,12 +109,16 @@ impl Agent {
 
     /// A rank has unmapped all of its pages of the partition of this one.
     pub(super) fn unmapped_all(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
-        let rank = self.rank_of(id);
-        let found = self.segments.partitions.find(page).filter(|found| found.owner == rank);
-        let range = found.map(Partition::range).unwrap_or_default();
-        let own = |page: &PageIndex| range.contains(page);
-        let pages: Vec<PageIndex> = self.mapped.frames.keys().copied().filter(own).collect();
+        let range = self.segments.partitions.find(page).map(Partition::range).unwrap_or_default();
+        let all = self.mapped.frames.iter();
+        let own = all.filter(|(page, (_, ranks))| range.contains(page) && ranks.contains(&id.local_rank));
+        let pages: Vec<PageIndex> = own.map(|(page, _)| *page).collect();
         pages.into_iter().try_for_each(|page| self.unmapped(id, page))
+    }
+
+    /// Whether a rank is on this node.
+    fn is_here(&self, rank: Rank) -> bool {
+        self.layout.ranks_of(self.node).contains(&rank.0)
     }
 
     fn rank_of(&self, id: FaultId) -> Rank {
@@ -122,28 +132,38 @@ impl Agent {
 
     /// A rank has unmapped a page: it may be evicted, and others may have it, again.
     pub(super) fn unmapped(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
-        let owner = self.pool.layout().locate(page).map(|(owner, _)| owner);
-        let frame = if owner == Some(self.rank_of(id)) { self.mapped.frames.remove(&page) } else { None };
-        let Some(frame) = frame else {
+        let mapped = self.mapped.frames.get_mut(&page);
+        let found = mapped.and_then(|(frame, ranks)| {
+            let at = ranks.iter().position(|&rank| rank == id.local_rank)?;
+            ranks.swap_remove(at);
+            Some((*frame, ranks.is_empty()))
+        });
+        let Some((frame, was_last)) = found else {
             return Err(self.refuse_fault(id, format!("gave page {page} back, which it has not mapped")));
         };
+        if was_last {
+            self.mapped.frames.remove(&page);
+        }
         self.pool.unkeep_mapped(frame)?;
         self.no_mapper(id, page)
     }
 
-    /// The home need not serve the page in place for its owner's sake any more.
+    /// A rank does not use the page through pointers any more; if it was the last one, the home need not serve it in place.
     fn no_mapper(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
         let count = self.mapped.count(id.local_rank);
         *count = count.saturating_sub(1);
+        if self.mapped.frames.contains_key(&page) || self.waits_to_map(page) {
+            return Ok(());
+        }
         self.home_event(page, HomeEvent::Mapped(false))
     }
 
     fn want_mapped(&mut self, id: FaultId, page: PageIndex, write: bool) -> Result<(), CacheError> {
         let owner = self.pool.layout().locate(page).map(|(owner, _)| owner);
-        if owner != Some(self.rank_of(id)) {
-            return Err(
-                self.refuse_fault(id, format!("wants to map page {page}, which is not of its segment"))
-            );
+        if !owner.is_some_and(|owner| owner == self.rank_of(id) || (self.is_here(owner) && !write)) {
+            let what =
+                format!("wants to map page {page}, which is not of its segment, nor to be read of its node");
+            return Err(self.refuse_fault(id, what));
         }
         if !self.attached(page) {
             return Ok(self.pool.answer_fault(id, Err(Failure::from(FailureKind::NoSuchPage).code()))?);
@@ -164,13 +184,16 @@ impl Agent {
             return Ok(());
         }
         let id = mapper.id;
-        if self.mapped.frames.contains_key(&page) || self.page(page)?.mapper.is_some() {
+        let has_mapped = |(_, ranks): &(FrameId, SmallVec<[u32; 4]>)| ranks.contains(&id.local_rank);
+        let waits = |mapper: &Mapper| mapper.id.local_rank == id.local_rank;
+        if self.mapped.frames.get(&page).is_some_and(has_mapped) || self.page(page)?.mappers.iter().any(waits)
+        {
             return Err(self.refuse_fault(id, format!("maps page {page} twice")));
         }
         let (missed, ahead) = (self.is_miss(page), self.pool.clear_ahead(page)?);
         // Now, so that requests of other nodes that come meanwhile are referred to this page's place.
         self.home_event(page, HomeEvent::Mapped(true))?;
-        self.page(page)?.mapper = Some(mapper);
+        self.page(page)?.mappers.push(mapper);
         self.pump(page)?;
         if missed {
             self.publish_neighbours(page)?;
@@ -188,7 +211,7 @@ impl Agent {
         let Some((owner, _)) = self.pool.layout().locate(page) else { return Ok(()) };
         let local_rank = owner.0.saturating_sub(self.layout.ranks_of(self.node).start);
         *self.mapped.count(local_rank) += 1;
-        self.mapped.frames.insert(page, frame);
+        self.mapped.add(page, frame, local_rank);
         self.home_event(page, HomeEvent::Mapped(true))
     }
 
@@ -203,7 +226,7 @@ impl Agent {
     /// The page is the only copy: its frame may be mapped.
     pub(super) fn map(&mut self, page: PageIndex, frame: FrameId, id: FaultId) -> Result<(), CacheError> {
         self.pool.keep_mapped(frame)?;
-        self.mapped.frames.insert(page, frame);
+        self.mapped.add(page, frame, id.local_rank);
         Ok(self.pool.answer_fault(id, Ok(frame))?)
     }
 
@@ -224,7 +247,7 @@ impl Agent {
     /// is stored. The page itself stays what it is, changed. It is kept until the copy has been stored, because two
     /// writes of one page that are under way together would end in any order.
     pub(super) fn store_copy(&mut self, page: PageIndex) -> Result<bool, CacheError> {
-        let Some(&frame) = self.mapped.frames.get(&page) else { return Ok(false) };
+        let Some(&(frame, _)) = self.mapped.frames.get(&page) else { return Ok(false) };
         let Some(copy) = self.take_reserve(page) else {
             self.frames.unstaged.push_back(Staging::Copy(page));
             return Ok(true);

@@ -1,4 +1,5 @@
-//! Plain loads and stores on a rank's own tiered segment (vGASNet III.D, DESIGN property 9).
+//! Plain loads and stores on a rank's own tiered segment (vGASNet III.D, DESIGN property 9), and plain loads on those of the other
+//! ranks of its node.
 //!
 //! A [`LocalSegment`] is a range of addresses as large as the segment, which may be far larger than memory. A load or
 //! store to a page that is not mapped faults; the fault is served in the thread that took it, in a signal handler:
@@ -121,6 +122,9 @@ pub enum Trouble {
     /// More segments than a process can have.
     #[error("a process can have {max} local segments", max = signal::WINDOWS_MAX)]
     TooManySegments,
+    /// A store to what another rank owns.
+    #[error("only its owner may store there; put it")]
+    NotTheOwner,
     /// The pool was made without room for mapped pages.
     #[error("local access is switched off")]
     SwitchedOff,
@@ -135,8 +139,10 @@ pub struct LocalSpec {
     pub pool: Arc<PoolClient>,
     /// The file behind the pool's frames.
     pub frames: OwnedFd,
-    /// The partition, this rank's own, which is attached at the agent.
+    /// The partition, of this rank or of another one of its node, which is attached at the agent.
     pub partition: Partition,
+    /// It is this rank's own. Another's can only be read.
+    pub is_own: bool,
     /// How large it is: its last page may have more bytes.
     pub bytes: u64,
     /// Most pages that are to be mapped at the same time; all that the pool grants a rank, if none. The segments of a rank share
@@ -165,9 +171,10 @@ struct Live {
     _registered: signal::Registered,
 }
 
-/// A rank's own tiered segment as memory.
+/// A tiered segment of a rank of this node as memory.
 ///
-/// [`LocalSegment::base`] is good for plain loads and stores of [`LocalSegment::bytes`] bytes as long as this lives.
+/// [`LocalSegment::base`] is good for plain loads of [`LocalSegment::bytes`] bytes as long as this lives, and for stores if the
+/// segment is this rank's own.
 pub struct LocalSegment {
     window: Arc<Window>,
     /// None when it was closed.
@@ -226,7 +233,7 @@ impl LocalSegment {
         (offset < self.bytes).then_some(offset)
     }
 
-    /// Brings a range in and keeps it mapped, for reading and writing, until the returned pin is dropped: for system calls,
+    /// Brings a range in and keeps it mapped, for reading and, if it is this rank's own, for writing, until the returned pin is dropped: for system calls,
     /// and for those who want an error instead of a signal when a page cannot be had.
     ///
     /// Pinned pages count toward what a rank may have mapped (`local.mapped`).

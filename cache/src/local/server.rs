@@ -66,7 +66,7 @@ fn serve(window: &Window, stop: &OwnedFd) {
         while let Some(access) = userfaultfd.next_access() {
             let Some(page) = window.page_at(access.address) else { continue };
             // For writing at once: a system call could not be served a second time.
-            if let Err(trouble) = window.bring_in(page, true) {
+            if let Err(trouble) = window.bring_in(page, window.is_own()) {
                 signal::die(window, page, trouble);
             }
             window.count_fault();

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use vgas_rma::cores;
 
-/// Local segments that a process may have at a time. A rank needs one.
-pub const WINDOWS_MAX: usize = 8;
+/// Local segments that a process may have at a time. A rank needs one, and one for each that it reads of its node's other ranks.
+pub const WINDOWS_MAX: usize = 32;
 
 /// `si_code` of a fault on memory that is there but may not be accessed so (SIGSEGV).
 const SEGV_ACCERR: c_int = 2;

@@ -62,6 +62,7 @@ pub(super) struct Seat<'w> {
 /// A rank's own segment in its address space.
 pub(super) struct Window {
     owner: PartitionId,
+    is_own: bool,
     first_page: u64,
     page_shift: u32,
     space: Space,
@@ -89,7 +90,7 @@ pub(super) struct Window {
 
 impl Window {
     pub fn new(spec: LocalSpec) -> Result<Self, Trouble> {
-        let LocalSpec { pool, frames, partition, bytes, pages_max, at, mechanism, ring, read } = spec;
+        let LocalSpec { pool, frames, partition, is_own, bytes, pages_max, at, mechanism, ring, read } = spec;
         let layout = pool.layout();
         let page_bytes = u64::from(partition.size.bytes());
         let pages = bytes.div_ceil(page_bytes);
@@ -97,7 +98,7 @@ impl Window {
             return Err(Trouble::Refused(FailureKind::NoSuchPage.into()));
         }
         let granted = match partition.segment {
-            SegmentId::FIRST => layout.spec().mapped_pages_per_rank,
+            SegmentId::FIRST if is_own => layout.spec().mapped_pages_per_rank,
             _ => layout.mapped_beside_first(),
         };
         let granted = granted.min(pages_max.unwrap_or(u32::MAX));
@@ -112,6 +113,7 @@ impl Window {
             .map_err(|_| Trouble::System(rustix::io::Errno::NOMEM))?;
         Ok(Self {
             owner: partition.id(),
+            is_own,
             first_page: partition.first,
             page_shift: page_bytes.trailing_zeros(),
             space: Space::reserve(bytes, at, page_bytes as usize, frames, mechanism)?,
@@ -129,6 +131,10 @@ impl Window {
             pool,
             ring,
         })
+    }
+
+    pub fn is_own(&self) -> bool {
+        self.is_own
     }
 
     pub fn owner(&self) -> PartitionId {
@@ -177,6 +183,9 @@ impl Window {
     pub fn serve(&self, page: u64, write: Option<bool>) -> Result<bool, Trouble> {
         // A fault on a page that may be read must be a store, if the machine does not say.
         let write = write.unwrap_or_else(|| self.word(page).load(Acquire) & KIND == READABLE);
+        if write && !self.is_own {
+            return Err(Trouble::NotTheOwner);
+        }
         if self.bring_in(page, write)? {
             self.futile.store(0, Relaxed);
             self.count_fault();
@@ -277,7 +286,7 @@ impl Window {
     /// Asks for a page, and gives another one back; hides the victim until the answer comes; and shows the page. Without
     /// success, the seat is as it was before.
     fn fetch_into(&self, seat: Seat<'_>, page: u64, write: bool, back: Option<u64>) -> Result<(), Trouble> {
-        let back = back.filter(|&back| !self.pool.unmap_own(self.first_page + back));
+        let back = back.filter(|&back| !self.unmap_own(back));
         let returned = back.map_or(Returned::Nothing, |back| Returned::Page(self.first_page + back));
         let (hidden, answer) = match self.map_own(page, write) {
             Some(frame) => {
@@ -328,6 +337,9 @@ impl Window {
     /// Has a page that nobody but this node knows of mapped without the agent, brought in first if need be.
     #[inline(never)]
     fn map_own(&self, page: u64, write: bool) -> Option<FrameId> {
+        if !self.is_own {
+            return None;
+        }
         let index = self.first_page + page;
         let before = self.last.swap(page, Relaxed);
         match self.pool.map_own(index) {
@@ -362,11 +374,16 @@ impl Window {
         }
     }
 
+    /// Takes a page back that was mapped without the agent. False: the agent knows of it.
+    fn unmap_own(&self, page: u64) -> bool {
+        self.is_own && self.pool.unmap_own(self.first_page + page)
+    }
+
     /// A page is not mapped after all; tells the agent, if it knows. A failure of this says no more than the one that led to it.
     #[inline(never)]
     pub(super) fn give_back(&self, page: u64) {
         let returned = Returned::Page(self.first_page + page);
-        if !self.pool.unmap_own(self.first_page + page) {
+        if !self.unmap_own(page) {
             let _ = self.ask(Fault { wanted: None, write: false, returned });
         }
     }
@@ -387,6 +404,9 @@ impl Window {
 
     /// Keeps a page in DRAM where it is that nobody but this node knows of.
     pub(super) fn map_known_to_nobody(&self, page: u64) -> Own {
+        if !self.is_own {
+            return Own::Agents;
+        }
         self.pool.map_own(self.first_page + page)
     }
 
@@ -523,7 +543,7 @@ impl Window {
         }
     }
 
-    /// Brings a page in for reading and writing and keeps it mapped until as many [`Window::unpin`].
+    /// Brings a page in, for all that may be done with it, and keeps it mapped until as many [`Window::unpin`].
     pub fn pin(&self, page: u64) -> Result<(), Trouble> {
         let limit = self.pins_max();
         let one_more = |count| (count < limit).then_some(count + 1);
@@ -532,11 +552,12 @@ impl Window {
         }
         let word = self.word(page);
         loop {
-            if let Err(trouble) = self.bring_in(page, true) {
+            if let Err(trouble) = self.bring_in(page, self.is_own) {
                 self.pinned.fetch_sub(1, AcqRel);
                 return Err(trouble);
             }
-            let pin = |now: u32| (now & KIND == WRITABLE && now < u32::MAX - PIN).then(|| now + PIN);
+            let wanted = if self.is_own { WRITABLE } else { READABLE };
+            let pin = |now: u32| (now & KIND == wanted && now < u32::MAX - PIN).then(|| now + PIN);
             match word.fetch_update(AcqRel, Acquire, pin) {
                 Ok(before) => {
                     if before >= PIN {
@@ -602,7 +623,7 @@ impl Window {
         let sitting = self.seats.iter().map(|seat| seat.load(Acquire));
         for page in sitting.chain([self.owed.load(Acquire)]).filter_map(|one| one.checked_sub(1)) {
             // What the agent knows of comes next.
-            let _ = self.pool.unmap_own(self.first_page + page);
+            let _ = self.unmap_own(page);
         }
         self.ask(Fault { wanted: None, write: false, returned: Returned::All(self.first_page) }).map(drop)
     }

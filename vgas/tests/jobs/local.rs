@@ -87,6 +87,7 @@ pub const ENDING_BADLY: &[(Scenario, &str)] = &[
         Scenario { name: "local_killed", settings: || vec![in_folder(2, 2), in_folder(2, 1)], rank: killed },
         "SIGKILL",
     ),
+    (Scenario { name: "mates_store", settings: || each(2, 1, &[]), rank: crate::mates::store }, "SIGBUS"),
 ];
 
 /// A folder for segment files, while the launcher lives.

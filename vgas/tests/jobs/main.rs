@@ -8,6 +8,7 @@ mod addresses;
 mod forms;
 mod local;
 mod locks;
+mod mates;
 mod misses;
 mod named;
 mod own;

@@ -107,8 +107,8 @@ pub(super) struct Page {
     pub(super) frame: Option<FrameId>,
     pub(super) readers: SmallVec<[Waiter; 2]>,
     writers: SmallVec<[Waiter; 2]>,
-    /// The owner's thread that waits for the page to be mapped.
-    pub(super) mapper: Option<Mapper>,
+    /// The threads, each of another rank of the node, that wait for the page to be mapped.
+    pub(super) mappers: SmallVec<[Mapper; 1]>,
     puts: VecDeque<Put>,
     deferred: VecDeque<Deferred>,
     starved: bool,
@@ -146,7 +146,7 @@ impl Page {
     /// Whether nobody waits for anything but to read, and nothing waits for its turn.
     pub(super) fn wants_reading_at_most(&self) -> bool {
         self.writers.is_empty()
-            && self.mapper.is_none()
+            && self.mappers.is_empty()
             && self.puts.is_empty()
             && self.deferred.is_empty()
             && !self.recall

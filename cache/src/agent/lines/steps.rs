@@ -281,7 +281,7 @@ impl Agent {
     ) -> Result<(), CacheError> {
         let block = self.page(page)?;
         (block.prefetch, block.recall) = (false, false);
-        let mapper = block.mapper.take();
+        let mappers = std::mem::take(&mut block.mappers);
         let waiters: Vec<Waiter> = block.readers.drain(..).chain(block.writers.drain(..)).collect();
         let puts = std::mem::take(&mut block.puts);
         for waiter in waiters {
@@ -290,6 +290,6 @@ impl Agent {
         for put in puts {
             self.put_failed(page, put, failure)?;
         }
-        mapper.map_or(Ok(()), |mapper| self.map_failed(page, mapper.id, failure))
+        mappers.into_iter().try_for_each(|mapper| self.map_failed(page, mapper.id, failure))
     }
 }

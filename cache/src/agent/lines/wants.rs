@@ -77,9 +77,9 @@ impl Agent {
         self.pump(page)
     }
 
-    /// Whether a thread of the owner waits for the page to be mapped.
+    /// Whether a thread of a rank waits for the page to be mapped.
     pub(in crate::agent) fn waits_to_map(&self, page: PageIndex) -> bool {
-        self.lines.pages.get(&page).is_some_and(|block| block.mapper.is_some())
+        self.lines.pages.get(&page).is_some_and(|block| !block.mappers.is_empty())
     }
 
     /// Takes the mark of a page on its way, if it has one.
@@ -161,24 +161,26 @@ impl Agent {
                     continue;
                 }
                 LineEvent::Write
-            } else if let Some(mapper) = block.mapper {
+            } else if let Some(first) = block.mappers.first() {
+                let write = first.write;
                 if block.line.writable() {
                     if !self.serves_mapped(page) {
                         // A message that takes the page away is on its way to it, or the home has not heard yet that it
                         // is here. Either will be followed by another look.
                         return Ok(());
                     }
-                    if let Some(block) = self.lines.pages.get_mut(&page) {
-                        block.mapper = None;
-                    }
-                    if mapper.write {
+                    let block = self.lines.pages.get_mut(&page);
+                    let mappers = block.map(|block| std::mem::take(&mut block.mappers)).unwrap_or_default();
+                    if mappers.iter().any(|mapper| mapper.write) {
                         self.write_silently(page)?;
                     }
-                    self.map(page, entry.frame(), mapper.id)?;
+                    for mapper in mappers {
+                        self.map(page, entry.frame(), mapper.id)?;
+                    }
                     continue;
                 }
                 // For loads the only copy will do, and may stay clean; one of several has to be claimed.
-                let alone = mapper.write || block.line.state != line::State::I;
+                let alone = write || block.line.state != line::State::I;
                 if alone { LineEvent::Write } else { LineEvent::Read }
             } else {
                 if block.idle() {
@@ -198,7 +200,7 @@ impl Agent {
                     None if block.prefetch
                         && block.readers.is_empty()
                         && block.puts.is_empty()
-                        && block.mapper.is_none()
+                        && block.mappers.is_empty()
                         && block.writers.is_empty() =>
                     {
                         // Nobody waits for it: not worth an eviction.

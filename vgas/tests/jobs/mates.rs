@@ -31,7 +31,7 @@ fn words(base: *mut u8, page: u64) -> [&'static AtomicU64; 3] {
 }
 
 fn pattern(owner: Rank, page: u64) -> u64 {
-    (u64::from(owner.0) + 1) << 40 | page
+    ((u64::from(owner.0) + 1) << 40) | page
 }
 
 pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {

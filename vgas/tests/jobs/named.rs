@@ -84,7 +84,7 @@ pub fn one_of_many(runtime: &Runtime, round: u64) -> Outcome {
     if found != [round > 0; 2] {
         return Err(format!("round {round} finds {found:?}").into());
     }
-    let place = |at: u64| both[(at % 2) as usize].address(me, at / 2 << 14);
+    let place = |at: u64| both[(at % 2) as usize].address(me, (at / 2) << 14);
     let mut versions = Vec::new();
     for at in 0..2 * PLACES {
         versions.push(runtime.get_value::<u64>(place(at))?);

@@ -4,8 +4,6 @@
 //! for hours. When the agent empties a block of the pool ([`crate::pool::Leaving`]), this thread hides what its segment shows of
 //! it; the next access to such a page is a fault like any other. It sleeps as long as no block is being emptied.
 
-use super::Trouble;
-use super::server::errno_of;
 use super::signal;
 use super::window::Window;
 use std::sync::Arc;
@@ -22,8 +20,8 @@ pub(super) struct Leaver {
 }
 
 impl Leaver {
-    /// Starts it.
-    pub fn start(window: &Arc<Window>) -> Result<Self, Trouble> {
+    /// Starts it; none where the system has no thread for it, which is said: then pages of other sizes may find no room here.
+    pub fn start(window: &Arc<Window>) -> Option<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (own, stopped) = (window.clone(), stop.clone());
         // With all signals waiting, which it inherits: they are the program's.
@@ -31,8 +29,10 @@ impl Leaver {
             let builder = std::thread::Builder::new().name("vgas-leaver".into());
             builder.spawn(move || leave(&own, &stopped))
         });
-        let thread = Some(thread.map_err(|error| Trouble::System(errno_of(&error)))?);
-        Ok(Self { window: window.clone(), stop, thread })
+        let thread = thread.inspect_err(|error| {
+            tracing::warn!(%error, "no thread gives mapped pages back to pages of other sizes");
+        });
+        Some(Self { window: window.clone(), stop, thread: Some(thread.ok()?) })
     }
 }
 

@@ -166,7 +166,7 @@ impl std::fmt::Debug for LocalSpec {
 
 /// What serves the faults of a segment. Ended in this order.
 struct Live {
-    _leaver: Leaver,
+    _leaver: Option<Leaver>,
     _server: Option<Server>,
     _registered: signal::Registered,
 }
@@ -202,8 +202,11 @@ impl LocalSegment {
         let window = Arc::new(Window::new(spec).map_err(trouble)?);
         let registered = signal::register(&window, mechanism).map_err(trouble)?;
         let server = Server::start(&window).map_err(trouble)?;
-        let leaver = Leaver::start(&window).map_err(trouble)?;
-        let live = Mutex::new(Some(Live { _leaver: leaver, _server: server, _registered: registered }));
+        let live = Mutex::new(Some(Live {
+            _leaver: Leaver::start(&window),
+            _server: server,
+            _registered: registered,
+        }));
         Ok(Self { window, live, bytes, mechanism })
     }
 

@@ -40,7 +40,7 @@ impl Server {
     }
 }
 
-pub(super) fn errno_of(error: &std::io::Error) -> Errno {
+fn errno_of(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::AGAIN)
 }
 

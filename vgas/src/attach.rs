@@ -213,7 +213,9 @@ impl Runtime {
         let is_read_only = created.iter().any(|one| one.read_only.is_some());
         self.client().know(pages, Rank(0), &created)?;
         self.segments.begin(SegmentId::FIRST);
-        if let Some(name) = &spec.name {
+        // Of those who have a part, on all ranks: they take the steps of checkpoints together.
+        let name = wishes.iter().find(|wish| wish.tiered_bytes > 0).and_then(|wish| wish.name.as_ref());
+        if let Some(name) = name {
             self.segments.is_named(SegmentId::FIRST, name, &together, is_read_only);
         }
         self.endpoint().barrier()?;

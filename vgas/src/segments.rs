@@ -47,8 +47,8 @@ const OWN_FIRST: u16 = 768;
 pub struct SegmentOptions {
     /// A name keeps the segment after the job, as [`crate::SegmentSpec::name`] does the first; no two of a job may have the same.
     /// [`Runtime::checkpoint`] makes all named segments durable as one. A later job that attaches them in the same order finds
-    /// them as they were at one checkpoint, with one exception: of the very first checkpoint, if it was interrupted, further
-    /// segments may have all while the one that is attached first has nothing. Not for [`Runtime::attach_own`].
+    /// them as they were at one checkpoint, with one exception: of the first checkpoint that a segment takes part in, if it was
+    /// interrupted, it may have all while the others are as before. Not for [`Runtime::attach_own`].
     pub name: Option<String>,
     /// Bytes of a page, a power of two from 4 KiB to 4 MiB, and at most a sixteenth of a node's cache; 0: as `cache.page` says.
     /// Small pages suit small things at random, large ones scans: a page is what travels, and what is kept or evicted.
@@ -124,6 +124,7 @@ impl Segment {
 pub struct LocalPart<'r> {
     runtime: &'r Runtime,
     segment: LocalSegment,
+    of: PartitionId,
     /// What it has of [`Segments::mapped`].
     counted: u32,
 }
@@ -144,6 +145,7 @@ impl Drop for LocalPart<'_> {
         segments.shown().retain(|&(base, _)| base != self.segment.base().addr());
         self.runtime.tell_absent();
         segments.mapped.fetch_sub(self.counted, Relaxed);
+        segments.open().retain(|open| *open != self.of);
     }
 }
 
@@ -162,6 +164,8 @@ struct NamedSegment {
 pub(crate) struct Segments {
     /// Pages that may be mapped of further segments, taken.
     mapped: AtomicU32,
+    /// Which partitions are open beside the own part of the first segment: one that is opened twice would be mapped twice.
+    open: Mutex<Vec<PartitionId>>,
     /// Where this rank's segments are in its memory: first address and size.
     shown: Mutex<Vec<(usize, usize)>>,
     used: Mutex<Vec<SegmentId>>,
@@ -175,6 +179,10 @@ impl Segments {
     fn used(&self) -> MutexGuard<'_, Vec<SegmentId>> {
         // It is changed in single steps.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> MutexGuard<'_, Vec<PartitionId>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn named(&self) -> MutexGuard<'_, Vec<NamedSegment>> {
@@ -263,10 +271,10 @@ struct Part {
 /// Number, bytes of a page, policy, relaxed, name.
 type Wanted = (u16, u32, u32, bool, Option<String>);
 
-/// Longer names are none.
-const NAME_CHARACTERS_MAX: usize = 200;
-/// Most characters of why a rank could not attach.
-const WHY_MAX: usize = 400;
+/// Longer names are none, and none has other than ASCII characters.
+const NAME_BYTES_MAX: usize = 200;
+/// Most characters of why a rank could not attach: up to four bytes each, of the 1024 that a barrier carries.
+const WHY_MAX: usize = 150;
 
 impl Runtime {
     /// Attaches a further tiered segment, of which this rank has `bytes` bytes (0 for none), zeros at first. Collective: all ranks
@@ -279,21 +287,25 @@ impl Runtime {
     pub fn attach_segment(&self, bytes: u64, options: &SegmentOptions) -> Result<Segment> {
         let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let vacant = self.segments.vacant(1..OWN_FIRST);
-        if let Some(name) = options.name.as_ref().filter(|name| self.segments.is_known(name)) {
-            return Err(Error::Usage(format!("a segment of this job has the name {name:?} already")));
-        }
         let wanted: Wanted = (
             vacant.unwrap_or_default().0,
             options.page_bytes,
             options.policy().encode(),
             options.relaxed,
-            options.name.as_ref().map(|name| name.chars().take(NAME_CHARACTERS_MAX).collect()),
+            options
+                .name
+                .as_ref()
+                .map(|name| name.chars().filter(char::is_ascii).take(NAME_BYTES_MAX).collect()),
         );
         let together = match &options.name {
             None => None,
             Some(name) => {
                 // All must mean the same name before they look for its files.
-                self.tell_parts(&Part { wanted: wanted.clone(), bytes, first: Ok((0, 0)) })?;
+                let first = match self.segments.is_known(name) {
+                    false => Ok((0, 0)),
+                    true => Err("a segment of this job has that name already".into()),
+                };
+                self.tell_parts(&Part { wanted: wanted.clone(), bytes, first })?;
                 Some(self.find_together(name, bytes, options.relaxed)?)
             }
         };
@@ -322,7 +334,9 @@ impl Runtime {
         let parts: Vec<Created> = all.into_iter().map(created).collect();
         self.client().know(pages, Rank(0), &parts)?;
         self.segments.begin(pages.segment);
-        if let (Some(name), Some(together)) = (&options.name, together) {
+        // A name of nothing keeps nothing.
+        let name = options.name.as_ref().filter(|_| parts.iter().any(|part| part.bytes > 0));
+        if let (Some(name), Some(together)) = (name, together) {
             let is_read_only = parts.iter().any(|part| part.read_only.is_some());
             self.segments.is_named(pages.segment, name, &together, is_read_only);
         }
@@ -438,15 +452,16 @@ impl Runtime {
     }
 
     /// Learns of a segment that another rank has attached by itself ([`Runtime::attach_own`]), of which this is an address. Nothing
-    /// happens when it is known. One message there and back.
+    /// happens when it is known. One message there and back, and one to the own agent, which keeps room for its pages.
     ///
     /// # Errors
-    /// When that rank has no such segment.
+    /// When that rank has no such segment, and when nothing can leave the cache for its pages.
     pub fn learn(&self, at: GlobalAddress) -> Result<()> {
         Ok(self.client().learn(at.partition())?)
     }
 
-    /// Gives a segment of [`Runtime::attach_own`] up. Other ranks that use it still get errors, and it is for the program to see to it
+    /// Gives a segment of [`Runtime::attach_own`] up, when no rank of the node has it open any more ([`Runtime::local_of_mate`]). Other
+    /// ranks that use it still get errors, and it is for the program to see to it
     /// that none uses an address of it later, when its number may be another segment's. Others' copies need not be given back.
     ///
     /// # Errors
@@ -488,7 +503,7 @@ impl Runtime {
     /// [`Runtime::local_of`] says, `pages` of them at most are mapped. A store ends the process with a line that says so.
     ///
     /// # Errors
-    /// As [`Runtime::local`], and for a rank of another node.
+    /// As [`Runtime::local`], for a rank of another node, and for a part that is open already.
     pub fn local_of_mate(&self, segment: Segment, owner: Rank, pages: u32) -> Result<LocalPart<'_>> {
         let is_there = owner.0 < self.ranks() && self.layout().node_of(owner) == self.node();
         if !is_there || owner == self.rank() {
@@ -517,14 +532,26 @@ impl Runtime {
                 most / each
             )));
         }
-        let opened = self.open_local(of, Some(pages));
+        let is_open = {
+            let mut open = self.segments.open();
+            let is_open = open.contains(&of);
+            open.extend(Some(of).filter(|_| !is_open));
+            is_open
+        };
+        let opened = match is_open {
+            true => Err(Error::Usage(format!("the part of {of} is open in this rank already"))),
+            false => self.open_local(of, Some(pages)),
+        };
         if opened.is_err() {
             mapped.fetch_sub(counted, Relaxed);
+            if !is_open {
+                self.segments.open().retain(|open| *open != of);
+            }
         }
         let segment = opened?;
         self.segments.is_shown(&segment);
         self.tell_absent();
-        Ok(LocalPart { runtime: self, segment, counted })
+        Ok(LocalPart { runtime: self, segment, of, counted })
     }
 
     /// Says where buffers of puts and gets may be absent pages: anywhere between the first address of this rank's segments and the

@@ -14,6 +14,8 @@ use super::Agent;
 use super::shards::Aside;
 use crate::error::CacheError;
 use crate::pool::{FrameUse, PageSize};
+use crate::request::PageIndex;
+use smallvec::SmallVec;
 
 /// How long a block may take to be emptied, in milliseconds: pages that are pinned stay.
 const PATIENCE_MS: u64 = 100;
@@ -25,8 +27,9 @@ const ASK_AGAIN_MS: u64 = 2;
 const LOOKS_MAX: usize = 64;
 /// How often sizes are compared, in milliseconds.
 const COMPARE_MS: u64 = 2;
-/// How long a size is kept room for after a rank has asked for it last, in milliseconds: until its segment is known.
-const PROMISE_MS: u64 = 1000;
+/// How long a size is kept room for after a rank has asked for it last, in milliseconds: until its segment is known, for which the
+/// slowest rank is waited for.
+const PROMISE_MS: u64 = 60_000;
 /// A size's oldest page must be older than the other's by so many parts of eight, so that blocks do not go to and fro.
 const OLDER: u64 = 10;
 
@@ -69,22 +72,25 @@ impl Agent {
         if self.time.now_ms < self.balance.again_ms && promised.is_none() {
             return Ok(());
         }
-        let short = promised.or_else(|| self.shards.used_sizes().find(|&size| self.is_short_of(size)));
-        let Some(short) = short else { return Ok(()) };
-        if self.balance.compared_ms + COMPARE_MS > self.time.now_ms && !self.lacks_blocks(short) {
+        let others =
+            self.shards.used_sizes().filter(|&size| Some(size) != promised && self.is_short_of(size));
+        let mut short: SmallVec<[PageSize; PageSize::COUNT]> = promised.into_iter().chain(others).collect();
+        // Those first that cannot do without.
+        short.sort_by_key(|&size| (!self.lacks_blocks(size), !self.is_wanted(size)));
+        let Some(&first) = short.first() else { return Ok(()) };
+        if self.balance.compared_ms + COMPARE_MS > self.time.now_ms && !self.lacks_blocks(first) {
             return Ok(());
         }
         self.balance.compared_ms = self.time.now_ms;
-        match self.block_for(short)? {
-            Some(block) if self.pool.begin_to_vacate(block) => {
-                tracing::debug!(block, bytes = short.bytes(), "a block of the pool changes its size");
+        for size in short {
+            if let Some(block) = self.block_for(size)?.filter(|&block| self.pool.begin_to_vacate(block)) {
+                tracing::debug!(block, bytes = size.bytes(), "a block of the pool changes its size");
                 let now_ms = self.time.now_ms;
-                let vacating = Vacating { block, since_ms: now_ms, asked_ms: now_ms };
-                self.balance.vacating = Some(vacating);
-                self.ask_to_vacate(block)
+                self.balance.vacating = Some(Vacating { block, since_ms: now_ms, asked_ms: now_ms });
+                return self.ask_to_vacate(block);
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// Has a size get the blocks without which its pages could not come and go, and keeps them for a while. False: not yet, it is
@@ -221,6 +227,18 @@ impl Agent {
         self.pool.ask_to_leave();
         (1..self.shards.count()).for_each(|shard| self.shards.tell(shard, Aside::Vacate(block)));
         self.vacate(block)
+    }
+
+    /// Evicts a page of a block that is being emptied which is about to be pinned there: it is wanted elsewhere.
+    pub(super) fn leave_block(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        let entry = self.pool.entry(page)?;
+        let frame = entry.frame();
+        let leaves = entry.state().readable() && self.pool.is_vacating(frame);
+        if leaves && self.pool.evictable(frame, self.time.now_ms) && self.quiet(page) {
+            self.victims.remove(&self.pool, frame)?;
+            self.begin_to_evict(frame)?;
+        }
+        Ok(())
     }
 
     /// Evicts what a block holds of this shard's.

@@ -92,7 +92,8 @@ impl Agent {
             }
             Returned::Page(page) => self.unmapped(id, page)?,
             Returned::All(page) => {
-                if self.segments.partitions.find(page).is_none_or(|found| !self.is_here(found.owner)) {
+                // Of a partition that is gone, nothing is mapped.
+                if self.segments.partitions.find(page).is_some_and(|found| !self.is_here(found.owner)) {
                     let what = format!("gave all pages beside page {page} back, which is not of its node");
                     return Err(self.refuse_fault(id, what));
                 }
@@ -165,7 +166,7 @@ impl Agent {
                 format!("wants to map page {page}, which is not of its segment, nor to be read of its node");
             return Err(self.refuse_fault(id, what));
         }
-        if !self.attached(page) {
+        if self.is_gone(page) {
             return Ok(self.pool.answer_fault(id, Err(Failure::from(FailureKind::NoSuchPage).code()))?);
         }
         let layout = self.pool.layout();
@@ -190,6 +191,7 @@ impl Agent {
         {
             return Err(self.refuse_fault(id, format!("maps page {page} twice")));
         }
+        self.leave_block(page)?;
         let (missed, ahead) = (self.is_miss(page), self.pool.clear_ahead(page)?);
         // Now, so that requests of other nodes that come meanwhile are referred to this page's place.
         self.home_event(page, HomeEvent::Mapped(true))?;

@@ -44,6 +44,9 @@ impl Agent {
             Request::Read { count, .. } if count > READ_PAGES_MAX => {
                 refuse(format!("asked for {count} pages at once; {READ_PAGES_MAX} are the most"))
             }
+            Request::Room { size, .. } if size.bytes() > spec.page_bytes_max => {
+                refuse(format!("asked for room for pages of {} bytes", size.bytes()))
+            }
             Request::MakeRoom { .. } if self.frames.hungry.len() >= operations_max => {
                 refuse("asked for more frames than it can wait for".into())
             }

@@ -252,12 +252,17 @@ impl Client {
     /// # Errors
     /// [`CacheError::Usage`] when too much of it is pinned.
     pub fn make_room(&self, size: PageSize) -> Result<(), CacheError> {
+        let most = self.pool.layout().spec().page_bytes_max;
+        if size.bytes() > most {
+            let what = format!("pages of {} bytes where the cache has room for {most} at most", size.bytes());
+            return Err(CacheError::Usage(what));
+        }
         let began = Instant::now();
         let mut naps = 0;
         while self.ask(|slot| Request::Room { size, slot }, &[])?[0] == 0 {
             if began.elapsed() >= ROOM_PATIENCE {
                 return Err(CacheError::Usage(format!(
-                    "pages of {} bytes find no room in the node's cache: pages that are pinned stay in every part of it; unpin some, or \
+                    "pages of {} bytes find no room in the node's cache: those of other sizes need theirs, and what is pinned stays; unpin some, use fewer sizes, or \
                      raise cache.size (--cache)",
                     size.bytes()
                 )));

@@ -182,7 +182,7 @@ impl Window {
     /// it is known.
     pub fn serve(&self, page: u64, write: Option<bool>) -> Result<bool, Trouble> {
         // A fault on a page that may be read must be a store, if the machine does not say.
-        let write = write.unwrap_or_else(|| self.word(page).load(Acquire) & KIND == READABLE);
+        let write = write.unwrap_or_else(|| self.is_own && self.word(page).load(Acquire) & KIND == READABLE);
         if write && !self.is_own {
             return Err(Trouble::NotTheOwner);
         }

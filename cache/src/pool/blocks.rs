@@ -87,8 +87,11 @@ impl Shared {
             let other = blocks.pop();
             blocks.push(block);
             match other {
-                Some(other) => block = other,
-                None => return false,
+                Some(other) if size.frames_in(self.layout.bytes_of_block(other)) > 0 => block = other,
+                other => {
+                    other.into_iter().for_each(|other| blocks.push(other));
+                    return false;
+                }
             }
         }
         if let Some(word) = self.block_state(block) {

@@ -567,7 +567,8 @@ impl PoolClient {
         let (Ok(pins), Ok(used)) = (self.shared.pins(frame), self.shared.frame_use(frame)) else {
             return Own::Agents;
         };
-        if !is_free(now) {
+        // The agent has what is wanted of a block that is to be emptied brought elsewhere.
+        if !is_free(now) || self.shared.is_vacating(self.shared.layout.frame_blocks.of_frame(frame)) {
             return Own::Agents;
         }
         // The pin first, then another look: either the agent, which holds the page first, finds the pin, or this finds HOLD.

@@ -61,6 +61,9 @@ pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
             }
         }
         look_on(runtime, &part, mate)?;
+        if runtime.local_of_mate(Segment::FIRST, mate, 5).is_ok() {
+            return Err("a part is open twice".into());
+        }
         let pin = part.pin(5 * PAGE, 8)?;
         drop((pin, part));
     }

@@ -47,10 +47,29 @@ pub fn sequence() -> Result<(), String> {
     together(job)
 }
 
+/// Goal: the ranks of a job take the same steps, whoever has a part of the first segment: one has none, and gives no name.
+pub fn without_a_part(runtime: &Runtime, _seed: u64) -> Outcome {
+    let is_first = runtime.rank().0 == 0;
+    let name = is_first.then(|| "part".to_owned());
+    let tiered_bytes = if is_first { BYTES } else { 0 };
+    runtime.attach(&SegmentSpec { tiered_bytes, name, ..SegmentSpec::default() })?;
+    let options = SegmentOptions { name: Some("whole".into()), ..SegmentOptions::default() };
+    runtime.attach_segment(if is_first { 0 } else { BYTES }, &options)?;
+    // Known already, in some ranks' words another name.
+    let again = SegmentOptions { name: Some(if is_first { "whole" } else { "other" }.into()), ..options };
+    if runtime.attach_segment(BYTES, &again).is_ok() || !runtime.has_named_segments() {
+        return Err("a name was given twice".into());
+    }
+    runtime.checkpoint()?;
+    runtime.barrier()?;
+    Ok(())
+}
+
 /// Goal: several named segments are of one checkpoint, also when a job was killed while it made one. Method: after a first
 /// version, jobs write one version after another until they kill themselves, at random; each begins with a look at what the one
 /// before has left.
 fn together(job: impl Fn(&'static str, u64, u32) -> Result<(), String>) -> Result<(), String> {
+    job("named_without_a_part", 0, 2)?;
     job("named_together", 0, 2)?;
     for round in 1..=6 {
         match job("named_together", round, 1 + round as u32 % 2) {

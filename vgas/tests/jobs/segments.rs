@@ -27,7 +27,12 @@ pub fn settings_of_leaving() -> Vec<Setting> {
     const SMALL: [(&str, &str); 3] =
         [("cache.size", "4MiB"), ("cache.page", "4KiB"), ("segment.tiered_max", "16MiB")];
     let threads = SMALL.iter().chain(&[("agent.threads", "2")]).copied().collect::<Vec<_>>();
-    vec![Setting::new(1, 1, &SMALL), Setting::new(3, 1, &SMALL), Setting::new(4, 2, &threads)]
+    vec![
+        Setting::new(1, 1, &SMALL),
+        Setting::new(3, 1, &SMALL),
+        Setting::new(4, 1, &SMALL),
+        Setting::new(4, 2, &threads),
+    ]
 }
 
 const RECORDS: u64 = 1 << 20;
@@ -394,6 +399,15 @@ pub fn leave(runtime: &Runtime, seed: u64) -> Outcome {
             // Without a call, and on one page: nothing that it does itself gives the others back.
             while word(0)?.load(Ordering::Acquire) != round as u64 + 1 {
                 std::thread::yield_now();
+            }
+        } else if me.0 % 4 == 3 {
+            // The same while it uses pages in all parts of the cache again and again.
+            while word(0)?.load(Ordering::Acquire) != round as u64 + 1 {
+                for page in (PAGES - 40..PAGES - 1).map(order) {
+                    if word(page)?.load(Ordering::Acquire) != value(page) {
+                        return Err(format!("page {page} is wrong while it is used").into());
+                    }
+                }
             }
         }
         runtime.barrier()?;

@@ -93,7 +93,9 @@ impl Agent {
             Returned::Page(page) => self.unmapped(id, page)?,
             Returned::All(page) => {
                 // Of a partition that is gone, nothing is mapped.
-                if self.segments.partitions.find(page).is_some_and(|found| !self.is_here(found.owner)) {
+                let elsewhere = |found: &Partition| !self.is_here(found.owner);
+                let is_none = page >= self.pool.layout().pages();
+                if is_none || self.segments.partitions.find(page).is_some_and(elsewhere) {
                     let what = format!("gave all pages beside page {page} back, which is not of its node");
                     return Err(self.refuse_fault(id, what));
                 }

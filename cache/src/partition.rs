@@ -258,19 +258,7 @@ mod tests {
     use crate::pool::PoolSpec;
 
     fn layout() -> TableLayout {
-        TableLayout::new(&PoolSpec {
-            page_bytes: 4096,
-            frames: 100,
-            page_bytes_max: 4 << 20,
-            segment_pages_max: vec![100, 100],
-            local_ranks: 2,
-            wait_slots_per_rank: 4,
-            hazard_slots_per_rank: 3,
-            mapped_pages_per_rank: 8,
-            agent_threads: 1,
-            block_pages: 512,
-        })
-        .unwrap()
+        TableLayout::new(&PoolSpec::small(vec![100, 100])).unwrap()
     }
 
     fn partition(segment: u16, owner: u32, first: PageIndex, pages: u64) -> Partition {

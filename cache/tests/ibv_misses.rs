@@ -22,6 +22,7 @@ use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::conformance::node_domains;
 use vgas_rma::conduit::ibv::{IbvConduit, IbvCounts, IbvOptions};
+use vgas_rma::cores;
 use vgas_rma::endpoint::{Endpoint, EndpointSpec, Token};
 use vgas_rma::message::{Arrived, Payload};
 use vgas_rma::shm::{Domain, Mapping};
@@ -123,11 +124,11 @@ fn put(client: &Client, page: u64, value: u64) {
 /// for those who wait in nobody's call.
 fn during(both: [&IbvConduit; 2], poll: impl Fn(), action: impl FnOnce()) -> [IbvCounts; 2] {
     let settle = || {
-        let start = Instant::now();
+        let (start, mut naps) = (Instant::now(), 0);
         while both.iter().any(|conduit| conduit.counts().signalled != conduit.counts().completions) {
             assert!(start.elapsed() < BOUND, "a completion is missing");
             poll();
-            std::thread::yield_now();
+            cores::nap(&mut naps);
         }
     };
     settle();
@@ -157,9 +158,12 @@ fn verbs_of_a_miss() {
     std::thread::scope(|scope| {
         for (agent, endpoint) in &mut agents {
             scope.spawn(move || {
+                let mut naps = 0;
                 while !done.load(Ordering::SeqCst) {
-                    if !driver::turn(agent, endpoint).unwrap() {
-                        std::thread::yield_now();
+                    if driver::turn(agent, endpoint).unwrap() {
+                        naps = 0;
+                    } else {
+                        cores::nap(&mut naps);
                     }
                 }
             });
@@ -222,10 +226,10 @@ fn verbs_of_a_miss() {
         // A request is counted after it was posted, so that its answer may be here before: each has to have counted as many
         // as the other has received.
         let settle = || {
-            let start = Instant::now();
+            let (start, mut naps) = (Instant::now(), 0);
             while all[0].counts().sends != all[1].counts().receives {
                 assert!(start.elapsed() < BOUND, "a SEND is missing");
-                std::thread::yield_now();
+                cores::nap(&mut naps);
             }
         };
         settle();

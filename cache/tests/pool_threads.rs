@@ -152,10 +152,11 @@ fn shuffle(agent: &mut PoolAgent, store: &mut [Vec<u64>], until: Instant) {
     for page in 0..PAGES {
         agent.revoke(page, Intent::Revoke).unwrap();
     }
+    let mut naps = 0;
     while agent.revoking() {
         assert!(Instant::now() < until + LIMIT, "users never leave");
         agent.poll_revocations(&mut done).unwrap();
-        std::thread::yield_now();
+        vgas_rma::cores::nap(&mut naps);
     }
     for (page, outcome) in done {
         assert_eq!(outcome, Outcome::Quiet);
@@ -254,6 +255,7 @@ fn the_free_queue_hands_each_frame_to_one_at_a_time() {
                     taken += 1;
                     let index = frame.id().0 as usize;
                     assert!(!holders[index].swap(true, Relaxed), "frame {index} was handed out twice");
+                    // Not a wait: somebody is to come in between, on one core as well. The same below.
                     std::thread::yield_now();
                     holders[index].store(false, Relaxed);
                     drop(frame);

@@ -43,8 +43,9 @@ fn child(folder: &str) {
     let mut done = Vec::new();
     for number in 0u64.. {
         volume.write(0, number % 1000, frames.span(0, 4096), number).unwrap();
+        let mut naps = 0;
         while volume.poll(&mut done).unwrap() == 0 {
-            std::thread::yield_now();
+            vgas_rma::cores::nap(&mut naps);
         }
         if number == 100 {
             println!("working");

@@ -14,6 +14,7 @@
 //!    into tiered memory: the fault might need, somewhere in the cluster, what this use keeps. So bytes that lie in this
 //!    rank's own segment ([`Client::set_local`]) go through private memory.
 
+mod attach;
 mod operation;
 mod own;
 mod pin;
@@ -31,32 +32,22 @@ use crate::pool::{
     Attempt, Claim, Counter, CounterSnapshot, INLINE_BYTES, Page, PageSize, PoolClient, WaitStatus,
 };
 use crate::read_ahead::{Detectors, ReadAheadSettings};
-use crate::request::{
-    About, Attached, Detach, Extent, InPlace, InPlaceAnswer, Named, PageIndex, Request, handler,
-};
+use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
 use operation::{Operation, Piece, Way};
 use own::{OwnPages, Patience};
 use relaxed::RelaxedSegments;
-use remote::{RemoteOperations, RemoteState};
+use remote::RemoteOperations;
 use segments::{Known, Segments};
 pub use service::PendingCall;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
 use under_way::{Started, UnderWay};
 pub use update::{PendingUpdates, SegmentUpdate};
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::Sent;
-use vgas_rma::cores;
 use vgas_rma::endpoint::{Endpoint, SegmentPiece, Token, Work};
 use vgas_rma::message::{Arrived, Payload, Source};
-
-/// Pieces of an agent's words that a client asks for at most: 4 KiB of them.
-const WHY_PIECES_MAX: u32 = 64;
-
-/// How long a new size of pages waits for room in the cache.
-const ROOM_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a client does and leaves; from the job's settings.
 #[derive(Clone, Debug)]
@@ -225,53 +216,6 @@ impl Client {
         self.ask_and_wait(|slot| Request::Attached { slot }, &[])
     }
 
-    /// Creates this rank's partition of a segment at its agent; a name keeps it after the job. `bytes` may be 0: then there is
-    /// none. Agreement on everybody's is the caller's, with [`Client::know`], and on the checkpoint that named ones are opened at,
-    /// too.
-    ///
-    /// # Errors
-    /// [`CacheError::Segment`] with the agent's words.
-    pub fn attach(
-        &self,
-        spec: SegmentPages,
-        bytes: u64,
-        named: Option<&Named>,
-    ) -> Result<Created, CacheError> {
-        let SegmentPages { segment, size, policy } = spec;
-        let pages = bytes.div_ceil(size.bytes().into());
-        let data = named.map(Named::encode).unwrap_or_default();
-        let request = |slot| Request::Attach { pages, segment, size, policy, slot };
-        let Attached { first, read_only } = Attached::decode(&self.ask_about(segment, request, &data)?);
-        let read_only = (read_only != 0).then(|| Failure::from_code(read_only));
-        Ok(Created { first, bytes, relaxed: false, read_only })
-    }
-
-    /// Has this node's cache keep room for pages of a size, before the first segment that has such pages is attached or learnt of.
-    /// Waits while memory that pages of other sizes have is emptied.
-    ///
-    /// # Errors
-    /// [`CacheError::Usage`] when too much of it is pinned.
-    pub fn make_room(&self, size: PageSize) -> Result<(), CacheError> {
-        let most = self.pool.layout().spec().page_bytes_max;
-        if size.bytes() > most {
-            let what = format!("pages of {} bytes where the cache has room for {most} at most", size.bytes());
-            return Err(CacheError::Usage(what));
-        }
-        let began = Instant::now();
-        let mut naps = 0;
-        while self.ask(|slot| Request::Room { size, slot }, &[])?[0] == 0 {
-            if began.elapsed() >= ROOM_PATIENCE {
-                return Err(CacheError::Usage(format!(
-                    "pages of {} bytes find no room in the node's cache: those of other sizes need theirs, and what is pinned stays; unpin some, use fewer sizes, or \
-                     raise cache.size (--cache)",
-                    size.bytes()
-                )));
-            }
-            cores::nap(&mut naps);
-        }
-        Ok(())
-    }
-
     /// Reads pages of this node's NVMe with this reader instead of one of its own: for simulations. Before the first page is used.
     pub fn set_reader(&self, reader: vgas_nvm::Reader) {
         self.core.own.set_reader(reader);
@@ -292,156 +236,6 @@ impl Client {
     /// Says what to call the NVMe of each node in errors: node, host, folder. Once, or never.
     pub fn set_homes(&self, homes: Vec<String>) {
         let _ = self.core.homes.set(homes.into_boxed_slice());
-    }
-
-    /// Why a partition can only be read, as an error of whoever wants to write.
-    pub fn check_writable(&self, of: impl Into<PartitionId>) -> Result<(), CacheError> {
-        let of = of.into();
-        match self.segments.refusal(of) {
-            Some(reason) => {
-                Err(CacheError::ReadOnly { owner: of, reason, place: self.core.place(of.owner, reason) })
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Says which partitions a segment has, those of the ranks from one on, here and to the agent: what [`Client::attach`] has
-    /// told each rank. After all of them have attached, and before any uses another's.
-    ///
-    /// # Errors
-    /// [`CacheError::Page`] when the agent knows other partitions there.
-    pub fn know(
-        &self,
-        spec: SegmentPages,
-        first_rank: Rank,
-        partitions: &[Created],
-    ) -> Result<(), CacheError> {
-        let SegmentPages { segment, size, policy } = spec;
-        let words = partitions.iter().flat_map(|one| [one.first, one.bytes.div_ceil(size.bytes().into())]);
-        let words: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-        let most = (self.core.medium_max / 16).max(1);
-        for (first, part) in (first_rank.0..).step_by(most).map(Rank).zip(words.chunks(16 * most)) {
-            let request = |slot| Request::Partitions { segment, size, policy, first_rank: first, slot };
-            self.ask_and_wait(request, part)?;
-        }
-        self.know_here(spec, first_rank, partitions)
-    }
-
-    /// The half of [`Client::know`] that concerns this client alone: for those who have told the agent in their own way, because
-    /// they must not block.
-    ///
-    /// # Errors
-    /// [`CacheError::Usage`] for a segment or a rank that cannot be.
-    pub fn know_here(
-        &self,
-        spec: SegmentPages,
-        first_rank: Rank,
-        partitions: &[Created],
-    ) -> Result<(), CacheError> {
-        let SegmentPages { segment, size, policy } = spec;
-        for (owner, one) in (first_rank.0..).map(Rank).zip(partitions) {
-            let Created { first, bytes, relaxed, read_only } = *one;
-            let pages = bytes.div_ceil(size.bytes().into());
-            let partition = Partition { segment, owner, size, first, pages, policy, shared: false };
-            let known = Known { partition, bytes, relaxed, read_only: read_only.is_some() };
-            if !self.segments.insert(known, read_only) {
-                return Err(CacheError::Usage(format!("there is no {}", partition.id())));
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends this rank's use of a segment: what is under way of its own is waited for, nothing new can begin. Puts that have been
-    /// started are to be complete. The first step of three, each taken by all ranks before the next by any.
-    ///
-    /// # Errors
-    /// Those of relaxed puts that were still waiting.
-    pub fn leave(&self, segment: SegmentId) -> Result<(), CacheError> {
-        self.flush_relaxed()?;
-        self.segments.remove(segment);
-        self.core.own.leave(&self.core, segment);
-        Ok(())
-    }
-
-    /// The two steps that follow: the node gives up its copies, and then forgets the segment.
-    ///
-    /// # Errors
-    /// [`CacheError::Page`] when somebody uses it still.
-    pub fn detach(&self, segment: SegmentId, step: Detach) -> Result<(), CacheError> {
-        self.ask_and_wait(|slot| Request::Detach { segment, step, slot }, &[])
-    }
-
-    /// Learns of a partition that its owner has attached by itself: here and at the agent. Nothing happens where it is known.
-    ///
-    /// # Errors
-    /// [`CacheError::OutOfRange`] when its owner has none of that name.
-    pub fn learn(&self, of: impl Into<PartitionId>) -> Result<(), CacheError> {
-        let of = of.into();
-        if self.segments.find(of).is_some() {
-            return Ok(());
-        }
-        let home = self.core.home(of.owner);
-        let Some(Extent { first, pages, size, policy }) =
-            self.ask_about_partition(home, of, About::Describe)?.as_deref().and_then(Extent::decode)
-        else {
-            return Err(CacheError::OutOfRange { owner: of, offset: 0, bytes: 0, limit: 0 });
-        };
-        self.make_room(size)?;
-        let spec = SegmentPages { segment: of.segment, size, policy };
-        let bytes = pages << size.shift();
-        self.know(spec, of.owner, &[Created { first, bytes, ..Created::default() }])
-    }
-
-    /// Gives a partition up that this rank has attached by itself: first every node gives up its copies, then every node
-    /// forgets it.
-    ///
-    /// # Errors
-    /// [`CacheError::Page`] when somebody uses it still.
-    pub fn detach_own(&self, of: impl Into<PartitionId>) -> Result<(), CacheError> {
-        let of = of.into();
-        self.leave(of.segment)?;
-        // The home last: it waits until nobody else has copies.
-        let home = self.core.home(of.owner);
-        let others = (0..self.core.layout.nodes()).map(NodeId).filter(|node| *node != home);
-        let nodes: Vec<NodeId> = others.chain([home]).collect();
-        for what in [About::Withdraw, About::Forget] {
-            for &node in &nodes {
-                self.ask_about_partition(node, of, what)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The answer of a node's agent; none when it has nothing of the kind.
-    fn ask_about_partition(
-        &self,
-        node: NodeId,
-        of: PartitionId,
-        what: About,
-    ) -> Result<Option<Vec<u8>>, CacheError> {
-        let core = &self.core;
-        let agent = core.layout.agent_of(node);
-        let mut asked = None;
-        let mut state = RemoteState::Pending;
-        self.wait_for(|| {
-            if asked.is_none()
-                && let Some(slot) = core.remote.begin(agent)
-            {
-                let words = InPlace::Partition { of, what, slot }.encode();
-                match core.endpoint.try_request(agent, handler::IN_PLACE, &words, Payload::Short)? {
-                    Sent::Accepted => asked = Some(slot),
-                    Sent::Busy => core.remote.abandon(slot),
-                }
-            }
-            let Some(slot) = asked else { return Ok(false) };
-            state = core.remote.finish(slot);
-            Ok(state != RemoteState::Pending)
-        })?;
-        match state {
-            RemoteState::Done(bytes) => Ok(Some(bytes)),
-            RemoteState::Failed(_, code) => Err(core.failed(of, 0, code, PAGE_UNKNOWN)),
-            RemoteState::NotInPlace | RemoteState::Pending => Ok(None),
-        }
     }
 
     /// A partition that is known.
@@ -719,33 +513,6 @@ impl Client {
         Ok(())
     }
 
-    /// Makes this rank's own named segment durable: everything written to it by this rank, and by others who told it
-    /// before the call (after a barrier: everything before the barrier). Returns when it would survive a crash.
-    ///
-    /// It is this rank's checkpoint alone: a job whose ranks have not made equally many of them when it ends badly cannot be
-    /// reopened. A checkpoint of the job takes the three steps that follow, each on all ranks before the next on any.
-    pub fn checkpoint(&self, segment: SegmentId) -> Result<(), CacheError> {
-        self.ask_about(segment, |slot| Request::Checkpoint { segment, slot }, &[]).map(drop)
-    }
-
-    /// The first step of the job's checkpoint: brings everything that [`Client::checkpoint`] would make durable to the NVMe.
-    pub fn clean(&self, segment: SegmentId) -> Result<(), CacheError> {
-        self.ask_about(segment, |slot| Request::Clean { segment, slot }, &[]).map(drop)
-    }
-
-    /// The second step: a checkpoint that is durable beside the last one. `identity` is the same on all ranks and was never
-    /// used before. When all ranks have taken it, a job that is killed is reopened at this checkpoint; until then, at the
-    /// one before.
-    pub fn prepare(&self, segment: SegmentId, identity: u64) -> Result<(), CacheError> {
-        self.ask_about(segment, |slot| Request::Prepare { segment, identity, slot }, &[]).map(drop)
-    }
-
-    /// The third step: with `commit`, which all ranks have prepared for, the one before is not needed any more. Without,
-    /// the checkpoint is given up, also by a rank that could not prepare it.
-    pub fn conclude(&self, segment: SegmentId, commit: bool) -> Result<(), CacheError> {
-        self.ask_about(segment, |slot| Request::Conclude { segment, commit, slot }, &[]).map(drop)
-    }
-
     /// What this rank has counted.
     pub fn counters(&self) -> CounterSnapshot {
         self.pool.counters()
@@ -818,37 +585,6 @@ impl Client {
             self.pool.count(counter, 1);
         }
         Ok(pending)
-    }
-
-    /// A request about this rank's partition as a whole, of which the agent can say why it fails.
-    fn ask_about(
-        &self,
-        segment: SegmentId,
-        request: impl Fn(u32) -> Request,
-        data: &[u8],
-    ) -> Result<[u8; INLINE_BYTES], CacheError> {
-        match self.ask(request, data) {
-            Err(CacheError::Page { owner: PartitionId { owner, .. }, reason, place, .. }) => {
-                let said = self.ask_why(segment)?;
-                let why = if said.is_empty() { reason.describe(&place) } else { said };
-                Err(CacheError::Segment { owner: PartitionId { segment, owner }, reason, place, why })
-            }
-            other => other,
-        }
-    }
-
-    fn ask_why(&self, segment: SegmentId) -> Result<String, CacheError> {
-        let mut said = Vec::new();
-        for piece in 0..WHY_PIECES_MAX {
-            let bytes = self.ask(|slot| Request::Why { segment, piece, slot }, &[])?;
-            let text = bytes.iter().take_while(|byte| **byte != 0);
-            let before = said.len();
-            said.extend(text);
-            if said.len() < before + bytes.len() {
-                break;
-            }
-        }
-        Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
     fn ask_and_wait(&self, request: impl Fn(u32) -> Request, data: &[u8]) -> Result<(), CacheError> {

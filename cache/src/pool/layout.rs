@@ -401,15 +401,14 @@ fn partition(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spec() -> PoolSpec {
-        PoolSpec {
+impl PoolSpec {
+    /// A hundred frames of the smallest pages, on a node of two ranks.
+    pub(crate) fn small(segment_pages_max: Vec<u64>) -> Self {
+        Self {
             page_bytes: 4096,
             frames: 100,
             page_bytes_max: 4 << 20,
-            segment_pages_max: vec![3, 0, 5],
+            segment_pages_max,
             local_ranks: 2,
             wait_slots_per_rank: 4,
             hazard_slots_per_rank: 3,
@@ -417,6 +416,15 @@ mod tests {
             agent_threads: 1,
             block_pages: 512,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> PoolSpec {
+        PoolSpec::small(vec![3, 0, 5])
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use vgas_rma::conduit::tcp::{TcpConduit, TcpLimits, TcpSpec};
 use vgas_rma::conduit::{Conduit, Sent, Traffic};
+use vgas_rma::cores;
 use vgas_rma::error::Result;
 use vgas_rma::key::JobKey;
 use vgas_rma::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source};
@@ -154,21 +155,21 @@ pub fn segment(offset: u64) -> Destination {
 
 /// Sends, polling for room; panics after [`BOUND`].
 pub fn send(conduit: &TcpConduit, sink: &dyn Sink, to: Peer, message: &Message<'_>) {
-    let start = Instant::now();
+    let (start, mut naps) = (Instant::now(), 0);
     while conduit.try_send(to, message).expect("sending") == Sent::Busy {
         conduit.poll(sink, Traffic::Everything).expect("polling for room");
         assert!(start.elapsed() < BOUND, "no room for a message to {to}");
-        std::thread::yield_now();
+        cores::nap(&mut naps);
     }
 }
 
 /// Polls until the condition holds; panics after [`BOUND`].
 pub fn poll_until(conduit: &TcpConduit, sink: &dyn Sink, what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
+    let (start, mut naps) = (Instant::now(), 0);
     while !done() {
         if conduit.poll(sink, Traffic::Everything).unwrap_or_else(|e| panic!("waiting for {what}: {e}")) == 0
         {
-            std::thread::yield_now();
+            cores::nap(&mut naps);
         }
         assert!(start.elapsed() < BOUND, "waited too long for {what}");
     }
@@ -176,11 +177,11 @@ pub fn poll_until(conduit: &TcpConduit, sink: &dyn Sink, what: &str, done: impl 
 
 /// Polls until there is an error, and returns it.
 pub fn poll_error(conduit: &TcpConduit, sink: &dyn Sink) -> RmaError {
-    let start = Instant::now();
+    let (start, mut naps) = (Instant::now(), 0);
     loop {
         match conduit.poll(sink, Traffic::Everything) {
             Err(error) => return error,
-            Ok(_) => std::thread::yield_now(),
+            Ok(_) => cores::nap(&mut naps),
         }
         assert!(start.elapsed() < BOUND, "no error came");
     }

@@ -21,6 +21,7 @@ fn text_of(bytes: &[u8]) -> String {
 /// Waits until no process runs a program of this bench, and no file of a segment is left.
 fn nothing_is_left(bench: &Bench, scratch: &Path, what: &str) {
     let deadline = Instant::now() + PATIENCE;
+    let mut naps = 0;
     loop {
         let processes = std::fs::read_dir("/proc").expect("processes can be listed").flatten();
         let running: Vec<_> = processes
@@ -34,7 +35,7 @@ fn nothing_is_left(bench: &Bench, scratch: &Path, what: &str) {
             break;
         }
         assert!(Instant::now() < deadline, "{what} leaves processes {running:?}, files {files:?}");
-        std::thread::yield_now();
+        vgas_rma::cores::nap(&mut naps);
     }
     let shared = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let shared: Vec<_> =

@@ -87,10 +87,10 @@ fn exit_while_writing() {
     let mut rank = String::new();
     let mut said = BufReader::new(child.stderr.take().expect("it is piped"));
     said.read_line(&mut rank).expect("standard error is readable");
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let (deadline, mut naps) = (Instant::now() + Duration::from_secs(60), 0);
     while rustix::io::ioctl_fionread(child.stdout.as_ref().expect("it is piped")).expect("a pipe") < 4096 {
         assert!(Instant::now() < deadline, "{rank} does not write");
-        std::thread::yield_now();
+        vgas_rma::cores::nap(&mut naps);
     }
     // It may be gone already.
     let _ = Command::new("sh").args(["-c", "kill -QUIT $0", rank.trim()]).stderr(Stdio::null()).status();

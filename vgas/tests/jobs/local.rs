@@ -491,8 +491,9 @@ fn signals(runtime: &Runtime, _seed: u64) -> Outcome {
                 // SAFETY: the thread outlives this scope.
                 unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
                 // One at a time: the thread is to get on, too.
+                let mut naps = 0;
                 while TOUCHED.load(Ordering::Relaxed) < sent && stop.load(Ordering::Relaxed) == 0 {
-                    std::thread::yield_now();
+                    vgas_rma::cores::nap(&mut naps);
                 }
             }
         });

@@ -4,6 +4,7 @@ use crate::scenarios::Outcome;
 use crate::{Setting, run_job};
 use rustix::process::{Pid, Signal, getppid, kill_process};
 use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
 use vgas::{GlobalAddress, Runtime, SegmentOptions, SegmentSpec};
 
 /// More than the cache, so that pages are written back between checkpoints, too.
@@ -114,13 +115,16 @@ pub fn one_of_many(runtime: &Runtime, round: u64) -> Outcome {
     {
         return Err(format!("round {round} finds different versions: {versions:?}").into());
     }
+    // Dropped with the rank.
+    let (_running, ended) = std::sync::mpsc::channel::<()>();
     if round > 0 && me.0 == 0 {
         let daemon = getppid().ok_or("no daemon")?;
         let after = std::time::Duration::from_micros(500 + fresh(round) % 60_000);
         std::thread::spawn(move || {
-            // Somewhere in the middle of what the ranks do; nothing waits for it.
-            std::thread::sleep(after);
-            let _ = kill_process(daemon, Signal::KILL);
+            // Somewhere in the middle of what the ranks do, if they have not ended by themselves.
+            if ended.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
+                let _ = kill_process(daemon, Signal::KILL);
+            }
         });
     }
     for version in first + 1.. {

@@ -398,7 +398,7 @@ pub fn leave(runtime: &Runtime, seed: u64) -> Outcome {
         } else if me.0 % 2 == 0 {
             // Without a call, and on one page: nothing that it does itself gives the others back.
             while word(0)?.load(Ordering::Acquire) != round as u64 + 1 {
-                std::thread::yield_now();
+                std::hint::spin_loop();
             }
         } else if me.0 % 4 == 3 {
             // The same while it uses pages in all parts of the cache again and again.

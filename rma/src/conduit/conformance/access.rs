@@ -3,6 +3,7 @@
 use super::super::sim::SplitMix;
 use super::{Case, Fabric, Job, SEGMENT_BYTES, pattern};
 use crate::address::{Rank, RegionId};
+use crate::cores;
 use crate::endpoint::{Handle, Implicit};
 use crate::error::RmaError;
 
@@ -141,8 +142,9 @@ fn non_blocking(fabric: &dyn Fabric) {
             handles.push(endpoint.put_nb(other, offset(block), &source).unwrap());
         }
         source.fill(0);
+        let mut naps = 0;
         while !endpoint.try_sync_all(&mut handles).unwrap() {
-            std::thread::yield_now();
+            cores::nap(&mut naps);
         }
         let mut blocks = vec![vec![0u8; BLOCK]; BLOCKS as usize];
         let mut gets: Vec<Handle> = Vec::new();
@@ -171,8 +173,9 @@ fn non_blocking(fabric: &dyn Fabric) {
             // SAFETY: the blocks live until the wait below has returned.
             unsafe { endpoint.get_nbi(other, offset(block), to.as_mut_ptr(), BLOCK) }.unwrap();
         }
+        let mut naps = 0;
         while !endpoint.try_sync_nbi(Implicit::All).unwrap() {
-            std::thread::yield_now();
+            cores::nap(&mut naps);
         }
         for (block, bytes) in (0..).zip(&blocks) {
             assert!(*bytes == pattern(block + 100, BLOCK), "block {block}");

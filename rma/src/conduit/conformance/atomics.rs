@@ -2,6 +2,7 @@
 
 use super::{Case, Fabric, Job};
 use crate::address::{Rank, RegionId};
+use crate::cores;
 use crate::error::RmaError;
 use crate::shm::{Atomic, Change};
 use std::collections::BTreeSet;
@@ -66,6 +67,7 @@ fn swaps(fabric: &dyn Fabric) {
         let (home, me) = (Rank(1), u64::from(rank.0) + 1);
         let mut failed = 0;
         for _ in 0..ROUNDS {
+            let mut naps = 0;
             loop {
                 let was = endpoint.compare_swap(home, 0, 0, me).unwrap();
                 if was == 0 {
@@ -73,7 +75,7 @@ fn swaps(fabric: &dyn Fabric) {
                 }
                 assert!(was <= u64::from(RANKS) && was != me, "the lock is held by {was}");
                 failed += 1;
-                std::thread::yield_now();
+                cores::nap(&mut naps);
             }
             let count = endpoint.get_value(home, 64, 8).unwrap();
             endpoint.put_value(home, 64, count + 1, 8).unwrap();

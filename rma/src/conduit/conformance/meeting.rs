@@ -4,6 +4,7 @@ use super::super::sim::SplitMix;
 use super::{Case, Fabric, Job, SEGMENT_BYTES, pattern};
 use crate::address::Rank;
 use crate::conduit::smp::CARRIED_BYTES_MAX;
+use crate::cores;
 use crate::endpoint::BarrierName::{Anonymous, Mismatch, Named};
 use crate::endpoint::{BarrierName, BarrierOutcome};
 use crate::error::RmaError;
@@ -30,8 +31,9 @@ fn barriers(fabric: &dyn Fabric) {
                 endpoint.barrier_notify(Anonymous).unwrap();
                 assert!(endpoint.barrier_notify(Anonymous).is_err(), "notified twice");
                 if round % 2 == 0 {
+                    let mut naps = 0;
                     while endpoint.barrier_try(Anonymous).unwrap().is_none() {
-                        std::thread::yield_now();
+                        cores::nap(&mut naps);
                     }
                 } else {
                     assert_eq!(endpoint.barrier_wait(Anonymous).unwrap(), BarrierOutcome::Matched);

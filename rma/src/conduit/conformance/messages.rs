@@ -4,6 +4,7 @@ use super::super::Sent;
 use super::super::sim::SplitMix;
 use super::{Case, Fabric, Job, pattern};
 use crate::address::{Peer, Rank, RegionId};
+use crate::cores;
 use crate::endpoint::{Endpoint, Token};
 use crate::error::RmaError;
 use crate::message::{ARGUMENTS_MAX, Arrived, Destination, Direction, Payload, Source};
@@ -313,16 +314,18 @@ fn replies_pass_requests(fabric: &dyn Fabric) {
                 sent += 1;
             }
             full.store(1, Ordering::SeqCst);
+            let mut naps = 0;
             while asked.load(Ordering::SeqCst) == 0 && Instant::now() < deadline {
-                std::thread::yield_now();
+                cores::nap(&mut naps);
             }
             endpoint.request(Peer(0), REQUEST, &[1], medium).unwrap();
             endpoint.wait_until(None, || mine.replies() == sent + 2).unwrap();
         } else {
             endpoint.request(Peer(1), REQUEST, &[3], Payload::Short).unwrap();
             endpoint.wait_until(None, || mine.replies() == 1 && mine.requests() >= 1).unwrap();
+            let mut naps = 0;
             while full.load(Ordering::SeqCst) == 0 && Instant::now() < deadline {
-                std::thread::yield_now();
+                cores::nap(&mut naps);
             }
             endpoint.request(Peer(1), REQUEST, &[2], medium).unwrap();
             asked.store(1, Ordering::SeqCst);

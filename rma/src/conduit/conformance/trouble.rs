@@ -2,6 +2,7 @@
 
 use super::{Case, Fabric, Job, SEGMENT_BYTES};
 use crate::address::{Peer, RegionId};
+use crate::cores;
 use crate::endpoint::Endpoint;
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Destination, Payload, Source};
@@ -49,8 +50,9 @@ fn expect_refusal(
                 Ok(()) => {
                     // Until the victim has seen it: it fails, or (it closed the connection) this endpoint does. No wait,
                     // because nothing tells this endpoint what happens to that one; the case has its time limit.
+                    let mut naps = 0;
                     while victim.check_failure().is_ok() && endpoint.poll().is_ok() {
-                        std::thread::yield_now();
+                        cores::nap(&mut naps);
                     }
                     accused.store(true, Ordering::SeqCst);
                     job.endpoints.iter().for_each(|endpoint| endpoint.notify_local());
@@ -127,9 +129,9 @@ fn failure_ends_waits(fabric: &dyn Fabric) {
                 });
             }
             // Most of the threads are asleep or parked when it fails; whenever it is, all must end.
-            let begin = std::time::Instant::now();
+            let (begin, mut naps) = (std::time::Instant::now(), 0);
             while begin.elapsed() < std::time::Duration::from_millis(2 * u64::from(rank.0)) {
-                std::thread::yield_now();
+                cores::nap(&mut naps);
             }
             endpoint.fail(RmaError::JobAborted("on purpose".into()));
             endpoint.fail(RmaError::Usage("a later error does not count".into()));

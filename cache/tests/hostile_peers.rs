@@ -44,6 +44,7 @@ fn word() -> impl Strategy<Value = u32> {
         1 => Just(u32::MAX - 1),
         1 => Just(PAGE as u32),
         1 => Just(PAGE as u32 - 1),
+        1 => Just(4 << 20),
         2 => any::<u32>(),
     ]
 }
@@ -62,7 +63,7 @@ fn bytes() -> impl Strategy<Value = Bytes> {
 fn message() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
     let words = prop_oneof![
         // Of the right number, with a page of the job.
-        6 => (word(), 0u32..16, proptest::collection::vec(word(), 5)).prop_map(|(first, second, rest)| {
+        6 => (word(), 0u32..17, proptest::collection::vec(word(), 5)).prop_map(|(first, second, rest)| {
             [first, second].into_iter().chain(rest).collect()
         }),
         1 => proptest::collection::vec(word(), 0..=9),

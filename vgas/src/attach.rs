@@ -186,10 +186,11 @@ impl Runtime {
         self.client().set_homes((0..self.nodes()).filter_map(|node| home(NodeId(node))).collect());
         self.endpoint().attach_segment(spec.pinned_bytes)?;
         let pages = SegmentPages::first(self.client().pool());
-        let attached = match spec.tiered_bytes {
+        let named = together.named(spec.name.as_ref());
+        let attached = self.client().make_room(pages.size).and_then(|()| match spec.tiered_bytes {
             0 => Ok(Created::default()),
-            bytes => self.client().attach(pages, bytes, together.named(spec.name.as_ref()).as_ref()),
-        };
+            bytes => self.client().attach(pages, bytes, named.as_ref()),
+        });
         let outcome: Outcome = match &attached {
             Ok(created) => Ok((created.first, created.read_only.map_or(0, Failure::code))),
             Err(error) => Err(in_short(error)),

@@ -52,6 +52,9 @@ impl Client {
             let what = format!("pages of {} bytes where the cache has room for {most} at most", size.bytes());
             return Err(CacheError::Usage(what));
         }
+        if size == self.pool.layout().page_size() && self.segments.has_first() {
+            return Ok(());
+        }
         let began = Instant::now();
         let mut naps = 0;
         while self.ask(|slot| Request::Room { size, slot }, &[])?[0] == 0 {

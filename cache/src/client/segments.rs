@@ -127,6 +127,11 @@ impl Segments {
         all.find(|known| known.partition.range().contains(&page)).map(|known| known.partition)
     }
 
+    /// Whether any rank has a part of the first segment, whose pages keep their room as long as the job.
+    pub(super) fn has_first(&self) -> bool {
+        self.first.get().is_some_and(|cells| cells.iter().any(|cell| cell.bytes.load(Relaxed) > 0))
+    }
+
     /// Why a partition can only be read.
     pub(super) fn refusal(&self, of: PartitionId) -> Option<Failure> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&of).copied()

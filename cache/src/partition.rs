@@ -82,6 +82,9 @@ pub struct Policy {
     pub in_place: bool,
     /// Scans are recognised, and run ahead.
     pub read_ahead: bool,
+    /// Its pages leave a full cache before others, in the order in which they came, as long as they are more than a small part of
+    /// it: what is read once does not flush what is read again.
+    pub streamed: bool,
     /// How much longer than others the segment's pages are kept when pages of another size want their memory: twice as long
     /// for 2. At least 1.
     pub weight: u8,
@@ -89,16 +92,16 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { home_only: false, in_place: false, read_ahead: true, weight: 1 }
+        Self { home_only: false, in_place: false, read_ahead: true, streamed: false, weight: 1 }
     }
 }
 
 impl Policy {
-    const FLAGS: u32 = 0x7;
+    const FLAGS: u32 = 0xf;
 
     /// As a word.
     pub fn encode(self) -> u32 {
-        let flags = [self.home_only, self.in_place, self.read_ahead];
+        let flags = [self.home_only, self.in_place, self.read_ahead, self.streamed];
         let flags = flags.into_iter().zip(0..).fold(0, |word, (flag, bit)| word | u32::from(flag) << bit);
         flags | u32::from(self.weight) << 8
     }
@@ -107,9 +110,9 @@ impl Policy {
     pub fn decode(word: u32) -> Option<Self> {
         let flag = |bit: u32| word >> bit & 1 != 0;
         let weight = u8::try_from(word >> 8).ok().filter(|&weight| weight > 0)?;
-        let (home_only, in_place, read_ahead) = (flag(0), flag(1), flag(2));
+        let (home_only, in_place, read_ahead, streamed) = (flag(0), flag(1), flag(2), flag(3));
         let known = word & 0xff & !Self::FLAGS == 0;
-        known.then_some(Self { home_only, in_place, read_ahead, weight })
+        known.then_some(Self { home_only, in_place, read_ahead, streamed, weight })
     }
 }
 
@@ -187,6 +190,8 @@ pub fn file_number(segment: SegmentId, owner: Rank) -> u32 {
 pub struct Partitions {
     /// Ascending, none overlapping another.
     by_page: Vec<Partition>,
+    /// Whether there is a streamed one among them.
+    has_streamed: bool,
 }
 
 impl Partitions {
@@ -195,6 +200,11 @@ impl Partitions {
     pub fn find(&self, page: PageIndex) -> Option<&Partition> {
         let behind = self.by_page.partition_point(|partition| partition.first <= page);
         self.by_page.get(behind.checked_sub(1)?).filter(|found| page - found.first < found.pages)
+    }
+
+    /// Whether a page's segment is read as a stream ([`Policy::streamed`]).
+    pub fn is_streamed(&self, page: PageIndex) -> bool {
+        self.has_streamed && self.find(page).is_some_and(|found| found.policy.streamed)
     }
 
     /// A rank's partition of a segment.
@@ -223,6 +233,7 @@ impl Partitions {
         if !neighbours.into_iter().all(is_apart) || self.of(partition.segment, partition.owner).is_some() {
             return false;
         }
+        self.has_streamed |= partition.policy.streamed;
         self.by_page.insert(at, partition);
         true
     }
@@ -230,6 +241,7 @@ impl Partitions {
     /// Forgets partitions.
     pub fn remove(&mut self, which: Which) {
         self.by_page.retain(|known| !which.covers(known));
+        self.has_streamed = self.by_page.iter().any(|known| known.policy.streamed);
     }
 
     /// Numbers for so many pages of a size of this owner's that no partition has: the first that are free.
@@ -276,13 +288,18 @@ mod tests {
 
     #[test]
     fn policies_survive_their_word() {
-        for bits in 0..8 {
+        for bits in 0..16 {
             let flag = |bit: u32| bits >> bit & 1 != 0;
-            let policy =
-                Policy { home_only: flag(0), in_place: flag(1), read_ahead: flag(2), weight: bits as u8 + 1 };
+            let policy = Policy {
+                home_only: flag(0),
+                in_place: flag(1),
+                read_ahead: flag(2),
+                streamed: flag(3),
+                weight: bits as u8 + 1,
+            };
             assert_eq!(Policy::decode(policy.encode()), Some(policy));
         }
-        for word in [0, 0x07, 0x108, 0x1_0001] {
+        for word in [0, 0x0f, 0x110, 0x1_0001] {
             assert_eq!(Policy::decode(word), None, "{word:#x}");
         }
     }

@@ -63,6 +63,10 @@ pub struct SegmentOptions {
     pub in_place: bool,
     /// Scans are recognised, and run ahead.
     pub read_ahead: bool,
+    /// For what is read once, from one end to the other: while the cache is full and more than an eighth of what it holds is of
+    /// such segments, their pages leave before others, the oldest first. So a scan does not flush what others read again. Each of
+    /// `agent.threads` chooses among the pages that it has: with several, a scan may flush more.
+    pub streamed: bool,
     /// How many times as long as others its pages are kept when pages of another size want their memory, 1 to 255.
     pub weight: u8,
 }
@@ -76,6 +80,7 @@ impl Default for SegmentOptions {
             home_only: false,
             in_place: false,
             read_ahead: true,
+            streamed: false,
             weight: 1,
         }
     }
@@ -88,8 +93,8 @@ impl SegmentOptions {
     }
 
     fn policy(&self) -> Policy {
-        let &Self { home_only, in_place, read_ahead, weight, .. } = self;
-        Policy { home_only, in_place, read_ahead, weight }
+        let &Self { home_only, in_place, read_ahead, streamed, weight, .. } = self;
+        Policy { home_only, in_place, read_ahead, streamed, weight }
     }
 }
 

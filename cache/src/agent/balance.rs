@@ -3,7 +3,7 @@
 //!
 //! Each size evicts among its own pages as long as these are the older ones. When the page that another size would evict next
 //! has not been used for longer, the block that it is in goes over. So sizes settle where their oldest pages are equally old,
-//! as in one list of all of them; a segment's weight stretches the time of its pages. The first shard decides, one block at a
+//! as in one list of all of them; a segment's weight stretches the time of its pages, and that of streamed ones is short. The first shard decides, one block at a
 //! time; every shard evicts what it has there, and ranks give back what they have mapped there.
 //!
 //! A size that segments have keeps so many blocks that its pages can come and go one by one
@@ -13,6 +13,7 @@
 use super::Agent;
 use super::shards::Aside;
 use crate::error::CacheError;
+use crate::partition::Policy;
 use crate::pool::{FrameUse, PageSize};
 use crate::request::PageIndex;
 use smallvec::SmallVec;
@@ -32,6 +33,8 @@ const COMPARE_MS: u64 = 2;
 const PROMISE_MS: u64 = 60_000;
 /// A size's oldest page must be older than the other's by so many parts of eight, so that blocks do not go to and fro.
 const OLDER: u64 = 10;
+/// How many times as fast as others the pages of streamed segments age.
+const STREAMED_AGES: u64 = 64;
 
 /// A block that is being emptied.
 #[derive(Clone, Copy, Debug)]
@@ -179,7 +182,7 @@ impl Agent {
         let (mut passed, mut found) = (Vec::new(), None);
         while found.is_none()
             && passed.len() < LOOKS_MAX
-            && let Some((frame, _)) = self.victims.next(&self.pool, self.time.now_ms, size)
+            && let Some((frame, _)) = self.next_victim(size)
         {
             passed.push(frame);
             found = Some(frame).filter(|&frame| !self.balance.stuck.contains(&self.pool.block_of(frame)));
@@ -190,8 +193,9 @@ impl Agent {
         let Some(frame) = found else { return Ok(None) };
         let age = u64::from(self.pool.clock().wrapping_sub(self.pool.stamp(frame)?));
         let page = self.pool.page_in(frame)?;
-        let weight =
-            page.and_then(|page| self.segments.partitions.find(page)).map_or(1, |found| found.policy.weight);
+        let policy = page.and_then(|page| self.segments.partitions.find(page)).map(|found| found.policy);
+        let Policy { weight, streamed, .. } = policy.unwrap_or_default();
+        let age = if streamed { STREAMED_AGES * age } else { age };
         Ok(Some((8 * age / u64::from(weight.max(1)), self.pool.block_of(frame))))
     }
 

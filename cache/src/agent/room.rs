@@ -192,7 +192,7 @@ impl Agent {
             return Ok(());
         }
         while self.free_or_soon(size) < target {
-            let Some((frame, queue)) = self.victims.next(&self.pool, self.time.now_ms, size) else {
+            let Some((frame, queue)) = self.next_victim(size) else {
                 self.ask_for_room(size, target);
                 return Ok(());
             };

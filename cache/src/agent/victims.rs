@@ -1,16 +1,40 @@
-//! Whom replacement chooses among: one policy for each size of pages in use, over the frames of that size.
+//! Whom replacement chooses among: one policy for each size of pages in use, over the frames of that size; and beside it the
+//! pages of streamed segments, which come and go in one order and leave first, unless they are few.
 
 use super::Agent;
 use crate::error::CacheError;
 use crate::pool::{FrameId, FrameUse, PageSize, PageState, PoolAgent};
-use crate::replacement::{self, Class, FrameView, Queue, Replacement};
+use crate::replacement::{self, Class, Fifo, FrameView, Queue, Replacement};
 use crate::request::PageIndex;
+
+/// The part of a shard's frames of a size that streamed pages may have before they leave ahead of others: enough that what is read ahead of a
+/// scan has been read before it leaves.
+const STREAMED_PART: usize = 8;
 
 /// The policies.
 pub(super) struct Victims {
     /// The name of the policy.
     policy: &'static str,
-    by_size: [Option<Box<dyn Replacement>>; PageSize::COUNT],
+    by_size: [Option<OfSize>; PageSize::COUNT],
+}
+
+/// The frames of a size.
+struct OfSize {
+    policy: Box<dyn Replacement>,
+    streamed: Fifo,
+}
+
+impl OfSize {
+    /// Whose page leaves: a streamed one, if there are many of these here, or another.
+    fn victim(&mut self, view: &View) -> Option<(FrameId, Queue)> {
+        let streamed = self.streamed.len();
+        let (first, second): (&mut dyn Replacement, &mut dyn Replacement) =
+            match STREAMED_PART * streamed > streamed + self.policy.len() {
+                true => (&mut self.streamed, &mut *self.policy),
+                false => (&mut *self.policy, &mut self.streamed),
+            };
+        first.victim(view).or_else(|| second.victim(view))
+    }
 }
 
 /// The pool as a policy sees it, which numbers the frames of its size from 0.
@@ -47,19 +71,20 @@ impl Victims {
         Self { policy, by_size: Default::default() }
     }
 
-    fn of(&mut self, pool: &PoolAgent, size: PageSize) -> Option<&mut Box<dyn Replacement>> {
-        let policy = &mut self.by_size[size.index()];
-        if policy.is_none() {
-            *policy = replacement::by_name(self.policy, pool.layout().frames_of(size));
-        }
-        policy.as_mut()
-    }
-
-    /// A frame has been given a page.
-    pub fn insert(&mut self, pool: &PoolAgent, frame: FrameId) -> Result<(), CacheError> {
+    /// A frame has been given a page, which may be a streamed one.
+    pub fn insert(&mut self, pool: &PoolAgent, frame: FrameId, is_streamed: bool) -> Result<(), CacheError> {
         let (stamp, size) = (pool.stamp(frame)?, pool.size_of_frame(frame)?);
-        if let Some(policy) = self.of(pool, size) {
-            policy.insert(FrameId(size.ordinal(frame)), stamp);
+        let frames = pool.layout().frames_of(size);
+        let of_size = &mut self.by_size[size.index()];
+        if of_size.is_none() {
+            *of_size = replacement::by_name(self.policy, frames)
+                .map(|policy| OfSize { policy, streamed: Fifo::new(frames) });
+        }
+        let Some(of_size) = of_size else { return Ok(()) };
+        let frame = FrameId(size.ordinal(frame));
+        match is_streamed {
+            true => of_size.streamed.insert(frame, stamp),
+            false => of_size.policy.insert(frame, stamp),
         }
         Ok(())
     }
@@ -67,24 +92,31 @@ impl Victims {
     /// A frame has lost its page.
     pub fn remove(&mut self, pool: &PoolAgent, frame: FrameId) -> Result<(), CacheError> {
         let size = pool.size_of_frame(frame)?;
-        if let Some(policy) = &mut self.by_size[size.index()] {
-            policy.remove(FrameId(size.ordinal(frame)));
+        if let Some(of_size) = &mut self.by_size[size.index()] {
+            of_size.policy.remove(FrameId(size.ordinal(frame)));
+            of_size.streamed.remove(FrameId(size.ordinal(frame)));
         }
         Ok(())
     }
 
     /// The frame of this size to be evicted next, which is forgotten.
-    pub fn next(&mut self, pool: &PoolAgent, now_ms: u64, size: PageSize) -> Option<(FrameId, Queue)> {
-        let policy = self.by_size[size.index()].as_mut()?;
-        let (frame, queue) = policy.victim(&View { pool, now_ms, size })?;
-        Some((size.nth(frame.0), queue))
+    fn next(&mut self, view: &View) -> Option<(FrameId, Queue)> {
+        let (frame, queue) = self.by_size[view.size.index()].as_mut()?.victim(view)?;
+        Some((view.size.nth(frame.0), queue))
     }
 }
 
 impl Agent {
     /// A page has come into this frame.
     pub(super) fn may_be_evicted(&mut self, frame: FrameId) -> Result<(), CacheError> {
-        self.victims.insert(&self.pool, frame)
+        let page = self.pool.page_in(frame)?;
+        let is_streamed = page.is_some_and(|page| self.segments.partitions.is_streamed(page));
+        self.victims.insert(&self.pool, frame, is_streamed)
+    }
+
+    /// The frame of this size to be evicted next, which replacement forgets.
+    pub(super) fn next_victim(&mut self, size: PageSize) -> Option<(FrameId, Queue)> {
+        self.victims.next(&View { pool: &self.pool, now_ms: self.time.now_ms, size })
     }
 
     /// How large a page is.

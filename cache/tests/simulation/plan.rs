@@ -79,6 +79,7 @@ fn draw_kinds(seed: u64) -> Vec<SegmentPages> {
                 home_only: random.random_range(0..3) == 0,
                 in_place: random.random(),
                 read_ahead: random.random(),
+                streamed: random.random_range(0..3) == 0,
                 weight: random.random_range(1..=3),
             },
         };

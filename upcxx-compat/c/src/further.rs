@@ -16,6 +16,7 @@ pub struct Options {
     home_only: c_int,
     in_place: c_int,
     no_read_ahead: c_int,
+    streamed: c_int,
     weight: u32,
     name: *const c_char,
 }
@@ -36,6 +37,7 @@ impl Options {
             home_only: self.home_only != 0,
             in_place: self.in_place != 0,
             read_ahead: self.no_read_ahead == 0,
+            streamed: self.streamed != 0,
             weight: u8::try_from(self.weight.max(1)).ok()?,
         })
     }

@@ -17,6 +17,7 @@ mod progress;
 mod scenarios;
 mod segments;
 mod services;
+mod streamed;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,6 +1,6 @@
 //! What the ranks of a test job do.
 
-use crate::{Setting, addresses, forms, locks, mates, named, progress, segments, services};
+use crate::{Setting, addresses, forms, locks, mates, named, progress, segments, services, streamed};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
@@ -170,6 +170,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "addresses", settings: addresses::settings, rank: addresses::rank },
     Scenario { name: "mates", settings: mates::settings, rank: mates::rank },
     Scenario { name: "segments", settings: segments::settings, rank: segments::rank },
+    Scenario { name: "streamed", settings: streamed::settings, rank: streamed::rank },
     Scenario { name: "leaving", settings: segments::settings_of_leaving, rank: segments::leave },
     Scenario { name: "services", settings: services::settings, rank: services::rank },
     Scenario { name: "locks", settings: locks::settings, rank: locks::rank },

@@ -163,7 +163,7 @@ static void locks(void) {
 /* Segments of other pages come and go beside the first. */
 static void further(void) {
     const vgasnet_node_t ranks = vgasnet_nodes(), me = vgasnet_mynode(), right = (me + 1) % ranks;
-    vgasnet_segment_options_t options = {0, 0, 0, 0, 0, 0, NULL}, wrong = {5000, 0, 0, 0, 0, 0, NULL};
+    vgasnet_segment_options_t options = {0, 0, 0, 0, 0, 0, 0, NULL}, wrong = {5000, 0, 0, 0, 0, 0, 0, NULL};
     vgasnet_segment_id_t small, large, gone;
     uint64_t word, round;
     char buffer[20000], found[20000];
@@ -176,6 +176,7 @@ static void further(void) {
         CHECK(vgasnet_segment_attach(100000 + me, &options, &small) == VGASNET_OK);
         options.page_bytes = 16384;
         options.weight = 3;
+        options.streamed = round % 2 == 0;
         CHECK(vgasnet_segment_attach(me == 0 ? 0 : 65536, &options, &large) == VGASNET_OK);
         CHECK(small != large && vgasnet_segment_part_bytes(small, right) == 100000 + right);
         CHECK(vgasnet_segment_part_bytes(large, 0) == 0 && vgasnet_segment_part_bytes(large, ranks) == 0);
@@ -215,7 +216,7 @@ static void further(void) {
 
 /* A further segment with a name is kept beside the first, at the same checkpoint. */
 static void keeps(const char *name, int is_there) {
-    vgasnet_segment_options_t options = {16384, 0, 0, 0, 0, 0, NULL};
+    vgasnet_segment_options_t options = {16384, 0, 0, 0, 0, 0, 0, NULL};
     vgasnet_segment_id_t segment, other;
     vgasnet_reopened_t first, found;
     uint64_t word = 0;

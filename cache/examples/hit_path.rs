@@ -12,7 +12,7 @@ use std::hint::black_box;
 use vgas_cache::pool::{
     Attempt, Fences, Intent, Outcome, PageState, PinMode, PoolAgent, PoolClient, PoolSpec, TableLayout,
 };
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 const ROUNDS: usize = 101;
 

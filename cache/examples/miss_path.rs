@@ -18,7 +18,7 @@ use vgas_cache::request::Request;
 use vgas_nvm::Volume;
 use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 const PAGE_BYTES: u32 = 4096;
 

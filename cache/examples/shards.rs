@@ -23,7 +23,7 @@ use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::{Capabilities, Conduit, Loan, Sent, Traffic};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec};
 use vgas_rma::message::{Message as Sending, Sink};
-use vgas_rma::shm::{Mapping, Span};
+use vgas_shm::{Mapping, Span};
 
 const PAGE_BYTES: u32 = 4096;
 const PAGES: u64 = 16 << 10;

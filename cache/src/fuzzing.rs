@@ -124,7 +124,7 @@ mod tests {
     use crate::protocol::{Confirm, Message, Right};
     use vgas_nvm::CheckpointId;
     use vgas_rma::address::NodeId;
-    use vgas_rma::shm::Change;
+    use vgas_shm::Change;
     use vgas_testing::replay;
 
     const PAGE: u64 = 1 << 40 | 7;

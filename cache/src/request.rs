@@ -8,7 +8,7 @@ use crate::pool::{INLINE_BYTES, PageSize};
 use vgas_nvm::CheckpointId;
 use vgas_rma::address::Rank;
 use vgas_rma::message::ARGUMENTS_MAX;
-use vgas_rma::shm::Update;
+use vgas_shm::Update;
 
 /// Handler numbers of the cache layer (the endpoint reserves 32..64 for it).
 pub mod handler {
@@ -675,7 +675,7 @@ impl InPlaceAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vgas_rma::shm::Change;
+    use vgas_shm::Change;
 
     #[test]
     fn requests_survive_the_wire() {

@@ -19,7 +19,7 @@ use vgas_cache::service::{Call, Home, Service, Services};
 use vgas_rma::address::{NodeId, Peer, Rank};
 use vgas_rma::endpoint::Endpoint;
 use vgas_rma::message::{Destination, Payload, Source};
-use vgas_rma::shm::Change;
+use vgas_shm::Change;
 
 /// Who is hostile to the agent of node 0.
 #[derive(Clone, Copy, Debug)]

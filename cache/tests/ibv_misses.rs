@@ -22,10 +22,11 @@ use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::conformance::node_domains;
 use vgas_rma::conduit::ibv::{IbvConduit, IbvCounts, IbvOptions};
-use vgas_rma::cores;
+use vgas_rma::domain::Domain;
 use vgas_rma::endpoint::{Endpoint, EndpointSpec, Token};
 use vgas_rma::message::{Arrived, Payload};
-use vgas_rma::shm::{Domain, Mapping};
+use vgas_shm::Mapping;
+use vgas_shm::cores;
 
 const PAGE: usize = 16 << 10;
 /// Misses that are counted together; fewer than credits that are worth a message of their own.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use vgas_cache::pool::{
     Attempt, Fences, Intent, Outcome, PageState, PinMode, PoolAgent, PoolClient, PoolSpec, TableLayout,
 };
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 const PAGE: u32 = 4096;
 const WORDS: usize = PAGE as usize / 8;
@@ -156,7 +156,7 @@ fn shuffle(agent: &mut PoolAgent, store: &mut [Vec<u64>], until: Instant) {
     while agent.revoking() {
         assert!(Instant::now() < until + LIMIT, "users never leave");
         agent.poll_revocations(&mut done).unwrap();
-        vgas_rma::cores::nap(&mut naps);
+        vgas_shm::cores::nap(&mut naps);
     }
     for (page, outcome) in done {
         assert_eq!(outcome, Outcome::Quiet);

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vgas_nvm::format::{Geometry, Place};
 use vgas_nvm::{DeviceChoice, Volume, VolumeSpec};
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::sync::LazyLock;
-use vgas_rma::shm::Span;
+use vgas_shm::Span;
 
 /// Bytes moved at once between shared memory and the private buffer that the checksum is taken of: large enough for
 /// the three parallel streams of the CRC instruction, small enough for the first-level cache.
@@ -95,7 +95,7 @@ fn pieces(span: &Span) -> impl Iterator<Item = (usize, usize)> + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vgas_rma::shm::Mapping;
+    use vgas_shm::Mapping;
 
     #[test]
     fn a_span_has_the_checksum_of_its_bytes_and_can_be_zeroed() {

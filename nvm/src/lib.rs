@@ -8,7 +8,7 @@
 //! Not here: which pages are cached, who may write them, when they are written back (the cache layer); the sizes and
 //! names of segments (the runtime).
 
-#![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
+#![deny(clippy::print_stdout, clippy::print_stderr)] // What people read is written by the layers above.
 
 mod checksum;
 pub mod device;

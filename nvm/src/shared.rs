@@ -16,7 +16,7 @@ use crate::format::Place;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use vgas_rma::shm::{Mapping, Span};
+use vgas_shm::{Mapping, Span};
 
 /// Where the file of a segment is, for other processes of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

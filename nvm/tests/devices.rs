@@ -8,7 +8,7 @@ use vgas_nvm::device::faulty::{FaultyDevice, Script};
 use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
 use vgas_nvm::device::uring::UringDevice;
 use vgas_nvm::{DeviceChoice, Volume, VolumeSpec};
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
@@ -83,7 +83,7 @@ fn io_uring_registers_frames() {
     let mut device = UringDevice::open(folder.path(), 8, Some(frames.clone())).unwrap();
     assert_eq!(device.registered_bytes(), 0, "nothing is pinned before it is used");
     let file = device.create(1 << 20, Naming::Never).unwrap();
-    let mut run = |kind, span: vgas_rma::shm::Span| {
+    let mut run = |kind, span: vgas_shm::Span| {
         let operation = Operation { key: 1, file, kind, offset: 4096, spans: span.into() };
         let _ = device.submit(operation);
         let mut done: Vec<Completion> = Vec::new();

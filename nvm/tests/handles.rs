@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vgas_nvm::device::memory::{Crash, MemoryDevice, MemoryDisk};
 use vgas_nvm::{DeviceChoice, PageDone, Volume, VolumeSpec};
-use vgas_rma::shm::{Mapping, Span};
+use vgas_shm::{Mapping, Span};
 
 const PAGES: u64 = 600;
 const HANDLES: usize = 3;

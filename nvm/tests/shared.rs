@@ -7,7 +7,7 @@ use common::{Bench, PAGE};
 use vgas_nvm::{
     DeviceChoice, Place, Reader, Run, SharedFile, StoredPage, Volume, VolumeSpec, Whereabouts, read_now,
 };
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 fn bench(folder: &tempfile::TempDir) -> Bench {
     let spec = VolumeSpec { device: DeviceChoice::Auto, ..VolumeSpec::new(folder.path(), PAGE as u32) };
@@ -27,7 +27,7 @@ fn reader(frames: &std::sync::Arc<Mapping>) -> Option<Reader> {
 fn read(reader: &mut Reader, file: &SharedFile, page: u64, stored: StoredPage) -> Option<u8> {
     let memory = Mapping::anonymous("shared", 2 * PAGE as u64).unwrap();
     let span = memory.span(0, PAGE);
-    let first = |span: &vgas_rma::shm::Span| {
+    let first = |span: &vgas_shm::Span| {
         let mut byte = [0];
         span.mapping().read(span.offset() + 4, &mut byte);
         byte[0]

@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use vgas_nvm::{Volume, VolumeSpec};
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 const CHILD: &str = "VGAS_NVM_TEST_CHILD_FOLDER";
 
@@ -45,7 +45,7 @@ fn child(folder: &str) {
         volume.write(0, number % 1000, frames.span(0, 4096), number).unwrap();
         let mut naps = 0;
         while volume.poll(&mut done).unwrap() == 0 {
-            vgas_rma::cores::nap(&mut naps);
+            vgas_shm::cores::nap(&mut naps);
         }
         if number == 100 {
             println!("working");

@@ -9,7 +9,7 @@ use std::process::Command;
 use vgas_nvm::device::blocking::BlockingDevice;
 use vgas_nvm::device::uring::UringDevice;
 use vgas_nvm::device::{Completion, Device, Kind, Naming, Operation, Spans, wait};
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 const CHILD: &str = "VGAS_NVM_TEST_LIMITED_FOLDER";
 

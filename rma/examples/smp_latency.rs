@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vgas_rma::conduit::smp;
+use vgas_rma::domain::{Domain, DomainSpec, RegionSpec};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec, Token};
 use vgas_rma::message::{Arrived, Payload, Source};
-use vgas_rma::shm::{Domain, DomainSpec, RegionSpec};
 use vgas_rma::{Layout, Peer, Rank, RegionId};
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use vgas_rma::conduit::smp;
+use vgas_rma::domain::{Domain, DomainSpec};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec, Token};
 use vgas_rma::message::Payload;
-use vgas_rma::shm::{Domain, DomainSpec};
 use vgas_rma::{Layout, Peer};
 
 const ROUNDS: u64 = 100_000;

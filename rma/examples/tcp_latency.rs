@@ -20,8 +20,8 @@ use vgas_rma::conduit::tcp::{TcpConduit, TcpSpec};
 use vgas_rma::conduit::{Conduit, Sent, Traffic};
 use vgas_rma::key::JobKey;
 use vgas_rma::message::{Delivery, Destination, Direction, Message, Payload, Sink, Source};
-use vgas_rma::shm::Mapping;
 use vgas_rma::{Layout, Peer, RegionId, RmaError};
+use vgas_shm::Mapping;
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 

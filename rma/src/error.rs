@@ -1,8 +1,8 @@
 //! What can go wrong below the cache: who, what, how far, and what to do.
 
 use crate::address::{Peer, RegionId};
-use rustix::io::Errno;
 use std::io;
+use vgas_shm::error::{ShmError, advice};
 
 /// Result of this crate.
 pub type Result<T, E = RmaError> = std::result::Result<T, E>;
@@ -93,16 +93,9 @@ pub enum RmaError {
     JobAborted(String),
 }
 
-/// What to do about a limit of the system that was met.
-pub(crate) fn advice(error: &io::Error) -> &'static str {
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::MFILE) => "; raise the limit of open files (`ulimit -n`)",
-        Some(Errno::NFILE) => "; raise the machine's limit of open files (fs.file-max)",
-        Some(Errno::NOMEM) => {
-            "; free memory, raise the limit (`ulimit -v`), or ask for less (cache.size, segment.pinned_max)"
-        }
-        Some(Errno::AGAIN) => "; raise the limit of processes (`ulimit -u`)",
-        _ => "",
+impl From<ShmError> for RmaError {
+    fn from(ShmError { what, source }: ShmError) -> Self {
+        Self::Io { what, source }
     }
 }
 

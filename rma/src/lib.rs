@@ -6,8 +6,7 @@
 //! | [`endpoint`] | what ranks and agents speak through: active messages, put and get of pinned segments, barriers |
 //! | [`conduit`] | the ways between processes, one folder each, and the suite that holds all of them to their promises |
 //! | [`job`] | the launcher, the daemons of nodes, and how a process joins |
-//! | [`shm`] | memory that processes share |
-//! | [`cores`] | whether who waits may look around, or has to sleep |
+//! | [`domain`] | what the processes of a node share: regions, and the memory of `smp` |
 //! | [`say`] | what people read |
 //! | [`address`], [`message`], [`key`], [`error`] | the words all of them use |
 
@@ -15,7 +14,7 @@
 
 pub mod address;
 pub mod conduit;
-pub mod cores;
+pub mod domain;
 pub mod endpoint;
 pub mod error;
 #[cfg(any(test, fuzzing))]
@@ -25,7 +24,6 @@ pub mod job;
 pub mod key;
 pub mod message;
 pub mod say;
-pub mod shm;
 
 pub use address::{Layout, NodeId, Peer, Rank, RegionId};
 pub use error::{Result, RmaError};

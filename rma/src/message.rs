@@ -2,9 +2,9 @@
 
 use crate::address::{Peer, RegionId};
 use crate::error::RmaError;
-use crate::shm::Mapping;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use vgas_shm::{Mapping, Span};
 
 /// Most arguments of an active message.
 pub const ARGUMENTS_MAX: usize = 16;
@@ -70,6 +70,12 @@ impl<'a> Source<'a> {
     /// ```
     pub fn of(bytes: &'a [u8]) -> Self {
         Self { address: bytes.as_ptr(), bytes: bytes.len(), life: PhantomData }
+    }
+
+    /// Bytes of a mapping.
+    pub fn of_span(span: &'a Span) -> Self {
+        // SAFETY: the range was checked when the span was made, and stays mapped as long as it lives (rules 2, 3 of `shm`).
+        unsafe { Self::raw(span.address(), span.bytes()) }
     }
 
     /// Bytes that may be shared.

@@ -14,8 +14,8 @@ use vgas_rma::conduit::sim::SimOptions;
 use vgas_rma::conduit::smp::RING_BYTES_MIN;
 use vgas_rma::endpoint::Endpoint;
 use vgas_rma::message::{Destination, NOTE_HANDLER, Payload, Source};
-use vgas_rma::shm::Mapping;
 use vgas_rma::{Layout, Peer, RegionId, RmaError};
+use vgas_shm::Mapping;
 
 #[test]
 fn smp() {

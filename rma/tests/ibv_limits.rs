@@ -10,8 +10,9 @@ use vgas_rma::conduit::conformance::Fabric;
 use vgas_rma::conduit::ibv::{IbvConduit, IbvOptions};
 use vgas_rma::conduit::{Conduit, Place, Sent};
 use vgas_rma::endpoint::Endpoint;
-use vgas_rma::shm::Mapping;
+use vgas_rma::message::Source;
 use vgas_rma::{Layout, Peer, RegionId, RmaError};
+use vgas_shm::Mapping;
 
 /// The process whose memory is limited; says how making a conduit ended. Does nothing when run as a test.
 #[test]
@@ -37,7 +38,7 @@ fn limited_segment() {
     let own = Mapping::anonymous("own", bytes).unwrap();
     a.0.offer(own.clone(), bytes);
     let (place, source) = (Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 }, own.span(0, 8192));
-    let put = || a.0.start_put(Peer(1), place, source.source(), true, 1).unwrap() == Sent::Accepted;
+    let put = || a.0.start_put(Peer(1), place, Source::of_span(&source), true, 1).unwrap() == Sent::Accepted;
     poll_until(&[a, b], "the put", put);
     poll_until(&[a], "its end", || a.1.completed.load(Ordering::SeqCst) == 1);
     println!("\ncopies: {}", a.0.counts().copied);

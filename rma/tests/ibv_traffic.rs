@@ -9,8 +9,8 @@ use std::time::Instant;
 use vgas_rma::conduit::ibv::{IbvCounts, IbvOptions};
 use vgas_rma::conduit::{Conduit, Part, Place, Sent, Traffic};
 use vgas_rma::message::{Destination, Direction, Message, NOTE_HANDLER, Payload, Source};
-use vgas_rma::shm::{Atomic, Mapping};
 use vgas_rma::{Peer, RegionId};
+use vgas_shm::{Atomic, Mapping};
 
 /// So many bytes for an operation's memory from `at` on, which the sink names.
 fn part(operation: u64, at: u64, bytes: usize) -> Part {
@@ -131,7 +131,7 @@ fn a_page_that_is_asked_for() {
         direction: Direction::Request,
         handler: NOTE_HANDLER,
         arguments: &[1, 200],
-        payload: Payload::Long(frame.source(), destination),
+        payload: Payload::Long(Source::of_span(&frame), destination),
     };
     let miss = |misses: usize| {
         let ask = short(Direction::Reply, &[9; 6]);
@@ -238,7 +238,7 @@ fn the_own_segment_is_not_copied() {
     let put = |from: usize, to: u64, stays| {
         own.write(from, &[from as u8; BYTES]);
         let source = own.span(from, BYTES);
-        a.0.start_put(Peer(1), place(to), source.source(), stays, 1).unwrap()
+        a.0.start_put(Peer(1), place(to), Source::of_span(&source), stays, 1).unwrap()
     };
     let there = |at| {
         let mut bytes = [0; BYTES];
@@ -286,7 +286,7 @@ fn lent_pages_return() {
         direction: Direction::Request,
         handler: 1,
         arguments: &[],
-        payload: Payload::Long(source.source(), destination),
+        payload: Payload::Long(Source::of_span(&source), destination),
     };
     for round in 1..=100 {
         let mut loan = None;

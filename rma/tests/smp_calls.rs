@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 use vgas_rma::conduit::smp;
+use vgas_rma::domain::{Domain, DomainSpec};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec, Token};
 use vgas_rma::message::Payload;
-use vgas_rma::shm::{Domain, DomainSpec};
 use vgas_rma::{Layout, Peer};
 
 const PING: u8 = 128;

@@ -6,8 +6,9 @@ use vgas_rma::RmaError;
 use vgas_rma::address::{Peer, RegionId};
 use vgas_rma::conduit::smp::{self, SmpConduit};
 use vgas_rma::conduit::{Conduit, Sent, Traffic};
+use vgas_rma::domain::{Domain, DomainSpec};
 use vgas_rma::message::{Delivery, Destination, Direction, Message, Payload, Sink, Source};
-use vgas_rma::shm::{Domain, DomainSpec, Mapping};
+use vgas_shm::Mapping;
 
 /// Counts what is delivered.
 #[derive(Default)]

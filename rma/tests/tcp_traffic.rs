@@ -11,8 +11,8 @@ use vgas_rma::conduit::tcp::TcpConduit;
 use vgas_rma::conduit::wire::frame::{LONG_BYTES_MAX, MEDIUM_BYTES_MAX};
 use vgas_rma::conduit::{Conduit, Loan, Sent, Traffic};
 use vgas_rma::message::{Arrived, Destination, Direction, Message, Payload, Source};
-use vgas_rma::shm::Mapping;
 use vgas_rma::{Peer, RmaError};
+use vgas_shm::Mapping;
 
 fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed) as u8).collect()
@@ -437,7 +437,7 @@ fn lend_until_full(a: &TcpConduit, memory: &Arc<Mapping>) -> (usize, Loan) {
     let sink = Recorder::new();
     send(a, &sink, Peer(1), &short(Direction::Request, 0, &[]));
     let page = memory.span(0, memory.bytes());
-    let payload = Payload::Long(page.source(), segment(0));
+    let payload = Payload::Long(Source::of_span(&page), segment(0));
     let message = Message { direction: Direction::Request, handler: 1, arguments: &[], payload };
     let lend = || a.try_send_lent(Peer(1), &message, &page).unwrap();
     for sent in 2..100 {

@@ -5,7 +5,7 @@ use crate::config::{Auto, Settings};
 use crate::error::{Error, Result};
 use vgas_cache::pool::{MAPPED_PAGES_MIN, PageSize, PoolSpec, TableLayout};
 use vgas_cache::region;
-use vgas_rma::shm::RegionSpec;
+use vgas_rma::domain::RegionSpec;
 use vgas_rma::{Layout, NodeId, Rank, RegionId};
 
 /// Operations that a rank may have waiting at its agent at the same time; further ones wait for a slot.

@@ -71,8 +71,8 @@ pub use vgas_cache::partition::SegmentId;
 pub use vgas_cache::pool::{Counter, PinMode};
 pub use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Token};
 pub use vgas_rma::message::{Arrived, Direction};
-pub use vgas_rma::shm::{AtomicWord, Change};
 pub use vgas_rma::{Layout, NodeId, Peer, Rank, say};
+pub use vgas_shm::{AtomicWord, Change};
 
 /// Writes to standard output, in one write, so that lines of several ranks stay whole. A reader that has gone away
 /// (`vgas run … | head`) is no failure, where `println!` would end the rank by a panic, and the job with it.

@@ -19,8 +19,8 @@ use vgas_cache::{CacheError, region};
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Token, handler_index};
 use vgas_rma::job::{self, Control};
 use vgas_rma::message::{Arrived, Payload, Source};
-use vgas_rma::shm::{AtomicWord, Change};
 use vgas_rma::{Layout, NodeId, Peer, Rank, say};
+use vgas_shm::{AtomicWord, Change};
 
 /// What a rank is started with.
 #[derive(Default)]

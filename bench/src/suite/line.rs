@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use vgas::{Peer, Runtime};
 use vgas_rma::RegionId;
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 /// Ranks 0 and 1 use a line; both call each function, with the same numbers.
 pub(super) enum Line {

@@ -14,9 +14,9 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use vgas_rma::RmaError;
 use vgas_rma::address::Peer;
-use vgas_rma::cores;
 use vgas_rma::endpoint::{Endpoint, Token};
 use vgas_rma::message::Arrived;
+use vgas_shm::cores;
 
 /// How long an agent without work looks around, while a core is free for it, before it sleeps: waking an idle processor
 /// costs tens of microseconds.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vgas_rma::RmaError;
 use vgas_rma::address::{Layout, Peer};
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 /// Nothing is expected.
 const NOBODY: u32 = 0;

@@ -14,7 +14,7 @@ use vgas_rma::conduit::{Loan, Sent};
 use vgas_rma::endpoint::Endpoint;
 use vgas_rma::error::Result;
 use vgas_rma::message::{Destination, Payload, Source};
-use vgas_rma::shm::Span;
+use vgas_shm::Span;
 
 /// One thing to send.
 #[derive(Debug)]
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
     use crate::protocol::{Confirm, Right};
     use vgas_rma::address::NodeId;
-    use vgas_rma::shm::Mapping;
+    use vgas_shm::Mapping;
 
     /// What one peer is told, as lengths of runs, in order: only the same about neighbours is joined, and nothing overtakes.
     #[test]

@@ -19,7 +19,7 @@ use crate::request::{InPlaceAnswer, PageIndex};
 use std::sync::Arc;
 use vgas_nvm::{PAGE_BYTES_MIN as BLOCK_BYTES, VolumeError};
 use vgas_rma::address::Peer;
-use vgas_rma::shm::{Mapping, Span};
+use vgas_shm::{Mapping, Span};
 
 /// Most parts under way at the device or in its queue. Who comes then goes the normal way, which has bounds of its own.
 const READING_MAX: usize = 1024;
@@ -73,7 +73,8 @@ impl Parts {
 
     fn memory(&mut self) -> Result<Span, CacheError> {
         if self.free.is_empty() {
-            let memory: Arc<Mapping> = Mapping::anonymous("vgas-parts", (GROWTH * self.piece_bytes) as u64)?;
+            let memory: Arc<Mapping> = Mapping::anonymous("vgas-parts", (GROWTH * self.piece_bytes) as u64)
+                .map_err(vgas_rma::RmaError::from)?;
             self.free
                 .extend((0..GROWTH).map(|piece| memory.span(piece * self.piece_bytes, self.piece_bytes)));
         }

@@ -19,7 +19,7 @@ use crate::request::{InPlaceAnswer, PageIndex, WordUpdate};
 use slotmap::SlotMap;
 use smallvec::SmallVec;
 use vgas_rma::address::Peer;
-use vgas_rma::shm::{Span, Update};
+use vgas_shm::{Span, Update};
 
 slotmap::new_key_type! {
     /// Work that ends together.

@@ -10,8 +10,8 @@ use crate::request::{About, Attached, Detach, Extent, InPlace, Named, Request, h
 use std::time::{Duration, Instant};
 use vgas_rma::address::{NodeId, Rank};
 use vgas_rma::conduit::Sent;
-use vgas_rma::cores;
 use vgas_rma::message::Payload;
+use vgas_shm::cores;
 
 /// Pieces of an agent's words that a client asks for at most: 4 KiB of them.
 const WHY_PIECES_MAX: u32 = 64;

@@ -13,7 +13,7 @@ use crate::pool::{Attempt, Page, PageState, WaitId, WaitStatus};
 use crate::request::{InPlace, PageIndex, Pieces, Request};
 use smallvec::{SmallVec, smallvec};
 use std::collections::VecDeque;
-use vgas_rma::shm::copy::copy;
+use vgas_shm::copy::copy;
 
 /// Most bytes that one window of reads asks for: enough to keep a device and a link busy, little enough that a large
 /// get does not flush everybody's pages out of the pool.

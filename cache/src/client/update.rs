@@ -13,7 +13,7 @@ use crate::request::{InPlace, PageIndex, WordUpdate};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use vgas_rma::address::NodeId;
-use vgas_rma::shm::Update;
+use vgas_shm::Update;
 
 /// An update of a word of a rank's segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

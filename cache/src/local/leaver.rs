@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
-use vgas_rma::cores;
+use vgas_shm::cores;
 
 /// The thread. Dropped, it ends.
 pub(super) struct Leaver {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use vgas_rma::cores;
+use vgas_shm::cores;
 
 /// Local segments that a process may have at a time. A rank needs one, and one for each that it reads of its node's other ranks.
 pub const WINDOWS_MAX: usize = 32;

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
-use vgas_rma::cores;
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
+use vgas_shm::cores;
 
 /// Looks at an answer before it is asked whether a core is free: about what an agent on another core needs.
 const LOOKS: u32 = 100;

@@ -15,7 +15,7 @@ use crate::protocol::claim::{self, Act, Event};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use vgas_nvm::{StoredPage, Whereabouts};
-use vgas_rma::shm::{Mapping, Span};
+use vgas_shm::{Mapping, Span};
 
 /// Why the agent wants a page to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
 use vgas_nvm::{StoredPage, Whereabouts};
-use vgas_rma::shm::copy::copy;
-use vgas_rma::shm::{Mapping, Span, Update};
+use vgas_shm::copy::copy;
+use vgas_shm::{Mapping, Span, Update};
 
 /// A page, as users of the pool name it. Whoever says the wrong size finds other bytes, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
-use vgas_rma::cores;
+use vgas_shm::cores;
 
 /// Offsets in a slot.
 mod word {

@@ -50,7 +50,7 @@
 //! 3. *Use.* Bytes of a page's frame are touched only between steps 2 and 3 above, or under a pin taken there, or by the
 //!    agent, or by the process to which a free frame was handed.
 //! 4. *Races.* Ranks may race on bytes that the program did not synchronise; such bytes are copied, never referenced
-//!    (rules 1 and 4 of [`vgas_rma::shm`]).
+//!    (rules 1 and 4 of [`vgas_shm`]).
 
 mod agent;
 mod blocks;

@@ -6,7 +6,7 @@ use super::size::FrameId;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::atomic::{AtomicU64, fence};
-use vgas_rma::shm::copy::copy;
+use vgas_shm::copy::copy;
 
 /// What a pin keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vgas_nvm::StoredPage;
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 struct Pool {
     spec: PoolSpec,

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use std::fmt;
 use std::marker::PhantomData;
 use vgas_rma::address::{Layout, NodeId, Peer};
-use vgas_rma::shm::Update;
+use vgas_shm::Update;
 
 pub use trial::Trial;
 

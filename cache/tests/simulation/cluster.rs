@@ -22,7 +22,7 @@ use vgas_rma::RmaError;
 use vgas_rma::address::{Layout, NodeId, Rank};
 use vgas_rma::conduit::sim::{SimNetwork, SimOptions};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec};
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 /// A node: its agent and what it stands on.
 pub struct Node {

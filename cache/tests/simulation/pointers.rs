@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use vgas_cache::pool::{ClaimedSlot, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, Own, Returned};
 use vgas_cache::{CacheError, Failure};
 use vgas_rma::address::Rank;
-use vgas_rma::shm::Change;
+use vgas_shm::Change;
 
 /// A page that a rank has mapped.
 struct Mapped {

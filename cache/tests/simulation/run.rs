@@ -16,7 +16,7 @@ use vgas_cache::request::{Attached, Detach, Named, Request};
 use vgas_nvm::Volume;
 use vgas_nvm::device::memory::{Crash, MemoryDevice};
 use vgas_rma::address::{NodeId, Rank};
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 /// What a run without findings was like.
 #[derive(Debug)]

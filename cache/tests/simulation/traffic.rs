@@ -16,7 +16,7 @@ use vgas_cache::{CacheError, Failure};
 use vgas_rma::address::Rank;
 use vgas_rma::conduit::Sent;
 use vgas_rma::message::{Payload, Source};
-use vgas_rma::shm::Change;
+use vgas_shm::Change;
 
 /// The segment that has a name, if one has.
 pub const FIRST: SegmentId = SegmentId::FIRST;

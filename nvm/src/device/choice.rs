@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Once};
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 /// Which device to use.
 #[derive(Clone, Debug, Default)]

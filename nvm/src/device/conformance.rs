@@ -9,7 +9,7 @@ use crate::error::{DeviceError, FileError};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vgas_rma::shm::{Mapping, Span};
+use vgas_shm::{Mapping, Span};
 
 const BLOCK: usize = 4096;
 /// A device that has not answered by then is taken for broken.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use vgas_rma::shm::{Mapping, Span};
+use vgas_shm::{Mapping, Span};
 
 /// What goes wrong with one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

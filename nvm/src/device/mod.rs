@@ -42,7 +42,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use vgas_rma::shm::Span;
+use vgas_shm::Span;
 
 /// A file of a device. Numbers are reused after [`Device::close`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

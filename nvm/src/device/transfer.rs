@@ -15,7 +15,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use vgas_rma::shm::Span;
+use vgas_shm::Span;
 
 /// How often a transfer that the kernel interrupts is begun again before that counts as a failure.
 const RETRIES_MAX: u32 = 1000;
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
     use crate::device::FileId;
-    use vgas_rma::shm::Mapping;
+    use vgas_shm::Mapping;
 
     fn transfer() -> (Transfer, *mut u8) {
         let mapping = Mapping::anonymous("transfer", 5 * 4096).unwrap();

@@ -26,7 +26,7 @@ use crate::format::{
 };
 use crate::page_table::CHUNK_PAGES;
 use std::collections::{BTreeSet, VecDeque};
-use vgas_rma::shm::Span;
+use vgas_shm::Span;
 
 /// Map blocks written at once.
 const BLOCKS_IN_FLIGHT_MAX: usize = 64;

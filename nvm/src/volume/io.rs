@@ -7,7 +7,7 @@ use crate::error::{DeviceError, PageOperation, Result, VolumeError};
 use crate::few::Few;
 use crate::format::Place;
 use std::collections::VecDeque;
-use vgas_rma::shm::Span;
+use vgas_shm::Span;
 
 /// What an operation in flight is for.
 pub(super) enum Job {

@@ -6,7 +6,7 @@
 //! # What completion means
 //!
 //! * *read*: the page's bytes are in memory and match the checksum of what was last written. Visible to every process
-//!   that maps the memory once the reader says so (rule 4 of [`vgas_rma::shm`]).
+//!   that maps the memory once the reader says so (rule 4 of [`vgas_shm`]).
 //! * *part*: the same of some blocks of a page.
 //! * *write*: the device has taken the bytes; the source may be reused, and a later read returns them. Not durable.
 //! * *flush*: the segment's file holds a checkpoint of everything whose write had been issued before; it survives a
@@ -44,7 +44,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use vgas_rma::shm::{Mapping, Span};
+use vgas_shm::{Mapping, Span};
 
 /// Smallest page: what every direct-I/O device can address.
 pub const PAGE_BYTES_MIN: u32 = 4 << 10;

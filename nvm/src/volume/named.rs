@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use vgas_rma::shm::{Mapping, Span};
+use vgas_shm::{Mapping, Span};
 
 /// Longest name of a named segment, in bytes: leaves room for its number and the ending in a file name of 255.
 pub const NAME_BYTES_MAX: usize = 200;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vgas_nvm::device::Device;
 use vgas_nvm::{Volume, VolumeError};
-use vgas_rma::shm::{Mapping, Span};
+use vgas_shm::{Mapping, Span};
 
 pub const PAGE: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(30);

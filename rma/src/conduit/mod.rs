@@ -33,10 +33,10 @@ pub mod wire;
 use crate::address::{Peer, RegionId};
 use crate::error::{Result, RmaError};
 use crate::message::{Message, Sink, Source};
-use crate::shm::{Atomic, Mapping, Span};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use vgas_shm::{Atomic, Mapping, Span};
 
 /// What a conduit can do, as data.
 #[derive(Clone, Debug, PartialEq, Eq)]

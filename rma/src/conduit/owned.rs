@@ -6,7 +6,7 @@
 use crate::address::Peer;
 use crate::error::Result;
 use crate::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source};
-use crate::shm::copy::copy;
+use vgas_shm::copy::copy;
 
 /// A message with bytes of its own.
 #[derive(Debug)]

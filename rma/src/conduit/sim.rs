@@ -12,13 +12,13 @@ use super::{Capabilities, Conduit, Sent, Traffic};
 use crate::address::Peer;
 use crate::error::{Result, RmaError};
 use crate::message::{ARGUMENTS_MAX, Direction, Message, Payload, Sink};
-use crate::shm::bell;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use vgas_shm::bell;
 
 /// Messages delivered by one poll at most.
 const BATCH: usize = 64;

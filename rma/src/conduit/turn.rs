@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use crate::shm::biased::this_thread;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use vgas_shm::biased::this_thread;
 
 #[derive(Default)]
 pub(in crate::conduit) struct Turn {

@@ -14,7 +14,7 @@ use super::serve::fill;
 use crate::address::Rank;
 use crate::error::{Result, RmaError};
 use crate::message::Source;
-use crate::shm::copy::copy;
+use vgas_shm::copy::copy;
 
 /// A value that was asked for with [`Endpoint::get_value_nb`] or [`Endpoint::atomic_nb`].
 #[must_use = "a started get must be waited for"]

@@ -15,8 +15,8 @@ use crate::address::{Peer, Rank, RegionId};
 use crate::conduit::{Conduit, Place};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Payload};
-use crate::shm::copy::copy;
-use crate::shm::{Atomic, Update};
+use vgas_shm::copy::copy;
+use vgas_shm::{Atomic, Update};
 
 const ATOMIC: u8 = 8;
 const FETCHED: u8 = 9;

@@ -12,14 +12,14 @@ use super::{Endpoint, Handler, Token};
 use crate::address::{Layout, NodeId, Peer, Rank};
 use crate::conduit::Sent;
 use crate::conduit::smp::CARRIED_BYTES_MAX;
+use crate::domain::Domain;
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Payload, Source};
-use crate::shm::Domain;
-use crate::shm::biased::{BiasedGuard, BiasedLock};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{Ordering, fence};
+use vgas_shm::biased::{BiasedGuard, BiasedLock};
 
 const ARRIVED: u8 = 6;
 const CARRIED: u8 = 12;

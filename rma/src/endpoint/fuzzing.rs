@@ -6,8 +6,8 @@ use super::barrier::{pack, unpack};
 use super::collective::{flatten, unflatten};
 use super::pieces::{List, write_entry};
 use crate::fuzzing::words;
-use crate::shm::Update;
 use std::collections::BTreeMap;
+use vgas_shm::Update;
 
 /// Ranks of the job that the lists belong to.
 const RANKS: u32 = 8;
@@ -65,7 +65,7 @@ fn update(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::Change;
+    use vgas_shm::Change;
     use vgas_testing::replay;
 
     fn of(which: u8, count: u8, bytes: &[u8]) -> Vec<u8> {

@@ -7,10 +7,10 @@ use crate::conduit::owned::{OwnedArrival, OwnedDelivery, copy_of};
 use crate::conduit::{Sent, Traffic};
 use crate::error::Result;
 use crate::message::{Delivery, Destination, Direction, Message, Payload};
-use crate::shm::spin::SpinLock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use vgas_shm::spin::SpinLock;
 
 /// Requests that wait at most; a request beyond that is `Busy`, so that a peer that floods itself polls meanwhile.
 const REQUESTS_MAX: usize = 1024;

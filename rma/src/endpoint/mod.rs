@@ -44,7 +44,7 @@
 //! 2. *Segments.* An address in a segment is used after its range was checked against the mapping (`reach`,
 //!    `segment_address`, a `place`), which the endpoint's domain keeps. What a peer names is checked where its message
 //!    arrives.
-//! 3. *Both may be shared memory*: bytes are copied by [`crate::shm::copy`], never borrowed (rule 1 of [`crate::shm`]).
+//! 3. *Both may be shared memory*: bytes are copied by [`vgas_shm::copy`], never borrowed (rule 1 of [`vgas_shm`]).
 
 mod access;
 mod atomic;
@@ -78,14 +78,17 @@ pub use wait::WaitMode;
 use crate::address::{Layout, Peer, Rank, RegionId};
 use crate::conduit::smp::SmpConduit;
 use crate::conduit::{Conduit, Loan, Sent, Traffic};
+use crate::domain::Domain;
 use crate::error::{Result, RmaError};
-use crate::message::{ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink};
-use crate::shm::{Domain, Mapping, Span};
+use crate::message::{
+    ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source,
+};
 use counters::Counters;
 use loopback::Loopback;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use vgas_shm::{Mapping, Span};
 
 /// First index of a class of handlers; the class ends where the next begins.
 pub mod handler_index {
@@ -343,7 +346,7 @@ impl Endpoint {
         }
         let mut own = vec![0; source.bytes()].into_boxed_slice();
         // SAFETY: the source is valid as long as it lives ([`Source`]); the copy is as long.
-        unsafe { crate::shm::copy::copy(source.address(), own.as_mut_ptr(), source.bytes()) };
+        unsafe { vgas_shm::copy::copy(source.address(), own.as_mut_ptr(), source.bytes()) };
         Some(own)
     }
 
@@ -428,7 +431,7 @@ impl Endpoint {
         lent: &Span,
         destination: Destination,
     ) -> Result<Option<Loan>> {
-        let payload = Payload::Long(lent.source(), destination);
+        let payload = Payload::Long(Source::of_span(lent), destination);
         if !matches!(self.routes.get(to.0 as usize), Some(Route::Network)) {
             let sent = self.send(to, Direction::Request, handler, arguments, payload)?;
             return Ok((sent == Sent::Accepted).then_some(Loan::NONE));

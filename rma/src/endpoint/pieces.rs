@@ -15,8 +15,8 @@ use super::{Endpoint, Handler, Token};
 use crate::address::{Peer, Rank};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Destination, Payload, Source};
-use crate::shm::copy::copy;
 use std::sync::Arc;
+use vgas_shm::copy::copy;
 
 const PUT_PIECES: u8 = 10;
 const GET_PIECES: u8 = 11;

@@ -7,11 +7,12 @@
 use super::shared::SharedWords;
 use super::{Endpoint, Route};
 use crate::address::{Layout, Peer, Rank, RegionId};
+use crate::domain::Domain;
 use crate::error::{Result, RmaError};
 use crate::message::{Destination, Source};
-use crate::shm::{Domain, Mapping};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use vgas_shm::Mapping;
 
 /// What [`Endpoint::segment_info`] tells of one rank's pinned segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct SegmentInfo {
     pub rank: Rank,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Its first address in this process, if loads and stores reach it. Shared memory: see [`crate::shm`].
+    /// Its first address in this process, if loads and stores reach it. Shared memory: see [`vgas_shm`].
     pub address: Option<*mut u8>,
 }
 

@@ -17,8 +17,8 @@ use crate::address::{Peer, Rank, RegionId};
 use crate::conduit::{Conduit, Part, Place};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Destination, Payload, Source};
-use crate::shm::copy::copy;
 use std::sync::atomic::Ordering;
+use vgas_shm::copy::copy;
 
 const PUT: u8 = 0;
 pub(super) const DONE: u8 = 1;

@@ -2,10 +2,11 @@
 //! for what barriers carry.
 
 use crate::conduit::smp::{CARRIED_BYTES_MAX, ControlLayout, LINE_BYTES};
+use crate::domain::Domain;
 use crate::error::Result;
-use crate::shm::{Domain, Mapping, Word};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use vgas_shm::{Mapping, Word};
 
 /// The words of one member. The last two groups have a cache line each.
 pub(super) struct MemberWords {

@@ -14,15 +14,15 @@
 
 use super::{Endpoint, Extent};
 use crate::conduit::Conduit;
-use crate::cores;
 use crate::error::{Result, RmaError};
-use crate::shm::{bell, fence};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+use vgas_shm::cores;
+use vgas_shm::{bell, fence};
 
 /// Looking around before it is asked whether a core is free: several round trips through shared memory. An answer that is
 /// under way already comes within it, also on a machine where none is free.
@@ -48,7 +48,7 @@ pub enum WaitMode {
     Spin,
     /// Sleep at once.
     Block,
-    /// Look around for a moment, for about as long as being woken takes while a core is free ([`crate::cores`]), then sleep.
+    /// Look around for a moment, for about as long as being woken takes while a core is free ([`vgas_shm::cores`]), then sleep.
     SpinBlock,
 }
 

@@ -50,12 +50,12 @@ fn listen<T: Serialize + DeserializeOwned>(stream: &[u8]) {
 mod tests {
     use super::*;
     use crate::address::{Layout, NodeId, Peer, Rank, RegionId};
+    use crate::domain::{DomainSpec, RegionSpec};
     use crate::job::control::Channel;
     use crate::job::message::{
         DomainOrigin, Exit, Input, JobDescription, Listen, NodeDescription, Output, RankExit, Stream, Welcome,
     };
     use crate::key::JobKey;
-    use crate::shm::{DomainSpec, RegionSpec};
     use std::collections::BTreeMap;
     use std::io::Read;
     use std::os::unix::net::UnixStream;

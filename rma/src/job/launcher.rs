@@ -15,10 +15,10 @@ use super::{
     control, listen, node, system,
 };
 use crate::address::{Layout, NodeId, Peer};
+use crate::domain::Domain;
 use crate::error::{Result, RmaError};
 use crate::key::JobKey;
 use crate::say::OneLine;
-use crate::shm::Domain;
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;

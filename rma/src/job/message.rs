@@ -4,8 +4,8 @@
 #![forbid(unsafe_code)]
 
 use crate::address::{Layout, NodeId, Peer, Rank};
+use crate::domain::DomainSpec;
 use crate::key::JobKey;
-use crate::shm::DomainSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;

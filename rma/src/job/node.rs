@@ -15,8 +15,8 @@ use super::{
     system,
 };
 use crate::address::{Peer, Rank};
+use crate::domain::Domain;
 use crate::error::{Result, RmaError};
-use crate::shm::Domain;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, wait};
 use signal_hook::consts::{SIGCHLD, SIGXFSZ};

@@ -15,7 +15,7 @@ pub(super) fn start_reason(program: &OsStr, directory: &Path, error: &io::Error)
     match error.kind() {
         ErrorKind::NotFound => missing_part(program, directory).unwrap_or_else(|| "no such program".into()),
         ErrorKind::PermissionDenied => "it is not an executable file".into(),
-        _ => format!("{error}{}", crate::error::advice(error)),
+        _ => format!("{error}{}", vgas_shm::error::advice(error)),
     }
 }
 

@@ -5,8 +5,8 @@
 use crate::address::{Layout, NodeId, Peer};
 use crate::conduit::factory::{self, Provider};
 use crate::conduit::smp;
+use crate::domain::{DomainSpec, RegionSpec};
 use crate::error::{Result, RmaError};
-use crate::shm::{DomainSpec, RegionSpec};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;

@@ -15,8 +15,8 @@ use vgas_rma::endpoint::EndpointSpec;
 use vgas_rma::error::Result;
 use vgas_rma::key::JobKey;
 use vgas_rma::message::{Delivery, Destination, Direction, Message, Payload, Sink};
-use vgas_rma::shm::Mapping;
 use vgas_rma::{Layout, Peer, RegionId, RmaError};
+use vgas_shm::Mapping;
 
 /// Whether this machine has nothing to test on; says so. In the guest, where there are devices, that is a failure.
 pub fn skipped(test: &str) -> bool {

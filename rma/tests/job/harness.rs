@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use vgas_rma::Peer;
 use vgas_rma::RegionId;
+use vgas_rma::domain::RegionSpec;
 use vgas_rma::job::{self, Membership, NodeService, RunSpec, ServiceError, Stop};
-use vgas_rma::shm::RegionSpec;
 use vgas_testing::{Capture, marked};
 
 pub use vgas_testing::kill;

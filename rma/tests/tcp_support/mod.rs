@@ -8,12 +8,12 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use vgas_rma::conduit::tcp::{TcpConduit, TcpLimits, TcpSpec};
 use vgas_rma::conduit::{Conduit, Sent, Traffic};
-use vgas_rma::cores;
 use vgas_rma::error::Result;
 use vgas_rma::key::JobKey;
 use vgas_rma::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source};
-use vgas_rma::shm::Mapping;
 use vgas_rma::{Layout, Peer, RegionId, RmaError};
+use vgas_shm::Mapping;
+use vgas_shm::cores;
 
 /// Every wait of a test ends after this.
 pub const BOUND: Duration = Duration::from_secs(20);

@@ -13,9 +13,9 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use vgas_rma::Rank;
-use vgas_rma::cores;
 use vgas_rma::endpoint::{Endpoint, Token, WaitMode};
 use vgas_rma::message::{Arrived, Payload, Source};
+use vgas_shm::cores;
 
 /// The first index of the client's handlers.
 const CLIENT_HANDLERS: u8 = 128;

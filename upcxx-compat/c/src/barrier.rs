@@ -7,7 +7,7 @@ use crate::job;
 use libc::c_int;
 use vgas_rma::conduit::smp::CARRIED_BYTES_MAX;
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome};
-use vgas_rma::shm::copy::copy;
+use vgas_shm::copy::copy;
 
 /// `GASNET_BARRIERFLAG_ANONYMOUS`.
 const ANONYMOUS: c_int = 1;

@@ -95,7 +95,7 @@ impl Operation {
                         let (piece, after) = rest.split_at(bytes);
                         // SAFETY: rule 1: the client's memory stays valid until it has synchronised the get, which it does
                         // now.
-                        unsafe { vgas_rma::shm::copy::copy(piece.as_ptr(), place, bytes) };
+                        unsafe { vgas_shm::copy::copy(piece.as_ptr(), place, bytes) };
                         rest = after;
                     }
                 }

@@ -10,8 +10,8 @@ use crate::segment;
 use crate::transfer::copied;
 use libc::c_void;
 use vgas_rma::message::{Destination, Payload, Source};
-use vgas_rma::shm::copy::copy;
 use vgas_rma::{Rank, RegionId};
+use vgas_shm::copy::copy;
 
 /// The handler index of messages that carry a long payload, or announce one.
 pub(crate) const CARRIED: u8 = 127;

@@ -68,7 +68,7 @@ pub unsafe extern "C" fn vgasi_put_nb(
 pub(crate) unsafe fn copied(from: *const u8, bytes: usize) -> Box<[u8]> {
     let mut own = vec![0; bytes];
     // SAFETY: as the caller promised; the copy is new and as long.
-    unsafe { vgas_rma::shm::copy::copy(from, own.as_mut_ptr(), bytes) };
+    unsafe { vgas_shm::copy::copy(from, own.as_mut_ptr(), bytes) };
     own.into_boxed_slice()
 }
 

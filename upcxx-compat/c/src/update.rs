@@ -6,7 +6,7 @@ use libc::{c_int, c_void};
 use vgas::Kind;
 use vgas_cache::client::SegmentUpdate;
 use vgas_rma::Rank;
-use vgas_rma::shm::Update;
+use vgas_shm::Update;
 
 /// `vgasnet_update_t`.
 #[repr(C)]
@@ -35,7 +35,7 @@ pub(crate) fn of_word(change: c_int, word: c_int, operand: u64, expected: u64) -
 
 impl WordUpdate {
     /// What is to be done where, or the end of the job with a line that says what is wrong. `word`: the number of its kind
-    /// ([`vgas_rma::shm::WordKind`]).
+    /// ([`vgas_shm::WordKind`]).
     fn check(&self, word: c_int) -> SegmentUpdate {
         let update = of_word(self.change, word, self.operand, self.expected);
         let bytes = update.word.bytes();

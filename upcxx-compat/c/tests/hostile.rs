@@ -35,7 +35,7 @@ fn nothing_is_left(bench: &Bench, scratch: &Path, what: &str) {
             break;
         }
         assert!(Instant::now() < deadline, "{what} leaves processes {running:?}, files {files:?}");
-        vgas_rma::cores::nap(&mut naps);
+        vgas_shm::cores::nap(&mut naps);
     }
     let shared = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let shared: Vec<_> =

@@ -90,7 +90,7 @@ fn exit_while_writing() {
     let (deadline, mut naps) = (Instant::now() + Duration::from_secs(60), 0);
     while rustix::io::ioctl_fionread(child.stdout.as_ref().expect("it is piped")).expect("a pipe") < 4096 {
         assert!(Instant::now() < deadline, "{rank} does not write");
-        vgas_rma::cores::nap(&mut naps);
+        vgas_shm::cores::nap(&mut naps);
     }
     // It may be gone already.
     let _ = Command::new("sh").args(["-c", "kill -QUIT $0", rank.trim()]).stderr(Stdio::null()).status();

@@ -24,7 +24,7 @@ pub(crate) use service::Locks;
 use service::{Answer, Place, Request, describe};
 use std::sync::atomic::{AtomicU32, Ordering};
 use vgas_cache::{CacheError, Failure};
-use vgas_rma::shm::Change;
+use vgas_shm::Change;
 pub use word::Who;
 use word::{Held, SERVED};
 

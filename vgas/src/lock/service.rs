@@ -20,8 +20,8 @@ use std::collections::{HashMap, VecDeque};
 use vgas_cache::Failure;
 use vgas_cache::partition::SegmentId;
 use vgas_cache::service::{Call, Home, Service, ServiceError};
-use vgas_rma::shm::Change;
 use vgas_rma::{NodeId, Rank};
+use vgas_shm::Change;
 
 /// Who waits so long may be part of a cycle, in milliseconds.
 const SUSPICIOUS_MS: u64 = 900;

@@ -493,7 +493,7 @@ fn signals(runtime: &Runtime, _seed: u64) -> Outcome {
                 // One at a time: the thread is to get on, too.
                 let mut naps = 0;
                 while TOUCHED.load(Ordering::Relaxed) < sent && stop.load(Ordering::Relaxed) == 0 {
-                    vgas_rma::cores::nap(&mut naps);
+                    vgas_shm::cores::nap(&mut naps);
                 }
             }
         });

@@ -7,7 +7,7 @@
 
 use io_uring::Submitter;
 use std::sync::Arc;
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 /// Bytes of a piece, at least: the largest page, so that an aligned frame lies within one piece. 2.4 ms to register.
 const PIECE_BYTES_MIN: usize = 4 << 20;

@@ -25,7 +25,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use vgas_rma::shm::Mapping;
+use vgas_shm::Mapping;
 
 /// Files that the kernel is told in advance: the segments of a node's ranks. Further ones work, a little slower.
 const REGISTERED_FILES: u32 = 256;

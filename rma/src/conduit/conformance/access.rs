@@ -3,9 +3,9 @@
 use super::super::sim::SplitMix;
 use super::{Case, Fabric, Job, SEGMENT_BYTES, pattern};
 use crate::address::{Rank, RegionId};
-use crate::cores;
 use crate::endpoint::{Handle, Implicit};
 use crate::error::RmaError;
+use vgas_shm::cores;
 
 pub(super) const CASES: &[Case] = &[
     ("random puts and gets agree with a model", random_accesses),

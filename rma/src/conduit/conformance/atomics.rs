@@ -2,11 +2,11 @@
 
 use super::{Case, Fabric, Job};
 use crate::address::{Rank, RegionId};
-use crate::cores;
 use crate::error::RmaError;
-use crate::shm::{Atomic, Change};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use vgas_shm::cores;
+use vgas_shm::{Atomic, Change};
 
 pub(super) const CASES: &[Case] = &[
     ("no atomic addition is lost, and every one sees another sum", additions),

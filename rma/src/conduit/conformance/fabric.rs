@@ -5,8 +5,8 @@ use super::super::sim::{SimNetwork, SimOptions};
 use super::super::smp::{self, SmpConduit};
 use super::trouble::HOSTILE_DESTINATIONS;
 use crate::address::{Layout, NodeId, Peer, RegionId};
+use crate::domain::{Domain, DomainSpec, RegionSpec};
 use crate::endpoint::EndpointSpec;
-use crate::shm::{Domain, DomainSpec, RegionSpec};
 use std::sync::Arc;
 
 /// Connects a set of peers in this process.

@@ -4,11 +4,11 @@ use super::super::sim::SplitMix;
 use super::{Case, Fabric, Job, SEGMENT_BYTES, pattern};
 use crate::address::Rank;
 use crate::conduit::smp::CARRIED_BYTES_MAX;
-use crate::cores;
 use crate::endpoint::BarrierName::{Anonymous, Mismatch, Named};
 use crate::endpoint::{BarrierName, BarrierOutcome};
 use crate::error::RmaError;
 use std::sync::atomic::{AtomicU32, Ordering};
+use vgas_shm::cores;
 
 pub(super) const CASES: &[Case] = &[
     ("no rank leaves a barrier before all have arrived", barriers),

@@ -4,7 +4,6 @@ use super::super::Sent;
 use super::super::sim::SplitMix;
 use super::{Case, Fabric, Job, pattern};
 use crate::address::{Peer, Rank, RegionId};
-use crate::cores;
 use crate::endpoint::{Endpoint, Token};
 use crate::error::RmaError;
 use crate::message::{ARGUMENTS_MAX, Arrived, Destination, Direction, Payload, Source};
@@ -12,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use vgas_shm::cores;
 
 pub(super) const CASES: &[Case] = &[
     ("messages arrive once, in order, payload first", order_and_payload),
@@ -103,7 +103,7 @@ fn next_peer(rank: Rank, endpoint: &Endpoint) -> Peer {
 fn bytes_at(address: *mut u8, bytes: usize) -> Vec<u8> {
     let mut copied = vec![0; bytes];
     // SAFETY: a long payload is at its destination during the delivery (promise "payload first").
-    unsafe { crate::shm::copy::copy(address, copied.as_mut_ptr(), bytes) };
+    unsafe { vgas_shm::copy::copy(address, copied.as_mut_ptr(), bytes) };
     copied
 }
 

@@ -2,11 +2,11 @@
 
 use super::{Case, Fabric, Job, SEGMENT_BYTES};
 use crate::address::{Peer, RegionId};
-use crate::cores;
 use crate::endpoint::Endpoint;
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Destination, Payload, Source};
 use std::sync::atomic::{AtomicBool, Ordering};
+use vgas_shm::cores;
 
 /// The name of a case that some fabrics leave out.
 pub(super) const HOSTILE_DESTINATIONS: &str =

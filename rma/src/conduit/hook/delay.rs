@@ -11,7 +11,6 @@ use crate::conduit::turn::Turn;
 use crate::conduit::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::error::{Result, RmaError};
 use crate::message::{Delivery, Destination, Direction, Message, Sink, Source};
-use crate::shm::{Atomic, Mapping, Span};
 use rustix::event::Timespec;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -20,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use vgas_shm::{Atomic, Mapping, Span};
 
 /// Most messages that one poll delivers, so that other conduits get their turn.
 const POLL_MESSAGES: usize = 64;

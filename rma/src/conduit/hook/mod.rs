@@ -24,11 +24,11 @@ use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::address::{Peer, RegionId};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source};
-use crate::shm::{Atomic, Mapping, Span};
 use rustix::event::epoll;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+use vgas_shm::{Atomic, Mapping, Span};
 
 /// What kind of thing passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -326,7 +326,7 @@ impl Conduit for Able {
 
     fn map(&self, _: Peer, _: RegionId) -> Result<Option<Arc<Mapping>>> {
         self.note("map");
-        Mapping::anonymous("vgas-hook-test", 4096).map(Some)
+        Ok(Some(Mapping::anonymous("vgas-hook-test", 4096)?))
     }
 
     fn close(&self, _: Duration) {

@@ -28,10 +28,10 @@ use crate::conduit::owned::OwnedMessage;
 use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX};
 use crate::error::{Result, RmaError};
 use crate::message::{Destination, Direction, Message, Payload, Source};
-use crate::shm::Atomic;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use vgas_shm::Atomic;
 
 /// Requests that a peer may send beyond those that were taken in: enough to hide the way to a handler and back, few
 /// enough that parking them is bearable. Part of the version.

@@ -9,11 +9,11 @@ use crate::conduit::{Conduit, Part, Place, Sent, Traffic};
 use crate::error::{Result, RmaError};
 use crate::key::JobKey;
 use crate::message::{Delivery, Destination, Sink, Source};
-use crate::shm::{Atomic, Mapping};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use vgas_shm::{Atomic, Mapping};
 
 pub(super) const BOUND: Duration = Duration::from_secs(40);
 const REGION_BYTES: u64 = 1 << 16;

@@ -104,10 +104,8 @@ use super::turn::Turn;
 use super::wire::frame::HEAD_BYTES_MAX;
 use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::address::{Layout, NodeId, Peer, RegionId};
-use crate::cores;
 use crate::error::{Result, RmaError};
 use crate::message::{ARGUMENTS_MAX, Message, Payload, Sink, Source};
-use crate::shm::{Atomic, Mapping, Span};
 use rustc_hash::FxHashMap;
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
@@ -116,6 +114,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+use vgas_shm::cores;
+use vgas_shm::{Atomic, Mapping, Span};
 
 /// The name of this conduit.
 pub const NAME: &str = "ibv";

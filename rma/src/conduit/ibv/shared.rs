@@ -10,9 +10,9 @@ use crate::address::{Peer, RegionId};
 use crate::conduit::oneside::{Own, Regions, Registered, SLOT_BYTES, Staging};
 use crate::error::Result;
 use crate::message::{Sink, Source};
-use crate::shm::Mapping;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use vgas_shm::Mapping;
 
 /// Requests and completions of a conduit so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

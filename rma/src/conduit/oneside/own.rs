@@ -3,8 +3,8 @@
 //! It is registered when that first happens, once and also for peers that are given access later.
 
 use super::Name;
-use crate::shm::Mapping;
 use std::sync::{Arc, OnceLock};
+use vgas_shm::Mapping;
 
 pub(in crate::conduit) struct Own<R> {
     offered: OnceLock<(Name, Arc<Mapping>, usize)>,

@@ -6,8 +6,8 @@ use super::hotline::{ARGUMENTS_HOT_MAX, Hotline};
 use super::layout::LINE_BYTES;
 use super::ring::{Body, Consumer, Producer, Record, RecordBody, Scratch};
 use crate::message::{ARGUMENTS_MAX, Destination, Source};
-use crate::shm::Mapping;
 use std::sync::Arc;
+use vgas_shm::Mapping;
 
 /// Bytes of the ring.
 const BYTES: usize = 4096;

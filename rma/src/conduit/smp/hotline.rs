@@ -14,9 +14,9 @@
 
 use super::layout::LINE_BYTES;
 use crate::message::{ARGUMENTS_MAX, Direction};
-use crate::shm::{Mapping, Word};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vgas_shm::{Mapping, Word};
 
 /// Words of a half: the header, and two arguments in each of the others.
 const WORDS: usize = LINE_BYTES / 8 / 2;

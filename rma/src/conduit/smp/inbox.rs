@@ -6,9 +6,9 @@ use super::link::Link;
 use super::ring::{Consumer, Record, RecordBody, Scratch};
 use crate::conduit::Traffic;
 use crate::message::Direction;
-use crate::shm::{Mapping, Word, fence};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vgas_shm::{Mapping, Word, fence};
 
 /// The bitmap of the members that may have sent something.
 pub(super) type Marks = Vec<Word<AtomicU64>>;

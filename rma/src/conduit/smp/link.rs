@@ -8,13 +8,13 @@ use crate::conduit::Sent;
 use crate::endpoint::CarrierCounts;
 use crate::error::{Result, RmaError};
 use crate::message::{Direction, Message, Payload, Source};
-use crate::shm::biased::BiasedLock;
-use crate::shm::copy::copy;
-use crate::shm::stream::copy_streaming;
-use crate::shm::{Mapping, Word, bell, fence};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use vgas_shm::biased::BiasedLock;
+use vgas_shm::copy::copy;
+use vgas_shm::stream::copy_streaming;
+use vgas_shm::{Mapping, Word, bell, fence};
 
 /// The way to another member.
 pub(super) struct Link {

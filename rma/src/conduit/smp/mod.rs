@@ -3,13 +3,13 @@
 //! receiver's mapped region.
 //!
 //! * *No locked instruction* and no store of the consumer's is on the way of a message, as long as one thread of a process
-//!   sends and one polls ([`crate::shm::biased`]): each would wait for the message before it to leave the processor.
+//!   sends and one polls ([`vgas_shm::biased`]): each would wait for the message before it to leave the processor.
 //! * *Polling is cheap.* A producer marks itself in the consumer's bitmap before its first message and stays marked
 //!   while it is busy; the consumer looks at marked rings only, and takes the mark away after a while of silence.
 //! * *Replies always find room.* What the ring does not take waits in this process, and no request of that peer is
 //!   delivered before it is gone: so at most the replies to one batch wait, and the peer feels it as back-pressure.
 //! * *Sleeping.* A consumer sets its sleeping word, then looks once more; a producer publishes, then looks at the
-//!   sleeping word; between the two is an asymmetric fence ([`fence`](crate::shm::fence)). One of them sees the other.
+//!   sleeping word; between the two is an asymmetric fence ([`fence`](vgas_shm::fence)). One of them sees the other.
 //!
 //! All unsafe code is in `ring.rs`, and in the copies of payloads in `link.rs`.
 
@@ -29,11 +29,10 @@ pub(super) use provider::PROVIDER;
 
 use super::{Capabilities, Conduit, Sent, Traffic};
 use crate::address::{Peer, RegionId};
+use crate::domain::Domain;
 use crate::endpoint::CarrierCounts;
 use crate::error::{Result, RmaError};
 use crate::message::{ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink};
-use crate::shm::biased::BiasedLock;
-use crate::shm::{Domain, Mapping, Word, bell};
 use hotline::ARGUMENTS_HOT_MAX;
 use inbox::{Inbox, Marks, Source};
 use link::{Cargo, Link};
@@ -41,6 +40,8 @@ use ring::{Body, RecordBody, Scratch};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use vgas_shm::biased::BiasedLock;
+use vgas_shm::{Mapping, Word, bell};
 
 /// The name of this conduit.
 pub const NAME: &str = "smp";

@@ -19,11 +19,11 @@
 use super::layout::LINE_BYTES;
 use crate::address::{Peer, RegionId};
 use crate::message::{ARGUMENTS_MAX, Destination, Source};
-use crate::shm::copy::copy;
-use crate::shm::prefetch::prefetch_for_write;
-use crate::shm::{Mapping, Span, Word};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use vgas_shm::copy::copy;
+use vgas_shm::prefetch::prefetch_for_write;
+use vgas_shm::{Mapping, Span, Word};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {

@@ -19,12 +19,12 @@ use crate::address::Peer;
 use crate::conduit::Loan;
 use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX};
 use crate::message::{Direction, Message, Payload, Source};
-use crate::shm::Span;
 use rustix::event::epoll;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use vgas_shm::Span;
 
 /// Requests that a peer may send beyond those that were taken in. Enough to keep a link with 50 µs of delay busy with
 /// short messages; small enough that parking that many medium ones is bearable. Part of the protocol's version.
@@ -447,7 +447,7 @@ impl Connection {
                 self.returned.store(sender.loans, Ordering::Release);
                 break;
             }
-            let rest = lent.span.source().part(lent.sent, lent.rest());
+            let rest = Source::of_span(&lent.span).part(lent.sent, lent.rest());
             match socket::send(self.socket(), &[], rest, 0)? {
                 Some(bytes) => lent.sent += bytes,
                 None => return Ok(()),

@@ -40,7 +40,6 @@ use crate::address::{Layout, Peer};
 use crate::error::{Result, RmaError};
 use crate::key::JobKey;
 use crate::message::{ARGUMENTS_MAX, Direction, Message, Payload, Sink};
-use crate::shm::Span;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
@@ -48,6 +47,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use vgas_shm::Span;
 
 /// The name of this conduit.
 pub const NAME: &str = "tcp";

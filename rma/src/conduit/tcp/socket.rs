@@ -12,11 +12,11 @@
 use crate::address::Peer;
 use crate::error::Result;
 use crate::message::{Destination, Sink, Source};
-use crate::shm::copy::copy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
+use vgas_shm::copy::copy;
 
 /// What a read from a non-blocking socket found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //! 3. *Memory under requests.* The device is only told about memory of a [`Registration`], which keeps its mapping, or
 //!    about bytes that the post itself copies (inline). A range is checked against its registration before it is posted.
 //!    A registration that requests may still use is dropped only after the queue pairs, in [`super::IbvConduit`].
-//! 4. *Shared bytes.* What a peer may write is only copied, under the rules of [`crate::shm`]; what a receive has
+//! 4. *Shared bytes.* What a peer may write is only copied, under the rules of [`vgas_shm`]; what a receive has
 //!    brought is private from its completion until its slot is posted again: as long as there is a [`Slot`] of it, of which
 //!    there is one at a time.
 //! 5. *Sources and destinations.* A [`Source`] is vouched for by the caller of the conduit, for the time of the call; an
@@ -27,7 +27,6 @@ pub use library::{CM_REMEDY, REMEDY};
 use super::events::Event;
 use crate::error::{Result, RmaError};
 use crate::message::Source;
-use crate::shm::{Atomic, Mapping, copy::copy};
 use library::{Verbs, verbs};
 use std::ffi::{CStr, c_int};
 use std::os::fd::BorrowedFd;
@@ -35,6 +34,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use types::{self as raw, number::*};
+use vgas_shm::{Atomic, Mapping, copy::copy};
 
 /// How long a sender waits that found no receive slot: 0.16 ms, in the code of the InfiniBand architecture.
 const RNR_TIMER: u8 = 8;

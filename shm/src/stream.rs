@@ -92,7 +92,7 @@ unsafe fn stream(_from: *const u8, _to: *mut u8, _bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::Mapping;
+    use crate::Mapping;
 
     /// Every byte arrives, and none beside, for lengths around what is copied side by side and sources of any alignment.
     #[test]

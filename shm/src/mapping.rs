@@ -1,8 +1,7 @@
 //! One mapped file, and checked access to its bytes.
 
 use super::copy::copy;
-use crate::error::{Result, RmaError};
-use crate::message::Source;
+use crate::error::{Result, ShmError};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -59,17 +58,16 @@ pub fn anonymous_file(name: &str, bytes: u64) -> Result<OwnedFd> {
     // Files in memory are subject to the limit of the file size, which surprises.
     let advice = |errno| if errno == Errno::FBIG { "; raise `ulimit -f`" } else { "" };
     let what = |errno| format!("create {bytes} bytes of shared memory ({name}){}", advice(errno));
-    let file = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| RmaError::system(what(e), e))?;
-    rustix::fs::ftruncate(&file, bytes).map_err(|e| RmaError::system(what(e), e))?;
+    let file = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| ShmError::new(what(e), e))?;
+    rustix::fs::ftruncate(&file, bytes).map_err(|e| ShmError::new(what(e), e))?;
     Ok(file)
 }
 
 impl Mapping {
     /// Maps the whole of `file`, shared and writable.
     pub fn of_file(file: impl AsFd) -> Result<Arc<Self>> {
-        let size =
-            fstat(&file).map_err(|e| RmaError::system("ask for the size of shared memory", e))?.st_size;
-        let failed = |errno| RmaError::system(format!("map {size} bytes of shared memory"), errno);
+        let size = fstat(&file).map_err(|e| ShmError::new("ask for the size of shared memory", e))?.st_size;
+        let failed = |errno| ShmError::new(format!("map {size} bytes of shared memory"), errno);
         let bytes = usize::try_from(size).map_err(|_| failed(Errno::OVERFLOW))?;
         let reserved_bytes = bytes.max(1).next_multiple_of(rustix::param::page_size());
         // Huge pages need addresses of their own kind, which the system does not choose by itself for shared memory: a
@@ -121,7 +119,7 @@ impl Mapping {
         self.bytes
     }
 
-    /// First address of the mapping in this process. Dereference it only under the rules of [`crate::shm`].
+    /// First address of the mapping in this process. Dereference it only under the rules of [this crate](crate).
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base
@@ -240,7 +238,7 @@ impl Span {
         self.offset
     }
 
-    /// First address. Valid while the span lives; dereference only under the rules of [`crate::shm`].
+    /// First address. Valid while the span lives; dereference only under the rules of [this crate](crate).
     pub fn address(&self) -> *mut u8 {
         // SAFETY: the range was checked when the span was made.
         unsafe { self.mapping.base().add(self.offset) }
@@ -249,12 +247,6 @@ impl Span {
     /// The mapping this is a piece of.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
-    }
-
-    /// Its bytes, to be sent.
-    pub fn source(&self) -> Source<'_> {
-        // SAFETY: rules 2 and 3: the range was checked when the span was made, and stays mapped as long as it lives.
-        unsafe { Source::raw(self.address(), self.bytes) }
     }
 
     /// Copies all its bytes out. Panics when the lengths differ.

@@ -1,6 +1,16 @@
 //! Memory shared between processes: mappings, and the copies and atomics by which bytes that another process may write are
-//! touched. Whoever touches them elsewhere (the rings of `conduit/smp`, the sockets of `conduit/tcp`, the verbs of `conduit/ibv`, the
-//! endpoint, the cache, the C interface) does it with these, under these rules.
+//! touched. Whoever touches them elsewhere (conduits, the endpoint, segment files, the cache, the C interface) does it with these,
+//! under these rules. What the bytes mean, and who gets which mapping, is the matter of the layers above.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`Mapping`], [`Span`], [`Word`] | a mapped file, a checked piece of it, an atomic word of it |
+//! | [`Atomic`], [`Update`] and their parts | atomic updates of words, as network cards and programs ask for them |
+//! | [`copy`], [`stream`], [`prefetch`] | moving bytes that others may write meanwhile |
+//! | [`fence`], [`bell`] | the order between processes, and waking one that sleeps |
+//! | [`spin`], [`biased`] | locks for a few instructions |
+//! | [`cores`] | whether who waits may look around, or has to sleep |
+//! | [`error`] | what the system refuses |
 //!
 //! # Who may touch what, when
 //!
@@ -14,19 +24,21 @@
 //!    word (release by the writer, acquire by the reader); races outside such a protocol yield old, new or mixed
 //!    bytes, never anything else, and never a torn aligned 8-byte word (see [`copy`]).
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // What people read is written by the layers above.
+
 mod atomic;
 pub mod bell;
 pub mod biased;
 pub mod copy;
-mod domain;
+pub mod cores;
+pub mod error;
 pub mod fence;
 mod mapping;
-pub(crate) mod prefetch;
+pub mod prefetch;
 pub mod spin;
-pub(crate) mod stream;
+pub mod stream;
 mod word;
 
 pub use atomic::{Atomic, AtomicWord, Change, Update, WordKind};
-pub use domain::{Domain, DomainSpec, RegionSpec};
-pub use mapping::{Mapping, Span};
+pub use mapping::{Mapping, Span, anonymous_file};
 pub use word::Word;

@@ -4,13 +4,13 @@
 //! the job. Its creator (the launcher or the node's daemon) decides the sizes; the others receive the specification
 //! and the open files. Everything is an anonymous file: it vanishes with its processes, also when they are killed.
 
-use super::mapping::{Mapping, anonymous_file};
 use crate::address::{Peer, RegionId};
 use crate::error::{Result, RmaError};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
+use vgas_shm::{Mapping, anonymous_file};
 
 /// A region to create, with the most bytes it may ever have (memory is used only where it is touched).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use std::ptr;
 ///
 /// # Safety
 /// Both ranges are valid for the access for as long as the call lasts. Other processes may write either of them
-/// meanwhile (rule 4 of [`crate::shm`]).
+/// meanwhile (rule 4 of [this crate](crate)).
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller vouches for both ranges; unaligned word accesses are done as unaligned.

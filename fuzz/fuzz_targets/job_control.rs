@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| vgas_rma::fuzzing::job_control(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| vgas_job::fuzzing::job_control(bytes));

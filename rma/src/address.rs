@@ -155,8 +155,9 @@ impl Layout {
         peer.0 < self.peers()
     }
 
-    /// This is the layout of the job that this process belongs to: from now on peers are called by what they are in it.
-    pub(crate) fn name_peers(&self) {
+    /// This is the layout of the job that this process belongs to: from now on peers are called by what they are in it. For
+    /// who starts a process up, once it knows the job.
+    pub fn name_peers(&self) {
         RANKS_OF_JOB.store(self.ranks(), Ordering::Relaxed);
     }
 

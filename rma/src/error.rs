@@ -105,7 +105,8 @@ impl RmaError {
         Self::Io { what: what.into(), source }
     }
 
-    /// Whether this is about what happened to somebody else, who may know more: [`crate::job::Control::complain`].
+    /// Whether this is about what happened to somebody else, who may know more: such an end of the
+    /// job gives way to what they say.
     pub fn is_complaint(&self) -> bool {
         matches!(self, Self::PeerLost { .. } | Self::JobAborted(_))
     }

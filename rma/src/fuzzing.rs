@@ -6,7 +6,6 @@ pub use crate::conduit::ibv::fuzzing::{ibv_notice, ibv_packet};
 pub use crate::conduit::smp::fuzzing::{smp_hotline, smp_ring};
 pub use crate::conduit::wire::fuzzing::{tcp_frame, tcp_handshake};
 pub use crate::endpoint::fuzzing::endpoint_lists;
-pub use crate::job::fuzzing::job_control;
 
 /// The bytes as numbers; what is left of the last one is dropped.
 pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {

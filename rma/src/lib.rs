@@ -1,11 +1,10 @@
-//! Endpoints with active messages, put/get, barriers and collectives over interchangeable conduits, and the
-//! start-up and the end of a job (GASNet specification 1.8; vgasnet.txt II).
+//! Endpoints with active messages, put/get, barriers and collectives over interchangeable conduits (GASNet specification 1.8;
+//! vgasnet.txt II). How a process comes to its job, and who its peers are, is the matter of the layer above.
 //!
 //! | module | is |
 //! |---|---|
 //! | [`endpoint`] | what ranks and agents speak through: active messages, put and get of pinned segments, barriers |
 //! | [`conduit`] | the ways between processes, one folder each, and the suite that holds all of them to their promises |
-//! | [`job`] | the launcher, the daemons of nodes, and how a process joins |
 //! | [`domain`] | what the processes of a node share: regions, and the memory of `smp` |
 //! | [`say`] | what people read |
 //! | [`address`], [`message`], [`key`], [`error`] | the words all of them use |
@@ -20,7 +19,6 @@ pub mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod job;
 pub mod key;
 pub mod message;
 pub mod say;

@@ -12,9 +12,9 @@ use vgas_cache::protocol::{InPlaceService, home};
 use vgas_cache::read_ahead::ReadAheadSettings;
 use vgas_cache::service::Services;
 use vgas_cache::{CacheError, region, replacement};
+use vgas_job::{Membership, NodeService, ServiceError, Stop};
 use vgas_nvm::{Volume, VolumeSpec};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec};
-use vgas_rma::job::{Membership, NodeService, ServiceError, Stop};
 
 /// Serves the tiered segments of a node, and the pinned segments of its ranks to other nodes.
 #[derive(Default)]

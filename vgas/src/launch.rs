@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::service::Services;
 use std::ffi::OsString;
 use std::time::Duration;
-use vgas_rma::job::{self, JobStatus, RunSpec};
+use vgas_job::{self as job, JobStatus, RunSpec};
 
 /// A job to be started.
 #[derive(Clone, Debug)]

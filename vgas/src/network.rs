@@ -7,9 +7,9 @@ use crate::error::Result;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use vgas_job::Membership;
 use vgas_rma::conduit::Conduit;
 use vgas_rma::conduit::factory::{self, Options, Provider};
-use vgas_rma::job::Membership;
 
 impl ConduitChoice {
     /// The conduit that is meant.

@@ -10,7 +10,7 @@ use crate::agent::AgentService;
 use crate::lock::Locks;
 pub use vgas_cache::Failure;
 pub use vgas_cache::service::{Call, Home, Service, ServiceCounts, ServiceError, Services, Trial};
-use vgas_rma::job;
+use vgas_job as job;
 
 /// The argument of a program that is to be the daemon of a node.
 pub const NODE_ARGUMENT: &str = "vgas-node";

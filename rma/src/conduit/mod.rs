@@ -22,6 +22,7 @@ pub mod conformance;
 pub mod factory;
 pub mod hook;
 pub mod ibv;
+pub mod interfaces;
 mod oneside;
 pub(crate) mod owned;
 pub mod sim;

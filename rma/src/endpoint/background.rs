@@ -9,10 +9,10 @@
 //! nothing is under way. Operations that are waited for where they are started never wake it. Where the system refuses the
 //! thread, operations go on when some thread polls or waits, as far as polls take them.
 
+use super::signals::with_signals_blocked;
 use super::wait::lock;
 use super::{Endpoint, handler_index};
 use crate::conduit::{Conduit, Traffic};
-use crate::job::system;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -134,7 +134,7 @@ impl Endpoint {
             let endpoint = self.myself.get().cloned().unwrap_or_default();
             let builder = std::thread::Builder::new().name("vgas-progress".into()).stack_size(STACK_BYTES);
             // The program's handlers of signals run in its own threads.
-            match system::with_signals_blocked(|| builder.spawn(move || look_after(&endpoint))) {
+            match with_signals_blocked(|| builder.spawn(move || look_after(&endpoint))) {
                 Ok(handle) => Some(handle.thread().clone()),
                 Err(error) => {
                     tracing::debug!(%error, "no thread looks after operations while the rank computes");

@@ -61,6 +61,7 @@ mod pieces;
 mod segment;
 mod serve;
 mod shared;
+mod signals;
 mod token;
 mod wait;
 

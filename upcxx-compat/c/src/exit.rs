@@ -1,7 +1,7 @@
 //! The end of the job: `gasnet_exit`, and what stands for it when a client ends otherwise (GASNet 1.8, 2.1.5).
 //!
 //! A rank that exits announces its status and waits until all others have, so that nobody sees a connection break; the
-//! launcher ends those who do not follow (`vgas_rma::job::Control::exit`). A client that returns from `main` or calls
+//! launcher ends those who do not follow (`vgas_job::Control::exit`). A client that returns from `main` or calls
 //! `exit` announces that status.
 //!
 //! `gasnet_exit` may be called in a handler of a signal, above anything that takes locks: in the middle of `malloc`, a thread

@@ -14,9 +14,6 @@ use super::{
     ALIVE_INTERVAL, ALIVE_TIMEOUT, KILL_PATIENCE, OUT_OF_STEP, TERMINATION_GRACE, listen, program, spec,
     system,
 };
-use crate::address::{Peer, Rank};
-use crate::domain::Domain;
-use crate::error::{Result, RmaError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, wait};
 use signal_hook::consts::{SIGCHLD, SIGXFSZ};
@@ -29,6 +26,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+use vgas_rma::address::{Peer, Rank};
+use vgas_rma::domain::Domain;
+use vgas_rma::error::{Result, RmaError};
 
 /// Output of ranks that may wait in the daemon for a launcher that does not take it; then the ranks wait.
 const QUEUED_BYTES_MAX: usize = 1 << 20;

@@ -6,10 +6,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+use vgas_job::{self as job, Membership, NodeService, RunSpec, ServiceError, Stop};
 use vgas_rma::Peer;
 use vgas_rma::RegionId;
 use vgas_rma::domain::RegionSpec;
-use vgas_rma::job::{self, Membership, NodeService, RunSpec, ServiceError, Stop};
 use vgas_testing::{Capture, marked};
 
 pub use vgas_testing::kill;

@@ -7,7 +7,7 @@
 
 use super::message::{Exit, RankExit};
 use super::spec::JobStatus;
-use crate::address::{Layout, NodeId, Peer, Rank};
+use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 
 /// Something that makes a job fail.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,6 @@
 use super::control::{Arrival, Channel};
 use super::message::{Exit, FromRank, Input, NodeDescription, Output, RankExit, Stream, ToRank};
 use super::{STOP_PATIENCE, system};
-use crate::address::Rank;
-use crate::error::{Result, RmaError};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
@@ -16,6 +14,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use vgas_rma::address::Rank;
+use vgas_rma::error::{Result, RmaError};
 
 /// Read at once from a stream of a rank.
 pub(crate) const OUTPUT_BYTES: usize = 64 << 10;

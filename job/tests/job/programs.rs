@@ -4,8 +4,8 @@ use std::io::{BufRead, Write};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use vgas_job::{self as job, Membership};
 use vgas_rma::RegionId;
-use vgas_rma::job::{self, Membership};
 
 /// The role `rank`: the program's name and its arguments.
 pub fn rank(words: &[String]) -> ExitCode {

@@ -3,14 +3,14 @@
 
 #![forbid(unsafe_code)]
 
-use crate::address::{Layout, NodeId, Peer, Rank};
-use crate::domain::DomainSpec;
-use crate::key::JobKey;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use vgas_rma::address::{Layout, NodeId, Peer, Rank};
+use vgas_rma::domain::DomainSpec;
+use vgas_rma::key::JobKey;
 
 /// What every process of a job is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -8,8 +8,6 @@ use super::rank_process::{Suspension, exit_of};
 use super::spec::RunSpec;
 use super::verdict::{signal_code, signal_name};
 use super::{ALIVE_TIMEOUT, node};
-use crate::address::NodeId;
-use crate::error::{Result, RmaError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
@@ -21,6 +19,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use vgas_rma::address::NodeId;
+use vgas_rma::error::{Result, RmaError};
 
 /// How much of what ssh says is kept for the message that explains why it failed.
 const STDERR_BYTES_MAX: usize = 8 << 10;

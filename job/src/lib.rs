@@ -43,7 +43,8 @@
 
 mod control;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod fuzzing;
+#[doc(hidden)]
+pub mod fuzzing;
 mod launcher;
 mod listen;
 mod membership;
@@ -55,7 +56,7 @@ mod program;
 mod rank_process;
 mod service;
 mod spec;
-pub(crate) mod system;
+mod system;
 mod verdict;
 
 pub use launcher::run;

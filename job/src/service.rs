@@ -3,11 +3,11 @@
 #![forbid(unsafe_code)]
 
 use super::membership::Membership;
-use crate::error::{Result, RmaError};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use vgas_rma::error::{Result, RmaError};
 
 /// Why a service cannot start or go on. Its text ends the job: "the agent of node 1: …". An [`RmaError`] that
 /// [is a complaint](RmaError::is_complaint) gives way to what others say.

@@ -14,11 +14,6 @@ use super::{
     ALIVE_INTERVAL, EXIT_GRACE, KILL_PATIENCE, LEAVE_GRACE, OUT_OF_STEP, STOP_PATIENCE, TERMINATION_GRACE,
     control, listen, node, system,
 };
-use crate::address::{Layout, NodeId, Peer};
-use crate::domain::Domain;
-use crate::error::{Result, RmaError};
-use crate::key::JobKey;
-use crate::say::OneLine;
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
@@ -27,6 +22,11 @@ use std::io::IsTerminal;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+use vgas_rma::address::{Layout, NodeId, Peer};
+use vgas_rma::domain::Domain;
+use vgas_rma::error::{Result, RmaError};
+use vgas_rma::key::JobKey;
+use vgas_rma::say::OneLine;
 
 /// Signals that the launcher passes on to every rank.
 const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT];

@@ -4,10 +4,10 @@
 #![forbid(unsafe_code)]
 
 use super::message::Listen;
-use super::system;
-use crate::error::{Result, RmaError};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, ToSocketAddrs};
+use vgas_rma::conduit::interfaces::interface_address;
+use vgas_rma::error::{Result, RmaError};
 
 /// Binds `count` listeners and returns them in order.
 pub(crate) fn bind(listen: &Listen, count: usize) -> Result<Vec<TcpListener>> {
@@ -42,7 +42,7 @@ fn no_port_left(listen: &Listen, address: IpAddr, count: usize) -> RmaError {
 fn address(listen: &Listen) -> Result<IpAddr> {
     if let Some(interface) = &listen.interface {
         let parsed = interface.parse().ok();
-        return parsed.or_else(|| system::interface_address(interface)).ok_or_else(|| {
+        return parsed.or_else(|| interface_address(interface)).ok_or_else(|| {
             RmaError::Refused(format!(
                 "{interface:?} is no address and no interface with an address on {}",
                 host()

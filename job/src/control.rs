@@ -16,7 +16,6 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Result, RmaError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -30,6 +29,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use vgas_rma::error::{Result, RmaError};
 
 /// What a stream begins with; the last four bytes are the version. 1: the first. 2: announced exits. 3: ranks that are
 /// stopped, or cannot be ended.

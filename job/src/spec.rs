@@ -2,15 +2,15 @@
 
 #![forbid(unsafe_code)]
 
-use crate::address::{Layout, NodeId, Peer};
-use crate::conduit::factory::{self, Provider};
-use crate::conduit::smp;
-use crate::domain::{DomainSpec, RegionSpec};
-use crate::error::{Result, RmaError};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::time::Duration;
+use vgas_rma::address::{Layout, NodeId, Peer};
+use vgas_rma::conduit::factory::{self, Provider};
+use vgas_rma::conduit::smp;
+use vgas_rma::domain::{DomainSpec, RegionSpec};
+use vgas_rma::error::{Result, RmaError};
 
 /// Most ranks of a job: beyond it the tables that every process holds, and the memory for them, make no sense.
 pub const RANKS_MAX: u32 = 4096;
@@ -203,8 +203,8 @@ pub(crate) fn check_cores(ranks: u32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::RegionId;
-    use crate::conduit::tcp;
+    use vgas_rma::address::RegionId;
+    use vgas_rma::conduit::tcp;
 
     /// Boundaries in pairs: the largest job passes, one more rank is refused, in one line.
     #[test]

@@ -5,10 +5,10 @@
 #![forbid(unsafe_code)]
 
 use super::message::Stream;
-use crate::address::Rank;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
+use vgas_rma::address::Rank;
 
 /// Written at once. A pipe that is writable takes this much (PIPE_BUF) without blocking.
 const WRITE_BYTES: usize = 4096;

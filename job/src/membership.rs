@@ -5,18 +5,18 @@
 use super::control::{Channel, FRAME_BYTES_MAX, Receiver, Sender};
 use super::message::{FromRank, ToRank, Welcome};
 use super::system;
-use crate::address::{Layout, NodeId, Peer, Rank};
-use crate::conduit::Conduit;
-use crate::conduit::factory::{self, Options};
-use crate::conduit::tcp::TcpSpec;
-use crate::domain::Domain;
-use crate::error::{Result, RmaError};
-use crate::key::JobKey;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use vgas_rma::address::{Layout, NodeId, Peer, Rank};
+use vgas_rma::conduit::Conduit;
+use vgas_rma::conduit::factory::{self, Options};
+use vgas_rma::conduit::tcp::TcpSpec;
+use vgas_rma::domain::Domain;
+use vgas_rma::error::{Result, RmaError};
+use vgas_rma::key::JobKey;
 
 /// What a rank, or the agent of a node, knows about its job.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Any bytes as what launcher, daemons and ranks say to each other. See [`crate::fuzzing`].
+//! What a fuzz target runs: any bytes as what launcher, daemons and ranks say to each other. Part of no build but tests and fuzzing
+//! (`fuzz/README.md`); no interface.
 
 use super::control::{Arrival, Receiver};
 use super::message::{FromNode, FromRank, ToNode, ToRank};
@@ -49,16 +50,16 @@ fn listen<T: Serialize + DeserializeOwned>(stream: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::{Layout, NodeId, Peer, Rank, RegionId};
-    use crate::domain::{DomainSpec, RegionSpec};
-    use crate::job::control::Channel;
-    use crate::job::message::{
+    use crate::control::Channel;
+    use crate::message::{
         DomainOrigin, Exit, Input, JobDescription, Listen, NodeDescription, Output, RankExit, Stream, Welcome,
     };
-    use crate::key::JobKey;
     use std::collections::BTreeMap;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
+    use vgas_rma::address::{Layout, NodeId, Peer, Rank, RegionId};
+    use vgas_rma::domain::{DomainSpec, RegionSpec};
+    use vgas_rma::key::JobKey;
     use vgas_testing::replay;
 
     /// The stream of some messages, for this listener.

@@ -1,6 +1,6 @@
 //! Start-up and end of jobs, with real processes.
 //!
-//! Goal: every promise of `vgas_rma::job`, above all that whatever is killed, nothing stays behind, and the launcher
+//! Goal: every promise of `vgas_job`, above all that whatever is killed, nothing stays behind, and the launcher
 //! says in one line what happened. Method: this binary starts itself as launcher, node daemon and rank (so it has no
 //! libtest harness); every process of a test carries a unique variable in its environment, by which `/proc` tells
 //! afterwards whether one is left. Without the lifeline, for example, `a_killed_daemon_takes_everything_with_it` finds

@@ -1,5 +1,5 @@
-//! The few things of start-up that safe interfaces do not offer: the hook between fork and exec, descriptors known by
-//! number, interface addresses.
+//! The few things of start-up that safe interfaces do not offer: the hook between fork and exec, and descriptors known by
+//! number.
 //!
 //! # Rules
 //!
@@ -7,17 +7,14 @@
 //!    before the fork. Nothing allocates, locks or panics.
 //! 2. *A descriptor known by number* becomes an `OwnedFd` only when this process was told to own it (its environment
 //!    says so), at most once per process, and after a check that it is open and of the expected kind.
-//! 3. *Pointers to the system* point to live local values for the time of the call; lists that the system returns are
-//!    read before they are given back.
+//! 3. *Pointers to the system* point to live local values for the time of the call.
 
-use crate::error::{Result, RmaError};
-use std::ffi::CStr;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
+use vgas_rma::error::{Result, RmaError};
 
 /// The variable that names a rank's control socket. The only thing that the environment of a rank tells about its job.
 pub(crate) const CONTROL_VARIABLE: &str = "VGAS_CONTROL_FD";
@@ -61,26 +58,6 @@ pub(crate) fn spawn_rank(
     // SAFETY: rule 1: the hook makes system calls only, on numbers it captured.
     unsafe { command.pre_exec(hook) };
     command.spawn()
-}
-
-/// Runs something with the signals of this thread blocked, but for those that a fault of its own raises: threads that it
-/// starts keep it so, and the program's handlers run in the program's threads.
-pub(crate) fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
-    // SAFETY: rule 3: the sets are local, plain numbers, and filled before they are read.
-    let before = unsafe {
-        let (mut most, mut before): (libc::sigset_t, libc::sigset_t) =
-            (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut most);
-        for fault in [libc::SIGSEGV, libc::SIGBUS] {
-            libc::sigdelset(&raw mut most, fault);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const most, &raw mut before);
-        before
-    };
-    let result = work();
-    // SAFETY: as above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    result
 }
 
 /// Linux: the signal to send instead of SIGIO. The `libc` crate lacks it; `<asm-generic/fcntl.h>` has it.
@@ -147,67 +124,4 @@ pub(crate) fn take_standard_stream(
 pub(crate) fn in_foreground(terminal: BorrowedFd<'_>) -> bool {
     // SAFETY: no memory is touched.
     unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
-}
-
-/// The first address of a network interface, IPv4 before IPv6.
-pub(crate) fn interface_address(name: &str) -> Option<IpAddr> {
-    let all = interface_addresses();
-    let addresses = || all.iter().filter(|(interface, _)| interface == name).map(|(_, address)| *address);
-    addresses().find(IpAddr::is_ipv4).or_else(|| addresses().next())
-}
-
-/// The addresses of this machine's network interfaces, with the interfaces' names, in the order of the system.
-pub(crate) fn interface_addresses() -> Vec<(String, IpAddr)> {
-    let mut list = std::ptr::null_mut();
-    // SAFETY: rule 3: the pointer is to a local.
-    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        return Vec::new();
-    }
-    let mut all = Vec::new();
-    let mut next = list;
-    while !next.is_null() {
-        // SAFETY: rule 3: entries of the list, which is given back below; names in it end with a zero.
-        let (entry, name) = unsafe { (&*next, CStr::from_ptr((*next).ifa_name)) };
-        next = entry.ifa_next;
-        if entry.ifa_addr.is_null() {
-            continue;
-        }
-        // SAFETY: rule 3: an address of the list begins with its family, which tells the type of the whole.
-        if let Some(address) = unsafe { address_of(entry.ifa_addr) } {
-            all.push((name.to_string_lossy().into_owned(), address));
-        }
-    }
-    // SAFETY: rule 3: the list came from `getifaddrs` and is not used any more.
-    unsafe { libc::freeifaddrs(list) };
-    all
-}
-
-/// # Safety
-/// `address` points to a socket address whose size is that of its family.
-unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match libc::c_int::from((*address).sa_family) {
-            libc::AF_INET => {
-                let address = address.cast::<libc::sockaddr_in>().read_unaligned();
-                Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
-            }
-            libc::AF_INET6 => {
-                let address = address.cast::<libc::sockaddr_in6>().read_unaligned();
-                Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
-            }
-            _ => None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_loopback_interface_has_the_loopback_address() {
-        assert!(interface_address("lo").is_some_and(|address| address.is_loopback()));
-        assert_eq!(interface_address("no such interface"), None);
-    }
 }

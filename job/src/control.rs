@@ -37,7 +37,7 @@ const PREAMBLE: [u8; 8] = *b"vgas\x03\0\0\0";
 
 const HEADER_BYTES: usize = 8;
 
-/// Longest body. The largest are the results of an allgather, which [`super::Control::allgather`] keeps below it.
+/// Longest body. The largest are the results of an allgather, which [`super::Bootstrap::all_gather`] keeps below it.
 pub(crate) const FRAME_BYTES_MAX: usize = 32 << 20;
 
 /// Files of one `sendmsg`: the kernel's limit is 253 (SCM_MAX_FD).

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::message::{
-    DomainOrigin, FromNode, Input, JobDescription, Listen, NodeDescription, Output, Stream, ToNode,
+    DomainOrigin, FromNode, Input, JobDescription, NodeDescription, Output, Stream, ToNode,
 };
 use super::message::{Exit, RankExit};
 use super::node_link::{EXIT_TIMEOUT, NodeLink, Phase};
@@ -95,7 +95,7 @@ struct Launcher<'a> {
     any_joined: bool,
     /// The first rank that ended with 0 without finalising, and when that became a problem.
     left: Option<(Instant, RankExit)>,
-    /// Ranks have called [`super::Control::exit`].
+    /// Ranks have called [`super::Bootstrap::exit`].
     exiting: Option<Exiting>,
     stopping: bool,
     /// When the daemons were told to end their processes.
@@ -178,7 +178,7 @@ impl<'a> Launcher<'a> {
                 over_ssh: remote,
                 domain,
                 domain_origin: if shared.is_some() { DomainOrigin::Launcher } else { DomainOrigin::Daemon },
-                listen: listen(spec),
+                listen: spec.listen(),
                 program: spec.program.clone(),
                 name: spec.name.clone(),
                 arguments: spec.arguments.clone(),
@@ -659,13 +659,4 @@ impl<'a> Launcher<'a> {
             let _ = node.channel.sender.send(message);
         }
     }
-}
-
-/// Where the processes of a job listen: nowhere when all share one domain.
-fn listen(spec: &RunSpec) -> Option<Listen> {
-    (!spec.one_domain()).then(|| Listen {
-        loopback: spec.hosts.is_empty(),
-        interface: spec.interface.clone(),
-        ports: spec.ports.as_ref().map(|ports| (*ports.start(), *ports.end())),
-    })
 }

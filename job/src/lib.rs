@@ -1,5 +1,8 @@
 //! Start-up and end of a job.
 //!
+//! What runs above asks a [`Bootstrap`] who it is and tells it of the end; [`bootstrap`] has the implementations, and says how to add
+//! one. The rest of this crate is the one behind `vgas run`.
+//!
 //! Three kinds of processes: the *launcher* ([`run`], in `vgas run`), one *daemon* per node ([`node_main`], in
 //! `vgas node`), and the *ranks*, which call [`join`]. The daemon also runs the node's agent as a [`NodeService`].
 //!
@@ -22,17 +25,17 @@
 //! # Promises
 //!
 //! * *All or nothing.* When a process of the job is killed (at any level, also with SIGKILL), exits with a status other
-//!   than 0, or calls [`Control::abort`], every process of the job is ended within two seconds: SIGTERM, then SIGKILL
+//!   than 0, or calls [`Bootstrap::abort`], every process of the job is ended within two seconds: SIGTERM, then SIGKILL
 //!   after half a second. The launcher returns one line naming the first cause.
 //! * *Nothing stays behind.* Each rank is the leader of a process group, which is ended with it. A daemon ends when its
 //!   channel to the launcher closes. A rank's group is killed by the kernel when its daemon is gone (the lifeline, see
 //!   `system.rs`). Processes that left their group are adopted by the daemon and killed at the end; only when the
 //!   daemon itself is killed can such a process survive. Shared memory consists of anonymous files.
 //! * *The key is never visible.* It travels over inherited sockets, or inside the ssh channel.
-//! * *Exit 0 without [`Control::finalize`]* is fine for programs of which no rank joins (any command can be run). When
+//! * *Exit 0 without [`Bootstrap::finalize`]* is fine for programs of which no rank joins (any command can be run). When
 //!   some rank has joined, a rank that leaves without finalising may be waited for for ever: the others have one second
 //!   to end as well, then the job fails.
-//! * *An exit of one is the exit of all*, after [`Control::exit`]: the others have a second to follow, and are ended then.
+//! * *An exit of one is the exit of all*, after [`Bootstrap::exit`]: the others have a second to follow, and are ended then.
 //! * *Bounded end.* A process that waits within the kernel (for a disk that does not answer) cannot be ended by anybody. The
 //!   launcher gives it up a second after SIGKILL, names it, and ends with a status that is not 0.
 //! * *What is stopped is waited for*, because somebody may look at it with a debugger; after fifteen seconds the launcher says,
@@ -41,6 +44,7 @@
 //!
 //! Over ssh, both sides say every two seconds that they are alive, and give the other up after fifteen of silence.
 
+pub mod bootstrap;
 mod control;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -59,8 +63,9 @@ mod spec;
 mod system;
 mod verdict;
 
+pub use bootstrap::{Bootstrap, in_job, join};
 pub use launcher::run;
-pub use membership::{Control, Membership, join};
+pub use membership::Membership;
 pub use node::node_main;
 pub use service::{NoService, NodeService, ServiceError, Stop};
 pub use spec::{JobStatus, RANKS_MAX, RANKS_PER_CORE_MAX, RunSpec};
@@ -73,7 +78,7 @@ const TERMINATION_GRACE: Duration = Duration::from_millis(500);
 /// How long the other ranks of a job may go on after one left without finalising.
 const LEAVE_GRACE: Duration = Duration::from_secs(1);
 
-/// How long the other ranks of a job may go on after one has called [`Control::exit`]: what lies between the exits of
+/// How long the other ranks of a job may go on after one has called [`Bootstrap::exit`]: what lies between the exits of
 /// ranks that came out of a barrier together, on a busy machine, and some output.
 const EXIT_GRACE: Duration = Duration::from_secs(1);
 

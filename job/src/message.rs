@@ -166,7 +166,7 @@ pub(crate) struct RankExit {
     pub(crate) exit: Exit,
     /// It had called [`super::join`].
     pub(crate) joined: bool,
-    /// It had called [`super::Control::finalize`] or [`super::Control::exit`].
+    /// It had called [`super::Bootstrap::finalize`] or [`super::Bootstrap::exit`].
     pub(crate) finalised: bool,
     /// The daemon had not begun to end it: it ended for a reason of its own.
     pub(crate) by_itself: bool,

@@ -3,8 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+use super::bootstrap::{AgentBootstrap, AgentLine, AgentReport, End, Place};
 use super::control::{Arrival, Channel, Receiver, Sender, check_sockets};
-use super::membership::{AgentLine, AgentReport, Control, Membership};
+use super::membership::Membership;
 use super::message::{
     DomainOrigin, FromNode, FromRank, Input, NodeDescription, Output, Stream, ToNode, ToRank, Welcome,
 };
@@ -373,15 +374,16 @@ impl Node {
         let agent = self.description.job.layout.agent_of(self.description.node);
         let job = &self.description.job;
         let membership = Membership {
-            layout: job.layout.clone(),
-            me: agent,
+            bootstrap: Arc::new(AgentBootstrap {
+                place: Place { layout: job.layout.clone(), me: agent },
+                line: self.agent.clone(),
+            }),
             key: job.key.clone(),
             conduit: job.conduit.clone(),
             settings: job.settings.clone(),
             domain: self.domain.clone(),
             listener: self.listeners.last_mut().and_then(Option::take),
             addresses: self.addresses.clone(),
-            control: Control::of_agent(self.agent.clone()),
         };
         self.service = ServiceState::Starting;
         let (line, stop) = (self.agent.clone(), self.stop.clone());
@@ -401,7 +403,7 @@ impl Node {
                         self.welcome(index)?;
                     }
                 }
-                AgentReport::Abort { message, code, is_complaint } => {
+                AgentReport::End(End { message, code, is_complaint }) => {
                     let from = self.description.job.layout.agent_of(self.description.node);
                     channel.sender.send(&FromNode::Abort { from, message, code, is_complaint })?;
                 }
@@ -657,13 +659,13 @@ fn run_service(mut service: Box<dyn NodeService>, membership: Membership, line: 
     match result {
         Err(error) => {
             let is_complaint = error.downcast_ref::<RmaError>().is_some_and(RmaError::is_complaint);
-            line.report(AgentReport::Abort { message: error.to_string(), code: 1, is_complaint });
+            line.report(AgentReport::End(End { message: error.to_string(), code: 1, is_complaint }));
         }
-        Ok(()) if !stop.requested() => line.report(AgentReport::Abort {
+        Ok(()) if !stop.requested() => line.report(AgentReport::End(End {
             message: "stopped before the job did".into(),
             code: 1,
             is_complaint: false,
-        }),
+        })),
         Ok(()) => {}
     }
     // In every case: a job whose ranks are exiting is not ended for a complaint, and the daemon waits for this.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::message::Listen;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -157,6 +158,15 @@ impl RunSpec {
     /// Whether one domain holds all processes of the job.
     pub(crate) fn one_domain(&self) -> bool {
         self.nodes == 1 || factory::find(&self.conduit).is_ok_and(Provider::is_domain)
+    }
+
+    /// Where the processes of a job listen: nowhere when all share one domain.
+    pub(crate) fn listen(&self) -> Option<Listen> {
+        (!self.one_domain()).then(|| Listen {
+            loopback: self.hosts.is_empty(),
+            interface: self.interface.clone(),
+            ports: self.ports.as_ref().map(|ports| (*ports.start(), *ports.end())),
+        })
     }
 
     /// The domain of one node, or of the whole job.

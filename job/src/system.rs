@@ -47,7 +47,7 @@ pub(crate) fn spawn_rank(
         control_file(lifeline, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK)?;
         control_file(lifeline, libc::F_SETFD, 0)?;
         control_file(control, libc::F_SETFD, 0)?;
-        // The job asks a rank to end by it ([`super::Control::exit`]). A shell that starts jobs in the background lets them
+        // The job asks a rank to end by it ([`super::Bootstrap::exit`]). A shell that starts jobs in the background lets them
         // ignore it, which is meant for the user's key.
         // SAFETY: async-signal-safe, and no handler of anybody is replaced: exec leaves none.
         match unsafe { libc::signal(libc::SIGQUIT, libc::SIG_DFL) } {
@@ -75,12 +75,10 @@ fn control_file(file: RawFd, operation: libc::c_int, value: libc::c_int) -> io::
 /// The control socket that this process was started with.
 pub(crate) fn take_control_socket() -> Result<OwnedFd> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
-    let Some(number) = std::env::var_os(CONTROL_VARIABLE) else { return Err(RmaError::NotInJob) };
-    let number: RawFd = number.to_str().and_then(|text| text.parse().ok()).ok_or(RmaError::NotInJob)?;
-    // A process that inherited the variable but not the socket (its parent has joined) is no rank.
-    if socket_option(number, libc::SO_DOMAIN) != Some(libc::AF_UNIX) {
-        return Err(if TAKEN.load(Ordering::Relaxed) { joined_before() } else { RmaError::NotInJob });
-    }
+    let Some(number) = control_socket() else {
+        let taken = std::env::var_os(CONTROL_VARIABLE).is_some() && TAKEN.load(Ordering::Relaxed);
+        return Err(if taken { joined_before() } else { RmaError::NotInJob });
+    };
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Err(joined_before());
     }
@@ -89,6 +87,13 @@ pub(crate) fn take_control_socket() -> Result<OwnedFd> {
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)
         .map_err(|e| RmaError::system("use the control socket", e))?;
     Ok(socket)
+}
+
+/// The number of the control socket that this process was started with, while it has it. A process that inherited the variable but
+/// not the socket (its parent has joined) is no rank.
+pub(crate) fn control_socket() -> Option<RawFd> {
+    let number = std::env::var(CONTROL_VARIABLE).ok()?.parse().ok()?;
+    (socket_option(number, libc::SO_DOMAIN) == Some(libc::AF_UNIX)).then_some(number)
 }
 
 fn joined_before() -> RmaError {

@@ -326,7 +326,7 @@ impl Runtime {
                 RmaError::Protocol { peer: Some(self.layout().peer_of_rank(rank)), what }.into()
             })
         };
-        (0..).map(Rank).zip(self.control.allgather(&own)?).map(decode).collect()
+        (0..).map(Rank).zip(self.bootstrap.all_gather(&own)?).map(decode).collect()
     }
 
     /// What to call this rank's NVMe.

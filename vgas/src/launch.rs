@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::service::Services;
 use std::ffi::OsString;
 use std::time::Duration;
-use vgas_job::{self as job, JobStatus, RunSpec};
+use vgas_job::{JobStatus, RunSpec};
 
 /// A job to be started.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     let layout = spec.layout()?;
     spec.regions = crate::layout::regions(&settings, &layout)?;
     spec.settings = settings.to_map();
-    Ok(job::run(&spec)?)
+    Ok(vgas_job::run(&spec)?)
 }
 
 /// Is the daemon of a node until the job ends; returns its exit status.

@@ -16,7 +16,8 @@ use vgas_cache::partition::SegmentId;
 use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
 use vgas_cache::service::{Service, ServiceCounts};
 use vgas_cache::{CacheError, region};
-use vgas_job::{self as job, Control};
+use vgas_job::Bootstrap;
+use vgas_job::bootstrap::Place;
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Token, handler_index};
 use vgas_rma::message::{Arrived, Payload, Source};
 use vgas_rma::{Layout, NodeId, Peer, Rank, say};
@@ -36,7 +37,7 @@ pub struct Runtime {
     layout: Layout,
     rank: Rank,
     settings: Settings,
-    pub(crate) control: Control,
+    pub(crate) bootstrap: Arc<dyn Bootstrap>,
     endpoint: Arc<Endpoint>,
     client: Client,
     network: Network,
@@ -110,12 +111,13 @@ impl Builder {
 
     /// Joins the job that this process was started in. Collective.
     pub fn init(self) -> Result<Runtime> {
-        let mut membership = job::join()?;
+        let mut membership = vgas_job::join()?;
         let settings = Settings::from_map(&membership.settings)?;
         let rank = membership.rank().ok_or_else(|| Error::Usage("an agent is not a rank".into()))?;
         let shares_machine = membership.addresses.iter().all(|address| address.ip().is_loopback());
         let network = Network::open(&mut membership, &settings)?;
-        let (layout, me, domain) = (membership.layout, membership.me, membership.domain);
+        let Place { layout, me } = membership.place().clone();
+        let domain = membership.domain;
         let node = layout.node_of(rank);
         let agent = layout.agent_of(node);
         let spec = crate::layout::pool_spec(&settings, &layout, node)?;
@@ -152,12 +154,12 @@ impl Builder {
         };
         let client = Client::new(endpoint.clone(), handlers, Arc::new(pool), layout.clone(), options);
         client.announce()?;
-        let control = membership.control;
+        let bootstrap = membership.bootstrap;
         Ok(Runtime {
             layout,
             rank,
             settings,
-            control,
+            bootstrap,
             endpoint,
             client,
             network,
@@ -674,25 +676,25 @@ impl Runtime {
         self.local.close()?;
         self.client.set_local(std::ptr::null(), 0);
         self.endpoint.set_absent(std::ptr::null(), 0);
-        self.control.finalize()?;
+        self.bootstrap.finalize()?;
         self.network.close();
         Ok(())
     }
 
     /// Ends the whole job with this line and exit status.
     pub fn abort(&self, message: &str, code: u8) -> Result<()> {
-        Ok(self.control.abort(message, code)?)
+        Ok(self.bootstrap.abort(message, code)?)
     }
 
-    /// Like [`Runtime::abort`], for what was only seen of others: see [`Control::complain`].
+    /// Like [`Runtime::abort`], for what was only seen of others: see [`Bootstrap::complain`].
     pub fn complain(&self, message: &str, code: u8) -> Result<()> {
-        Ok(self.control.complain(message, code)?)
+        Ok(self.bootstrap.complain(message, code)?)
     }
 
-    /// Ends the whole job with this exit status, whatever the other ranks do: see [`Control::exit`]. The caller exits
+    /// Ends the whole job with this exit status, whatever the other ranks do: see [`Bootstrap::exit`]. The caller exits
     /// with the same status when it returns, an error or not.
     pub fn exit(&self, code: u8) -> Result<()> {
-        self.control.exit(code)?;
+        self.bootstrap.exit(code)?;
         self.network.close();
         Ok(())
     }

@@ -10,7 +10,6 @@ use crate::agent::AgentService;
 use crate::lock::Locks;
 pub use vgas_cache::Failure;
 pub use vgas_cache::service::{Call, Home, Service, ServiceCounts, ServiceError, Services, Trial};
-use vgas_job as job;
 
 /// The argument of a program that is to be the daemon of a node.
 pub const NODE_ARGUMENT: &str = "vgas-node";
@@ -48,5 +47,5 @@ impl Service for Ping {
 /// As there.
 pub fn node_main_with(services: Services) -> crate::Result<u8> {
     // Those of this tree are everywhere.
-    Ok(job::node_main(Box::new(AgentService::with(services.with(Locks::default()).with(Ping))))?)
+    Ok(vgas_job::node_main(Box::new(AgentService::with(services.with(Locks::default()).with(Ping))))?)
 }

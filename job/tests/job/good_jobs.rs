@@ -5,11 +5,14 @@ use rustix::process::Signal;
 use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
+use vgas_job::JobStatus;
+use vgas_job::bootstrap::conformance;
 use vgas_testing::at_most;
 
 pub const TESTS: &[Test] = &[
     ("any_program_can_be_run", any_program_can_be_run),
     ("members_know_each_other", members_know_each_other),
+    ("launched_ranks_conform", launched_ranks_conform),
     ("output_passes_unchanged", output_passes_unchanged),
     ("labelled_lines_stay_whole", labelled_lines_stay_whole),
     ("errors_in_pieces_stay_whole", errors_in_pieces_stay_whole),
@@ -39,6 +42,17 @@ fn members_know_each_other() {
         let line = |rank: u32| format!("hello rank {rank} of {ranks} on ");
         assert!((0..ranks).all(|rank| ended.stdout.contains(&line(rank))), "{shape}: {ended:?}");
         assert_eq!(ended.stdout.matches("Some(\"moin\")").count(), ranks as usize);
+    }
+}
+
+/// The same suite as for ranks that are threads (`tests/in_process.rs`).
+fn launched_ranks_conform() {
+    for (shape, ranks) in [("ranks=1", 1), ("ranks=3", 3), ("ranks=3 nodes=2 conduit=tcp", 3)] {
+        for case in conformance::CASES.iter().filter(|case| case.ranks_min <= ranks) {
+            let ended = run(&format!("{shape} -- @ rank conform {}", case.name));
+            let message = ended.stderr.lines().find_map(|line| line.strip_prefix("launcher: "));
+            case.check(&JobStatus { code: ended.code as u8, message: message.map(Into::into) });
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use vgas_job::{self as job, Membership, NodeService, RunSpec, ServiceError, Stop};
+use vgas_job::{Membership, NodeService, RunSpec, ServiceError, Stop};
 use vgas_rma::Peer;
 use vgas_rma::RegionId;
 use vgas_rma::domain::RegionSpec;
@@ -83,9 +83,9 @@ pub fn launch(arguments: &[String]) -> ExitCode {
             .map(|peer| RegionSpec { owner: Peer(peer), region: RegionId::SEGMENT, bytes: 1 << 16 })
             .collect();
     }
-    let status = match job::run(&spec) {
+    let status = match vgas_job::run(&spec) {
         Ok(status) => status,
-        Err(error) => job::JobStatus { code: 2, message: Some(error.to_string()) },
+        Err(error) => vgas_job::JobStatus { code: 2, message: Some(error.to_string()) },
     };
     if let Some(message) = status.message {
         eprintln!("launcher: {message}");
@@ -95,7 +95,7 @@ pub fn launch(arguments: &[String]) -> ExitCode {
 
 /// The role `node`: a daemon with a service that does what the setting `service` says.
 pub fn node() -> ExitCode {
-    match job::node_main(Box::new(TestService::default())) {
+    match vgas_job::node_main(Box::new(TestService::default())) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("node: {error}");
@@ -119,9 +119,9 @@ impl TestService {
 
 impl NodeService for TestService {
     fn start(&mut self, membership: Membership) -> Result<(), ServiceError> {
-        assert_eq!(membership.me, membership.layout.agent_of(membership.node()));
+        assert_eq!(membership.me(), membership.layout().agent_of(membership.node()));
         // Ranks check that this was written before their `join` returned.
-        let region = membership.domain.map(membership.me, RegionId::SEGMENT)?;
+        let region = membership.domain.map(membership.me(), RegionId::SEGMENT)?;
         region.write(0, b"started");
         // Kept, because its listener has to be there.
         self.membership = Some(membership);

@@ -4,12 +4,13 @@ use std::io::{BufRead, Write};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use vgas_job::{self as job, Membership};
+use vgas_job::Membership;
+use vgas_job::bootstrap::conformance;
 use vgas_rma::RegionId;
 
 /// The role `rank`: the program's name and its arguments.
 pub fn rank(words: &[String]) -> ExitCode {
-    let member = match job::join() {
+    let member = match vgas_job::join() {
         Ok(member) => member,
         Err(error) => {
             eprintln!("rank: {error}");
@@ -24,14 +25,14 @@ pub fn rank(words: &[String]) -> ExitCode {
         "exit" if rank == number(2) => std::process::exit(number(1) as i32),
         "exit" => wait_for_the_others(&member),
         "abort" if rank == number(1) => {
-            member.control.abort("something is rotten", 9).unwrap();
+            member.bootstrap.abort("something is rotten", 9).unwrap();
             std::process::exit(9);
         }
         "abort" => wait_for_the_others(&member),
         // announce RANKS CODE CODE …: the first ranks exit with these statuses, the others wait.
         "announce" if rank < number(1) => {
             let code = number(2 + rank as usize % (words.len() - 2));
-            member.control.exit(code as u8).unwrap();
+            member.bootstrap.exit(code as u8).unwrap();
             std::process::exit(code as i32);
         }
         "announce" => block(),
@@ -69,8 +70,15 @@ pub fn rank(words: &[String]) -> ExitCode {
         }
         "chatter" => chatter(&member, number(1)),
         "read" => read(&member),
-        "mixed" if rank == 0 => drop(member.control.allgather(b"")),
-        "mixed" => drop(member.control.finalize()),
+        "mixed" if rank == 0 => drop(member.bootstrap.all_gather(b"")),
+        "mixed" => drop(member.bootstrap.finalize()),
+        "conform" => {
+            let case = conformance::CASES.iter().find(|case| case.name == words[1]).expect("a case");
+            (case.rank)(&member);
+            if words[1] == "all_exit_with_a_status" && rank + 1 == member.layout().ranks() {
+                return ExitCode::from(7);
+            }
+        }
         other => panic!("no program {other}"),
     }
     ExitCode::SUCCESS
@@ -83,7 +91,7 @@ fn say(line: &str) {
 
 /// Blocks for ever when some rank does not do the same.
 fn wait_for_the_others(member: &Membership) {
-    member.control.allgather(b"").unwrap();
+    member.bootstrap.all_gather(b"").unwrap();
 }
 
 /// Blocks for ever, without a word to anybody.
@@ -95,13 +103,13 @@ fn block() {
 
 /// Blocks for ever: one exchange, then each rank waits without anybody missing.
 fn wait_for_the_others_after(member: &Membership) {
-    member.control.allgather(b"").unwrap();
+    member.bootstrap.all_gather(b"").unwrap();
     block();
 }
 
 /// Checks everything that a membership holds.
 fn hello(member: &Membership) {
-    let layout = &member.layout;
+    let layout = member.layout();
     let rank = member.rank().unwrap();
     // The service was there first.
     let agent = member.domain.map(layout.agent_of(member.node()), RegionId::SEGMENT).unwrap();
@@ -110,16 +118,16 @@ fn hello(member: &Membership) {
     assert_eq!(&started, b"started");
     // Twice, with contributions of different lengths, to see that rounds do not mix.
     for round in 1..3u8 {
-        let all = member.control.allgather(&vec![round; rank.0 as usize]).unwrap();
+        let all = member.bootstrap.all_gather(&vec![round; rank.0 as usize]).unwrap();
         assert_eq!(all.len(), layout.ranks() as usize);
         for (from, contribution) in all.iter().enumerate() {
             assert_eq!(contribution, &vec![round; from]);
         }
     }
     // Shared memory is shared: everybody writes into its own segment and reads those of its domain.
-    let own = member.domain.map(member.me, RegionId::SEGMENT).unwrap();
+    let own = member.domain.map(member.me(), RegionId::SEGMENT).unwrap();
     own.write(0, &rank.0.to_le_bytes());
-    member.control.allgather(b"").unwrap();
+    member.bootstrap.all_gather(b"").unwrap();
     for &peer in &member.domain.spec().members {
         if let Some(rank) = layout.rank_of_peer(peer) {
             let mut bytes = [0; 4];
@@ -131,18 +139,18 @@ fn hello(member: &Membership) {
     assert_eq!(member.listener.is_some(), network);
     assert_eq!(member.addresses.len(), if network { layout.peers() as usize } else { 0 });
     if let Some(listener) = &member.listener {
-        assert_eq!(listener.local_addr().unwrap(), member.addresses[member.me.0 as usize]);
+        assert_eq!(listener.local_addr().unwrap(), member.addresses[member.me().0 as usize]);
         // Every other peer listens where the table says.
         for &address in &member.addresses {
             std::net::TcpStream::connect(address).unwrap();
         }
     }
     // In what is said of them, peers are called by what users know.
-    for peer in [member.me, layout.agent_of(member.node())] {
+    for peer in [member.me(), layout.agent_of(member.node())] {
         assert_eq!(peer.to_string(), layout.describe(peer));
     }
-    assert!(matches!(job::join(), Err(vgas_rma::RmaError::Usage(_))), "a second join must be refused");
-    member.control.finalize().unwrap();
+    assert!(matches!(vgas_job::join(), Err(vgas_rma::RmaError::Usage(_))), "a second join must be refused");
+    member.bootstrap.finalize().unwrap();
     say(&format!(
         "hello {rank} of {} on {} {:?}",
         layout.ranks(),
@@ -154,7 +162,7 @@ fn hello(member: &Membership) {
 /// Says which signals it gets; SIGTERM ends it.
 fn catch(member: &Membership) {
     let mut signals = signal_hook::iterator::Signals::new([2, 10, 12, 15]).unwrap();
-    member.control.allgather(b"").unwrap();
+    member.bootstrap.all_gather(b"").unwrap();
     say(&format!("ready {}", std::process::id()));
     for signal in signals.forever() {
         say(&format!("signal {signal}"));
@@ -162,7 +170,7 @@ fn catch(member: &Membership) {
             break;
         }
     }
-    member.control.finalize().unwrap();
+    member.bootstrap.finalize().unwrap();
 }
 
 /// Starts a process in its own group and one that leaves it, and hangs. Nobody waits for them: that is the point.
@@ -190,7 +198,7 @@ fn chatter(member: &Membership, lines: u32) {
         writeln!(out, " end").unwrap();
         eprintln!("error {line}");
     }
-    member.control.finalize().unwrap();
+    member.bootstrap.finalize().unwrap();
 }
 
 /// Says what it reads.
@@ -199,5 +207,5 @@ fn read(member: &Membership) {
         say(&format!("read {} {}", member.rank().unwrap().0, line.unwrap()));
     }
     say(&format!("eof {}", member.rank().unwrap().0));
-    member.control.finalize().unwrap();
+    member.bootstrap.finalize().unwrap();
 }

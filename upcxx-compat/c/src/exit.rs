@@ -1,7 +1,7 @@
 //! The end of the job: `gasnet_exit`, and what stands for it when a client ends otherwise (GASNet 1.8, 2.1.5).
 //!
 //! A rank that exits announces its status and waits until all others have, so that nobody sees a connection break; the
-//! launcher ends those who do not follow (`vgas_job::Control::exit`). A client that returns from `main` or calls
+//! launcher ends those who do not follow (`vgas_job::Bootstrap::exit`). A client that returns from `main` or calls
 //! `exit` announces that status.
 //!
 //! `gasnet_exit` may be called in a handler of a signal, above anything that takes locks: in the middle of `malloc`, a thread
@@ -317,7 +317,7 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
 extern "C" fn on_quit(_: c_int) {
     let leaving = LEAVING.load(Ordering::SeqCst) != 0;
     // SAFETY: ends the process. Not async-signal-safe: should the signal have come in the middle of a write to a stream,
-    // the worst is that this process waits to be killed, which it is half a second later (`vgas_rma::job`); in all
+    // the worst is that this process waits to be killed, which it is half a second later (`vgas_job`); in all
     // other cases what was printed is kept.
     unsafe {
         libc::fflush(std::ptr::null_mut());

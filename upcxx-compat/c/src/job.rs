@@ -64,7 +64,7 @@ pub unsafe extern "C" fn vgasi_init(
     if current().is_some() {
         return code::NOT_INIT;
     }
-    if !launch::in_job() {
+    if !vgas_job::in_job() {
         // SAFETY: rule 1: what `main` was given.
         unsafe { launch::start_job(argc, argv, conduit, segment_max) };
     }

@@ -27,7 +27,7 @@ const DAEMON_VARIABLE: &str = "VGASNET_DAEMON";
 /// What LD_PRELOAD was, in a daemon that has this library preloaded; its ranks have not.
 const PRELOAD_BEFORE_VARIABLE: &str = "VGASNET_PRELOAD_BEFORE";
 
-/// Set in ranks (see `vgas_rma::job`).
+/// Set in ranks (see `vgas_job`).
 const RANK_VARIABLE: &str = "VGAS_CONTROL_FD";
 
 /// The number of ranks, set by the spawners.
@@ -102,26 +102,6 @@ fn load_ranks_at_equal_addresses() {
             libc::personality(now | libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
         }
     }
-}
-
-/// Whether this process is a rank of a job: it was given a socket. A program that a rank runs may find the variable, but not the
-/// socket, and starts a job of its own.
-pub(crate) fn in_job() -> bool {
-    let number = std::env::var(RANK_VARIABLE).ok().and_then(|number| number.parse::<c_int>().ok());
-    number.is_some_and(|number| {
-        let (mut domain, mut bytes) = (0, size_of::<c_int>() as libc::socklen_t);
-        // SAFETY: both pointers are to locals of the announced size. A number that is no socket is an error.
-        let result = unsafe {
-            libc::getsockopt(
-                number,
-                libc::SOL_SOCKET,
-                libc::SO_DOMAIN,
-                (&raw mut domain).cast(),
-                &raw mut bytes,
-            )
-        };
-        result == 0 && domain == libc::AF_UNIX
-    })
 }
 
 /// Takes what the job has said to this process, which has joined it, out of its environment: programs that it runs are no

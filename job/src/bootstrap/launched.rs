@@ -1,0 +1,112 @@
+//! A rank that a node's daemon has started: over the socket that it was given.
+
+#![forbid(unsafe_code)]
+
+use super::{Bootstrap, End, Place, check_share, out_of_step};
+use crate::control::{Channel, Receiver, Sender};
+use crate::membership::{Membership, lock};
+use crate::message::{FromRank, ToRank};
+use crate::system;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use vgas_rma::error::{Result, RmaError};
+
+/// Joins the job that this process was started in, as a rank. Once per process.
+///
+/// # Errors
+/// [`RmaError::NotInJob`] when the process was not started by a launcher: a caller may start a job, or ask to be one
+/// ([`super::alone`]). [`RmaError::Usage`] when it has joined before.
+pub fn join() -> Result<Membership> {
+    let mut channel = Channel::over_socket(system::take_control_socket()?, true)?;
+    channel.sender.send(&FromRank::Join)?;
+    channel.sender.flush_blocking()?;
+    match channel.receiver.next_blocking()? {
+        Some((ToRank::Welcome(welcome), files)) => {
+            Membership::from_welcome(*welcome, files, |place| Arc::new(Launched::new(channel, place)))
+        }
+        Some(_) => {
+            Err(RmaError::Protocol { peer: None, what: "the daemon did not begin with a welcome".into() })
+        }
+        None => Err(daemon_lost()),
+    }
+}
+
+/// Whether this process was started as a rank and has not joined yet: then [`join`] finds its job.
+pub fn in_job() -> bool {
+    system::control_socket().is_some()
+}
+
+fn daemon_lost() -> RmaError {
+    RmaError::JobAborted("the daemon of this node has ended".into())
+}
+
+/// The line of a rank to its node's daemon, and through it to the launcher.
+struct Launched {
+    place: Place,
+    sender: Mutex<Sender>,
+    receiver: Mutex<Receiver>,
+}
+
+impl fmt::Debug for Launched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launched").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl Launched {
+    fn new(channel: Channel, place: Place) -> Self {
+        Self { place, sender: Mutex::new(channel.sender), receiver: Mutex::new(channel.receiver) }
+    }
+
+    fn tell(&self, message: &FromRank) -> Result<()> {
+        let mut sender = lock(&self.sender);
+        sender.send(message)?;
+        sender.flush_blocking()
+    }
+
+    /// Says something and waits for the answer. The lock on the receiver keeps exchanges of several threads apart;
+    /// the sender is free meanwhile, so that another thread can abort.
+    fn exchange(&self, message: &FromRank) -> Result<ToRank> {
+        let mut receiver = lock(&self.receiver);
+        self.tell(message)?;
+        receiver.next_blocking()?.map(|(answer, _)| answer).ok_or_else(daemon_lost)
+    }
+}
+
+impl Bootstrap for Launched {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn all_gather(&self, contribution: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let ranks = self.place.layout.ranks();
+        check_share(contribution, ranks)?;
+        match self.exchange(&FromRank::Gather(contribution.to_vec()))? {
+            ToRank::Gathered(all) if all.len() == ranks as usize => Ok(all),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    fn finalize(&self) -> Result<()> {
+        match self.exchange(&FromRank::Finalise)? {
+            ToRank::Finalised => Ok(()),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    fn exit(&self, code: u8) -> Result<()> {
+        self.tell(&FromRank::Exit { code })?;
+        let Ok(mut receiver) = self.receiver.try_lock() else { return Err(out_of_step()) };
+        loop {
+            match receiver.next_blocking()? {
+                Some((ToRank::Finalised, _)) => return Ok(()),
+                Some(_) => {}
+                None => return Err(daemon_lost()),
+            }
+        }
+    }
+
+    fn end(&self, End { message, code, is_complaint }: End) -> Result<()> {
+        self.tell(&FromRank::Abort { message, code, is_complaint })
+    }
+}

@@ -1,0 +1,171 @@
+//! How a process learns who it is in its job, speaks with the other ranks before there are endpoints, and hears of the end.
+//!
+//! Everything above goes through [`Bootstrap`]; what came with it is in a [`Membership`](crate::Membership), which holds one.
+//!
+//! | implementation | for |
+//! |---|---|
+//! | launched | ranks and agents of a job of [`run`](crate::run): over the socket to the node's daemon, and within it. [`join`](crate::join) finds it |
+//! | [`alone`] | a program started by hand that wants to be a job of one rank. Nobody gets it without having asked for it: a job whose start went wrong must not become many jobs of one |
+//! | [`Simulated`] | a whole job in one process, a thread a rank, for tests |
+//!
+//! [`conformance`] is what all of them are held to.
+//!
+//! # Adding one, such as PMIx
+//!
+//! 1. A file here whose type implements the six calls of [`Bootstrap`] that have no body. PMIx has them all: place from the
+//!    job's size and the map of its nodes, `all_gather` by put, commit, fence with data and get, `finalize` by a fence,
+//!    `end` by its abort. It is asked as seldom as can be: one exchange for one address a node and the key; gathers that come
+//!    later may travel by what that has connected.
+//! 2. A function that makes the rank's [`Membership`](crate::Membership). Where no launcher has started daemons, the lowest
+//!    rank of a node ([`Place::is_first_of_node`]) starts the node's, before it loads a library or has another thread; domain,
+//!    listener and key then come to the ranks over a socket to it as they do today
+//!    ([`Membership`](crate::Membership) says in which order).
+//! 3. A line in [`join`](crate::join), which asks in a fixed order who has started this process.
+//! 4. A test that has a job of it run every case of [`conformance`], as `job/tests` does for those above.
+//!
+//! Ranks of a node must be consecutive ([`Layout`]): a starter that deals them out otherwise needs a table of its own numbers.
+
+mod agent;
+pub mod conformance;
+mod in_process;
+mod launched;
+
+pub(crate) use agent::{AgentBootstrap, AgentLine, AgentReport};
+pub use in_process::{Simulated, alone};
+pub use launched::{in_job, join};
+
+use crate::OUT_OF_STEP;
+use crate::control::FRAME_BYTES_MAX;
+use std::fmt;
+use std::ops::Range;
+use vgas_rma::address::{Layout, NodeId, Peer, Rank};
+use vgas_rma::error::{Result, RmaError};
+
+/// Who a process, or a thread that stands for one, is in its job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which rank runs where.
+    pub layout: Layout,
+    /// This endpoint.
+    pub me: Peer,
+}
+
+impl Place {
+    /// The rank, unless this is an agent.
+    pub fn rank(&self) -> Option<Rank> {
+        self.layout.rank_of_peer(self.me)
+    }
+
+    /// The node this process is on.
+    pub fn node(&self) -> NodeId {
+        self.layout.node_of_peer(self.me)
+    }
+
+    /// The ranks of this node, its own included.
+    pub fn mates(&self) -> Range<u32> {
+        self.layout.ranks_of(self.node())
+    }
+
+    /// Whether this is the rank that speaks for its node.
+    pub fn is_first_of_node(&self) -> bool {
+        self.rank().is_some_and(|rank| rank.0 == self.mates().start)
+    }
+}
+
+/// Why a rank or an agent ends the whole job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The line that users read.
+    pub message: String,
+    /// The job's exit status, not 0.
+    pub code: u8,
+    /// It is about what was only seen of others, such as a lost connection: whoever knows more, and ends the job for it, is
+    /// believed instead, also when heard later.
+    pub is_complaint: bool,
+}
+
+/// A process's line to those who have started its job. Any thread may call it.
+///
+/// [`all_gather`](Bootstrap::all_gather), [`barrier`](Bootstrap::barrier) and [`finalize`](Bootstrap::finalize) are collective:
+/// all ranks call them in the same order, one at a time. They are for start-up and end, and slow; endpoints have faster ones.
+/// Once the job is being ended, they fail or the process is ended: nobody waits for ever for a rank that is gone.
+pub trait Bootstrap: fmt::Debug + Send + Sync {
+    /// Who this process is. The same during its life.
+    fn place(&self) -> &Place;
+
+    /// Exchanges a few bytes among all ranks: returns every rank's contribution, by rank. Blocks until all have called it. The
+    /// first rank of each node can speak for its node.
+    ///
+    /// # Errors
+    /// [`RmaError::Usage`] when called by an agent, when all contributions of this size would exceed 16 MiB, and when another
+    /// rank finalises. [`RmaError::JobAborted`] when the job is being ended.
+    fn all_gather(&self, contribution: &[u8]) -> Result<Vec<Vec<u8>>>;
+
+    /// Blocks until all ranks have called it. What was written before is seen by all afterwards.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::all_gather`].
+    fn barrier(&self) -> Result<()> {
+        self.all_gather(&[]).map(drop)
+    }
+
+    /// Declares that this rank needs no other any more, and blocks until all have: after it, a rank may close its
+    /// connections and exit without being missed. Collective. A rank that exits with 0 but never calls it
+    /// is reported, and the job ended: the other ranks would wait for ever (they have a second to end as well, if they are
+    /// processes). Agents need not call it.
+    ///
+    /// # Errors
+    /// [`RmaError::Usage`] when another rank is in [`Bootstrap::all_gather`]. [`RmaError::JobAborted`] when the job is being ended.
+    fn finalize(&self) -> Result<()>;
+
+    /// Ends the job with this exit status: every rank, whether it calls this or not. Returns when all ranks have called
+    /// it, and the caller then exits with the same status. Ranks that have not called it after a second are asked to
+    /// end by SIGQUIT, and are then killed, if they are processes. When several ranks give different statuses, one that is not 0
+    /// counts. Agents need not call it.
+    ///
+    /// # Errors
+    /// [`RmaError::JobAborted`] when the job is being ended otherwise. [`RmaError::Usage`] when another thread waits in a collective
+    /// call: the exit is on its way, nobody else is waited for.
+    fn exit(&self, code: u8) -> Result<()>;
+
+    /// Ends the whole job. Returns as soon as the report is on its way; the caller's process is ended shortly after, and had
+    /// better end itself.
+    ///
+    /// # Errors
+    /// When nobody can be told: whoever has started this process is gone, and it is being ended anyway.
+    fn end(&self, why: End) -> Result<()>;
+
+    /// [`Bootstrap::end`] with this line and this exit status (0 becomes 1).
+    ///
+    /// # Errors
+    /// As [`Bootstrap::end`].
+    fn abort(&self, message: &str, code: u8) -> Result<()> {
+        self.end(End { message: message.into(), code: code.max(1), is_complaint: false })
+    }
+
+    /// [`Bootstrap::end`] for what was only seen of others: see [`End::is_complaint`].
+    ///
+    /// # Errors
+    /// As [`Bootstrap::end`].
+    fn complain(&self, message: &str, code: u8) -> Result<()> {
+        self.end(End { message: message.into(), code: code.max(1), is_complaint: true })
+    }
+}
+
+/// Refuses a contribution that would make the result of an all-gather larger than a frame carries.
+fn check_share(contribution: &[u8], ranks: u32) -> Result<()> {
+    let share = FRAME_BYTES_MAX / 2 / ranks as usize;
+    if contribution.len() > share {
+        let what = format!("{} bytes in an allgather of {ranks} ranks: at most {share}", contribution.len());
+        return Err(RmaError::Usage(what));
+    }
+    Ok(())
+}
+
+fn out_of_step() -> RmaError {
+    RmaError::Usage(OUT_OF_STEP.into())
+}
+
+fn for_ranks_only() -> RmaError {
+    RmaError::Usage("only ranks take part in an allgather".into())
+}

@@ -1,10 +1,10 @@
 //! How a process learns who it is in its job, speaks with the other ranks before there are endpoints, and hears of the end.
 //!
-//! Everything above goes through [`Bootstrap`]; what came with it is in a [`Membership`](crate::Membership), which holds one.
+//! Everything above goes through [`Bootstrap`]; what came with it is in a [`Membership`], which holds one.
 //!
 //! | implementation | for |
 //! |---|---|
-//! | launched | ranks and agents of a job of [`run`](crate::run): over the socket to the node's daemon, and within it. [`join`](crate::join) finds it |
+//! | launched | ranks and agents of a job of [`run`](crate::run): over the socket to the node's daemon, and within it. [`join`] finds it |
 //! | [`alone`] | a program started by hand that wants to be a job of one rank. Nobody gets it without having asked for it: a job whose start went wrong must not become many jobs of one |
 //! | [`Simulated`] | a whole job in one process, a thread a rank, for tests |
 //!
@@ -16,11 +16,10 @@
 //!    job's size and the map of its nodes, `all_gather` by put, commit, fence with data and get, `finalize` by a fence,
 //!    `end` by its abort. It is asked as seldom as can be: one exchange for one address a node and the key; gathers that come
 //!    later may travel by what that has connected.
-//! 2. A function that makes the rank's [`Membership`](crate::Membership). Where no launcher has started daemons, the lowest
+//! 2. A function that makes the rank's [`Membership`]. Where no launcher has started daemons, the lowest
 //!    rank of a node ([`Place::is_first_of_node`]) starts the node's, before it loads a library or has another thread; domain,
-//!    listener and key then come to the ranks over a socket to it as they do today
-//!    ([`Membership`](crate::Membership) says in which order).
-//! 3. A line in [`join`](crate::join), which asks in a fixed order who has started this process.
+//!    listener and key then come to the ranks over a socket to it as they do today.
+//! 3. A line in [`join`], which asks in a fixed order who has started this process.
 //! 4. A test that has a job of it run every case of [`conformance`], as `job/tests` does for those above.
 //!
 //! Ranks of a node must be consecutive ([`Layout`]): a starter that deals them out otherwise needs a table of its own numbers.
@@ -34,6 +33,8 @@ pub(crate) use agent::{AgentBootstrap, AgentLine, AgentReport};
 pub use in_process::{Simulated, alone};
 pub use launched::{in_job, join};
 
+#[cfg(doc)]
+use crate::Membership;
 use crate::OUT_OF_STEP;
 use crate::control::FRAME_BYTES_MAX;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! What can go wrong below the cache: who, what, how far, and what to do.
 
-use crate::address::{Peer, RegionId};
+use crate::address::{Peer, Rank, RegionId};
 use std::io;
 use vgas_shm::error::{ShmError, advice};
 
@@ -79,6 +79,18 @@ pub enum RmaError {
         /// `RLIMIT_MEMLOCK`; none: unlimited.
         limit: Option<u64>,
     },
+    /// The members of a team do not call the same collectives. The team is spoilt: this and every later collective on it ends with
+    /// an error on every member. Other teams go on.
+    #[error(
+        "{what}; all members of a team call the same collectives in the same order, with the same root and sizes. This \
+         team is of no use any more"
+    )]
+    Collective {
+        /// A member that has called something else than another.
+        member: Rank,
+        /// Who called what.
+        what: String,
+    },
     /// A call that the interface forbids, such as a reply from a reply handler.
     #[error("wrong use: {0}")]
     Usage(String),
@@ -134,6 +146,7 @@ impl RmaError {
             }
             &Self::NoSuchRegion { owner, region } => Self::NoSuchRegion { owner, region },
             &Self::LockedMemory { bytes, limit } => Self::LockedMemory { bytes, limit },
+            Self::Collective { member, what } => Self::Collective { member: *member, what: what.clone() },
             Self::Usage(what) => Self::Usage(what.clone()),
             Self::JobAborted(what) => Self::JobAborted(what.clone()),
             Self::Refused(what) => Self::Refused(what.clone()),

@@ -2,6 +2,7 @@
 //! does, or if what it has made of them is not what it is again after another journey. Part of no build but tests and fuzzing
 //! (`fuzz/README.md`); no interface.
 
+pub use crate::collective::fuzzing::collective_messages;
 pub use crate::conduit::ibv::fuzzing::{ibv_notice, ibv_packet};
 pub use crate::conduit::smp::fuzzing::{smp_hotline, smp_ring};
 pub use crate::conduit::wire::fuzzing::{tcp_frame, tcp_handshake};

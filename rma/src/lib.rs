@@ -3,6 +3,7 @@
 //!
 //! | module | is |
 //! |---|---|
+//! | [`collective`] | teams of ranks, and what all members of one do together |
 //! | [`endpoint`] | what ranks and agents speak through: active messages, put and get of pinned segments, barriers |
 //! | [`conduit`] | the ways between processes, one folder each, and the suite that holds all of them to their promises |
 //! | [`domain`] | what the processes of a node share: regions, and the memory of `smp` |
@@ -12,6 +13,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
 pub mod address;
+pub mod collective;
 pub mod conduit;
 pub mod domain;
 pub mod endpoint;

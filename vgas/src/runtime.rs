@@ -18,6 +18,7 @@ use vgas_cache::service::{Service, ServiceCounts};
 use vgas_cache::{CacheError, region};
 use vgas_job::Bootstrap;
 use vgas_job::bootstrap::Place;
+use vgas_rma::collective::Collectives;
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Token, handler_index};
 use vgas_rma::message::{Arrived, Payload, Source};
 use vgas_rma::{Layout, NodeId, Peer, Rank, say};
@@ -40,6 +41,7 @@ pub struct Runtime {
     pub(crate) bootstrap: Arc<dyn Bootstrap>,
     endpoint: Arc<Endpoint>,
     client: Client,
+    collectives: Arc<Collectives>,
     network: Network,
     shares_machine: bool,
     local: Local,
@@ -98,8 +100,8 @@ impl Builder {
         self
     }
 
-    /// Adds a handler of a library over this crate, at an index from 64 to 127, the same on all ranks. As
-    /// [`Builder::handler`] otherwise.
+    /// Adds a handler of a library over this crate, at an index from 64 to 127, the same on all ranks; of these, collectives have
+    /// 111. As [`Builder::handler`] otherwise.
     pub fn library_handler(
         mut self,
         index: u8,
@@ -132,6 +134,7 @@ impl Builder {
             network: network.conduit(),
         })?;
         let handlers = Client::register(&endpoint)?;
+        let collectives = Collectives::register(&endpoint)?;
         for (index, handler) in self.handlers {
             if index < handler_index::USER {
                 return Err(Error::Usage(format!("handler index {index}: programs have 128 to 255")));
@@ -162,6 +165,7 @@ impl Builder {
             bootstrap,
             endpoint,
             client,
+            collectives,
             network,
             shares_machine,
             local: Local::default(),
@@ -233,6 +237,11 @@ impl Runtime {
     /// The cache client, for everything that this type does not wrap.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// The engine of collectives, for everything that [`Team`](crate::Team) does not wrap.
+    pub fn collectives(&self) -> &Arc<Collectives> {
+        &self.collectives
     }
 
     /// The kind of segment that the user wants (`segment.kind`), for programs that leave it to their users.

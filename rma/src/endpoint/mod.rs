@@ -75,6 +75,7 @@ pub use pieces::SegmentPiece;
 pub use segment::SegmentInfo;
 pub use token::Token;
 pub use wait::WaitMode;
+pub(crate) use wait::lock;
 
 use crate::address::{Layout, Peer, Rank, RegionId};
 use crate::conduit::smp::SmpConduit;
@@ -339,7 +340,7 @@ impl Endpoint {
     }
 
     /// A copy of the bytes of a payload that begins in memory that may be absent.
-    fn present(&self, payload: Payload<'_>) -> Option<Box<[u8]>> {
+    pub(crate) fn present(&self, payload: Payload<'_>) -> Option<Box<[u8]>> {
         let (Payload::Medium(source) | Payload::Long(source, _)) = payload else { return None };
         let offset = source.address().addr().wrapping_sub(self.absent.0.load(Ordering::Relaxed));
         if source.bytes() == 0 || offset >= self.absent.1.load(Ordering::Relaxed) {

@@ -301,6 +301,13 @@ impl Endpoint {
         }
     }
 
+    /// The offset in this rank's pinned segment of bytes of this process, if all of them lie in it.
+    pub(crate) fn offset_in_segment(&self, address: *const u8, bytes: usize) -> Option<u64> {
+        let base = self.segments.reach(self.rank()?, 0, 0)?;
+        let offset = (address.addr() as u64).checked_sub(base.addr() as u64)?;
+        self.segments.reach(self.rank()?, offset, bytes).map(|_| offset)
+    }
+
     /// The address of a range of a pinned segment that this endpoint owns or serves, for a peer that names it.
     pub(super) fn segment_address(
         &self,

@@ -16,7 +16,7 @@ pub struct Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    pub(super) fn new(endpoint: &'a Endpoint, from: Peer, direction: Direction) -> Self {
+    pub(crate) fn new(endpoint: &'a Endpoint, from: Peer, direction: Direction) -> Self {
         Self { endpoint, from, direction, replied: Cell::new(false) }
     }
 

@@ -57,7 +57,7 @@ thread_local! {
 }
 
 /// Locks, also after a panic elsewhere: what these locks protect is consistent at every step.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

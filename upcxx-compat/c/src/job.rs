@@ -69,7 +69,6 @@ pub unsafe extern "C" fn vgasi_init(
         unsafe { launch::start_job(argc, argv, conduit, segment_max) };
     }
     let mut builder = Runtime::builder();
-    builder = builder.library_handler(coll::HANDLER, coll::on_message);
     builder = builder.library_handler(long::CARRIED, |token, words, arrived| {
         am::deliver(long::CARRIED, token, words, arrived);
     });

@@ -47,7 +47,7 @@ fn mistakes() {
     let bench = Bench::new();
     let program = bench.program("collrules", Conduit::Smp, Mode::Par);
     let cases = [
-        ("bytes", "another member gave 8 bytes and this one 9"),
+        ("bytes", "gave 8 bytes in a broadcast with root 0, of which rank 1 expects 9"),
         ("function", "reduction function 9 of the 1"),
         ("rank", "a team of 2 has no member 2"),
         ("split", "is not a member of the team"),

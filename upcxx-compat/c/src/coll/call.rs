@@ -1,16 +1,13 @@
 //! One collective with the arguments of all images of this rank: from the client's memory to strings and back.
 
-use super::algorithm::{self, Meeting};
-use super::departure::Text;
-use super::flag;
-use super::memory::Memory;
-use super::operation::{self, Exchange, Operation};
-use super::post::lock;
 use super::reduction::Reduction;
-use super::team::{Team, sequence};
-use crate::fatal::fatal;
+use super::team::Team;
+use super::{flag, lock};
+use crate::fatal::{fail, fatal};
 use libc::{c_int, c_void};
 use std::sync::Arc;
+use vgas_rma::collective::algorithm::{self, Meeting, Part};
+use vgas_rma::collective::{self, Exchange, Landing, Operation, Text, View, sequence};
 
 /// Which collective, with the arguments in which all images agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,13 +59,15 @@ unsafe impl Send for Call {}
 // SAFETY: as above; a call is not changed once it is made.
 unsafe impl Sync for Call {}
 
-/// The calls of this rank's images that have come.
+/// The calls of this rank's images that have come to an operation.
 pub(super) struct Gathering {
+    operation: Arc<Operation>,
     calls: Vec<Option<Call>>,
 }
 
 /// One operation with the calls of this rank's images.
 struct Started {
+    team: Arc<Team>,
     exchange: Exchange,
     calls: Vec<Call>,
     /// First image of this rank, and number of images in all.
@@ -79,58 +78,66 @@ struct Started {
 
 impl Started {
     fn members(&self) -> impl Iterator<Item = std::ops::Range<u32>> {
-        (0..self.exchange.team.size()).map(|member| self.images_of(member))
+        (0..self.team.size()).map(|member| self.images_of(member))
     }
 
     fn images_of(&self, member: u32) -> std::ops::Range<u32> {
-        if self.is_by_rank { member..member + 1 } else { self.exchange.team.images_of(member) }
+        if self.is_by_rank { member..member + 1 } else { self.team.images_of(member) }
     }
 
     /// The member that an image belongs to, and the image's place among the images there.
     fn locate(&self, image: u32) -> (u32, u32) {
         if self.is_by_rank {
-            self.exchange.team.rank_of(image);
+            self.team.rank_of(image);
             return (image, 0);
         }
-        let member = self.exchange.team.member_of_image(image);
-        (member, image - self.exchange.team.images_of(member).start)
+        let member = self.team.member_of_image(image);
+        (member, image - self.team.images_of(member).start)
     }
 
     fn is_root(&self, root: u32) -> bool {
-        self.locate(root).0 == self.exchange.team.me()
+        self.locate(root).0 == self.team.me()
     }
 
-    /// The place of a local image, of those that each image has.
-    fn place(&self, local: u32, places: impl Fn(&Call) -> Places) -> Memory {
+    /// The place of a local image, of so many bytes, of those that each image has.
+    fn place(&self, local: u32, bytes: usize, places: impl Fn(&Call) -> Places) -> View {
         let call = &self.calls[local as usize];
-        match places(call) {
-            Places::One(address) => Memory::new(address.cast()),
+        let address = match places(call) {
+            Places::One(address) => address,
             Places::List(list) => {
                 let index = if call.flags & flag::SINGLE != 0 { self.first + local } else { local };
                 // SAFETY: rule 1: a list of the local images' places, or of all images' if it is the same everywhere.
-                Memory::new(unsafe { list.add(index as usize).read() }.cast())
+                unsafe { list.add(index as usize).read() }
             }
-        }
+        };
+        // SAFETY: rule 1: valid until the operation was synchronised, which is after it is done.
+        unsafe { View::new(address.cast(), bytes) }
     }
 
     /// The place of the root image, which is here.
-    fn root_place(&self, root: u32, places: impl Fn(&Call) -> Places) -> Memory {
+    fn root_place(&self, root: u32, bytes: usize, places: impl Fn(&Call) -> Places) -> View {
         match places(&self.calls[self.locate(root).1 as usize]) {
-            Places::One(address) => Memory::new(address.cast()),
+            // SAFETY: as in `place`.
+            Places::One(address) => unsafe { View::new(address.cast(), bytes) },
             Places::List(_) => fatal("a root has one place"),
         }
+    }
+
+    /// The bytes of a block of each image.
+    fn of_all(&self, bytes: usize) -> usize {
+        bytes * self.images as usize
     }
 
     fn locals(&self) -> std::ops::Range<u32> {
         0..self.calls.len() as u32
     }
 
-    fn to(&self, local: u32) -> Memory {
-        self.place(local, |call| call.to)
+    fn to(&self, local: u32, bytes: usize) -> View {
+        self.place(local, bytes, |call| call.to)
     }
 
-    fn from(&self, local: u32) -> Memory {
-        self.place(local, |call| call.from)
+    fn from(&self, local: u32, bytes: usize) -> View {
+        self.place(local, bytes, |call| call.from)
     }
 
     /// The blocks of all local images, one after the other, in memory of the library's own.
@@ -138,7 +145,7 @@ impl Started {
         let mut blocks = vec![0; bytes * self.calls.len()];
         if bytes > 0 {
             for (local, block) in self.locals().zip(blocks.chunks_exact_mut(bytes)) {
-                self.from(local).read_into(block);
+                self.from(local, bytes).read_into(block);
             }
         }
         blocks
@@ -146,22 +153,22 @@ impl Started {
 
     /// What this rank gives everybody: from where it is, if that is one block which nothing is written to meanwhile.
     /// `to` is where the blocks of all images are written.
-    fn gift(&self, bytes: usize, to: Option<Memory>) -> Text {
-        let from = self.from(0);
+    fn gift(&self, bytes: usize, to: Option<View>) -> Text {
+        let from = self.from(0, bytes);
         let is_safe = to.is_none_or(|to| {
-            let own = to.at(self.first as usize * bytes);
-            from == own || !from.overlaps(bytes, to, bytes * self.images as usize)
+            let own = to.part(self.first as usize * bytes, bytes);
+            from == own || !from.overlaps(to)
         });
         if self.calls.len() == 1 && is_safe {
-            return Text::Client(from, bytes);
+            return Text::View(from);
         }
         self.local_blocks(bytes).into()
     }
 
-    /// Where the blocks of a member's images belong in those of all images, and how many bytes they are.
-    fn blocks_of(&self, member: u32, all: Memory, bytes: usize) -> (Memory, usize) {
+    /// Where the blocks of a member's images belong in those of all images.
+    fn blocks_of(&self, member: u32, all: View, bytes: usize) -> View {
         let images = self.images_of(member);
-        (all.at(images.start as usize * bytes), images.len() * bytes)
+        all.part(images.start as usize * bytes, images.len() * bytes)
     }
 
     async fn run(self) {
@@ -184,43 +191,45 @@ impl Started {
     }
 
     async fn broadcast(&self, root: u32, bytes: usize) {
-        let at = self.to(0);
-        if self.is_root(root) {
-            at.copy_from(self.root_place(root, |call| call.from), bytes);
-        }
-        algorithm::broadcast(&self.exchange, self.locate(root).0, at, bytes).await;
+        let at = self.to(0, bytes);
+        let part = if self.is_root(root) {
+            at.copy_from(self.root_place(root, bytes, |call| call.from));
+            Part::Give(Text::View(at))
+        } else {
+            Part::Take(Landing::View(at), bytes)
+        };
+        algorithm::broadcast(&self.exchange, self.locate(root).0, part).await;
         for local in self.locals().skip(1) {
-            self.to(local).copy_from(at, bytes);
+            self.to(local, bytes).copy_from(at);
         }
     }
 
     async fn scatter(&self, root: u32, bytes: usize) {
         let root_member = self.locate(root).0;
         if self.is_root(root) {
-            let from = self.root_place(root, |call| call.from);
-            let own = |local: u32| from.at((self.first + local) as usize * bytes);
+            let from = self.root_place(root, self.of_all(bytes), |call| call.from);
+            let own = |local: u32| from.part((self.first + local) as usize * bytes, bytes);
             // What is written here while others' blocks have not left must not be among them.
-            let all_bytes = bytes * self.images as usize;
             let is_safe = |local| {
-                let to = self.to(local);
-                to == own(local) || !to.overlaps(bytes, from, all_bytes)
+                let to = self.to(local, bytes);
+                to == own(local) || !to.overlaps(from)
             };
             let is_safe = self.locals().all(is_safe);
-            let own_blocks: Vec<Vec<u8>> = self.locals().map(|local| own(local).read(bytes)).collect();
+            let own_blocks: Vec<Vec<u8>> = self.locals().map(|local| own(local).read()).collect();
             algorithm::give_all(&self.exchange, |member| {
-                let (blocks, bytes) = self.blocks_of(member, from, bytes);
-                if is_safe { Text::Client(blocks, bytes) } else { blocks.read(bytes).into() }
+                let blocks = self.blocks_of(member, from, bytes);
+                if is_safe { Text::View(blocks) } else { blocks.read().into() }
             });
             for (local, block) in self.locals().zip(own_blocks) {
-                self.to(local).write(&block);
+                self.to(local, bytes).write(&block);
             }
         } else if self.calls.len() == 1 {
-            algorithm::take(&self.exchange, root_member, self.to(0), bytes).await;
+            algorithm::take(&self.exchange, root_member, self.to(0, bytes)).await;
         } else {
             let blocks = algorithm::take_aside(&self.exchange, root_member, bytes * self.calls.len()).await;
             if bytes > 0 {
                 for (local, block) in self.locals().zip(blocks.chunks_exact(bytes)) {
-                    self.to(local).write(block);
+                    self.to(local, bytes).write(block);
                 }
             }
         }
@@ -230,33 +239,34 @@ impl Started {
         if !self.is_root(root) {
             return algorithm::give(&self.exchange, self.locate(root).0, self.gift(bytes, None));
         }
-        let to = self.root_place(root, |call| call.to);
+        let to = self.root_place(root, self.of_all(bytes), |call| call.to);
         let own = self.local_blocks(bytes);
-        self.blocks_of(self.exchange.team.me(), to, bytes).0.write(&own);
+        self.blocks_of(self.team.me(), to, bytes).write(&own);
         algorithm::collect(&self.exchange, |member| self.blocks_of(member, to, bytes)).await;
     }
 
     async fn gather_all(&self, bytes: usize) {
-        let to = self.to(0);
+        let all_bytes = self.of_all(bytes);
+        let to = self.to(0, all_bytes);
         let gift = self.gift(bytes, Some(to));
         let own = self.local_blocks(bytes);
         algorithm::give_all(&self.exchange, |_| gift.clone());
-        self.blocks_of(self.exchange.team.me(), to, bytes).0.write(&own);
+        self.blocks_of(self.team.me(), to, bytes).write(&own);
         algorithm::collect(&self.exchange, |member| self.blocks_of(member, to, bytes)).await;
         for local in self.locals().skip(1) {
-            self.to(local).copy_from(to, bytes * self.images as usize);
+            self.to(local, all_bytes).copy_from(to);
         }
     }
 
     async fn exchange(&self, bytes: usize) {
-        let all_bytes = bytes * self.images as usize;
-        let is_simple = self.images == self.exchange.team.size();
-        if is_simple && !self.to(0).overlaps(all_bytes, self.from(0), all_bytes) {
-            let (to, from) = (self.to(0), self.from(0));
+        let all_bytes = self.of_all(bytes);
+        let is_simple = self.images == self.team.size();
+        let (to, from) = (self.to(0, all_bytes), self.from(0, all_bytes));
+        if is_simple && !to.overlaps(from) {
             let of = |member, all| self.blocks_of(member, all, bytes);
-            algorithm::give_all(&self.exchange, |member| Text::Client(of(member, from).0, bytes));
-            let me = self.exchange.team.me();
-            of(me, to).0.copy_from(of(me, from).0, bytes);
+            algorithm::give_all(&self.exchange, |member| Text::View(of(member, from)));
+            let me = self.team.me();
+            of(me, to).copy_from(of(me, from));
             return algorithm::collect(&self.exchange, |member| of(member, to)).await;
         }
         // A string for a member holds, for each image there, a block of each image here.
@@ -264,20 +274,22 @@ impl Started {
             let blocks =
                 self.images_of(member).flat_map(|image| self.locals().map(move |local| (image, local)));
             blocks
-                .flat_map(|(image, local)| self.from(local).at(image as usize * bytes).read(bytes))
+                .flat_map(|(image, local)| {
+                    self.from(local, all_bytes).part(image as usize * bytes, bytes).read()
+                })
                 .collect()
         };
         let bytes_of = |member: u32| bytes * self.images_of(member).len() * self.calls.len();
-        let mine = string_for(self.exchange.team.me());
+        let mine = string_for(self.team.me());
         algorithm::give_all(&self.exchange, |member| string_for(member).into());
         let mut strings = algorithm::collect_aside(&self.exchange, bytes_of).await;
-        strings[self.exchange.team.me() as usize] = mine;
+        strings[self.team.me() as usize] = mine;
         for (images, string) in self.members().zip(&strings) {
             if bytes > 0 {
                 let mut blocks = string.chunks_exact(bytes);
                 for local in self.locals() {
                     for (image, block) in images.clone().zip(&mut blocks) {
-                        self.to(local).at(image as usize * bytes).write(block);
+                        self.to(local, all_bytes).part(image as usize * bytes, bytes).write(block);
                     }
                 }
             }
@@ -288,7 +300,7 @@ impl Started {
     fn local_prefixes(&self, reduction: Reduction, bytes: usize) -> Vec<Vec<u8>> {
         let mut prefixes: Vec<Vec<u8>> = Vec::new();
         for local in self.locals() {
-            let row = self.from(local).read(bytes);
+            let row = self.from(local, bytes).read();
             prefixes.push(match prefixes.last() {
                 Some(before) => reduction.combine(before, &row),
                 None => row,
@@ -302,7 +314,7 @@ impl Started {
         let mine = self.local_prefixes(reduction, bytes).pop().unwrap_or_default();
         let combine = |left: &[u8], right: &[u8]| reduction.combine(left, right);
         if let Some(result) = algorithm::reduce(&self.exchange, self.locate(root).0, mine, combine).await {
-            self.root_place(root, |call| call.to).write(&result);
+            self.root_place(root, bytes, |call| call.to).write(&result);
         }
     }
 
@@ -322,7 +334,7 @@ impl Started {
                 (None, Some(only)) => only.to_vec(),
                 (None, None) => continue,
             };
-            self.to(local).write(&result);
+            self.to(local, bytes).write(&result);
         }
     }
 }
@@ -330,6 +342,23 @@ impl Started {
 impl Rule {
     fn reduction(self) -> Reduction {
         Reduction::new(self.function, self.argument, self.element_bytes)
+    }
+}
+
+impl Kind {
+    /// What members must agree on; the root by the member that it is on.
+    fn call(self, member_of: impl Fn(u32) -> u32) -> collective::Call {
+        use collective::Kind as Said;
+        let with_root = |kind, root| collective::Call::with_root(kind, member_of(root));
+        match self {
+            Self::Broadcast { root } => with_root(Said::Broadcast, root),
+            Self::Scatter { root } => with_root(Said::Scatter, root),
+            Self::Gather { root } => with_root(Said::Gather, root),
+            Self::Reduce { root, .. } => with_root(Said::Reduce, root),
+            Self::GatherAll => collective::Call::of_all(Said::GatherAll),
+            Self::Exchange => collective::Call::of_all(Said::Exchange),
+            Self::Scan { .. } => collective::Call::of_all(Said::Scan),
+        }
     }
 }
 
@@ -344,28 +373,43 @@ pub(super) unsafe fn start(team: *const Team, call: Call) -> Arc<Operation> {
         let mine = team.images_of(team.me());
         (sequence::IMAGES, team.local_image(), mine.len(), mine.start, team.images())
     };
-    let key = team.next_key(sequence, local);
-    let operation = operation::find(key);
+    let operation = team.ranks().next_operation(sequence, local).unwrap_or_else(|error| fail(error));
+    let Some(calls) = gathered(&team, &operation, call, local as usize, count) else { return operation };
+    let needs_client = match call.kind {
+        Kind::Reduce { rule, .. } | Kind::Scan { rule } => rule.reduction().needs_client(),
+        _ => false,
+    };
+    let member_of = |root| if is_by_rank { root } else { team.member_of_image(root) };
+    let exchange = Exchange::new(team.ranks().clone(), operation.clone(), call.kind.call(member_of));
+    let started =
+        Started { team: team.clone(), exchange: exchange.clone(), calls, first, images, is_by_rank };
+    debug_assert!(started.first < started.images);
+    exchange.begin(Box::pin(started.run()), needs_client);
+    operation
+}
+
+/// Adds the call of an image to those of an operation; all of them, with the last.
+fn gathered(
+    team: &Team,
+    operation: &Arc<Operation>,
+    call: Call,
+    local: usize,
+    count: usize,
+) -> Option<Vec<Call>> {
+    if count == 1 {
+        return Some(vec![call]);
+    }
     let mut gathering = lock(&team.gathering);
-    let gathered = gathering.entry(key).or_insert_with(|| Gathering { calls: vec![None; count] });
-    if gathered.calls.iter().flatten().any(|other| other.kind != call.kind || other.bytes != call.bytes) {
+    let found = gathering.iter().position(|gathered| Arc::ptr_eq(&gathered.operation, operation));
+    let at = found.unwrap_or_else(|| {
+        gathering.push(Gathering { operation: operation.clone(), calls: vec![None; count] });
+        gathering.len() - 1
+    });
+    let calls = &mut gathering[at].calls;
+    if calls.iter().flatten().any(|other| other.kind != call.kind || other.bytes != call.bytes) {
         fatal(format_args!("the images of a rank call different collectives: {:?} and another", call.kind));
     }
-    gathered.calls[local as usize] = Some(call);
-    if gathered.calls.iter().all(Option::is_some) {
-        let calls: Vec<Call> = gathered.calls.drain(..).flatten().collect();
-        gathering.remove(&key);
-        drop(gathering);
-        let needs_client = match call.kind {
-            Kind::Reduce { rule, .. } | Kind::Scan { rule } => rule.reduction().needs_client(),
-            _ => false,
-        };
-        let exchange = Exchange { team: team.clone(), operation: operation.clone() };
-        let started = Started { exchange, calls, first, images, is_by_rank };
-        debug_assert!(started.first < started.images);
-        operation.begin(Box::pin(started.run()), needs_client);
-    } else {
-        drop(gathering);
-    }
-    operation
+    calls[local] = Some(call);
+    let is_whole = calls.iter().all(Option::is_some);
+    is_whole.then(|| gathering.swap_remove(at).calls.into_iter().flatten().collect())
 }

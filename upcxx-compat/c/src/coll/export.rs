@@ -2,8 +2,6 @@
 
 use super::call::{Call, Kind, Places, Rule, start};
 use super::flag;
-use super::operation::{self, Exchange, Operation};
-use super::post::lock;
 use super::reduction::{self, FunctionEntry};
 use super::team::{self, Team};
 use crate::am;
@@ -12,16 +10,22 @@ use crate::fatal::{fail, fatal};
 use crate::job;
 use libc::{c_int, c_void};
 use std::cell::RefCell;
-use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use vgas_rma::Rank;
+use vgas_rma::collective::Operation;
 
 /// An operation that the client has not synchronised, with those that were aggregated with it.
 pub struct Started(Vec<Arc<Operation>>);
 
 impl Started {
     fn is_done(&self) -> bool {
-        self.0.iter().all(|operation| operation.is_done())
+        self.0.iter().all(is_done)
     }
+}
+
+/// Whether an operation is done. Where members disagree the job ends.
+fn is_done(operation: &Arc<Operation>) -> bool {
+    operation.outcome().is_some_and(|outcome| outcome.map_err(|error| fail(error)).is_ok())
 }
 
 thread_local! {
@@ -37,7 +41,7 @@ type CollectiveHandle = *mut Started;
 /// aggregated.
 fn handle_of(operation: Arc<Operation>, flags: c_int) -> CollectiveHandle {
     if flags & flag::AGGREGATE != 0 {
-        if !operation.is_done() {
+        if !is_done(&operation) {
             AGGREGATED.with(|aggregated| aggregated.borrow_mut().push(operation));
         }
         return std::ptr::null_mut();
@@ -50,32 +54,11 @@ fn handle_of(operation: Arc<Operation>, flags: c_int) -> CollectiveHandle {
 /// Waits for something that operations bring about.
 pub(super) fn wait_until(mut condition: impl FnMut() -> bool) {
     let waited = job::joined().runtime.endpoint().wait_until(None, || {
-        operation::progress();
+        super::progress();
         condition()
     });
     if let Err(error) = waited {
         fail(error);
-    }
-}
-
-/// Runs an operation of the library's own to its end.
-pub(super) fn run_blocking<T: Send + 'static>(
-    exchange: &Exchange,
-    future: impl Future<Output = T> + Send + 'static,
-) -> T {
-    let result = Arc::new(Mutex::new(None));
-    let place = result.clone();
-    exchange.operation.begin(
-        Box::pin(async move {
-            let value = future.await;
-            *lock(&place) = Some(value);
-        }),
-        false,
-    );
-    wait_until(|| exchange.operation.is_done());
-    match lock(&result).take() {
-        Some(value) => value,
-        None => fatal("an operation was done without a result"),
     }
 }
 
@@ -204,7 +187,8 @@ pub unsafe extern "C" fn gasnete_coll_team_split(
     _scratch: *mut c_void,
 ) -> *const Team {
     // SAFETY: as the caller promised.
-    Arc::into_raw(team::split(&unsafe { Team::of(parent) }, color, position))
+    let parent = unsafe { Team::of(parent) };
+    Arc::into_raw(team::split(&parent, color, position))
 }
 
 /// Makes a team of ranks, of which this is the one at `position`. Collective over them.
@@ -219,10 +203,11 @@ pub unsafe extern "C" fn gasnete_coll_team_create(
         fatal("gasnete_coll_team_create: a team without members");
     }
     // SAFETY: rule 1: so many ranks.
-    let members = unsafe { std::slice::from_raw_parts(ranks, count as usize) }.to_vec();
-    let me = job::joined().runtime.rank().0;
+    let members = unsafe { std::slice::from_raw_parts(ranks, count as usize) };
+    let members: Vec<Rank> = members.iter().copied().map(Rank).collect();
+    let me = job::joined().runtime.rank();
     if members.get(position as usize) != Some(&me) {
-        fatal(format_args!("gasnete_coll_team_create: node {me} is not at position {position}"));
+        fatal(format_args!("gasnete_coll_team_create: node {} is not at position {position}", me.0));
     }
     Arc::into_raw(team::create(members))
 }
@@ -248,7 +233,7 @@ pub unsafe extern "C" fn gasnete_coll_team_rank2node(team: *const Team, position
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gasnete_coll_team_node2rank(team: *const Team, node: u32) -> u32 {
     // SAFETY: as the caller promised.
-    match unsafe { Team::of(team) }.member_of(vgas_rma::Rank(node)) {
+    match unsafe { Team::of(team) }.ranks().member_of(Rank(node)) {
         Some(position) => position,
         None => fatal(format_args!("gasnet_coll_team_node2rank: node {node} is not a member of the team")),
     }

@@ -1,6 +1,6 @@
 //! Combining elements with functions of the client.
 
-use super::post::lock;
+use super::lock;
 use crate::fatal::fatal;
 use libc::{c_int, c_uint, c_void};
 use std::borrow::Cow;

@@ -5,10 +5,10 @@
 //! most that much for each other rank, and a note of each operation that others have begun. Credit comes back in large
 //! portions: for small strings, one message in some thousands. Nobody ever waits for credit: an offer needs none.
 
-use super::post::lock;
+use super::lock;
+use crate::Peer;
 use std::collections::HashMap;
 use std::sync::Mutex;
-use vgas_rma::Peer;
 
 /// What a rank may have sent to another unasked.
 pub(super) const CREDIT_BYTES: usize = 256 << 10;

@@ -1,25 +1,26 @@
 //! Strings on their way in: each by its sender and tag, from whichever comes first, its first message or its receiver.
 
-use super::memory::Memory;
+use super::call::{Call, Calls};
 use super::post::Tag;
+use super::view::View;
+use crate::Peer;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use vgas_rma::Peer;
 
 /// Where a string is put.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Landing {
-    /// Into memory of the library's own, of as many bytes as have come.
+pub enum Landing {
+    /// Into memory of the engine's own, of as many bytes as have come.
     Own(Vec<u8>),
-    /// Where the client wants it.
-    Client(Memory),
+    /// Where the caller wants it: as many bytes as the string has.
+    View(View),
 }
 
 impl Landing {
     fn put(&mut self, offset: usize, bytes: &[u8]) {
         match self {
             Self::Own(own) => own.extend_from_slice(bytes),
-            Self::Client(memory) => memory.at(offset).write(bytes),
+            Self::View(view) => view.part(offset, bytes.len()).write(bytes),
         }
     }
 }
@@ -59,18 +60,29 @@ pub(super) enum Next {
     Ask(Option<u64>),
     /// Its sender gives so many bytes where this rank expects so many.
     Differs(usize, usize),
+    /// Its sender calls the first, and this rank the other.
+    Calls(Call, Call),
     /// Nobody sends such a thing.
     Refuse,
 }
 
 /// The strings of one operation on this rank.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals(HashMap<(Peer, Tag), Arrival>);
+pub(super) struct Arrivals {
+    strings: HashMap<(Peer, Tag), Arrival>,
+    /// What the members call.
+    pub(super) calls: Calls,
+}
 
 impl Arrivals {
+    /// A member says what it calls. Some: that is not what this rank does.
+    pub(super) fn hear(&mut self, from: Peer, call: Call) -> Option<Next> {
+        self.calls.hear(from, call).map(|own| Next::Calls(call, own))
+    }
+
     /// A string has come unasked.
     pub(super) fn whole(&mut self, from: Peer, tag: Tag, bytes: &[u8]) -> Next {
-        match self.0.entry((from, tag)) {
+        match self.strings.entry((from, tag)) {
             Entry::Vacant(vacant) => {
                 vacant.insert(Arrival::Whole(bytes.to_vec()));
                 Next::Nothing
@@ -90,7 +102,7 @@ impl Arrivals {
 
     /// A string was offered.
     pub(super) fn offered(&mut self, from: Peer, tag: Tag, bytes: usize) -> Next {
-        match self.0.entry((from, tag)) {
+        match self.strings.entry((from, tag)) {
             Entry::Vacant(vacant) => {
                 vacant.insert(Arrival::Offered(bytes));
                 Next::Nothing
@@ -112,7 +124,7 @@ impl Arrivals {
 
     /// A piece of a string that was asked for; they come in order.
     pub(super) fn piece(&mut self, from: Peer, tag: Tag, piece: Piece<'_>) -> Next {
-        let Some(arrival) = self.0.get_mut(&(from, tag)) else { return Next::Refuse };
+        let Some(arrival) = self.strings.get_mut(&(from, tag)) else { return Next::Refuse };
         let Arrival::Coming { at, total, come } = arrival else { return Next::Refuse };
         let bytes = match &piece {
             Piece::Bytes(bytes) => bytes.len(),
@@ -123,8 +135,8 @@ impl Arrivals {
         }
         match (piece, &mut *at) {
             (Piece::Bytes(bytes), at) => at.put(*come, bytes),
-            (Piece::Placed(address, _), Landing::Client(memory)) if memory.at(*come).address() == address => {
-            }
+            (Piece::Placed(address, _), Landing::View(view))
+                if view.part(*come, bytes).address() == address => {}
             (Piece::Placed(..), _) => return Next::Refuse,
         }
         *come += bytes;
@@ -144,12 +156,12 @@ impl Arrivals {
         bytes: usize,
         place: Option<u64>,
     ) -> Next {
-        let (arrival, next) = match self.0.remove(&(from, tag)) {
+        let (arrival, next) = match self.strings.remove(&(from, tag)) {
             None => (Arrival::Expected { at, total: bytes, place }, Next::Nothing),
             Some(Arrival::Whole(string)) if string.len() == bytes => {
                 let at = match at {
                     Landing::Own(_) => Landing::Own(string),
-                    Landing::Client(_) => {
+                    Landing::View(_) => {
                         at.put(0, &string);
                         at
                     }
@@ -163,13 +175,13 @@ impl Arrivals {
             Some(Arrival::Offered(total)) => return Next::Differs(total, bytes),
             Some(_) => return Next::Refuse,
         };
-        self.0.insert((from, tag), arrival);
+        self.strings.insert((from, tag), arrival);
         next
     }
 
     /// A string that was expected, once it is there.
     pub(super) fn take(&mut self, from: Peer, tag: Tag) -> Option<Landing> {
-        match self.0.entry((from, tag)) {
+        match self.strings.entry((from, tag)) {
             Entry::Occupied(occupied) if matches!(occupied.get(), Arrival::There(_)) => {
                 match occupied.remove() {
                     Arrival::There(at) => Some(at),
@@ -200,12 +212,12 @@ mod tests {
         assert_eq!(arrivals.expect(ONE, 7, own(), 3, None), Next::Taken(3));
         assert_eq!(arrivals.take(ONE, 7), Some(Landing::Own(b"abc".to_vec())));
         let mut place = [0u8; 3];
-        let memory = Memory::new(place.as_mut_ptr());
-        assert_eq!(arrivals.expect(OTHER, 7, Landing::Client(memory), 3, None), Next::Nothing);
+        let view = View::of_test(&mut place);
+        assert_eq!(arrivals.expect(OTHER, 7, Landing::View(view), 3, None), Next::Nothing);
         assert_eq!(arrivals.take(OTHER, 7), None);
         assert_eq!(arrivals.whole(OTHER, 7, b"def"), Next::Taken(3));
-        assert_eq!(arrivals.take(OTHER, 7), Some(Landing::Client(memory)));
-        assert_eq!(memory.read(3), b"def");
+        assert_eq!(arrivals.take(OTHER, 7), Some(Landing::View(view)));
+        assert_eq!(view.read(), b"def");
         assert_eq!(arrivals.take(OTHER, 7), None);
     }
 
@@ -229,15 +241,15 @@ mod tests {
     #[test]
     fn a_placed_piece_lies_where_the_string_goes() {
         let mut place = [0u8; 4];
-        let memory = Memory::new(place.as_mut_ptr());
+        let view = View::of_test(&mut place);
         let mut arrivals = Arrivals::default();
-        assert_eq!(arrivals.expect(ONE, 1, Landing::Client(memory), 4, None), Next::Nothing);
+        assert_eq!(arrivals.expect(ONE, 1, Landing::View(view), 4, None), Next::Nothing);
         assert_eq!(arrivals.offered(ONE, 1, 4), Next::Ask(None));
-        assert_eq!(arrivals.piece(ONE, 1, Piece::Placed(memory.at(1).address(), 2)), Next::Refuse);
-        assert_eq!(arrivals.piece(ONE, 1, Piece::Placed(memory.address(), 2)), Next::Nothing);
-        assert_eq!(arrivals.piece(ONE, 1, Piece::Placed(memory.at(2).address(), 3)), Next::Refuse);
-        assert_eq!(arrivals.piece(ONE, 1, Piece::Placed(memory.at(2).address(), 2)), Next::Nothing);
-        assert_eq!(arrivals.take(ONE, 1), Some(Landing::Client(memory)));
+        assert_eq!(arrivals.piece(ONE, 1, Piece::Placed(view.part(1, 1).address(), 2)), Next::Refuse);
+        assert_eq!(arrivals.piece(ONE, 1, Piece::Placed(view.address(), 2)), Next::Nothing);
+        assert_eq!(arrivals.piece(ONE, 1, Piece::Placed(view.part(2, 1).address(), 3)), Next::Refuse);
+        assert_eq!(arrivals.piece(ONE, 1, Piece::Placed(view.part(2, 1).address(), 2)), Next::Nothing);
+        assert_eq!(arrivals.take(ONE, 1), Some(Landing::View(view)));
     }
 
     #[test]

@@ -1,44 +1,49 @@
 //! Strings on their way out: sent unasked, or offered, asked for, and sent in pieces.
 
-use super::credit::{Credit, UNASKED_MAX};
-use super::memory::Memory;
+use super::call::Call;
 use super::post::{Key, Tag, What};
-use crate::am::Private;
-use crate::fatal::fail;
-use crate::job;
-use crate::segment;
-use libc::c_void;
+use super::view::View;
+use super::{Collectives, HANDLER};
+use crate::Peer;
+use crate::conduit::Sent;
+use crate::message::{Destination, Payload, Source};
+use crate::{RegionId, Result};
 use std::sync::Arc;
-use vgas_rma::conduit::Sent;
-use vgas_rma::message::{Destination, Payload, Source};
-use vgas_rma::{Peer, RegionId};
 
 /// Bytes of a piece that is written straight to its place: large enough to hide what a message costs, small enough that
 /// others get their turn.
 const PLACED_BYTES_MAX: usize = 256 << 10;
 
-/// The bytes of a string.
+/// The bytes of a string that is sent.
 #[derive(Clone, Debug)]
-pub(super) enum Text {
-    /// The library's.
-    Own(Arc<[u8]>),
-    /// The client's, which stay as they are until the operation is done.
-    Client(Memory, usize),
+pub enum Text {
+    /// The engine's.
+    Own(Arc<Vec<u8>>),
+    /// The caller's, which stay as they are until the operation is done.
+    View(View),
 }
 
 impl Text {
-    fn bytes(&self) -> usize {
+    /// How many there are.
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Own(own) => own.len(),
-            Self::Client(_, bytes) => *bytes,
+            Self::View(view) => view.bytes(),
         }
     }
 
-    /// The address of a part.
-    fn address(&self, offset: usize) -> *const u8 {
+    /// A copy of them, or they themselves if nobody else needs them.
+    pub fn into_bytes(self) -> Vec<u8> {
         match self {
-            Self::Own(own) => own.as_ptr().wrapping_add(offset),
-            Self::Client(memory, _) => memory.at(offset).address(),
+            Self::Own(own) => Arc::unwrap_or_clone(own),
+            Self::View(view) => view.read(),
+        }
+    }
+
+    fn part(&self, offset: usize, bytes: usize) -> Source<'_> {
+        match self {
+            Self::Own(own) => Source::of(&own[offset..offset + bytes]),
+            Self::View(view) => view.part(offset, bytes).source(),
         }
     }
 }
@@ -81,78 +86,93 @@ enum Attempt {
 
 /// The strings of one operation that this rank has not sent.
 #[derive(Debug, Default)]
-pub(super) struct Departures(Vec<Departure>);
+pub(super) struct Departures {
+    /// What this rank calls, once it has begun: before, it sends nothing.
+    pub(super) call: Option<Call>,
+    strings: Vec<Departure>,
+}
 
 impl Departures {
     /// Adds a string.
     pub(super) fn add(&mut self, to: Peer, tag: Tag, text: Text) {
-        self.0.push(Departure { to, tag, stage: Stage::New(text) });
+        self.strings.push(Departure { to, tag, stage: Stage::New(text) });
     }
 
     /// Asks a sender for what it has offered: to write it to an offset of this rank's segment, or in messages.
     pub(super) fn ask(&mut self, to: Peer, tag: Tag, place: Option<u64>) {
-        self.0.push(Departure { to, tag, stage: Stage::Question { place } });
+        self.strings.push(Departure { to, tag, stage: Stage::Question { place } });
     }
 
-    /// A receiver asks for a string. False: it was not offered to it.
+    /// A receiver asks for a string. False: it was not offered to it, or no segment has room for it at that place.
     pub(super) fn asked(&mut self, by: Peer, tag: Tag, place: Option<u64>) -> bool {
-        let offered = self.0.iter_mut().find(|departure| {
+        let offered = self.strings.iter_mut().find(|departure| {
             departure.to == by && departure.tag == tag && matches!(departure.stage, Stage::Offered(_))
         });
         let Some(Departure { stage, .. }) = offered else { return false };
         if let Stage::Offered(text) = stage {
+            if place.is_some_and(|place| place.checked_add(text.bytes() as u64).is_none()) {
+                return false;
+            }
             let text = text.clone();
             *stage = Stage::Asked { text, place, sent: 0 };
         }
         true
     }
 
-    /// Sends what there is room for. True: nothing is left.
-    pub(super) fn flush(&mut self, key: Key, credit: &Credit) -> bool {
+    /// Sends what there is room for. True: nothing is left. An error of a conduit fails the endpoint.
+    pub(super) fn flush(&mut self, key: Key, engine: &Collectives) -> bool {
+        let Some(call) = self.call else { return true };
         let mut busy: Vec<Peer> = Vec::new();
-        self.0.retain_mut(|departure| {
+        self.strings.retain_mut(|departure| {
             if busy.contains(&departure.to) {
                 return true;
             }
             loop {
-                match departure.step(key, credit) {
-                    Attempt::Done => return false,
-                    Attempt::Goes => {}
-                    Attempt::Waits => return true,
-                    Attempt::Busy => {
+                match departure.step(key, call, engine) {
+                    Ok(Attempt::Done) => return false,
+                    Ok(Attempt::Goes) => {}
+                    Ok(Attempt::Waits) => return true,
+                    Ok(Attempt::Busy) => {
                         busy.push(departure.to);
+                        return true;
+                    }
+                    Err(error) => {
+                        engine.endpoint.fail(error);
                         return true;
                     }
                 }
             }
         });
-        self.0.is_empty()
+        self.strings.is_empty()
     }
 }
 
 impl Departure {
-    fn step(&mut self, key: Key, credit: &Credit) -> Attempt {
+    fn step(&mut self, key: Key, call: Call, engine: &Collectives) -> Result<Attempt> {
         let (to, tag) = (self.to, self.tag);
-        let send = |what: What, number: u64, payload: Payload<'_>| {
-            let words = key.words(tag, what, number);
-            match job::joined().runtime.endpoint().try_request(to, super::HANDLER, &words, payload) {
-                Ok(sent) => sent == Sent::Accepted,
-                Err(error) => fail(error),
-            }
+        let (endpoint, credit) = (&engine.endpoint, &engine.credit);
+        let send = |what: What, number: u64, payload: Payload<'_>| -> Result<bool> {
+            let words = key.words(call, tag, what, number);
+            let present = endpoint.present(payload);
+            let payload = match (&present, payload) {
+                (Some(copy), Payload::Long(_, destination)) => Payload::Long(Source::of(copy), destination),
+                (Some(copy), _) => Payload::Medium(Source::of(copy)),
+                (None, payload) => payload,
+            };
+            Ok(endpoint.try_request(to, HANDLER, &words, payload)? == Sent::Accepted)
         };
-        match &mut self.stage {
+        Ok(match &mut self.stage {
             Stage::New(text) => {
                 let bytes = text.bytes();
                 if credit.spend(to, bytes) {
-                    let private = private(text, 0, bytes);
-                    if send(What::Whole, bytes as u64, Payload::Medium(private.source())) {
-                        return Attempt::Done;
+                    if send(What::Whole, bytes as u64, Payload::Medium(text.part(0, bytes)))? {
+                        return Ok(Attempt::Done);
                     }
                     credit.not_sent(to, bytes);
-                    return Attempt::Busy;
+                    return Ok(Attempt::Busy);
                 }
-                if !send(What::Offer, bytes as u64, Payload::Short) {
-                    return Attempt::Busy;
+                if !send(What::Offer, bytes as u64, Payload::Short)? {
+                    return Ok(Attempt::Busy);
                 }
                 self.stage = Stage::Offered(text.clone());
                 Attempt::Waits
@@ -160,26 +180,22 @@ impl Departure {
             Stage::Offered(_) => Attempt::Waits,
             Stage::Asked { text, place, sent } => {
                 let rest = text.bytes() - *sent;
-                let endpoint = job::joined().runtime.endpoint();
                 let (bytes, is_sent) = match *place {
                     Some(offset) => {
                         let bytes = rest.min(PLACED_BYTES_MAX).min(endpoint.long_bytes_max());
-                        // SAFETY: rule 1: the operation is not done, so the client's bytes are valid; others are the
-                        // library's.
-                        let source = unsafe { Source::raw(text.address(*sent), bytes) };
                         let offset = offset + *sent as u64;
                         let destination =
                             Destination::Region { region: RegionId::SEGMENT, owner: to, offset };
-                        (bytes, send(What::Piece, 0, Payload::Long(source, destination)))
+                        let payload = Payload::Long(text.part(*sent, bytes), destination);
+                        (bytes, send(What::Piece, 0, payload)?)
                     }
                     None => {
                         let bytes = rest.min(endpoint.medium_bytes_max());
-                        let private = private(text, *sent, bytes);
-                        (bytes, send(What::Piece, 0, Payload::Medium(private.source())))
+                        (bytes, send(What::Piece, 0, Payload::Medium(text.part(*sent, bytes)))?)
                     }
                 };
                 if !is_sent {
-                    return Attempt::Busy;
+                    return Ok(Attempt::Busy);
                 }
                 *sent += bytes;
                 if *sent == text.bytes() { Attempt::Done } else { Attempt::Goes }
@@ -187,23 +203,8 @@ impl Departure {
             Stage::Question { place } => {
                 // 0 is no place.
                 let number = place.map_or(0, |offset| offset + 1);
-                if send(What::Ask, number, Payload::Short) { Attempt::Done } else { Attempt::Busy }
+                if send(What::Ask, number, Payload::Short)? { Attempt::Done } else { Attempt::Busy }
             }
-        }
+        })
     }
-}
-
-/// A part of a string where a conduit may read it.
-fn private(text: &Text, offset: usize, bytes: usize) -> Private {
-    // SAFETY: rule 1: the operation is not done, so the client's bytes are valid; others are the library's.
-    unsafe { Private::of(text.address(offset).cast::<c_void>(), bytes) }
-}
-
-/// The offset in this rank's segment of memory into which others can write by themselves.
-pub(super) fn place_of(memory: Memory, bytes: usize) -> Option<u64> {
-    if segment::is_tiered() || bytes <= UNASKED_MAX {
-        return None;
-    }
-    let own = job::joined().runtime.rank().0;
-    segment::offset_of(own, memory.address().cast(), bytes)
 }

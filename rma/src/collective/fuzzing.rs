@@ -1,0 +1,154 @@
+//! Any bytes as what members of teams send each other. See [`crate::fuzzing`].
+
+#![forbid(unsafe_code)]
+
+use super::algorithm::{self, Meeting, Part};
+use super::arrival::Landing;
+use super::barrier::Name;
+use super::call::{Call, Kind};
+use super::operation::Exchange;
+use super::{Collectives, sequence};
+use crate::address::Layout;
+use crate::conduit::sim::{SimNetwork, SimOptions};
+use crate::endpoint::{Endpoint, EndpointSpec, Token};
+use crate::error::RmaError;
+use crate::fuzzing::words;
+use crate::message::{Arrived, Direction};
+use crate::{Peer, Rank};
+use std::sync::Arc;
+
+/// Ranks of the job, each on a node of its own; this one is the first.
+const RANKS: u32 = 3;
+
+/// Words of a message.
+const WORDS: usize = 8;
+
+/// Messages: each a byte that says who sends it, one that says how many bytes it carries (none: it is short), its words, and these
+/// bytes. They come to a rank that is in a broadcast, a reduction and a barrier of the team of all, and then calls more. It survives
+/// them; what it makes of them is nothing, progress, or an error that names who sent it.
+pub fn collective_messages(bytes: &[u8]) {
+    let engine = engine();
+    let exchanges = begin(&engine);
+    let mut rest = bytes;
+    while let Some(((&[from, carried], words_of), after)) =
+        rest.split_first_chunk::<2>().and_then(|(head, rest)| {
+            let (words, rest) = rest.split_at_checked(WORDS * 4)?;
+            Some(((head, words), rest))
+        })
+    {
+        let (payload, after) = after.split_at(after.len().min(carried.into()));
+        rest = after;
+        let from = Peer(u32::from(from) % RANKS);
+        let arrived = if payload.is_empty() { Arrived::Short } else { Arrived::Medium(payload) };
+        let token = Token::new(&engine.endpoint, from, Direction::Request);
+        engine.on_message(&token, &words(words_of), arrived);
+        engine.progress();
+        if let Err(error) = engine.endpoint.check_failure() {
+            match error {
+                RmaError::Protocol { peer: Some(peer), .. } => assert!(peer.0 < RANKS),
+                other => panic!("{other}"),
+            }
+            return;
+        }
+    }
+    let Ok(world) = engine.world() else { panic!("the team of all") };
+    match world.exchange(sequence::RANKS, Call::of_all(Kind::Scan)) {
+        Ok(_) | Err(RmaError::Collective { member: Rank(0..RANKS), .. }) => {}
+        Err(other) => panic!("{other}"),
+    }
+    for exchange in exchanges {
+        let _ = exchange.operation().outcome();
+    }
+}
+
+/// A rank whose messages nobody reads.
+fn engine() -> Arc<Collectives> {
+    let layout = Layout::blocks(RANKS, RANKS);
+    let options = SimOptions { requests_max: 1 << 16, ..SimOptions::default() };
+    let network = SimNetwork::new(1, layout.peers(), options).expect("a network");
+    let me = layout.peer_of_rank(Rank(0));
+    let spec = EndpointSpec { layout, me, domain: None, network: Some(network.conduit(me)) };
+    let endpoint = Endpoint::new(spec).expect("an endpoint");
+    let engine = Collectives::register(&endpoint).expect("it is not open");
+    endpoint.open();
+    engine
+}
+
+/// What the rank is in: in turn it takes a string, gives one that is asked for, and combines two; and a barrier.
+fn begin(engine: &Arc<Collectives>) -> Vec<Exchange> {
+    let world = engine.world().expect("the team of all");
+    let called = |call| world.exchange(sequence::RANKS, call).expect("nothing is spoilt");
+    let taken = called(Call::with_root(Kind::Broadcast, 1));
+    let part = Part::Take(Landing::Own(Vec::new()), 4);
+    let run = taken.clone();
+    taken.begin(Box::pin(async move { drop(algorithm::broadcast(&run, 1, part).await) }), false);
+    let given = called(Call::with_root(Kind::Broadcast, 0));
+    let run = given.clone();
+    let long = Part::Give(vec![7; 20_000].into());
+    given.begin(Box::pin(async move { drop(algorithm::broadcast(&run, 0, long).await) }), false);
+    let reduced = called(Call::with_root(Kind::Reduce, 0));
+    let run = reduced.clone();
+    let both = |left: &[u8], right: &[u8]| [left, right].concat()[..2].to_vec();
+    reduced.begin(Box::pin(async move { drop(algorithm::reduce(&run, 0, vec![1; 2], both).await) }), false);
+    let met = called(Call::of_all(Kind::Barrier));
+    let run = met.clone();
+    met.begin(Box::pin(async move { algorithm::meet(&run, Meeting::Before).await }), false);
+    world.barrier_notify(Name::Is(1)).expect("it is the first");
+    vec![taken, given, reduced, met]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::post::{Key, What};
+    use super::*;
+    use vgas_testing::replay;
+
+    fn message(from: u8, words: [u32; WORDS], payload: &[u8]) -> Vec<u8> {
+        let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        [&[from, payload.len() as u8], words.as_slice(), payload].concat()
+    }
+
+    fn of(number: u32, call: Call, tag: u32, what: What, about: u64) -> [u32; WORDS] {
+        Key { team: 0, sequence: sequence::RANKS, number }.words(call, tag, what, about)
+    }
+
+    #[test]
+    fn any_bytes_are_survived_by_collectives() {
+        const DATA: u32 = 0x300;
+        const UP: u32 = 0x400;
+        let first = Call::with_root(Kind::Broadcast, 1);
+        let second = Call::with_root(Kind::Broadcast, 0);
+        let third = Call::with_root(Kind::Reduce, 0);
+        let whole = message(1, of(0, first, DATA, What::Whole, 4), b"four");
+        let offered = message(1, of(0, first, DATA, What::Offer, 4), &[]);
+        let pieces =
+            [b"fo", b"ur"].map(|piece| message(1, of(0, first, DATA, What::Piece, 0), piece)).concat();
+        let ask = |place| message(2, of(1, second, DATA, What::Ask, place), &[]);
+        let sums = [(1, 0), (2, 1)]
+            .map(|(from, round)| message(from, of(2, third, UP + round, What::Whole, 2), &[1, 2]));
+        let barrier = |round: u8, from| {
+            let word = Name::Is(1).encode(1);
+            let words = Key::of_team(0).words(Call::of_all(Kind::Barrier), round.into(), What::Barrier, word);
+            message(from, words, &[])
+        };
+        let spoilt = Key::of_team(0).words(first, 2, What::Spoilt, 0);
+        replay(
+            "collective_messages",
+            collective_messages,
+            &[
+                ("whole", whole.clone()),
+                ("pieces", [offered.clone(), pieces].concat()),
+                ("asked", ask(0)),
+                ("asked-for-the-end-of-memory", ask(u64::MAX)),
+                ("sums", sums.concat()),
+                ("barrier", [barrier(0, 2), barrier(1, 1)].concat()),
+                ("another-length", message(1, of(0, first, DATA, What::Whole, 3), b"abc")),
+                ("another-root", message(1, of(0, second, DATA, What::Whole, 4), b"four")),
+                ("another-kind", message(1, of(3, third, DATA, What::Offer, 4), &[])),
+                ("twice", [whole.clone(), whole].concat()),
+                ("credit", message(1, of(0, first, 0, What::Credit, 100), &[])),
+                ("spoilt", [message(1, spoilt, b"why"), offered].concat()),
+            ],
+        );
+    }
+}

@@ -1,0 +1,244 @@
+//! Collectives and teams: what several ranks do together, on active messages. C and Rust have them from here.
+//!
+//! | file | has |
+//! |---|---|
+//! | `team` | who takes part: a list of ranks that its members know by a number; splitting |
+//! | `standing` | what this rank knows of a team by its number, also before it has made the team |
+//! | `operation` | one collective on this rank, and what an algorithm may do in it |
+//! | `call` | which collective that is, as members tell each other |
+//! | `algorithm` | the patterns in which strings travel |
+//! | `barrier` | barriers of teams, split in two and with names |
+//! | `post`, `arrival`, `departure`, `credit` | strings of bytes between members, and their messages |
+//! | `view` | a caller's bytes, where they lie; the only unsafe code |
+//!
+//! A *string* is what one member gives another in an operation under a *tag*. Short ones may arrive before their receiver has
+//! begun the operation, within its credit; others are offered, and go to their place when it has. An operation is a future
+//! over the strings that have come. It runs in the thread that waits for it ([`Exchange::run`]), or belongs to the engine
+//! ([`Exchange::begin`]) and goes on whenever something arrives for it.
+//!
+//! Members begin the collectives of a team in the same order; they are numbered by team and sequence, so that any number may be
+//! under way, and teams may overlap. Nothing is awaited but what the data asks for: the root of a broadcast waits for nobody.
+//! Members that do not agree are told so: strings say which collective they belong to, and whoever finds another one, another
+//! length, or a string of an operation that has ended without it, *spoils* the team and tells all its members why
+//! ([`RmaError::Collective`]).
+
+pub mod algorithm;
+mod arrival;
+pub mod barrier;
+mod call;
+mod credit;
+mod departure;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
+mod operation;
+mod post;
+mod standing;
+mod team;
+mod view;
+
+pub use arrival::Landing;
+pub use call::{Call, Kind};
+pub use departure::Text;
+pub use operation::{Exchange, Operation, Run};
+pub use post::HANDLER;
+pub use team::Team;
+pub use view::View;
+
+use crate::endpoint::{Endpoint, lock};
+use crate::error::{Result, RmaError};
+use crate::{Peer, Rank};
+use credit::Credit;
+use post::Key;
+use standing::Standing;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Operations that are counted apart, so that they need no common order.
+pub mod sequence {
+    /// Of several threads of a rank that take part on their own.
+    pub const IMAGES: u32 = 0;
+    /// Of ranks.
+    pub const RANKS: u32 = 1;
+    /// Of a library that makes teams behind its caller's back.
+    pub const OWN: u32 = 2;
+    /// How many there are.
+    pub(super) const COUNT: usize = 3;
+}
+
+/// All collectives of a rank: one for each endpoint. Any thread may call anything.
+pub struct Collectives {
+    endpoint: Arc<Endpoint>,
+    credit: Credit,
+    /// The operations that were begun here, or for which strings have come, and are not done.
+    operations: Mutex<HashMap<Key, Arc<Operation>>>,
+    /// Of operations that run, [`Collectives::progress`] moves these.
+    running: AtomicUsize,
+    standings: Mutex<HashMap<u64, Arc<Standing>>>,
+    /// Numbers of teams that this rank has had for those that it might lead.
+    led: AtomicU32,
+    /// How often a list of ranks was made a team.
+    created: Mutex<HashMap<Vec<Rank>, u32>>,
+    /// Members that were not told yet that their team is spoilt.
+    untold: Mutex<Vec<Untold>>,
+    untold_count: AtomicUsize,
+}
+
+struct Untold {
+    to: Peer,
+    team: u64,
+    member: Rank,
+    what: Arc<str>,
+}
+
+/// What a message finds of its operation.
+enum Found {
+    /// The operation, made now if nothing of it was seen before.
+    Operation(Arc<Operation>),
+    /// It has ended.
+    Ended(Arc<Standing>),
+    /// Nothing counts any more in its team.
+    Spoilt,
+    /// Its sender is not a member.
+    Stranger,
+}
+
+impl Collectives {
+    /// The collectives of an endpoint of a rank that is not open yet. Their messages go to the handler [`HANDLER`].
+    ///
+    /// # Errors
+    /// [`RmaError::Usage`] for an endpoint that is open, that has a handler with this index, or that is an agent's.
+    pub fn register(endpoint: &Arc<Endpoint>) -> Result<Arc<Self>> {
+        if endpoint.rank().is_none() {
+            return Err(RmaError::Usage("collectives are for ranks".into()));
+        }
+        let engine = Arc::new(Self {
+            endpoint: endpoint.clone(),
+            credit: Credit::default(),
+            operations: Mutex::default(),
+            running: AtomicUsize::new(0),
+            standings: Mutex::default(),
+            led: AtomicU32::new(0),
+            created: Mutex::default(),
+            untold: Mutex::default(),
+            untold_count: AtomicUsize::new(0),
+        });
+        // Weak, because the endpoint has the handler, and the engine the endpoint.
+        let handled = Arc::downgrade(&engine);
+        endpoint.register(HANDLER, move |token, words, arrived| {
+            if let Some(engine) = handled.upgrade() {
+                engine.on_message(token, words, arrived);
+            }
+        })?;
+        Ok(engine)
+    }
+
+    /// The endpoint underneath.
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// This rank. Engines are of ranks only.
+    fn rank(&self) -> Rank {
+        Rank(self.endpoint.me().0)
+    }
+
+    /// Moves all operations on that were begun with [`Exchange::begin`]: to be called where a program polls or waits, which also
+    /// is where operations go on that must not in handlers.
+    pub fn progress(&self) {
+        self.tell();
+        if self.running.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let running: Vec<_> = lock(&self.operations).values().cloned().collect();
+        for operation in running {
+            operation.step(self, operation::Where::Caller);
+        }
+    }
+
+    /// What is known of the team with this number.
+    fn standing(&self, number: u64) -> Arc<Standing> {
+        lock(&self.standings).entry(number).or_insert_with(|| Arc::new(Standing::new(number))).clone()
+    }
+
+    /// Begins the next operation of a sequence; of one caller, if several take part on their own.
+    fn next_operation(&self, standing: &Arc<Standing>, sequence: u32, caller: u32) -> Arc<Operation> {
+        // Counted and entered as one, so that a message finds it if it was counted.
+        let mut operations = lock(&self.operations);
+        let key = standing.next_key(sequence, caller);
+        operations.entry(key).or_insert_with(|| Arc::new(Operation::new(key, standing.clone()))).clone()
+    }
+
+    /// The operation that a message of a peer is about.
+    fn operation_of(&self, key: Key, from: Peer) -> Found {
+        let mut operations = lock(&self.operations);
+        if let Some(operation) = operations.get(&key) {
+            return Found::Operation(operation.clone());
+        }
+        let standing = self.standing(key.team);
+        if standing.spoilt().is_some() {
+            return Found::Spoilt;
+        }
+        let is_member = |rank| standing.members().is_none_or(|members| members.contains(&rank));
+        if !self.endpoint.layout().rank_of_peer(from).is_some_and(is_member) {
+            return Found::Stranger;
+        }
+        if standing.has_begun(key) {
+            return Found::Ended(standing);
+        }
+        let operation = Arc::new(Operation::new(key, standing));
+        operations.insert(key, operation.clone());
+        Found::Operation(operation)
+    }
+
+    /// Gives up a team of which a member has called something else than another, and tells all members.
+    fn spoil(&self, standing: &Standing, by: Peer, what: String) {
+        let layout = self.endpoint.layout();
+        let member = layout.rank_of_peer(by).unwrap_or(self.rank());
+        if !standing.spoil(RmaError::Collective { member, what: what.clone() }) {
+            return;
+        }
+        let what: Arc<str> = what.into();
+        let others = standing
+            .members()
+            .into_iter()
+            .flat_map(|members| members.iter())
+            .filter(|&&rank| rank != self.rank());
+        let others = others.map(|&rank| Untold {
+            to: layout.peer_of_rank(rank),
+            team: standing.number(),
+            member,
+            what: what.clone(),
+        });
+        let mut untold = lock(&self.untold);
+        untold.extend(others);
+        self.untold_count.store(untold.len(), Ordering::Relaxed);
+        drop(untold);
+        self.tell();
+        self.give_up(standing);
+    }
+
+    /// Forgets what has come for operations of a spoilt team that were not begun here, and has those look that were. The credit of
+    /// forgotten strings is not given back; longer ways then do for what little is left.
+    fn give_up(&self, standing: &Standing) {
+        lock(&self.operations).retain(|key, operation| key.team != standing.number() || operation.is_begun());
+        self.endpoint.notify_local();
+    }
+
+    /// Tells members that their team is spoilt, as far as there is room. True: nobody is left.
+    fn tell(&self) -> bool {
+        if self.untold_count.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        let mut untold = lock(&self.untold);
+        untold.retain(|untold| !self.tell_one(untold));
+        self.untold_count.store(untold.len(), Ordering::Relaxed);
+        untold.is_empty()
+    }
+}
+
+impl std::fmt::Debug for Collectives {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Collectives of {:?}", self.endpoint)
+    }
+}

@@ -1,0 +1,319 @@
+//! The life of one collective on this rank: it is begun, runs over the strings that come, and is done.
+
+use super::arrival::{Arrivals, Landing, Next};
+use super::call::Call;
+use super::credit::UNASKED_MAX;
+use super::departure::{Departures, Text};
+use super::post::{Key, Tag};
+use super::standing::Standing;
+use super::{Collectives, Team};
+use crate::Peer;
+use crate::endpoint::lock;
+use crate::error::{Result, RmaError};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::task::{Context, Poll, Waker};
+
+/// What an operation does once it has begun.
+pub type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Where a step of an operation runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Where {
+    /// In a handler of active messages.
+    Handler,
+    /// In a thread that called the library.
+    Caller,
+}
+
+/// One collective on this rank.
+pub struct Operation {
+    key: Key,
+    standing: Arc<Standing>,
+    pub(super) arrivals: Mutex<Arrivals>,
+    pub(super) departures: Mutex<Departures>,
+    /// Unless a thread runs it that waits for it.
+    run: Mutex<Option<Run>>,
+    is_begun: AtomicBool,
+    /// Something changed since the run was last looked at.
+    is_stirred: AtomicBool,
+    /// Calls functions of the program, which must not run in handlers.
+    needs_caller: AtomicBool,
+    is_complete: AtomicBool,
+    is_done: AtomicBool,
+}
+
+impl Operation {
+    pub(super) fn new(key: Key, standing: Arc<Standing>) -> Self {
+        Self {
+            key,
+            standing,
+            arrivals: Mutex::default(),
+            departures: Mutex::default(),
+            run: Mutex::default(),
+            is_begun: AtomicBool::new(false),
+            is_stirred: AtomicBool::new(false),
+            needs_caller: AtomicBool::new(false),
+            is_complete: AtomicBool::new(false),
+            is_done: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn is_spoilt(&self) -> bool {
+        self.standing.spoilt().is_some()
+    }
+
+    pub(super) fn is_begun(&self) -> bool {
+        self.is_begun.load(Ordering::Acquire)
+    }
+
+    /// Whether it is done here, well or not: no view that it was given is used any more.
+    pub fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Acquire)
+    }
+
+    /// How it has ended on this rank; none while it has not. Complete means that what this rank gets is there, and what it gives
+    /// has left; others may be under way.
+    ///
+    /// # Errors
+    /// [`RmaError::Collective`] when its team is spoilt.
+    pub fn outcome(&self) -> Option<Result<()>> {
+        match (self.is_done(), self.is_complete.load(Ordering::Acquire)) {
+            (false, _) => None,
+            (true, true) => Some(Ok(())),
+            (true, false) => Some(self.standing.check()),
+        }
+    }
+
+    /// Says what this rank calls, before it sends or expects anything.
+    fn call(&self, engine: &Collectives, call: Call) {
+        self.is_begun.store(true, Ordering::Release);
+        lock(&self.departures).call = Some(call);
+        let other = lock(&self.arrivals).calls.begin(call);
+        if let Some((from, theirs)) = other {
+            let _ = self.go_on(engine, from, 0, Next::Calls(theirs, call));
+        }
+    }
+
+    /// Does what follows from something that has come, or was asked for. An error is the sender's fault.
+    pub(super) fn go_on(
+        &self,
+        engine: &Collectives,
+        from: Peer,
+        tag: Tag,
+        next: Next,
+    ) -> Result<(), &'static str> {
+        let layout = engine.endpoint.layout();
+        let names = || (layout.describe(from), layout.describe(engine.endpoint.me()));
+        match next {
+            Next::Nothing => {}
+            Next::Taken(bytes) => engine.taken(self.key, from, bytes),
+            Next::Ask(place) => {
+                lock(&self.departures).ask(from, tag, place);
+                self.flush(engine);
+            }
+            Next::Differs(given, expected) => {
+                let (who, here) = names();
+                let call = lock(&self.arrivals).calls.own().map(|call| call.to_string()).unwrap_or_default();
+                let what = format!("{who} gave {given} bytes in {call}, of which {here} expects {expected}");
+                engine.spoil(&self.standing, from, what);
+            }
+            Next::Calls(theirs, own) => {
+                let (who, here) = names();
+                let what = format!("{who} calls {theirs} where {here} calls {own}");
+                engine.spoil(&self.standing, from, what);
+            }
+            Next::Refuse => return Err("a string of a collective that does not fit what came before"),
+        }
+        Ok(())
+    }
+
+    /// Sends what there is room for. True: nothing is left.
+    fn flush(&self, engine: &Collectives) -> bool {
+        lock(&self.departures).flush(self.key, engine)
+    }
+
+    /// Goes as far as what has arrived allows. Whoever comes while another thread is at it leaves the work to that
+    /// thread, which looks again before it goes.
+    pub(super) fn step(&self, engine: &Collectives, place: Where) {
+        self.is_stirred.store(true, Ordering::SeqCst);
+        if place == Where::Handler && self.needs_caller.load(Ordering::Relaxed) {
+            self.flush(engine);
+            return;
+        }
+        while self.is_stirred.load(Ordering::SeqCst) {
+            let mut run = match self.run.try_lock() {
+                Ok(run) => run,
+                Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            self.is_stirred.store(false, Ordering::SeqCst);
+            // Not begun here, or done: strings wait for their operation. Or it is run by who waits for it, who is woken.
+            let Some(future) = run.as_mut() else { return };
+            let is_ready = future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+            let is_sent = self.flush(engine);
+            let is_complete = is_ready && is_sent;
+            if is_complete || self.standing.spoilt().is_some() {
+                *run = None;
+                drop(run);
+                engine.running.fetch_sub(1, Ordering::Relaxed);
+                return self.end(engine, is_complete);
+            }
+            if is_ready {
+                // Only its last strings are left to be sent: it goes on as a future that is done already.
+                *run = Some(Box::pin(std::future::ready(())));
+            }
+        }
+    }
+
+    fn end(&self, engine: &Collectives, is_complete: bool) {
+        lock(&engine.operations).remove(&self.key);
+        if !is_complete {
+            // Views that it was given are no longer used.
+            *lock(&self.departures) = Departures::default();
+            *lock(&self.arrivals) = Arrivals::default();
+        }
+        self.is_complete.store(is_complete, Ordering::Release);
+        self.is_done.store(true, Ordering::Release);
+        // Threads may wait for it while it was this one that moved it.
+        engine.endpoint.notify_local();
+    }
+}
+
+/// Ends an operation that a thread runs, also when it leaves by an error or a panic.
+struct Running<'a> {
+    exchange: &'a Exchange,
+    is_complete: bool,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.exchange.operation.end(&self.exchange.team.engine, self.is_complete);
+    }
+}
+
+/// What an algorithm does with its operation: exchange strings with the members of the team.
+#[derive(Clone)]
+pub struct Exchange {
+    team: Arc<Team>,
+    operation: Arc<Operation>,
+}
+
+impl Exchange {
+    /// Says what an operation of a team is, on this rank: once, before anything is done with it.
+    pub fn new(team: Arc<Team>, operation: Arc<Operation>, call: Call) -> Self {
+        operation.call(&team.engine, call);
+        Self { team, operation }
+    }
+
+    /// Whose operation it is.
+    pub fn team(&self) -> &Arc<Team> {
+        &self.team
+    }
+
+    /// The operation.
+    pub fn operation(&self) -> &Arc<Operation> {
+        &self.operation
+    }
+
+    /// Hands the operation over to the engine. It goes on in whatever thread polls or waits in the endpoint, or calls
+    /// [`Collectives::progress`]; only there if it `needs_caller`, because it calls functions of a program, which must not run in
+    /// handlers. [`Operation::outcome`] says when it is done.
+    pub fn begin(&self, run: Run, needs_caller: bool) {
+        let operation = &self.operation;
+        operation.needs_caller.store(needs_caller, Ordering::Relaxed);
+        *lock(&operation.run) = Some(run);
+        self.team.engine.running.fetch_add(1, Ordering::Relaxed);
+        operation.step(&self.team.engine, Where::Caller);
+    }
+
+    /// Runs the operation to its end in this thread. When it returns, what this rank gets is there, and what it gives has left.
+    /// `future` is polled in this thread only. Not from handlers.
+    ///
+    /// # Errors
+    /// [`RmaError::Collective`] when the team is spoilt, and the error with which the endpoint has failed.
+    pub fn run<T>(&self, future: impl Future<Output = T>) -> Result<T> {
+        let engine = &self.team.engine;
+        let mut running = Running { exchange: self, is_complete: false };
+        let standing = &self.operation.standing;
+        let mut future = pin!(future);
+        let mut result = None;
+        engine.endpoint.wait_until(None, || {
+            engine.progress();
+            if result.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            {
+                result = Some(value);
+            }
+            let is_sent = self.operation.flush(engine);
+            running.is_complete = result.is_some() && is_sent;
+            running.is_complete || standing.spoilt().is_some()
+        })?;
+        match result.filter(|_| running.is_complete) {
+            Some(value) => Ok(value),
+            None => {
+                // This rank may never wait again where others hear why.
+                engine.endpoint.wait_until(None, || engine.tell())?;
+                Err(standing
+                    .check()
+                    .err()
+                    .unwrap_or_else(|| RmaError::Usage("a collective has ended without a result".into())))
+            }
+        }
+    }
+
+    fn peer(&self, member: u32) -> Peer {
+        // Algorithms count members by the size of the team.
+        let rank = self.team.rank_of(member).unwrap_or(self.team.engine.rank());
+        self.team.engine.endpoint.layout().peer_of_rank(rank)
+    }
+
+    /// Sends a string to a member. It does not wait; the operation is not done before it has left.
+    pub fn send(&self, to: u32, tag: u32, text: Text) {
+        lock(&self.operation.departures).add(self.peer(to), tag, text);
+        self.operation.flush(&self.team.engine);
+    }
+
+    /// Says where the string of a member goes, of so many bytes. Whoever expects several says so before waiting for the first:
+    /// then they come together.
+    pub fn expect(&self, from: u32, tag: u32, at: Landing, bytes: usize) {
+        let engine = &self.team.engine;
+        let place = match &at {
+            Landing::View(view) if bytes > UNASKED_MAX => {
+                engine.endpoint.offset_in_segment(view.address(), bytes)
+            }
+            _ => None,
+        };
+        let peer = self.peer(from);
+        let next = lock(&self.operation.arrivals).expect(peer, tag, at, bytes, place);
+        if let Err(what) = self.operation.go_on(engine, peer, tag, next) {
+            engine.endpoint.fail(RmaError::Protocol { peer: Some(peer), what: what.into() });
+        }
+    }
+
+    /// Waits for a string that is expected.
+    pub async fn arrival(&self, from: u32, tag: u32) -> Landing {
+        let peer = self.peer(from);
+        std::future::poll_fn(|_| match lock(&self.operation.arrivals).take(peer, tag) {
+            Some(at) => Poll::Ready(at),
+            None => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Waits for a string that is expected, and returns its bytes.
+    pub async fn arrival_aside(&self, from: u32, tag: u32) -> Vec<u8> {
+        match self.arrival(from, tag).await {
+            Landing::Own(string) => string,
+            Landing::View(view) => view.read(),
+        }
+    }
+
+    /// Waits for the string of a member, of so many bytes.
+    pub async fn receive(&self, from: u32, tag: u32, bytes: usize) -> Vec<u8> {
+        self.expect(from, tag, Landing::Own(Vec::new()), bytes);
+        self.arrival_aside(from, tag).await
+    }
+}

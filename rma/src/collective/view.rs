@@ -1,0 +1,137 @@
+//! Bytes of a caller, read and written while an operation is under way.
+//!
+//! The only unsafe code of this folder. Its rule: *whoever makes a view answers for the bytes* until the operation that it is
+//! given to is done. The engine keeps no view longer than that.
+
+use crate::message::Source;
+
+/// An address of a caller's and a number of bytes there, from which parts are taken. Copied freely, used by any thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    address: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: who made the view has promised that the bytes are valid for any thread of the process.
+unsafe impl Send for View {}
+// SAFETY: as above; the address itself is never changed.
+unsafe impl Sync for View {}
+
+impl View {
+    /// A view of memory.
+    ///
+    /// # Safety
+    /// So many bytes are valid for reads, and for writes where the operation writes, by any thread of this process, until the
+    /// operations that the view is given to are done ([`Operation::outcome`](super::Operation::outcome)). Others may read and write them
+    /// meanwhile only as memory that processes share is read and written ([`vgas_shm`]).
+    pub unsafe fn new(address: *mut u8, bytes: usize) -> Self {
+        Self { address, bytes }
+    }
+
+    /// Its first byte.
+    pub fn address(self) -> *mut u8 {
+        self.address
+    }
+
+    /// How many bytes it has.
+    pub fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// So many of its bytes, from an offset on.
+    ///
+    /// # Panics
+    /// When they are not all in it.
+    pub fn part(self, offset: usize, bytes: usize) -> Self {
+        let rest = self.bytes.checked_sub(offset);
+        assert!(rest.is_some_and(|rest| bytes <= rest), "{bytes} bytes at {offset} of {}", self.bytes);
+        Self { address: self.address.wrapping_add(offset), bytes }
+    }
+
+    /// A copy of its bytes.
+    pub fn read(self) -> Vec<u8> {
+        let mut copy = vec![0; self.bytes];
+        self.read_into(&mut copy);
+        copy
+    }
+
+    /// Copies its first bytes.
+    ///
+    /// # Panics
+    /// When it has fewer.
+    pub fn read_into(self, into: &mut [u8]) {
+        assert!(into.len() <= self.bytes, "{} bytes of {}", into.len(), self.bytes);
+        if !into.is_empty() {
+            // SAFETY: the view is valid (`View::new`), and as long; a slice of the library's does not overlap it.
+            unsafe { std::ptr::copy_nonoverlapping(self.address, into.as_mut_ptr(), into.len()) };
+        }
+    }
+
+    /// Writes its first bytes.
+    ///
+    /// # Panics
+    /// When it has fewer.
+    pub fn write(self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.bytes, "{} bytes into {}", bytes.len(), self.bytes);
+        if !bytes.is_empty() {
+            // SAFETY: as in `read_into`.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address, bytes.len()) };
+        }
+    }
+
+    /// Takes over the bytes of another of the same length, which may overlap it.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn copy_from(self, from: View) {
+        assert_eq!(self.bytes, from.bytes, "views of different lengths");
+        if self.bytes > 0 && self.address != from.address {
+            // SAFETY: both are valid (`View::new`), and of this length.
+            unsafe { std::ptr::copy(from.address, self.address, self.bytes) };
+        }
+    }
+
+    /// Whether both have a byte in common.
+    pub fn overlaps(self, other: View) -> bool {
+        let (here, there) = (self.address.addr(), other.address.addr());
+        here < there.saturating_add(other.bytes) && there < here.saturating_add(self.bytes)
+    }
+
+    /// Its bytes, to be sent.
+    pub(super) fn source(self) -> Source<'static> {
+        // SAFETY: valid until the operation is done (`View::new`), and it is not done before all has been sent.
+        unsafe { Source::raw(self.address, self.bytes) }
+    }
+}
+
+#[cfg(test)]
+impl View {
+    /// Of a place that a test keeps longer than the view.
+    pub(super) fn of_test(place: &mut [u8]) -> Self {
+        // SAFETY: as the tests that call promise.
+        unsafe { Self::new(place.as_mut_ptr(), place.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_do_not_overlap() {
+        let mut place = [0u8; 8];
+        let view = View::of_test(&mut place);
+        let part = |offset, bytes| view.part(offset, bytes);
+        assert!(part(0, 4).overlaps(part(3, 1)));
+        assert!(!part(0, 4).overlaps(part(4, 4)));
+        assert!(!part(4, 4).overlaps(part(0, 4)));
+        assert!(!part(0, 0).overlaps(part(0, 4)));
+    }
+
+    #[test]
+    #[should_panic(expected = "3 bytes at 6 of 8")]
+    fn a_part_lies_inside() {
+        let mut place = [0u8; 8];
+        let _ = View::of_test(&mut place).part(6, 3);
+    }
+}

@@ -30,7 +30,9 @@
 //! Forms of put and get: blocking, non-blocking with a handle ([`Runtime::put_nb`], [`Runtime::get_nb`]), many at once
 //! ([`Runtime::region`]), values, atomic updates ([`Runtime::update`]), [`Runtime::memset`], and through pinned pages
 //! ([`Runtime::pin`]). More tiered segments, each with pages of its own size, come and go beside the first
-//! ([`Runtime::attach_segment`], [`SegmentOptions`]). What was started goes on by itself, whether the rank polls, waits for something else, or computes.
+//! ([`Runtime::attach_segment`], [`SegmentOptions`]).
+//!
+//! What all ranks do together, or some of them, such as broadcasts and reductions, is done by a [`Team`] ([`Runtime::world`]). What was started goes on by itself, whether the rank polls, waits for something else, or computes.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
@@ -55,6 +57,7 @@ mod runtime;
 mod segments;
 pub mod service;
 mod statistics;
+mod team;
 
 pub use address::{GlobalAddress, Kind};
 pub use attach::{Reopened, SegmentSpec};
@@ -66,6 +69,7 @@ pub use region::{Region, Which};
 pub use runtime::{Builder, Runtime};
 pub use segments::{LocalPart, Segment, SegmentOptions};
 pub use statistics::Statistics;
+pub use team::{Combine, Number, Operator, Team};
 pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism};
 pub use vgas_cache::partition::SegmentId;
 pub use vgas_cache::pool::{Counter, PinMode};

@@ -18,6 +18,7 @@ mod scenarios;
 mod segments;
 mod services;
 mod streamed;
+mod teams;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

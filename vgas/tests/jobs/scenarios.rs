@@ -191,7 +191,8 @@ pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> 
         .chain(crate::local::ALL)
         .chain(crate::misses::ALL)
         .chain(crate::own::ALL)
-        .chain(crate::parts::ALL);
+        .chain(crate::parts::ALL)
+        .chain(crate::teams::ALL);
     let good = good.map(|scenario| (scenario, None));
     good.chain(crate::local::ENDING_BADLY.iter().map(|(scenario, says)| (scenario, Some(*says))))
 }

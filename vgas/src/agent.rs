@@ -17,6 +17,17 @@ use vgas_job::{Membership, NodeService, ServiceError, Stop};
 use vgas_nvm::{Volume, VolumeSpec};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec};
 
+/// When a page stays at its home, and when it may leave again: after four changes of its writer, since a lock or a queue that is
+/// handed on once or twice is better off travelling; and when 64 operations in a row came from one node, which pay for the move.
+const IN_PLACE: InPlaceService = InPlaceService { enter_after: 4, leave_after: 64 };
+
+/// How far ahead of a scan pages are fetched: some milliseconds of a fast device, and four pages of the largest size. An eighth of
+/// the pool is never exceeded.
+const READ_AHEAD_BYTES_MAX: u64 = 16 << 20;
+
+/// Gets that are longer are worth a page: at 16 KiB, reading costs a device little less than reading four times as much.
+const PART_BYTES_MAX: u64 = 16 << 10;
+
 /// Serves the tiered segments of a node, and the pinned segments of its ranks to other nodes.
 #[derive(Default)]
 pub struct AgentService {
@@ -60,7 +71,7 @@ impl AgentService {
         volume.on_demand = settings.segment.kind == SegmentKind::Pinned;
         volume.frames = Some(frames);
         volume.queue_depth = settings.nvm.queue_depth;
-        volume.checksums = settings.nvm.checksums;
+        volume.checksums = settings.ablation.checksums;
         volume.parts = parts(&settings).bytes_max > 0;
         let volume = Volume::open(volume).map_err(CacheError::from)?;
         let mut volumes = vec![volume];
@@ -88,23 +99,22 @@ fn options(
     spec: &vgas_cache::pool::PoolSpec,
     node: vgas_rma::NodeId,
 ) -> Result<AgentOptions> {
-    let cache = &settings.cache;
-    let name = crate::config::Value::text(&cache.replacement);
+    let ablation = &settings.ablation;
+    let name = crate::config::Value::text(&ablation.replacement);
     let replacement = replacement::NAMES.into_iter().find(|known| *known == name);
     let replacement =
         replacement.ok_or_else(|| Error::Usage(format!("no replacement policy is called {name}")))?;
-    // The limits of the table are those of the counters.
-    let count =
-        |value: u32| u16::try_from(value).map_err(|_| Error::Usage(format!("no page counts to {value}")));
-    let (enter_after, leave_after) = (count(cache.in_place_threshold)?, count(cache.in_place_release)?);
-    let in_place = cache.in_place.then_some(InPlaceService { enter_after, leave_after });
     Ok(AgentOptions {
-        home: home::Parameters { node, cooperative: cache.cooperative, in_place },
+        home: home::Parameters {
+            node,
+            cooperative: ablation.cooperative,
+            in_place: ablation.in_place.then_some(IN_PLACE),
+        },
         replacement,
         read_ahead: read_ahead(settings, spec),
-        batch: cache.batch,
+        batch: ablation.batch,
         parts: parts(settings),
-        self_service: cache.self_service,
+        self_service: ablation.self_service,
     })
 }
 
@@ -113,16 +123,16 @@ pub(crate) fn read_ahead(
     settings: &Settings,
     spec: &vgas_cache::pool::PoolSpec,
 ) -> Option<ReadAheadSettings> {
-    settings.cache.read_ahead.then(|| ReadAheadSettings {
+    settings.ablation.read_ahead.then(|| ReadAheadSettings {
         page_bytes: spec.page_bytes,
         pool_frames: spec.frames,
-        window_bytes_max: settings.cache.read_ahead_max.bytes(),
+        window_bytes_max: READ_AHEAD_BYTES_MAX,
     })
 }
 
 /// How long gets may be that read parts of pages; for ranks and agents alike.
 pub(crate) fn parts(settings: &Settings) -> Limits {
-    Limits::new(settings.cache.part_max.bytes())
+    Limits::new(if settings.ablation.parts { PART_BYTES_MAX } else { 0 })
 }
 
 impl NodeService for AgentService {

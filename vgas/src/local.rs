@@ -1,6 +1,6 @@
 //! Plain loads and stores on one's own tiered segment (vGASNet III.D).
 
-use crate::config::{LocalMechanism, Settings};
+use crate::config::{LocalMechanism, Settings, Value};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use std::borrow::Cow;
@@ -35,7 +35,7 @@ impl Runtime {
     ///
     /// # Errors
     /// When this rank has no tiered segment, when addresses for it cannot be had, or when the machine does not allow what
-    /// `local.mechanism` and `local.system_calls` ask for.
+    /// `local.mechanism` asks for.
     pub fn local(&self) -> Result<&LocalSegment> {
         let local = self.local_state();
         if let Some(segment) = local.segment.get() {
@@ -96,33 +96,17 @@ impl Runtime {
 
 /// What the settings ask for, if the machine allows it.
 fn mechanism(settings: &Settings) -> Result<Mechanism> {
-    let local = &settings.local;
-    let refused = |name: &str, value: &str, error: rustix::io::Errno| {
-        Error::Usage(format!(
-            "{name} = {value} needs userfaultfd, which the kernel refuses ({error}); see `vgas info`, or leave it at its default"
-        ))
-    };
-    if local.system_calls {
-        if local.mechanism == LocalMechanism::Sigsegv {
-            return Err(Error::Usage(
-                "local.system_calls needs local.mechanism = auto or userfaultfd".into(),
-            ));
-        }
-        let served = Mechanism::Userfaultfd(Announcing::ToThread);
-        return served
-            .available()
-            .map(|()| served)
-            .map_err(|error| refused("local.system_calls", "on", error));
-    }
     let signalled = Mechanism::Userfaultfd(Announcing::BySignal);
-    match local.mechanism {
-        LocalMechanism::Sigsegv => Ok(Mechanism::Sigsegv),
-        LocalMechanism::Auto => {
-            Ok(if signalled.available().is_ok() { signalled } else { Mechanism::Sigsegv })
-        }
-        LocalMechanism::Userfaultfd => signalled
-            .available()
-            .map(|()| signalled)
-            .map_err(|error| refused("local.mechanism", "userfaultfd", error)),
-    }
+    let wanted = match settings.local.mechanism {
+        LocalMechanism::Auto if signalled.available().is_ok() => signalled,
+        LocalMechanism::Auto | LocalMechanism::Sigsegv => Mechanism::Sigsegv,
+        LocalMechanism::Userfaultfd => signalled,
+        LocalMechanism::SystemCalls => Mechanism::Userfaultfd(Announcing::ToThread),
+    };
+    wanted.available().map(|()| wanted).map_err(|error| {
+        Error::Usage(format!(
+            "local.mechanism = {} needs userfaultfd, which the kernel refuses ({error}); see `vgas info`, or leave it at its default",
+            settings.local.mechanism.text()
+        ))
+    })
 }

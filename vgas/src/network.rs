@@ -100,34 +100,23 @@ mod tests {
             "ibv.port=2",
             "ibv.gid=0",
             "ibv.network=10.9.0.0/24",
-            "ibv.mtu=1KiB",
-            "ibv.depth=64",
-            "ibv.receive_slots=512",
-            "ibv.inline=0",
-            "ibv.signal_interval=8",
             "ibv.timeout=20",
             "ibv.retries=7",
             "ibv.service_level=3",
             "ibv.traffic_class=104",
             "ibv.atomics=off",
-            "ibv.staging=16MiB",
         ]);
         let wanted = IbvOptions {
             device: Some("mlx5_1".into()),
             port: Some(2),
             gid: Some(0),
             network: Some("10.9.0.0/24".parse().unwrap()),
-            mtu: Some(1024),
-            depth: 64,
-            receive_slots: 512,
-            inline: 0,
-            signal_interval: 8,
             timeout: 20,
             retries: 7,
             service_level: Some(3),
             traffic_class: Some(104),
             atomics: false,
-            staging_bytes: 16 << 20,
+            ..IbvOptions::default()
         };
         assert_eq!(read, wanted);
     }

@@ -2,7 +2,7 @@
 
 use crate::address::{GlobalAddress, Kind};
 use crate::attach::in_short;
-use crate::config::{SegmentKind, Settings};
+use crate::config::{SegmentKind, Settings, StatisticsChoice};
 use crate::error::{Error, Result};
 use crate::local::Local;
 use crate::network::Network;
@@ -149,10 +149,10 @@ impl Builder {
         }
         endpoint.open();
         let options = ClientOptions {
-            whole_page_put: settings.cache.whole_page_put,
-            window_pages_max: if settings.cache.batch { u64::from(spec.frames / 8).max(1) } else { 1 },
+            whole_page_put: settings.ablation.whole_page_put,
+            window_pages_max: if settings.ablation.batch { u64::from(spec.frames / 8).max(1) } else { 1 },
             parts: crate::agent::parts(&settings),
-            self_service: settings.cache.self_service,
+            self_service: settings.ablation.self_service,
             read_ahead: crate::agent::read_ahead(&settings, &spec),
         };
         let client = Client::new(endpoint.clone(), handlers, Arc::new(pool), layout.clone(), options);
@@ -640,7 +640,7 @@ impl Runtime {
 
     /// Prints the job's counters on rank 0 as the settings say. Collective.
     fn print_statistics(&self) -> Result<()> {
-        if !self.settings.stats.print {
+        if self.settings.stats.print == StatisticsChoice::Off {
             return Ok(());
         }
         let all = self.all_counters()?;
@@ -649,7 +649,7 @@ impl Runtime {
         }
         let mut sum = CounterSnapshot::default();
         let mut text = String::new();
-        let is_each = self.settings.stats.each;
+        let is_each = self.settings.stats.print == StatisticsChoice::Each;
         let mut count = |who: String, counters: &CounterSnapshot| {
             sum.add(counters);
             if is_each {

@@ -59,7 +59,7 @@ pub struct SegmentOptions {
     /// memory that several nodes write, or whose owner must not wait for others.
     pub home_only: bool,
     /// The home serves small puts and gets of other nodes where the page is from the second node that puts on, instead of
-    /// waiting for the page to go to and fro (`cache.in_place_threshold`). Other nodes cannot pin such a page.
+    /// waiting for the page to go to and fro. Other nodes cannot pin such a page.
     pub in_place: bool,
     /// Scans are recognised, and run ahead.
     pub read_ahead: bool,

@@ -25,7 +25,7 @@ use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, say};
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "cooperative",
     help: "Cooperative caching on against off, with data that fits into one cache, jobs in turn.",
-    setup: Setup::OwnJobs { decides: &["cache.cooperative", "cache.size", "run.label"] },
+    setup: Setup::OwnJobs { decides: &["ablation.cooperative", "cache.size", "run.label"] },
     settings: &[],
     parameters: &[
         Parameter { name: "nodes", default: "3", help: "Nodes, one rank each." },
@@ -71,7 +71,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
     for sample in 0..samples {
         for turn in 0..2 {
             let way = (sample + turn) % 2;
-            let setting = ["cache.cooperative=on", "cache.cooperative=off"][way];
+            let setting = ["ablation.cooperative=on", "ablation.cooperative=off"][way];
             let flags = ["-n", &nodes_text, "--nodes", &nodes_text, "--cache", &cache, "--set", setting];
             let (_, printed) = child::run(options, &flags, &program)?;
             let number = |word| child::numbers(&printed, word).first().copied().ok_or("a job told nothing");

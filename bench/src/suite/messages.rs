@@ -10,7 +10,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     help: "Messages for a get miss from the home and from a forwarder, and for a put miss.",
     setup: Setup::Job { ranks: 4, nodes: 4 },
     // Nothing may run ahead, or its messages would be counted, too.
-    settings: &[("cache.read_ahead", "off"), ("cache.in_place", "off")],
+    settings: &[("ablation.read_ahead", "off"), ("ablation.in_place", "off")],
     parameters: &[],
     check: |_| Ok(()),
     run,

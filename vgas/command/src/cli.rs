@@ -104,7 +104,8 @@ pub struct ConfigFlags {
     /// Read settings from this TOML file.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Change a setting, such as `nvm.directory=/scratch`. May be repeated.
+    /// Change a setting, such as `nvm.directory=/scratch`. May be repeated. Those of the group `ablation` switch parts of vgas
+    /// off, to measure what these bring.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub assignments: Vec<String>,
     /// Short for `--set conduit=…`: the transport between nodes (auto, smp, tcp, ibv).
@@ -193,7 +194,7 @@ pub struct Demo {
 #[command(after_help = "\
 Examples:
   vgas bench --list
-  vgas bench seq --nodes 2 --set cache.cooperative=off --json seq.json
+  vgas bench seq --nodes 2 --set ablation.cooperative=off --json seq.json
   vgas bench hit --plot hit.svg
   vgas bench random --page 4KiB --busy 2     beside two processes that compute")]
 pub struct Bench {

@@ -98,7 +98,7 @@ fn effective_settings_show_where_they_come_from() {
     );
     assert_eq!(find("cache.page")["value"], "4KiB");
     assert_eq!(find("cache.page")["source"], "environment");
-    assert_eq!(find("nvm.checksums")["source"], "default");
+    assert_eq!(find("ablation.checksums")["source"], "default");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn what_a_benchmark_cannot_heed_is_refused_before_it_starts() {
         ("bench cooperative --nodes 2", "cooperative takes no --nodes: "),
         ("bench start --host a,b", "start takes no --host: "),
         ("bench start --cache 64MiB", "start takes no cache.size (--cache): "),
-        ("bench cooperative --set cache.cooperative=on", "cooperative takes no cache.cooperative"),
+        ("bench cooperative --set ablation.cooperative=on", "cooperative takes no ablation.cooperative"),
         ("bench device --page 4KiB", "device takes no cache.page (--page): it runs in no job"),
     ] {
         refused(words(line), 2, message, "vgas bench --list");
@@ -226,9 +226,8 @@ fn counters_are_printed_at_the_end() {
         "256",
         "--cache",
         "1MiB",
-        "--stats",
         "--set",
-        "stats.each=on",
+        "stats.print=each",
         "--set",
         "cache.page=4KiB",
     ]));

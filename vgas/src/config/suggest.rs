@@ -6,15 +6,18 @@ pub(super) fn nearest<'a>(written: &str, candidates: impl Iterator<Item = &'a st
     let mut best = None;
     for candidate in candidates {
         let plain = candidate.to_lowercase();
-        let last_part = plain.rsplit('.').next().unwrap_or(&plain);
-        // A forgotten group costs one, so that `size` finds `cache.size`.
-        let distance = edits(&written, &plain).min(edits(&written, last_part) + 1);
+        // A forgotten or wrong group costs one, so that `size` and `nvm.size` find `cache.size`.
+        let distance = edits(&written, &plain).min(edits(last_part(&written), last_part(&plain)) + 1);
         if best.is_none_or(|(_, least)| distance < least) {
             best = Some((candidate, distance));
         }
     }
     let near_enough = 1 + written.chars().count() / 3;
     best.filter(|(_, distance)| *distance <= near_enough).map(|(candidate, _)| candidate)
+}
+
+fn last_part(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
 }
 
 /// How many insertions, deletions, replacements and swaps of neighbours turn one text into the other (optimal string
@@ -63,6 +66,7 @@ mod tests {
         let find = |written| nearest(written, names.into_iter());
         assert_eq!(find("cache.sise"), Some("cache.size"));
         assert_eq!(find("size"), Some("cache.size"));
+        assert_eq!(find("local.directory"), Some("nvm.directory"));
         assert_eq!(find("Cache.Page"), Some("cache.page"));
         assert_eq!(find("nvm.queue"), None);
         assert_eq!(find("conduits"), Some("conduit"));

@@ -8,7 +8,7 @@
 use super::error::ConfigError;
 use super::origin::Origin;
 use super::value::{
-    Auto, CommandLine, DeviceName, GIB, Interface, KIB, MIB, Network, PortRange, PowerOfTwo, Size, TIB,
+    Auto, CommandLine, DeviceName, Interface, KIB, MIB, Network, PortRange, PowerOfTwo, Size, TIB,
     Value, choices,
 };
 use std::path::PathBuf;
@@ -68,15 +68,27 @@ choices! {
     pub enum LocalMechanism {
         /// `userfaultfd` where it is allowed, `sigsegv` otherwise.
         Auto = "auto",
-        /// userfaultfd in SIGBUS mode, served in the thread that faults.
+        /// userfaultfd in SIGBUS mode, served in the thread that faults. System calls on absent pages fail with EFAULT.
         Userfaultfd = "userfaultfd",
-        /// Absent pages are not accessible, and SIGSEGV is served in the thread that faults.
+        /// userfaultfd that serves absent pages to system calls, too (`read` into the segment). It must be one that the
+        /// kernel allows for its own faults; every fault takes two more wake-ups.
+        SystemCalls = "system-calls",
+        /// Absent pages are not accessible, and SIGSEGV is served in the thread that faults. System calls fail as above.
         Sigsegv = "sigsegv",
     }
 }
 
-/// Most writers or operations in a row that the home of a page counts: it keeps a counter of 16 bits for each page.
-const OPERATIONS_MAX: u64 = u16::MAX as u64;
+choices! {
+    /// What is printed of a job's counters.
+    pub enum StatisticsChoice {
+        /// Nothing.
+        Off = "off",
+        /// The sums.
+        On = "on",
+        /// Those of each rank and of each node's agent, then the sums.
+        Each = "each",
+    }
+}
 
 /// Most threads of an agent.
 const AGENT_THREADS_MAX: u64 = vgas_cache::pool::AGENT_THREADS_MAX as u64;
@@ -241,31 +253,6 @@ settings! {
         size: Auto<Size> = "auto", Launch, 64 * KIB => 64 * TIB;
         /// The unit of caching and coherence. Large pages suit scans, small ones random access.
         page: PowerOfTwo = "64KiB", Launch, 4 * KIB => 4 * MIB;
-        /// Cooperative caching: a node that has a page answers for it, so that its home need not (vGASNet III.B).
-        cooperative: bool = "on", Node;
-        /// A page that several nodes write in turn stays at home, and their puts and gets travel to it.
-        in_place: bool = "on", Node;
-        /// How often in a row a page may change its writer before it is served in place.
-        in_place_threshold: u32 = "4", Node, 1 => OPERATIONS_MAX;
-        /// How many operations of one node in a row end the in-place service of a page.
-        in_place_release: u32 = "64", Node, 1 => OPERATIONS_MAX;
-        /// Fetch pages ahead of a scan.
-        read_ahead: bool = "on", Node;
-        /// How far ahead of a scan pages are fetched. An eighth of the cache is never exceeded.
-        read_ahead_max: Size = "16MiB", Node, 4 * KIB => GIB;
-        /// Messages about neighbouring pages travel together.
-        batch: bool = "on", Node;
-        /// A put that covers a whole page does not read the old page.
-        whole_page_put: bool = "on", Node;
-        /// Gets of at most so many bytes, and of a 16th of a page, that miss a page which no other node has in memory do not
-        /// bring it in: only that part of it is read. Who misses it again soon gets the page. Pages of less than 256KiB
-        /// always come whole; with 0, all do.
-        part_max: Size = "16KiB", Node, 0 => MIB;
-        /// A rank that misses a page of its own node's NVMe, of which no node has a copy, reads it by itself instead of asking
-        /// the node's agent.
-        self_service: bool = "on", Node;
-        /// Which page leaves a full cache.
-        replacement: ReplacementChoice = "lru-second-chance", Node;
     }
 
     /// The agent of each node, which serves its cache.
@@ -284,8 +271,6 @@ settings! {
         device: DeviceChoice = "auto", Node;
         /// Most page operations at the device at once, per node.
         queue_depth: u32 = "64", Node, 1 => 4096;
-        /// Keep a checksum of every page and verify it on every read.
-        checksums: bool = "on", Node;
     }
 
     /// The remotely accessible memory of a rank.
@@ -329,16 +314,6 @@ settings! {
         /// which decides device, port and GID; nodes of one machine take turns among several. The same for all nodes of a
         /// job. `auto`: none; librdmacm is not used, and InfiniBand reaches one subnet.
         network: Auto<Network> = "auto", Node;
-        /// Bytes of a packet on the wire: 256, 512, 1024, 2048 or 4096. `auto`: what both ports have.
-        mtu: Auto<PowerOfTwo> = "auto", Node, 256 => 4 * KIB;
-        /// Most requests under way on one connection.
-        depth: u32 = "128", Node, 8 => 16384;
-        /// Receive slots of 8KiB that all connections of a process share.
-        receive_slots: u32 = "256", Node, 16 => 65536;
-        /// Messages up to so many bytes are sent inline, if the device can.
-        inline: u32 = "256", Node, 0 => 512;
-        /// One of so many inline messages asks for a completion.
-        signal_interval: u32 = "16", Node, 1 => 8192;
         /// How long a packet may stay unacknowledged: 4.096 microseconds times 2 to this power.
         timeout: u32 = "14", Node, 8 => 31;
         /// How often it is sent again before its peer counts as lost. With 7, Soft-RoCE never gives up.
@@ -352,17 +327,12 @@ settings! {
         /// Let the device update words of pinned segments atomically, if it can: the same for all nodes. A job whose devices
         /// differ in this needs `off`: the nodes' processors do it then.
         atomics: bool = "on", Node;
-        /// Registered memory, per process, for puts and gets of private memory.
-        staging: Size = "8MiB", Node, 8 * MIB => GIB;
     }
 
     /// Plain loads and stores on one's own tiered segment.
     local: LocalSettings {
         /// How such an access brings its page in.
         mechanism: LocalMechanism = "auto", Attach;
-        /// Serve absent pages to system calls, too (`read` into the segment), instead of failing with EFAULT. Needs a
-        /// userfaultfd that the kernel allows for its own faults; every fault then takes two more wake-ups.
-        system_calls: bool = "off", Attach;
         /// How much of its segment a rank keeps mapped at a time. `auto`: half of the cache, divided by the ranks of
         /// the node, at most 16384 pages. More is never mapped.
         mapped: Auto<Size> = "auto", Launch, 4 * KIB => 64 * TIB;
@@ -382,9 +352,32 @@ settings! {
     stats: StatsSettings {
         /// Print the job's counters when its ranks finalize. A job that ends by an exit, as those of C programs do, prints
         /// none: see `vgasnet_statistics`.
-        print: bool = "off", End;
-        /// With `stats.print`: first those of each rank and of each node's agent, then the sums.
-        each: bool = "off", End;
+        print: StatisticsChoice = "off", End;
+    }
+
+    /// What vgas does beyond the paper or a plain cache, each to be switched off. For measuring what it brings
+    /// (configs/ablation.toml), not for tuning: results are the same, only slower, or without a guard.
+    ablation: AblationSettings {
+        /// Cooperative caching: a node that has a page answers for it, so that its home need not (vGASNet III.B).
+        cooperative: bool = "on", Node;
+        /// A page that several nodes write in turn stays at home, and their puts and gets travel to it.
+        in_place: bool = "on", Node;
+        /// Fetch pages ahead of a scan.
+        read_ahead: bool = "on", Node;
+        /// Messages about neighbouring pages travel together.
+        batch: bool = "on", Node;
+        /// A put that covers a whole page does not read the old page.
+        whole_page_put: bool = "on", Node;
+        /// A small get that misses a page of 256KiB or more, which no other node has in memory, reads only that part of it.
+        /// Who misses the page again soon gets all of it.
+        parts: bool = "on", Node;
+        /// A rank that misses a page of its own node's NVMe, of which no node has a copy, reads it by itself instead of asking
+        /// the node's agent.
+        self_service: bool = "on", Node;
+        /// Which page leaves a full cache.
+        replacement: ReplacementChoice = "lru-second-chance", Node;
+        /// Keep a checksum of every page and verify it on every read. Without them, damage on the device goes unnoticed.
+        checksums: bool = "on", Node;
     }
 }
 

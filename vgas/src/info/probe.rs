@@ -150,13 +150,15 @@ fn userfaultfd(release: &str) -> Fact {
     let all = open(UserfaultfdFlags::CLOEXEC);
     let own = open(UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY));
     match (all, own) {
-        (Ok(()), _) => {
-            Fact::available(Group::Kernel, name, "local access, with local.system_calls also by system calls")
-        }
+        (Ok(()), _) => Fact::available(
+            Group::Kernel,
+            name,
+            "local access, with local.mechanism=system-calls also by system calls",
+        ),
         (Err(_), Ok(())) => Fact::limited(
             Group::Kernel,
             name,
-            "local access; not for system calls (local.system_calls), which fail with EFAULT on absent pages",
+            "local access; not for system calls (local.mechanism=system-calls), which fail with EFAULT on absent pages",
             "`sysctl vm.unprivileged_userfaultfd=1`",
         ),
         (Err(_), Err(error)) => Fact::missing(

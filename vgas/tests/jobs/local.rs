@@ -14,7 +14,7 @@ fn mechanisms(more: &[(&'static str, &'static str)]) -> Vec<Vec<(&'static str, &
     let all: [(Mechanism, &[(&str, &str)]); 3] = [
         (Mechanism::Sigsegv, &[("local.mechanism", "sigsegv")]),
         (Mechanism::Userfaultfd(Announcing::BySignal), &[("local.mechanism", "userfaultfd")]),
-        (Mechanism::Userfaultfd(Announcing::ToThread), &[("local.system_calls", "on")]),
+        (Mechanism::Userfaultfd(Announcing::ToThread), &[("local.mechanism", "system-calls")]),
     ];
     let mut allowed = Vec::new();
     for (mechanism, settings) in all {
@@ -60,8 +60,8 @@ pub const ALL: &[Scenario] = &[
             let mut all = each(3, 3, &[]);
             all.extend(each(4, 2, &[("cache.page", "16KiB"), ("cache.size", "2MiB")]));
             all.push(Setting::new(2, 1, &small()));
-            all.push(Setting::new(2, 2, &with(&[("cache.in_place", "off")])));
-            all.push(Setting::new(2, 2, &with(&[("cache.cooperative", "off"), ("nvm.device", "memory")])));
+            all.push(Setting::new(2, 2, &with(&[("ablation.in_place", "off")])));
+            all.push(Setting::new(2, 2, &with(&[("ablation.cooperative", "off"), ("nvm.device", "memory")])));
             all
         },
         rank: traffic,

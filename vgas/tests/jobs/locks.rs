@@ -14,7 +14,7 @@ pub fn settings() -> Vec<Setting> {
         Setting::new(4, 1, &small()),
         Setting::new(4, 2, &small()),
         Setting::new(3, 3, &with(&[("conduit", "smp"), ("agent.threads", "2")])),
-        Setting::new(4, 4, &with(&[("cache.cooperative", "off")])),
+        Setting::new(4, 4, &with(&[("ablation.cooperative", "off")])),
     ]
 }
 

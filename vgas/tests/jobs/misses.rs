@@ -9,8 +9,8 @@ pub const ALL: &[Scenario] = &[Scenario {
     name: "misses",
     // Nothing runs ahead, and nothing is served in place: each page is asked for when it is wanted.
     settings: || {
-        let settings = with(&[("cache.read_ahead", "off"), ("cache.in_place", "off")]);
-        let smp = with(&[("cache.read_ahead", "off"), ("cache.in_place", "off"), ("conduit", "smp")]);
+        let settings = with(&[("ablation.read_ahead", "off"), ("ablation.in_place", "off")]);
+        let smp = with(&[("ablation.read_ahead", "off"), ("ablation.in_place", "off"), ("conduit", "smp")]);
         vec![Setting::new(4, 4, &settings), Setting::new(4, 4, &smp)]
     },
     rank: misses,

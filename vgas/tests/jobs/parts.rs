@@ -16,13 +16,13 @@ pub const ALL: &[Scenario] = &[Scenario {
         vec![
             Setting::new(2, 1, &large(&[("cache.size", "24MiB")])),
             Setting::new(2, 2, &large(&[])),
-            Setting::new(3, 3, &large(&[("conduit", "smp"), ("nvm.checksums", "off")])),
+            Setting::new(3, 3, &large(&[("conduit", "smp"), ("ablation.checksums", "off")])),
             Setting::new(
                 2,
                 2,
                 &large(&[("cache.page", "4MiB"), ("cache.size", "64MiB"), ("nvm.device", "memory")]),
             ),
-            Setting::new(2, 2, &large(&[("cache.part_max", "0")])),
+            Setting::new(2, 2, &large(&[("ablation.parts", "off")])),
         ]
     },
     rank: parts,
@@ -93,7 +93,7 @@ fn parts(runtime: &Runtime, seed: u64) -> Outcome {
     let of = |counter| counted.get(counter) - before.get(counter);
     let (parts, read) = (of(Counter::NvmPartReads), of(Counter::NvmReadBytes));
     let gets = GETS as u64 * u64::from(ranks);
-    if runtime.settings().cache.part_max.bytes() == 0 {
+    if !runtime.settings().ablation.parts {
         if parts > 0 {
             return Err(format!("{parts} parts were read although that is switched off").into());
         }

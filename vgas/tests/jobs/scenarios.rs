@@ -82,10 +82,14 @@ const ALL: &[Scenario] = &[
                 Setting::new(2, 2, &small()),
                 Setting::new(4, 2, &small()),
                 Setting::new(3, 3, &with(&[("conduit", "smp")])),
-                Setting::new(3, 3, &with(&[("cache.cooperative", "off")])),
-                Setting::new(2, 2, &with(&[("cache.in_place", "off")])),
-                Setting::new(2, 2, &with(&[("cache.read_ahead", "off"), ("cache.batch", "off")])),
-                Setting::new(2, 2, &with(&[("cache.whole_page_put", "off"), ("cache.replacement", "lru")])),
+                Setting::new(3, 3, &with(&[("ablation.cooperative", "off")])),
+                Setting::new(2, 2, &with(&[("ablation.in_place", "off")])),
+                Setting::new(2, 2, &with(&[("ablation.read_ahead", "off"), ("ablation.batch", "off")])),
+                Setting::new(
+                    2,
+                    2,
+                    &with(&[("ablation.whole_page_put", "off"), ("ablation.replacement", "lru")]),
+                ),
                 Setting::new(2, 2, &with(&[("cache.page", "64KiB"), ("cache.size", "4MiB")])),
                 Setting::new(2, 1, &with(&[("nvm.device", "blocking")])),
                 Setting::new(2, 2, &with(&[("nvm.device", "memory")])),
@@ -113,7 +117,7 @@ const ALL: &[Scenario] = &[
             vec![
                 Setting::new(2, 2, &small()),
                 Setting::new(4, 4, &with(&[("conduit", "smp")])),
-                Setting::new(2, 2, &with(&[("cache.in_place", "off")])),
+                Setting::new(2, 2, &with(&[("ablation.in_place", "off")])),
                 Setting::new(4, 4, &with(&[("agent.threads", "2")])),
             ]
         },
@@ -137,7 +141,7 @@ const ALL: &[Scenario] = &[
             vec![
                 Setting::new(2, 1, &small()),
                 Setting::new(4, 2, &small()),
-                Setting::new(2, 2, &with(&[("cache.in_place", "off")])),
+                Setting::new(2, 2, &with(&[("ablation.in_place", "off")])),
                 Setting::new(2, 2, &with(&[("conduit", "smp")])),
             ]
         },
@@ -149,7 +153,7 @@ const ALL: &[Scenario] = &[
             vec![
                 Setting::new(3, 1, &small()),
                 Setting::new(3, 3, &small()),
-                Setting::new(2, 2, &with(&[("cache.in_place", "off")])),
+                Setting::new(2, 2, &with(&[("ablation.in_place", "off")])),
             ]
         },
         rank: forms::relaxed,
@@ -161,8 +165,8 @@ const ALL: &[Scenario] = &[
                 Setting::new(1, 1, &small()),
                 Setting::new(4, 2, &small()),
                 Setting::new(3, 3, &with(&[("conduit", "smp")])),
-                Setting::new(4, 2, &with(&[("agent.threads", "2"), ("cache.cooperative", "off")])),
-                Setting::new(3, 3, &with(&[("cache.in_place", "off"), ("cache.page", "16KiB")])),
+                Setting::new(4, 2, &with(&[("agent.threads", "2"), ("ablation.cooperative", "off")])),
+                Setting::new(3, 3, &with(&[("ablation.in_place", "off"), ("cache.page", "16KiB")])),
             ]
         },
         rank: atomics,

@@ -6,7 +6,8 @@ use crate::conduit::factory::{Options, number};
 use crate::error::{Result, RmaError};
 
 /// The choices of an [`IbvConduit`](super::IbvConduit). The defaults suit every device; the settings `ibv.*` of a job override
-/// them.
+/// those that somebody may know better: which way to take, and what the network does with packets. The size of packets follows the
+/// ports, where a network whose paths take less is told so; the lengths of queues and what is sent inline are for tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IbvOptions {
     /// The device by name (`ibv_devinfo -l` prints them); none: an active one, InfiniBand before Ethernet and the faster
@@ -60,17 +61,12 @@ impl IbvOptions {
             port: number(options, "ibv.port")?,
             gid: number(options, "ibv.gid")?,
             network: network.transpose()?,
-            mtu: number(options, "ibv.mtu")?,
-            depth: number(options, "ibv.depth")?.unwrap_or(usual.depth),
-            receive_slots: number(options, "ibv.receive_slots")?.unwrap_or(usual.receive_slots),
-            inline: number(options, "ibv.inline")?.unwrap_or(usual.inline),
-            signal_interval: number(options, "ibv.signal_interval")?.unwrap_or(usual.signal_interval),
             timeout: number(options, "ibv.timeout")?.unwrap_or(usual.timeout),
             retries: number(options, "ibv.retries")?.unwrap_or(usual.retries),
             service_level: number(options, "ibv.service_level")?,
             traffic_class: number(options, "ibv.traffic_class")?,
             atomics: options.is_on("ibv.atomics").unwrap_or(usual.atomics),
-            staging_bytes: number(options, "ibv.staging")?.unwrap_or(usual.staging_bytes),
+            ..usual
         })
     }
 }

@@ -8,8 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use vgas_job::Membership;
+use vgas_rma::address::Peer;
 use vgas_rma::conduit::Conduit;
 use vgas_rma::conduit::factory::{self, Options, Provider};
+use vgas_rma::conduit::hook::Count;
+use vgas_rma::say;
 
 impl ConduitChoice {
     /// The conduit that is meant.
@@ -23,23 +26,36 @@ impl ConduitChoice {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The way of a process to other nodes, and how to end it well; none when one domain holds everybody.
-pub(crate) struct Network(Option<Arc<dyn Conduit>>);
+pub(crate) struct Network {
+    conduit: Option<Arc<dyn Conduit>>,
+    /// Of the hooks that count.
+    counts: Vec<Arc<Count>>,
+    me: Peer,
+}
 
 impl Network {
-    /// Opens what the membership names.
+    /// Opens what the membership names, with the hooks of the settings around it.
     pub fn open(membership: &mut Membership, settings: &Settings) -> Result<Self> {
-        Ok(Self(membership.open_network(&Texts(settings.to_map()))?))
+        let me = membership.me();
+        let Some(conduit) = membership.open_network(&Texts(settings.to_map()))? else {
+            return Ok(Self { conduit: None, counts: Vec::new(), me });
+        };
+        let (conduit, counts) = settings.hooks.around(conduit, membership.layout(), me)?;
+        Ok(Self { conduit: Some(conduit), counts, me })
     }
 
     /// For the endpoint.
     pub fn conduit(&self) -> Option<Arc<dyn Conduit>> {
-        self.0.clone()
+        self.conduit.clone()
     }
 
-    /// Ends the connections so that the other side does not take it for a loss.
+    /// Ends the connections so that the other side does not take it for a loss, and tells what hooks have counted.
     pub fn close(&self) {
-        if let Some(conduit) = &self.0 {
+        if let Some(conduit) = &self.conduit {
             conduit.close(PATIENCE);
+        }
+        for count in &self.counts {
+            say::line(format_args!("{}: {}", self.me, count.total()));
         }
     }
 }

@@ -50,7 +50,8 @@ fn count(text: &str) -> Result<u32, &'static str> {
 Examples:
   vgas run -n 2 -- ./program input.dat
   vgas run -n 8 --nodes 2 --cache 1GiB --label -- ./program
-  vgas run -n 64 --hosts hosts.txt --config cluster.toml -- /shared/program")]
+  vgas run -n 64 --hosts hosts.txt --config cluster.toml -- /shared/program
+  vgas run -n 2 --nodes 2 --set hooks=delay=50us,loss=0.1%,count -- ./program")]
 pub struct Run {
     /// How many ranks, spread evenly over the nodes.
     #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]

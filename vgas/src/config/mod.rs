@@ -23,7 +23,8 @@ pub use file::read_text;
 pub use origin::Origin;
 pub use table::*;
 pub use value::{
-    Auto, CommandLine, DeviceName, GIB, Interface, KIB, MIB, Network, PortRange, PowerOfTwo, Size, TIB, Value,
+    Auto, CommandLine, DeviceName, GIB, Hooks, Interface, KIB, MIB, Network, PortRange, PowerOfTwo, Size,
+    TIB, Value,
 };
 
 use std::collections::BTreeMap;
@@ -236,6 +237,15 @@ impl Settings {
                     self.cache.page
                 ),
                 hint: format!("set cache.size to {least} or more, or cache.page to less"),
+            });
+        }
+        if self.conduit == ConduitChoice::Smp && !self.hooks.is_empty() {
+            return Err(ConfigError::Conflict {
+                problem: format!(
+                    "hooks = {} would do nothing: the conduit smp carries all in shared memory",
+                    self.hooks.text()
+                ),
+                hint: "set conduit to tcp or ibv, or hooks to none".into(),
             });
         }
         Ok(())

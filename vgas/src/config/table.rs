@@ -8,7 +8,7 @@
 use super::error::ConfigError;
 use super::origin::Origin;
 use super::value::{
-    Auto, CommandLine, DeviceName, Interface, KIB, MIB, Network, PortRange, PowerOfTwo, Size, TIB,
+    Auto, CommandLine, DeviceName, Hooks, Interface, KIB, MIB, Network, PortRange, PowerOfTwo, Size, TIB,
     Value, choices,
 };
 use std::path::PathBuf;
@@ -244,6 +244,11 @@ settings! {
     top {
         /// The transport between nodes.
         conduit: ConduitChoice = "auto", Launch;
+        /// What is done to all traffic between nodes, in this order, seen from the program; for trying what a slower network would
+        /// cost. `delay` and `rate` hold what comes, `loss` lets so many attempts to send fail, which are made again, `count`
+        /// prints at the end what each process has sent and got, and `trace` logs each message at the level `trace`. Nothing of
+        /// this reaches messages within a node, and so none with the conduit `smp`.
+        hooks: Hooks = "none", Node;
     }
 
     /// The DRAM cache of a node, which all its ranks share.

@@ -119,9 +119,14 @@ fn refused_values_say_what_to_write() {
         ("nvm.queue_depth=0", "it is less than 1 | write a whole number; 1 to 4096"),
         ("nvm.queue_depth=4097", "it is more than 4096"),
         ("cache.size=63KiB", "it is less than 64KiB"),
-        // What a page's counters can reach, and not what was once cut to it.
-        ("cache.in_place_threshold=65536", "it is more than 65535"),
-        ("cache.in_place_release=65536", "it is more than 65535"),
+        (
+            "hooks=delay",
+            "is refused: it has the hook `delay`; write a time of at most one second, such as `delay=50us`",
+        ),
+        (
+            "hooks=count,wait=1s",
+            "it has the hook `wait=1s`; there are delay, rate, loss, count and trace | write `none`, or some of",
+        ),
         ("tcp.port_range=10-5", "it ends before it begins"),
         ("nonsense", "`nonsense` (--set) is not a setting and its value | write NAME=VALUE"),
     ] {
@@ -141,6 +146,17 @@ fn a_cache_must_hold_some_pages() {
         complaint(from_flags(&["cache.size=63MiB", "cache.page=4MiB"])),
         "a cache of 63MiB has room for 15 pages of 4MiB, fewer than 16 \
          | set cache.size to 64MiB or more, or cache.page to less"
+    );
+}
+
+/// What would silently do nothing is refused.
+#[test]
+fn hooks_need_a_conduit_that_they_can_be_around() {
+    assert!(from_flags(&["hooks=delay=1ms,count"]).is_ok() && from_flags(&["conduit=smp"]).is_ok());
+    assert_eq!(
+        complaint(from_flags(&["hooks=count", "conduit=smp"])),
+        "hooks = count would do nothing: the conduit smp carries all in shared memory \
+         | set conduit to tcp or ibv, or hooks to none"
     );
 }
 
@@ -165,7 +181,8 @@ fn the_processes_of_a_job_read_what_the_launcher_wrote() {
         "tcp.port_range=20000-20999",
         "run.ssh=ssh -p 2222",
         "local.mechanism=sigsegv",
-        "stats.print=on",
+        "stats.print=each",
+        "hooks=delay=50us,loss=0.1%,count",
     ])
     .unwrap();
     let mut map = config.settings().to_map();

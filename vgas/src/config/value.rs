@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+pub use vgas_rma::conduit::hook::Stack as Hooks;
+use vgas_rma::conduit::hook::StackError;
 pub use vgas_rma::conduit::ibv::Network;
 
 /// 1024 bytes.
@@ -335,6 +337,24 @@ impl Value for Network {
 
     fn parse(text: &str) -> Result<Self, String> {
         text.parse()
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for Hooks {
+    const KIND: &'static str = "hooks";
+
+    fn forms() -> String {
+        "`none`, or some of `delay=50us`, `rate=100MiB`, `loss=0.1%`, `count` and `trace` with commas between them, such as \
+         `delay=50us,loss=0.1%,count`"
+            .into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: StackError| error.to_string())
     }
 
     fn text(&self) -> String {

@@ -15,6 +15,7 @@ pub fn settings() -> Vec<Setting> {
         Setting::new(4, 2, &small()),
         Setting::new(3, 3, &with(&[("conduit", "smp"), ("agent.threads", "2")])),
         Setting::new(4, 4, &with(&[("ablation.cooperative", "off")])),
+        Setting::new(3, 3, &with(&[("hooks", "delay=100us,loss=2%")])),
     ]
 }
 

@@ -90,6 +90,8 @@ const ALL: &[Scenario] = &[
                     2,
                     &with(&[("ablation.whole_page_put", "off"), ("ablation.replacement", "lru")]),
                 ),
+                Setting::new(3, 2, &with(&[("hooks", "delay=200us,loss=2%,count")])),
+                Setting::new(2, 2, &with(&[("hooks", "loss=5%,rate=100MiB,trace,delay=100us")])),
                 Setting::new(2, 2, &with(&[("cache.page", "64KiB"), ("cache.size", "4MiB")])),
                 Setting::new(2, 1, &with(&[("nvm.device", "blocking")])),
                 Setting::new(2, 2, &with(&[("nvm.device", "memory")])),

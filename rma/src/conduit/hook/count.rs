@@ -2,6 +2,7 @@
 
 use super::{Hook, Kind, Passage};
 use crate::address::Peer;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What has passed between this peer and another. Bytes are those of payloads.
@@ -29,6 +30,24 @@ pub struct PeerCounts {
     pub completions: u64,
 }
 
+impl fmt::Display for PeerCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} messages sent ({} bytes), {} received ({} bytes), {} puts ({} bytes), {} gets ({} bytes), {} atomic updates",
+            self.messages_sent,
+            self.bytes_sent,
+            self.messages_received,
+            self.bytes_received,
+            self.puts,
+            self.bytes_put,
+            self.gets,
+            self.bytes_got,
+            self.atomics
+        )
+    }
+}
+
 #[derive(Default)]
 struct Counters {
     sent: [AtomicU64; 2],
@@ -46,6 +65,23 @@ impl Count {
     /// For a job of so many peers.
     pub fn new(peers: u32) -> Self {
         Self((0..peers).map(|_| Counters::default()).collect())
+    }
+
+    /// What has passed between this peer and all others.
+    pub fn total(&self) -> PeerCounts {
+        let each = (0..self.0.len() as u32).map(|peer| self.of(Peer(peer)));
+        each.fold(PeerCounts::default(), |sum, of| PeerCounts {
+            messages_sent: sum.messages_sent + of.messages_sent,
+            bytes_sent: sum.bytes_sent + of.bytes_sent,
+            messages_received: sum.messages_received + of.messages_received,
+            bytes_received: sum.bytes_received + of.bytes_received,
+            puts: sum.puts + of.puts,
+            bytes_put: sum.bytes_put + of.bytes_put,
+            gets: sum.gets + of.gets,
+            bytes_got: sum.bytes_got + of.bytes_got,
+            atomics: sum.atomics + of.atomics,
+            completions: sum.completions + of.completions,
+        })
     }
 
     /// What has passed between this peer and another; nothing if there is no such peer.

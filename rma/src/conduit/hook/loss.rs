@@ -1,4 +1,4 @@
-//! Drops peers, and fails sends, when it is told to.
+//! Drops peers, and fails sends, when it is told to, or a part of them by chance.
 
 use super::{Hook, Passage};
 use crate::address::Peer;
@@ -26,6 +26,19 @@ struct State {
     busy: BTreeMap<Peer, u32>,
     /// An attempt was answered so since the last poll.
     refused: bool,
+    /// Millionths of all attempts that are answered so by chance, and where chance stands.
+    share: u32,
+    chance: u64,
+}
+
+impl State {
+    /// A number below a million, by chance (SplitMix64).
+    fn draw(&mut self) -> u64 {
+        self.chance = self.chance.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.chance ^ (self.chance >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % 1_000_000
+    }
 }
 
 impl Loss {
@@ -37,6 +50,20 @@ impl Loss {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| RmaError::system("create a descriptor (eventfd)", e))?;
         Ok(Self { state: Mutex::default(), bell })
+    }
+
+    /// Loses so many millionths of all attempts: they are [`Sent::Busy`], and made again after the next poll, as one that meets a
+    /// lossy link below is. What is lost follows from the seed and the number of the attempt.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn of_share(millionths: u32, seed: u64) -> Result<Self> {
+        let loss = Self::new()?;
+        {
+            let mut state = loss.lock();
+            (state.share, state.chance) = (millionths, seed);
+        }
+        Ok(loss)
     }
 
     /// From now on a peer is lost: a poll says so once, sending to it fails, what comes from it is dropped. Wakes who
@@ -70,6 +97,10 @@ impl Hook for Loss {
         let mut state = self.lock();
         if state.lost.contains(&passage.peer) {
             return Err(lost(passage.peer, "sending"));
+        }
+        if state.share > 0 && state.draw() < u64::from(state.share) {
+            state.refused = true;
+            return Ok(Sent::Busy);
         }
         match state.busy.get_mut(&passage.peer) {
             Some(left @ 1..) => {

@@ -4,7 +4,7 @@
 //!   refuse it. [`Count`] counts messages and bytes per peer; [`Trace`] tells of each; [`Loss`] drops peers and fails sends.
 //! * [`Delay`] delivers later, as a link of some latency and bandwidth would.
 //!
-//! They can be put around each other. All abilities of the inner conduit are passed on (one-sided access, loans, offers,
+//! They can be put around each other; [`Stack`] does it from a line of text, for the jobs of people. All abilities of the inner conduit are passed on (one-sided access, loans, offers,
 //! mapped regions, atomic updates); the compiler's lint refuses a wrapper that forgets one, which would otherwise answer
 //! with the trait's "no". None has a thread: what is late is delivered by polls, and wakes who sleeps through the descriptor.
 
@@ -13,11 +13,13 @@
 mod count;
 mod delay;
 mod loss;
+mod stack;
 mod trace;
 
 pub use count::{Count, PeerCounts};
 pub use delay::{Delay, Link};
 pub use loss::Loss;
+pub use stack::{Stack, StackError};
 pub use trace::Trace;
 
 use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};

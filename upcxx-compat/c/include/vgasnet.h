@@ -364,6 +364,26 @@ VGASI_INLINE uint64_t vgasnet_segment_part_bytes(vgasnet_segment_id_t segment, v
     return vgasi_segment_part_bytes(segment, node);
 }
 
+/* A part of a segment of another rank of this node, to be read through pointers. */
+typedef struct vgasi_part *vgasnet_part_t;
+
+/* Opens the part of another rank of this rank's node to be read through pointers from `base` on, until it is closed; segment 0 is the
+ * first. Nothing is copied: loads see what the owner and all others have stored and put, aligned words never torn. At most `pages` of it
+ * are mapped at a time, 5 at the least; with what else is open, a quarter as many as of the first segment (local.mapped). A store ends
+ * the job with a line that says so. System calls that are given such memory may fail with EFAULT, as on one's own segment that is not
+ * pinned. A segment that is detached is closed before. Codes: BAD_ARG, with a line that says why, for null, this rank itself, a rank of
+ * another node, a part that is empty, not tiered or open already, and too few or too many pages; RESOURCE when the system refuses. */
+VGASI_INLINE int vgasnet_segment_local_of_mate(vgasnet_segment_id_t segment, vgasnet_node_t node, uint32_t pages,
+                                               vgasnet_part_t *part, const void **base) {
+    void *opaque = NULL;
+    const int code = vgasi_segment_local_of_mate(segment, node, pages, part == NULL ? NULL : &opaque, base);
+    if (code == VGASNET_OK) *part = (vgasnet_part_t)opaque;
+    return code;
+}
+
+/* Closes it, once; nobody uses its pointers any more. Null is nothing. */
+VGASI_INLINE void vgasnet_segment_close(vgasnet_part_t part) { vgasi_segment_close(part); }
+
 /* Complete when they return. What is not in the segment ends the job with a line that says so. */
 VGASI_INLINE void vgasnet_segment_put(vgasnet_segment_id_t segment, vgasnet_node_t node, uint64_t offset, const void *src,
                                       size_t nbytes) {

@@ -5,7 +5,7 @@ use crate::fatal::fail;
 use crate::job;
 use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
-use vgas::{GlobalAddress, Rank, Runtime, Segment, SegmentId, SegmentOptions, say};
+use vgas::{GlobalAddress, LocalPart, Rank, Runtime, Segment, SegmentId, SegmentOptions, say};
 use vgas_cache::CacheError;
 
 /// `vgasnet_segment_options_t`.
@@ -113,6 +113,41 @@ pub extern "C" fn vgasi_segment_learn(segment: u16, rank: u32) -> c_int {
     match job.runtime.learn(address(segment, rank, 0)) {
         Ok(()) => code::OK,
         Err(error) => refused("vgasnet_segment_learn", &error),
+    }
+}
+
+/// `vgasnet_segment_local_of_mate`: a box of the open part.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_segment_local_of_mate(
+    segment: u16,
+    rank: u32,
+    pages: u32,
+    part: *mut *mut LocalPart<'static>,
+    base: *mut *const c_void,
+) -> c_int {
+    let Some(job) = job::current() else { return code::NOT_INIT };
+    if part.is_null() || base.is_null() {
+        return code::BAD_ARG;
+    }
+    match job.runtime.local_of_mate(Segment::numbered(SegmentId(segment)), Rank(rank), pages) {
+        Ok(open) => {
+            // SAFETY: rule 1: places for the part and its address.
+            unsafe {
+                base.write(open.base().cast_const().cast());
+                part.write(Box::into_raw(Box::new(open)));
+            }
+            code::OK
+        }
+        Err(error) => refused("vgasnet_segment_local_of_mate", &error),
+    }
+}
+
+/// `vgasnet_segment_close`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_segment_close(part: *mut LocalPart<'static>) {
+    if !part.is_null() {
+        // SAFETY: rule 2.
+        drop(unsafe { Box::from_raw(part) });
     }
 }
 

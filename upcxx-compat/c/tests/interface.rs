@@ -254,3 +254,19 @@ fn vgasnet() {
     let output = program.run(1, &[("VGAS_LOG", "vgas=loud")], &["pinned"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("VGAS_LOG is"), "{output:?}");
 }
+
+/// Goal: C reads what node-mates have stored, through pointers, and a store through one is named before the job ends.
+#[test]
+fn mates() {
+    let bench = Bench::new();
+    let program = bench.program("mates", Conduit::Tcp, Mode::Par);
+    let small = [("VGAS_CACHE_SIZE", "2MiB"), ("VGAS_CACHE_PAGE", "4KiB")];
+    program.pass(2, &small, &[]);
+    program.pass(4, &[small[0], small[1], ("VGASNET_NODES", "2")], &[]);
+    let output = program.run(2, &small, &["store"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("only its owner may store there; put it"),
+        "{output:?}"
+    );
+}

@@ -31,6 +31,9 @@ pub mod environment;
 pub mod exit;
 mod fatal;
 pub mod further;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod handle;
 pub mod hit;
 pub mod job;

@@ -108,7 +108,36 @@ impl Long<'_> {
     }
 }
 
-fn header(handler: u8, to: *const c_void, bytes: usize, follows: bool) -> Vec<u8> {
+/// What a carried message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carried<'a> {
+    /// The client's handler.
+    pub handler: u8,
+    /// Where the bytes belong, as the sender sees it: nothing is known of it but the number.
+    pub address: usize,
+    /// How many there are.
+    pub bytes: usize,
+    /// They themselves, unless they were put before.
+    pub body: Option<&'a [u8]>,
+}
+
+impl<'a> Carried<'a> {
+    /// None when it is malformed: too short, of another length than it says, or with anything where nothing is to be.
+    pub(crate) fn decode(message: &'a [u8]) -> Option<Self> {
+        let (header, body) = message.split_first_chunk::<HEADER_BYTES>()?;
+        let (numbers, _) = header.as_chunks::<8>();
+        let number = |index: usize| usize::try_from(u64::from_le_bytes(*numbers.get(index)?)).ok();
+        let (address, bytes) = (number(0)?, number(1)?);
+        let (handler, follows) = (header[16], header[17]);
+        let is_whole = body.len() == if follows == 1 { bytes } else { 0 };
+        if follows > 1 || !is_whole || header[18..].iter().any(|&byte| byte != 0) {
+            return None;
+        }
+        Some(Self { handler, address, bytes, body: (follows == 1).then_some(body) })
+    }
+}
+
+pub(crate) fn header(handler: u8, to: *const c_void, bytes: usize, follows: bool) -> Vec<u8> {
     let mut header = Vec::with_capacity(HEADER_BYTES + if follows { bytes } else { 0 });
     header.extend_from_slice(&(to as u64).to_le_bytes());
     header.extend_from_slice(&(bytes as u64).to_le_bytes());
@@ -120,20 +149,15 @@ fn header(handler: u8, to: *const c_void, bytes: usize, follows: bool) -> Vec<u8
 /// Takes a message that has arrived apart and stores its bytes: the client's handler, address and length. None when it is
 /// malformed, or names memory outside of this rank's segment.
 pub(crate) fn place(message: &[u8]) -> Option<(u8, *mut u8, usize)> {
-    let (header, body) = message.split_at_checked(HEADER_BYTES)?;
-    let number = |at: usize| header.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
-    let (address, bytes) = (number(0)? as usize, number(8)? as usize);
+    let Carried { handler, address, bytes, body } = Carried::decode(message)?;
     let address: *mut u8 = std::ptr::with_exposed_provenance_mut(address);
     let own = job::joined().runtime.rank().0;
     if bytes > 0 && segment::offset_of(own, address.cast(), bytes).is_none() {
         return None;
     }
-    if header[17] != 0 {
-        if body.len() != bytes {
-            return None;
-        }
-        // SAFETY: rule 5: the range was found to lie in this rank's segment, which is memory to it.
+    if let Some(body) = body {
+        // SAFETY: rule 5: the range, as long as the body, was found to lie in this rank's segment, which is memory to it.
         unsafe { copy(body.as_ptr(), address, bytes) };
     }
-    Some((header[16], address, bytes))
+    Some((handler, address, bytes))
 }

@@ -1,0 +1,69 @@
+//! What fuzz targets run: the decoder of what the C interface adds to messages, on any bytes. It panics if the decoder does, or if what
+//! it has made of the bytes is not what it is again after another journey. Part of no build but tests and fuzzing
+//! (`fuzz/README.md`); no interface.
+
+use crate::long::{Carried, header};
+
+/// A long message that is carried, or announces what was put.
+pub fn c_long(bytes: &[u8]) {
+    let Some(found) = Carried::decode(bytes) else { return };
+    assert!(found.body.is_none_or(|body| body.len() == found.bytes));
+    let address = std::ptr::without_provenance(found.address);
+    let mut again = header(found.handler, address, found.bytes, false);
+    if let Some(body) = found.body {
+        again = header(found.handler, address, body.len(), true);
+        again.extend_from_slice(body);
+    }
+    assert_eq!(again, bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vgas_testing::replay;
+
+    fn message(address: usize, bytes: usize, body: Option<&[u8]>) -> Vec<u8> {
+        let mut message = header(200, std::ptr::without_provenance(address), bytes, body.is_some());
+        message.extend_from_slice(body.unwrap_or_default());
+        message
+    }
+
+    #[test]
+    fn any_bytes_are_a_long_message_or_refused() {
+        let mut flagged = message(4096, 3, Some(b"abc"));
+        flagged[17] = 2;
+        replay(
+            "c_long",
+            c_long,
+            &[
+                ("carried", message(4096, 3, Some(b"abc"))),
+                ("empty", message(0, 0, Some(b""))),
+                ("announced", message(8192, 1 << 20, None)),
+                ("shorter-than-it-says", message(4096, 4, Some(b"abc"))),
+                ("announced-with-bytes", [message(4096, 3, None), b"abc".to_vec()].concat()),
+                ("everywhere", message(usize::MAX, usize::MAX, None)),
+                ("flagged", flagged),
+                ("cut", message(4096, 3, None)[..31].to_vec()),
+            ],
+        );
+    }
+
+    /// Goal: nothing is ignored: what a sender did not mean to send is no message.
+    #[test]
+    fn what_is_not_whole_is_refused() {
+        let refused = [
+            message(4096, 4, Some(b"abc")),
+            message(4096, 2, Some(b"abc")),
+            [message(4096, 3, None), b"abc".to_vec()].concat(),
+            message(4096, 0, None)[..31].to_vec(),
+        ];
+        assert!(refused.iter().all(|bytes| Carried::decode(bytes).is_none()));
+        for place in 17..32 {
+            let mut odd = message(4096, 0, None);
+            odd[place] = 2;
+            assert!(Carried::decode(&odd).is_none(), "byte {place}");
+        }
+        let whole = message(4096, 3, Some(b"abc"));
+        assert_eq!(Carried::decode(&whole).and_then(|found| found.body), Some(&b"abc"[..]));
+    }
+}

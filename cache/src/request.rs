@@ -235,6 +235,47 @@ impl Attached {
     }
 }
 
+/// The answer to [`Request::Room`], in the wait slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Not yet: ask again.
+    NotYet,
+    /// The size has as many blocks of the pool as it needs.
+    There,
+    /// It never will beside the sizes that segments have now.
+    Never {
+        /// Blocks that all of them need, with this one.
+        least: u32,
+        /// Blocks that the pool has.
+        blocks: u32,
+    },
+}
+
+impl Room {
+    /// As bytes.
+    pub fn encode(self) -> [u8; 9] {
+        let (kind, least, blocks) = match self {
+            Self::NotYet => (0, 0, 0),
+            Self::There => (1, 0, 0),
+            Self::Never { least, blocks } => (2, least, blocks),
+        };
+        let mut bytes = [kind; 9];
+        bytes[1..5].copy_from_slice(&u32::to_le_bytes(least));
+        bytes[5..].copy_from_slice(&u32::to_le_bytes(blocks));
+        bytes
+    }
+
+    /// From the first bytes of an answer.
+    pub fn decode(bytes: &[u8; INLINE_BYTES]) -> Self {
+        let number = |at: usize| bytes[at..].first_chunk().map_or(0, |four| u32::from_le_bytes(*four));
+        match bytes[0] {
+            0 => Self::NotYet,
+            1 => Self::There,
+            _ => Self::Never { least: number(1), blocks: number(5) },
+        }
+    }
+}
+
 /// What makes a tiered segment a named one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {

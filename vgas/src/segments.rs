@@ -323,11 +323,17 @@ impl Runtime {
         let told = self.tell_parts(&Part { wanted, bytes, first });
         let (pages, all) = match (created, told) {
             (Ok((pages, _)), Ok(all)) => (pages, all),
-            (Err(error), _) => return Err(error),
-            (Ok((pages, _)), Err(error)) => {
+            (created, told) => {
                 // Nobody knows of it but this node.
-                self.client().detach(pages.segment, Detach::Forget)?;
-                return Err(error);
+                let forgotten = match &created {
+                    Ok((pages, _)) => self.client().detach(pages.segment, Detach::Forget),
+                    Err(_) => Ok(()),
+                };
+                // The next segment may have the same number: no neighbour is to forget that one.
+                self.barrier()?;
+                forgotten?;
+                let error = created.err().or(told.err());
+                return Err(error.unwrap_or_else(|| Error::Usage("a segment could not be attached".into())));
             }
         };
         let relaxed = options.relaxed;

@@ -15,7 +15,7 @@ use super::shards::Aside;
 use crate::error::CacheError;
 use crate::partition::Policy;
 use crate::pool::{FrameUse, PageSize};
-use crate::request::PageIndex;
+use crate::request::{PageIndex, Room};
 use smallvec::SmallVec;
 
 /// How long a block may take to be emptied, in milliseconds: pages that are pinned stay.
@@ -96,12 +96,18 @@ impl Agent {
         Ok(())
     }
 
-    /// Has a size get the blocks without which its pages could not come and go, and keeps them for a while. False: not yet, it is
-    /// to be asked again.
-    pub(super) fn keep_room_for(&mut self, size: PageSize) -> bool {
+    /// Has a size get the blocks without which its pages could not come and go, and keeps them for a while.
+    pub(super) fn keep_room_for(&mut self, size: PageSize) -> Room {
+        let layout = self.pool.layout();
+        let used: SmallVec<[PageSize; PageSize::COUNT]> = self.shards.used_sizes().collect();
+        let keeps = |other: &PageSize| *other == size || used.contains(other) || self.is_promised(*other);
+        let least = PageSize::all().filter(keeps).map(|other| layout.blocks_at_least(other)).sum();
+        if least > layout.blocks() && self.lacks_blocks(size) {
+            return Room::Never { least, blocks: layout.blocks() };
+        }
         self.shards.expect_size(size);
         self.balance.promised[size.index()] = self.time.now_ms + PROMISE_MS;
-        self.cut_for(size)
+        if self.cut_for(size) { Room::There } else { Room::NotYet }
     }
 
     /// Cuts blocks for a size until it has as many as it needs. False: none is left.

@@ -8,7 +8,7 @@ use crate::error::{CacheError, FailureKind};
 use crate::partition::Partition;
 use crate::pool::PoolError;
 use crate::pool::{Counter, FrameId};
-use crate::request::{PageIndex, Request};
+use crate::request::{PageIndex, Request, Room};
 use smallvec::SmallVec;
 use vgas_rma::address::{Peer, Rank};
 
@@ -136,8 +136,12 @@ impl Agent {
             }
             Request::Detach { segment, step, slot } => self.detach(segment, step, waiter(slot)),
             Request::Room { size, slot } => {
-                let has_room = self.keep_room_for(size);
-                self.pool.answer(local_rank, waiter(slot).wait, &[u8::from(has_room)])?;
+                let room = self.keep_room_for(size);
+                if room == Room::NotYet && self.evictions_rest() {
+                    // Blocks get empty by evictions only.
+                    return self.complete(waiter(slot), Err(self.why_no_frame()));
+                }
+                self.pool.answer(local_rank, waiter(slot).wait, &room.encode())?;
                 self.complete(waiter(slot), Ok(()))
             }
             Request::Attached { slot } => {

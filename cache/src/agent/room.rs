@@ -177,6 +177,11 @@ impl Agent {
         Ok(true)
     }
 
+    /// Whether nothing is evicted for a while, because pages could not be stored.
+    pub(super) fn evictions_rest(&self) -> bool {
+        self.frames.pause_ms > 0 && self.time.now_ms < self.frames.evict_again_ms
+    }
+
     /// Why no frame can be had: as the last eviction was refused.
     pub(super) fn why_no_frame(&self) -> Failure {
         self.shards.refusal().unwrap_or(FailureKind::Device.into())

@@ -6,7 +6,7 @@ use super::{Client, Created, SegmentPages};
 use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
 use crate::partition::{Partition, PartitionId, SegmentId};
 use crate::pool::{INLINE_BYTES, PageSize};
-use crate::request::{About, Attached, Detach, Extent, InPlace, Named, Request, handler};
+use crate::request::{About, Attached, Detach, Extent, InPlace, Named, Request, Room, handler};
 use std::time::{Duration, Instant};
 use vgas_rma::address::{NodeId, Rank};
 use vgas_rma::conduit::Sent;
@@ -45,7 +45,8 @@ impl Client {
     /// Waits while memory that pages of other sizes have is emptied.
     ///
     /// # Errors
-    /// [`CacheError::Usage`] when too much of it is pinned.
+    /// [`CacheError::Usage`] when it has too few blocks for so many sizes or nothing can leave it, at once, or when too much of it is
+    /// pinned, after ten seconds. Each says what to do.
     pub fn make_room(&self, size: PageSize) -> Result<(), CacheError> {
         let most = self.pool.layout().spec().page_bytes_max;
         if size.bytes() > most {
@@ -57,7 +58,27 @@ impl Client {
         }
         let began = Instant::now();
         let mut naps = 0;
-        while self.ask(|slot| Request::Room { size, slot }, &[])?[0] == 0 {
+        loop {
+            let answer = self.ask(|slot| Request::Room { size, slot }, &[]).map_err(|error| match error {
+                CacheError::Page { reason, place, .. } => CacheError::Usage(format!(
+                    "pages of {} bytes find no room in the node's cache, which others cannot leave: {}",
+                    size.bytes(),
+                    reason.describe(&place)
+                )),
+                error => error,
+            })?;
+            match Room::decode(&answer) {
+                Room::There => return Ok(()),
+                Room::NotYet => {}
+                Room::Never { least, blocks } => {
+                    return Err(CacheError::Usage(format!(
+                        "pages of {} bytes find no room in the node's cache: the sizes of pages that there are need {least} of its blocks \
+                         with them, and it has {blocks}; use fewer sizes, fewer threads of the agent (agent.threads), or raise \
+                         cache.size (--cache)",
+                        size.bytes()
+                    )));
+                }
+            }
             if began.elapsed() >= ROOM_PATIENCE {
                 return Err(CacheError::Usage(format!(
                     "pages of {} bytes find no room in the node's cache: those of other sizes need theirs, and what is pinned stays; unpin some, use fewer sizes, or \
@@ -67,7 +88,6 @@ impl Client {
             }
             cores::nap(&mut naps);
         }
-        Ok(())
     }
 
     /// Why a partition can only be read, as an error of whoever wants to write.

@@ -246,6 +246,11 @@ impl TableLayout {
         wanted.clamp(2, 512).min((among / 16).max(1))
     }
 
+    /// How many blocks the pool has.
+    pub fn blocks(&self) -> u32 {
+        self.block_count
+    }
+
     /// How many blocks pages of a size keep while some segment has such pages: room for what each thread of the agent keeps back,
     /// and for two pages.
     pub fn blocks_at_least(&self, size: PageSize) -> u32 {

@@ -178,6 +178,13 @@ const ALL: &[Scenario] = &[
     Scenario { name: "segments", settings: segments::settings, rank: segments::rank },
     Scenario { name: "streamed", settings: streamed::settings, rank: streamed::rank },
     Scenario { name: "leaving", settings: segments::settings_of_leaving, rank: segments::leave },
+    Scenario { name: "attach_again", settings: segments::settings, rank: segments::again },
+    Scenario { name: "full_disk", settings: segments::settings_of_a_full_disk, rank: segments::full_disk },
+    Scenario {
+        name: "too_many_sizes",
+        settings: segments::settings_of_too_many_sizes,
+        rank: segments::too_many_sizes,
+    },
     Scenario { name: "services", settings: services::settings, rank: services::rank },
     Scenario { name: "locks", settings: locks::settings, rank: locks::rank },
     // Parts of `named::sequence`, which are not run by themselves.

@@ -6,7 +6,9 @@
 
 use crate::Setting;
 use crate::scenarios::Outcome;
+use rustix::process::{Resource, Rlimit};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use vgas::{Change, GlobalAddress, PinMode, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
 
 const SETTINGS: [(&str, &str); 3] =
@@ -99,6 +101,107 @@ fn refuse(runtime: &Runtime) -> Outcome {
         return Err("the first segment was detached".into());
     }
     Ok(())
+}
+
+/// Goal: what was refused can be tried again at once: nothing that is left of it, on whichever rank, meets its successor, which has the
+/// same number. Many times, because ranks that share a node must get in each other's way.
+pub fn again(runtime: &Runtime, _seed: u64) -> Outcome {
+    runtime.attach(&SegmentSpec { tiered_bytes: 4096, ..SegmentSpec::default() })?;
+    let (me, ranks) = (runtime.rank().0, runtime.ranks());
+    for round in 0..300 {
+        let bytes = if me == round % ranks { 1 << 40 } else { 4096 };
+        if runtime.attach_segment(bytes, &SegmentOptions::default()).is_ok() {
+            return Err("a petabyte was attached".into());
+        }
+        let segment = runtime.attach_segment(4096, &SegmentOptions::default())?;
+        if segment.id().0 != 1 {
+            return Err(format!("{segment:?} is not the first beside the first").into());
+        }
+        let right = Rank((me + 1) % ranks);
+        runtime.put_value(segment.address(right, 8), u64::from(me))?;
+        runtime.barrier()?;
+        let found: u64 = runtime.get_value(segment.address(Rank(me), 8))?;
+        if found != u64::from((me + ranks - 1) % ranks) {
+            return Err(format!("round {round}: found {found}").into());
+        }
+        runtime.barrier()?;
+        runtime.detach_segment(segment)?;
+    }
+    Ok(())
+}
+
+/// So many threads of the agent that the least that sizes keep is soon all there is: the pool has 16 blocks.
+pub fn settings_of_too_many_sizes() -> Vec<Setting> {
+    let settings = [
+        ("cache.size", "4MiB"),
+        ("cache.page", "4KiB"),
+        ("segment.tiered_max", "16MiB"),
+        ("agent.threads", "8"),
+    ];
+    vec![Setting::new(1, 1, &settings), Setting::new(2, 1, &settings)]
+}
+
+/// Goal: a size that can never have room beside the others is refused at once, with the numbers, and the others go on.
+pub fn too_many_sizes(runtime: &Runtime, seed: u64) -> Outcome {
+    runtime.attach(&SegmentSpec { tiered_bytes: 64 << 10, ..SegmentSpec::default() })?;
+    let mut segments = vec![Segment::FIRST];
+    let mut refused = None;
+    for bytes in [256 << 10, 128 << 10, 64 << 10, 32 << 10] {
+        let began = Instant::now();
+        match runtime.attach_segment(1 << 20, &SegmentOptions::with_pages_of(bytes)) {
+            Ok(segment) => segments.push(segment),
+            Err(error) => {
+                refused = Some((error.to_string(), began.elapsed()));
+                break;
+            }
+        }
+    }
+    let Some((said, took)) = refused else { return Err("all sizes have found room".into()) };
+    if !said.contains("blocks") || took.as_secs() >= 5 {
+        return Err(format!("refused after {took:?}: {said}").into());
+    }
+    fill(runtime, &segments, seed)
+}
+
+pub fn settings_of_a_full_disk() -> Vec<Setting> {
+    let settings = [("cache.size", "4MiB"), ("cache.page", "4KiB"), ("segment.tiered_max", "16MiB")];
+    vec![Setting::new(1, 1, &settings)]
+}
+
+/// Goal: a size for which pages would have to leave that cannot be stored is refused with that reason, before the time for which
+/// room is waited; when they can be stored again, it gets its room. The file system is full as far as the node's daemon can tell,
+/// which started this rank: its files are not to grow.
+pub fn full_disk(runtime: &Runtime, seed: u64) -> Outcome {
+    // More than the cache has: no block of it is empty, and what was put last has not been stored.
+    const BYTES: u64 = 8 << 20;
+    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
+    let content: Vec<u8> = (0..BYTES / 8).flat_map(|word| (seed ^ word).to_le_bytes()).collect();
+    runtime.put(GlobalAddress::tiered(Rank(0), 0), &content)?;
+    let daemon = rustix::process::getppid();
+    let before = rustix::process::getrlimit(Resource::Fsize);
+    rustix::process::prlimit(daemon, Resource::Fsize, Rlimit { current: Some(4096), ..before })?;
+    let attach = || runtime.attach_segment(1 << 20, &SegmentOptions::with_pages_of(256 << 10));
+    let began = Instant::now();
+    let refused = attach();
+    let took = began.elapsed();
+    rustix::process::prlimit(daemon, Resource::Fsize, before)?;
+    let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    if !said.contains("which others cannot leave: ") || took >= Duration::from_secs(9) {
+        return Err(format!("refused after {took:?}: {said}").into());
+    }
+    let began = Instant::now();
+    let mut naps = 0;
+    let further = loop {
+        match attach() {
+            Ok(segment) => break segment,
+            Err(error) if began.elapsed() > Duration::from_secs(60) => return Err(error.into()),
+            Err(_) => vgas_rma::cores::nap(&mut naps),
+        }
+    };
+    runtime.put(further.address(Rank(0), 0), &content[..1 << 20])?;
+    let mut found = vec![0; content.len()];
+    runtime.get(GlobalAddress::tiered(Rank(0), 0), &mut found)?;
+    if found == content { Ok(()) } else { Err("what could not be stored for a while is lost".into()) }
 }
 
 fn pattern(seed: u64, segment: Segment, owner: u32, offset: u64) -> u64 {

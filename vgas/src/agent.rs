@@ -123,7 +123,7 @@ pub(crate) fn read_ahead(
     settings: &Settings,
     spec: &vgas_cache::pool::PoolSpec,
 ) -> Option<ReadAheadSettings> {
-    settings.ablation.read_ahead.then(|| ReadAheadSettings {
+    settings.ablation.read_ahead.then_some(ReadAheadSettings {
         page_bytes: spec.page_bytes,
         pool_frames: spec.frames,
         window_bytes_max: READ_AHEAD_BYTES_MAX,

@@ -11,7 +11,7 @@ use vgas_job::Membership;
 use vgas_rma::address::Peer;
 use vgas_rma::conduit::Conduit;
 use vgas_rma::conduit::factory::{self, Options, Provider};
-use vgas_rma::conduit::hook::Count;
+use vgas_rma::conduit::hook::{Count, Stacked};
 use vgas_rma::say;
 
 impl ConduitChoice {
@@ -40,7 +40,7 @@ impl Network {
         let Some(conduit) = membership.open_network(&Texts(settings.to_map()))? else {
             return Ok(Self { conduit: None, counts: Vec::new(), me });
         };
-        let (conduit, counts) = settings.hooks.around(conduit, membership.layout(), me)?;
+        let Stacked { conduit, counts } = settings.hooks.around(conduit, membership.layout(), me)?;
         Ok(Self { conduit: Some(conduit), counts, me })
     }
 

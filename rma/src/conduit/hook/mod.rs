@@ -19,7 +19,7 @@ mod trace;
 pub use count::{Count, PeerCounts};
 pub use delay::{Delay, Link};
 pub use loss::Loss;
-pub use stack::{Stack, StackError};
+pub use stack::{Stack, StackError, Stacked};
 pub use trace::Trace;
 
 use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};

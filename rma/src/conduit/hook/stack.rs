@@ -38,6 +38,14 @@ enum Choice {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stack(Vec<Choice>);
 
+/// A conduit with the hooks of a [`Stack`] around it.
+pub struct Stacked {
+    /// The outermost.
+    pub conduit: Arc<dyn Conduit>,
+    /// The hooks that count, in their order.
+    pub counts: Vec<Arc<Count>>,
+}
+
 /// Why a text is no [`Stack`]. Each completes the sentence "it …".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -174,17 +182,11 @@ impl Stack {
         self.0.is_empty()
     }
 
-    /// The conduit of `me` with the hooks around it, and what those count that count, in their order. Without hooks it is the
-    /// conduit itself.
+    /// The conduit of `me` with the hooks around it. Without hooks it is the conduit itself.
     ///
     /// # Errors
     /// When the system refuses descriptors.
-    pub fn around(
-        &self,
-        conduit: Arc<dyn Conduit>,
-        layout: &Layout,
-        me: Peer,
-    ) -> Result<(Arc<dyn Conduit>, Vec<Arc<Count>>)> {
+    pub fn around(&self, conduit: Arc<dyn Conduit>, layout: &Layout, me: Peer) -> Result<Stacked> {
         let (mut conduit, mut counts) = (conduit, Vec::new());
         for choice in self.0.iter().rev() {
             conduit = match *choice {
@@ -207,7 +209,7 @@ impl Stack {
                 Choice::Trace => Arc::new(Hooked::new(conduit, Arc::new(Trace::new(me)))?),
             };
         }
-        Ok((conduit, counts))
+        Ok(Stacked { conduit, counts })
     }
 }
 

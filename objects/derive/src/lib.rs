@@ -1,0 +1,101 @@
+//! The derives of `vgas-objects`, which exports and describes them: `Portable` and `Shareable`.
+//!
+//! Fields are checked in bodies, not by bounds: a bound on the type of a field would make a recursive type ask about itself for ever.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+use syn::{Data, DeriveInput, Error, Fields, Index, parse_macro_input};
+
+/// The bytes of the type mean the same in every process of a job. All fields must be portable.
+#[proc_macro_derive(Portable)]
+pub fn portable(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    portable_of(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Nothing changes behind a shared reference, so that copies can be read. All fields must be shareable.
+#[proc_macro_derive(Shareable)]
+pub fn shareable(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    shareable_of(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// The fields of a type, or of each of its variants.
+fn shapes(input: &DeriveInput) -> syn::Result<Vec<(TokenStream, &Fields)>> {
+    match &input.data {
+        Data::Struct(data) => Ok(vec![(quote!(Self), &data.fields)]),
+        Data::Enum(data) => Ok(data
+            .variants
+            .iter()
+            .map(|variant| {
+                let name = &variant.ident;
+                (quote!(Self::#name), &variant.fields)
+            })
+            .collect()),
+        Data::Union(_) => Err(Error::new_spanned(
+            input,
+            "a union does not say which of its fields it has: use an enum in the global heap",
+        )),
+    }
+}
+
+/// The generics, each type parameter with this bound.
+fn bounded(input: &DeriveInput, bound: &TokenStream) -> syn::Generics {
+    let mut generics = input.generics.clone();
+    for parameter in generics.type_params_mut() {
+        parameter.bounds.push(syn::parse_quote!(#bound));
+    }
+    generics
+}
+
+fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
+    let bound = quote!(::vgas_objects::Portable);
+    let generics = bounded(input, &bound);
+    let (implemented, types, conditions) = generics.split_for_impl();
+    let name = &input.ident;
+    let shapes = shapes(input)?;
+    let fields = shapes.iter().flat_map(|(_, fields)| fields.iter().map(|field| &field.ty));
+    let arms = shapes.iter().map(|(path, fields)| {
+        let bindings: Vec<_> = (0..fields.len()).map(|at| format_ident!("field_{at}")).collect();
+        let members = fields.iter().zip(0..).map(|(field, at)| match &field.ident {
+            Some(name) => quote!(#name),
+            None => {
+                let index = Index::from(at);
+                quote!(#index)
+            }
+        });
+        quote! { #path { #(#members: #bindings),* } => { #( #bound::links(#bindings, visit); )* } }
+    });
+    // A type without variants has no values.
+    let body = if shapes.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) };
+    Ok(quote! {
+        // SAFETY: all fields are portable, which `links` could not be compiled without, and all their links are visited.
+        #[automatically_derived]
+        unsafe impl #implemented #bound for #name #types #conditions {
+            const HAS_LINKS: bool = false #(|| <#fields as #bound>::HAS_LINKS)*;
+            #[allow(unused_variables)]
+            fn links(&self, visit: &mut dyn ::core::ops::FnMut(&::vgas_objects::Link)) {
+                #body
+            }
+        }
+    })
+}
+
+fn shareable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
+    let bound = quote!(::vgas_objects::Shareable);
+    let generics = bounded(input, &bound);
+    let (implemented, types, conditions) = generics.split_for_impl();
+    let name = &input.ident;
+    let shapes = shapes(input)?;
+    let fields = shapes.iter().flat_map(|(_, fields)| fields.iter().map(|field| &field.ty));
+    Ok(quote! {
+        // SAFETY: all fields are shareable, which `check` could not be compiled without.
+        #[automatically_derived]
+        unsafe impl #implemented #bound for #name #types #conditions {
+            fn check() {
+                fn is_shareable<Field: #bound>() {}
+                #( is_shareable::<#fields>(); )*
+            }
+        }
+    })
+}

@@ -1,0 +1,96 @@
+//! The colour protocol, as a table: what becomes of a slot of the heap, and of the word that means it.
+//!
+//! The heap asks [`step`], and the walk in `walk.rs` asks the same function in every order that two objects, three nodes and their
+//! messages can come to. What the walk showed necessary, beside what drust-osdi24.txt §4.1.1 tells:
+//!
+//! * **The colours of a slot go on** when it is freed and used again. Copies that nobody holds stay findable until they are evicted, so that
+//!   a new object at an old address must not begin at an old colour.
+//! * **A slot whose colours are used up retires** until no node has a copy from it.
+//! * **Writing changes the colour only if the value was served** to another rank since the colour was taken: otherwise a loop that writes
+//!   would move its object every 65,536 times. It changes when the mutable borrow *begins*, since plain `&mut` has no end that could be seen.
+//! * **A copy is published only by a live borrow**: what arrives after it has been torn by the next write, perhaps.
+//! * **A part is written under its whole**: who changes a child has the parent borrowed mutably, so that the parent's word changes as well.
+//!
+//! | slot | event | becomes | and the word |
+//! |---|---|---|---|
+//! | free, next colour c | allocate | live | takes colour c |
+//! | live | serve | live, served | stays |
+//! | live | begin to write | live | stays |
+//! | live, served | begin to write, colour c < last | live | takes colour c + 1 |
+//! | live, served | begin to write, last colour | unchanged | the object must move, and this be freed |
+//! | live | free, colour c | free, next colour c | ends |
+//! | live, served | free, colour c < last | free, next colour c + 1 | ends |
+//! | live, served | free, last colour | retired | ends |
+//! | retired | no node has a copy | free, next colour 0 | |
+//!
+//! Everything else is refused.
+
+use crate::word::Colour;
+
+/// A place for an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Slot {
+    /// Nobody's; its next object begins with this colour.
+    Free(Colour),
+    /// An object's.
+    Live {
+        /// Some other rank has been given its value in the present colour.
+        served: bool,
+    },
+    /// Nobody's, and not to be used: its colours are used up, and copies may be left.
+    Retired,
+}
+
+/// What happens to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A new object, or one that moves here.
+    Allocate,
+    /// Its bytes are about to be given to another rank.
+    Serve,
+    /// A mutable borrow begins, of the word in this colour.
+    Write(Colour),
+    /// The object is dropped, or has moved away, and its word had this colour.
+    Free(Colour),
+    /// No node has a copy from here, nor a request for one under way.
+    Confirmed,
+}
+
+/// What the word of the object becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Nothing changes about it.
+    Stays,
+    /// It has this colour.
+    Takes(Colour),
+    /// It can only be written elsewhere.
+    Move,
+}
+
+/// One row of the table; none where the event is refused: a peer's mistake, or the caller's.
+pub fn step(slot: Slot, event: Event, last: Colour) -> Option<(Slot, Outcome)> {
+    use Outcome::{Move, Stays, Takes};
+    Some(match (slot, event) {
+        (Slot::Free(next), Event::Allocate) => (Slot::Live { served: false }, Takes(next)),
+        (Slot::Live { .. }, Event::Serve) => (Slot::Live { served: true }, Stays),
+        (Slot::Live { served: false }, Event::Write(_)) => (slot, Stays),
+        (Slot::Live { served: true }, Event::Write(colour)) => match colour.next(last) {
+            Some(next) => (Slot::Live { served: false }, Takes(next)),
+            None => (slot, Move),
+        },
+        (Slot::Live { served: false }, Event::Free(colour)) => (Slot::Free(colour), Stays),
+        (Slot::Live { served: true }, Event::Free(colour)) => {
+            (colour.next(last).map_or(Slot::Retired, Slot::Free), Stays)
+        }
+        (Slot::Retired, Event::Confirmed) => (Slot::Free(Colour::default()), Stays),
+        _ => return None,
+    })
+}
+
+/// Whether a copy that has arrived may be kept under its word: only if the borrow that asked for it still lives.
+pub fn may_publish(borrow_lives: bool) -> bool {
+    borrow_lives
+}
+
+#[cfg(test)]
+mod walk;

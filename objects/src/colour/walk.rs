@@ -1,0 +1,388 @@
+//! Goal: nobody ever reads what is not the latest value. Method: every state that objects can come to is visited, until there is no new
+//! one, with two colours, and with copies, requests and evictions on every node: an object on three nodes, of which two have a slot, and a
+//! parent and its child on two nodes of three slots. Then each rule is broken in turn, and one of the walks must find it.
+//!
+//! A copy is *fresh* while its bytes are those of the object. That is what a state has instead of values, so that there are finitely
+//! many. The latest value of the parent contains the child's word.
+
+use super::*;
+use rustc_hash::FxHashMap;
+
+/// Most of either scope.
+const NODES: usize = 3;
+const SLOTS: usize = 3;
+const HOME: [usize; SLOTS] = [0, 1, 0];
+const LAST: Colour = Colour(1);
+const COLOURS: usize = LAST.0 as usize + 1;
+const PARENT: usize = 0;
+const CHILD: usize = 1;
+
+/// How much there is: all orders of everything at once would be too many.
+#[derive(Clone, Copy, Debug)]
+struct Scope {
+    nodes: usize,
+    slots: usize,
+    has_child: bool,
+}
+
+const SCOPES: [Scope; 2] =
+    [Scope { nodes: 3, slots: 2, has_child: false }, Scope { nodes: 2, slots: 3, has_child: true }];
+
+/// More states than either has: where the walk has lost its bound, it ends before the machine does.
+const STATES_MAX: usize = 2_000_000;
+
+/// A rule that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// A new object begins with colour 0: the paper's text.
+    ColourRestarts,
+    /// Writing leaves the colour of what was served.
+    BumpSkipped,
+    /// The home does not note that it served.
+    ServedForgotten,
+    /// A copy is kept, though the borrow that asked has ended.
+    PublishedLate,
+    /// A retired slot comes back while copies are left.
+    RevivedEarly,
+    /// A copy is evicted that a borrow uses.
+    EvictedHeld,
+    /// The child is written while the parent's word stays.
+    ChildAlone,
+    /// A peer hands on what it has under the address, whatever the colour.
+    HintUnchecked,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Name {
+    slot: usize,
+    colour: Colour,
+}
+
+/// A request that a node has under way: for what, what it brings once it was served, and whether who asked still borrows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Fetch {
+    object: usize,
+    name: Name,
+    brings: Option<bool>,
+    lives: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct State {
+    slots: [Slot; SLOTS],
+    objects: [Option<Name>; 2],
+    /// The parent, and with it the child, is borrowed mutably.
+    writing: bool,
+    /// Who borrows what, and whether through a copy.
+    borrows: [[Option<bool>; 2]; NODES],
+    /// Some(fresh) for each copy.
+    copies: [[[Option<bool>; COLOURS]; SLOTS]; NODES],
+    /// Only node 1 and node 2 ask: one each.
+    fetches: [Option<Fetch>; NODES],
+}
+
+type Found = Result<(), String>;
+
+impl State {
+    fn first() -> Self {
+        Self {
+            slots: [Slot::Free(Colour(0)); SLOTS],
+            objects: [None; 2],
+            writing: false,
+            borrows: [[None; 2]; NODES],
+            copies: [[[None; COLOURS]; SLOTS]; NODES],
+            fetches: [None; NODES],
+        }
+    }
+
+    fn copy(&mut self, node: usize, name: Name) -> &mut Option<bool> {
+        &mut self.copies[node][name.slot][usize::from(name.colour.0)]
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.borrows.iter().flatten().any(Option::is_some)
+    }
+
+    /// Its bytes are about to change, or are no more: copies of it are others now, and what was under way is.
+    fn stale(&mut self, object: usize) {
+        let Some(name) = self.objects[object] else { return };
+        for node in 0..NODES {
+            for copy in self.copies[node][name.slot].iter_mut().flatten() {
+                *copy = false;
+            }
+            if let Some(fetch) = self.fetches[node].as_mut().filter(|fetch| fetch.object == object) {
+                fetch.brings = fetch.brings.map(|_| false);
+            }
+        }
+    }
+
+    fn apply(&mut self, slot: usize, event: Event) -> Option<Outcome> {
+        let (next, outcome) = step(self.slots[slot], event, LAST)?;
+        self.slots[slot] = next;
+        Some(outcome)
+    }
+
+    /// A new object in this slot.
+    fn place(&mut self, object: usize, slot: usize, fault: Option<Fault>) -> Option<()> {
+        if let (Slot::Free(_), Some(Fault::ColourRestarts)) = (self.slots[slot], fault) {
+            self.slots[slot] = Slot::Free(Colour(0));
+        }
+        let Outcome::Takes(colour) = self.apply(slot, Event::Allocate)? else { return None };
+        self.objects[object] = Some(Name { slot, colour });
+        Some(())
+    }
+
+    fn remove(&mut self, object: usize) -> Option<()> {
+        let name = self.objects[object]?;
+        self.stale(object);
+        self.apply(name.slot, Event::Free(name.colour))?;
+        self.objects[object] = None;
+        Some(())
+    }
+
+    /// A node writes an object: here, or after it has moved to `to`.
+    fn write(&mut self, object: usize, to: usize, fault: Option<Fault>) -> Option<()> {
+        let name = self.objects[object]?;
+        let outcome = match to == name.slot {
+            true => match (self.apply(name.slot, Event::Write(name.colour))?, fault) {
+                (Outcome::Takes(_), Some(Fault::BumpSkipped)) => Outcome::Stays,
+                (outcome, _) => outcome,
+            },
+            false => Outcome::Move,
+        };
+        self.stale(object);
+        match outcome {
+            Outcome::Stays => {}
+            Outcome::Takes(colour) => self.objects[object] = Some(Name { colour, ..name }),
+            Outcome::Move if to == name.slot => return None,
+            Outcome::Move => {
+                self.remove(object)?;
+                self.place(object, to, fault)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Every state that can come next, with how.
+    fn next(&self, scope: Scope, fault: Option<Fault>) -> Result<Vec<(String, State)>, String> {
+        let mut all = Vec::new();
+        let mut add = |what: String, state: Option<State>| all.extend(state.map(|state| (what, state)));
+        let with = |change: &dyn Fn(&mut State) -> Option<()>| {
+            let mut state = *self;
+            change(&mut state).map(|()| state)
+        };
+        let free = !self.is_borrowed() && !self.writing;
+        for slot in 0..scope.slots {
+            let (none, child) = (self.objects[PARENT].is_none(), self.objects[CHILD].is_some());
+            if none {
+                add(format!("parent in {slot}"), with(&|state| state.place(PARENT, slot, fault)));
+            }
+            if free {
+                let begin = |state: &mut State| {
+                    state.write(PARENT, slot, fault)?;
+                    state.writing = true;
+                    Some(())
+                };
+                add(format!("write the parent in {slot}"), with(&begin));
+            }
+            if self.writing && !child && scope.has_child {
+                add(format!("child in {slot}"), with(&|state| state.place(CHILD, slot, fault)));
+            }
+            if self.writing && child {
+                add(format!("write the child in {slot}"), with(&|state| state.write(CHILD, slot, fault)));
+            }
+            if free && child && fault == Some(Fault::ChildAlone) {
+                let alone = |state: &mut State| {
+                    let before = state.objects[CHILD];
+                    state.write(CHILD, slot, fault)?;
+                    if state.objects[CHILD] != before {
+                        // The parent's bytes have changed, under its old word.
+                        state.stale(PARENT);
+                    }
+                    Some(())
+                };
+                add(format!("write the child alone in {slot}"), with(&alone));
+            }
+            let left = self.copies.iter().any(|copies| copies[slot].iter().any(Option::is_some));
+            let asked = self.fetches.iter().flatten().any(|fetch| fetch.name.slot == slot);
+            if (!left && !asked) || fault == Some(Fault::RevivedEarly) {
+                add(format!("revive {slot}"), with(&|state| state.apply(slot, Event::Confirmed).map(|_| ())));
+            }
+        }
+        if self.writing {
+            add("end of writing".into(), Some(State { writing: false, ..*self }));
+        }
+        if free {
+            let drop_all = |state: &mut State| {
+                if state.objects[CHILD].is_some() {
+                    state.remove(CHILD)?;
+                }
+                state.remove(PARENT)
+            };
+            add("drop".into(), with(&drop_all));
+        }
+        for node in 0..scope.nodes {
+            self.read(node, &mut add)?;
+            self.arrive(node, fault, &mut add);
+            for slot in 0..SLOTS {
+                for colour in 0..COLOURS {
+                    if self.copies[node][slot][colour].is_none() {
+                        continue;
+                    }
+                    let name = Name { slot, colour: Colour(colour as u16) };
+                    let held = (0..2).any(|object| {
+                        self.borrows[node][object] == Some(true) && self.objects[object] == Some(name)
+                    });
+                    if held && fault == Some(Fault::EvictedHeld) {
+                        return Err(format!("node {node} evicts what it reads"));
+                    }
+                    if !held {
+                        let evict = |state: &mut State| {
+                            *state.copy(node, name) = None;
+                            Some(())
+                        };
+                        add(format!("node {node} evicts {name:?}"), with(&evict));
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Borrows and looks of a node: of the child only while it borrows the parent.
+    fn read(&self, node: usize, add: &mut dyn FnMut(String, Option<State>)) -> Found {
+        for object in [PARENT, CHILD] {
+            let Some(name) = self.objects[object].filter(|_| !self.writing) else { continue };
+            let under = object == PARENT || self.borrows[node][PARENT].is_some();
+            if let Some(through) = self.borrows[node][object] {
+                let inner = object == PARENT && self.borrows[node][CHILD].is_some();
+                if !inner {
+                    let mut state = *self;
+                    state.borrows[node][object] = None;
+                    // Its request may have been forgotten: it comes all the same.
+                    if let Some(fetch) = state.fetches[node].as_mut().filter(|fetch| fetch.object == object) {
+                        fetch.lives = false;
+                    }
+                    add(format!("node {node} ends its borrow of {object}"), Some(state));
+                }
+                if through || HOME[name.slot] == node {
+                    continue;
+                }
+            } else if under {
+                let mut state = *self;
+                state.borrows[node][object] = Some(false);
+                add(format!("node {node} borrows {object}"), Some(state));
+                continue;
+            } else {
+                continue;
+            }
+            let mut state = *self;
+            if let Some(fresh) = *state.copy(node, name) {
+                if !fresh {
+                    return Err(format!("node {node} reads a stale copy of {object} under {name:?}"));
+                }
+                state.borrows[node][object] = Some(true);
+                add(format!("node {node} finds {object}"), Some(state));
+            } else if state.fetches[node].is_none() {
+                state.fetches[node] = Some(Fetch { object, name, brings: None, lives: true });
+                add(format!("node {node} asks for {object}"), Some(state));
+            }
+        }
+        Ok(())
+    }
+
+    /// What becomes of a node's request: the home serves it, or a peer, and it arrives.
+    fn arrive(&self, node: usize, fault: Option<Fault>, add: &mut dyn FnMut(String, Option<State>)) {
+        let Some(fetch) = self.fetches[node] else { return };
+        let Fetch { object, name, .. } = fetch;
+        let Some(fresh) = fetch.brings else {
+            let mut state = *self;
+            // The slot may be another's, or nobody's, if who asked has ended: then its bytes are whatever is there.
+            let is_it = self.objects[object] == Some(name);
+            let bytes = is_it && !self.writing;
+            if fault != Some(Fault::ServedForgotten) {
+                let _ = state.apply(name.slot, Event::Serve);
+            }
+            state.fetches[node] = Some(Fetch { brings: Some(bytes), ..fetch });
+            add(format!("the home serves node {node}"), Some(state));
+            for peer in (0..NODES).filter(|peer| *peer != node) {
+                let copies = &self.copies[peer][name.slot];
+                let under = copies[usize::from(name.colour.0)];
+                let any = copies.iter().flatten().min().copied();
+                let found = if fault == Some(Fault::HintUnchecked) { any } else { under };
+                if let Some(fresh) = found {
+                    let mut state = *self;
+                    state.fetches[node] = Some(Fetch { brings: Some(fresh), ..fetch });
+                    add(format!("node {peer} hands on to node {node}"), Some(state));
+                }
+            }
+            return;
+        };
+        let mut state = *self;
+        state.fetches[node] = None;
+        let late = fault == Some(Fault::PublishedLate);
+        if may_publish(fetch.lives) || late {
+            state.copy(node, name).get_or_insert(fresh);
+        }
+        add(format!("it arrives at node {node}"), Some(state));
+    }
+}
+
+/// All states, or what goes wrong, with the shortest way there.
+fn explore(scope: Scope, fault: Option<Fault>) -> Result<usize, String> {
+    let mut seen: FxHashMap<State, u32> = FxHashMap::default();
+    let mut states = vec![(State::first(), 0u32, String::new())];
+    seen.insert(State::first(), 0);
+    let mut at = 0;
+    while at < states.len() {
+        let (state, ..) = states[at];
+        match state.next(scope, fault) {
+            Ok(all) => {
+                for (how, next) in all {
+                    if let std::collections::hash_map::Entry::Vacant(vacant) = seen.entry(next) {
+                        vacant.insert(states.len() as u32);
+                        let how = if fault.is_some() { how } else { String::new() };
+                        states.push((next, at as u32, how));
+                    }
+                }
+            }
+            Err(what) => {
+                let mut way = vec![what];
+                while at != 0 {
+                    way.push(states[at].2.clone());
+                    at = states[at].1 as usize;
+                }
+                way.reverse();
+                return Err(way.join(" · "));
+            }
+        }
+        at += 1;
+        assert!(at < STATES_MAX, "{scope:?} has no end");
+    }
+    Ok(states.len())
+}
+
+#[test]
+fn no_order_of_things_shows_an_old_value() {
+    let states = SCOPES.map(|scope| explore(scope, None).unwrap());
+    assert_eq!(states, [480_485, 1_351_413], "the protocol or the walk has changed: see that it is meant");
+}
+
+#[test]
+fn every_broken_rule_is_found() {
+    use Fault::*;
+    for fault in [
+        ColourRestarts,
+        BumpSkipped,
+        ServedForgotten,
+        PublishedLate,
+        RevivedEarly,
+        EvictedHeld,
+        ChildAlone,
+        HintUnchecked,
+    ] {
+        let found = SCOPES.iter().find_map(|scope| explore(*scope, Some(fault)).err());
+        println!("{fault:?}: {found:?}");
+        assert!(found.is_some(), "{fault:?} is not found");
+    }
+}

@@ -1,0 +1,207 @@
+//! What may lie in the global heap.
+//!
+//! # Rules for the unsafe code in this file
+//!
+//! A type is [`Portable`] here if all of its bytes are values of the type itself, and it has no [`Link`]s but those that it visits; it
+//! is [`Shareable`] if it has no interior mutability.
+
+use crate::word::Link;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::time::Duration;
+
+/// The bytes of a value mean the same in every process of the job: it may be moved there. Derived:
+///
+/// ```
+/// use vgas_objects::{Portable, Shareable};
+///
+/// #[derive(Portable, Shareable)]
+/// struct Point { x: f64, y: f64 }
+///
+/// #[derive(Portable, Shareable)]
+/// enum Shape<Label> { Empty, Circle(Point, f64), Named { of: [Point; 4], label: Label } }
+/// ```
+///
+/// What means nothing elsewhere does not compile: memory of this process, and what the kernel has given it.
+///
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] struct Text { text: String }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] struct Borrowed { of: &'static u64 }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] struct Pointer(*mut u8);
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] struct Callback { call: fn(u64) -> u64 }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] enum Kept { No, Here(Box<u64>) }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] struct Any { what: Box<dyn Send> }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] struct Many(Vec<u64>);
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] struct Shared(std::sync::Arc<u64>);
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] struct Locked(std::sync::Mutex<u64>);
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] struct Open { file: std::fs::File }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] union Either { bits: u64, number: f64 }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] struct Of<T>(T);
+/// fn is<T: Portable>() {}
+/// is::<Of<String>>();
+/// ```
+///
+/// # Safety
+/// Every value that is valid in one process of the job, which runs the same program, is valid in all, moved as bytes; and
+/// [`Portable::links`] visits all links in it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` means nothing in another process: it cannot lie in the global heap",
+    label = "not portable",
+    note = "derive `Portable` for a type of your own; hold text and lists in arrays, what is elsewhere in a `DBox`, and memory, files and functions of this process not at all"
+)]
+pub unsafe trait Portable: Send + 'static {
+    /// Whether a value can have links.
+    const HAS_LINKS: bool;
+
+    /// Shows each link in it. Does nothing else.
+    fn links(&self, visit: &mut dyn FnMut(&Link));
+}
+
+/// Nothing changes behind a shared reference to it: a copy may be read while the original is borrowed. Derived.
+///
+/// ```compile_fail
+/// # use vgas_objects::{Portable, Shareable};
+/// #[derive(Portable, Shareable)] struct Counter { count: std::cell::Cell<u64> }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::{Portable, Shareable};
+/// #[derive(Portable, Shareable)] enum Counters { One(std::cell::Cell<u64>), None }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::{Portable, Shareable};
+/// #[derive(Portable, Shareable)] struct Counter(std::sync::atomic::AtomicU64);
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::Shareable;
+/// #[derive(Shareable)] struct Alone(u64);
+/// ```
+///
+/// # Safety
+/// As it says: no `Cell`, no atomic, no lock, directly or in a part.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can change while others read it: ranks cannot have copies of it",
+    label = "not shareable",
+    note = "derive `Shareable` for a type of your own; for interior mutability, write through `DBox::get_mut` and share nothing"
+)]
+pub unsafe trait Shareable: Portable + Sync {
+    /// For the derive: does nothing, and cannot be compiled where a part is not shareable.
+    #[doc(hidden)]
+    fn check() {}
+}
+
+macro_rules! plain {
+    ($($plain:ty),*) => { $(
+        // SAFETY: the rule of this file.
+        unsafe impl Portable for $plain {
+            const HAS_LINKS: bool = false;
+            fn links(&self, _: &mut dyn FnMut(&Link)) {}
+        }
+        // SAFETY: the rule of this file.
+        unsafe impl Shareable for $plain {}
+    )* };
+}
+
+plain!((), bool, char, u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64);
+plain!(NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize, Duration);
+
+// SAFETY: the rule of this file: it has no bytes.
+unsafe impl<T: Send + 'static> Portable for PhantomData<T> {
+    const HAS_LINKS: bool = false;
+    fn links(&self, _: &mut dyn FnMut(&Link)) {}
+}
+// SAFETY: the rule of this file.
+unsafe impl<T: Send + Sync + 'static> Shareable for PhantomData<T> {}
+
+// SAFETY: the rule of this file; its links could only be visited by `T: Copy`, which no type with links is.
+unsafe impl<T: Portable + Copy> Portable for Cell<T> {
+    const HAS_LINKS: bool = T::HAS_LINKS;
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        self.get().links(visit);
+    }
+}
+
+// SAFETY: the rule of this file.
+unsafe impl<T: Portable, const N: usize> Portable for [T; N] {
+    const HAS_LINKS: bool = T::HAS_LINKS;
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        self.iter().for_each(|one| one.links(visit));
+    }
+}
+// SAFETY: the rule of this file.
+unsafe impl<T: Shareable, const N: usize> Shareable for [T; N] {}
+
+// SAFETY: the rule of this file.
+unsafe impl<T: Portable> Portable for Option<T> {
+    const HAS_LINKS: bool = T::HAS_LINKS;
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        self.iter().for_each(|one| one.links(visit));
+    }
+}
+// SAFETY: the rule of this file.
+unsafe impl<T: Shareable> Shareable for Option<T> {}
+
+// SAFETY: the rule of this file.
+unsafe impl<T: Portable, E: Portable> Portable for Result<T, E> {
+    const HAS_LINKS: bool = T::HAS_LINKS || E::HAS_LINKS;
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        match self {
+            Ok(value) => value.links(visit),
+            Err(error) => error.links(visit),
+        }
+    }
+}
+// SAFETY: the rule of this file.
+unsafe impl<T: Shareable, E: Shareable> Shareable for Result<T, E> {}
+
+macro_rules! tuples {
+    ($(($($name:ident)+))*) => { $(
+        // SAFETY: the rule of this file.
+        unsafe impl<$($name: Portable),+> Portable for ($($name,)+) {
+            const HAS_LINKS: bool = false $(|| $name::HAS_LINKS)+;
+            #[allow(non_snake_case)]
+            fn links(&self, visit: &mut dyn FnMut(&Link)) {
+                let ($($name,)+) = self;
+                $($name.links(visit);)+
+            }
+        }
+        // SAFETY: the rule of this file.
+        unsafe impl<$($name: Shareable),+> Shareable for ($($name,)+) {}
+    )* };
+}
+
+tuples! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }

@@ -1,0 +1,130 @@
+//! Sizes of slots.
+
+/// Bytes of a slab, and what it begins at a multiple of.
+pub const SLAB_BYTES: u64 = 64 << 10;
+
+/// Bytes of the slots of each class. Steps of at most a quarter, so that little of a slot is wasted.
+const SIZES: [u32; 32] = [
+    16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280,
+    1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192,
+];
+
+/// How many classes there are.
+pub(crate) const CLASSES: usize = SIZES.len();
+
+/// Bytes of a slab before the words of its slots.
+pub(crate) const HEADER_BYTES: u64 = 16;
+
+/// What holds an object: a slot of some size, or slabs of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Slots of the size with this number.
+    Small(u8),
+    /// So many slabs.
+    Large(u32),
+}
+
+impl Class {
+    /// For a value of this size, at a multiple of `align`; none for what no heap holds.
+    pub const fn of(size: u64, align: u64) -> Option<Self> {
+        if !align.is_power_of_two() || align > SLAB_BYTES {
+            return None;
+        }
+        // Slots begin at multiples of 16, those whose size is a power of two at multiples of that.
+        let size = if align <= 16 || size > SIZES[CLASSES - 1] as u64 {
+            size
+        } else {
+            (if size > align { size } else { align }).next_power_of_two()
+        };
+        let mut class = 0;
+        while class < CLASSES {
+            if size <= SIZES[class] as u64 {
+                return Some(Self::Small(class as u8));
+            }
+            class += 1;
+        }
+        let slabs = size.div_ceil(SLAB_BYTES);
+        if slabs < LARGE_REST as u64 { Some(Self::Large(slabs as u32)) } else { None }
+    }
+
+    /// The class with this number in a slab's record.
+    pub(crate) fn small(number: u32) -> Option<Small> {
+        ((number as usize) < CLASSES).then(|| Small::new(number as u8))
+    }
+}
+
+/// The records of slabs that belong to a large object, but its first.
+pub(crate) const LARGE_REST: u32 = u32::MAX >> 8;
+
+/// How a slab of small slots is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Small {
+    pub number: u8,
+    pub size: u64,
+    pub slots: u32,
+    /// Where the first slot is.
+    pub first: u64,
+}
+
+impl Small {
+    pub const fn new(number: u8) -> Self {
+        let size = SIZES[number as usize] as u64;
+        let align = if size.is_power_of_two() { size } else { 16 };
+        let mut slots = (SLAB_BYTES - HEADER_BYTES) / (size + 4);
+        loop {
+            let first = (HEADER_BYTES + 4 * slots).next_multiple_of(align);
+            if first + slots * size <= SLAB_BYTES {
+                return Self { number, size, slots: slots as u32, first };
+            }
+            slots -= 1;
+        }
+    }
+
+    pub const fn slot_offset(&self, slot: u32) -> u64 {
+        self.first + self.size * slot as u64
+    }
+
+    pub const fn word_offset(slot: u32) -> u64 {
+        HEADER_BYTES + 4 * slot as u64
+    }
+
+    /// The slot that begins there in its slab.
+    pub const fn slot_at(&self, offset: u64) -> Option<u32> {
+        if offset < self.first || !(offset - self.first).is_multiple_of(self.size) {
+            return None;
+        }
+        let slot = (offset - self.first) / self.size;
+        if slot < self.slots as u64 { Some(slot as u32) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: slots lie in their slab, behind their words, apart from each other, and as aligned as is promised.
+    #[test]
+    fn slots_fit() {
+        for number in 0..CLASSES as u8 {
+            let small = Small::new(number);
+            assert!(Small::word_offset(small.slots) <= small.first, "{small:?}");
+            assert!(small.slot_offset(small.slots) <= SLAB_BYTES && small.slots < 0x7fff, "{small:?}");
+            for slot in 0..small.slots {
+                assert_eq!(small.slot_at(small.slot_offset(slot)), Some(slot));
+            }
+        }
+        for align in [1, 8, 16, 32, 64, 4096, 8192] {
+            for size in (0..9000).step_by(7) {
+                match Class::of(size, align).unwrap() {
+                    Class::Small(number) => {
+                        let small = Small::new(number);
+                        assert!(small.size >= size && small.size <= (2 * size.max(align)).max(16));
+                        assert!(small.slot_offset(1).is_multiple_of(align), "{size} {align} {small:?}");
+                    }
+                    Class::Large(slabs) => assert!(u64::from(slabs) * SLAB_BYTES >= size),
+                }
+            }
+        }
+        assert_eq!((Class::of(8, 3), Class::of(8, 1 << 20), Class::of(u64::MAX, 8)), (None, None, None));
+    }
+}

@@ -1,0 +1,425 @@
+//! The allocator of a partition: slabs of slots of one size, and large objects of whole slabs. It touches bytes only through
+//! [`Memory`], and knows nothing of who runs it.
+//!
+//! ```text
+//!  partition │ record of each slab │ slab 0              │ slab 1 … │
+//!            │ 16 bytes each       │ header words slots  │          │
+//! ```
+//!
+//! What must outlive a process lies in the partition: a *record* of each slab (what it is for, the colour below which none of its slots
+//! begins, and the state of a large object), and, at the beginning of a slab, a *word* of each slot (its state and colour, see [`crate::colour`]). So a
+//! slot's colour goes on when it is freed and used again, also by another size. Values and copies of others' values lie in different
+//! slabs ([`Use`]), and the slab that was used last is filled first, so that what is born together lies together, and cold apart
+//! from hot.
+
+mod class;
+
+pub use class::{Class, SLAB_BYTES};
+
+use crate::colour::{Event, Outcome, Slot, step};
+use crate::word::Colour;
+use class::{CLASSES, LARGE_REST, Small};
+use std::collections::BTreeMap;
+
+/// Bytes of a slab's record.
+const RECORD_BYTES: u64 = 16;
+/// Bytes of a partition before the records: for whom it is.
+pub const HEAD_BYTES: u64 = 64;
+/// The end of a list of free slots.
+const NONE: u32 = 0x7fff;
+const LIVE: u32 = 0x8000;
+const RETIRED: u32 = 0xc000;
+/// Set in the word of a slot, whose object other ranks have been given, by whoever gives it.
+pub const SERVED: u32 = 1;
+
+/// Words of a partition, at offsets that are multiples of 4. Zeros at first.
+pub trait Memory {
+    /// What is there.
+    fn load(&self, offset: u64) -> u32;
+    /// Writes there.
+    fn store(&self, offset: u64, word: u32);
+}
+
+/// What a slab holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Objects of this partition.
+    Values = 0,
+    /// Copies of other ranks' objects.
+    Copies = 1,
+}
+
+/// Nothing is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no {bytes} bytes are free in a partition of {of}; free objects, or attach the heap with more bytes a rank"
+)]
+pub struct Full {
+    /// What was wanted.
+    pub bytes: u64,
+    /// Of how many.
+    pub of: u64,
+}
+
+/// What is freed is no object: it was freed before, or a peer has sent something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no object is at offset {offset} of the partition (colour {})", colour.0)]
+pub struct NoObject {
+    /// Where.
+    pub offset: u64,
+    /// In which colour.
+    pub colour: Colour,
+}
+
+/// Where an object has been placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// From the beginning of the partition.
+    pub offset: u64,
+    /// What its word begins with.
+    pub colour: Colour,
+}
+
+/// How a partition is divided: the same in every process that knows its address and size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    bytes: u64,
+    /// Offset of the first slab.
+    first: u64,
+    slabs: u32,
+}
+
+impl Geometry {
+    /// Of a partition of so many bytes at this address.
+    pub fn new(address: u64, bytes: u64) -> Self {
+        let most = bytes / (SLAB_BYTES + RECORD_BYTES);
+        let end = address + HEAD_BYTES + RECORD_BYTES * most;
+        let first = end.next_multiple_of(SLAB_BYTES) - address;
+        let slabs = (bytes.saturating_sub(first) / SLAB_BYTES).min(most).min(u64::from(LARGE_REST));
+        Self { bytes, first, slabs: slabs as u32 }
+    }
+
+    fn record(slab: u32) -> u64 {
+        HEAD_BYTES + RECORD_BYTES * u64::from(slab)
+    }
+
+    fn slab_at(&self, offset: u64) -> Option<u32> {
+        let slab = offset.checked_sub(self.first)? / SLAB_BYTES;
+        (slab < u64::from(self.slabs)).then_some(slab as u32)
+    }
+
+    fn start(&self, slab: u32) -> u64 {
+        self.first + SLAB_BYTES * u64::from(slab)
+    }
+
+    /// Where the word of an object's slot is; none where no object of this class can be.
+    #[inline]
+    pub fn word_of(&self, offset: u64, class: Class) -> Option<u64> {
+        let slab = self.slab_at(offset)?;
+        let start = self.start(slab);
+        match class {
+            Class::Small(number) => {
+                let slot = Small::new(number).slot_at(offset - start)?;
+                Some(start + Small::word_offset(slot))
+            }
+            Class::Large(_) => (offset == start).then_some(Self::record(slab) + 8),
+        }
+    }
+}
+
+/// The state of a slot in its word, and the next free slot of one that is free.
+fn encode(slot: Slot, colour: Colour, next: u32) -> u32 {
+    let low = match slot {
+        Slot::Free(_) => next,
+        Slot::Live { served } => LIVE | (u32::from(served) * SERVED),
+        Slot::Retired => RETIRED,
+    };
+    (u32::from(colour.0) << 16) | low
+}
+
+fn decode(word: u32) -> Slot {
+    match word & 0xffff {
+        RETIRED => Slot::Retired,
+        low if low & LIVE != 0 => Slot::Live { served: low & SERVED != 0 },
+        _ => Slot::Free(colour_of(word)),
+    }
+}
+
+fn colour_of(word: u32) -> Colour {
+    Colour((word >> 16) as u16)
+}
+
+/// The allocator.
+#[derive(Debug)]
+pub struct Slabs<M> {
+    memory: M,
+    geometry: Geometry,
+    last: Colour,
+    /// Slabs that are nobody's: first and how many.
+    free: BTreeMap<u32, u32>,
+    /// Of each class and use: slabs with a free slot, the one used last at the end.
+    partial: Vec<Vec<u32>>,
+    /// Offsets of slots whose colours are used up.
+    retired: Vec<u64>,
+    live: u64,
+}
+
+/// Words of a slab's header.
+mod header {
+    pub const FREE: u64 = 0;
+    pub const LIVE: u64 = 4;
+    pub const FRESH: u64 = 8;
+    pub const RETIRED: u64 = 12;
+}
+
+impl<M: Memory> Slabs<M> {
+    /// Of a partition that is all zeros. A slot has colours up to `last`.
+    pub fn new(memory: M, geometry: Geometry, last: Colour) -> Self {
+        let free = (geometry.slabs > 0).then_some((0, geometry.slabs)).into_iter().collect();
+        let partial = vec![Vec::new(); 2 * CLASSES];
+        Self { memory, geometry, last, free, partial, retired: Vec::new(), live: 0 }
+    }
+
+    /// How many objects there are.
+    pub fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// Where slots are whose colours are used up.
+    pub fn retired(&self) -> &[u64] {
+        &self.retired
+    }
+
+    /// Finds room.
+    ///
+    /// # Errors
+    /// When none is left.
+    pub fn allocate(&mut self, class: Class, of: Use) -> Result<Place, Full> {
+        let place = match class {
+            Class::Small(number) => self.allocate_small(Small::new(number), of)?,
+            Class::Large(slabs) => self.allocate_large(slabs)?,
+        };
+        self.live += 1;
+        Ok(place)
+    }
+
+    fn allocate_small(&mut self, small: Small, of: Use) -> Result<Place, Full> {
+        let list = usize::from(small.number) * 2 + of as usize;
+        let slab = match self.partial[list].last() {
+            Some(&slab) => slab,
+            None => {
+                let slab = self.take(1).ok_or(Full { bytes: small.size, of: self.geometry.bytes })?;
+                self.memory.store(Geometry::record(slab), (1 + u32::from(small.number)) | ((of as u32) << 8));
+                let start = self.geometry.start(slab);
+                for (at, word) in
+                    [(header::FREE, NONE), (header::LIVE, 0), (header::FRESH, 0), (header::RETIRED, 0)]
+                {
+                    self.memory.store(start + at, word);
+                }
+                self.partial[list].push(slab);
+                slab
+            }
+        };
+        let start = self.geometry.start(slab);
+        let (free, fresh) = (self.memory.load(start + header::FREE), self.memory.load(start + header::FRESH));
+        let (slot, next) = match free {
+            NONE => {
+                self.memory.store(start + header::FRESH, fresh + 1);
+                let floor = self.memory.load(Geometry::record(slab) + 4);
+                (fresh, Colour(floor as u16))
+            }
+            slot => {
+                let word = self.memory.load(start + Small::word_offset(slot));
+                self.memory.store(start + header::FREE, word & 0xffff);
+                (slot, colour_of(word))
+            }
+        };
+        self.count(start + header::LIVE, 1);
+        let is_full = self.memory.load(start + header::FREE) == NONE
+            && self.memory.load(start + header::FRESH) >= small.slots;
+        if is_full {
+            self.partial[list].pop();
+        }
+        let offset = start + small.slot_offset(slot);
+        let word = start + Small::word_offset(slot);
+        self.memory.store(word, encode(Slot::Free(next), next, NONE));
+        Ok(self.begin(offset, word))
+    }
+
+    /// The table's row for a new object.
+    fn begin(&self, offset: u64, word: u64) -> Place {
+        let slot = decode(self.memory.load(word));
+        match step(slot, Event::Allocate, self.last) {
+            Some((live, Outcome::Takes(colour))) => {
+                self.memory.store(word, encode(live, colour, NONE));
+                Place { offset, colour }
+            }
+            _ => unreachable!("only free slots are allocated: {slot:?}"),
+        }
+    }
+
+    fn allocate_large(&mut self, slabs: u32) -> Result<Place, Full> {
+        let bytes = u64::from(slabs) * SLAB_BYTES;
+        let first = self.take(slabs).ok_or(Full { bytes, of: self.geometry.bytes })?;
+        let floors = (first..first + slabs).map(|slab| self.memory.load(Geometry::record(slab) + 4));
+        let floor = Colour(floors.max().unwrap_or(0) as u16);
+        for slab in first + 1..first + slabs {
+            self.memory.store(Geometry::record(slab), LARGE_REST);
+        }
+        let record = Geometry::record(first);
+        self.memory.store(record, LARGE_REST - 1);
+        self.memory.store(record + 12, slabs);
+        self.memory.store(record + 8, encode(Slot::Free(floor), floor, NONE));
+        Ok(self.begin(self.geometry.start(first), record + 8))
+    }
+
+    /// Takes the first slabs in a row that are free.
+    fn take(&mut self, slabs: u32) -> Option<u32> {
+        let (&first, &count) = self.free.iter().find(|(_, count)| **count >= slabs)?;
+        self.free.remove(&first);
+        if count > slabs {
+            self.free.insert(first + slabs, count - slabs);
+        }
+        Some(first)
+    }
+
+    /// Gives slabs back, with the colour below which nothing in them may begin.
+    fn give(&mut self, first: u32, slabs: u32, floor: Colour) {
+        for slab in first..first + slabs {
+            let record = Geometry::record(slab);
+            self.memory.store(record, 0);
+            let floor = u32::from(floor.0).max(self.memory.load(record + 4));
+            self.memory.store(record + 4, floor);
+        }
+        let (mut from, mut count) = (first, slabs);
+        if let Some((&before, &its)) =
+            self.free.range(..first).next_back().filter(|(at, its)| **at + **its == first)
+        {
+            self.free.remove(&before);
+            (from, count) = (before, its + count);
+        }
+        if let Some(after) = self.free.remove(&(first + slabs)) {
+            count += after;
+        }
+        self.free.insert(from, count);
+    }
+
+    fn count(&self, at: u64, change: i32) {
+        self.memory.store(at, self.memory.load(at).wrapping_add_signed(change));
+    }
+
+    /// Frees what [`Slabs::allocate`] has given, whose word has this colour now.
+    ///
+    /// # Errors
+    /// When no object begins there, or its colour was never given out.
+    pub fn free(&mut self, offset: u64, colour: Colour) -> Result<(), NoObject> {
+        let no_object = NoObject { offset, colour };
+        let slab = self.geometry.slab_at(offset).ok_or(no_object)?;
+        let record = Geometry::record(slab);
+        let kind = self.memory.load(record);
+        let small = match kind {
+            0 | LARGE_REST => return Err(no_object),
+            kind if kind == LARGE_REST - 1 => None,
+            kind => Some(Class::small((kind & 0xff).wrapping_sub(1)).ok_or(no_object)?),
+        };
+        let class = small.map_or(Class::Large(0), |small| Class::Small(small.number));
+        let at = self.geometry.word_of(offset, class).ok_or(no_object)?;
+        let start = self.geometry.start(slab);
+        if small.is_some_and(|small| {
+            small.slot_at(offset - start).is_none_or(|slot| slot >= self.memory.load(start + header::FRESH))
+        }) {
+            return Err(no_object);
+        }
+        let word = self.memory.load(at);
+        if colour < colour_of(word) || colour > self.last {
+            return Err(no_object);
+        }
+        let (after, _) = step(decode(word), Event::Free(colour), self.last).ok_or(no_object)?;
+        self.live -= 1;
+        match (small, after) {
+            (_, Slot::Live { .. }) => return Err(no_object),
+            (None, Slot::Free(next)) => {
+                let slabs = self.memory.load(record + 12);
+                self.give(slab, slabs, next);
+            }
+            (None, Slot::Retired) => {
+                self.memory.store(at, encode(after, colour, NONE));
+                self.retired.push(offset);
+            }
+            (Some(small), after) => {
+                self.count(start + header::LIVE, -1);
+                self.put_slot(small, slab, offset, after, colour);
+            }
+        }
+        Ok(())
+    }
+
+    /// A slot of a slab is nobody's any more.
+    fn put_slot(&mut self, small: Small, slab: u32, offset: u64, after: Slot, colour: Colour) {
+        let start = self.geometry.start(slab);
+        let Some(slot) = small.slot_at(offset - start) else { return };
+        let at = start + Small::word_offset(slot);
+        let Slot::Free(next) = after else {
+            self.memory.store(at, encode(after, colour, NONE));
+            self.count(start + header::RETIRED, 1);
+            self.retired.push(offset);
+            return;
+        };
+        let free = self.memory.load(start + header::FREE);
+        let was_full = free == NONE && self.memory.load(start + header::FRESH) >= small.slots;
+        self.memory.store(at, encode(after, next, free));
+        self.memory.store(start + header::FREE, slot);
+        let of = ((self.memory.load(Geometry::record(slab)) >> 8) & 1) as usize;
+        let list = usize::from(small.number) * 2 + of;
+        if was_full {
+            self.partial[list].push(slab);
+        }
+        let is_empty = [header::LIVE, header::RETIRED].map(|at| self.memory.load(start + at)) == [0, 0];
+        if is_empty {
+            self.partial[list].retain(|other| *other != slab);
+            // Another size begins its slots elsewhere, where any of these colours may have been seen.
+            let fresh = self.memory.load(start + header::FRESH);
+            let words = (0..fresh).map(|slot| self.memory.load(start + Small::word_offset(slot)));
+            let floor = words.map(colour_of).max().unwrap_or_default();
+            self.give(slab, 1, floor);
+        }
+    }
+
+    /// No node has a copy from this retired place any more: it is used again, from the first colour on.
+    ///
+    /// # Errors
+    /// When it is not retired.
+    pub fn confirmed(&mut self, offset: u64) -> Result<(), NoObject> {
+        let no_object = NoObject { offset, colour: self.last };
+        let at = self.retired.iter().position(|retired| *retired == offset).ok_or(no_object)?;
+        let slab = self.geometry.slab_at(offset).ok_or(no_object)?;
+        let (after, _) = step(Slot::Retired, Event::Confirmed, self.last).ok_or(no_object)?;
+        self.retired.swap_remove(at);
+        let kind = self.memory.load(Geometry::record(slab));
+        match Class::small((kind & 0xff).wrapping_sub(1)).filter(|_| kind < LARGE_REST - 1) {
+            Some(small) => {
+                self.count(self.geometry.start(slab) + header::RETIRED, -1);
+                self.put_slot(small, slab, offset, after, Colour::default());
+            }
+            None => {
+                // Floors stay: of addresses inside, where smaller slots have begun, nothing was confirmed.
+                let slabs = self.memory.load(Geometry::record(slab) + 12);
+                self.give(slab, slabs, Colour::default());
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes that it divides.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// How it divides them.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -81,10 +81,15 @@ impl fmt::Debug for Word {
 #[repr(C)]
 pub struct Link {
     pub(crate) word: Word,
-    _extension: AtomicU64,
+    pub(crate) extension: AtomicU64,
 }
 
 impl Link {
+    #[cfg(feature = "runtime")]
+    pub(crate) fn new(word: Word) -> Self {
+        Self { word, extension: AtomicU64::new(0) }
+    }
+
     /// The object that it means.
     pub fn word(&self) -> Word {
         self.word

@@ -1,0 +1,106 @@
+//! Borrowed objects.
+
+use super::boxes::DBox;
+use super::error::ObjectError;
+use super::{OWN, heap};
+use crate::portable::Shareable;
+use crate::word::Word;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{NonNull, with_exposed_provenance, with_exposed_provenance_mut};
+
+/// An object that is borrowed for reading (drust-osdi24.txt, Algorithm 2): itself, or a copy that stays while this lives.
+pub struct Ref<'b, T: Shareable> {
+    value: NonNull<T>,
+    /// Of a copy: what it counts as.
+    held: Option<Word>,
+    borrows: PhantomData<&'b T>,
+}
+
+// SAFETY: rule 2: it is a shared reference, and the count of its copy is kept under a lock.
+unsafe impl<T: Shareable> Send for Ref<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Shareable> Sync for Ref<'_, T> {}
+
+impl<T: Shareable> Ref<'_, T> {
+    /// Of an object that is borrowed for as long as the result may live.
+    pub(super) fn of(word: Word) -> Result<Self, ObjectError> {
+        let heap = heap()?;
+        let (address, held) = match OWN.offset_of(word.address()) {
+            Some(_) => (word.address(), None),
+            None => (heap.hold::<T>(word)?, Some(word)),
+        };
+        let value = NonNull::new(with_exposed_provenance_mut(address as usize)).ok_or(ObjectError::NoHeap)?;
+        Ok(Self { value, held, borrows: PhantomData })
+    }
+}
+
+impl<T: Shareable> Deref for Ref<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: rule 2: the object is borrowed, or its copy is counted.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T: Shareable> Clone for Ref<'_, T> {
+    fn clone(&self) -> Self {
+        if let (Some(word), Ok(heap)) = (self.held, heap()) {
+            heap.copies.hold_again(word);
+        }
+        Self { ..*self }
+    }
+}
+
+impl<T: Shareable> Drop for Ref<'_, T> {
+    fn drop(&mut self) {
+        if let (Some(word), Ok(heap)) = (self.held, heap()) {
+            heap.copies.release(word);
+        }
+    }
+}
+
+impl<T: Shareable + fmt::Debug> fmt::Debug for Ref<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        T::fmt(self, f)
+    }
+}
+
+/// An object that is borrowed for writing (drust-osdi24.txt, Algorithm 1): it is in this rank's partition, in a colour that nobody has seen.
+pub struct MutRef<'b, T: Shareable> {
+    owner: &'b mut DBox<T>,
+}
+
+impl<'b, T: Shareable> MutRef<'b, T> {
+    pub(super) fn of(owner: &'b mut DBox<T>) -> Result<Self, ObjectError> {
+        owner.make_own()?;
+        Ok(Self { owner })
+    }
+}
+
+impl<T: Shareable> Deref for MutRef<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: rules 1 and 2: it was brought here, and nothing else can have taken it since.
+        unsafe { &*with_exposed_provenance(self.owner.link.word.address() as usize) }
+    }
+}
+
+impl<T: Shareable> DerefMut for MutRef<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above; the box is mutably borrowed, and nobody is served meanwhile.
+        unsafe { &mut *with_exposed_provenance_mut(self.owner.link.word.address() as usize) }
+    }
+}
+
+impl<T: Shareable + fmt::Debug> fmt::Debug for MutRef<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        T::fmt(self, f)
+    }
+}

@@ -1,0 +1,324 @@
+//! [`DBox`]: an owned object in the global heap.
+
+use super::borrow::{MutRef, Ref};
+use super::error::ObjectError;
+use super::{Heap, OWN, class_of, heap, scrub};
+use crate::portable::{Portable, Shareable};
+use crate::slab::Use;
+use crate::word::{Link, Word};
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::{Deref, DerefMut};
+use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::atomic::Ordering;
+use vgas::Rank;
+
+/// An owned object of the global heap (drust-osdi24.txt §4.1.1): like a `Box`, unique, moved by moving the box, and freed with it. 16 bytes,
+/// also in an `Option`.
+///
+/// Reading brings a copy to this rank if the object is another's; the copy is found again as long as nobody has written. Writing
+/// brings the object itself. Neither sends a message if what it wants is here.
+///
+/// `Deref` and `DerefMut` panic where an object cannot be had: [`DBox::try_read`] and [`DBox::try_write`] say why instead. Not from
+/// handlers of active messages, which must not wait.
+///
+/// ```
+/// use vgas_objects::{DBox, Portable, Shareable};
+///
+/// #[derive(Portable, Shareable)]
+/// struct Node { key: u64, left: Option<DBox<Node>>, right: Option<DBox<Node>> }
+///
+/// fn sum(node: &Node) -> u64 {
+///     node.key + node.left.as_deref().map_or(0, sum) + node.right.as_deref().map_or(0, sum)
+/// }
+/// assert_eq!((size_of::<DBox<Node>>(), size_of::<Option<DBox<Node>>>()), (16, 16));
+/// ```
+///
+/// What Rust forbids of a `Box`, it forbids here:
+///
+/// ```compile_fail
+/// # use vgas_objects::DBox;
+/// fn both(mut number: DBox<u64>) { let read = number.read(); *number.write() = 1; drop(read); }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::DBox;
+/// fn late(number: DBox<u64>) -> DBox<u64> { let read = number.read(); let moved = number; drop(read); moved }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::DBox;
+/// fn twice(number: DBox<u64>) { drop(number); drop(number); }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::DBox;
+/// fn text() -> DBox<String> { DBox::new(String::new()) }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::DBox;
+/// fn cell(cell: DBox<std::cell::Cell<u64>>) -> u64 { cell.read().get() }
+/// ```
+/// ```compile_fail
+/// # use vgas_objects::{DBox, Ref};
+/// # use vgas_objects::Portable;
+/// #[derive(Portable)] struct Keeps { of: Ref<'static, u64> }
+/// ```
+#[repr(transparent)]
+pub struct DBox<T: Portable> {
+    pub(super) link: Link,
+    owns: PhantomData<T>,
+}
+
+/// A value for which there was no room.
+#[derive(Debug)]
+pub struct Refused<T> {
+    /// The value.
+    pub value: T,
+    /// Why it was not placed.
+    pub why: Box<ObjectError>,
+}
+
+impl<T> fmt::Display for Refused<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
+    }
+}
+
+impl<T: fmt::Debug> std::error::Error for Refused<T> {}
+
+// SAFETY: rule 3: its bytes are a word, which means the same everywhere, and an extension, which is 0 where it arrives.
+unsafe impl<T: Portable> Portable for DBox<T> {
+    const HAS_LINKS: bool = true;
+
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        visit(&self.link);
+    }
+}
+
+// SAFETY: what it owns does not change behind a shared reference, and its extension is an atomic that means nothing to others.
+unsafe impl<T: Shareable> Shareable for DBox<T> {}
+
+/// What no error can be returned for.
+#[cold]
+#[track_caller]
+fn fail(error: &ObjectError) -> ! {
+    panic!("{error}");
+}
+
+impl<T: Portable> DBox<T> {
+    /// The box of an object that has none.
+    pub(super) fn of(word: Word) -> Self {
+        Self { link: Link::new(word), owns: PhantomData }
+    }
+
+    /// Gives the object up to whoever is told of its word.
+    pub(super) fn into_word(self) -> Word {
+        let this = ManuallyDrop::new(self);
+        if let Ok(heap) = heap() {
+            heap.release(&this.link);
+        }
+        this.link.word
+    }
+
+    /// Places a value in this rank's partition.
+    ///
+    /// # Panics
+    /// When no room is left, as [`Box::new`] ends then; [`DBox::try_new`] gives the value back instead. And where there is no heap.
+    #[track_caller]
+    pub fn new(value: T) -> Self {
+        match Self::try_new(value) {
+            Ok(new) => new,
+            Err(refused) => fail(&refused.why),
+        }
+    }
+
+    /// Places a value in this rank's partition.
+    ///
+    /// # Errors
+    /// With the value, when no room is left, or there is no heap.
+    pub fn try_new(value: T) -> Result<Self, Refused<T>> {
+        let placed = heap().and_then(|heap| {
+            let (address, colour) = heap.allocate(const { class_of::<T>() }, Use::Values)?;
+            Word::new(address, colour).ok_or(ObjectError::NoHeap)
+        });
+        match placed {
+            Ok(word) => {
+                // SAFETY: rule 1: a slot for such a value, which is nobody else's.
+                unsafe { with_exposed_provenance_mut::<T>(word.address() as usize).write(value) };
+                Ok(Self::of(word))
+            }
+            Err(why) => Err(Refused { value, why: Box::new(why) }),
+        }
+    }
+
+    /// Its word: where the object is, and in which colour.
+    pub fn word(this: &Self) -> Word {
+        this.link.word
+    }
+
+    /// Which rank has the object; none where there is no heap.
+    pub fn rank(this: &Self) -> Option<Rank> {
+        heap().ok().map(|heap| heap.locate(this.link.word.address()).rank)
+    }
+
+    /// The value, for writing, also of types that others cannot read. As [`DerefMut`].
+    ///
+    /// # Panics
+    /// When the object cannot be had.
+    #[inline]
+    #[track_caller]
+    pub fn get_mut(&mut self) -> &mut T {
+        if let Err(error) = self.make_own() {
+            fail(&error);
+        }
+        // SAFETY: rules 1 and 2: it is in the own partition now, and the box is mutably borrowed.
+        unsafe { &mut *with_exposed_provenance_mut(self.link.word.address() as usize) }
+    }
+
+    /// Takes the value out of the heap.
+    ///
+    /// # Panics
+    /// When the object cannot be had; it stays where it is then, and is nobody's.
+    #[track_caller]
+    pub fn into_inner(self) -> T {
+        let word = self.into_word();
+        let heap = heap().unwrap_or_else(|error| fail(&error));
+        let value = match take(heap, word) {
+            Ok(value) => value,
+            Err(error) => fail(&error),
+        };
+        // Its slot is lost if its rank is, with the job.
+        let _ = heap.free(word);
+        value
+    }
+
+    /// Sees to it that the object is here, and that nobody finds what it was.
+    #[inline]
+    pub(super) fn make_own(&mut self) -> Result<(), ObjectError> {
+        let heap = heap()?;
+        match OWN.offset_of(self.link.word.address()) {
+            Some(offset) if !heap.is_served::<T>(offset) => Ok(()),
+            _ => heap.own::<T>(&mut self.link),
+        }
+    }
+
+    /// Where the value is in this process, for reading.
+    #[inline]
+    fn locate(&self) -> Result<u64, ObjectError> {
+        let address = self.link.word.address();
+        if OWN.offset_of(address).is_some() {
+            return Ok(address);
+        }
+        let extension = self.link.extension.load(Ordering::Acquire);
+        let tag = OWN.tag.load(Ordering::Relaxed);
+        if tag != 0 && extension >> 48 == tag {
+            return Ok(extension & !(0xffff << 48));
+        }
+        heap()?.find::<T>(&self.link)
+    }
+}
+
+/// Moves a value to the stack. Its slot is still to be freed.
+fn take<T: Portable>(heap: &Heap, word: Word) -> Result<T, ObjectError> {
+    let mut value = MaybeUninit::<T>::uninit();
+    if OWN.offset_of(word.address()).is_some() {
+        // SAFETY: rule 2: the caller owns the object, and gives up its slot.
+        unsafe {
+            value.as_mut_ptr().copy_from_nonoverlapping(with_exposed_provenance(word.address() as usize), 1)
+        };
+    } else {
+        heap.read(word, value.as_mut_ptr())?;
+    }
+    // SAFETY: rule 3: the bytes of the object.
+    let value = unsafe { value.assume_init() };
+    if OWN.offset_of(word.address()).is_none() {
+        scrub(&value);
+    }
+    Ok(value)
+}
+
+impl<T: Shareable> DBox<T> {
+    /// Borrows the object for reading: a copy, if another rank has it.
+    ///
+    /// # Panics
+    /// When the object cannot be had.
+    #[track_caller]
+    pub fn read(&self) -> Ref<'_, T> {
+        self.try_read().unwrap_or_else(|error| fail(&error))
+    }
+
+    /// [`DBox::read`].
+    ///
+    /// # Errors
+    /// When the object cannot be had, or there is no room for a copy.
+    pub fn try_read(&self) -> Result<Ref<'_, T>, ObjectError> {
+        Ref::of(self.link.word)
+    }
+
+    /// Borrows the object for writing: it is this rank's then.
+    ///
+    /// # Panics
+    /// When the object cannot be had.
+    #[track_caller]
+    pub fn write(&mut self) -> MutRef<'_, T> {
+        self.try_write().unwrap_or_else(|error| fail(&error))
+    }
+
+    /// [`DBox::write`].
+    ///
+    /// # Errors
+    /// When the object cannot be had, or there is no room for it.
+    pub fn try_write(&mut self) -> Result<MutRef<'_, T>, ObjectError> {
+        MutRef::of(self)
+    }
+}
+
+impl<T: Shareable> Deref for DBox<T> {
+    type Target = T;
+
+    #[inline]
+    #[track_caller]
+    fn deref(&self) -> &T {
+        match self.locate() {
+            // SAFETY: rules 1 and 2: the object itself, or a copy that this box has counted; the box is borrowed.
+            Ok(address) => unsafe { &*with_exposed_provenance(address as usize) },
+            Err(error) => fail(&error),
+        }
+    }
+}
+
+impl<T: Shareable> DerefMut for DBox<T> {
+    #[inline]
+    #[track_caller]
+    fn deref_mut(&mut self) -> &mut T {
+        self.get_mut()
+    }
+}
+
+impl<T: Portable> Drop for DBox<T> {
+    fn drop(&mut self) {
+        // What is left when the heap has ended is gone with it.
+        let Ok(heap) = heap() else { return };
+        heap.release(&self.link);
+        let word = self.link.word;
+        if std::mem::needs_drop::<T>() {
+            match OWN.offset_of(word.address()) {
+                // SAFETY: rule 2: its owner drops it.
+                Some(_) => unsafe {
+                    with_exposed_provenance_mut::<T>(word.address() as usize).drop_in_place();
+                },
+                None => match take::<T>(heap, word) {
+                    Ok(value) => drop(value),
+                    // It cannot be had, and so leaks: whoever has it is lost, and the job with it.
+                    Err(_) => return,
+                },
+            }
+        }
+        let _ = heap.free(word);
+    }
+}
+
+impl<T: Portable> fmt::Debug for DBox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DBox({:?})", self.link.word)
+    }
+}

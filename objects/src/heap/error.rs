@@ -1,0 +1,39 @@
+//! What can go wrong with objects.
+
+use crate::slab::{Full, NoObject};
+use vgas::Rank;
+
+/// What can go wrong in the heap.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// This rank has no room for it.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// An object cannot be had from where it is.
+    #[error("the {type_name} at {address:#x}, which {rank} has, cannot be had: {why}")]
+    Lost {
+        /// What it is.
+        type_name: &'static str,
+        /// Where it is.
+        address: u64,
+        /// Who has it.
+        rank: Rank,
+        /// Why not.
+        why: vgas::Error,
+    },
+    /// What a rank has freed here was no object.
+    #[error("another rank has freed what is none: {0}")]
+    Freed(#[from] NoObject),
+    /// The job.
+    #[error(transparent)]
+    Job(#[from] vgas::Error),
+    /// A call that does not fit the heap, or those of the other ranks.
+    #[error("{0}")]
+    Usage(String),
+    /// The heap has been ended.
+    #[error(
+        "there is no heap in this process: objects are used between `Objects::attach` and `Objects::finalize`"
+    )]
+    NoHeap,
+}

@@ -1,0 +1,198 @@
+//! The heap of a job: its beginning and its end.
+
+use super::error::ObjectError;
+use super::{HEAP, Heap, Mapped, OWN};
+use crate::slab::{Geometry, Slabs};
+use crate::word::{ADDRESS_BITS, Colour};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+
+/// Retired slots that ranks ask about at one barrier, which carries 1024 bytes.
+const ASKED_MAX: usize = 100;
+
+/// How large the heap is to be. The same on all ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct HeapOptions {
+    /// Bytes of each rank's partition: values, copies and what the allocator notes. It may be far larger than memory.
+    pub bytes: u64,
+    /// Copies of others' objects that a rank keeps, beyond which it drops those that nobody has used for longest. Those in use stay.
+    pub copies: usize,
+    /// The last colour of a slot: fewer than 65,535 make slots retire early, for tests.
+    pub last_colour: u16,
+}
+
+impl Default for HeapOptions {
+    fn default() -> Self {
+        Self { bytes: 1 << 30, copies: 1 << 16, last_colour: u16::MAX }
+    }
+}
+
+/// The heap of a job, seen from one rank. One exists per process, once.
+#[derive(Debug)]
+pub struct Objects {
+    pub(super) heap: &'static Heap,
+}
+
+/// What a process has in the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeapCounts {
+    /// Objects and copies that lie in this rank's partition, with those that others have freed and this rank has not yet looked at.
+    pub placed: u64,
+    /// Copies among them.
+    pub copies: u64,
+    /// Slots whose colours are used up.
+    pub retired: u64,
+}
+
+impl Objects {
+    /// Attaches the heap: a tiered segment of each rank, at one address in all processes (as [`SegmentSpec::one_address`]), in the
+    /// place of [`Runtime::attach`]. Collective; all ranks run the same program. When it returns, boxes may be made everywhere.
+    ///
+    /// # Errors
+    /// As [`Runtime::attach`]; when the ranks ask for different heaps, when there is no room for one object, or when this process has had a heap.
+    pub fn attach(runtime: Runtime, options: &HeapOptions) -> Result<Self, ObjectError> {
+        let (bytes, me) = (options.bytes, runtime.rank());
+        if HEAP.get().is_some() {
+            return Err(ObjectError::Usage(
+                "this process has, or has had, a heap: one is all it can have".into(),
+            ));
+        }
+        runtime.attach(&SegmentSpec { tiered_bytes: bytes, one_address: true, ..SegmentSpec::default() })?;
+        let base_of = |rank| {
+            let pointer = runtime.pointer_to(GlobalAddress::tiered(Rank(rank), 0));
+            pointer.map(|pointer| pointer.expose_provenance() as u64)
+        };
+        let own = runtime.local()?.base().expose_provenance() as u64;
+        let base = base_of(0).unwrap_or(own);
+        let stride = base_of(1).map_or(bytes, |second| second - base);
+        let end = base + stride * u64::from(runtime.ranks());
+        let geometry = Geometry::new(own, bytes);
+        let says = format!("{bytes} bytes a rank and {} colours", options.last_colour);
+        let all = runtime.barrier_exchange(says.as_bytes())?;
+        if let Some(other) = all.iter().position(|said| said != says.as_bytes()) {
+            let (rank, said) = (Rank(other as u32), String::from_utf8_lossy(&all[other]));
+            return Err(ObjectError::Usage(format!("{me} attaches a heap with {says}; {rank} with {said}")));
+        }
+        if runtime.ranks() >= u32::from(u16::MAX) || end >> ADDRESS_BITS != 0 {
+            return Err(ObjectError::Usage(format!("no pointer reaches all of {} ranks", runtime.ranks())));
+        }
+        let last = Colour(options.last_colour);
+        let heap = Heap {
+            slabs: Mutex::new(Slabs::new(Mapped { base: own, bytes }, geometry, last)),
+            runtime,
+            base,
+            stride,
+            bytes,
+            geometry,
+            last,
+            copies_max: options.copies,
+            copies: Default::default(),
+            frees: Mutex::default(),
+            allocated: AtomicU64::new(1),
+        };
+        if HEAP.set(heap).is_err() {
+            return Err(ObjectError::Usage("two threads attach a heap at the same time".into()));
+        }
+        OWN.base.store(own, Ordering::Relaxed);
+        OWN.bytes.store(bytes, Ordering::Relaxed);
+        OWN.tag.store(u64::from(me.0) + 1, Ordering::Release);
+        let Some(heap) = HEAP.get() else { return Err(ObjectError::NoHeap) };
+        let objects = Self { heap };
+        objects.heap.runtime.barrier()?;
+        Ok(objects)
+    }
+
+    /// The job. Its first segment is the heap's: puts into it are nobody's to make.
+    pub fn runtime(&self) -> &Runtime {
+        &self.heap.runtime
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> Rank {
+        self.heap.runtime.rank()
+    }
+
+    /// What is in this rank's partition, after taking note of what others have freed.
+    ///
+    /// # Errors
+    /// When another rank has freed what is no object.
+    pub fn counts(&self) -> Result<HeapCounts, ObjectError> {
+        self.heap.collect()?;
+        let slabs = self.heap.slabs();
+        Ok(HeapCounts {
+            placed: slabs.live(),
+            copies: self.heap.copies.count() as u64,
+            retired: slabs.retired().len() as u64,
+        })
+    }
+
+    /// Drops all copies that nobody uses.
+    ///
+    /// # Errors
+    /// None, unless the heap has ended.
+    pub fn drop_copies(&self) -> Result<(), ObjectError> {
+        while self.heap.evict()? {}
+        Ok(())
+    }
+
+    /// A barrier that tidies up: what ranks have freed of each other's is free after it, and slots whose colours are used up begin anew,
+    /// if no rank uses copies from there. Collective.
+    ///
+    /// # Errors
+    /// When a peer is lost, or has freed what is no object.
+    pub fn barrier(&self) -> Result<(), ObjectError> {
+        let (heap, runtime) = (self.heap, &self.heap.runtime);
+        heap.flush()?;
+        let own: Vec<u64> = {
+            let slabs = heap.slabs();
+            slabs.retired().iter().take(ASKED_MAX).map(|offset| heap.address_of(*offset)).collect()
+        };
+        let bytes: Vec<u8> = own.iter().flat_map(|address| address.to_le_bytes()).collect();
+        let all = runtime.barrier_exchange(&bytes)?;
+        heap.collect()?;
+        let asked: Vec<u64> = all
+            .iter()
+            .flat_map(|bytes| bytes.as_chunks::<8>().0)
+            .map(|chunk| u64::from_le_bytes(*chunk))
+            .collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        // Copies whose links are dropped with others may become idle by that, and are asked about at the next barrier.
+        let (gone, is_free) = heap.copies.drop_from(&asked);
+        gone.into_iter().try_for_each(|copy| heap.forget(copy))?;
+        // Bits: all ranks together ask about more than a barrier carries otherwise, so those that do not fit stay retired.
+        let bits: Vec<u8> = is_free
+            .chunks(8)
+            .map(|eight| eight.iter().rev().fold(0, |byte, bit| (byte << 1) | u8::from(*bit)))
+            .take(CARRIED_MAX)
+            .collect();
+        let answers = runtime.barrier_exchange(&bits)?;
+        for address in own {
+            let at = asked.iter().position(|other| *other == address).unwrap_or(usize::MAX);
+            let says = |answer: &Vec<u8>| answer.get(at / 8).is_some_and(|byte| (byte >> (at % 8)) & 1 == 1);
+            if answers.iter().all(says)
+                && let Some(offset) = OWN.offset_of(address)
+            {
+                heap.slabs().confirmed(offset)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the heap, and this rank's part of the job. Collective. Boxes that are left become empty names: using them panics, dropping
+    /// them does nothing; a reference that another thread still reads through then ends the process by a fault.
+    ///
+    /// # Errors
+    /// When a peer is lost.
+    pub fn finalize(self) -> Result<(), ObjectError> {
+        self.barrier()?;
+        OWN.bytes.store(0, Ordering::Relaxed);
+        OWN.tag.store(0, Ordering::Release);
+        Ok(self.heap.runtime.leave()?)
+    }
+}
+
+/// Most bytes that a barrier carries of one rank.
+const CARRIED_MAX: usize = 1024;

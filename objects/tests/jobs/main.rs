@@ -1,0 +1,133 @@
+//! Objects in whole jobs: this program is launcher, node daemon and rank, so that the tests run real processes over real conduits.
+//!
+//! Arguments select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed, `VGAS_TEST_CONDUIT` replaces the conduit of every
+//! setting with more than one node.
+
+mod random;
+mod scenarios;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use vgas::config::{Config, FlagValue, Sources};
+use vgas::launch::{JobRequest, run};
+use vgas_objects::{HeapOptions, Objects};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// One thing that is tested, over several numbers of ranks and nodes.
+struct Scenario {
+    name: &'static str,
+    /// Ranks and nodes.
+    jobs: &'static [(u32, u32)],
+    heap: HeapOptions,
+    rank: fn(&Objects, u64) -> Outcome,
+    /// The words of the error with which it must end, if it must.
+    ends_with: Option<&'static str>,
+}
+
+const JOBS: &[(u32, u32)] = &[(1, 1), (2, 1), (2, 2), (4, 2), (3, 3)];
+
+/// Longer than any job takes to notice that a rank is gone, also beside programs that compute.
+const NOTICED_WITHIN: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|word| word == "node") {
+        return vgas::launch::node_main().map_or_else(failed, ExitCode::from);
+    }
+    if std::env::var_os("VGAS_CONTROL_FD").is_some() {
+        let seed = arguments.get(1).and_then(|seed| seed.parse().ok()).unwrap_or(1);
+        let name = arguments.first().map(String::as_str).unwrap_or_default();
+        return run_rank(name, seed).map_or_else(failed, |()| ExitCode::SUCCESS);
+    }
+    let seed: u64 = match std::env::var("VGAS_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed,
+        None => std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |time| time.subsec_nanos().into()),
+    };
+    // What a test runner passes (`--nocapture`, `--test-threads`) means nothing here.
+    let wanted: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    let (mut passed, mut failed) = (0, 0);
+    for scenario in scenarios::ALL {
+        if !wanted.is_empty() && !wanted.iter().any(|word| scenario.name.contains(word.as_str())) {
+            continue;
+        }
+        for &(ranks, nodes) in scenario.jobs {
+            let began = Instant::now();
+            let ended = run_job(scenario.name, seed, ranks, nodes);
+            let took = began.elapsed();
+            let title = format!("{} ({ranks} ranks, {nodes} nodes)", scenario.name);
+            let ended = match (ended, scenario.ends_with) {
+                (Err(why), Some(expected)) if !why.contains(expected) => Err(why),
+                (Err(_), Some(_)) if took > NOTICED_WITHIN => Err(format!("ended after {took:.1?}")),
+                (Err(_), Some(_)) => Ok(()),
+                (Ok(()), Some(expected)) => Err(format!("ended well, without {expected}")),
+                (ended, None) => ended,
+            };
+            match ended {
+                Ok(()) => {
+                    println!("ok      {title} in {took:.1?}");
+                    passed += 1;
+                }
+                Err(why) => {
+                    println!("FAILED  {title}: {why}; replay with VGAS_TEST_SEED={seed}");
+                    failed += 1;
+                }
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn failed(error: impl std::fmt::Display) -> ExitCode {
+    eprintln!("{error}");
+    ExitCode::FAILURE
+}
+
+fn run_rank(name: &str, seed: u64) -> Outcome {
+    let scenario =
+        scenarios::ALL.iter().find(|scenario| scenario.name == name).ok_or_else(|| format!("no {name}"))?;
+    let objects = Objects::attach(vgas::Runtime::init()?, &scenario.heap)?;
+    (scenario.rank)(&objects, seed)?;
+    Ok(objects.finalize()?)
+}
+
+fn run_job(name: &str, seed: u64, ranks: u32, nodes: u32) -> Result<(), String> {
+    // A cache so small that everything is evicted all the time.
+    let mut settings = BTreeMap::from([
+        ("cache.size", "1MiB".to_owned()),
+        ("cache.page", "4KiB".to_owned()),
+        ("segment.tiered_max", "64MiB".to_owned()),
+        ("segment.pinned_max", "1MiB".to_owned()),
+    ]);
+    settings.extend(
+        std::env::var("VGAS_TEST_CONDUIT").ok().filter(|_| nodes > 1).map(|conduit| ("conduit", conduit)),
+    );
+    settings.extend(
+        std::env::var("VGAS_TEST_START_TIMEOUT_MS").ok().map(|limit| ("run.start_timeout_ms", limit)),
+    );
+    let flags =
+        settings.into_iter().map(|(name, text)| FlagValue { flag: "--set".into(), name: name.into(), text });
+    let sources = Sources { file: None, environment: Vec::new(), flags: flags.collect() };
+    let config = Config::load(&sources).map_err(|error| error.to_string())?;
+    let status = run(JobRequest {
+        program: std::env::current_exe().map_err(|error| error.to_string())?.into(),
+        name: None,
+        arguments: vec![OsString::from(name), OsString::from(seed.to_string())],
+        ranks,
+        nodes,
+        hosts: Vec::new(),
+        environment: Vec::new(),
+        daemon: Vec::new(),
+        settings: config.settings().clone(),
+    })
+    .map_err(|error| error.to_string())?;
+    match status.message {
+        None if status.code == 0 => Ok(()),
+        message => Err(format!("status {}: {}", status.code, message.unwrap_or_default())),
+    }
+}

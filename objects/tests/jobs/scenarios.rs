@@ -1,0 +1,239 @@
+//! What is tested, by name.
+
+use crate::{JOBS, Outcome, Scenario, random};
+use rustix::process::{Signal, getpid, kill_process};
+use std::sync::atomic::{AtomicU64, Ordering};
+use vgas::Rank;
+use vgas_objects::{DBox, HeapOptions, MutRef, ObjectError, Objects, Portable, Ref, Shareable};
+
+const HEAP: HeapOptions = HeapOptions { bytes: 16 << 20, copies: 64, last_colour: u16::MAX };
+
+pub const ALL: &[Scenario] = &[
+    Scenario { name: "tree", jobs: JOBS, heap: HEAP, rank: tree, ends_with: None },
+    Scenario {
+        name: "colours",
+        jobs: JOBS,
+        heap: HeapOptions { last_colour: 2, ..HEAP },
+        rank: colours,
+        ends_with: None,
+    },
+    Scenario {
+        name: "full",
+        jobs: &[(1, 1), (2, 2)],
+        heap: HeapOptions { bytes: 1 << 20, ..HEAP },
+        rank: full,
+        ends_with: None,
+    },
+    Scenario {
+        name: "beyond_memory",
+        jobs: &[(1, 1), (2, 2)],
+        heap: HEAP,
+        rank: beyond_memory,
+        ends_with: None,
+    },
+    Scenario { name: "random", jobs: JOBS, heap: HEAP, rank: random::rank, ends_with: None },
+    Scenario {
+        name: "random_few_colours",
+        jobs: &[(2, 2), (4, 2)],
+        heap: HeapOptions { last_colour: 1, copies: 2, ..HEAP },
+        rank: random::rank,
+        ends_with: None,
+    },
+    Scenario {
+        name: "different_calls",
+        jobs: &[(2, 1), (2, 2)],
+        heap: HEAP,
+        rank: different_calls,
+        ends_with: None,
+    },
+    Scenario {
+        name: "killed",
+        jobs: &[(2, 1), (2, 2), (3, 3)],
+        heap: HEAP,
+        rank: killed,
+        ends_with: Some("killed by signal 9"),
+    },
+];
+
+fn ensure(is_so: bool, what: impl Fn() -> String) -> Outcome {
+    if is_so { Ok(()) } else { Err(what().into()) }
+}
+
+#[derive(Portable, Shareable)]
+struct Node {
+    key: u64,
+    left: Option<DBox<Node>>,
+    right: Option<DBox<Node>>,
+}
+
+/// How many nodes this process has dropped.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn leaf(key: u64) -> Node {
+    Node { key, left: None, right: None }
+}
+
+fn sum(node: &Node) -> u64 {
+    node.key + node.left.as_deref().map_or(0, sum) + node.right.as_deref().map_or(0, sum)
+}
+
+fn insert(at: &mut Node, key: u64) {
+    let side = if key < at.key { &mut at.left } else { &mut at.right };
+    match side {
+        Some(next) => insert(next, key),
+        None => *side = Some(DBox::new(leaf(key))),
+    }
+}
+
+/// Goal: a tree whose nodes are on all ranks is read by all as its owner wrote it, and its last owner drops each node once, and leaves
+/// nothing behind. Method: each rank in turn gets it lent, and adds to it; then all read it, several times.
+fn tree(objects: &Objects, _seed: u64) -> Outcome {
+    const EACH: u64 = 40;
+    let (me, ranks) = (objects.rank(), objects.runtime().ranks());
+    let first = Rank(0);
+    let mut root = (me == first).then(|| DBox::new(leaf(500)));
+    let (mut expected, mut nodes) = (500, 1);
+    for round in 0..u64::from(2 * ranks) {
+        let to = Rank((round % u64::from(ranks)) as u32);
+        let keys = (0..EACH).map(|step| (round * 7919 + step * 104_729) % 1000);
+        expected += keys.clone().sum::<u64>();
+        nodes += EACH;
+        let added = objects.lend_mut(first, to, root.as_mut(), |mut root: MutRef<'_, Node>| {
+            keys.for_each(|key| insert(&mut root, key));
+            sum(&root)
+        })?;
+        ensure(added.is_none_or(|found| found == expected), || format!("{added:?} instead of {expected}"))?;
+        for _ in 0..2 {
+            let found = objects.lend(first, root.as_ref(), |root| (sum(root), sum(&root.clone())))?;
+            ensure(found == (expected, expected), || {
+                format!("{found:?} instead of {expected} in round {round}")
+            })?;
+        }
+        ensure(DROPPED.load(Ordering::Relaxed) == 0, || "a copy was dropped as an object".into())?;
+    }
+    let last = Rank(ranks - 1);
+    drop(objects.hand(first, last, root)?);
+    let dropped = objects.runtime().all_reduce(DROPPED.load(Ordering::Relaxed), |a, b| a + b)?;
+    ensure(dropped == nodes, || format!("{dropped} of {nodes} nodes were dropped"))?;
+    objects.barrier()?;
+    let counts = objects.counts()?;
+    ensure(counts.placed == counts.copies, || format!("{me} has {counts:?}"))
+}
+
+/// Goal: an object that is read by others after each write uses up its colours, moves, and its slots begin anew when nobody has copies.
+fn colours(objects: &Objects, _seed: u64) -> Outcome {
+    let (me, ranks) = (objects.rank(), objects.runtime().ranks());
+    let mut number = (me == Rank(0)).then(|| DBox::new(0u64));
+    let mut retired = 0;
+    for round in 1..60 {
+        if let Some(number) = &mut number {
+            let word = DBox::word(number);
+            **number += 1;
+            *number.get_mut() += 0;
+            ensure(ranks == 1 || round == 1 || DBox::word(number) != word, || format!("{word:?} was read"))?;
+        }
+        let found = objects.lend(Rank(0), number.as_ref(), |number| **number)?;
+        ensure(found == round, || format!("{found} in round {round}"))?;
+        retired = objects.counts()?.retired.max(retired);
+        if round % 20 == 0 {
+            objects.drop_copies()?;
+            objects.barrier()?;
+            let now = objects.counts()?.retired;
+            ensure(now == 0, || format!("{now} slots of {me} do not come back"))?;
+        }
+    }
+    ensure((me == Rank(0) && ranks > 1) == (retired > 3), || format!("{retired} slots of {me} retired"))
+}
+
+/// Goal: a full partition is an error that gives the value back, and room that was freed, here or by another rank, is used again.
+fn full(objects: &Objects, _seed: u64) -> Outcome {
+    let (me, ranks) = (objects.rank(), objects.runtime().ranks());
+    for _ in 0..2 {
+        let mut kept = Vec::new();
+        let refused = loop {
+            match DBox::try_new([kept.len(); 512]) {
+                Ok(new) => kept.push(new),
+                Err(refused) => break refused,
+            }
+        };
+        ensure(refused.value == [kept.len(); 512], || "the value is another".into())?;
+        ensure(matches!(*refused.why, ObjectError::Full(_)), || format!("{refused}"))?;
+        ensure(kept.len() > 150, || format!("{} objects", kept.len()))?;
+        for (at, object) in kept.iter().enumerate() {
+            ensure(**object == [at; 512], || format!("object {at} is another"))?;
+        }
+        // The next rank drops one of each rank's; the others go here.
+        for from in (0..ranks).map(Rank) {
+            let given = (me == from).then(|| kept.pop()).flatten();
+            drop(objects.hand(from, Rank((from.0 + 1) % ranks), given)?);
+        }
+        objects.barrier()?;
+        let again = DBox::try_new([7usize; 512]).map_err(|refused| refused.why)?;
+        ensure(*again.read() == [7; 512], || "what was placed again is another".into())?;
+    }
+    objects.barrier()?;
+    let counts = objects.counts()?;
+    ensure(counts.placed == 0, || format!("{me} has {counts:?}"))
+}
+
+/// Goal: objects of many times the cache are what they were, and large ones travel whole.
+fn beyond_memory(objects: &Objects, seed: u64) -> Outcome {
+    const COUNT: u64 = 2000;
+    let me = objects.rank();
+    let mut all: Vec<DBox<[u64; 500]>> = (0..COUNT).map(|at| DBox::new([at ^ seed; 500])).collect();
+    for (at, one) in all.iter_mut().enumerate().step_by(3) {
+        one[17] += at as u64;
+    }
+    for (at, one) in (0..).zip(&all) {
+        let added = if at % 3 == 0 { at } else { 0 };
+        ensure(one[499] == at ^ seed && one[17] == (at ^ seed) + added, || {
+            format!("object {at} is another")
+        })?;
+    }
+    drop(all);
+    let owner = Rank(objects.runtime().ranks() - 1);
+    let large = (me == owner).then(|| DBox::new([seed; 40_000]));
+    let is_it =
+        objects.lend(owner, large.as_ref(), |large: &Ref<'_, [u64; 40_000]>| **large == [seed; 40_000])?;
+    ensure(is_it, || "the large object is another".into())?;
+    let moved = objects.hand(owner, Rank(0), large)?.map(DBox::into_inner);
+    ensure(moved.is_none_or(|moved| moved == [seed; 40_000]), || "it has not moved whole".into())
+}
+
+/// Goal: ranks that do different things at the same time are told so, and go on.
+fn different_calls(objects: &Objects, _seed: u64) -> Outcome {
+    let me = objects.rank();
+    let error = match me.0 {
+        0 => objects.hand(Rank(0), Rank(1), Some(DBox::new(1u64))).err(),
+        _ => objects.hand::<i64>(Rank(0), Rank(1), None).err(),
+    };
+    ensure(error.is_some_and(|error| error.to_string().contains("is not")), || "types differ".into())?;
+    let nothing = objects.hand::<u64>(Rank(0), Rank(1), None);
+    ensure(nothing.is_err(), || "nobody has given anything".into())?;
+    let both = objects.hand(Rank(0), Rank(1), Some(DBox::new(2u64)));
+    ensure(both.is_err(), || "two have given".into())?;
+    let given = (me == Rank(0)).then(|| DBox::new(3u64));
+    let got = objects.hand(Rank(0), Rank(1), given)?;
+    ensure(got.is_none_or(|got| *got == 3), || "what was given is another".into())
+}
+
+/// A rank ends while the others wait for it, or read what it has: all end, with a sentence that names it.
+fn killed(objects: &Objects, _seed: u64) -> Outcome {
+    let me = objects.rank();
+    let mine = (me == Rank(1)).then(|| DBox::new([1u64; 100]));
+    for round in 0.. {
+        let found = objects.lend(Rank(1), mine.as_ref(), |mine| mine[99])?;
+        ensure(found == 1, || format!("{found} in round {round}"))?;
+        if me == Rank(1) && round == 5 {
+            kill_process(getpid(), Signal::KILL)?;
+        }
+        objects.drop_copies()?;
+    }
+    Ok(())
+}

@@ -70,8 +70,6 @@
 //! * Ranks run one program. Types are compared by name and size where objects are passed on; what bytes mean, nobody can check.
 //! * `mem::forget` of a box or of a borrow leaks the object, or the copy, and is safe.
 //! * A copy never runs `Drop`; an object does, once, where its owner drops it.
-//! * A rank that has read a child through an object of its own partition, which another rank then takes, keeps its copy of that child until
-//!   the end.
 //! * Copies are a rank's. Ranks of one node share the pages that these come from, not the copies.
 //! * When a rank is lost, the job ends, as with everything else in vgas.
 

@@ -2,7 +2,7 @@
 
 use super::borrow::{MutRef, Ref};
 use super::error::ObjectError;
-use super::{Heap, OWN, class_of, heap, scrub};
+use super::{Freed, Heap, OWN, class_of, heap, scrub};
 use crate::portable::{Portable, Shareable};
 use crate::slab::Use;
 use crate::word::{Link, Word};
@@ -182,13 +182,10 @@ impl<T: Portable> DBox<T> {
     pub fn into_inner(self) -> T {
         let word = self.into_word();
         let heap = heap().unwrap_or_else(|error| fail(&error));
-        let value = match take(heap, word) {
+        match take(heap, word) {
             Ok(value) => value,
             Err(error) => fail(&error),
-        };
-        // Its slot is lost if its rank is, with the job.
-        let _ = heap.free(word);
-        value
+        }
     }
 
     /// Sees to it that the object is here, and that nobody finds what it was.
@@ -217,11 +214,12 @@ impl<T: Portable> DBox<T> {
     }
 }
 
-/// Moves a value to the stack. Its slot is still to be freed.
+/// Moves a value to the stack, and frees its slot.
 fn take<T: Portable>(heap: &Heap, word: Word) -> Result<T, ObjectError> {
     let mut value = MaybeUninit::<T>::uninit();
-    if OWN.offset_of(word.address()).is_some() {
-        // SAFETY: rule 2: the caller owns the object, and gives up its slot.
+    let is_own = OWN.offset_of(word.address()).is_some();
+    if is_own {
+        // SAFETY: rule 2: the caller owns the object, and its slot is freed.
         unsafe {
             value.as_mut_ptr().copy_from_nonoverlapping(with_exposed_provenance(word.address() as usize), 1)
         };
@@ -230,9 +228,11 @@ fn take<T: Portable>(heap: &Heap, word: Word) -> Result<T, ObjectError> {
     }
     // SAFETY: rule 3: the bytes of the object.
     let value = unsafe { value.assume_init() };
-    if OWN.offset_of(word.address()).is_none() {
-        scrub(&value);
-    }
+    // A slot that cannot be freed is lost with its rank, and the job.
+    let _ = match is_own {
+        true => heap.free_own(word),
+        false => heap.free_there(Freed::of::<T>(word, scrub(&value))),
+    };
     Ok(value)
 }
 
@@ -300,20 +300,16 @@ impl<T: Portable> Drop for DBox<T> {
         let Ok(heap) = heap() else { return };
         heap.release(&self.link);
         let word = self.link.word;
-        if std::mem::needs_drop::<T>() {
-            match OWN.offset_of(word.address()) {
-                // SAFETY: rule 2: its owner drops it.
-                Some(_) => unsafe {
-                    with_exposed_provenance_mut::<T>(word.address() as usize).drop_in_place();
-                },
-                None => match take::<T>(heap, word) {
-                    Ok(value) => drop(value),
-                    // It cannot be had, and so leaks: whoever has it is lost, and the job with it.
-                    Err(_) => return,
-                },
-            }
+        // A slot that cannot be freed, and a value that cannot be had, are lost with their rank, and the job.
+        if OWN.offset_of(word.address()).is_some() {
+            // SAFETY: rule 2: its owner drops it, where it is.
+            unsafe { with_exposed_provenance_mut::<T>(word.address() as usize).drop_in_place() };
+            let _ = heap.free_own(word);
+        } else if std::mem::needs_drop::<T>() {
+            drop(take::<T>(heap, word));
+        } else {
+            let _ = heap.free_there(Freed::of::<T>(word, Vec::new()));
         }
-        let _ = heap.free(word);
     }
 }
 

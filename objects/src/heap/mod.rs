@@ -86,6 +86,30 @@ impl Memory for Mapped {
     }
 }
 
+/// An object of another rank that is to be freed.
+#[derive(Debug)]
+struct Freed {
+    word: Word,
+    /// What its rank's extensions in it counted as: copies that it may drop.
+    holds: Vec<Word>,
+    /// Bytes of its slot that are known to be there.
+    bytes: usize,
+}
+
+impl Freed {
+    fn of<T>(word: Word, holds: Vec<Word>) -> Self {
+        // As many as the smallest slot has.
+        Self { word, holds, bytes: size_of::<T>().max(16) }
+    }
+
+    /// What is written into its slot: the next of the list, and what it held, up to a zero or the slot's end. A link takes 16 bytes, so that
+    /// there is always room.
+    fn note(&self, next: u64) -> Vec<u64> {
+        let holds = self.holds.iter().map(|word| word.bits());
+        [next].into_iter().chain(holds).chain([0]).take(self.bytes / 8).collect()
+    }
+}
+
 #[derive(Debug)]
 struct Heap {
     runtime: Runtime,
@@ -100,7 +124,7 @@ struct Heap {
     slabs: Mutex<Slabs<Mapped>>,
     copies: Copies,
     /// By rank: what is to be freed there.
-    frees: Mutex<FxHashMap<Rank, Vec<Word>>>,
+    frees: Mutex<FxHashMap<Rank, Vec<Freed>>>,
     allocated: AtomicU64,
 }
 
@@ -121,9 +145,15 @@ fn links_of<T: Portable>(address: u64, visit: &mut dyn FnMut(&Link)) {
     unsafe { &*with_exposed_provenance::<T>(address as usize) }.links(visit);
 }
 
-/// Other ranks' extensions mean nothing here.
-fn scrub(value: &impl Portable) {
-    value.links(&mut |link| link.extension.store(0, Ordering::Relaxed));
+/// Other ranks' extensions mean nothing here. Yields what those were about that counted where the value comes from.
+fn scrub(value: &impl Portable) -> Vec<Word> {
+    let mut holds = Vec::new();
+    value.links(&mut |link| {
+        if link.extension.swap(0, Ordering::Relaxed) != 0 {
+            holds.push(link.word);
+        }
+    });
+    holds
 }
 
 impl Heap {
@@ -203,6 +233,9 @@ impl Heap {
                 )));
             };
             next = Word::from_bits(self.list_word(offset).load(Ordering::Relaxed));
+            let words = self.slabs().bytes_at(offset)? / 8;
+            let noted = (1..words).map(|at| self.list_word(offset + 8 * at).load(Ordering::Relaxed));
+            noted.map_while(Word::from_bits).for_each(|held| self.copies.release(held));
             self.slabs().free(offset, word.colour())?;
         }
         Ok(())
@@ -210,20 +243,23 @@ impl Heap {
 
     fn list_word(&self, offset: u64) -> &AtomicU64 {
         let address = self.address_of(offset);
-        // SAFETY: rule 1: the head of the partition, or the beginning of a slot, of 16 bytes at least, that is nobody's; an atomic.
+        // SAFETY: rule 1: the head of the partition, or a word of a slot that is nobody's; an atomic.
         unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(address as usize)) }
     }
 
-    /// Frees an object, whose value has been dropped or moved.
-    fn free(&self, word: Word) -> Result<(), ObjectError> {
-        if let Some(offset) = OWN.offset_of(word.address()) {
-            return Ok(self.slabs().free(offset, word.colour())?);
-        }
-        let rank = self.locate(word.address()).rank;
+    /// Frees an object of this rank's, whose value has been dropped or moved.
+    fn free_own(&self, word: Word) -> Result<(), ObjectError> {
+        let offset = OWN.offset_of(word.address()).ok_or(ObjectError::NoHeap)?;
+        Ok(self.slabs().free(offset, word.colour())?)
+    }
+
+    /// Frees an object of another rank, whose value has been dropped or moved.
+    fn free_there(&self, freed: Freed) -> Result<(), ObjectError> {
+        let rank = self.locate(freed.word.address()).rank;
         let full = {
             let mut frees = self.frees.lock().unwrap_or_else(PoisonError::into_inner);
             let list = frees.entry(rank).or_default();
-            list.push(word);
+            list.push(freed);
             if list.len() < FREES {
                 return Ok(());
             }
@@ -235,19 +271,21 @@ impl Heap {
     /// Tells all ranks what has been freed of theirs.
     fn flush(&self) -> Result<(), ObjectError> {
         let all = std::mem::take(&mut *self.frees.lock().unwrap_or_else(PoisonError::into_inner));
-        all.values().try_for_each(|words| self.send_frees(words))
+        all.values().try_for_each(|freed| self.send_frees(freed))
     }
 
     /// Chains objects of one rank, and hangs them before what that rank has not yet collected.
-    fn send_frees(&self, words: &[Word]) -> Result<(), ObjectError> {
-        let (Some(first), Some(last)) = (words.first(), words.last()) else { return Ok(()) };
-        for pair in words.windows(2) {
-            self.runtime.put_value(self.locate(pair[0].address()), pair[1].bits())?;
+    fn send_frees(&self, all: &[Freed]) -> Result<(), ObjectError> {
+        let (Some(first), Some(last)) = (all.first(), all.last()) else { return Ok(()) };
+        for (at, freed) in all.iter().enumerate() {
+            let next = all.get(at + 1).map_or(0, |next| next.word.bits());
+            self.runtime.put(self.locate(freed.word.address()), &freed.note(next))?;
         }
-        let head = GlobalAddress { offset: 0, ..self.locate(first.address()) };
+        let (first, last) = (first.word, self.locate(last.word.address()));
+        let head = GlobalAddress { offset: 0, ..last };
         let mut before: u64 = self.runtime.get_value(head)?;
         loop {
-            self.runtime.put_value(self.locate(last.address()), before)?;
+            self.runtime.put_value(last, before)?;
             let was = self.runtime.compare_swap(head, before, first.bits())?;
             if was == before {
                 return Ok(());
@@ -284,24 +322,24 @@ impl Heap {
         self.runtime
             .update(GlobalAddress { offset: served, ..at }, Change::Or(SERVED))
             .map_err(|why| Self::lost::<T>(word, at.rank, why))?;
-        let address = self.bring::<T>(word, Use::Copies)?.0;
+        // What its rank has counted there, that rank counts on.
+        let address = self.bring::<T>(word, Use::Copies)?.0.address();
         let links: Option<Links> = T::HAS_LINKS.then_some(links_of::<T>);
         Ok(Copy { address, class, links })
     }
 
-    /// Brings another rank's value here, into a slot of its own.
-    fn bring<T: Portable>(&self, word: Word, of: Use) -> Result<(u64, Colour), ObjectError> {
+    /// Brings another rank's value here, into a slot of its own; with what [`scrub`] has found.
+    fn bring<T: Portable>(&self, word: Word, of: Use) -> Result<(Word, Vec<Word>), ObjectError> {
         let (address, colour) = self.allocate(const { class_of::<T>() }, of)?;
+        let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
         let to: *mut T = with_exposed_provenance_mut(address as usize);
         if let Err(error) = self.read(word, to) {
-            self.free(Word::new(address, colour).ok_or(ObjectError::NoHeap)?)?;
+            self.free_own(new)?;
             return Err(error);
         }
-        if T::HAS_LINKS {
-            // SAFETY: rule 3: the slot has the bytes of a `T` now, and nobody else knows of it.
-            scrub(unsafe { &*to });
-        }
-        Ok((address, colour))
+        // SAFETY: rule 3: the slot has the bytes of a `T` now, and nobody else knows of it.
+        let holds = if T::HAS_LINKS { scrub(unsafe { &*to }) } else { Vec::new() };
+        Ok((new, holds))
     }
 
     /// Where a borrowed object of another rank is here; one more use of its copy.
@@ -329,10 +367,10 @@ impl Heap {
     fn own<T: Portable>(&self, link: &mut Link) -> Result<(), ObjectError> {
         let word = link.word;
         let Some(offset) = OWN.offset_of(word.address()) else {
-            let (address, colour) = self.bring::<T>(word, Use::Values)?;
+            let (new, holds) = self.bring::<T>(word, Use::Values)?;
             self.release(link);
-            link.word = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
-            return self.free(word);
+            link.word = new;
+            return self.free_there(Freed::of::<T>(word, holds));
         };
         let class = const { class_of::<T>() };
         let at = self.geometry.word_of(offset, class).ok_or(ObjectError::NoHeap)?;
@@ -355,8 +393,7 @@ impl Heap {
                         .copy_from_nonoverlapping(from, size_of::<T>());
                 }
                 link.word = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
-                drop(self.free(word));
-                Ok(())
+                self.free_own(word)
             }
             _ => Ok(()),
         }

@@ -410,6 +410,27 @@ impl<M: Memory> Slabs<M> {
         Ok(())
     }
 
+    /// How many bytes the slot at this offset has.
+    ///
+    /// # Errors
+    /// When no slot can begin there.
+    pub fn bytes_at(&self, offset: u64) -> Result<u64, NoObject> {
+        let no_object = NoObject { offset, colour: Colour::default() };
+        let slab = self.geometry.slab_at(offset).ok_or(no_object)?;
+        let within = offset - self.geometry.start(slab);
+        let record = Geometry::record(slab);
+        match self.memory.load(record) {
+            0 | LARGE_REST => Err(no_object),
+            kind if kind == LARGE_REST - 1 && within == 0 => {
+                Ok(u64::from(self.memory.load(record + 12)) * SLAB_BYTES)
+            }
+            kind => {
+                let small = Class::small((kind & 0xff).wrapping_sub(1)).ok_or(no_object)?;
+                small.slot_at(within).map(|_| small.size).ok_or(no_object)
+            }
+        }
+    }
+
     /// The bytes that it divides.
     pub fn memory(&self) -> &M {
         &self.memory

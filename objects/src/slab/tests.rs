@@ -65,6 +65,7 @@ proptest! {
                         place.offset + size.max(1) <= other.offset || other.offset + its.max(&1) <= place.offset
                     };
                     prop_assert!(live.iter().all(apart));
+                    prop_assert!(slabs.bytes_at(place.offset).unwrap() >= size);
                     live.push((place, size, class));
                 }
                 Action::Serve(which) if !live.is_empty() => {
@@ -106,6 +107,8 @@ proptest! {
         for offset in [offset, offset % (1 << 20), near] {
             if offset != place.offset {
                 prop_assert!(slabs.free(offset, Colour(colour)).is_err());
+                let slot = slabs.bytes_at(offset).map_or(0, |bytes| offset + bytes);
+                prop_assert!(slot <= 1 << 20);
             }
         }
         prop_assert_eq!(slabs.live(), 1);

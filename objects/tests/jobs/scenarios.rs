@@ -121,9 +121,15 @@ fn tree(objects: &Objects, _seed: u64) -> Outcome {
     drop(objects.hand(first, last, root)?);
     let dropped = objects.runtime().all_reduce(DROPPED.load(Ordering::Relaxed), |a, b| a + b)?;
     ensure(dropped == nodes, || format!("{dropped} of {nodes} nodes were dropped"))?;
+    nothing_is_left(objects)
+}
+
+/// Goal: all that was placed is free again, and nobody counts copies that nobody uses.
+pub fn nothing_is_left(objects: &Objects) -> Outcome {
     objects.barrier()?;
+    objects.drop_copies()?;
     let counts = objects.counts()?;
-    ensure(counts.placed == counts.copies, || format!("{me} has {counts:?}"))
+    ensure(counts.placed == 0 && counts.copies == 0, || format!("{} is left with {counts:?}", objects.rank()))
 }
 
 /// Goal: an object that is read by others after each write uses up its colours, moves, and its slots begin anew when nobody has copies.
@@ -177,9 +183,7 @@ fn full(objects: &Objects, _seed: u64) -> Outcome {
         let again = DBox::try_new([7usize; 512]).map_err(|refused| refused.why)?;
         ensure(*again.read() == [7; 512], || "what was placed again is another".into())?;
     }
-    objects.barrier()?;
-    let counts = objects.counts()?;
-    ensure(counts.placed == 0, || format!("{me} has {counts:?}"))
+    nothing_is_left(objects)
 }
 
 /// Goal: objects of many times the cache are what they were, and large ones travel whole.

@@ -3,7 +3,7 @@
 use crate::{JOBS, Outcome, Scenario, random};
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::Rank;
+use vgas::{Counter, Rank};
 use vgas_objects::{DBox, HeapOptions, MutRef, ObjectError, Objects, Portable, Ref, Shareable};
 
 const HEAP: HeapOptions = HeapOptions { bytes: 16 << 20, copies: 64, last_colour: u16::MAX };
@@ -31,6 +31,7 @@ pub const ALL: &[Scenario] = &[
         rank: beyond_memory,
         ends_with: None,
     },
+    Scenario { name: "hits", jobs: JOBS, heap: HEAP, rank: hits, ends_with: None },
     Scenario { name: "random", jobs: JOBS, heap: HEAP, rank: random::rank, ends_with: None },
     Scenario {
         name: "random_few_colours",
@@ -208,6 +209,36 @@ fn beyond_memory(objects: &Objects, seed: u64) -> Outcome {
     ensure(is_it, || "the large object is another".into())?;
     let moved = objects.hand(owner, Rank(0), large)?.map(DBox::into_inner);
     ensure(moved.is_none_or(|moved| moved == [seed; 40_000]), || "it has not moved whole".into())
+}
+
+/// Goal: what was read is read again without asking anybody, as long as nobody writes; own objects are never asked for.
+fn hits(objects: &Objects, _seed: u64) -> Outcome {
+    let me = objects.rank();
+    let mut numbers = (me == Rank(0)).then(|| DBox::new([1u64; 30]));
+    let asked = || {
+        let counted = objects.runtime().rank_statistics();
+        [Counter::GetHits, Counter::GetMisses].map(|counter| counted.get(counter)).iter().sum::<u64>()
+    };
+    let read = |numbers: Option<&DBox<[u64; 30]>>| -> Result<u64, ObjectError> {
+        let before = asked();
+        objects.lend(Rank(0), numbers, |numbers| {
+            (0..1000).map(|at| numbers.clone()[at % 30]).sum::<u64>() * 1000 + asked() - before
+        })
+    };
+    for round in 1..5 {
+        let found = [read(numbers.as_ref())?, read(numbers.as_ref())?];
+        let expected = round * 1_000_000;
+        let bytes = expected..expected + 1000;
+        let is_once = (found[0] > expected) == (me != Rank(0)) && bytes.contains(&found[0]);
+        ensure(is_once && found[1] == expected, || format!("{found:?} in round {round}"))?;
+        if let Some(numbers) = &mut numbers {
+            let before = asked();
+            numbers.iter_mut().for_each(|number| *number += 1);
+            ensure(asked() == before, || "an own object was asked for".into())?;
+        }
+    }
+    drop(numbers);
+    nothing_is_left(objects)
 }
 
 /// Goal: ranks that do different things at the same time are told so, and go on.

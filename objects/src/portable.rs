@@ -25,43 +25,43 @@ use std::time::Duration;
 ///
 /// What means nothing elsewhere does not compile: memory of this process, and what the kernel has given it.
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] struct Text { text: String }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] struct Borrowed { of: &'static u64 }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] struct Pointer(*mut u8);
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] struct Callback { call: fn(u64) -> u64 }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] enum Kept { No, Here(Box<u64>) }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] struct Any { what: Box<dyn Send> }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] struct Many(Vec<u64>);
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] struct Shared(std::sync::Arc<u64>);
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] struct Locked(std::sync::Mutex<u64>);
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] struct Open { file: std::fs::File }
 /// ```
@@ -69,7 +69,7 @@ use std::time::Duration;
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] union Either { bits: u64, number: f64 }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] struct Of<T>(T);
 /// fn is<T: Portable>() {}
@@ -94,19 +94,19 @@ pub unsafe trait Portable: Send + 'static {
 
 /// Nothing changes behind a shared reference to it: a copy may be read while the original is borrowed. Derived.
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::{Portable, Shareable};
 /// #[derive(Portable, Shareable)] struct Counter { count: std::cell::Cell<u64> }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::{Portable, Shareable};
 /// #[derive(Portable, Shareable)] enum Counters { One(std::cell::Cell<u64>), None }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::{Portable, Shareable};
 /// #[derive(Portable, Shareable)] struct Counter(std::sync::atomic::AtomicU64);
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::Shareable;
 /// #[derive(Shareable)] struct Alone(u64);
 /// ```

@@ -37,27 +37,27 @@ use vgas::Rank;
 ///
 /// What Rust forbids of a `Box`, it forbids here:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0502
 /// # use vgas_objects::DBox;
 /// fn both(mut number: DBox<u64>) { let read = number.read(); *number.write() = 1; drop(read); }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0505
 /// # use vgas_objects::DBox;
 /// fn late(number: DBox<u64>) -> DBox<u64> { let read = number.read(); let moved = number; drop(read); moved }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0382
 /// # use vgas_objects::DBox;
 /// fn twice(number: DBox<u64>) { drop(number); drop(number); }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::DBox;
 /// fn text() -> DBox<String> { DBox::new(String::new()) }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0599
 /// # use vgas_objects::DBox;
 /// fn cell(cell: DBox<std::cell::Cell<u64>>) -> u64 { cell.read().get() }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use vgas_objects::{DBox, Ref};
 /// # use vgas_objects::Portable;
 /// #[derive(Portable)] struct Keeps { of: Ref<'static, u64> }

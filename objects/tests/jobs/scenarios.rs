@@ -219,11 +219,11 @@ fn hits(objects: &Objects, _seed: u64) -> Outcome {
         let counted = objects.runtime().rank_statistics();
         [Counter::GetHits, Counter::GetMisses].map(|counter| counted.get(counter)).iter().sum::<u64>()
     };
-    let read = |numbers: Option<&DBox<[u64; 30]>>| -> Result<u64, ObjectError> {
+    let read = |numbers: Option<&DBox<[u64; 30]>>| -> Result<u64, Box<dyn std::error::Error>> {
         let before = asked();
-        objects.lend(Rank(0), numbers, |numbers| {
+        Ok(objects.lend(Rank(0), numbers, |numbers| {
             (0..1000).map(|at| numbers.clone()[at % 30]).sum::<u64>() * 1000 + asked() - before
-        })
+        })?)
     };
     for round in 1..5 {
         let found = [read(numbers.as_ref())?, read(numbers.as_ref())?];

@@ -195,7 +195,7 @@ pub fn full_disk(runtime: &Runtime, seed: u64) -> Outcome {
         match attach() {
             Ok(segment) => break segment,
             Err(error) if began.elapsed() > Duration::from_secs(60) => return Err(error.into()),
-            Err(_) => vgas_rma::cores::nap(&mut naps),
+            Err(_) => vgas_shm::cores::nap(&mut naps),
         }
     };
     runtime.put(further.address(Rank(0), 0), &content[..1 << 20])?;

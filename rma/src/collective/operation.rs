@@ -251,6 +251,8 @@ impl Exchange {
             running.is_complete = result.is_some() && is_sent;
             running.is_complete || standing.spoilt().is_some()
         })?;
+        // What has come last may be what spoils the team.
+        running.is_complete &= standing.spoilt().is_none();
         match result.filter(|_| running.is_complete) {
             Some(value) => Ok(value),
             None => {

@@ -156,8 +156,8 @@ fn disagreement(runtime: &Runtime, _seed: u64) -> Outcome {
         let says = &[says, "calls a barrier"];
         let team = world.split(0, 0)?;
         let called = wrong(&team);
-        // At the latest the next one that all wait for.
-        let after = team.barrier();
+        // At the latest the next ones that all wait for.
+        let after = (0..3).try_for_each(|_| team.barrier());
         if called.is_err() {
             is_spoilt(called, says)?;
         }

@@ -31,7 +31,7 @@ static void read_all(const void *base, vgasnet_node_t mate, uint64_t round) {
 
 int main(int argc, char **argv) {
     vgasnet_segment_t segment = {BYTES, VGASNET_TIERED, NULL};
-    vgasnet_segment_options_t options = {4096, 0, 0, 0, 0, 0, NULL};
+    vgasnet_segment_options_t options = {.page_bytes = 4096};
     vgasnet_segment_id_t further;
     vgasnet_part_t part = NULL, again = NULL;
     const void *base = NULL;

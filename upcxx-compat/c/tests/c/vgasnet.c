@@ -163,7 +163,7 @@ static void locks(void) {
 /* Segments of other pages come and go beside the first. */
 static void further(void) {
     const vgasnet_node_t ranks = vgasnet_nodes(), me = vgasnet_mynode(), right = (me + 1) % ranks;
-    vgasnet_segment_options_t options = {0, 0, 0, 0, 0, 0, 0, NULL}, wrong = {5000, 0, 0, 0, 0, 0, 0, NULL};
+    vgasnet_segment_options_t options = {.page_bytes = 0}, wrong = {.page_bytes = 5000};
     vgasnet_segment_id_t small, large, gone;
     uint64_t word, round;
     char buffer[20000], found[20000];
@@ -216,7 +216,7 @@ static void further(void) {
 
 /* A further segment with a name is kept beside the first, at the same checkpoint. */
 static void keeps(const char *name, int is_there) {
-    vgasnet_segment_options_t options = {16384, 0, 0, 0, 0, 0, 0, NULL};
+    vgasnet_segment_options_t options = {.page_bytes = 16384};
     vgasnet_segment_id_t segment, other;
     vgasnet_reopened_t first, found;
     uint64_t word = 0;

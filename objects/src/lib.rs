@@ -17,7 +17,7 @@
 //!
 //! fn main() -> Result<(), ObjectError> {
 //!     let objects = Objects::attach(Runtime::init()?, &HeapOptions::default())?;
-//!     let (me, last) = (objects.rank(), Rank(objects.runtime().ranks() - 1));
+//!     let (me, last) = (objects.rank(), Rank(objects.ranks() - 1));
 //!     let mut list = (me == Rank(0)).then(|| DBox::new(Node { key: 1, next: None }));
 //!     // The last rank adds a node: the list's head moves there, and the new node is there anyway.
 //!     objects.lend_mut(Rank(0), last, list.as_mut(), |mut head| {
@@ -67,7 +67,7 @@
 //!
 //! # What must be known
 //!
-//! * Ranks run one program. Types are compared by name and size where objects are passed on; what bytes mean, nobody can check.
+//! * Ranks run one program. Types are compared where objects are passed on; what bytes mean, nobody can check.
 //! * `mem::forget` of a box or of a borrow leaks the object, or the copy, and is safe.
 //! * A copy never runs `Drop`; an object does, once, where its owner drops it.
 //! * Copies are a rank's. Ranks of one node share the pages that these come from, not the copies.

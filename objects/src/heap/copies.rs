@@ -26,13 +26,17 @@ pub(super) struct Copy {
 struct Entry {
     /// None while it is fetched.
     copy: Option<Copy>,
-    uses: u32,
+    /// 64 bits: borrows that were forgotten count for ever, and must not come round to none.
+    uses: u64,
+    /// Whether its word is among those that are idle, and whether it was used since it came there.
+    is_idle: bool,
+    was_used: bool,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     entries: FxHashMap<Word, Entry>,
-    /// Words of copies that nobody has used since they were put here, oldest first; some are in use again.
+    /// Words of copies that nobody used when they were put here, each once, oldest first; some have been used since.
     idle: VecDeque<Word>,
 }
 
@@ -75,18 +79,20 @@ impl Copies {
         loop {
             match table.entries.get_mut(&word) {
                 None => break,
-                Some(Entry { copy: Some(copy), uses }) => {
-                    *uses += 1;
+                Some(Entry { copy: Some(copy), uses, was_used, .. }) => {
+                    (*uses, *was_used) = (*uses + 1, true);
                     return Ok(copy.address);
                 }
                 Some(_) => table = self.filled.wait(table).unwrap_or_else(PoisonError::into_inner),
             }
         }
-        table.entries.insert(word, Entry { copy: None, uses: 0 });
+        table.entries.insert(word, Entry { copy: None, uses: 0, is_idle: false, was_used: false });
         drop(table);
         let filling = Filling { copies: self, word };
         let copy = fetch()?;
-        self.table().entries.insert(word, Entry { copy: Some(copy), uses: 1 });
+        self.table()
+            .entries
+            .insert(word, Entry { copy: Some(copy), uses: 1, is_idle: false, was_used: false });
         drop(filling);
         Ok(copy.address)
     }
@@ -100,22 +106,29 @@ impl Copies {
 
     /// One use has ended.
     pub fn release(&self, word: Word) {
-        let mut table = self.table();
-        if let Some(entry) = table.entries.get_mut(&word) {
+        let Table { entries, idle } = &mut *self.table();
+        if let Some(entry) = entries.get_mut(&word) {
             entry.uses = entry.uses.saturating_sub(1);
-            if entry.uses == 0 {
-                table.idle.push_back(word);
+            if entry.uses == 0 && !entry.is_idle {
+                (entry.is_idle, entry.was_used) = (true, false);
+                idle.push_back(word);
             }
         }
     }
 
-    /// Removes the copy that has not been used for longest, if any is not in use. Its memory is the caller's then, and the uses that its
+    /// Removes a copy that has not been used for long, if any is not in use: one that was used since it was idle first has a second
+    /// chance. Its memory is the caller's then, and the uses that its
     /// links stand for.
     pub fn evict(&self) -> Option<Copy> {
-        let mut table = self.table();
-        while let Some(word) = table.idle.pop_front() {
-            if table.entries.get(&word).is_some_and(|entry| entry.uses == 0 && entry.copy.is_some()) {
-                return table.entries.remove(&word)?.copy;
+        let Table { entries, idle } = &mut *self.table();
+        while let Some(word) = idle.pop_front() {
+            let Some(entry) = entries.get_mut(&word).filter(|entry| entry.is_idle) else { continue };
+            if entry.uses > 0 {
+                entry.is_idle = false;
+            } else if std::mem::take(&mut entry.was_used) {
+                idle.push_back(word);
+            } else {
+                return entries.remove(&word)?.copy;
             }
         }
         None

@@ -50,7 +50,7 @@ impl Objects {
     /// place of [`Runtime::attach`]. Collective; all ranks run the same program. When it returns, boxes may be made everywhere.
     ///
     /// # Errors
-    /// As [`Runtime::attach`]; when the ranks ask for different heaps, when there is no room for one object, or when this process has had a heap.
+    /// As [`Runtime::attach`]; when the ranks ask for different heaps, or when this process has had a heap.
     pub fn attach(runtime: Runtime, options: &HeapOptions) -> Result<Self, ObjectError> {
         let (bytes, me) = (options.bytes, runtime.rank());
         if HEAP.get().is_some() {
@@ -103,9 +103,23 @@ impl Objects {
         Ok(objects)
     }
 
-    /// The job. Its first segment is the heap's: puts into it are nobody's to make.
-    pub fn runtime(&self) -> &Runtime {
+    /// The job.
+    ///
+    /// # Safety
+    /// Its first segment is the heap's: no put, update or pointer of the caller's may reach it. Nothing collective may be called while
+    /// another thread, or a closure around the call, hands or lends objects. Who leaves the job with it has no reference into the
+    /// heap any more.
+    pub unsafe fn runtime(&self) -> &Runtime {
         &self.heap.runtime
+    }
+
+    pub(super) fn job(&self) -> &Runtime {
+        &self.heap.runtime
+    }
+
+    /// Number of ranks of the job.
+    pub fn ranks(&self) -> u32 {
+        self.heap.runtime.ranks()
     }
 
     /// This rank.

@@ -6,6 +6,9 @@ use super::error::ObjectError;
 use super::objects::Objects;
 use crate::portable::{Portable, Shareable};
 use crate::word::Word;
+use rustc_hash::FxHasher;
+use std::any::TypeId;
+use std::hash::{Hash, Hasher};
 use std::mem::ManuallyDrop;
 use vgas::Rank;
 
@@ -20,22 +23,28 @@ enum Deed {
 }
 
 /// A type, as ranks of one program know it: they must mean the same one.
-fn number_of<T>() -> u64 {
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let name = std::any::type_name::<T>().bytes().fold(0xcbf2_9ce4_8422_2325, mix);
-    [size_of::<T>(), align_of::<T>()].iter().fold(name, |hash, number| mix(hash, *number as u8))
+fn number_of<T: 'static>() -> u64 {
+    // Without a key: the same in every process.
+    let mut hasher = FxHasher::default();
+    (TypeId::of::<T>(), size_of::<T>(), align_of::<T>()).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Objects {
     /// All ranks say what they do, and who gives which object; yields the object's word.
-    fn agree<T>(&self, deed: Deed, ranks: [Rank; 2], given: Option<Word>) -> Result<Word, ObjectError> {
+    fn agree<T: 'static>(
+        &self,
+        deed: Deed,
+        ranks: [Rank; 2],
+        given: Option<Word>,
+    ) -> Result<Word, ObjectError> {
         let mut says = vec![deed as u8];
         for number in [u64::from(ranks[0].0), u64::from(ranks[1].0), number_of::<T>()] {
             says.extend(number.to_le_bytes());
         }
         let length = says.len();
         let bits = given.map_or(0, Word::bits);
-        let all = self.runtime().barrier_exchange(&[&says[..], &bits.to_le_bytes()].concat())?;
+        let all = self.job().barrier_exchange(&[&says[..], &bits.to_le_bytes()].concat())?;
         let differs = all.iter().position(|said| said.get(..length) != Some(&says));
         if let Some(other) = differs {
             let (me, other) = (self.rank(), Rank(other as u32));
@@ -62,7 +71,7 @@ impl Objects {
     }
 
     fn is_here(&self, word: Word) -> bool {
-        let end = u64::from(self.runtime().ranks()) * self.heap.stride;
+        let end = u64::from(self.job().ranks()) * self.heap.stride;
         word.address().wrapping_sub(self.heap.base) < end
     }
 
@@ -91,7 +100,7 @@ impl Objects {
         read: impl FnOnce(&Ref<'_, T>) -> R,
     ) -> Result<R, ObjectError> {
         let word = self.agree::<T>(Deed::Lend, [from, from], given.map(DBox::word))?;
-        let end = End::<T> { objects: self, from, lent: None };
+        let end = End::<T> { objects: self, word, from, lent: None, owner: None };
         let result = Ref::of(word).map(|value| read(&value));
         end.end()?;
         result
@@ -113,54 +122,60 @@ impl Objects {
             // The copy that it may have is of what is written now.
             self.heap.release(&owner.link);
         }
-        let word = given.as_ref().map(|owner| DBox::word(owner));
-        let word = self.agree::<T>(Deed::LendMut, [from, to], word)?;
+        let word =
+            self.agree::<T>(Deed::LendMut, [from, to], given.as_ref().map(|owner| DBox::word(owner)))?;
         let lent = (to == self.rank()).then(|| ManuallyDrop::new(DBox::of(word)));
-        let mut end = End::<T> { objects: self, from: to, lent };
+        let mut end = End::<T> { objects: self, word, from: to, lent, owner: given };
         let result = match &mut end.lent {
             Some(lent) => MutRef::of(lent).map(|value| Some(write(value))),
             None => Ok(None),
         };
-        let word = end.end()?;
-        if let Some(owner) = given {
-            owner.link.word = word.unwrap_or(owner.link.word);
-        }
+        end.end()?;
         result
     }
 }
 
 /// A borrow that all ranks are to end together: also when what they do panics, because the owner must not go on before.
-struct End<'o, T: Portable> {
+struct End<'o, 'b, T: Portable> {
     objects: &'o Objects,
+    /// What all have agreed to borrow, which tells the borrows of several threads apart.
+    word: Word,
     from: Rank,
     /// Where the object is that was lent for writing.
     lent: Option<ManuallyDrop<DBox<T>>>,
+    /// The box that was lent from, which follows.
+    owner: Option<&'b mut DBox<T>>,
 }
 
-impl<T: Portable> End<'_, T> {
-    /// Waits for the others. Yields where an object that was written is now.
-    fn end(self) -> Result<Option<Word>, ObjectError> {
+impl<T: Portable> End<'_, '_, T> {
+    /// Waits for the others.
+    fn end(self) -> Result<(), ObjectError> {
         ManuallyDrop::new(self).wait()
     }
 
-    fn wait(&self) -> Result<Option<Word>, ObjectError> {
+    fn wait(&mut self) -> Result<(), ObjectError> {
         let (objects, from) = (self.objects, self.from);
         // Nobody writes in a borrow for reading, and then there is nothing to say.
-        let word = self.lent.as_ref().map(|lent| DBox::word(lent));
-        let says = [&[Deed::End as u8][..], &word.map_or(0, Word::bits).to_le_bytes()].concat();
-        let all = objects.runtime().barrier_exchange(&says);
-        let is_end = |said: &Vec<u8>| said.len() == says.len() && said[0] == says[0];
+        let now = self.lent.as_ref().map_or(0, |lent| DBox::word(lent).bits());
+        let says = [&[Deed::End as u8][..], &self.word.bits().to_le_bytes(), &now.to_le_bytes()].concat();
+        let same = says.len() - size_of_val(&now);
+        let all = objects.job().barrier_exchange(&says);
+        let is_end = |said: &Vec<u8>| said.len() == says.len() && said[..same] == says[..same];
         match all {
             Ok(all) if all.iter().all(is_end) => {
-                let bits = all.get(from.0 as usize).and_then(|said| said[1..].first_chunk::<8>());
-                Ok(bits.and_then(|bits| Word::from_bits(u64::from_le_bytes(*bits))))
+                let bits = all.get(from.0 as usize).and_then(|said| said[same..].first_chunk::<8>());
+                let word = bits.and_then(|bits| Word::from_bits(u64::from_le_bytes(*bits)));
+                if let (Some(owner), Some(word)) = (&mut self.owner, word) {
+                    owner.link.word = word;
+                }
+                Ok(())
             }
             other => {
                 // Somebody may still read what would be written next: nothing may go on.
                 let why =
                     other.err().map_or("the ranks are at different calls".into(), |why| why.to_string());
                 let message = format!("{} cannot end a borrow: {why}", objects.rank());
-                let _ = objects.runtime().abort(&message, 1);
+                let _ = objects.job().abort(&message, 1);
                 vgas::say::line(format_args!("vgas: {message}"));
                 std::process::abort()
             }
@@ -168,7 +183,7 @@ impl<T: Portable> End<'_, T> {
     }
 }
 
-impl<T: Portable> Drop for End<'_, T> {
+impl<T: Portable> Drop for End<'_, '_, T> {
     fn drop(&mut self) {
         // Only while a panic unwinds.
         let _ = self.wait();

@@ -29,6 +29,12 @@ struct Scenario {
 
 const JOBS: &[(u32, u32)] = &[(1, 1), (2, 1), (2, 2), (4, 2), (3, 3)];
 
+/// The job under the heap.
+fn job(objects: &Objects) -> &vgas::Runtime {
+    // SAFETY: the scenarios count and add up, and touch no segment; not within what they lend.
+    unsafe { objects.runtime() }
+}
+
 /// Longer than any job takes to notice that a rank is gone, also beside programs that compute.
 const NOTICED_WITHIN: Duration = Duration::from_secs(10);
 

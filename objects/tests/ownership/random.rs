@@ -39,7 +39,7 @@ struct Known {
 const STEPS: u32 = 150;
 
 pub fn rank(objects: &Objects, seed: u64) -> Outcome {
-    let (me, ranks) = (objects.rank(), objects.runtime().ranks());
+    let (me, ranks) = (objects.rank(), objects.ranks());
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut all: Vec<Known> = Vec::new();
     for step in 0..STEPS {

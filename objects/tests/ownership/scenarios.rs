@@ -96,7 +96,7 @@ fn insert(at: &mut Node, key: u64) {
 /// nothing behind. Method: each rank in turn gets it lent, and adds to it; then all read it, several times.
 fn tree(objects: &Objects, _seed: u64) -> Outcome {
     const EACH: u64 = 40;
-    let (me, ranks) = (objects.rank(), objects.runtime().ranks());
+    let (me, ranks) = (objects.rank(), objects.ranks());
     let first = Rank(0);
     let mut root = (me == first).then(|| DBox::new(leaf(500)));
     let (mut expected, mut nodes) = (500, 1);
@@ -120,7 +120,7 @@ fn tree(objects: &Objects, _seed: u64) -> Outcome {
     }
     let last = Rank(ranks - 1);
     drop(objects.hand(first, last, root)?);
-    let dropped = objects.runtime().all_reduce(DROPPED.load(Ordering::Relaxed), |a, b| a + b)?;
+    let dropped = crate::job(objects).all_reduce(DROPPED.load(Ordering::Relaxed), |a, b| a + b)?;
     ensure(dropped == nodes, || format!("{dropped} of {nodes} nodes were dropped"))?;
     nothing_is_left(objects)
 }
@@ -135,7 +135,7 @@ pub fn nothing_is_left(objects: &Objects) -> Outcome {
 
 /// Goal: an object that is read by others after each write uses up its colours, moves, and its slots begin anew when nobody has copies.
 fn colours(objects: &Objects, _seed: u64) -> Outcome {
-    let (me, ranks) = (objects.rank(), objects.runtime().ranks());
+    let (me, ranks) = (objects.rank(), objects.ranks());
     let mut number = (me == Rank(0)).then(|| DBox::new(0u64));
     let mut retired = 0;
     for round in 1..60 {
@@ -160,7 +160,7 @@ fn colours(objects: &Objects, _seed: u64) -> Outcome {
 
 /// Goal: a full partition is an error that gives the value back, and room that was freed, here or by another rank, is used again.
 fn full(objects: &Objects, _seed: u64) -> Outcome {
-    let (me, ranks) = (objects.rank(), objects.runtime().ranks());
+    let (me, ranks) = (objects.rank(), objects.ranks());
     for _ in 0..2 {
         let mut kept = Vec::new();
         let refused = loop {
@@ -202,7 +202,7 @@ fn beyond_memory(objects: &Objects, seed: u64) -> Outcome {
         })?;
     }
     drop(all);
-    let owner = Rank(objects.runtime().ranks() - 1);
+    let owner = Rank(objects.ranks() - 1);
     let large = (me == owner).then(|| DBox::new([seed; 40_000]));
     let is_it =
         objects.lend(owner, large.as_ref(), |large: &Ref<'_, [u64; 40_000]>| **large == [seed; 40_000])?;
@@ -216,7 +216,7 @@ fn hits(objects: &Objects, _seed: u64) -> Outcome {
     let me = objects.rank();
     let mut numbers = (me == Rank(0)).then(|| DBox::new([1u64; 30]));
     let asked = || {
-        let counted = objects.runtime().rank_statistics();
+        let counted = crate::job(objects).rank_statistics();
         [Counter::GetHits, Counter::GetMisses].map(|counter| counted.get(counter)).iter().sum::<u64>()
     };
     let read = |numbers: Option<&DBox<[u64; 30]>>| -> Result<u64, Box<dyn std::error::Error>> {

@@ -100,7 +100,7 @@ impl Agent {
     pub(super) fn keep_room_for(&mut self, size: PageSize) -> Room {
         let layout = self.pool.layout();
         let used: SmallVec<[PageSize; PageSize::COUNT]> = self.shards.used_sizes().collect();
-        let keeps = |other: &PageSize| *other == size || used.contains(other) || self.is_promised(*other);
+        let keeps = |other: &PageSize| *other == size || used.contains(other);
         let least = PageSize::all().filter(keeps).map(|other| layout.blocks_at_least(other)).sum();
         if least > layout.blocks() && self.lacks_blocks(size) {
             return Room::Never { least, blocks: layout.blocks() };

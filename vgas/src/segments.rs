@@ -320,7 +320,10 @@ impl Runtime {
             Ok((_, created)) => Ok((created.first, created.read_only.map_or(0, Failure::code))),
             Err(error) => Err(in_short(error).chars().take(WHY_MAX).collect()),
         };
-        let told = self.tell_parts(&Part { wanted, bytes, first });
+        let own = Part { wanted, bytes, first };
+        let heard = self.hear_parts(&own);
+        let are_together = heard.is_ok();
+        let told = heard.and_then(|all| self.agree(&own, all));
         let (pages, all) = match (created, told) {
             (Ok((pages, _)), Ok(all)) => (pages, all),
             (created, told) => {
@@ -329,8 +332,10 @@ impl Runtime {
                     Ok((pages, _)) => self.client().detach(pages.segment, Detach::Forget),
                     Err(_) => Ok(()),
                 };
-                // The next segment may have the same number: no neighbour is to forget that one.
-                self.barrier()?;
+                // The next segment may have the same number: no neighbour is to forget that one. Who is at another call does not come.
+                if are_together {
+                    self.barrier()?;
+                }
                 forgotten?;
                 let error = created.err().or(told.err());
                 return Err(error.unwrap_or_else(|| Error::Usage("a segment could not be attached".into())));
@@ -396,6 +401,11 @@ impl Runtime {
 
     /// Tells the others of this rank's part, and learns of theirs. An error when they do not fit together, or one could not be created.
     fn tell_parts(&self, own: &Part) -> Result<Vec<Part>> {
+        self.agree(own, self.hear_parts(own)?)
+    }
+
+    /// What all ranks have, if all are at the same call.
+    fn hear_parts(&self, own: &Part) -> Result<Vec<Part>> {
         let bytes = postcard::to_allocvec(own)
             .map_err(|error| Error::Usage(format!("cannot tell what to attach: {error}")))?;
         let all = self.barrier_exchange(&bytes)?;
@@ -404,7 +414,11 @@ impl Runtime {
                 Error::Usage(format!("rank {rank} is at another barrier than attach_segment: {error}"))
             })
         };
-        let all: Vec<Part> = all.iter().enumerate().map(decode).collect::<Result<_>>()?;
+        all.iter().enumerate().map(decode).collect()
+    }
+
+    /// All parts, if all ranks have attached theirs and mean the same.
+    fn agree(&self, own: &Part, all: Vec<Part>) -> Result<Vec<Part>> {
         let mut refused =
             all.iter().enumerate().filter_map(|(rank, part)| Some((rank, part.first.as_ref().err()?)));
         if let Some((rank, why)) = refused.next() {

@@ -196,7 +196,7 @@ impl Objects {
     }
 
     /// Ends the heap, and this rank's part of the job. Collective. Boxes that are left become empty names: using them panics, dropping
-    /// them does nothing; a reference that another thread still reads through then ends the process by a fault.
+    /// them does nothing; whoever still reads through a reference then, in this or another thread, ends the process by a fault.
     ///
     /// # Errors
     /// When a peer is lost.

@@ -31,6 +31,7 @@ pub const ALL: &[Scenario] = &[
         rank: beyond_memory,
         ends_with: None,
     },
+    Scenario { name: "unwinding", jobs: JOBS, heap: HEAP, rank: unwinding, ends_with: None },
     Scenario { name: "hits", jobs: JOBS, heap: HEAP, rank: hits, ends_with: None },
     Scenario { name: "random", jobs: JOBS, heap: HEAP, rank: random::rank, ends_with: None },
     Scenario {
@@ -122,6 +123,38 @@ fn tree(objects: &Objects, _seed: u64) -> Outcome {
     drop(objects.hand(first, last, root)?);
     let dropped = crate::job(objects).all_reduce(DROPPED.load(Ordering::Relaxed), |a, b| a + b)?;
     ensure(dropped == nodes, || format!("{dropped} of {nodes} nodes were dropped"))?;
+    nothing_is_left(objects)
+}
+
+/// Goal: a borrow for writing that ends by a panic ends for all: the owner's box means what was written, wherever that was, and the object
+/// is dropped once.
+fn unwinding(objects: &Objects, _seed: u64) -> Outcome {
+    let (me, ranks, first) = (objects.rank(), objects.ranks(), Rank(0));
+    let mut root = (me == first).then(|| DBox::new(leaf(0)));
+    for to in (0..ranks).map(Rank) {
+        // Where the object is: at another rank, or at the owner's, where others have read it.
+        for before in [Rank(ranks - 1), first] {
+            let key = |root: &Node| root.key;
+            let was = objects.lend(first, root.as_ref(), |root| key(root))?;
+            objects.lend_mut(first, before, root.as_mut(), |mut root| root.key += 1)?;
+            objects.lend(first, root.as_ref(), |root| key(root))?;
+            let lent = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                objects
+                    .lend_mut(first, to, root.as_mut(), |mut root| -> () {
+                        root.key += 1;
+                        // As a panic, without its line.
+                        std::panic::resume_unwind(Box::new("on purpose"))
+                    })
+                    .map_err(|why| why.to_string())
+            }));
+            ensure(lent.is_err() == (me == to), || format!("{me} did not notice the panic on {to}"))?;
+            let is = objects.lend(first, root.as_ref(), |root| key(root))?;
+            ensure(is == was + 2, || format!("{is} after {was}, written on {before} and on {to}"))?;
+        }
+    }
+    drop(root);
+    let dropped = crate::job(objects).all_reduce(DROPPED.load(Ordering::Relaxed), |a, b| a + b)?;
+    ensure(dropped == 1, || format!("it was dropped {dropped} times"))?;
     nothing_is_left(objects)
 }
 

@@ -44,11 +44,11 @@ static void on_updated(gasnet_token_t token, void *bytes, size_t count) {
     gasnet_hsl_unlock(&lock);
 }
 
+/* The progress thread of such runtimes, as they have it: it polls for ever, with a pause. */
 static void *serve(void *nothing) {
     const struct timespec pause = {0, 1000};
     while (!is_over) {
         gasnet_AMPoll();
-        sched_yield();
         nanosleep(&pause, NULL);
     }
     return nothing;

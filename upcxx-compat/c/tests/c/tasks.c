@@ -90,6 +90,7 @@ static void on_freed(gasnet_token_t token, gasnet_handlerarg_t slot, gasnet_hand
     is_free[slot] = 1;
 }
 
+/* The polling thread of such runtimes, as they have it; so is the barrier below. */
 static void *poll(void *nothing) {
     while (!is_over) {
         CHECK(gasnet_AMPoll() == GASNET_OK);

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub struct Loss {
     state: Mutex<State>,
-    /// Readable while there is something to report.
+    /// Readable while there is something to report, or an attempt to be made again.
     bell: OwnedFd,
 }
 
@@ -26,6 +26,8 @@ struct State {
     busy: BTreeMap<Peer, u32>,
     /// An attempt was answered so since the last poll.
     refused: bool,
+    /// The bell has been rung since it was last silenced.
+    rung: bool,
     /// Millionths of all attempts that are answered so by chance, and where chance stands.
     share: u32,
     chance: u64,
@@ -72,8 +74,7 @@ impl Loss {
         let mut state = self.lock();
         if state.lost.insert(peer) {
             state.unreported.push(peer);
-            // A full counter (EAGAIN) means that it is readable already.
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            self.ring(&mut state);
         }
     }
 
@@ -84,6 +85,27 @@ impl Loss {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers `Busy`. Another thread may sleep already, and is the one that must poll before the attempt is made again.
+    fn refused(&self, state: &mut State) -> Sent {
+        state.refused = true;
+        self.ring(state);
+        Sent::Busy
+    }
+
+    fn ring(&self, state: &mut State) {
+        if !std::mem::replace(&mut state.rung, true) {
+            // A full counter (EAGAIN) means that it is readable already.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// What was rung for has been told.
+    fn silence(&self, state: &mut State) {
+        if std::mem::take(&mut state.rung) {
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
     }
 }
 
@@ -99,14 +121,12 @@ impl Hook for Loss {
             return Err(lost(passage.peer, "sending"));
         }
         if state.share > 0 && state.draw() < u64::from(state.share) {
-            state.refused = true;
-            return Ok(Sent::Busy);
+            return Ok(self.refused(&mut state));
         }
         match state.busy.get_mut(&passage.peer) {
             Some(left @ 1..) => {
                 *left -= 1;
-                state.refused = true;
-                Ok(Sent::Busy)
+                Ok(self.refused(&mut state))
             }
             _ => Ok(Sent::Accepted),
         }
@@ -120,12 +140,15 @@ impl Hook for Loss {
         let mut state = self.lock();
         match state.unreported.pop() {
             Some(peer) => {
-                if state.unreported.is_empty() {
-                    let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+                if state.unreported.is_empty() && !state.refused {
+                    self.silence(&mut state);
                 }
                 Err(lost(peer, "waiting for messages"))
             }
-            None => Ok(usize::from(std::mem::take(&mut state.refused))),
+            None => {
+                self.silence(&mut state);
+                Ok(usize::from(std::mem::take(&mut state.refused)))
+            }
         }
     }
 

@@ -125,6 +125,26 @@ fn sends_are_refused_for_a_while() {
     assert_eq!(notes.numbers(), [1]);
 }
 
+/// Goal: a send that is refused while another thread sleeps already wakes that thread, which has to poll first; once told, the
+/// descriptor is quiet.
+#[test]
+fn a_send_that_is_refused_wakes_who_sleeps() {
+    let (zero, _one) = network();
+    let loss = Arc::new(Loss::new().unwrap());
+    let zero = Hooked::new(zero, loss.clone()).unwrap();
+    let notes = Notes::default();
+    loss.refuse(Peer(1), 2);
+    assert!(zero.arm());
+    for _ in 0..2 {
+        assert_eq!(send(&zero, Peer(1), 1).unwrap(), Sent::Busy);
+    }
+    assert!(is_readable(zero.wait_descriptor(), Duration::ZERO), "nobody wakes who sleeps");
+    zero.disarm();
+    assert_eq!(zero.poll(&notes, Traffic::Everything).unwrap(), 1);
+    assert!(zero.arm() && !is_readable(zero.wait_descriptor(), Duration::ZERO));
+    zero.disarm();
+}
+
 /// Goal: nothing is delivered before the link's time, everything afterwards and in order; the descriptor wakes a sleeper
 /// then, which polls nothing meanwhile.
 #[test]

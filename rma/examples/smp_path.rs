@@ -1,4 +1,5 @@
-//! The instructions of a message: both ends in one thread, so that nothing but the code is measured.
+//! The instructions of a message, and of a put and a get of a rank of the same node: both ends in one thread, so that nothing
+//! but the code is measured.
 //!
 //! ```text
 //! cargo build --release -p vgas-rma --example smp_path
@@ -11,12 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use vgas_rma::conduit::smp;
-use vgas_rma::domain::{Domain, DomainSpec};
+use vgas_rma::domain::{Domain, DomainSpec, RegionSpec};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec, Token};
 use vgas_rma::message::Payload;
-use vgas_rma::{Layout, Peer};
+use vgas_rma::{Layout, Peer, Rank, RegionId};
 
 const ROUNDS: u64 = 100_000;
+
+const SEGMENT_BYTES: u64 = 1 << 20;
 
 #[inline(never)]
 fn round_trips(a: &Endpoint, b: &Endpoint) {
@@ -51,11 +54,29 @@ fn empty_polls(a: &Endpoint) {
     }
 }
 
+#[inline(never)]
+fn puts(a: &Endpoint) {
+    for round in 0..ROUNDS {
+        a.put(Rank(1), round * 8, &round.to_le_bytes()).unwrap();
+    }
+}
+
+#[inline(never)]
+fn gets(a: &Endpoint) {
+    let mut word = [0; 8];
+    for round in 0..ROUNDS {
+        a.get(Rank(1), round * 8, &mut word).unwrap();
+        assert_eq!(word, round.to_le_bytes());
+    }
+}
+
 fn main() {
     let members: Vec<Peer> = (0..2).map(Peer).collect();
     let ring_bytes = smp::RING_BYTES_DEFAULT;
     let control_bytes = smp::control_bytes(members.len(), ring_bytes);
-    let spec = DomainSpec { control_bytes, members, ring_bytes, regions: Vec::new() };
+    let region = |&owner: &Peer| RegionSpec { owner, region: RegionId::SEGMENT, bytes: SEGMENT_BYTES };
+    let regions = members.iter().map(region).collect();
+    let spec = DomainSpec { control_bytes, members, ring_bytes, regions };
     let domain = Arc::new(Domain::create(spec).unwrap());
     let layout = Layout::blocks(2, 1);
     let seen = Arc::new(AtomicU64::new(0));
@@ -82,6 +103,11 @@ fn main() {
         })
         .collect();
     let (a, b) = (&endpoints[0], &endpoints[1]);
+    std::thread::scope(|scope| {
+        for endpoint in [a, b] {
+            scope.spawn(|| endpoint.attach_segment(SEGMENT_BYTES).unwrap());
+        }
+    });
     for _ in 0..3 {
         let start = Instant::now();
         round_trips(a, b);
@@ -94,6 +120,11 @@ fn main() {
         let start = Instant::now();
         empty_polls(a);
         let empty = start.elapsed().as_nanos() as f64 / ROUNDS as f64;
+        let start = Instant::now();
+        puts(a);
+        gets(a);
+        let copies = start.elapsed().as_nanos() as f64 / (2 * ROUNDS) as f64;
+        println!("put or get {copies:.1} ns");
         println!("round trip {trips:.1} ns, flood {flood:.1} ns, poll in vain {empty:.1} ns");
     }
     println!("{} handlers ran", seen.load(Ordering::Relaxed));

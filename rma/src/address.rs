@@ -25,7 +25,7 @@ pub struct Peer(pub u32);
 pub struct RegionId(pub u16);
 
 impl RegionId {
-    /// A rank's pinned segment: DRAM only, plain GASNet.
+    /// A rank's part of the first pinned segment: DRAM only, plain GASNet.
     pub const SEGMENT: RegionId = RegionId(0);
     /// Memory of an agent's into which other agents write *blocks*: pieces of some length at multiples of it, of which a
     /// [note](crate::message::NOTE_HANDLER) may tell. All of it is in use from the beginning, and the layer above may
@@ -33,6 +33,47 @@ impl RegionId {
     pub const BLOCKS: RegionId = RegionId(1);
     /// The first of those that an agent shares with the ranks of its node only. Never the target of a peer's message.
     pub const PRIVATE: RegionId = RegionId(2);
+    /// The first of those that are a rank's parts of further pinned segments, [`RegionId::FURTHER_MAX`] of them. They come and go
+    /// while the job runs ([`Endpoint::attach_part`](crate::endpoint::Endpoint::attach_part)).
+    pub const FURTHER: RegionId = RegionId(1024);
+    /// How many further pinned segments a rank can have part of at the same time.
+    pub const FURTHER_MAX: u16 = 512;
+
+    /// Which of the further pinned segments it is of; none for any other region.
+    #[inline]
+    pub fn further_index(self) -> Option<usize> {
+        let index = self.0.wrapping_sub(Self::FURTHER.0);
+        (index < Self::FURTHER_MAX).then_some(usize::from(index))
+    }
+
+    /// Whether it is a rank's part of a pinned segment, the first or a further one.
+    #[inline]
+    pub fn is_segment(self) -> bool {
+        self == Self::SEGMENT || self.further_index().is_some()
+    }
+}
+
+/// A rank's part of a pinned segment, by name. A rank alone means its part of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PinnedPart {
+    /// Of which segment: [`RegionId::SEGMENT`], or one of the further ones.
+    pub region: RegionId,
+    /// Whose.
+    pub owner: Rank,
+}
+
+impl From<Rank> for PinnedPart {
+    #[inline(always)]
+    fn from(owner: Rank) -> Self {
+        Self { region: RegionId::SEGMENT, owner }
+    }
+}
+
+impl From<(RegionId, Rank)> for PinnedPart {
+    #[inline(always)]
+    fn from((region, owner): (RegionId, Rank)) -> Self {
+        Self { region, owner }
+    }
 }
 
 impl fmt::Display for Rank {

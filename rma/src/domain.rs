@@ -7,7 +7,9 @@
 use crate::address::{Peer, RegionId};
 use crate::error::{Result, RmaError};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use vgas_shm::{Mapping, anonymous_file};
@@ -123,6 +125,17 @@ impl Domain {
     /// The file behind a region: for mapping pieces of it at chosen addresses (local access).
     pub fn region_file(&self, owner: Peer, region: RegionId) -> Option<BorrowedFd<'_>> {
         self.region_index(owner, region).map(|index| self.files[1 + self.spec.members.len() + index].as_fd())
+    }
+
+    /// Gives the memory behind a range of a region back to the system, in whole pages: every process reads zeros there from now on.
+    pub(crate) fn discard(&self, owner: Peer, region: RegionId, range: Range<u64>) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let file = self.region_file(owner, region).ok_or(RmaError::NoSuchRegion { owner, region })?;
+        let (start, bytes) = (range.start, range.end - range.start);
+        fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, start, bytes)
+            .map_err(|e| RmaError::system("give shared memory back (fallocate)", e))
     }
 
     fn region_index(&self, owner: Peer, region: RegionId) -> Option<usize> {

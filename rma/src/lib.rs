@@ -25,5 +25,5 @@ pub mod key;
 pub mod message;
 pub mod say;
 
-pub use address::{Layout, NodeId, Peer, Rank, RegionId};
+pub use address::{Layout, NodeId, Peer, PinnedPart, Rank, RegionId};
 pub use error::{Result, RmaError};

@@ -3,8 +3,7 @@
 use crate::address::{Peer, RegionId};
 use crate::error::RmaError;
 use std::marker::PhantomData;
-use std::sync::Arc;
-use vgas_shm::{Mapping, Span};
+use vgas_shm::Span;
 
 /// Most arguments of an active message.
 pub const ARGUMENTS_MAX: usize = 16;
@@ -28,7 +27,7 @@ pub enum Direction {
 pub enum Destination {
     /// Into a registered region of the receiver.
     Region {
-        /// Which region. On an agent, [`RegionId::SEGMENT`] with `owner` names the pinned segment of a rank of its
+        /// Which region. On an agent, a [segment](RegionId::is_segment) with `owner` names the part of a rank of its
         /// node, which the agent serves while the rank computes.
         region: RegionId,
         /// The peer that owns the region: the receiver itself, or a rank of the receiving agent's node.
@@ -166,9 +165,10 @@ pub trait Sink {
     /// message has returned. An error is the peer's fault: the conduit closes the connection and reports it.
     fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError>;
 
-    /// The memory of a region of this peer, or of a rank that it serves, and how many bytes of it are in use, for a
-    /// conduit that registers it with a device because `from` wants to write or read there by itself. It stays where it is as long as the conduit lives. None: no such region.
-    fn region(&self, _from: Peer, _owner: Peer, _region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+    /// The memory of a region of this peer, or of a rank that it serves, as far as it is in use, for a conduit that registers
+    /// it with a device because `from` wants to write or read there by itself. It stays where it is until the conduit is told to
+    /// [forget](crate::conduit::Conduit::forget) it, or ends. None: no such region.
+    fn region(&self, _from: Peer, _owner: Peer, _region: RegionId) -> Option<Span> {
         None
     }
 

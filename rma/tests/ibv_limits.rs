@@ -36,7 +36,7 @@ fn limited_segment() {
     let both = pair(&IbvOptions::default());
     let [a, b] = &both;
     let own = Mapping::anonymous("own", bytes).unwrap();
-    a.0.offer(own.clone(), bytes);
+    a.0.offer(RegionId::SEGMENT, own.span(0, bytes as usize));
     let (place, source) = (Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 }, own.span(0, 8192));
     let put = || a.0.start_put(Peer(1), place, Source::of_span(&source), true, 1).unwrap() == Sent::Accepted;
     poll_until(&[a, b], "the put", put);

@@ -225,7 +225,7 @@ fn the_own_segment_is_not_copied() {
     let both = pair(&IbvOptions::default());
     let [a, b] = &both;
     let own = Mapping::anonymous("own", 1 << 20).unwrap();
-    a.0.offer(own.clone(), 1 << 19);
+    a.0.offer(RegionId::SEGMENT, own.span(0, 1 << 19));
     let place = |offset| Place { owner: Peer(1), region: RegionId::SEGMENT, offset };
     let mut ended = 0;
     let mut copies = |what: &str, start: &dyn Fn() -> Sent| {

@@ -8,7 +8,7 @@ use vgas_rma::conduit::smp::{self, SmpConduit};
 use vgas_rma::conduit::{Conduit, Sent, Traffic};
 use vgas_rma::domain::{Domain, DomainSpec};
 use vgas_rma::message::{Delivery, Destination, Direction, Message, Payload, Sink, Source};
-use vgas_shm::Mapping;
+use vgas_shm::Span;
 
 /// Counts what is delivered.
 #[derive(Default)]
@@ -25,7 +25,7 @@ impl Sink for Count {
         Err(RmaError::Usage("only mediums are sent".into()))
     }
 
-    fn region(&self, _: Peer, _: Peer, _: RegionId) -> Option<(Arc<Mapping>, u64)> {
+    fn region(&self, _: Peer, _: Peer, _: RegionId) -> Option<Span> {
         None
     }
 

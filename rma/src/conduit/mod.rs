@@ -159,9 +159,15 @@ pub trait Conduit: Send + Sync {
         loan == Loan::NONE
     }
 
-    /// Tells of memory, the first `bytes` bytes of a mapping, that puts are likely to come from and gets to go to: the
-    /// process's own segment. The conduit may keep it mapped and let the bytes pass without a copy. At most once.
-    fn offer(&self, _memory: Arc<Mapping>, _bytes: u64) {}
+    /// Tells of memory that puts are likely to come from and gets to go to: the process's own part of a segment, which is this
+    /// region. The conduit may keep it mapped and let the bytes pass without a copy, until it is told to
+    /// [forget](Self::forget) it.
+    fn offer(&self, _region: RegionId, _memory: Span) {}
+
+    /// A region is none any more: nobody here uses it, and no operation on it is under way. What was registered of it is given
+    /// back, so that keys of it are refused from now on, and what its server granted is forgotten, because another region may
+    /// have the name next.
+    fn forget(&self, _owner: Peer, _region: RegionId) {}
 
     /// Starts to write into a region that `server` owns or serves, without its help, when [`Capabilities::one_sided`]
     /// holds; [`Sink::completed`] tells when the bytes are visible there. Until then the source stays as it is if

@@ -3,7 +3,8 @@
 //! Between members of a domain each of them is a bounds check and an inlined copy, complete when the call returns.
 //! Otherwise active messages to the agent of the target's node carry it.
 //!
-//! *Offsets* count bytes from the start of the rank's segment. Out of range is [`RmaError::OutOfRange`], and nothing is
+//! A rank alone means its part of the first segment, a [`PinnedPart`] its part of any. *Offsets* count bytes from the start of
+//! the part. Out of range is [`RmaError::OutOfRange`], and nothing is
 //! written. *Bulk* and *non-bulk* differ in when the source of a put may be reused: with the bulk forms, only when the
 //! operation is complete; alignment never matters.
 
@@ -11,7 +12,7 @@ use super::Endpoint;
 use super::operation::Handle;
 use super::segment::Reach;
 use super::serve::fill;
-use crate::address::Rank;
+use crate::address::PinnedPart;
 use crate::error::{Result, RmaError};
 use crate::message::Source;
 use vgas_shm::copy::copy;
@@ -28,9 +29,9 @@ impl Endpoint {
     /// Copies bytes into a rank's segment. When it returns the operation is complete: the source is reusable and the
     /// bytes are visible at the target.
     #[inline]
-    pub fn put(&self, rank: Rank, offset: u64, from: &[u8]) -> Result<()> {
+    pub fn put(&self, part: impl Into<PinnedPart>, offset: u64, from: &[u8]) -> Result<()> {
         // SAFETY: the slice is readable for the call.
-        unsafe { self.put_raw(rank, offset, from.as_ptr(), from.len()) }
+        unsafe { self.put_raw(part, offset, from.as_ptr(), from.len()) }
     }
 
     /// [`Endpoint::put`] from a raw source, which may be shared memory.
@@ -38,13 +39,20 @@ impl Endpoint {
     /// # Safety
     /// `from` is valid for reads of `bytes` bytes during the call, and does not overlap the destination.
     #[inline]
-    pub unsafe fn put_raw(&self, rank: Rank, offset: u64, from: *const u8, bytes: usize) -> Result<()> {
+    pub unsafe fn put_raw(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
+        let part = part.into();
         // SAFETY: the caller's promise.
-        if unsafe { self.put_here(rank, offset, from, bytes) } {
+        if unsafe { self.put_here(part, offset, from, bytes) } {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.put_elsewhere(rank, offset, from, bytes) }
+        unsafe { self.put_elsewhere(part, offset, from, bytes) }
     }
 
     /// The part of [`Endpoint::put_raw`] that is a copy: true when the segment is mapped here and has the range; the put
@@ -53,8 +61,15 @@ impl Endpoint {
     /// # Safety
     /// As [`Endpoint::put_raw`].
     #[inline(always)]
-    pub unsafe fn put_here(&self, rank: Rank, offset: u64, from: *const u8, bytes: usize) -> bool {
-        let Some(to) = self.segments.reach(rank, offset, bytes) else { return false };
+    pub unsafe fn put_here(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> bool {
+        let part = part.into();
+        let Some(to) = self.segments.reach(part, offset, bytes) else { return false };
         // SAFETY: `reach` has checked the range of the mapped segment (rules 2, 3 of `shm`); the source is the
         // caller's promise.
         unsafe { copy(from, to, bytes) };
@@ -65,16 +80,22 @@ impl Endpoint {
     /// As [`Endpoint::put_raw`].
     #[cold]
     #[inline(never)]
-    unsafe fn put_elsewhere(&self, rank: Rank, offset: u64, from: *const u8, bytes: usize) -> Result<()> {
+    unsafe fn put_elsewhere(
+        &self,
+        part: PinnedPart,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
         // SAFETY: the caller's promise; the wait ends after the operation.
-        unsafe { self.put_started(rank, offset, from, bytes, true) }.and_then(|handle| self.wait_sync(handle))
+        unsafe { self.put_started(part, offset, from, bytes, true) }.and_then(|handle| self.wait_sync(handle))
     }
 
     /// Copies bytes from a rank's segment. When it returns the operation is complete: the bytes are here.
     #[inline]
-    pub fn get(&self, rank: Rank, offset: u64, to: &mut [u8]) -> Result<()> {
+    pub fn get(&self, part: impl Into<PinnedPart>, offset: u64, to: &mut [u8]) -> Result<()> {
         // SAFETY: the slice is writable for the call.
-        unsafe { self.get_raw(rank, offset, to.as_mut_ptr(), to.len()) }
+        unsafe { self.get_raw(part, offset, to.as_mut_ptr(), to.len()) }
     }
 
     /// [`Endpoint::get`] to a raw destination, which may be shared memory.
@@ -82,13 +103,20 @@ impl Endpoint {
     /// # Safety
     /// `to` is valid for writes of `bytes` bytes during the call, and does not overlap the source.
     #[inline]
-    pub unsafe fn get_raw(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
+    pub unsafe fn get_raw(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        to: *mut u8,
+        bytes: usize,
+    ) -> Result<()> {
+        let part = part.into();
         // SAFETY: the caller's promise.
-        if unsafe { self.get_here(rank, offset, to, bytes) } {
+        if unsafe { self.get_here(part, offset, to, bytes) } {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.get_elsewhere(rank, offset, to, bytes) }
+        unsafe { self.get_elsewhere(part, offset, to, bytes) }
     }
 
     /// The part of [`Endpoint::get_raw`] that is a copy: true when the segment is mapped here and has the range; the
@@ -97,8 +125,15 @@ impl Endpoint {
     /// # Safety
     /// As [`Endpoint::get_raw`].
     #[inline(always)]
-    pub unsafe fn get_here(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> bool {
-        let Some(from) = self.segments.reach(rank, offset, bytes) else { return false };
+    pub unsafe fn get_here(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        to: *mut u8,
+        bytes: usize,
+    ) -> bool {
+        let part = part.into();
+        let Some(from) = self.segments.reach(part, offset, bytes) else { return false };
         // SAFETY: as in `put_here`.
         unsafe { copy(from, to, bytes) };
         true
@@ -108,17 +143,17 @@ impl Endpoint {
     /// As [`Endpoint::get_raw`].
     #[cold]
     #[inline(never)]
-    unsafe fn get_elsewhere(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
+    unsafe fn get_elsewhere(&self, part: PinnedPart, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise; the wait ends after the operation, or nobody touches `to` any more.
-        unsafe { self.get_started(rank, offset, to, bytes) }.and_then(|handle| self.wait_sync(handle))
+        unsafe { self.get_started(part, offset, to, bytes) }.and_then(|handle| self.wait_sync(handle))
     }
 
     /// Starts a put whose source is reusable when the call returns (non-bulk). Complete, and visible at the target,
     /// when the handle is.
     #[inline]
-    pub fn put_nb(&self, rank: Rank, offset: u64, from: &[u8]) -> Result<Handle> {
+    pub fn put_nb(&self, part: impl Into<PinnedPart>, offset: u64, from: &[u8]) -> Result<Handle> {
         // SAFETY: the slice is readable for the call.
-        unsafe { self.put_nb_raw(rank, offset, from.as_ptr(), from.len()) }
+        unsafe { self.put_nb_raw(part, offset, from.as_ptr(), from.len()) }
     }
 
     /// [`Endpoint::put_nb`] from a raw source, which may be shared memory.
@@ -128,14 +163,15 @@ impl Endpoint {
     #[inline]
     pub unsafe fn put_nb_raw(
         &self,
-        rank: Rank,
+        part: impl Into<PinnedPart>,
         offset: u64,
         from: *const u8,
         bytes: usize,
     ) -> Result<Handle> {
+        let part = part.into();
         // SAFETY: a source that does not stay is not read any more when `try_send` or `start_put` of a conduit has accepted
         // it, and our `start_put` returns after the last part was.
-        unsafe { self.put_started(rank, offset, from, bytes, false) }.map(|handle| self.let_go_on(handle))
+        unsafe { self.put_started(part, offset, from, bytes, false) }.map(|handle| self.let_go_on(handle))
     }
 
     /// Starts a put whose source is reusable when the handle is complete (bulk).
@@ -146,13 +182,14 @@ impl Endpoint {
     #[inline]
     pub unsafe fn put_nb_bulk(
         &self,
-        rank: Rank,
+        part: impl Into<PinnedPart>,
         offset: u64,
         from: *const u8,
         bytes: usize,
     ) -> Result<Handle> {
+        let part = part.into();
         // SAFETY: the caller's promise.
-        unsafe { self.put_started(rank, offset, from, bytes, true) }.map(|handle| self.let_go_on(handle))
+        unsafe { self.put_started(part, offset, from, bytes, true) }.map(|handle| self.let_go_on(handle))
     }
 
     /// # Safety
@@ -160,20 +197,20 @@ impl Endpoint {
     #[inline(always)]
     unsafe fn put_started(
         &self,
-        rank: Rank,
+        part: PinnedPart,
         offset: u64,
         from: *const u8,
         bytes: usize,
         stays: bool,
     ) -> Result<Handle> {
-        let to = match self.segments.reach(rank, offset, bytes) {
+        let to = match self.segments.reach(part, offset, bytes) {
             Some(to) => to,
-            None => match self.reach_slow(rank, offset, bytes as u64)? {
+            None => match self.reach_slow(part, offset, bytes as u64)? {
                 Reach::Here(to) => to,
                 Reach::Through(server) => {
                     // SAFETY: the caller's promise, which lasts longer than the call.
                     let source = unsafe { Source::raw(from, bytes) };
-                    return self.start_put(server, rank, offset, source, stays);
+                    return self.start_put(server, part, offset, source, stays);
                 }
             },
         };
@@ -189,9 +226,16 @@ impl Endpoint {
     /// handle was seen complete or an error was returned for it (but see [`Endpoint::wait_sync`] for memory in the own
     /// segment). The handle must not be dropped before.
     #[inline]
-    pub unsafe fn get_nb(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<Handle> {
+    pub unsafe fn get_nb(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        to: *mut u8,
+        bytes: usize,
+    ) -> Result<Handle> {
+        let part = part.into();
         // SAFETY: the caller's promise.
-        unsafe { self.get_started(rank, offset, to, bytes) }.map(|handle| self.let_go_on(handle))
+        unsafe { self.get_started(part, offset, to, bytes) }.map(|handle| self.let_go_on(handle))
     }
 
     /// An operation returns to the caller, complete or not.
@@ -206,14 +250,14 @@ impl Endpoint {
     /// # Safety
     /// As [`Endpoint::get_nb`].
     #[inline(always)]
-    unsafe fn get_started(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<Handle> {
-        let from = match self.segments.reach(rank, offset, bytes) {
+    unsafe fn get_started(&self, part: PinnedPart, offset: u64, to: *mut u8, bytes: usize) -> Result<Handle> {
+        let from = match self.segments.reach(part, offset, bytes) {
             Some(from) => from,
-            None => match self.reach_slow(rank, offset, bytes as u64)? {
+            None => match self.reach_slow(part, offset, bytes as u64)? {
                 Reach::Here(from) => from,
                 Reach::Through(server) => {
                     // SAFETY: the caller's promise.
-                    return unsafe { self.start_get(server, rank, offset, to, bytes as u64) };
+                    return unsafe { self.start_get(server, part, offset, to, bytes as u64) };
                 }
             },
         };
@@ -224,33 +268,50 @@ impl Endpoint {
 
     /// Puts the low `bytes` (1 to 8) bytes of a value, little-endian. Completion as [`Endpoint::put`].
     #[inline]
-    pub fn put_value(&self, rank: Rank, offset: u64, value: u64, bytes: usize) -> Result<()> {
+    pub fn put_value(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        value: u64,
+        bytes: usize,
+    ) -> Result<()> {
         check_value_bytes(bytes)?;
-        self.put(rank, offset, &value.to_le_bytes()[..bytes])
+        self.put(part, offset, &value.to_le_bytes()[..bytes])
     }
 
     /// Starts to put a value. Completion as [`Endpoint::put_nb`].
     #[inline]
-    pub fn put_value_nb(&self, rank: Rank, offset: u64, value: u64, bytes: usize) -> Result<Handle> {
+    pub fn put_value_nb(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        value: u64,
+        bytes: usize,
+    ) -> Result<Handle> {
         check_value_bytes(bytes)?;
-        self.put_nb(rank, offset, &value.to_le_bytes()[..bytes])
+        self.put_nb(part, offset, &value.to_le_bytes()[..bytes])
     }
 
     /// Gets a value of `bytes` (1 to 8) bytes, little-endian, extended with zeros.
     #[inline]
-    pub fn get_value(&self, rank: Rank, offset: u64, bytes: usize) -> Result<u64> {
+    pub fn get_value(&self, part: impl Into<PinnedPart>, offset: u64, bytes: usize) -> Result<u64> {
         check_value_bytes(bytes)?;
         let mut value = [0; 8];
-        self.get(rank, offset, &mut value[..bytes])?;
+        self.get(part, offset, &mut value[..bytes])?;
         Ok(u64::from_le_bytes(value))
     }
 
     /// Starts to get a value; [`Endpoint::wait_value`] ends it.
-    pub fn get_value_nb(&self, rank: Rank, offset: u64, bytes: usize) -> Result<ValueHandle> {
+    pub fn get_value_nb(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<ValueHandle> {
         check_value_bytes(bytes)?;
         let mut value = Box::new([0; 8]);
         // SAFETY: the box lives in the handle; if that is dropped before its end it leaks (see `Drop`).
-        let handle = unsafe { self.get_nb(rank, offset, value.as_mut_ptr(), bytes) }?;
+        let handle = unsafe { self.get_nb(part, offset, value.as_mut_ptr(), bytes) }?;
         Ok(ValueHandle { handle, value })
     }
 
@@ -261,23 +322,31 @@ impl Endpoint {
     }
 
     /// Sets bytes of a rank's segment to a value. Completion as [`Endpoint::put`].
-    pub fn memset(&self, rank: Rank, offset: u64, value: u8, bytes: u64) -> Result<()> {
-        self.memset_started(rank, offset, value, bytes).and_then(|handle| self.wait_sync(handle))
+    pub fn memset(&self, part: impl Into<PinnedPart>, offset: u64, value: u8, bytes: u64) -> Result<()> {
+        let part = part.into();
+        self.memset_started(part, offset, value, bytes).and_then(|handle| self.wait_sync(handle))
     }
 
     /// Starts to set bytes of a rank's segment. Visible at the target when the handle is complete.
-    pub fn memset_nb(&self, rank: Rank, offset: u64, value: u8, bytes: u64) -> Result<Handle> {
-        self.memset_started(rank, offset, value, bytes).map(|handle| self.let_go_on(handle))
+    pub fn memset_nb(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        value: u8,
+        bytes: u64,
+    ) -> Result<Handle> {
+        let part = part.into();
+        self.memset_started(part, offset, value, bytes).map(|handle| self.let_go_on(handle))
     }
 
-    fn memset_started(&self, rank: Rank, offset: u64, value: u8, bytes: u64) -> Result<Handle> {
-        match self.reach_slow(rank, offset, bytes)? {
+    fn memset_started(&self, part: PinnedPart, offset: u64, value: u8, bytes: u64) -> Result<Handle> {
+        match self.reach_slow(part, offset, bytes)? {
             Reach::Here(to) => {
                 // SAFETY: `reach_slow` has checked the range of the mapped segment.
                 unsafe { fill(to, value, bytes as usize) };
                 Ok(Handle::complete())
             }
-            Reach::Through(server) => self.start_memset(server, rank, offset, value, bytes),
+            Reach::Through(server) => self.start_memset(server, part, offset, value, bytes),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::operation::Handle;
 use super::segment::Reach;
 use super::serve::{low_high, number};
 use super::{Endpoint, Handler, Token};
-use crate::address::{Peer, Rank, RegionId};
+use crate::address::{Peer, PinnedPart};
 use crate::conduit::{Conduit, Place};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Payload};
@@ -19,7 +19,7 @@ use vgas_shm::copy::copy;
 use vgas_shm::{Atomic, Update};
 
 const ATOMIC: u8 = 8;
-const FETCHED: u8 = 9;
+pub(super) const FETCHED: u8 = 9;
 
 /// Of a word as cards update it, and of the answer.
 const WORD_BYTES: u64 = 8;
@@ -29,7 +29,7 @@ pub(super) fn handlers() -> [(u8, Handler); 2] {
 }
 
 fn on_atomic(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
-    let &[low, high, owner, offset_low, offset_high, ref operation @ ..] = arguments else {
+    let &[low, high, owner, region, offset_low, offset_high, ref operation @ ..] = arguments else {
         return token.refuse("a malformed atomic update");
     };
     let Some(update) = operation.try_into().ok().and_then(Update::decode) else {
@@ -43,7 +43,7 @@ fn on_atomic(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
     if !offset.is_multiple_of(bytes) {
         return token.refuse(format!("an atomic update at offset {offset}"));
     }
-    let was = match endpoint.segment_address(token.from(), Peer(owner), offset, bytes) {
+    let was = match endpoint.named_address(token.from(), [owner, region], offset, bytes) {
         // SAFETY: the range lies in a mapped segment (rule 2 of `shm`), which the endpoint's domain keeps; segments begin
         // at pages, so the word is aligned.
         Ok(address) => unsafe { update.apply(address) },
@@ -81,28 +81,35 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`RmaError::Usage`] for another offset, [`RmaError::OutOfRange`] behind the end, and the endpoint's own.
-    pub fn update(&self, rank: Rank, offset: u64, update: impl Into<Update>) -> Result<u64> {
+    pub fn update(&self, part: impl Into<PinnedPart>, offset: u64, update: impl Into<Update>) -> Result<u64> {
+        let part = part.into();
         let update = update.into();
         if self.card_with_atomics().is_some() && update.as_atomic().is_none() {
-            return self.update_by_swaps(rank, offset, update);
+            return self.update_by_swaps(part, offset, update);
         }
-        self.atomic_started(rank, offset, update).and_then(|was| self.wait_value(was))
+        self.atomic_started(part, offset, update).and_then(|was| self.wait_value(was))
     }
 
     /// [`Endpoint::update`] that adds to a word of eight bytes.
     ///
     /// # Errors
     /// As [`Endpoint::update`].
-    pub fn fetch_add(&self, rank: Rank, offset: u64, value: u64) -> Result<u64> {
-        self.update(rank, offset, Atomic::FetchAdd(value))
+    pub fn fetch_add(&self, part: impl Into<PinnedPart>, offset: u64, value: u64) -> Result<u64> {
+        self.update(part, offset, Atomic::FetchAdd(value))
     }
 
     /// [`Endpoint::update`] that replaces a word of eight bytes by `desired` if it is `expected`: that it was says so.
     ///
     /// # Errors
     /// As [`Endpoint::update`].
-    pub fn compare_swap(&self, rank: Rank, offset: u64, expected: u64, desired: u64) -> Result<u64> {
-        self.update(rank, offset, Atomic::CompareSwap { expected, desired })
+    pub fn compare_swap(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        expected: u64,
+        desired: u64,
+    ) -> Result<u64> {
+        self.update(part, offset, Atomic::CompareSwap { expected, desired })
     }
 
     /// Starts an atomic update; [`Endpoint::wait_value`] ends it with what the word was. Otherwise as
@@ -110,8 +117,9 @@ impl Endpoint {
     ///
     /// # Errors
     /// As [`Endpoint::update`].
-    pub fn atomic_nb(&self, rank: Rank, offset: u64, atomic: Atomic) -> Result<ValueHandle> {
-        let value = self.atomic_started(rank, offset, atomic.into())?;
+    pub fn atomic_nb(&self, part: impl Into<PinnedPart>, offset: u64, atomic: Atomic) -> Result<ValueHandle> {
+        let part = part.into();
+        let value = self.atomic_started(part, offset, atomic.into())?;
         if !value.handle.is_empty() {
             self.look_after_it();
         }
@@ -119,15 +127,15 @@ impl Endpoint {
     }
 
     /// With a card that lacks the update: until nobody else has changed the eight bytes in which the word lies.
-    fn update_by_swaps(&self, rank: Rank, offset: u64, update: Update) -> Result<u64> {
+    fn update_by_swaps(&self, part: PinnedPart, offset: u64, update: Update) -> Result<u64> {
         check_offset(offset, update)?;
         let (first, shift) = (offset & !(WORD_BYTES - 1), 8 * (offset % WORD_BYTES));
         let mask = u64::MAX >> (64 - 8 * update.word.bytes()) << shift;
-        let mut seen = self.fetch_add(rank, first, 0)?;
+        let mut seen = self.fetch_add(part, first, 0)?;
         loop {
             let was = (seen & mask) >> shift;
             let desired = seen & !mask | update.of(was) << shift;
-            let found = self.compare_swap(rank, first, seen, desired)?;
+            let found = self.compare_swap(part, first, seen, desired)?;
             if found == seen {
                 return Ok(was);
             }
@@ -135,12 +143,12 @@ impl Endpoint {
         }
     }
 
-    fn atomic_started(&self, rank: Rank, offset: u64, update: Update) -> Result<ValueHandle> {
+    fn atomic_started(&self, part: PinnedPart, offset: u64, update: Update) -> Result<ValueHandle> {
         check_offset(offset, update)?;
         let bytes = u64::from(update.word.bytes());
-        let reach = match self.segments.reach(rank, offset, bytes as usize) {
+        let reach = match self.segments.reach(part, offset, bytes as usize) {
             Some(at) => Reach::Here(at),
-            None => self.reach_slow(rank, offset, bytes)?,
+            None => self.reach_slow(part, offset, bytes)?,
         };
         let card = self.card_with_atomics();
         let server = match (reach, card) {
@@ -149,22 +157,22 @@ impl Endpoint {
                 let was = unsafe { update.apply(at) };
                 return Ok(ValueHandle { handle: Handle::complete(), value: Box::new(was.to_le_bytes()) });
             }
-            (Reach::Here(_), Some(_)) => self.layout.agent_of(self.layout.node_of(rank)),
+            (Reach::Here(_), Some(_)) => self.layout.agent_of(self.layout.node_of(part.owner)),
             (Reach::Through(server), _) => server,
         };
-        let owner = self.layout.peer_of_rank(rank);
+        let [owner, region] = self.name_of(part);
         let mut value = Box::new([0; WORD_BYTES as usize]);
         let buffer = Some(value.as_mut_ptr());
         let handle = self.send_parts(server, buffer, WORD_BYTES, WORD_BYTES, |id, _, _| {
             match card.zip(update.as_atomic()) {
                 Some((card, atomic)) => {
-                    let place = Place { owner, region: RegionId::SEGMENT, offset };
+                    let place = Place { owner: Peer(owner), region: part.region, offset };
                     self.until_accepted(|| card.start_atomic(server, place, atomic, id))
                 }
                 None => {
                     let ([low, high], [at_low, at_high]) = (low_high(id), low_high(offset));
                     let [a, b, c, d, e] = update.encode();
-                    let arguments = [low, high, owner.0, at_low, at_high, a, b, c, d, e];
+                    let arguments = [low, high, owner, region, at_low, at_high, a, b, c, d, e];
                     self.request_part(server, ATOMIC, &arguments, Payload::Short)
                 }
             }

@@ -4,7 +4,7 @@
 
 use super::Endpoint;
 use super::operation::Handle;
-use crate::address::Rank;
+use crate::address::PinnedPart;
 use crate::error::{Result, RmaError};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -59,8 +59,8 @@ impl Endpoint {
 
     /// Starts a put whose source is reusable when the call returns (non-bulk).
     #[inline]
-    pub fn put_nbi(&self, rank: Rank, offset: u64, from: &[u8]) -> Result<()> {
-        self.put_nb(rank, offset, from).map(|handle| self.accumulate(handle, Implicit::Puts))
+    pub fn put_nbi(&self, part: impl Into<PinnedPart>, offset: u64, from: &[u8]) -> Result<()> {
+        self.put_nb(part, offset, from).map(|handle| self.accumulate(handle, Implicit::Puts))
     }
 
     /// Starts a get.
@@ -68,20 +68,32 @@ impl Endpoint {
     /// # Safety
     /// As [`Endpoint::get_nb`], until a wait for gets of this thread has returned; the thread must not end before.
     #[inline]
-    pub unsafe fn get_nbi(&self, rank: Rank, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
+    pub unsafe fn get_nbi(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        to: *mut u8,
+        bytes: usize,
+    ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.get_nb(rank, offset, to, bytes) }.map(|handle| self.accumulate(handle, Implicit::Gets))
+        unsafe { self.get_nb(part, offset, to, bytes) }.map(|handle| self.accumulate(handle, Implicit::Gets))
     }
 
     /// Starts to put a value of 1 to 8 bytes.
     #[inline]
-    pub fn put_value_nbi(&self, rank: Rank, offset: u64, value: u64, bytes: usize) -> Result<()> {
-        self.put_value_nb(rank, offset, value, bytes).map(|handle| self.accumulate(handle, Implicit::Puts))
+    pub fn put_value_nbi(
+        &self,
+        part: impl Into<PinnedPart>,
+        offset: u64,
+        value: u64,
+        bytes: usize,
+    ) -> Result<()> {
+        self.put_value_nb(part, offset, value, bytes).map(|handle| self.accumulate(handle, Implicit::Puts))
     }
 
     /// Starts to set bytes.
-    pub fn memset_nbi(&self, rank: Rank, offset: u64, value: u8, bytes: u64) -> Result<()> {
-        self.memset_nb(rank, offset, value, bytes).map(|handle| self.accumulate(handle, Implicit::Puts))
+    pub fn memset_nbi(&self, part: impl Into<PinnedPart>, offset: u64, value: u8, bytes: u64) -> Result<()> {
+        self.memset_nb(part, offset, value, bytes).map(|handle| self.accumulate(handle, Implicit::Puts))
     }
 
     /// Waits for the implicit operations of this thread, except those of access regions.

@@ -52,6 +52,7 @@ mod background;
 mod barrier;
 mod collective;
 mod counters;
+mod further;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod implicit;
@@ -208,9 +209,7 @@ impl Endpoint {
         let long_bytes_max = capabilities().map(|c| c.long_bytes_max).min().unwrap_or(1 << 30);
         let shared = shared::SharedWords::new(domain.as_deref())?;
         let endpoint = Arc::new(Self {
-            segments: segment::Segments::new(&layout, shared.clone(), |peer| {
-                domain.as_ref().is_some_and(|domain| domain.member_index(peer).is_some())
-            }),
+            segments: segment::Segments::new(&layout, shared.clone(), domain.as_deref()),
             barrier: barrier::Barrier::new(&layout, me, domain.as_deref(), shared)?,
             wait: wait::WaitState::new()?,
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
@@ -299,7 +298,11 @@ impl Endpoint {
     fn register_own(&self, indices: std::ops::Range<u8>) -> Result<()> {
         let mut next = indices;
         let own = serve::handlers().into_iter().chain(barrier::handlers()).chain(collective::handlers());
-        let own = own.chain(atomic::handlers()).chain(pieces::handlers()).chain(barrier::carrying_handlers());
+        let own = own
+            .chain(atomic::handlers())
+            .chain(pieces::handlers())
+            .chain(barrier::carrying_handlers())
+            .chain(further::handlers());
         for (expected, (index, handler)) in own.enumerate() {
             debug_assert_eq!(next.next(), Some(index), "own handler {expected} out of place");
             self.register_any(index, handler)?;
@@ -647,7 +650,7 @@ impl Sink for Endpoint {
         }
     }
 
-    fn region(&self, from: Peer, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+    fn region(&self, from: Peer, owner: Peer, region: RegionId) -> Option<Span> {
         self.registrable(from, owner, region)
     }
 

@@ -12,7 +12,7 @@
 use super::operation::{Handle, Operation};
 use super::serve::{DATA, DATA_MEDIUM, DONE, low_high, number};
 use super::{Endpoint, Handler, Token};
-use crate::address::{Peer, Rank};
+use crate::address::{Peer, PinnedPart};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Destination, Payload, Source};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl<'a> List<'a> {
 }
 
 fn on_put_pieces(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
-    let (&[low, high, owner, count], Arrived::Medium(payload)) = (arguments, payload) else {
+    let (&[low, high, owner, region, count], Arrived::Medium(payload)) = (arguments, payload) else {
         return token.refuse("a malformed put of pieces");
     };
     let Some(List { entries, total, mut rest }) = List::read(payload, count) else {
@@ -84,7 +84,7 @@ fn on_put_pieces(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
     let endpoint = token.endpoint();
     for (offset, bytes) in entries {
         let (piece, after) = rest.split_at(bytes);
-        match endpoint.segment_address(token.from(), Peer(owner), offset, bytes as u64) {
+        match endpoint.named_address(token.from(), [owner, region], offset, bytes as u64) {
             // SAFETY: the range lies in a mapped segment (rule 2 of `shm`), which the endpoint's domain keeps.
             Ok(to) => unsafe { copy(piece.as_ptr(), to, bytes) },
             Err(error) => return endpoint.fail(error),
@@ -95,9 +95,10 @@ fn on_put_pieces(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
 }
 
 fn on_get_pieces(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
-    let (&[low, high, owner, count, to_low, to_high], Arrived::Medium(payload)) = (arguments, payload) else {
+    let &[low, high, owner, region, count, to_low, to_high] = arguments else {
         return token.refuse("a malformed get of pieces");
     };
+    let Arrived::Medium(payload) = payload else { return token.refuse("a get of pieces without a list") };
     let endpoint = token.endpoint();
     let Some(List { entries, total, rest: [] }) = List::read(payload, count) else {
         return token.refuse("a malformed list of pieces");
@@ -109,7 +110,7 @@ fn on_get_pieces(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
     let mut rest = packed.as_mut_slice();
     for (offset, bytes) in entries {
         let (piece, after) = rest.split_at_mut(bytes);
-        match endpoint.segment_address(token.from(), Peer(owner), offset, bytes as u64) {
+        match endpoint.named_address(token.from(), [owner, region], offset, bytes as u64) {
             // SAFETY: as in `on_put_pieces`.
             Ok(from) => unsafe { copy(from, piece.as_mut_ptr(), bytes) },
             Err(error) => return endpoint.fail(error),
@@ -140,16 +141,21 @@ impl Endpoint {
     ///
     /// # Safety
     /// Each source is valid for reads during the call.
-    pub unsafe fn put_pieces_nb(&self, rank: Rank, pieces: &[SegmentPiece]) -> Result<Handle> {
-        let Some(server) = self.server_of_pieces(rank, pieces)? else {
+    pub unsafe fn put_pieces_nb(
+        &self,
+        part: impl Into<PinnedPart>,
+        pieces: &[SegmentPiece],
+    ) -> Result<Handle> {
+        let part = part.into();
+        let Some(server) = self.server_of_pieces(part, pieces)? else {
             for piece in pieces {
                 // SAFETY: the caller's promise.
-                let put = unsafe { self.put_nb_bulk(rank, piece.offset, piece.here, piece.bytes) }?;
+                let put = unsafe { self.put_nb_bulk(part, piece.offset, piece.here, piece.bytes) }?;
                 debug_assert!(put.is_complete());
             }
             return Ok(Handle::complete());
         };
-        let owner = self.layout.peer_of_rank(rank).0;
+        let [owner, region] = self.name_of(part);
         let operation = self.operations.start(server, std::ptr::null_mut(), 0, 1);
         let [low, high] = low_high(operation.id());
         let mut rest = pieces;
@@ -168,7 +174,7 @@ impl Endpoint {
                     unsafe { copy(piece.here, message[at..].as_mut_ptr(), piece.bytes) };
                 }
                 operation.add_part();
-                let arguments = [low, high, owner, count as u32];
+                let arguments = [low, high, owner, region, count as u32];
                 self.request_part(server, PUT_PIECES, &arguments, Payload::Medium(Source::of(&message)))?;
                 rest = later;
             }
@@ -189,21 +195,22 @@ impl Endpoint {
     /// an error was returned for it. The handle must not be dropped before.
     pub unsafe fn get_pieces_nb(
         &self,
-        rank: Rank,
+        part: impl Into<PinnedPart>,
         pieces: &[SegmentPiece],
         packed: *mut u8,
     ) -> Result<Handle> {
-        let Some(server) = self.server_of_pieces(rank, pieces)? else {
+        let part = part.into();
+        let Some(server) = self.server_of_pieces(part, pieces)? else {
             let mut at = 0;
             for piece in pieces {
                 // SAFETY: the caller's promise.
-                let get = unsafe { self.get_nb(rank, piece.offset, packed.wrapping_add(at), piece.bytes) }?;
+                let get = unsafe { self.get_nb(part, piece.offset, packed.wrapping_add(at), piece.bytes) }?;
                 debug_assert!(get.is_complete());
                 at += piece.bytes;
             }
             return Ok(Handle::complete());
         };
-        let owner = self.layout.peer_of_rank(rank).0;
+        let [owner, region] = self.name_of(part);
         let total: usize = pieces.iter().map(|piece| piece.bytes).sum();
         let operation = self.operations.start(server, packed, total as u64, 1);
         let [low, high] = low_high(operation.id());
@@ -219,7 +226,7 @@ impl Endpoint {
                 }
                 operation.add_part();
                 let [to_low, to_high] = low_high(at as u64);
-                let arguments = [low, high, owner, count as u32, to_low, to_high];
+                let arguments = [low, high, owner, region, count as u32, to_low, to_high];
                 self.request_part(server, GET_PIECES, &arguments, Payload::Medium(Source::of(&list)))?;
                 at += now.iter().map(|piece| piece.bytes).sum::<usize>();
                 rest = later;
@@ -231,7 +238,7 @@ impl Endpoint {
     }
 
     /// Who serves a rank's segment, which must contain all the pieces; none when it is mapped here.
-    fn server_of_pieces(&self, rank: Rank, pieces: &[SegmentPiece]) -> Result<Option<Peer>> {
+    fn server_of_pieces(&self, part: PinnedPart, pieces: &[SegmentPiece]) -> Result<Option<Peer>> {
         let limit = self.packed_piece_bytes_max();
         let mut server = None;
         for piece in pieces {
@@ -239,7 +246,7 @@ impl Endpoint {
                 let bytes = piece.bytes;
                 return Err(RmaError::Usage(format!("a piece of {bytes} bytes; {limit} are the most")));
             }
-            match self.reach_slow(rank, piece.offset, piece.bytes as u64)? {
+            match self.reach_slow(part, piece.offset, piece.bytes as u64)? {
                 super::segment::Reach::Here(_) => return Ok(None),
                 super::segment::Reach::Through(agent) => server = Some(agent),
             }

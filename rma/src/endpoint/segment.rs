@@ -1,18 +1,19 @@
 //! Pinned segments: who has how much, and how it is reached from here.
 //!
-//! A window is what this process knows of one rank's segment: its size, and its first address when the rank is in the
+//! A window is what this process knows of one rank's first segment: its size, and its first address when the rank is in the
 //! same domain. Windows are an array by rank and are opened at first use, so that reaching a co-located rank's memory
-//! is two loads and a comparison.
+//! is two loads and a comparison. Further segments are in [`super::further`].
 
+use super::further::Further;
 use super::shared::SharedWords;
 use super::{Endpoint, Route};
-use crate::address::{Layout, Peer, Rank, RegionId};
+use crate::address::{Layout, Peer, PinnedPart, Rank, RegionId};
 use crate::domain::Domain;
 use crate::error::{Result, RmaError};
 use crate::message::{Destination, Source};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use vgas_shm::Mapping;
+use vgas_shm::{Mapping, Span};
 
 /// What [`Endpoint::segment_info`] tells of one rank's pinned segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,35 +36,58 @@ struct Window {
     bytes: AtomicU64,
 }
 
+/// A rank whose memory loads and stores reach.
+#[derive(Clone, Copy)]
+pub(super) struct Near {
+    /// Its position among the members of the domain.
+    pub(super) member: usize,
+    /// Bytes of its region, in which its pinned segments lie.
+    pub(super) region_bytes: u64,
+}
+
 pub(super) struct Segments {
     windows: Box<[Window]>,
     /// By rank: the agent of its node, if its segment is only reached through that. Looked up once, because every put and get
     /// of another node's memory asks.
     servers: Box<[Option<Peer>]>,
+    /// By rank.
+    near: Box<[Option<Near>]>,
     shared: SharedWords,
+    pub(super) further: Further,
     /// Whether this endpoint serves the segments of other ranks.
     pub(super) serves: AtomicBool,
 }
 
 impl Segments {
-    /// `is_near`: whether loads and stores reach this rank's memory.
-    pub(super) fn new(layout: &Layout, shared: SharedWords, is_near: impl Fn(Peer) -> bool) -> Self {
+    pub(super) fn new(layout: &Layout, shared: SharedWords, domain: Option<&Domain>) -> Self {
         let window = |_| Window { base: AtomicPtr::default(), bytes: AtomicU64::new(UNKNOWN) };
         let ranks = || (0..layout.ranks()).map(Rank);
+        let near = |rank| {
+            let owner = layout.peer_of_rank(rank);
+            let member = domain?.member_index(owner)?;
+            let region_bytes = domain?.region_bytes(owner, RegionId::SEGMENT).unwrap_or(0);
+            Some(Near { member, region_bytes })
+        };
+        let near: Box<[Option<Near>]> = ranks().map(near).collect();
         let server =
-            |rank| (!is_near(layout.peer_of_rank(rank))).then(|| layout.agent_of(layout.node_of(rank)));
+            |rank: Rank| near[rank.0 as usize].is_none().then(|| layout.agent_of(layout.node_of(rank)));
         Self {
             windows: ranks().map(window).collect(),
             servers: ranks().map(server).collect(),
+            near,
             shared,
+            further: Further::default(),
             serves: AtomicBool::new(false),
         }
     }
 
-    /// The address of a range of a rank's segment, if its window is open and contains the range.
+    /// The address of a range of a rank's part of a segment, if its window is open and contains the range.
     #[inline(always)]
-    pub(super) fn reach(&self, rank: Rank, offset: u64, bytes: usize) -> Option<*mut u8> {
-        let window = self.windows.get(rank.0 as usize)?;
+    pub(super) fn reach(&self, part: PinnedPart, offset: u64, bytes: usize) -> Option<*mut u8> {
+        if part.region != RegionId::SEGMENT {
+            return self.reach_further(part, offset, bytes);
+        }
+        let window = self.windows.get(part.owner.0 as usize)?;
         let base = window.base.load(Ordering::Acquire);
         let limit = window.bytes.load(Ordering::Relaxed);
         if base.is_null() || offset > limit || bytes as u64 > limit - offset {
@@ -76,12 +100,32 @@ impl Segments {
     /// has the range.
     #[inline]
     pub(super) fn server(&self, rank: Rank, offset: u64, bytes: u64) -> Option<Peer> {
-        let server = (*self.servers.get(rank.0 as usize)?)?;
+        let server = self.server_of(rank)?;
         let limit = self.windows[rank.0 as usize].bytes.load(Ordering::Relaxed);
         (limit != UNKNOWN && offset <= limit && bytes <= limit - offset).then_some(server)
     }
 
-    fn attached_bytes(&self, member_index: usize) -> Option<u64> {
+    /// The first address of a rank's region, if its window is open.
+    pub(super) fn base(&self, rank: Rank) -> Option<*mut u8> {
+        let base = self.windows.get(rank.0 as usize)?.base.load(Ordering::Acquire);
+        (!base.is_null()).then_some(base)
+    }
+
+    /// A rank of this domain.
+    pub(super) fn near(&self, rank: Rank) -> Option<Near> {
+        *self.near.get(rank.0 as usize)?
+    }
+
+    /// The agent that serves a rank's segments, if loads and stores do not reach them.
+    pub(super) fn server_of(&self, rank: Rank) -> Option<Peer> {
+        *self.servers.get(rank.0 as usize)?
+    }
+
+    pub(super) fn shared(&self) -> &SharedWords {
+        &self.shared
+    }
+
+    pub(super) fn attached_bytes(&self, member_index: usize) -> Option<u64> {
         self.shared.member(member_index).attached.load(Ordering::Acquire).checked_sub(1)
     }
 
@@ -139,7 +183,7 @@ impl Endpoint {
             if let Some(network) = &self.network
                 && bytes > 0
             {
-                network.offer(domain.map(owner, region)?, bytes);
+                network.offer(region, domain.map(owner, region)?.span(0, bytes as usize));
             }
         }
         let sizes = self.all_gather(&bytes.to_le_bytes())?;
@@ -170,7 +214,7 @@ impl Endpoint {
         info.collect()
     }
 
-    fn open_window(&self, rank: Rank) -> Result<()> {
+    pub(super) fn open_window(&self, rank: Rank) -> Result<()> {
         match &self.domain {
             Some(domain) => self.segments.open(domain, rank, self.layout.peer_of_rank(rank)),
             None => Err(RmaError::NoSuchRegion { owner: self.me, region: RegionId::SEGMENT }),
@@ -179,7 +223,11 @@ impl Endpoint {
 
     /// The slow path of [`Segments::reach`]: opens the window, or finds out who serves the rank, or what is wrong.
     #[cold]
-    pub(super) fn reach_slow(&self, rank: Rank, offset: u64, bytes: u64) -> Result<Reach> {
+    pub(super) fn reach_slow(&self, part: PinnedPart, offset: u64, bytes: u64) -> Result<Reach> {
+        if part.region != RegionId::SEGMENT {
+            return self.reach_further_slow(part, offset, bytes);
+        }
+        let rank = part.owner;
         let through = || {
             let server = self.segments.server(rank, offset, bytes)?;
             (!matches!(self.routes[server.0 as usize], Route::Nowhere)).then_some(Reach::Through(server))
@@ -207,7 +255,7 @@ impl Endpoint {
             return Err(RmaError::OutOfRange { owner, region, offset, bytes, limit });
         }
         if is_member {
-            let base = self.segments.reach(rank, offset, bytes as usize);
+            let base = self.segments.reach(part, offset, bytes as usize);
             return base.map(Reach::Here).ok_or(RmaError::NoSuchRegion { owner, region });
         }
         // Its size may have become known since.
@@ -222,10 +270,10 @@ impl Endpoint {
         };
         let missing = RmaError::NoSuchRegion { owner, region: RegionId::SEGMENT };
         let Some(rank) = self.layout.rank_of_peer(owner) else { return Err(missing) };
-        if self.segments.reach(rank, offset, source.bytes()).is_some() {
+        if self.segments.reach(rank.into(), offset, source.bytes()).is_some() {
             return Ok(());
         }
-        match self.reach_slow(rank, offset, source.bytes() as u64)? {
+        match self.reach_slow(rank.into(), offset, source.bytes() as u64)? {
             Reach::Here(_) => Ok(()),
             Reach::Through(_) => Err(missing),
         }
@@ -254,7 +302,10 @@ impl Endpoint {
         let exposed = self.exposed.read().unwrap_or_else(|e| e.into_inner()).get(&region).cloned();
         let mapping = match (region, exposed) {
             (_, Some(mapping)) if owner == self.me => mapping,
-            (RegionId::SEGMENT, _) => return self.segment_address(from, owner, offset, bytes as u64),
+            (region, _) if region.is_segment() => {
+                let part = self.served_part(from, owner, region.0.into())?;
+                return self.segment_address(from, part, offset, bytes as u64);
+            }
             (RegionId::BLOCKS, _) if owner == self.me => {
                 let domain = self.domain.as_ref().ok_or(RmaError::NoSuchRegion { owner, region });
                 domain
@@ -270,27 +321,25 @@ impl Endpoint {
         Ok(mapping.base().wrapping_add(offset as usize))
     }
 
-    /// The memory of a region that peers may reach here, and how much of it is in use: all of the blocks, the attached
-    /// part of a segment.
-    pub(super) fn registrable(
-        &self,
-        from: Peer,
-        owner: Peer,
-        region: RegionId,
-    ) -> Option<(Arc<Mapping>, u64)> {
-        let whole = |mapping: Arc<Mapping>| {
-            let bytes = mapping.bytes() as u64;
-            (mapping, bytes)
-        };
+    /// The memory of a region that peers may reach here, as far as it is in use: all of the blocks, the attached part of a
+    /// segment.
+    pub(super) fn registrable(&self, from: Peer, owner: Peer, region: RegionId) -> Option<Span> {
+        let whole = |mapping: Arc<Mapping>| mapping.span(0, mapping.bytes());
         let exposed = self.exposed.read().unwrap_or_else(|e| e.into_inner()).get(&region).cloned();
         match (region, exposed) {
             (_, Some(mapping)) if owner == self.me => Some(whole(mapping)),
-            (RegionId::SEGMENT, _) if owner == self.me || self.segments.serves.load(Ordering::Acquire) => {
-                let rank = self.layout.contains(owner).then(|| self.layout.rank_of_peer(owner)).flatten()?;
+            (region, _) if region.is_segment() => {
+                let part = self.served_part(from, owner, region.0.into()).ok()?;
                 let domain = self.domain.as_ref()?;
-                self.segments.open(domain, rank, owner).ok()?;
-                let bytes = self.segments.windows[rank.0 as usize].bytes.load(Ordering::Relaxed);
-                (bytes > 0).then_some((domain.map(owner, region).ok()?, bytes))
+                self.segments.open(domain, part.owner, owner).ok()?;
+                let used = match region {
+                    RegionId::SEGMENT => {
+                        0..self.segments.windows[part.owner.0 as usize].bytes.load(Ordering::Relaxed)
+                    }
+                    _ => self.segments.part_near(part)?,
+                };
+                let memory = domain.map(owner, RegionId::SEGMENT).ok().filter(|_| !used.is_empty())?;
+                Some(memory.span(used.start as usize, (used.end - used.start) as usize))
             }
             // Blocks come from agents only. A card does not ask before each write, as a guard does: who has access is trusted
             // with all of them.
@@ -301,32 +350,56 @@ impl Endpoint {
         }
     }
 
-    /// The offset in this rank's pinned segment of bytes of this process, if all of them lie in it.
+    /// The offset in this rank's first pinned segment of bytes of this process, if all of them lie in it.
     pub(crate) fn offset_in_segment(&self, address: *const u8, bytes: usize) -> Option<u64> {
-        let base = self.segments.reach(self.rank()?, 0, 0)?;
+        let first = PinnedPart::from(self.rank()?);
+        let base = self.segments.reach(first, 0, 0)?;
         let offset = (address.addr() as u64).checked_sub(base.addr() as u64)?;
-        self.segments.reach(self.rank()?, offset, bytes).map(|_| offset)
+        self.segments.reach(first, offset, bytes).map(|_| offset)
     }
 
-    /// The address of a range of a pinned segment that this endpoint owns or serves, for a peer that names it.
-    pub(super) fn segment_address(
+    /// The part of a pinned segment that a peer names, which this endpoint must own or serve.
+    pub(super) fn served_part(&self, from: Peer, owner: Peer, region: u32) -> Result<PinnedPart> {
+        let may = owner == self.me || self.segments.serves.load(Ordering::Acquire);
+        let rank = self.layout.rank_of_peer(owner).filter(|_| may && self.layout.contains(owner));
+        let region = u16::try_from(region).map(RegionId).ok().filter(|region| region.is_segment());
+        match (rank, region) {
+            (Some(owner), Some(region)) => Ok(PinnedPart { region, owner }),
+            _ => {
+                let what = format!("an access to a segment of {owner}, which is not served here");
+                Err(RmaError::Protocol { peer: Some(from), what })
+            }
+        }
+    }
+
+    /// How a part of a pinned segment is named in messages.
+    pub(super) fn name_of(&self, part: PinnedPart) -> [u32; 2] {
+        [self.layout.peer_of_rank(part.owner).0, part.region.0.into()]
+    }
+
+    /// [`Endpoint::segment_address`] of a part by such a name.
+    pub(super) fn named_address(
         &self,
         from: Peer,
-        owner: Peer,
+        [owner, region]: [u32; 2],
         offset: u64,
         bytes: u64,
     ) -> Result<*mut u8> {
-        let fault = |what: String| RmaError::Protocol { peer: Some(from), what };
-        let may = owner == self.me || self.segments.serves.load(Ordering::Acquire);
-        let rank = self.layout.rank_of_peer(owner).filter(|_| may && self.layout.contains(owner));
-        let rank = rank
-            .ok_or_else(|| fault(format!("an access to a segment of {owner}, which is not served here")))?;
-        if let Some(address) = self.segments.reach(rank, offset, bytes as usize) {
+        let part = self.served_part(from, Peer(owner), region)?;
+        self.segment_address(from, part, offset, bytes)
+    }
+
+    /// The address of a range of a pinned segment that this endpoint owns or serves, for a peer that names it.
+    fn segment_address(&self, from: Peer, part: PinnedPart, offset: u64, bytes: u64) -> Result<*mut u8> {
+        if let Some(address) = self.segments.reach(part, offset, bytes as usize) {
             return Ok(address);
         }
-        match self.reach_slow(rank, offset, bytes) {
+        let fault = |what: String| RmaError::Protocol { peer: Some(from), what };
+        match self.reach_slow(part, offset, bytes) {
             Ok(Reach::Here(address)) => Ok(address),
-            Ok(Reach::Through(_)) => Err(fault(format!("an access to a segment of {owner} on another node"))),
+            Ok(Reach::Through(_)) => {
+                Err(fault(format!("an access to a segment of {} on another node", part.owner)))
+            }
             Err(error) => Err(fault(error.to_string())),
         }
     }

@@ -13,7 +13,7 @@
 
 use super::operation::Handle;
 use super::{Endpoint, Handler, Token};
-use crate::address::{Peer, Rank, RegionId};
+use crate::address::{Peer, PinnedPart};
 use crate::conduit::{Conduit, Part, Place};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Destination, Payload, Source};
@@ -63,12 +63,12 @@ fn on_done(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
 }
 
 fn on_get(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
-    let &[low, high, owner, offset_low, offset_high, bytes, to_low, to_high] = arguments else {
+    let &[low, high, owner, region, offset_low, offset_high, bytes, to_low, to_high] = arguments else {
         return token.refuse("a malformed get");
     };
     let endpoint = token.endpoint();
     let offset = number(offset_low, offset_high);
-    let address = match endpoint.segment_address(token.from(), Peer(owner), offset, u64::from(bytes)) {
+    let address = match endpoint.named_address(token.from(), [owner, region], offset, u64::from(bytes)) {
         Ok(address) => address,
         Err(error) => return endpoint.fail(error),
     };
@@ -108,11 +108,11 @@ fn on_data_medium(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
 }
 
 fn on_memset(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
-    let &[low, high, owner, offset_low, offset_high, bytes, value] = arguments else {
+    let &[low, high, owner, region, offset_low, offset_high, bytes, value] = arguments else {
         return token.refuse("a malformed memset");
     };
     let offset = number(offset_low, offset_high);
-    match token.endpoint().segment_address(token.from(), Peer(owner), offset, u64::from(bytes)) {
+    match token.endpoint().named_address(token.from(), [owner, region], offset, u64::from(bytes)) {
         // SAFETY: the range lies in a mapped segment (rule 2 of `shm`), which the endpoint's domain keeps.
         Ok(address) => unsafe { fill(address, value as u8, bytes as usize) },
         Err(error) => return token.endpoint().fail(error),
@@ -159,22 +159,23 @@ impl Endpoint {
     pub(super) fn start_put(
         &self,
         server: Peer,
-        rank: Rank,
+        part: PinnedPart,
         offset: u64,
         source: Source<'_>,
         stays: bool,
     ) -> Result<Handle> {
         let part_bytes = PART_BYTES_MAX.min(self.long_bytes_max as u64);
-        let owner = self.layout.peer_of_rank(rank);
+        let (owner, region) = (self.layout.peer_of_rank(part.owner), part.region);
         self.send_parts(server, None, source.bytes() as u64, part_bytes, |id, at, bytes| {
-            let part = source.part(at as usize, bytes as usize);
+            let source = source.part(at as usize, bytes as usize);
+            let offset = offset + at;
             if let Some(conduit) = self.one_sided(server) {
-                let place = Place { owner, region: RegionId::SEGMENT, offset: offset + at };
-                return self.until_accepted(|| conduit.start_put(server, place, part, stays, id));
+                let place = Place { owner, region, offset };
+                return self.until_accepted(|| conduit.start_put(server, place, source, stays, id));
             }
             let [low, high] = low_high(id);
-            let to = Destination::Region { region: RegionId::SEGMENT, owner, offset: offset + at };
-            self.request_part(server, PUT, &[low, high], Payload::Long(part, to))
+            let to = Destination::Region { region, owner, offset };
+            self.request_part(server, PUT, &[low, high], Payload::Long(source, to))
         })
     }
 
@@ -185,7 +186,7 @@ impl Endpoint {
     pub(super) unsafe fn start_get(
         &self,
         server: Peer,
-        rank: Rank,
+        part: PinnedPart,
         offset: u64,
         to: *mut u8,
         bytes: u64,
@@ -196,17 +197,18 @@ impl Endpoint {
         } else {
             self.medium_bytes_max as u64
         };
-        let owner = self.layout.peer_of_rank(rank);
+        let (owner, region) = (self.layout.peer_of_rank(part.owner), part.region);
         self.send_parts(server, Some(to), bytes, part_bytes, |id, at, bytes| {
             if let Some(conduit) = one_sided {
-                let place = Place { owner, region: RegionId::SEGMENT, offset: offset + at };
+                let place = Place { owner, region, offset: offset + at };
                 let here = to.wrapping_add(at as usize);
                 let part = Part { operation: id, at, bytes: bytes as usize, here };
                 return self.until_accepted(|| conduit.start_get(server, place, part));
             }
             let ([low, high], [from_low, from_high], [to_low, to_high]) =
                 (low_high(id), low_high(offset + at), low_high(at));
-            let arguments = [low, high, owner.0, from_low, from_high, bytes as u32, to_low, to_high];
+            let region = region.0.into();
+            let arguments = [low, high, owner.0, region, from_low, from_high, bytes as u32, to_low, to_high];
             self.request_part(server, GET, &arguments, Payload::Short)
         })
     }
@@ -215,15 +217,15 @@ impl Endpoint {
     pub(super) fn start_memset(
         &self,
         server: Peer,
-        rank: Rank,
+        part: PinnedPart,
         offset: u64,
         value: u8,
         bytes: u64,
     ) -> Result<Handle> {
-        let owner = self.layout.peer_of_rank(rank).0;
+        let [owner, region] = self.name_of(part);
         self.send_parts(server, None, bytes, PART_BYTES_MAX, |id, at, bytes| {
             let ([low, high], [at_low, at_high]) = (low_high(id), low_high(offset + at));
-            let arguments = [low, high, owner, at_low, at_high, bytes as u32, u32::from(value)];
+            let arguments = [low, high, owner, region, at_low, at_high, bytes as u32, u32::from(value)];
             self.request_part(server, MEMSET, &arguments, Payload::Short)
         })
     }

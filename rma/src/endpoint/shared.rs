@@ -1,5 +1,5 @@
-//! The words that the endpoints of a domain share besides rings: barrier words and the sizes of attached segments; and the boards
-//! for what barriers carry.
+//! The words that the endpoints of a domain share besides rings: barrier words, the sizes of attached segments and the parts of
+//! further ones; and the boards for what barriers carry.
 
 use crate::conduit::smp::{CARRIED_BYTES_MAX, ControlLayout, LINE_BYTES};
 use crate::domain::Domain;
@@ -64,6 +64,12 @@ impl SharedWords {
         let mut bytes = vec![0; (number(at + 8) as usize).min(CARRIED_BYTES_MAX)];
         control.read(at + 16, &mut bytes);
         bytes
+    }
+
+    /// What a member says of its part of a further segment: size plus 1, or 0 while it has none, and first byte in its region.
+    pub(super) fn part(&self, member: usize, index: usize) -> Option<[&AtomicU64; 2]> {
+        let (control, layout) = self.1.as_ref()?;
+        Some(layout.part(member, index).map(|at| control.atomic_u64(at)))
     }
 
     pub(super) fn member(&self, index: usize) -> &MemberWords {

@@ -16,7 +16,7 @@ use vgas_rma::error::Result;
 use vgas_rma::key::JobKey;
 use vgas_rma::message::{Delivery, Destination, Direction, Message, Payload, Sink};
 use vgas_rma::{Layout, Peer, RegionId, RmaError};
-use vgas_shm::Mapping;
+use vgas_shm::{Mapping, Span};
 
 /// Whether this machine has nothing to test on; says so. In the guest, where there are devices, that is a failure.
 pub fn skipped(test: &str) -> bool {
@@ -139,8 +139,8 @@ impl Sink for Memory {
         Ok(memory.base().wrapping_add(offset as usize))
     }
 
-    fn region(&self, _: Peer, _: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
-        [RegionId::SEGMENT, RegionId::BLOCKS].contains(&region).then(|| (self.region.clone(), 1 << 20))
+    fn region(&self, _: Peer, _: Peer, region: RegionId) -> Option<Span> {
+        [RegionId::SEGMENT, RegionId::BLOCKS].contains(&region).then(|| self.region.span(0, 1 << 20))
     }
 
     fn completed(&self, _: Peer, _: u64) -> Result<()> {

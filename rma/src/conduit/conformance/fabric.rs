@@ -3,6 +3,7 @@
 use super::super::Conduit;
 use super::super::sim::{SimNetwork, SimOptions};
 use super::super::smp::{self, SmpConduit};
+use super::further;
 use super::trouble::HOSTILE_DESTINATIONS;
 use crate::address::{Layout, NodeId, Peer, RegionId};
 use crate::domain::{Domain, DomainSpec, RegionSpec};
@@ -165,7 +166,10 @@ impl Fabric for SmpNetworkFabric {
     fn excluded(&self, case: &str) -> Option<&'static str> {
         let reason = "whoever shares the memory writes by itself; an endpoint holds destinations in its own domain against what \
                       is attached, and this is another domain";
-        (case == HOSTILE_DESTINATIONS).then_some(reason)
+        let of_parts =
+            "where a part of a further segment lies is said in the domain of its owner, and this is another";
+        let is_of_parts = further::CASES.iter().any(|(name, _)| *name == case);
+        (case == HOSTILE_DESTINATIONS).then_some(reason).or_else(|| is_of_parts.then_some(of_parts))
     }
 }
 

@@ -9,6 +9,7 @@
 mod access;
 mod atomics;
 mod fabric;
+mod further;
 mod meeting;
 mod messages;
 mod trouble;
@@ -33,7 +34,7 @@ pub type Case = (&'static str, fn(&dyn Fabric));
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
-    [messages::CASES, access::CASES, atomics::CASES, meeting::CASES, trouble::CASES].concat()
+    [messages::CASES, access::CASES, further::CASES, atomics::CASES, meeting::CASES, trouble::CASES].concat()
 }
 
 /// Runs every case.

@@ -15,6 +15,7 @@ pub(super) const HOSTILE_DESTINATIONS: &str =
 pub(super) const CASES: &[Case] = &[
     (HOSTILE_DESTINATIONS, hostile_destinations),
     ("a message for nobody is the fault of its sender", unknown_handler),
+    ("requests about parts that are none are the fault of their sender", hostile_requests),
     ("a failed endpoint ends every wait", failure_ends_waits),
 ];
 
@@ -94,6 +95,8 @@ fn hostile_destinations(fabric: &dyn Fabric) {
         region(RegionId::SEGMENT, Peer(77), 0),
         region(RegionId::PRIVATE, one, 0),
         region(RegionId(9), one, 0),
+        region(RegionId::FURTHER, one, 0),
+        region(RegionId(RegionId::FURTHER.0 + RegionId::FURTHER_MAX), one, 0),
         Destination::Operation { id: 12345, offset: 0 },
     ];
     for destination in destinations {
@@ -115,6 +118,27 @@ fn unknown_handler(fabric: &dyn Fabric) {
         |_| Peer(1),
         |endpoint, victim| endpoint.request(victim, 255, &[], Payload::Short),
     );
+}
+
+/// What a get, a memset, a question and an end ask of the agent of rank 1's node, about a part that it has not.
+fn hostile_requests(fabric: &dyn Fabric) {
+    let agent = |endpoint: &Endpoint| endpoint.layout().agent_of(endpoint.layout().node_of_peer(Peer(1)));
+    let (further, large) = (u32::from(RegionId::FURTHER.0), 1 << 16 | u32::from(RegionId::FURTHER.0));
+    let requests: [(u8, &[u32]); 8] = [
+        (2, &[0, 0, 1, further, 0, 0, 8, 0, 0]),
+        (2, &[0, 0, 1, 1, 0, 0, 8, 0, 0]),
+        (2, &[0, 0, 1, large, 0, 0, 8, 0, 0]),
+        (2, &[0, 0, 77, 0, 0, 0, 8, 0, 0]),
+        (2, &[0, 0, 1, 0, 4090, 0, 8, 0, 0]),
+        (5, &[0, 0, 1, further, 0, 0, 8, 1]),
+        (13, &[0, 0, 1, large]),
+        (14, &[0, 0, 0]),
+    ];
+    for (handler, arguments) in requests {
+        expect_refusal(fabric, agent, |endpoint, victim| {
+            endpoint.request(victim, handler, arguments, Payload::Short)
+        });
+    }
 }
 
 fn failure_ends_waits(fabric: &dyn Fabric) {

@@ -219,8 +219,12 @@ impl Conduit for Delay {
         self.inner.is_returned(to, loan)
     }
 
-    fn offer(&self, memory: Arc<Mapping>, bytes: u64) {
-        self.inner.offer(memory, bytes);
+    fn offer(&self, region: RegionId, memory: Span) {
+        self.inner.offer(region, memory);
+    }
+
+    fn forget(&self, owner: Peer, region: RegionId) {
+        self.inner.forget(owner, region);
     }
 
     fn start_put(
@@ -302,7 +306,7 @@ impl Sink for Holding<'_> {
         self.sink.destination(from, destination, bytes)
     }
 
-    fn region(&self, from: Peer, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
+    fn region(&self, from: Peer, owner: Peer, region: RegionId) -> Option<Span> {
         self.sink.region(from, owner, region)
     }
 

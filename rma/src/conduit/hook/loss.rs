@@ -1,9 +1,10 @@
 //! Drops peers, and fails sends, when it is told to, or a part of them by chance.
 
-use super::{Hook, Passage};
+use super::{Hook, Kind, Passage};
 use crate::address::Peer;
 use crate::conduit::Sent;
 use crate::error::{Result, RmaError};
+use crate::message::Direction;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,8 +55,8 @@ impl Loss {
         Ok(Self { state: Mutex::default(), bell })
     }
 
-    /// Loses so many millionths of all attempts: they are [`Sent::Busy`], and made again after the next poll, as one that meets a
-    /// lossy link below is. What is lost follows from the seed and the number of the attempt.
+    /// Loses so many millionths of all attempts but those to reply, for which a conduit always has room: they are [`Sent::Busy`], and
+    /// made again after the next poll, as one that meets a lossy link below is. What is lost follows from the seed and the number of the attempt.
     ///
     /// # Errors
     /// As of [`new`](Self::new).
@@ -120,7 +121,8 @@ impl Hook for Loss {
         if state.lost.contains(&passage.peer) {
             return Err(lost(passage.peer, "sending"));
         }
-        if state.share > 0 && state.draw() < u64::from(state.share) {
+        let is_reply = matches!(passage.kind, Kind::Message(Direction::Reply, _));
+        if state.share > 0 && !is_reply && state.draw() < u64::from(state.share) {
             return Ok(self.refused(&mut state));
         }
         match state.busy.get_mut(&passage.peer) {

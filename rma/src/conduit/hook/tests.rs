@@ -239,6 +239,16 @@ fn a_peer_that_breaks_the_protocol_is_cut_off() {
     assert!(matches!(send(&one, Peer(0), 2), Err(RmaError::PeerLost { peer: Peer(0), .. })));
 }
 
+/// Goal: chance never refuses a reply, for which a handler cannot wait.
+#[test]
+fn replies_are_not_lost_by_chance() {
+    let (zero, _one) = network();
+    let zero = Hooked::new(zero, Arc::new(Loss::of_share(1_000_000, 1).unwrap())).unwrap();
+    assert_eq!(send(&zero, Peer(1), 1).unwrap(), Sent::Busy);
+    let reply = Message { direction: Direction::Reply, ..message(200, &[2]) };
+    assert_eq!(zero.try_send(Peer(1), &reply).unwrap(), Sent::Accepted);
+}
+
 /// A conduit that can do everything, and notes what it is asked.
 struct Able {
     asked: Mutex<Vec<&'static str>>,
@@ -297,8 +307,12 @@ impl Conduit for Able {
         loan == Loan(9)
     }
 
-    fn offer(&self, _: Arc<Mapping>, _: u64) {
+    fn offer(&self, _: RegionId, _: Span) {
         self.note("offer");
+    }
+
+    fn forget(&self, _: Peer, _: RegionId) {
+        self.note("forget");
     }
 
     fn start_put(&self, _: Peer, _: Place, _: Source<'_>, _: bool, _: u64) -> Result<Sent> {
@@ -380,7 +394,8 @@ fn every_ability_is_passed_on() {
     let lent = memory.span(0, 8);
     let loan = outer.try_send_lent(to, &message(200, &[]), &lent).unwrap().unwrap();
     assert!(loan == Loan(9) && outer.is_returned(to, loan));
-    outer.offer(memory, 8);
+    outer.offer(RegionId::SEGMENT, memory.span(0, 8));
+    outer.forget(to, RegionId::FURTHER);
     assert!(outer.map(to, RegionId::SEGMENT).unwrap().is_some());
     outer.poll(&Notes::default(), Traffic::Everything).unwrap();
     outer.flush().unwrap();
@@ -389,8 +404,8 @@ fn every_ability_is_passed_on() {
     outer.close(Duration::ZERO);
     let asked = able.asked.lock().unwrap().clone();
     let expected = [
-        "send", "put", "get", "atomic", "lent", "returned", "offer", "map", "poll", "flush", "unsent", "arm",
-        "disarm", "close",
+        "send", "put", "get", "atomic", "lent", "returned", "offer", "forget", "map", "poll", "flush",
+        "unsent", "arm", "disarm", "close",
     ];
     assert_eq!(asked, expected);
     let counted = PeerCounts {

@@ -30,7 +30,7 @@ use crate::error::{Result, RmaError};
 use crate::message::{Destination, Direction, Message, Payload, Source};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use vgas_shm::Atomic;
 
 /// Requests that a peer may send beyond those that were taken in: enough to hide the way to a handler and back, few
@@ -155,7 +155,7 @@ impl OneSided<'_> {
     }
 
     /// The caller's memory, if the device may use it until the end.
-    fn direct<'s>(&self, shared: &'s Shared) -> Option<(&'s Registration, usize)> {
+    fn direct(&self, shared: &Shared) -> Option<(Arc<Registration>, usize)> {
         let address = match self {
             Self::Put { source, stays: true } => source.address(),
             Self::Get(part) => part.here.cast_const(),
@@ -314,7 +314,7 @@ impl Connection {
             OneSided::Put { source, .. } if bytes <= self.pair.inline_max => Some(Local::Inline(*source)),
             _ => None,
         };
-        let direct = || direct.map(|(memory, at)| Local::Registered(memory, at, bytes));
+        let direct = || direct.as_ref().map(|(memory, at)| Local::Registered(memory, *at, bytes));
         let (local, slots) = match inline.or_else(direct) {
             Some(local) => (local, None),
             None => match shared.staging.take(bytes) {
@@ -451,6 +451,13 @@ impl Connection {
                 Ok(None)
             }
         }
+    }
+
+    /// What the other side has granted of this region is worth nothing any more.
+    pub(super) fn forget(&self, name: Name) {
+        // An answer that is still to come must find that it was asked for.
+        let is_gone = |(known, state): &(Name, Remote)| *known == name && !matches!(state, Remote::Asked);
+        lock(&self.sender).regions.retain(|known| !is_gone(known));
     }
 
     /// An answer of the other side; false when it was not asked.

@@ -13,7 +13,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use vgas_shm::{Atomic, Mapping};
+use vgas_shm::{Atomic, Mapping, Span};
 
 pub(super) const BOUND: Duration = Duration::from_secs(40);
 const REGION_BYTES: u64 = 1 << 16;
@@ -49,8 +49,8 @@ impl Sink for Victim {
         }
     }
 
-    fn region(&self, _: Peer, owner: Peer, region: RegionId) -> Option<(Arc<Mapping>, u64)> {
-        (owner == Peer(1) && region == RegionId::SEGMENT).then(|| (self.memory.clone(), REGION_BYTES))
+    fn region(&self, _: Peer, owner: Peer, region: RegionId) -> Option<Span> {
+        (owner == Peer(1) && region == RegionId::SEGMENT).then(|| self.memory.span(0, REGION_BYTES as usize))
     }
 
     fn completed(&self, _: Peer, _: u64) -> Result<(), RmaError> {
@@ -136,11 +136,12 @@ fn access_that_was_not_given_is_refused_by_the_device() {
     if !devices().iter().any(|device| device.active) {
         return println!("skipped: no RDMA device with an active port");
     }
-    let cases: [(&str, Forgery); 4] = [
-        ("a wrong key", |good| Access { key: good.key ^ 0x55, ..good }),
-        ("behind the end", |good| Access { address: good.address + good.bytes - 4, ..good }),
-        ("before the beginning", |good| Access { address: good.address - 4096, ..good }),
-        ("far away", |good| Access { address: 4096, ..good }),
+    let cases: [(&str, Option<Forgery>); 5] = [
+        ("a wrong key", Some(|good| Access { key: good.key ^ 0x55, ..good })),
+        ("behind the end", Some(|good| Access { address: good.address + good.bytes - 4, ..good })),
+        ("before the beginning", Some(|good| Access { address: good.address - 4096, ..good })),
+        ("far away", Some(|good| Access { address: 4096, ..good })),
+        ("a region that was given up", None),
     ];
     for (name, forge) in cases {
         for write in [true, false] {
@@ -158,7 +159,10 @@ fn access_that_was_not_given_is_refused_by_the_device() {
             fair_get(name, [&a, &b], [&attacker, &victim]);
             let begun = Instant::now();
 
-            a.connection(Peer(1)).unwrap().forge((Peer(1), RegionId::SEGMENT), forge);
+            match forge {
+                Some(forge) => a.connection(Peer(1)).unwrap().forge((Peer(1), RegionId::SEGMENT), forge),
+                None => b.forget(Peer(1), RegionId::SEGMENT),
+            }
             assert_eq!(start(&a).unwrap(), Sent::Accepted);
             let error = loop {
                 match a.poll(&attacker, Traffic::Everything) {

@@ -25,7 +25,7 @@
 //! without a copy: a block is moved from one agent's region to another's by the two cards alone.
 //!
 //! A put whose source stays as it is (a blocking or a bulk one), and a get, of more than 512 bytes move them straight out of
-//! and into the caller's memory if that is in the rank's own segment, which is registered when this first happens. Other
+//! and into the caller's memory if that is in the rank's own part of a segment, which is registered when this first happens. Other
 //! memory is copied: to staging memory, or by the post if it is little.
 //!
 //! Regions are registered when the first peer wants them, as far as they are attached, and an agent's blocks also when
@@ -51,7 +51,8 @@
 //!
 //! The end of a process is seen at once, by the end of its tcp connection; a network that is cut, after `retries` times
 //! `timeout` with something under way, else as the tcp conduit sees it. Access outside of what is registered, or with a
-//! wrong key, is refused by the owner's card and ends the connection of who tried. Within a region that was granted to a peer
+//! wrong key, such as that of a segment that was given up, is refused by the owner's card and ends the connection of who tried.
+//! Within a region that was granted to a peer
 //! the card asks nobody: blocks are granted to agents only, segments to all, as GASNet does.
 //!
 //! # Thousands of peers
@@ -112,10 +113,10 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use vgas_shm::cores;
-use vgas_shm::{Atomic, Mapping, Span};
+use vgas_shm::{Atomic, Span};
 
 /// The name of this conduit.
 pub const NAME: &str = "ibv";
@@ -507,8 +508,13 @@ impl Conduit for IbvConduit {
         self.connection(to).is_none_or(|connection| connection.is_done(loan.0))
     }
 
-    fn offer(&self, memory: Arc<Mapping>, bytes: u64) {
-        self.shared.own.offer((self.me, RegionId::SEGMENT), memory, bytes);
+    fn offer(&self, region: RegionId, memory: Span) {
+        self.shared.own.offer((self.me, region), memory);
+    }
+
+    fn forget(&self, owner: Peer, region: RegionId) {
+        self.known_connections().for_each(|connection| connection.forget((owner, region)));
+        self.shared.forget((owner, region));
     }
 
     fn start_put(

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::message::{Sink, Source};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use vgas_shm::Mapping;
+use vgas_shm::{Mapping, Span};
 
 /// Requests and completions of a conduit so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl Shared {
         let queues = Queues::new(&chosen.context, completions, slots, PACKET_BYTES_MAX)?;
         let bytes = options.staging_bytes.next_multiple_of(SLOT_BYTES);
         let memory = Mapping::anonymous("vgas-ibv-staging", bytes as u64)?;
-        let staging = Staging::new(chosen.context.register(memory, bytes, Peers::Nothing)?, bytes);
+        let staging = Staging::new(chosen.context.register(memory.span(0, bytes), Peers::Nothing)?, bytes);
         let signal_interval = options.signal_interval.clamp(1, depth / 2);
         let atomics = options.atomics && chosen.atomics;
         let (counts, regions) = (Counts::default(), Regions::default());
@@ -216,26 +216,27 @@ impl Shared {
 
     /// The registration of a region of this side's, made the first time; none when there is no such region for `from`.
     fn registration(&self, sink: &dyn Sink, from: Peer, name: Name) -> Result<Option<Arc<Registration>>> {
-        let Some((mapping, bytes)) = sink.region(from, name.0, name.1) else { return Ok(None) };
-        self.register(name, mapping, bytes as usize).map(Some)
+        let Some(memory) = sink.region(from, name.0, name.1) else { return Ok(None) };
+        self.register(name, memory).map(Some)
     }
 
-    /// The registration of this region, which is the first bytes of this memory; made the first time.
-    pub(super) fn register(
-        &self,
-        name: Name,
-        memory: Arc<Mapping>,
-        bytes: usize,
-    ) -> Result<Arc<Registration>> {
+    /// The registration of this region, which is this memory; made the first time.
+    pub(super) fn register(&self, name: Name, memory: Span) -> Result<Arc<Registration>> {
         self.regions.get(name, || {
             let peers = if self.updates(name) { Peers::Atomics } else { Peers::ReadWrite };
-            self.chosen.context.register(memory, bytes, peers)
+            self.chosen.context.register(memory, peers)
         })
+    }
+
+    /// Gives the registration of a region back: the device refuses its keys from now on.
+    pub(super) fn forget(&self, name: Name) {
+        self.own.forget(name);
+        self.regions.forget(name);
     }
 
     /// Whether the device updates words of this region: of segments only.
     fn updates(&self, (_, region): Name) -> bool {
-        self.atomics && region == RegionId::SEGMENT
+        self.atomics && region.is_segment()
     }
 
     /// Where a source lies in registered memory, if it does.
@@ -243,17 +244,21 @@ impl Shared {
         self.regions.find(source)
     }
 
-    /// Where so many bytes lie in the own segment, registered, if they do. Few bytes are copied sooner than looked for.
+    /// Where so many bytes lie in an own segment, registered, if they do. Few bytes are copied sooner than looked for.
     /// Locked memory that peers need goes before: where the limit would leave less than was taken, bytes are copied.
-    pub(super) fn in_own_segment(&self, address: *const u8, bytes: usize) -> Option<(&Registration, usize)> {
-        let register = |name, memory: &Arc<Mapping>, length| {
-            if locked_memory_limit().is_some_and(|limit| length as u64 > limit / 2) {
+    pub(super) fn in_own_segment(
+        &self,
+        address: *const u8,
+        bytes: usize,
+    ) -> Option<(Arc<Registration>, usize)> {
+        let register = |name, memory: &Span| {
+            if locked_memory_limit().is_some_and(|limit| memory.bytes() as u64 > limit / 2) {
                 tracing::info!(
                     "puts and gets of the own segment are copied: `ulimit -l` is too small to lock it"
                 );
                 return None;
             }
-            self.register(name, memory.clone(), length)
+            self.register(name, memory.clone())
                 .inspect_err(|error| tracing::warn!("puts and gets of the own segment are copied: {error}"))
                 .ok()
         };

@@ -1,44 +1,53 @@
-//! The process's own segment, out of which puts and into which gets go without a copy.
+//! The process's own parts of segments, out of which puts and into which gets go without a copy.
 //!
-//! It is registered when that first happens, once and also for peers that are given access later.
+//! Each is registered when that first happens, once and also for peers that are given access later.
 
 use super::Name;
-use std::sync::{Arc, OnceLock};
-use vgas_shm::Mapping;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use vgas_shm::Span;
 
-pub(in crate::conduit) struct Own<R> {
-    offered: OnceLock<(Name, Arc<Mapping>, usize)>,
+pub(in crate::conduit) struct Own<R>(RwLock<Vec<Offered<R>>>);
+
+struct Offered<R> {
+    name: Name,
+    memory: Span,
     /// None: it was refused; bytes are copied.
     registered: OnceLock<Option<Arc<R>>>,
 }
 
 impl<R> Default for Own<R> {
     fn default() -> Self {
-        Self { offered: OnceLock::new(), registered: OnceLock::new() }
+        Self(RwLock::default())
     }
 }
 
 impl<R> Own<R> {
-    /// The first bytes of this memory are the segment.
-    pub(in crate::conduit) fn offer(&self, name: Name, memory: Arc<Mapping>, bytes: u64) {
-        let _ = self.offered.set((name, memory, bytes as usize));
+    /// This memory is one of the parts.
+    pub(in crate::conduit) fn offer(&self, name: Name, memory: Span) {
+        let offered = Offered { name, memory, registered: OnceLock::new() };
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(offered);
     }
 
-    /// Where so many bytes lie in it, registered, if they do. The first time, `register` is asked for all of it, and may
+    /// It is none any more.
+    pub(in crate::conduit) fn forget(&self, name: Name) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|one| one.name != name);
+    }
+
+    /// Where so many bytes lie in one of them, registered, if they do. The first time, `register` is asked for all of it, and may
     /// refuse for ever.
     pub(in crate::conduit) fn find(
         &self,
         address: *const u8,
         bytes: usize,
-        register: impl FnOnce(Name, &Arc<Mapping>, usize) -> Option<Arc<R>>,
-    ) -> Option<(&R, usize)> {
-        let (name, memory, length) = self.offered.get()?;
-        let offset = address.addr().checked_sub(memory.base().addr())?;
-        if offset.checked_add(bytes)? > *length {
-            return None;
-        }
-        let registered = self.registered.get_or_init(|| register(*name, memory, *length));
-        Some((registered.as_deref()?, offset))
+        register: impl FnOnce(Name, &Span) -> Option<Arc<R>>,
+    ) -> Option<(Arc<R>, usize)> {
+        let offered = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let (one, offset) = offered.iter().find_map(|one| {
+            let offset = address.addr().checked_sub(one.memory.address().addr())?;
+            (offset.checked_add(bytes)? <= one.memory.bytes()).then_some((one, offset))
+        })?;
+        let registered = one.registered.get_or_init(|| register(one.name, &one.memory));
+        Some((registered.clone()?, offset))
     }
 }
 
@@ -46,26 +55,32 @@ impl<R> Own<R> {
 mod tests {
     use super::*;
     use crate::address::{Peer, RegionId};
+    use vgas_shm::Mapping;
 
-    /// Goal: only bytes inside of what was offered are found, and a refusal is asked for once.
+    /// Goal: only bytes inside of what was offered are found, a refusal is asked for once, and what was forgotten is kept by nobody.
     #[test]
     fn what_lies_inside_is_found() {
         let memory = Mapping::anonymous("vgas-own-test", 4096).unwrap();
         let base = memory.base().cast_const();
         for granted in [Some(Arc::new(7)), None] {
             let own = Own::default();
-            assert!(own.find(base, 1, |_, _, _| unreachable!()).is_none(), "nothing was offered");
-            own.offer((Peer(0), RegionId::SEGMENT), memory.clone(), 100);
-            assert!(own.find(base.wrapping_add(99), 2, |_, _, _| unreachable!()).is_none());
+            assert!(own.find(base, 1, |_, _| unreachable!()).is_none(), "nothing was offered");
+            let name = |index| (Peer(0), RegionId(RegionId::FURTHER.0 + index));
+            own.offer(name(0), memory.span(100, 100));
+            own.offer(name(1), memory.span(0, 100));
+            assert!(own.find(base.wrapping_add(99), 2, |_, _| unreachable!()).is_none());
             let mut asked = 0;
             for _ in 0..2 {
-                let found = own.find(base.wrapping_add(99), 1, |_, _, bytes| {
-                    (asked, _) = (asked + 1, assert_eq!(bytes, 100));
+                let found = own.find(base.wrapping_add(99), 1, |of, part| {
+                    (asked, _) = (asked + 1, assert_eq!((of, part.bytes()), (name(1), 100)));
                     granted.clone()
                 });
-                assert_eq!(found, granted.as_ref().map(|_| (&7, 99)));
+                assert_eq!(found, granted.clone().map(|granted| (granted, 99)));
             }
             assert_eq!(asked, 1);
+            own.forget(name(1));
+            assert!(own.find(base.wrapping_add(99), 1, |_, _| unreachable!()).is_none());
+            assert!(granted.is_none_or(|granted| Arc::strong_count(&granted) == 1));
         }
     }
 }

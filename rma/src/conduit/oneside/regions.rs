@@ -14,7 +14,7 @@ pub(in crate::conduit) trait Registered {
     fn offset_of(&self, address: *const u8, bytes: usize) -> Option<usize>;
 }
 
-/// Registered regions. Never taken back: requests of peers may be under way.
+/// Registered regions. One is taken back only when nobody uses it any more: requests of peers may be under way.
 pub(in crate::conduit) struct Regions<R>(RwLock<Vec<(Name, Arc<R>)>>);
 
 impl<R> Default for Regions<R> {
@@ -36,6 +36,11 @@ impl<R: Registered> Regions<R> {
         let registration = Arc::new(register()?);
         regions.push((name, registration.clone()));
         Ok(registration)
+    }
+
+    /// Gives the registration of a region back, if there is one.
+    pub(in crate::conduit) fn forget(&self, name: Name) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| *known != name);
     }
 
     /// Where a source lies in registered memory, if it does.
@@ -61,7 +66,7 @@ mod tests {
         }
     }
 
-    /// Goal: a region is registered once, found by what lies inside, and tried again after a failure.
+    /// Goal: a region is registered once, found by what lies inside, tried again after a failure, and given back.
     #[test]
     fn a_region_is_registered_once_and_found_by_its_bytes() {
         let bytes = [0u8; 64];
@@ -74,5 +79,11 @@ mod tests {
         let offset = |source| regions.find(source).map(|(_, offset)| offset);
         assert_eq!(offset(Source::of(&bytes[8..32])), Some(8));
         assert_eq!(offset(Source::of(&bytes[8..33])), None);
+        regions.forget((Peer(2), RegionId::SEGMENT));
+        assert_eq!(offset(Source::of(&bytes[8..32])), Some(8));
+        regions.forget(name);
+        assert_eq!(offset(Source::of(&bytes[8..32])), None);
+        drop(again);
+        assert_eq!(Arc::strong_count(&first), 1, "nobody keeps the registration");
     }
 }

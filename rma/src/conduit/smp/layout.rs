@@ -6,10 +6,12 @@
 //! arrivals of member 0, 1, …     barrier words, side by side
 //! words of member 0, 1, …        what else endpoints share: results of barriers, size of the attached segment
 //! boards of member 0, 1, …       what it brings to barriers that carry something, two in turn
+//! parts of member 0, 1, …        what it has of further pinned segments, two words each
 //! hot lines, by pair             one line for each two members
 //! rings, by (consumer, producer, direction)     a control line (head, want_room), then the slots
 //! ```
 
+use crate::address::RegionId;
 use crate::error::{Result, RmaError};
 use crate::message::Direction;
 
@@ -49,6 +51,12 @@ const SHARED_BYTES: usize = 2 * LINE_BYTES;
 
 /// Bytes of a board: two words, and what is carried.
 pub(crate) const BOARD_BYTES: usize = (16 + CARRIED_BYTES_MAX).next_multiple_of(LINE_BYTES);
+
+/// Bytes of what a member says of a part of a further segment: two words.
+const PART_BYTES: usize = 16;
+
+/// Bytes of all that a member says of such parts.
+const PARTS_BYTES: usize = (RegionId::FURTHER_MAX as usize * PART_BYTES).next_multiple_of(LINE_BYTES);
 
 impl ControlLayout {
     /// Checks a specification that came from another process.
@@ -113,8 +121,18 @@ impl ControlLayout {
         self.boards_offset() + (2 * member + which) * BOARD_BYTES
     }
 
-    fn hotlines_offset(&self) -> usize {
+    fn parts_offset(&self) -> usize {
         self.boards_offset() + self.members * 2 * BOARD_BYTES
+    }
+
+    /// The two words (`u64`) of a member's part of a further segment, of which there are [`RegionId::FURTHER_MAX`].
+    pub(crate) fn part(&self, member: usize, index: usize) -> [usize; 2] {
+        let at = self.parts_offset() + member * PARTS_BYTES + index * PART_BYTES;
+        [at, at + 8]
+    }
+
+    fn hotlines_offset(&self) -> usize {
+        self.parts_offset() + self.members * PARTS_BYTES
     }
 
     /// The hot line of two members.
@@ -152,6 +170,9 @@ mod tests {
                 parts.push((layout.arrival(member), ARRIVAL_BYTES));
                 parts.push((layout.shared(member), SHARED_BYTES));
                 parts.extend([0, 1].map(|which| (layout.board(member, which), BOARD_BYTES)));
+                for part in [0, 1, usize::from(RegionId::FURTHER_MAX) - 1] {
+                    parts.extend(layout.part(member, part).map(|word| (word, 8)));
+                }
                 for producer in 0..members {
                     assert_eq!(layout.hotline(member, producer), layout.hotline(producer, member));
                     if producer >= member {

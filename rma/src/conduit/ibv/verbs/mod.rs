@@ -34,7 +34,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use types::{self as raw, number::*};
-use vgas_shm::{Atomic, Mapping, copy::copy};
+use vgas_shm::{Atomic, Mapping, Span, copy::copy};
 
 /// How long a sender waits that found no receive slot: 0.16 ms, in the code of the InfiniBand architecture.
 const RNR_TIMER: u8 = 8;
@@ -165,18 +165,13 @@ impl Context {
         Ok(attributes)
     }
 
-    /// Registers the first `bytes` bytes of a mapping for what `peers` that know the key may do. When the system does not
+    /// Registers memory for what `peers` that know the key may do. When the system does not
     /// let this process lock so much, the device is asked to do without (on-demand paging), which few can.
     ///
     /// # Errors
     /// [`RmaError::LockedMemory`] when the system does not let this process lock so much.
-    pub(super) fn register(
-        self: &Arc<Self>,
-        mapping: Arc<Mapping>,
-        bytes: usize,
-        peers: Peers,
-    ) -> Result<Registration> {
-        assert!(mapping.contains(0, bytes as u64), "a registration is a part of its mapping");
+    pub(super) fn register(self: &Arc<Self>, memory: Span, peers: Peers) -> Result<Registration> {
+        let bytes = memory.bytes();
         let access = IBV_ACCESS_LOCAL_WRITE
             | match peers {
                 Peers::Nothing => 0,
@@ -184,9 +179,9 @@ impl Context {
                 Peers::Atomics => IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
             };
         let register = |access| {
-            // SAFETY: rules 1 to 3: the registration keeps the mapping.
+            // SAFETY: rules 1 to 3: the registration keeps the memory, which was checked when the span was made.
             let raw = unsafe {
-                (self.verbs.ibv_reg_mr)(self.domain.as_ptr(), mapping.base().cast(), bytes, access)
+                (self.verbs.ibv_reg_mr)(self.domain.as_ptr(), memory.address().cast(), bytes, access)
             };
             NonNull::new(raw).ok_or_else(std::io::Error::last_os_error)
         };
@@ -200,7 +195,7 @@ impl Context {
                 return Err(RmaError::io(format!("register {bytes} bytes with {}", self.name), error));
             }
         };
-        Ok(Registration { context: self.clone(), raw, mapping, bytes })
+        Ok(Registration { context: self.clone(), raw, memory })
     }
 }
 
@@ -265,8 +260,7 @@ pub(super) enum Peers {
 pub(super) struct Registration {
     context: Arc<Context>,
     raw: NonNull<raw::MemoryRegion>,
-    mapping: Arc<Mapping>,
-    bytes: usize,
+    memory: Span,
 }
 
 // SAFETY: rule 6.
@@ -276,13 +270,13 @@ unsafe impl Sync for Registration {}
 
 impl Registration {
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.memory.bytes()
     }
 
     /// What a peer needs to reach it: the address of its first byte and its key.
     pub(super) fn remote(&self) -> (u64, u32) {
         // SAFETY: rule 2: filled in by the library when it was made.
-        (self.mapping.base().expose_provenance() as u64, unsafe { self.raw.as_ref() }.rkey)
+        (self.memory.address().expose_provenance() as u64, unsafe { self.raw.as_ref() }.rkey)
     }
 
     fn local_key(&self) -> u32 {
@@ -292,8 +286,8 @@ impl Registration {
 
     /// The offset of an address range in it, if it lies inside.
     pub(super) fn offset_of(&self, address: *const u8, bytes: usize) -> Option<usize> {
-        let offset = address.addr().checked_sub(self.mapping.base().addr())?;
-        (offset.checked_add(bytes)? <= self.bytes).then_some(offset)
+        let offset = address.addr().checked_sub(self.memory.address().addr())?;
+        (offset.checked_add(bytes)? <= self.bytes()).then_some(offset)
     }
 
     /// Copies bytes in.
@@ -301,10 +295,15 @@ impl Registration {
     /// # Panics
     /// When the range is not inside.
     pub(super) fn fill(&self, offset: usize, from: Source<'_>) {
-        assert!(offset + from.bytes() <= self.bytes, "{} bytes at {offset} of {}", from.bytes(), self.bytes);
+        assert!(
+            offset + from.bytes() <= self.bytes(),
+            "{} bytes at {offset} of {}",
+            from.bytes(),
+            self.bytes()
+        );
         if from.bytes() > 0 {
             // SAFETY: the range was checked; rules 4 and 5.
-            unsafe { copy(from.address(), self.mapping.base().add(offset), from.bytes()) }
+            unsafe { copy(from.address(), self.memory.address().add(offset), from.bytes()) }
         }
     }
 
@@ -313,9 +312,9 @@ impl Registration {
     /// # Panics
     /// When the range is not inside.
     pub(super) fn empty(&self, offset: usize, to: *mut u8, bytes: usize) {
-        assert!(offset + bytes <= self.bytes, "{bytes} bytes at {offset} of {}", self.bytes);
+        assert!(offset + bytes <= self.bytes(), "{bytes} bytes at {offset} of {}", self.bytes());
         // SAFETY: the range was checked; rules 4 and 5.
-        unsafe { copy(self.mapping.base().add(offset), to, bytes) }
+        unsafe { copy(self.memory.address().add(offset), to, bytes) }
     }
 }
 
@@ -360,8 +359,8 @@ impl Queues {
     ) -> Result<Arc<Self>> {
         let verbs = context.verbs;
         let bytes = slots as usize * slot_bytes;
-        let memory =
-            context.register(Mapping::anonymous("vgas-ibv-receive", bytes as u64)?, bytes, Peers::Nothing)?;
+        let memory = context
+            .register(Mapping::anonymous("vgas-ibv-receive", bytes as u64)?.span(0, bytes), Peers::Nothing)?;
         // SAFETY: rules 1, 2 for all three; what was made before a failure is destroyed.
         unsafe {
             let channel = NonNull::new((verbs.ibv_create_comp_channel)(context.raw.as_ptr()))
@@ -484,7 +483,7 @@ impl Slot<'_> {
     pub(super) fn bytes(&self, bytes: usize) -> &[u8] {
         let bytes = bytes.min(self.queues.slot_bytes);
         // SAFETY: rule 4; the slots lie in the registration, which the queues keep.
-        unsafe { std::slice::from_raw_parts(self.queues.slots.mapping.base().add(self.offset()), bytes) }
+        unsafe { std::slice::from_raw_parts(self.queues.slots.memory.address().add(self.offset()), bytes) }
     }
 
     /// Gives it back to the device.
@@ -796,9 +795,9 @@ impl QueuePair {
             }
             Local::Registered(memory, offset, bytes) => {
                 assert!(
-                    offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes),
+                    offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes()),
                     "{bytes} bytes at {offset} of {}",
-                    memory.bytes
+                    memory.bytes()
                 );
                 raw::Sge {
                     addr: memory.remote().0 + offset as u64,

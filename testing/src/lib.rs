@@ -15,7 +15,7 @@ use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -105,6 +105,28 @@ pub fn until<T>(at_most: Duration, mut condition: impl FnMut() -> Option<T>) -> 
             None => std::thread::sleep(Duration::from_millis(2)),
         }
     }
+}
+
+/// The longest that a job may take: some fifty times what the slowest does, as a guest that is emulated may need.
+const JOB_MAX: Duration = Duration::from_secs(600);
+
+/// Runs a job that ends by itself or ends this program, which takes the job with it: a job that waits for ever is a failure of its
+/// own, with a name and a seed, not one of whatever runs this program.
+pub fn job_within_bound<T>(title: &str, seed: u64, job: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        let (ended, watched) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            if watched.recv_timeout(JOB_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
+                println!(
+                    "FAILED  {title}: has not ended after {JOB_MAX:?}; replay with VGAS_TEST_SEED={seed}"
+                );
+                std::process::exit(1);
+            }
+        });
+        let result = job();
+        drop(ended);
+        result
+    })
 }
 
 /// What a process writes, kept as it comes.

@@ -1,12 +1,13 @@
 //! Where bytes are: a rank's segment, of which kind, which one, and an offset in it.
 
 use vgas_cache::partition::{PartitionId, SegmentId};
-use vgas_rma::Rank;
+use vgas_rma::{PinnedPart, Rank, RegionId};
 
 /// What a segment stands on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Backed by NVMe, cached in the DRAM of all nodes; may exceed memory.
+    #[default]
     Tiered,
     /// DRAM only: plain GASNet.
     Pinned,
@@ -19,7 +20,7 @@ pub struct GlobalAddress {
     pub rank: Rank,
     /// Of which kind it is.
     pub kind: Kind,
-    /// Which of its tiered segments; [`SegmentId::FIRST`] of pinned ones.
+    /// Which of its segments of that kind: [`SegmentId::FIRST`], or the number of a further one ([`crate::Segment`]).
     pub segment: SegmentId,
     /// Offset in bytes.
     pub offset: u64,
@@ -27,11 +28,13 @@ pub struct GlobalAddress {
 
 impl GlobalAddress {
     /// An address in the first tiered segment ([`crate::Runtime::attach`]).
+    #[inline]
     pub fn tiered(rank: Rank, offset: u64) -> Self {
         Self { rank, kind: Kind::Tiered, segment: SegmentId::FIRST, offset }
     }
 
-    /// An address in a pinned segment.
+    /// An address in the first pinned segment ([`crate::Runtime::attach`]).
+    #[inline]
     pub fn pinned(rank: Rank, offset: u64) -> Self {
         Self { rank, kind: Kind::Pinned, segment: SegmentId::FIRST, offset }
     }
@@ -42,12 +45,21 @@ impl GlobalAddress {
         PartitionId { segment: self.segment, owner: self.rank }
     }
 
+    /// Whose part of which pinned segment it is in.
+    #[inline(always)]
+    pub(crate) fn pinned_part(self) -> PinnedPart {
+        // Further pinned segments have the numbers of their regions.
+        PinnedPart { region: RegionId(self.segment.0), owner: self.rank }
+    }
+
     /// An address in the first segment of a kind.
+    #[inline]
     pub fn of_kind(kind: Kind, rank: Rank, offset: u64) -> Self {
         Self { rank, kind, segment: SegmentId::FIRST, offset }
     }
 
     /// The address `bytes` bytes further on; none when it cannot be represented.
+    #[inline]
     pub fn checked_add(self, bytes: u64) -> Option<Self> {
         Some(Self { offset: self.offset.checked_add(bytes)?, ..self })
     }

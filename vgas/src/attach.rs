@@ -29,7 +29,7 @@ const RANK_BYTES_MAX: usize = 11;
 /// How large a rank's segments are to be.
 #[derive(Clone, Debug, Default)]
 pub struct SegmentSpec {
-    /// Bytes of the pinned segment; 0 for none.
+    /// Bytes of the first pinned segment; 0 for none. What it leaves of `segment.pinned_max` is for further ones.
     pub pinned_bytes: u64,
     /// Bytes of the tiered segment; 0 for none. Rounded up to pages.
     pub tiered_bytes: u64,
@@ -55,6 +55,9 @@ pub struct SegmentSpec {
     /// another rank ends its process with a line that says so. The same on all ranks; together
     /// at most 64 TiB, each rank having as much as the largest.
     pub one_address: bool,
+    /// No node but the home has copies of pages of the tiered segment: puts and gets of others travel to it
+    /// ([`SegmentOptions::home_only`](crate::SegmentOptions::home_only)). The same on all ranks.
+    pub home_only: bool,
 }
 
 /// What a rank tells the others before anything is created.
@@ -65,6 +68,7 @@ struct Wish {
     tiered_bytes: u64,
     relaxed: bool,
     one_address: bool,
+    home_only: bool,
     name: Option<String>,
     /// Its node's machine and folder, for errors.
     home: String,
@@ -168,6 +172,7 @@ impl Runtime {
             tiered_bytes: spec.tiered_bytes,
             relaxed: spec.relaxed,
             one_address: spec.one_address,
+            home_only: spec.home_only,
             name: spec.name.clone().filter(|_| refused.is_none()),
             home: self.home(),
             found,
@@ -185,7 +190,8 @@ impl Runtime {
         let home = |node| Some(wishes.get(first(node))?.home.clone());
         self.client().set_homes((0..self.nodes()).filter_map(|node| home(NodeId(node))).collect());
         self.endpoint().attach_segment(spec.pinned_bytes)?;
-        let pages = SegmentPages::first(self.client().pool());
+        let mut pages = SegmentPages::first(self.client().pool());
+        pages.policy.home_only = spec.home_only;
         let named = together.named(spec.name.as_ref());
         let attached = self.client().make_room(pages.size).and_then(|()| match spec.tiered_bytes {
             0 => Ok(Created::default()),
@@ -246,7 +252,16 @@ impl Runtime {
         };
         let name = spec.name.filter(|_| refused.is_none());
         let home = self.home();
-        let wish = Wish { refused, tiered_bytes: bytes, relaxed, one_address: false, name, home, found };
+        let wish = Wish {
+            refused,
+            tiered_bytes: bytes,
+            relaxed,
+            one_address: false,
+            home_only: false,
+            name,
+            home,
+            found,
+        };
         self.together(&self.exchange(&wish)?)
     }
 
@@ -285,10 +300,16 @@ impl Runtime {
         Ok(())
     }
 
-    /// The address of a place in a tiered segment, the same in every process; none without [`SegmentSpec::one_address`], and outside
-    /// of the segment. Its owner reaches memory there once it has called [`Runtime::local`], other ranks of its node to read it with
-    /// [`Runtime::local_of_mate`].
+    /// The address of a place in the first tiered segment, the same in every process; none without [`SegmentSpec::one_address`], and
+    /// outside of the segment. Its owner reaches memory there once it has called [`Runtime::local`], other ranks of its node to read
+    /// it with [`Runtime::local_of_mate`].
+    ///
+    /// Of a place in any pinned segment of a rank of this node, its address in this process, good for loads and stores until the segment
+    /// is detached; none outside of the segment, and of other nodes.
     pub fn pointer_to(&self, at: GlobalAddress) -> Option<*mut u8> {
+        if at.kind == Kind::Pinned {
+            return self.endpoint().part_address(at.pinned_part(), at.offset);
+        }
         let range = self.everywhere.get()?.range();
         let is_there = at.kind == Kind::Tiered
             && at.segment == SegmentId::FIRST
@@ -417,11 +438,17 @@ fn agree(wishes: &[Wish]) -> Result<(), String> {
         return Err(why);
     }
     let tiered = || wishes.iter().enumerate().filter(|(_, wish)| wish.tiered_bytes > 0);
-    if let Some(other) = wishes.iter().position(|wish| wish.one_address != wishes[0].one_address) {
-        let (with, without) = if wishes[0].one_address { (0, other) } else { (other, 0) };
-        return Err(format!(
-            "rank {with} attaches with one_address, rank {without} without: give all the same"
-        ));
+    type Given = fn(&Wish) -> bool;
+    let options: [(&str, Given); 2] =
+        [("one_address", |wish| wish.one_address), ("home_only", |wish| wish.home_only)];
+    for (option, is_given) in options {
+        let first = is_given(&wishes[0]);
+        if let Some(other) = wishes.iter().position(|wish| is_given(wish) != first) {
+            let (with, without) = if first { (0, other) } else { (other, 0) };
+            return Err(format!(
+                "rank {with} attaches with {option}, rank {without} without: give all the same"
+            ));
+        }
     }
     let called = |wish: &Wish| wish.name.as_ref().map_or("none".to_owned(), |name| format!("{name:?}"));
     if let Some((first, named)) = tiered().next()
@@ -526,6 +553,7 @@ mod tests {
             tiered_bytes: 4096,
             relaxed: false,
             one_address: false,
+            home_only: false,
             name,
             home: String::new(),
             found,

@@ -29,7 +29,7 @@
 //!
 //! Forms of put and get: blocking, non-blocking with a handle ([`Runtime::put_nb`], [`Runtime::get_nb`]), many at once
 //! ([`Runtime::region`]), values, atomic updates ([`Runtime::update`]), [`Runtime::memset`], and through pinned pages
-//! ([`Runtime::pin`]). More tiered segments, each with pages of its own size, come and go beside the first
+//! ([`Runtime::pin`]). More segments, tiered with pages of their own size or pinned, come and go beside the first
 //! ([`Runtime::attach_segment`], [`SegmentOptions`]).
 //!
 //! What all ranks do together, or some of them, such as broadcasts and reductions, is done by a [`Team`] ([`Runtime::world`]). What was started goes on by itself, whether the rank polls, waits for something else, or computes.
@@ -52,6 +52,7 @@ mod lock;
 mod network;
 mod nonblocking;
 mod pin;
+mod pinned;
 mod region;
 mod runtime;
 mod segments;

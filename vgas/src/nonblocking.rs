@@ -60,7 +60,7 @@ impl Runtime {
                     UnderWay::Tiered(self.client().put_nb(to.partition(), to.offset, address, length)?)
                 }
                 Kind::Pinned => {
-                    let handle = self.endpoint().put_nb_bulk(to.rank, to.offset, address, length)?;
+                    let handle = self.endpoint().put_nb_bulk(to.pinned_part(), to.offset, address, length)?;
                     UnderWay::Pinned(self.endpoint(), handle)
                 }
             }
@@ -90,7 +90,7 @@ impl Runtime {
                     UnderWay::Tiered(self.client().get_nb(from.partition(), from.offset, address, length)?)
                 }
                 Kind::Pinned => {
-                    let handle = self.endpoint().get_nb(from.rank, from.offset, address, length)?;
+                    let handle = self.endpoint().get_nb(from.pinned_part(), from.offset, address, length)?;
                     UnderWay::Pinned(self.endpoint(), handle)
                 }
             }
@@ -106,7 +106,7 @@ impl Runtime {
     /// Sets bytes. Visible everywhere when it returns. Whole pages of tiered segments are not read for it.
     pub fn memset(&self, to: GlobalAddress, value: u8, bytes: u64) -> Result<()> {
         if to.kind == Kind::Pinned {
-            return Ok(self.endpoint().memset(to.rank, to.offset, value, bytes)?);
+            return Ok(self.endpoint().memset(to.pinned_part(), to.offset, value, bytes)?);
         }
         let filled = vec![value; bytes.min(MEMSET_BYTES) as usize];
         let mut done = 0;

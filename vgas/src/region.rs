@@ -79,7 +79,7 @@ impl<'env> Region<'env> {
         let bytes: &[u8] = bytemuck::cast_slice(from);
         if to.kind == Kind::Pinned {
             let bytes = self.runtime.private(bytes);
-            let handle = self.runtime.endpoint().put_nb(to.rank, to.offset, &bytes)?;
+            let handle = self.runtime.endpoint().put_nb(to.pinned_part(), to.offset, &bytes)?;
             self.puts.join(handle);
             return Ok(());
         }
@@ -102,7 +102,7 @@ impl<'env> Region<'env> {
     pub fn memset(&mut self, to: GlobalAddress, value: u8, bytes: u64) -> Result<()> {
         match to.kind {
             Kind::Pinned => {
-                let handle = self.runtime.endpoint().memset_nb(to.rank, to.offset, value, bytes)?;
+                let handle = self.runtime.endpoint().memset_nb(to.pinned_part(), to.offset, value, bytes)?;
                 self.puts.join(handle);
                 Ok(())
             }
@@ -123,7 +123,8 @@ impl<'env> Region<'env> {
         unsafe {
             match from.kind {
                 Kind::Pinned => {
-                    let handle = self.runtime.endpoint().get_nb(from.rank, from.offset, address, length)?;
+                    let handle =
+                        self.runtime.endpoint().get_nb(from.pinned_part(), from.offset, address, length)?;
                     self.gets.join(handle);
                     Ok(())
                 }
@@ -173,7 +174,8 @@ impl<'env> Region<'env> {
             match to.kind {
                 Kind::Pinned => {
                     let endpoint = self.runtime.endpoint();
-                    let handle = endpoint.put_nb_bulk(to.rank, to.offset, bytes.as_ptr(), bytes.len())?;
+                    let handle =
+                        endpoint.put_nb_bulk(to.pinned_part(), to.offset, bytes.as_ptr(), bytes.len())?;
                     self.puts.join(handle);
                     Ok(())
                 }

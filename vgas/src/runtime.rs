@@ -268,7 +268,7 @@ impl Runtime {
                 Kind::Tiered => self.client.get_cached(from.partition(), from.offset, address, length),
                 Kind::Pinned => {
                     !self.client.is_local(address)
-                        && self.endpoint.get_here(from.rank, from.offset, address, length)
+                        && self.endpoint.get_here(from.pinned_part(), from.offset, address, length)
                 }
             }
         };
@@ -286,10 +286,10 @@ impl Runtime {
             }
             Kind::Pinned if self.client.is_local(to.as_ptr()) => {
                 let mut private = vec![0; to.len()];
-                self.endpoint.get(from.rank, from.offset, &mut private)?;
+                self.endpoint.get(from.pinned_part(), from.offset, &mut private)?;
                 to.copy_from_slice(&private);
             }
-            Kind::Pinned => self.endpoint.get(from.rank, from.offset, to)?,
+            Kind::Pinned => self.endpoint.get(from.pinned_part(), from.offset, to)?,
         }
         Ok(())
     }
@@ -313,7 +313,7 @@ impl Runtime {
                 Kind::Tiered => self.client.put_cached(to.partition(), to.offset, address, length),
                 Kind::Pinned => {
                     !self.client.is_local(address)
-                        && self.endpoint.put_here(to.rank, to.offset, address, length)
+                        && self.endpoint.put_here(to.pinned_part(), to.offset, address, length)
                 }
             }
         };
@@ -329,7 +329,7 @@ impl Runtime {
                 // SAFETY: the slice is borrowed for the call.
                 unsafe { self.client.put_slow(to.partition(), to.offset, from.as_ptr(), from.len()) }?;
             }
-            Kind::Pinned => self.endpoint.put(to.rank, to.offset, &self.private(from))?,
+            Kind::Pinned => self.endpoint.put(to.pinned_part(), to.offset, &self.private(from))?,
         }
         Ok(())
     }
@@ -367,7 +367,7 @@ impl Runtime {
     pub fn update<T: AtomicWord>(&self, at: GlobalAddress, change: Change<T>) -> Result<T> {
         let was = match at.kind {
             Kind::Tiered => self.client.update(at.partition(), at.offset, change.into())?,
-            Kind::Pinned => self.endpoint.update(at.rank, at.offset, change)?,
+            Kind::Pinned => self.endpoint.update(at.pinned_part(), at.offset, change)?,
         };
         Ok(T::of_bits(was))
     }
@@ -424,6 +424,27 @@ impl Runtime {
     /// ([`Endpoint::medium_bytes_max`]: some 64 KiB, less over ibv), and when a peer is lost.
     pub fn call<S: Service>(&self, node: NodeId, request: &S::Request) -> Result<S::Answer> {
         Ok(self.client.call::<S>(node, request)?)
+    }
+
+    /// Starts a call of a service, for who has something else to do meanwhile: [`PendingCall::test`](crate::service::PendingCall::test)
+    /// lets it go on.
+    ///
+    /// # Errors
+    /// As [`Runtime::call`].
+    pub fn start_call<S: Service>(
+        &self,
+        node: NodeId,
+        request: &S::Request,
+    ) -> Result<crate::service::PendingCall<'_, S::Answer>> {
+        Ok(self.client.start_call::<S>(node, request)?)
+    }
+
+    /// Tells a service of a node something, without waiting; in the order of this rank's calls of that node. What it answers goes nowhere.
+    ///
+    /// # Errors
+    /// When it does not fit a message, and when a peer is lost.
+    pub fn tell<S: Service>(&self, node: NodeId, request: &S::Request) -> Result<()> {
+        Ok(self.client.tell::<S>(node, request)?)
     }
 
     /// What a node's service was asked and has done. Not collective.
@@ -553,7 +574,7 @@ impl Runtime {
         self.barrier()?;
         // Pages first, on all ranks: later steps may make a write wait for the last one, so that no page may have to
         // move for a checkpoint any more.
-        let all = self.segments.ids();
+        let all = self.segments.tiered();
         let each = |all: &[SegmentId], step: &dyn Fn(SegmentId) -> std::result::Result<(), CacheError>| {
             // All of them, also after one has failed.
             let results: Vec<_> = all.iter().map(|&segment| step(segment)).collect();

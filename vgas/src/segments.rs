@@ -1,4 +1,5 @@
-//! Further tiered segments: attached and detached while the job runs, each with pages and a policy of its own.
+//! Further segments: attached and detached while the job runs. Tiered ones, each with pages and a policy of its own, are made here,
+//! pinned ones in `pinned`.
 //!
 //! [`Runtime::attach`] creates the first segment, the one that GASNet clients see. A library that needs memory of another kind
 //! attaches a segment of its own with [`Runtime::attach_segment`], on all ranks together:
@@ -25,6 +26,7 @@
 use crate::address::{GlobalAddress, Kind};
 use crate::attach::{Reopened, Together, in_short};
 use crate::error::{Error, Result};
+use crate::pinned;
 use crate::runtime::Runtime;
 use serde::{Deserialize, Serialize};
 use std::ops::Deref;
@@ -39,12 +41,17 @@ use vgas_cache::pool::{MAPPED_PAGES_MIN, PageSize};
 use vgas_cache::request::{Detach, Named};
 use vgas_rma::Rank;
 
-/// Numbers from here on are those of segments that ranks have attached by themselves, each rank its own.
+/// Numbers from here on are those of tiered segments that ranks have attached by themselves, each rank its own. Those of pinned
+/// segments follow.
 const OWN_FIRST: u16 = 768;
 
-/// What a segment's pages are like. The same on all ranks.
+/// What a segment stands on, and what its pages are like. The same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentOptions {
+    /// [`Kind::Tiered`], to which everything else here belongs, or [`Kind::Pinned`]: memory that each rank has for itself, out of the
+    /// bytes of the setting `segment.pinned_max` that it has not attached otherwise; every rank reaches it as it does the first pinned
+    /// segment, ranks of the same node also by pointers ([`Runtime::pointer_to`]).
+    pub kind: Kind,
     /// A name keeps the segment after the job, as [`crate::SegmentSpec::name`] does the first; no two of a job may have the same.
     /// [`Runtime::checkpoint`] makes all named segments durable as one. A later job that attaches them in the same order finds
     /// them as they were at one checkpoint, with one exception: of the first checkpoint that a segment takes part in, if it was
@@ -74,6 +81,7 @@ pub struct SegmentOptions {
 impl Default for SegmentOptions {
     fn default() -> Self {
         Self {
+            kind: Kind::Tiered,
             name: None,
             page_bytes: 0,
             relaxed: false,
@@ -92,6 +100,11 @@ impl SegmentOptions {
         Self { page_bytes, ..Self::default() }
     }
 
+    /// Of a pinned segment, which has no pages.
+    pub fn pinned() -> Self {
+        Self { kind: Kind::Pinned, ..Self::default() }
+    }
+
     fn policy(&self) -> Policy {
         let &Self { home_only, in_place, read_ahead, streamed, weight, .. } = self;
         Policy { home_only, in_place, read_ahead, streamed, weight }
@@ -105,7 +118,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The first segment, of [`Runtime::attach`].
+    /// The first tiered segment, of [`Runtime::attach`]. (Of the first pinned one, see [`GlobalAddress::pinned`].)
     pub const FIRST: Self = Self { id: SegmentId::FIRST };
 
     /// The segment of a number, for who keeps numbers: no more than the number is known of it.
@@ -118,9 +131,16 @@ impl Segment {
         self.id
     }
 
+    /// What it stands on, which its number says.
+    #[inline]
+    pub fn kind(self) -> Kind {
+        if self.id.0 < SEGMENTS_MAX { Kind::Tiered } else { Kind::Pinned }
+    }
+
     /// A place in a rank's part of it.
+    #[inline]
     pub fn address(self, rank: Rank, offset: u64) -> GlobalAddress {
-        GlobalAddress { rank, kind: Kind::Tiered, segment: self.id, offset }
+        GlobalAddress { rank, kind: self.kind(), segment: self.id, offset }
     }
 }
 
@@ -239,9 +259,14 @@ impl Segments {
         (first, end - first)
     }
 
-    /// All that there are, in order: what all ranks have together, the same everywhere, first.
-    pub fn ids(&self) -> Vec<SegmentId> {
-        self.used().clone()
+    /// All tiered ones that there are, in order: what all ranks have together, the same everywhere, first.
+    pub fn tiered(&self) -> Vec<SegmentId> {
+        self.used().iter().copied().filter(|segment| segment.0 < SEGMENTS_MAX).collect()
+    }
+
+    /// Whether this rank has attached it.
+    pub fn has(&self, segment: SegmentId) -> bool {
+        self.used().binary_search(&segment).is_ok()
     }
 
     /// One more.
@@ -252,29 +277,34 @@ impl Segments {
         }
     }
 
-    fn end(&self, segment: SegmentId) {
+    pub fn end(&self, segment: SegmentId) {
         self.used().retain(|known| *known != segment);
         self.named().retain(|named| named.segment != segment);
     }
 
-    fn vacant(&self, numbers: std::ops::Range<u16>) -> Option<SegmentId> {
+    pub fn vacant(&self, numbers: std::ops::Range<u16>) -> Option<SegmentId> {
         let used = self.used();
         numbers.map(SegmentId).find(|segment| used.binary_search(segment).is_err())
     }
 }
 
+/// Whether a number is one of those that all ranks attach together.
+fn is_of_all(segment: SegmentId) -> bool {
+    segment.0 < OWN_FIRST || pinned::OF_ALL.contains(&segment.0)
+}
+
 /// What a rank tells the others of its part of a new segment: small, because a barrier carries it.
 #[derive(Debug, Serialize, Deserialize)]
-struct Part {
+pub(crate) struct Part {
     /// What it was asked for, so that ranks that ask for different things notice.
     wanted: Wanted,
-    bytes: u64,
+    pub bytes: u64,
     /// Of its first page, and why it can only be read, or 0; or why there is none.
     first: std::result::Result<(u64, u32), String>,
 }
 
 /// Number, bytes of a page, policy, relaxed, name.
-type Wanted = (u16, u32, u32, bool, Option<String>);
+pub(crate) type Wanted = (u16, u32, u32, bool, Option<String>);
 
 /// Longer names are none, and none has other than ASCII characters.
 const NAME_BYTES_MAX: usize = 200;
@@ -282,15 +312,23 @@ const NAME_BYTES_MAX: usize = 200;
 const WHY_MAX: usize = 150;
 
 impl Runtime {
-    /// Attaches a further tiered segment, of which this rank has `bytes` bytes (0 for none), zeros at first. Collective: all ranks
+    /// Attaches a further segment, of which this rank has `bytes` bytes (0 for none), zeros at first. Collective: all ranks
     /// call it with the same options, in the same order, after [`Runtime::attach`]; when it returns, the segment may be used
     /// everywhere. Takes some hundred microseconds.
     ///
     /// # Errors
     /// The same on all ranks, and nothing has been created: pages of a size that the cache has no room for, more bytes than
-    /// `segment.tiered_max` leaves, a file that cannot be created, more than 767 further segments, or options that differ.
+    /// `segment.tiered_max` or `segment.pinned_max` leaves, a file that cannot be created, more than 767 further tiered segments or 256
+    /// pinned ones, or options that differ; for a pinned one, any other option than its kind.
     pub fn attach_segment(&self, bytes: u64, options: &SegmentOptions) -> Result<Segment> {
         let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        match options.kind {
+            Kind::Tiered => self.attach_tiered(bytes, options),
+            Kind::Pinned => self.attach_pinned(bytes, options),
+        }
+    }
+
+    fn attach_tiered(&self, bytes: u64, options: &SegmentOptions) -> Result<Segment> {
         let vacant = self.segments.vacant(1..OWN_FIRST);
         let wanted: Wanted = (
             vacant.unwrap_or_default().0,
@@ -316,31 +354,11 @@ impl Runtime {
         };
         let named = together.and_then(|together| together.named(options.name.as_ref()));
         let created = self.create(vacant, bytes, options, named.as_ref());
-        let first = match &created {
-            Ok((_, created)) => Ok((created.first, created.read_only.map_or(0, Failure::code))),
-            Err(error) => Err(in_short(error).chars().take(WHY_MAX).collect()),
-        };
-        let own = Part { wanted, bytes, first };
-        let heard = self.hear_parts(&own);
-        let are_together = heard.is_ok();
-        let told = heard.and_then(|all| self.agree(&own, all));
-        let (pages, all) = match (created, told) {
-            (Ok((pages, _)), Ok(all)) => (pages, all),
-            (created, told) => {
-                // Nobody knows of it but this node.
-                let forgotten = match &created {
-                    Ok((pages, _)) => self.client().detach(pages.segment, Detach::Forget),
-                    Err(_) => Ok(()),
-                };
-                // The next segment may have the same number: no neighbour is to forget that one. Who is at another call does not come.
-                if are_together {
-                    self.barrier()?;
-                }
-                forgotten?;
-                let error = created.err().or(told.err());
-                return Err(error.unwrap_or_else(|| Error::Usage("a segment could not be attached".into())));
-            }
-        };
+        let first = |(_, created): &(_, Created)| (created.first, created.read_only.map_or(0, Failure::code));
+        let ((pages, _), all) = self.all_or_none(wanted, bytes, created, first, |(pages, _)| {
+            // Nobody knows of it but this node.
+            Ok(self.client().detach(pages.segment, Detach::Forget)?)
+        })?;
         let relaxed = options.relaxed;
         let created = |part: Part| {
             let (first, code) = part.first.unwrap_or_default();
@@ -360,6 +378,48 @@ impl Runtime {
         Ok(Segment { id: pages.segment })
     }
 
+    /// Tells the others whether this rank has its part of a new segment, and what `first` says of it: when this returns, all ranks have
+    /// theirs, which are told, or none has, and what was made here was undone.
+    pub(crate) fn all_or_none<T>(
+        &self,
+        wanted: Wanted,
+        bytes: u64,
+        created: Result<T>,
+        first: impl FnOnce(&T) -> (u64, u32),
+        undo: impl FnOnce(&T) -> Result<()>,
+    ) -> Result<(T, Vec<Part>)> {
+        let first = match &created {
+            Ok(created) => Ok(first(created)),
+            Err(error) => Err(in_short(error).chars().take(WHY_MAX).collect()),
+        };
+        let own = Part { wanted, bytes, first };
+        let heard = self.hear_parts(&own);
+        let are_together = heard.is_ok();
+        match (created, heard.and_then(|all| self.agree(&own, all))) {
+            (Ok(created), Ok(all)) => Ok((created, all)),
+            (created, told) => {
+                let undone = created.as_ref().map_or(Ok(()), undo);
+                // The next segment may have the same number: no neighbour is to forget that one. Who is at another call does not come.
+                if are_together {
+                    self.barrier()?;
+                }
+                undone?;
+                let error = created.err().or(told.err());
+                Err(error.unwrap_or_else(|| Error::Usage("a segment could not be attached".into())))
+            }
+        }
+    }
+
+    /// Refuses whoever attaches a further segment before the first.
+    pub(crate) fn check_first(&self) -> Result<()> {
+        match self.segments.has(SegmentId::FIRST) {
+            true => Ok(()),
+            false => Err(Error::Usage(
+                "attach the first segment before others (Runtime::attach; it may be empty)".into(),
+            )),
+        }
+    }
+
     /// Creates this rank's part.
     fn create(
         &self,
@@ -369,9 +429,7 @@ impl Runtime {
         named: Option<&Named>,
     ) -> Result<(SegmentPages, Created)> {
         let usage = |what: String| Err(Error::Usage(what));
-        if self.segments.ids().first() != Some(&SegmentId::FIRST) {
-            return usage("attach the first segment before others (Runtime::attach; it may be empty)".into());
-        }
+        self.check_first()?;
         let Some(segment) = segment else {
             return usage("no number for another segment is left".into());
         };
@@ -442,10 +500,13 @@ impl Runtime {
     pub fn detach_segment(&self, segment: Segment) -> Result<()> {
         let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let id = segment.id;
-        if id == SegmentId::FIRST || id.0 >= OWN_FIRST || !self.segments.ids().contains(&id) {
+        if id == SegmentId::FIRST || !is_of_all(id) || !self.segments.has(id) {
             return Err(Error::Usage(format!(
                 "{segment:?} is no segment that all ranks have attached together"
             )));
+        }
+        if segment.kind() == Kind::Pinned {
+            return self.detach_pinned(segment);
         }
         self.client().leave(id)?;
         self.barrier()?;
@@ -456,8 +517,8 @@ impl Runtime {
         self.barrier()
     }
 
-    /// Attaches a tiered segment of this rank's alone, zeros at first; the others need not do anything. Whoever is told of an address
-    /// in it can use it after [`Runtime::learn`]. A rank can have 256 such segments.
+    /// Attaches a segment of this rank's alone, zeros at first; the others need not do anything. Whoever is told of an address
+    /// in it can use it after [`Runtime::learn`]. A rank can have 256 such segments of each kind.
     ///
     /// # Errors
     /// As [`Runtime::attach_segment`], here.
@@ -469,6 +530,9 @@ impl Runtime {
         if options.name.is_some() {
             return Err(Error::Usage("an own segment with a name: attach it on all ranks together".into()));
         }
+        if options.kind == Kind::Pinned {
+            return self.attach_own_pinned(bytes, options);
+        }
         let vacant = self.segments.vacant(OWN_FIRST..SEGMENTS_MAX);
         let (pages, created) = self.create(vacant, bytes, options, None)?;
         self.client().know(pages, self.rank(), &[created])?;
@@ -477,40 +541,54 @@ impl Runtime {
     }
 
     /// Learns of a segment that another rank has attached by itself ([`Runtime::attach_own`]), of which this is an address. Nothing
-    /// happens when it is known. One message there and back, and one to the own agent, which keeps room for its pages.
+    /// happens when it is known, except of a pinned one: learnt of again, it may be another of the same number. One message
+    /// there and back, and, of a tiered one, one to the own agent, which keeps room for its pages.
     ///
     /// # Errors
     /// When that rank has no such segment, and when nothing can leave the cache for its pages.
     pub fn learn(&self, at: GlobalAddress) -> Result<()> {
-        Ok(self.client().learn(at.partition())?)
+        match at.kind {
+            Kind::Tiered => Ok(self.client().learn(at.partition())?),
+            Kind::Pinned => self.learn_pinned(at),
+        }
     }
 
     /// Gives a segment of [`Runtime::attach_own`] up, when no rank of the node has it open any more ([`Runtime::local_of_mate`]). Other
     /// ranks that use it still get errors, and it is for the program to see to it
-    /// that none uses an address of it later, when its number may be another segment's. Others' copies need not be given back.
+    /// that none uses an address of it later, when its number may be another segment's. Others' copies need not be given back. Of
+    /// a pinned one, nobody may use an address any more: what a rank of another node does with it ends the job with a line that names
+    /// that rank.
     ///
     /// # Errors
     /// A segment that this rank has not attached by itself.
     pub fn detach_own(&self, segment: Segment) -> Result<()> {
         let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let id = segment.id;
-        if id.0 < OWN_FIRST || !self.segments.ids().contains(&id) {
+        if is_of_all(id) || !self.segments.has(id) {
             return Err(Error::Usage(format!(
                 "{segment:?} is no segment that this rank has attached by itself"
             )));
         }
-        self.client().detach_own((id, self.rank()))?;
+        match segment.kind() {
+            Kind::Tiered => self.client().detach_own((id, self.rank()))?,
+            Kind::Pinned => self.give_back(segment)?,
+        }
         self.segments.end(id);
         Ok(())
     }
 
     /// Bytes of a rank's part of a segment; 0 when it has none.
     pub fn segment_bytes(&self, segment: Segment, rank: Rank) -> u64 {
-        self.client().bytes_of(PartitionId { segment: segment.id, owner: rank })
+        match segment.kind() {
+            Kind::Tiered => self.client().bytes_of(PartitionId { segment: segment.id, owner: rank }),
+            Kind::Pinned => {
+                self.endpoint().part_bytes(segment.address(rank, 0).pinned_part()).unwrap_or_default()
+            }
+        }
     }
 
-    /// Makes this rank's own part of a further segment addressable by plain pointers, as [`Runtime::local`] does for the first, until
-    /// the result is dropped. At most `pages` of it are mapped at a time. Beside what is mapped of the first segment, a rank may
+    /// Makes this rank's own part of a further tiered segment addressable by plain pointers, as [`Runtime::local`] does for the first,
+    /// until the result is dropped. (Those of pinned ones always are: [`Runtime::pointer_to`].) At most `pages` of it are mapped at a time. Beside what is mapped of the first segment, a rank may
     /// map a quarter as many pages of others, and as many bytes.
     ///
     /// # Errors
@@ -522,7 +600,7 @@ impl Runtime {
         self.open_beside(PartitionId { segment: segment.id, owner: self.rank() }, pages)
     }
 
-    /// Makes the part of another rank of this rank's node addressable by plain pointers, to be read, until the result is dropped: with
+    /// Makes the part of a tiered segment of another rank of this rank's node addressable by plain pointers, to be read, until the result is dropped: with
     /// [`SegmentSpec::one_address`](crate::SegmentSpec::one_address) the first segment's is where [`Runtime::pointer_to`] says. The
     /// pages are those that the owner's pointers use; each is, like with these, only here while somebody uses it so. They count as
     /// [`Runtime::local_of`] says, `pages` of them at most are mapped. A store ends the process with a line that says so.
@@ -542,6 +620,11 @@ impl Runtime {
 
     /// Opens a segment that counts to what is mapped beside the first.
     fn open_beside(&self, of: PartitionId, pages: u32) -> Result<LocalPart<'_>> {
+        if (Segment { id: of.segment }).kind() == Kind::Pinned {
+            return Err(Error::Usage(
+                "a pinned segment is not opened: Runtime::pointer_to says where it is".into(),
+            ));
+        }
         let layout = self.client().pool().layout();
         let size = self.client().partition(of).map_or(layout.page_size(), |found| found.size);
         // In pages of the first segment, which the rank's share is counted in: larger ones count as several.

@@ -73,6 +73,7 @@ extern int vgasi_segment_local_of_mate(uint16_t segment, uint32_t rank, uint32_t
 extern void vgasi_segment_close(void *part);
 extern int vgasi_segment_detach_own(uint16_t segment);
 extern uint64_t vgasi_segment_part_bytes(uint16_t segment, uint32_t rank);
+extern void *vgasi_segment_pointer(uint16_t segment, uint32_t rank, uint64_t offset);
 extern void vgasi_segment_put(uint16_t segment, uint32_t rank, uint64_t offset, const void *from, size_t bytes);
 extern void vgasi_segment_get(void *to, uint16_t segment, uint32_t rank, uint64_t offset, size_t bytes);
 extern int vgasi_segment_prefetch(uint16_t segment, uint32_t rank, uint64_t offset, uint64_t bytes);

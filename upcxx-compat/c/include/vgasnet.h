@@ -321,9 +321,9 @@ VGASI_INLINE int vgasnet_prefetch(vgasnet_node_t node, const void *address, uint
     return vgasi_prefetch(node, address, nbytes);
 }
 
-/* --- Further tiered segments --- */
+/* --- Further segments --- */
 
-/* What the pages of a further segment are like. All zeros: like those of the first, strict, with scans recognised. */
+/* What a further segment is like. All zeros: tiered, with pages like those of the first, strict, with scans recognised. */
 typedef struct {
     uint32_t page_bytes; /* a power of two from 4096 to 4 MiB, at most a sixteenth of a node's cache; 0: as cache.page says */
     int relaxed;         /* as VGASNET_RELAXED */
@@ -333,6 +333,8 @@ typedef struct {
     int streamed;        /* read once: its pages leave a full cache before others, as soon as they are more than an eighth of it */
     unsigned weight;     /* 1 to 255: how many times as long as others its pages are kept; 0 is 1 */
     const char *name;    /* keeps it after the job, as that of vgasnet_attach does the first; null: it is gone with the job */
+    int pinned;          /* memory of each rank instead of pages, out of what its first segment has left of segment.pinned_max;
+                          * nothing else may be said then */
 } vgasnet_segment_options_t;
 
 /* The number of a further segment, the same on all ranks. */
@@ -349,7 +351,8 @@ VGASI_INLINE int vgasnet_segment_attach(uintptr_t bytes, const vgasnet_segment_o
 VGASI_INLINE int vgasnet_segment_detach(vgasnet_segment_id_t segment) { return vgasi_segment_detach(segment); }
 
 /* The same of this rank alone: its part is all of it. Not collective. Others can use it once they have learnt of it, by its number and
- * the rank, which the program tells them, and get errors when it is given up. */
+ * the rank, which the program tells them, and get errors when it is given up; of a pinned one, a rank of another node that uses it then
+ * ends the job with a line that names it. */
 VGASI_INLINE int vgasnet_segment_attach_own(uintptr_t bytes, const vgasnet_segment_options_t *options,
                                             vgasnet_segment_id_t *segment) {
     return vgasi_segment_attach_own(bytes, options, segment);
@@ -364,7 +367,13 @@ VGASI_INLINE uint64_t vgasnet_segment_part_bytes(vgasnet_segment_id_t segment, v
     return vgasi_segment_part_bytes(segment, node);
 }
 
-/* A part of a segment of another rank of this node, to be read through pointers. */
+/* The address of a place in a pinned segment's part of this rank or of another of its node, good for loads and stores until the segment
+ * is given up; null for a rank of another node, outside of the part, and for tiered segments. */
+VGASI_INLINE void *vgasnet_segment_pointer(vgasnet_segment_id_t segment, vgasnet_node_t node, uint64_t offset) {
+    return vgasi_segment_pointer(segment, node, offset);
+}
+
+/* A part of a tiered segment of another rank of this node, to be read through pointers. */
 typedef struct vgasi_part *vgasnet_part_t;
 
 /* Opens the part of another rank of this rank's node to be read through pointers from `base` on, until it is closed; segment 0 is the

@@ -1,12 +1,14 @@
-//! Further tiered segments: `vgasnet_segment_attach` and its like.
+//! Further segments: `vgasnet_segment_attach` and its like.
 
 use crate::code;
 use crate::fatal::fail;
 use crate::job;
+use crate::transfer::copied;
 use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
-use vgas::{GlobalAddress, LocalPart, Rank, Runtime, Segment, SegmentId, SegmentOptions, say};
+use vgas::{GlobalAddress, Kind, LocalPart, Rank, Runtime, Segment, SegmentId, SegmentOptions, say};
 use vgas_cache::CacheError;
+use vgas_rma::{PinnedPart, RegionId, RmaError};
 
 /// `vgasnet_segment_options_t`.
 #[repr(C)]
@@ -19,6 +21,7 @@ pub struct Options {
     streamed: c_int,
     weight: u32,
     name: *const c_char,
+    pinned: c_int,
 }
 
 impl Options {
@@ -31,6 +34,7 @@ impl Options {
             false => Some(unsafe { CStr::from_ptr(self.name) }.to_str().ok()?.to_owned()),
         };
         Some(SegmentOptions {
+            kind: if self.pinned != 0 { Kind::Pinned } else { Kind::Tiered },
             name,
             page_bytes: self.page_bytes,
             relaxed: self.relaxed != 0,
@@ -44,7 +48,13 @@ impl Options {
 }
 
 fn address(segment: u16, rank: u32, offset: u64) -> GlobalAddress {
-    GlobalAddress { segment: SegmentId(segment), ..GlobalAddress::tiered(Rank(rank), offset) }
+    Segment::numbered(SegmentId(segment)).address(Rank(rank), offset)
+}
+
+/// A rank's part of a pinned segment, if it is one.
+fn pinned(segment: u16, rank: u32) -> Option<PinnedPart> {
+    let kind = Segment::numbered(SegmentId(segment)).kind();
+    (kind == Kind::Pinned).then_some(PinnedPart { region: RegionId(segment), owner: Rank(rank) })
 }
 
 /// `vgasnet_segment_attach`.
@@ -164,7 +174,9 @@ pub extern "C" fn vgasi_segment_detach_own(segment: u16) -> c_int {
 fn refused(what: &str, error: &vgas::Error) -> c_int {
     say::line(format_args!("{what}: {error}"));
     match error {
-        vgas::Error::Usage(_) | vgas::Error::Cache(CacheError::OutOfRange { .. }) => code::BAD_ARG,
+        vgas::Error::Usage(_)
+        | vgas::Error::Cache(CacheError::OutOfRange { .. })
+        | vgas::Error::Rma(RmaError::NoSuchRegion { .. } | RmaError::Usage(_)) => code::BAD_ARG,
         _ => code::RESOURCE,
     }
 }
@@ -183,7 +195,16 @@ pub extern "C" fn vgasi_segment_detach(segment: u16) -> c_int {
 /// `vgasnet_segment_part_bytes`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_segment_part_bytes(segment: u16, rank: u32) -> u64 {
-    job::current().map_or(0, |job| job.runtime.client().bytes_of((SegmentId(segment), Rank(rank))))
+    let of = Segment::numbered(SegmentId(segment));
+    job::current().map_or(0, |job| job.runtime.segment_bytes(of, Rank(rank)))
+}
+
+/// `vgasnet_segment_pointer`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vgasi_segment_pointer(segment: u16, rank: u32, offset: u64) -> *mut c_void {
+    let pointer =
+        pinned(segment, rank).and_then(|part| job::current()?.runtime.endpoint().part_address(part, offset));
+    pointer.map_or(std::ptr::null_mut(), <*mut u8>::cast)
 }
 
 /// `vgasnet_segment_put`.
@@ -195,9 +216,20 @@ pub unsafe extern "C" fn vgasi_segment_put(
     from: *const c_void,
     bytes: usize,
 ) {
-    let of = (SegmentId(segment), Rank(rank));
-    // SAFETY: rule 1: the source has as many bytes.
-    let put = unsafe { job::joined().runtime.client().put(of, offset, from.cast(), bytes) };
+    let runtime = &job::joined().runtime;
+    let Some(part) = pinned(segment, rank) else {
+        // SAFETY: rule 1: the source has as many bytes.
+        let put =
+            unsafe { runtime.client().put((SegmentId(segment), Rank(rank)), offset, from.cast(), bytes) };
+        return put.unwrap_or_else(|error| fail(error));
+    };
+    // SAFETY: rule 1. A conduit may hand the source to a system call, which cannot wait for a page of a tiered segment.
+    let put = unsafe {
+        match runtime.client().is_local(from.cast()) {
+            true => runtime.endpoint().put(part, offset, &copied(from.cast(), bytes)),
+            false => runtime.endpoint().put_raw(part, offset, from.cast(), bytes),
+        }
+    };
     put.unwrap_or_else(|error| fail(error));
 }
 
@@ -210,10 +242,23 @@ pub unsafe extern "C" fn vgasi_segment_get(
     offset: u64,
     bytes: usize,
 ) {
-    let of = (SegmentId(segment), Rank(rank));
-    // SAFETY: rule 1: the destination has as many bytes.
-    let got = unsafe { job::joined().runtime.client().get(of, offset, to.cast(), bytes) };
-    got.unwrap_or_else(|error| fail(error));
+    let runtime = &job::joined().runtime;
+    let Some(part) = pinned(segment, rank) else {
+        // SAFETY: rule 1: the destination has as many bytes.
+        let got = unsafe { runtime.client().get((SegmentId(segment), Rank(rank)), offset, to.cast(), bytes) };
+        return got.unwrap_or_else(|error| fail(error));
+    };
+    let endpoint = runtime.endpoint();
+    if !runtime.client().is_local(to.cast()) {
+        // SAFETY: rule 1.
+        let got = unsafe { endpoint.get_raw(part, offset, to.cast(), bytes) };
+        return got.unwrap_or_else(|error| fail(error));
+    }
+    // As for the source of a put.
+    let mut own = vec![0; bytes];
+    endpoint.get(part, offset, &mut own).unwrap_or_else(|error| fail(error));
+    // SAFETY: rule 1; the copy is as long.
+    unsafe { vgas_shm::copy::copy(own.as_ptr(), to.cast(), bytes) };
 }
 
 /// `vgasnet_segment_prefetch`.
@@ -237,7 +282,13 @@ pub extern "C" fn vgasi_segment_update(
     expected: u64,
 ) -> u64 {
     let update = crate::update::of_word(change, 2, operand, expected);
-    let of = (SegmentId(segment), Rank(rank));
-    let was = job::joined().runtime.client().update(of, offset, update);
+    let runtime = &job::joined().runtime;
+    let was = match pinned(segment, rank) {
+        Some(part) => runtime.endpoint().update(part, offset, update).map_err(vgas::Error::from),
+        None => runtime
+            .client()
+            .update((SegmentId(segment), Rank(rank)), offset, update)
+            .map_err(vgas::Error::from),
+    };
     was.unwrap_or_else(|error| fail(error))
 }

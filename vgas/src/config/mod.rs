@@ -190,7 +190,8 @@ fn put(
 
 fn find_or_suggest(name: &str, origin: &Origin) -> Result<&'static Setting, ConfigError> {
     find(name).ok_or_else(|| {
-        let nearest = suggest::nearest(name, TABLE.iter().map(|setting| setting.name));
+        let nearest = || suggest::nearest(name, TABLE.iter().map(|setting| setting.name));
+        let nearest = suggest::successor(name).or_else(nearest);
         ConfigError::UnknownSetting { name: name.into(), origin: origin.clone(), nearest }
     })
 }

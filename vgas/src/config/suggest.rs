@@ -16,6 +16,18 @@ pub(super) fn nearest<'a>(written: &str, candidates: impl Iterator<Item = &'a st
     best.filter(|(_, distance)| *distance <= near_enough).map(|(candidate, _)| candidate)
 }
 
+/// What settings of earlier versions have become whose names do not say it.
+const SUCCESSORS: [(&str, &str); 3] = [
+    ("local.system_calls", "local.mechanism"),
+    ("stats.each", "stats.print"),
+    ("cache.part_max", "ablation.parts"),
+];
+
+/// What a setting of an earlier version is called now.
+pub(super) fn successor(written: &str) -> Option<&'static str> {
+    SUCCESSORS.into_iter().find(|(past, _)| *past == written).map(|(_, now)| now)
+}
+
 fn last_part(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }

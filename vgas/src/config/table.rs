@@ -282,8 +282,8 @@ settings! {
     segment: SegmentSettings {
         /// What a segment is made of unless the program says it.
         kind: SegmentKind = "tiered", Attach;
-        /// The largest pinned segment a rank may attach. Memory is used only where it is touched, except over `ibv`, where
-        /// all of a segment is locked in memory when a peer first reaches it, or its owner first moves more than 512
+        /// The most that a rank's pinned segments may have, all together. Memory is used only where it is touched, except over `ibv`,
+        /// where all of a segment is locked in memory when a peer first reaches it, or its owner first moves more than 512
         /// bytes out of it or into it.
         pinned_max: Size = "1GiB", Launch, 0 => 64 * TIB;
         /// The largest tiered segment a rank may attach. Space is used only where it is written; each page costs

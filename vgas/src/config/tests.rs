@@ -91,6 +91,9 @@ fn names_of_the_past_are_refused() {
         ("cache.in_place=off", Some("ablation.in_place")),
         ("cache.whole_page_put=off", Some("ablation.whole_page_put")),
         ("nvm.checksums=off", Some("ablation.checksums")),
+        ("cache.part_max=0", Some("ablation.parts")),
+        ("local.system_calls=on", Some("local.mechanism")),
+        ("stats.each=on", Some("stats.print")),
         ("cache.read_ahead_max=1MiB", None),
         ("ibv.signal_interval=1", None),
     ] {

@@ -34,6 +34,11 @@ pub fn rank(runtime: &Runtime, _seed: u64) -> Outcome {
         if !mixed.is_err_and(|error| error.to_string().contains("give all the same")) {
             return Err("some ranks attached with one_address".into());
         }
+        let mixed =
+            runtime.attach(&SegmentSpec { tiered_bytes: 4096, home_only: me == 1, ..SegmentSpec::default() });
+        if !mixed.is_err_and(|error| error.to_string().contains("rank 1 attaches with home_only")) {
+            return Err("some ranks attached with home_only".into());
+        }
     }
     runtime.attach(&SegmentSpec { tiered_bytes: bytes(me), one_address: true, ..SegmentSpec::default() })?;
     let pointers: Vec<u64> = (0..ranks)

@@ -13,6 +13,7 @@ mod misses;
 mod named;
 mod own;
 mod parts;
+mod pinned;
 mod progress;
 mod scenarios;
 mod segments;
@@ -23,12 +24,10 @@ mod teams;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use vgas::config::{Config, FlagValue, Sources};
 use vgas::launch::{JobRequest, run};
-
-/// The longest that a job may take: some fifty times what the slowest does, as a guest that is emulated may need.
-const JOB_MAX: Duration = Duration::from_secs(600);
+use vgas_testing::job_within_bound;
 
 /// How a scenario is run.
 #[derive(Clone, Debug)]
@@ -93,7 +92,7 @@ fn main() -> ExitCode {
                 setting.nodes,
                 words.join(" ")
             );
-            let ended = within_bound(&title, seed, || run_job(scenario.name, seed, &setting));
+            let ended = job_within_bound(&title, seed, || run_job(scenario.name, seed, &setting));
             let ended = match (ended, ends_with) {
                 (Err(why), Some(expected)) if why.contains(expected) => local::nothing_is_left(),
                 (Ok(()), Some(expected)) => Err(format!("ended well, without {expected}")),
@@ -127,25 +126,6 @@ fn main() -> ExitCode {
     local::remove_folder();
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Runs a job that ends by itself or ends this program, which takes the job with it: a job that waits for ever is a failure of its
-/// own, with a name and a seed, not one of whatever runs this program.
-fn within_bound<T>(title: &str, seed: u64, job: impl FnOnce() -> T) -> T {
-    std::thread::scope(|scope| {
-        let (ended, watched) = std::sync::mpsc::channel::<()>();
-        scope.spawn(move || {
-            if watched.recv_timeout(JOB_MAX) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                println!(
-                    "FAILED  {title}: has not ended after {JOB_MAX:?}; replay with VGAS_TEST_SEED={seed}"
-                );
-                std::process::exit(1);
-            }
-        });
-        let result = job();
-        drop(ended);
-        result
-    })
 }
 
 fn run_job(name: &str, seed: u64, setting: &Setting) -> Result<(), String> {

@@ -205,9 +205,11 @@ pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> 
         .chain(crate::misses::ALL)
         .chain(crate::own::ALL)
         .chain(crate::parts::ALL)
+        .chain(crate::pinned::ALL)
         .chain(crate::teams::ALL);
     let good = good.map(|scenario| (scenario, None));
-    good.chain(crate::local::ENDING_BADLY.iter().map(|(scenario, says)| (scenario, Some(*says))))
+    let bad = crate::local::ENDING_BADLY.iter().chain(crate::pinned::ENDING_BADLY);
+    good.chain(bad.map(|(scenario, says)| (scenario, Some(*says))))
 }
 
 /// Goal: what is wrong with one rank's call is an error on every rank, and nobody waits for ever. Method: one rank asks for

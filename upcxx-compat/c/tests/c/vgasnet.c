@@ -214,6 +214,48 @@ static void further(void) {
     CHECK(vgasnet_segment_detach_own(small) == VGASNET_OK && vgasnet_segment_detach_own(small) == VGASNET_ERR_BAD_ARG);
 }
 
+/* Memory of ranks comes and goes beside the first segment; ranks of a node reach it by pointers. */
+static void further_pinned(void) {
+    const vgasnet_node_t ranks = vgasnet_nodes(), me = vgasnet_mynode(), right = (me + 1) % ranks;
+    vgasnet_segment_options_t options = {.pinned = 1}, wrong = {.pinned = 1, .page_bytes = 4096};
+    vgasnet_segment_id_t segment, own;
+    uint64_t word, round;
+    uint64_t *here;
+    CHECK(vgasnet_segment_attach(4096, &wrong, &segment) == VGASNET_ERR_BAD_ARG);
+    CHECK(vgasnet_segment_attach((uintptr_t)-1, &options, &segment) == VGASNET_ERR_BAD_ARG);
+    for (round = 0; round < 5; round++) {
+        CHECK(vgasnet_segment_attach(100000 + 8 * me, &options, &segment) == VGASNET_OK);
+        CHECK(vgasnet_segment_part_bytes(segment, right) == 100000 + 8 * right);
+        here = (uint64_t *)vgasnet_segment_pointer(segment, me, 80000);
+        CHECK(here != NULL && *here == 0 && vgasnet_segment_pointer(segment, me, 100000 + 8 * me) == NULL);
+        vgasnet_segment_get(&word, segment, right, 3000, 8);
+        CHECK(word == 0);
+        barrier();
+        word = round << 32 | me;
+        vgasnet_segment_put(segment, right, 3000, &word, 8);
+        CHECK(vgasnet_segment_update_u64(segment, 0, 80000, VGASNET_ADD, 1, 0) < ranks);
+        CHECK(vgasnet_segment_prefetch(segment, right, 0, 100000) == VGASNET_OK);
+        barrier();
+        vgasnet_segment_get(&word, segment, me, 3000, 8);
+        CHECK(word == (round << 32 | (me + ranks - 1) % ranks) && (me != 0 || *here == ranks));
+        CHECK(vgasnet_segment_detach(segment) == VGASNET_OK && vgasnet_segment_part_bytes(segment, me) == 0);
+        CHECK(vgasnet_segment_pointer(segment, me, 0) == NULL && vgasnet_segment_pointer(0, me, 0) == NULL);
+    }
+    CHECK(vgasnet_segment_attach_own(50000, &options, &own) == VGASNET_OK);
+    CHECK(vgasnet_segment_learn(own, ranks) == VGASNET_ERR_BAD_ARG);
+    barrier();
+    CHECK(vgasnet_segment_learn(own, right) == VGASNET_OK && vgasnet_segment_part_bytes(own, right) == 50000);
+    word = 4711 + me;
+    vgasnet_segment_put(own, right, 40000, &word, 8);
+    barrier();
+    CHECK(*(uint64_t *)vgasnet_segment_pointer(own, me, 40000) == 4711 + (me + ranks - 1) % ranks);
+    barrier();
+    CHECK(vgasnet_segment_detach(own) == VGASNET_ERR_BAD_ARG && vgasnet_segment_detach_own(own) == VGASNET_OK);
+    barrier();
+    CHECK(vgasnet_segment_learn(own, right) == VGASNET_ERR_BAD_ARG);
+    barrier();
+}
+
 /* A further segment with a name is kept beside the first, at the same checkpoint. */
 static void keeps(const char *name, int is_there) {
     vgasnet_segment_options_t options = {.page_bytes = 16384};
@@ -288,6 +330,7 @@ int main(int argc, char **argv) {
     locks();
     pins();
     further();
+    further_pinned();
     barrier();
     word = (int32_t)me;
     CHECK(vgasnet_request_long(right, 200, "ten letters", 11, (char *)vgasnet_segment_address(right) + 4096, 1, &word) ==

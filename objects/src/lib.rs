@@ -50,20 +50,51 @@
 //! | `word.rs` | pointers: 48 bits of address, 16 of colour, and an extension that says where this rank's copy is |
 //! | [`colour`] | the protocol, as a table that tests walk through |
 //! | [`slab`] | the allocator of a partition |
+//! | `layout.rs` | how values lie in memory, in words |
 //! | `portable.rs` | which types may be in the heap, and be read through copies |
-//! | `heap/` | boxes and borrows, copies, what ranks free of each other's, passing objects on |
+//! | `service/` | work at the home of objects, in the daemons of nodes |
+//! | `task/` | tasks: beginning them, what they are lent, the workers |
+//! | `heap/` | boxes, rows and text, and borrows of them, copies, what ranks free of each other's, passing objects on, what outlives a job |
+//! | [`sync`] | what several owners share: atomics, counted values, locks; channels are not there yet |
 //!
 //! The first four need nothing of vgas, and build without it: `cargo test -p vgas-objects --no-default-features --lib`.
+//!
+//! # Types
+//!
+//! | instead of | | |
+//! |---|---|---|
+//! | `Box<T>` | [`DBox<T>`](DBox) | an object, read through copies and written where its owner is |
+//! | `Vec<T>` | [`DVec<T>`](DVec) | a row; parts of one that is elsewhere are read without the rest |
+//! | `String` | [`DString`] | text |
+//! | `HashMap<K, V>` | [`DMap<K, V>`](DMap) | a map; one that is elsewhere is looked into without bringing it |
+//! | `Arc<T>` | [`sync::DArc<T>`](sync::DArc) | a value with several owners, who clone it without messages |
+//! | `Mutex<T>`, `RwLock<T>` | [`sync::DMutex<T>`](sync::DMutex), [`sync::DRwLock<T>`](sync::DRwLock) | a value that travels with its lock |
+//! | `AtomicU64` and others | [`sync::DAtomicU64`] and others | a number that all update where it is |
+//! | `thread::spawn`, `thread::scope` | [`spawn`], [`scope`] | tasks, on any rank |
 //!
 //! # What an operation costs
 //!
 //! | operation | own object | another rank's |
 //! |---|---|---|
-//! | read, `Deref` | two comparisons | the copy is known: one comparison more; a copy is here: a look into a table; else an update of a word and a get at its owner's |
-//! | write, `DerefMut` | one word is looked at; where others have read, the colour changes | a get, and a 64th of what 64 objects freed together take |
-//! | drop | | a 64th; with the value, if its type has something to drop |
+//! | read, `Deref` | two comparisons | the copy is known: one comparison more; a copy is here: a look into a table; else a message to its home, and the answer |
+//! | write, `DerefMut` | one word is looked at; where others have read, the colour changes | a message and its answer, and a 64th of the message that frees 64 objects together |
+//! | drop | | a 64th of a message; with the value, if its type has something to drop |
 //!
-//! Gets and updates are those of [`vgas::Runtime`]: of a rank of this node they need no message where its page is in memory.
+//! Of a rank of this node nothing needs a message where its page is in memory. What is larger than a message comes by a get of [`vgas::Runtime`].
+//! Nobody's ranks have to do anything for it: the node's daemon does ([`services`]).
+//!
+//! # Tasks
+//!
+//! [`Objects::run`] runs a program on the first rank, and its tasks on all: [`spawn`] and [`spawn_to`] begin one, [`JoinHandle::join`] waits for
+//! its result, and [`scope`] lends. A [`task!`] is a closure that captures nothing: it gets its arguments, and what it is lent, from where
+//! they are. A task on another node costs a message and its answer.
+//!
+//! # What outlives a job
+//!
+//! A heap with a name ([`Objects::attach_named`]) is found again by later jobs of as many ranks, as its last [`Objects::checkpoint`] has
+//! left it: objects that were [kept](Objects::keep) under names, and what they lead to. Pointers mean the same as before; nothing is
+//! read, walked or decoded before it is used, and what was kept as one type is not read as another ([`Layout`]).
+//! `objects/examples/tree.rs` is such a program.
 //!
 //! # What must be known
 //!
@@ -79,12 +110,32 @@ extern crate self as vgas_objects;
 pub mod colour;
 #[cfg(feature = "runtime")]
 mod heap;
+mod layout;
 mod portable;
+#[cfg(feature = "runtime")]
+mod service;
 pub mod slab;
+#[cfg(feature = "runtime")]
+pub mod sync;
+#[cfg(feature = "runtime")]
+mod task;
 mod word;
 
 #[cfg(feature = "runtime")]
-pub use heap::{DBox, HeapCounts, HeapOptions, MutRef, ObjectError, Objects, Ref, Refused};
+pub use heap::{
+    DBox, DMap, DMapIter, DString, DVec, Found, HeapCounts, HeapOptions, MutRef, ObjectError, Objects,
+    OtherLayout, Part, Ref, Refused,
+};
+pub use layout::Layout;
 pub use portable::{Portable, Shareable};
+#[cfg(feature = "runtime")]
+pub use service::services;
+#[doc(hidden)]
+#[cfg(feature = "runtime")]
+pub use task::task_of;
+#[cfg(feature = "runtime")]
+pub use task::{
+    Arguments, JoinHandle, Lent, Place, RunOptions, Scope, Task, TaskError, rank, scope, spawn, spawn_to,
+};
 pub use vgas_objects_derive::{Portable, Shareable};
 pub use word::{ADDRESS_BITS, Colour, Link, Word};

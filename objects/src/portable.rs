@@ -5,6 +5,7 @@
 //! A type is [`Portable`] here if all of its bytes are values of the type itself, and it has no [`Link`]s but those that it visits; it
 //! is [`Shareable`] if it has no interior mutability.
 
+use crate::layout::Layout;
 use crate::word::Link;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -84,12 +85,17 @@ use std::time::Duration;
     label = "not portable",
     note = "derive `Portable` for a type of your own; hold text and lists in arrays, what is elsewhere in a `DBox`, and memory, files and functions of this process not at all"
 )]
-pub unsafe trait Portable: Send + 'static {
+pub unsafe trait Portable: Sized + Send + 'static {
     /// Whether a value can have links.
     const HAS_LINKS: bool;
 
     /// Shows each link in it. Does nothing else.
     fn links(&self, visit: &mut dyn FnMut(&Link));
+
+    /// Says how values lie in memory: of what they are made of, and have boxes of, beyond the type's name and size.
+    fn describe(layout: &mut Layout) {
+        layout.begin::<Self>();
+    }
 }
 
 /// Nothing changes behind a shared reference to it: a copy may be read while the original is borrowed. Derived.
@@ -130,6 +136,8 @@ macro_rules! plain {
         unsafe impl Portable for $plain {
             const HAS_LINKS: bool = false;
             fn links(&self, _: &mut dyn FnMut(&Link)) {}
+            // Its name says all.
+            fn describe(_: &mut Layout) {}
         }
         // SAFETY: the rule of this file.
         unsafe impl Shareable for $plain {}
@@ -153,6 +161,9 @@ unsafe impl<T: Portable + Copy> Portable for Cell<T> {
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
         self.get().links(visit);
     }
+    fn describe(layout: &mut Layout) {
+        T::describe(layout);
+    }
 }
 
 // SAFETY: the rule of this file.
@@ -160,6 +171,9 @@ unsafe impl<T: Portable, const N: usize> Portable for [T; N] {
     const HAS_LINKS: bool = T::HAS_LINKS;
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
         self.iter().for_each(|one| one.links(visit));
+    }
+    fn describe(layout: &mut Layout) {
+        T::describe(layout);
     }
 }
 // SAFETY: the rule of this file.
@@ -170,6 +184,9 @@ unsafe impl<T: Portable> Portable for Option<T> {
     const HAS_LINKS: bool = T::HAS_LINKS;
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
         self.iter().for_each(|one| one.links(visit));
+    }
+    fn describe(layout: &mut Layout) {
+        T::describe(layout);
     }
 }
 // SAFETY: the rule of this file.
@@ -184,6 +201,10 @@ unsafe impl<T: Portable, E: Portable> Portable for Result<T, E> {
             Err(error) => error.links(visit),
         }
     }
+    fn describe(layout: &mut Layout) {
+        T::describe(layout);
+        E::describe(layout);
+    }
 }
 // SAFETY: the rule of this file.
 unsafe impl<T: Shareable, E: Shareable> Shareable for Result<T, E> {}
@@ -197,6 +218,9 @@ macro_rules! tuples {
             fn links(&self, visit: &mut dyn FnMut(&Link)) {
                 let ($($name,)+) = self;
                 $($name.links(visit);)+
+            }
+            fn describe(layout: &mut Layout) {
+                $($name::describe(layout);)+
             }
         }
         // SAFETY: the rule of this file.

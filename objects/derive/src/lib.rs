@@ -3,7 +3,7 @@
 //! Fields are checked in bodies, not by bounds: a bound on the type of a field would make a recursive type ask about itself for ever.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::{ToTokens, format_ident, quote};
 use syn::{Data, DeriveInput, Error, Fields, Index, parse_macro_input};
 
 /// The bytes of the type mean the same in every process of a job. All fields must be portable.
@@ -66,6 +66,26 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
         });
         quote! { #path { #(#members: #bindings),* } => { #( #bound::links(#bindings, visit); )* } }
     });
+    let described = shapes.iter().flat_map(|(path, fields)| {
+        let is_struct = matches!(input.data, Data::Struct(_));
+        let variant = path.to_string();
+        let variant = variant.rsplit(' ').next().filter(|_| !is_struct).map(|name| format!("{name}."));
+        fields.iter().enumerate().map(move |(at, field)| {
+            let (member, ty) = match &field.ident {
+                Some(name) => (quote!(#name), &field.ty),
+                None => (Index::from(at).into_token_stream(), &field.ty),
+            };
+            let name = format!("{}{member}", variant.as_deref().unwrap_or_default());
+            let offset = match is_struct {
+                true => quote!(::core::option::Option::Some(::core::mem::offset_of!(Self, #member))),
+                false => quote!(::core::option::Option::None),
+            };
+            quote! {
+                layout.field::<Self, #ty>(#name, #offset);
+                <#ty as ::vgas_objects::Portable>::describe(layout);
+            }
+        })
+    });
     // A type without variants has no values.
     let body = if shapes.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) };
     Ok(quote! {
@@ -76,6 +96,11 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
             #[allow(unused_variables)]
             fn links(&self, visit: &mut dyn ::core::ops::FnMut(&::vgas_objects::Link)) {
                 #body
+            }
+            fn describe(layout: &mut ::vgas_objects::Layout) {
+                if layout.begin::<Self>() {
+                    #(#described)*
+                }
             }
         }
     })

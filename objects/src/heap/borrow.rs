@@ -2,6 +2,7 @@
 
 use super::boxes::DBox;
 use super::error::ObjectError;
+use super::shape::Shape;
 use super::{OWN, heap};
 use crate::portable::Shareable;
 use crate::word::Word;
@@ -29,7 +30,7 @@ impl<T: Shareable> Ref<'_, T> {
         let heap = heap()?;
         let (address, held) = match OWN.offset_of(word.address()) {
             Some(_) => (word.address(), None),
-            None => (heap.hold::<T>(word)?, Some(word)),
+            None => (heap.hold(word, const { &Shape::of::<T>() })?, Some(word)),
         };
         let value = NonNull::new(with_exposed_provenance_mut(address as usize)).ok_or(ObjectError::NoHeap)?;
         Ok(Self { value, held, borrows: PhantomData })

@@ -2,7 +2,9 @@
 
 use super::borrow::{MutRef, Ref};
 use super::error::ObjectError;
-use super::{Freed, Heap, OWN, class_of, heap, scrub};
+use super::shape::Shape;
+use super::{Freed, Heap, OWN, heap};
+use crate::layout::Layout;
 use crate::portable::{Portable, Shareable};
 use crate::slab::Use;
 use crate::word::{Link, Word};
@@ -92,6 +94,10 @@ unsafe impl<T: Portable> Portable for DBox<T> {
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
         visit(&self.link);
     }
+
+    fn describe(layout: &mut Layout) {
+        T::describe(layout);
+    }
 }
 
 // SAFETY: what it owns does not change behind a shared reference, and its extension is an atomic that means nothing to others.
@@ -100,18 +106,18 @@ unsafe impl<T: Shareable> Shareable for DBox<T> {}
 /// What no error can be returned for.
 #[cold]
 #[track_caller]
-fn fail(error: &ObjectError) -> ! {
+pub(super) fn fail(error: &ObjectError) -> ! {
     panic!("{error}");
 }
 
 impl<T: Portable> DBox<T> {
     /// The box of an object that has none.
-    pub(super) fn of(word: Word) -> Self {
+    pub(crate) fn of(word: Word) -> Self {
         Self { link: Link::new(word), owns: PhantomData }
     }
 
     /// Gives the object up to whoever is told of its word.
-    pub(super) fn into_word(self) -> Word {
+    pub(crate) fn into_word(self) -> Word {
         let this = ManuallyDrop::new(self);
         if let Ok(heap) = heap() {
             heap.release(&this.link);
@@ -137,7 +143,7 @@ impl<T: Portable> DBox<T> {
     /// With the value, when no room is left, or there is no heap.
     pub fn try_new(value: T) -> Result<Self, Refused<T>> {
         let placed = heap().and_then(|heap| {
-            let (address, colour) = heap.allocate(const { class_of::<T>() }, Use::Values)?;
+            let (address, colour) = heap.allocate(const { Shape::of::<T>() }.class, Use::Values)?;
             Word::new(address, colour).ok_or(ObjectError::NoHeap)
         });
         match placed {
@@ -193,8 +199,8 @@ impl<T: Portable> DBox<T> {
     pub(super) fn make_own(&mut self) -> Result<(), ObjectError> {
         let heap = heap()?;
         match OWN.offset_of(self.link.word.address()) {
-            Some(offset) if !heap.is_served::<T>(offset) => Ok(()),
-            _ => heap.own::<T>(&mut self.link),
+            Some(offset) if !heap.is_served(offset, const { Shape::of::<T>() }.class) => Ok(()),
+            _ => heap.own(&mut self.link, const { &Shape::of::<T>() }),
         }
     }
 
@@ -210,13 +216,14 @@ impl<T: Portable> DBox<T> {
         if tag != 0 && extension >> 48 == tag {
             return Ok(extension & !(0xffff << 48));
         }
-        heap()?.find::<T>(&self.link)
+        heap()?.find(&self.link, const { &Shape::of::<T>() })
     }
 }
 
 /// Moves a value to the stack, and frees its slot.
 fn take<T: Portable>(heap: &Heap, word: Word) -> Result<T, ObjectError> {
-    let mut value = MaybeUninit::<T>::uninit();
+    let shape = const { &Shape::of::<T>() };
+    let mut value = MaybeUninit::<T>::zeroed();
     let is_own = OWN.offset_of(word.address()).is_some();
     if is_own {
         // SAFETY: rule 2: the caller owns the object, and its slot is freed.
@@ -224,14 +231,18 @@ fn take<T: Portable>(heap: &Heap, word: Word) -> Result<T, ObjectError> {
             value.as_mut_ptr().copy_from_nonoverlapping(with_exposed_provenance(word.address() as usize), 1)
         };
     } else {
-        heap.read(word, value.as_mut_ptr())?;
+        // SAFETY: memory of this size, zeros, on this stack.
+        unsafe { heap.read(word, shape, value.as_mut_ptr().expose_provenance(), None) }?;
     }
     // SAFETY: rule 3: the bytes of the object.
     let value = unsafe { value.assume_init() };
     // A slot that cannot be freed is lost with its rank, and the job.
     let _ = match is_own {
         true => heap.free_own(word),
-        false => heap.free_there(Freed::of::<T>(word, scrub(&value))),
+        false => {
+            let holds = shape.scrub((&raw const value).expose_provenance() as u64, heap.tag_of(word));
+            heap.free_there(Freed::of(word, holds, shape))
+        }
     };
     Ok(value)
 }
@@ -308,7 +319,7 @@ impl<T: Portable> Drop for DBox<T> {
         } else if std::mem::needs_drop::<T>() {
             drop(take::<T>(heap, word));
         } else {
-            let _ = heap.free_there(Freed::of::<T>(word, Vec::new()));
+            let _ = heap.free_there(Freed::of(word, Vec::new(), const { &Shape::of::<T>() }));
         }
     }
 }

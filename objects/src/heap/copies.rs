@@ -4,20 +4,20 @@
 //! ([`crate::colour`]). Who comes while it is being fetched waits for it.
 
 use super::error::ObjectError;
+use super::shape::Links;
 use crate::slab::Class;
-use crate::word::{Link, Word};
+use crate::word::Word;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
-/// Shows the links of a value that is there; see [`crate::Portable::links`].
-pub(super) type Links = fn(u64, &mut dyn FnMut(&Link));
 
 /// A copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copy {
     pub address: u64,
     pub class: Class,
+    /// Bytes of its values.
+    pub bytes: usize,
     /// None where its type has none.
     pub links: Option<Links>,
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn copy(address: u64) -> Copy {
-        Copy { address, class: Class::Small(0), links: None }
+        Copy { address, class: Class::Small(0), bytes: 16, links: None }
     }
 
     /// Goal: many threads that want a copy get one, which is fetched once, and is evicted when the last has gone.

@@ -28,6 +28,9 @@ pub enum ObjectError {
     /// The job.
     #[error(transparent)]
     Job(#[from] vgas::Error),
+    /// What an earlier job has left under a name is something else.
+    #[error(transparent)]
+    Layout(Box<OtherLayout>),
     /// A call that does not fit the heap, or those of the other ranks.
     #[error("{0}")]
     Usage(String),
@@ -36,4 +39,18 @@ pub enum ObjectError {
         "there is no heap in this process: objects are used between `Objects::attach` and `Objects::finalize`"
     )]
     NoHeap,
+}
+
+/// An object that was kept under a name is of another type, or of another version of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the object {name:?} cannot be read as a {type_name}: {why}; another program has kept it, or another version of this one"
+)]
+pub struct OtherLayout {
+    /// The name.
+    pub name: String,
+    /// What it was to be read as.
+    pub type_name: &'static str,
+    /// What differs.
+    pub why: String,
 }

@@ -15,24 +15,39 @@ mod borrow;
 mod boxes;
 mod copies;
 mod error;
+mod head;
+mod map;
 mod objects;
+mod part;
+mod remote;
+mod roots;
+mod seam;
+mod shape;
+mod text;
 mod together;
+mod vec;
 
 pub use borrow::{MutRef, Ref};
 pub use boxes::{DBox, Refused};
-pub use error::ObjectError;
+pub use error::{ObjectError, OtherLayout};
+pub use map::{DMap, DMapIter, Found};
 pub use objects::{HeapCounts, HeapOptions, Objects};
+pub use part::Part;
+pub(crate) use seam::{discard, is_own, place_of, update};
+pub use text::DString;
+pub use vec::DVec;
 
 use crate::colour::{Event, Outcome, Slot, step};
 use crate::portable::Portable;
 use crate::slab::{Class, Full, Geometry, Memory, Place, SERVED, Slabs, Use};
 use crate::word::{Colour, Link, Word};
-use copies::{Copies, Copy, Links};
-use rustc_hash::FxHashMap;
+use copies::{Copies, Copy};
+use rustc_hash::{FxHashMap, FxHashSet};
+use shape::Shape;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use vgas::{Change, GlobalAddress, Rank, Runtime};
+use vgas::{GlobalAddress, Rank, Runtime};
 
 /// The heap of this process. It stays when it has ended: references to it may, too.
 static HEAP: OnceLock<Heap> = OnceLock::new();
@@ -43,7 +58,7 @@ static OWN: Own = Own { base: AtomicU64::new(0), bytes: AtomicU64::new(0), tag: 
 struct Own {
     base: AtomicU64,
     bytes: AtomicU64,
-    /// This rank's number plus 1: in extensions.
+    /// This rank's number plus 1, and more after earlier jobs ([`head::tag_of`]): in extensions.
     tag: AtomicU64,
 }
 
@@ -97,9 +112,9 @@ struct Freed {
 }
 
 impl Freed {
-    fn of<T>(word: Word, holds: Vec<Word>) -> Self {
+    fn of(word: Word, holds: Vec<Word>, shape: &Shape) -> Self {
         // As many as the smallest slot has.
-        Self { word, holds, bytes: size_of::<T>().max(16) }
+        Self { word, holds, bytes: shape.bytes.max(16) }
     }
 
     /// What is written into its slot: the next of the list, and what it held, up to a zero or the slot's end. A link takes 16 bytes, so that
@@ -120,40 +135,54 @@ struct Heap {
     /// Of this rank's partition.
     geometry: Geometry,
     last: Colour,
+    /// How many jobs have had it before.
+    jobs: u32,
+    /// The tag of the first rank.
+    first_tag: u64,
     copies_max: usize,
     slabs: Mutex<Slabs<Mapped>>,
     copies: Copies,
     /// By rank: what is to be freed there.
     frees: Mutex<FxHashMap<Rank, Vec<Freed>>>,
+    /// Ranks of other nodes whose home was told of objects, and has not answered.
+    told: Mutex<FxHashSet<Rank>>,
     allocated: AtomicU64,
+    /// Objects that are found by name.
+    roots: Mutex<Option<DBox<roots::Root>>>,
+}
+
+/// A value leaves this process as bytes, or is forgotten: what its links have found here counts no more.
+pub(crate) fn leave_behind<T: Portable>(value: &T) {
+    value.links(&mut |link| match heap() {
+        Ok(heap) => heap.release(link),
+        Err(_) => link.extension.store(0, Ordering::Relaxed),
+    });
+}
+
+/// The job of the heap of this process.
+pub(crate) fn job() -> Result<&'static Runtime, ObjectError> {
+    heap().map(|heap| &heap.runtime)
+}
+
+/// Ends the job: memory that somebody else may still use would otherwise be this rank's again. Mostly a rank was killed, which is what the
+/// job should be seen to end with: so it is a complaint, and no signal.
+pub(crate) fn cannot_go_on(why: &str) -> ! {
+    if let Ok(job) = job() {
+        let _ = job.complain(why, 1);
+    }
+    vgas::say::line(format_args!("vgas: {why}"));
+    std::process::exit(1)
+}
+
+/// Which rank has an address, if any does.
+pub(crate) fn rank_of(address: u64) -> Option<Rank> {
+    let heap = heap().ok()?;
+    let rank = heap.locate(address).rank;
+    (rank.0 < heap.runtime.ranks()).then_some(rank)
 }
 
 fn heap() -> Result<&'static Heap, ObjectError> {
     HEAP.get().filter(|_| OWN.tag.load(Ordering::Relaxed) != 0).ok_or(ObjectError::NoHeap)
-}
-
-/// The class of a type's slots.
-const fn class_of<T>() -> Class {
-    match Class::of(size_of::<T>() as u64, align_of::<T>() as u64) {
-        Some(class) => class,
-        None => panic!("no object is aligned to more than 64 KiB"),
-    }
-}
-
-fn links_of<T: Portable>(address: u64, visit: &mut dyn FnMut(&Link)) {
-    // SAFETY: rule 3: called with the address of a copy of a `T` that is this rank's to free.
-    unsafe { &*with_exposed_provenance::<T>(address as usize) }.links(visit);
-}
-
-/// Other ranks' extensions mean nothing here. Yields what those were about that counted where the value comes from.
-fn scrub(value: &impl Portable) -> Vec<Word> {
-    let mut holds = Vec::new();
-    value.links(&mut |link| {
-        if link.extension.swap(0, Ordering::Relaxed) != 0 {
-            holds.push(link.word);
-        }
-    });
-    holds
 }
 
 impl Heap {
@@ -166,6 +195,25 @@ impl Heap {
     fn locate(&self, address: u64) -> GlobalAddress {
         let offset = address.wrapping_sub(self.base);
         GlobalAddress::tiered(Rank((offset / self.stride) as u32), offset % self.stride)
+    }
+
+    /// What the extensions begin with of the rank that has a word's object.
+    fn tag_of(&self, word: Word) -> u64 {
+        self.first_tag + u64::from(self.locate(word.address()).rank.0)
+    }
+
+    /// What this rank's partition says of itself, if it ended now.
+    fn head(&self, roots: Option<Word>) -> head::Head {
+        let slabs = self.slabs();
+        head::Head {
+            base: self.base,
+            stride: self.stride,
+            jobs: self.jobs,
+            last_colour: self.last.0,
+            roots,
+            live: slabs.live() - self.copies.count() as u64,
+            used: slabs.used(),
+        }
     }
 
     fn address_of(&self, offset: u64) -> u64 {
@@ -202,7 +250,7 @@ impl Heap {
     /// Frees a copy that cannot be found any more.
     fn forget(&self, copy: Copy) -> Result<(), ObjectError> {
         if let Some(links) = copy.links {
-            links(copy.address, &mut |link| self.release(link));
+            links(copy.address, copy.bytes, &mut |link| self.release(link));
         }
         let offset = OWN.offset_of(copy.address).ok_or(ObjectError::NoHeap)?;
         let colour = {
@@ -265,115 +313,84 @@ impl Heap {
             }
             std::mem::take(list)
         };
-        self.send_frees(&full)
+        self.send_frees(rank, &full, false)
     }
 
     /// Tells all ranks what has been freed of theirs.
     fn flush(&self) -> Result<(), ObjectError> {
         let all = std::mem::take(&mut *self.frees.lock().unwrap_or_else(PoisonError::into_inner));
-        all.values().try_for_each(|freed| self.send_frees(freed))
+        let told = std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner));
+        let ranks: FxHashSet<Rank> = all.keys().copied().chain(told).collect();
+        ranks
+            .into_iter()
+            .try_for_each(|rank| self.send_frees(rank, all.get(&rank).map_or(&[], Vec::as_slice), true))
     }
 
-    /// Chains objects of one rank, and hangs them before what that rank has not yet collected.
-    fn send_frees(&self, all: &[Freed]) -> Result<(), ObjectError> {
-        let (Some(first), Some(last)) = (all.first(), all.last()) else { return Ok(()) };
-        for (at, freed) in all.iter().enumerate() {
-            let next = all.get(at + 1).map_or(0, |next| next.word.bits());
-            self.runtime.put(self.locate(freed.word.address()), &freed.note(next))?;
-        }
-        let (first, last) = (first.word, self.locate(last.word.address()));
-        let head = GlobalAddress { offset: 0, ..last };
-        let mut before: u64 = self.runtime.get_value(head)?;
-        loop {
-            self.runtime.put_value(last, before)?;
-            let was = self.runtime.compare_swap(head, before, first.bits())?;
-            if was == before {
-                return Ok(());
-            }
-            before = was;
-        }
-    }
-
-    /// Reads the bytes of another rank's object.
-    fn read<T: Portable>(&self, word: Word, to: *mut T) -> Result<(), ObjectError> {
-        let at = self.locate(word.address());
-        // SAFETY: the callers': memory of that size, which only they have; any bytes may be there before.
-        let bytes = unsafe {
-            to.cast::<u8>().write_bytes(0, size_of::<T>());
-            std::slice::from_raw_parts_mut(to.cast::<u8>(), size_of::<T>())
-        };
-        self.runtime.get(at, bytes).map_err(|why| Self::lost::<T>(word, at.rank, why))
-    }
-
-    fn lost<T>(word: Word, rank: Rank, why: vgas::Error) -> ObjectError {
-        ObjectError::Lost { type_name: std::any::type_name::<T>(), address: word.address(), rank, why }
+    fn lost(word: Word, shape: &Shape, rank: Rank, why: vgas::Error) -> ObjectError {
+        ObjectError::Lost { type_name: (shape.name)(), address: word.address(), rank, why }
     }
 
     /// A copy of another rank's object, in memory of this one.
-    fn fetch<T: Portable>(&self, word: Word) -> Result<Copy, ObjectError> {
-        let class = const { class_of::<T>() };
+    fn fetch(&self, word: Word, shape: &Shape) -> Result<Copy, ObjectError> {
         while self.copies.count() > self.copies_max && self.evict()? {}
         let at = self.locate(word.address());
         let theirs = Geometry::new(word.address() - at.offset, self.bytes);
-        let served = theirs.word_of(at.offset, class).ok_or_else(|| {
-            ObjectError::Usage(format!("no {} can be at {word:?}", std::any::type_name::<T>()))
-        })?;
-        // Before its bytes are read: its next writer must see it.
-        self.runtime
-            .update(GlobalAddress { offset: served, ..at }, Change::Or(SERVED))
-            .map_err(|why| Self::lost::<T>(word, at.rank, why))?;
+        let served = theirs
+            .word_of(at.offset, shape.class)
+            .ok_or_else(|| ObjectError::Usage(format!("no {} can be at {word:?}", (shape.name)())))?;
         // What its rank has counted there, that rank counts on.
-        let address = self.bring::<T>(word, Use::Copies)?.0.address();
-        let links: Option<Links> = T::HAS_LINKS.then_some(links_of::<T>);
-        Ok(Copy { address, class, links })
+        let address = self.bring(word, shape, Use::Copies, Some(served))?.0.address();
+        Ok(Copy { address, class: shape.class, bytes: shape.bytes, links: shape.links })
     }
 
-    /// Brings another rank's value here, into a slot of its own; with what [`scrub`] has found.
-    fn bring<T: Portable>(&self, word: Word, of: Use) -> Result<(Word, Vec<Word>), ObjectError> {
-        let (address, colour) = self.allocate(const { class_of::<T>() }, of)?;
+    /// Brings another rank's values here, into a slot of its own; with what [`Shape::scrub`] has found. `served` is where the word of its slot
+    /// is, if it stays there, too.
+    fn bring(
+        &self,
+        word: Word,
+        shape: &Shape,
+        of: Use,
+        served: Option<u64>,
+    ) -> Result<(Word, Vec<Word>), ObjectError> {
+        let (address, colour) = self.allocate(shape.class, of)?;
         let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
-        let to: *mut T = with_exposed_provenance_mut(address as usize);
-        if let Err(error) = self.read(word, to) {
+        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+        if let Err(error) = unsafe { self.read(word, shape, address as usize, served) } {
             self.free_own(new)?;
             return Err(error);
         }
-        // SAFETY: rule 3: the slot has the bytes of a `T` now, and nobody else knows of it.
-        let holds = if T::HAS_LINKS { scrub(unsafe { &*to }) } else { Vec::new() };
-        Ok((new, holds))
+        Ok((new, shape.scrub(address, self.tag_of(word))))
     }
 
     /// Where a borrowed object of another rank is here; one more use of its copy.
-    fn hold<T: Portable>(&self, word: Word) -> Result<u64, ObjectError> {
-        self.copies.hold(word, || self.fetch::<T>(word))
+    fn hold(&self, word: Word, shape: &Shape) -> Result<u64, ObjectError> {
+        self.copies.hold(word, || self.fetch(word, shape))
     }
 
     /// As [`Heap::hold`], once for a link: it remembers.
     #[cold]
-    fn find<T: Portable>(&self, link: &Link) -> Result<u64, ObjectError> {
-        let address = self.hold::<T>(link.word)?;
+    fn find(&self, link: &Link, shape: &Shape) -> Result<u64, ObjectError> {
+        let address = self.hold(link.word, shape)?;
         let tag = OWN.tag.load(Ordering::Relaxed);
         let mine = (tag << 48) | address;
-        // Another thread may have come first.
-        match link.extension.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {}
-            Err(other) if other == mine => self.copies.release(link.word),
-            Err(_) => return Err(ObjectError::Usage("a link of another rank's was not scrubbed".into())),
+        // Another thread may have come first; anything else is from an earlier job.
+        if link.extension.swap(mine, Ordering::AcqRel) == mine {
+            self.copies.release(link.word);
         }
         Ok(address)
     }
 
     /// Makes an object this rank's, in a colour under which nobody has its bytes.
     #[cold]
-    fn own<T: Portable>(&self, link: &mut Link) -> Result<(), ObjectError> {
+    fn own(&self, link: &mut Link, shape: &Shape) -> Result<(), ObjectError> {
         let word = link.word;
         let Some(offset) = OWN.offset_of(word.address()) else {
-            let (new, holds) = self.bring::<T>(word, Use::Values)?;
+            let (new, holds) = self.bring(word, shape, Use::Values, None)?;
             self.release(link);
             link.word = new;
-            return self.free_there(Freed::of::<T>(word, holds));
+            return self.free_there(Freed::of(word, holds, shape));
         };
-        let class = const { class_of::<T>() };
-        let at = self.geometry.word_of(offset, class).ok_or(ObjectError::NoHeap)?;
+        let at = self.geometry.word_of(offset, shape.class).ok_or(ObjectError::NoHeap)?;
         let slabs = self.slabs();
         let slot = Slot::Live { served: slabs.memory().load(at) & SERVED != 0 };
         match step(slot, Event::Write(word.colour()), self.last) {
@@ -385,12 +402,12 @@ impl Heap {
             }
             Some((_, Outcome::Move)) => {
                 drop(slabs);
-                let (address, colour) = self.allocate(class, Use::Values)?;
+                let (address, colour) = self.allocate(shape.class, Use::Values)?;
                 let from = with_exposed_provenance::<u8>(word.address() as usize);
                 // SAFETY: rule 2: the caller has the box mutably borrowed; the new slot is of the same class and nobody's.
                 unsafe {
                     with_exposed_provenance_mut::<u8>(address as usize)
-                        .copy_from_nonoverlapping(from, size_of::<T>());
+                        .copy_from_nonoverlapping(from, shape.bytes);
                 }
                 link.word = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
                 self.free_own(word)
@@ -401,8 +418,8 @@ impl Heap {
 
     /// Whether an object of this rank has been given to others in its colour.
     #[inline]
-    fn is_served<T>(&self, offset: u64) -> bool {
-        let Some(at) = self.geometry.word_of(offset, const { class_of::<T>() }) else { return true };
+    fn is_served(&self, offset: u64, class: Class) -> bool {
+        let Some(at) = self.geometry.word_of(offset, class) else { return true };
         let address = OWN.base.load(Ordering::Relaxed) + at;
         // SAFETY: rule 1: the word of a slot of the own partition, used as an atomic.
         let word = unsafe { AtomicU32::from_ptr(with_exposed_provenance_mut(address as usize)) };

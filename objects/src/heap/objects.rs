@@ -1,12 +1,13 @@
 //! The heap of a job: its beginning and its end.
 
 use super::error::ObjectError;
-use super::{HEAP, Heap, Mapped, OWN};
-use crate::slab::{Geometry, Slabs};
+use super::head::{Head, tag_of};
+use super::{DBox, HEAP, Heap, Mapped, OWN};
+use crate::slab::{Geometry, Memory, Slabs};
 use crate::word::{ADDRESS_BITS, Colour};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, Rank, Reopened, Runtime, SegmentSpec};
 
 /// Retired slots that ranks ask about at one barrier, which carries 1024 bytes.
 const ASKED_MAX: usize = 100;
@@ -52,13 +53,41 @@ impl Objects {
     /// # Errors
     /// As [`Runtime::attach`]; when the ranks ask for different heaps, or when this process has had a heap.
     pub fn attach(runtime: Runtime, options: &HeapOptions) -> Result<Self, ObjectError> {
-        let (bytes, me) = (options.bytes, runtime.rank());
+        Self::begin(runtime, options, None)
+    }
+
+    /// Attaches a heap that outlives the job: as its last [`Objects::checkpoint`] has left it, or empty, if nothing has this name yet
+    /// ([`SegmentSpec::name`]). What is found in it, [`Objects::root`] knows. Nothing is read for it but what is used.
+    ///
+    /// # Safety
+    /// The files of this name are what programs have left there at checkpoints during which no thread, of any rank, used an object; nobody
+    /// else has changed them.
+    ///
+    /// # Errors
+    /// As [`Objects::attach`]; when the name is that of another segment, of a heap of other addresses or another last colour, or of one
+    /// that can only be read.
+    pub unsafe fn attach_named(
+        runtime: Runtime,
+        options: &HeapOptions,
+        name: &str,
+    ) -> Result<Self, ObjectError> {
+        Self::begin(runtime, options, Some(name.to_owned()))
+    }
+
+    fn begin(runtime: Runtime, options: &HeapOptions, name: Option<String>) -> Result<Self, ObjectError> {
+        let (bytes, me, ranks) = (options.bytes, runtime.rank(), runtime.ranks());
         if HEAP.get().is_some() {
             return Err(ObjectError::Usage(
                 "this process has, or has had, a heap: one is all it can have".into(),
             ));
         }
-        runtime.attach(&SegmentSpec { tiered_bytes: bytes, one_address: true, ..SegmentSpec::default() })?;
+        runtime.attach(&SegmentSpec {
+            tiered_bytes: bytes,
+            one_address: true,
+            home_only: true,
+            name,
+            ..SegmentSpec::default()
+        })?;
         let base_of = |rank| {
             let pointer = runtime.pointer_to(GlobalAddress::tiered(Rank(rank), 0));
             pointer.map(|pointer| pointer.expose_provenance() as u64)
@@ -66,7 +95,7 @@ impl Objects {
         let own = runtime.local()?.base().expose_provenance() as u64;
         let base = base_of(0).unwrap_or(own);
         let stride = base_of(1).map_or(bytes, |second| second - base);
-        let end = base + stride * u64::from(runtime.ranks());
+        let end = base + stride * u64::from(ranks);
         let geometry = Geometry::new(own, bytes);
         let says = format!("{bytes} bytes a rank and {} colours", options.last_colour);
         let all = runtime.barrier_exchange(says.as_bytes())?;
@@ -74,29 +103,42 @@ impl Objects {
             let (rank, said) = (Rank(other as u32), String::from_utf8_lossy(&all[other]));
             return Err(ObjectError::Usage(format!("{me} attaches a heap with {says}; {rank} with {said}")));
         }
-        if runtime.ranks() >= u32::from(u16::MAX) || end >> ADDRESS_BITS != 0 {
-            return Err(ObjectError::Usage(format!("no pointer reaches all of {} ranks", runtime.ranks())));
+        if ranks >= u32::from(u16::MAX) || end >> ADDRESS_BITS != 0 {
+            return Err(ObjectError::Usage(format!("no pointer reaches all of {ranks} ranks")));
         }
+        let memory = Mapped { base: own, bytes };
         let last = Colour(options.last_colour);
+        let left = runtime.reopened().filter(|reopened| reopened.checkpoint > 0);
+        let left = left.map(|reopened| left_behind(&memory, reopened, base, stride, last)).transpose()?;
+        let jobs = left.map_or(0, |head| head.jobs + 1);
+        let tag = tag_of(me.0, ranks, jobs)?;
+        let slabs = match left {
+            Some(head) => Slabs::reopen(memory, geometry, last, head.live, head.used),
+            None => Slabs::new(memory, geometry, last),
+        };
         let heap = Heap {
-            slabs: Mutex::new(Slabs::new(Mapped { base: own, bytes }, geometry, last)),
+            slabs: Mutex::new(slabs),
             runtime,
             base,
             stride,
             bytes,
             geometry,
             last,
+            jobs,
+            first_tag: tag - u64::from(me.0),
             copies_max: options.copies,
             copies: Default::default(),
             frees: Mutex::default(),
+            told: Mutex::default(),
             allocated: AtomicU64::new(1),
+            roots: Mutex::new(left.and_then(|head| head.roots).map(DBox::of)),
         };
         if HEAP.set(heap).is_err() {
             return Err(ObjectError::Usage("two threads attach a heap at the same time".into()));
         }
         OWN.base.store(own, Ordering::Relaxed);
         OWN.bytes.store(bytes, Ordering::Relaxed);
-        OWN.tag.store(u64::from(me.0) + 1, Ordering::Release);
+        OWN.tag.store(tag, Ordering::Release);
         let Some(heap) = HEAP.get() else { return Err(ObjectError::NoHeap) };
         let objects = Self { heap };
         objects.heap.runtime.barrier()?;
@@ -113,7 +155,7 @@ impl Objects {
         &self.heap.runtime
     }
 
-    pub(super) fn job(&self) -> &Runtime {
+    pub(crate) fn job(&self) -> &'static Runtime {
         &self.heap.runtime
     }
 
@@ -157,6 +199,7 @@ impl Objects {
     /// When a peer is lost, or has freed what is no object.
     pub fn barrier(&self) -> Result<(), ObjectError> {
         let (heap, runtime) = (self.heap, &self.heap.runtime);
+        crate::sync::flush()?;
         heap.flush()?;
         let own: Vec<u64> = {
             let slabs = heap.slabs();
@@ -206,6 +249,33 @@ impl Objects {
         OWN.tag.store(0, Ordering::Release);
         Ok(self.heap.runtime.leave()?)
     }
+}
+
+/// What an earlier job says of its heap, if this one can have it.
+fn left_behind(
+    memory: &Mapped,
+    reopened: Reopened,
+    base: u64,
+    stride: u64,
+    last: Colour,
+) -> Result<Head, ObjectError> {
+    if reopened.is_read_only {
+        return Err(ObjectError::Usage(
+            "the heap can only be read where it is stored: reading it changes it, so copy its files elsewhere".into(),
+        ));
+    }
+    let head = Head::read(|at| u64::from(memory.load(at)) | u64::from(memory.load(at + 4)) << 32)?;
+    if (head.base, head.stride) != (base, stride) {
+        return Err(ObjectError::Usage(format!(
+            "the heap was at {:#x}, {:#x} bytes a rank, and can now be at {base:#x}, {stride:#x} bytes a rank, only: \
+             its pointers would mean nothing",
+            head.base, head.stride
+        )));
+    }
+    if head.last_colour != last.0 {
+        return Err(ObjectError::Usage(format!("the heap has {} colours, not {}", head.last_colour, last.0)));
+    }
+    Ok(head)
 }
 
 /// Most bytes that a barrier carries of one rank.

@@ -2,6 +2,7 @@
 
 use super::borrow::{MutRef, Ref};
 use super::boxes::DBox;
+use super::cannot_go_on;
 use super::error::ObjectError;
 use super::objects::Objects;
 use crate::portable::{Portable, Shareable};
@@ -70,7 +71,7 @@ impl Objects {
         }
     }
 
-    fn is_here(&self, word: Word) -> bool {
+    pub(super) fn is_here(&self, word: Word) -> bool {
         let end = u64::from(self.job().ranks()) * self.heap.stride;
         word.address().wrapping_sub(self.heap.base) < end
     }
@@ -171,13 +172,10 @@ impl<T: Portable> End<'_, '_, T> {
                 Ok(())
             }
             other => {
-                // Somebody may still read what would be written next: nothing may go on.
+                // Somebody may still read what would be written next.
                 let why =
                     other.err().map_or("the ranks are at different calls".into(), |why| why.to_string());
-                let message = format!("{} cannot end a borrow: {why}", objects.rank());
-                let _ = objects.job().abort(&message, 1);
-                vgas::say::line(format_args!("vgas: {message}"));
-                std::process::abort()
+                cannot_go_on(&format!("{} cannot end a borrow: {why}", objects.rank()))
             }
         }
     }

@@ -47,6 +47,14 @@ impl Class {
         if slabs < LARGE_REST as u64 { Some(Self::Large(slabs as u32)) } else { None }
     }
 
+    /// Bytes of what holds it.
+    pub(crate) fn bytes(self) -> u64 {
+        match self {
+            Self::Small(number) => Small::new(number).size,
+            Self::Large(slabs) => u64::from(slabs) * SLAB_BYTES,
+        }
+    }
+
     /// The class with this number in a slab's record.
     pub(crate) fn small(number: u32) -> Option<Small> {
         ((number as usize) < CLASSES).then(|| Small::new(number as u8))

@@ -13,18 +13,23 @@
 //! from hot.
 
 mod class;
+mod reopen;
 
 pub use class::{Class, SLAB_BYTES};
 
 use crate::colour::{Event, Outcome, Slot, step};
 use crate::word::Colour;
 use class::{CLASSES, LARGE_REST, Small};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a slab's record.
 const RECORD_BYTES: u64 = 16;
 /// Bytes of a partition before the records: for whom it is.
 pub const HEAD_BYTES: u64 = 64;
+/// What the record of the first slab of a large object says.
+const LARGE: u32 = LARGE_REST - 1;
+/// The same, of a copy.
+const LARGE_COPY: u32 = LARGE_REST - 2;
 /// The end of a list of free slots.
 const NONE: u32 = 0x7fff;
 const LIVE: u32 = 0x8000;
@@ -149,6 +154,12 @@ fn colour_of(word: u32) -> Colour {
     Colour((word >> 16) as u16)
 }
 
+/// Of a slab's record: what its slots are, if it has any.
+fn list_of(kind: u32) -> Option<(Small, Use)> {
+    let small = Class::small((kind & 0xff).wrapping_sub(1)).filter(|_| kind < LARGE_COPY)?;
+    Some((small, if kind >> 8 == Use::Copies as u32 { Use::Copies } else { Use::Values }))
+}
+
 /// The allocator.
 #[derive(Debug)]
 pub struct Slabs<M> {
@@ -159,9 +170,13 @@ pub struct Slabs<M> {
     free: BTreeMap<u32, u32>,
     /// Of each class and use: slabs with a free slot, the one used last at the end.
     partial: Vec<Vec<u32>>,
+    /// Of each class, slabs of values that an earlier job has left, and that were not looked at since.
+    unseen: Vec<BTreeSet<u32>>,
     /// Offsets of slots whose colours are used up.
     retired: Vec<u64>,
     live: u64,
+    /// Slabs from here on were never anybody's.
+    used: u32,
 }
 
 /// Words of a slab's header.
@@ -177,12 +192,18 @@ impl<M: Memory> Slabs<M> {
     pub fn new(memory: M, geometry: Geometry, last: Colour) -> Self {
         let free = (geometry.slabs > 0).then_some((0, geometry.slabs)).into_iter().collect();
         let partial = vec![Vec::new(); 2 * CLASSES];
-        Self { memory, geometry, last, free, partial, retired: Vec::new(), live: 0 }
+        let unseen = Self::none_unseen();
+        Self { memory, geometry, last, free, partial, unseen, retired: Vec::new(), live: 0, used: 0 }
     }
 
     /// How many objects there are.
     pub fn live(&self) -> u64 {
         self.live
+    }
+
+    /// How many slabs, from the first on, were ever used.
+    pub fn used(&self) -> u32 {
+        self.used
     }
 
     /// Where slots are whose colours are used up.
@@ -197,7 +218,7 @@ impl<M: Memory> Slabs<M> {
     pub fn allocate(&mut self, class: Class, of: Use) -> Result<Place, Full> {
         let place = match class {
             Class::Small(number) => self.allocate_small(Small::new(number), of)?,
-            Class::Large(slabs) => self.allocate_large(slabs)?,
+            Class::Large(slabs) => self.allocate_large(slabs, of)?,
         };
         self.live += 1;
         Ok(place)
@@ -205,21 +226,10 @@ impl<M: Memory> Slabs<M> {
 
     fn allocate_small(&mut self, small: Small, of: Use) -> Result<Place, Full> {
         let list = usize::from(small.number) * 2 + of as usize;
-        let slab = match self.partial[list].last() {
-            Some(&slab) => slab,
-            None => {
-                let slab = self.take(1).ok_or(Full { bytes: small.size, of: self.geometry.bytes })?;
-                self.memory.store(Geometry::record(slab), (1 + u32::from(small.number)) | ((of as u32) << 8));
-                let start = self.geometry.start(slab);
-                for (at, word) in
-                    [(header::FREE, NONE), (header::LIVE, 0), (header::FRESH, 0), (header::RETIRED, 0)]
-                {
-                    self.memory.store(start + at, word);
-                }
-                self.partial[list].push(slab);
-                slab
-            }
-        };
+        let known = |slabs: &Self| slabs.partial[list].last().copied();
+        let slab = known(self).or_else(|| self.look(small, of)).or_else(|| self.take_small(small, of));
+        // Looking for a slab may have found free slots.
+        let slab = slab.or_else(|| known(self)).ok_or(Full { bytes: small.size, of: self.geometry.bytes })?;
         let start = self.geometry.start(slab);
         let (free, fresh) = (self.memory.load(start + header::FREE), self.memory.load(start + header::FRESH));
         let (slot, next) = match free {
@@ -235,15 +245,32 @@ impl<M: Memory> Slabs<M> {
             }
         };
         self.count(start + header::LIVE, 1);
-        let is_full = self.memory.load(start + header::FREE) == NONE
-            && self.memory.load(start + header::FRESH) >= small.slots;
-        if is_full {
+        if self.is_full(small, start) {
             self.partial[list].pop();
         }
         let offset = start + small.slot_offset(slot);
         let word = start + Small::word_offset(slot);
         self.memory.store(word, encode(Slot::Free(next), next, NONE));
         Ok(self.begin(offset, word))
+    }
+
+    /// A slab that was nobody's, for slots of this size.
+    fn take_small(&mut self, small: Small, of: Use) -> Option<u32> {
+        let slab = self.take(1)?;
+        self.memory.store(Geometry::record(slab), (1 + u32::from(small.number)) | ((of as u32) << 8));
+        let start = self.geometry.start(slab);
+        for (at, word) in [(header::FREE, NONE), (header::LIVE, 0), (header::FRESH, 0), (header::RETIRED, 0)]
+        {
+            self.memory.store(start + at, word);
+        }
+        self.partial[usize::from(small.number) * 2 + of as usize].push(slab);
+        Some(slab)
+    }
+
+    /// Whether the slab that starts there has no free slot.
+    fn is_full(&self, small: Small, start: u64) -> bool {
+        self.memory.load(start + header::FREE) == NONE
+            && self.memory.load(start + header::FRESH) >= small.slots
     }
 
     /// The table's row for a new object.
@@ -258,7 +285,7 @@ impl<M: Memory> Slabs<M> {
         }
     }
 
-    fn allocate_large(&mut self, slabs: u32) -> Result<Place, Full> {
+    fn allocate_large(&mut self, slabs: u32, of: Use) -> Result<Place, Full> {
         let bytes = u64::from(slabs) * SLAB_BYTES;
         let first = self.take(slabs).ok_or(Full { bytes, of: self.geometry.bytes })?;
         let floors = (first..first + slabs).map(|slab| self.memory.load(Geometry::record(slab) + 4));
@@ -267,7 +294,7 @@ impl<M: Memory> Slabs<M> {
             self.memory.store(Geometry::record(slab), LARGE_REST);
         }
         let record = Geometry::record(first);
-        self.memory.store(record, LARGE_REST - 1);
+        self.memory.store(record, if of == Use::Copies { LARGE_COPY } else { LARGE });
         self.memory.store(record + 12, slabs);
         self.memory.store(record + 8, encode(Slot::Free(floor), floor, NONE));
         Ok(self.begin(self.geometry.start(first), record + 8))
@@ -275,11 +302,21 @@ impl<M: Memory> Slabs<M> {
 
     /// Takes the first slabs in a row that are free.
     fn take(&mut self, slabs: u32) -> Option<u32> {
-        let (&first, &count) = self.free.iter().find(|(_, count)| **count >= slabs)?;
+        let found = |slabs_of: &Self| {
+            slabs_of.free.iter().find(|(_, count)| **count >= slabs).map(|(first, count)| (*first, *count))
+        };
+        let (first, count) = match found(self) {
+            Some(found) => found,
+            None => {
+                self.look_everywhere();
+                found(self)?
+            }
+        };
         self.free.remove(&first);
         if count > slabs {
             self.free.insert(first + slabs, count - slabs);
         }
+        self.used = self.used.max(first + slabs);
         Some(first)
     }
 
@@ -291,6 +328,11 @@ impl<M: Memory> Slabs<M> {
             let floor = u32::from(floor.0).max(self.memory.load(record + 4));
             self.memory.store(record + 4, floor);
         }
+        self.join(first, slabs);
+    }
+
+    /// Slabs are free, with those that are before and after them.
+    fn join(&mut self, first: u32, slabs: u32) {
         let (mut from, mut count) = (first, slabs);
         if let Some((&before, &its)) =
             self.free.range(..first).next_back().filter(|(at, its)| **at + **its == first)
@@ -319,9 +361,10 @@ impl<M: Memory> Slabs<M> {
         let kind = self.memory.load(record);
         let small = match kind {
             0 | LARGE_REST => return Err(no_object),
-            kind if kind == LARGE_REST - 1 => None,
+            LARGE | LARGE_COPY => None,
             kind => Some(Class::small((kind & 0xff).wrapping_sub(1)).ok_or(no_object)?),
         };
+        self.see(slab);
         let class = small.map_or(Class::Large(0), |small| Class::Small(small.number));
         let at = self.geometry.word_of(offset, class).ok_or(no_object)?;
         let start = self.geometry.start(slab);
@@ -366,7 +409,7 @@ impl<M: Memory> Slabs<M> {
             return;
         };
         let free = self.memory.load(start + header::FREE);
-        let was_full = free == NONE && self.memory.load(start + header::FRESH) >= small.slots;
+        let was_full = self.is_full(small, start);
         self.memory.store(at, encode(after, next, free));
         self.memory.store(start + header::FREE, slot);
         let of = ((self.memory.load(Geometry::record(slab)) >> 8) & 1) as usize;
@@ -396,7 +439,7 @@ impl<M: Memory> Slabs<M> {
         let (after, _) = step(Slot::Retired, Event::Confirmed, self.last).ok_or(no_object)?;
         self.retired.swap_remove(at);
         let kind = self.memory.load(Geometry::record(slab));
-        match Class::small((kind & 0xff).wrapping_sub(1)).filter(|_| kind < LARGE_REST - 1) {
+        match Class::small((kind & 0xff).wrapping_sub(1)).filter(|_| kind < LARGE_COPY) {
             Some(small) => {
                 self.count(self.geometry.start(slab) + header::RETIRED, -1);
                 self.put_slot(small, slab, offset, after, Colour::default());
@@ -421,9 +464,7 @@ impl<M: Memory> Slabs<M> {
         let record = Geometry::record(slab);
         match self.memory.load(record) {
             0 | LARGE_REST => Err(no_object),
-            kind if kind == LARGE_REST - 1 && within == 0 => {
-                Ok(u64::from(self.memory.load(record + 12)) * SLAB_BYTES)
-            }
+            LARGE | LARGE_COPY if within == 0 => Ok(u64::from(self.memory.load(record + 12)) * SLAB_BYTES),
             kind => {
                 let small = Class::small((kind & 0xff).wrapping_sub(1)).ok_or(no_object)?;
                 small.slot_at(within).map(|_| small.size).ok_or(no_object)

@@ -31,6 +31,7 @@ enum Action {
     Serve(usize),
     Free(usize),
     Confirm(usize),
+    Reopen,
 }
 
 fn actions() -> impl Strategy<Value = Action> {
@@ -40,6 +41,7 @@ fn actions() -> impl Strategy<Value = Action> {
         2 => any::<usize>().prop_map(Action::Serve),
         4 => any::<usize>().prop_map(Action::Free),
         1 => any::<usize>().prop_map(Action::Confirm),
+        1 => Just(Action::Reopen),
     ]
 }
 
@@ -51,12 +53,13 @@ proptest! {
         let mut slabs = slabs(2 << 20, last);
         let geometry = slabs.geometry();
         let mut live: Vec<(Place, u64, Class)> = Vec::new();
+        let mut copies: HashSet<u64> = HashSet::new();
         let mut seen: HashSet<(u64, u16)> = HashSet::new();
         for action in actions {
             match action {
-                Action::Allocate(size, align, copies) => {
+                Action::Allocate(size, align, is_copy) => {
                     let class = Class::of(size, align).unwrap();
-                    let of = if copies { Use::Copies } else { Use::Values };
+                    let of = if is_copy { Use::Copies } else { Use::Values };
                     let Ok(place) = slabs.allocate(class, of) else { continue };
                     prop_assert!((ADDRESS + place.offset).is_multiple_of(align));
                     prop_assert!(place.offset + size <= 2 << 20 && place.colour <= Colour(last));
@@ -66,6 +69,10 @@ proptest! {
                     };
                     prop_assert!(live.iter().all(apart));
                     prop_assert!(slabs.bytes_at(place.offset).unwrap() >= size);
+                    copies.remove(&place.offset);
+                    if is_copy {
+                        copies.insert(place.offset);
+                    }
                     live.push((place, size, class));
                 }
                 Action::Serve(which) if !live.is_empty() => {
@@ -86,10 +93,18 @@ proptest! {
                     seen.retain(|(at, _)| *at != offset);
                     slabs.confirmed(offset).unwrap();
                 }
+                Action::Reopen => {
+                    live.retain(|(place, ..)| !copies.contains(&place.offset));
+                    // No process has copies.
+                    (seen, copies) = Default::default();
+                    let Slabs { memory, used, .. } = slabs;
+                    slabs = Slabs::reopen(memory, geometry, Colour(last), live.len() as u64, used);
+                }
                 _ => {}
             }
             prop_assert_eq!(slabs.live(), live.len() as u64);
         }
+        slabs.look_everywhere();
         for (place, ..) in live {
             slabs.free(place.offset, place.colour).unwrap();
         }

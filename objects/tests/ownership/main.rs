@@ -3,8 +3,12 @@
 //! Arguments select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed, `VGAS_TEST_CONDUIT` replaces the conduit of every
 //! setting with more than one node.
 
+mod kept;
 mod random;
+mod rows;
 mod scenarios;
+mod sharing;
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,6 +17,7 @@ use std::time::{Duration, Instant};
 use vgas::config::{Config, FlagValue, Sources};
 use vgas::launch::{JobRequest, run};
 use vgas_objects::{HeapOptions, Objects};
+use vgas_testing::job_within_bound;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -26,6 +31,14 @@ struct Scenario {
     /// The words of the error with which it must end, if it must.
     ends_with: Option<&'static str>,
 }
+
+/// All scenarios, each in the file that tells its story.
+fn all() -> impl Iterator<Item = &'static Scenario> {
+    [scenarios::ALL, random::ALL, rows::ALL, tasks::ALL, sharing::ALL].into_iter().flatten()
+}
+
+/// The heap of most scenarios.
+const HEAP: HeapOptions = HeapOptions { bytes: 16 << 20, copies: 64, last_colour: u16::MAX };
 
 const JOBS: &[(u32, u32)] = &[(1, 1), (2, 1), (2, 2), (4, 2), (3, 3)];
 
@@ -41,7 +54,7 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(10);
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == "node") {
-        return vgas::launch::node_main().map_or_else(failed, ExitCode::from);
+        return vgas::service::node_main_with(vgas_objects::services()).map_or_else(failed, ExitCode::from);
     }
     if std::env::var_os("VGAS_CONTROL_FD").is_some() {
         let seed = arguments.get(1).and_then(|seed| seed.parse().ok()).unwrap_or(1);
@@ -57,15 +70,15 @@ fn main() -> ExitCode {
     // What a test runner passes (`--nocapture`, `--test-threads`) means nothing here.
     let wanted: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let (mut passed, mut failed) = (0, 0);
-    for scenario in scenarios::ALL {
+    for scenario in all() {
         if !wanted.is_empty() && !wanted.iter().any(|word| scenario.name.contains(word.as_str())) {
             continue;
         }
         for &(ranks, nodes) in scenario.jobs {
             let began = Instant::now();
-            let ended = run_job(scenario.name, seed, ranks, nodes);
-            let took = began.elapsed();
             let title = format!("{} ({ranks} ranks, {nodes} nodes)", scenario.name);
+            let ended = job_within_bound(&title, seed, || run_job(scenario.name, seed, ranks, nodes, &[]));
+            let took = began.elapsed();
             let ended = match (ended, scenario.ends_with) {
                 (Err(why), Some(expected)) if !why.contains(expected) => Err(why),
                 (Err(_), Some(_)) if took > NOTICED_WITHIN => Err(format!("ended after {took:.1?}")),
@@ -85,6 +98,15 @@ fn main() -> ExitCode {
             }
         }
     }
+    if wanted.is_empty() || wanted.iter().any(|word| kept::NAME.contains(word.as_str())) {
+        match job_within_bound(kept::NAME, seed, kept::sequence) {
+            Ok(()) => passed += 1,
+            Err(why) => {
+                println!("FAILED  {}: {why}", kept::NAME);
+                failed += 1;
+            }
+        }
+    }
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -95,14 +117,22 @@ fn failed(error: impl std::fmt::Display) -> ExitCode {
 }
 
 fn run_rank(name: &str, seed: u64) -> Outcome {
-    let scenario =
-        scenarios::ALL.iter().find(|scenario| scenario.name == name).ok_or_else(|| format!("no {name}"))?;
+    if let Some(part) = kept::part(name) {
+        return part(vgas::Runtime::init()?, seed);
+    }
+    let scenario = all().find(|scenario| scenario.name == name).ok_or_else(|| format!("no {name}"))?;
     let objects = Objects::attach(vgas::Runtime::init()?, &scenario.heap)?;
     (scenario.rank)(&objects, seed)?;
     Ok(objects.finalize()?)
 }
 
-fn run_job(name: &str, seed: u64, ranks: u32, nodes: u32) -> Result<(), String> {
+fn run_job(
+    name: &str,
+    seed: u64,
+    ranks: u32,
+    nodes: u32,
+    more: &[(&'static str, String)],
+) -> Result<(), String> {
     // A cache so small that everything is evicted all the time.
     let mut settings = BTreeMap::from([
         ("cache.size", "1MiB".to_owned()),
@@ -110,6 +140,7 @@ fn run_job(name: &str, seed: u64, ranks: u32, nodes: u32) -> Result<(), String> 
         ("segment.tiered_max", "64MiB".to_owned()),
         ("segment.pinned_max", "1MiB".to_owned()),
     ]);
+    settings.extend(more.iter().cloned());
     settings.extend(
         std::env::var("VGAS_TEST_CONDUIT").ok().filter(|_| nodes > 1).map(|conduit| ("conduit", conduit)),
     );

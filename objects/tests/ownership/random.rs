@@ -2,12 +2,23 @@
 //!
 //! All ranks draw the same actions. What a box should hold, all know; which rank owns it, too.
 
-use crate::Outcome;
 use crate::scenarios::nothing_is_left;
+use crate::{HEAP, JOBS, Outcome, Scenario};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use vgas::Rank;
-use vgas_objects::{DBox, MutRef, Objects, Portable, Ref, Shareable};
+use vgas_objects::{DBox, HeapOptions, MutRef, Objects, Portable, Ref, Shareable};
+
+pub const ALL: &[Scenario] = &[
+    Scenario { name: "random", jobs: JOBS, heap: HEAP, rank, ends_with: None },
+    Scenario {
+        name: "random_few_colours",
+        jobs: &[(2, 2), (4, 2)],
+        heap: HeapOptions { last_colour: 1, copies: 2, ..HEAP },
+        rank,
+        ends_with: None,
+    },
+];
 
 /// A value with a part that may be on another rank.
 #[derive(Portable, Shareable)]

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use vgas::config::{Auto, Size};
 use vgas::info::Machine;
 use vgas::launch::{self, JobRequest};
+use vgas::service::node_main_with;
 use vgas::{Runtime, SegmentSpec, say};
 use vgas_bench::gemm::npy::{Dtype, Order, Shape2};
 use vgas_bench::gemm::output::path_of;
@@ -77,7 +78,7 @@ fn check_memory(cache_bytes: u64, nodes: u32, memory_bytes: u64) -> Result<(), F
 
 /// Is the daemon of a node, until the job ends.
 pub fn node() -> Result<u8, Failure> {
-    launch::node_main().map_err(Failure::new)
+    node_main_with(vgas_objects::services()).map_err(Failure::new)
 }
 
 /// What `vgas gemm` is to do.

@@ -1,0 +1,91 @@
+//! The first words of a partition: what a later job must know of it. The first of all is the list of what others have freed.
+
+use super::Heap;
+use super::error::ObjectError;
+use crate::slab::HEAD_BYTES;
+use crate::word::Word;
+use std::sync::atomic::Ordering;
+
+/// What a heap begins with, and which way of dividing it this is.
+const KIND: u64 = u64::from_le_bytes(*b"objects1");
+
+/// Where what is.
+mod at {
+    pub const KIND: u64 = 8;
+    pub const BASE: u64 = 16;
+    pub const STRIDE: u64 = 24;
+    /// How many jobs have had it before, and its last colour.
+    pub const JOBS: u64 = 32;
+    pub const ROOTS: u64 = 40;
+    pub const LIVE: u64 = 48;
+    pub const USED: u64 = 56;
+}
+
+const _: () = assert!(at::USED + 8 <= HEAD_BYTES);
+
+/// What a partition says of itself, when it was part of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// The address of the first rank's partition, and from one to the next: pointers in it mean these.
+    pub base: u64,
+    pub stride: u64,
+    /// How many jobs have had it before this one.
+    pub jobs: u32,
+    pub last_colour: u16,
+    /// The first of the objects that are found by name.
+    pub roots: Option<Word>,
+    /// Values in it.
+    pub live: u64,
+    /// Slabs that were ever used.
+    pub used: u32,
+}
+
+impl Head {
+    /// Reads it through `word`, which gets offsets.
+    ///
+    /// # Errors
+    /// When the segment is something else.
+    pub fn read(word: impl Fn(u64) -> u64) -> Result<Self, ObjectError> {
+        if word(at::KIND) != KIND {
+            return Err(ObjectError::Usage("the segment of this name is not a heap of objects".into()));
+        }
+        let jobs = word(at::JOBS);
+        Ok(Self {
+            base: word(at::BASE),
+            stride: word(at::STRIDE),
+            jobs: (jobs >> 32) as u32,
+            last_colour: jobs as u16,
+            roots: Word::from_bits(word(at::ROOTS)),
+            live: word(at::LIVE),
+            used: word(at::USED) as u32,
+        })
+    }
+
+    /// Writes it into the partition.
+    pub fn write(&self, heap: &Heap) {
+        let words = [
+            (at::KIND, KIND),
+            (at::BASE, self.base),
+            (at::STRIDE, self.stride),
+            (at::JOBS, u64::from(self.jobs) << 32 | u64::from(self.last_colour)),
+            (at::ROOTS, self.roots.map_or(0, Word::bits)),
+            (at::LIVE, self.live),
+            (at::USED, self.used.into()),
+        ];
+        words.into_iter().for_each(|(at, word)| heap.list_word(at).store(word, Ordering::Relaxed));
+    }
+}
+
+/// What a rank's extensions begin with: each rank's differ, and those that an earlier job has left mean nothing.
+///
+/// # Errors
+/// When so many jobs have had the heap that the numbers are used up.
+pub(super) fn tag_of(rank: u32, ranks: u32, jobs: u32) -> Result<u64, ObjectError> {
+    let first = u64::from(jobs) * u64::from(ranks);
+    if first + u64::from(ranks) >= u64::from(u16::MAX) {
+        return Err(ObjectError::Usage(format!(
+            "{jobs} jobs of {ranks} ranks have had this heap, and it has numbers for no more: copy its objects into a new one"
+        )));
+    }
+    Ok(first + u64::from(rank) + 1)
+}

@@ -1,0 +1,434 @@
+//! [`DMap`]: an owned map in the global heap.
+
+use super::error::ObjectError;
+use super::part::Part;
+use super::vec::DVec;
+use crate::{Portable, Shareable};
+use rustc_hash::FxHasher;
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::iter::FusedIterator;
+use std::ops::Deref;
+
+/// Buckets that are brought at once while a key is looked for in a map of another rank: nearly always enough.
+const LOOKED_AT: usize = 8;
+/// The fewest buckets of a map that has some.
+const BUCKETS_MIN: usize = 8;
+
+/// An owned map of the global heap: as a `HashMap`, with buckets in one [`DVec`], of which up to three quarters are used. 40 bytes.
+///
+/// One rank has it: the one that wrote last. [`DMap::get`] brings the few buckets in which a key may be; iterating brings all; writing brings
+/// the map itself. All ranks of a job hash alike, without a secret: keys that somebody chooses to collide make it slow.
+///
+/// It panics where a [`DVec`] does.
+///
+/// ```no_run
+/// use vgas_objects::{DMap, DString};
+///
+/// let mut ages: DMap<DString, u32> = DMap::new();
+/// ages.insert("Ada".into(), 36);
+/// *ages.get_or_insert_with("Grace".into(), || 84) += 1;
+/// assert_eq!(ages.get("Grace").as_deref(), Some(&85));
+/// assert_eq!(ages.remove("Ada"), Some(36));
+/// ```
+///
+/// What does not compile, beside what does not for a [`DVec`]: to write while something found is in use,
+///
+/// ```
+/// # use vgas_objects::DMap;
+/// fn write(mut map: DMap<u64, u64>) { let found = map.get(&1); drop(found); map.insert(1, 2); }
+/// ```
+/// ```compile_fail,E0502
+/// # use vgas_objects::DMap;
+/// fn write(mut map: DMap<u64, u64>) { let found = map.get(&1); map.insert(1, 2); drop(found); }
+/// ```
+///
+/// and keys that lie in memory of a process:
+///
+/// ```
+/// # use vgas_objects::{DMap, DString};
+/// fn named() -> DMap<DString, u64> { DMap::new() }
+/// ```
+/// ```compile_fail,E0277
+/// # use vgas_objects::DMap;
+/// fn named() -> DMap<String, u64> { DMap::new() }
+/// ```
+#[derive(Portable, Shareable)]
+pub struct DMap<K: Portable, V: Portable> {
+    /// As many as a power of two, or none. A key is in the first that was free from where its hash points.
+    buckets: DVec<Bucket<K, V>>,
+    len: usize,
+}
+
+/// Room for one key.
+#[derive(Portable, Shareable)]
+struct Bucket<K: Portable, V: Portable> {
+    /// Of its key: most others are told from it without a look at them, which may be elsewhere in part.
+    hash: u64,
+    entry: Option<(K, V)>,
+}
+
+/// The same in every process.
+fn hash_of(key: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = FxHasher::default();
+    key.hash(&mut hasher);
+    // Its lower bits say where, and are the weaker ones.
+    let hash = hasher.finish();
+    (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(32)
+}
+
+/// What looking at a bucket has shown.
+enum Look {
+    Key,
+    Free,
+    Other,
+}
+
+impl<K: Portable, V: Portable> Bucket<K, V> {
+    fn look<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Look
+    where
+        K: Borrow<Q>,
+    {
+        match &self.entry {
+            None => Look::Free,
+            Some((other, _)) if self.hash == hash && other.borrow() == key => Look::Key,
+            Some(_) => Look::Other,
+        }
+    }
+}
+
+impl<K: Portable, V: Portable> DMap<K, V> {
+    /// Without keys, and without a place in the heap before it has some.
+    pub const fn new() -> Self {
+        Self { buckets: DVec::new(), len: 0 }
+    }
+
+    /// How many keys it has.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Drops all keys and values.
+    pub fn clear(&mut self) {
+        self.buckets.clear();
+        self.len = 0;
+    }
+
+    /// Keys and values, for writing to the values: they move here. In no order that means anything.
+    ///
+    /// # Panics
+    /// When they cannot be had.
+    #[track_caller]
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+        self.buckets
+            .as_mut_slice()
+            .iter_mut()
+            .filter_map(|bucket| bucket.entry.as_mut())
+            .map(|(key, value)| (&*key, value))
+    }
+}
+
+impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
+    /// The bucket of a key, or the free one where it would be; the map is here then. It must have a free one.
+    fn place<Q: Hash + Eq + ?Sized>(buckets: &[Bucket<K, V>], hash: u64, key: &Q) -> (usize, bool)
+    where
+        K: Borrow<Q>,
+    {
+        let mask = buckets.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            match buckets[at].look(hash, key) {
+                Look::Key => return (at, true),
+                Look::Free => return (at, false),
+                Look::Other => at = (at + 1) & mask,
+            }
+        }
+    }
+
+    /// Makes room for one more key.
+    fn try_grow(&mut self) -> Result<(), ObjectError> {
+        let before = self.buckets.len();
+        if (self.len + 1) * 4 <= before * 3 {
+            return Ok(());
+        }
+        let count = (2 * before).max(BUCKETS_MIN);
+        let mut buckets: DVec<Bucket<K, V>> = DVec::with_capacity(count)?;
+        buckets.extend((0..count).map(|_| Bucket { hash: 0, entry: None }));
+        // Here before any is taken out: an error leaves the map as it was.
+        self.buckets.try_as_mut_slice()?;
+        let all = buckets.as_mut_slice();
+        for bucket in std::mem::take(&mut self.buckets).into_iter().filter(|bucket| bucket.entry.is_some()) {
+            let mut at = bucket.hash as usize & (count - 1);
+            while all[at].entry.is_some() {
+                at = (at + 1) & (count - 1);
+            }
+            all[at] = bucket;
+        }
+        self.buckets = buckets;
+        Ok(())
+    }
+
+    /// Sets what is at a key: yields what was there.
+    ///
+    /// # Panics
+    /// When no room is left, or the map cannot be had; [`DMap::try_insert`] says why instead.
+    #[track_caller]
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        self.try_insert(key, value).unwrap_or_else(|error| super::boxes::fail(&error))
+    }
+
+    /// [`DMap::insert`].
+    ///
+    /// # Errors
+    /// When no room is left, or the map cannot be had: key and value are dropped then.
+    pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, ObjectError> {
+        self.try_grow()?;
+        let hash = hash_of(&key);
+        let buckets = self.buckets.try_as_mut_slice()?;
+        let (at, is_there) = Self::place(buckets, hash, &key);
+        if is_there {
+            return Ok(buckets[at].entry.as_mut().map(|(_, old)| std::mem::replace(old, value)));
+        }
+        buckets[at] = Bucket { hash, entry: Some((key, value)) };
+        self.len += 1;
+        Ok(None)
+    }
+
+    /// What is at a key, for writing; what `make` says, if nothing was.
+    ///
+    /// # Panics
+    /// As [`DMap::insert`].
+    #[track_caller]
+    pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
+        if let Err(error) = self.try_grow() {
+            super::boxes::fail(&error);
+        }
+        let hash = hash_of(&key);
+        let buckets = self.buckets.as_mut_slice();
+        let (at, is_there) = Self::place(buckets, hash, &key);
+        if !is_there {
+            buckets[at] = Bucket { hash, entry: Some((key, make())) };
+            self.len += 1;
+        }
+        match &mut buckets[at].entry {
+            Some((_, value)) => value,
+            None => unreachable!("it was there, or is now"),
+        }
+    }
+
+    /// What is at a key, for writing: the map moves here.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    #[track_caller]
+    pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        if self.len == 0 {
+            return None;
+        }
+        let buckets = self.buckets.as_mut_slice();
+        let (at, _) = Self::place(buckets, hash_of(key), key);
+        buckets[at].entry.as_mut().map(|(_, value)| value)
+    }
+
+    /// Takes what is at a key: the map moves here.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    #[track_caller]
+    pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        if self.len == 0 {
+            return None;
+        }
+        let buckets = self.buckets.as_mut_slice();
+        let (mut hole, _) = Self::place(buckets, hash_of(key), key);
+        let (_key, value) = buckets[hole].entry.take()?;
+        self.len -= 1;
+        // Those behind it that came so far only because it was there go back: no key is behind a free bucket.
+        let mask = buckets.len() - 1;
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            if buckets[at].entry.is_none() {
+                return Some(value);
+            }
+            let begins = buckets[at].hash as usize & mask;
+            if at.wrapping_sub(begins) & mask >= at.wrapping_sub(hole) & mask {
+                buckets.swap(hole, at);
+                hole = at;
+            }
+        }
+    }
+}
+
+impl<K: Shareable + Hash + Eq, V: Shareable> DMap<K, V> {
+    /// What is at a key, for reading. Of a map of another rank, a few buckets are brought.
+    ///
+    /// # Panics
+    /// When they cannot be had.
+    #[track_caller]
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Found<'_, K, V>>
+    where
+        K: Borrow<Q>,
+    {
+        if self.len == 0 {
+            return None;
+        }
+        let hash = hash_of(key);
+        let count = self.buckets.len();
+        let mut from = hash as usize & (count - 1);
+        loop {
+            let part = self.buckets.range(from..count.min(from + LOOKED_AT));
+            let part = part.unwrap_or_else(|error| super::boxes::fail(&error));
+            for at in 0..part.len() {
+                match part[at].look(hash, key) {
+                    Look::Key => return Some(Found { part, at }),
+                    Look::Free => return None,
+                    Look::Other => {}
+                }
+            }
+            from = (from + part.len()) & (count - 1);
+        }
+    }
+
+    /// Whether something is at a key. Costs what [`DMap::get`] does.
+    ///
+    /// # Panics
+    /// As [`DMap::get`].
+    #[track_caller]
+    pub fn contains_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.get(key).is_some()
+    }
+}
+
+impl<K: Shareable, V: Shareable> DMap<K, V> {
+    /// Keys and values, for reading: all are brought. In no order that means anything.
+    ///
+    /// # Panics
+    /// When they cannot be had.
+    #[track_caller]
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.buckets.iter().filter_map(|bucket| bucket.entry.as_ref()).map(|(key, value)| (key, value))
+    }
+}
+
+/// What was found at a key of a [`DMap`]: its value, where it is, or brought for this guard alone.
+pub struct Found<'m, K: Shareable, V: Shareable> {
+    part: Part<'m, Bucket<K, V>>,
+    at: usize,
+}
+
+impl<K: Shareable, V: Shareable> Found<'_, K, V> {
+    fn entry(&self) -> &(K, V) {
+        match &self.part[self.at].entry {
+            Some(entry) => entry,
+            None => unreachable!("it was found there, and is borrowed"),
+        }
+    }
+
+    /// The key, as the map has it.
+    pub fn key(&self) -> &K {
+        &self.entry().0
+    }
+}
+
+impl<K: Shareable, V: Shareable> Deref for Found<'_, K, V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        &self.entry().1
+    }
+}
+
+impl<K: Shareable, V: Shareable + fmt::Debug> fmt::Debug for Found<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        V::fmt(self, f)
+    }
+}
+
+/// Keys and values of a [`DMap`]: those that nobody takes are dropped with it.
+pub struct DMapIter<K: Portable, V: Portable> {
+    buckets: std::vec::IntoIter<Bucket<K, V>>,
+    left: usize,
+}
+
+impl<K: Portable, V: Portable> Iterator for DMapIter<K, V> {
+    type Item = (K, V);
+
+    fn next(&mut self) -> Option<(K, V)> {
+        let entry = self.buckets.find_map(|bucket| bucket.entry)?;
+        self.left -= 1;
+        Some(entry)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<K: Portable, V: Portable> ExactSizeIterator for DMapIter<K, V> {}
+impl<K: Portable, V: Portable> FusedIterator for DMapIter<K, V> {}
+
+impl<K: Portable, V: Portable> fmt::Debug for DMapIter<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DMapIter({} keys)", self.left)
+    }
+}
+
+impl<K: Portable, V: Portable> IntoIterator for DMap<K, V> {
+    type Item = (K, V);
+    type IntoIter = DMapIter<K, V>;
+
+    /// What it has comes here, if it is elsewhere.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    #[track_caller]
+    fn into_iter(self) -> DMapIter<K, V> {
+        DMapIter { left: self.len, buckets: self.buckets.into_iter() }
+    }
+}
+
+impl<K: Portable + Hash + Eq, V: Portable> Extend<(K, V)> for DMap<K, V> {
+    #[track_caller]
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, all: I) {
+        for (key, value) in all {
+            self.insert(key, value);
+        }
+    }
+}
+
+impl<K: Portable + Hash + Eq, V: Portable> FromIterator<(K, V)> for DMap<K, V> {
+    #[track_caller]
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(all: I) -> Self {
+        let mut map = Self::new();
+        map.extend(all);
+        map
+    }
+}
+
+impl<K: Portable, V: Portable> Default for DMap<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Portable, V: Portable> fmt::Debug for DMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DMap({} keys)", self.len)
+    }
+}

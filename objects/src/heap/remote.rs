@@ -1,0 +1,109 @@
+//! Objects that are elsewhere: their bytes, and that they are free.
+//!
+//! A rank of the same node is reached through the memory that both share; the home of any other by one message and its answer
+//! ([`crate::service`]).
+
+use super::error::ObjectError;
+use super::shape::Shape;
+use super::{Freed, Heap};
+use crate::service::{self, Answer, HeapService, Request};
+use crate::slab::SERVED;
+use crate::word::Word;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::PoisonError;
+use vgas::{Change, GlobalAddress, NodeId, Rank};
+
+/// What a message has beside an object's bytes, at most.
+const REST_BYTES: usize = 64;
+
+impl Heap {
+    /// The node of a rank, if it is another one.
+    fn far(&self, rank: Rank) -> Option<NodeId> {
+        let node = self.runtime.layout().node_of(rank);
+        (node != self.runtime.node()).then_some(node)
+    }
+
+    /// Reads the bytes of another rank's object, after `served`, the word of its slot, was marked: its next writer must see it.
+    ///
+    /// # Safety
+    /// At `to` are as many bytes as its shape has, in which something was written before, and which only the caller has.
+    pub(super) unsafe fn read(
+        &self,
+        word: Word,
+        shape: &Shape,
+        to: usize,
+        served: Option<u64>,
+    ) -> Result<(), ObjectError> {
+        let at = self.locate(word.address());
+        if shape.bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(to), shape.bytes) };
+        self.read_bytes(at, bytes, served).map_err(|why| Self::lost(word, shape, at.rank, why))
+    }
+
+    fn read_bytes(&self, at: GlobalAddress, to: &mut [u8], served: Option<u64>) -> Result<(), vgas::Error> {
+        let far =
+            self.far(at.rank).filter(|_| to.len() + REST_BYTES <= self.runtime.endpoint().medium_bytes_max());
+        if let Some(node) = far {
+            let (owner, offset, bytes) = (at.rank.0, at.offset, to.len() as u32);
+            let request = Request::Read { owner, offset, bytes, served };
+            if let Answer::Bytes(found) = self.runtime.call::<HeapService>(node, &request)?
+                && found.0.len() == to.len()
+            {
+                to.copy_from_slice(&found.0);
+                return Ok(());
+            }
+            // The other way says why not.
+        }
+        if let Some(offset) = served {
+            self.runtime.update(GlobalAddress { offset, ..at }, Change::Or(SERVED))?;
+        }
+        self.runtime.get(at, to)
+    }
+
+    /// Tells a rank what has been freed of its objects. `all`: and waits until it can find those of earlier calls, too.
+    pub(super) fn send_frees(&self, rank: Rank, freed: &[Freed], all: bool) -> Result<(), ObjectError> {
+        // A number takes at most ten bytes.
+        let bytes: usize = freed.iter().map(|freed| 20 + 10 * (2 + freed.holds.len())).sum();
+        let far = self.far(rank).filter(|_| bytes + REST_BYTES <= self.runtime.endpoint().medium_bytes_max());
+        let Some(node) = far else { return self.hang(freed) };
+        let next = freed.iter().skip(1).map(|next| next.word.bits()).chain([0]);
+        let noted = freed.iter().zip(next).map(|(freed, next)| service::Freed {
+            word: freed.word.bits(),
+            offset: self.locate(freed.word.address()).offset,
+            note: freed.note(next),
+        });
+        let request = Request::Free { owner: rank.0, all: noted.collect() };
+        if !all {
+            self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(rank);
+            return Ok(self.runtime.tell::<HeapService>(node, &request)?);
+        }
+        match self.runtime.call::<HeapService>(node, &request)? {
+            Answer::Freed => Ok(()),
+            // The other way says why not.
+            _ => self.hang(freed),
+        }
+    }
+
+    /// Chains objects of one rank, and hangs them before what that rank has not yet collected.
+    fn hang(&self, all: &[Freed]) -> Result<(), ObjectError> {
+        let (Some(first), Some(last)) = (all.first(), all.last()) else { return Ok(()) };
+        for (at, freed) in all.iter().enumerate() {
+            let next = all.get(at + 1).map_or(0, |next| next.word.bits());
+            self.runtime.put(self.locate(freed.word.address()), &freed.note(next))?;
+        }
+        let (first, last) = (first.word, self.locate(last.word.address()));
+        let head = GlobalAddress { offset: 0, ..last };
+        let mut before: u64 = self.runtime.get_value(head)?;
+        loop {
+            self.runtime.put_value(last, before)?;
+            let was = self.runtime.compare_swap(head, before, first.bits())?;
+            if was == before {
+                return Ok(());
+            }
+            before = was;
+        }
+    }
+}

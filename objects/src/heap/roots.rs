@@ -1,0 +1,159 @@
+//! What outlives a job: objects under names, and checkpoints of the heap.
+
+use super::boxes::{DBox, Refused};
+use super::error::{ObjectError, OtherLayout};
+use super::objects::Objects;
+use crate::layout::Layout;
+use crate::word::Word;
+use crate::{Portable, Shareable};
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::{MutexGuard, PoisonError};
+use vgas::Reopened;
+
+/// Most bytes of a root's name.
+const NAME_BYTES: usize = 64;
+/// Bytes of what is kept of its layout, to say what differs; that something does, a number says.
+const TEXT_BYTES: usize = 1536;
+
+/// An object that is found by name, in the list of a rank.
+#[derive(Portable, Shareable)]
+pub(super) struct Root {
+    name: [u8; NAME_BYTES],
+    layout: u64,
+    text: [u8; TEXT_BYTES],
+    /// [`Word`]: its type is not known here.
+    word: u64,
+    next: Option<DBox<Root>>,
+}
+
+/// Text in a field, followed by zeros.
+fn field<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [0; N];
+    let bytes = text.len().min(N);
+    field[..bytes].copy_from_slice(&text.as_bytes()[..bytes]);
+    field
+}
+
+fn text_of(field: &[u8]) -> String {
+    String::from_utf8_lossy(field).trim_end_matches('\0').to_owned()
+}
+
+fn number_of(layout: &str) -> u64 {
+    // Without a key: the same in every process.
+    let mut hasher = FxHasher::default();
+    layout.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Objects {
+    fn roots(&self) -> MutexGuard<'_, Option<DBox<Root>>> {
+        // Changed in steps that leave a list.
+        self.heap.roots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives an object to the heap, where [`Objects::root`] finds it by its name, in this job or, after a [`Objects::checkpoint`], a later
+    /// one. Names are a rank's: at most 64 bytes of text without zeros.
+    ///
+    /// # Errors
+    /// With the object, when the name is no name or is taken, or no room is left.
+    pub fn keep<T: Portable>(&self, name: &str, object: DBox<T>) -> Result<(), Refused<DBox<T>>> {
+        let refuse = |value, why| Err(Refused { value, why: Box::new(why) });
+        if name.is_empty() || name.len() > NAME_BYTES || name.contains('\0') {
+            let why = format!("{name:?} names no object: 1 to {NAME_BYTES} bytes of text do");
+            return refuse(object, ObjectError::Usage(why));
+        }
+        let mut roots = self.roots();
+        if names(&roots).iter().any(|other| other == name) {
+            return refuse(
+                object,
+                ObjectError::Usage(format!("{} has an object {name:?} already", self.rank())),
+            );
+        }
+        let text = Layout::of::<T>().to_string();
+        let root = Root {
+            name: field(name),
+            layout: number_of(&text),
+            text: field(&text),
+            word: DBox::word(&object).bits(),
+            next: None,
+        };
+        match DBox::try_new(root) {
+            Ok(mut root) => {
+                object.into_word();
+                root.get_mut().next = roots.take();
+                *roots = Some(root);
+                Ok(())
+            }
+            Err(refused) => Err(Refused { value: object, why: refused.why }),
+        }
+    }
+
+    /// Takes an object that this rank, or in an earlier job the rank with its number, has [kept](Objects::keep) under a name; none if
+    /// there is none.
+    ///
+    /// # Errors
+    /// [`ObjectError::Layout`] when it was of another type, or the type has changed; it stays where it is.
+    pub fn root<T: Portable>(&self, name: &str) -> Result<Option<DBox<T>>, ObjectError> {
+        let layout = Layout::of::<T>();
+        let mut roots = self.roots();
+        let Some(place) = find(&mut roots, name) else { return Ok(None) };
+        let Some(root) = place.as_mut().map(DBox::get_mut) else { return Ok(None) };
+        if root.layout != number_of(&layout.to_string()) {
+            let differs = layout.differs_from(&text_of(&root.text));
+            let why = differs.unwrap_or_else(|| "in what is too long to be kept".into());
+            let type_name = std::any::type_name::<T>();
+            return Err(ObjectError::Layout(Box::new(OtherLayout { name: name.into(), type_name, why })));
+        }
+        let word = Word::from_bits(root.word).filter(|word| self.is_here(*word));
+        let word =
+            word.ok_or_else(|| ObjectError::Usage(format!("the heap's object {name:?} is nowhere")))?;
+        let next = root.next.take();
+        *place = next;
+        Ok(Some(DBox::of(word)))
+    }
+
+    /// The names of all objects that this rank can find.
+    pub fn root_names(&self) -> Vec<String> {
+        names(&self.roots())
+    }
+
+    /// Makes the heap durable, on all ranks together, as [`vgas::Runtime::checkpoint`]: a later job that
+    /// [attaches](Objects::attach_named) it finds it as it is now, with all objects that [roots](Objects::keep) have or lead to. What only
+    /// this job's own variables lead to takes room there, and is nobody's. Collective; no thread of any rank may use objects
+    /// meanwhile ([`Objects::attach_named`]).
+    ///
+    /// # Errors
+    /// As there; and when the heap has no name.
+    pub fn checkpoint(&self) -> Result<(), ObjectError> {
+        let heap = self.heap;
+        if !heap.runtime.has_named_segments() {
+            return Err(ObjectError::Usage(
+                "a heap without a name is gone with its job: `Objects::attach_named` gives it one".into(),
+            ));
+        }
+        self.barrier()?;
+        let roots = self.roots().as_ref().map(DBox::word);
+        heap.head(roots).write(heap);
+        Ok(heap.runtime.checkpoint()?)
+    }
+
+    /// What was found of the heap's name; none when it was created now, or has none.
+    pub fn reopened(&self) -> Option<Reopened> {
+        self.heap.runtime.reopened()
+    }
+}
+
+/// Where a name is in a list.
+fn find<'r>(mut place: &'r mut Option<DBox<Root>>, name: &str) -> Option<&'r mut Option<DBox<Root>>> {
+    while text_of(&place.as_ref()?.name) != name {
+        place = &mut place.as_mut()?.get_mut().next;
+    }
+    Some(place)
+}
+
+/// All of a list.
+fn names(roots: &Option<DBox<Root>>) -> Vec<String> {
+    let all = std::iter::successors(roots.as_deref(), |root| root.next.as_deref());
+    all.map(|root| text_of(&root.name)).collect()
+}

@@ -1,0 +1,200 @@
+//! [`DString`]: text in the global heap.
+
+use super::error::ObjectError;
+use super::vec::DVec;
+use crate::layout::Layout;
+use crate::portable::{Portable, Shareable};
+use crate::word::Link;
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+
+/// Owned, growable text in the global heap: like a `String`. Read, it is a `str`; another rank reads a copy. 32 bytes.
+///
+/// ```no_run
+/// # use vgas_objects::{DBox, DString, Portable, Shareable};
+/// #[derive(Portable, Shareable)]
+/// struct Post { author: u64, text: DString }
+/// let mut post = DBox::new(Post { author: 7, text: "good".into() });
+/// post.text.push_str(" morning");
+/// assert!(post.text.ends_with("morning"));
+/// ```
+#[derive(Default)]
+pub struct DString {
+    /// UTF-8.
+    bytes: DVec<u8>,
+}
+
+// SAFETY: as its only field.
+unsafe impl Portable for DString {
+    const HAS_LINKS: bool = true;
+
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        self.bytes.links(visit);
+    }
+
+    fn describe(layout: &mut Layout) {
+        layout.begin::<Self>();
+    }
+}
+
+// SAFETY: as its only field.
+unsafe impl Shareable for DString {}
+
+impl DString {
+    /// Empty text, which takes no room.
+    pub const fn new() -> Self {
+        Self { bytes: DVec::new() }
+    }
+
+    /// Bytes of it; no message is needed to know.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Adds text at the end; all of it comes here.
+    ///
+    /// # Panics
+    /// When there is no room; [`DString::try_push_str`] says so instead.
+    #[track_caller]
+    pub fn push_str(&mut self, text: &str) {
+        if let Err(error) = self.try_push_str(text) {
+            super::boxes::fail(&error);
+        }
+    }
+
+    /// Adds text at the end; all of it comes here.
+    ///
+    /// # Errors
+    /// When there is no room, or it cannot be had; nothing is added then.
+    pub fn try_push_str(&mut self, text: &str) -> Result<(), ObjectError> {
+        self.bytes.try_extend_from(text.as_bytes())
+    }
+
+    /// Removes all of it.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// All of it, to read.
+    ///
+    /// # Errors
+    /// When it cannot be had, or there is no room for a copy; and when what is there is no text, as a rank of another program may have left it.
+    pub fn try_as_str(&self) -> Result<&str, ObjectError> {
+        let bytes = self.bytes.try_as_slice()?;
+        std::str::from_utf8(bytes)
+            .map_err(|why| ObjectError::Usage(format!("what lies there is no text: {why}")))
+    }
+
+    /// In memory of this process.
+    ///
+    /// # Errors
+    /// As [`DString::try_as_str`]; it is nobody's then.
+    pub fn into_string(self) -> Result<String, ObjectError> {
+        let bytes = self.bytes.into_vec()?;
+        String::from_utf8(bytes)
+            .map_err(|why| ObjectError::Usage(format!("what lay there is no text: {why}")))
+    }
+}
+
+impl Deref for DString {
+    type Target = str;
+
+    #[track_caller]
+    fn deref(&self) -> &str {
+        self.try_as_str().unwrap_or_else(|error| super::boxes::fail(&error))
+    }
+}
+
+impl From<&str> for DString {
+    /// # Panics
+    /// When there is no room.
+    #[track_caller]
+    fn from(text: &str) -> Self {
+        let mut new = Self::new();
+        new.push_str(text);
+        new
+    }
+}
+
+impl Extend<char> for DString {
+    #[track_caller]
+    fn extend<I: IntoIterator<Item = char>>(&mut self, characters: I) {
+        characters.into_iter().for_each(|character| self.push_str(character.encode_utf8(&mut [0; 4])));
+    }
+}
+
+impl fmt::Write for DString {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.try_push_str(text).map_err(|_| fmt::Error)
+    }
+}
+
+impl fmt::Display for DString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        str::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for DString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl PartialEq for DString {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for DString {}
+
+impl PartialEq<str> for DString {
+    fn eq(&self, other: &str) -> bool {
+        **self == *other
+    }
+}
+
+impl PartialEq<&str> for DString {
+    fn eq(&self, other: &&str) -> bool {
+        **self == **other
+    }
+}
+
+impl PartialOrd for DString {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for DString {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl Hash for DString {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+// They hash and compare as what they deref to.
+impl Borrow<str> for DString {
+    fn borrow(&self) -> &str {
+        self
+    }
+}
+
+impl AsRef<str> for DString {
+    fn as_ref(&self) -> &str {
+        self
+    }
+}

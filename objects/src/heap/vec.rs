@@ -1,0 +1,528 @@
+//! [`DVec`]: many values in a row in the global heap.
+
+use super::error::ObjectError;
+use super::part::{Part, Values};
+use super::shape::Shape;
+use super::{Freed, OWN, heap};
+use crate::layout::Layout;
+use crate::portable::{Portable, Shareable};
+use crate::slab::{Class, Use};
+use crate::word::{Link, Word};
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::{Bound, Deref, DerefMut, RangeBounds};
+use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::atomic::Ordering;
+use vgas::Rank;
+
+/// An owned, growable row of values in the global heap: like a `Vec`. It is a slice wherever it is read or written; a rank that does
+/// not have it reads a copy of all of it, or only [some of it](DVec::range), and who writes it, brings it.
+///
+/// It may lie in boxes and other rows, and these in it, and may be larger than memory: what is used of it is brought in by pages.
+///
+/// Each use as a slice asks once where it is; a loop does better with the slice itself (`let row = &mut row[..];`).
+///
+/// ```no_run
+/// # use vgas_objects::{DVec, ObjectError};
+/// # fn sums() -> Result<(), ObjectError> {
+/// let mut rows: DVec<DVec<f64>> = DVec::new();
+/// rows.push((0..1000).map(f64::from).collect());
+/// rows[0].iter_mut().for_each(|number| *number *= 2.0);
+/// assert_eq!(rows[0].range(10..12)?[..], [20.0, 22.0]);
+/// # Ok(()) }
+/// ```
+///
+/// What others cannot have, it cannot hold; and it is borrowed as a `Vec` is:
+///
+/// ```compile_fail,E0277
+/// # use vgas_objects::DVec;
+/// fn texts() -> DVec<String> { DVec::new() }
+/// ```
+/// ```compile_fail,E0277
+/// # use vgas_objects::DVec;
+/// fn borrowed(text: &'static str) -> DVec<&'static str> { [text].into_iter().collect() }
+/// ```
+/// ```compile_fail,E0502
+/// # use vgas_objects::DVec;
+/// fn grow(mut row: DVec<u64>) { let first = &row[0]; row.push(*first); let _ = first; drop(*first); }
+/// ```
+/// ```compile_fail,E0502
+/// # use vgas_objects::DVec;
+/// fn part(mut row: DVec<u64>) { let part = row.range(..).unwrap(); row.clear(); drop(part); }
+/// ```
+pub struct DVec<T: Portable> {
+    /// None while it holds nothing.
+    link: Option<Link>,
+    length: u64,
+    /// Of its slot.
+    class: Class,
+    owns: PhantomData<T>,
+}
+
+// SAFETY: its bytes are a link, which is visited, and numbers.
+unsafe impl<T: Portable> Portable for DVec<T> {
+    const HAS_LINKS: bool = true;
+
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        self.link.iter().for_each(visit);
+    }
+
+    fn describe(layout: &mut Layout) {
+        layout.begin::<Self>();
+        T::describe(layout);
+    }
+}
+
+// SAFETY: as of a box: what it owns does not change behind a shared reference.
+unsafe impl<T: Shareable> Shareable for DVec<T> {}
+
+impl<T: Portable> Default for DVec<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Values are never less than this, so that rows of nothing need no case of their own.
+const fn size<T>() -> u64 {
+    assert!(size_of::<T>() > 0, "a row of values without bytes is a number");
+    size_of::<T>() as u64
+}
+
+/// The class of a slot for so many values at least.
+fn room_for<T>(count: u64) -> Result<Class, ObjectError> {
+    let bytes = count.checked_mul(size::<T>());
+    let class = bytes.and_then(|bytes| Class::of(bytes, align_of::<T>() as u64));
+    class.ok_or_else(|| {
+        let name = std::any::type_name::<T>();
+        ObjectError::Usage(format!("no partition has room for {count} values of {name} in a row"))
+    })
+}
+
+impl<T: Portable> DVec<T> {
+    /// An empty row, which takes no room.
+    pub const fn new() -> Self {
+        Self { link: None, length: 0, class: Class::Small(0), owns: PhantomData }
+    }
+
+    /// An empty row with room for so many values in this rank's partition.
+    ///
+    /// # Errors
+    /// When so much room is not left in one piece, or there is no heap.
+    pub fn with_capacity(count: usize) -> Result<Self, ObjectError> {
+        let mut row = Self::new();
+        row.reserve(count)?;
+        Ok(row)
+    }
+
+    /// How many values it has; no message is needed to know.
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// How many values it has room for where it is.
+    pub fn capacity(&self) -> usize {
+        self.room() as usize
+    }
+
+    /// Which rank has its values; none while it has no room for any, and where there is no heap.
+    pub fn rank(&self) -> Option<Rank> {
+        let word = self.link.as_ref()?.word;
+        heap().ok().map(|heap| heap.locate(word.address()).rank)
+    }
+
+    fn room(&self) -> u64 {
+        self.link.as_ref().map_or(0, |_| self.class.bytes() / size::<T>())
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::of_some::<T>(self.class, self.length as usize)
+    }
+
+    /// Where a row without bytes is.
+    fn nowhere() -> u64 {
+        align_of::<T>() as u64
+    }
+
+    /// Where it is in this process, to read.
+    fn locate(&self) -> Result<u64, ObjectError> {
+        let Some(link) = self.link.as_ref().filter(|_| self.length > 0) else { return Ok(Self::nowhere()) };
+        match self.here() {
+            Some(address) => Ok(address),
+            None => heap()?.find(link, &self.shape()),
+        }
+    }
+
+    /// Where it or a copy is, if this is known without asking.
+    #[inline]
+    fn here(&self) -> Option<u64> {
+        let link = self.link.as_ref()?;
+        let address = link.word.address();
+        if OWN.offset_of(address).is_some() {
+            return Some(address);
+        }
+        let (extension, tag) = (link.extension.load(Ordering::Acquire), OWN.tag.load(Ordering::Relaxed));
+        (tag != 0 && extension >> 48 == tag).then_some(extension & !(0xffff << 48))
+    }
+
+    /// Where it is in this rank's partition, in a colour that nobody has seen.
+    #[inline]
+    fn make_own(&mut self) -> Result<u64, ObjectError> {
+        let Some(link) = &self.link else { return Ok(Self::nowhere()) };
+        let address = link.word.address();
+        match OWN.offset_of(address) {
+            Some(offset) if self.length == 0 || !heap()?.is_served(offset, self.class) => Ok(address),
+            _ => self.bring(),
+        }
+    }
+
+    #[cold]
+    fn bring(&mut self) -> Result<u64, ObjectError> {
+        let shape = self.shape();
+        let Some(link) = &mut self.link else { return Ok(Self::nowhere()) };
+        heap()?.own(link, &shape)?;
+        Ok(link.word.address())
+    }
+
+    /// All values, to read: here, or in a copy, which stays as long as nobody writes.
+    ///
+    /// # Errors
+    /// When they cannot be had, or there is no room for a copy.
+    pub fn try_as_slice(&self) -> Result<&[T], ObjectError>
+    where
+        T: Shareable,
+    {
+        let address = self.locate()?;
+        // SAFETY: rules 1 and 2: the values, or a copy that this row has counted; it is borrowed.
+        Ok(unsafe { std::slice::from_raw_parts(with_exposed_provenance(address as usize), self.len()) })
+    }
+
+    /// All values, to write: they come here.
+    ///
+    /// # Errors
+    /// When they cannot be had, or there is no room for them.
+    pub fn try_as_mut_slice(&mut self) -> Result<&mut [T], ObjectError> {
+        let address = self.make_own()?;
+        let length = self.len();
+        // SAFETY: rules 1 and 2: the values are in the own partition, and the row is mutably borrowed.
+        Ok(unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(address as usize), length) })
+    }
+
+    /// [`DVec::try_as_mut_slice`], also of values that others cannot read.
+    ///
+    /// # Panics
+    /// Where that has an error.
+    #[track_caller]
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        self.try_as_mut_slice().unwrap_or_else(|error| super::boxes::fail(&error))
+    }
+
+    /// Some of the values, to read: only they travel, and no copy of them stays.
+    ///
+    /// # Errors
+    /// When they cannot be had; and when there are not so many.
+    pub fn range(&self, range: impl RangeBounds<usize>) -> Result<Part<'_, T>, ObjectError>
+    where
+        T: Shareable,
+    {
+        let first = match range.start_bound() {
+            Bound::Included(&first) => first,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => self.len(),
+        };
+        if first > end || end > self.len() {
+            let length = self.len();
+            return Err(ObjectError::Usage(format!("{first}..{end} of a row of {length} values")));
+        }
+        if let (Some(link), None) = (self.link.as_ref().filter(|_| first < end), self.here()) {
+            let word = link.word;
+            return Ok(Part::of(Values::read(heap()?, word, first, end - first)?));
+        }
+        let all = self.try_as_slice()?;
+        Ok(Part::of(Values::Here(all[first..end].as_ptr(), end - first)))
+    }
+
+    /// All values, so many at a time, as [`DVec::range`].
+    ///
+    /// # Panics
+    /// When it is to be none at a time.
+    pub fn chunks_of(&self, count: usize) -> impl Iterator<Item = Result<Part<'_, T>, ObjectError>>
+    where
+        T: Shareable,
+    {
+        (0..self.len()).step_by(count).map(move |first| self.range(first..(first + count).min(self.len())))
+    }
+
+    /// Sees to it that so many more values have room.
+    ///
+    /// # Errors
+    /// When there is not so much room in one piece.
+    pub fn reserve(&mut self, count: usize) -> Result<(), ObjectError> {
+        let wanted = self.length.saturating_add(count as u64);
+        if wanted <= self.room() {
+            return Ok(());
+        }
+        let class = room_for::<T>(wanted.max(2 * self.room()).max(4))?;
+        // Where twice as much is too much, what is wanted may do.
+        let (heap, exact) = (heap()?, room_for::<T>(wanted)?);
+        let ((address, colour), class) = match heap.allocate(class, Use::Values) {
+            Err(ObjectError::Full(_)) => (heap.allocate(exact, Use::Values)?, exact),
+            placed => (placed?, class),
+        };
+        let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
+        let shape = self.shape();
+        let Some(link) = &mut self.link else {
+            (self.link, self.class) = (Some(Link::new(new)), class);
+            return Ok(());
+        };
+        let word = link.word;
+        let freed = if OWN.offset_of(word.address()).is_some() {
+            // SAFETY: rules 1 and 2: the row is mutably borrowed, and the new slot is nobody's and has more room.
+            unsafe {
+                with_exposed_provenance_mut::<u8>(address as usize)
+                    .copy_from_nonoverlapping(with_exposed_provenance(word.address() as usize), shape.bytes);
+            }
+            None
+        } else {
+            // SAFETY: rule 1: a slot with more room, which is nobody else's.
+            if let Err(error) = unsafe { heap.read(word, &shape, address as usize, None) } {
+                heap.free_own(new)?;
+                return Err(error);
+            }
+            Some(Freed::of(word, shape.scrub(address, heap.tag_of(word)), &shape))
+        };
+        heap.release(link);
+        *link = Link::new(new);
+        self.class = class;
+        match freed {
+            Some(freed) => heap.free_there(freed),
+            None => heap.free_own(word),
+        }
+    }
+
+    /// Adds a value at the end; the row comes here.
+    ///
+    /// # Panics
+    /// When there is no room; [`DVec::try_push`] gives the value back instead.
+    #[track_caller]
+    pub fn push(&mut self, value: T) {
+        if let Err(refused) = self.try_push(value) {
+            super::boxes::fail(&refused.why);
+        }
+    }
+
+    /// Adds a value at the end; the row comes here.
+    ///
+    /// # Errors
+    /// With the value, when there is no room, or the row cannot be had.
+    pub fn try_push(&mut self, value: T) -> Result<(), super::Refused<T>> {
+        let ready = match self.length < self.room() {
+            true => self.make_own(),
+            false => self.reserve(1).and_then(|()| self.make_own()),
+        };
+        let address = match ready {
+            Ok(address) => address,
+            Err(why) => return Err(super::Refused { value, why: Box::new(why) }),
+        };
+        // SAFETY: rule 1: a place of the row's slot behind its values.
+        unsafe { with_exposed_provenance_mut::<T>(address as usize).add(self.len()).write(value) };
+        self.length += 1;
+        Ok(())
+    }
+
+    /// Adds copies of values at the end, all or none; the row comes here.
+    ///
+    /// # Errors
+    /// When there is no room for all, or the row cannot be had.
+    pub fn try_extend_from(&mut self, values: &[T]) -> Result<(), ObjectError>
+    where
+        T: Copy,
+    {
+        self.reserve(values.len())?;
+        let address = self.make_own()?;
+        let behind = with_exposed_provenance_mut::<T>(address as usize).wrapping_add(self.len());
+        // SAFETY: rule 1: places of the row's slot behind its values, which nobody borrows.
+        unsafe { behind.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
+        self.length += values.len() as u64;
+        Ok(())
+    }
+
+    /// Takes the last value; the row comes here.
+    ///
+    /// # Panics
+    /// When the row cannot be had.
+    #[track_caller]
+    pub fn pop(&mut self) -> Option<T> {
+        let last = self.length.checked_sub(1)?;
+        let address = self.make_own().unwrap_or_else(|error| super::boxes::fail(&error));
+        self.length = last;
+        // SAFETY: rule 2: a value of the row, which does not have it any more.
+        Some(unsafe { with_exposed_provenance::<T>(address as usize).add(last as usize).read() })
+    }
+
+    /// Drops all values but the first so many; the row comes here, if there are more.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    #[track_caller]
+    pub fn truncate(&mut self, count: usize) {
+        while self.len() > count {
+            drop(self.pop());
+        }
+    }
+
+    /// Drops all values.
+    pub fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// All values, in memory of this process.
+    ///
+    /// # Errors
+    /// When they cannot be had; they are nobody's then.
+    pub fn into_vec(self) -> Result<Vec<T>, ObjectError> {
+        let this = ManuallyDrop::new(self);
+        let (Some(link), length) = (&this.link, this.len()) else { return Ok(Vec::new()) };
+        let (heap, word, shape) = (heap()?, link.word, this.shape());
+        heap.release(link);
+        let mut all = Vec::<T>::with_capacity(length);
+        let to = all.as_mut_ptr().expose_provenance();
+        let is_own = OWN.offset_of(word.address()).is_some();
+        // SAFETY: as many bytes as the row has, which are this function's; zeros, before anybody calls them bytes. Rule 2: it owns the
+        // values, whose slot is freed.
+        unsafe {
+            if is_own {
+                all.as_mut_ptr()
+                    .copy_from_nonoverlapping(with_exposed_provenance(word.address() as usize), length);
+            } else {
+                all.as_mut_ptr().write_bytes(0, length);
+                heap.read(word, &shape, to, None)?;
+            }
+            all.set_len(length);
+        }
+        if is_own {
+            heap.free_own(word)?;
+        } else {
+            heap.free_there(Freed::of(word, shape.scrub(to as u64, heap.tag_of(word)), &shape))?;
+        }
+        Ok(all)
+    }
+}
+
+impl<T: Shareable> Deref for DVec<T> {
+    type Target = [T];
+
+    #[inline]
+    #[track_caller]
+    fn deref(&self) -> &[T] {
+        self.try_as_slice().unwrap_or_else(|error| super::boxes::fail(&error))
+    }
+}
+
+impl<T: Shareable> DerefMut for DVec<T> {
+    #[inline]
+    #[track_caller]
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.try_as_mut_slice().unwrap_or_else(|error| super::boxes::fail(&error))
+    }
+}
+
+impl<T: Portable> Drop for DVec<T> {
+    fn drop(&mut self) {
+        // What is left when the heap has ended is gone with it.
+        let (Some(link), Ok(heap)) = (&self.link, heap()) else { return };
+        let word = link.word;
+        if OWN.offset_of(word.address()).is_some() {
+            heap.release(link);
+            if std::mem::needs_drop::<T>() {
+                let values = with_exposed_provenance_mut::<T>(word.address() as usize);
+                // SAFETY: rule 2: its owner drops them, where they are.
+                unsafe { std::ptr::slice_from_raw_parts_mut(values, self.length as usize).drop_in_place() };
+            }
+            // A slot that cannot be freed, and values that cannot be had, are lost with their rank, and the job.
+            let _ = heap.free_own(word);
+        } else if std::mem::needs_drop::<T>() && self.length > 0 {
+            drop(std::mem::take(self).into_vec());
+        } else {
+            heap.release(link);
+            let _ = heap.free_there(Freed::of(word, Vec::new(), &Shape { links: None, ..self.shape() }));
+        }
+    }
+}
+
+impl<T: Portable> Extend<T> for DVec<T> {
+    /// # Panics
+    /// When there is no room.
+    #[track_caller]
+    fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
+        let values = values.into_iter();
+        // Only a hint: what there is no room for is said by who needs it.
+        let _ = self.reserve(values.size_hint().0);
+        values.for_each(|value| self.push(value));
+    }
+}
+
+impl<T: Portable> FromIterator<T> for DVec<T> {
+    /// # Panics
+    /// When there is no room.
+    #[track_caller]
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        let mut row = Self::new();
+        row.extend(values);
+        row
+    }
+}
+
+impl<T: Portable> IntoIterator for DVec<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    /// # Panics
+    /// When its values cannot be had; [`DVec::into_vec`] says why instead.
+    #[track_caller]
+    fn into_iter(self) -> Self::IntoIter {
+        self.into_vec().unwrap_or_else(|error| super::boxes::fail(&error)).into_iter()
+    }
+}
+
+impl<'v, T: Shareable> IntoIterator for &'v DVec<T> {
+    type Item = &'v T;
+    type IntoIter = std::slice::Iter<'v, T>;
+
+    #[track_caller]
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'v, T: Shareable> IntoIterator for &'v mut DVec<T> {
+    type Item = &'v mut T;
+    type IntoIter = std::slice::IterMut<'v, T>;
+
+    #[track_caller]
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
+}
+
+impl<T: Shareable + PartialEq> PartialEq for DVec<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl<T: Shareable + fmt::Debug> fmt::Debug for DVec<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

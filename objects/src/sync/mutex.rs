@@ -1,0 +1,333 @@
+//! Locks that have a value: it travels with the lock, and is where the lock is while nobody has it.
+//!
+//! # Rules for the unsafe code in this file
+//!
+//! The bytes behind a lock are a value whenever nobody has it, with extensions that are 0. Who has it alone has the value, and gives it back
+//! as bytes; who has it to read has a copy, which is never dropped. No pointer reaches it where it lies.
+
+use crate::heap::{DBox, ObjectError, Refused, discard, job, leave_behind, place_of};
+use crate::service::Bytes;
+use crate::service::locks::{Answer, LockService, Request};
+use crate::word::Link;
+use crate::{Layout, Portable, Shareable};
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering;
+use vgas::{NodeId, Rank};
+
+/// Most bytes of a value that travels with its lock: what every network has in a message.
+const BYTES_MAX: usize = 2048;
+
+/// What lies there.
+#[derive(Portable)]
+#[repr(C)]
+pub(super) struct Held<T: Portable> {
+    /// 1 if somebody has panicked who had it alone.
+    pub poison: u64,
+    pub value: T,
+}
+
+/// A value that one at a time has, as [`std::sync::Mutex`]: whoever locks it gets the value, and others wait for it, in the order in which
+/// they have come. 16 bytes, shareable: ranks have it in what is lent to them, and in boxes.
+///
+/// To lock it is a message to its home and the answer, with the value; to give it back is another. A value of up to 2 KiB; of more, lock a
+/// [`DBox`]. Who waits sleeps, and serves messages meanwhile. A rank that ends while it has it ends the job. A guard that is forgotten
+/// (`mem::forget`) has the lock for ever: whoever then locks or drops it waits for ever.
+///
+/// ```no_run
+/// # use vgas_objects::{DVec, TaskError, scope, task};
+/// # use vgas_objects::sync::DMutex;
+/// # fn count() -> Result<u64, Box<dyn std::error::Error>> {
+/// let count = DMutex::new(0u64);
+/// scope(|scope| {
+///     for _ in 0..10 {
+///         let _ = scope.spawn(task!(|count: &DMutex<u64>, _n: ()| -> () { *count.lock().unwrap() += 1; }), &count, ());
+///     }
+/// });
+/// Ok(count.into_inner()?)
+/// # }
+/// ```
+///
+/// What is in it leaves it only by its owner, or behind a guard:
+///
+/// ```compile_fail,E0277
+/// # use vgas_objects::sync::DMutex;
+/// fn text() -> DMutex<String> { DMutex::new(String::new()) }
+/// ```
+/// ```compile_fail,E0505
+/// # use vgas_objects::sync::DMutex;
+/// fn early(count: DMutex<u64>) { let guard = count.lock().unwrap(); drop(count); drop(guard); }
+/// ```
+pub struct DMutex<T: Portable> {
+    of: ManuallyDrop<DBox<Held<T>>>,
+}
+
+/// Why a lock was not had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Somebody has panicked who had it alone: the value may be half changed. [`DMutex::clear_poison`] says that it is not.
+    #[error("who had the lock at {0:#x} has panicked: its value may be half changed")]
+    Poisoned(u64),
+    /// Its home is lost, or the heap has ended.
+    #[error(transparent)]
+    Objects(Box<ObjectError>),
+}
+
+impl LockError {
+    /// What a home does not answer to who waits.
+    pub(super) fn busy() -> Self {
+        ObjectError::Usage("a lock that was waited for is busy".into()).into()
+    }
+}
+
+impl<E: Into<ObjectError>> From<E> for LockError {
+    fn from(error: E) -> Self {
+        Self::Objects(Box::new(error.into()))
+    }
+}
+
+// SAFETY: its bytes are a box's, and all its links are visited.
+unsafe impl<T: Portable> Portable for DMutex<T> {
+    const HAS_LINKS: bool = true;
+
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        self.of.links(visit);
+    }
+
+    fn describe(layout: &mut Layout) {
+        layout.begin::<Self>();
+        T::describe(layout);
+    }
+}
+
+// SAFETY: one thread at a time has the value, which may go from one to another.
+unsafe impl<T: Portable> Sync for DMutex<T> {}
+
+// SAFETY: what changes lies behind the lock, and is never read through a copy.
+unsafe impl<T: Portable> Shareable for DMutex<T> {}
+
+/// A lock at its home.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    owner: u32,
+    pub offset: u64,
+    node: NodeId,
+}
+
+impl At {
+    fn of<T: Portable>(of: &DBox<Held<T>>) -> Result<Self, ObjectError> {
+        let at = place_of(DBox::word(of))?;
+        Ok(Self { owner: at.rank.0, offset: at.offset, node: job()?.layout().node_of(at.rank) })
+    }
+
+    /// Takes the lock: the value's bytes; none if somebody has it, and it was only tried.
+    pub fn lock<T: Portable>(self, shared: bool, try_only: bool) -> Result<Option<Vec<u8>>, LockError> {
+        const {
+            assert!(
+                size_of::<Held<T>>() <= BYTES_MAX,
+                "what a lock has is at most 2 KiB: put more into a DBox"
+            )
+        };
+        let Self { owner, offset, node } = self;
+        let bytes = size_of::<Held<T>>() as u32;
+        match job()?.call::<LockService>(node, &Request::Lock { owner, offset, bytes, shared, try_only })? {
+            Answer::Granted(Bytes(found)) if found.len() == bytes as usize => Ok(Some(found)),
+            Answer::Busy => Ok(None),
+            _ => {
+                Err(ObjectError::Usage(format!("there is no lock at offset {offset} of {}", Rank(owner)))
+                    .into())
+            }
+        }
+    }
+
+    /// Gives it back. What goes wrong is a lost home, and with it the job.
+    pub fn unlock(self, changed: Option<Vec<u8>>) {
+        let Self { owner, offset, node } = self;
+        if let Ok(job) = job() {
+            let changed = changed.map(Bytes);
+            let _ = job.tell::<LockService>(node, &Request::Unlock { owner, offset, changed });
+        }
+    }
+}
+
+/// Makes bytes a value of this process.
+pub(super) fn value_of<T: Portable>(bytes: &[u8]) -> MaybeUninit<Held<T>> {
+    let mut held = MaybeUninit::<Held<T>>::uninit();
+    // SAFETY: as many bytes as the type has, as `At::lock` has seen, and a value by the rule of this file.
+    unsafe {
+        held.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), size_of::<Held<T>>());
+        (*held.as_ptr()).links(&mut |link| link.extension.store(0, Ordering::Relaxed));
+    }
+    held
+}
+
+fn bytes_of<T: Portable>(held: &Held<T>) -> Vec<u8> {
+    // What its links have found here counts no more.
+    leave_behind(held);
+    let from = std::ptr::from_ref(held).cast::<u8>();
+    // SAFETY: the bytes of a value that only this thread has; padding is never looked at.
+    unsafe { std::slice::from_raw_parts(from, size_of::<Held<T>>()) }.to_vec()
+}
+
+impl<T: Portable> DMutex<T> {
+    /// A lock in this rank's partition.
+    ///
+    /// # Panics
+    /// As [`DBox::new`].
+    #[track_caller]
+    pub fn new(value: T) -> Self {
+        match Self::try_new(value) {
+            Ok(new) => new,
+            Err(refused) => panic!("{}", refused.why),
+        }
+    }
+
+    /// A lock in this rank's partition.
+    ///
+    /// # Errors
+    /// As [`DBox::try_new`].
+    pub fn try_new(value: T) -> Result<Self, Refused<T>> {
+        leave_behind(&value);
+        match DBox::try_new(Held { poison: 0, value }) {
+            Ok(of) => Ok(Self { of: ManuallyDrop::new(of) }),
+            Err(Refused { value, why }) => Err(Refused { value: value.value, why }),
+        }
+    }
+
+    /// Waits until nobody else has it, and has it then: its value is that of the guard.
+    ///
+    /// # Errors
+    /// When it is poisoned, or its home is lost.
+    pub fn lock(&self) -> Result<Guard<'_, T>, LockError> {
+        match self.have(false)? {
+            Some(guard) => guard.unless_poisoned(),
+            None => Err(LockError::busy()),
+        }
+    }
+
+    /// [`DMutex::lock`], if nobody has it or waits for it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_lock(&self) -> Result<Option<Guard<'_, T>>, LockError> {
+        self.have(true)?.map(Guard::unless_poisoned).transpose()
+    }
+
+    /// Says that a value is whole, though somebody has panicked who had it.
+    ///
+    /// # Errors
+    /// When its home is lost.
+    pub fn clear_poison(&self) -> Result<(), LockError> {
+        if let Some(mut guard) = self.have(false)? {
+            guard.held.poison = 0;
+        }
+        Ok(())
+    }
+
+    pub(super) fn at(&self) -> Result<At, LockError> {
+        Ok(At::of(&self.of)?)
+    }
+
+    fn have(&self, try_only: bool) -> Result<Option<Guard<'_, T>>, LockError> {
+        let at = self.at()?;
+        let found = at.lock::<T>(false, try_only)?;
+        Ok(found.map(|bytes| {
+            // SAFETY: it is this guard's alone.
+            let held = unsafe { value_of::<T>(&bytes).assume_init() };
+            Guard {
+                held: Box::new(ManuallyDrop::new(held)),
+                at,
+                was_panicking: std::thread::panicking(),
+                of: PhantomData,
+            }
+        }))
+    }
+
+    /// The value, when all who had it have given it back.
+    ///
+    /// # Errors
+    /// When its home is lost.
+    pub fn into_inner(self) -> Result<T, LockError> {
+        let mut this = ManuallyDrop::new(self);
+        this.take()
+    }
+
+    /// Takes the value out, and frees its place: nobody else has the lock, but what they have given back may be on its way.
+    fn take(&mut self) -> Result<T, LockError> {
+        let at = self.at()?;
+        let bytes = at.lock::<T>(false, false)?.ok_or_else(LockError::busy)?;
+        // SAFETY: it is the owner's.
+        let held = unsafe { value_of::<T>(&bytes).assume_init() };
+        let Self { of } = self;
+        let (owner, offset) = (at.owner, at.offset);
+        // Before the place is another's, the home has forgotten the lock.
+        job()?.call::<LockService>(at.node, &Request::Unlock { owner, offset, changed: None })?;
+        // SAFETY: not used again.
+        discard(unsafe { ManuallyDrop::take(of) })?;
+        Ok(held.value)
+    }
+}
+
+impl<T: Portable> Drop for DMutex<T> {
+    fn drop(&mut self) {
+        // A value that cannot be had is lost with its home, and the job.
+        drop(self.take());
+    }
+}
+
+impl<T: Portable> fmt::Debug for DMutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DMutex({:?})", DBox::word(&self.of))
+    }
+}
+
+/// The value of a [`DMutex`] that this thread has locked. Dropped, it is given back.
+pub struct Guard<'m, T: Portable> {
+    /// Given back as bytes, and so never dropped here.
+    held: Box<ManuallyDrop<Held<T>>>,
+    at: At,
+    was_panicking: bool,
+    of: PhantomData<&'m DMutex<T>>,
+}
+
+impl<T: Portable> Guard<'_, T> {
+    fn unless_poisoned(self) -> Result<Self, LockError> {
+        match self.held.poison {
+            0 => Ok(self),
+            _ => Err(LockError::Poisoned(self.at.offset)),
+        }
+    }
+}
+
+impl<T: Portable> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.held.value
+    }
+}
+
+impl<T: Portable> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.held.value
+    }
+}
+
+impl<T: Portable> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.was_panicking {
+            self.held.poison = 1;
+        }
+        let bytes = bytes_of(&**self.held);
+        self.at.unlock(Some(bytes));
+    }
+}
+
+impl<T: Portable + fmt::Debug> fmt::Debug for Guard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        T::fmt(self, f)
+    }
+}

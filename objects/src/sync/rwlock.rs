@@ -1,0 +1,102 @@
+//! Locks that several have at once, to read.
+
+use super::mutex::{At, DMutex, Guard, Held, LockError, value_of};
+use crate::heap::leave_behind;
+use crate::{Portable, Shareable};
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+
+/// A value that one at a time has to write, or several to read, as [`std::sync::RwLock`]; otherwise as a [`DMutex`], and as many messages.
+/// Who waits to write is not passed by those who come later to read:
+/// who has it to read must not ask for it again.
+#[derive(Portable, Shareable)]
+pub struct DRwLock<T: Shareable> {
+    lock: DMutex<T>,
+}
+
+impl<T: Shareable> DRwLock<T> {
+    /// A lock in this rank's partition.
+    ///
+    /// # Panics
+    /// As [`DMutex::new`].
+    #[track_caller]
+    pub fn new(value: T) -> Self {
+        Self { lock: DMutex::new(value) }
+    }
+
+    /// Waits until nobody has it, and has it to write.
+    ///
+    /// # Errors
+    /// As [`DMutex::lock`].
+    pub fn write(&self) -> Result<Guard<'_, T>, LockError> {
+        self.lock.lock()
+    }
+
+    /// Waits until nobody has it to write, and has it to read, with a copy of the value.
+    ///
+    /// # Errors
+    /// As [`DMutex::lock`].
+    pub fn read(&self) -> Result<ReadGuard<'_, T>, LockError> {
+        let at = self.lock.at()?;
+        let bytes = at.lock::<T>(true, false)?.ok_or_else(LockError::busy)?;
+        // SAFETY: a copy of a value that nobody changes while this guard has it, which is never dropped.
+        let held = unsafe { value_of::<T>(&bytes).assume_init() };
+        let guard = ReadGuard { held: Box::new(ManuallyDrop::new(held)), at, of: PhantomData };
+        match guard.held.poison {
+            0 => Ok(guard),
+            _ => Err(LockError::Poisoned(at.offset)),
+        }
+    }
+
+    /// As [`DMutex::clear_poison`].
+    ///
+    /// # Errors
+    /// When its home is lost.
+    pub fn clear_poison(&self) -> Result<(), LockError> {
+        self.lock.clear_poison()
+    }
+
+    /// The value, when all who had it have given it back.
+    ///
+    /// # Errors
+    /// When its home is lost.
+    pub fn into_inner(self) -> Result<T, LockError> {
+        self.lock.into_inner()
+    }
+}
+
+impl<T: Shareable> fmt::Debug for DRwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DRwLock({:?})", self.lock)
+    }
+}
+
+/// The value of a [`DRwLock`] that this thread may read.
+pub struct ReadGuard<'l, T: Shareable> {
+    held: Box<ManuallyDrop<Held<T>>>,
+    at: At,
+    of: PhantomData<&'l DRwLock<T>>,
+}
+
+impl<T: Shareable> Deref for ReadGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.held.value
+    }
+}
+
+impl<T: Shareable> Drop for ReadGuard<'_, T> {
+    fn drop(&mut self) {
+        leave_behind(&**self.held);
+        self.at.unlock(None);
+    }
+}
+
+impl<T: Shareable + fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        T::fmt(self, f)
+    }
+}

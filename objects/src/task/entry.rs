@@ -1,0 +1,134 @@
+//! The code of tasks, by number: a table that the linker makes, of an entry for each task in the program.
+
+use super::lend::Arguments;
+use crate::portable::Portable;
+use rustc_hash::FxHashMap;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+/// A task without what it captures, which is nothing: made by [`task!`](crate::task).
+pub struct Task<A, R> {
+    code: Code,
+    takes: PhantomData<fn(A) -> R>,
+}
+
+impl<A, R> Clone for Task<A, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A, R> Copy for Task<A, R> {}
+
+impl<A, R> std::fmt::Debug for Task<A, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Task({})", std::any::type_name::<fn(A) -> R>())
+    }
+}
+
+/// Runs a task of some type on the bytes of its arguments; yields those of its outcome, or nothing if they are not its arguments.
+pub(super) type Code = fn(&[u8]) -> Option<Vec<u8>>;
+
+/// How far an entry's code is from the entry: the same in every process.
+type Entry = i64;
+
+unsafe extern "C" {
+    #[link_name = "__start_vgas_tasks"]
+    static FIRST: Entry;
+    #[link_name = "__stop_vgas_tasks"]
+    static END: Entry;
+}
+
+/// Makes a task of a function without captures: `task!` does.
+#[doc(hidden)]
+pub fn task_of<'s, A: Arguments<'s>, R: Portable, F: Fn(A) -> R + Copy + 'static>(_: F) -> Task<A, R> {
+    const { assert!(size_of::<F>() == 0, "a task captures nothing: what it needs are its arguments") };
+    // SAFETY: it only places a number into a section of its own; `R` keeps it when the linker drops what nobody names.
+    unsafe {
+        std::arch::asm!(
+            ".pushsection vgas_tasks,\"aR\",@progbits",
+            "77: .quad {code} - 77b",
+            ".popsection",
+            code = sym code::<A, R, F>,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    Task { code: code::<A, R, F>, takes: PhantomData }
+}
+
+fn code<'s, A: Arguments<'s>, R: Portable, F: Fn(A) -> R + Copy + 'static>(bytes: &[u8]) -> Option<Vec<u8>> {
+    // SAFETY: a type without bytes that can be copied, of which there was a value: the task was made of it.
+    let function = unsafe { std::ptr::NonNull::<F>::dangling().read() };
+    super::lend::run::<A, R>(bytes, function)
+}
+
+/// The entries, in their order.
+pub(super) fn table() -> &'static [Entry] {
+    let (first, end) = (&raw const FIRST, &raw const END);
+    let count = (end.addr() - first.addr()) / size_of::<Entry>();
+    // SAFETY: rule 1: the section, whose beginning and end the linker gives, and which nobody writes.
+    unsafe { std::slice::from_raw_parts(first, count) }
+}
+
+impl<A, R> Task<A, R> {
+    /// Its number.
+    pub(super) fn number(self) -> Option<u32> {
+        static NUMBERS: OnceLock<FxHashMap<usize, u32>> = OnceLock::new();
+        let numbers = NUMBERS
+            .get_or_init(|| (0..).zip(table()).map(|(number, entry)| (address(entry), number)).collect());
+        numbers.get(&(self.code as usize)).copied()
+    }
+}
+
+/// Where an entry's code is.
+fn address(entry: &Entry) -> usize {
+    std::ptr::from_ref(entry).addr().wrapping_add_signed(*entry as isize)
+}
+
+/// The code of a number; none that the program does not have.
+pub(super) fn code_of(number: u32) -> Option<Code> {
+    let address = address(table().get(number as usize)?);
+    // SAFETY: rule 1: each entry was made of such a function.
+    Some(unsafe { std::mem::transmute::<*const (), Code>(std::ptr::with_exposed_provenance(address)) })
+}
+
+/// Makes a [`Task`] of a closure that captures nothing, with one argument, or with two of which the first is [lent](crate::Lent): in
+/// `scope.spawn(task!(|list: &Node, depth: u64| -> u64 { … }), &list, 3)`.
+///
+/// ```
+/// use vgas_objects::{DBox, Task, task};
+/// let double: Task<((), u64), u64> = task!(|number: u64| -> u64 { number * 2 });
+/// ```
+///
+/// What it needs, it is given: where it runs, nothing else is.
+///
+/// ```compile_fail,E0308
+/// # use vgas_objects::task;
+/// fn captured(factor: u64) { let _ = task!(|number: u64| -> u64 { number * factor }); }
+/// ```
+/// ```compile_fail,E0277
+/// # use vgas_objects::task;
+/// fn text() { let _ = task!(|text: String| -> u64 { text.len() as u64 }); }
+/// ```
+/// ```compile_fail,E0277
+/// # use vgas_objects::task;
+/// fn returned() { let _ = task!(|number: u64| -> String { number.to_string() }); }
+/// ```
+/// ```compile_fail,E0277
+/// # use vgas_objects::task;
+/// fn cell() { let _ = task!(|cell: &std::cell::Cell<u64>, _n: u64| -> u64 { cell.get() }); }
+/// ```
+#[macro_export]
+macro_rules! task {
+    (|$lent:tt : $lent_type:ty, $argument:tt : $type:ty $(,)?| -> $result:ty $body:block) => {{
+        let task = |($lent, $argument): ($lent_type, $type)| -> $result { $body };
+        // Only what captures nothing is such a function.
+        let _: fn(_) -> _ = task;
+        $crate::task_of(task)
+    }};
+    (|$argument:tt : $type:ty $(,)?| -> $result:ty $body:block) => {{
+        let task = |((), $argument): ((), $type)| -> $result { $body };
+        let _: fn(_) -> _ = task;
+        $crate::task_of(task)
+    }};
+}

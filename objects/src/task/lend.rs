@@ -1,0 +1,353 @@
+//! Arguments of tasks as bytes, there and back.
+
+use crate::heap::leave_behind;
+use crate::portable::{Portable, Shareable};
+use crate::word::Link;
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most bytes of what a task is lent and given, and of what it returns: as much as every network has in a message.
+pub(super) const BYTES_MAX: usize = 2048;
+
+/// What is lent to a task of a [`scope`](crate::scope): references to portable values, and several of them.
+///
+/// Where the task runs, a reference means the bytes of the value: what it has in boxes is borrowed as from here. Through `&mut`, the value
+/// may be changed; it is here again, changed, when the task has ended.
+///
+/// # Safety
+/// `pack` writes, and `unpack` and `give_back` read, [`Lent::BYTES`] bytes.
+pub unsafe trait Lent<'s>: Sized + Send {
+    /// What a value takes while a task runs with it.
+    #[doc(hidden)]
+    type Frame;
+    /// Bytes of it in a message.
+    #[doc(hidden)]
+    const BYTES: usize;
+
+    /// Writes the bytes; says where they belong if they come back.
+    #[doc(hidden)]
+    fn pack(self, to: &mut Vec<u8>, back: &mut Vec<Back>);
+
+    /// # Safety
+    /// The bytes were packed from such a value by a rank of this job. What it yields is used while `frame` stays where it is.
+    #[doc(hidden)]
+    unsafe fn unpack(bytes: &[u8], frame: &mut MaybeUninit<Self::Frame>) -> Self;
+
+    /// # Safety
+    /// `frame` was unpacked, and what that has yielded is used no more.
+    #[doc(hidden)]
+    unsafe fn give_back(frame: &mut MaybeUninit<Self::Frame>, to: &mut Vec<u8>);
+
+    #[doc(hidden)]
+    fn links(&self, visit: &mut dyn FnMut(&Link));
+}
+
+/// What a task is called with: what is lent to it, and what it owns.
+///
+/// # Safety
+/// As of [`Lent`].
+pub unsafe trait Arguments<'s>: Sized {
+    #[doc(hidden)]
+    type Lent: Lent<'s>;
+    #[doc(hidden)]
+    type Given: Portable;
+    #[doc(hidden)]
+    fn of(lent: Self::Lent, given: Self::Given) -> Self;
+}
+
+// SAFETY: it is made of its parts.
+unsafe impl<'s, L: Lent<'s>, A: Portable> Arguments<'s> for (L, A) {
+    type Lent = L;
+    type Given = A;
+
+    fn of(lent: L, given: A) -> Self {
+        (lent, given)
+    }
+}
+
+/// Where bytes belong that come back.
+#[derive(Debug)]
+pub struct Back {
+    at: usize,
+    bytes: usize,
+}
+
+impl Back {
+    /// # Safety
+    /// It was packed by this process, from what is still borrowed, and the bytes are those that were given back for it.
+    pub(super) unsafe fn restore(&self, from: &mut &[u8]) -> bool {
+        let Some((own, rest)) = from.split_at_checked(self.bytes) else { return false };
+        *from = rest;
+        let to = std::ptr::with_exposed_provenance_mut::<u8>(self.at);
+        // SAFETY: the caller's promise: a value of so many bytes, mutably borrowed from whoever has lent it, who waits.
+        unsafe { to.copy_from_nonoverlapping(own.as_ptr(), own.len()) };
+        true
+    }
+}
+
+/// Appends the bytes of a value that others may read meanwhile: extensions of its links may change.
+fn copy<X: Portable>(value: &X, to: &mut Vec<u8>) {
+    let from = std::ptr::from_ref(value);
+    if X::HAS_LINKS {
+        // Links are of words, and so is what has them.
+        let words = from.cast::<AtomicU64>();
+        for at in 0..size_of::<X>() / 8 {
+            // SAFETY: inside of the value. What changes behind the reference are words that are atomics; padding is never looked at.
+            let word = unsafe { (*words.add(at)).load(Ordering::Relaxed) };
+            to.extend(word.to_ne_bytes());
+        }
+    } else {
+        // SAFETY: the bytes of a value without what changes; padding is never looked at.
+        to.extend(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size_of::<X>()) });
+    }
+}
+
+/// Makes bytes a value, where nobody has it yet.
+fn place<X: Portable>(bytes: &[u8], frame: &mut MaybeUninit<X>) {
+    let to = frame.as_mut_ptr();
+    // SAFETY: rule 2: as many bytes as the type has, as the callers have seen, and a value of it.
+    unsafe {
+        to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), size_of::<X>());
+        // Another rank's extensions mean nothing here.
+        (*to).links(&mut |link| link.extension.store(0, Ordering::Relaxed));
+    }
+}
+
+/// Gives a value up, as bytes for another rank.
+fn give<X: Portable>(value: X, to: &mut Vec<u8>) {
+    let value = ManuallyDrop::new(value);
+    leave_behind(&*value);
+    copy(&*value, to);
+}
+
+// SAFETY: no bytes.
+unsafe impl Lent<'_> for () {
+    type Frame = ();
+    const BYTES: usize = 0;
+
+    fn pack(self, _: &mut Vec<u8>, _: &mut Vec<Back>) {}
+
+    unsafe fn unpack(_: &[u8], _: &mut MaybeUninit<()>) -> Self {}
+
+    unsafe fn give_back(_: &mut MaybeUninit<()>, _: &mut Vec<u8>) {}
+
+    fn links(&self, _: &mut dyn FnMut(&Link)) {}
+}
+
+// SAFETY: the bytes of the value.
+unsafe impl<'s, X: Shareable> Lent<'s> for &'s X {
+    type Frame = X;
+    const BYTES: usize = size_of::<X>();
+
+    fn pack(self, to: &mut Vec<u8>, _: &mut Vec<Back>) {
+        copy(self, to);
+    }
+
+    unsafe fn unpack(bytes: &[u8], frame: &mut MaybeUninit<X>) -> Self {
+        place(bytes, frame);
+        // SAFETY: it was placed, and stays as long as it is used, by the caller's promise.
+        unsafe { &*frame.as_ptr() }
+    }
+
+    unsafe fn give_back(frame: &mut MaybeUninit<X>, _: &mut Vec<u8>) {
+        // SAFETY: it was placed. It is a copy: never dropped, but counted no more.
+        leave_behind(unsafe { frame.assume_init_ref() });
+    }
+
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        Portable::links(*self, visit);
+    }
+}
+
+// SAFETY: the bytes of the value.
+unsafe impl<'s, X: Portable> Lent<'s> for &'s mut X {
+    type Frame = X;
+    const BYTES: usize = size_of::<X>();
+
+    fn pack(self, to: &mut Vec<u8>, back: &mut Vec<Back>) {
+        leave_behind(&*self);
+        copy(self, to);
+        back.push(Back { at: std::ptr::from_mut(self).expose_provenance(), bytes: size_of::<X>() });
+    }
+
+    unsafe fn unpack(bytes: &[u8], frame: &mut MaybeUninit<X>) -> Self {
+        place(bytes, frame);
+        // SAFETY: as above.
+        unsafe { &mut *frame.as_mut_ptr() }
+    }
+
+    unsafe fn give_back(frame: &mut MaybeUninit<X>, to: &mut Vec<u8>) {
+        // SAFETY: it was placed, and is a value again when its bytes are back.
+        give(unsafe { frame.assume_init_read() }, to);
+    }
+
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        Portable::links(&**self, visit);
+    }
+}
+
+macro_rules! several {
+    ($(($($part:ident $at:tt)+))*) => { $(
+        // SAFETY: one after the other.
+        unsafe impl<'s, $($part: Lent<'s>),+> Lent<'s> for ($($part,)+) {
+            type Frame = ($(MaybeUninit<$part::Frame>,)+);
+            const BYTES: usize = 0 $(+ $part::BYTES)+;
+
+            fn pack(self, to: &mut Vec<u8>, back: &mut Vec<Back>) {
+                $(self.$at.pack(to, back);)+
+            }
+
+            unsafe fn unpack(bytes: &[u8], frame: &mut MaybeUninit<Self::Frame>) -> Self {
+                let frame = frame.write(($(MaybeUninit::<$part::Frame>::uninit(),)+));
+                let mut rest = bytes;
+                // SAFETY: the caller's promise, for each part.
+                let parts = ($(unsafe {
+                    let (own, others) = rest.split_at($part::BYTES);
+                    rest = others;
+                    $part::unpack(own, &mut frame.$at)
+                },)+);
+                debug_assert!(rest.is_empty());
+                parts
+            }
+
+            unsafe fn give_back(frame: &mut MaybeUninit<Self::Frame>, to: &mut Vec<u8>) {
+                // SAFETY: it was unpacked, and so were its parts.
+                unsafe {
+                    let frame = frame.assume_init_mut();
+                    $($part::give_back(&mut frame.$at, to);)+
+                }
+            }
+
+            fn links(&self, visit: &mut dyn FnMut(&Link)) {
+                $(self.$at.links(visit);)+
+            }
+        }
+    )* };
+}
+
+several! { (A 0 B 1) (A 0 B 1 C 2) (A 0 B 1 C 2 D 3) }
+
+/// How a task has ended: the first byte of its outcome.
+pub(super) const RETURNED: u8 = 0;
+pub(super) const PANICKED: u8 = 1;
+pub(super) const MISREAD: u8 = 2;
+
+/// What tells tasks of other arguments and results apart: the first bytes of the arguments.
+fn mark<A, R>() -> [u8; 8] {
+    let mut hasher = FxHasher::default();
+    std::any::type_name::<fn(A) -> R>().hash(&mut hasher);
+    hasher.finish().to_le_bytes()
+}
+
+/// The bytes of a task's arguments.
+pub(super) fn pack<'s, A: Arguments<'s>, R>(lent: A::Lent, given: A::Given, back: &mut Vec<Back>) -> Vec<u8> {
+    const {
+        assert!(
+            A::Lent::BYTES + size_of::<A::Given>() <= BYTES_MAX,
+            "a task is lent and given at most 2 KiB: put more into a DBox"
+        )
+    };
+    let mut bytes = Vec::with_capacity(8 + A::Lent::BYTES + size_of::<A::Given>());
+    bytes.extend(mark::<A, R>());
+    lent.pack(&mut bytes, back);
+    give(given, &mut bytes);
+    bytes
+}
+
+/// Runs a task on the bytes of its arguments. Its outcome: how it has ended, what is given back of what was lent, and the result, or
+/// what a panic has said.
+pub(super) fn run<'s, A: Arguments<'s>, R: Portable>(
+    bytes: &[u8],
+    task: impl FnOnce(A) -> R,
+) -> Option<Vec<u8>> {
+    const { assert!(size_of::<R>() <= BYTES_MAX, "a task returns at most 2 KiB: put more into a DBox") };
+    let bytes = bytes.strip_prefix(&mark::<A, R>())?;
+    if bytes.len() != A::Lent::BYTES + size_of::<A::Given>() {
+        return None;
+    }
+    let (lent, given) = bytes.split_at(A::Lent::BYTES);
+    let mut frame = MaybeUninit::uninit();
+    let mut placed = MaybeUninit::<A::Given>::uninit();
+    place(given, &mut placed);
+    // SAFETY: rule 2: packed by `pack` for this entry of the table; used within this function.
+    let (lent, given) = unsafe { (A::Lent::unpack(lent, &mut frame), placed.assume_init()) };
+    let ended = catch_unwind(AssertUnwindSafe(|| task(A::of(lent, given))));
+    let mut outcome = vec![if ended.is_ok() { RETURNED } else { PANICKED }];
+    // SAFETY: the task has ended, and with it what it was lent.
+    unsafe { A::Lent::give_back(&mut frame, &mut outcome) };
+    match ended {
+        Ok(result) => give(result, &mut outcome),
+        Err(panic) => {
+            let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
+            let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+            let said = said.unwrap_or_else(|| "it did not say why".into());
+            outcome.extend(said.bytes().take(BYTES_MAX));
+        }
+    }
+    Some(outcome)
+}
+
+/// The result, of bytes that a task has returned; none if they are not as many.
+pub(super) fn result_of<R: Portable>(bytes: &[u8]) -> Option<R> {
+    let mut placed = MaybeUninit::<R>::uninit();
+    (bytes.len() == size_of::<R>()).then(|| {
+        place(bytes, &mut placed);
+        // SAFETY: rule 2: the bytes of a result, which comes once.
+        unsafe { placed.assume_init() }
+    })
+}
+
+/// Where the first box among arguments means something.
+pub(super) fn first_link<'s, A: Arguments<'s>>(lent: &A::Lent, given: &A::Given) -> Option<u64> {
+    let mut first = None;
+    let mut note = |link: &Link| {
+        first.get_or_insert(link.word().address());
+    };
+    lent.links(&mut note);
+    Portable::links(given, &mut note);
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: arguments of another length, of other types, or of nothing are not made values.
+    #[test]
+    fn other_arguments_are_refused() {
+        type Own = ((), (u64, bool));
+        let task = |((), (number, is_so)): Own| -> u64 { number + u64::from(is_so) };
+        let bytes = pack::<Own, u64>((), (41, true), &mut Vec::new());
+        let outcome = run::<Own, u64>(&bytes, task).unwrap();
+        assert_eq!((outcome[0], result_of::<u64>(&outcome[1..])), (RETURNED, Some(42)));
+        let other = pack::<((), (u64, u64)), u64>((), (41, 2), &mut Vec::new());
+        for wrong in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat(), &other, &[]] {
+            assert!(run::<Own, u64>(wrong, task).is_none(), "{wrong:?}");
+        }
+        assert_eq!(result_of::<u64>(&outcome), None);
+    }
+
+    /// Goal: what is lent is there while the task runs, and what was changed comes back, also after a panic.
+    #[test]
+    fn what_is_lent_comes_back() {
+        type Lent<'s> = ((&'s mut [u32; 3], &'s u8), u32);
+        let (mut numbers, by) = ([1, 2, 3], 10);
+        for panics in [0, 1] {
+            let mut back = Vec::new();
+            let bytes = pack::<Lent<'_>, ()>((&mut numbers, &by), panics, &mut back);
+            let outcome = run::<Lent<'_>, ()>(&bytes, |((numbers, by), panics): Lent<'_>| {
+                numbers.iter_mut().for_each(|number| *number += u32::from(*by));
+                assert!(panics == 0, "as it should");
+            });
+            let outcome = outcome.unwrap();
+            let mut rest = &outcome[1..];
+            // SAFETY: lent by this test, which has nothing else of it.
+            assert!(back.iter().all(|back| unsafe { back.restore(&mut rest) }));
+            assert_eq!(rest, if panics == 0 { &b""[..] } else { b"as it should" });
+        }
+        assert_eq!(numbers, [21, 22, 23]);
+    }
+}

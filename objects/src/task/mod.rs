@@ -1,0 +1,96 @@
+//! Tasks: functions that run where their objects are, or wherever nothing else is done (drust-osdi24.txt §4.2).
+//!
+//! # Rules for the unsafe code in this folder
+//!
+//! 1. *Code.* What runs for a number is the entry of this program's table, made for these types (`entry.rs`). All ranks run the same
+//!    program: [`Objects::run`] compares it.
+//! 2. *Bytes.* Arguments and results travel as bytes of [`Portable`] types, or of what is lent, and are made values once where they
+//!    arrive, of exactly as many bytes. Extensions of their links are 0 where they arrive.
+//! 3. *Lent.* What is lent is borrowed until the task has ended, of which whoever has lent it hears before it goes on: a scope waits
+//!    for all of its tasks, also when it unwinds, and ends the process where it cannot hear of them.
+
+mod entry;
+mod lend;
+mod run;
+mod scope;
+
+pub use entry::{Task, task_of};
+pub use lend::{Arguments, Lent};
+pub use run::RunOptions;
+pub use scope::{JoinHandle, Scope, scope, spawn, spawn_to};
+
+#[cfg(doc)]
+use crate::{Objects, Portable};
+use vgas::{NodeId, Rank};
+
+/// Where a task is to begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// On the node that has what the first box among its arguments means, or on this node; on another one if that has nothing to do
+    /// and these have.
+    #[default]
+    Anywhere,
+    /// On this rank.
+    Rank(Rank),
+    /// On any rank of this node.
+    Node(NodeId),
+}
+
+impl From<Rank> for Place {
+    fn from(rank: Rank) -> Self {
+        Self::Rank(rank)
+    }
+}
+
+impl From<NodeId> for Place {
+    fn from(node: NodeId) -> Self {
+        Self::Node(node)
+    }
+}
+
+impl<T: crate::Portable> From<&crate::DBox<T>> for Place {
+    /// Where the object is; anywhere, where there is no heap.
+    fn from(object: &crate::DBox<T>) -> Self {
+        crate::DBox::rank(object).map_or(Self::Anywhere, Self::Rank)
+    }
+}
+
+/// The rank of this process, as a task may want to know; none where there is no heap.
+pub fn rank() -> Option<Rank> {
+    crate::heap::job().ok().map(vgas::Runtime::rank)
+}
+
+/// Why a task has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TaskError {
+    /// It has panicked.
+    #[error("a task has panicked on {rank}: {message}")]
+    Panicked {
+        /// Where.
+        rank: Rank,
+        /// What it said.
+        message: String,
+    },
+    /// Nobody runs it: outside of [`crate::Objects::run`], or when that has ended.
+    #[error("no worker runs tasks: they are begun within `Objects::run`")]
+    Stopped,
+    /// It did not arrive as it was sent: ranks of different programs.
+    #[error("a task was not understood on {0}: the ranks run different programs")]
+    Misread(Rank),
+    /// The heap or the job.
+    #[error(transparent)]
+    Objects(Box<crate::ObjectError>),
+}
+
+impl From<crate::ObjectError> for TaskError {
+    fn from(error: crate::ObjectError) -> Self {
+        Self::Objects(Box::new(error))
+    }
+}
+
+impl From<vgas::Error> for TaskError {
+    fn from(error: vgas::Error) -> Self {
+        crate::ObjectError::from(error).into()
+    }
+}

@@ -1,0 +1,272 @@
+//! Heaps over several jobs: what was kept under names at a checkpoint is what the next job finds, and nothing else takes room for ever.
+
+use crate::scenarios::{ensure, nothing_is_left};
+use crate::{HEAP, Outcome, run_job};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rustix::process::{Signal, getpid, kill_process};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas_objects::{DBox, HeapOptions, ObjectError, Objects, Portable, Shareable};
+
+/// What a rank does in one of the jobs, which says how often the heap was changed before.
+type Part = fn(Runtime, u64) -> Outcome;
+
+const PARTS: &[(&str, Part)] = &[
+    ("kept_begin", begin),
+    ("kept_change", change),
+    ("kept_crash", crash),
+    ("kept_misread", misread),
+    ("kept_use_up", use_up),
+    ("kept_other_heap", other_heap),
+    ("kept_plain", plain),
+    ("kept_no_heap", no_heap),
+];
+
+pub fn part(name: &str) -> Option<Part> {
+    PARTS.iter().find(|(other, _)| *other == name).map(|(_, part)| *part)
+}
+
+/// The exit status of a job that was refused its heap, as it should be.
+const REFUSED: i32 = 42;
+
+pub const NAME: &str = "kept";
+
+/// Goal: what was kept is found by later jobs, of other numbers of nodes, too, as it was at the last checkpoint, also after a job was
+/// killed; what is no such heap or of another type is refused by name. Method: jobs one after the other over one folder.
+pub fn sequence() -> Result<(), String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let directory = folder.path().display().to_string();
+    let job = |name: &str, changes: u64, nodes: u32| {
+        let more = [("nvm.directory", directory.clone())];
+        run_job(name, changes, 2, nodes, &more).map_err(|error| format!("{name} {changes}: {error}"))
+    };
+    let refused = |name| match job(name, 0, 1) {
+        Err(why) if why.contains(&format!("status {REFUSED}")) => Ok(()),
+        other => Err(format!("{name} ended as {other:?}")),
+    };
+    job("kept_begin", 0, 1)?;
+    for changes in 0..6 {
+        job("kept_change", changes, 1 + changes as u32 % 2)?;
+    }
+    match job("kept_crash", 6, 2) {
+        Err(why) if why.contains("killed by signal 9") => {}
+        other => return Err(format!("the crash ended as {other:?}")),
+    }
+    job("kept_change", 6, 2)?;
+    job("kept_misread", 7, 1)?;
+    refused("kept_other_heap")?;
+    job("kept_use_up", 7, 2)?;
+    job("kept_plain", 0, 1)?;
+    refused("kept_no_heap")
+}
+
+#[derive(Portable, Shareable)]
+struct Node {
+    number: u64,
+    data: [u32; 30],
+    next: Option<DBox<Node>>,
+}
+
+const NODES: usize = 300;
+
+fn attach(runtime: Runtime) -> Result<Objects, Box<dyn std::error::Error>> {
+    // SAFETY: the jobs of this test alone have the folder, and none has threads.
+    Ok(unsafe { Objects::attach_named(runtime, &HEAP, "heap") }?)
+}
+
+/// What a rank's list has after so many changes.
+fn numbers(rank: Rank, changes: u64) -> Vec<u64> {
+    let mut random = ChaCha8Rng::seed_from_u64(rank.0.into());
+    let mut numbers: Vec<u64> = (0..NODES).map(|_| random.random()).collect();
+    for _ in 0..changes {
+        let at = random.random_range(0..NODES);
+        numbers[at] = numbers[at].wrapping_mul(3);
+        numbers.rotate_left(1);
+    }
+    numbers
+}
+
+fn list(numbers: &[u64]) -> Option<DBox<Node>> {
+    numbers
+        .iter()
+        .rev()
+        .fold(None, |next, &number| Some(DBox::new(Node { number, data: [number as u32; 30], next })))
+}
+
+fn read(list: &Option<DBox<Node>>) -> Vec<u64> {
+    let all = std::iter::successors(list.as_deref(), |node| node.next.as_deref());
+    all.filter(|node| node.data == [node.number as u32; 30]).map(|node| node.number).collect()
+}
+
+fn end(objects: Objects) -> Outcome {
+    Ok(objects.finalize()?)
+}
+
+/// Each rank keeps a list that the other has made, so that it lies there.
+fn begin(runtime: Runtime, _: u64) -> Outcome {
+    let objects = attach(runtime)?;
+    let (me, other) = (objects.rank(), Rank(1 - objects.rank().0));
+    ensure(objects.reopened().is_none() && objects.root_names().is_empty(), || "something was there".into())?;
+    let made = || list(&numbers(other, 0));
+    let own = match me {
+        Rank(0) => {
+            let own = objects.hand(Rank(1), me, None)?;
+            objects.hand(me, other, made())?;
+            own
+        }
+        _ => {
+            objects.hand(me, other, made())?;
+            objects.hand(Rank(0), me, None)?
+        }
+    };
+    // Copies, which are nobody's in the next job.
+    ensure(read(&own) == numbers(me, 0), || "another list".into())?;
+    keep(&objects, "list", own)?;
+    let small = DBox::new(7u8);
+    objects.keep("small", small).map_err(|refused| refused.why.to_string())?;
+    let again = objects.keep("small", DBox::new(8u8));
+    ensure(again.is_err_and(|refused| *refused.value == 8), || "a name was given twice".into())?;
+    objects.checkpoint()?;
+    // What comes after it is lost.
+    let small: Option<DBox<u8>> = objects.root("small")?;
+    drop(small);
+    end(objects)
+}
+
+fn keep(objects: &Objects, name: &str, list: Option<DBox<Node>>) -> Outcome {
+    let list = list.ok_or("an empty list")?;
+    Ok(objects.keep(name, list).map_err(|refused| refused.why.to_string())?)
+}
+
+/// Finds what was kept, and changes it everywhere: some nodes come here, some are new.
+fn change(runtime: Runtime, changes: u64) -> Outcome {
+    let objects = attach(runtime)?;
+    let me = objects.rank();
+    ensure(objects.reopened().is_some_and(|reopened| reopened.checkpoint == changes + 1), || {
+        format!("{:?}", objects.reopened())
+    })?;
+    ensure(objects.root_names() == ["small", "list"] || objects.root_names() == ["list", "small"], || {
+        format!("{:?}", objects.root_names())
+    })?;
+    let mut own: Option<DBox<Node>> = objects.root("list")?;
+    ensure(read(&own) == numbers(me, changes), || format!("{me} has another list after {changes} changes"))?;
+    let garbage: Vec<_> = (0..50).map(|at| DBox::new([at; 100])).collect();
+    let now = numbers(me, changes + 1);
+    let first = own.as_mut().and_then(|node| node.next.take());
+    drop(std::mem::replace(&mut own, first));
+    let mut node = own.as_mut();
+    for number in &now[..now.len() - 1] {
+        let Some(this) = node else { return Err("the list is shorter".into()) };
+        if this.number != *number {
+            (this.number, this.data) = (*number, [*number as u32; 30]);
+        }
+        if this.next.is_none() {
+            this.next = list(&now[now.len() - 1..]);
+        }
+        node = this.next.as_mut();
+    }
+    let found = read(&own);
+    let differs = (0..found.len().max(now.len())).find(|&at| found.get(at) != now.get(at));
+    ensure(differs.is_none(), || format!("{me} differs at {differs:?} of {}", found.len()))?;
+    drop(garbage);
+    keep(&objects, "list", own)?;
+    objects.barrier()?;
+    objects.drop_copies()?;
+    let placed = objects.counts()?.placed;
+    // The list, a byte, and what says where they are: nothing of earlier jobs.
+    ensure(placed == NODES as u64 + 3, || format!("{placed} objects of {me} are placed"))?;
+    objects.checkpoint()?;
+    end(objects)
+}
+
+/// A job that changes all, and is killed.
+fn crash(runtime: Runtime, changes: u64) -> Outcome {
+    let objects = attach(runtime)?;
+    let mut own: Option<DBox<Node>> = objects.root("list")?;
+    ensure(read(&own) == numbers(objects.rank(), changes), || "another list".into())?;
+    let mut node = own.as_mut();
+    while let Some(this) = node {
+        this.number = 0;
+        node = this.next.as_mut();
+    }
+    objects.barrier()?;
+    if objects.rank() == Rank(1) {
+        kill_process(getpid(), Signal::KILL)?;
+    }
+    objects.barrier()?;
+    Ok(())
+}
+
+mod changed {
+    use super::{DBox, Portable, Shareable};
+
+    #[derive(Portable, Shareable)]
+    pub struct Node {
+        number: u64,
+        data: [u32; 31],
+        next: Option<DBox<Node>>,
+    }
+}
+
+/// What is kept as one type is not read as another, and stays.
+fn misread(runtime: Runtime, changes: u64) -> Outcome {
+    let objects = attach(runtime)?;
+    let refused = objects.root::<changed::Node>("list");
+    let Err(ObjectError::Layout(other)) = refused else { return Err(format!("{refused:?}").into()) };
+    ensure(other.why.contains("changed::Node"), || other.to_string())?;
+    ensure(objects.root::<u16>("small").is_err(), || "a byte was read as two".into())?;
+    ensure(objects.root::<u8>("other")?.is_none(), || "there is no such name".into())?;
+    let own: Option<DBox<Node>> = objects.root("list")?;
+    ensure(read(&own) == numbers(objects.rank(), changes), || "another list".into())?;
+    objects.barrier()?;
+    end(objects)
+}
+
+/// A heap with other options than it was made with.
+fn other_heap(runtime: Runtime, _: u64) -> Outcome {
+    refused(runtime, &HeapOptions { last_colour: 9, ..HEAP }, "heap", "65535 colours, not 9")
+}
+
+/// A segment of bytes.
+fn plain(runtime: Runtime, _: u64) -> Outcome {
+    runtime.attach(&SegmentSpec {
+        tiered_bytes: HEAP.bytes,
+        name: Some("plain".into()),
+        ..SegmentSpec::default()
+    })?;
+    runtime.put_value(GlobalAddress::tiered(runtime.rank(), 8), 1u64)?;
+    runtime.checkpoint()?;
+    Ok(runtime.finalize()?)
+}
+
+fn no_heap(runtime: Runtime, _: u64) -> Outcome {
+    refused(runtime, &HEAP, "plain", "not a heap")
+}
+
+fn refused(runtime: Runtime, options: &HeapOptions, name: &str, words: &str) -> Outcome {
+    // SAFETY: as for all jobs here.
+    let heap = unsafe { Objects::attach_named(runtime, options, name) };
+    let why = heap.map(drop).map_err(|error| error.to_string());
+    ensure(why.as_ref().is_err_and(|why| why.contains(words)), || format!("{why:?}"))?;
+    std::process::exit(REFUSED)
+}
+
+/// When all that was kept is dropped, nothing is left: slots of earlier jobs are all free.
+fn use_up(runtime: Runtime, changes: u64) -> Outcome {
+    let objects = attach(runtime)?;
+    let own: Option<DBox<Node>> = objects.root("list")?;
+    ensure(read(&own) == numbers(objects.rank(), changes), || "another list".into())?;
+    drop(own);
+    drop(objects.root::<u8>("small")?);
+    objects.barrier()?;
+    nothing_is_left(&objects)?;
+    // All of its room can be had again, as far as slots of 8 KiB fill slabs.
+    let mut large = Vec::new();
+    while let Ok(one) = DBox::try_new([7u64; 1000]) {
+        large.push(one);
+    }
+    let bytes = large.len() as u64 * 8000;
+    ensure(bytes > HEAP.bytes * 84 / 100, || format!("only {bytes} bytes can be used"))?;
+    drop(large);
+    end(objects)
+}

@@ -4,6 +4,7 @@
 mod atomics;
 mod child;
 mod cooperative;
+mod deref;
 mod device;
 mod false_sharing;
 mod fetch;
@@ -14,6 +15,7 @@ mod job;
 mod line;
 mod local;
 mod messages;
+mod objects;
 mod random;
 mod raw;
 mod report;
@@ -36,6 +38,8 @@ pub(crate) static ALL: &[Benchmark] = &[
     false_sharing::BENCHMARK,
     local::BENCHMARK,
     atomics::BENCHMARK,
+    objects::BENCHMARK,
+    deref::BENCHMARK,
     messages::BENCHMARK,
     gemm::BENCHMARK,
     cooperative::BENCHMARK,

@@ -1,5 +1,5 @@
-//! Further segments: what attaching and detaching one takes, what 64 of them cost a hit and a miss, what many cost in memory, and
-//! whether pages of two sizes share the cache without losing any of it.
+//! Further segments: what attaching and detaching one of each kind takes, what 64 of them cost a hit and a miss, what many cost in
+//! memory, and whether pages of two sizes share the cache without losing any of it.
 
 use super::job::{self, Result};
 use super::report::Report;
@@ -37,19 +37,8 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         (options.get("samples")?, options.get("many")?, options.get("most")?);
     job::on_every_rank(Runtime::builder(), |runtime| {
         runtime.attach(&SegmentSpec { tiered_bytes: FIRST, ..SegmentSpec::default() })?;
-        let (mut attached, mut detached) = (Vec::new(), Vec::new());
-        for sample in 0..=samples {
-            runtime.barrier()?;
-            let (segment, attach) = timed(|| runtime.attach_segment(1 << 20, &SegmentOptions::default()))?;
-            runtime.put(segment.address(runtime.rank(), 0), &[1; 4096])?;
-            runtime.barrier()?;
-            let ((), detach) = timed(|| runtime.detach_segment(segment))?;
-            if sample > 0 {
-                attached.push(attach / 1e3);
-                detached.push(detach / 1e3);
-            }
-        }
-
+        let tiered = come_and_go(runtime, samples, &SegmentOptions::default())?;
+        let pinned = come_and_go(runtime, samples, &SegmentOptions::pinned())?;
         let (mut unused, mut further_unused) = (1, 1);
         let alone = beside(runtime, samples, Segment::FIRST, &mut unused)?;
         let small = SegmentOptions::default();
@@ -77,8 +66,10 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             return Ok(Vec::new());
         }
         let mut report = Report::new("segments");
-        report.add("attach a segment", "latency", "us", attached);
-        report.add("detach it", "latency", "us", detached);
+        for (kind, [attached, detached]) in [("tiered", tiered), ("pinned", pinned)] {
+            report.add(&format!("attach a {kind} segment"), "latency", "us", attached);
+            report.add(&format!("detach a {kind} segment"), "latency", "us", detached);
+        }
         let whats =
             ["get of 8 bytes, cached", "put of 8 bytes, cached", "get of a page that nobody has used"];
         for (at, what) in whats.into_iter().enumerate() {
@@ -96,6 +87,22 @@ fn run(options: &Options) -> Result<Vec<Row>> {
 
 /// Attaching and detaching so many times goes around all rings.
 const ROUNDS: usize = 4000;
+
+/// Microseconds of attaching a segment of 1 MiB each, and of detaching it when each rank has used a page of its part.
+fn come_and_go(runtime: &Runtime, samples: usize, options: &SegmentOptions) -> Result<[Vec<f64>; 2]> {
+    let mut times = [const { Vec::new() }; 2];
+    for sample in 0..=samples {
+        runtime.barrier()?;
+        let (segment, attach) = timed(|| runtime.attach_segment(1 << 20, options))?;
+        runtime.put(segment.address(runtime.rank(), 0), &[1; 4096])?;
+        runtime.barrier()?;
+        let ((), detach) = timed(|| runtime.detach_segment(segment))?;
+        if sample > 0 {
+            times.iter_mut().zip([attach, detach]).for_each(|(all, time)| all.push(time / 1e3));
+        }
+    }
+    Ok(times)
+}
 
 fn timed<T>(work: impl FnOnce() -> vgas::Result<T>) -> Result<(T, f64)> {
     let start = Instant::now();

@@ -1,0 +1,198 @@
+//! What it costs to have an object of another node: reading it for the first time beside a bare message with as many bytes back, large
+//! ones beside a bare stream of long messages, bringing it here to write, and dropping it where it is.
+
+use super::job::{self, Result};
+use super::line::Line;
+use super::report::Report;
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use vgas::{Rank, Runtime};
+use vgas_objects::sync::{DArc, DMutex};
+use vgas_objects::{DBox, HeapOptions, Objects, Portable, RunOptions, spawn_to, task};
+use vgas_rma::message::{Payload, Source};
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "objects",
+    help: "Objects of another node: read for the first time, brought here, dropped, locked, beside bare messages; and tasks.",
+    setup: Setup::Job { ranks: 2, nodes: 2 },
+    settings: &[("cache.size", "256MiB")],
+    parameters: &[Parameter { name: "samples", default: "15", help: "Samples of each figure." }],
+    check: |_| Ok(()),
+    run,
+};
+
+const PING: u8 = 128;
+const PONG: u8 = 129;
+
+/// Objects of a sample.
+const SMALL_COUNT: usize = 512;
+const LARGE_COUNT: usize = 16;
+const SMALL_BYTES: usize = 512;
+const LARGE_BYTES: usize = 1 << 20;
+
+type Boxes<T, const N: usize> = [Option<DBox<T>>; N];
+type Small = Boxes<[u64; SMALL_BYTES / 8], SMALL_COUNT>;
+type Large = Boxes<[u64; LARGE_BYTES / 8], LARGE_COUNT>;
+
+fn run(options: &Options) -> Result<Vec<Row>> {
+    let pongs = Arc::new(AtomicU64::new(0));
+    let counted = pongs.clone();
+    let builder = Runtime::builder()
+        .handler(PING, |token, arguments, _| {
+            let answer = [7; SMALL_BYTES];
+            token.check(token.reply(PONG, arguments, Payload::Medium(Source::of(&answer))));
+        })
+        .handler(PONG, move |_, _, _| {
+            counted.fetch_add(1, Ordering::Release);
+        });
+    let heap = HeapOptions { bytes: 1 << 28, copies: 1 << 22, ..HeapOptions::default() };
+    let objects = Objects::attach(builder.init()?, &heap)?;
+    match measure(options, &objects, &pongs) {
+        Ok(rows) => {
+            objects.finalize()?;
+            Ok(rows)
+        }
+        Err(error) => {
+            // SAFETY: the job ends with it.
+            unsafe { objects.runtime() }.abort(&error.to_string(), 1)?;
+            Ok(Vec::new())
+        }
+    }
+}
+
+fn boxes<T: Portable, const N: usize>(make: impl Fn(usize) -> T) -> DBox<Boxes<T, N>> {
+    DBox::new(std::array::from_fn(|at| Some(DBox::new(make(at)))))
+}
+
+fn sum<const WORDS: usize, const N: usize>(boxes: &Boxes<[u64; WORDS], N>) -> u64 {
+    boxes.iter().flatten().map(|one| one[0] + one[WORDS - 1]).sum()
+}
+
+fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Vec<Row>> {
+    let samples: usize = options.get("samples")?;
+    // SAFETY: no memory of objects is touched by it, and what is collective comes outside of what is lent.
+    let runtime = unsafe { objects.runtime() };
+    job::need(runtime, 2, 2)?;
+    let mut line = Line::between(runtime)?;
+    let (here, there, me) = (Rank(0), Rank(1), objects.rank());
+    let mut buffer = vec![1; LARGE_BYTES];
+    let mut times = [const { Vec::new() }; 12];
+    for sample in 0..=samples {
+        let socket = line.ping_pong(me.0, SMALL_COUNT as u64)?;
+        runtime.barrier()?;
+        let stream = line.stream(me.0, &mut buffer, LARGE_COUNT as u64, false)?;
+        runtime.barrier()?;
+        let mut small: Option<DBox<Small>> = (me == there).then(|| boxes(|at| [at as u64; SMALL_BYTES / 8]));
+        let large: Option<DBox<Large>> = (me == there).then(|| boxes(|at| [at as u64; LARGE_BYTES / 8]));
+        let reads = objects.lend(there, small.as_ref(), |small| -> Result<_> {
+            if me != here {
+                return Ok([0.0; 2]);
+            }
+            let messages = each(SMALL_COUNT, || {
+                for _ in 0..SMALL_COUNT {
+                    let expected = pongs.load(Ordering::Relaxed) + 1;
+                    runtime.request(there, PING, &[1, 2], &[])?;
+                    runtime.wait_until(|| pongs.load(Ordering::Acquire) == expected)?;
+                }
+                Ok(0)
+            })?;
+            Ok([messages, each(SMALL_COUNT, || Ok(sum(small)))?])
+        })??;
+        let read_large = objects.lend(there, large.as_ref(), |large| match me == here {
+            true => each(LARGE_COUNT, || Ok(sum(large))),
+            false => Ok(0.0),
+        })??;
+        let moved = objects.lend_mut(there, here, small.as_mut(), |mut small| {
+            let all = &mut *small;
+            each(SMALL_COUNT, || Ok(all.iter_mut().flatten().map(|one| one.get_mut()[0]).sum()))
+        })?;
+        let moved = moved.transpose()?.unwrap_or_default();
+        drop(small);
+        drop(large);
+        let given = (me == there).then(|| boxes::<_, SMALL_COUNT>(|at| [at as u64; SMALL_BYTES / 8]));
+        let mut given: Option<DBox<Small>> = objects.hand(there, here, given)?;
+        let dropped = each(SMALL_COUNT, || {
+            given = None;
+            Ok(0)
+        })?;
+        let lock = (me == there).then(|| DBox::new((DMutex::new(0u64), DArc::new(1u64))));
+        let [locked, cloned] = objects.lend(there, lock.as_ref(), |lock| -> Result<_> {
+            if me != here {
+                return Ok([0.0; 2]);
+            }
+            let locked = each(SMALL_COUNT, || {
+                for _ in 0..SMALL_COUNT {
+                    *lock.0.lock()? += 1;
+                }
+                Ok(0)
+            })?;
+            // The first clone draws what the others take.
+            drop(lock.1.clone());
+            Ok([locked, each(SMALL_COUNT, || Ok((0..SMALL_COUNT).map(|_| *lock.1.clone()).sum()))?])
+        })??;
+        drop(lock);
+        let tasks = objects.run(&RunOptions::default(), || -> Result<_> {
+            let one_by_one = |to| {
+                each(SMALL_COUNT, || {
+                    (0..SMALL_COUNT as u64).try_fold(0, |sum, at| {
+                        Ok(sum + spawn_to(to, task!(|at: u64| -> u64 { at }), at).join()?)
+                    })
+                })
+            };
+            let together = each(SMALL_COUNT, || {
+                let add = task!(|at: u64| -> u64 { at });
+                let all: Vec<_> = (0..SMALL_COUNT as u64).map(|at| spawn_to(here, add, at)).collect();
+                all.into_iter().try_fold(0, |sum, one| Ok(sum + one.join()?))
+            })?;
+            Ok([one_by_one(there)?, one_by_one(here)?, together])
+        })?;
+        let tasks = tasks.transpose()?.unwrap_or_default();
+        objects.barrier()?;
+        objects.drop_copies()?;
+        if sample > 0 {
+            let rate = |nanoseconds: f64| LARGE_BYTES as f64 / nanoseconds;
+            let streamed = rate(stream.as_nanos() as f64 / LARGE_COUNT as f64);
+            let [elsewhere, own, together] = tasks;
+            let [messages, small] = reads;
+            let large = rate(read_large);
+            let found = [
+                small, messages, socket, moved, dropped, large, streamed, elsewhere, own, together, locked,
+                cloned,
+            ];
+            times.iter_mut().zip(found).for_each(|(all, time)| all.push(time));
+        }
+    }
+    if me != here {
+        return Ok(Vec::new());
+    }
+    let [reads, messages, socket, moved, dropped, large, stream, elsewhere, own, together, locked, cloned] =
+        &times;
+    let mut report = Report::new("objects").under("conduit", line.name());
+    let latency = ["latency", "ns"];
+    let case = "read of 512 B, not here yet";
+    report.compare(latency, (case, reads), ("message, and 512 B back", messages));
+    report.add("bare ping-pong of 8 B", "latency", "ns", socket.clone());
+    report.ratio((case, reads), ("bare ping-pong of 8 B", socket));
+    report.add("write of 512 B, which moves here", "latency", "ns", moved.clone());
+    report.add("drop of 512 B there", "latency", "ns", dropped.clone());
+    let case = "task on a rank of another node, and its result";
+    report.add(case, "latency", "ns", elsewhere.clone());
+    report.ratio((case, elsewhere), ("message, and 512 B back", messages));
+    report.add("task on this rank, and its result", "latency", "ns", own.clone());
+    report.add("each of many tasks on this rank", "latency", "ns", together.clone());
+    let case = "lock of another node, taken with its value and given back";
+    report.add(case, "latency", "ns", locked.clone());
+    report.ratio((case, locked), ("message, and 512 B back", messages));
+    report.add("counted value of another node, cloned and dropped", "latency", "ns", cloned.clone());
+    report.compare(["rate", "GB/s"], ("read of 1 MiB, not here yet", large), ("bare stream", stream));
+    Ok(report.into_rows())
+}
+
+/// Nanoseconds of each of so many.
+fn each(count: usize, deed: impl FnOnce() -> Result<u64>) -> Result<f64> {
+    let start = Instant::now();
+    std::hint::black_box(deed()?);
+    Ok(start.elapsed().as_nanos() as f64 / count as f64)
+}

@@ -6,6 +6,7 @@ use vgas_nvm::device::blocking::BlockingDevice;
 use vgas_nvm::device::conformance;
 use vgas_nvm::device::faulty::{FaultyDevice, Script};
 use vgas_nvm::device::memory::{MemoryDevice, MemoryDisk};
+use vgas_nvm::device::paced::{Pace, PacedDevice};
 use vgas_nvm::device::uring::UringDevice;
 use vgas_nvm::{DeviceChoice, Volume, VolumeSpec};
 use vgas_shm::Mapping;
@@ -47,6 +48,18 @@ fn a_faulty_device_without_faults_keeps_the_promises() {
         let inner = Box::new(MemoryDevice::new(&disk, 8).unwrap());
         Box::new(FaultyDevice::new(inner, &Script::new()))
     });
+}
+
+/// A pace that is felt, so that completions are held, and one that is not.
+#[test]
+fn a_paced_device_keeps_the_promises() {
+    for rates in ["64MiB,2k", "1024GiB"] {
+        let (disk, pace) = (MemoryDisk::new(), Pace::new(rates.parse().unwrap()));
+        conformance::check(|| {
+            let inner = Box::new(MemoryDevice::new(&disk, 8).unwrap());
+            Box::new(PacedDevice::new(inner, &pace).unwrap())
+        });
+    }
 }
 
 #[test]

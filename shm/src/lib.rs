@@ -9,6 +9,7 @@
 //! | [`copy`], [`stream`], [`prefetch`] | moving bytes that others may write meanwhile |
 //! | [`fence`], [`bell`] | the order between processes, and waking one that sleeps |
 //! | [`spin`], [`biased`] | locks for a few instructions |
+//! | [`alarm`] | waking at a moment |
 //! | [`cores`] | whether who waits may look around, or has to sleep |
 //! | [`error`] | what the system refuses |
 //!
@@ -26,6 +27,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // What people read is written by the layers above.
 
+pub mod alarm;
 mod atomic;
 pub mod bell;
 pub mod biased;

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`uring`] | the real thing: io_uring with direct I/O |
 //! | [`blocking`] | machines without io_uring or filesystems without direct I/O: plain calls in a few threads |
+//! | [`paced`] | virtual nodes: any of the others, slowed down to the rates of some drive |
 //! | [`memory`] | tests and simulation: a live and a durable image, crashes on demand |
 //! | [`faulty`] | tests: any of the above, with scripted misfortune |
 //!
@@ -32,6 +33,7 @@ pub mod conformance;
 pub mod faulty;
 mod files;
 pub mod memory;
+pub mod paced;
 mod transfer;
 pub mod uring;
 

@@ -25,8 +25,9 @@ mod named;
 use crate::checksum;
 use crate::device::choice::{self, DeviceChoice};
 use crate::device::memory::{MemoryDevice, MemoryDisk};
+use crate::device::paced::{Pace, PacedDevice};
 use crate::device::{self, Completion, Device, FileId, Kind, Lent, Naming, Spans};
-use crate::error::{DeviceError, PageOperation, Result, VolumeError};
+use crate::error::{DeviceError, PageOperation, Result, Unusable, VolumeError};
 use crate::few::Few;
 use crate::format::{CheckpointId, Entry, Place};
 use crate::page_table::{PAGES_MAX, PageTable};
@@ -69,6 +70,8 @@ pub struct VolumeSpec {
     pub frames: Option<Arc<Mapping>>,
     /// Operations in flight at the device.
     pub queue_depth: u32,
+    /// The drive that the node is to have, where that is slower than the machine's; shared by all handles of the volume.
+    pub pace: Option<Arc<Pace>>,
     /// Whether scratch segments carry page checksums. Named segments always do.
     pub checksums: bool,
     /// Whether to keep a checksum of each 4 KiB of every page that is read or written (in memory: 1/1024 of those pages),
@@ -88,6 +91,7 @@ impl VolumeSpec {
             device: DeviceChoice::Auto,
             frames: None,
             queue_depth: 32,
+            pace: None,
             checksums: true,
             parts: false,
             on_demand: false,
@@ -95,7 +99,13 @@ impl VolumeSpec {
     }
 
     fn open_device(&self) -> Result<Box<dyn Device>> {
-        choice::open(&self.directory, &self.device, self.queue_depth, self.frames.clone())
+        let device = choice::open(&self.directory, &self.device, self.queue_depth, self.frames.clone())?;
+        let Some(pace) = &self.pace else { return Ok(device) };
+        let device = PacedDevice::new(device, pace).map_err(|error| {
+            let file = self.directory.display().to_string();
+            VolumeError::Unusable { file, reason: Unusable::Refused(error.to_string()) }
+        })?;
+        Ok(Box::new(device))
     }
 }
 

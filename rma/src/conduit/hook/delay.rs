@@ -4,21 +4,17 @@
 //! it is. The time counts from the poll that takes a message in. The bytes of a long message are in place when it is taken
 //! in, and so may be seen before its handler runs, as those of a put may. Of a one-sided operation the end is told later.
 
-use super::join;
 use crate::address::{Peer, RegionId};
 use crate::conduit::owned::OwnedDelivery;
 use crate::conduit::turn::Turn;
 use crate::conduit::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::error::{Result, RmaError};
 use crate::message::{Delivery, Destination, Direction, Message, Sink, Source};
-use rustix::event::Timespec;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use vgas_shm::alarm::{Alarm, either};
 use vgas_shm::{Atomic, Mapping, Span};
 
 /// Most messages that one poll delivers, so that other conduits get their turn.
@@ -50,8 +46,8 @@ pub struct Delay {
     link: Link,
     turn: Turn,
     state: Mutex<State>,
-    timer: OwnedFd,
-    /// Of the inner conduit and the timer.
+    alarm: Alarm,
+    /// Of the inner conduit and the alarm.
     both: OwnedFd,
 }
 
@@ -64,8 +60,8 @@ struct State {
     requests: usize,
     /// Until when the link from a peer is busy.
     busy_until: BTreeMap<Peer, Instant>,
-    /// What the timer is set to.
-    timer: Option<Instant>,
+    /// What the alarm is set to.
+    alarm: Option<Instant>,
     /// Peers that broke the protocol by what was delivered late: the inner conduit does not know.
     ended: BTreeSet<Peer>,
 }
@@ -124,33 +120,23 @@ impl Delay {
     /// # Errors
     /// When the system refuses descriptors.
     pub fn new(inner: Arc<dyn Conduit>, link: Link) -> Result<Self> {
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
-            .map_err(|e| RmaError::system("create a timer (timerfd)", e))?;
-        let both = join([inner.wait_descriptor(), timer.as_fd()])?;
-        Ok(Self { inner, link, turn: Turn::default(), state: Mutex::default(), timer, both })
+        let alarm = Alarm::new()?;
+        let both = either([inner.wait_descriptor(), alarm.as_fd()])?;
+        Ok(Self { inner, link, turn: Turn::default(), state: Mutex::default(), alarm, both })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the timer to the first that is held, so that whoever sleeps wakes for it, whichever thread took it in.
-    fn set_timer(&self) -> Result<()> {
+    /// Sets the alarm to the first that is held, so that whoever sleeps wakes for it, whichever thread took it in.
+    fn set_alarm(&self) -> Result<()> {
         let mut state = self.lock();
         let first = state.held.keys().next().map(|(due, _)| *due);
-        if first == state.timer {
-            return Ok(());
+        if first != state.alarm {
+            self.alarm.set(first)?;
+            state.alarm = first;
         }
-        // Zero would stop the timer: what is due already rings it at once.
-        let left =
-            first.map(|due| due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
-        let left = left.unwrap_or_default();
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let value = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        let times = Itimerspec { it_interval: zero, it_value: value };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &times)
-            .map_err(|e| RmaError::system("set a timer (timerfd)", e))?;
-        state.timer = first;
         Ok(())
     }
 
@@ -257,7 +243,7 @@ impl Conduit for Delay {
         let takes = if is_full { Traffic::RepliesOnly } else { traffic };
         let brought = self.inner.poll(&Holding { sink, delay: self }, takes);
         let delivered = brought.and_then(|brought| Ok(brought + self.deliver_due(sink, traffic)?));
-        self.set_timer()?;
+        self.set_alarm()?;
         delivered
     }
 
@@ -277,7 +263,7 @@ impl Conduit for Delay {
         // Somebody polls at this moment: what it finds may be what the caller waits for.
         let Some(turn) = self.turn.take() else { return false };
         let traffic = if turn.nested { Traffic::RepliesOnly } else { Traffic::Everything };
-        // What becomes due from now on rings the timer.
+        // What becomes due from now on rings the alarm.
         self.lock().next_due(traffic).is_none() && self.inner.arm()
     }
 

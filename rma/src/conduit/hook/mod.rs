@@ -26,10 +26,10 @@ use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::address::{Peer, RegionId};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source};
-use rustix::event::epoll;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+use vgas_shm::alarm::either;
 use vgas_shm::{Atomic, Mapping, Span};
 
 /// What kind of thing passes.
@@ -111,7 +111,7 @@ impl<H: Hook> Hooked<H> {
     /// # Errors
     /// When the system refuses descriptors.
     pub fn new(inner: Arc<dyn Conduit>, hook: Arc<H>) -> Result<Self> {
-        let both = hook.descriptor().map(|own| join([inner.wait_descriptor(), own])).transpose()?;
+        let both = hook.descriptor().map(|own| either([inner.wait_descriptor(), own])).transpose()?;
         Ok(Self { inner, hook, both })
     }
 
@@ -137,17 +137,6 @@ impl<H: Hook> Hooked<H> {
         let start = || start().map(|sent| (sent, sent == Sent::Accepted));
         self.attempt(Passage { peer, kind, bytes }, Sent::Busy, start)
     }
-}
-
-/// One descriptor that is readable when one of two is.
-fn join(descriptors: [BorrowedFd<'_>; 2]) -> Result<OwnedFd> {
-    let failed = |e| RmaError::system("create the descriptors of a hooked conduit", e);
-    let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-    for (index, descriptor) in (0..).zip(descriptors) {
-        epoll::add(&both, descriptor, epoll::EventData::new_u64(index), epoll::EventFlags::IN)
-            .map_err(failed)?;
-    }
-    Ok(both)
 }
 
 /// A message as it passes.

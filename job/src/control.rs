@@ -32,8 +32,8 @@ use std::sync::Arc;
 use vgas_rma::error::{Result, RmaError};
 
 /// What a stream begins with; the last four bytes are the version. 1: the first. 2: announced exits. 3: ranks that are
-/// stopped, or cannot be ended.
-const PREAMBLE: [u8; 8] = *b"vgas\x03\0\0\0";
+/// stopped, or cannot be ended. 4: memory that nodes have in common.
+const PREAMBLE: [u8; 8] = *b"vgas\x04\0\0\0";
 
 const HEADER_BYTES: usize = 8;
 
@@ -460,7 +460,7 @@ mod tests {
         rustix::io::write(&a, b"vgas\x07\0\0\0").unwrap();
         let mut b = Channel::over_socket(b, true).unwrap();
         let error = b.receiver.next_blocking::<u32>().unwrap_err().to_string();
-        assert!(error.contains("protocol 7 instead of 3"), "{error}");
+        assert!(error.contains("protocol 7 instead of 4"), "{error}");
     }
 
     #[test]

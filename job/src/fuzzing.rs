@@ -86,7 +86,13 @@ mod tests {
     fn domain() -> DomainSpec {
         let region = RegionSpec { owner: Peer(2), region: RegionId::SEGMENT, bytes: 1 << 30 };
         let members = vec![Peer(2), Peer(4)];
-        DomainSpec { members, control_bytes: 1 << 20, ring_bytes: 1 << 18, regions: vec![region] }
+        DomainSpec {
+            members,
+            control_bytes: 1 << 20,
+            ring_bytes: 1 << 18,
+            regions: vec![region],
+            common_bytes: 0,
+        }
     }
 
     fn node() -> NodeDescription {

@@ -139,6 +139,8 @@ impl<'a> Launcher<'a> {
         } else {
             None
         };
+        // Where domains have something in common, one process must make them.
+        let mut first: Option<Domain> = None;
         let terminal = std::io::stdin().is_terminal();
         let input = match spec.input {
             false => Input::Null,
@@ -168,8 +170,17 @@ impl<'a> Launcher<'a> {
         let directory = std::env::current_dir().unwrap_or_default();
         for node in (0..launcher.layout.nodes()).map(NodeId) {
             let input = if node.0 == 0 { input } else { Input::Null };
-            let domain = match &shared {
-                Some(shared) => shared.spec().clone(),
+            let made = match (&shared, &first) {
+                (Some(_), _) => None,
+                _ if spec.common_bytes == 0 => None,
+                (None, None) => Some(Domain::create(spec.domain(&launcher.layout, Some(node)))?),
+                (None, Some(first)) => {
+                    Some(Domain::create_beside(spec.domain(&launcher.layout, Some(node)), first)?)
+                }
+            };
+            let here = shared.as_ref().or(made.as_ref());
+            let domain = match here {
+                Some(domain) => domain.spec().clone(),
                 None => spec.domain(&launcher.layout, Some(node)),
             };
             let description = NodeDescription {
@@ -177,7 +188,7 @@ impl<'a> Launcher<'a> {
                 node,
                 over_ssh: remote,
                 domain,
-                domain_origin: if shared.is_some() { DomainOrigin::Launcher } else { DomainOrigin::Daemon },
+                domain_origin: if here.is_some() { DomainOrigin::Launcher } else { DomainOrigin::Daemon },
                 listen: spec.listen(),
                 program: spec.program.clone(),
                 name: spec.name.clone(),
@@ -192,7 +203,8 @@ impl<'a> Launcher<'a> {
                 },
                 input,
             };
-            launcher.start_node(description, shared.as_ref())?;
+            launcher.start_node(description, here)?;
+            first = first.or(made);
         }
         Ok(launcher)
     }

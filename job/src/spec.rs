@@ -43,6 +43,8 @@ pub struct RunSpec {
     pub regions: Vec<RegionSpec>,
     /// Bytes of one ring of the `smp` conduit.
     pub ring_bytes: u64,
+    /// Bytes that virtual nodes have in common ([`DomainSpec::common_bytes`]); 0 when there are hosts.
+    pub common_bytes: u64,
     /// One host a node. Empty: all nodes are virtual nodes of this machine.
     pub hosts: Vec<String>,
     /// The command that runs a command on a host: it is called with these words, the host, and the command quoted
@@ -90,6 +92,7 @@ impl RunSpec {
             environment: Vec::new(),
             regions: Vec::new(),
             ring_bytes: smp::RING_BYTES_DEFAULT,
+            common_bytes: 0,
             hosts: Vec::new(),
             ssh: ssh.map(OsString::from).into(),
             daemon: vec![this_program, "node".into()],
@@ -138,6 +141,9 @@ impl RunSpec {
             let others = factory::names_that_reach_hosts();
             return wrong(format!("conduit {provider} does not reach other hosts; use {others}"));
         }
+        if self.common_bytes > 0 && !self.hosts.is_empty() {
+            return wrong("memory in common to nodes on several hosts".into());
+        }
         if self.daemon.is_empty() || (self.ssh.is_empty() && !self.hosts.is_empty()) {
             return wrong("the command that starts a node is empty".into());
         }
@@ -182,7 +188,8 @@ impl RunSpec {
             .cloned()
             .collect();
         let control_bytes = smp::control_bytes(members.len(), self.ring_bytes);
-        DomainSpec { members, control_bytes, ring_bytes: self.ring_bytes, regions }
+        let (ring_bytes, common_bytes) = (self.ring_bytes, self.common_bytes);
+        DomainSpec { members, control_bytes, ring_bytes, regions, common_bytes }
     }
 }
 

@@ -42,7 +42,13 @@ fn spec() -> DomainSpec {
         .iter()
         .map(|&owner| RegionSpec { owner, region: RegionId::SEGMENT, bytes: SEGMENT_BYTES })
         .collect();
-    DomainSpec { control_bytes: smp::control_bytes(members.len(), ring_bytes), members, ring_bytes, regions }
+    DomainSpec {
+        control_bytes: smp::control_bytes(members.len(), ring_bytes),
+        members,
+        ring_bytes,
+        regions,
+        common_bytes: 0,
+    }
 }
 
 fn main() -> Result<()> {

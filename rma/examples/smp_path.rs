@@ -76,7 +76,7 @@ fn main() {
     let control_bytes = smp::control_bytes(members.len(), ring_bytes);
     let region = |&owner: &Peer| RegionSpec { owner, region: RegionId::SEGMENT, bytes: SEGMENT_BYTES };
     let regions = members.iter().map(region).collect();
-    let spec = DomainSpec { control_bytes, members, ring_bytes, regions };
+    let spec = DomainSpec { control_bytes, members, ring_bytes, regions, common_bytes: 0 };
     let domain = Arc::new(Domain::create(spec).unwrap());
     let layout = Layout::blocks(2, 1);
     let seen = Arc::new(AtomicU64::new(0));

@@ -36,14 +36,18 @@ pub struct DomainSpec {
     pub ring_bytes: u64,
     /// The regions of the members.
     pub regions: Vec<RegionSpec>,
+    /// Bytes that all domains of a job have in common, when these are on one machine: what virtual nodes must know of each
+    /// other to be as slow as real ones. Mostly 0.
+    pub common_bytes: u64,
 }
 
 /// A domain as one process sees it. Regions are mapped when first asked for.
 pub struct Domain {
     spec: DomainSpec,
     control: Arc<Mapping>,
-    /// Control file, one doorbell a member, one file a region: the order in which they are handed to a child.
+    /// Control file, one doorbell a member, one file a region, what is common: the order in which they are handed to a child.
     files: Vec<OwnedFd>,
+    common: Option<Arc<Mapping>>,
     regions: Vec<OnceLock<Arc<Mapping>>>,
 }
 
@@ -56,6 +60,21 @@ impl std::fmt::Debug for Domain {
 impl Domain {
     /// Creates the files of a domain.
     pub fn create(spec: DomainSpec) -> Result<Self> {
+        let common = match spec.common_bytes {
+            0 => None,
+            bytes => Some(anonymous_file("vgas-common", bytes)?),
+        };
+        Self::create_with(spec, common)
+    }
+
+    /// Creates the files of a domain that has its common memory with another one of the job.
+    pub fn create_beside(spec: DomainSpec, other: &Domain) -> Result<Self> {
+        let common = (spec.common_bytes > 0).then(|| other.files.last()).flatten();
+        let common = common.map(OwnedFd::try_clone).transpose();
+        Self::create_with(spec, common.map_err(|e| RmaError::io("share memory between nodes", e))?)
+    }
+
+    fn create_with(spec: DomainSpec, common: Option<OwnedFd>) -> Result<Self> {
         let mut files = vec![anonymous_file("vgas-control", spec.control_bytes)?];
         for _ in &spec.members {
             let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -65,12 +84,14 @@ impl Domain {
         for region in &spec.regions {
             files.push(anonymous_file("vgas-region", region.bytes)?);
         }
+        files.extend(common);
         Self::open(spec, files)
     }
 
     /// Opens a domain from its specification and its files, in the order of [`Domain::files`].
     pub fn open(spec: DomainSpec, files: Vec<OwnedFd>) -> Result<Self> {
-        let expected = 1 + spec.members.len() + spec.regions.len();
+        let has_common = spec.common_bytes > 0;
+        let expected = 1 + spec.members.len() + spec.regions.len() + usize::from(has_common);
         if files.len() != expected {
             return Err(RmaError::Protocol {
                 peer: None,
@@ -79,7 +100,8 @@ impl Domain {
         }
         let control = Mapping::of_file(&files[0])?;
         let regions = spec.regions.iter().map(|_| OnceLock::new()).collect();
-        Ok(Self { spec, control, files, regions })
+        let common = files.last().filter(|_| has_common).map(Mapping::of_file).transpose()?;
+        Ok(Self { spec, control, files, common, regions })
     }
 
     /// What determines the layout.
@@ -95,6 +117,11 @@ impl Domain {
     /// The control mapping: rings and words of the `smp` conduit.
     pub fn control(&self) -> &Arc<Mapping> {
         &self.control
+    }
+
+    /// What all domains of the job have in common, if there is something.
+    pub fn common(&self) -> Option<&Arc<Mapping>> {
+        self.common.as_ref()
     }
 
     /// Position of a peer among the members.

@@ -91,7 +91,7 @@ fn cards_register_a_part_and_give_it_back() {
     let ring_bytes = smp::RING_BYTES_DEFAULT;
     let control_bytes = smp::control_bytes(members.len(), ring_bytes);
     let regions = vec![RegionSpec { owner: Peer(0), region: RegionId::SEGMENT, bytes: REGION_BYTES }];
-    let spec = DomainSpec { members, control_bytes, ring_bytes, regions };
+    let spec = DomainSpec { members, control_bytes, ring_bytes, regions, common_bytes: 0 };
     let domain = Arc::new(Domain::create(spec).unwrap());
     let cards = [Card::new(), Card::new()];
     let [rank, agent] = [0, 1].map(|me| {

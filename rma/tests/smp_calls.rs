@@ -32,7 +32,7 @@ fn endpoints() -> [Arc<Endpoint>; 2] {
     let members: Vec<Peer> = (0..2).map(Peer).collect();
     let ring_bytes = smp::RING_BYTES_DEFAULT;
     let control_bytes = smp::control_bytes(members.len(), ring_bytes);
-    let spec = DomainSpec { control_bytes, members, ring_bytes, regions: Vec::new() };
+    let spec = DomainSpec { control_bytes, members, ring_bytes, regions: Vec::new(), common_bytes: 0 };
     let domain = Arc::new(Domain::create(spec).expect("a shared-memory domain"));
     [0, 1].map(|rank| {
         let layout = Layout::blocks(2, 1);

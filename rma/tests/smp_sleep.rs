@@ -47,7 +47,7 @@ fn room_for_waiting_replies_keeps_a_rank_awake() {
     let members: Vec<Peer> = (0..2).map(Peer).collect();
     let ring_bytes = smp::RING_BYTES_MIN;
     let control_bytes = smp::control_bytes(members.len(), ring_bytes);
-    let spec = DomainSpec { control_bytes, members, ring_bytes, regions: Vec::new() };
+    let spec = DomainSpec { control_bytes, members, ring_bytes, regions: Vec::new(), common_bytes: 0 };
     let domain = Arc::new(Domain::create(spec).unwrap());
     let [a, b] = [0, 1].map(|member| SmpConduit::new(domain.clone(), Peer(member)).unwrap());
     let payload = [7; 200];

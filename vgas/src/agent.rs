@@ -1,6 +1,6 @@
 //! The agent of a node as the daemon runs it.
 
-use crate::config::{DeviceChoice, SegmentKind, Settings};
+use crate::config::{DeviceChoice, OrNone, SegmentKind, Settings};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use vgas_cache::service::Services;
 use vgas_cache::{CacheError, region, replacement};
 use vgas_job::bootstrap::Place;
 use vgas_job::{Membership, NodeService, ServiceError, Stop};
+use vgas_nvm::device::paced::Pace;
 use vgas_nvm::{Volume, VolumeSpec};
 use vgas_rma::endpoint::{Endpoint, EndpointSpec};
 
@@ -71,6 +72,9 @@ impl AgentService {
         volume.on_demand = settings.segment.kind == SegmentKind::Pinned;
         volume.frames = Some(frames);
         volume.queue_depth = settings.nvm.queue_depth;
+        if let OrNone::Some(rates) = settings.cluster.nvm {
+            volume.pace = Some(Pace::new(rates));
+        }
         volume.checksums = settings.ablation.checksums;
         volume.parts = parts(&settings).bytes_max > 0;
         let volume = Volume::open(volume).map_err(CacheError::from)?;
@@ -114,7 +118,7 @@ fn options(
         read_ahead: read_ahead(settings, spec),
         batch: ablation.batch,
         parts: parts(settings),
-        self_service: ablation.self_service,
+        self_service: self_service(settings),
     })
 }
 
@@ -133,6 +137,11 @@ pub(crate) fn read_ahead(
 /// How long gets may be that read parts of pages; for ranks and agents alike.
 pub(crate) fn parts(settings: &Settings) -> Limits {
     Limits::new(if settings.ablation.parts { PART_BYTES_MAX } else { 0 })
+}
+
+/// Whether ranks use pages that nobody else has by themselves: not where the drive has a pace, which is the agent's.
+pub(crate) fn self_service(settings: &Settings) -> bool {
+    settings.ablation.self_service && settings.cluster.nvm == OrNone::None
 }
 
 impl NodeService for AgentService {

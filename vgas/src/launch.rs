@@ -1,11 +1,12 @@
 //! Starting a job, and being the daemon of one of its nodes: the settings turned into what the job layer needs.
 
-use crate::config::{Auto, Settings, Value};
-use crate::error::Result;
+use crate::config::{Auto, OrNone, Settings, Value};
+use crate::error::{Error, Result};
 use crate::service::Services;
 use std::ffi::OsString;
 use std::time::Duration;
 use vgas_job::{JobStatus, RunSpec};
+use vgas_rma::conduit::hook::Switch;
 
 /// A job to be started.
 #[derive(Clone, Debug)]
@@ -60,6 +61,13 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
         spec.daemon = request.daemon;
     }
     let layout = spec.layout()?;
+    if settings.cluster.link != OrNone::None {
+        if !spec.hosts.is_empty() {
+            let what = "cluster.link (--link) is for virtual nodes: hosts have links of their own";
+            return Err(Error::Usage(what.into()));
+        }
+        spec.common_bytes = Switch::common_bytes(layout.nodes());
+    }
     spec.regions = crate::layout::regions(&settings, &layout)?;
     spec.settings = settings.to_map();
     Ok(vgas_job::run(&spec)?)

@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use crate::config::{ConduitChoice, Settings, Size, Value};
-use crate::error::Result;
+use crate::config::{ConduitChoice, OrNone, Settings, Size, Value};
+use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use vgas_job::Membership;
 use vgas_rma::address::Peer;
 use vgas_rma::conduit::Conduit;
 use vgas_rma::conduit::factory::{self, Options, Provider};
-use vgas_rma::conduit::hook::{Count, Stacked};
+use vgas_rma::conduit::hook::{Count, Delay, Stacked, Switch};
 use vgas_rma::say;
 
 impl ConduitChoice {
@@ -40,6 +40,7 @@ impl Network {
         let Some(conduit) = membership.open_network(&Texts(settings.to_map()))? else {
             return Ok(Self { conduit: None, counts: Vec::new(), me });
         };
+        let conduit = switched(conduit, membership, settings)?;
         let Stacked { conduit, counts } = settings.hooks.around(conduit, membership.layout(), me)?;
         Ok(Self { conduit: Some(conduit), counts, me })
     }
@@ -58,6 +59,21 @@ impl Network {
             say::line(format_args!("{}: {}", self.me, count.total()));
         }
     }
+}
+
+/// The conduit over the switch of a virtual cluster, where the settings ask for one.
+fn switched(
+    conduit: Arc<dyn Conduit>,
+    membership: &Membership,
+    settings: &Settings,
+) -> Result<Arc<dyn Conduit>> {
+    let OrNone::Some(cable) = settings.cluster.link else { return Ok(conduit) };
+    let (layout, me) = (membership.layout().clone(), membership.me());
+    let switch = membership.domain.common().and_then(|common| Switch::new(cable, layout, me, common.clone()));
+    let switch = switch.ok_or_else(|| {
+        Error::Usage("cluster.link needs nodes that `vgas run` has started on this machine".into())
+    })?;
+    Ok(Arc::new(Delay::switched(conduit, switch)?))
 }
 
 /// The effective settings of a job by name. Their table has checked them.

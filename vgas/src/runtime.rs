@@ -152,7 +152,7 @@ impl Builder {
             whole_page_put: settings.ablation.whole_page_put,
             window_pages_max: if settings.ablation.batch { u64::from(spec.frames / 8).max(1) } else { 1 },
             parts: crate::agent::parts(&settings),
-            self_service: settings.ablation.self_service,
+            self_service: crate::agent::self_service(&settings),
             read_ahead: crate::agent::read_ahead(&settings, &spec),
         };
         let client = Client::new(endpoint.clone(), handlers, Arc::new(pool), layout.clone(), options);

@@ -118,6 +118,12 @@ pub struct ConfigFlags {
     /// Short for `--set cache.page=…`: the unit of caching, a power of two from 4KiB to 4MiB.
     #[arg(long, value_name = "SIZE")]
     pub page: Option<String>,
+    /// Short for `--set cluster.link=…`: the link of each virtual node, such as `1gbit,50us`.
+    #[arg(long, value_name = "RATE,DELAY")]
+    pub link: Option<String>,
+    /// Short for `--set cluster.nvm=…`: the NVMe drive of each virtual node, such as `200MiB,50k`.
+    #[arg(long, value_name = "BYTES,OPERATIONS")]
+    pub nvm: Option<String>,
     /// Short for `--set run.label=on`: begin every line of output with its rank.
     #[arg(long)]
     pub label: bool,

@@ -101,6 +101,8 @@ fn sources(flags: &ConfigFlags) -> Result<Sources, Failure> {
         ("--conduit", "conduit", flags.conduit.clone()),
         ("--cache", "cache.size", flags.cache.clone()),
         ("--page", "cache.page", flags.page.clone()),
+        ("--link", "cluster.link", flags.link.clone()),
+        ("--nvm", "cluster.nvm", flags.nvm.clone()),
         ("--label", "run.label", on(flags.label)),
         ("--stats", "stats.print", on(flags.stats)),
     ] {

@@ -23,8 +23,8 @@ pub use file::read_text;
 pub use origin::Origin;
 pub use table::*;
 pub use value::{
-    Auto, CommandLine, DeviceName, GIB, Hooks, Interface, KIB, MIB, Network, PortRange, PowerOfTwo, Size,
-    TIB, Value,
+    Auto, Cable, DeviceName, GIB, Hooks, Interface, KIB, MIB, Network, OrNone, PortRange, PowerOfTwo, Rates,
+    Size, TIB, Value,
 };
 
 use std::collections::BTreeMap;
@@ -247,6 +247,15 @@ impl Settings {
                     self.hooks.text()
                 ),
                 hint: "set conduit to tcp or ibv, or hooks to none".into(),
+            });
+        }
+        if self.conduit.provider().name != "tcp" && self.cluster.link != OrNone::None {
+            return Err(ConfigError::Conflict {
+                problem: format!(
+                    "cluster.link = {} would do nothing: only what goes over TCP can be held back",
+                    self.cluster.link.text()
+                ),
+                hint: "set conduit to tcp, or cluster.link to none".into(),
             });
         }
         Ok(())

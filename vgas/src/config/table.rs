@@ -8,8 +8,8 @@
 use super::error::ConfigError;
 use super::origin::Origin;
 use super::value::{
-    Auto, CommandLine, DeviceName, Hooks, Interface, KIB, MIB, Network, PortRange, PowerOfTwo, Size, TIB,
-    Value, choices,
+    Auto, Cable, CommandLine, DeviceName, Hooks, Interface, KIB, MIB, Network, OrNone, PortRange, PowerOfTwo,
+    Rates, Size, TIB, Value, choices,
 };
 use std::path::PathBuf;
 
@@ -341,6 +341,16 @@ settings! {
         /// How much of its segment a rank keeps mapped at a time. `auto`: half of the cache, divided by the ranks of
         /// the node, at most 16384 pages. More is never mapped.
         mapped: Auto<Size> = "auto", Launch, 4 * KIB => 64 * TIB;
+    }
+
+    /// What virtual nodes have, where that is less than the machine: for seeing on one machine what a cluster would show.
+    cluster: ClusterSettings {
+        /// The link of each node to a switch: as many bits a second each way, and the delay from one node to another. Messages within
+        /// a node do not pass it. Needs the conduit `tcp`, and nodes that are all virtual.
+        link: OrNone<Cable> = "none", Launch;
+        /// The NVMe drive of each node: how many bytes, and how many operations, a second. Pages are read by the agents alone then
+        /// (`ablation.self_service` is off).
+        nvm: OrNone<Rates> = "none", Node;
     }
 
     /// Starting jobs.

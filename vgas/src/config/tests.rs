@@ -163,6 +163,20 @@ fn hooks_need_a_conduit_that_they_can_be_around() {
     );
 }
 
+/// What would silently do nothing is refused, and what is no link or drive says what may be written.
+#[test]
+fn virtual_hardware_must_be_felt() {
+    assert!(from_flags(&["cluster.link=1gbit,50us", "cluster.nvm=200MiB,50k"]).is_ok());
+    assert_eq!(
+        complaint(from_flags(&["cluster.link=1gbit", "conduit=smp"])),
+        "cluster.link = 1gbit would do nothing: only what goes over TCP can be held back \
+         | set conduit to tcp, or cluster.link to none"
+    );
+    for wrong in ["cluster.link=1", "cluster.link=1gbit,", "cluster.nvm=200", "cluster.nvm=1MiB,x"] {
+        assert!(complaint(from_flags(&[wrong])).contains("`none`, or "), "{wrong}");
+    }
+}
+
 #[test]
 fn a_missing_or_broken_file_is_named() {
     let load = |file: &Path| Config::load(&Sources { file: Some(file.into()), ..Sources::default() });

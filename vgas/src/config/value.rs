@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+pub use vgas_nvm::device::paced::Rates;
+pub use vgas_rma::conduit::hook::Cable;
 pub use vgas_rma::conduit::hook::Stack as Hooks;
 use vgas_rma::conduit::hook::StackError;
 pub use vgas_rma::conduit::ibv::Network;
@@ -259,6 +261,68 @@ impl<T: Value> Value for Auto<T> {
     }
 }
 
+/// A value or the word `none`: there is no such thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OrNone<T> {
+    /// Nothing.
+    None,
+    /// This.
+    Some(T),
+}
+
+impl<T: Value> Value for OrNone<T> {
+    const KIND: &'static str = T::KIND;
+
+    fn forms() -> String {
+        format!("`none`, or {}", T::forms())
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Self::None) } else { T::parse(text).map(Self::Some) }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::None => "none".into(),
+            Self::Some(value) => value.text(),
+        }
+    }
+}
+
+impl Value for Cable {
+    const KIND: &'static str = "link";
+
+    fn forms() -> String {
+        "bits a second, as `100mbit` or `1gbit`, and perhaps a delay after a comma, such as `1gbit,50us`"
+            .into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for Rates {
+    const KIND: &'static str = "drive";
+
+    fn forms() -> String {
+        "bytes a second, as `200MiB`, and perhaps operations a second after a comma, such as `200MiB,50k`"
+            .into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
 /// TCP ports to listen on, first to last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRange(pub RangeInclusive<u16>);
@@ -457,6 +521,9 @@ mod tests {
         both_ways::<bool>("yes", "on");
         both_ways::<Auto<Size>>("auto", "auto");
         both_ways::<Auto<Size>>("1024KiB", "1MiB");
+        both_ways::<OrNone<Cable>>("none", "none");
+        both_ways::<OrNone<Cable>>("1000mbit,50us", "1gbit,50us");
+        both_ways::<OrNone<Rates>>("200MiB,50k", "200MiB,50k");
         both_ways::<PortRange>("1-65535", "1-65535");
         both_ways::<CommandLine>("ssh   -p 22", "ssh -p 22");
         both_ways::<PathBuf>("/var/tmp", "/var/tmp");

@@ -5,6 +5,7 @@
 //! every setting with more than one node, `VGAS_TEST_SET` (such as `agent.threads=2`) adds to all settings, and `VGAS_TEST_START_TIMEOUT_MS` gives slow machines time to start.
 
 mod addresses;
+mod cluster;
 mod forms;
 mod local;
 mod locks;

@@ -201,6 +201,7 @@ const ALL: &[Scenario] = &[
 pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> {
     let good = ALL
         .iter()
+        .chain(crate::cluster::ALL)
         .chain(crate::local::ALL)
         .chain(crate::misses::ALL)
         .chain(crate::own::ALL)

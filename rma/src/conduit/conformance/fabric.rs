@@ -39,7 +39,7 @@ fn domain(members: Vec<Peer>, layout: &Layout, segment_bytes: u64, ring_bytes: u
     let regions =
         ranks.map(|&owner| RegionSpec { owner, region: RegionId::SEGMENT, bytes: segment_bytes }).collect();
     let control_bytes = smp::control_bytes(members.len(), ring_bytes);
-    let spec = DomainSpec { members, control_bytes, ring_bytes, regions };
+    let spec = DomainSpec { members, control_bytes, ring_bytes, regions, common_bytes: 0 };
     Arc::new(Domain::create(spec).expect("a shared-memory domain"))
 }
 

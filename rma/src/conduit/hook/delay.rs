@@ -4,6 +4,7 @@
 //! it is. The time counts from the poll that takes a message in. The bytes of a long message are in place when it is taken
 //! in, and so may be seen before its handler runs, as those of a put may. Of a one-sided operation the end is told later.
 
+use super::switch::Switch;
 use crate::address::{Peer, RegionId};
 use crate::conduit::owned::OwnedDelivery;
 use crate::conduit::turn::Turn;
@@ -40,10 +41,32 @@ impl Link {
     }
 }
 
+/// What messages come over.
+enum Way {
+    /// A link from each peer, and until when it is busy.
+    Links(Link, BTreeMap<Peer, Instant>),
+    /// The cables of nodes.
+    Switch(Switch),
+}
+
+impl Way {
+    /// When something of so many bytes that a peer has sent, and that has been taken in now, is to be delivered.
+    fn due(&mut self, from: Peer, bytes: usize) -> Instant {
+        match self {
+            Self::Switch(switch) => switch.due(from, bytes),
+            Self::Links(link, busy_until) => {
+                let now = Instant::now();
+                let busy_until = busy_until.entry(from).or_insert(now);
+                *busy_until = now.max(*busy_until) + link.transfer(bytes);
+                *busy_until + link.latency
+            }
+        }
+    }
+}
+
 /// A conduit whose messages take time.
 pub struct Delay {
     pub(super) inner: Arc<dyn Conduit>,
-    link: Link,
     turn: Turn,
     state: Mutex<State>,
     alarm: Alarm,
@@ -51,15 +74,13 @@ pub struct Delay {
     both: OwnedFd,
 }
 
-#[derive(Default)]
 struct State {
+    way: Way,
     /// By the time of delivery, and among equals in the order of arrival.
     held: BTreeMap<(Instant, u64), Held>,
     arrivals: u64,
     /// Requests among those held.
     requests: usize,
-    /// Until when the link from a peer is busy.
-    busy_until: BTreeMap<Peer, Instant>,
     /// What the alarm is set to.
     alarm: Option<Instant>,
     /// Peers that broke the protocol by what was delivered late: the inner conduit does not know.
@@ -79,13 +100,11 @@ impl Held {
 
 impl State {
     /// Holds something of a peer's that has come now.
-    fn hold(&mut self, from: Peer, bytes: usize, link: &Link, held: Held) {
-        let now = Instant::now();
-        let busy_until = self.busy_until.entry(from).or_insert(now);
-        *busy_until = now.max(*busy_until) + link.transfer(bytes);
+    fn hold(&mut self, from: Peer, bytes: usize, held: Held) {
+        let due = self.way.due(from, bytes);
         self.arrivals += 1;
         self.requests += usize::from(held.is_request());
-        self.held.insert((*busy_until + link.latency, self.arrivals), held);
+        self.held.insert((due, self.arrivals), held);
     }
 
     /// The first that is due and may be delivered. What stays of a peer keeps its later messages behind it, except replies
@@ -120,9 +139,29 @@ impl Delay {
     /// # Errors
     /// When the system refuses descriptors.
     pub fn new(inner: Arc<dyn Conduit>, link: Link) -> Result<Self> {
+        Self::over(inner, Way::Links(link, BTreeMap::new()))
+    }
+
+    /// Puts a switch between this peer's node and all others.
+    ///
+    /// # Errors
+    /// When the system refuses descriptors.
+    pub fn switched(inner: Arc<dyn Conduit>, switch: Switch) -> Result<Self> {
+        Self::over(inner, Way::Switch(switch))
+    }
+
+    fn over(inner: Arc<dyn Conduit>, way: Way) -> Result<Self> {
+        let state = State {
+            way,
+            held: BTreeMap::new(),
+            arrivals: 0,
+            requests: 0,
+            alarm: None,
+            ended: BTreeSet::new(),
+        };
         let alarm = Alarm::new()?;
         let both = either([inner.wait_descriptor(), alarm.as_fd()])?;
-        Ok(Self { inner, link, turn: Turn::default(), state: Mutex::default(), alarm, both })
+        Ok(Self { inner, turn: Turn::default(), state: Mutex::new(state), alarm, both })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -297,14 +336,14 @@ impl Sink for Holding<'_> {
     }
 
     fn completed(&self, server: Peer, operation: u64) -> Result<()> {
-        self.delay.lock().hold(server, 0, &self.delay.link, Held::Completed(server, operation));
+        self.delay.lock().hold(server, 0, Held::Completed(server, operation));
         Ok(())
     }
 
     fn deliver(&self, delivery: Delivery<'_>) -> Result<()> {
         let message = OwnedDelivery::of(&delivery);
         let (from, bytes) = (message.from, message.bytes());
-        self.delay.lock().hold(from, bytes, &self.delay.link, Held::Message(message));
+        self.delay.lock().hold(from, bytes, Held::Message(message));
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! * [`Hooked`] is a conduit with a [`Hook`], which sees everything that is sent and everything that arrives, and may
 //!   refuse it. [`Count`] counts messages and bytes per peer; [`Trace`] tells of each; [`Loss`] drops peers and fails sends.
-//! * [`Delay`] delivers later, as a link of some latency and bandwidth would.
+//! * [`Delay`] delivers later, as a link of some latency and bandwidth would, or the [`Switch`] of a virtual cluster.
 //!
 //! They can be put around each other; [`Stack`] does it from a line of text, for the jobs of people. All abilities of the inner conduit are passed on (one-sided access, loans, offers,
 //! mapped regions, atomic updates); the compiler's lint refuses a wrapper that forgets one, which would otherwise answer
@@ -14,17 +14,19 @@ mod count;
 mod delay;
 mod loss;
 mod stack;
+mod switch;
 mod trace;
 
 pub use count::{Count, PeerCounts};
 pub use delay::{Delay, Link};
 pub use loss::Loss;
 pub use stack::{Stack, StackError, Stacked};
+pub use switch::{Cable, Switch};
 pub use trace::Trace;
 
 use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::address::{Peer, RegionId};
-use crate::error::{Result, RmaError};
+use crate::error::Result;
 use crate::message::{Arrived, Delivery, Destination, Direction, Message, Payload, Sink, Source};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

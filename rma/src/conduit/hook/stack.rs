@@ -67,7 +67,7 @@ pub enum StackError {
 }
 
 /// A number with one of these units, as a product.
-fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+pub(super) fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;

@@ -1,0 +1,189 @@
+//! The network of a virtual cluster: one switch, to which each node has one cable with a rate each way and a delay.
+//!
+//! Virtual nodes have one machine's memory in common, and in it lies, of each node, until when its cable is taken, up and down.
+//! Whoever takes in a message reserves the time of its bytes on the sender's way up and on its own way down, and delivers it when
+//! the last byte would have come. So all processes of a node share its cable, and a node that many ask is as slow as it would be.
+//! The switch itself has room for everything.
+
+#![forbid(unsafe_code)]
+
+use super::stack::with_unit;
+use crate::address::{Layout, NodeId, Peer};
+use rustix::time::{ClockId, clock_gettime};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use vgas_shm::Mapping;
+
+/// Bytes of each message beside its payload: headers of the conduit and of the network below.
+const OVERHEAD_BYTES: usize = 64;
+
+/// The longest delay: what takes longer is taken for a loss by those who wait.
+const DELAY_MAX_MICROS: u64 = 1_000_000;
+
+/// The slowest cable, in bits a second.
+const RATE_MIN: u64 = 1_000_000;
+
+/// A cable. Written as `1gbit` or `1gbit,50us`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cable {
+    /// Bits a second, each way.
+    pub bits_per_second: u64,
+    /// Microseconds from one node to another, through the switch.
+    pub delay_micros: u64,
+}
+
+const RATES: &[(&str, u64)] = &[("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000)];
+const TIMES: &[(&str, u64)] = &[("us", 1), ("ms", 1_000)];
+
+impl Cable {
+    /// How long so many bytes take to pass one point of it.
+    fn transfer(&self, bytes: usize) -> Duration {
+        Duration::from_nanos((bytes as u128 * 8_000_000_000 / u128::from(self.bits_per_second)) as u64)
+    }
+}
+
+impl FromStr for Cable {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (rate, delay) = text.split_once(',').map_or((text, None), |(rate, delay)| (rate, Some(delay)));
+        let rate = with_unit(rate.trim(), RATES).filter(|&rate| rate >= RATE_MIN);
+        let bits_per_second = rate.ok_or("begins with no rate of at least `1mbit`")?;
+        let delay = delay.map(|text| {
+            let micros = with_unit(text.trim(), TIMES).filter(|&micros| micros <= DELAY_MAX_MICROS);
+            micros.ok_or("has no delay of at most one second after the comma, such as `50us`")
+        });
+        Ok(Self { bits_per_second, delay_micros: delay.transpose()?.unwrap_or(0) })
+    }
+}
+
+impl fmt::Display for Cable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, factor) = RATES
+            .iter()
+            .rev()
+            .find(|(_, factor)| self.bits_per_second.is_multiple_of(*factor))
+            .unwrap_or(&RATES[0]);
+        write!(f, "{}{unit}", self.bits_per_second / factor)?;
+        match self.delay_micros {
+            0 => Ok(()),
+            micros if micros.is_multiple_of(1000) => write!(f, ",{}ms", micros / 1000),
+            micros => write!(f, ",{micros}us"),
+        }
+    }
+}
+
+/// The switch, as one process sees it.
+pub struct Switch {
+    cable: Cable,
+    layout: Layout,
+    me: NodeId,
+    /// Of each node two words: until when its cable is taken up, and down, in nanoseconds of the machine's steady clock.
+    taken: Arc<Mapping>,
+}
+
+/// Now, by the clock that all processes of the machine share.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Takes the next `nanos` of a cable, from `earliest` on at the earliest; returns when they begin.
+fn take(word: &AtomicU64, earliest: u64, nanos: u64) -> u64 {
+    let begin = |taken: u64| taken.max(earliest);
+    let taken = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| Some(begin(taken) + nanos));
+    begin(taken.unwrap_or(earliest))
+}
+
+impl Switch {
+    /// Bytes of common memory for so many nodes.
+    pub fn common_bytes(nodes: u32) -> u64 {
+        u64::from(nodes) * 2 * size_of::<u64>() as u64
+    }
+
+    /// The switch of a job; none when the memory is too small for its nodes.
+    pub fn new(cable: Cable, layout: Layout, me: Peer, common: Arc<Mapping>) -> Option<Self> {
+        let fits = common.bytes() as u64 >= Self::common_bytes(layout.nodes());
+        let me = layout.node_of_peer(me);
+        fits.then_some(Self { cable, layout, me, taken: common })
+    }
+
+    fn word(&self, node: NodeId, is_down: bool) -> &AtomicU64 {
+        self.taken.atomic_u64((node.0 as usize * 2 + usize::from(is_down)) * size_of::<u64>())
+    }
+
+    /// When a message of so many bytes that has been taken in now would have come.
+    pub(super) fn due(&self, from: Peer, bytes: usize) -> Instant {
+        let nanos = self.cable.transfer(bytes + OVERHEAD_BYTES).as_nanos() as u64;
+        let (here, now_nanos) = (Instant::now(), now());
+        let up = take(self.word(self.layout.node_of_peer(from), false), now_nanos, nanos);
+        let down = take(self.word(self.me, true), up, nanos);
+        let wait = down + nanos - now_nanos;
+        here + Duration::from_nanos(wait) + Duration::from_micros(self.cable.delay_micros)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is printed is read back as the same, and what is no cable says what may be written.
+    #[test]
+    fn cables_are_written_as_they_are_read() {
+        for (text, printed) in [
+            ("1gbit", "1gbit"),
+            ("1000mbit, 50us", "1gbit,50us"),
+            ("2500mbit,2000us", "2500mbit,2ms"),
+            ("1mbit,0us", "1mbit"),
+        ] {
+            let cable: Cable = text.parse().unwrap();
+            assert_eq!(cable.to_string(), printed);
+            assert_eq!(printed.parse(), Ok(cable));
+        }
+        for text in ["", "1", "1gib", "999kbit", "-1gbit", "1.5gbit", "99999999999gbit"] {
+            assert!(text.parse::<Cable>().unwrap_err().contains("1mbit"), "{text}");
+        }
+        for text in ["1gbit,", "1gbit,50", "1gbit,1001ms", "1gbit,1us,1us"] {
+            assert!(text.parse::<Cable>().unwrap_err().contains("50us"), "{text}");
+        }
+    }
+
+    fn switches() -> Vec<Switch> {
+        let layout = Layout::blocks(3, 3);
+        let common = Mapping::anonymous("switch", Switch::common_bytes(3)).unwrap();
+        let cable = "8mbit,1ms".parse().unwrap();
+        let switch = |rank| Switch::new(cable, layout.clone(), Peer(rank), common.clone()).unwrap();
+        (0..3).map(switch).collect()
+    }
+
+    /// Goal: what one node sends to two others passes its cable one after the other, and so does what two send to one; between
+    /// other nodes nothing waits. 1000 bytes take 1 ms, with as much delay.
+    #[test]
+    fn nodes_share_their_cables_and_nothing_else() {
+        let bytes = 1000 - OVERHEAD_BYTES;
+        let milliseconds = |due: Instant, start: Instant| due.duration_since(start).as_secs_f64() * 1e3;
+        let [zero, one, two] = &switches()[..] else { unreachable!() };
+        let start = Instant::now();
+        let from_zero =
+            [one.due(Peer(0), bytes), two.due(Peer(0), bytes)].map(|due| milliseconds(due, start));
+        assert!(from_zero[0] >= 2.0 && from_zero[1] >= from_zero[0] + 0.99, "{from_zero:?}");
+        let [zero_two, ..] = &switches()[..] else { unreachable!() };
+        let start = Instant::now();
+        let to_zero = [zero_two.due(Peer(1), bytes), zero_two.due(Peer(2), bytes)];
+        let to_zero = to_zero.map(|due| milliseconds(due, start));
+        assert!(to_zero[1] >= to_zero[0] + 0.99, "{to_zero:?}");
+        // The way up of node 2 was free, and node 0 has got nothing yet at the first switch.
+        let start = Instant::now();
+        let due = milliseconds(zero.due(Peer(2), bytes), start);
+        assert!((2.0..60_000.0).contains(&due), "{due}");
+    }
+
+    #[test]
+    fn too_little_memory_is_refused() {
+        let common = Mapping::anonymous("switch", 8).unwrap();
+        assert!(Switch::new("1gbit".parse().unwrap(), Layout::blocks(2000, 2000), Peer(0), common).is_none());
+    }
+}

@@ -15,7 +15,9 @@ mod job;
 mod line;
 mod local;
 mod messages;
+mod nodes;
 mod objects;
+mod protocol;
 mod random;
 mod raw;
 mod report;
@@ -43,5 +45,8 @@ pub(crate) static ALL: &[Benchmark] = &[
     messages::BENCHMARK,
     gemm::BENCHMARK,
     cooperative::BENCHMARK,
+    protocol::BENCHMARK,
+    nodes::SEQUENTIAL,
+    nodes::RANDOM,
     start::BENCHMARK,
 ];

@@ -164,6 +164,8 @@ fn what_a_benchmark_cannot_heed_is_refused_before_it_starts() {
             "bench start --param cache=zz",
             "start: a job of its own failed: `cache.size = zz` (--cache) is refused",
         ),
+        ("bench protocol --param least=5000", "protocol: `least` and `most` are powers of two from 4096"),
+        ("bench seq-nodes --param nodes=3", "seq-nodes: `nodes` is a power of two, at most 64"),
         ("bench device --param mebibytes=8796093022207", "device: needs 8796093022207 MiB in "),
         ("bench device --param mebibytes=99999999999999", "parameter `mebibytes` is more than any disk has"),
         ("bench seq --param mebibytes=999999999", "needs "),
@@ -185,6 +187,49 @@ fn jobs_of_a_benchmark_have_the_users_settings() {
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains("a job of its own failed: ") && error.contains("4MiB"), "{error}");
+    }
+}
+
+/// The values of rows whose case and parameters contain these words.
+fn values(rows: &Value, case: &str, parameter: (&str, u64)) -> Vec<f64> {
+    let rows = rows.as_array().expect("rows").iter();
+    let wanted = rows.filter(|row| row["case"] == case && row["params"][parameter.0] == parameter.1);
+    wanted.map(|row| row["value"].as_f64().expect("a number")).collect()
+}
+
+/// Goal: in a virtual cluster pages come from where a figure says, no faster than the link takes them, and cooperation spares the
+/// drive what it says. Figures of time are not looked at beyond that.
+#[test]
+fn a_virtual_cluster_shows_what_it_has() {
+    let json = |line: &str| -> Value {
+        let output = output(vgas(&line.split(' ').collect::<Vec<_>>()));
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let rows = json(
+        "bench protocol --param pages=2 --param samples=2 --param least=65536 --param most=65536 --json -",
+    );
+    for source in ["the home's NVMe", "the home's DRAM", "a third node's DRAM"] {
+        let page = ("page_bytes", 65536);
+        assert_eq!(values(&rows, &format!("share that came from {source}"), page), [1.0], "{source}");
+        let [rate] = values(&rows, &format!("from {source}"), page)[..] else {
+            panic!("one rate from {source}")
+        };
+        assert!(rate > 0.0 && rate < 125.0, "{rate} MB/s from {source} over 1 Gbit/s");
+    }
+    let rows = json(
+        "bench random-nodes --param nodes=2 --param cache=2 --param small=1 --param large=3 --param samples=1 \
+         --link 4gbit --nvm 1GiB --json -",
+    );
+    for (data, most) in [(1, 1.5), (3, 2.5)] {
+        let data = ("data_bytes", data << 20);
+        for (case, most) in [("", most), (", without cooperation", 2.5)] {
+            let found = values(&rows, &format!("pages from NVMe for each page{case}"), data);
+            assert!(
+                found.len() == 2 && found.iter().all(|pages| (0.9..most).contains(pages)),
+                "{case}: {found:?}"
+            );
+        }
     }
 }
 

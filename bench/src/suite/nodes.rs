@@ -1,0 +1,161 @@
+//! All nodes read one rank's segment, in sequence or at random, with cooperative caching and without (vgasnet.txt IV.C, figures 8
+//! and 9), by number of nodes: data that fits into one cache, and data that is larger than one and smaller than all together.
+//!
+//! In one virtual cluster: each node has a link and a drive of its own, one rank, and its own cache. The segment is on NVMe and in no
+//! cache when its reading begins; each rank gets all of it, page by page, `passes` times. At random each in an order of its own.
+//! Beside the rate stands how many pages came from NVMe for each page of the data: 1 is the least.
+//!
+//! Cooperation is a setting of a whole job; a sample of the ratio is a pair of jobs in turn.
+
+use super::child;
+use super::job::{Result, noise};
+use super::report::Report;
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use std::time::Instant;
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, say};
+
+const PARAMETERS: &[Parameter] = &[
+    Parameter { name: "nodes", default: "8", help: "The most nodes, one rank each; halved down to one." },
+    Parameter { name: "cache", default: "16", help: "MiB of cache of a node." },
+    Parameter { name: "small", default: "8", help: "MiB of the data that fit into one cache." },
+    Parameter { name: "large", default: "40", help: "MiB of the data that do not." },
+    Parameter { name: "passes", default: "1", help: "How often each rank reads all of it." },
+    Parameter { name: "samples", default: "3", help: "Jobs of each kind." },
+];
+
+const DECIDES: Setup = Setup::OwnJobs { decides: &["ablation.cooperative", "cache.size", "run.label"] };
+
+const HARDWARE: &[(&str, &str)] =
+    &[("cluster.link", "1gbit,50us"), ("cluster.nvm", "200MiB,50k"), ("cache.page", "64KiB")];
+
+pub(super) const SEQUENTIAL: Benchmark = Benchmark {
+    name: "seq-nodes",
+    help: "1 to 8 virtual nodes read one rank's segment in sequence, with cooperation and without (figure 8).",
+    setup: DECIDES,
+    settings: HARDWARE,
+    parameters: PARAMETERS,
+    check,
+    run: |options| run(options, "seq-nodes"),
+};
+
+pub(super) const RANDOM: Benchmark = Benchmark {
+    name: "random-nodes",
+    help: "1 to 8 virtual nodes read one rank's segment at random, with cooperation and without (figure 9).",
+    setup: DECIDES,
+    settings: HARDWARE,
+    parameters: PARAMETERS,
+    check,
+    run: |options| run(options, "random-nodes"),
+};
+
+/// What rank 0 prints: the rate of all together, and pages from NVMe for each page.
+const WORDS: [&str; 2] = ["rate ", "pages "];
+
+fn check(options: &Options) -> Result<()> {
+    let nodes: u32 = options.get("nodes")?;
+    if nodes > 64 || !nodes.is_power_of_two() {
+        return Err("`nodes` is a power of two, at most 64".into());
+    }
+    for name in ["small", "large", "cache"] {
+        options.mebibytes(name)?;
+    }
+    Ok(())
+}
+
+fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
+    let passes: u64 = options.get("passes")?;
+    if child::in_job() {
+        return rank(options.mebibytes("large")?, passes, name == RANDOM.name);
+    }
+    let (most, samples): (u32, usize) = (options.get("nodes")?, options.get("samples")?);
+    let cache = format!("{}MiB", options.text("cache"));
+    let passes_text = format!("passes={passes}");
+    let mut rows = Vec::new();
+    for size in ["small", "large"] {
+        // In a job there is one size.
+        let size_text = format!("large={}", options.text(size));
+        let program = ["bench", name, "--param", &size_text, "--param", &passes_text];
+        let counts = std::iter::successors(Some(1u32), |nodes| Some(nodes * 2));
+        for nodes in counts.take_while(|nodes| *nodes <= most) {
+            let nodes_text = nodes.to_string();
+            let mut found = [const { [const { Vec::new() }; 2] }; 2];
+            for sample in 0..samples {
+                for turn in 0..2 {
+                    let way = (sample + turn) % 2;
+                    let setting = ["ablation.cooperative=on", "ablation.cooperative=off"][way];
+                    let flags =
+                        ["-n", &nodes_text, "--nodes", &nodes_text, "--cache", &cache, "--set", setting];
+                    let (_, printed) = child::run(options, &flags, &program)?;
+                    for (word, found) in WORDS.iter().zip(&mut found[way]) {
+                        let number = child::numbers(&printed, word).first().copied();
+                        found.push(number.ok_or("a job told nothing")?);
+                    }
+                }
+            }
+            let [[on, on_pages], [off, off_pages]] = found;
+            let mut report = Report::new(name)
+                .under("nodes", nodes)
+                .under("data_bytes", options.mebibytes(size)?)
+                .under("cache_bytes", options.mebibytes("cache")?)
+                .under("passes", passes);
+            report.compare(
+                ["rate", "MB/s"],
+                ("all together", &on),
+                ("all together, without cooperation", &off),
+            );
+            report.add("pages from NVMe for each page", "count", "", on_pages);
+            report.add("pages from NVMe for each page, without cooperation", "count", "", off_pages);
+            rows.extend(report.into_rows());
+        }
+    }
+    Ok(rows)
+}
+
+/// Rank 0 owns the data.
+fn rank(bytes: u64, passes: u64, at_random: bool) -> Result<Vec<Row>> {
+    let runtime = Runtime::init()?;
+    let me = runtime.rank().0;
+    let page = runtime.client().page_bytes();
+    let bytes = bytes.next_multiple_of(page as u64);
+    let spare = 2 * runtime.client().pool().layout().frames_bytes();
+    runtime.attach(&SegmentSpec {
+        tiered_bytes: if me == 0 { bytes + spare } else { 0 },
+        ..SegmentSpec::default()
+    })?;
+    let at = |offset: u64| GlobalAddress::tiered(Rank(0), offset);
+    // A page begins with its place.
+    let mut block = noise(page, 5);
+    if me == 0 {
+        for offset in (0..bytes + spare).step_by(page) {
+            block[..8].copy_from_slice(&offset.to_le_bytes());
+            runtime.put(at(offset), &block)?;
+        }
+    }
+    let mut offsets: Vec<u64> = (0..bytes).step_by(page).collect();
+    if at_random {
+        offsets.shuffle(&mut rand_chacha::ChaCha8Rng::seed_from_u64(u64::from(me)));
+    }
+    let before = runtime.statistics()?;
+    let start = Instant::now();
+    for _ in 0..passes {
+        for &offset in &offsets {
+            runtime.get(at(offset), &mut block)?;
+            if block[..8] != offset.to_le_bytes() {
+                return Err(format!("page at {offset} is another").into());
+            }
+        }
+    }
+    runtime.barrier()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let since = runtime.statistics()?.since(&before);
+    if me == 0 {
+        let read = bytes as f64 * passes as f64 * f64::from(runtime.ranks());
+        say::print(format_args!("{}{}\n", WORDS[0], read / seconds / 1e6))?;
+        let from_nvm = since.get(Counter::NvmReadBytes) as f64 / bytes as f64;
+        say::print(format_args!("{}{from_nvm}\n", WORDS[1]))?;
+    }
+    runtime.finalize()?;
+    Ok(Vec::new())
+}

@@ -1,0 +1,189 @@
+//! One page, fetched from where it can be: its home's NVMe, its home's DRAM, a third node's DRAM, beside a plain get of as many bytes
+//! of a pinned segment (vgasnet.txt IV.B, figure 7), by size of page.
+//!
+//! Three nodes, as in the paper: A asks, B is the home, C has a copy. Each page is fetched once, one after the other, so that the rate
+//! is that of one page's way. What the counters say of where the pages came from is a row of its own: a figure of one source
+//! that was partly another one would say nothing.
+
+use super::child;
+use super::job::{Result, noise};
+use super::report::Report;
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
+use std::time::Instant;
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, say};
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "protocol",
+    help: "A page from its home's NVMe, from its home's DRAM, from a third node's, and a plain get (figure 7).",
+    setup: Setup::OwnJobs { decides: &["cache.page", "cache.size", "run.label", "ablation.read_ahead"] },
+    settings: &[("cluster.link", "1gbit,50us"), ("cluster.nvm", "200MiB,50k")],
+    parameters: &[
+        Parameter { name: "pages", default: "16", help: "Pages of each sample." },
+        Parameter { name: "samples", default: "5", help: "Samples of each figure." },
+        Parameter { name: "least", default: "4096", help: "The smallest page, in bytes." },
+        Parameter {
+            name: "most",
+            default: "4194304",
+            help: "The largest page, in bytes; sizes in between are 4 times the one before.",
+        },
+    ],
+    check,
+    run,
+};
+
+/// Where pages come from: what the ranks print, and what the rows are called.
+const SOURCES: [(&str, &str); 4] = [
+    ("nvm ", "from the home's NVMe"),
+    ("home ", "from the home's DRAM"),
+    ("peer ", "from a third node's DRAM"),
+    ("get ", "plain get"),
+];
+
+/// Of the first three: the share that did come from there.
+const SHARES: [&str; 3] = ["nvm_share ", "home_share ", "peer_share "];
+
+/// The asking node, the home, and the third one.
+const A: u32 = 0;
+const B: u32 = 1;
+const C: u32 = 2;
+
+fn check(options: &Options) -> Result<()> {
+    let (least, most): (u64, u64) = (options.get("least")?, options.get("most")?);
+    let is_page = |bytes: u64| bytes.is_power_of_two() && (4 << 10..=4 << 20).contains(&bytes);
+    if !is_page(least) || !is_page(most) || least > most {
+        return Err("`least` and `most` are powers of two from 4096 to 4194304, in this order".into());
+    }
+    if options.get::<u64>("pages")?.saturating_mul(options.get("samples")?) > 1 << 16 {
+        return Err("more than 65536 pages in all: lower `pages` or `samples`".into());
+    }
+    Ok(())
+}
+
+fn run(options: &Options) -> Result<Vec<Row>> {
+    let (pages, samples): (u64, u64) = (options.get("pages")?, options.get("samples")?);
+    if child::in_job() {
+        return rank(pages, samples);
+    }
+    let (least, most): (u64, u64) = (options.get("least")?, options.get("most")?);
+    let texts = [format!("pages={pages}"), format!("samples={samples}")];
+    let program = ["bench", "protocol", "--param", &texts[0], "--param", &texts[1]];
+    let mut rows = Vec::new();
+    let sizes = std::iter::successors(Some(least), |size| Some(size * 4)).take_while(|size| *size <= most);
+    for page in sizes {
+        // What B and C are to have stays there.
+        let cache = (page * (4 * pages * samples + 64)).to_string();
+        let page_text = page.to_string();
+        let flags = [
+            "-n",
+            "3",
+            "--nodes",
+            "3",
+            "--page",
+            &page_text,
+            "--cache",
+            &cache,
+            "--set",
+            "ablation.read_ahead=off",
+        ];
+        let (_, printed) = child::run(options, &flags, &program)?;
+        let mut report = Report::new("protocol").under("page_bytes", page);
+        for (word, name) in SOURCES {
+            report.add(name, "rate", "MB/s", numbers(&printed, word)?);
+        }
+        let plain = numbers(&printed, SOURCES[3].0)?;
+        for (word, name) in &SOURCES[..3] {
+            report.ratio((name, &numbers(&printed, word)?), (SOURCES[3].1, &plain));
+        }
+        for (word, (_, name)) in SHARES.iter().zip(SOURCES) {
+            report.add(&format!("share that came {name}"), "share", "", numbers(&printed, word)?);
+        }
+        rows.extend(report.into_rows());
+    }
+    Ok(rows)
+}
+
+fn numbers(printed: &str, word: &str) -> Result<Vec<f64>> {
+    let numbers = child::numbers(printed, word);
+    if numbers.is_empty() { Err("a job told nothing".into()) } else { Ok(numbers) }
+}
+
+fn rank(pages: u64, samples: u64) -> Result<Vec<Row>> {
+    let runtime = Runtime::init()?;
+    let page = runtime.client().page_bytes();
+    let me = runtime.rank().0;
+    let bytes = |pages: u64| pages * page as u64;
+    // For each source its own pages; what B writes to push its pages to NVMe comes behind them.
+    let of_source = bytes(pages * samples);
+    let spare = 2 * runtime.client().pool().layout().frames_bytes();
+    runtime.attach(&SegmentSpec {
+        tiered_bytes: if me == B { 3 * of_source + spare } else { 0 },
+        pinned_bytes: if me == B { bytes(pages) } else { 0 },
+        ..SegmentSpec::default()
+    })?;
+    let at = |offset: u64| GlobalAddress::tiered(Rank(B), offset);
+    let mut buffer = noise(page, 7);
+    if me == B {
+        for offset in (0..3 * of_source).step_by(page) {
+            runtime.put(at(offset), &buffer)?;
+        }
+        for offset in (3 * of_source..3 * of_source + spare).step_by(page) {
+            runtime.put(at(offset), &buffer)?;
+        }
+        // All that the home is to have in DRAM.
+        for offset in (of_source..2 * of_source).step_by(page) {
+            runtime.get(at(offset), &mut buffer)?;
+        }
+    }
+    runtime.barrier()?;
+    if me == C {
+        for offset in (2 * of_source..3 * of_source).step_by(page) {
+            runtime.get(at(offset), &mut buffer)?;
+        }
+    }
+    let counters = [Counter::FromNvm, Counter::FromHome, Counter::FromPeer];
+    // Collective, and so before and after all samples of a source.
+    let mut shares = [0.0; 3];
+    for (source, (counter, share)) in counters.iter().zip(&mut shares).enumerate() {
+        let before = runtime.statistics()?;
+        for sample in 0..samples {
+            runtime.barrier()?;
+            if me == A {
+                let first = of_source * source as u64 + bytes(pages) * sample;
+                let time = fetch(&runtime, at(first), pages, &mut buffer)?;
+                say_rate(SOURCES[source].0, bytes(pages), time)?;
+            }
+        }
+        let since = runtime.statistics()?.since(&before);
+        let all: u64 = counters.iter().map(|counter| since.get(*counter)).sum();
+        *share = since.get(*counter) as f64 / all.max(1) as f64;
+    }
+    for _ in 0..samples {
+        runtime.barrier()?;
+        if me == A {
+            let time = fetch(&runtime, GlobalAddress::pinned(Rank(B), 0), pages, &mut buffer)?;
+            say_rate(SOURCES[3].0, bytes(pages), time)?;
+        }
+    }
+    runtime.barrier()?;
+    if me == A {
+        for (word, share) in SHARES.iter().zip(shares) {
+            say::print(format_args!("{word}{share}\n"))?;
+        }
+    }
+    runtime.finalize()?;
+    Ok(Vec::new())
+}
+
+/// Gets so many blocks of the buffer's size, one after the other; seconds.
+fn fetch(runtime: &Runtime, from: GlobalAddress, blocks: u64, buffer: &mut [u8]) -> Result<f64> {
+    let start = Instant::now();
+    for block in 0..blocks {
+        let from = from.checked_add(block * buffer.len() as u64).ok_or("an address beyond all")?;
+        runtime.get(from, buffer)?;
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
+fn say_rate(word: &str, bytes: u64, seconds: f64) -> Result<()> {
+    Ok(say::print(format_args!("{word}{}\n", bytes as f64 / seconds / 1e6))?)
+}

@@ -11,9 +11,18 @@ pub const CHUNK_PAGES: usize = BLOCK_ENTRIES;
 /// Most pages of a segment: 32 TiB of the smallest pages, and a bound on the memory that describes them.
 pub const PAGES_MAX: u64 = 1 << 33;
 
-/// The pages of one segment.
+/// The pages of one segment. There may be thousands of segments of which nothing was ever written: what is known of pages takes
+/// memory when there is something to know.
 #[derive(Debug)]
 pub struct PageTable {
+    pages: u64,
+    /// `None`: all pages are zeros, and not shadowed.
+    known: Option<Box<Known>>,
+}
+
+/// What is known of a segment's pages.
+#[derive(Debug)]
+struct Known {
     /// `None`: no page of it was ever written, unless it is lost.
     chunks: Vec<Option<Box<Chunk>>>,
     /// Chunks whose map block is damaged, and of which no page has been written since.
@@ -93,17 +102,25 @@ impl PageTable {
     /// A table of `pages` pages of zeros. `shadowed`: the last checkpoint's copies are to be left alone.
     pub fn new(pages: u64, shadowed: bool) -> Self {
         debug_assert!(pages <= PAGES_MAX);
-        // Zeroed by the system when touched: a large table costs nothing before it is used.
-        let chunks = vec![None; pages.div_ceil(CHUNK_PAGES as u64) as usize];
-        Self { chunks, lost: BTreeSet::new(), changed: BTreeSet::new(), shadowed, blocks: HashMap::new() }
+        Self { pages, known: shadowed.then(|| Known::new(pages, true)) }
+    }
+
+    /// How many pages there are.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn known(&mut self) -> &mut Known {
+        self.known.get_or_insert_with(|| Known::new(self.pages, false))
     }
 
     /// What is known of a page.
     pub fn entry(&self, page: u64) -> Entry {
         let (chunk, index) = split(page);
-        match &self.chunks[chunk] {
+        let Some(known) = &self.known else { return Entry::Zeros };
+        match &known.chunks[chunk] {
             Some(chunk) => chunk.entry(index),
-            None if self.lost.contains(&chunk) => Entry::Lost,
+            None if known.lost.contains(&chunk) => Entry::Lost,
             None => Entry::Zeros,
         }
     }
@@ -111,8 +128,9 @@ impl PageTable {
     /// Where the next content of a page goes; `None` while a checkpoint needs both of its places.
     pub fn target(&self, page: u64) -> Option<Place> {
         let (chunk, index) = split(page);
-        let Some(chunk) = &self.chunks[chunk] else { return Some(Place::A) };
-        if !self.shadowed {
+        let Some(known) = &self.known else { return Some(Place::A) };
+        let Some(chunk) = &known.chunks[chunk] else { return Some(Place::A) };
+        if !known.shadowed {
             Some(Place::A)
         } else if chunk.flushing.get(index) {
             None
@@ -128,17 +146,17 @@ impl PageTable {
     /// Records that a page has been written, and the checksums of its blocks if they were taken.
     pub fn store(&mut self, page: u64, place: Place, checksum: u32, blocks: Option<Box<[u32]>>) {
         self.change(page, Entry::Stored { place, checksum });
-        self.blocks.extend(blocks.map(|blocks| (page, blocks)));
+        self.known().blocks.extend(blocks.map(|blocks| (page, blocks)));
     }
 
     /// Records the checksums of the blocks of a page that has been read and is what its entry says.
     pub fn learn(&mut self, page: u64, blocks: Box<[u32]>) {
-        self.blocks.insert(page, blocks);
+        self.known().blocks.insert(page, blocks);
     }
 
     /// The checksums of a page's blocks, if they are known.
     pub fn blocks(&self, page: u64) -> Option<&[u32]> {
-        self.blocks.get(&page).map(|blocks| &blocks[..])
+        self.known.as_ref()?.blocks.get(&page).map(|blocks| &blocks[..])
     }
 
     /// Records that a page holds zeros again.
@@ -147,38 +165,35 @@ impl PageTable {
         let target = self.target(page);
         self.change(page, Entry::Zeros);
         let (chunk, index) = split(page);
-        if let Some(chunk) = &mut self.chunks[chunk] {
+        if let Some(chunk) = &mut self.known().chunks[chunk] {
             chunk.second.set(index, target == Some(Place::B));
         }
     }
 
     fn change(&mut self, page: u64, entry: Entry) {
-        self.blocks.remove(&page);
+        let known = self.known();
+        known.blocks.remove(&page);
         let (chunk, index) = split(page);
-        let present = self.present(chunk);
+        let present = known.present(chunk);
         present.set_entry(index, entry);
         present.fresh.set(index, true);
-        if self.shadowed {
-            self.changed.insert(chunk);
+        if known.shadowed {
+            known.changed.insert(chunk);
         }
-    }
-
-    fn present(&mut self, chunk: usize) -> &mut Chunk {
-        let lost = &mut self.lost;
-        self.chunks[chunk].get_or_insert_with(|| Chunk::new(lost.remove(&chunk)))
     }
 
     /// Records that nobody knows what a page holds.
     pub fn lose(&mut self, page: u64) {
-        self.blocks.remove(&page);
+        let known = self.known();
+        known.blocks.remove(&page);
         let (chunk, index) = split(page);
-        self.present(chunk).set_entry(index, Entry::Lost);
+        known.present(chunk).set_entry(index, Entry::Lost);
     }
 
     /// The pages below `pages` that may hold anything but zeros, ascending; chunks that are lost as a whole are left
     /// out.
     pub fn written_pages(&self, pages: u64) -> impl Iterator<Item = u64> {
-        let present = self.chunks.iter().enumerate();
+        let present = self.known.iter().flat_map(|known| known.chunks.iter().enumerate());
         let present = present.filter_map(|(index, chunk)| Some((index, chunk.as_ref()?)));
         let written = present.flat_map(|(index, chunk)| {
             let pages = (0..CHUNK_PAGES).filter(|&page| chunk.entry(page) != Entry::Zeros);
@@ -189,14 +204,15 @@ impl PageTable {
 
     /// Whether a checkpoint would write anything.
     pub fn has_changed(&self) -> bool {
-        !self.changed.is_empty()
+        self.known.as_ref().is_some_and(|known| !known.changed.is_empty())
     }
 
     /// Begins a checkpoint: what is fresh now belongs to it. Returns the changed chunks, ascending.
     pub fn begin_flush(&mut self) -> BTreeSet<usize> {
-        let changed = std::mem::take(&mut self.changed);
+        let known = self.known();
+        let changed = std::mem::take(&mut known.changed);
         for &chunk in &changed {
-            let chunk = self.present(chunk);
+            let chunk = known.present(chunk);
             chunk.flushing = std::mem::take(&mut chunk.fresh);
         }
         changed
@@ -204,12 +220,13 @@ impl PageTable {
 
     /// Ends a checkpoint of these chunks. When it was abandoned, its pages are fresh again.
     pub fn end_flush(&mut self, chunks: &BTreeSet<usize>, abandoned: bool) {
+        let known = self.known();
         for &index in chunks {
-            let chunk = self.present(index);
+            let chunk = known.present(index);
             let flushing = std::mem::take(&mut chunk.flushing);
             if abandoned {
                 chunk.fresh.0.iter_mut().zip(flushing.0).for_each(|(fresh, flushing)| *fresh |= flushing);
-                self.changed.insert(index);
+                known.changed.insert(index);
             }
         }
     }
@@ -222,7 +239,7 @@ impl PageTable {
 
     /// Takes over what a map block says, at opening.
     pub fn load_chunk(&mut self, chunk: usize, entries: impl Iterator<Item = Entry>) {
-        let present = self.present(chunk);
+        let present = self.known().present(chunk);
         for (index, entry) in entries.enumerate().take(CHUNK_PAGES) {
             present.set_entry(index, entry);
         }
@@ -230,8 +247,23 @@ impl PageTable {
 
     /// Records that a chunk's map block cannot be read.
     pub fn lose_chunk(&mut self, chunk: usize) {
-        self.chunks[chunk] = None;
-        self.lost.insert(chunk);
+        let known = self.known();
+        known.chunks[chunk] = None;
+        known.lost.insert(chunk);
+    }
+}
+
+impl Known {
+    fn new(pages: u64, shadowed: bool) -> Box<Self> {
+        // Zeroed by the system when touched: a large table costs nothing before it is used.
+        let chunks = vec![None; pages.div_ceil(CHUNK_PAGES as u64) as usize];
+        let (lost, changed) = (BTreeSet::new(), BTreeSet::new());
+        Box::new(Self { chunks, lost, changed, shadowed, blocks: HashMap::new() })
+    }
+
+    fn present(&mut self, chunk: usize) -> &mut Chunk {
+        let lost = &mut self.lost;
+        self.chunks[chunk].get_or_insert_with(|| Chunk::new(lost.remove(&chunk)))
     }
 }
 

@@ -31,12 +31,21 @@ const ABANDONED_AGE: Duration = Duration::from_secs(60);
 pub(super) struct Files {
     directory: PathBuf,
     direct: bool,
-    open: Vec<Option<Arc<OpenFile>>>,
+    open: Vec<Option<OpenFile>>,
 }
 
-/// A file that is closed with the last device that knows it.
-#[derive(Debug)]
+/// A file, as one device knows it: closed with the last of them. There may be thousands of scratch files, which have nothing but
+/// their descriptor.
+#[derive(Clone, Debug)]
 pub(super) struct OpenFile {
+    descriptor: Arc<OwnedFd>,
+    /// What scratch files have not.
+    beside: Option<Arc<Beside>>,
+}
+
+/// What is to be known of a file with a name, or one to come, or of another process's.
+#[derive(Debug)]
+struct Beside {
     descriptor: Arc<OwnedFd>,
     /// Its name, once it has one.
     name: Option<String>,
@@ -46,19 +55,37 @@ pub(super) struct OpenFile {
     temporary: Option<PathBuf>,
 }
 
+impl OpenFile {
+    fn new(descriptor: OwnedFd) -> Self {
+        Self { descriptor: Arc::new(descriptor), beside: None }
+    }
+
+    fn with(descriptor: OwnedFd, name: Option<String>, read_only: Option<Errno>) -> Self {
+        let descriptor = Arc::new(descriptor);
+        let beside = Beside { descriptor: descriptor.clone(), name, read_only, temporary: None };
+        Self { descriptor, beside: Some(Arc::new(beside)) }
+    }
+}
+
 impl Drop for OpenFile {
     fn drop(&mut self) {
+        if self.beside.is_none() && Arc::strong_count(&self.descriptor) == 1 {
+            // Closing is not enough: the kernel takes a ring with its registered files apart at leisure. The next job wants the
+            // space when this one has ended, not some time later.
+            let _ = rustix::fs::ftruncate(&self.descriptor, 0);
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
         if self.name.is_some() {
-            // Closing is not enough: the kernel takes a ring with its registered files apart at leisure. An error
-            // changes nothing, the lock ends with the last user of the file at the latest.
+            // For the same reason. An error changes nothing, the lock ends with the last user of the file at the latest.
             let _ = rustix::fs::flock(&self.descriptor, FlockOperation::Unlock);
         }
         if let Some(path) = self.temporary.take() {
             // Nobody is there to be told; the worst is a sparse file that stays.
             let _ = rustix::fs::unlink(path);
-        }
-        if self.name.is_none() && self.read_only.is_none() && Arc::strong_count(&self.descriptor) == 1 {
-            // For the same reason: the next job wants the space when this one has ended, not some time later.
             let _ = rustix::fs::ftruncate(&self.descriptor, 0);
         }
     }
@@ -90,8 +117,7 @@ impl Files {
         if (status.st_dev, status.st_ino) != (at.device, at.inode) {
             return Err(Errno::STALE.into());
         }
-        let (descriptor, read_only) = (Arc::new(opened), Some(Errno::BADF));
-        Ok(self.insert(OpenFile { descriptor, name: None, read_only, temporary: None }))
+        Ok(self.insert(OpenFile::with(opened, None, Some(Errno::BADF))))
     }
 
     /// How other processes find a file.
@@ -133,7 +159,11 @@ impl Files {
     pub(super) fn create(&mut self, bytes: u64, naming: Naming) -> Result<FileId, FileError> {
         let (descriptor, temporary) = unnamed(&self.directory, self.flags(), naming)
             .map_err(|errno| system("create a file in", &self.directory, errno))?;
-        let file = OpenFile { descriptor: Arc::new(descriptor), name: None, read_only: None, temporary };
+        let mut file = OpenFile::new(descriptor);
+        if temporary.is_some() {
+            let descriptor = file.descriptor.clone();
+            file.beside = Some(Arc::new(Beside { descriptor, name: None, read_only: None, temporary }));
+        }
         rustix::fs::ftruncate(&file.descriptor, bytes)
             .map_err(|errno| system("set the size of a file in", &self.directory, errno))?;
         Ok(self.insert(file))
@@ -145,7 +175,12 @@ impl Files {
             Errno::EXIST => FileError::Exists { path: path.clone() },
             errno => system("create", &path, errno),
         };
-        let open = self.open.get_mut(file.0 as usize).and_then(Option::as_mut).and_then(Arc::get_mut);
+        let Some(Some(file)) = self.open.get_mut(file.0 as usize) else { return Err(failed(Errno::BADF)) };
+        let OpenFile { descriptor, beside } = file;
+        let unnamed =
+            || Beside { descriptor: descriptor.clone(), name: None, read_only: None, temporary: None };
+        // No other device knows it before it has its name.
+        let open = Arc::get_mut(beside.get_or_insert_with(|| Arc::new(unnamed())));
         let Some(open) = open else { return Err(failed(Errno::BADF)) };
         lock(&open.descriptor, &path, FlockOperation::NonBlockingLockExclusive)?;
         match open.temporary.take() {
@@ -194,13 +229,12 @@ impl Files {
             // Several may read at a time.
             Some(_) => lock(&descriptor, &path, FlockOperation::NonBlockingLockShared)?,
         }
-        let (descriptor, name) = (Arc::new(descriptor), Some(name.to_owned()));
-        Ok(Some(self.insert(OpenFile { descriptor, name, read_only, temporary: None })))
+        Ok(Some(self.insert(OpenFile::with(descriptor, Some(name.to_owned()), read_only))))
     }
 
     /// Why a file can only be read, if it can.
     pub(super) fn read_only(&self, file: FileId) -> Option<Errno> {
-        self.open.get(file.0 as usize)?.as_ref()?.read_only
+        self.open.get(file.0 as usize)?.as_ref()?.beside.as_ref()?.read_only
     }
 
     pub(super) fn file_bytes(&self, file: FileId) -> Result<u64, FileError> {
@@ -215,7 +249,7 @@ impl Files {
 
     pub(super) fn describe(&self, file: FileId) -> String {
         match self.open.get(file.0 as usize) {
-            Some(Some(open)) if let Some(name) = &open.name => {
+            Some(Some(OpenFile { beside: Some(open), .. })) if let Some(name) = &open.name => {
                 self.directory.join(name).display().to_string()
             }
             _ => format!("{} (scratch)", self.directory.display()),
@@ -232,11 +266,15 @@ impl Files {
     fn insert(&mut self, file: OpenFile) -> FileId {
         match self.open.iter_mut().enumerate().find(|(_, slot)| slot.is_none()) {
             Some((index, slot)) => {
-                *slot = Some(Arc::new(file));
+                *slot = Some(file);
                 FileId(index as u32)
             }
             None => {
-                self.open.push(Some(Arc::new(file)));
+                if self.open.len() == self.open.capacity() {
+                    // There may be thousands.
+                    self.open.reserve_exact(self.open.len() / 8 + 4);
+                }
+                self.open.push(Some(file));
                 FileId(self.open.len() as u32 - 1)
             }
         }

@@ -231,7 +231,7 @@ pub trait Device: Send {
 
 /// A file of a device, for others of the process.
 #[derive(Clone, Debug)]
-pub struct Lent(Arc<files::OpenFile>);
+pub struct Lent(files::OpenFile);
 
 /// Reads one piece in the calling thread; also in a handler of a signal.
 pub(crate) fn fill(span: &Span, descriptor: &OwnedFd, offset: u64) -> Result<(), DeviceError> {

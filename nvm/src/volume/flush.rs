@@ -285,12 +285,12 @@ impl Locked<'_> {
     }
 
     fn superblock_of_flush(&self, segment: u32) -> Option<Superblock> {
-        let Segment { pages, page_bytes, named: Some(named), .. } = self.segments.get(&segment)? else {
+        let Segment { table, page_bytes, named: Some(named), .. } = self.segments.get(&segment)? else {
             return None;
         };
         let root = named.levels.last().map_or(Entry::Lost, |top| top[0]);
         let checkpoint = named.flush.as_ref()?.checkpoint;
-        let (segment, page_bytes, pages) = (named.number, *page_bytes, *pages);
+        let (segment, page_bytes, pages) = (named.number, *page_bytes, table.pages());
         Some(Superblock { segment, page_bytes, pages, checkpoint, root })
     }
 

@@ -212,10 +212,11 @@ impl Locked<'_> {
         let wrong = |number: usize| !number.is_multiple_of(PAGE_BYTES_MIN as usize);
         let (bytes, address) = (into.bytes(), into.address() as usize);
         let end = from as usize + bytes;
-        if page >= found.pages || end > found.page_bytes as usize || bytes == 0 {
+        if page >= found.table.pages() || end > found.page_bytes as usize || bytes == 0 {
             return Err(VolumeError::Usage(format!(
                 "segment {segment} has {} pages of {} bytes; {bytes} bytes from {from} on of page {page} were asked for",
-                found.pages, found.page_bytes
+                found.table.pages(),
+                found.page_bytes
             )));
         }
         if wrong(from as usize) || wrong(bytes) || wrong(address) {
@@ -273,7 +274,8 @@ impl Locked<'_> {
     }
 
     pub(super) fn check_run(&self, segment: u32, first_page: u64, run: &Few<(Span, u64)>) -> Result<()> {
-        let Segment { pages, page_bytes, .. } = *self.segment(segment)?;
+        let Segment { ref table, page_bytes, .. } = *self.segment(segment)?;
+        let pages = table.pages();
         let count = run.as_slice().len() as u64;
         if first_page.checked_add(count).is_none_or(|end| end > pages) {
             return Err(VolumeError::Usage(format!(

@@ -171,11 +171,19 @@ pub struct Volume {
 
 /// What all handles of a volume share.
 struct Common {
-    segments: BTreeMap<u32, Segment>,
+    segments: Segments,
     busy: Busy,
     handles: Vec<Handle>,
-    /// The next segment's.
+    /// The files of segments for other handles than the first, where there are some, each with a number that no other had.
+    lent: BTreeMap<u32, (u64, Option<Lent>)>,
     serial: u64,
+}
+
+impl Common {
+    fn lend(&mut self, segment: u32, lent: Option<Lent>) {
+        self.serial += 1;
+        self.lent.insert(segment, (self.serial, lent));
+    }
 }
 
 /// What other handles know of one.
@@ -192,21 +200,32 @@ pub type Bell = Arc<dyn Fn() + Send + Sync>;
 /// A handle while it has what all share.
 struct Locked<'a> {
     io: &'a mut Io,
-    segments: &'a mut BTreeMap<u32, Segment>,
+    segments: &'a mut Segments,
     busy: &'a mut Busy,
     checksums: bool,
+}
+
+/// The segments, by number: each in a place of its own, so that thousands of them cost no more than they need.
+#[derive(Default)]
+struct Segments(BTreeMap<u32, Box<Segment>>);
+
+impl Segments {
+    fn get(&self, segment: &u32) -> Option<&Segment> {
+        self.0.get(segment).map(|found| &**found)
+    }
+
+    fn get_mut(&mut self, segment: &u32) -> Option<&mut Segment> {
+        self.0.get_mut(segment).map(|found| &mut **found)
+    }
 }
 
 struct Segment {
     /// The same in the devices of all handles.
     file: FileId,
-    serial: u64,
-    lent: Option<Lent>,
     page_bytes: u32,
-    pages: u64,
-    table: PageTable,
     /// Writes and discards at the device.
-    changes_in_flight: u64,
+    changes_in_flight: u32,
+    table: PageTable,
     /// What only segments with a name have: there may be thousands without.
     named: Option<Box<Named>>,
 }
@@ -267,7 +286,7 @@ impl Volume {
     /// A volume over a device made by the caller: for tests and simulation. Parts of pages can be read.
     pub fn over(device: Box<dyn Device>, page_bytes: u32, checksums: bool) -> Result<Self> {
         check_page_bytes(page_bytes)?;
-        let (segments, busy, mail) = (BTreeMap::new(), Busy::default(), Arc::new(AtomicBool::new(false)));
+        let (segments, busy, mail) = (Segments::default(), Busy::default(), Arc::new(AtomicBool::new(false)));
         let handles = vec![Handle { done: Vec::new(), mail: mail.clone(), bell: None }];
         Ok(Self {
             io: Io::new(device, 0),
@@ -279,7 +298,13 @@ impl Volume {
             spec: None,
             is_unopened: false,
             files: BTreeMap::new(),
-            common: Arc::new(Mutex::new(Common { segments, busy, handles, serial: 0 })),
+            common: Arc::new(Mutex::new(Common {
+                segments,
+                busy,
+                handles,
+                lent: BTreeMap::new(),
+                serial: 0,
+            })),
             mail,
         })
     }
@@ -302,6 +327,12 @@ impl Volume {
     /// The same over a device made by the caller, which stands on the same files.
     pub fn another_over(&self, device: Box<dyn Device>) -> Self {
         let common = &mut *lock(&self.common);
+        let known: Vec<_> = common.segments.0.iter().map(|(&segment, found)| (segment, found.file)).collect();
+        for (segment, file) in known {
+            if !common.lent.contains_key(&segment) {
+                common.lend(segment, self.io.device.lend(file));
+            }
+        }
         let mail = Arc::new(AtomicBool::new(false));
         let me = common.handles.len();
         common.handles.push(Handle { done: Vec::new(), mail: mail.clone(), bell: None });
@@ -370,11 +401,12 @@ impl Volume {
     fn join(&mut self, segment: u32) -> Result<()> {
         let (file, serial, lent) = {
             let common = lock(&self.common);
-            let Some(found) = common.segments.get(&segment) else { return Ok(()) };
-            if self.files.get(&segment).is_some_and(|&(serial, _)| serial == found.serial) {
+            let found = common.segments.get(&segment).zip(common.lent.get(&segment));
+            let Some((found, (serial, lent))) = found else { return Ok(()) };
+            if self.files.get(&segment).is_some_and(|(known, _)| known == serial) {
                 return Ok(());
             }
-            (found.file, found.serial, found.lent.clone())
+            (found.file, *serial, lent.clone())
         };
         // What the first handle has closed may have the same number.
         self.leave_closed();
@@ -387,11 +419,11 @@ impl Volume {
     }
 
     fn insert(&mut self, segment: u32, found: Segment) {
-        let lent = self.io.device.lend(found.file);
         let common = &mut *lock(&self.common);
-        common.serial += 1;
-        let serial = common.serial;
-        common.segments.insert(segment, Segment { serial, lent, ..found });
+        if common.handles.len() > 1 {
+            common.lend(segment, self.io.device.lend(found.file));
+        }
+        common.segments.0.insert(segment, Box::new(found));
     }
 
     /// What the volume stands on, for people: "io_uring, direct".
@@ -417,7 +449,7 @@ impl Volume {
         self.need_device()?;
         let file = self.io.device.create(bytes, Naming::Never)?;
         let table = PageTable::new(pages, false);
-        self.insert(segment, Segment::new(file, page_bytes, pages, table, None));
+        self.insert(segment, Segment::new(file, page_bytes, table, None));
         Ok(())
     }
 
@@ -459,9 +491,10 @@ impl Volume {
                     "segment {segment} was closed with operations in flight"
                 )));
             }
-            volume.segments.remove(&segment);
+            volume.segments.0.remove(&segment);
             Ok(file)
         })?;
+        lock(&self.common).lent.remove(&segment);
         self.io.device.close(file);
         Ok(())
     }
@@ -472,7 +505,7 @@ impl Volume {
         let Self { files, common, io, .. } = self;
         let common = lock(common);
         files.retain(|segment, (serial, file)| {
-            let is_open = common.segments.get(segment).is_some_and(|found| found.serial == *serial);
+            let is_open = common.lent.get(segment).is_some_and(|(found, _)| found == serial);
             if !is_open {
                 io.device.close(*file);
             }
@@ -482,13 +515,13 @@ impl Volume {
 
     /// Number of pages of a segment.
     pub fn pages(&self, segment: u32) -> Option<u64> {
-        lock(&self.common).segments.get(&segment).map(|segment| segment.pages)
+        lock(&self.common).segments.get(&segment).map(|segment| segment.table.pages())
     }
 
     /// Whether a page may hold anything but zeros: whether reading it would ask the device.
     pub fn is_written(&self, segment: u32, page: u64) -> bool {
         let common = lock(&self.common);
-        let found = common.segments.get(&segment).filter(|segment| page < segment.pages);
+        let found = common.segments.get(&segment).filter(|segment| page < segment.table.pages());
         found.is_some_and(|segment| segment.table.entry(page) != Entry::Zeros)
     }
 
@@ -507,7 +540,7 @@ impl Volume {
     /// or discarded. None where it cannot be read.
     pub fn stored(&self, segment: u32, page: u64) -> Option<StoredPage> {
         let common = lock(&self.common);
-        let found = common.segments.get(&segment).filter(|segment| page < segment.pages)?;
+        let found = common.segments.get(&segment).filter(|segment| page < segment.table.pages())?;
         match found.table.entry(page) {
             Entry::Zeros => Some(StoredPage::Zeros),
             Entry::Lost => None,
@@ -607,7 +640,7 @@ impl Volume {
         let key = self.io.key(key);
         self.with_segment(segment, |volume| {
             let found = volume.segment(segment)?;
-            if page >= found.pages {
+            if page >= found.table.pages() {
                 return Err(VolumeError::Usage(format!("segment {segment} has no page {page}")));
             }
             let mut gather = Gather::new(segment, found.file, Kind::Write, true);
@@ -690,7 +723,7 @@ impl Volume {
     /// Requests not handed out by [`Volume::poll`] yet, in whatever stage.
     pub fn in_flight(&self) -> usize {
         let common = lock(&self.common);
-        let named = common.segments.values().filter_map(|segment| segment.named.as_deref());
+        let named = common.segments.0.values().filter_map(|segment| segment.named.as_deref());
         let routed = common.handles.get(self.io.number()).map_or(0, |handle| handle.done.len());
         self.io.requests() + named.map(Named::requests_held).sum::<usize>() + routed
     }
@@ -750,7 +783,7 @@ impl Volume {
     fn check_new(&self, segment: u32, Extent { pages, page_bytes }: Extent) -> Result<(u64, u32)> {
         let page_bytes = page_bytes.unwrap_or(self.page_bytes);
         check_page_bytes(page_bytes)?;
-        if lock(&self.common).segments.contains_key(&segment) {
+        if lock(&self.common).segments.0.contains_key(&segment) {
             return Err(VolumeError::Usage(format!("segment {segment} is open already")));
         }
         if pages == 0 {
@@ -780,9 +813,9 @@ impl Volume {
 }
 
 impl Segment {
-    fn new(file: FileId, page_bytes: u32, pages: u64, table: PageTable, named: Option<Named>) -> Self {
+    fn new(file: FileId, page_bytes: u32, table: PageTable, named: Option<Named>) -> Self {
         let named = named.map(Box::new);
-        Self { file, serial: 0, lent: None, page_bytes, pages, table, changes_in_flight: 0, named }
+        Self { file, page_bytes, changes_in_flight: 0, table, named }
     }
 
     fn offset(&self, page: u64, place: Place) -> u64 {

@@ -257,7 +257,7 @@ impl Volume {
         let Superblock { pages, page_bytes, .. } = *superblock;
         let table = PageTable::new(pages, true);
         let named = Some(Named::new(geometry, 0, superblock.segment));
-        self.insert(segment, Segment::new(file, page_bytes, pages, table, named));
+        self.insert(segment, Segment::new(file, page_bytes, table, named));
         Ok(OpenReport {
             opened: Opened::Fresh,
             damaged_pages: Vec::new(),
@@ -321,7 +321,7 @@ impl Volume {
         };
         named.stopped = read_only.map(Stopped::ReadOnly);
         let named = Some(named);
-        self.insert(segment, Segment::new(file, page_bytes, pages, table, named));
+        self.insert(segment, Segment::new(file, page_bytes, table, named));
         Ok(OpenReport {
             opened: Opened::Reopened { generation },
             damaged_pages,

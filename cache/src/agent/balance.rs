@@ -163,7 +163,8 @@ impl Agent {
                 continue;
             }
             // Pages that have left for good, those of a segment that was detached, are older than any.
-            if let Some(block) = self.pool.spare_block_of(other, stuck) {
+            let kept = self.wished_for(other).max(self.pool.free_target(other));
+            if let Some(block) = self.pool.spare_block_of(other, kept, stuck) {
                 return Ok(Some(block));
             }
             some = some.or_else(|| self.pool.some_block_of(other, stuck));
@@ -174,6 +175,7 @@ impl Agent {
             }
         }
         let own = own.unwrap_or(0);
+        tracing::trace!(bytes = size.bytes(), own, ?oldest, must, "sizes are compared");
         let found = oldest.filter(|&(age, _)| must || age > own * OLDER / 8).map(|(_, block)| block);
         // If need be, those are to leave, too, that replacement does not know: they are mapped.
         let found = found.or(some.filter(|_| must));
@@ -185,13 +187,19 @@ impl Agent {
 
     /// How long the page that this size would evict next has not been used, in ticks of the clock and by weight, and its block.
     fn oldest_of(&mut self, size: PageSize) -> Result<Option<(u64, u32)>, CacheError> {
+        let is_free = |stuck: &[u32], block: u32| !stuck.contains(&block);
         let (mut passed, mut found) = (Vec::new(), None);
+        if let Some(frame) = self.oldest_frame(size) {
+            found = Some(frame).filter(|&frame| is_free(&self.balance.stuck, self.pool.block_of(frame)));
+        }
+        // Only where blocks could not be emptied, those that come after.
         while found.is_none()
+            && !self.balance.stuck.is_empty()
             && passed.len() < LOOKS_MAX
             && let Some((frame, _)) = self.next_victim(size)
         {
             passed.push(frame);
-            found = Some(frame).filter(|&frame| !self.balance.stuck.contains(&self.pool.block_of(frame)));
+            found = Some(frame).filter(|&frame| is_free(&self.balance.stuck, self.pool.block_of(frame)));
         }
         for frame in passed {
             self.may_be_evicted(frame)?;

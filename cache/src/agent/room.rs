@@ -114,11 +114,16 @@ impl Agent {
             if wish > 0 {
                 self.frames.wished[size.index()] = Wanted { frames: wish, until_ms: now_ms + WISH_MS };
             }
-            let wanted = [self.frames.wished[size.index()], self.frames.asked[size.index()]];
-            let wanted = wanted.into_iter().map(|wanted| wanted.at(now_ms)).max();
-            self.make_room_for(size, wanted.unwrap_or(0).max(self.waiting_for(size)))?;
+            self.make_room_for(size, self.wished_for(size))?;
         }
         self.balance()
+    }
+
+    /// How many frames of this size somebody waits for or would like to be free.
+    pub(super) fn wished_for(&self, size: PageSize) -> u32 {
+        let wanted = [self.frames.wished[size.index()], self.frames.asked[size.index()]];
+        let wanted = wanted.into_iter().map(|wanted| wanted.at(self.time.now_ms)).max().unwrap_or(0);
+        wanted.max(self.waiting_for(size))
     }
 
     /// How many pages of this size wait for a frame.

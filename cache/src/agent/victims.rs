@@ -25,15 +25,17 @@ struct OfSize {
 }
 
 impl OfSize {
-    /// Whose page leaves: a streamed one, if there are many of these here, or another.
-    fn victim(&mut self, view: &View) -> Option<(FrameId, Queue)> {
+    /// Whose pages leave first: streamed ones, if there are many of these here, or others.
+    fn in_turn(&mut self) -> [&mut dyn Replacement; 2] {
         let streamed = self.streamed.len();
-        let (first, second): (&mut dyn Replacement, &mut dyn Replacement) =
-            match STREAMED_PART * streamed > streamed + self.policy.len() {
-                true => (&mut self.streamed, &mut *self.policy),
-                false => (&mut *self.policy, &mut self.streamed),
-            };
-        first.victim(view).or_else(|| second.victim(view))
+        match STREAMED_PART * streamed > streamed + self.policy.len() {
+            true => [&mut self.streamed, &mut *self.policy],
+            false => [&mut *self.policy, &mut self.streamed],
+        }
+    }
+
+    fn victim(&mut self, view: &View) -> Option<(FrameId, Queue)> {
+        self.in_turn().into_iter().find_map(|policy| policy.victim(view))
     }
 }
 
@@ -100,9 +102,15 @@ impl Victims {
     }
 
     /// The frame of this size to be evicted next, which is forgotten.
-    fn next(&mut self, view: &View) -> Option<(FrameId, Queue)> {
+    fn take(&mut self, view: &View) -> Option<(FrameId, Queue)> {
         let (frame, queue) = self.by_size[view.size.index()].as_mut()?.victim(view)?;
         Some((view.size.nth(frame.0), queue))
+    }
+
+    /// The same frame, which keeps its turn.
+    fn next(&mut self, view: &View) -> Option<FrameId> {
+        let mut in_turn = self.by_size[view.size.index()].as_mut()?.in_turn().into_iter();
+        in_turn.find_map(|policy| policy.next(view)).map(|frame| view.size.nth(frame.0))
     }
 }
 
@@ -116,6 +124,11 @@ impl Agent {
 
     /// The frame of this size to be evicted next, which replacement forgets.
     pub(super) fn next_victim(&mut self, size: PageSize) -> Option<(FrameId, Queue)> {
+        self.victims.take(&View { pool: &self.pool, now_ms: self.time.now_ms, size })
+    }
+
+    /// The same frame, which replacement keeps where it is: whoever only compares must not change whose turn it is.
+    pub(super) fn oldest_frame(&mut self, size: PageSize) -> Option<FrameId> {
         self.victims.next(&View { pool: &self.pool, now_ms: self.time.now_ms, size })
     }
 

@@ -278,10 +278,14 @@ impl PoolAgent {
         (0..self.shared.layout.block_count).find(is_one)
     }
 
-    /// The block of a size with the most free frames, other than `except`, when the size can do without: it keeps at least
-    /// [`PoolAgent::free_target`] free ones elsewhere.
-    pub fn spare_block_of(&self, size: PageSize, except: &[u32]) -> Option<u32> {
+    /// The block of a size with the most free frames, other than `except`, when the size can do without one: when it would still have
+    /// so many free ones if the block had been full.
+    pub fn spare_block_of(&self, size: PageSize, kept: u32, except: &[u32]) -> Option<u32> {
         let shared = &self.shared;
+        let each = size.frames_in(shared.layout.frame_blocks.bytes());
+        if self.free_frames(size) < each.saturating_add(kept) {
+            return None;
+        }
         let free_in = |block: u32| {
             let frames = shared.frames_in_block(block);
             frames.filter(|&frame| matches!(self.frame_use(frame), Ok(FrameUse::Free))).count()

@@ -240,10 +240,13 @@ impl TableLayout {
 
     /// How many frames for pages of a size are to be free, so that a miss or a staged put finds one at once: evictions of
     /// dirty pages take a write to NVMe, maybe on another node. At most a sixteenth of those that there are, and about what a
-    /// device moves at a time.
+    /// device moves at a time: of that, each size has as large a part as it has of the pool, so that several keep no more free
+    /// than one.
     pub(super) fn free_target(&self, size: PageSize, among: u32) -> u32 {
-        let wanted = (4u32 << 20) / size.bytes();
-        wanted.clamp(2, 512).min((among / 16).max(1))
+        let wanted = u64::from(((4u32 << 20) / size.bytes()).clamp(2, 512));
+        let all = u64::from(self.frames_of(size)).max(1);
+        let part = (wanted * u64::from(among)).div_ceil(all) as u32;
+        part.max(2).min((among / 16).max(1))
     }
 
     /// How many blocks the pool has.

@@ -37,11 +37,16 @@ impl Replacement for Fifo {
     fn accessed(&mut self, _frame: FrameId, _stamp: u32) {}
 
     fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
+        let frame = self.next(view)?;
+        self.queues.take_out(frame);
+        Some((frame, Queue::Fifo))
+    }
+
+    fn next(&mut self, view: &dyn FrameView) -> Option<FrameId> {
         for _ in 0..self.len() {
             let frame = self.queues.bottom(0)?;
             if view.evictable(frame) {
-                self.queues.take_out(frame);
-                return Some((frame, Queue::Fifo));
+                return Some(frame);
             }
             self.queues.move_top(0, frame, 0);
         }

@@ -41,6 +41,12 @@ impl Replacement for Lru {
     }
 
     fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
+        let frame = self.next(view)?;
+        self.queue.remove(frame);
+        Some((frame, Queue::Lru))
+    }
+
+    fn next(&mut self, view: &dyn FrameView) -> Option<FrameId> {
         // Once to file used frames by their use, once more to choose among them.
         for _ in 0..2 * self.len() {
             let frame = self.queue.oldest()?;
@@ -48,8 +54,7 @@ impl Replacement for Lru {
             if !view.evictable(frame) {
                 self.queue.file_top(frame, stamp);
             } else if Some(stamp) == self.queue.stamp(frame) {
-                self.queue.remove(frame);
-                return Some((frame, Queue::Lru));
+                return Some(frame);
             } else {
                 self.queue.file(frame, stamp);
             }

@@ -48,9 +48,34 @@ impl LruSecondChance {
         }
     }
 
-    fn take(&mut self, frame: FrameId, queue: Queue) -> Option<(FrameId, Queue)> {
-        self.remove(frame);
-        Some((frame, queue))
+    /// The victim and its queue, in which it still stands.
+    fn choose(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
+        // A second round only if the first one found all second chances used and sent them back to the LRU queue.
+        for _ in 0..2 {
+            // Each frame is looked at once to file it by its use, and once more to choose it.
+            let mut budget = 2 * self.len() + 1;
+            loop {
+                // So it is, too, after it was only asked who is next.
+                if self.fifo.len(0) > self.lru.frames() / 2
+                    && let Some(oldest) = self.settled_bottom(Queue::Fifo, view, &mut budget)
+                {
+                    return Some((oldest, Queue::Fifo));
+                }
+                let Some(frame) = self.settled_bottom(Queue::Lru, view, &mut budget) else { break };
+                if view.class(frame) == Class::Other {
+                    return Some((frame, Queue::Lru));
+                }
+                let stamp = view.stamp(frame);
+                self.lru.remove(frame);
+                self.fifo.push_top(0, frame, stamp);
+            }
+            // The LRU queue has nothing to give, so the second chances end early.
+            let mut budget = self.fifo.len(0);
+            if let Some(oldest) = self.settled_bottom(Queue::Fifo, view, &mut budget) {
+                return Some((oldest, Queue::Fifo));
+            }
+        }
+        None
     }
 }
 
@@ -77,30 +102,13 @@ impl Replacement for LruSecondChance {
     }
 
     fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
-        // A second round only if the first one found all second chances used and sent them back to the LRU queue.
-        for _ in 0..2 {
-            // Each frame is looked at once to file it by its use, and once more to choose it.
-            let mut budget = 2 * self.len() + 1;
-            while let Some(frame) = self.settled_bottom(Queue::Lru, view, &mut budget) {
-                if view.class(frame) == Class::Other {
-                    return self.take(frame, Queue::Lru);
-                }
-                let stamp = view.stamp(frame);
-                self.lru.remove(frame);
-                self.fifo.push_top(0, frame, stamp);
-                if self.fifo.len(0) > self.lru.frames() / 2
-                    && let Some(oldest) = self.settled_bottom(Queue::Fifo, view, &mut budget)
-                {
-                    return self.take(oldest, Queue::Fifo);
-                }
-            }
-            // The LRU queue has nothing to give, so the second chances end early.
-            let mut budget = self.fifo.len(0);
-            if let Some(oldest) = self.settled_bottom(Queue::Fifo, view, &mut budget) {
-                return self.take(oldest, Queue::Fifo);
-            }
-        }
-        None
+        let (frame, queue) = self.choose(view)?;
+        self.remove(frame);
+        Some((frame, queue))
+    }
+
+    fn next(&mut self, view: &dyn FrameView) -> Option<FrameId> {
+        self.choose(view).map(|(frame, _)| frame)
     }
 
     fn len(&self) -> usize {

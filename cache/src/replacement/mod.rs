@@ -73,6 +73,10 @@ pub trait Replacement: Send {
     /// not come about, insert the frame again.
     fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)>;
 
+    /// The frame that [`Replacement::victim`] would name, which stays known and keeps its turn, however often it is asked for. What has
+    /// been used since it was filed is filed anew.
+    fn next(&mut self, view: &dyn FrameView) -> Option<FrameId>;
+
     /// Number of frames known.
     fn len(&self) -> usize;
 

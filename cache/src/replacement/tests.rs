@@ -130,7 +130,9 @@ proptest! {
                 }
                 Operation::Class(frame, number) => view.classes[frame as usize] = class(number),
                 Operation::Victim => {
+                    let asked = (0..policy.len() % 3).map(|_| policy.next(&view)).collect::<Vec<_>>();
                     let expected = paper.victim(|frame| view.classes[frame as usize]);
+                    prop_assert!(asked.iter().all(|&next| next == expected.map(|(frame, _)| FrameId(frame))));
                     prop_assert_eq!(
                         policy.victim(&view),
                         expected.map(|(frame, queue)| (FrameId(frame), queue))
@@ -211,6 +213,11 @@ proptest! {
                 Operation::Victim => {
                     let candidates: Vec<usize> =
                         (0..FRAMES).filter(|&frame| known[frame] && !view.pinned[frame]).collect();
+                    if clock % 2 == 0 {
+                        let next = policy.next(&view).map(|frame| frame.0 as usize);
+                        prop_assert_eq!(next.is_some(), !candidates.is_empty());
+                        prop_assert!(next.is_none_or(|frame| candidates.contains(&frame)));
+                    }
                     match policy.victim(&view) {
                         None => prop_assert!(candidates.is_empty(), "{candidates:?} could go"),
                         Some((frame, _)) => {

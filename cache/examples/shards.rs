@@ -10,11 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
-use vgas_cache::agent::wire::{Coherence, Origin};
+use vgas_cache::agent::wire::{Beside, Coherence};
 use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::client::SegmentPages;
 use vgas_cache::parts::Limits;
-use vgas_cache::pool::{Fences, PoolAgent, PoolClient, PoolSpec, TableLayout, WaitStatus};
+use vgas_cache::pool::{Fences, FrameId, PoolAgent, PoolClient, PoolSpec, TableLayout, WaitStatus};
 use vgas_cache::protocol::{Message, home};
 use vgas_cache::request::Request;
 use vgas_nvm::Volume;
@@ -170,8 +170,8 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
                 let mine: Vec<u64> =
                     (0..PAGES).filter(|&page| sizes.shard_of(page) == agent.shard()).collect();
                 let say = |agent: &mut Agent, page: u64, message: Message| {
-                    let frame = (page % u64::from(frames)) as u32;
-                    agent.on_message(other, Coherence { page, message, frame, origin: Origin::Cache })
+                    let frame = Beside::Frame(FrameId((page % u64::from(frames)) as u32));
+                    agent.on_message(other, Coherence::new(page, message, frame))
                 };
                 start.wait();
                 for some in mine.chunks(AT_ONCE).cycle() {

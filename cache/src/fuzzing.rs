@@ -33,8 +33,10 @@ pub fn cache_coherence(bytes: &[u8]) {
     }
     if let Some((page, message, found)) = decode_run(&words, frames, nodes) {
         assert!(!message.carries_page() && found.len() <= RUN_PAGES_MAX);
-        assert_eq!(found.iter().flat_map(|frame| frame.to_le_bytes()).collect::<Vec<u8>>(), frames);
-        assert_eq!(decode_run(&encode_run(page, message), frames, nodes), Some((page, message, found)));
+        // Of failures that nobody knows, one is like the other.
+        let again: Vec<u8> = found.iter().flat_map(|beside| beside.encode().to_le_bytes()).collect();
+        assert!(again == frames || found.iter().all(|beside| beside.frame().is_none()), "{found:?}");
+        assert_eq!(decode_run(&encode_run(page, message), &again, nodes), Some((page, message, found)));
     }
 }
 
@@ -118,9 +120,10 @@ fn travels<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::wire::{NO_FRAME, Origin};
+    use crate::agent::wire::{Beside, Origin};
     use crate::error::FailureKind;
     use crate::partition::SegmentId;
+    use crate::pool::FrameId;
     use crate::protocol::{Confirm, Message, Right};
     use vgas_nvm::CheckpointId;
     use vgas_rma::address::NodeId;
@@ -135,15 +138,16 @@ mod tests {
     }
 
     fn one(message: Message, origin: Origin) -> Vec<u8> {
-        coherence(&Coherence { page: PAGE, message, frame: NO_FRAME, origin }.encode(), &[])
+        coherence(&Coherence { page: PAGE, message, beside: Beside::Nothing, origin }.encode(), &[])
     }
 
     #[test]
     fn any_words_are_a_coherence_message_or_refused() {
         let data = Message::Data { right: Right::Modified, dirty: true, acks: 3, confirm: true };
         let forward = Message::ForwardModified { requester: NodeId(5), acks: 2, confirm: Confirm::Supplier };
-        let content =
-            Content { frame: 12, message: data, origin: Origin::Nvm }.encode(PageSize::of_shift(12)).unwrap();
+        let content = Content { frame: FrameId(12), message: data, origin: Origin::Nvm }
+            .encode(PageSize::of_shift(12))
+            .unwrap();
         replay(
             "cache_coherence",
             cache_coherence,

@@ -4,7 +4,7 @@ use super::claims::Parked;
 use super::lines::InPlaceWork;
 use super::parts::PartGet;
 use super::storage::StorageWork;
-use super::wire::{Coherence, NO_FRAME, Origin};
+use super::wire::{Beside, Coherence, Origin};
 use super::work::FrameWork;
 use super::{Agent, Local, Outgoing};
 use crate::error::{CacheError, Failure, FailureKind};
@@ -20,7 +20,7 @@ use vgas_rma::address::{NodeId, Peer};
 pub(super) struct HomePage {
     pub(super) home: home::Home,
     /// Who wants the page in which of its frames.
-    wanted_in: SmallVec<[(NodeId, u32); 2]>,
+    wanted_in: SmallVec<[(NodeId, Beside); 2]>,
     /// What is being read or written; of the reserve unless it is a frame of this node's own line.
     content: Option<Content>,
     /// Why the NVMe failed, for the requester.
@@ -36,8 +36,8 @@ impl HomePage {
 
     /// The entry of a page that is being read for this node, straight into its frame.
     pub fn reading_for(node: NodeId, frame: FrameId) -> Self {
-        let content = Some(Content { frame, staged: false, origin: Origin::Nvm });
-        let wanted_in = smallvec![(node, frame.0)];
+        let content = Some(Content { frame: Some(frame), staged: false, origin: Origin::Nvm });
+        let wanted_in = smallvec![(node, Beside::Frame(frame))];
         Self { home: home::Home::reading_for(node), wanted_in, content, ..Self::default() }
     }
 
@@ -48,7 +48,8 @@ impl HomePage {
 
 #[derive(Clone, Copy, Debug)]
 struct Content {
-    frame: FrameId,
+    /// None: zeros, which need none.
+    frame: Option<FrameId>,
     staged: bool,
     origin: Origin,
 }
@@ -76,24 +77,26 @@ impl Staging {
 impl Agent {
     /// A message to the home of a page.
     pub(super) fn home_message(&mut self, from: NodeId, coherence: Coherence) -> Result<(), CacheError> {
-        let Coherence { page, message, frame, .. } = coherence;
+        let Coherence { page, message, beside, .. } = coherence;
         let node = self.node;
         let entry = self.directory(page);
         match message {
             Message::GetShared | Message::GetModified { .. } => {
                 entry.wanted_in.retain(|(node, _)| *node != from);
-                entry.wanted_in.push((from, frame));
+                entry.wanted_in.push((from, beside));
             }
             // Content from this node's own line: stored from where it is.
             Message::PulledData { dirty: true } if from == node => {
-                entry.content = Some(Content { frame: FrameId(frame), staged: false, origin: Origin::Cache });
+                entry.content = Some(Content { frame: beside.frame(), staged: false, origin: Origin::Cache });
             }
             Message::PulledData { dirty: true }
-                if entry.content.is_none_or(|content| !content.staged || content.frame.0 != frame) =>
+                if entry.content.is_none_or(|content| !content.staged || content.frame != beside.frame()) =>
             {
-                return Err(self.violation(from, format!("sent page {page} to frame {frame}, unasked")));
+                return Err(self.violation(from, format!("sent page {page} to {beside:?}, unasked")));
             }
-            Message::PulledData { dirty: true } => self.shards.expected().settled(FrameId(frame)),
+            Message::PulledData { dirty: true } => {
+                beside.frame().into_iter().for_each(|frame| self.shards.expected().settled(frame));
+            }
             Message::PulledData { dirty: false } => self.unstage(page)?,
             _ => {}
         }
@@ -165,7 +168,11 @@ impl Agent {
 
     fn home_says(&mut self, page: PageIndex, to: NodeId, message: Message) -> Result<(), CacheError> {
         let wanted_in = |entry: &HomePage, node: NodeId| {
-            entry.wanted_in.iter().find(|(other, _)| *other == node).map_or(NO_FRAME, |(_, frame)| *frame)
+            entry
+                .wanted_in
+                .iter()
+                .find(|(other, _)| *other == node)
+                .map_or(Beside::Nothing, |(_, frame)| *frame)
         };
         let Some(entry) = self.homes.get_mut(&page) else {
             // Whoever waits for what is to be said would wait for ever.
@@ -175,22 +182,21 @@ impl Agent {
         };
         match message {
             Message::ForwardShared { requester, .. } | Message::ForwardModified { requester, .. } => {
-                let frame = wanted_in(entry, requester);
-                self.say(to, Coherence { page, message, frame, origin: Origin::Cache });
+                let beside = wanted_in(entry, requester);
+                self.say(to, Coherence::new(page, message, beside));
             }
             Message::Data { .. } => {
-                let frame = wanted_in(entry, to);
+                let beside = wanted_in(entry, to);
                 let Some(content) = entry.content.take() else {
                     return Err(self.violation(self.node, "supplied a page that was not read"));
                 };
-                let coherence = Coherence { page, message, frame, origin: content.origin };
-                if to == self.node || content.origin == Origin::Zeros {
-                    self.say(to, coherence);
-                } else {
-                    self.say_with_page(to, coherence, content.frame)?;
+                let coherence = Coherence { page, message, beside, origin: content.origin };
+                match content.frame {
+                    Some(frame) if to != self.node => self.say_with_page(to, coherence, frame)?,
+                    _ => self.say(to, coherence),
                 }
-                if content.staged {
-                    self.release(content.frame)?;
+                if let Some(frame) = content.frame.filter(|_| content.staged) {
+                    self.release(frame)?;
                 }
             }
             Message::Pull if to != self.node => match self.take_reserve(page) {
@@ -198,8 +204,8 @@ impl Agent {
                 None => self.frames.unstaged.push_back(Staging::Pull(page, to)),
             },
             Message::Failed { .. } | Message::EvictRefused => {
-                let frame = self.failure_of(page).code();
-                self.say(to, Coherence { page, message, frame, origin: Origin::Cache });
+                let beside = Beside::Failure(self.failure_of(page));
+                self.say(to, Coherence::new(page, message, beside));
             }
             _ => self.say(to, Self::plain(page, message)),
         }
@@ -208,10 +214,10 @@ impl Agent {
 
     fn pull_into(&mut self, page: PageIndex, holder: NodeId, frame: FrameId) {
         if let Some(entry) = self.homes.get_mut(&page) {
-            entry.content = Some(Content { frame, staged: true, origin: Origin::Cache });
+            entry.content = Some(Content { frame: Some(frame), staged: true, origin: Origin::Cache });
         }
         self.shards.expected().expect(frame, page, self.layout.agent_of(holder));
-        self.say(holder, Coherence { page, message: Message::Pull, frame: frame.0, origin: Origin::Cache });
+        self.say(holder, Coherence::new(page, Message::Pull, Beside::Frame(frame)));
     }
 
     /// Reads the page for whose turn it is: into the frame of a requester of this node, or into one of the reserve.
@@ -220,11 +226,11 @@ impl Agent {
         let Some(entry) = self.homes.get_mut(&page) else { return Ok(()) };
         if !self.storage.volume.is_written(file, in_file) {
             // Never written: zeros, which need neither NVMe nor network.
-            entry.content = Some(Content { frame: FrameId(NO_FRAME), staged: false, origin: Origin::Zeros });
+            entry.content = Some(Content { frame: None, staged: false, origin: Origin::Zeros });
             return self.home_event(page, home::HomeEvent::NvmRead);
         }
-        let own =
-            entry.wanted_in.iter().find(|(node, _)| *node == self.node).map(|(_, frame)| FrameId(*frame));
+        let own = entry.wanted_in.iter().find(|(node, _)| *node == self.node);
+        let own = own.and_then(|(_, beside)| beside.frame());
         match (entry.home.requester() == Some(self.node), own) {
             (true, Some(frame)) => self.read_into(page, frame, false),
             _ => match self.take_reserve(page) {
@@ -239,7 +245,7 @@ impl Agent {
 
     fn read_into(&mut self, page: PageIndex, frame: FrameId, staged: bool) -> Result<(), CacheError> {
         if let Some(entry) = self.homes.get_mut(&page) {
-            entry.content = Some(Content { frame, staged, origin: Origin::Nvm });
+            entry.content = Some(Content { frame: Some(frame), staged, origin: Origin::Nvm });
         }
         self.collect_read(page, frame);
         Ok(())
@@ -271,21 +277,22 @@ impl Agent {
     fn unstage(&mut self, page: PageIndex) -> Result<(), CacheError> {
         let content = self.homes.get_mut(&page).and_then(|entry| entry.content.take());
         match content {
-            Some(Content { frame, staged: true, .. }) => self.release(frame),
+            Some(Content { frame: Some(frame), staged: true, .. }) => self.release(frame),
             _ => Ok(()),
         }
     }
 
     /// Writes what was pulled.
     fn store(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        let Some(content) = self.homes.get(&page).and_then(|entry| entry.content) else {
+        let content = self.homes.get(&page).and_then(|entry| entry.content);
+        let Some(frame) = content.and_then(|content| content.frame) else {
             return Err(self.violation(self.node, "stored a page that did not come"));
         };
         if self.is_withdrawn(page) {
             return self.stored(page, StorageWork::Write(page), Ok(()));
         }
         self.pool.count(Counter::WriteBacks, 1);
-        self.collect_write(page, content.frame);
+        self.collect_write(page, frame);
         Ok(())
     }
 

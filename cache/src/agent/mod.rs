@@ -74,7 +74,7 @@ use std::time::{Duration, Instant};
 use vgas_nvm::Volume;
 use vgas_rma::address::{Layout, NodeId, Peer};
 use vgas_rma::endpoint::Endpoint;
-use wire::{Coherence, Content, NO_FRAME, Origin};
+use wire::{Beside, Coherence, Content};
 
 /// How an agent behaves; from the job's settings, each switchable for comparison.
 pub struct AgentOptions {
@@ -314,11 +314,11 @@ impl Agent {
     /// Another agent has filled a frame; which page it is, this one knows.
     pub fn on_content(&mut self, from: Peer, content: Content) -> Result<(), CacheError> {
         let Content { frame, message, origin } = content;
-        let Some(page) = self.shards.expected().page(FrameId(frame)) else {
+        let Some(page) = self.shards.expected().page(frame) else {
             let node = self.agent_node(from)?;
-            return Err(self.violation(node, format!("sent a page to frame {frame}, unasked")));
+            return Err(self.violation(node, format!("sent a page to frame {}, unasked", frame.0)));
         };
-        self.on_message(from, Coherence { page, message, frame, origin })
+        self.on_message(from, Coherence { page, message, beside: Beside::Frame(frame), origin })
     }
 
     /// Another agent says the same, which needs no content, about each of a run of pages; with one frame for each.
@@ -327,13 +327,12 @@ impl Agent {
         from: Peer,
         page: PageIndex,
         message: Message,
-        frames: &[u32],
+        frames: &[Beside],
     ) -> Result<(), CacheError> {
         self.check_page(from, page)?;
         // The first page is of the job, so their numbers cannot overflow.
-        for (&frame, ahead) in frames.iter().zip(0..) {
-            let page = page + ahead;
-            self.on_message(from, Coherence { page, message, frame, origin: Origin::Cache })?;
+        for (&beside, ahead) in frames.iter().zip(0..) {
+            self.on_message(from, Coherence::new(page + ahead, message, beside))?;
         }
         Ok(())
     }
@@ -564,7 +563,7 @@ impl Agent {
             let event = LineEvent::Message { from, message: coherence.message };
             self.line_event(
                 coherence.page,
-                lines::Deferred::message(event, coherence.frame, coherence.origin),
+                lines::Deferred::message(event, coherence.beside, coherence.origin),
             )
         }
     }
@@ -582,7 +581,9 @@ impl Agent {
     fn say_with_page(&mut self, to: NodeId, coherence: Coherence, frame: FrameId) -> Result<(), CacheError> {
         let from = self.pool.frame_span(frame)?;
         self.frames.sending.entry(frame).or_insert((0, false)).0 += 1;
-        let into = coherence.frame;
+        let Some(into) = coherence.beside.frame() else {
+            return Err(self.violation(to, "wants a page, and named no frame for it"));
+        };
         self.outbox.push(self.layout.agent_of(to), Outgoing::Data { coherence, from, frame, into });
         Ok(())
     }
@@ -633,9 +634,9 @@ impl Agent {
         CacheError::Protocol { who: self.layout.describe(self.layout.agent_of(from)), what: what.into() }
     }
 
-    /// The frame number that goes with a message that names none.
+    /// A message that names nothing beside its page.
     fn plain(page: PageIndex, message: Message) -> Coherence {
-        Coherence { page, message, frame: NO_FRAME, origin: Origin::Cache }
+        Coherence::new(page, message, Beside::Nothing)
     }
 }
 

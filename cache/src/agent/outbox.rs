@@ -3,7 +3,7 @@
 //! Sending never blocks the agent. The same said about neighbouring pages is joined into one message while it waits here:
 //! requests for them (DESIGN, property 8), and what follows from these, such as a home that hands a run of them on.
 
-use super::wire::{self, Coherence, Content};
+use super::wire::{self, Beside, Coherence, Content};
 use crate::pool::{FrameId, PageSize};
 use crate::protocol::Message;
 use crate::region;
@@ -30,7 +30,7 @@ pub enum Outgoing {
         /// The frame `from` lies in, to be reported when its content has left.
         frame: FrameId,
         /// The receiver's frame.
-        into: u32,
+        into: FrameId,
     },
     /// The same coherence message, without page content, for neighbouring pages.
     Run {
@@ -38,8 +38,8 @@ pub enum Outgoing {
         page: u64,
         /// The message.
         message: Message,
-        /// The frame that goes with it, for each page.
-        frames: Vec<u32>,
+        /// What it names beside each page.
+        frames: Vec<Beside>,
     },
     /// A put of this agent's that travels to the page.
     InPlace {
@@ -146,7 +146,7 @@ impl Outbox {
                         && *page + frames.len() as u64 == next.page
                         && frames.len() < self.run_max =>
                 {
-                    frames.push(next.frame);
+                    frames.push(next.beside);
                     return;
                 }
                 Some(last) => {
@@ -154,7 +154,7 @@ impl Outbox {
                         && first.message == next.message
                         && first.page + 1 == next.page
                     {
-                        let frames = vec![first.frame, next.frame];
+                        let frames = vec![first.beside, next.beside];
                         *last = Outgoing::Run { page: first.page, message: first.message, frames };
                         return;
                     }
@@ -219,8 +219,9 @@ fn kind(message: Message) -> usize {
 
 /// What is said with a page, if two words are enough.
 fn content(coherence: &Coherence, from: &Span) -> Option<[u32; 2]> {
-    let &Coherence { message, frame, origin, .. } = coherence;
-    Content { frame, message, origin }.encode(PageSize::of_bytes(u32::try_from(from.bytes()).ok()?)?)
+    let &Coherence { message, beside, origin, .. } = coherence;
+    Content { frame: beside.frame()?, message, origin }
+        .encode(PageSize::of_bytes(u32::try_from(from.bytes()).ok()?)?)
 }
 
 /// None: no room. What was lent is a page, in its frame.
@@ -231,14 +232,14 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing) -> Result<Option<Loa
         }
         Outgoing::Data { coherence, from, into, .. } => {
             let destination =
-                Destination::Region { region: region::FRAMES, owner: to, offset: FrameId(*into).offset() };
+                Destination::Region { region: region::FRAMES, owner: to, offset: into.offset() };
             return match content(coherence, from) {
                 Some(words) => endpoint.try_request_lent(to, handler::DATA, &words, from, destination),
                 None => endpoint.try_request_lent(to, handler::DATA, &coherence.encode(), from, destination),
             };
         }
         Outgoing::Run { page, message, frames } => {
-            let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();
+            let bytes: Vec<u8> = frames.iter().flat_map(|beside| beside.encode().to_le_bytes()).collect();
             let words = wire::encode_run(*page, *message);
             endpoint.try_request(to, handler::RUN, &words, Payload::Medium(Source::of(&bytes)))
         }
@@ -288,19 +289,22 @@ mod tests {
         let lengths = |batch| {
             let mut outbox = Outbox::new(2, batch, 3);
             for (page, message) in said {
-                let frame = page as u32 + 100;
-                let coherence = Coherence { page, message, frame, origin: wire::Origin::Cache };
+                let coherence = Coherence::new(page, message, Beside::Frame(FrameId(page as u32 + 100)));
                 outbox.push(Peer(1), Outgoing::Coherence(coherence));
             }
             assert_eq!(outbox.waiting, outbox.waiting_for(Peer(1)));
             let told = outbox.queues[1].iter().flat_map(|outgoing| match outgoing {
-                Outgoing::Coherence(one) => vec![(one.page, one.message, one.frame)],
+                Outgoing::Coherence(one) => vec![(one.page, one.message, one.beside)],
                 Outgoing::Run { page, message, frames } => {
                     (*page..).zip(frames).map(|(page, &frame)| (page, *message, frame)).collect()
                 }
                 other => panic!("{other:?}"),
             });
-            assert!(told.eq(said.map(|(page, message)| (page, message, page as u32 + 100))));
+            assert!(told.eq(said.map(|(page, message)| (
+                page,
+                message,
+                Beside::Frame(FrameId(page as u32 + 100))
+            ))));
             let length = |outgoing: &Outgoing| match outgoing {
                 Outgoing::Run { frames, .. } => frames.len(),
                 _ => 1,
@@ -318,9 +322,10 @@ mod tests {
         let message = Message::Data { right: Right::Shared, dirty: false, acks: 0, confirm: true };
         let page = Mapping::anonymous("outbox-test", 4096).expect("a page of memory").span(0, 4096);
         for number in 0..2 {
-            let coherence = Coherence { page: number, message, frame: 0, origin: wire::Origin::Zeros };
+            let beside = Beside::Frame(FrameId(0));
+            let coherence = Coherence { page: number, message, beside, origin: wire::Origin::Zeros };
             outbox.push(Peer(0), Outgoing::Coherence(coherence));
-            let data = Outgoing::Data { coherence, from: page.clone(), frame: FrameId(0), into: 0 };
+            let data = Outgoing::Data { coherence, from: page.clone(), frame: FrameId(0), into: FrameId(0) };
             outbox.push(Peer(0), data);
         }
         assert_eq!(outbox.waiting_for(Peer(0)), 4);

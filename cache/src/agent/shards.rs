@@ -19,7 +19,7 @@
 use super::ahead::prefetched;
 use super::expected::Expected;
 use super::requests::READ_PAGES_MAX;
-use super::wire::{Coherence, Content};
+use super::wire::{Beside, Coherence, Content};
 use super::work::{FrameWork, OneOf};
 use crate::error::Failure;
 use crate::partition::{Partitions, Which};
@@ -40,7 +40,7 @@ pub(super) enum Incoming {
     Request(Peer, Request, Box<[u8]>),
     Message(Peer, Coherence),
     Content(Peer, Content),
-    Run(Peer, PageIndex, Message, Vec<u32>),
+    Run(Peer, PageIndex, Message, Vec<Beside>),
     InPlace(Peer, InPlace, Box<[u8]>),
     Answer(Peer, u32, InPlaceAnswer),
     Service(Peer, [u32; 3], Box<[u8]>),
@@ -295,7 +295,7 @@ impl Shards {
             },
             Incoming::Message(_, Coherence { page, .. }) | Incoming::Run(_, page, ..) => *page,
             // What nobody waits for is refused by any.
-            Incoming::Content(_, content) => match self.expected.page(FrameId(content.frame)) {
+            Incoming::Content(_, content) => match self.expected.page(content.frame) {
                 Some(page) => page,
                 None => return 0,
             },

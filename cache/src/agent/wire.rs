@@ -1,25 +1,69 @@
 //! Coherence messages as they travel between agents: the protocol's words, and what the agent adds to them.
 
+use crate::error::Failure;
 use crate::pool::{FrameId, PageSize};
 use crate::protocol::{Message, Right};
 
-/// No frame.
-pub const NO_FRAME: u32 = u32::MAX;
+/// On the wire: no frame.
+const NO_FRAME: u32 = u32::MAX;
+
+/// What a message names beside its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// Nothing.
+    Nothing,
+    /// A frame of the node that wants the page: where the answer's content goes. Copied by the home into what it forwards. Of a
+    /// [`Message::Pull`], the home's own.
+    Frame(FrameId),
+    /// Why the page cannot be had or stored: of a [`Message::Failed`] and a [`Message::EvictRefused`].
+    Failure(Failure),
+}
+
+impl Beside {
+    /// A frame, if there is one.
+    pub fn of(frame: Option<FrameId>) -> Self {
+        frame.map_or(Self::Nothing, Self::Frame)
+    }
+
+    /// The frame, if it is one.
+    pub fn frame(self) -> Option<FrameId> {
+        match self {
+            Self::Frame(frame) => Some(frame),
+            Self::Nothing | Self::Failure(_) => None,
+        }
+    }
+
+    /// As a word.
+    pub fn encode(self) -> u32 {
+        match self {
+            Self::Nothing => NO_FRAME,
+            Self::Frame(frame) => frame.0,
+            Self::Failure(failure) => failure.code(),
+        }
+    }
+
+    /// From a word that came with this message; whether there is such a frame is still to be checked.
+    pub fn decode(word: u32, message: Message) -> Self {
+        match message {
+            Message::Failed { .. } | Message::EvictRefused => Self::Failure(Failure::from_code(word)),
+            _ if word == NO_FRAME => Self::Nothing,
+            _ => Self::Frame(FrameId(word)),
+        }
+    }
+}
 
 /// Most pages that one message may name: as many as a rank may ask for at once.
 pub const RUN_PAGES_MAX: usize = 256;
 
-/// A coherence message with its page and a frame.
+/// A coherence message with its page and what it names beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coherence {
     /// The page, in the job's numbering.
     pub page: u64,
     /// The message.
     pub message: Message,
-    /// A frame of the node that wants the page: where the answer's content goes. Copied by the home into what it
-    /// forwards. Of a [`Message::Pull`], the home's own. Of a [`Message::Failed`], no frame but the number of a
-    /// [`Failure`](crate::error::Failure).
-    pub frame: u32,
+    /// What it names.
+    pub beside: Beside,
     /// For a message that carries the page: where its content comes from.
     pub origin: Origin,
 }
@@ -40,12 +84,17 @@ impl Coherence {
     /// As arguments of an active message.
     pub fn encode(&self) -> [u32; 7] {
         let [kind, a, b] = self.message.encode();
-        [self.page as u32, (self.page >> 32) as u32, kind, a, b, self.frame, self.origin as u32]
+        [self.page as u32, (self.page >> 32) as u32, kind, a, b, self.beside.encode(), self.origin as u32]
+    }
+
+    /// Without content.
+    pub fn new(page: u64, message: Message, beside: Beside) -> Self {
+        Self { page, message, beside, origin: Origin::Cache }
     }
 
     /// From arguments, in a job of `nodes` nodes; the page and the frame are still to be checked.
     pub fn decode(words: &[u32], nodes: u32) -> Option<Self> {
-        let &[low, high, kind, a, b, frame, origin] = words else { return None };
+        let &[low, high, kind, a, b, beside, origin] = words else { return None };
         let origin = match origin {
             0 => Origin::Cache,
             1 => Origin::Nvm,
@@ -53,7 +102,8 @@ impl Coherence {
             _ => return None,
         };
         let message = Message::decode(&[kind, a, b], nodes)?;
-        Some(Self { page: decode_page(&[low, high])?, message, frame, origin })
+        let beside = Beside::decode(beside, message);
+        Some(Self { page: decode_page(&[low, high])?, message, beside, origin })
     }
 }
 
@@ -61,7 +111,7 @@ impl Coherence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     /// The receiver's frame.
-    pub frame: u32,
+    pub frame: FrameId,
     /// The message.
     pub message: Message,
     /// Where the content comes from.
@@ -97,14 +147,13 @@ impl Content {
             Message::PulledData { dirty: true } => PULLED | DIRTY,
             _ => return None,
         };
-        let frame = FrameId(self.frame);
-        size.begins_at(frame).then(|| [size.ordinal(frame), said | origin])
+        size.begins_at(self.frame).then(|| [size.ordinal(self.frame), said | origin])
     }
 
     /// From arguments that came with a page of this size, in a job of `nodes` nodes; the frame is still to be checked.
     pub fn decode(words: &[u32], size: PageSize, nodes: u32) -> Option<Self> {
         let &[ordinal, said] = words else { return None };
-        let FrameId(frame) = size.nth(ordinal);
+        let frame = size.nth(ordinal);
         let (dirty, confirm, acks) = (said & DIRTY != 0, said & CONFIRM != 0, said >> ACKS);
         let data = |right| Message::Data { right, dirty, acks, confirm };
         let message = match said & PULLED {
@@ -125,16 +174,16 @@ pub fn encode_run(page: u64, message: Message) -> [u32; 5] {
     [page as u32, (page >> 32) as u32, kind, a, b]
 }
 
-/// From arguments and the frames that came with them, in a job of `nodes` nodes; pages and frames are still to be checked.
+/// From arguments and what came with them for each page, in a job of `nodes` nodes; pages and frames are still to be checked.
 /// None: no message, one with content, or too many pages.
-pub fn decode_run(words: &[u32], frames: &[u8], nodes: u32) -> Option<(u64, Message, Vec<u32>)> {
+pub fn decode_run(words: &[u32], frames: &[u8], nodes: u32) -> Option<(u64, Message, Vec<Beside>)> {
     let &[low, high, kind, a, b] = words else { return None };
     let message = Message::decode(&[kind, a, b], nodes)?;
     let (frames, rest) = frames.as_chunks::<4>();
     if message.carries_page() || !rest.is_empty() || frames.len() > RUN_PAGES_MAX {
         return None;
     }
-    let frames = frames.iter().map(|frame| u32::from_le_bytes(*frame)).collect();
+    let frames = frames.iter().map(|word| Beside::decode(u32::from_le_bytes(*word), message)).collect();
     Some((decode_page(&[low, high])?, message, frames))
 }
 
@@ -147,7 +196,8 @@ fn decode_page(words: &[u32]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Confirm;
+    use crate::error::FailureKind;
+    use crate::protocol::{Confirm, Reason};
     use proptest::prelude::*;
     use vgas_rma::address::NodeId;
 
@@ -162,7 +212,7 @@ mod tests {
         for message in messages {
             for origin in [Origin::Cache, Origin::Nvm] {
                 for size in PageSize::all() {
-                    let content = Content { frame: 1 << 30, message, origin };
+                    let content = Content { frame: FrameId(1 << 30), message, origin };
                     let words = content.encode(size).unwrap();
                     // What a conduit takes for a note: the frame's offset in pages.
                     assert_eq!(u64::from(words[0]) * u64::from(size.bytes()), FrameId(1 << 30).offset());
@@ -182,10 +232,11 @@ mod tests {
             (Message::PulledData { dirty: true }, Origin::Zeros),
         ];
         for (message, origin) in long {
-            assert_eq!(Content { frame: 1, message, origin }.encode(SMALL), None);
+            assert_eq!(Content { frame: FrameId(1), message, origin }.encode(SMALL), None);
         }
         let some = Message::Data { right: Right::Modified, dirty: true, acks: 7, confirm: true };
-        let words = Content { frame: 1, message: some, origin: Origin::Cache }.encode(SMALL).unwrap();
+        let words =
+            Content { frame: FrameId(1), message: some, origin: Origin::Cache }.encode(SMALL).unwrap();
         assert_eq!(Content::decode(&words, SMALL, 7), None, "more acknowledgements than other nodes");
     }
 
@@ -203,13 +254,33 @@ mod tests {
 
     #[test]
     fn a_message_survives_the_wire_with_its_page_and_frame() {
-        let sent =
-            Coherence { page: 1 << 40 | 7, message: Message::GetShared, frame: 12, origin: Origin::Nvm };
+        let sent = Coherence {
+            page: 1 << 40 | 7,
+            message: Message::GetShared,
+            beside: Beside::Frame(FrameId(12)),
+            origin: Origin::Nvm,
+        };
         assert_eq!(Coherence::decode(&sent.encode(), 2), Some(sent));
         let mut words = sent.encode();
         words[6] = 3;
         assert_eq!(Coherence::decode(&words, 2), None);
         assert_eq!(Coherence::decode(&words[..6], 2), None);
+    }
+
+    /// Goal: a failure is no frame, whatever its number, and a frame is no failure.
+    #[test]
+    fn what_stands_beside_a_page_is_one_thing() {
+        let failures = [FailureKind::NoSpace, FailureKind::Corrupt].map(Failure::from);
+        for failure in failures {
+            for message in [Message::EvictRefused, Message::Failed { reason: Reason::Write }] {
+                let sent = Coherence::new(7, message, Beside::Failure(failure));
+                assert_eq!(Coherence::decode(&sent.encode(), 2), Some(sent));
+                assert_eq!(sent.beside.frame(), None);
+            }
+        }
+        for beside in [Beside::Nothing, Beside::of(None), Beside::of(Some(FrameId(3)))] {
+            assert_eq!(Beside::decode(beside.encode(), Message::GetShared), beside);
+        }
     }
 
     #[test]
@@ -218,7 +289,10 @@ mod tests {
         let frames = [7, 0, 0, 0, 9, 1, 0, 0];
         for message in [Message::GetShared, forward, Message::InvalidateAck] {
             let decoded = decode_run(&encode_run(1 << 40 | 7, message), &frames, 2);
-            assert_eq!(decoded, Some((1 << 40 | 7, message, vec![7, 265])));
+            assert_eq!(
+                decoded,
+                Some((1 << 40 | 7, message, [7, 265].map(|frame| Beside::Frame(FrameId(frame))).to_vec()))
+            );
         }
         let words = encode_run(7, forward);
         let dirty = encode_run(7, Message::PulledData { dirty: true });

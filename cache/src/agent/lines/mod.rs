@@ -17,7 +17,7 @@ mod wants;
 
 use super::answers::Waiter;
 use super::mapped::Mapper;
-use super::wire::{NO_FRAME, Origin};
+use super::wire::{Beside, Origin};
 use super::work::{FrameWork, OneOf};
 use crate::pool::{Entry, FrameId, Outcome, PageState};
 use crate::protocol::{Line, LineEvent, Message, line};
@@ -80,22 +80,22 @@ impl RemotePut {
 #[derive(Debug)]
 pub(super) struct Deferred {
     event: LineEvent,
-    frame: u32,
+    beside: Beside,
     origin: Origin,
     work: Option<InPlaceWork>,
 }
 
 impl Deferred {
-    pub fn message(event: LineEvent, frame: u32, origin: Origin) -> Self {
-        Self { event, frame, origin, work: None }
+    pub fn message(event: LineEvent, beside: Beside, origin: Origin) -> Self {
+        Self { event, beside, origin, work: None }
     }
 
     pub fn local(event: LineEvent) -> Self {
-        Self { event, frame: NO_FRAME, origin: Origin::Cache, work: None }
+        Self { event, beside: Beside::Nothing, origin: Origin::Cache, work: None }
     }
 
     pub fn apply(event: LineEvent, work: InPlaceWork) -> Self {
-        Self { event, frame: NO_FRAME, origin: Origin::Cache, work: Some(work) }
+        Self { event, beside: Beside::Nothing, origin: Origin::Cache, work: Some(work) }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::agent::Agent;
 use crate::agent::answers::Waiter;
-use crate::agent::wire::{Coherence, NO_FRAME, Origin};
+use crate::agent::wire::{Beside, Coherence, Origin};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::pool::{Counter, FrameId, Intent, Outcome as Revoked};
 use crate::protocol::trace::{Row, Taken};
@@ -81,7 +81,7 @@ impl Agent {
 
     /// One step of the line, and what the table shows of it.
     pub(super) fn step_line(&mut self, page: PageIndex, deferred: Deferred) -> Result<(), CacheError> {
-        let Deferred { event, frame: named, origin, work } = deferred;
+        let Deferred { event, beside, origin, work } = deferred;
         let home = self.home_of(page).ok_or_else(|| self.violation(self.node, "a page without a home"))?;
         if home == self.node && self.lines.pages.get(&page).is_some_and(|block| block.own_read) {
             // Somebody speaks about a page on its short way: it goes on in the usual one.
@@ -112,9 +112,9 @@ impl Agent {
         debug_assert_eq!(before.is_some(), visible, "page {page}: {before:?} but {entry:?}");
         let frame = if visible { Some(entry.frame()) } else { block.frame };
         if let LineEvent::Message { from, message: Message::Data { .. } } = event
-            && frame.is_none_or(|frame| frame.0 != named)
+            && (frame.is_none() || beside.frame() != frame)
         {
-            return Err(self.violation(from, format!("sent page {page} to frame {named}, not to {frame:?}")));
+            return Err(self.violation(from, format!("sent page {page} to {beside:?}, not to {frame:?}")));
         }
         if let (Some(observe), Ok((state, named))) = (&mut self.observer, taken) {
             observe(Row { page, node, taken: Taken::Line(state, named, next.state) });
@@ -173,9 +173,9 @@ impl Agent {
         for action in actions {
             match action {
                 line::Action::Send { to, message } => {
-                    self.line_says(page, to, message, frame, named)?;
+                    self.line_says(page, to, message, frame, beside)?;
                 }
-                line::Action::Complete(outcome) => self.line_outcome(page, outcome, named)?,
+                line::Action::Complete(outcome) => self.line_outcome(page, outcome, beside)?,
                 line::Action::Apply { write } => {
                     if let (Some(frame), Some(work)) = (frame, &work) {
                         self.apply_in_place(frame, write, work)?;
@@ -201,15 +201,14 @@ impl Agent {
         to: vgas_rma::address::NodeId,
         message: Message,
         frame: Option<FrameId>,
-        named: u32,
+        beside: Beside,
     ) -> Result<(), CacheError> {
         match message {
             Message::GetShared | Message::GetModified { .. } => {
                 if let Some(frame) = frame {
                     self.shards.expected().expect_any_agent(frame, page);
                 }
-                let frame = frame.map_or(NO_FRAME, |frame| frame.0);
-                self.say(to, Coherence { page, message, frame, origin: Origin::Cache });
+                self.say(to, Coherence::new(page, message, Beside::of(frame)));
             }
             _ if message.carries_page() => {
                 let Some(frame) = frame else {
@@ -217,16 +216,12 @@ impl Agent {
                 };
                 if to == self.node {
                     // To this node's own home: the content is where it will be stored from.
-                    self.say(to, Coherence { page, message, frame: frame.0, origin: Origin::Cache });
+                    self.say(to, Coherence::new(page, message, Beside::Frame(frame)));
                 } else {
                     if matches!(message, Message::Data { .. }) {
                         self.pool.count(Counter::Forwards, 1);
                     }
-                    self.say_with_page(
-                        to,
-                        Coherence { page, message, frame: named, origin: Origin::Cache },
-                        frame,
-                    )?;
+                    self.say_with_page(to, Coherence::new(page, message, beside), frame)?;
                 }
             }
             _ => {
@@ -243,7 +238,7 @@ impl Agent {
         &mut self,
         page: PageIndex,
         outcome: line::Outcome,
-        named: u32,
+        beside: Beside,
     ) -> Result<(), CacheError> {
         match outcome {
             // `pump` serves the wants, once the step is complete; puts must reach the frame before anybody else does.
@@ -253,9 +248,9 @@ impl Agent {
                 if has_puts { self.apply_puts(page) } else { Ok(()) }
             }
             line::Outcome::InPlace => self.go_in_place(page),
-            line::Outcome::Failed(_) => self.line_failed(page, self.named_failure(page, named)),
+            line::Outcome::Failed(_) => self.line_failed(page, self.named_failure(page, beside)),
             line::Outcome::NotEvicted => {
-                self.shards.eviction_refused(self.named_failure(page, named));
+                self.shards.eviction_refused(self.named_failure(page, beside));
                 self.not_evicted(page)
             }
         }
@@ -263,13 +258,10 @@ impl Agent {
 
     /// Why a request for a page failed: as its home names it beside the protocol's reason. What is no such name is a
     /// failure of that home's device all the same.
-    fn named_failure(&self, page: PageIndex, named: u32) -> Failure {
-        let failure = Failure::from_code(named);
-        match failure.kind {
-            FailureKind::Unknown => {
-                Failure { kind: FailureKind::Device, errno: None, node: self.home_of(page) }
-            }
-            _ => failure,
+    fn named_failure(&self, page: PageIndex, beside: Beside) -> Failure {
+        match beside {
+            Beside::Failure(failure) if failure.kind != FailureKind::Unknown => failure,
+            _ => Failure { kind: FailureKind::Device, errno: None, node: self.home_of(page) },
         }
     }
 

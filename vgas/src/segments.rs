@@ -366,7 +366,10 @@ impl Runtime {
             Created { first, bytes: part.bytes, relaxed, read_only }
         };
         let parts: Vec<Created> = all.into_iter().map(created).collect();
-        self.client().know(pages, Rank(0), &parts)?;
+        match self.speaks_for_node() {
+            true => self.client().know(pages, Rank(0), &parts)?,
+            false => self.client().know_here(pages, Rank(0), &parts)?,
+        }
         self.segments.begin(pages.segment);
         // A name of nothing keeps nothing.
         let name = options.name.as_ref().filter(|_| parts.iter().any(|part| part.bytes > 0));
@@ -510,11 +513,22 @@ impl Runtime {
         }
         self.client().leave(id)?;
         self.barrier()?;
-        self.client().detach(id, Detach::Withdraw)?;
-        self.barrier()?;
-        self.client().detach(id, Detach::Forget)?;
-        self.segments.end(id);
-        self.barrier()
+        for step in [Detach::Withdraw, Detach::Forget] {
+            if self.speaks_for_node() {
+                self.client().detach(id, step)?;
+            }
+            if step == Detach::Forget {
+                self.segments.end(id);
+            }
+            self.barrier()?;
+        }
+        Ok(())
+    }
+
+    /// Whether this rank tells its node's agent what all ranks would tell theirs, and wait for at the next barrier: each that asks may
+    /// have to wait for a processor, and so all would.
+    fn speaks_for_node(&self) -> bool {
+        self.layout().ranks_of(self.node()).start == self.rank().0
     }
 
     /// Attaches a segment of this rank's alone, zeros at first; the others need not do anything. Whoever is told of an address

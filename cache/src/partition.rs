@@ -234,6 +234,10 @@ impl Partitions {
             return false;
         }
         self.has_streamed |= partition.policy.streamed;
+        if self.by_page.len() == self.by_page.capacity() {
+            // There may be thousands.
+            self.by_page.reserve_exact(self.by_page.len() / 8 + 4);
+        }
         self.by_page.insert(at, partition);
         true
     }

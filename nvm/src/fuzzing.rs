@@ -91,9 +91,10 @@ pub fn nvm_map_block(bytes: &[u8]) {
 pub fn nvm_whereabouts(bytes: &[u8]) {
     let (words, _) = bytes.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    let Some(&words) = words.first_chunk() else { return };
-    if let Some(found) = Whereabouts::decode(words) {
-        assert_eq!(found.encode(), words);
+    let Some((&volume, rest)) = words.split_first_chunk() else { return };
+    let Some(&file) = rest.first_chunk() else { return };
+    if let Some(found) = Whereabouts::decode(volume, file) {
+        assert_eq!((found.encode_volume(), found.encode_file()), (volume, file));
     }
 }
 
@@ -146,7 +147,8 @@ mod tests {
     #[test]
     fn any_words_are_whereabouts_or_refused() {
         let found = Whereabouts { process: 77, descriptor: 9, device: 1, inode: 2, places: [4096, 1 << 40] };
-        let bytes = found.encode().map(u64::to_le_bytes).concat();
+        let words = [&found.encode_volume()[..], &found.encode_file()[..]].concat();
+        let bytes = words.into_iter().flat_map(u64::to_le_bytes).collect();
         replay("nvm_whereabouts", nvm_whereabouts, &[("a-file", bytes)]);
     }
 }

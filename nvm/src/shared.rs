@@ -34,22 +34,32 @@ pub struct Whereabouts {
 }
 
 impl Whereabouts {
-    /// Words of the encoding.
-    pub const WORDS: usize = 6;
+    /// Words of the encoding of what all files of a volume have in common.
+    pub const VOLUME_WORDS: usize = 2;
+    /// Words of the encoding of the rest.
+    pub const FILE_WORDS: usize = 4;
 
-    /// As words of shared memory; the first is not 0.
-    pub fn encode(&self) -> [u64; Self::WORDS] {
-        let open = u64::from(self.process) << 32 | u64::from(self.descriptor);
-        [1, open, self.device, self.inode, self.places[0], self.places[1]]
+    /// Process and device, as words of shared memory; the first is not 0.
+    pub fn encode_volume(&self) -> [u64; Self::VOLUME_WORDS] {
+        [IS_THERE | u64::from(self.process), self.device]
+    }
+
+    /// The rest, as words of shared memory; the first is not 0.
+    pub fn encode_file(&self) -> [u64; Self::FILE_WORDS] {
+        [IS_THERE | u64::from(self.descriptor), self.inode, self.places[0], self.places[1]]
     }
 
     /// From words; `None` when they are none.
-    pub fn decode(words: [u64; Self::WORDS]) -> Option<Self> {
-        let [1, open, device, inode, a, b] = words else { return None };
-        let (process, descriptor) = ((open >> 32) as u32, open as u32);
+    pub fn decode(volume: [u64; Self::VOLUME_WORDS], file: [u64; Self::FILE_WORDS]) -> Option<Self> {
+        let ([process, device], [descriptor, inode, a, b]) = (volume, file);
+        let number = |word: u64| (word & !u64::from(u32::MAX) == IS_THERE).then_some(word as u32);
+        let (process, descriptor) = (number(process)?, number(descriptor)?);
         Some(Self { process, descriptor, device, inode, places: [a, b] })
     }
 }
+
+/// In the first word of an encoding.
+const IS_THERE: u64 = 1 << 32;
 
 /// What NVMe holds of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

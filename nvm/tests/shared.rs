@@ -63,7 +63,7 @@ fn pages_are_where_the_volume_says() {
             bench.write(segment, page, page).unwrap();
         }
         let at = bench.volume.whereabouts(segment).unwrap();
-        assert_eq!(Whereabouts::decode(at.encode()), Some(at));
+        assert_eq!(Whereabouts::decode(at.encode_volume(), at.encode_file()), Some(at));
         let file = reader.open(&at).unwrap();
         for page in 0..8u64 {
             let stored = bench.volume.stored(segment, page).unwrap();
@@ -99,7 +99,7 @@ fn what_is_not_what_it_should_be_is_noticed() {
     assert!(reader.open(&Whereabouts { inode: at.inode + 1, ..at }).is_err());
     assert!(reader.open(&Whereabouts { descriptor: 1 << 20, ..at }).is_err());
     assert!(reader.open(&Whereabouts { process: u32::MAX, ..at }).is_err());
-    assert_eq!(Whereabouts::decode([0; Whereabouts::WORDS]), None);
+    assert_eq!(Whereabouts::decode([0; Whereabouts::VOLUME_WORDS], [0; Whereabouts::FILE_WORDS]), None);
 }
 
 /// Goal: who reads cannot write, whatever it does with the file.

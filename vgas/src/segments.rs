@@ -555,7 +555,7 @@ impl Runtime {
     }
 
     /// Learns of a segment that another rank has attached by itself ([`Runtime::attach_own`]), of which this is an address. Nothing
-    /// happens when it is known, except of a pinned one: learnt of again, it may be another of the same number. One message
+    /// happens when it is known, as a tiered one is to all ranks of a node when one of them knows it, except of a pinned one: learnt of again, it may be another of the same number. One message
     /// there and back, and, of a tiered one, one to the own agent, which keeps room for its pages.
     ///
     /// # Errors

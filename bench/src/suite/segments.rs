@@ -7,6 +7,7 @@ use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::time::Instant;
 use vgas::{Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+use vgas_cache::pool::PageSize;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "segments",
@@ -21,6 +22,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             help: "Segments beside which hits and misses are measured.",
         },
         Parameter { name: "most", default: "700", help: "Segments whose memory is measured." },
+        Parameter {
+            name: "scans",
+            default: "12",
+            help: "Times that each of two segments is read, with pages of one size and of two.",
+        },
     ],
     check: |_| Ok(()),
     run,
@@ -35,6 +41,7 @@ const MISSES: u64 = 16;
 fn run(options: &Options) -> Result<Vec<Row>> {
     let (samples, many, most): (usize, usize, usize) =
         (options.get("samples")?, options.get("many")?, options.get("most")?);
+    let scans: usize = options.get("scans")?;
     job::on_every_rank(Runtime::builder(), |runtime| {
         runtime.attach(&SegmentSpec { tiered_bytes: FIRST, ..SegmentSpec::default() })?;
         let tiered = come_and_go(runtime, samples, &SegmentOptions::default())?;
@@ -57,10 +64,11 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         let before = memory(runtime)?;
         let all: Vec<Segment> =
             (0..most).map(|_| runtime.attach_segment(4096, &small)).collect::<vgas::Result<_>>()?;
-        let each = (memory(runtime)? - before) / most.max(1) as f64;
+        let after = memory(runtime)?;
+        let each: [f64; 3] = std::array::from_fn(|part| (after[part] - before[part]) / most.max(1) as f64);
         all.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
 
-        let share = two_sizes(runtime)?;
+        let [one, two] = two_sizes(runtime, scans)?;
         runtime.barrier()?;
         if runtime.rank() != Rank(0) {
             return Ok(Vec::new());
@@ -79,8 +87,16 @@ fn run(options: &Options) -> Result<Vec<Row>> {
                 report.compare(["latency", "ns"], (&case, times), ("beside none", &alone[at]));
             }
         }
-        report.add("memory of a segment on the node", "memory", "B", vec![each]);
+        report.add("memory of a segment on the node", "memory", "B", vec![each.iter().sum()]);
+        for (part, bytes) in PARTS.into_iter().zip(each) {
+            report.add(&format!("of which {part}"), "memory", "B", vec![bytes]);
+        }
+        let share = two.kept / one.kept.max(1.0);
         report.add("cache that pages of two sizes fill, of what one fills", "share", "", vec![share]);
+        for (sizes, Filled { kept, free, pool }) in [("one size", one), ("two sizes", two)] {
+            report.add(&format!("cache that pages of {sizes} fill, of all"), "share", "", vec![kept / pool]);
+            report.add(&format!("cache left free with {sizes}, of all"), "share", "", vec![free / pool]);
+        }
         Ok(report.into_rows())
     })
 }
@@ -141,39 +157,61 @@ fn beside(runtime: &Runtime, samples: usize, segment: Segment, unused: &mut u64)
     Ok(times)
 }
 
-/// Bytes that the node's processes and the pages they share take.
-fn memory(runtime: &Runtime) -> Result<f64> {
-    let mut own = resident("self", "RssAnon:")?;
+/// What the memory of a node is made of.
+const PARTS: [&str; 3] = ["the ranks'", "the daemon's", "shared"];
+
+/// Bytes that the node's processes and the pages they share take, by [`PARTS`].
+fn memory(runtime: &Runtime) -> Result<[f64; 3]> {
+    let [own, shared] = resident("self")?;
+    let mut parts = [own, 0, shared];
     if runtime.rank() == Rank(0) {
         let daemon = rustix::process::getppid().ok_or("no daemon")?.as_raw_nonzero().to_string();
-        own += resident(&daemon, "RssAnon:")? + resident(&daemon, "RssShmem:")?;
+        let [own, shared] = resident(&daemon)?;
+        (parts[1], parts[2]) = (own, parts[2] + shared);
     }
-    let all = runtime.barrier_exchange(&own.to_le_bytes())?;
-    let each = all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
-    Ok(each.sum::<u64>() as f64)
+    let all = runtime.barrier_exchange(&parts.map(u64::to_le_bytes).concat())?;
+    let mut sums = [0.0; 3];
+    for bytes in &all {
+        let (words, _) = bytes.as_chunks::<8>();
+        sums.iter_mut().zip(words).for_each(|(sum, word)| *sum += u64::from_le_bytes(*word) as f64);
+    }
+    Ok(sums)
 }
 
-fn resident(process: &str, kind: &str) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(kind));
-    let number =
-        line.and_then(|line| line.split_whitespace().next()).ok_or("the kernel counts no such memory")?;
-    Ok(number.parse::<u64>()? << 10)
+/// Bytes that a process has for itself, and its part of what it shares: a page that four processes use counts a quarter in each.
+fn resident(process: &str) -> Result<[u64; 2]> {
+    let map = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
+    let of = |kind: &str| -> Result<u64> {
+        let line = map.lines().find_map(|line| line.strip_prefix(kind));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        Ok(number.ok_or("the kernel counts no such memory")?.parse::<u64>()? << 10)
+    };
+    Ok([of("Pss_Anon:")?, of("Pss_Shmem:")?])
 }
 
-/// Of the bytes that pages of one size keep in the cache when there are more than it holds, how many pages of two sizes keep.
-fn two_sizes(runtime: &Runtime) -> Result<f64> {
+/// What pages of two segments make of the cache when there are more than it holds, in bytes.
+#[derive(Clone, Copy)]
+struct Filled {
+    /// Has pages that ranks may read.
+    kept: f64,
+    /// Is ready for others.
+    free: f64,
+    pool: f64,
+}
+
+/// That of pages of one size, and of two.
+fn two_sizes(runtime: &Runtime, scans: usize) -> Result<[Filled; 2]> {
     let cache = runtime.client().pool().layout().frames_bytes();
-    let kept = |sizes: [u32; 2]| -> Result<f64> {
+    let kept = |sizes: [u32; 2]| -> Result<Filled> {
         let segments: Vec<Segment> = sizes
             .into_iter()
             .map(|bytes| runtime.attach_segment(cache, &SegmentOptions::with_pages_of(bytes)))
             .collect::<vgas::Result<_>>()?;
-        let mut kept = 0.0;
+        let mut filled = Filled { kept: 0.0, free: 0.0, pool: cache as f64 };
         if runtime.rank() == Rank(0) {
             let mut piece = vec![0_u8; 1 << 20];
-            // In turn, so that both are used, and far more than there is room for.
-            for _ in 0..2 {
+            // In turn, so that both are used, far more than there is room for, and long enough that memory has gone where it is needed.
+            for _ in 0..scans {
                 for offset in (0..cache).step_by(piece.len()) {
                     for segment in &segments {
                         runtime.get(segment.address(Rank(0), offset), &mut piece)?;
@@ -181,16 +219,22 @@ fn two_sizes(runtime: &Runtime) -> Result<f64> {
                 }
             }
             let pool = runtime.client().pool();
+            let mut sizes: Vec<PageSize> =
+                sizes.iter().filter_map(|&bytes| PageSize::of_bytes(bytes)).collect();
+            sizes.dedup();
+            filled.free = sizes
+                .into_iter()
+                .map(|size| f64::from(pool.free_frames(size)) * f64::from(size.bytes()))
+                .sum();
             for partition in segments.iter().filter_map(|one| runtime.client().partition((one.id(), Rank(0))))
             {
                 let here = partition.range().filter(|&page| pool.peek(page).state().readable()).count();
-                kept += here as f64 * f64::from(partition.size.bytes());
+                filled.kept += here as f64 * f64::from(partition.size.bytes());
             }
         }
         runtime.barrier()?;
         segments.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
-        Ok(kept)
+        Ok(filled)
     };
-    let one = kept([64 << 10, 64 << 10])?;
-    Ok(kept([4 << 10, 1 << 20])? / one.max(1.0))
+    Ok([kept([64 << 10, 64 << 10])?, kept([4 << 10, 1 << 20])?])
 }

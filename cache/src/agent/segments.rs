@@ -85,6 +85,8 @@ impl Agent {
     }
 
     pub(super) fn change_segments<T>(&mut self, change: impl FnOnce(&mut Partitions) -> T) -> T {
+        // Without this, the table is copied for each change, unless other shards have it, too.
+        self.segments.partitions = Arc::default();
         let result = self.shards.with_partitions(change);
         self.hear_of_segments();
         result

@@ -165,6 +165,7 @@ impl Agent {
                 return self.tell_hearer(hearer, false);
             }
         }
+        self.pool.end_rows(which.segment, which.owner);
         self.change_segments(|known| known.remove(which));
         self.segments.withdrawals.retain(|one| one.which != which);
         // Before the number can be used again: the waiter has not heard of it.

@@ -1,11 +1,10 @@
 //! The life of a segment, as a rank asks its agent for it: room, a part of its own, learning of others', checkpoints, the end.
 
 use super::remote::RemoteState;
-use super::segments::Known;
 use super::{Client, Created, SegmentPages};
 use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
 use crate::partition::{Partition, PartitionId, SegmentId};
-use crate::pool::{INLINE_BYTES, PageSize};
+use crate::pool::{INLINE_BYTES, Known, PageSize};
 use crate::request::{About, Attached, Detach, Extent, InPlace, Named, Request, Room, handler};
 use std::time::{Duration, Instant};
 use vgas_rma::address::{NodeId, Rank};
@@ -195,7 +194,9 @@ impl Client {
     /// [`CacheError::Page`] when somebody uses it still.
     pub fn detach_own(&self, of: impl Into<PartitionId>) -> Result<(), CacheError> {
         let of = of.into();
-        self.leave(of.segment)?;
+        self.flush_relaxed()?;
+        self.segments.remove_own(of);
+        self.core.own.leave(&self.core, of.segment);
         // The home last: it waits until nobody else has copies.
         let home = self.core.home(of.owner);
         let others = (0..self.core.layout.nodes()).map(NodeId).filter(|node| *node != home);

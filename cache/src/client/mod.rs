@@ -29,7 +29,7 @@ use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
 use crate::partition::{Partition, PartitionId, Policy, SegmentId};
 use crate::parts::{History, Limits};
 use crate::pool::{
-    Attempt, Claim, Counter, CounterSnapshot, INLINE_BYTES, Page, PageSize, PoolClient, WaitStatus,
+    Attempt, Claim, Counter, CounterSnapshot, INLINE_BYTES, Known, PagePart, PageSize, PoolClient, WaitStatus,
 };
 use crate::read_ahead::{Detectors, ReadAheadSettings};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
@@ -37,7 +37,7 @@ use operation::{Operation, Piece, Way};
 use own::{OwnPages, Patience};
 use relaxed::RelaxedSegments;
 use remote::RemoteOperations;
-use segments::{Known, Segments};
+use segments::Segments;
 pub use service::PendingCall;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -178,7 +178,7 @@ impl Client {
         options: ClientOptions,
     ) -> Self {
         let agent = layout.agent_of(layout.node_of_peer(endpoint.me()));
-        let segments = Arc::new(Segments::new(layout.ranks(), pool.layout().page_size()));
+        let segments = Arc::new(Segments::new(pool.clone()));
         let core = Arc::new(Core {
             agent,
             homes: OnceLock::new(),
@@ -340,12 +340,12 @@ impl Client {
         to: *mut u8,
         bytes: usize,
     ) -> bool {
-        let Some((page, in_page)) = self.segments.locate(of.into(), offset, bytes) else { return false };
+        let Some(part) = self.pool.locate(of.into(), offset, bytes) else { return false };
         if self.is_local(to) {
             return false;
         }
         // SAFETY: as the caller promised; rule 3.
-        self.served(page, unsafe { self.pool.try_get(page, in_page, to, bytes as u32) })
+        self.served(part, unsafe { self.pool.get_part(part, to) })
     }
 
     /// The part of [`Client::put`] that a hit needs; see [`Client::get_cached`].
@@ -360,19 +360,19 @@ impl Client {
         from: *const u8,
         bytes: usize,
     ) -> bool {
-        let Some((page, in_page)) = self.segments.locate(of.into(), offset, bytes) else { return false };
+        let Some(part) = self.pool.locate(of.into(), offset, bytes) else { return false };
         if self.is_local(from) {
             return false;
         }
         // SAFETY: as the caller promised; rule 3.
-        self.served(page, unsafe { self.pool.try_put(page, in_page, from, bytes as u32) })
+        self.served(part, unsafe { self.pool.put_part(part, from) })
     }
 
     /// Whether an attempt was a hit. One on a page that was read ahead lets the read-ahead go on.
     #[inline(always)]
-    fn served(&self, page: Page, attempt: Attempt) -> bool {
+    fn served(&self, part: PagePart, attempt: Attempt) -> bool {
         if matches!(attempt, Attempt::HitNotify) {
-            self.hint(page.number);
+            self.hint(part.page());
         }
         !matches!(attempt, Attempt::Miss(_))
     }

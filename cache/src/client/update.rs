@@ -71,8 +71,7 @@ impl Client {
     #[inline]
     pub fn update_cached(&self, of: impl Into<PartitionId>, offset: u64, update: Update) -> Option<u64> {
         let bytes = update.word.bytes() as usize;
-        let (page, in_page) = self.segments.locate(of.into(), offset, bytes)?;
-        self.pool.try_update(page, in_page, update)
+        self.pool.update_part(self.pool.locate(of.into(), offset, bytes)?, update)
     }
 
     #[cold]
@@ -153,10 +152,8 @@ impl PendingUpdates<'_> {
             let in_page = offset as u32 & (partition.size.bytes() - 1);
             // One alone has been tried.
             if !is_one && !missed.contains(&page) {
-                let place = client.segments.locate(of, offset, update.word.bytes() as usize);
-                if let Some(was) =
-                    place.and_then(|(page, in_page)| client.pool.try_update(page, in_page, update))
-                {
+                let place = client.pool.locate(of, offset, update.word.bytes() as usize);
+                if let Some(was) = place.and_then(|part| client.pool.update_part(part, update)) {
                     self.were[number] = was;
                     hits += 1;
                     continue;

@@ -7,14 +7,16 @@ use super::entry::{Entry, PageState};
 use super::fence::{self, Fences};
 use super::layout::{PoolSpec, TableLayout};
 use super::queue::FilledStack;
+use super::row;
 use super::shared::{FrameUse, IN_USE, Pins, Shared, UNKNOWN, slot};
 use super::size::{FrameId, PageSize};
 use super::wait::{self, Completed, WaitId};
-use crate::partition::SegmentId;
+use crate::partition::{PartitionId, SegmentId};
 use crate::protocol::claim::{self, Act, Event};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use vgas_nvm::{StoredPage, Whereabouts};
+use vgas_rma::address::Rank;
 use vgas_shm::{Mapping, Span};
 
 /// Why the agent wants a page to itself.
@@ -217,12 +219,30 @@ impl PoolAgent {
         local_rank: u32,
         at: Option<&Whereabouts>,
     ) -> Result<(), PoolError> {
-        let words = at.map_or([0; Whereabouts::WORDS], Whereabouts::encode);
+        if let Some(at) = at {
+            for (index, word) in at.encode_volume().into_iter().enumerate() {
+                self.shared.volume_word(index).store(word, Relaxed);
+            }
+        }
+        let words = at.map_or([0; Whereabouts::FILE_WORDS], Whereabouts::encode_file);
         for (index, word) in words.into_iter().enumerate().rev() {
             // The first comes last: without it the others mean nothing.
             self.shared.file_word(segment, local_rank, index)?.store(word, Release);
         }
         Ok(())
+    }
+
+    /// Ends what ranks of the node have said of the partitions of a segment ([`PoolClient::row`](super::PoolClient::row)): of all, or of
+    /// one owner's. Nobody uses them any more.
+    pub fn end_rows(&self, segment: SegmentId, owner: Option<Rank>) {
+        let owners = owner.map_or(0..self.shared.layout.ranks(), |owner| owner.0..owner.0 + 1);
+        for owner in owners.map(Rank) {
+            if let Some(offset) = self.shared.row_offset(PartitionId { segment, owner }) {
+                row::END
+                    .into_iter()
+                    .for_each(|at| self.shared.table.atomic_u64(offset + at).store(0, Release));
+            }
+        }
     }
 
     /// Takes a free frame for a page of this size.
@@ -292,9 +312,7 @@ impl PoolAgent {
         };
         let blocks = (0..shared.layout.block_count)
             .filter(|&block| !except.contains(&block) && shared.size_of_block(block) == Some(size));
-        let (free, block) = blocks.map(|block| (free_in(block), block)).max()?;
-        let elsewhere = (self.free_frames(size) as usize).saturating_sub(free);
-        (free > 0 && elsewhere >= shared.free_target(size) as usize).then_some(block)
+        blocks.map(|block| (free_in(block), block)).max().map(|(_, block)| block)
     }
 
     /// Whether the frame is in a block that is being emptied.

@@ -9,10 +9,11 @@ use super::layout::{PoolSpec, TableLayout, header};
 use super::mirror::HitPath;
 use super::pin::{PinMode, PinnedPage};
 use super::queue::FilledStack;
+use super::row::Row;
 use super::shared::{FrameUse, IN_USE, Pins, Shared, UNKNOWN};
 use super::size::{FrameId, PageSize};
 use super::wait::{self, WaitId, WaitSlots, WaitStatus};
-use crate::partition::SegmentId;
+use crate::partition::{PartitionId, SEGMENTS_MAX, SegmentId};
 use crate::protocol::claim::{self, Act, Event};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -29,6 +30,35 @@ pub struct Page {
     pub number: u64,
     /// How large it is ([`TableLayout::size_of`]).
     pub size: PageSize,
+}
+
+/// Some bytes of one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagePart {
+    page: u64,
+    in_page: u32,
+    /// So many that they end in the page.
+    bytes: u32,
+}
+
+impl PagePart {
+    /// None: they do not end in the page.
+    #[inline(always)]
+    pub fn new(page: Page, in_page: u32, bytes: u32) -> Option<Self> {
+        let is_inside = u64::from(in_page) + u64::from(bytes) <= u64::from(page.size.bytes());
+        is_inside.then_some(Self { page: page.number, in_page, bytes })
+    }
+
+    /// The page's number.
+    #[inline(always)]
+    pub fn page(self) -> u64 {
+        self.page
+    }
+
+    #[inline(always)]
+    fn end(self) -> u32 {
+        self.in_page + self.bytes
+    }
 }
 
 /// How an attempt to use a page without help ended.
@@ -70,6 +100,11 @@ pub struct PoolClient {
     /// What [`RECENT`] must name for its slot to be this client's.
     client: u64,
     pages: u64,
+    rows: *const Row,
+    ranks: u32,
+    /// Of a page of the first segment: it has 2 to this power bytes, and one more than this.
+    first_shift: u32,
+    first_mask: u32,
     entries: *const AtomicU64,
     frames: *mut u8,
     stamps: *const AtomicU32,
@@ -106,6 +141,10 @@ impl PoolClient {
         Ok(Self {
             client: slots.client(),
             pages: layout.pages(),
+            rows: at(layout.rows).cast(),
+            ranks: layout.ranks(),
+            first_shift: layout.page_size().shift(),
+            first_mask: layout.page_size().bytes() - 1,
             entries: at(layout.entries).cast(),
             frames: shared.frames.base(),
             stamps: at(layout.stamps).cast(),
@@ -153,6 +192,38 @@ impl PoolClient {
         Page { number, size: self.shared.layout.size_of(number) }
     }
 
+    /// What the node's ranks have said of a partition; none of a segment or rank that cannot be.
+    #[inline(always)]
+    pub fn row(&self, of: PartitionId) -> Option<&Row> {
+        if of.segment.0 >= SEGMENTS_MAX || of.owner.0 >= self.ranks {
+            return None;
+        }
+        let index = of.segment.0 as usize * self.ranks as usize + of.owner.0 as usize;
+        // SAFETY: rules 1 and 2: the layout has a row, of atomics alone, for each segment and rank below these limits.
+        Some(unsafe { &*self.rows.add(index) })
+    }
+
+    /// Bytes of a partition, where plain hits may reach them and they are in one page; none otherwise. What may be there is for
+    /// [`PoolClient::get_part`] and its like to say.
+    #[inline(always)]
+    pub fn locate(&self, of: PartitionId, offset: u64, bytes: usize) -> Option<PagePart> {
+        // What most programs use, and use most, has pages of a size that is known.
+        let (row, shift, mask) = match of.segment == SegmentId::FIRST {
+            true => (self.row(of.owner.into())?, self.first_shift, self.first_mask),
+            false => self.row(of).map(|row| (row, row.shift(), row.mask()))?,
+        };
+        let (plain, first) = (row.plain.load(Acquire), row.first.load(Relaxed));
+        let in_page = offset as u32 & mask;
+        if offset > plain
+            || bytes as u64 > plain - offset
+            // No memory has so many bytes that this goes around; none at all are for others to look at.
+            || u64::from(in_page).wrapping_add((bytes as u64).wrapping_sub(1)) > u64::from(mask)
+        {
+            return None;
+        }
+        Some(PagePart { page: first.wrapping_add(offset >> (shift & 63)), in_page, bytes: bytes as u32 })
+    }
+
     /// This rank's number on its node.
     pub fn local_rank(&self) -> u32 {
         self.local_rank
@@ -166,13 +237,26 @@ impl PoolClient {
     /// this thread while it uses a page would need that page's agent. Bounce through private memory instead.
     #[inline(always)]
     pub unsafe fn try_get(&self, page: Page, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
+        match PagePart::new(page, in_page, bytes) {
+            // SAFETY: as the caller promised.
+            Some(part) => unsafe { self.get_part(part, to) },
+            None => Attempt::Miss(Entry::INVALID),
+        }
+    }
+
+    /// The same of bytes that are known to be in one page.
+    ///
+    /// # Safety
+    /// As [`PoolClient::try_get`].
+    #[inline(always)]
+    pub unsafe fn get_part(&self, part: PagePart, to: *mut u8) -> Attempt {
         let recent = RECENT.get();
         if recent.client != self.client {
             // SAFETY: as the caller promised.
-            return unsafe { self.get_with_other_slot(page, in_page, to, bytes) };
+            return unsafe { self.get_with_other_slot(part.page, part.in_page, part.bytes, to) };
         }
         // SAFETY: rule 1: the slot was stored under this client's number; the rest as the caller promised.
-        unsafe { self.get(&*recent.slot, page, in_page, to, bytes) }
+        unsafe { self.get(&*recent.slot, part, to) }
     }
 
     /// Writes `bytes` bytes at `in_page` of a page, if this node may write it (M, or E, which becomes M). On a hit they
@@ -183,40 +267,58 @@ impl PoolClient {
     /// [`PoolClient::try_get`]).
     #[inline(always)]
     pub unsafe fn try_put(&self, page: Page, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
+        match PagePart::new(page, in_page, bytes) {
+            // SAFETY: as the caller promised.
+            Some(part) => unsafe { self.put_part(part, from) },
+            None => Attempt::Miss(Entry::INVALID),
+        }
+    }
+
+    /// The same of bytes that are known to be in one page.
+    ///
+    /// # Safety
+    /// As [`PoolClient::try_put`].
+    #[inline(always)]
+    pub unsafe fn put_part(&self, part: PagePart, from: *const u8) -> Attempt {
         let recent = RECENT.get();
         if recent.client != self.client {
             // SAFETY: as the caller promised.
-            return unsafe { self.put_with_other_slot(page, in_page, from, bytes) };
+            return unsafe { self.put_with_other_slot(part.page, part.in_page, part.bytes, from) };
         }
-        // SAFETY: as in `try_get`.
-        unsafe { self.put(&*recent.slot, page, in_page, from, bytes) }
+        // SAFETY: as in `get_part`.
+        unsafe { self.put(&*recent.slot, part, from) }
     }
 
     /// Updates a word at `in_page` of a page, a multiple of the word's length, if this node may write it; yields what it was.
     /// Atomic with every other update, and with puts and loads of the whole word. None: a miss.
     #[inline(always)]
     pub fn try_update(&self, page: Page, in_page: u32, update: Update) -> Option<u64> {
+        self.update_part(PagePart::new(page, in_page, update.word.bytes())?, update)
+    }
+
+    /// The same of a word that is known to be in one page: of as many bytes as the update's.
+    #[inline(always)]
+    pub fn update_part(&self, part: PagePart, update: Update) -> Option<u64> {
         let recent = RECENT.get();
         if recent.client != self.client {
-            return self.update_with_other_slot(page, in_page, update);
+            return self.update_with_other_slot(part, update);
         }
-        // SAFETY: as in `try_get`.
-        self.update(unsafe { &*recent.slot }, page, in_page, update)
+        // SAFETY: as in `get_part`.
+        self.update(unsafe { &*recent.slot }, part, update)
     }
 
     #[inline(always)]
-    fn update(&self, slot: &ThreadSlot, page: Page, in_page: u32, update: Update) -> Option<u64> {
-        let bytes = update.word.bytes();
-        if !in_page.is_multiple_of(bytes) || !self.enter(slot, page, in_page, bytes) {
+    fn update(&self, slot: &ThreadSlot, part: PagePart, update: Update) -> Option<u64> {
+        let PagePart { page, in_page, bytes } = part;
+        if bytes != update.word.bytes() || !in_page.is_multiple_of(bytes) || !self.enter(slot, page) {
             return None;
         }
         // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
-        let word = unsafe { &*self.entries.add(page.number as usize) };
+        let word = unsafe { &*self.entries.add(page as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
-        let end = in_page + bytes;
-        if !self.plainly(entry, PageState::Modified, end) {
+        if !self.plainly(entry, PageState::Modified, part) {
             let attempt;
-            (attempt, entry) = self.settle(word, entry, PageState::Modified, end);
+            (attempt, entry) = self.settle(word, entry, PageState::Modified, part.end());
             if let Attempt::Miss(_) = attempt {
                 slot.hazard.store(0, Release);
                 return None;
@@ -224,7 +326,7 @@ impl PoolClient {
         }
         slot.put_hits.store(slot.put_hits.load(Relaxed).wrapping_add(1), Relaxed);
         // SAFETY: rules 2 and 3: as in `put`; frames begin at pages, and the offset was checked above.
-        let was = unsafe { update.apply(self.bytes_of(entry.frame()).add(in_page as usize)) };
+        let was = unsafe { update.apply(self.bytes_of(entry, part)) };
         slot.hazard.store(0, Release);
         Some(was)
     }
@@ -232,25 +334,25 @@ impl PoolClient {
     /// # Safety
     /// As [`PoolClient::try_get`]; `slot` is a slot of this client that nobody else uses meanwhile.
     #[inline(always)]
-    unsafe fn get(&self, slot: &ThreadSlot, page: Page, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
-        if !self.enter(slot, page, in_page, bytes) {
+    unsafe fn get(&self, slot: &ThreadSlot, part: PagePart, to: *mut u8) -> Attempt {
+        if !self.enter(slot, part.page) {
             return Attempt::Miss(Entry::INVALID);
         }
         // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
-        let word = unsafe { &*self.entries.add(page.number as usize) };
+        let word = unsafe { &*self.entries.add(part.page as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
         let mut attempt = Attempt::Hit;
-        if !self.plainly(entry, PageState::Shared, in_page + bytes) {
-            (attempt, entry) = self.settle(word, entry, PageState::Shared, in_page + bytes);
+        if !self.plainly(entry, PageState::Shared, part) {
+            (attempt, entry) = self.settle(word, entry, PageState::Shared, part.end());
             if let Attempt::Miss(_) = attempt {
                 slot.hazard.store(0, Release);
                 return attempt;
             }
         }
         slot.get_hits.store(slot.get_hits.load(Relaxed).wrapping_add(1), Relaxed);
-        // SAFETY: rules 2 and 3: `enter` checked the range, `plainly` or `settle` the frame and the right; the page
+        // SAFETY: rules 2 and 3: the part is in the page, `plainly` or `settle` checked the frame and the right; the page
         // stands in the slot. The other side is the caller's.
-        unsafe { copy(self.bytes_of(entry.frame()).add(in_page as usize), to, bytes as usize) };
+        unsafe { copy(self.bytes_of(entry, part), to, part.bytes as usize) };
         slot.hazard.store(0, Release);
         attempt
     }
@@ -258,23 +360,16 @@ impl PoolClient {
     /// # Safety
     /// As [`PoolClient::try_put`]; `slot` is a slot of this client that nobody else uses meanwhile.
     #[inline(always)]
-    unsafe fn put(
-        &self,
-        slot: &ThreadSlot,
-        page: Page,
-        in_page: u32,
-        from: *const u8,
-        bytes: u32,
-    ) -> Attempt {
-        if !self.enter(slot, page, in_page, bytes) {
+    unsafe fn put(&self, slot: &ThreadSlot, part: PagePart, from: *const u8) -> Attempt {
+        if !self.enter(slot, part.page) {
             return Attempt::Miss(Entry::INVALID);
         }
         // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
-        let word = unsafe { &*self.entries.add(page.number as usize) };
+        let word = unsafe { &*self.entries.add(part.page as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
         let mut attempt = Attempt::Hit;
-        if !self.plainly(entry, PageState::Modified, in_page + bytes) {
-            (attempt, entry) = self.settle(word, entry, PageState::Modified, in_page + bytes);
+        if !self.plainly(entry, PageState::Modified, part) {
+            (attempt, entry) = self.settle(word, entry, PageState::Modified, part.end());
             if let Attempt::Miss(_) = attempt {
                 slot.hazard.store(0, Release);
                 return attempt;
@@ -282,20 +377,19 @@ impl PoolClient {
         }
         slot.put_hits.store(slot.put_hits.load(Relaxed).wrapping_add(1), Relaxed);
         // SAFETY: as in `get`, with the right to write.
-        unsafe { copy(from, self.bytes_of(entry.frame()).add(in_page as usize), bytes as usize) };
+        unsafe { copy(from, self.bytes_of(entry, part), part.bytes as usize) };
         slot.hazard.store(0, Release);
         attempt
     }
 
-    /// Step 1 of the handshake. False (and no announcement) when the range is not inside a page of the job, or when the
-    /// slot is in use already: a signal handler has interrupted this thread in the middle of a use.
+    /// Step 1 of the handshake. False (and no announcement) when it is no page of the job, or when the slot is in use already: a
+    /// signal handler has interrupted this thread in the middle of a use.
     #[inline(always)]
-    fn enter(&self, slot: &ThreadSlot, page: Page, in_page: u32, bytes: u32) -> bool {
-        let inside = u64::from(in_page) + u64::from(bytes) <= u64::from(page.size.bytes());
-        if page.number >= self.pages || !inside || slot.hazard.load(Relaxed) != 0 {
+    fn enter(&self, slot: &ThreadSlot, page: u64) -> bool {
+        if page >= self.pages || slot.hazard.load(Relaxed) != 0 {
             return false;
         }
-        slot.hazard.store(page.number + 1, Relaxed);
+        slot.hazard.store(page + 1, Relaxed);
         if self.asymmetric {
             compiler_fence(SeqCst);
         } else {
@@ -304,13 +398,18 @@ impl PoolClient {
         true
     }
 
-    /// Whether the entry grants at least this right (S to read, M to write) to the first `end` bytes of its page without
-    /// anything to be done first.
+    /// Whether the entry grants at least this right (S to read, M to write) to a part of its page without anything to be done first.
     #[inline(always)]
-    fn plainly(&self, entry: Entry, least: PageState, end: u32) -> bool {
+    fn plainly(&self, entry: Entry, least: PageState, part: PagePart) -> bool {
         let least = least as u32;
         entry.rights().wrapping_sub(least) <= PageState::Modified as u32 - least
-            && self.has_room(entry.frame(), end)
+            && Self::offset(entry, part) + u64::from(part.bytes) <= self.pool_bytes
+    }
+
+    /// Where in the pool a part of an entry's page is.
+    #[inline(always)]
+    fn offset(entry: Entry, part: PagePart) -> u64 {
+        entry.frame().offset() + u64::from(part.in_page)
     }
 
     /// Whether so many bytes from the frame on are in the pool.
@@ -343,57 +442,61 @@ impl PoolClient {
 
     /// The bytes of a frame whose number was checked; tells replacement about the use.
     #[inline(always)]
-    fn bytes_of(&self, frame: FrameId) -> *mut u8 {
-        // SAFETY: rules 1 and 2: callers have checked that `frame` begins in the pool; the clock is in the header.
-        let (now, stamp) = unsafe { ((*self.clock).load(Relaxed), &*self.stamps.add(frame.0 as usize)) };
+    fn bytes_of(&self, entry: Entry, part: PagePart) -> *mut u8 {
+        let stamp = entry.frame().0 as usize;
+        // SAFETY: rules 1 and 2: callers have checked that the frame begins in the pool; the clock is in the header.
+        let (now, stamp) = unsafe { ((*self.clock).load(Relaxed), &*self.stamps.add(stamp)) };
         // Written once per tick of the clock, so that a page in use by several ranks does not bounce.
         if stamp.load(Relaxed) != now {
             stamp.store(now, Relaxed);
         }
-        self.frames.wrapping_add(frame.offset() as usize)
+        self.frames.wrapping_add(Self::offset(entry, part) as usize)
     }
 
     /// # Safety
     /// As [`PoolClient::try_get`].
     #[cold]
     #[inline(never)]
-    unsafe fn get_with_other_slot(&self, page: Page, in_page: u32, to: *mut u8, bytes: u32) -> Attempt {
+    unsafe fn get_with_other_slot(&self, page: u64, in_page: u32, bytes: u32, to: *mut u8) -> Attempt {
+        // In words: a part that is handed over is written to memory by every hit.
+        let part = PagePart { page, in_page, bytes };
         if let Some(slot) = self.slots.own_slot() {
             // SAFETY: rule 1: just claimed from a range that `self` holds, for this thread.
-            return unsafe { self.get(&*slot, page, in_page, to, bytes) };
+            return unsafe { self.get(&*slot, part, to) };
         }
         let (_turn, slot) = self.slots.shared_slot();
         self.count(Counter::SlowPaths, 1);
         // SAFETY: as above; the guard keeps others away.
-        unsafe { self.get(&*slot, page, in_page, to, bytes) }
+        unsafe { self.get(&*slot, part, to) }
     }
 
     /// # Safety
     /// As [`PoolClient::try_put`].
     #[cold]
     #[inline(never)]
-    unsafe fn put_with_other_slot(&self, page: Page, in_page: u32, from: *const u8, bytes: u32) -> Attempt {
+    unsafe fn put_with_other_slot(&self, page: u64, in_page: u32, bytes: u32, from: *const u8) -> Attempt {
+        let part = PagePart { page, in_page, bytes };
         if let Some(slot) = self.slots.own_slot() {
             // SAFETY: as in `get_with_other_slot`.
-            return unsafe { self.put(&*slot, page, in_page, from, bytes) };
+            return unsafe { self.put(&*slot, part, from) };
         }
         let (_turn, slot) = self.slots.shared_slot();
         self.count(Counter::SlowPaths, 1);
         // SAFETY: as above.
-        unsafe { self.put(&*slot, page, in_page, from, bytes) }
+        unsafe { self.put(&*slot, part, from) }
     }
 
     #[cold]
     #[inline(never)]
-    fn update_with_other_slot(&self, page: Page, in_page: u32, update: Update) -> Option<u64> {
+    fn update_with_other_slot(&self, part: PagePart, update: Update) -> Option<u64> {
         if let Some(slot) = self.slots.own_slot() {
             // SAFETY: as in `get_with_other_slot`.
-            return self.update(unsafe { &*slot }, page, in_page, update);
+            return self.update(unsafe { &*slot }, part, update);
         }
         let (_turn, slot) = self.slots.shared_slot();
         self.count(Counter::SlowPaths, 1);
         // SAFETY: as above; the guard keeps others away.
-        self.update(unsafe { &*slot }, page, in_page, update)
+        self.update(unsafe { &*slot }, part, update)
     }
 
     /// Pins a page that the node has with at least that right; none otherwise (ask the agent, then try again), or when
@@ -416,7 +519,7 @@ impl PoolClient {
             PinMode::Write => (PageState::Modified, Pins::WRITER),
         };
         let bytes = page.size.bytes();
-        if !self.enter(slot, page, 0, bytes) {
+        if !self.enter(slot, page.number) {
             return None;
         }
         let word = self.shared.entry(page.number).expect("enter checked the page");
@@ -432,7 +535,7 @@ impl PoolClient {
             let pin = |word: u32| (!full(word)).then(|| word + unit);
             let pins = self.shared.pins(entry.frame()).ok();
             pins.and_then(|pins| pins.fetch_update(AcqRel, Acquire, pin).ok()).map(|_| {
-                let address = self.bytes_of(entry.frame());
+                let address = self.bytes_of(entry, PagePart { page: page.number, in_page: 0, bytes });
                 PinnedPage::new(self.shared.clone(), page.number, word, entry.frame(), address, mode)
             })
         };
@@ -654,11 +757,15 @@ impl PoolClient {
 
     /// Where the file of the partition of a rank of this node is; none before it is attached, or when it is none.
     pub fn file(&self, segment: SegmentId, local_rank: u32) -> Option<Whereabouts> {
-        let mut words = [0; Whereabouts::WORDS];
+        let mut words = [0; Whereabouts::FILE_WORDS];
         for (index, word) in words.iter_mut().enumerate() {
             *word = self.shared.file_word(segment, local_rank, index).ok()?.load(Acquire);
         }
-        Whereabouts::decode(words)
+        let mut volume = [0; Whereabouts::VOLUME_WORDS];
+        for (index, word) in volume.iter_mut().enumerate() {
+            *word = self.shared.volume_word(index).load(Relaxed);
+        }
+        Whereabouts::decode(volume, words)
     }
 
     /// Says that this rank has used a page that the agent fetched for it, so that it may be evicted again.

@@ -5,6 +5,7 @@
 
 use super::PoolError;
 use super::counters::Counter;
+use super::row::ROW_BYTES;
 use super::size::{Blocks, PAGE_BYTES_MIN, PageSize};
 use crate::partition::SEGMENTS_MAX;
 use serde::{Deserialize, Serialize};
@@ -35,9 +36,8 @@ const _: () =
     assert!((header::FREE_HEADS + PageSize::COUNT * header::FREE_HEAD_BYTES) as u64 <= header::BYTES);
 /// Bytes of what is kept of a block of frames.
 pub(super) const BLOCK_CELL_BYTES: u64 = 16;
-/// Bytes of what other processes need to read a partition's file.
-pub(super) const FILE_BYTES: u64 = 64;
-const _: () = assert!(Whereabouts::WORDS as u64 * 8 <= FILE_BYTES);
+/// Bytes of what other processes need to read a partition's file, beside what all files have in common.
+pub(super) const FILE_BYTES: u64 = Whereabouts::FILE_WORDS as u64 * 8;
 /// Bytes of one block of counters; one block per rank of the node, one per thread of its agent.
 pub(super) const COUNTERS_BYTES: u64 = 512;
 const _: () = assert!(Counter::COUNT as u64 * 8 <= COUNTERS_BYTES);
@@ -62,6 +62,8 @@ pub(super) mod header {
     pub const CLOSED: usize = 24;
     /// The block that is being emptied plus one, 0 for none; ranks that have pages of it mapped sleep on it: alone on its lines.
     pub const LEAVING: usize = 640;
+    /// What the files of all partitions have in common ([`Whereabouts::encode_volume`](vgas_nvm::Whereabouts)).
+    pub const VOLUME: usize = 32;
     /// How many faults were ever posted, by all ranks: alone on its lines.
     pub const FAULTS: usize = 512;
     /// For each size of pages, how many frames ranks would like to be free, since the agent looked last.
@@ -135,6 +137,7 @@ pub struct TableLayout {
     pub(super) waits: u64,
     pub(super) faults: u64,
     pub(super) files: u64,
+    pub(super) rows: u64,
     pub(super) entries: u64,
     table_bytes: u64,
 }
@@ -214,6 +217,7 @@ impl TableLayout {
         let waits = take(ranks * u64::from(spec.wait_slots_per_rank) * WAIT_BYTES);
         let faults = take(ranks * u64::from(FAULT_SLOTS) * FAULT_BYTES);
         let files = take(ranks * u64::from(SEGMENTS_MAX) * FILE_BYTES);
+        let rows = take(spec.segment_pages_max.len() as u64 * u64::from(SEGMENTS_MAX) * ROW_BYTES);
         let entries = take(pages * 8);
         Ok(Self {
             spec: spec.clone(),
@@ -233,6 +237,7 @@ impl TableLayout {
             waits,
             faults,
             files,
+            rows,
             entries,
             table_bytes: end.next_multiple_of(4096),
         })
@@ -283,6 +288,11 @@ impl TableLayout {
     pub(super) fn bytes_of_block(&self, block: u32) -> u64 {
         let bytes = self.frame_blocks.bytes();
         self.pool_bytes.saturating_sub(u64::from(block) * bytes).min(bytes)
+    }
+
+    /// How many ranks the job has.
+    pub fn ranks(&self) -> u32 {
+        self.spec.segment_pages_max.len() as u32
     }
 
     /// What it was derived from.

@@ -64,6 +64,7 @@ mod layout;
 pub mod mirror;
 mod pin;
 mod queue;
+mod row;
 mod shared;
 mod size;
 #[cfg(test)]
@@ -72,13 +73,14 @@ mod wait;
 
 pub use agent::{Intent, Outcome, PoolAgent};
 pub use blocks::Leaving;
-pub use client::{Attempt, Claim, Own, Page, PoolClient, StagedFrame};
+pub use client::{Attempt, Claim, Own, Page, PagePart, PoolClient, StagedFrame};
 pub use counters::{Counter, CounterSnapshot};
 pub use entry::{Entry, PageState};
 pub use fault::{ClaimedSlot, Fault, FaultId, FaultSlots, Returned};
 pub use fence::Fences;
 pub use layout::{AGENT_THREADS_MAX, INLINE_BYTES, MAPPED_PAGES_MIN, PoolSpec, TableLayout};
 pub use pin::{PinMode, PinnedPage};
+pub use row::{Known, Row};
 pub use shared::{FrameUse, Pins};
 pub use size::{FrameId, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageSize};
 pub use wait::{Completed, WaitId, WaitStatus};

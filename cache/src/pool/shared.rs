@@ -6,15 +6,16 @@ use super::layout::{
     BLOCK_CELL_BYTES, COUNTERS_BYTES, FAULT_BYTES, FAULT_SLOTS, FILE_BYTES, FRAME_BYTES, PoolSpec,
     SLOT_BYTES, TableLayout, WAIT_BYTES, header,
 };
+use super::row::ROW_BYTES;
 use super::size::{FrameId, PageSize};
-use crate::partition::{SEGMENTS_MAX, SegmentId};
+use crate::partition::{PartitionId, SEGMENTS_MAX, SegmentId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use vgas_shm::{Mapping, Span};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"vgaspool");
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// Words of a hazard slot, in units of 8 bytes. The first slot of a rank is shared by threads that found no own.
 pub(super) mod slot {
@@ -249,6 +250,19 @@ impl Shared {
         let at =
             self.layout.files + (u64::from(segment.0) * local_ranks + u64::from(local_rank)) * FILE_BYTES;
         Ok(self.table.atomic_u64(at as usize + word * 8))
+    }
+
+    /// A word of what the files of all partitions have in common.
+    pub fn volume_word(&self, word: usize) -> &AtomicU64 {
+        self.table.atomic_u64(header::VOLUME + word * 8)
+    }
+
+    /// Where the row of a partition is in the table; none of a segment or rank that cannot be.
+    pub fn row_offset(&self, of: PartitionId) -> Option<usize> {
+        let ranks = u64::from(self.layout.ranks());
+        let (segment, owner) = (u64::from(of.segment.0), u64::from(of.owner.0));
+        let is_there = of.segment.0 < SEGMENTS_MAX && owner < ranks;
+        is_there.then(|| (self.layout.rows + (segment * ranks + owner) * ROW_BYTES) as usize)
     }
 
     /// A word of a hazard slot. Panics when out of range: ranks and slots are checked where they enter.

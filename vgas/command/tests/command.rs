@@ -248,6 +248,29 @@ fn output_that_cannot_be_written_is_reported_once() {
     }
 }
 
+/// Goal: a program with three segments of different pages and policies, locks, counters and a service of its own at the homes finds
+/// everything as it should be, on one node and on several.
+#[test]
+fn the_warehouse_fits_together() {
+    let program =
+        std::path::Path::new(env!("CARGO_BIN_EXE_vgas")).with_file_name("examples").join("warehouse");
+    if !program.exists() {
+        return eprintln!("skipped: {} is not built (cargo build --examples)", program.display());
+    }
+    let program = program.to_str().expect("a path in UTF-8");
+    for (ranks, nodes) in [("2", "1"), ("4", "2"), ("3", "3")] {
+        let words = ["run", "--own-nodes", "-n", ranks, "--nodes", nodes, "--cache", "16MiB", "--", program];
+        let output = output(vgas(&words));
+        let (said, error) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(
+            (output.status.code(), error.as_str()),
+            (Some(0), ""),
+            "{ranks} ranks, {nodes} nodes: {said}"
+        );
+        assert!(said.ends_with(" lines, and it fits together\n"), "{said}");
+    }
+}
+
 /// The job's status is the command's, and a job needs no program of ours.
 #[test]
 fn a_job_ends_with_the_status_of_its_ranks() {

@@ -44,7 +44,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
         let mut report = Report::new("atomics");
         let there = runtime.layout().node_of(Rank(1));
-        let mut times = [const { Vec::new() }; 10];
+        let mut times = [const { Vec::new() }; 12];
         let mut made = 0;
         // The first round only warms up.
         for sample in 0..=samples {
@@ -68,8 +68,9 @@ fn run(options: &Options) -> Result<Vec<Row>> {
                 let locks =
                     each(rounds, |_| Ok(runtime.lock(GlobalAddress::tiered(Rank(1), 64)).map(drop)?))?;
                 let calls = each(rounds, |_| Ok(runtime.call::<Ping>(there, &())?))?;
+                let [takes, gives] = taken_and_given(runtime, rounds / 10)?;
                 if sample > 0 {
-                    let found = [here, trips, alone, together, locks_here, locks, calls];
+                    let found = [here, trips, alone, together, locks_here, locks, calls, takes, gives];
                     times.iter_mut().zip(found).for_each(|(all, time)| all.push(time));
                 }
             }
@@ -85,7 +86,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             let brought = [7; 256];
             let carrying = each(rounds / 4, |_| Ok(runtime.barrier_exchange(&brought)?))?;
             if sample > 0 {
-                times[7..].iter_mut().zip([turn, barriers, carrying]).for_each(|(all, time)| all.push(time));
+                times[9..].iter_mut().zip([turn, barriers, carrying]).for_each(|(all, time)| all.push(time));
             }
         }
         if runtime.rank() != Rank(0) {
@@ -95,13 +96,16 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         if sum < made {
             return Err(format!("{sum} instead of at least {made}").into());
         }
-        let [here, trips, alone, together, locks_here, locks, calls, turns, barriers, carrying] = &times;
+        let [here, trips, alone, together, locks_here, locks, calls, takes, gives, turns, barriers, carrying] =
+            &times;
         let latency = ["latency", "ns"];
         report.add("fetch-add of a word whose page is here", "latency", "ns", here.clone());
         let base = ("short message and back", trips.as_slice());
         report.compare(latency, ("fetch-add of a word whose page is elsewhere", alone), base);
         report.compare(latency, ("one of many in a call", together), ("alone", alone));
         report.add("lock whose page is here, taken and given back", "latency", "ns", locks_here.clone());
+        report.add("lock whose page is here, taken", "latency", "ns", takes.clone());
+        report.add("lock whose page is here, given back", "latency", "ns", gives.clone());
         report.add("lock elsewhere, taken and given back", "latency", "ns", locks.clone());
         report.ratio(("lock elsewhere, taken and given back", locks), base);
         report.add("call of a service elsewhere", "latency", "ns", calls.clone());
@@ -112,6 +116,21 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         report.compare(latency, ("barrier with 256 bytes from each rank", carrying), base);
         Ok(report.into_rows())
     })
+}
+
+/// Nanoseconds of taking a lock whose page is here, and of giving one back: all of some locks are taken, then all are given back.
+fn taken_and_given(runtime: &Runtime, rounds: u64) -> Result<[f64; 2]> {
+    const LOCKS: u64 = 1000;
+    let mut guards = Vec::with_capacity(LOCKS as usize);
+    let mut times = [0.0; 2];
+    for _ in 0..rounds {
+        times[0] += each(LOCKS, |number| {
+            guards.push(runtime.lock(GlobalAddress::tiered(Rank(0), 8192 + 8 * number))?);
+            Ok(())
+        })?;
+        times[1] += each(LOCKS, |_| Ok(guards.pop().map(drop)))?;
+    }
+    Ok(times.map(|time| time / rounds.max(1) as f64))
 }
 
 /// Nanoseconds of each call.

@@ -628,6 +628,30 @@ mod tests {
         assert!(world.trial.service().locks.is_empty());
     }
 
+    /// Goal: from one node to the next a lock takes two messages, what its holder tells the home and what the home answers the first of
+    /// those who wait: a round trip, however many wait.
+    #[test]
+    fn a_lock_is_handed_over_in_two_messages() {
+        let mut world = World::new();
+        let calls: Vec<u32> = (0..RANKS)
+            .map(|rank| world.trial.call(Rank(rank), &Request::Lock(place(0), who(rank), true)))
+            .collect();
+        world.trial.finish();
+        for holder in 0..RANKS {
+            let answered: Vec<_> = calls.iter().map(|&call| world.trial.answer(call)).collect();
+            for (rank, answer) in (0..).zip(answered) {
+                assert_eq!(
+                    answer,
+                    (rank == holder).then_some(Ok(Answer::Locked)),
+                    "{holder} has it now, {rank}"
+                );
+            }
+            world.trial.tell(Rank(holder), &Request::Unlock(place(0), who(holder), true, false));
+            world.trial.finish();
+        }
+        assert_eq!((world.word(0), world.trial.pending()), (0, 0));
+    }
+
     /// Goal: a circle is found when it lasts, and one is told, the first of them; a wait that is only long is none.
     #[test]
     fn a_circle_is_told_to_one() {

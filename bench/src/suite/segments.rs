@@ -222,12 +222,12 @@ fn two_sizes(runtime: &Runtime, scans: usize) -> Result<[Filled; 2]> {
             let mut sizes: Vec<PageSize> =
                 sizes.iter().filter_map(|&bytes| PageSize::of_bytes(bytes)).collect();
             sizes.dedup();
-            filled.free = sizes
-                .into_iter()
-                .map(|size| f64::from(pool.free_frames(size)) * f64::from(size.bytes()))
-                .sum();
-            for partition in segments.iter().filter_map(|one| runtime.client().partition((one.id(), Rank(0))))
-            {
+            let free = |size: PageSize| f64::from(pool.free_frames(size)) * f64::from(size.bytes());
+            filled.free = sizes.into_iter().map(free).sum();
+            let ranks = (0..runtime.ranks()).map(Rank);
+            let first = ranks.map(|rank| (Segment::FIRST.id(), rank));
+            let all = segments.iter().map(|one| (one.id(), Rank(0))).chain(first);
+            for partition in all.filter_map(|of| runtime.client().partition(of)) {
                 let here = partition.range().filter(|&page| pool.peek(page).state().readable()).count();
                 filled.kept += here as f64 * f64::from(partition.size.bytes());
             }
@@ -236,5 +236,8 @@ fn two_sizes(runtime: &Runtime, scans: usize) -> Result<[Filled; 2]> {
         segments.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
         Ok(filled)
     };
-    Ok([kept([64 << 10, 64 << 10])?, kept([4 << 10, 1 << 20])?])
+    // Those of the first segment, which keep their room, are one of the sizes.
+    let page = runtime.client().pool().layout().page_size().bytes();
+    let other = if page < 1 << 20 { 1 << 20 } else { 64 << 10 };
+    Ok([kept([page, page])?, kept([page, other])?])
 }

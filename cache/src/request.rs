@@ -491,7 +491,23 @@ pub enum InPlace {
         /// The asking rank's number of the operation, returned in the answer.
         slot: u32,
     },
+    /// Send `bytes` bytes of neighbouring pages of a partition, which their home brings in if it does not have them, as one long
+    /// message to the landing ([`vgas_rma::endpoint::Landing`]) whose number follows. It is the answer.
+    Fetch {
+        /// The first page.
+        page: PageIndex,
+        /// First byte in it.
+        offset: u32,
+        /// How many, at most [`FETCH_BYTES_MAX`].
+        bytes: u32,
+        /// The asking rank's number of the operation, returned in the answer.
+        slot: u32,
+    },
 }
+
+/// Most bytes of an [`InPlace::Fetch`]: few enough that they stay in a core's cache between two copies, and that the next is on its
+/// way meanwhile.
+pub const FETCH_BYTES_MAX: u32 = 256 << 10;
 
 /// What a rank wants of the agent of another node, or of its own, about a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -549,7 +565,8 @@ impl InPlace {
             | InPlace::Update { page, .. }
             | InPlace::Read { page, .. }
             | InPlace::Write { page, .. }
-            | InPlace::Part { page, .. } => page,
+            | InPlace::Part { page, .. }
+            | InPlace::Fetch { page, .. } => page,
         }
     }
 
@@ -566,6 +583,7 @@ impl InPlace {
             InPlace::Partition { of, what, slot } => {
                 [7, slot, of.owner.0, of.segment.0.into(), what as u32, 0]
             }
+            InPlace::Fetch { page, offset, bytes, slot } => [8, slot, low(page), high(page), offset, bytes],
         }
     }
 
@@ -586,6 +604,7 @@ impl InPlace {
                 let what = [About::Describe, About::Withdraw, About::Forget].get(offset as usize)?;
                 InPlace::Partition { of: (SegmentId(segment), Rank(l)).into(), what: *what, slot }
             }
+            8 => InPlace::Fetch { page, offset, bytes, slot },
             _ => return None,
         })
     }
@@ -687,7 +706,7 @@ impl WordUpdate {
 /// How an in-place operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InPlaceAnswer {
-    /// Done; for a get, the bytes come with the answer.
+    /// Done; for a get, the bytes come with the answer, and for a fetch they are where it said.
     Done,
     /// The page is not served in place (any more), or a part of it cannot be had: go the normal way.
     NotInPlace,
@@ -782,6 +801,7 @@ mod tests {
             InPlace::Update { page: 1 << 33, count: 3, slot: 2 },
             InPlace::Read { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
             InPlace::Write { page: 1 << 33, offset: 1, slot: 2 },
+            InPlace::Fetch { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
             InPlace::Partition { of: Rank(7).into(), what: About::Forget, slot: 2 },
             InPlace::Partition { of: (SegmentId(9), Rank(0)).into(), what: About::Describe, slot: 2 },
         ] {

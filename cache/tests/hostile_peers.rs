@@ -106,6 +106,17 @@ fn updates() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
     )
 }
 
+/// Questions for bytes that are to land somewhere: of pages of either node, some of none, that reach behind, with a landing or not.
+fn fetches() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
+    let bytes = prop_oneof![0u32..40_000, Just(256 << 10), Just((256 << 10) + 1), Just(u32::MAX)];
+    let landing = prop_oneof![6 => Just(8), 1 => 0usize..20];
+    (0u32..24, prop_oneof![0u32..4100, word()], bytes, 0u32..16, landing).prop_map(
+        |(page, offset, bytes, slot, landing)| {
+            (handler::IN_PLACE, vec![8, slot, page, 0, offset, bytes], Bytes::Medium(vec![1; landing]))
+        },
+    )
+}
+
 /// Does to the memory of its node what it is told, and asks its like elsewhere.
 struct Obedient;
 
@@ -184,7 +195,7 @@ proptest! {
     #[test]
     fn an_agent_ignores_or_names_a_hostile_peer(
         hostile in prop_oneof![Just(Hostile::OwnRank), Just(Hostile::OtherRank), Just(Hostile::OtherAgent)],
-        messages in proptest::collection::vec(prop_oneof![4 => message(), 1 => updates(), 1 => calls()], 1..24),
+        messages in proptest::collection::vec(prop_oneof![4 => message(), 1 => updates(), 1 => calls(), 1 => fetches()], 1..24),
     ) {
         let (mut cluster, members) = cluster();
         let victim = members[0].agent;
@@ -249,6 +260,18 @@ fn messages_that_did_harm_are_refused_by_name() {
         ("a segment beyond the last", rank(&[15, 0, 0, 0, 1024, 0])),
         ("a partition given up by an agent", agent(handler::IN_PLACE, &[7, 1, 0, 0, 1, 0])),
         ("a piece that is no piece of its page", agent(handler::IN_PLACE, &[5, 1, 0, 0, 4090, 10])),
+        (
+            "bytes behind the end of a segment",
+            (Hostile::OtherAgent, (handler::IN_PLACE, vec![8, 1, 7, 0, 4000, 97], Bytes::Medium(vec![0; 8]))),
+        ),
+        (
+            "more bytes than may be asked for",
+            (
+                Hostile::OtherAgent,
+                (handler::IN_PLACE, vec![8, 1, 0, 0, 0, 1 << 19], Bytes::Medium(vec![0; 8])),
+            ),
+        ),
+        ("bytes that are to land nowhere", agent(handler::IN_PLACE, &[8, 1, 0, 0, 0, 8])),
         (
             "content for a frame that waits for none",
             (

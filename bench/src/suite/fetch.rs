@@ -6,13 +6,15 @@
 //!
 //! * the fetch itself: pages are asked for ahead, and waited for until they are in this node's pool;
 //! * gets, in which this rank also copies them from there to its own memory.
+//!
+//! Beside these, gets of the same bytes of a segment whose pages stay at their home, and of a pinned one: they bring no page here.
 
 use super::job::{self, Result};
 use super::line::Line;
 use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::Instant;
-use vgas::{GlobalAddress, PinMode, Rank, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, PinMode, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "fetch",
@@ -32,8 +34,15 @@ const STEP: usize = 1 << 20;
 const AHEAD: u64 = 8 << 20;
 
 /// What is measured, in turn.
-const WAYS: [&str; 4] =
-    ["bare copy", "fetch into the pool, asked for ahead", "gets of 1 MiB, blocking", "get of 32 MiB"];
+const WAYS: [&str; 7] = [
+    "bare copy",
+    "fetch into the pool, asked for ahead",
+    "gets of 1 MiB, blocking",
+    "get of 32 MiB",
+    "gets of 1 MiB, home only",
+    "get of 32 MiB, home only",
+    "gets of 1 MiB, pinned",
+];
 
 fn run(options: &Options) -> Result<Vec<Row>> {
     let samples: usize = options.get("samples")?;
@@ -49,8 +58,10 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             tiered_bytes: bytes,
             ..SegmentSpec::default()
         })?;
+        let home_only = SegmentOptions { home_only: true, ..SegmentOptions::default() };
         let mut nodes = Nodes {
             runtime,
+            home_only: runtime.attach_segment(bytes, &home_only)?,
             rank: runtime.rank().0,
             line: Line::between(runtime)?,
             piece: vec![1; STEP],
@@ -86,6 +97,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
 
 struct Nodes<'r> {
     runtime: &'r Runtime,
+    home_only: Segment,
     rank: u32,
     line: Line,
     /// A step, and all bytes of a sample.
@@ -96,7 +108,12 @@ struct Nodes<'r> {
 impl Nodes<'_> {
     /// Rank 1 writes everything, which takes all pages away from rank 0's node; rank 0 has them come, and knows the rate.
     fn measure(&mut self, way: usize) -> Result<f64> {
-        let at = |offset: usize| GlobalAddress::tiered(Rank(1), offset as u64);
+        let (owner, home_only) = (Rank(1), self.home_only);
+        let at = |offset: usize| match way {
+            4 | 5 => home_only.address(owner, offset as u64),
+            6 => GlobalAddress::pinned(owner, offset as u64),
+            _ => GlobalAddress::tiered(owner, offset as u64),
+        };
         let steps = || (0..BYTES).step_by(STEP);
         if self.rank == 1 {
             for offset in steps() {
@@ -119,7 +136,7 @@ impl Nodes<'_> {
                     drop(self.runtime.pin(at(offset), PinMode::Read)?);
                 }
             }
-            (2, 0) => {
+            (2 | 4 | 6, 0) => {
                 for offset in steps() {
                     self.runtime.get(at(offset), &mut self.piece)?;
                 }

@@ -118,6 +118,10 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint) -> Result<bool, CacheError> 
                 let what = format!("asked for {bytes} bytes in one message");
                 return Err(CacheError::Protocol { who: endpoint.layout().describe(from), what });
             }
+            Incoming::InPlace(from, InPlace::Fetch { page, .. }, _) if !endpoint.may_land(from) => {
+                let what = format!("wants bytes of page {page} to land where they cannot");
+                return Err(CacheError::Protocol { who: endpoint.layout().describe(from), what });
+            }
             Incoming::InPlace(from, operation, data) => agent.on_in_place(from, operation, &data)?,
             Incoming::Answer(from, number, answer) => agent.on_in_place_answer(from, number, answer)?,
             Incoming::Service(from, words, bytes) => agent.on_service(from, words, &bytes)?,

@@ -1,6 +1,7 @@
 //! The directory of the pages whose home is this node: the protocol's entries, and the frames that go with them.
 
 use super::claims::Parked;
+use super::fetches::Fetch;
 use super::lines::InPlaceWork;
 use super::parts::PartGet;
 use super::storage::StorageWork;
@@ -377,6 +378,9 @@ impl Agent {
             InPlace::Part { page, offset, bytes, slot } => {
                 return self.serve_part(from, PartGet { page, offset, bytes, slot });
             }
+            InPlace::Fetch { page, offset, bytes, slot } => {
+                return self.serve_fetch(from, Fetch { page, offset, bytes, slot }, data);
+            }
             InPlace::Partition { of, what, slot } => return self.about_partition(from, of, what, slot),
             InPlace::Update { count, slot, .. } => return self.serve_updates(from, slot, count, data),
             InPlace::Read { page, offset, bytes, slot } => {
@@ -434,7 +438,7 @@ impl Agent {
     fn decline_gone(&mut self, from: Peer, operation: InPlace) -> Result<(), CacheError> {
         let slot = operation.encode()[1];
         let (answer, bytes) = match operation {
-            InPlace::Update { .. } | InPlace::Read { .. } | InPlace::Write { .. } => {
+            InPlace::Update { .. } | InPlace::Read { .. } | InPlace::Write { .. } | InPlace::Fetch { .. } => {
                 let code = Failure::from(FailureKind::NoSuchPage).code();
                 (InPlaceAnswer::Failed, [[0; 4], code.to_le_bytes()].concat())
             }

@@ -16,6 +16,7 @@
 //! | `expected.rs` | which frames wait for a peer's bytes |
 //! | `parts.rs` | small gets that bring no page in |
 //! | `work.rs` | atomic updates, and other work on bytes of pages whose home is here |
+//! | `fetches.rs` | large gets of pages that stay at home |
 //! | `services.rs` | services of libraries |
 //! | `answers.rs` | telling ranks what has ended |
 //! | `room.rs` | frames: finding, evicting, giving back |
@@ -36,6 +37,7 @@ mod balance;
 mod claims;
 pub mod driver;
 mod expected;
+mod fetches;
 mod homes;
 mod lines;
 mod mapped;
@@ -151,6 +153,7 @@ pub struct Agent {
     mapped: mapped::Mapped,
     parts: parts::Parts,
     works: work::Works,
+    staging: fetches::Staging,
     services: services::Services,
     /// Most bytes of a message.
     message_bytes_max: usize,
@@ -235,6 +238,7 @@ impl Agent {
             mapped: mapped::Mapped::default(),
             parts,
             works: work::Works::default(),
+            staging: fetches::Staging::default(),
             services: services::Services::default(),
             message_bytes_max: 0,
             claims: claims::Claims::default(),
@@ -410,6 +414,7 @@ impl Agent {
         progress |= self.poll_storage()?;
         progress |= self.poll_revocations()?;
         progress |= self.run_local()?;
+        progress |= self.go_on_fetching()?;
         progress |= self.run_services()?;
         progress |= !self.segments.withdrawals.is_empty() && self.go_on_withdrawing()?;
         self.refill_reserve()?;
@@ -444,9 +449,12 @@ impl Agent {
             self.pool.count(Counter::DataBytes, flushed.data_bytes);
             self.pool.count(Counter::ControlBytes, flushed.control_bytes);
         }
-        let any = flushed.messages > 0 || !flushed.frames.is_empty();
+        let any = flushed.messages > 0 || !flushed.frames.is_empty() || !flushed.staged.is_empty();
         for frame in flushed.frames {
             self.sent(frame)?;
+        }
+        for (to, staged) in flushed.staged {
+            self.answer_left(to, &staged);
         }
         self.tell()?;
         for peer in self.answers.rings.drain(..) {

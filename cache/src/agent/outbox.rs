@@ -55,6 +55,15 @@ pub enum Outgoing {
         /// Bytes of a get.
         bytes: Vec<u8>,
     },
+    /// The same with many bytes, which go straight to where the rank wants them.
+    Landing {
+        /// Arguments.
+        words: [u32; 2],
+        /// The bytes; kept as they are until they have left.
+        from: Span,
+        /// The number of the rank's landing.
+        landing: u64,
+    },
     /// A question of a service to its like on another node.
     Service {
         /// Arguments.
@@ -80,6 +89,7 @@ impl Outgoing {
             Outgoing::Run { frames, .. } => 20 + 4 * frames.len() as u64,
             Outgoing::InPlace { data, .. } => 24 + data.len() as u64,
             Outgoing::Answer { bytes, .. } | Outgoing::ServiceAnswer { bytes, .. } => 8 + bytes.len() as u64,
+            Outgoing::Landing { from, .. } => 8 + from.bytes() as u64,
             Outgoing::Service { bytes, .. } => 12 + bytes.len() as u64,
         }
     }
@@ -89,11 +99,20 @@ impl Outgoing {
 #[derive(Debug)]
 pub struct Outbox {
     queues: Vec<VecDeque<Outgoing>>,
-    /// Pages that were sent, and that the conduit still reads from, in the order of sending.
-    lent: VecDeque<(Peer, Loan, FrameId, Span)>,
+    /// What was sent, and the conduit still reads from, in the order of sending.
+    lent: VecDeque<(Peer, Loan, Lent)>,
     waiting: usize,
     batch: bool,
     run_max: usize,
+}
+
+/// Memory that a conduit may read from after it has taken a message.
+#[derive(Debug)]
+enum Lent {
+    /// A page, kept mapped.
+    Frame(FrameId, #[expect(dead_code, reason = "keeps it mapped")] Span),
+    /// Of an answer.
+    Staged(Span),
 }
 
 /// What was handed to the conduits.
@@ -107,8 +126,19 @@ pub struct Flushed {
     pub control_bytes: u64,
     /// Frames whose content has left.
     pub frames: Vec<FrameId>,
+    /// Memory of answers that have left.
+    pub staged: Vec<(Peer, Span)>,
     /// By kind: those that ask for a page, that carry one, that invalidate or acknowledge it, others.
     pub kinds: [u64; 4],
+}
+
+impl Flushed {
+    fn has_left(&mut self, to: Peer, lent: Lent) {
+        match lent {
+            Lent::Frame(frame, _) => self.frames.push(frame),
+            Lent::Staged(span) => self.staged.push((to, span)),
+        }
+    }
 }
 
 impl Outbox {
@@ -169,13 +199,14 @@ impl Outbox {
     /// Sends what the conduits take.
     pub fn flush(&mut self, endpoint: &Endpoint) -> Result<Flushed> {
         let mut flushed = Flushed::default();
-        self.lent.retain(|&(to, loan, frame, _)| {
-            let returned = endpoint.is_returned(to, loan);
-            if returned {
-                flushed.frames.push(frame);
+        // Those of one peer come back in their order, those of several may not.
+        let mut at = 0;
+        while let Some(&(to, loan, _)) = self.lent.get(at) {
+            match endpoint.is_returned(to, loan).then(|| self.lent.remove(at)).flatten() {
+                Some((to, _, lent)) => flushed.has_left(to, lent),
+                None => at += 1,
             }
-            !returned
-        });
+        }
         if self.waiting == 0 {
             return Ok(flushed);
         }
@@ -190,11 +221,11 @@ impl Outbox {
                     Some(Outgoing::Data { from, frame, .. }) => {
                         flushed.data_bytes += from.bytes() as u64;
                         flushed.kinds[1] += 1;
-                        if loan == Loan::NONE {
-                            flushed.frames.push(frame);
-                        } else {
-                            self.lent.push_back((to, loan, frame, from));
-                        }
+                        lend(&mut self.lent, (to, loan, Lent::Frame(frame, from)), &mut flushed);
+                    }
+                    Some(Outgoing::Landing { from, .. }) => {
+                        flushed.kinds[3] += 1;
+                        lend(&mut self.lent, (to, loan, Lent::Staged(from)), &mut flushed);
                     }
                     Some(Outgoing::Coherence(coherence)) => flushed.kinds[kind(coherence.message)] += 1,
                     Some(Outgoing::Run { message, .. }) => flushed.kinds[kind(message)] += 1,
@@ -203,6 +234,14 @@ impl Outbox {
             }
         }
         Ok(flushed)
+    }
+}
+
+/// Keeps what a conduit still reads from, if it does.
+fn lend(all: &mut VecDeque<(Peer, Loan, Lent)>, lent: (Peer, Loan, Lent), flushed: &mut Flushed) {
+    match lent.1 {
+        Loan::NONE => flushed.has_left(lent.0, lent.2),
+        _ => all.push_back(lent),
     }
 }
 
@@ -237,6 +276,10 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing) -> Result<Option<Loa
                 Some(words) => endpoint.try_request_lent(to, handler::DATA, &words, from, destination),
                 None => endpoint.try_request_lent(to, handler::DATA, &coherence.encode(), from, destination),
             };
+        }
+        Outgoing::Landing { words, from, landing } => {
+            let destination = Destination::Operation { id: *landing, offset: 0 };
+            return endpoint.try_request_lent(to, handler::IN_PLACE_ANSWER, words, from, destination);
         }
         Outgoing::Run { page, message, frames } => {
             let bytes: Vec<u8> = frames.iter().flat_map(|beside| beside.encode().to_le_bytes()).collect();

@@ -36,6 +36,8 @@ pub(super) enum FrameWork {
     Update(Update),
     /// Says these bytes.
     Read(u32),
+    /// Copies the bytes there, and says none.
+    Stage(Span),
     Write(Box<[u8]>),
 }
 
@@ -49,6 +51,10 @@ impl FrameWork {
                 frame.mapping().read(at, &mut read);
                 read
             }
+            Self::Stage(to) => {
+                to.copy_from(&frame.mapping().span(at, to.bytes()));
+                SmallVec::new()
+            }
             Self::Write(data) => {
                 frame.mapping().write(at, data);
                 SmallVec::new()
@@ -58,10 +64,12 @@ impl FrameWork {
 }
 
 /// Who hears of a batch.
-#[derive(Clone, Copy, Debug)]
-enum Asker {
+#[derive(Debug)]
+pub(super) enum Asker {
     /// Under this number of its own.
     Rank(Peer, u32),
+    /// The same, and these bytes go to this landing of its.
+    Landing(Peer, u32, u64, Span),
     /// Under this ticket.
     Service(usize, u64),
 }
@@ -79,6 +87,13 @@ struct Batch {
 #[derive(Debug, Default)]
 pub(super) struct Works {
     batches: SlotMap<BatchKey, Batch>,
+}
+
+impl Works {
+    /// Whether so much is under way that somebody asks and does not wait for answers.
+    pub(super) fn is_full(&self) -> bool {
+        self.batches.len() >= ANSWERS_MAX
+    }
 }
 
 /// A piece of a batch, until it is done.
@@ -112,7 +127,7 @@ impl Agent {
         if let Some(update) = updates.iter().find(elsewhere) {
             return refuse(format!("asked for an update of page {} at another's agent", update.page));
         }
-        if self.outbox.waiting_for(from) >= ANSWERS_MAX || self.works.batches.len() >= ANSWERS_MAX {
+        if self.outbox.waiting_for(from) >= ANSWERS_MAX || self.works.is_full() {
             return refuse("asks and does not take its answers".into());
         }
         self.pool.count(Counter::InPlaceServed, u64::from(count));
@@ -142,7 +157,7 @@ impl Agent {
         if self.home_of(page) != Some(self.node) || !inside || bytes == 0 || bytes > most {
             return refuse(format!("asked for {bytes} bytes at {offset} of page {page} at its home"));
         }
-        if self.outbox.waiting_for(from) >= ANSWERS_MAX || self.works.batches.len() >= ANSWERS_MAX {
+        if self.outbox.waiting_for(from) >= ANSWERS_MAX || self.works.is_full() {
             return refuse("asks and does not take its answers".into());
         }
         self.pool.count(Counter::InPlaceServed, 1);
@@ -180,12 +195,49 @@ impl Agent {
             let (page, in_page) = (first + at / page_bytes, (at % page_bytes) as u32);
             let work = work(done as usize..(done + here) as usize);
             done += here;
-            match self.pool.layout().shard_of(page) {
-                shard if shard == self.shard => self.work_on(page, in_page, work, one)?,
-                shard => self.shards.tell(shard, Aside::Work(page, in_page, work, one)),
-            }
+            self.work_somewhere(page, in_page, work, one)?;
         }
         Ok(())
+    }
+
+    /// Of neighbouring pages from this byte of the first on, copies so many bytes into `to`, for one who hears of all of them together.
+    pub(super) fn stage(
+        &mut self,
+        asker: Asker,
+        first: PageIndex,
+        offset: u32,
+        to: &Span,
+    ) -> Result<(), CacheError> {
+        let (page_bytes, bytes) = (self.size_of(first).bytes(), to.bytes() as u32);
+        let pieces = (offset + bytes).div_ceil(page_bytes);
+        let batch = self.begin_batch(asker, pieces, 0);
+        let mut done = 0;
+        for number in 0..pieces {
+            let in_page = if number == 0 { offset } else { 0 };
+            let here = (page_bytes - in_page).min(bytes - done);
+            let piece = to.mapping().span(to.offset() + done as usize, here as usize);
+            let one = OneOf { shard: self.shard, batch, number, at: 0 };
+            self.work_somewhere(first + u64::from(number), in_page, FrameWork::Stage(piece), one)?;
+            done += here;
+        }
+        Ok(())
+    }
+
+    /// In the page's shard.
+    fn work_somewhere(
+        &mut self,
+        page: PageIndex,
+        offset: u32,
+        work: FrameWork,
+        one: OneOf,
+    ) -> Result<(), CacheError> {
+        match self.pool.layout().shard_of(page) {
+            shard if shard == self.shard => self.work_on(page, offset, work, one),
+            shard => {
+                self.shards.tell(shard, Aside::Work(page, offset, work, one));
+                Ok(())
+            }
+        }
     }
 
     fn begin_batch(&mut self, asker: Asker, left: u32, found: usize) -> BatchKey {
@@ -203,7 +255,7 @@ impl Agent {
         let entry = self.pool.entry(page)?;
         // As a rank that hits.
         let allowed = match work {
-            FrameWork::Read(_) => entry.state().readable(),
+            FrameWork::Read(_) | FrameWork::Stage(_) => entry.state().readable(),
             _ => entry.state() == PageState::Modified,
         };
         if allowed && !entry.held() && self.quiet(page) {
@@ -249,20 +301,33 @@ impl Agent {
 
     fn batch_ended(&mut self, asker: Asker, found: Vec<u8>, failed: Option<(u32, Failure)>) {
         match asker {
-            Asker::Rank(from, slot) => {
-                let (answer, bytes) = match failed {
-                    None => (InPlaceAnswer::Done, found),
-                    Some((number, failure)) => {
-                        let words = [number.to_le_bytes(), failure.code().to_le_bytes()];
-                        (InPlaceAnswer::Failed, words.concat())
-                    }
-                };
-                self.outbox.push(from, Outgoing::Answer { words: answer.encode(slot), bytes });
-            }
+            Asker::Rank(from, slot) => match failed {
+                None => {
+                    let words = InPlaceAnswer::Done.encode(slot);
+                    self.outbox.push(from, Outgoing::Answer { words, bytes: found });
+                }
+                Some((number, failure)) => self.answer_failed(from, slot, number, failure),
+            },
+            Asker::Landing(from, slot, landing, bytes) => match failed {
+                None => {
+                    let words = InPlaceAnswer::Done.encode(slot);
+                    self.outbox.push(from, Outgoing::Landing { words, from: bytes, landing });
+                }
+                Some((number, failure)) => {
+                    self.answer_failed(from, slot, number, failure);
+                    self.answer_left(from, &bytes);
+                }
+            },
             Asker::Service(service, ticket) => {
                 self.services.ended(service, ticket, failed.map_or(Ok(found), |(_, failure)| Err(failure)));
             }
         }
+    }
+
+    /// Of what a rank asked for under this number of its own, this piece cannot be had.
+    pub(super) fn answer_failed(&mut self, to: Peer, slot: u32, number: u32, failure: Failure) {
+        let bytes = [number.to_le_bytes(), failure.code().to_le_bytes()].concat();
+        self.outbox.push(to, Outgoing::Answer { words: InPlaceAnswer::Failed.encode(slot), bytes });
     }
 
     /// A put that cannot be made.

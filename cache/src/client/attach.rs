@@ -227,7 +227,7 @@ impl Client {
                 let words = InPlace::Partition { of, what, slot }.encode();
                 match core.endpoint.try_request(agent, handler::IN_PLACE, &words, Payload::Short)? {
                     Sent::Accepted => asked = Some(slot),
-                    Sent::Busy => core.remote.abandon(slot),
+                    Sent::Busy => drop(core.remote.abandon(slot)),
                 }
             }
             let Some(slot) = asked else { return Ok(false) };
@@ -237,7 +237,7 @@ impl Client {
         match state {
             RemoteState::Done(bytes) => Ok(Some(bytes)),
             RemoteState::Failed(_, code) => Err(core.failed(of, 0, code, PAGE_UNKNOWN)),
-            RemoteState::NotInPlace | RemoteState::Pending => Ok(None),
+            RemoteState::NotInPlace | RemoteState::Landed | RemoteState::Pending => Ok(None),
         }
     }
 

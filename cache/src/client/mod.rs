@@ -13,8 +13,12 @@
 //! 3. *Own memory first.* While a page is in use (it stands in the thread's hazard slot) nothing is touched that may fault
 //!    into tiered memory: the fault might need, somewhere in the cluster, what this use keeps. So bytes that lie in this
 //!    rank's own segment ([`Client::set_local`]) go through private memory.
+//! 4. *Landings* ([`vgas_rma::endpoint::Landing`]). Where a home's bytes are to land, the conduit writes by itself until that home has
+//!    answered: an operation does not end before that, also not with an error, unless the endpoint fails. A buffer of this
+//!    crate's own is freed only then, or never.
 
 mod attach;
+mod landing;
 mod operation;
 mod own;
 mod pin;
@@ -33,10 +37,11 @@ use crate::pool::{
 };
 use crate::read_ahead::{Detectors, ReadAheadSettings};
 use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
+use landing::Buffers;
 use operation::{Operation, Piece, Way};
 use own::{OwnPages, Patience};
 use relaxed::RelaxedSegments;
-use remote::RemoteOperations;
+use remote::{Heard, RemoteOperations};
 use segments::Segments;
 pub use service::PendingCall;
 use std::sync::atomic::AtomicUsize;
@@ -119,6 +124,7 @@ struct Core {
     homes: OnceLock<Box<[String]>>,
     segments: Arc<Segments>,
     remote: Arc<RemoteOperations>,
+    buffers: Buffers,
     under_way: UnderWay,
     own: OwnPages,
     whole_page_put: bool,
@@ -139,6 +145,7 @@ pub struct Pending<'c> {
 }
 
 /// An operation, as its handle has it.
+#[expect(clippy::large_enum_variant, reason = "a box would cost each miss an allocation")]
 enum Held {
     /// For the thread that waits for it where it was started.
     Own(Operation),
@@ -154,14 +161,14 @@ impl Client {
         endpoint.register(
             handler::IN_PLACE_ANSWER,
             move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
-                let bytes = match payload {
-                    Arrived::Medium(bytes) => bytes,
-                    _ => &[],
-                };
-                let known = InPlaceAnswer::decode(arguments)
-                    .is_some_and(|(number, answer)| known.answer(token.from(), number, answer, bytes));
-                if !known {
-                    tracing::warn!(?arguments, "an in-place answer that nobody waits for was ignored");
+                let heard = InPlaceAnswer::decode(arguments).map_or(Heard::ByNobody, |(number, answer)| {
+                    known.answer(token.from(), number, answer, payload)
+                });
+                match heard {
+                    Heard::By(landing) => landing.into_iter().for_each(|it| token.endpoint().end_landing(it)),
+                    Heard::ByNobody => {
+                        tracing::warn!(?arguments, "an in-place answer that nobody waits for was ignored");
+                    }
                 }
             },
         )?;
@@ -184,6 +191,7 @@ impl Client {
             homes: OnceLock::new(),
             segments: segments.clone(),
             remote: handlers.remote,
+            buffers: Buffers::default(),
             under_way: UnderWay::default(),
             own: OwnPages::new(
                 options.self_service,

@@ -4,14 +4,15 @@
 //! neighbouring pages, two windows at a time, so that the second arrives while the first is copied. Puts that miss are
 //! posted with their data ([`crate::request`]). Pages served in place by their home are read and written there, many at a time.
 
+use super::landing::{Asked, First};
 use super::own::{Brought, Patience, ReadId};
+use super::remote::RemoteState;
 use super::{CacheError, Core};
-use crate::client::remote::RemoteState;
 use crate::error::PAGE_UNKNOWN;
 use crate::partition::Partition;
 use crate::pool::{Attempt, Page, PageState, WaitId, WaitStatus};
 use crate::request::{InPlace, PageIndex, Pieces, Request};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 use std::collections::VecDeque;
 use vgas_shm::copy::copy;
 
@@ -19,7 +20,7 @@ use vgas_shm::copy::copy;
 /// get does not flush everybody's pages out of the pool.
 const WINDOW_BYTES: u64 = 2 << 20;
 /// Most pages of one window: the length of a request's run.
-const WINDOW_PAGES: u64 = 64;
+const WINDOW_PAGES: u32 = 64;
 
 /// Most partial puts of one operation that its agent has and has not finished: their bytes lie in the agent's memory.
 const POSTED_MAX: u32 = 64;
@@ -87,16 +88,6 @@ pub(super) struct Piece {
     pub(super) way: Way,
 }
 
-/// What a home was asked to do in place.
-#[derive(Debug)]
-struct Asked {
-    number: u32,
-    /// The bytes of the answer to a get, of which the pieces may be some.
-    offset: u64,
-    bytes: usize,
-    pieces: SmallVec<[Piece; 1]>,
-}
-
 /// One get or put under way.
 #[derive(Debug)]
 pub(super) struct Operation {
@@ -109,13 +100,15 @@ pub(super) struct Operation {
     windows: VecDeque<Window>,
     /// Most pages of the next window: one after a page was gone before it was copied, then more again. Windows that are
     /// larger than what the pool has to spare would push each other out for ever.
-    pages_max: u64,
+    pages_max: u32,
     /// Everything posted by a put.
     posted: Option<WaitId>,
     /// A home did not do what was asked of it in place: from here on pages are got.
     declined: bool,
     /// What homes were asked to do in place, in this order.
     remote: VecDeque<Asked>,
+    /// What comes before anything else: nothing, nearly always.
+    pub(super) first: Option<Box<First>>,
     /// What follows when `end` is reached, the next at the end: the pieces of an operation of many, and what homes declined.
     then: Vec<Piece>,
     /// The agent has the first bytes of a partial page, and the others follow as hits: not before it is done.
@@ -159,6 +152,7 @@ impl Operation {
             posted: None,
             declined: false,
             remote: VecDeque::new(),
+            first: None,
             then: Vec::new(),
             awaits_posted: false,
             room: None,
@@ -182,6 +176,24 @@ impl Operation {
     /// # Safety
     /// Rule 1 of [`super`]: the local bytes are valid.
     pub(super) unsafe fn advance(&mut self, client: &Core) -> Result<bool, CacheError> {
+        if self.first.as_ref().is_none_or(|first| first.failed.is_none()) {
+            // SAFETY: passed on.
+            match unsafe { self.go_through(client) } {
+                Err(error) if self.lands() => self.first.get_or_insert_default().failed = Some(error),
+                ended => return ended,
+            }
+        }
+        // Rule 4.
+        client.endpoint.check_failure()?;
+        if !self.drain(client)? {
+            return Ok(false);
+        }
+        self.first.take().and_then(|first| first.failed).map_or(Ok(true), Err)
+    }
+
+    /// # Safety
+    /// As [`Operation::advance`].
+    unsafe fn go_through(&mut self, client: &Core) -> Result<bool, CacheError> {
         loop {
             // SAFETY: passed on.
             unsafe { self.collect(client)? };
@@ -230,9 +242,48 @@ impl Operation {
         for wait in [self.posted.take(), self.room.take()].into_iter().flatten() {
             client.pool.end_wait(wait);
         }
-        for asked in self.remote.drain(..) {
-            client.remote.abandon(asked.number);
-        }
+        self.forget_asked(client);
+    }
+
+    /// Whether bytes may land for it.
+    fn lands(&self) -> bool {
+        self.has_opened() || self.remote.iter().any(|asked| asked.lands)
+    }
+
+    pub(super) fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// Bytes of the present piece that nobody was asked for.
+    pub(super) fn left(&self) -> u64 {
+        self.end - self.offset
+    }
+
+    /// Whether its bytes lie in this rank's own segment.
+    pub(super) fn bounces(&self) -> bool {
+        self.bounce.is_some()
+    }
+
+    /// So many of the bytes that come next.
+    pub(super) fn present_piece(&self, bytes: usize) -> Piece {
+        Piece { offset: self.offset, bytes, way: self.way }
+    }
+
+    /// How many questions homes have not answered.
+    pub(super) fn asked_count(&self) -> usize {
+        self.remote.len()
+    }
+
+    pub(super) fn first_asked(&self) -> Option<&Asked> {
+        self.remote.front()
+    }
+
+    pub(super) fn pop_asked(&mut self) -> Option<Asked> {
+        self.remote.pop_front()
+    }
+
+    pub(super) fn push_asked(&mut self, asked: Asked) {
+        self.remote.push_back(asked);
     }
 
     /// Page in the partition, first byte in it, and bytes up to its end or the operation's.
@@ -266,7 +317,7 @@ impl Operation {
         client.medium_max.min(self.page_bytes())
     }
 
-    fn step(&mut self, bytes: usize) {
+    pub(super) fn step(&mut self, bytes: usize) {
         self.offset += bytes as u64;
         self.own_left = OWN_TIMES;
         // SAFETY: rule 1: the operation covers `end - offset` further bytes, so the address stays inside or one behind.
@@ -294,6 +345,10 @@ impl Operation {
         let index = self.index(page);
         if client.stays_at_home(&self.partition) {
             let (offset, bytes) = (in_page as u32, bytes.min(self.in_place_max(client)));
+            if self.may_land(client, bytes) {
+                // SAFETY: passed on.
+                return unsafe { self.fetch(client, to) };
+            }
             let wanted = bytes as u32;
             return self.ask_home(client, bytes, &[], |slot| InPlace::Read {
                 page: index,
@@ -388,7 +443,7 @@ impl Operation {
             return Ok(false);
         }
         let window_max = (client.window_bytes_max >> self.shift()).max(1);
-        let most = (WINDOW_BYTES >> self.shift()).clamp(1, self.pages_max.min(window_max));
+        let most = (WINDOW_BYTES >> self.shift()).clamp(1, u64::from(self.pages_max).min(window_max));
         let count = (last - page + 1).min(most) as u32;
         if self.own_left > 0 {
             let is_all = self.offset >> self.shift() == page && u64::from(count) == last - page + 1;
@@ -607,8 +662,8 @@ impl Operation {
             client.remote.abandon(number);
             return Ok(false);
         }
-        let piece = Piece { offset: self.offset, bytes, way: self.way };
-        self.remote.push_back(Asked { number, offset: self.offset, bytes, pieces: smallvec![piece] });
+        let piece = self.present_piece(bytes);
+        self.remote.push_back(Asked::told(number, self.offset, bytes, smallvec![piece]));
         self.step(bytes);
         Ok(true)
     }
@@ -619,18 +674,25 @@ impl Operation {
     /// As [`Operation::advance`].
     unsafe fn collect(&mut self, client: &Core) -> Result<(), CacheError> {
         while let Some(asked) = self.remote.front() {
-            let data = match client.remote.finish(asked.number) {
-                RemoteState::Pending => return Ok(()),
+            let state = client.remote.finish(asked.number);
+            if state == RemoteState::Pending {
+                return Ok(());
+            }
+            let Some(mut asked) = self.remote.pop_front() else { return Ok(()) };
+            let has_landed = state == RemoteState::Landed;
+            // SAFETY: rule 4: its home has answered.
+            unsafe { asked.landed(client, has_landed) };
+            let data = match state {
+                RemoteState::Landed | RemoteState::Pending => continue,
                 RemoteState::Done(data) => Some(data),
                 // There is no other way to such a page.
-                RemoteState::Failed(_, code) if client.stays_at_home(&self.partition) => {
-                    let page = asked.offset >> self.shift();
+                RemoteState::Failed(number, code) if client.stays_at_home(&self.partition) => {
+                    let page = (asked.offset >> self.shift()) + u64::from(number);
                     return Err(client.failed(self.partition.id(), page, code, PAGE_UNKNOWN));
                 }
                 // Of anything else the normal way will say why.
                 RemoteState::NotInPlace | RemoteState::Failed(..) => None,
             };
-            let Some(mut asked) = self.remote.pop_front() else { return Ok(()) };
             let Some(data) = data else {
                 self.declined = true;
                 client.pool.forget_in_place(self.partition.page_at(asked.offset));
@@ -744,7 +806,7 @@ impl Operation {
             return Ok(false);
         }
         let pieces = self.then.drain(begin..).rev().collect();
-        self.remote.push_back(Asked { number: slot, offset, bytes, pieces });
+        self.remote.push_back(Asked::told(slot, offset, bytes, pieces));
         Ok(true)
     }
 

@@ -1,6 +1,6 @@
 //! Calling the services of nodes ([`crate::service`]).
 
-use super::remote::{RemoteOperations, RemoteState};
+use super::remote::{Heard, RemoteOperations, RemoteState};
 use super::{CacheError, Client, Core};
 use crate::request::{InPlaceAnswer, handler, service_words};
 use crate::service::{Service, ServiceCounts, ServiceError, decode, encode, number_of};
@@ -29,17 +29,20 @@ pub(super) fn register(endpoint: &Endpoint, remote: &Arc<RemoteOperations>) -> R
     let remote = remote.clone();
     let take_in = move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
         let answered = match (arguments, payload) {
-            (&[number, 0], Arrived::Medium(bytes)) => {
-                remote.answer(token.from(), number, InPlaceAnswer::Done, bytes)
+            (&[number, 0], Arrived::Medium(_)) => {
+                remote.answer(token.from(), number, InPlaceAnswer::Done, payload)
             }
             (&[number, code], _) => {
                 let code = [code.to_le_bytes(), [0; 4]].concat();
-                remote.answer(token.from(), number, InPlaceAnswer::Failed, &code)
+                remote.answer(token.from(), number, InPlaceAnswer::Failed, Arrived::Medium(&code))
             }
-            _ => false,
+            _ => Heard::ByNobody,
         };
-        if !answered {
-            tracing::warn!(?arguments, "a service's answer that nobody waits for was ignored");
+        match answered {
+            Heard::By(landing) => landing.into_iter().for_each(|it| token.endpoint().end_landing(it)),
+            Heard::ByNobody => {
+                tracing::warn!(?arguments, "a service's answer that nobody waits for was ignored");
+            }
         }
     };
     Ok(endpoint.register(handler::SERVICE_ANSWER, take_in)?)
@@ -168,7 +171,7 @@ impl<A: DeserializeOwned> PendingCall<'_, A> {
                 None => Err(self.error(ServiceError::Answer)),
             },
             RemoteState::Failed(code, _) => Err(self.error(ServiceError::from_code(code))),
-            RemoteState::NotInPlace => Err(self.error(ServiceError::Answer)),
+            RemoteState::NotInPlace | RemoteState::Landed => Err(self.error(ServiceError::Answer)),
         }
     }
 }

@@ -233,7 +233,9 @@ impl PendingUpdates<'_> {
             RemoteState::Done(bytes) => {
                 return Err(core.short_answer(owner, 8 * part.numbers.len(), bytes.len()));
             }
-            RemoteState::NotInPlace => return Err(core.short_answer(owner, 8 * part.numbers.len(), 0)),
+            RemoteState::NotInPlace | RemoteState::Landed => {
+                return Err(core.short_answer(owner, 8 * part.numbers.len(), 0));
+            }
         }
         part.made = true;
         Ok(true)

@@ -56,6 +56,7 @@ mod further;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod implicit;
+mod landing;
 mod loopback;
 mod operation;
 mod pieces;
@@ -71,6 +72,7 @@ pub use background::{Extent, Work};
 pub use barrier::{BarrierName, BarrierOutcome};
 pub use counters::{Carrier, CarrierCounts, EndpointCounts};
 pub use implicit::Implicit;
+pub use landing::Landing;
 pub use operation::Handle;
 pub use pieces::SegmentPiece;
 pub use segment::SegmentInfo;

@@ -164,6 +164,11 @@ impl Operations {
         Ok(())
     }
 
+    /// One that waits.
+    pub(super) fn find(&self, id: u64) -> Option<Arc<Operation>> {
+        lock(&self.waiting).get(key(id)).map(|waiting| waiting.operation.clone())
+    }
+
     /// Whether none waits.
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.waiting).is_empty()

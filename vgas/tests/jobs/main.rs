@@ -6,6 +6,7 @@
 
 mod addresses;
 mod cluster;
+mod fetches;
 mod forms;
 mod local;
 mod locks;

@@ -206,6 +206,7 @@ pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> 
         .chain(crate::misses::ALL)
         .chain(crate::own::ALL)
         .chain(crate::parts::ALL)
+        .chain(crate::fetches::ALL)
         .chain(crate::pinned::ALL)
         .chain(crate::teams::ALL);
     let good = good.map(|scenario| (scenario, None));

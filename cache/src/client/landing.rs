@@ -1,0 +1,208 @@
+//! Large gets of pages that stay at their home: a question for many bytes, which land where the program wants them, several under
+//! way at a time.
+//!
+//! The conduit writes them there by itself (rule 4 of [`super`]). Where that is memory of this rank's own segment, whose pages a
+//! system call cannot bring in, they land in a buffer, and are copied from there.
+
+use super::operation::{Operation, Piece, Way};
+use super::remote::{Expected, RemoteState};
+use super::{CacheError, Core};
+use crate::request::{FETCH_BYTES_MAX, InPlace};
+use smallvec::{SmallVec, smallvec};
+use std::mem::ManuallyDrop;
+use std::sync::{Mutex, PoisonError};
+use vgas_rma::endpoint::Landing;
+use vgas_shm::copy::copy;
+
+/// Questions of one operation that its home has not answered: enough that it always has the next one, and that all of them wait in
+/// sockets without filling these.
+const FETCHES_MAX: usize = 8;
+
+/// Buffers that are kept for the next gets.
+const KEPT_MAX: usize = FETCHES_MAX;
+
+/// Memory that bytes land in on their way to this rank's own segment: of [`FETCH_BYTES_MAX`] bytes, and freed by hand.
+type Buffer = ManuallyDrop<Vec<u8>>;
+
+/// Buffers that nothing lands in.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    kept: Mutex<Vec<Buffer>>,
+}
+
+impl Buffers {
+    fn take(&self) -> Buffer {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.unwrap_or_else(|| ManuallyDrop::new(vec![0; FETCH_BYTES_MAX as usize]))
+    }
+
+    fn give_back(&self, buffer: Buffer) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < KEPT_MAX {
+            kept.push(buffer);
+        } else {
+            drop(ManuallyDrop::into_inner(buffer));
+        }
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
+        kept.drain(..).for_each(|buffer| drop(ManuallyDrop::into_inner(buffer)));
+    }
+}
+
+/// What a home was, or is about to be, asked to do where a page is.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// The operation's number at this rank.
+    pub number: u32,
+    /// The bytes of the answer to a get, of which the pieces may be some.
+    pub offset: u64,
+    pub bytes: usize,
+    pub pieces: SmallVec<[Piece; 1]>,
+    /// The answer lands, there or where the first piece belongs.
+    pub lands: bool,
+    buffer: Option<Buffer>,
+}
+
+impl Asked {
+    /// Something whose answer comes as a message.
+    pub fn told(number: u32, offset: u64, bytes: usize, pieces: SmallVec<[Piece; 1]>) -> Self {
+        Self { number, offset, bytes, pieces, lands: false, buffer: None }
+    }
+
+    /// Its bytes have landed, or will not: brings them where they belong.
+    ///
+    /// # Safety
+    /// Rule 1 of [`super`]; nothing lands there any more.
+    pub unsafe fn landed(&mut self, client: &Core, all_there: bool) {
+        let Some(buffer) = self.buffer.take() else { return };
+        if let [Piece { way: Way::Get(to), bytes, .. }] = self.pieces[..]
+            && all_there
+        {
+            // SAFETY: the piece is a part of the operation's bytes, and not longer than the buffer, which landed whole.
+            unsafe { copy(buffer.as_ptr(), to, bytes) };
+        }
+        client.buffers.give_back(buffer);
+    }
+}
+
+/// What an operation does before anything else.
+#[derive(Debug, Default)]
+pub(super) struct First {
+    /// Asks its home for this, which lands there: there was no room to ask when the landing was opened.
+    pub opened: Option<(Asked, Landing)>,
+    /// Ends with this, when nothing lands any more.
+    pub failed: Option<CacheError>,
+}
+
+impl Operation {
+    /// Whether to have what is left of the present piece land, of which this page has so many: where that is more than a message
+    /// would bring.
+    pub(super) fn may_land(&self, client: &Core, bytes: usize) -> bool {
+        let home = client.layout.agent_of(client.home(self.partition().owner));
+        self.left() > bytes as u64 && client.endpoint.may_land(home)
+    }
+
+    /// Asks the home for as much as one question may, and goes on behind it. False: no room to ask now.
+    ///
+    /// # Safety
+    /// As [`Operation::advance`].
+    pub(super) unsafe fn fetch(&mut self, client: &Core, to: *mut u8) -> Result<bool, CacheError> {
+        if !self.has_opened() {
+            let bytes = self.left().min(FETCH_BYTES_MAX.into()) as usize;
+            // SAFETY: passed on.
+            let Some(opened) = (unsafe { self.open_landing(client, to, bytes) }) else { return Ok(false) };
+            self.first.get_or_insert_default().opened = Some(opened);
+        }
+        let Some(bytes) = self.ask_opened(client)? else { return Ok(false) };
+        self.step(bytes);
+        Ok(true)
+    }
+
+    /// # Safety
+    /// As [`Operation::advance`].
+    unsafe fn open_landing(&self, client: &Core, to: *mut u8, bytes: usize) -> Option<(Asked, Landing)> {
+        if self.asked_count() >= FETCHES_MAX {
+            return None;
+        }
+        let home = client.layout.agent_of(client.home(self.partition().owner));
+        let number = client.remote.begin(home)?;
+        let mut buffer = self.bounces().then(|| client.buffers.take());
+        let at = buffer.as_mut().map_or(to, |buffer| buffer.as_mut_ptr());
+        // SAFETY: rules 1 and 4: the caller's bytes, or a buffer that is long enough, stay until the home has answered.
+        let landing = unsafe { client.endpoint.start_landing(home, at, bytes as u64) };
+        client.remote.expect(number, Expected { landing, address: at.addr(), bytes });
+        let piece = self.present_piece(bytes);
+        let offset = piece.offset;
+        let asked = Asked { number, offset, bytes, pieces: smallvec![piece], lands: true, buffer };
+        Some((asked, landing))
+    }
+
+    /// Whether a landing is open that the home was not asked to fill.
+    pub(super) fn has_opened(&self) -> bool {
+        self.first.as_ref().is_some_and(|first| first.opened.is_some())
+    }
+
+    /// Sends the question that is ready; for how many bytes, 0 if there is none. Its landing stays open while there is no room (None):
+    /// a home that guesses its number may have begun to fill it.
+    fn ask_opened(&mut self, client: &Core) -> Result<Option<usize>, CacheError> {
+        let Some((asked, landing)) = self.first.as_ref().and_then(|first| first.opened.as_ref()) else {
+            return Ok(Some(0));
+        };
+        let (partition, bytes) = (self.partition(), asked.bytes);
+        let page = partition.page_at(asked.offset);
+        let offset = (asked.offset & u64::from(partition.size.bytes() - 1)) as u32;
+        let question = InPlace::Fetch { page, offset, bytes: bytes as u32, slot: asked.number };
+        if !client.try_in_place(partition.owner, question, &landing.number().to_le_bytes())? {
+            return Ok(None);
+        }
+        self.count_as_asked();
+        Ok(Some(bytes))
+    }
+
+    fn count_as_asked(&mut self) {
+        if let Some((asked, _)) = self.first.as_mut().and_then(|first| first.opened.take()) {
+            self.push_asked(asked);
+        }
+    }
+
+    /// Waits, by steps, until nothing lands any more, of an operation that has failed. True: so it is.
+    pub(super) fn drain(&mut self, client: &Core) -> Result<bool, CacheError> {
+        if self.ask_opened(client)?.is_none() {
+            return Ok(false);
+        }
+        while let Some(asked) = self.first_asked() {
+            if asked.lands && client.remote.finish(asked.number) == RemoteState::Pending {
+                return Ok(false);
+            }
+            if let Some(mut asked) = self.pop_asked() {
+                if !asked.lands {
+                    client.remote.abandon(asked.number);
+                }
+                // SAFETY: it was answered; no byte is copied.
+                unsafe { asked.landed(client, false) };
+            }
+        }
+        Ok(true)
+    }
+
+    /// Forgets what homes were asked. Where bytes could still land, the endpoint has failed.
+    pub(super) fn forget_asked(&mut self, client: &Core) {
+        self.count_as_asked();
+        while let Some(mut asked) = self.pop_asked() {
+            if let Some(landing) = client.remote.abandon(asked.number) {
+                if client.endpoint.check_failure().is_ok() {
+                    // Nobody can wait here, in a handler: what comes may only find an endpoint that takes nothing.
+                    let what = "a get was given up in a handler while its bytes came".into();
+                    client.endpoint.fail(vgas_rma::RmaError::Usage(what));
+                }
+                client.endpoint.end_landing(landing);
+            }
+            // SAFETY: no message comes in any more; no byte is copied.
+            unsafe { asked.landed(client, false) };
+        }
+    }
+}

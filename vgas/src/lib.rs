@@ -70,7 +70,7 @@ pub use region::{Region, Which};
 pub use runtime::{Builder, Runtime};
 pub use segments::{LocalPart, Segment, SegmentOptions};
 pub use statistics::Statistics;
-pub use team::{Combine, Number, Operator, Team};
+pub use team::{CollectiveHandle, Combine, Number, Operator, Team};
 pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism};
 pub use vgas_cache::partition::SegmentId;
 pub use vgas_cache::pool::{Counter, PinMode};

@@ -100,8 +100,8 @@ impl Builder {
         self
     }
 
-    /// Adds a handler of a library over this crate, at an index from 64 to 127, the same on all ranks; of these, collectives have
-    /// 111. As [`Builder::handler`] otherwise.
+    /// Adds a handler of a library over this crate, at an index from 64 to 127, the same on all ranks. As [`Builder::handler`]
+    /// otherwise.
     pub fn library_handler(
         mut self,
         index: u8,

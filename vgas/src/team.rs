@@ -1,4 +1,8 @@
-//! Teams, and what all members of one do together.
+//! Teams, and what all members of one do together: here by who waits for it, in `started` while the program does something else.
+
+mod started;
+
+pub use started::CollectiveHandle;
 
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
@@ -12,7 +16,8 @@ use vgas_rma::collective::{self, Call, Exchange, Kind, Landing, sequence};
 ///
 /// A *member* is named by its position, from 0. Each function below that says *collective* is called by all members, in the same
 /// order, with the same root and sizes; it waits for what it gives its caller, and for what it sends to have left, not for others
-/// to be done. Any thread may call; threads that would call collectives at the same time do so on teams of their own, because the
+/// to be done. Those whose names end in `_nb` return at once a [`CollectiveHandle`], and go on by themselves; they count as called
+/// when they are started. Any thread may call; threads that would call collectives at the same time do so on teams of their own, because the
 /// order is that of the team. Teams may overlap, and different teams need no common order. Messages for handlers are served
 /// meanwhile. Not in handlers.
 ///
@@ -162,12 +167,10 @@ impl<'a> Team<'a> {
     /// See [`Team`].
     pub fn broadcast<T: Pod>(&self, root: u32, values: &mut [T]) -> Result<()> {
         let exchange = self.begin(self.rooted(Kind::Broadcast, root)?)?;
-        let part = match root == self.rank() {
-            true => Part::Give(bytes_of(values).into()),
-            false => Part::Take(Landing::Own(Vec::new()), size_of_val(values)),
-        };
-        let text = exchange.run(algorithm::broadcast(&exchange, root, part))?;
-        if root != self.rank() {
+        let is_root = root == self.rank();
+        let own = is_root.then(|| bytes_of(values));
+        let text = exchange.run(strings::broadcast(exchange.clone(), root, own, size_of_val(values)))?;
+        if !is_root {
             fill(values, &text.into_bytes());
         }
         Ok(())
@@ -227,12 +230,8 @@ impl<'a> Team<'a> {
     fn give_everybody<T: Pod>(&self, kind: Kind, part: &[T], all: &mut [T]) -> Result<()> {
         self.check_parts("a gather for all", part.len(), all.len())?;
         let exchange = self.begin(Call::of_all(kind))?;
-        let text: collective::Text = bytes_of(part).into();
-        let strings = exchange.run(async {
-            algorithm::give_all(&exchange, |_| text.clone());
-            algorithm::collect_aside(&exchange, |_| size_of_val(part)).await
-        })?;
-        self.fill_parts(all, part, &strings);
+        let found = exchange.run(strings::gather_all(exchange.clone(), bytes_of(part)))?;
+        self.fill_parts(all, part, &found);
         Ok(())
     }
 
@@ -277,14 +276,7 @@ impl<'a> Team<'a> {
         let exchange = self.begin(Call::of_all(Kind::ReduceAll))?;
         let mine = bytes_of(values);
         let both = |left: &[u8], right: &[u8]| combine_all::<T>(left, right, &combine);
-        let result = exchange.run(async {
-            let part = match algorithm::reduce(&exchange, 0, mine, both).await {
-                Some(sum) => Part::Give(sum.into()),
-                None => Part::Take(Landing::Own(Vec::new()), size_of_val(values)),
-            };
-            algorithm::broadcast(&exchange, 0, part).await
-        })?;
-        fill(values, &result.into_bytes());
+        fill(values, &exchange.run(strings::reduce_all(exchange.clone(), mine, both))?);
         Ok(())
     }
 
@@ -296,9 +288,7 @@ impl<'a> Team<'a> {
         let exchange = self.begin(Call::of_all(Kind::Scan))?;
         let mine = bytes_of(values);
         let both = |left: &[u8], right: &[u8]| combine_all::<T>(left, right, &combine);
-        if let Some(before) = exchange.run(algorithm::prefix(&exchange, mine.clone(), both))? {
-            fill(values, &both(&before, &mine));
-        }
+        fill(values, &exchange.run(strings::scan(exchange.clone(), mine, both))?);
         Ok(())
     }
 
@@ -339,6 +329,52 @@ impl<'a> Team<'a> {
 impl std::fmt::Debug for Team<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "member {} of {:?}", self.rank(), self.members())
+    }
+}
+
+/// Collectives as strings of bytes, which they own.
+mod strings {
+    use super::{Exchange, Landing, Part, algorithm};
+    use vgas_rma::collective::Text;
+
+    /// `own`: at the root.
+    pub(super) async fn broadcast(exchange: Exchange, root: u32, own: Option<Vec<u8>>, bytes: usize) -> Text {
+        let part = match own {
+            Some(own) => Part::Give(own.into()),
+            None => Part::Take(Landing::Own(Vec::new()), bytes),
+        };
+        algorithm::broadcast(&exchange, root, part).await
+    }
+
+    /// Nothing for this member's own.
+    pub(super) async fn gather_all(exchange: Exchange, own: Vec<u8>) -> Vec<Vec<u8>> {
+        let (bytes, text) = (own.len(), Text::from(own));
+        algorithm::give_all(&exchange, |_| text.clone());
+        algorithm::collect_aside(&exchange, |_| bytes).await
+    }
+
+    pub(super) async fn reduce_all(
+        exchange: Exchange,
+        mine: Vec<u8>,
+        combine: impl Fn(&[u8], &[u8]) -> Vec<u8>,
+    ) -> Vec<u8> {
+        let bytes = mine.len();
+        let part = match algorithm::reduce(&exchange, 0, mine, combine).await {
+            Some(sum) => Part::Give(sum.into()),
+            None => Part::Take(Landing::Own(Vec::new()), bytes),
+        };
+        algorithm::broadcast(&exchange, 0, part).await.into_bytes()
+    }
+
+    pub(super) async fn scan(
+        exchange: Exchange,
+        mine: Vec<u8>,
+        combine: impl Fn(&[u8], &[u8]) -> Vec<u8>,
+    ) -> Vec<u8> {
+        match algorithm::prefix(&exchange, mine.clone(), &combine).await {
+            Some(before) => combine(&before, &mine),
+            None => mine,
+        }
     }
 }
 

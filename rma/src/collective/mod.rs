@@ -5,6 +5,7 @@
 //! | `team` | who takes part: a list of ranks that its members know by a number; splitting |
 //! | `standing` | what this rank knows of a team by its number, also before it has made the team |
 //! | `operation` | one collective on this rank, and what an algorithm may do in it |
+//! | `started` | an operation that goes on by itself, as who waits for it has it |
 //! | `call` | which collective that is, as members tell each other |
 //! | `algorithm` | the patterns in which strings travel |
 //! | `barrier` | barriers of teams, split in two and with names |
@@ -14,7 +15,8 @@
 //! A *string* is what one member gives another in an operation under a *tag*. Short ones may arrive before their receiver has
 //! begun the operation, within its credit; others are offered, and go to their place when it has. An operation is a future
 //! over the strings that have come. It runs in the thread that waits for it ([`Exchange::run`]), or belongs to the engine
-//! ([`Exchange::begin`]) and goes on whenever something arrives for it.
+//! ([`Exchange::begin`]) and goes on whenever something arrives for it; by itself ([`Exchange::start`]), also while no thread of the
+//! program polls or waits.
 //!
 //! Members begin the collectives of a team in the same order; they are numbered by team and sequence, so that any number may be
 //! under way, and teams may overlap. Nothing is awaited but what the data asks for: the root of a broadcast waits for nobody.
@@ -33,6 +35,7 @@ pub(crate) mod fuzzing;
 mod operation;
 mod post;
 mod standing;
+mod started;
 mod team;
 mod view;
 
@@ -41,18 +44,20 @@ pub use call::{Call, Kind};
 pub use departure::Text;
 pub use operation::{Exchange, Operation, Run};
 pub use post::HANDLER;
+pub use started::Started;
 pub use team::Team;
 pub use view::View;
 
-use crate::endpoint::{Endpoint, lock};
+use crate::endpoint::{Endpoint, Extent, Token, Work, lock};
 use crate::error::{Result, RmaError};
+use crate::message::Arrived;
 use crate::{Peer, Rank};
 use credit::Credit;
 use post::Key;
 use standing::Standing;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Operations that are counted apart, so that they need no common order.
 pub mod sequence {
@@ -74,6 +79,8 @@ pub struct Collectives {
     operations: Mutex<HashMap<Key, Arc<Operation>>>,
     /// Of operations that run, [`Collectives::progress`] moves these.
     running: AtomicUsize,
+    /// Of these, those that go on by themselves.
+    going_on: AtomicUsize,
     standings: Mutex<HashMap<u64, Arc<Standing>>>,
     /// Numbers of teams that this rank has had for those that it might lead.
     led: AtomicU32,
@@ -117,6 +124,7 @@ impl Collectives {
             credit: Credit::default(),
             operations: Mutex::default(),
             running: AtomicUsize::new(0),
+            going_on: AtomicUsize::new(0),
             standings: Mutex::default(),
             led: AtomicU32::new(0),
             created: Mutex::default(),
@@ -125,11 +133,14 @@ impl Collectives {
         });
         // Weak, because the endpoint has the handler, and the engine the endpoint.
         let handled = Arc::downgrade(&engine);
-        endpoint.register(HANDLER, move |token, words, arrived| {
+        let on_message = move |token: &Token<'_>, words: &[u32], arrived: Arrived<'_>| {
             if let Some(engine) = handled.upgrade() {
                 engine.on_message(token, words, arrived);
             }
-        })?;
+        };
+        endpoint.register_any(HANDLER, Box::new(on_message))?;
+        let work: Weak<Self> = Arc::downgrade(&engine);
+        endpoint.set_work(work);
         Ok(engine)
     }
 
@@ -234,6 +245,28 @@ impl Collectives {
         untold.retain(|untold| !self.tell_one(untold));
         self.untold_count.store(untold.len(), Ordering::Relaxed);
         untold.is_empty()
+    }
+}
+
+impl Work for Collectives {
+    fn advance(&self, _: Extent) -> usize {
+        self.tell();
+        if self.going_on.load(Ordering::Relaxed) > 0 {
+            let going_on: Vec<_> =
+                lock(&self.operations).values().filter(|one| one.goes_on()).cloned().collect();
+            going_on.iter().for_each(|operation| operation.step(self, operation::Where::Caller));
+        }
+        // Each is counted where it ends.
+        0
+    }
+
+    fn awaits_messages(&self) -> bool {
+        self.going_on.load(Ordering::Relaxed) > 0
+    }
+
+    fn failed(&self) {
+        let all: Vec<_> = lock(&self.operations).values().cloned().collect();
+        all.iter().for_each(|operation| operation.wake());
     }
 }
 

@@ -6,6 +6,7 @@ use super::credit::UNASKED_MAX;
 use super::departure::{Departures, Text};
 use super::post::{Key, Tag};
 use super::standing::Standing;
+use super::started::Started;
 use super::{Collectives, Team};
 use crate::Peer;
 use crate::endpoint::lock;
@@ -41,6 +42,10 @@ pub struct Operation {
     is_stirred: AtomicBool,
     /// Calls functions of the program, which must not run in handlers.
     needs_caller: AtomicBool,
+    /// Also while no thread polls or waits.
+    goes_on: AtomicBool,
+    /// Who is to be woken at its end.
+    waker: Mutex<Option<Waker>>,
     is_complete: AtomicBool,
     is_done: AtomicBool,
 }
@@ -56,6 +61,8 @@ impl Operation {
             is_begun: AtomicBool::new(false),
             is_stirred: AtomicBool::new(false),
             needs_caller: AtomicBool::new(false),
+            goes_on: AtomicBool::new(false),
+            waker: Mutex::default(),
             is_complete: AtomicBool::new(false),
             is_done: AtomicBool::new(false),
         }
@@ -72,6 +79,23 @@ impl Operation {
     /// Whether it is done here, well or not: no view that it was given is used any more.
     pub fn is_done(&self) -> bool {
         self.is_done.load(Ordering::Acquire)
+    }
+
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on.load(Ordering::Relaxed)
+    }
+
+    /// Has somebody woken at the end, instead of who was to be before.
+    pub(super) fn set_waker(&self, waker: &Waker) {
+        let mut place = lock(&self.waker);
+        if !place.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *place = Some(waker.clone());
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        let waker = lock(&self.waker).take();
+        waker.into_iter().for_each(Waker::wake);
     }
 
     /// How it has ended on this rank; none while it has not. Complete means that what this rank gets is there, and what it gives
@@ -176,7 +200,12 @@ impl Operation {
             *lock(&self.arrivals) = Arrivals::default();
         }
         self.is_complete.store(is_complete, Ordering::Release);
-        self.is_done.store(true, Ordering::Release);
+        self.is_done.store(true, Ordering::SeqCst);
+        if self.goes_on() {
+            engine.going_on.fetch_sub(1, Ordering::Relaxed);
+            engine.endpoint.work_ended(1);
+        }
+        self.wake();
         // Threads may wait for it while it was this one that moved it.
         engine.endpoint.notify_local();
     }
@@ -227,6 +256,27 @@ impl Exchange {
         *lock(&operation.run) = Some(run);
         self.team.engine.running.fetch_add(1, Ordering::Relaxed);
         operation.step(&self.team.engine, Where::Caller);
+    }
+
+    /// As [`Exchange::begin`], for something with a result; the operation also goes on by itself while no thread polls or waits, in a
+    /// thread of the endpoint's own: at once where a thread does, within a millisecond otherwise.
+    pub fn start<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+        needs_caller: bool,
+    ) -> Started<T> {
+        let result = Arc::new(Mutex::new(None));
+        let place = result.clone();
+        let run = async move {
+            let value = future.await;
+            *lock(&place) = Some(value);
+        };
+        let engine = &self.team.engine;
+        self.operation.goes_on.store(true, Ordering::Relaxed);
+        engine.going_on.fetch_add(1, Ordering::Relaxed);
+        engine.endpoint.work_started();
+        self.begin(Box::pin(run), needs_caller);
+        Started::new(engine.clone(), self.operation.clone(), result)
     }
 
     /// Runs the operation to its end in this thread. When it returns, what this rank gets is there, and what it gives has left.

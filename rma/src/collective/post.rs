@@ -9,8 +9,8 @@ use crate::endpoint::{Token, lock};
 use crate::error::RmaError;
 use crate::message::{Arrived, Payload, Source};
 
-/// The index of the handler of all messages of collectives: one of libraries.
-pub const HANDLER: u8 = 111;
+/// The index of the handler of all messages of collectives: one of the endpoint's, which also run while the program computes.
+pub const HANDLER: u8 = 15;
 
 /// Most bytes of a sentence that says why a team is spoilt.
 const REASON_BYTES_MAX: usize = 512;

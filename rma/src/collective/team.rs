@@ -10,6 +10,7 @@ use super::barrier::Name;
 use super::call::{Call, Kind};
 use super::operation::{Exchange, Operation};
 use super::standing::Standing;
+use super::started::Started;
 use crate::Rank;
 use crate::endpoint::lock;
 use crate::error::{Result, RmaError};
@@ -144,12 +145,28 @@ impl Team {
     /// As [`Exchange::run`].
     pub fn split(self: &Arc<Self>, sequence: u32, colour: u32, position: u32) -> Result<Arc<Team>> {
         let exchange = self.exchange(sequence, Call::of_all(Kind::Split))?;
+        exchange.run(self.clone().split_in(exchange.clone(), colour, position))?
+    }
+
+    /// [`Team::split`] that goes on by itself.
+    ///
+    /// # Errors
+    /// As [`Team::next_operation`].
+    pub fn start_split(
+        self: &Arc<Self>,
+        sequence: u32,
+        colour: u32,
+        position: u32,
+    ) -> Result<Started<Result<Arc<Team>>>> {
+        let exchange = self.exchange(sequence, Call::of_all(Kind::Split))?;
+        Ok(exchange.start(self.clone().split_in(exchange.clone(), colour, position), false))
+    }
+
+    async fn split_in(self: Arc<Self>, exchange: Exchange, colour: u32, position: u32) -> Result<Arc<Team>> {
         // Drawn by all, used of the one that leads.
         let wish = Wish { colour, position, led: self.engine.led.fetch_add(1, Ordering::Relaxed) };
-        let gathered = exchange.run(async {
-            algorithm::give_all(&exchange, |_| wish.to_bytes().into());
-            algorithm::collect_aside(&exchange, |_| Wish::BYTES).await
-        })?;
+        algorithm::give_all(&exchange, |_| wish.to_bytes().into());
+        let gathered = algorithm::collect_aside(&exchange, |_| Wish::BYTES).await;
         let mut chosen: Vec<(u32, u32, u32)> = (0..)
             .zip(&gathered)
             .map(|(member, bytes)| (member, if member == self.me { wish } else { Wish::from_bytes(bytes) }))

@@ -39,7 +39,14 @@ pub trait Work: Send + Sync {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+
+    /// The endpoint has failed: what is under way will not go on. To be told to who waits otherwise than in the endpoint; may be
+    /// called in a handler.
+    fn failed(&self) {}
 }
+
+/// Who can have something under way: the cache, and collectives.
+const WORKS_MAX: usize = 2;
 
 /// How much of the [`Work`] a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +60,8 @@ pub enum Extent {
 /// The state of an endpoint's background.
 #[derive(Default)]
 pub(super) struct Background {
-    work: OnceLock<Weak<dyn Work>>,
-    /// Operations of the work.
+    works: [OnceLock<Weak<dyn Work>>; WORKS_MAX],
+    /// Operations of all work.
     under_way: AtomicUsize,
     /// Set while something may be under way. Only the thread clears it, when nothing is.
     armed: AtomicBool,
@@ -78,11 +85,18 @@ impl Drop for Background {
 }
 
 impl Endpoint {
-    /// Names what is to go on while something of it is under way; once an endpoint.
+    /// Names what is to go on while something of it is under way, beside what was named before: of the cache and of collectives,
+    /// once each.
     pub fn set_work(&self, work: Weak<dyn Work>) {
-        if self.background.work.set(work).is_err() {
+        let left = self.background.works.iter().try_fold(work, |work, place| place.set(work).err().ok_or(()));
+        if left.is_ok() {
             tracing::debug!("the endpoint of {} has other work already", self.me);
         }
+    }
+
+    /// What was named, as far as it is still there.
+    pub(super) fn works(&self) -> impl Iterator<Item = Arc<dyn Work>> {
+        self.background.works.iter().filter_map(|work| work.get()?.upgrade())
     }
 
     /// An operation of the [`Work`] returns to its caller incomplete: from now on it goes on by itself.
@@ -168,18 +182,17 @@ impl Endpoint {
         if self.background.under_way.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let Some(work) = self.background.work.get().and_then(Weak::upgrade) else { return };
-        let ended = work.advance(extent);
+        let ended = self.works().map(|work| work.advance(extent)).sum();
         if ended > 0 {
             self.work_ended(ended);
             self.notify_local();
         }
     }
 
-    /// The work, as long as something of it is under way.
-    pub(super) fn work_under_way(&self) -> Option<Arc<dyn Work>> {
+    /// All work, as long as something of it is under way.
+    pub(super) fn work_under_way(&self) -> Vec<Arc<dyn Work>> {
         let is_any = self.background.under_way.load(Ordering::Relaxed) > 0;
-        is_any.then(|| self.background.work.get().and_then(Weak::upgrade)).flatten()
+        if is_any { self.works().collect() } else { Vec::new() }
     }
 
     fn has_under_way(&self) -> bool {
@@ -248,8 +261,7 @@ impl Endpoint {
     fn deliver_own(&self) -> crate::error::Result<()> {
         let traffic = Traffic::Below(handler_index::LIBRARY);
         let _running = self.wait.enter_handlers();
-        let work = self.background.work.get().and_then(Weak::upgrade);
-        let is_awaited = work.is_some_and(|work| work.awaits_messages());
+        let is_awaited = self.works().any(|work| work.awaits_messages());
         if let Some(smp) = &self.smp {
             // Only where something is expected: the ways to other ranks of the node are faster for a thread that has them
             // to itself (`shm::biased`).

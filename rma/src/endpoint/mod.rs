@@ -288,7 +288,7 @@ impl Endpoint {
         self.register_any(index, Box::new(handler))
     }
 
-    fn register_any(&self, index: u8, handler: Handler) -> Result<()> {
+    pub(crate) fn register_any(&self, index: u8, handler: Handler) -> Result<()> {
         if self.is_open.load(Ordering::Acquire) {
             return Err(RmaError::Usage("handlers are registered before the endpoint is opened".into()));
         }
@@ -615,11 +615,15 @@ impl Endpoint {
     /// Marks the endpoint as failed: every wait, send and poll, now and later, ends with this error (the first counts).
     pub fn fail(&self, error: RmaError) {
         let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
-        if failure.is_none() {
+        let is_first = failure.is_none();
+        if is_first {
             *failure = Some(error);
             self.failed.store(true, Ordering::SeqCst);
         }
         drop(failure);
+        if is_first {
+            self.works().for_each(|work| work.failed());
+        }
         self.notify_local();
     }
 

@@ -287,7 +287,7 @@ impl Endpoint {
         let mut descriptors: Vec<PollFd<'_>> = self
             .wait_descriptors()
             .into_iter()
-            .chain(work.as_ref().and_then(|work| work.descriptor()))
+            .chain(work.iter().filter_map(|work| work.descriptor()))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         let timeout = deadline.map(|deadline| {

@@ -22,6 +22,7 @@ mod segments;
 mod services;
 mod streamed;
 mod teams;
+mod teams_nb;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -208,7 +208,8 @@ pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> 
         .chain(crate::parts::ALL)
         .chain(crate::fetches::ALL)
         .chain(crate::pinned::ALL)
-        .chain(crate::teams::ALL);
+        .chain(crate::teams::ALL)
+        .chain(crate::teams_nb::ALL);
     let good = good.map(|scenario| (scenario, None));
     let bad = crate::local::ENDING_BADLY.iter().chain(crate::pinned::ENDING_BADLY);
     good.chain(bad.map(|(scenario, says)| (scenario, Some(*says))))

@@ -1,13 +1,14 @@
-//! What a wrong conduit would do: a wrapper that breaks one promise. The simulation must notice.
+//! What a wrong conduit would do: a hook that breaks one promise. The simulation must notice.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use vgas_cache::request::handler;
 use vgas_rma::address::Peer;
-use vgas_rma::conduit::{Capabilities, Conduit, Sent, Traffic};
+use vgas_rma::conduit::hook::{Hook, Hooked, Kept};
+use vgas_rma::conduit::{Conduit, Loan, Sent};
 use vgas_rma::error::Result;
-use vgas_rma::message::{Destination, Direction, Message, Payload, Sink, Source};
+use vgas_rma::message::{Destination, Direction, Message, Payload, Source};
+use vgas_shm::Span;
 
 /// A broken promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +21,8 @@ pub enum Sabotage {
     ReadLate { polls: u32 },
 }
 
-/// The conduit of an agent, sabotaged.
+/// Does it to what an agent tells others.
 pub struct Saboteur {
-    inner: Arc<dyn Conduit>,
     sabotage: Sabotage,
     state: Mutex<State>,
 }
@@ -30,152 +30,119 @@ pub struct Saboteur {
 #[derive(Default)]
 struct State {
     seen: u32,
-    held: Vec<VecDeque<Held>>,
+    /// By receiver, what was accepted and not passed on, for so many polls.
+    held: Vec<VecDeque<(u32, Held)>>,
 }
 
-/// A message that was accepted and not passed on.
-struct Held {
-    direction: Direction,
-    handler: u8,
-    arguments: Vec<u32>,
-    payload: HeldPayload,
-    polls_left: u32,
+enum Held {
+    Copy(Kept),
+    /// A page that is read when the message is passed on at last.
+    Late {
+        direction: Direction,
+        handler: u8,
+        arguments: Vec<u32>,
+        page: Span,
+        to: Destination,
+    },
 }
-
-enum HeldPayload {
-    Short,
-    Medium(Box<[u8]>),
-    Long(Box<[u8]>, Destination),
-    /// Bytes that are read when the message is passed on at last.
-    Late(Source<'static>, Destination),
-}
-
-// SAFETY: the addresses in held payloads point into the pool's mapping, which the simulated node keeps for the whole run.
-unsafe impl Send for Held {}
 
 impl Held {
-    fn new(message: &Message<'_>, polls_left: u32, late: bool) -> Self {
-        let copied = |source: Source<'_>| -> Box<[u8]> {
-            if source.bytes() == 0 {
-                return Box::default();
-            }
-            // SAFETY: a source is valid as long as it lives, and nobody writes the pages that a simulated node sends.
-            unsafe { std::slice::from_raw_parts(source.address(), source.bytes()) }.into()
-        };
-        let payload = match message.payload {
-            Payload::Short => HeldPayload::Short,
-            Payload::Medium(source) => HeldPayload::Medium(copied(source)),
-            Payload::Long(source, to) if late => {
-                // SAFETY: it lies in the pool's mapping, which the simulated node keeps for the whole run.
-                HeldPayload::Late(unsafe { Source::raw(source.address(), source.bytes()) }, to)
-            }
-            Payload::Long(source, to) => HeldPayload::Long(copied(source), to),
-        };
-        Self {
-            direction: message.direction,
-            handler: message.handler,
-            arguments: message.arguments.to_vec(),
-            payload,
-            polls_left,
+    fn late(message: &Message<'_>, lent: Option<&Span>) -> Self {
+        match (message.payload, lent) {
+            (Payload::Long(_, to), Some(page)) => Held::Late {
+                direction: message.direction,
+                handler: message.handler,
+                arguments: message.arguments.to_vec(),
+                page: page.clone(),
+                to,
+            },
+            _ => Held::Copy(Kept::of(message)),
         }
     }
 
-    fn send(&self, conduit: &dyn Conduit, to: Peer) -> Result<Sent> {
-        let payload = match &self.payload {
-            HeldPayload::Short => Payload::Short,
-            HeldPayload::Medium(bytes) => Payload::Medium(Source::of(bytes)),
-            HeldPayload::Long(bytes, to) => Payload::Long(Source::of(bytes), *to),
-            HeldPayload::Late(source, to) => Payload::Long(*source, *to),
-        };
-        let (direction, handler, arguments) = (self.direction, self.handler, &self.arguments[..]);
-        conduit.try_send(to, &Message { direction, handler, arguments, payload })
+    fn send(&self, inner: &dyn Conduit, to: Peer) -> Result<Sent> {
+        match self {
+            Held::Copy(kept) => inner.try_send(to, &kept.message()),
+            Held::Late { direction, handler, arguments, page, to: place } => {
+                let payload = Payload::Long(Source::of_span(page), *place);
+                let (direction, handler) = (*direction, *handler);
+                inner.try_send(to, &Message { direction, handler, arguments, payload })
+            }
+        }
     }
+}
+
+/// Passes on what was held long enough, or all, in its order.
+fn pass_on(queue: &mut VecDeque<(u32, Held)>, inner: &dyn Conduit, to: Peer, all: bool) -> Result<()> {
+    while let Some((polls_left, first)) = queue.front()
+        && (all || *polls_left == 0)
+        && first.send(inner, to)? == Sent::Accepted
+    {
+        queue.pop_front();
+    }
+    Ok(())
 }
 
 impl Saboteur {
+    /// A conduit that is sabotaged.
     pub fn wrap(inner: Arc<dyn Conduit>, peers: u32, sabotage: Sabotage) -> Arc<dyn Conduit> {
         let held = (0..peers).map(|_| VecDeque::new()).collect();
-        Arc::new(Self { inner, sabotage, state: Mutex::new(State { seen: 0, held }) })
-    }
-
-    fn pass_on(&self, queue: &mut VecDeque<Held>, to: Peer, all: bool) -> Result<()> {
-        while let Some(first) = queue.front()
-            && (all || first.polls_left == 0)
-            && first.send(&*self.inner, to)? == Sent::Accepted
-        {
-            queue.pop_front();
-        }
-        Ok(())
+        let saboteur = Self { sabotage, state: Mutex::new(State { seen: 0, held }) };
+        Arc::new(Hooked::new(inner, Arc::new(saboteur)).expect("it has no descriptor"))
     }
 }
 
-impl Conduit for Saboteur {
-    fn name(&self) -> &'static str {
-        "sabotaged"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn reaches(&self, to: Peer) -> bool {
-        self.inner.reaches(to)
-    }
-
-    fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
+impl Hook for Saboteur {
+    fn send(
+        &self,
+        inner: &dyn Conduit,
+        to: Peer,
+        message: &Message<'_>,
+        lent: Option<&Span>,
+    ) -> Result<Option<Loan>> {
+        let honestly = || match lent {
+            Some(lent) => inner.try_send_lent(to, message, lent),
+            None => Ok((inner.try_send(to, message)? == Sent::Accepted).then_some(Loan::NONE)),
+        };
         if !(handler::COHERENCE..=handler::RUN).contains(&message.handler) {
-            return self.inner.try_send(to, message);
+            return honestly();
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         state.seen += 1;
         let queue = &mut state.held[to.0 as usize];
         match self.sabotage {
-            Sabotage::Lose { after } if state.seen == after => Ok(Sent::Accepted),
-            Sabotage::Lose { .. } => self.inner.try_send(to, message),
+            Sabotage::Lose { after } if state.seen == after => Ok(Some(Loan::NONE)),
+            Sabotage::Lose { .. } => honestly(),
             Sabotage::Overtake { after } => {
                 if queue.is_empty() && state.seen > after {
-                    queue.push_back(Held::new(message, 4, false));
-                    return Ok(Sent::Accepted);
+                    queue.push_back((4, Held::Copy(Kept::of(message))));
+                    return Ok(Some(Loan::NONE));
                 }
-                if self.inner.try_send(to, message)? == Sent::Busy {
-                    return Ok(Sent::Busy);
+                let loan = honestly()?;
+                if loan.is_some() {
+                    pass_on(queue, inner, to, true)?;
                 }
-                self.pass_on(queue, to, true)?;
-                Ok(Sent::Accepted)
+                Ok(loan)
             }
             Sabotage::ReadLate { polls } => {
-                let late = matches!(message.payload, Payload::Long(..));
-                if queue.is_empty() && !late {
-                    return self.inner.try_send(to, message);
+                if queue.is_empty() && lent.is_none() {
+                    return honestly();
                 }
-                queue.push_back(Held::new(message, polls, true));
-                Ok(Sent::Accepted)
+                queue.push_back((polls, Held::late(message, lent)));
+                Ok(Some(Loan::NONE))
             }
         }
     }
 
-    fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
+    fn polls(&self, inner: &dyn Conduit) -> Result<usize> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for (to, queue) in (0..).map(Peer).zip(&mut state.held) {
-            for held in queue.iter_mut() {
-                held.polls_left = held.polls_left.saturating_sub(1);
+            for (polls_left, _) in queue.iter_mut() {
+                *polls_left = polls_left.saturating_sub(1);
             }
-            self.pass_on(queue, to, false)?;
+            pass_on(queue, inner, to, false)?;
         }
-        drop(state);
-        self.inner.poll(sink, traffic)
-    }
-
-    fn wait_descriptor(&self) -> BorrowedFd<'_> {
-        self.inner.wait_descriptor()
-    }
-
-    fn arm(&self) -> bool {
-        self.inner.arm()
-    }
-
-    fn disarm(&self) {
-        self.inner.disarm();
+        Ok(0)
     }
 }

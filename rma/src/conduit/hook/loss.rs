@@ -2,7 +2,7 @@
 
 use super::{Hook, Kind, Passage};
 use crate::address::Peer;
-use crate::conduit::Sent;
+use crate::conduit::{Conduit, Sent};
 use crate::error::{Result, RmaError};
 use crate::message::Direction;
 use rustix::event::{EventfdFlags, eventfd};
@@ -138,7 +138,7 @@ impl Hook for Loss {
         !self.lock().lost.contains(&passage.peer)
     }
 
-    fn polls(&self) -> Result<usize> {
+    fn polls(&self, _: &dyn Conduit) -> Result<usize> {
         let mut state = self.lock();
         match state.unreported.pop() {
             Some(peer) => {

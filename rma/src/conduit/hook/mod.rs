@@ -1,7 +1,8 @@
 //! Conduits around a conduit: they watch, count, lose or delay what passes through another one, whatever that is.
 //!
 //! * [`Hooked`] is a conduit with a [`Hook`], which sees everything that is sent and everything that arrives, and may
-//!   refuse it. [`Count`] counts messages and bytes per peer; [`Trace`] tells of each; [`Loss`] drops peers and fails sends.
+//!   refuse it, or send otherwise what was to be sent: later, again, or not at all, as the saboteur of the cache's simulation does.
+//!   [`Count`] counts messages and bytes per peer; [`Trace`] tells of each; [`Loss`] drops peers and fails sends.
 //! * [`Delay`] delivers later, as a link of some latency and bandwidth would, or the [`Switch`] of a virtual cluster.
 //!
 //! They can be put around each other; [`Stack`] does it from a line of text, for the jobs of people. All abilities of the inner conduit are passed on (one-sided access, loans, offers,
@@ -12,6 +13,7 @@
 
 mod count;
 mod delay;
+mod kept;
 mod loss;
 mod stack;
 mod switch;
@@ -19,6 +21,7 @@ mod trace;
 
 pub use count::{Count, PeerCounts};
 pub use delay::{Delay, Link};
+pub use kept::Kept;
 pub use loss::Loss;
 pub use stack::{Stack, StackError, Stacked};
 pub use switch::{Cable, Switch};
@@ -69,7 +72,24 @@ pub trait Hook: Send + Sync {
         Ok(Sent::Accepted)
     }
 
-    /// The inner conduit has accepted it.
+    /// Sends a message that was admitted; `lent`: where its payload lies, and stays until it is given back. None: no room now.
+    ///
+    /// # Errors
+    /// What the sender is told.
+    fn send(
+        &self,
+        inner: &dyn Conduit,
+        to: Peer,
+        message: &Message<'_>,
+        lent: Option<&Span>,
+    ) -> Result<Option<Loan>> {
+        match lent {
+            Some(lent) => inner.try_send_lent(to, message, lent),
+            None => Ok((inner.try_send(to, message)? == Sent::Accepted).then_some(Loan::NONE)),
+        }
+    }
+
+    /// The inner conduit, or [`Hook::send`], has accepted it.
     fn sent(&self, _passage: &Passage) {}
 
     /// A message has come. False: it is not delivered.
@@ -80,11 +100,11 @@ pub trait Hook: Send + Sync {
     /// A part of a one-sided operation is complete.
     fn completed(&self, _server: Peer, _operation: u64) {}
 
-    /// Before each poll. Returns what the poll counts beside the messages: 1 when a message that was busy may have room now.
+    /// Before each poll of the inner conduit. Returns what the poll counts beside the messages: 1 when a message that was busy may have room now.
     ///
     /// # Errors
     /// What the poll ends with.
-    fn polls(&self) -> Result<usize> {
+    fn polls(&self, _inner: &dyn Conduit) -> Result<usize> {
         Ok(0)
     }
 
@@ -166,13 +186,14 @@ impl<H: Hook> Conduit for Hooked<H> {
 
     fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent> {
         self.attempt(passage_of(to, message), Sent::Busy, || {
-            self.inner.try_send(to, message).map(|sent| (sent, sent == Sent::Accepted))
+            let loan = self.hook.send(&*self.inner, to, message, None)?;
+            Ok(loan.map_or((Sent::Busy, false), |_| (Sent::Accepted, true)))
         })
     }
 
     fn try_send_lent(&self, to: Peer, message: &Message<'_>, lent: &Span) -> Result<Option<Loan>> {
         self.attempt(passage_of(to, message), None, || {
-            self.inner.try_send_lent(to, message, lent).map(|loan| (loan, loan.is_some()))
+            self.hook.send(&*self.inner, to, message, Some(lent)).map(|loan| (loan, loan.is_some()))
         })
     }
 
@@ -210,7 +231,7 @@ impl<H: Hook> Conduit for Hooked<H> {
     }
 
     fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
-        let more = self.hook.polls()?;
+        let more = self.hook.polls(&*self.inner)?;
         Ok(more + self.inner.poll(&Watching { sink, hook: &*self.hook }, traffic)?)
     }
 

@@ -53,7 +53,7 @@
 //! | `layout.rs` | how values lie in memory, in words |
 //! | `portable.rs` | which types may be in the heap, and be read through copies |
 //! | `service/` | work at the home of objects, in the daemons of nodes |
-//! | `task/` | tasks: beginning them, what they are lent, the workers |
+//! | `task/` | tasks: beginning them, what they are lent, the queues and the workers, and their messages |
 //! | `heap/` | boxes, rows and text, and borrows of them, copies, what ranks free of each other's, passing objects on, what outlives a job |
 //! | [`sync`] | what several owners share: atomics, counted values, locks; channels are not there yet |
 //!
@@ -87,7 +87,17 @@
 //!
 //! [`Objects::run`] runs a program on the first rank, and its tasks on all: [`spawn`] and [`spawn_to`] begin one, [`JoinHandle::join`] waits for
 //! its result, and [`scope`] lends. A [`task!`] is a closure that captures nothing: it gets its arguments, and what it is lent, from where
-//! they are. A task on another node costs a message and its answer.
+//! they are. One that stays on its rank costs as much as a task of threads; one on another rank a message and its answer.
+//!
+//! A task that has begun stays where it is. The paper moves the stacks of threads between servers (drust-osdi24.txt §4.2.1); in Rust
+//! that is not sound. The compiler may keep the address of a thread-local variable across a call, so that a stack which goes on in another
+//! thread uses the first thread's; locks and guards on it belong to the thread that has taken them; and in another process
+//! nothing is left of what it has references to, from `Vec` to files. So load is balanced by tasks that have *not* begun: ranks
+//! with nothing to do ask others, which give them the oldest. Divide work into more tasks than there are threads.
+//!
+//! # Waiting without a thread
+//!
+//! [`DBox::get`] and a [`JoinHandle`] are futures, for an executor of the program's choice. They keep none of its threads waiting.
 //!
 //! # What outlives a job
 //!
@@ -123,7 +133,7 @@ mod word;
 
 #[cfg(feature = "runtime")]
 pub use heap::{
-    DBox, DMap, DMapIter, DString, DVec, Found, HeapCounts, HeapOptions, MutRef, ObjectError, Objects,
+    DBox, DMap, DMapIter, DString, DVec, Found, Get, HeapCounts, HeapOptions, MutRef, ObjectError, Objects,
     OtherLayout, Part, Ref, Refused,
 };
 pub use layout::Layout;
@@ -135,7 +145,8 @@ pub use service::services;
 pub use task::task_of;
 #[cfg(feature = "runtime")]
 pub use task::{
-    Arguments, JoinHandle, Lent, Place, RunOptions, Scope, Task, TaskError, rank, scope, spawn, spawn_to,
+    Arguments, JoinHandle, Lent, Place, RunOptions, Scope, Task, TaskCounts, TaskError, rank, scope, spawn,
+    spawn_to, task_counts,
 };
 pub use vgas_objects_derive::{Portable, Shareable};
 pub use word::{ADDRESS_BITS, Colour, Link, Word};

@@ -7,10 +7,10 @@ use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use vgas::{Rank, Runtime};
 use vgas_objects::sync::{DArc, DMutex};
-use vgas_objects::{DBox, HeapOptions, Objects, Portable, RunOptions, spawn_to, task};
+use vgas_objects::{DBox, HeapOptions, Objects, Place, Portable, RunOptions, spawn_to, task};
 use vgas_rma::message::{Payload, Source};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
@@ -31,6 +31,12 @@ const SMALL_COUNT: usize = 512;
 const LARGE_COUNT: usize = 16;
 const SMALL_BYTES: usize = 512;
 const LARGE_BYTES: usize = 1 << 20;
+
+/// Tasks that do nothing.
+const TASK_COUNT: usize = 1_000_000;
+/// Tasks that compute, and about how long each of them does.
+const LONG_COUNT: u64 = 80;
+const LONG: Duration = Duration::from_millis(2);
 
 type Boxes<T, const N: usize> = [Option<DBox<T>>; N];
 type Small = Boxes<[u64; SMALL_BYTES / 8], SMALL_COUNT>;
@@ -78,7 +84,8 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
     let mut line = Line::between(runtime)?;
     let (here, there, me) = (Rank(0), Rank(1), objects.rank());
     let mut buffer = vec![1; LARGE_BYTES];
-    let mut times = [const { Vec::new() }; 12];
+    let mut times = [const { Vec::new() }; 14];
+    let steps = steps_in(LONG);
     for sample in 0..=samples {
         let socket = line.ping_pong(me.0, SMALL_COUNT as u64)?;
         runtime.barrier()?;
@@ -141,12 +148,22 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
                     })
                 })
             };
-            let together = each(SMALL_COUNT, || {
-                let add = task!(|at: u64| -> u64 { at });
-                let all: Vec<_> = (0..SMALL_COUNT as u64).map(|at| spawn_to(here, add, at)).collect();
-                all.into_iter().try_fold(0, |sum, one| Ok(sum + one.join()?))
+            let together = |place: Place| {
+                each(TASK_COUNT, || {
+                    let add = task!(|at: u64| -> u64 { at });
+                    let all: Vec<_> = (0..TASK_COUNT as u64).map(|at| spawn_to(place, add, at)).collect();
+                    all.into_iter().try_fold(0, |sum, one| Ok(sum + one.join()?))
+                })
+            };
+            let compute = task!(|steps: u64| -> u64 { count(steps) });
+            let alone = each(1, || Ok(count(steps * LONG_COUNT / 4)))? * 4.0;
+            let spread = each(1, || {
+                let all: Vec<_> =
+                    (0..LONG_COUNT).map(|_| spawn_to(Place::Anywhere, compute, steps)).collect();
+                all.into_iter().try_fold(0, |sum, one| Ok(sum ^ one.join()?))
             })?;
-            Ok([one_by_one(there)?, one_by_one(here)?, together])
+            let (own, any) = (together(Place::Rank(here))?, together(Place::Anywhere)?);
+            Ok([one_by_one(there)?, one_by_one(here)?, own, any, spread / (alone / 2.0)])
         })?;
         let tasks = tasks.transpose()?.unwrap_or_default();
         objects.barrier()?;
@@ -154,12 +171,12 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
         if sample > 0 {
             let rate = |nanoseconds: f64| LARGE_BYTES as f64 / nanoseconds;
             let streamed = rate(stream.as_nanos() as f64 / LARGE_COUNT as f64);
-            let [elsewhere, own, together] = tasks;
+            let [elsewhere, own, together, anywhere, spread] = tasks;
             let [messages, small] = reads;
             let large = rate(read_large);
             let found = [
-                small, messages, socket, moved, dropped, large, streamed, elsewhere, own, together, locked,
-                cloned,
+                small, messages, socket, moved, dropped, large, streamed, elsewhere, own, together, anywhere,
+                spread, locked, cloned,
             ];
             times.iter_mut().zip(found).for_each(|(all, time)| all.push(time));
         }
@@ -167,8 +184,22 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
     if me != here {
         return Ok(Vec::new());
     }
-    let [reads, messages, socket, moved, dropped, large, stream, elsewhere, own, together, locked, cloned] =
-        &times;
+    let [
+        reads,
+        messages,
+        socket,
+        moved,
+        dropped,
+        large,
+        stream,
+        elsewhere,
+        own,
+        together,
+        anywhere,
+        spread,
+        locked,
+        cloned,
+    ] = &times;
     let mut report = Report::new("objects").under("conduit", line.name());
     let latency = ["latency", "ns"];
     let case = "read of 512 B, not here yet";
@@ -181,13 +212,34 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
     report.add(case, "latency", "ns", elsewhere.clone());
     report.ratio((case, elsewhere), ("message, and 512 B back", messages));
     report.add("task on this rank, and its result", "latency", "ns", own.clone());
-    report.add("each of many tasks on this rank", "latency", "ns", together.clone());
+    report.add("each of 10⁶ tasks on this rank", "latency", "ns", together.clone());
+    report.add("each of 10⁶ tasks that may run anywhere", "latency", "ns", anywhere.clone());
+    let case = "80 tasks of 2 ms, begun on one of two nodes, over half of their time";
+    report.add(case, "ratio", "", spread.clone());
     let case = "lock of another node, taken with its value and given back";
     report.add(case, "latency", "ns", locked.clone());
     report.ratio((case, locked), ("message, and 512 B back", messages));
     report.add("counted value of another node, cloned and dropped", "latency", "ns", cloned.clone());
     report.compare(["rate", "GB/s"], ("read of 1 MiB, not here yet", large), ("bare stream", stream));
     Ok(report.into_rows())
+}
+
+/// Something to do, of so many steps.
+fn count(steps: u64) -> u64 {
+    (0..steps).fold(1, |number: u64, step| {
+        std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005) ^ step)
+    })
+}
+
+/// Steps that take about as long.
+fn steps_in(time: Duration) -> u64 {
+    let start = Instant::now();
+    let mut steps = 0;
+    while start.elapsed() < 4 * time {
+        std::hint::black_box(count(10_000));
+        steps += 10_000;
+    }
+    steps / 4
 }
 
 /// Nanoseconds of each of so many.

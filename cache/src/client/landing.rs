@@ -193,7 +193,7 @@ impl Operation {
     pub(super) fn forget_asked(&mut self, client: &Core) {
         self.count_as_asked();
         while let Some(mut asked) = self.pop_asked() {
-            if let Some(landing) = client.remote.abandon(asked.number) {
+            if let Some(landing) = client.remote.abandon(asked.number).landing {
                 if client.endpoint.check_failure().is_ok() {
                     // Nobody can wait here, in a handler: what comes may only find an endpoint that takes nothing.
                     let what = "a get was given up in a handler while its bytes came".into();

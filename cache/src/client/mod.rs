@@ -165,7 +165,7 @@ impl Client {
                     known.answer(token.from(), number, answer, payload)
                 });
                 match heard {
-                    Heard::By(landing) => landing.into_iter().for_each(|it| token.endpoint().end_landing(it)),
+                    Heard::By(over) => over.settle(token.endpoint()),
                     Heard::ByNobody => {
                         tracing::warn!(?arguments, "an in-place answer that nobody waits for was ignored");
                     }

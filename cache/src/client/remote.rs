@@ -6,8 +6,9 @@
 
 use crate::request::InPlaceAnswer;
 use std::sync::Mutex;
+use std::task::Waker;
 use vgas_rma::address::Peer;
-use vgas_rma::endpoint::Landing;
+use vgas_rma::endpoint::{Endpoint, Landing};
 use vgas_rma::message::Arrived;
 
 /// How an operation stands.
@@ -33,6 +34,8 @@ struct Slot {
     /// Where the answer is to land, until there is one.
     expected: Option<Expected>,
     state: Option<RemoteState>,
+    /// Who is woken by the answer; counted as work of the endpoint.
+    waker: Option<Waker>,
 }
 
 /// Memory that waits for an answer.
@@ -46,11 +49,38 @@ pub struct Expected {
     pub bytes: usize,
 }
 
+/// What is left to do when an operation is over.
+#[derive(Debug, Default)]
+pub struct Over {
+    /// What was to land, which is to be ended.
+    pub landing: Option<Landing>,
+    /// Whom to wake; the endpoint counts it as work.
+    pub waker: Option<Waker>,
+}
+
+impl Over {
+    /// Does it, where the answer came.
+    pub fn settle(self, endpoint: &Endpoint) {
+        self.landing.into_iter().for_each(|landing| endpoint.end_landing(landing));
+        if let Some(waker) = self.waker {
+            endpoint.work_ended(1);
+            waker.wake();
+        }
+    }
+}
+
+impl Slot {
+    fn over(&mut self) -> Over {
+        let landing = self.expected.take().map(|expected| expected.landing);
+        Over { landing, waker: self.waker.take() }
+    }
+}
+
 /// What became of an answer.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Heard {
-    /// Its operation has it; what was to land there is to be ended.
-    By(Option<Landing>),
+    /// Its operation has it.
+    By(Over),
     /// No such operation is under way, or somebody else was asked.
     ByNobody,
 }
@@ -70,13 +100,14 @@ impl RemoteOperations {
         let index = match slots.iter().position(|slot| slot.state.is_none()) {
             Some(index) => index,
             None if slots.len() <= usize::from(u16::MAX) => {
-                slots.push(Slot { generation: 0, asked, expected: None, state: None });
+                slots.push(Slot { generation: 0, asked, expected: None, state: None, waker: None });
                 slots.len() - 1
             }
             None => return None,
         };
         let generation = slots[index].generation.wrapping_add(1);
-        slots[index] = Slot { generation, asked, expected: None, state: Some(RemoteState::Pending) };
+        let state = Some(RemoteState::Pending);
+        slots[index] = Slot { generation, asked, expected: None, state, waker: None };
         Some(u32::from(generation) << 16 | index as u32)
     }
 
@@ -103,19 +134,30 @@ impl RemoteOperations {
         }
     }
 
-    /// Forgets an operation; its answer will find nothing. Returned: what is still to land.
-    pub fn abandon(&self, number: u32) -> Option<Landing> {
+    /// Forgets an operation; its answer will find nothing.
+    pub fn abandon(&self, number: u32) -> Over {
         let mut slots = self.lock();
-        let slot = Self::find(&mut slots, number)?;
+        let Some(slot) = Self::find(&mut slots, number) else { return Over::default() };
         slot.state = None;
-        slot.expected.take().map(|expected| expected.landing)
+        slot.over()
+    }
+
+    /// Has the answer wake somebody, in the place of whom it would have woken; false: it is there already.
+    pub fn wakes(&self, number: u32, waker: &Waker) -> bool {
+        match Self::find(&mut self.lock(), number) {
+            Some(slot) if slot.state == Some(RemoteState::Pending) => {
+                slot.waker = Some(waker.clone());
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Records an answer.
     pub fn answer(&self, from: Peer, number: u32, answer: InPlaceAnswer, payload: Arrived<'_>) -> Heard {
         match Self::find(&mut self.lock(), number) {
             Some(slot) if slot.asked == from && slot.state == Some(RemoteState::Pending) => {
-                let expected = slot.expected.take();
+                let expected = slot.expected;
                 let bytes = match payload {
                     Arrived::Medium(bytes) => bytes,
                     _ => &[],
@@ -136,7 +178,7 @@ impl RemoteOperations {
                         RemoteState::Failed(word(0), word(4))
                     }
                 });
-                Heard::By(expected.map(|expected| expected.landing))
+                Heard::By(slot.over())
             }
             _ => Heard::ByNobody,
         }
@@ -158,8 +200,9 @@ mod tests {
 
     const HOME: Peer = Peer(4);
 
-    fn answer(operations: &RemoteOperations, from: Peer, number: u32, bytes: &[u8]) -> Heard {
-        operations.answer(from, number, InPlaceAnswer::Done, Arrived::Medium(bytes))
+    fn heard(operations: &RemoteOperations, from: Peer, number: u32, bytes: &[u8]) -> bool {
+        let heard = operations.answer(from, number, InPlaceAnswer::Done, Arrived::Medium(bytes));
+        matches!(heard, Heard::By(_))
     }
 
     #[test]
@@ -167,33 +210,57 @@ mod tests {
         let operations = RemoteOperations::default();
         let number = operations.begin(HOME).unwrap();
         assert_eq!(operations.finish(number), RemoteState::Pending);
-        assert_eq!(answer(&operations, Peer(5), number, b"xyz"), Heard::ByNobody, "somebody else was asked");
-        assert_eq!(answer(&operations, HOME, number, b"abc"), Heard::By(None));
-        assert_eq!(
-            answer(&operations, HOME, number, b"xyz"),
-            Heard::ByNobody,
-            "the second answer is refused"
-        );
+        assert!(!heard(&operations, Peer(5), number, b"xyz"), "somebody else was asked");
+        assert!(heard(&operations, HOME, number, b"abc"));
+        assert!(!heard(&operations, HOME, number, b"xyz"), "the second answer is refused");
         assert_eq!(operations.finish(number), RemoteState::Done(b"abc".to_vec()));
-        assert_eq!(answer(&operations, HOME, number, b""), Heard::ByNobody, "it is over");
+        assert!(!heard(&operations, HOME, number, b""), "it is over");
     }
 
     #[test]
     fn a_late_answer_does_not_reach_the_next_user_of_the_slot() {
         let operations = RemoteOperations::default();
         let old = operations.begin(HOME).unwrap();
-        assert_eq!(operations.abandon(old), None);
+        assert!(operations.abandon(old).landing.is_none());
         let new = operations.begin(HOME).unwrap();
         assert_ne!(old, new);
-        assert_eq!(answer(&operations, HOME, old, b""), Heard::ByNobody);
+        assert!(!heard(&operations, HOME, old, b""));
         let declined = operations.answer(HOME, new, InPlaceAnswer::NotInPlace, Arrived::Short);
-        assert_eq!(declined, Heard::By(None));
+        assert!(matches!(declined, Heard::By(_)));
         assert_eq!(operations.finish(new), RemoteState::NotInPlace);
+    }
+
+    /// Goal: the answer wakes whoever has asked for it last, once; and nobody who has gone.
+    #[test]
+    fn an_answer_wakes_who_waits() {
+        struct Count(std::sync::atomic::AtomicU32);
+        impl std::task::Wake for Count {
+            fn wake(self: std::sync::Arc<Self>) {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        let counts = [0, 1].map(|_| std::sync::Arc::new(Count(0.into())));
+        let [first, second] = counts.clone().map(Waker::from);
+        let operations = RemoteOperations::default();
+        let [one, two] = [0, 1].map(|_| operations.begin(HOME).unwrap());
+        assert!(
+            operations.wakes(one, &first) && operations.wakes(one, &second) && operations.wakes(two, &first)
+        );
+        let Heard::By(Over { waker: Some(woken), .. }) =
+            operations.answer(HOME, one, InPlaceAnswer::Done, Arrived::Medium(b""))
+        else {
+            panic!("nobody is woken")
+        };
+        woken.wake();
+        assert!(!operations.wakes(one, &first), "it is there");
+        assert!(operations.abandon(one).waker.is_none() && operations.abandon(two).waker.is_some());
+        assert!(!heard(&operations, HOME, two, b""));
+        assert_eq!(counts.map(|count| count.0.load(std::sync::atomic::Ordering::Relaxed)), [0, 1]);
     }
 
     #[test]
     fn hostile_numbers_find_nothing() {
         let operations = RemoteOperations::default();
-        assert_eq!(answer(&operations, HOME, u32::MAX, b""), Heard::ByNobody);
+        assert!(!heard(&operations, HOME, u32::MAX, b""));
     }
 }

@@ -6,7 +6,9 @@ use crate::request::{InPlaceAnswer, handler, service_words};
 use crate::service::{Service, ServiceCounts, ServiceError, decode, encode, number_of};
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use vgas_rma::address::NodeId;
 use vgas_rma::conduit::Sent;
 use vgas_rma::endpoint::{Endpoint, Token};
@@ -21,6 +23,8 @@ pub struct PendingCall<'c, A> {
     what: u32,
     request: Vec<u8>,
     asked: Option<u32>,
+    /// The endpoint counts it as work until its answer comes.
+    is_counted: bool,
     answer: PhantomData<fn() -> A>,
 }
 
@@ -39,7 +43,7 @@ pub(super) fn register(endpoint: &Endpoint, remote: &Arc<RemoteOperations>) -> R
             _ => Heard::ByNobody,
         };
         match answered {
-            Heard::By(landing) => landing.into_iter().for_each(|it| token.endpoint().end_landing(it)),
+            Heard::By(over) => over.settle(token.endpoint()),
             Heard::ByNobody => {
                 tracing::warn!(?arguments, "a service's answer that nobody waits for was ignored");
             }
@@ -122,7 +126,16 @@ impl Client {
             let what = format!("a call of the service {name} of {node}, of {} nodes", core.layout.nodes());
             return Err(CacheError::Usage(what));
         }
-        let mut pending = PendingCall { core, name, node, what, request, asked: None, answer: PhantomData };
+        let mut pending = PendingCall {
+            core,
+            name,
+            node,
+            what,
+            request,
+            asked: None,
+            is_counted: false,
+            answer: PhantomData,
+        };
         if pending.request.len() > core.medium_max {
             return Err(pending.error(ServiceError::TooLong));
         }
@@ -145,7 +158,7 @@ impl<A> PendingCall<'_, A> {
         if self.core.endpoint.try_request(to, handler::SERVICE, &words, payload)? == Sent::Accepted {
             self.asked = Some(slot);
         } else {
-            self.core.remote.abandon(slot);
+            let _ = self.core.remote.abandon(slot);
         }
         Ok(())
     }
@@ -178,8 +191,40 @@ impl<A: DeserializeOwned> PendingCall<'_, A> {
 
 impl<A> Drop for PendingCall<'_, A> {
     fn drop(&mut self) {
-        if let Some(slot) = self.asked {
-            self.core.remote.abandon(slot);
+        if let Some(slot) = self.asked
+            && self.core.remote.abandon(slot).waker.is_some()
+        {
+            self.core.endpoint.work_ended(1);
+        }
+    }
+}
+
+/// The answer wakes whoever awaits it, when some thread takes it in: one that polls or waits, or the endpoint's own within a
+/// millisecond. Awaiting runs no handler of a program, and keeps no thread.
+impl<A: DeserializeOwned> Future for PendingCall<'_, A> {
+    type Output = Result<A, CacheError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            if let Some(ended) = self.test().transpose() {
+                return Poll::Ready(ended);
+            }
+            let Some(slot) = self.asked else {
+                // There was no room for it. Rare, and over when messages have left.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            };
+            // Until the answer has come, somebody looks for it.
+            let is_first = !std::mem::replace(&mut self.is_counted, true);
+            if is_first {
+                self.core.endpoint.work_started();
+            }
+            if self.core.remote.wakes(slot, context.waker()) {
+                return Poll::Pending;
+            }
+            if is_first {
+                self.core.endpoint.work_ended(1);
+            }
         }
     }
 }

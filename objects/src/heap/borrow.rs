@@ -32,6 +32,17 @@ impl<T: Shareable> Ref<'_, T> {
             Some(_) => (word.address(), None),
             None => (heap.hold(word, const { &Shape::of::<T>() })?, Some(word)),
         };
+        Self::at(address, held)
+    }
+
+    /// Of an object of another rank, of which these bytes have come.
+    pub(super) fn of_bytes(word: Word, bytes: &[u8]) -> Result<Self, ObjectError> {
+        let heap = heap()?;
+        let address = heap.copies.hold(word, || heap.keep(word, const { &Shape::of::<T>() }, bytes))?;
+        Self::at(address, Some(word))
+    }
+
+    fn at(address: u64, held: Option<Word>) -> Result<Self, ObjectError> {
         let value = NonNull::new(with_exposed_provenance_mut(address as usize)).ok_or(ObjectError::NoHeap)?;
         Ok(Self { value, held, borrows: PhantomData })
     }

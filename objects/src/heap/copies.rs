@@ -97,6 +97,11 @@ impl Copies {
         Ok(copy.address)
     }
 
+    /// Whether a copy is here, so that [`Copies::hold`] would hardly wait.
+    pub fn has(&self, word: Word) -> bool {
+        self.table().entries.get(&word).is_some_and(|entry| entry.copy.is_some())
+    }
+
     /// Counts one more use of a copy that is in use.
     pub fn hold_again(&self, word: Word) {
         if let Some(entry) = self.table().entries.get_mut(&word) {

@@ -16,6 +16,7 @@ mod boxes;
 mod copies;
 mod error;
 mod head;
+mod later;
 mod map;
 mod objects;
 mod part;
@@ -30,6 +31,7 @@ mod vec;
 pub use borrow::{MutRef, Ref};
 pub use boxes::{DBox, Refused};
 pub use error::{ObjectError, OtherLayout};
+pub use later::Get;
 pub use map::{DMap, DMapIter, Found};
 pub use objects::{HeapCounts, HeapOptions, Objects};
 pub use part::Part;
@@ -332,15 +334,16 @@ impl Heap {
 
     /// A copy of another rank's object, in memory of this one.
     fn fetch(&self, word: Word, shape: &Shape) -> Result<Copy, ObjectError> {
-        while self.copies.count() > self.copies_max && self.evict()? {}
-        let at = self.locate(word.address());
-        let theirs = Geometry::new(word.address() - at.offset, self.bytes);
-        let served = theirs
-            .word_of(at.offset, shape.class)
-            .ok_or_else(|| ObjectError::Usage(format!("no {} can be at {word:?}", (shape.name)())))?;
+        self.make_room_for_copy()?;
+        let served = self.served_word(word, shape)?;
         // What its rank has counted there, that rank counts on.
         let address = self.bring(word, shape, Use::Copies, Some(served))?.0.address();
         Ok(Copy { address, class: shape.class, bytes: shape.bytes, links: shape.links })
+    }
+
+    fn make_room_for_copy(&self) -> Result<(), ObjectError> {
+        while self.copies.count() > self.copies_max && self.evict()? {}
+        Ok(())
     }
 
     /// Brings another rank's values here, into a slot of its own; with what [`Shape::scrub`] has found. `served` is where the word of its slot

@@ -141,6 +141,7 @@ impl Objects {
         OWN.tag.store(tag, Ordering::Release);
         let Some(heap) = HEAP.get() else { return Err(ObjectError::NoHeap) };
         let objects = Self { heap };
+        crate::task::register(&heap.runtime)?;
         objects.heap.runtime.barrier()?;
         Ok(objects)
     }

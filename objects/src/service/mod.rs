@@ -3,7 +3,6 @@
 mod bytes;
 mod heap;
 pub(crate) mod locks;
-pub(crate) mod tasks;
 
 pub(crate) use bytes::Bytes;
 pub(crate) use heap::{Answer, Freed, HeapService, Request};
@@ -13,8 +12,5 @@ use vgas::service::Services;
 /// The services of owned objects ([`vgas::service`]). The daemons that `vgas run` starts have them; a program that is the daemon of its
 /// nodes begins with `vgas::service::serve_node(vgas_objects::services)`, and adds its own.
 pub fn services() -> Services {
-    Services::default()
-        .with(HeapService::default())
-        .with(tasks::TaskService::default())
-        .with(locks::LockService::default())
+    Services::default().with(HeapService::default()).with(locks::LockService::default())
 }

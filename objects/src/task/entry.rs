@@ -3,13 +3,13 @@
 use super::lend::Arguments;
 use crate::portable::Portable;
 use rustc_hash::FxHashMap;
-use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 /// A task without what it captures, which is nothing: made by [`task!`](crate::task).
 pub struct Task<A, R> {
     code: Code,
-    takes: PhantomData<fn(A) -> R>,
+    /// The same for arguments that have not become bytes.
+    pub(super) call: fn(A) -> R,
 }
 
 impl<A, R> Clone for Task<A, R> {
@@ -53,13 +53,17 @@ pub fn task_of<'s, A: Arguments<'s>, R: Portable, F: Fn(A) -> R + Copy + 'static
             options(nomem, nostack, preserves_flags),
         );
     }
-    Task { code: code::<A, R, F>, takes: PhantomData }
+    Task { code: code::<A, R, F>, call: call::<A, R, F> }
+}
+
+fn call<A, R, F: Fn(A) -> R + Copy + 'static>(arguments: A) -> R {
+    // SAFETY: a type without bytes that can be copied, of which there was a value: the task was made of it.
+    let function = unsafe { std::ptr::NonNull::<F>::dangling().read() };
+    function(arguments)
 }
 
 fn code<'s, A: Arguments<'s>, R: Portable, F: Fn(A) -> R + Copy + 'static>(bytes: &[u8]) -> Option<Vec<u8>> {
-    // SAFETY: a type without bytes that can be copied, of which there was a value: the task was made of it.
-    let function = unsafe { std::ptr::NonNull::<F>::dangling().read() };
-    super::lend::run::<A, R>(bytes, function)
+    super::lend::run::<A, R>(bytes, call::<A, R, F>)
 }
 
 /// The entries, in their order.

@@ -4,10 +4,12 @@ use crate::heap::leave_behind;
 use crate::portable::{Portable, Shareable};
 use crate::word::Link;
 use rustc_hash::FxHasher;
+use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use vgas::Rank;
 
 /// Most bytes of what a task is lent and given, and of what it returns: as much as every network has in a message.
 pub(super) const BYTES_MAX: usize = 2048;
@@ -234,6 +236,8 @@ several! { (A 0 B 1) (A 0 B 1 C 2) (A 0 B 1 C 2 D 3) }
 pub(super) const RETURNED: u8 = 0;
 pub(super) const PANICKED: u8 = 1;
 pub(super) const MISREAD: u8 = 2;
+/// It has not begun, and does not: nobody runs tasks any more.
+pub(super) const STOPPED: u8 = 3;
 
 /// What tells tasks of other arguments and results apart: the first bytes of the arguments.
 fn mark<A, R>() -> [u8; 8] {
@@ -281,13 +285,17 @@ pub(super) fn run<'s, A: Arguments<'s>, R: Portable>(
     match ended {
         Ok(result) => give(result, &mut outcome),
         Err(panic) => {
-            let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
-            let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
-            let said = said.unwrap_or_else(|| "it did not say why".into());
-            outcome.extend(said.bytes().take(BYTES_MAX));
+            outcome.extend(said(&*panic).bytes().take(BYTES_MAX));
         }
     }
     Some(outcome)
+}
+
+/// What a panic has said.
+pub(super) fn said(panic: &(dyn Any + Send)) -> String {
+    let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
+    let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+    said.unwrap_or_else(|| "it did not say why".into())
 }
 
 /// The result, of bytes that a task has returned; none if they are not as many.
@@ -300,16 +308,38 @@ pub(super) fn result_of<R: Portable>(bytes: &[u8]) -> Option<R> {
     })
 }
 
-/// Where the first box among arguments means something.
-pub(super) fn first_link<'s, A: Arguments<'s>>(lent: &A::Lent, given: &A::Given) -> Option<u64> {
-    let mut first = None;
+/// Ranks that are told apart when it is counted who has most of the boxes among arguments.
+const RANKS_TOLD_APART: usize = 8;
+
+/// The rank that has most of the boxes among arguments, the first of those that have as many; none without boxes.
+pub(super) fn rank_of_most<'s, A: Arguments<'s>>(
+    lent: &A::Lent,
+    given: &A::Given,
+    rank_of: impl Fn(u64) -> Option<Rank>,
+) -> Option<Rank> {
+    let mut counts: SmallCounts = [None; RANKS_TOLD_APART];
     let mut note = |link: &Link| {
-        first.get_or_insert(link.word().address());
+        let Some(rank) = rank_of(link.word().address()) else { return };
+        for place in &mut counts {
+            let (of, count) = place.get_or_insert((rank, 0));
+            if *of == rank {
+                *count += 1;
+                return;
+            }
+        }
     };
     lent.links(&mut note);
     Portable::links(given, &mut note);
-    first
+    let mut most: Option<(Rank, u32)> = None;
+    for (rank, count) in counts.into_iter().flatten() {
+        if most.is_none_or(|(_, before)| count > before) {
+            most = Some((rank, count));
+        }
+    }
+    most.map(|(rank, _)| rank)
 }
+
+type SmallCounts = [Option<(Rank, u32)>; RANKS_TOLD_APART];
 
 #[cfg(test)]
 mod tests {

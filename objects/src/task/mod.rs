@@ -4,20 +4,27 @@
 //!
 //! 1. *Code.* What runs for a number is the entry of this program's table, made for these types (`entry.rs`). All ranks run the same
 //!    program: [`Objects::run`] compares it.
-//! 2. *Bytes.* Arguments and results travel as bytes of [`Portable`] types, or of what is lent, and are made values once where they
+//! 2. *Bytes.* Arguments and results that travel are bytes of [`Portable`] types, or of what is lent, and are made values once where they
 //!    arrive, of exactly as many bytes. Extensions of their links are 0 where they arrive.
 //! 3. *Lent.* What is lent is borrowed until the task has ended, of which whoever has lent it hears before it goes on: a scope waits
-//!    for all of its tasks, also when it unwinds, and ends the process where it cannot hear of them.
+//!    for all of its tasks, also when it unwinds, and ends the process where it cannot hear of them. So a queue may have it, and another
+//!    thread use it, as if it lived for ever; what is left in queues of a task that has ended has nothing of it.
 
 mod entry;
+mod job;
 mod lend;
+mod pool;
 mod run;
 mod scope;
+mod travel;
+mod watch;
 
 pub use entry::{Task, task_of};
 pub use lend::{Arguments, Lent};
+pub use pool::{TaskCounts, task_counts};
 pub use run::RunOptions;
 pub use scope::{JoinHandle, Scope, scope, spawn, spawn_to};
+pub(crate) use travel::register;
 
 #[cfg(doc)]
 use crate::{Objects, Portable};
@@ -26,7 +33,7 @@ use vgas::{NodeId, Rank};
 /// Where a task is to begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
-    /// On the node that has what the first box among its arguments means, or on this node; on another one if that has nothing to do
+    /// On the rank that has most of what the boxes among its arguments mean, or on this rank; on another one if that has nothing to do
     /// and these have.
     #[default]
     Anywhere,

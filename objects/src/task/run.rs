@@ -1,23 +1,22 @@
 //! Workers: threads of each rank that run tasks, from the beginning of [`Objects::run`] to its end.
 
-use super::TaskError;
-use super::entry::{code_of, table};
-use super::lend::MISREAD;
-use crate::heap::{ObjectError, Objects, job};
-use crate::service::Bytes;
-use crate::service::tasks::{Answer, Request, TaskService, Work};
+use super::entry::table;
+use super::pool::{Member, Pool, pool};
+use super::travel;
+use crate::heap::{ObjectError, Objects};
+use crossbeam_deque::Worker;
 use rustc_hash::FxHasher;
-use std::cell::Cell;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::service::PendingCall;
-use vgas::{Rank, Runtime};
+use vgas::Rank;
+
+/// The watch's stack: it takes in messages.
+const WATCH_STACK_BYTES: usize = 512 << 10;
 
 /// How tasks are run. The same on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Workers of each rank, at least 1: threads that run tasks, beside the one that runs `main` on the first rank. One that waits for
-    /// a task runs others meanwhile.
+    /// Workers of each rank, at least 1: threads that run tasks, beside the one that runs `main` on the first rank. Who waits for a
+    /// task runs others meanwhile, `main` as well.
     pub workers: usize,
     /// Bytes of a worker's stack, which takes memory as it is used. Who waits for a task runs others on the same stack.
     pub stack_bytes: usize,
@@ -29,17 +28,31 @@ impl Default for RunOptions {
     }
 }
 
-thread_local! {
-    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
-}
-
 impl Objects {
     /// Runs a program: `main` on the first rank, and on all ranks the tasks that it and its tasks spawn, until `main` has returned.
     /// Collective; yields what `main` has returned, on the first rank.
     ///
-    /// Nothing moves a task that has begun: a stack that goes on in another process, or only in another thread, is undefined behaviour in
-    /// Rust, whose compiler keeps addresses of thread-local variables, and whose references mean memory of one process. Tasks that
-    /// have not begun go where there is nothing to do.
+    /// Nothing moves a task that has begun ([why](crate#tasks)); those that have not go where there is nothing to do. Handlers of active
+    /// messages may run in any thread of a rank meanwhile, also while its workers compute.
+    ///
+    /// ```no_run
+    /// use vgas::{Rank, Runtime};
+    /// use vgas_objects::{HeapOptions, Objects, RunOptions, rank, spawn_to, task};
+    ///
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let objects = Objects::attach(Runtime::init()?, &HeapOptions::default())?;
+    ///     let options = RunOptions { workers: 2, ..RunOptions::default() };
+    ///     let last = Rank(objects.ranks() - 1);
+    ///     let ran = objects.run(&options, || {
+    ///         spawn_to(last, task!(|_n: ()| -> u32 { rank().map_or(0, |rank| rank.0) }), ()).join()
+    ///     })?;
+    ///     // Only the first rank has run it.
+    ///     if let Some(ran) = ran {
+    ///         assert_eq!(ran?, last.0);
+    ///     }
+    ///     Ok(objects.finalize()?)
+    /// }
+    /// ```
     ///
     /// # Errors
     /// When the ranks do not run the same program, a worker cannot be started, or a peer is lost.
@@ -56,57 +69,79 @@ impl Objects {
                 "{me} and {other} do not run the same program: tasks would not be the same"
             )));
         }
-        if self.is_first_of_node() {
-            runtime.call::<TaskService>(runtime.node(), &Request::Begin)?;
-        }
+        let pool = pool()?;
+        let workers = options.workers.max(1);
+        let is_first = self.rank() == Rank(0);
+        let mut queues: Vec<_> = (0..workers + usize::from(is_first)).map(|_| Worker::new_lifo()).collect();
+        pool.begin(&queues);
+        // From here on, all understand what tasks say to each other.
         runtime.barrier()?;
         let result = std::thread::scope(|scope| {
-            let mut workers = Vec::new();
-            for _ in 0..options.workers.max(1) {
-                let worker =
-                    std::thread::Builder::new().name("objects".into()).stack_size(options.stack_bytes);
-                match worker.spawn_scoped(scope, || work(runtime)) {
-                    Ok(worker) => workers.push(worker),
-                    Err(why) => {
-                        // The others would wait for ever.
-                        let _ = runtime.abort(&format!("a worker cannot be started: {why}"), 1);
-                        return Err(ObjectError::Usage(format!("a worker cannot be started: {why}")));
-                    }
-                }
+            let start = |name: &str, stack_bytes| {
+                std::thread::Builder::new().name(name.into()).stack_size(stack_bytes)
+            };
+            let refused = |why: std::io::Error| {
+                // The others would wait for ever.
+                let _ = runtime.abort(&format!("a worker cannot be started: {why}"), 1);
+                pool.stop();
+                ObjectError::Usage(format!("a worker cannot be started: {why}"))
+            };
+            // Also when `main` panics: the scope waits for the watch.
+            let close = Close(pool);
+            let watch = start("objects-watch", WATCH_STACK_BYTES);
+            watch.spawn_scoped(scope, || pool.look_after()).map_err(refused)?;
+            let mut all = Vec::new();
+            for queue in queues.drain(..workers) {
+                let worker = move || {
+                    let _member = Member::new(pool, queue, true);
+                    pool.work()
+                };
+                let started = start("objects", options.stack_bytes).spawn_scoped(scope, worker);
+                all.push(started.map_err(refused)?);
             }
-            let result = (self.rank() == Rank(0)).then(|| {
-                let stop = Stop(runtime);
+            let result = queues.pop().map(|queue| {
+                let _member = Member::new(pool, queue, false);
+                let stop = Stop(pool);
                 let result = main();
                 drop(stop);
                 result
             });
-            workers.into_iter().try_for_each(|worker| match worker.join() {
+            let ended = all.into_iter().map(|worker| match worker.join() {
                 Ok(ended) => ended,
                 Err(panic) => std::panic::resume_unwind(panic),
-            })?;
-            Ok(result)
+            });
+            let ended = ended.fold(Ok(()), Result::and);
+            pool.end();
+            // What comes until all are here, the watch says is over.
+            let all_are_here = runtime.barrier();
+            drop(close);
+            ended?;
+            all_are_here?;
+            Ok::<_, ObjectError>(result)
         })?;
-        runtime.barrier()?;
         Ok(result)
-    }
-
-    fn is_first_of_node(&self) -> bool {
-        let runtime = self.job();
-        runtime.layout().ranks_of(runtime.node()).start == self.rank().0
     }
 }
 
-/// Ends the workers of all nodes, also when `main` panics.
-struct Stop<'r>(&'r Runtime);
+/// Ends the workers of all ranks, also when `main` panics.
+struct Stop(&'static Pool);
 
-impl Drop for Stop<'_> {
+impl Drop for Stop {
     fn drop(&mut self) {
-        for node in 0..self.0.nodes() {
-            if let Err(error) = self.0.call::<TaskService>(vgas::NodeId(node), &Request::Stop) {
-                // Somebody is lost, and with it the job.
-                vgas::say::line(format_args!("vgas: tasks cannot be ended: {error}"));
-            }
+        if let Err(error) = travel::stop(self.0) {
+            // Somebody is lost, and with it the job.
+            vgas::say::line(format_args!("vgas: tasks cannot be ended: {error}"));
         }
+    }
+}
+
+/// Ends the watch.
+struct Close(&'static Pool);
+
+impl Drop for Close {
+    fn drop(&mut self) {
+        self.0.stop();
+        self.0.close();
     }
 }
 
@@ -116,72 +151,4 @@ fn program() -> u64 {
     table().hash(&mut hasher);
     std::fs::metadata("/proc/self/exe").map_or(0, |exe| exe.len()).hash(&mut hasher);
     hasher.finish()
-}
-
-/// A worker: runs tasks until it is told to end.
-fn work(runtime: &'static Runtime) -> Result<(), ObjectError> {
-    IS_WORKER.set(true);
-    loop {
-        match runtime.call::<TaskService>(runtime.node(), &Request::Next { token: 0 })? {
-            Answer::Task { id, work } => execute(runtime, id, &work)?,
-            Answer::Stopped => return Ok(()),
-            _ => {}
-        }
-    }
-}
-
-fn execute(runtime: &Runtime, id: u64, work: &Work) -> Result<(), ObjectError> {
-    let outcome = code_of(work.entry).and_then(|code| code(&work.arguments.0));
-    let outcome = outcome.unwrap_or_else(|| vec![MISREAD]);
-    // Who ran it: errors say so.
-    let outcome = [&runtime.rank().0.to_le_bytes(), &outcome[..]].concat();
-    Ok(runtime.tell::<TaskService>(runtime.node(), &Request::Done { id, outcome: Bytes(outcome) })?)
-}
-
-/// Waits until a call is answered; a worker runs other tasks meanwhile.
-pub(super) fn wait(call: &mut PendingCall<'static, Answer>) -> Result<Answer, TaskError> {
-    let runtime = job()?;
-    if !IS_WORKER.get() {
-        return Ok(until(runtime, &mut [call])?.1);
-    }
-    static TOKENS: AtomicU64 = AtomicU64::new(1);
-    loop {
-        let token = TOKENS.fetch_add(1, Ordering::Relaxed);
-        let mut next = runtime.start_call::<TaskService>(runtime.node(), &Request::Next { token })?;
-        let (which, answer) = until(runtime, &mut [call, &mut next])?;
-        if which == 1 {
-            match answer {
-                Answer::Task { id, work } => execute(runtime, id, &work)?,
-                // Nothing else begins.
-                _ => return Ok(until(runtime, &mut [call])?.1),
-            }
-            continue;
-        }
-        // What was on its way to this worker is run by nobody else.
-        runtime.call::<TaskService>(runtime.node(), &Request::Cancel { token })?;
-        if let (_, Answer::Task { id, work }) = until(runtime, &mut [&mut next])? {
-            execute(runtime, id, &work)?;
-        }
-        return Ok(answer);
-    }
-}
-
-/// Waits for the first of some calls that is answered.
-fn until(
-    runtime: &Runtime,
-    calls: &mut [&mut PendingCall<'static, Answer>],
-) -> Result<(usize, Answer), vgas::Error> {
-    let mut found = Ok(None);
-    runtime.wait_until(|| {
-        found = calls
-            .iter_mut()
-            .enumerate()
-            .find_map(|(which, call)| match call.test() {
-                Ok(answer) => answer.map(|answer| Ok((which, answer))),
-                Err(error) => Some(Err(error)),
-            })
-            .transpose();
-        !matches!(found, Ok(None))
-    })?;
-    found?.ok_or_else(|| vgas::Error::Usage("a call was waited for that nobody has made".into()))
 }

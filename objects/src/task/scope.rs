@@ -1,130 +1,117 @@
 //! Beginning tasks, and waiting for them.
 
 use super::entry::Task;
-use super::lend::{self, Arguments, Back, Lent};
-use super::{Place, TaskError, run};
-use crate::heap::{cannot_go_on, job, rank_of};
+use super::job::{Job, Leaves, Returns, Running};
+use super::lend::{self, Arguments, Lent};
+use super::pool::{Pool, erase, pool};
+use super::{Place, TaskError};
+use crate::heap::{cannot_go_on, rank_of};
 use crate::portable::Portable;
-use crate::service::Bytes;
-use crate::service::tasks::{self, Answer, Request, TaskService, Work};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use vgas::service::PendingCall;
-use vgas::{NodeId, Rank};
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
+use vgas::Rank;
 
-/// A task that was begun.
-struct Running {
-    state: Mutex<State>,
+/// Where a task is to wait for its beginning.
+enum To {
+    Here(Leaves),
+    There(Rank, Leaves),
 }
 
-enum State {
-    Called {
-        call: PendingCall<'static, Answer>,
-        node: NodeId,
-        back: Vec<Back>,
-    },
-    /// With the bytes of its result.
-    Ended(Result<Vec<u8>, TaskError>),
-    Taken,
-}
-
-impl Running {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins a task.
-    fn new<'s, A: Arguments<'s>, R: Portable>(
-        place: Place,
-        task: Task<A, R>,
-        lent: A::Lent,
-        given: A::Given,
-    ) -> Self {
-        let first = lend::first_link::<A>(&lent, &given);
-        let mut back = Vec::new();
-        let arguments = Bytes(lend::pack::<A, R>(lent, given, &mut back));
-        let called = (|| {
-            let runtime = job()?;
-            let layout = runtime.layout();
-            let (node, place) = match place {
-                Place::Rank(rank) if rank.0 < layout.ranks() => {
-                    (layout.node_of(rank), tasks::Place::Rank(rank.0))
-                }
-                Place::Rank(rank) => {
-                    return Err(usage(format!("there is no {rank} in a job of {}", layout.ranks())));
-                }
-                Place::Node(node) => (node, tasks::Place::Node),
-                Place::Anywhere => {
-                    let rank = first.and_then(rank_of);
-                    (rank.map_or(runtime.node(), |rank| layout.node_of(rank)), tasks::Place::Anywhere)
-                }
-            };
-            let entry = task.number().ok_or(TaskError::Misread(runtime.rank()))?;
-            let request = Request::Run { place, work: Work { entry, arguments } };
-            Ok((runtime.start_call::<TaskService>(node, &request)?, node))
-        })();
-        let state = match called {
-            Ok((call, node)) => State::Called { call, node, back },
-            Err(error) => State::Ended(Err(error)),
-        };
-        Self { state: Mutex::new(state) }
-    }
-
-    /// Waits for its end; what was lent is back then.
-    fn wait(&self) {
-        let mut state = self.state();
-        if let State::Called { call, node, back } = &mut *state {
-            let (node, has_lent) = (*node, !back.is_empty());
-            let ended = run::wait(call).and_then(|answer| end(answer, node, back));
-            if let (true, Err(why @ (TaskError::Objects(_) | TaskError::Misread(_)))) = (has_lent, &ended) {
-                // It may be anywhere: nobody may go on with it.
-                cannot_go_on(&format!("what was lent to a task is lost: {why}"));
+/// Begins a task.
+fn begin<'s, A: Arguments<'s>, R: Portable>(
+    place: Place,
+    task: Task<A, R>,
+    lent: A::Lent,
+    given: A::Given,
+    scope: Option<Arc<Running>>,
+) -> JoinHandle<'s, R>
+where
+    A: 's,
+    A::Lent: 's,
+{
+    let to = pool().map_err(TaskError::from);
+    let to = to.and_then(|pool| Ok((pool, choose::<A>(pool, place, &lent, &given)?)));
+    let (pool, to) = match to {
+        Ok(to) => to,
+        Err(why) => return JoinHandle { task: Arc::new(Job::<A, R>::refused(task, why)), is_lent: false },
+    };
+    let leaves = match to {
+        To::Here(leaves) | To::There(_, leaves) => leaves,
+    };
+    let is_lent = scope.is_some();
+    let job = Arc::new(Job::<A, R>::new(pool.runtime, task, lent, given, leaves, scope));
+    let work = erase(job.clone());
+    match to {
+        _ if pool.is_over() => {
+            work.run(true);
+        }
+        To::Here(_) => pool.push(work),
+        To::There(rank, _) => {
+            if let Some(packed) = work.pack() {
+                pool.send_away(work, packed, rank, false);
             }
-            *state = State::Ended(ended);
         }
     }
+    JoinHandle { task: job, is_lent }
+}
+
+fn choose<'s, A: Arguments<'s>>(
+    pool: &Pool,
+    place: Place,
+    lent: &A::Lent,
+    given: &A::Given,
+) -> Result<To, TaskError> {
+    let (layout, me) = (pool.runtime.layout(), pool.runtime.rank());
+    let to = |rank, leaves| if rank == me { To::Here(leaves) } else { To::There(rank, leaves) };
+    Ok(match place {
+        Place::Rank(rank) if rank.0 < layout.ranks() => to(rank, Leaves::No),
+        Place::Rank(rank) => {
+            return Err(usage(format!("there is no {rank} in a job of {}", layout.ranks())));
+        }
+        Place::Node(node) if node == pool.runtime.node() => To::Here(Leaves::Node),
+        Place::Node(node) if node.0 < layout.nodes() => {
+            // One after the other; who has nothing to do there takes it from the others.
+            let ranks = layout.ranks_of(node);
+            let turn = pool.turn() % (ranks.end - ranks.start).max(1);
+            to(Rank(ranks.start + turn), Leaves::Node)
+        }
+        Place::Node(node) => {
+            return Err(usage(format!("there is no {node} in a job of {}", layout.nodes())));
+        }
+        Place::Anywhere => {
+            let rank = lend::rank_of_most::<A>(lent, given, rank_of);
+            to(rank.unwrap_or(me), Leaves::Anywhere)
+        }
+    })
 }
 
 fn usage(what: String) -> TaskError {
     crate::ObjectError::Usage(what).into()
 }
 
-/// What an answer says: the bytes of the result, after what was lent is back.
-fn end(answer: Answer, node: NodeId, back: &[Back]) -> Result<Vec<u8>, TaskError> {
-    let Answer::Outcome(Bytes(bytes)) = answer else {
-        return Err(match answer {
-            Answer::Stopped => TaskError::Stopped,
-            _ => usage(format!("a task was begun on a rank that is not of {node}")),
-        });
-    };
-    let misread = TaskError::Misread(Rank(u32::MAX));
-    let Some((rank, [how, rest @ ..])) = bytes.split_first_chunk::<4>() else { return Err(misread) };
-    let rank = Rank(u32::from_le_bytes(*rank));
-    let mut rest = rest;
-    if *how == lend::MISREAD {
-        return Err(TaskError::Misread(rank));
-    }
-    // SAFETY: rule 3: of this task, whose lender waits.
-    if !back.iter().all(|back| unsafe { back.restore(&mut rest) }) {
-        return Err(TaskError::Misread(rank));
-    }
-    match *how {
-        lend::RETURNED => Ok(rest.to_vec()),
-        lend::PANICKED => {
-            Err(TaskError::Panicked { rank, message: String::from_utf8_lossy(rest).into_owned() })
-        }
-        _ => Err(TaskError::Misread(rank)),
-    }
-}
-
-/// A task that was begun, whose result can be had. Dropped, it waits for the task's end: what a program has begun is over with it.
+/// A task that was begun, whose result can be had: by [`JoinHandle::join`], or by awaiting it. Dropped, it waits for the task's end:
+/// what a program has begun is over with it.
 ///
-/// Whoever waits within a task runs others meanwhile, so that no number of workers is too small.
+/// Whoever waits for a task runs it, if nobody has begun it, and others meanwhile, so that no number of workers is too small. So a
+/// thread does not wait with a lock that other tasks need. Awaiting runs nothing, and keeps no thread: an executor of the
+/// program's choice is woken when the task has ended.
+///
+/// ```no_run
+/// # use vgas_objects::{TaskError, spawn, task};
+/// # async fn both() -> Result<u64, TaskError> {
+/// let square = task!(|number: u64| -> u64 { number * number });
+/// let (first, second) = (spawn(square, 3), spawn(square, 4));
+/// Ok(first.await? + second.await?)
+/// # }
+/// ```
 #[must_use = "dropped, it waits for its task"]
 pub struct JoinHandle<'s, R: Portable> {
-    running: Arc<Running>,
-    returns: PhantomData<(&'s (), R)>,
+    task: Arc<dyn Returns<R> + 's>,
+    is_lent: bool,
 }
 
 impl<R: Portable> fmt::Debug for JoinHandle<'_, R> {
@@ -139,21 +126,51 @@ impl<R: Portable> JoinHandle<'_, R> {
     /// # Errors
     /// When it has panicked, was not run, or a peer is lost.
     pub fn join(self) -> Result<R, TaskError> {
-        self.running.wait();
-        let state = std::mem::replace(&mut *self.running.state(), State::Taken);
-        let State::Ended(ended) = state else { return Err(TaskError::Stopped) };
-        let bytes = ended?;
-        lend::result_of(&bytes).ok_or(TaskError::Misread(Rank(u32::MAX)))
+        self.wait()?;
+        self.task.take().unwrap_or(Err(TaskError::Stopped))
+    }
+
+    /// Whether it has ended, so that [`JoinHandle::join`] does not wait.
+    pub fn is_over(&self) -> bool {
+        self.task.is_over()
+    }
+
+    fn wait(&self) -> Result<(), crate::ObjectError> {
+        if self.task.is_over() {
+            return Ok(());
+        }
+        let waited = pool().and_then(|pool| {
+            pool.run_first(&erase(self.task.clone()));
+            pool.wait(|| self.task.is_over(), || self.task.announce())
+        });
+        if let (true, Err(why)) = (self.is_lent, &waited) {
+            // It may go on with it anywhere: nobody else may.
+            cannot_go_on(&format!("what was lent to a task is lost: {why}"));
+        }
+        waited
+    }
+}
+
+impl<R: Portable> Future for JoinHandle<'_, R> {
+    type Output = Result<R, TaskError>;
+
+    /// # Panics
+    /// When it has said its result already.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.task.wakes(context.waker()) {
+            return Poll::Pending;
+        }
+        match self.task.take() {
+            Some(ended) => Poll::Ready(ended),
+            None => panic!("a task has said its result, and is polled again"),
+        }
     }
 }
 
 impl<R: Portable> Drop for JoinHandle<'_, R> {
     fn drop(&mut self) {
-        self.running.wait();
-        let state = std::mem::replace(&mut *self.running.state(), State::Taken);
-        if let State::Ended(Ok(bytes)) = state {
-            // The result is dropped here.
-            drop(lend::result_of::<R>(&bytes));
+        if self.wait().is_ok() {
+            drop(self.task.take());
         }
     }
 }
@@ -192,13 +209,12 @@ pub fn spawn_to<A: Portable, R: Portable>(
     task: Task<((), A), R>,
     given: A,
 ) -> JoinHandle<'static, R> {
-    let running = Arc::new(Running::new(place.into(), task, (), given));
-    JoinHandle { running, returns: PhantomData }
+    begin(place.into(), task, (), given, None)
 }
 
 /// Where tasks may be lent something: as [`std::thread::Scope`].
 pub struct Scope<'scope, 'env: 'scope> {
-    running: Mutex<Vec<Arc<Running>>>,
+    running: Arc<Running>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -228,14 +244,25 @@ impl<'scope> Scope<'scope, '_> {
         lent: L,
         given: A,
     ) -> JoinHandle<'scope, R> {
-        let running = Arc::new(Running::new(place.into(), task, lent, given));
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).push(running.clone());
-        JoinHandle { running, returns: PhantomData }
+        begin(place.into(), task, lent, given, Some(self.running.clone()))
     }
 
+    /// Waits until all tasks have ended, and what was lent to them is back.
     fn wait(&self) {
-        let all = std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
-        all.iter().for_each(|running| running.wait());
+        let running = &self.running;
+        let is_over = || running.count.load(Ordering::SeqCst) == 0;
+        if !is_over() {
+            let announce = || {
+                running.is_waited_for.store(true, Ordering::SeqCst);
+                is_over()
+            };
+            if let Err(why) = pool().and_then(|pool| pool.wait(is_over, announce)) {
+                // Tasks may go on with it anywhere: nobody else may.
+                cannot_go_on(&format!("what was lent to tasks is lost: {why}"));
+            }
+        }
+        let came = std::mem::take(&mut *running.came.lock().unwrap_or_else(PoisonError::into_inner));
+        came.iter().for_each(|task| task.settle());
     }
 }
 
@@ -279,7 +306,7 @@ impl<'scope> Scope<'scope, '_> {
 /// }
 /// ```
 pub fn scope<'env, R>(within: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
-    let scope = Scope { running: Mutex::default(), scope: PhantomData, env: PhantomData };
+    let scope = Scope { running: Arc::default(), scope: PhantomData, env: PhantomData };
     struct End<'r, 'scope, 'env>(&'r Scope<'scope, 'env>);
     impl Drop for End<'_, '_, '_> {
         fn drop(&mut self) {

@@ -288,10 +288,30 @@ impl Endpoint {
         self.register_any(index, Box::new(handler))
     }
 
+    /// Registers a handler of a library at an endpoint that may be open already: for a library that is attached to one which
+    /// others have made. A message for it is an error before that, so peers send none until they know (by a barrier, say).
+    ///
+    /// # Errors
+    /// [`RmaError::Usage`] when the index is not from 64 to 127, or is taken.
+    pub fn register_library(
+        &self,
+        index: u8,
+        handler: impl Fn(&Token<'_>, &[u32], Arrived<'_>) + Send + Sync + 'static,
+    ) -> Result<()> {
+        if !(handler_index::LIBRARY..handler_index::USER).contains(&index) {
+            return Err(RmaError::Usage(format!("handler index {index}: libraries have 64 to 127")));
+        }
+        self.set_handler(index, Box::new(handler))
+    }
+
     pub(crate) fn register_any(&self, index: u8, handler: Handler) -> Result<()> {
         if self.is_open.load(Ordering::Acquire) {
             return Err(RmaError::Usage("handlers are registered before the endpoint is opened".into()));
         }
+        self.set_handler(index, handler)
+    }
+
+    fn set_handler(&self, index: u8, handler: Handler) -> Result<()> {
         self.handlers[usize::from(index)]
             .set(handler)
             .map_err(|_| RmaError::Usage(format!("handler index {index} is taken")))

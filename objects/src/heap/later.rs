@@ -1,0 +1,178 @@
+//! Borrowing without waiting: [`DBox::get`].
+
+use super::borrow::Ref;
+use super::boxes::DBox;
+use super::copies::Copy;
+use super::error::ObjectError;
+use super::shape::Shape;
+use super::{Heap, OWN, heap};
+use crate::portable::Shareable;
+use crate::service::{Answer, HeapService, Request};
+use crate::slab::{Geometry, Use};
+use crate::word::Word;
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::ptr::with_exposed_provenance_mut;
+use std::task::{Context, Poll};
+use vgas::service::PendingCall;
+
+/// What a message has beside an object's bytes, at most.
+const REST_BYTES: usize = 64;
+
+/// Parts of a large object that are under way at a time.
+const PARTS: usize = 8;
+
+impl<T: Shareable> DBox<T> {
+    /// Borrows the object for reading without waiting for it: a future that any executor may poll. As [`DBox::try_read`] otherwise. Nothing
+    /// is asked for before it is polled.
+    ///
+    /// It is woken when the bytes have come, by whatever thread takes them in: one that polls or waits in the job, a worker that has nothing to
+    /// do, or else a thread of the endpoint, within a millisecond. Many may be awaited at a time: their messages travel together.
+    ///
+    /// ```no_run
+    /// # use vgas_objects::{DBox, ObjectError};
+    /// async fn both(first: &DBox<u64>, second: &DBox<u64>) -> Result<u64, ObjectError> {
+    ///     Ok(*first.get().await? + *second.get().await?)
+    /// }
+    /// ```
+    ///
+    /// Dropped, or forgotten, before it is ready, it has borrowed nothing: the bytes that come find nobody, and are nowhere kept. A copy
+    /// is found by others only from when a live borrow has it.
+    pub fn get(&self) -> Get<'_, T> {
+        Get { of: self, state: State::Asked }
+    }
+}
+
+/// The future of [`DBox::get`].
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Get<'b, T: Shareable> {
+    of: &'b DBox<T>,
+    state: State,
+}
+
+enum State {
+    /// Nothing was done yet.
+    Asked,
+    Coming(Coming),
+    Over,
+}
+
+/// The bytes of an object that are on their way.
+struct Coming {
+    heap: &'static Heap,
+    word: Word,
+    found: Vec<u8>,
+    bytes: usize,
+    served: Option<u64>,
+    /// Of what is under way: the beginning; and the calls.
+    parts: VecDeque<PendingCall<'static, Answer>>,
+    asked: usize,
+}
+
+impl<T: Shareable> fmt::Debug for Get<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Get({:?})", self.of)
+    }
+}
+
+impl<'b, T: Shareable> Future for Get<'b, T> {
+    type Output = Result<Ref<'b, T>, ObjectError>;
+
+    /// # Panics
+    /// When it was ready already.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let (shape, word) = (const { &Shape::of::<T>() }, DBox::word(self.of));
+        if let State::Asked = self.state {
+            self.state = match Coming::begin(word, shape) {
+                Ok(Some(coming)) => State::Coming(coming),
+                Ok(None) => State::Over,
+                Err(why) => {
+                    self.state = State::Over;
+                    return Poll::Ready(Err(why));
+                }
+            };
+            if let State::Over = self.state {
+                // It is here.
+                return Poll::Ready(Ref::of(word));
+            }
+        }
+        let State::Coming(coming) = &mut self.state else {
+            panic!("an object was borrowed, and is polled again")
+        };
+        let Poll::Ready(ended) = coming.poll(context) else { return Poll::Pending };
+        let State::Coming(coming) = std::mem::replace(&mut self.state, State::Over) else {
+            return Poll::Pending;
+        };
+        Poll::Ready(ended.and_then(|is_whole| match is_whole {
+            true => Ref::of_bytes(word, &coming.found),
+            // The other way says why not.
+            false => Ref::of(word),
+        }))
+    }
+}
+
+impl Coming {
+    /// None: what is wanted is here.
+    fn begin(word: Word, shape: &Shape) -> Result<Option<Self>, ObjectError> {
+        let heap = heap()?;
+        if OWN.offset_of(word.address()).is_some() || shape.bytes == 0 || heap.copies.has(word) {
+            return Ok(None);
+        }
+        let served = heap.served_word(word, shape)?;
+        let found = Vec::with_capacity(shape.bytes);
+        let parts = VecDeque::new();
+        Ok(Some(Self { heap, word, found, bytes: shape.bytes, served: Some(served), parts, asked: 0 }))
+    }
+
+    /// Ready when nothing is to come any more: whether all has come.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, ObjectError>> {
+        let runtime = &self.heap.runtime;
+        let at = self.heap.locate(self.word.address());
+        let node = runtime.layout().node_of(at.rank);
+        let most = runtime.endpoint().medium_bytes_max().saturating_sub(REST_BYTES).max(1);
+        loop {
+            while self.parts.len() < PARTS && self.asked < self.bytes {
+                let bytes = most.min(self.bytes - self.asked);
+                let (owner, offset) = (at.rank.0, at.offset + self.asked as u64);
+                let request =
+                    Request::Read { owner, offset, bytes: bytes as u32, served: self.served.take() };
+                self.parts.push_back(runtime.start_call::<HeapService>(node, &request)?);
+                self.asked += bytes;
+            }
+            let Some(first) = self.parts.front_mut() else { return Poll::Ready(Ok(true)) };
+            let Poll::Ready(answer) = Pin::new(first).poll(context) else { return Poll::Pending };
+            let expected = most.min(self.bytes - self.found.len());
+            match answer.map_err(vgas::Error::from)? {
+                Answer::Bytes(bytes) if bytes.0.len() == expected => self.found.extend(bytes.0),
+                _ => return Poll::Ready(Ok(false)),
+            }
+            self.parts.pop_front();
+        }
+    }
+}
+
+impl Heap {
+    /// A copy of another rank's object, of bytes that have come.
+    pub(super) fn keep(&self, word: Word, shape: &Shape, bytes: &[u8]) -> Result<Copy, ObjectError> {
+        self.make_room_for_copy()?;
+        let (address, _) = self.allocate(shape.class, Use::Copies)?;
+        let length = bytes.len().min(shape.bytes);
+        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+        unsafe {
+            with_exposed_provenance_mut::<u8>(address as usize)
+                .copy_from_nonoverlapping(bytes.as_ptr(), length);
+        }
+        // What its rank has counted there, that rank counts on.
+        shape.scrub(address, self.tag_of(word));
+        Ok(Copy { address, class: shape.class, bytes: shape.bytes, links: shape.links })
+    }
+
+    /// Where the word of the slot of another rank's object is.
+    pub(super) fn served_word(&self, word: Word, shape: &Shape) -> Result<u64, ObjectError> {
+        let at = self.locate(word.address());
+        let theirs = Geometry::new(word.address() - at.offset, self.bytes);
+        let no_place = || ObjectError::Usage(format!("no {} can be at {word:?}", (shape.name)()));
+        theirs.word_of(at.offset, shape.class).ok_or_else(no_place)
+    }
+}

@@ -1,0 +1,320 @@
+//! A task that was begun by this process: what it is called with until somebody begins it, and how it has ended after.
+//!
+//! While a task stays in its process, its arguments and its result are the values themselves. They become bytes when it leaves, and only
+//! then.
+
+use super::entry::Task;
+use super::lend::{self, Arguments, Back};
+use super::{TaskError, rank};
+use crate::heap::cannot_go_on;
+use crate::portable::Portable;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use vgas::Rank;
+use vgas::Runtime;
+
+/// Where a task may go that has not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Leaves {
+    /// Nowhere.
+    No = 0,
+    /// To ranks of the node.
+    Node = 1,
+    /// To any rank.
+    Anywhere = 2,
+}
+
+impl Leaves {
+    pub fn of(word: u32) -> Option<Self> {
+        [Self::No, Self::Node, Self::Anywhere].into_iter().find(|leaves| *leaves as u32 == word)
+    }
+}
+
+/// A task as it travels.
+#[derive(Debug)]
+pub(super) struct Packed {
+    /// The number of its code.
+    pub entry: u32,
+    pub arguments: Vec<u8>,
+    /// Who has begun it, and under which number; none: this process.
+    pub origin: Option<(Rank, u64)>,
+    /// How often it has left already.
+    pub hops: u8,
+}
+
+/// What waits in a queue, or was sent away.
+pub(super) trait Work: Send + Sync {
+    /// Runs it here, unless somebody has begun it: whether this one has. With `is_over`, it ends without having run.
+    fn run(&self, is_over: bool) -> bool;
+
+    /// Whether nobody has begun it.
+    fn waits(&self) -> bool;
+
+    fn leaves(&self) -> Leaves;
+
+    /// What another rank needs to run it, unless somebody has begun it; it is begun then.
+    fn pack(&self) -> Option<Packed>;
+
+    /// How it has ended elsewhere.
+    fn came(self: Arc<Self>, from: Rank, outcome: Vec<u8>);
+
+    /// As [`Work::came`] of a task that could not be sent.
+    fn failed(&self, why: TaskError);
+
+    /// Brings back what was lent and makes its result a value, after it has [`came`](Work::came). Not in handlers: it may touch memory
+    /// that is not here.
+    fn settle(&self);
+
+    fn is_over(&self) -> bool;
+
+    /// Whether it is over; else, its end will wake who waits in the endpoint.
+    fn announce(&self) -> bool;
+}
+
+/// A task whose result has this type.
+pub(super) trait Returns<R>: Work {
+    /// The result, once.
+    fn take(&self) -> Option<Result<R, TaskError>>;
+
+    /// Whether it is over; else, its end will wake this one.
+    fn wakes(&self, waker: &Waker) -> bool;
+}
+
+/// What a scope waits for.
+#[derive(Default)]
+pub(super) struct Running {
+    pub count: AtomicUsize,
+    pub is_waited_for: AtomicBool,
+    /// What was lent to these is to be brought back.
+    pub came: Mutex<Vec<Arc<dyn Work>>>,
+}
+
+impl Running {
+    fn ended(&self, runtime: &Runtime) {
+        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_waited_for.load(Ordering::SeqCst) {
+            runtime.endpoint().notify_local();
+        }
+    }
+}
+
+enum State<L, G, R> {
+    Waits(L, G),
+    Begun,
+    /// On another rank.
+    Away(Vec<Back>),
+    Came(Rank, Vec<u8>, Vec<Back>),
+    Ended(Result<R, TaskError>),
+    Taken,
+}
+
+enum Waiting {
+    Nobody,
+    InEndpoint,
+    Wakes(Waker),
+}
+
+struct Inner<L, G, R> {
+    state: State<L, G, R>,
+    waiting: Waiting,
+}
+
+pub(super) struct Job<'s, A: Arguments<'s>, R: Portable> {
+    inner: Mutex<Inner<A::Lent, A::Given, R>>,
+    task: Task<A, R>,
+    leaves: Leaves,
+    /// None: there is no heap, and it has ended.
+    runtime: Option<&'static Runtime>,
+    scope: Option<Arc<Running>>,
+}
+
+impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
+    pub fn new(
+        runtime: &'static Runtime,
+        task: Task<A, R>,
+        lent: A::Lent,
+        given: A::Given,
+        leaves: Leaves,
+        scope: Option<Arc<Running>>,
+    ) -> Self {
+        if let Some(scope) = &scope {
+            scope.count.fetch_add(1, Ordering::SeqCst);
+        }
+        let inner = Inner { state: State::Waits(lent, given), waiting: Waiting::Nobody };
+        Self { inner: Mutex::new(inner), task, leaves, runtime: Some(runtime), scope }
+    }
+
+    /// One that has ended already.
+    pub fn refused(task: Task<A, R>, why: TaskError) -> Self {
+        let inner = Inner { state: State::Ended(Err(why)), waiting: Waiting::Nobody };
+        Self { inner: Mutex::new(inner), task, leaves: Leaves::No, runtime: None, scope: None }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner<A::Lent, A::Given, R>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it is called with, if it has not begun: it has then.
+    fn begin(&self) -> Option<(A::Lent, A::Given)> {
+        let mut inner = self.inner();
+        match std::mem::replace(&mut inner.state, State::Begun) {
+            State::Waits(lent, given) => Some((lent, given)),
+            other => {
+                inner.state = other;
+                None
+            }
+        }
+    }
+
+    fn end(&self, state: impl FnOnce(State<A::Lent, A::Given, R>) -> State<A::Lent, A::Given, R>) {
+        let waiting = {
+            let mut inner = self.inner();
+            let before = std::mem::replace(&mut inner.state, State::Begun);
+            inner.state = state(before);
+            std::mem::replace(&mut inner.waiting, Waiting::Nobody)
+        };
+        match (waiting, self.runtime) {
+            (Waiting::InEndpoint, Some(runtime)) => runtime.endpoint().notify_local(),
+            (Waiting::Wakes(waker), _) => waker.wake(),
+            _ => {}
+        }
+        if let (Some(scope), Some(runtime)) = (&self.scope, self.runtime) {
+            scope.ended(runtime);
+        }
+    }
+}
+
+impl<L, G, R> Inner<L, G, R> {
+    fn is_over(&self) -> bool {
+        matches!(self.state, State::Came(..) | State::Ended(_) | State::Taken)
+    }
+}
+
+impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
+    fn run(&self, is_over: bool) -> bool {
+        let Some((lent, given)) = self.begin() else { return false };
+        let call = self.task.call;
+        let ended = catch_unwind(AssertUnwindSafe(|| match is_over {
+            false => Ok(call(A::of(lent, given))),
+            true => Err(TaskError::Stopped),
+        }));
+        let ended = ended.unwrap_or_else(|panic| {
+            let rank = rank().unwrap_or(Rank(u32::MAX));
+            Err(TaskError::Panicked { rank, message: lend::said(&*panic) })
+        });
+        self.end(|_| State::Ended(ended));
+        true
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self.inner().state, State::Waits(..))
+    }
+
+    fn leaves(&self) -> Leaves {
+        self.leaves
+    }
+
+    fn pack(&self) -> Option<Packed> {
+        let entry = self.task.number();
+        let (lent, given) = self.begin()?;
+        let Some(entry) = entry else {
+            self.failed(TaskError::Misread(rank().unwrap_or(Rank(u32::MAX))));
+            return None;
+        };
+        let mut back = Vec::new();
+        let arguments = lend::pack::<A, R>(lent, given, &mut back);
+        self.inner().state = State::Away(back);
+        Some(Packed { entry, arguments, origin: None, hops: 0 })
+    }
+
+    fn came(self: Arc<Self>, from: Rank, outcome: Vec<u8>) {
+        self.end(|before| match before {
+            State::Away(back) => {
+                if let Some(scope) = self.scope.as_ref().filter(|_| !back.is_empty()) {
+                    let this = super::pool::erase(self.clone());
+                    scope.came.lock().unwrap_or_else(PoisonError::into_inner).push(this);
+                }
+                State::Came(from, outcome, back)
+            }
+            other => other,
+        });
+    }
+
+    fn failed(&self, why: TaskError) {
+        if self.scope.is_some() {
+            // What was lent may be anywhere: nobody may go on with it.
+            cannot_go_on(&format!("what was lent to a task is lost: {why}"));
+        }
+        self.end(|_| State::Ended(Err(why)));
+    }
+
+    fn settle(&self) {
+        let mut inner = self.inner();
+        let (from, outcome, back) = match std::mem::replace(&mut inner.state, State::Begun) {
+            State::Came(from, outcome, back) => (from, outcome, back),
+            other => {
+                inner.state = other;
+                return;
+            }
+        };
+        let ended = settled(from, &outcome, &back);
+        if let (false, Err(why @ TaskError::Misread(_))) = (back.is_empty(), &ended) {
+            cannot_go_on(&format!("what was lent to a task is lost: {why}"));
+        }
+        inner.state = State::Ended(ended);
+    }
+
+    fn is_over(&self) -> bool {
+        self.inner().is_over()
+    }
+
+    fn announce(&self) -> bool {
+        let mut inner = self.inner();
+        inner.waiting = Waiting::InEndpoint;
+        inner.is_over()
+    }
+}
+
+/// What bytes from another rank say: the result, after what was lent is back.
+fn settled<R: Portable>(from: Rank, outcome: &[u8], back: &[Back]) -> Result<R, TaskError> {
+    let misread = TaskError::Misread(from);
+    let Some((how, mut rest)) = outcome.split_first() else { return Err(misread) };
+    match *how {
+        lend::STOPPED => return Err(TaskError::Stopped),
+        lend::RETURNED | lend::PANICKED => {}
+        _ => return Err(misread),
+    }
+    // SAFETY: rule 3: of this task, whose lender waits.
+    if !back.iter().all(|back| unsafe { back.restore(&mut rest) }) {
+        return Err(misread);
+    }
+    match *how {
+        lend::RETURNED => lend::result_of(rest).ok_or(misread),
+        _ => Err(TaskError::Panicked { rank: from, message: String::from_utf8_lossy(rest).into_owned() }),
+    }
+}
+
+impl<'s, A: Arguments<'s>, R: Portable> Returns<R> for Job<'s, A, R> {
+    fn take(&self) -> Option<Result<R, TaskError>> {
+        self.settle();
+        let mut inner = self.inner();
+        match std::mem::replace(&mut inner.state, State::Taken) {
+            State::Ended(ended) => Some(ended),
+            other => {
+                inner.state = other;
+                None
+            }
+        }
+    }
+
+    fn wakes(&self, waker: &Waker) -> bool {
+        let mut inner = self.inner();
+        let is_over = inner.is_over();
+        if !is_over {
+            inner.waiting = Waiting::Wakes(waker.clone());
+        }
+        is_over
+    }
+}

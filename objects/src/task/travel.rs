@@ -1,0 +1,268 @@
+//! Tasks between ranks: a message takes one there, and one brings its end to who waits for it.
+//!
+//! Messages go from rank to rank, and are taken in by whoever waits or polls: what has come wakes who is to run it, or who waits for
+//! it, and nobody in between. All handlers do is put something into a queue.
+
+use super::TaskError;
+use super::entry::code_of;
+use super::job::{Leaves, Packed, Work};
+use super::lend::{MISREAD, STOPPED};
+use super::pool::{self, Pool};
+use crate::heap::ObjectError;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use vgas::{Arrived, Rank, Runtime, Token};
+
+/// The handler's index among libraries' (CONTRIBUTING.md).
+const HANDLER: u8 = 112;
+
+/// What a message is: its first word. The second is the number of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum What {
+    /// A task. Its code, who has begun it and its number there, where it may go, how often it has left, and whether the receiver has
+    /// asked for one; bytes: arguments.
+    Run = 0,
+    /// The end of a task that the receiver has begun: its number, and who has run it; bytes: outcome.
+    Ended = 1,
+    /// The sender has nothing to do.
+    Hungry = 2,
+    /// No task begins any more.
+    Stop = 3,
+}
+
+/// What is in a message, if it is one of tasks.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    Run { entry: u32, origin: Rank, number: u64, leaves: Leaves, hops: u8, is_answer: bool },
+    Ended { number: u64, rank: Rank },
+    Hungry,
+    Stop,
+}
+
+fn wide(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+impl Said {
+    fn words(&self, run: u32) -> Vec<u32> {
+        let (low, high) = match self {
+            Self::Run { number, .. } | Self::Ended { number, .. } => (*number as u32, (*number >> 32) as u32),
+            _ => (0, 0),
+        };
+        match *self {
+            Self::Run { entry, origin, leaves, hops, is_answer, .. } => {
+                let how = leaves as u32 | u32::from(hops) << 8 | u32::from(is_answer) << 16;
+                vec![What::Run as u32, run, low, high, origin.0, entry, how]
+            }
+            Self::Ended { rank, .. } => vec![What::Ended as u32, run, low, high, rank.0],
+            Self::Hungry => vec![What::Hungry as u32, run],
+            Self::Stop => vec![What::Stop as u32, run],
+        }
+    }
+
+    fn decode(words: &[u32], ranks: u32) -> Option<(u32, Self)> {
+        let (&[what, run], rest) = words.split_first_chunk()?;
+        let said = match *rest {
+            [low, high, origin, entry, how] if what == What::Run as u32 && origin < ranks => {
+                let (leaves, hops) = (Leaves::of(how & 0xff)?, (how >> 8) as u8);
+                let is_answer = match how >> 16 {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                };
+                let (origin, number) = (Rank(origin), wide(low, high));
+                Self::Run { entry, origin, number, leaves, hops, is_answer }
+            }
+            [low, high, rank] if what == What::Ended as u32 && rank < ranks => {
+                Self::Ended { number: wide(low, high), rank: Rank(rank) }
+            }
+            [] if what == What::Hungry as u32 => Self::Hungry,
+            [] if what == What::Stop as u32 => Self::Stop,
+            _ => return None,
+        };
+        Some((run, said))
+    }
+}
+
+/// Registers what takes the messages in; once a process, before other ranks can run tasks.
+pub(crate) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
+    let pool = pool::make(runtime);
+    let take_in = move |token: &Token<'_>, words: &[u32], arrived: Arrived<'_>| {
+        let layout = runtime.layout();
+        let bytes = match arrived {
+            Arrived::Medium(bytes) => bytes,
+            _ => &[],
+        };
+        match (Said::decode(words, layout.ranks()), layout.rank_of_peer(token.from())) {
+            (Some((run, said)), Some(from)) => on_message(pool, token, from, run, said, bytes),
+            _ => token.refuse(format!("words {words:?} mean nothing to tasks")),
+        }
+    };
+    Ok(runtime.endpoint().register_library(HANDLER, take_in).map_err(vgas::Error::from)?)
+}
+
+fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said: Said, bytes: &[u8]) {
+    let is_of_this_run = run == pool.run.load(Ordering::SeqCst);
+    match said {
+        // Also when the run is being ended: who has begun it is to hear that it does not run.
+        Said::Run { entry, origin, number, leaves, hops, is_answer } if is_of_this_run => {
+            pool.counters.came.fetch_add(1, Ordering::Relaxed);
+            if is_answer {
+                pool.has_answered(from);
+            }
+            let packed = Packed { entry, arguments: bytes.into(), origin: Some((origin, number)), hops };
+            pool.push_shared(Arc::new(Visitor { pool, packed: Mutex::new(Some(packed)), leaves }));
+            if pool.is_over() {
+                pool.watch.wake();
+            }
+        }
+        Said::Run { number, .. } => token.refuse(format!("task {number} is of run {run}, which is not now")),
+        Said::Ended { number, rank } if is_of_this_run => match pool.back(number) {
+            Some(work) => work.came(rank, bytes.into()),
+            None => token.refuse(format!("task {number} has ended, which was not sent away")),
+        },
+        Said::Hungry if is_of_this_run && !pool.is_over() => pool.is_hungry(from),
+        Said::Stop if is_of_this_run => pool.stop(),
+        // Of a run that is over.
+        Said::Ended { .. } | Said::Hungry | Said::Stop => {}
+    }
+}
+
+/// Tells a rank that this one has nothing to do.
+pub(super) fn ask(pool: &Pool, rank: Rank) -> Result<(), ObjectError> {
+    tell(pool, rank, &Said::Hungry, &[])
+}
+
+/// Sends a task.
+pub(super) fn send(
+    pool: &Pool,
+    packed: &Packed,
+    to: Rank,
+    leaves: Leaves,
+    is_answer: bool,
+) -> Result<(), ObjectError> {
+    let (origin, number) = packed.origin.unwrap_or((pool.runtime.rank(), u64::MAX));
+    let said = Said::Run { entry: packed.entry, origin, number, leaves, hops: packed.hops, is_answer };
+    tell(pool, to, &said, &packed.arguments)
+}
+
+/// Ends the workers of all ranks.
+pub(super) fn stop(pool: &Pool) -> Result<(), ObjectError> {
+    let me = pool.runtime.rank();
+    let others = (0..pool.runtime.ranks()).map(Rank).filter(|rank| *rank != me);
+    let told = others.map(|rank| tell(pool, rank, &Said::Stop, &[])).fold(Ok(()), Result::and);
+    pool.stop();
+    told
+}
+
+fn tell(pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(), ObjectError> {
+    pool.counters.sent.fetch_add(1, Ordering::Relaxed);
+    let words = said.words(pool.run.load(Ordering::SeqCst));
+    Ok(pool.runtime.request(to, HANDLER, &words, bytes)?)
+}
+
+/// A task that another rank has begun.
+struct Visitor {
+    pool: &'static Pool,
+    /// Until it begins, or goes on.
+    packed: Mutex<Option<Packed>>,
+    leaves: Leaves,
+}
+
+impl Visitor {
+    fn packed(&self) -> std::sync::MutexGuard<'_, Option<Packed>> {
+        self.packed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Work for Visitor {
+    fn run(&self, is_over: bool) -> bool {
+        let Some(packed) = self.packed().take() else { return false };
+        let pool = self.pool;
+        if !is_over && !pool.has_work() {
+            // The next one comes while this one runs.
+            let _ = pool.ask(1);
+        }
+        let outcome = match is_over {
+            true => vec![STOPPED],
+            false => code_of(packed.entry)
+                .and_then(|code| code(&packed.arguments))
+                .unwrap_or_else(|| vec![MISREAD]),
+        };
+        let Some((origin, number)) = packed.origin else { return true };
+        let rank = pool.runtime.rank();
+        if origin == rank {
+            // It was away, and has come back.
+            pool.back(number).into_iter().for_each(|work| work.came(rank, outcome.clone()));
+        } else if let Err(why) = tell(pool, origin, &Said::Ended { number, rank }, &outcome) {
+            // Its rank is lost, and with it the job.
+            vgas::say::line(format_args!("vgas: {origin} cannot be told of the end of a task: {why}"));
+        }
+        true
+    }
+
+    fn waits(&self) -> bool {
+        self.packed().is_some()
+    }
+
+    fn leaves(&self) -> Leaves {
+        self.leaves
+    }
+
+    fn pack(&self) -> Option<Packed> {
+        self.packed().take()
+    }
+
+    // Nobody of this rank waits for it.
+
+    fn came(self: Arc<Self>, _: Rank, _: Vec<u8>) {}
+
+    fn failed(&self, _: TaskError) {}
+
+    fn settle(&self) {}
+
+    fn is_over(&self) -> bool {
+        !self.waits()
+    }
+
+    fn announce(&self) -> bool {
+        self.is_over()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is said is understood, and nothing else, whatever the words are.
+    #[test]
+    fn only_messages_of_tasks_are_understood() {
+        let run = |leaves, hops| {
+            let is_answer = hops == 1;
+            Said::Run { entry: 7, origin: Rank(3), number: 5 << 33, leaves, hops, is_answer }
+        };
+        let all = [
+            run(Leaves::No, 0),
+            run(Leaves::Anywhere, 255),
+            Said::Ended { number: u64::MAX, rank: Rank(0) },
+            Said::Hungry,
+            Said::Stop,
+        ];
+        for said in all {
+            let words = said.words(9);
+            assert_eq!(Said::decode(&words, 4).as_ref(), Some(&(9, said)));
+            for length in 0..words.len() {
+                assert_eq!(Said::decode(&words[..length], 4), None, "{words:?}, {length} of them");
+            }
+            assert_eq!(Said::decode(&[&words[..], &[0]].concat(), 4), None);
+        }
+        let words = run(Leaves::Node, 1).words(9);
+        for (at, wrong) in [(0, 4), (0, u32::MAX), (4, 4), (4, u32::MAX), (6, 3), (6, 2 << 16)] {
+            let mut words = words.clone();
+            words[at] = wrong;
+            assert_eq!(Said::decode(&words, 4), None, "{words:?}");
+        }
+    }
+}

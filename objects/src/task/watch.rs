@@ -1,0 +1,108 @@
+//! The watch of a rank: a thread that looks after what nobody was woken for.
+//!
+//! While all threads of a rank compute, nobody hears that another rank wants a task, and wakes that were left out ([`super::pool`])
+//! are to be made good. The watch looks every two milliseconds as long as there may be something to see, and otherwise sleeps
+//! without a clock until it is woken.
+
+use super::pool::Pool;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+/// Between two looks: short against the tenth of a second within which load is to be balanced, long against what a look costs.
+const INTERVAL: Duration = Duration::from_millis(2);
+
+/// Looks with nothing to see before it sleeps without a clock.
+const QUIET: u32 = 16;
+
+/// Ranks more that an idle rank asks at each look.
+const ASKED_MORE: usize = 8;
+
+#[derive(Default)]
+pub(super) struct Watch {
+    sleeps: AtomicBool,
+    thread: Mutex<Option<Thread>>,
+}
+
+impl Watch {
+    /// There is something to see. Cheap while it looks.
+    #[inline]
+    pub fn see(&self) {
+        if self.sleeps.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    pub fn wake(&self) {
+        self.sleeps.store(false, Ordering::SeqCst);
+        if let Some(thread) = &*self.thread.lock().unwrap_or_else(PoisonError::into_inner) {
+            thread.unpark();
+        }
+    }
+}
+
+impl Pool {
+    /// What the watch does until the run is over.
+    pub fn look_after(&self) {
+        let watch = &self.watch;
+        watch.sleeps.store(false, Ordering::SeqCst);
+        *watch.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
+        let (mut seen, mut quiet, mut asked) = (u64::MAX, 0, 0);
+        while !self.is_closed() {
+            if self.is_over() {
+                self.refuse_all();
+                std::thread::park_timeout(INTERVAL);
+                continue;
+            }
+            let activity = self.activity.load(Ordering::Relaxed);
+            let is_same = activity == seen;
+            seen = activity;
+            if self.look(is_same) {
+                quiet = 0;
+            } else {
+                quiet += u32::from(is_same);
+                if is_same && self.has_idle() {
+                    asked += ASKED_MORE;
+                    // An error is the endpoint's, and found by who waits.
+                    let _ = self.ask(asked);
+                } else {
+                    asked = 0;
+                }
+            }
+            if quiet >= QUIET {
+                watch.sleeps.store(true, Ordering::SeqCst);
+                // Pairs with those who change something and then call `see`.
+                fence(Ordering::SeqCst);
+                if self.is_attended() && !(self.has_work() && self.has_idle()) && !self.is_over() {
+                    while watch.sleeps.load(Ordering::SeqCst) && !self.is_over() {
+                        std::thread::park();
+                    }
+                }
+                watch.sleeps.store(false, Ordering::SeqCst);
+                quiet = 0;
+            }
+            std::thread::park_timeout(INTERVAL);
+        }
+        *watch.thread.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// One look; whether there was something to see. `is_same`: nobody has left the endpoint since the last one.
+    fn look(&self, is_same: bool) -> bool {
+        if self.has_work() && self.has_idle() {
+            self.wake_one();
+            return true;
+        }
+        let is_attended = self.is_attended();
+        if !is_attended {
+            if is_same && self.has_benched() {
+                self.call_one();
+            }
+            // What comes for a rank that computes.
+            let _ = self.runtime.poll();
+        }
+        self.give(1);
+        !is_attended
+    }
+}

@@ -78,7 +78,9 @@ pub(super) enum Asker {
 struct Batch {
     asker: Asker,
     left: u32,
-    /// What was read, and what words were.
+    /// Bytes of what is found in all.
+    bytes: usize,
+    /// What was read, and what words were; empty until something is found.
     found: Vec<u8>,
     failed: Option<(u32, Failure)>,
 }
@@ -241,7 +243,7 @@ impl Agent {
     }
 
     fn begin_batch(&mut self, asker: Asker, left: u32, found: usize) -> BatchKey {
-        self.works.batches.insert(Batch { asker, left, found: vec![0; found], failed: None })
+        self.works.batches.insert(Batch { asker, left, bytes: found, found: Vec::new(), failed: None })
     }
 
     /// Does it now, if this node has the page as it is needed, or when it has.
@@ -280,7 +282,10 @@ impl Agent {
         let OneOf { batch: key, number, at, .. } = one;
         let Some(batch) = self.works.batches.get_mut(key) else { return };
         match result {
+            // Mostly there is one piece, which need not be copied.
+            Ok(found) if found.len() == batch.bytes => batch.found = found.into_vec(),
             Ok(found) => {
+                batch.found.resize(batch.bytes, 0);
                 if let Some(place) = batch.found.get_mut(at as usize..at as usize + found.len()) {
                     place.copy_from_slice(&found);
                 }

@@ -52,14 +52,20 @@ pub(crate) struct HeapService {
     free: VecDeque<Freeing>,
 }
 
-/// A read under way.
+/// A read under way. Its slot is marked, and its bytes are read, in either order: the answer comes after both, and the object is not
+/// written before whoever has asked has the answer.
 #[derive(Debug)]
-enum Reading {
-    /// The slot is being marked.
-    Marking { call: Call, owner: Rank, offset: u64, bytes: u32 },
-    /// The bytes are on their way.
-    Bytes(Call),
+struct Reading {
+    call: Call,
+    /// Of the two.
+    left: u32,
+    /// Nothing as long as it is not there, or cannot be had.
+    found: Option<Vec<u8>>,
+    is_failed: bool,
 }
+
+/// What the ticket of a mark has beside that of its read.
+const MARK: u64 = 1;
 
 /// Objects that are being hung into the list of a rank.
 #[derive(Debug)]
@@ -91,21 +97,16 @@ impl Service for HeapService {
     const NAME: &'static str = "objects.heap";
 
     fn called(&mut self, call: Call, request: Request, home: &mut Home<'_, Self>) {
-        self.next += 1;
+        self.next += 2;
         match request {
             Request::Read { owner, offset, bytes, served } if is_here(owner, home) => {
                 let owner = Rank(owner);
-                let reading = match served {
-                    Some(word) => {
-                        home.update(owner, word, Change::Or(SERVED), self.next);
-                        Reading::Marking { call, owner, offset, bytes }
-                    }
-                    None => {
-                        home.read(owner, offset, bytes, self.next);
-                        Reading::Bytes(call)
-                    }
-                };
-                self.reads.insert(self.next, reading);
+                if let Some(word) = served {
+                    home.update(owner, word, Change::Or(SERVED), self.next | MARK);
+                }
+                home.read(owner, offset, bytes, self.next);
+                let left = 1 + u32::from(served.is_some());
+                self.reads.insert(self.next, Reading { call, left, found: None, is_failed: false });
             }
             Request::Free { owner, all } if is_here(owner, home) && is_sound(&all) => {
                 let step = Step::Notes(all.len());
@@ -119,20 +120,22 @@ impl Service for HeapService {
     }
 
     fn done(&mut self, ticket: u64, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
-        match (self.reads.remove(&ticket), result) {
-            (Some(Reading::Marking { call, owner, offset, bytes }), Ok(_)) => {
-                home.read(owner, offset, bytes, ticket);
-                self.reads.insert(ticket, Reading::Bytes(call));
+        let read = ticket & !MARK;
+        if let Some(reading) = self.reads.get_mut(&read) {
+            reading.left -= 1;
+            match result {
+                Ok(found) if ticket == read => reading.found = Some(found),
+                Ok(_) => {}
+                Err(_) => reading.is_failed = true,
             }
-            (Some(Reading::Bytes(call)), Ok(found)) => home.answer(call, &Answer::Bytes(Bytes(found))),
-            (Some(Reading::Marking { call, .. } | Reading::Bytes(call)), Err(_)) => {
-                home.answer(call, &Answer::Failed);
+            if reading.left == 0
+                && let Some(Reading { call, found, is_failed, .. }) = self.reads.remove(&read)
+            {
+                let found = found.filter(|_| !is_failed);
+                home.answer(call, &found.map_or(Answer::Failed, |found| Answer::Bytes(Bytes(found))));
             }
-            (None, result) if self.free.front().is_some_and(|first| first.ticket == ticket) => {
-                self.go_on(result, home);
-            }
-            // What was given up.
-            (None, _) => {}
+        } else if self.free.front().is_some_and(|first| first.ticket == ticket) {
+            self.go_on(result, home);
         }
     }
 }
@@ -224,16 +227,22 @@ mod tests {
         Freed { word: 0x1000 + offset, offset, note: vec![next, 5, 0] }
     }
 
-    /// Goal: who reads gets the bytes after the slot was marked; what is not here is refused, whatever the numbers are.
+    /// Goal: who reads gets the bytes when the slot is marked, too, in whatever order; what is not here is refused, whatever the numbers are.
     #[test]
     fn reads_mark_what_they_give() {
+        for first in [0, 1] {
+            let mut trial = trial();
+            trial.memory(Rank(2))[64..68].copy_from_slice(b"here");
+            let read = Request::Read { owner: 2, offset: 64, bytes: 4, served: Some(128) };
+            let call = trial.call(Rank(0), &read);
+            assert_eq!(trial.pending(), 2, "it waits for one before the other");
+            trial.carry_out(first);
+            assert_eq!(trial.answer(call), None);
+            trial.finish();
+            assert_eq!(trial.answer(call), Some(Ok(Answer::Bytes(Bytes(b"here".to_vec())))));
+            assert_eq!(word(&mut trial, 128), SERVED.into());
+        }
         let mut trial = trial();
-        trial.memory(Rank(2))[64..68].copy_from_slice(b"here");
-        let call = trial.call(Rank(0), &Request::Read { owner: 2, offset: 64, bytes: 4, served: Some(128) });
-        assert_eq!(trial.pending(), 1, "it reads before the slot is marked");
-        trial.finish();
-        assert_eq!(trial.answer(call), Some(Ok(Answer::Bytes(Bytes(b"here".to_vec())))));
-        assert_eq!(word(&mut trial, 128), SERVED.into());
         for (owner, offset, bytes, served) in [
             (0, 0, 8, None),
             (9, 0, 8, None),

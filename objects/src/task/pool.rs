@@ -34,8 +34,14 @@ use vgas::{Rank, Runtime};
 /// Most tasks that wait in a worker's queue: what it spawns beyond them it runs at once, so that memory is bounded.
 const WAITING_MAX: usize = 1 << 16;
 
+/// Most tasks of a rank that are on others, beyond which it waits: so that memory is bounded there.
+const AWAY_MAX: usize = 1 << 16;
+
 /// Tasks that threads whose stacks are not the pool's run within each other while they wait.
 const NESTED_MAX: u32 = 32;
+
+/// Tasks that a thread takes from another at a time.
+const STOLEN_MAX: usize = 8;
 
 /// Longest queue that does not wake a sleeper after wakes in vain.
 const VAIN_MAX: u32 = 4;
@@ -390,11 +396,23 @@ impl Pool {
         let other = || {
             until_known(|| self.shared.steal())
                 .or_else(|| until_known(|| self.aside.steal()))
-                .or_else(|| self.steal_oldest())
+                .or_else(|| self.steal_some())
         };
         let found = other()?;
         self.vain.store(0, Ordering::Relaxed);
         Some(found)
+    }
+
+    /// The oldest task of another thread; some more come into the queue of this one, if it has one, so that short tasks are not taken one
+    /// by one. Half of them at most: who has nothing takes them from there.
+    fn steal_some(&self) -> Option<Queued> {
+        QUEUE.with_borrow(|own| {
+            let Some(own) = own else { return self.steal_oldest() };
+            let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+            queues
+                .iter()
+                .find_map(|queue| until_known(|| queue.steal_batch_with_limit_and_pop(own, STOLEN_MAX)))
+        })
     }
 
     fn steal_oldest(&self) -> Option<Queued> {
@@ -686,6 +704,11 @@ impl Pool {
         let own = match packed.origin {
             Some(_) => None,
             None => {
+                let is_room = || lock(&self.away).len() < AWAY_MAX;
+                if !is_answer && !is_room() && !self.runtime.endpoint().in_handler() {
+                    // An error is the endpoint's, and found by who waits for the task.
+                    let _ = self.wait(is_room, is_room);
+                }
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
                 packed.origin = Some((self.runtime.rank(), number));
                 lock(&self.away).insert(number, work);

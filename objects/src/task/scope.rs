@@ -22,17 +22,13 @@ enum To {
 }
 
 /// Begins a task.
-fn begin<'s, A: Arguments<'s>, R: Portable>(
+fn begin<'s, A: Arguments<'s, Lent: 's> + 's, R: Portable>(
     place: Place,
     task: Task<A, R>,
     lent: A::Lent,
     given: A::Given,
     scope: Option<Arc<Running>>,
-) -> JoinHandle<'s, R>
-where
-    A: 's,
-    A::Lent: 's,
-{
+) -> JoinHandle<'s, R> {
     let to = pool().map_err(TaskError::from);
     let to = to.and_then(|pool| Ok((pool, choose::<A>(pool, place, &lent, &given)?)));
     let (pool, to) = match to {
@@ -176,6 +172,9 @@ impl<R: Portable> Drop for JoinHandle<'_, R> {
 }
 
 /// Begins a task [anywhere](Place::Anywhere): where its arguments are, or where nothing else is done.
+///
+/// Memory is bounded: when 65,536 tasks of a thread wait already, it runs the next one at once; when as many of a rank are on others, it
+/// waits until some have ended, and runs what waits here meanwhile.
 ///
 /// ```no_run
 /// use vgas::Runtime;

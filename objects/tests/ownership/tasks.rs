@@ -112,7 +112,7 @@ fn places(objects: &Objects, _seed: u64) -> Outcome {
     let nowhere = spawn_to(Rank(99), task!(|_n: ()| -> () {}), ()).join();
     ensure(nowhere.is_err(), || "there is no rank 99".into())?;
     // Not waited for: it is over when its handle is gone.
-    let _ = spawn(task!(|_text: DString| -> DVec<u8> { DVec::new() }), DString::from("dropped"));
+    drop(spawn(task!(|_text: DString| -> DVec<u8> { DVec::new() }), DString::from("dropped")));
     Ok(())
 }
 
@@ -166,7 +166,7 @@ fn lent(objects: &Objects, _seed: u64) -> Outcome {
         let to = Rank((round % u64::from(ranks)) as u32);
         let text = DString::from(format!("round {round}").as_str());
         scope(|scope| {
-            let _ = scope.spawn_to(
+            drop(scope.spawn_to(
                 to,
                 task!(|(list, count, text): (&mut DVec<u64>, &mut u64, &DString), round: u64| -> () {
                     assert_eq!(**text, *format!("round {round}"));
@@ -175,15 +175,15 @@ fn lent(objects: &Objects, _seed: u64) -> Outcome {
                 }),
                 (&mut list, &mut count, &text),
                 round,
-            );
-            let _ = scope.spawn_to(
+            ));
+            drop(scope.spawn_to(
                 Rank(ranks - 1),
                 task!(|object: &mut DBox<[u64; 10]>, round: u64| -> () {
                     object[round as usize % 10] += 1;
                 }),
                 &mut object,
                 round,
-            );
+            ));
         });
         ensure(list.iter().copied().eq(0..=round), || format!("{list:?} in round {round}"))?;
         let read = scope(|scope| {

@@ -55,6 +55,9 @@ const POLL_AFTER: Duration = Duration::from_micros(100);
 /// What giving tasks away may take of a rank's time: one part of so many.
 const GIVING_SHARE: u32 = 8;
 
+/// Longest that giving a task away is taken to last.
+const GIVING_MAX: Duration = Duration::from_micros(25);
+
 /// Ranks that are asked for a task at a time.
 const ASKED_AT_ONCE: usize = 8;
 
@@ -144,6 +147,8 @@ pub(super) struct Pool {
     /// Ranks that were asked for one, and have not sent it.
     asked: Mutex<FxHashSet<Rank>>,
     asked_count: AtomicUsize,
+    /// How many tasks wait here that each rank has sent.
+    visitors: Mutex<FxHashMap<Rank, usize>>,
     /// Tasks of this rank that are elsewhere, by their numbers.
     away: Mutex<FxHashMap<u64, Queued>>,
     next: AtomicU64,
@@ -186,6 +191,7 @@ pub(super) fn make(runtime: &'static Runtime) -> &'static Pool {
         gives_after: Mutex::default(),
         asked: Mutex::default(),
         asked_count: AtomicUsize::new(0),
+        visitors: Mutex::default(),
         away: Mutex::default(),
         next: AtomicU64::new(0),
         counters: Counters::default(),
@@ -672,7 +678,8 @@ impl Pool {
         let (work, packed) = packed;
         self.send_away(work, packed, rank, true);
         let now = Instant::now();
-        *gives_after = Some(now + (now - began) * GIVING_SHARE);
+        // It may have been made to wait for its core meanwhile, which costs this rank nothing.
+        *gives_after = Some(now + (now - began).min(GIVING_MAX) * GIVING_SHARE);
     }
 
     fn one_that_leaves(&self, to: Rank) -> Option<(Queued, Packed)> {
@@ -722,6 +729,22 @@ impl Pool {
             && let Some(work) = own.and_then(|number| self.back(number))
         {
             work.failed(why.into());
+        }
+    }
+
+    /// A rank has sent a task; false: it has sent more than it may have elsewhere, and others may have passed on by it.
+    pub fn has_come(&self, from: Rank) -> bool {
+        self.counters.came.fetch_add(1, Ordering::Relaxed);
+        let mut visitors = lock(&self.visitors);
+        let count = visitors.entry(from).or_default();
+        *count += 1;
+        *count <= 2 * AWAY_MAX
+    }
+
+    /// What a rank has sent waits no more.
+    pub fn has_begun(&self, from: Rank) {
+        if let Some(count) = lock(&self.visitors).get_mut(&from) {
+            *count = count.saturating_sub(1);
         }
     }
 

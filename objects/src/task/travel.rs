@@ -108,12 +108,14 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
     match said {
         // Also when the run is being ended: who has begun it is to hear that it does not run.
         Said::Run { entry, origin, number, leaves, hops, is_answer } if is_of_this_run => {
-            pool.counters.came.fetch_add(1, Ordering::Relaxed);
+            if !pool.has_come(from) {
+                return token.refuse("more tasks than a rank may have on others");
+            }
             if is_answer {
                 pool.has_answered(from);
             }
             let packed = Packed { entry, arguments: bytes.into(), origin: Some((origin, number)), hops };
-            pool.push_shared(Arc::new(Visitor { pool, packed: Mutex::new(Some(packed)), leaves }));
+            pool.push_shared(Arc::new(Visitor { pool, from, packed: Mutex::new(Some(packed)), leaves }));
             if pool.is_over() {
                 pool.watch.wake();
             }
@@ -166,12 +168,21 @@ fn tell(pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(), ObjectEr
 /// A task that another rank has begun.
 struct Visitor {
     pool: &'static Pool,
+    /// Who has sent it.
+    from: Rank,
     /// Until it begins, or goes on.
     packed: Mutex<Option<Packed>>,
     leaves: Leaves,
 }
 
 impl Visitor {
+    /// It begins, or goes on, unless it has already.
+    fn leave(&self) -> Option<Packed> {
+        let packed = self.packed().take()?;
+        self.pool.has_begun(self.from);
+        Some(packed)
+    }
+
     fn packed(&self) -> std::sync::MutexGuard<'_, Option<Packed>> {
         self.packed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -179,7 +190,7 @@ impl Visitor {
 
 impl Work for Visitor {
     fn run(&self, is_over: bool) -> bool {
-        let Some(packed) = self.packed().take() else { return false };
+        let Some(packed) = self.leave() else { return false };
         let pool = self.pool;
         if !is_over && !pool.has_work() {
             // The next one comes while this one runs.
@@ -212,7 +223,7 @@ impl Work for Visitor {
     }
 
     fn pack(&self) -> Option<Packed> {
-        self.packed().take()
+        self.leave()
     }
 
     // Nobody of this rank waits for it.

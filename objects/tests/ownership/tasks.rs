@@ -364,15 +364,22 @@ fn spread(objects: &Objects, _seed: u64) -> Outcome {
     });
     let counts = task!(|_n: ()| -> (u64, u64) { (task_counts().asked, task_counts().came) });
     let ranks = objects.ranks();
-    let before: Vec<_> =
-        (1..ranks).map(|to| spawn_to(Rank(to), counts, ()).join()).collect::<Result<_, _>>()?;
-    // Some milliseconds each, on whatever machine.
-    let all: Vec<_> = (0..COUNT).map(|_| spawn(compute, 4_000_000)).collect();
-    let ran = all.into_iter().map(|one| one.join()).collect::<Result<Vec<_>, _>>()?;
+    let of = |rank| spawn_to(Rank(rank), counts, ()).join();
+    let before: Vec<_> = (1..ranks).map(of).collect::<Result<_, _>>()?;
+    // Some milliseconds each, on whatever machine. Beside programs that compute, a rank may be late by more than a whole round.
+    let (mut ran, mut is_fair) = (Vec::new(), false);
+    for _ in 0..10 {
+        let all: Vec<_> = (0..COUNT).map(|_| spawn(compute, 4_000_000)).collect();
+        ran = all.into_iter().map(|one| one.join()).collect::<Result<Vec<_>, _>>()?;
+        let count = |rank| ran.iter().filter(|of| **of == rank).count();
+        is_fair = (0..ranks).all(|rank| count(rank) >= COUNT / 10);
+        if is_fair {
+            break;
+        }
+    }
+    ensure(is_fair, || format!("in no round have all ranks run a tenth; where the last has: {ran:?}"))?;
     for (rank, before) in (1..ranks).zip(before) {
-        let here = ran.iter().filter(|of| **of == rank).count();
-        ensure(here >= COUNT / 20, || format!("{here} of {COUNT} tasks have run on rank {rank}: {ran:?}"))?;
-        let after = spawn_to(Rank(rank), counts, ()).join()?;
+        let after = of(rank)?;
         // A rank asks each other rank once until that has answered, and the answer is a task.
         let (asked, came) = (after.0 - before.0, after.1 - before.1);
         ensure(asked <= came + u64::from(ranks), || {

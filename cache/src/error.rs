@@ -126,6 +126,8 @@ pub enum FailureKind {
     NoSuchPage = 4,
     /// The segment could not be created or opened.
     Segment = 5,
+    /// The page is not in this node's memory, and was not to be brought there.
+    NotInMemory = 6,
     /// Anything else, from a newer agent.
     Unknown = 15,
 }
@@ -162,6 +164,7 @@ impl Failure {
             3 => FailureKind::NoSpace,
             4 => FailureKind::NoSuchPage,
             5 => FailureKind::Segment,
+            6 => FailureKind::NotInMemory,
             _ => return FailureKind::Unknown.into(),
         };
         let errno = code >> KIND_BITS & ((1 << ERRNO_BITS) - 1);
@@ -197,6 +200,7 @@ impl Failure {
             FailureKind::Segment => {
                 format!("the segment file could not be created or opened (see the log of {place})")
             }
+            FailureKind::NotInMemory => "it is not in this node's memory, and was not to be brought there".into(),
             FailureKind::Unknown => "the agent refused for a reason that this version does not know".into(),
         }
     }
@@ -233,8 +237,8 @@ mod tests {
 
     #[test]
     fn failures_survive_the_wire() {
-        use FailureKind::{Corrupt, Device, NoSpace, NoSuchPage, Segment, Unknown};
-        for kind in [Device, Corrupt, NoSpace, NoSuchPage, Segment] {
+        use FailureKind::{Corrupt, Device, NoSpace, NoSuchPage, NotInMemory, Segment, Unknown};
+        for kind in [Device, Corrupt, NoSpace, NoSuchPage, Segment, NotInMemory] {
             for errno in [None, Some(Errno::IO), Some(Errno::ROFS), Some(Errno::from_raw_os_error(4095))] {
                 for node in [None, Some(NodeId(0)), Some(NodeId(4095))] {
                     let failure = Failure { kind, errno, node };
@@ -243,7 +247,7 @@ mod tests {
                 }
             }
         }
-        for code in [0, 6, 15, u32::MAX, 0xffff_fff0] {
+        for code in [0, 7, 15, u32::MAX, 0xffff_fff0] {
             assert_eq!(Failure::from_code(code), Unknown.into());
         }
     }

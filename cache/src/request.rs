@@ -38,6 +38,11 @@ pub mod service_words {
     pub const COUNTS: u32 = 1;
     /// Nothing: the request is told, and the first argument means nothing.
     pub const TELL: u32 = 2;
+    /// As [`CALL`], of a rank whose number among the peers stands above the lowest 8 bits: the agent that it has called passes it on, and the
+    /// answer goes to the rank.
+    pub const PASSED: u32 = 3;
+    /// Bits of what is wanted.
+    pub const WHAT_BITS: u32 = 8;
 }
 
 /// Position of a page in the job's global page numbering (see `pool::layout`): equal on all nodes.

@@ -131,6 +131,8 @@ impl Service for Obedient {
             1 => home.write(Rank(owner), offset, vec![7; bytes as usize % 10_000], 2),
             2 => home.update(Rank(owner), offset, Change::Add(1u64), 3),
             3 => home.ask(NodeId(owner), &(owner, offset, bytes, 0), 4),
+            4 => return home.pass_on(call, NodeId(owner), &(owner, offset, bytes, 6)),
+            5 => home.read_in_memory(Rank(owner), offset, bytes, 5),
             _ => home.call_again(),
         }
         home.answer(call, &what);
@@ -141,7 +143,8 @@ impl Service for Obedient {
 fn calls() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
     let offset = prop_oneof![0u64..80_000, any::<u64>(), Just(u64::MAX), Just(8 * PAGE as u64 - 1)];
     let bytes = prop_oneof![0u32..20_000, Just(u32::MAX)];
-    (0u32..4, offset, bytes, 0u8..6, 0u32..16, 0u32..4).prop_map(
+    let kind = prop_oneof![0u32..4, (0u32..6).prop_map(|caller| 3 | caller << 8)];
+    (0u32..4, offset, bytes, 0u8..8, 0u32..16, kind).prop_map(
         |(owner, offset, bytes, what, slot, kind)| {
             // As `postcard` has it: numbers in groups of seven bits.
             let mut words = Vec::new();

@@ -8,7 +8,7 @@ use super::work::FrameWork;
 use super::{ANSWERS_MAX, Agent, Outgoing};
 use crate::error::{CacheError, Failure};
 use crate::pool::Counter;
-use crate::request::service_words::{CALL, COUNTS, TELL};
+use crate::request::service_words::{CALL, COUNTS, PASSED, TELL, WHAT_BITS};
 use crate::service::{Bare, Call, Order, Registered, ServiceCounts, ServiceError, encode, number_of};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -90,6 +90,9 @@ impl Agent {
         [slot, number, what]: [u32; 3],
         bytes: &[u8],
     ) -> Result<(), CacheError> {
+        if what & ((1 << WHAT_BITS) - 1) == PASSED {
+            return self.on_passed(from, Peer(what >> WHAT_BITS), [slot, number], bytes);
+        }
         let is_awaited = what != TELL;
         let calling = self.services.calling.entry(from).or_default();
         if is_awaited && (*calling >= ANSWERS_MAX || self.outbox.waiting_for(from) >= ANSWERS_MAX) {
@@ -99,7 +102,31 @@ impl Agent {
             });
         }
         *calling += usize::from(is_awaited);
-        let call = Call { from, slot: is_awaited.then_some(slot) };
+        self.call_service(Call { from, slot: is_awaited.then_some(slot) }, number, what, bytes)
+    }
+
+    /// The agent of another node leaves the call of a rank to this one.
+    fn on_passed(
+        &mut self,
+        from: Peer,
+        caller: Peer,
+        [slot, number]: [u32; 2],
+        bytes: &[u8],
+    ) -> Result<(), CacheError> {
+        let refuse = |what: String| Err(CacheError::Protocol { who: self.layout.describe(from), what });
+        if self.layout.rank_of_peer(from).is_some() || self.layout.rank_of_peer(caller).is_none() {
+            return refuse(format!("passes on a call that {caller} is to have made"));
+        }
+        let calling = self.services.calling.entry(caller).or_default();
+        if *calling >= ANSWERS_MAX || self.outbox.waiting_for(caller) >= ANSWERS_MAX {
+            return refuse("passes on more calls than are answered".into());
+        }
+        *calling += 1;
+        self.call_service(Call { from: caller, slot: Some(slot) }, number, CALL, bytes)
+    }
+
+    fn call_service(&mut self, call: Call, number: u32, what: u32, bytes: &[u8]) -> Result<(), CacheError> {
+        let from = call.from;
         let Some(index) = self.services.running.iter().position(|running| running.number == number) else {
             self.answer_call(call, Err(ServiceError::Unknown));
             return Ok(());
@@ -192,9 +219,14 @@ impl Agent {
                 counts.asked += 1;
                 self.ask_service(index, number, node, question, ticket)?;
             }
-            Order::Read { of, offset, bytes, ticket } => {
+            Order::PassOn(node, request, call) => {
+                counts.asked += 1;
+                self.pass_on(number, node, request, call);
+            }
+            Order::Read { of, offset, bytes, ticket, only_here } => {
                 counts.pages += 1;
-                let work = |piece: std::ops::Range<usize>| FrameWork::Read(piece.len() as u32);
+                let kind = if only_here { FrameWork::ReadInMemory } else { FrameWork::Read };
+                let work = |piece: std::ops::Range<usize>| kind(piece.len() as u32);
                 self.work_for_service(index, ticket, (of, offset, bytes), work, bytes as usize)?;
             }
             Order::Write { of, offset, data, ticket } => {
@@ -245,6 +277,30 @@ impl Agent {
             self.outbox.push(to, Outgoing::Service { words, bytes });
         }
         Ok(())
+    }
+
+    fn pass_on(
+        &mut self,
+        number: u32,
+        node: NodeId,
+        request: Result<Vec<u8>, ServiceError>,
+        call: Call,
+    ) {
+        let is_ranks = self.layout.rank_of_peer(call.from).is_some() && node.0 < self.layout.nodes();
+        let (bytes, slot) = match (request.and_then(|bytes| self.fitting(bytes)), call.slot) {
+            (Ok(bytes), Some(slot)) if is_ranks => (bytes, slot),
+            (refused, _) => return self.answer_call(call, Err(refused.err().unwrap_or(ServiceError::Unknown))),
+        };
+        if let Some(calling) = self.services.calling.get_mut(&call.from) {
+            *calling = calling.saturating_sub(1);
+        }
+        let words = [slot, number, PASSED | call.from.0 << WHAT_BITS];
+        let to = self.layout.agent_of(node);
+        if node == self.node {
+            self.shards.route(Incoming::Service(to, words, bytes.into()));
+        } else {
+            self.outbox.push(to, Outgoing::Service { words, bytes });
+        }
     }
 
     fn fitting(&self, bytes: Vec<u8>) -> Result<Vec<u8>, ServiceError> {

@@ -36,6 +36,8 @@ pub(super) enum FrameWork {
     Update(Update),
     /// Says these bytes.
     Read(u32),
+    /// The same, if this node has the page now.
+    ReadInMemory(u32),
     /// Copies the bytes there, and says none.
     Stage(Span),
     Write(Box<[u8]>),
@@ -46,7 +48,7 @@ impl FrameWork {
         let at = frame.offset() + offset as usize;
         match self {
             Self::Update(update) => SmallVec::from_buf(frame.mapping().update(at, *update).to_le_bytes()),
-            Self::Read(bytes) => {
+            Self::Read(bytes) | Self::ReadInMemory(bytes) => {
                 let mut read = SmallVec::from_elem(0, *bytes as usize);
                 frame.mapping().read(at, &mut read);
                 read
@@ -257,12 +259,16 @@ impl Agent {
         let entry = self.pool.entry(page)?;
         // As a rank that hits.
         let allowed = match work {
-            FrameWork::Read(_) | FrameWork::Stage(_) => entry.state().readable(),
+            FrameWork::Read(_) | FrameWork::ReadInMemory(_) | FrameWork::Stage(_) => entry.state().readable(),
             _ => entry.state() == PageState::Modified,
         };
         if allowed && !entry.held() && self.quiet(page) {
             let found = work.apply(&self.pool.frame_span(entry.frame())?, offset);
             self.worked(one, Ok(found));
+            return Ok(());
+        }
+        if matches!(work, FrameWork::ReadInMemory(_)) {
+            self.worked(one, Err(FailureKind::NotInMemory.into()));
             return Ok(());
         }
         self.want_put(page, Put::Work { offset, work, one })

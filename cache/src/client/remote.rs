@@ -29,8 +29,8 @@ pub enum RemoteState {
 #[derive(Debug)]
 struct Slot {
     generation: u16,
-    /// Who may answer.
-    asked: Peer,
+    /// Who may answer; any agent, if none.
+    asked: Option<Peer>,
     /// Where the answer is to land, until there is one.
     expected: Option<Expected>,
     state: Option<RemoteState>,
@@ -96,6 +96,15 @@ pub struct RemoteOperations {
 impl RemoteOperations {
     /// Starts one that this peer is asked to do; returns its number. `None` when 65,536 are under way.
     pub fn begin(&self, asked: Peer) -> Option<u32> {
+        self.begin_for(Some(asked))
+    }
+
+    /// [`RemoteOperations::begin`], of what whoever is asked may pass on to another agent.
+    pub fn begin_for_any_agent(&self) -> Option<u32> {
+        self.begin_for(None)
+    }
+
+    fn begin_for(&self, asked: Option<Peer>) -> Option<u32> {
         let mut slots = self.lock();
         let index = match slots.iter().position(|slot| slot.state.is_none()) {
             Some(index) => index,
@@ -153,10 +162,13 @@ impl RemoteOperations {
         }
     }
 
-    /// Records an answer.
+    /// Records an answer, which is an agent's.
     pub fn answer(&self, from: Peer, number: u32, answer: InPlaceAnswer, payload: Arrived<'_>) -> Heard {
         match Self::find(&mut self.lock(), number) {
-            Some(slot) if slot.asked == from && slot.state == Some(RemoteState::Pending) => {
+            Some(slot)
+                if slot.asked.is_none_or(|asked| asked == from)
+                    && slot.state == Some(RemoteState::Pending) =>
+            {
                 let expected = slot.expected;
                 let bytes = match payload {
                     Arrived::Medium(bytes) => bytes,

@@ -30,9 +30,10 @@ pub struct PendingCall<'c, A> {
 
 /// Registers what takes the answers in, for operations that this keeps track of.
 pub(super) fn register(endpoint: &Endpoint, remote: &Arc<RemoteOperations>) -> Result<(), CacheError> {
-    let remote = remote.clone();
+    let (remote, layout) = (remote.clone(), endpoint.layout().clone());
     let take_in = move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
         let answered = match (arguments, payload) {
+            _ if layout.rank_of_peer(token.from()).is_some() => Heard::ByNobody,
             (&[number, 0], Arrived::Medium(_)) => {
                 remote.answer(token.from(), number, InPlaceAnswer::Done, payload)
             }
@@ -152,7 +153,7 @@ impl<A> PendingCall<'_, A> {
     /// Sends it, if there is room.
     fn send(&mut self) -> Result<(), CacheError> {
         let to = self.core.layout.agent_of(self.node);
-        let Some(slot) = self.core.remote.begin(to) else { return Ok(()) };
+        let Some(slot) = self.core.remote.begin_for_any_agent() else { return Ok(()) };
         let words = [slot, number_of(self.name), self.what];
         let payload = Payload::Medium(Source::of(&self.request));
         if self.core.endpoint.try_request(to, handler::SERVICE, &words, payload)? == Sent::Accepted {

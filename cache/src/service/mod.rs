@@ -126,7 +126,8 @@ impl Call {
 pub(crate) enum Order {
     Answer(Call, Result<Vec<u8>, ServiceError>),
     Ask(NodeId, Result<Vec<u8>, ServiceError>, u64),
-    Read { of: PartitionId, offset: u64, bytes: u32, ticket: u64 },
+    PassOn(NodeId, Result<Vec<u8>, ServiceError>, Call),
+    Read { of: PartitionId, offset: u64, bytes: u32, ticket: u64, only_here: bool },
     Write { of: PartitionId, offset: u64, data: Vec<u8>, ticket: u64 },
     Update { of: PartitionId, offset: u64, update: Update, ticket: u64 },
     CallAgain,
@@ -168,11 +169,24 @@ impl<S: Service> Home<'_, S> {
         self.orders.push(Order::Ask(node, encode(request), ticket));
     }
 
+    /// Leaves a call to the service of another node, which is asked this in the caller's name, and answers the caller: one message and the
+    /// answer, as if it had been called first. Only calls of ranks; one of an agent is answered with [`ServiceError::Unknown`], and so
+    /// is one that is passed to no node of the job.
+    pub fn pass_on(&mut self, call: Call, node: NodeId, request: &S::Request) {
+        self.orders.push(Order::PassOn(node, encode(request), call));
+    }
+
     /// Reads tiered memory whose home is this node, from DRAM or NVMe; [`Service::done`] gets the bytes. Pages are brought to
     /// this node if others have them to write. At most 4 MiB; more, or what is not in the segment, ends with
     /// [`FailureKind::NoSuchPage`](crate::FailureKind::NoSuchPage).
     pub fn read(&mut self, of: impl Into<PartitionId>, offset: u64, bytes: u32, ticket: u64) {
-        self.orders.push(Order::Read { of: of.into(), offset, bytes, ticket });
+        self.orders.push(Order::Read { of: of.into(), offset, bytes, ticket, only_here: false });
+    }
+
+    /// [`Home::read`], if all of it is in this node's memory; else, without delay, [`Service::done`] hears of
+    /// [`FailureKind::NotInMemory`](crate::FailureKind::NotInMemory).
+    pub fn read_in_memory(&mut self, of: impl Into<PartitionId>, offset: u64, bytes: u32, ticket: u64) {
+        self.orders.push(Order::Read { of: of.into(), offset, bytes, ticket, only_here: true });
     }
 
     /// Writes tiered memory whose home is this node, at most 4 MiB. When [`Service::done`] hears of it, every later get anywhere

@@ -21,6 +21,10 @@ pub struct Trial<S: Service> {
     /// Questions to itself, by the number of their call.
     asked: BTreeMap<u32, u64>,
     answered: VecDeque<(u64, Result<Vec<u8>, ServiceError>)>,
+    /// Calls that it has left to other nodes, by number: to which, and what that is asked.
+    passed: BTreeMap<u32, (NodeId, Vec<u8>)>,
+    /// Nothing is in the node's memory without being brought there.
+    pub is_cold: bool,
 }
 
 impl<S: Service> Trial<S> {
@@ -39,6 +43,8 @@ impl<S: Service> Trial<S> {
             answers: BTreeMap::new(),
             asked: BTreeMap::new(),
             answered: VecDeque::new(),
+            passed: BTreeMap::new(),
+            is_cold: false,
         }
     }
 
@@ -67,6 +73,12 @@ impl<S: Service> Trial<S> {
         Some(answer.and_then(|bytes| decode(&bytes).ok_or(ServiceError::Answer)))
     }
 
+    /// A call that it has left to another node ([`Home::pass_on`](super::Home::pass_on)): to which, and what that is asked; once.
+    pub fn passed(&mut self, call: u32) -> Option<(NodeId, S::Request)> {
+        let (node, request) = self.passed.remove(&call)?;
+        Some((node, decode(&request)?))
+    }
+
     /// How many of its orders are not done yet.
     pub fn pending(&self) -> usize {
         self.orders.len()
@@ -78,7 +90,10 @@ impl<S: Service> Trial<S> {
     /// When there is none of this number.
     pub fn carry_out(&mut self, index: usize) {
         match self.orders.remove(index) {
-            Order::Read { of, offset, bytes, ticket } => {
+            Order::Read { ticket, only_here: true, .. } if self.is_cold => {
+                self.done(ticket, Err(FailureKind::NotInMemory.into()));
+            }
+            Order::Read { of, offset, bytes, ticket, .. } => {
                 let found = self.piece(of.owner, offset, bytes as usize).map(|piece| piece.to_vec());
                 self.done(ticket, found);
             }
@@ -96,7 +111,7 @@ impl<S: Service> Trial<S> {
                 });
                 self.done(ticket, was);
             }
-            Order::Answer(..) | Order::Ask(..) | Order::CallAgain => {}
+            Order::Answer(..) | Order::Ask(..) | Order::PassOn(..) | Order::CallAgain => {}
         }
     }
 
@@ -172,6 +187,13 @@ impl<S: Service> Trial<S> {
                     self.arrives(Call { from, slot: Some(self.next) }, question);
                 }
                 Order::Ask(_, _, ticket) => self.answered.push_back((ticket, Err(ServiceError::Unknown))),
+                Order::PassOn(node, request, Call { slot: Some(slot), .. }) => match request {
+                    Ok(request) if node.0 < self.layout.nodes() => drop(self.passed.insert(slot, (node, request))),
+                    refused => {
+                        self.answers.insert(slot, Err(refused.err().unwrap_or(ServiceError::Unknown)));
+                    }
+                },
+                Order::PassOn(..) => {}
                 order => self.orders.push(order),
             }
         }

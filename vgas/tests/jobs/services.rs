@@ -22,10 +22,14 @@ struct Hand {
 enum Order {
     Nothing,
     Read(u32, u64, u32),
+    /// The same, if it is in memory.
+    ReadInMemory(u32, u64, u32),
     Write(u32, u64, Vec<u8>),
     Count(u32, u64),
     /// This, at that node.
     At(u32, Box<Order>),
+    /// This, at that node, which answers the caller.
+    Passed(u32, Box<Order>),
     /// An answer as long as this.
     Long(u32),
     /// An answer later.
@@ -50,6 +54,10 @@ impl Service for Hand {
                 return self.again.push(call);
             }
             Order::Read(owner, offset, bytes) => home.read(Rank(owner), offset, bytes, ticket),
+            Order::ReadInMemory(owner, offset, bytes) => {
+                home.read_in_memory(Rank(owner), offset, bytes, ticket);
+            }
+            Order::Passed(node, order) => return home.pass_on(call, NodeId(node), &order),
             Order::Write(owner, offset, data) => home.write(Rank(owner), offset, data, ticket),
             Order::Count(owner, offset) => home.update(Rank(owner), offset, Change::Add(1u64), ticket),
             Order::At(node, order) => home.ask(NodeId(node), &order, ticket),
@@ -139,9 +147,18 @@ pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
             }
             2 => {
                 let home = runtime.layout().node_of(Rank(owner)).0;
-                let order = Order::At(home, Box::new(Order::Read(owner, offset, bytes as u32)));
-                let found = runtime.call::<Hand>(NodeId(random.random_range(0..nodes)), &order)??;
-                if found != known[range] {
+                let what = random.random_range(0..4);
+                let order = match what % 2 {
+                    0 => Order::Read(owner, offset, bytes as u32),
+                    _ => Order::ReadInMemory(owner, offset, bytes as u32),
+                };
+                let order = match what / 2 {
+                    0 => Order::At(home, Box::new(order)),
+                    _ => Order::Passed(home, Box::new(order)),
+                };
+                let found = runtime.call::<Hand>(NodeId(random.random_range(0..nodes)), &order)?;
+                let is_absent = found.as_ref().is_err_and(|why| why.contains("not in this node's memory"));
+                if !(is_absent && what % 2 == 1) && found? != known[range] {
                     return Err(format!("{bytes} bytes at {offset} of rank {owner} are others").into());
                 }
             }

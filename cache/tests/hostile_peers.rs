@@ -144,24 +144,22 @@ fn calls() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
     let offset = prop_oneof![0u64..80_000, any::<u64>(), Just(u64::MAX), Just(8 * PAGE as u64 - 1)];
     let bytes = prop_oneof![0u32..20_000, Just(u32::MAX)];
     let kind = prop_oneof![0u32..4, (0u32..6).prop_map(|caller| 3 | caller << 8)];
-    (0u32..4, offset, bytes, 0u8..8, 0u32..16, kind).prop_map(
-        |(owner, offset, bytes, what, slot, kind)| {
-            // As `postcard` has it: numbers in groups of seven bits.
-            let mut words = Vec::new();
-            for mut number in [u64::from(owner), offset, u64::from(bytes)] {
-                while number >= 128 {
-                    words.push(number as u8 | 128);
-                    number >>= 7;
-                }
-                words.push(number as u8);
+    (0u32..4, offset, bytes, 0u8..8, 0u32..16, kind).prop_map(|(owner, offset, bytes, what, slot, kind)| {
+        // As `postcard` has it: numbers in groups of seven bits.
+        let mut words = Vec::new();
+        for mut number in [u64::from(owner), offset, u64::from(bytes)] {
+            while number >= 128 {
+                words.push(number as u8 | 128);
+                number >>= 7;
             }
-            words.push(what);
-            let name = b"obedient"
-                .iter()
-                .fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
-            (handler::SERVICE, vec![slot, name, kind], Bytes::Medium(words))
-        },
-    )
+            words.push(number as u8);
+        }
+        words.push(what);
+        let name = b"obedient"
+            .iter()
+            .fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+        (handler::SERVICE, vec![slot, name, kind], Bytes::Medium(words))
+    })
 }
 
 /// Two nodes with a rank each whose pages have been used.

@@ -111,7 +111,8 @@
 //! * Ranks run one program. Types are compared where objects are passed on; what bytes mean, nobody can check.
 //! * `mem::forget` of a box or of a borrow leaks the object, or the copy, and is safe.
 //! * A copy never runs `Drop`; an object does, once, where its owner drops it.
-//! * Copies are a rank's. Ranks of one node share the pages that these come from, not the copies.
+//! * Ranks of one node fetch an object once. Large ones without boxes in them they read where they are, of each other; of others, each has a
+//!   copy of its own, because it notes in it what it has found.
 //! * When a rank is lost, the job ends, as with everything else in vgas.
 
 // The derives name this crate as programs do.
@@ -133,8 +134,8 @@ mod word;
 
 #[cfg(feature = "runtime")]
 pub use heap::{
-    DBox, DMap, DMapIter, DString, DVec, Found, Get, HeapCounts, HeapOptions, MutRef, ObjectError, Objects,
-    OtherLayout, Part, Ref, Refused,
+    DBox, DMap, DMapIter, DString, DVec, Found, Get, HeapCounts, HeapOptions, Lost, MutRef, NodeReport,
+    ObjectError, Objects, OtherLayout, Part, RankReport, Ref, Refused, Report, TypeReport,
 };
 pub use layout::Layout;
 pub use portable::{Portable, Shareable};

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 /// Bits of an address. The range in which the heap lies ends below.
 pub const ADDRESS_BITS: u32 = 48;
 
-const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
+pub(crate) const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 
 /// Which of the values, that were written at an address one after the other, a word means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

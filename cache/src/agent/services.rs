@@ -279,17 +279,13 @@ impl Agent {
         Ok(())
     }
 
-    fn pass_on(
-        &mut self,
-        number: u32,
-        node: NodeId,
-        request: Result<Vec<u8>, ServiceError>,
-        call: Call,
-    ) {
+    fn pass_on(&mut self, number: u32, node: NodeId, request: Result<Vec<u8>, ServiceError>, call: Call) {
         let is_ranks = self.layout.rank_of_peer(call.from).is_some() && node.0 < self.layout.nodes();
         let (bytes, slot) = match (request.and_then(|bytes| self.fitting(bytes)), call.slot) {
             (Ok(bytes), Some(slot)) if is_ranks => (bytes, slot),
-            (refused, _) => return self.answer_call(call, Err(refused.err().unwrap_or(ServiceError::Unknown))),
+            (refused, _) => {
+                return self.answer_call(call, Err(refused.err().unwrap_or(ServiceError::Unknown)));
+            }
         };
         if let Some(calling) = self.services.calling.get_mut(&call.from) {
             *calling = calling.saturating_sub(1);

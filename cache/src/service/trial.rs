@@ -61,6 +61,14 @@ impl<S: Service> Trial<S> {
         self.next
     }
 
+    /// A rank calls with bytes that may be no request; the number of the call.
+    pub fn call_with(&mut self, from: Rank, bytes: Vec<u8>) -> u32 {
+        self.next += 1;
+        let from = self.layout.peer_of_rank(from);
+        self.arrives(Call { from, slot: Some(self.next) }, Ok(bytes));
+        self.next
+    }
+
     /// A rank tells something.
     pub fn tell(&mut self, from: Rank, request: &S::Request) {
         let from = self.layout.peer_of_rank(from);
@@ -188,7 +196,9 @@ impl<S: Service> Trial<S> {
                 }
                 Order::Ask(_, _, ticket) => self.answered.push_back((ticket, Err(ServiceError::Unknown))),
                 Order::PassOn(node, request, Call { slot: Some(slot), .. }) => match request {
-                    Ok(request) if node.0 < self.layout.nodes() => drop(self.passed.insert(slot, (node, request))),
+                    Ok(request) if node.0 < self.layout.nodes() => {
+                        drop(self.passed.insert(slot, (node, request)))
+                    }
                     refused => {
                         self.answers.insert(slot, Err(refused.err().unwrap_or(ServiceError::Unknown)));
                     }

@@ -30,7 +30,10 @@ impl<T: Shareable> Ref<'_, T> {
         let heap = heap()?;
         let (address, held) = match OWN.offset_of(word.address()) {
             Some(_) => (word.address(), None),
-            None => (heap.hold(word, const { &Shape::of::<T>() })?, Some(word)),
+            None => match heap.in_place(word, const { &Shape::of::<T>() }) {
+                Some(address) => (address, None),
+                None => (heap.hold(word, const { &Shape::of::<T>() })?, Some(word)),
+            },
         };
         Self::at(address, held)
     }

@@ -12,6 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
+use std::panic::Location;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::Ordering;
 use vgas::Rank;
@@ -110,6 +111,17 @@ pub(super) fn fail(error: &ObjectError) -> ! {
     panic!("{error}");
 }
 
+/// What was had, or the end, which names the program's call.
+#[inline]
+#[track_caller]
+pub(super) fn had<V>(result: Result<V, ObjectError>) -> V {
+    let here = Location::caller();
+    match result {
+        Ok(value) => value,
+        Err(error) => fail(&error.for_call(here)),
+    }
+}
+
 impl<T: Portable> DBox<T> {
     /// The box of an object that has none.
     pub(crate) fn of(word: Word) -> Self {
@@ -173,9 +185,7 @@ impl<T: Portable> DBox<T> {
     #[inline]
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
-        if let Err(error) = self.make_own() {
-            fail(&error);
-        }
+        had(self.make_own());
         // SAFETY: rules 1 and 2: it is in the own partition now, and the box is mutably borrowed.
         unsafe { &mut *with_exposed_provenance_mut(self.link.word.address() as usize) }
     }
@@ -187,11 +197,7 @@ impl<T: Portable> DBox<T> {
     #[track_caller]
     pub fn into_inner(self) -> T {
         let word = self.into_word();
-        let heap = heap().unwrap_or_else(|error| fail(&error));
-        match take(heap, word) {
-            Ok(value) => value,
-            Err(error) => fail(&error),
-        }
+        had(heap().and_then(|heap| take(heap, word)))
     }
 
     /// Sees to it that the object is here, and that nobody finds what it was.
@@ -254,15 +260,17 @@ impl<T: Shareable> DBox<T> {
     /// When the object cannot be had.
     #[track_caller]
     pub fn read(&self) -> Ref<'_, T> {
-        self.try_read().unwrap_or_else(|error| fail(&error))
+        had(self.try_read())
     }
 
     /// [`DBox::read`].
     ///
     /// # Errors
     /// When the object cannot be had, or there is no room for a copy.
+    #[track_caller]
     pub fn try_read(&self) -> Result<Ref<'_, T>, ObjectError> {
-        Ref::of(self.link.word)
+        let here = Location::caller();
+        Ref::of(self.link.word).map_err(|error| error.for_call(here))
     }
 
     /// Borrows the object for writing: it is this rank's then.
@@ -271,15 +279,17 @@ impl<T: Shareable> DBox<T> {
     /// When the object cannot be had.
     #[track_caller]
     pub fn write(&mut self) -> MutRef<'_, T> {
-        self.try_write().unwrap_or_else(|error| fail(&error))
+        had(self.try_write())
     }
 
     /// [`DBox::write`].
     ///
     /// # Errors
     /// When the object cannot be had, or there is no room for it.
+    #[track_caller]
     pub fn try_write(&mut self) -> Result<MutRef<'_, T>, ObjectError> {
-        MutRef::of(self)
+        let here = Location::caller();
+        MutRef::of(self).map_err(|error| error.for_call(here))
     }
 }
 
@@ -292,7 +302,7 @@ impl<T: Shareable> Deref for DBox<T> {
         match self.locate() {
             // SAFETY: rules 1 and 2: the object itself, or a copy that this box has counted; the box is borrowed.
             Ok(address) => unsafe { &*with_exposed_provenance(address as usize) },
-            Err(error) => fail(&error),
+            Err(error) => had(Err(error)),
         }
     }
 }

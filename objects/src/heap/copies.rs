@@ -1,15 +1,19 @@
-//! Copies of other ranks' objects that this rank has: under their words, counted, and evicted when nobody uses them.
+//! Copies of other ranks' objects that this rank uses: under their words, counted, and evicted when nobody uses them.
 //!
 //! A copy is found as long as it is there, whether used or not: its word is only ever borrowed while it means these bytes
-//! ([`crate::colour`]). Who comes while it is being fetched waits for it.
+//! ([`crate::colour`]). Which thread comes while it is being fetched waits for it.
+//!
+//! Most copies lie in this rank's own partition. A large one may lie in that of another rank of the node, which keeps it
+//! ([`super::shared`]): then this rank is one of its users as long as it counts uses itself, and forgets it with the last.
 
 use super::error::ObjectError;
 use super::shape::Links;
+use super::shared::Shared;
 use crate::slab::Class;
 use crate::word::Word;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A copy.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +24,10 @@ pub(super) struct Copy {
     pub bytes: usize,
     /// None where its type has none.
     pub links: Option<Links>,
+    /// The name of its type.
+    pub name: fn() -> &'static str,
+    /// The entry of the node's table through which this rank uses it, if another rank keeps it.
+    pub entry: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -38,12 +46,17 @@ struct Table {
     entries: FxHashMap<Word, Entry>,
     /// Words of copies that nobody used when they were put here, each once, oldest first; some have been used since.
     idle: VecDeque<Word>,
+    /// How many lie in this rank's partition, and their bytes.
+    kept: usize,
+    kept_bytes: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     table: Mutex<Table>,
     filled: Condvar,
+    /// The node's table, if this rank shares.
+    shared: OnceLock<Shared<'static>>,
 }
 
 /// Takes the entry back if fetching ends by a panic or an error, so that nobody waits for it.
@@ -64,6 +77,16 @@ impl Drop for Filling<'_> {
 }
 
 impl Copies {
+    /// Of a rank that shares copies through its node's table.
+    pub fn sharing(shared: Option<Shared<'static>>) -> Self {
+        Self { shared: shared.map(OnceLock::from).unwrap_or_default(), ..Self::default() }
+    }
+
+    /// The node's table.
+    pub fn shared(&self) -> Option<&Shared<'static>> {
+        self.shared.get()
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         // Changed in steps that cannot panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -90,9 +113,13 @@ impl Copies {
         drop(table);
         let filling = Filling { copies: self, word };
         let copy = fetch()?;
-        self.table()
-            .entries
-            .insert(word, Entry { copy: Some(copy), uses: 1, is_idle: false, was_used: false });
+        let mut table = self.table();
+        table.entries.insert(word, Entry { copy: Some(copy), uses: 1, is_idle: false, was_used: false });
+        if copy.entry.is_none() {
+            table.kept += 1;
+            table.kept_bytes += copy.class.bytes();
+        }
+        drop(table);
         drop(filling);
         Ok(copy.address)
     }
@@ -111,30 +138,53 @@ impl Copies {
 
     /// One use has ended.
     pub fn release(&self, word: Word) {
-        let Table { entries, idle } = &mut *self.table();
-        if let Some(entry) = entries.get_mut(&word) {
-            entry.uses = entry.uses.saturating_sub(1);
-            if entry.uses == 0 && !entry.is_idle {
+        let Table { entries, idle, .. } = &mut *self.table();
+        let Some(entry) = entries.get_mut(&word) else { return };
+        entry.uses = entry.uses.saturating_sub(1);
+        if entry.uses > 0 {
+            return;
+        }
+        match (entry.copy.and_then(|copy| copy.entry), self.shared()) {
+            (Some(at), Some(shared)) => {
+                // While the table is locked: the next who looks must not find this rank among the users.
+                shared.release(at);
+                entries.remove(&word);
+            }
+            _ if !entry.is_idle => {
                 (entry.is_idle, entry.was_used) = (true, false);
                 idle.push_back(word);
             }
+            _ => {}
+        }
+    }
+
+    /// Whether a copy of this rank's can go: no rank of the node uses it, and none will.
+    fn withdraw(&self, word: Word, copy: Option<Copy>) -> bool {
+        match (copy, self.shared()) {
+            (Some(copy), Some(shared)) if copy.entry.is_none() => shared.withdraw(word, copy.address),
+            (copy, _) => copy.is_some_and(|copy| copy.entry.is_none()),
         }
     }
 
     /// Removes a copy that has not been used for long, if any is not in use: one that was used since it was idle first has a second
-    /// chance. Its memory is the caller's then, and the uses that its
+    /// chance, and so has one that another rank of the node uses. Its memory is the caller's then, and the uses that its
     /// links stand for.
     pub fn evict(&self) -> Option<Copy> {
-        let Table { entries, idle } = &mut *self.table();
-        while let Some(word) = idle.pop_front() {
-            let Some(entry) = entries.get_mut(&word).filter(|entry| entry.is_idle) else { continue };
+        let mut table = self.table();
+        // Twice around: what others use stays for ever.
+        for _ in 0..2 * table.idle.len() {
+            let word = table.idle.pop_front()?;
+            let Some(entry) = table.entries.get_mut(&word).filter(|entry| entry.is_idle) else { continue };
             if entry.uses > 0 {
                 entry.is_idle = false;
-            } else if std::mem::take(&mut entry.was_used) {
-                idle.push_back(word);
-            } else {
-                return entries.remove(&word)?.copy;
+                continue;
             }
+            let copy = entry.copy;
+            if !std::mem::take(&mut entry.was_used) && self.withdraw(word, copy) {
+                table.forget(word);
+                return copy;
+            }
+            table.idle.push_back(word);
         }
         None
     }
@@ -144,22 +194,44 @@ impl Copies {
         let mut table = self.table();
         let mut gone = Vec::new();
         let mut is_free = vec![true; addresses.len()];
-        table.entries.retain(|word, entry| {
-            let Some(at) = addresses.iter().position(|address| *address == word.address()) else {
-                return true;
-            };
-            match entry.copy.filter(|_| entry.uses == 0) {
-                Some(copy) => gone.push(copy),
+        let place_of = |word: &Word| addresses.iter().position(|address| *address == word.address());
+        let asked: Vec<(Word, usize)> =
+            table.entries.keys().filter_map(|word| Some((*word, place_of(word)?))).collect();
+        for (word, at) in asked {
+            let unused =
+                table.entries.get(&word).filter(|entry| entry.uses == 0).and_then(|entry| entry.copy);
+            match unused.filter(|copy| self.withdraw(word, Some(*copy))) {
+                Some(copy) => {
+                    table.forget(word);
+                    gone.push(copy);
+                }
                 None => is_free[at] = false,
             }
-            entry.copy.is_none() || entry.uses > 0
-        });
+        }
         (gone, is_free)
     }
 
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.table().entries.len()
+    /// How many lie in this rank's partition, and how many bytes they take.
+    pub fn kept(&self) -> (usize, u64) {
+        let table = self.table();
+        (table.kept, table.kept_bytes)
+    }
+
+    /// Shows all that are here: their words, themselves, and how often each is used.
+    pub fn each(&self, mut show: impl FnMut(Word, &Copy, u64)) {
+        for (word, entry) in &self.table().entries {
+            entry.copy.iter().for_each(|copy| show(*word, copy, entry.uses));
+        }
+    }
+}
+
+impl Table {
+    /// Removes a copy that lies in this rank's partition.
+    fn forget(&mut self, word: Word) {
+        if let Some(copy) = self.entries.remove(&word).and_then(|entry| entry.copy) {
+            self.kept -= 1;
+            self.kept_bytes -= copy.class.bytes();
+        }
     }
 }
 
@@ -174,7 +246,7 @@ mod tests {
     }
 
     fn copy(address: u64) -> Copy {
-        Copy { address, class: Class::Small(0), bytes: 16, links: None }
+        Copy { address, class: Class::Small(0), bytes: 16, links: None, name: || "", entry: None }
     }
 
     /// Goal: many threads that want a copy get one, which is fetched once, and is evicted when the last has gone.
@@ -196,10 +268,10 @@ mod tests {
         for left in (0..8).rev() {
             assert!(copies.evict().is_none());
             copies.release(word(16));
-            assert_eq!(copies.count(), 1, "{left}");
+            assert_eq!(copies.kept().0, 1, "{left}");
         }
         assert_eq!(copies.evict().unwrap().address, 7);
-        assert_eq!(copies.count(), 0);
+        assert_eq!(copies.kept().0, 0);
     }
 
     #[test]
@@ -209,6 +281,6 @@ mod tests {
         assert_eq!(copies.hold(word(16), || Ok(copy(9))).unwrap(), 9);
         assert_eq!(copies.drop_from(&[16, 32]).1, [false, true]);
         copies.release(word(16));
-        assert_eq!((copies.drop_from(&[16, 32]).1, copies.count()), (vec![true, true], 0));
+        assert_eq!((copies.drop_from(&[16, 32]).1, copies.kept().0), (vec![true, true], 0));
     }
 }

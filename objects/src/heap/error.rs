@@ -1,7 +1,8 @@
 //! What can go wrong with objects.
 
 use crate::slab::{Full, NoObject};
-use vgas::Rank;
+use std::panic::Location;
+use vgas::{NodeId, Rank};
 
 /// What can go wrong in the heap.
 #[derive(Debug, thiserror::Error)]
@@ -11,17 +12,8 @@ pub enum ObjectError {
     #[error(transparent)]
     Full(#[from] Full),
     /// An object cannot be had from where it is.
-    #[error("the {type_name} at {address:#x}, which {rank} has, cannot be had: {why}")]
-    Lost {
-        /// What it is.
-        type_name: &'static str,
-        /// Where it is.
-        address: u64,
-        /// Who has it.
-        rank: Rank,
-        /// Why not.
-        why: vgas::Error,
-    },
+    #[error(transparent)]
+    Lost(Box<Lost>),
     /// What a rank has freed here was no object.
     #[error("another rank has freed what is none: {0}")]
     Freed(#[from] NoObject),
@@ -39,6 +31,40 @@ pub enum ObjectError {
         "there is no heap in this process: objects are used between `Objects::attach` and `Objects::finalize`"
     )]
     NoHeap,
+}
+
+/// An object that cannot be had from where it is: its rank's node is gone, or cannot read it.
+#[derive(Debug, thiserror::Error)]
+#[error("the {type_name} at {address:#x}, which {rank} on {node} has, cannot be had{}: {why}", wanted(*at))]
+#[non_exhaustive]
+pub struct Lost {
+    /// What it is.
+    pub type_name: &'static str,
+    /// Where it is.
+    pub address: u64,
+    /// Who has it.
+    pub rank: Rank,
+    /// The node of that rank.
+    pub node: NodeId,
+    /// Which call of the program wanted it, if that is known.
+    pub at: Option<&'static Location<'static>>,
+    /// Why not.
+    #[source]
+    pub why: vgas::Error,
+}
+
+fn wanted(at: Option<&Location<'_>>) -> String {
+    at.map(|at| format!(" for {at}")).unwrap_or_default()
+}
+
+impl ObjectError {
+    /// Says which call of the program it is about, where nobody has said it yet.
+    pub(crate) fn for_call(mut self, at: &'static Location<'static>) -> Self {
+        if let Self::Lost(lost) = &mut self {
+            lost.at.get_or_insert(at);
+        }
+        self
+    }
 }
 
 /// An object that was kept under a name is of another type, or of another version of it.

@@ -180,7 +180,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// When no room is left, or the map cannot be had; [`DMap::try_insert`] says why instead.
     #[track_caller]
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        self.try_insert(key, value).unwrap_or_else(|error| super::boxes::fail(&error))
+        super::boxes::had(self.try_insert(key, value))
     }
 
     /// [`DMap::insert`].
@@ -290,7 +290,7 @@ impl<K: Shareable + Hash + Eq, V: Shareable> DMap<K, V> {
         let mut from = hash as usize & (count - 1);
         loop {
             let part = self.buckets.range(from..count.min(from + LOOKED_AT));
-            let part = part.unwrap_or_else(|error| super::boxes::fail(&error));
+            let part = super::boxes::had(part);
             for at in 0..part.len() {
                 match part[at].look(hash, key) {
                     Look::Key => return Some(Found { part, at }),

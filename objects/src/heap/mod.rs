@@ -18,23 +18,27 @@ mod error;
 mod head;
 mod later;
 mod map;
+mod mates;
 mod objects;
 mod part;
 mod remote;
+mod report;
 mod roots;
 mod seam;
 mod shape;
+mod shared;
 mod text;
 mod together;
 mod vec;
 
 pub use borrow::{MutRef, Ref};
 pub use boxes::{DBox, Refused};
-pub use error::{ObjectError, OtherLayout};
+pub use error::{Lost, ObjectError, OtherLayout};
 pub use later::Get;
 pub use map::{DMap, DMapIter, Found};
 pub use objects::{HeapCounts, HeapOptions, Objects};
 pub use part::Part;
+pub use report::{NodeReport, RankReport, Report, TypeReport};
 pub(crate) use seam::{discard, is_own, place_of, update};
 pub use text::DString;
 pub use vec::DVec;
@@ -42,8 +46,9 @@ pub use vec::DVec;
 use crate::colour::{Event, Outcome, Slot, step};
 use crate::portable::Portable;
 use crate::slab::{Class, Full, Geometry, Memory, Place, SERVED, Slabs, Use};
-use crate::word::{Colour, Link, Word};
+use crate::word::{ADDRESS_MASK, Colour, Link, Word};
 use copies::{Copies, Copy};
+use mates::Mates;
 use rustc_hash::{FxHashMap, FxHashSet};
 use shape::Shape;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
@@ -142,6 +147,12 @@ struct Heap {
     /// The tag of the first rank.
     first_tag: u64,
     copies_max: usize,
+    /// Bytes of its partition that copies may take, beyond which those that nobody uses go.
+    copy_bytes_max: u64,
+    /// Of the other ranks of the node: their partitions, where they are open.
+    mates: Mates,
+    /// How many copies this rank has made: each has its number.
+    serial: AtomicU64,
     slabs: Mutex<Slabs<Mapped>>,
     copies: Copies,
     /// By rank: what is to be freed there.
@@ -213,7 +224,7 @@ impl Heap {
             jobs: self.jobs,
             last_colour: self.last.0,
             roots,
-            live: slabs.live() - self.copies.count() as u64,
+            live: slabs.live() - self.copies.kept().0 as u64,
             used: slabs.used(),
         }
     }
@@ -244,7 +255,10 @@ impl Heap {
     /// Drops the oldest copy that nobody uses; false: there is none.
     fn evict(&self) -> Result<bool, ObjectError> {
         match self.copies.evict() {
-            Some(copy) => self.forget(copy).map(|()| true),
+            Some(copy) => {
+                self.mates.evicted.fetch_add(1, Ordering::Relaxed);
+                self.forget(copy).map(|()| true)
+            }
             None => Ok(false),
         }
     }
@@ -255,6 +269,7 @@ impl Heap {
             links(copy.address, copy.bytes, &mut |link| self.release(link));
         }
         let offset = OWN.offset_of(copy.address).ok_or(ObjectError::NoHeap)?;
+        self.unlabel(offset, copy.bytes);
         let colour = {
             let slabs = self.slabs();
             let at = slabs.geometry().word_of(offset, copy.class).unwrap_or_default();
@@ -266,7 +281,8 @@ impl Heap {
     /// Ends the use that a link stands for, if any.
     fn release(&self, link: &Link) {
         let extension = link.extension.swap(0, Ordering::AcqRel);
-        if extension >> 48 == OWN.tag.load(Ordering::Relaxed) && extension != 0 {
+        let is_in_place = extension & ADDRESS_MASK == link.word.address();
+        if extension >> 48 == OWN.tag.load(Ordering::Relaxed) && extension != 0 && !is_in_place {
             self.copies.release(link.word);
         }
     }
@@ -328,37 +344,12 @@ impl Heap {
             .try_for_each(|rank| self.send_frees(rank, all.get(&rank).map_or(&[], Vec::as_slice), true))
     }
 
-    fn lost(word: Word, shape: &Shape, rank: Rank, why: vgas::Error) -> ObjectError {
-        ObjectError::Lost { type_name: (shape.name)(), address: word.address(), rank, why }
-    }
-
-    /// A copy of another rank's object, in memory of this one.
-    fn fetch(&self, word: Word, shape: &Shape) -> Result<Copy, ObjectError> {
-        self.make_room_for_copy()?;
-        let served = self.served_word(word, shape)?;
-        // What its rank has counted there, that rank counts on.
-        let address = self.bring(word, shape, Use::Copies, Some(served))?.0.address();
-        Ok(Copy { address, class: shape.class, bytes: shape.bytes, links: shape.links })
-    }
-
-    fn make_room_for_copy(&self) -> Result<(), ObjectError> {
-        while self.copies.count() > self.copies_max && self.evict()? {}
-        Ok(())
-    }
-
-    /// Brings another rank's values here, into a slot of its own; with what [`Shape::scrub`] has found. `served` is where the word of its slot
-    /// is, if it stays there, too.
-    fn bring(
-        &self,
-        word: Word,
-        shape: &Shape,
-        of: Use,
-        served: Option<u64>,
-    ) -> Result<(Word, Vec<Word>), ObjectError> {
-        let (address, colour) = self.allocate(shape.class, of)?;
+    /// Brings another rank's values here, into a slot of its own; with what [`Shape::scrub`] has found.
+    fn bring(&self, word: Word, shape: &Shape) -> Result<(Word, Vec<Word>), ObjectError> {
+        let (address, colour) = self.allocate(shape.class, Use::Values)?;
         let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
         // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
-        if let Err(error) = unsafe { self.read(word, shape, address as usize, served) } {
+        if let Err(error) = unsafe { self.read(word, shape, address as usize, None) } {
             self.free_own(new)?;
             return Err(error);
         }
@@ -373,11 +364,15 @@ impl Heap {
     /// As [`Heap::hold`], once for a link: it remembers.
     #[cold]
     fn find(&self, link: &Link, shape: &Shape) -> Result<u64, ObjectError> {
+        let tag = OWN.tag.load(Ordering::Relaxed) << 48;
+        if let Some(address) = self.in_place(link.word, shape) {
+            // Where the object itself is: no copy, and nothing that counts.
+            link.extension.store(tag | address, Ordering::Release);
+            return Ok(address);
+        }
         let address = self.hold(link.word, shape)?;
-        let tag = OWN.tag.load(Ordering::Relaxed);
-        let mine = (tag << 48) | address;
         // Another thread may have come first; anything else is from an earlier job.
-        if link.extension.swap(mine, Ordering::AcqRel) == mine {
+        if link.extension.swap(tag | address, Ordering::AcqRel) == tag | address {
             self.copies.release(link.word);
         }
         Ok(address)
@@ -388,7 +383,7 @@ impl Heap {
     fn own(&self, link: &mut Link, shape: &Shape) -> Result<(), ObjectError> {
         let word = link.word;
         let Some(offset) = OWN.offset_of(word.address()) else {
-            let (new, holds) = self.bring(word, shape, Use::Values, None)?;
+            let (new, holds) = self.bring(word, shape)?;
             self.release(link);
             link.word = new;
             return self.free_there(Freed::of(word, holds, shape));

@@ -1,8 +1,9 @@
 //! The heap of a job: its beginning and its end.
 
+use super::copies::Copies;
 use super::error::ObjectError;
 use super::head::{Head, tag_of};
-use super::{DBox, HEAP, Heap, Mapped, OWN};
+use super::{DBox, HEAP, Heap, Mapped, OWN, mates};
 use crate::slab::{Geometry, Memory, Slabs};
 use crate::word::{ADDRESS_BITS, Colour};
 use std::sync::Mutex;
@@ -19,13 +20,16 @@ pub struct HeapOptions {
     pub bytes: u64,
     /// Copies of others' objects that a rank keeps, beyond which it drops those that nobody has used for longest. Those in use stay.
     pub copies: usize,
+    /// Bytes that copies may take of a rank's partition, beyond which those go that nobody has used for longest; 0: a quarter of the node's
+    /// cache, shared by its ranks. Those in use stay, on NVMe if memory has no room.
+    pub copy_bytes: u64,
     /// The last colour of a slot: fewer than 65,535 make slots retire early, for tests.
     pub last_colour: u16,
 }
 
 impl Default for HeapOptions {
     fn default() -> Self {
-        Self { bytes: 1 << 30, copies: 1 << 16, last_colour: u16::MAX }
+        Self { bytes: 1 << 30, copies: 1 << 16, copy_bytes: 0, last_colour: u16::MAX }
     }
 }
 
@@ -116,7 +120,9 @@ impl Objects {
             Some(head) => Slabs::reopen(memory, geometry, last, head.live, head.used),
             None => Slabs::new(memory, geometry, last),
         };
+        let shared = mates::table(&runtime, options.copies)?;
         let heap = Heap {
+            copy_bytes_max: copy_bytes(&runtime, options),
             slabs: Mutex::new(slabs),
             runtime,
             base,
@@ -127,7 +133,9 @@ impl Objects {
             jobs,
             first_tag: tag - u64::from(me.0),
             copies_max: options.copies,
-            copies: Default::default(),
+            copies: Copies::sharing(shared),
+            mates: Default::default(),
+            serial: AtomicU64::new(1),
             frees: Mutex::default(),
             told: Mutex::default(),
             allocated: AtomicU64::new(1),
@@ -179,12 +187,12 @@ impl Objects {
         let slabs = self.heap.slabs();
         Ok(HeapCounts {
             placed: slabs.live(),
-            copies: self.heap.copies.count() as u64,
+            copies: self.heap.copies.kept().0 as u64,
             retired: slabs.retired().len() as u64,
         })
     }
 
-    /// Drops all copies that nobody uses.
+    /// Drops all copies that nobody uses, of this rank or, where it has them in place, of its node.
     ///
     /// # Errors
     /// None, unless the heap has ended.
@@ -246,6 +254,8 @@ impl Objects {
     /// When a peer is lost.
     pub fn finalize(self) -> Result<(), ObjectError> {
         self.barrier()?;
+        self.print_report()?;
+        self.heap.mates.close();
         OWN.bytes.store(0, Ordering::Relaxed);
         OWN.tag.store(0, Ordering::Release);
         Ok(self.heap.runtime.leave()?)
@@ -277,6 +287,18 @@ fn left_behind(
         return Err(ObjectError::Usage(format!("the heap has {} colours, not {}", head.last_colour, last.0)));
     }
     Ok(head)
+}
+
+/// Bytes that copies may take of this rank's partition.
+fn copy_bytes(runtime: &Runtime, options: &HeapOptions) -> u64 {
+    let ranks = runtime.layout().ranks_of(runtime.node()).len().max(1) as u64;
+    match options.copy_bytes {
+        0 => {
+            let pool = runtime.client().pool().layout().spec();
+            u64::from(pool.frames) * u64::from(pool.page_bytes) / 4 / ranks
+        }
+        bytes => bytes,
+    }
 }
 
 /// Most bytes that a barrier carries of one rank.

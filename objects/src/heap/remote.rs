@@ -3,10 +3,10 @@
 //! A rank of the same node is reached through the memory that both share; the home of any other by one message and its answer
 //! ([`crate::service`]).
 
-use super::error::ObjectError;
+use super::error::{Lost, ObjectError};
 use super::shape::Shape;
-use super::{Freed, Heap};
-use crate::service::{self, Answer, HeapService, Request};
+use super::{Freed, Heap, OWN};
+use crate::service::{self, Answer, CopyAt, HeapService, Read, Request};
 use crate::slab::SERVED;
 use crate::word::Word;
 use std::ptr::with_exposed_provenance_mut;
@@ -18,7 +18,7 @@ const REST_BYTES: usize = 64;
 
 impl Heap {
     /// The node of a rank, if it is another one.
-    fn far(&self, rank: Rank) -> Option<NodeId> {
+    pub(super) fn far(&self, rank: Rank) -> Option<NodeId> {
         let node = self.runtime.layout().node_of(rank);
         (node != self.runtime.node()).then_some(node)
     }
@@ -40,15 +40,32 @@ impl Heap {
         }
         // SAFETY: the caller's promise.
         let bytes = unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(to), shape.bytes) };
-        self.read_bytes(at, bytes, served).map_err(|why| Self::lost(word, shape, at.rank, why))
+        // What stays here as a copy, others may be handed on to.
+        let to = OWN.offset_of(to as u64).filter(|_| served.is_some());
+        let copy = to.map(|offset| CopyAt { word: word.bits(), rank: self.runtime.rank().0, offset });
+        self.read_bytes(at, bytes, served, copy).map_err(|why| self.lost(word, shape, why))
     }
 
-    fn read_bytes(&self, at: GlobalAddress, to: &mut [u8], served: Option<u64>) -> Result<(), vgas::Error> {
+    /// What is said of an object that cannot be had.
+    pub(super) fn lost(&self, word: Word, shape: &Shape, why: vgas::Error) -> ObjectError {
+        let rank = self.locate(word.address()).rank;
+        let node = self.runtime.layout().node_of(rank);
+        let (type_name, address) = ((shape.name)(), word.address());
+        ObjectError::Lost(Box::new(Lost { type_name, address, rank, node, at: None, why }))
+    }
+
+    fn read_bytes(
+        &self,
+        at: GlobalAddress,
+        to: &mut [u8],
+        served: Option<u64>,
+        copy: Option<CopyAt>,
+    ) -> Result<(), vgas::Error> {
         let far =
             self.far(at.rank).filter(|_| to.len() + REST_BYTES <= self.runtime.endpoint().medium_bytes_max());
         if let Some(node) = far {
             let (owner, offset, bytes) = (at.rank.0, at.offset, to.len() as u32);
-            let request = Request::Read { owner, offset, bytes, served };
+            let request = Request::Read(Read { owner, offset, bytes, served, copy });
             if let Answer::Bytes(found) = self.runtime.call::<HeapService>(node, &request)?
                 && found.0.len() == to.len()
             {

@@ -1,8 +1,8 @@
 //! What of a type matters to who moves its values as bytes.
 
 use crate::portable::Portable;
-use crate::slab::Class;
-use crate::word::{Link, Word};
+use crate::slab::{Class, LABEL_BYTES, label_offset};
+use crate::word::{ADDRESS_MASK, Link, Word};
 use std::ptr::with_exposed_provenance;
 use std::sync::atomic::Ordering;
 
@@ -14,6 +14,8 @@ pub(super) type Links = fn(u64, usize, &mut dyn FnMut(&Link));
 pub(super) struct Shape {
     /// What holds it.
     pub class: Class,
+    /// What its address is a multiple of.
+    pub align: usize,
     /// Bytes of the values; those behind them mean nothing.
     pub bytes: usize,
     /// None where the type has none.
@@ -34,7 +36,19 @@ impl Shape {
     /// Of so many values in a slot of this class.
     pub const fn of_some<T: Portable>(class: Class, count: usize) -> Self {
         let links: Option<Links> = if T::HAS_LINKS { Some(links_of::<T>) } else { None };
-        Self { class, bytes: size_of::<T>() * count, links, name: std::any::type_name::<T> }
+        let (align, bytes) = (align_of::<T>(), size_of::<T>() * count);
+        Self { class, align, bytes, links, name: std::any::type_name::<T> }
+    }
+
+    /// What holds a copy: the values, and a label behind them.
+    pub fn copy_class(&self) -> Option<Class> {
+        Class::of(label_offset(self.bytes as u64) + LABEL_BYTES, self.align.max(8) as u64)
+    }
+
+    /// Whether ranks of a node may read it in each other's memory: it has no links, in which who reads notes what it has found, and slabs
+    /// of its own. To map pages of another rank takes as long as to copy some ten thousand bytes.
+    pub fn is_read_in_place(&self) -> bool {
+        self.links.is_none() && matches!(self.class, Class::Large(_))
     }
 
     /// Other ranks' extensions mean nothing here. Yields what those were about that counted where the values come from, whose have this
@@ -43,7 +57,8 @@ impl Shape {
         let mut holds = Vec::new();
         if let Some(links) = self.links {
             links(address, self.bytes, &mut |link| {
-                if link.extension.swap(0, Ordering::Relaxed) >> 48 == tag {
+                let extension = link.extension.swap(0, Ordering::Relaxed);
+                if extension >> 48 == tag && extension & ADDRESS_MASK != link.word.address() {
                     holds.push(link.word);
                 }
             });

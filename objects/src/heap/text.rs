@@ -108,7 +108,7 @@ impl Deref for DString {
 
     #[track_caller]
     fn deref(&self) -> &str {
-        self.try_as_str().unwrap_or_else(|error| super::boxes::fail(&error))
+        super::boxes::had(self.try_as_str())
     }
 }
 

@@ -12,6 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
+use std::panic::Location;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::Ordering;
 use vgas::Rank;
@@ -193,11 +194,13 @@ impl<T: Portable> DVec<T> {
     ///
     /// # Errors
     /// When they cannot be had, or there is no room for a copy.
+    #[track_caller]
     pub fn try_as_slice(&self) -> Result<&[T], ObjectError>
     where
         T: Shareable,
     {
-        let address = self.locate()?;
+        let here = Location::caller();
+        let address = self.locate().map_err(|error| error.for_call(here))?;
         // SAFETY: rules 1 and 2: the values, or a copy that this row has counted; it is borrowed.
         Ok(unsafe { std::slice::from_raw_parts(with_exposed_provenance(address as usize), self.len()) })
     }
@@ -206,8 +209,10 @@ impl<T: Portable> DVec<T> {
     ///
     /// # Errors
     /// When they cannot be had, or there is no room for them.
+    #[track_caller]
     pub fn try_as_mut_slice(&mut self) -> Result<&mut [T], ObjectError> {
-        let address = self.make_own()?;
+        let here = Location::caller();
+        let address = self.make_own().map_err(|error| error.for_call(here))?;
         let length = self.len();
         // SAFETY: rules 1 and 2: the values are in the own partition, and the row is mutably borrowed.
         Ok(unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(address as usize), length) })
@@ -219,7 +224,7 @@ impl<T: Portable> DVec<T> {
     /// Where that has an error.
     #[track_caller]
     pub fn as_mut_slice(&mut self) -> &mut [T] {
-        self.try_as_mut_slice().unwrap_or_else(|error| super::boxes::fail(&error))
+        super::boxes::had(self.try_as_mut_slice())
     }
 
     /// Some of the values, to read: only they travel, and no copy of them stays.
@@ -364,7 +369,7 @@ impl<T: Portable> DVec<T> {
     #[track_caller]
     pub fn pop(&mut self) -> Option<T> {
         let last = self.length.checked_sub(1)?;
-        let address = self.make_own().unwrap_or_else(|error| super::boxes::fail(&error));
+        let address = super::boxes::had(self.make_own());
         self.length = last;
         // SAFETY: rule 2: a value of the row, which does not have it any more.
         Some(unsafe { with_exposed_provenance::<T>(address as usize).add(last as usize).read() })
@@ -425,7 +430,7 @@ impl<T: Shareable> Deref for DVec<T> {
     #[inline]
     #[track_caller]
     fn deref(&self) -> &[T] {
-        self.try_as_slice().unwrap_or_else(|error| super::boxes::fail(&error))
+        super::boxes::had(self.try_as_slice())
     }
 }
 
@@ -433,7 +438,7 @@ impl<T: Shareable> DerefMut for DVec<T> {
     #[inline]
     #[track_caller]
     fn deref_mut(&mut self) -> &mut [T] {
-        self.try_as_mut_slice().unwrap_or_else(|error| super::boxes::fail(&error))
+        super::boxes::had(self.try_as_mut_slice())
     }
 }
 
@@ -491,7 +496,7 @@ impl<T: Portable> IntoIterator for DVec<T> {
     /// When its values cannot be had; [`DVec::into_vec`] says why instead.
     #[track_caller]
     fn into_iter(self) -> Self::IntoIter {
-        self.into_vec().unwrap_or_else(|error| super::boxes::fail(&error)).into_iter()
+        super::boxes::had(self.into_vec()).into_iter()
     }
 }
 

@@ -2,29 +2,73 @@
 //!
 //! It knows no types and no allocator, only where the words are that both sides agree on: which slot was served, and the list of
 //! what others have freed, through the slots themselves ([`crate::slab`], `heap/`).
+//!
+//! A home whose bytes are not in memory, or which is behind with reads, hands a reader on to the node that read the object last, if it knows
+//! of one: a message to that node, and the answer from there. There the copy's label is looked at, the bytes are taken, and the label is
+//! looked at again; unless it says twice that this is a copy of the word, and the same copy, the reader comes back to the home, which serves
+//! it. What is handed on is not marked as served: that it was is why there is a copy.
 
 use super::bytes::Bytes;
-use crate::slab::SERVED;
+pub(crate) use super::hints::CopyAt;
+use super::hints::Hints;
+use crate::slab::label_offset;
+use crate::slab::{LABEL_BYTES, SERVED};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use vgas::service::{Call, Failure, Home, Service};
-use vgas::{Change, Rank};
+use vgas::{Change, NodeId, Rank};
 
 /// Most words that are noted in one freed slot, and most slots that are freed by one message.
 const NOTE_WORDS_MAX: usize = 4096;
 
+/// Reads that a home has under way, from which on it hands on what it can.
+const BUSY_READS: usize = 64;
+
 /// What the home of objects is asked.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// The bytes of an object of this rank. With `served`, where the word of its slot is: that was given to others, its next writer must see.
-    Read { owner: u32, offset: u64, bytes: u32, served: Option<u64> },
+    /// The bytes of an object of this rank.
+    Read(Read),
+    /// The same, handed on to whoever is said to have this copy.
+    Handed(Read, CopyAt),
+    /// The same, handed on in vain.
+    Back(Read),
     /// Objects of this rank are free, those that come later in the list being linked to by those before. Answered when all
     /// that were freed by earlier messages are in its list, too.
     Free { owner: u32, all: Vec<Freed> },
+    /// What this node's service has done.
+    Counts,
+}
+
+/// Which bytes are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Read {
+    pub owner: u32,
+    pub offset: u64,
+    pub bytes: u32,
+    /// Where the word of its slot is, if the object stays: that it was given to others, its next writer must see.
+    pub served: Option<u64>,
+    /// Where its copy is to be, if it can be found there by others.
+    pub copy: Option<CopyAt>,
+}
+
+/// What a node's service has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    /// Objects that were read here.
+    pub reads: u64,
+    /// Readers that were handed on to other nodes.
+    pub handed_on: u64,
+    /// Readers of other homes that got what they wanted from a copy here.
+    pub from_copies: u64,
+    /// Readers that came back.
+    pub came_back: u64,
+    /// Words of which it knows a copy.
+    pub hints: u64,
 }
 
 /// An object that is free.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Freed {
     /// Its [`crate::Word`].
     pub word: u64,
@@ -39,6 +83,7 @@ pub(crate) struct Freed {
 pub(crate) enum Answer {
     Bytes(Bytes),
     Freed,
+    Counts(Counts),
     /// Not here, or it could not be done.
     Failed,
 }
@@ -48,24 +93,36 @@ pub(crate) enum Answer {
 pub(crate) struct HeapService {
     next: u64,
     reads: HashMap<u64, Reading>,
+    hints: Hints,
+    counts: Counts,
     /// Lists that are being freed, the first of them now.
     free: VecDeque<Freeing>,
 }
 
-/// A read under way. Its slot is marked, and its bytes are read, in either order: the answer comes after both, and the object is not
-/// written before whoever has asked has the answer.
+/// A read under way.
 #[derive(Debug)]
 struct Reading {
     call: Call,
-    /// Of the two.
-    left: u32,
-    /// Nothing as long as it is not there, or cannot be had.
-    found: Option<Vec<u8>>,
-    is_failed: bool,
+    read: Read,
+    step: ReadStep,
 }
 
-/// What the ticket of a mark has beside that of its read.
-const MARK: u64 = 1;
+/// What is done for it.
+#[derive(Clone, Debug)]
+enum ReadStep {
+    /// Whether it is in memory is found out; else this node may have it.
+    Looking(NodeId, CopyAt),
+    /// The slot is being marked.
+    Marking,
+    /// The bytes are on their way.
+    Bytes,
+    /// The label of a copy here is being read, before its bytes are.
+    Before(CopyAt),
+    /// The bytes of the copy that had this label.
+    Copy(CopyAt, Vec<u8>),
+    /// The label is being read again: what it was, and the bytes.
+    After(Vec<u8>, Vec<u8>),
+}
 
 /// Objects that are being hung into the list of a rank.
 #[derive(Debug)]
@@ -97,17 +154,18 @@ impl Service for HeapService {
     const NAME: &'static str = "objects.heap";
 
     fn called(&mut self, call: Call, request: Request, home: &mut Home<'_, Self>) {
-        self.next += 2;
+        self.next += 1;
         match request {
-            Request::Read { owner, offset, bytes, served } if is_here(owner, home) => {
-                let owner = Rank(owner);
-                if let Some(word) = served {
-                    home.update(owner, word, Change::Or(SERVED), self.next | MARK);
-                }
-                home.read(owner, offset, bytes, self.next);
-                let left = 1 + u32::from(served.is_some());
-                self.reads.insert(self.next, Reading { call, left, found: None, is_failed: false });
+            Request::Read(read) if is_here(read.owner, home) => self.read(call, read, true, home),
+            Request::Back(read) if is_here(read.owner, home) => {
+                self.counts.came_back += 1;
+                self.read(call, read, false, home);
             }
+            Request::Handed(read, copy) if is_here(copy.rank, home) => {
+                self.go(call, read, ReadStep::Before(copy), home);
+            }
+            // Nobody who knows the job sends it here; its home says so.
+            Request::Handed(read, _) => back(call, read, home),
             Request::Free { owner, all } if is_here(owner, home) && is_sound(&all) => {
                 let step = Step::Notes(all.len());
                 self.free.push_back(Freeing { ticket: self.next, call, owner: Rank(owner), all, step });
@@ -115,28 +173,37 @@ impl Service for HeapService {
                     self.begin(home);
                 }
             }
+            Request::Counts => {
+                let counts = Counts { hints: self.hints.count(), ..self.counts };
+                home.answer(call, &Answer::Counts(counts));
+            }
             _ => home.answer(call, &Answer::Failed),
         }
     }
 
     fn done(&mut self, ticket: u64, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
-        let read = ticket & !MARK;
-        if let Some(reading) = self.reads.get_mut(&read) {
-            reading.left -= 1;
-            match result {
-                Ok(found) if ticket == read => reading.found = Some(found),
-                Ok(_) => {}
-                Err(_) => reading.is_failed = true,
+        match self.reads.remove(&ticket) {
+            Some(reading) => {
+                self.next += 1;
+                self.read_on(reading, result, home);
             }
-            if reading.left == 0
-                && let Some(Reading { call, found, is_failed, .. }) = self.reads.remove(&read)
-            {
-                let found = found.filter(|_| !is_failed);
-                home.answer(call, &found.map_or(Answer::Failed, |found| Answer::Bytes(Bytes(found))));
+            None if self.free.front().is_some_and(|first| first.ticket == ticket) => {
+                self.go_on(result, home);
             }
-        } else if self.free.front().is_some_and(|first| first.ticket == ticket) {
-            self.go_on(result, home);
+            // What was given up.
+            None => {}
         }
+    }
+}
+
+/// The reader is to be served by the home after all.
+fn back(call: Call, read: Read, home: &mut Home<'_, HeapService>) {
+    let layout = home.layout();
+    if read.owner < layout.ranks() {
+        let to = layout.node_of(Rank(read.owner));
+        home.pass_on(call, to, &Request::Back(read));
+    } else {
+        home.answer(call, &Answer::Failed);
     }
 }
 
@@ -151,11 +218,99 @@ fn is_sound(all: &[Freed]) -> bool {
     all.len() <= NOTE_WORDS_MAX && all.iter().all(|freed| (1..=NOTE_WORDS_MAX).contains(&freed.note.len()))
 }
 
+/// What a label says: of which word the copy is, and which copy; none where there is none.
+fn label_of(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk::<8>().map(|word| u64::from_le_bytes(*word)).filter(|word| *word != 0)
+}
+
 fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 impl HeapService {
+    /// An object of this node is wanted.
+    fn read(&mut self, call: Call, read: Read, may_hand_on: bool, home: &mut Home<'_, Self>) {
+        let layout = home.layout();
+        let asks = layout.rank_of_peer(call.from()).map(|rank| layout.node_of(rank));
+        let of = (read.owner, read.offset, read.bytes);
+        let known = read.copy.zip(asks).filter(|_| may_hand_on);
+        let known = known.and_then(|(copy, asks)| self.hints.find(of, copy.word, asks));
+        // A copy that is not this node's own: a reader of another node names where it will have one.
+        if let (Some(copy), Some(asks)) = (read.copy, asks)
+            && copy.rank < layout.ranks()
+            && layout.node_of(Rank(copy.rank)) == asks
+        {
+            self.hints.note(of, asks, copy);
+        }
+        match known {
+            Some((node, copy)) if self.reads.len() >= BUSY_READS => {
+                self.hand_on(call, read, node, copy, home)
+            }
+            Some((node, copy)) => self.go(call, read, ReadStep::Looking(node, copy), home),
+            None => self.serve(call, read, home),
+        }
+    }
+
+    fn hand_on(&mut self, call: Call, read: Read, node: NodeId, copy: CopyAt, home: &mut Home<'_, Self>) {
+        self.counts.handed_on += 1;
+        home.pass_on(call, node, &Request::Handed(read, copy));
+    }
+
+    /// Marks it, if it stays, and reads it.
+    fn serve(&mut self, call: Call, read: Read, home: &mut Home<'_, Self>) {
+        self.counts.reads += 1;
+        let step = if read.served.is_some() { ReadStep::Marking } else { ReadStep::Bytes };
+        self.go(call, read, step, home);
+    }
+
+    /// Says what a step needs; its end is heard of under the last number.
+    fn go(&mut self, call: Call, read: Read, step: ReadStep, home: &mut Home<'_, Self>) {
+        let (owner, ticket) = (Rank(read.owner), self.next);
+        let label = |copy: &CopyAt| copy.offset.checked_add(label_offset(read.bytes.into()));
+        match &step {
+            ReadStep::Looking(..) => home.read_in_memory(owner, read.offset, read.bytes, ticket),
+            ReadStep::Marking => {
+                home.update(owner, read.served.unwrap_or(u64::MAX), Change::Or(SERVED), ticket);
+            }
+            ReadStep::Bytes => home.read(owner, read.offset, read.bytes, ticket),
+            ReadStep::Copy(copy, _) => {
+                home.read_in_memory(Rank(copy.rank), copy.offset, read.bytes, ticket);
+            }
+            ReadStep::Before(copy) => match label(copy) {
+                Some(at) => home.read_in_memory(Rank(copy.rank), at, LABEL_BYTES as u32, ticket),
+                None => return back(call, read, home),
+            },
+            ReadStep::After(..) => return home.answer(call, &Answer::Failed),
+        }
+        self.reads.insert(ticket, Reading { call, read, step });
+    }
+
+    /// A step is done, or cannot be.
+    fn read_on(&mut self, reading: Reading, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
+        let Reading { call, read, step } = reading;
+        match (step, result) {
+            (ReadStep::Looking(..), Ok(_)) => self.serve(call, read, home),
+            (ReadStep::Looking(node, copy), Err(_)) => self.hand_on(call, read, node, copy, home),
+            (ReadStep::Marking, Ok(_)) => self.go(call, read, ReadStep::Bytes, home),
+            (ReadStep::Bytes, Ok(found)) => home.answer(call, &Answer::Bytes(Bytes(found))),
+            (ReadStep::Marking | ReadStep::Bytes, Err(_)) => home.answer(call, &Answer::Failed),
+            (ReadStep::Before(copy), Ok(label)) if label_of(&label) == Some(copy.word) => {
+                self.go(call, read, ReadStep::Copy(copy, label), home);
+            }
+            (ReadStep::Copy(copy, label), Ok(found)) => {
+                let at = copy.offset.saturating_add(label_offset(read.bytes.into()));
+                home.read_in_memory(Rank(copy.rank), at, LABEL_BYTES as u32, self.next);
+                let step = ReadStep::After(label, found);
+                self.reads.insert(self.next, Reading { call, read, step });
+            }
+            (ReadStep::After(before, found), Ok(after)) if before == after => {
+                self.counts.from_copies += 1;
+                home.answer(call, &Answer::Bytes(Bytes(found)));
+            }
+            (ReadStep::Before(_) | ReadStep::Copy(..) | ReadStep::After(..), _) => back(call, read, home),
+        }
+    }
+
     /// Begins with the first list that is to be freed, and answers those that need nothing done.
     fn begin(&mut self, home: &mut Home<'_, Self>) {
         while let Some(first) = self.free.front() {
@@ -209,6 +364,14 @@ impl HeapService {
     }
 }
 
+impl HeapService {
+    /// Whether nothing is under way.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.reads.is_empty() && self.free.is_empty()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,22 +390,20 @@ mod tests {
         Freed { word: 0x1000 + offset, offset, note: vec![next, 5, 0] }
     }
 
-    /// Goal: who reads gets the bytes when the slot is marked, too, in whatever order; what is not here is refused, whatever the numbers are.
+    fn read(owner: u32, offset: u64, bytes: u32, served: Option<u64>) -> Request {
+        Request::Read(Read { owner, offset, bytes, served, copy: None })
+    }
+
+    /// Goal: who reads gets the bytes after the slot was marked; what is not here is refused, whatever the numbers are.
     #[test]
     fn reads_mark_what_they_give() {
-        for first in [0, 1] {
-            let mut trial = trial();
-            trial.memory(Rank(2))[64..68].copy_from_slice(b"here");
-            let read = Request::Read { owner: 2, offset: 64, bytes: 4, served: Some(128) };
-            let call = trial.call(Rank(0), &read);
-            assert_eq!(trial.pending(), 2, "it waits for one before the other");
-            trial.carry_out(first);
-            assert_eq!(trial.answer(call), None);
-            trial.finish();
-            assert_eq!(trial.answer(call), Some(Ok(Answer::Bytes(Bytes(b"here".to_vec())))));
-            assert_eq!(word(&mut trial, 128), SERVED.into());
-        }
         let mut trial = trial();
+        trial.memory(Rank(2))[64..68].copy_from_slice(b"here");
+        let call = trial.call(Rank(0), &read(2, 64, 4, Some(128)));
+        assert_eq!(trial.pending(), 1, "it reads before the slot is marked");
+        trial.finish();
+        assert_eq!(trial.answer(call), Some(Ok(Answer::Bytes(Bytes(b"here".to_vec())))));
+        assert_eq!(word(&mut trial, 128), SERVED.into());
         for (owner, offset, bytes, served) in [
             (0, 0, 8, None),
             (9, 0, 8, None),
@@ -251,7 +412,7 @@ mod tests {
             (3, 4090, u32::MAX, None),
             (2, 0, 8, Some(u64::MAX)),
         ] {
-            let call = trial.call(Rank(0), &Request::Read { owner, offset, bytes, served });
+            let call = trial.call(Rank(0), &read(owner, offset, bytes, served));
             trial.finish();
             assert_eq!(trial.answer(call), Some(Ok(Answer::Failed)), "{owner} {offset} {bytes} {served:?}");
         }

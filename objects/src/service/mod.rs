@@ -1,11 +1,14 @@
 //! What owned objects need of the daemons of nodes.
 
 mod bytes;
+#[cfg(test)]
+mod handed;
 mod heap;
+mod hints;
 pub(crate) mod locks;
 
 pub(crate) use bytes::Bytes;
-pub(crate) use heap::{Answer, Freed, HeapService, Request};
+pub(crate) use heap::{Answer, CopyAt, Freed, HeapService, Read, Request};
 
 use vgas::service::Services;
 

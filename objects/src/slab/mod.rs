@@ -34,6 +34,14 @@ const LARGE_COPY: u32 = LARGE_REST - 2;
 const NONE: u32 = 0x7fff;
 const LIVE: u32 = 0x8000;
 const RETIRED: u32 = 0xc000;
+/// Bytes of a copy's label: of which word it is, and the how manieth copy of its rank.
+pub const LABEL_BYTES: u64 = 16;
+
+/// Where the label of a copy of so many bytes is.
+pub const fn label_offset(bytes: u64) -> u64 {
+    bytes.next_multiple_of(8)
+}
+
 /// Set in the word of a slot, whose object other ranks have been given, by whoever gives it.
 pub const SERVED: u32 = 1;
 

@@ -4,6 +4,7 @@
 //! setting with more than one node.
 
 mod kept;
+mod nodes;
 mod random;
 mod rows;
 mod scenarios;
@@ -34,11 +35,11 @@ struct Scenario {
 
 /// All scenarios, each in the file that tells its story.
 fn all() -> impl Iterator<Item = &'static Scenario> {
-    [scenarios::ALL, random::ALL, rows::ALL, tasks::ALL, sharing::ALL].into_iter().flatten()
+    [scenarios::ALL, nodes::ALL, random::ALL, rows::ALL, tasks::ALL, sharing::ALL].into_iter().flatten()
 }
 
 /// The heap of most scenarios.
-const HEAP: HeapOptions = HeapOptions { bytes: 16 << 20, copies: 64, last_colour: u16::MAX };
+const HEAP: HeapOptions = HeapOptions { bytes: 16 << 20, copies: 64, copy_bytes: 0, last_colour: u16::MAX };
 
 const JOBS: &[(u32, u32)] = &[(1, 1), (2, 1), (2, 2), (4, 2), (3, 3)];
 

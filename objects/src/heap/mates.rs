@@ -1,0 +1,227 @@
+//! What this rank reads of the other ranks of its node, and how a copy comes to be: fetched, found where another rank keeps it, or not
+//! needed.
+//!
+//! Ranks of a node have the frames of its cache in common, so that one can map pages of another's partition to read
+//! ([`vgas::Runtime::local_of_mate`]). A mapped page takes a seat of few, and a fault of tens of microseconds the first time. So:
+//!
+//! * A *large* object without links is read in place: the original, if its rank is of this node (no copy, no mark: nobody writes while it
+//!   is borrowed, and no copy outlives the borrow), or the copy of the rank of this node that keeps one.
+//! * Anything else gets a copy in the own partition, whose bytes come from a rank of this node that has one, without a message, else from
+//!   its home. A copy with links must be this rank's own: it notes in them what it has found.
+
+use super::copies::Copy;
+use super::error::ObjectError;
+use super::shape::Shape;
+use super::shared::{ENTRY_BYTES, Entry, Look, Shared};
+use super::{Heap, OWN, RankReport, heap};
+use crate::slab::{Geometry, Use, label_offset};
+use crate::word::Word;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+use vgas::{GlobalAddress, LocalPart, Rank, Runtime, Segment, SegmentOptions};
+
+/// Most bytes of a node's table of copies: some hundred thousand entries.
+const TABLE_BYTES_MAX: u64 = 8 << 20;
+/// Entries for each copy that a rank is to keep: so that a bucket is rarely full.
+const ENTRIES_PER_COPY: u64 = 2;
+/// Fewer pages than this cannot be mapped.
+const PAGES_MIN: u32 = 5;
+
+/// The partition of another rank of this node.
+#[derive(Debug)]
+enum Mate {
+    Open {
+        /// Kept for what it maps.
+        _part: LocalPart<'static>,
+    },
+    /// More are open than a process can have, or than the cache has pages for: what it has is copied.
+    Refused,
+}
+
+/// Of each of the other ranks of this node, once it was wanted.
+#[derive(Debug, Default)]
+pub(super) struct Mates {
+    all: Mutex<Vec<(Rank, Mate)>>,
+    in_place: AtomicU64,
+    /// Copies of what homes have sent, and of what ranks of the node keep.
+    fetched: AtomicU64,
+    from_mates: AtomicU64,
+    pub evicted: AtomicU64,
+}
+
+impl Mates {
+    /// Whether the partition of a rank of this node can be read here.
+    fn can_read(&self, of: Rank) -> bool {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, mate)) = all.iter().find(|(rank, _)| *rank == of) {
+            return matches!(mate, Mate::Open { .. });
+        }
+        let mate = match heap().map(|heap| open(heap, of)) {
+            Ok(Some(part)) => Mate::Open { _part: part },
+            _ => Mate::Refused,
+        };
+        let is_open = matches!(mate, Mate::Open { .. });
+        all.push((of, mate));
+        is_open
+    }
+
+    /// Closes all; who reads one then ends by a fault.
+    pub fn close(&self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Adds what it has counted.
+    pub fn report(&self, to: &mut RankReport) {
+        let count = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        (to.in_place, to.fetched) = (count(&self.in_place), count(&self.fetched));
+        (to.from_mates, to.evicted) = (count(&self.from_mates), count(&self.evicted));
+    }
+}
+
+fn open(heap: &'static Heap, of: Rank) -> Option<LocalPart<'static>> {
+    let runtime = &heap.runtime;
+    let mates = runtime.layout().ranks_of(runtime.node()).len().saturating_sub(1).max(1);
+    let pages = runtime.client().pool().layout().mapped_beside_first() / mates as u32;
+    let part = runtime.local_of_mate(Segment::FIRST, of, pages.max(PAGES_MIN)).ok()?;
+    // Addresses mean the same in all processes, or nothing is read there.
+    let base = runtime.pointer_to(GlobalAddress::tiered(of, 0));
+    (base == Some(part.base())).then_some(part)
+}
+
+/// This rank's view of its node's table of copies, for so many copies a rank; none on a node of one rank, and where pinned memory has
+/// no room for one. Collective.
+pub(super) fn table(runtime: &Runtime, copies: usize) -> Result<Option<Shared<'static>>, ObjectError> {
+    // Decided from what is the same on all ranks.
+    let (layout, most) = (runtime.layout(), runtime.settings().segment.pinned_max.bytes());
+    let nodes = (0..layout.nodes()).map(|node| layout.ranks_of(vgas::NodeId(node)).len()).max();
+    let largest = nodes.unwrap_or(1) as u64;
+    let wanted = copies as u64 * largest * ENTRIES_PER_COPY * ENTRY_BYTES as u64;
+    let bytes = wanted.max(4096).min(TABLE_BYTES_MAX).min(most / 4);
+    if largest < 2 || bytes < 4096 || runtime.nodes() < 2 {
+        return Ok(None);
+    }
+    let ranks = layout.ranks_of(runtime.node());
+    let (first, me) = (Rank(ranks.start), runtime.rank());
+    let own = if me == first && ranks.len() > 1 { bytes } else { 0 };
+    // A program may have taken what there was: all ranks hear of it, and go on without.
+    let Ok(segment) = runtime.attach_segment(own, &SegmentOptions::pinned()) else { return Ok(None) };
+    let Some(base) = runtime.pointer_to(segment.address(first, 0)).filter(|_| ranks.len() > 1) else {
+        return Ok(None);
+    };
+    let count = bytes as usize / ENTRY_BYTES;
+    // SAFETY: rule 1: pinned memory of this node, zeros, which is aligned to a page, attached until the job ends, and used as these
+    // entries of atomics only, by the ranks of the node.
+    let entries = unsafe { std::slice::from_raw_parts(base.cast::<Entry>().cast_const(), count) };
+    Ok(Shared::new(entries, me.0 - first.0))
+}
+
+impl Heap {
+    /// Where an object of a rank of this node is, if this rank reads it there.
+    pub(super) fn in_place(&self, word: Word, shape: &Shape) -> Option<u64> {
+        let rank = self.locate(word.address()).rank;
+        if !shape.is_read_in_place() || self.far(rank).is_some() || !self.mates.can_read(rank) {
+            return None;
+        }
+        self.mates.in_place.fetch_add(1, Ordering::Relaxed);
+        Some(word.address())
+    }
+
+    /// A copy of another rank's object: one that a rank of this node keeps, or its own.
+    pub(super) fn fetch(&self, word: Word, shape: &Shape) -> Result<Copy, ObjectError> {
+        let is_far = self.far(self.locate(word.address()).rank).is_some();
+        let Some(shared) = self.copies.shared().filter(|_| is_far) else {
+            return self.copy(word, shape, None);
+        };
+        let go_on = || self.runtime.endpoint().check_failure();
+        let look = shared.look(word, go_on).map_err(|why| self.lost(word, shape, vgas::Error::from(why)))?;
+        match look {
+            Look::Full => self.copy(word, shape, None),
+            Look::Held(entry, address) => {
+                let keeper = self.locate(address).rank;
+                if shape.is_read_in_place() && self.mates.can_read(keeper) {
+                    let class = shape.copy_class().unwrap_or(shape.class);
+                    let (bytes, links, name) = (shape.bytes, shape.links, shape.name);
+                    return Ok(Copy { address, class, bytes, links, name, entry: Some(entry) });
+                }
+                let copied = self.copy(word, shape, Some(address));
+                shared.release(entry);
+                copied
+            }
+            Look::Fetch(entry) => {
+                let unshown = Unshown { shared, entry };
+                let copy = self.copy(word, shape, None)?;
+                std::mem::forget(unshown);
+                shared.show(entry, copy.address);
+                Ok(copy)
+            }
+        }
+    }
+
+    /// A copy in this rank's partition: of the one that a rank of this node has there, or from its home.
+    fn copy(&self, word: Word, shape: &Shape, of: Option<u64>) -> Result<Copy, ObjectError> {
+        let none = || ObjectError::Usage(format!("no {} can be at {word:?}", (shape.name)()));
+        let class = shape.copy_class().ok_or_else(none)?;
+        while self.copies_exceed(class.bytes()) && self.evict()? {}
+        let (address, colour) = self.allocate(class, Use::Copies)?;
+        let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
+        let read = match of {
+            Some(other) => self.read_from_mate(word, shape, other, address),
+            None => {
+                let at = self.locate(word.address());
+                let theirs = Geometry::new(word.address() - at.offset, self.bytes);
+                let served = theirs.word_of(at.offset, shape.class).ok_or_else(none);
+                // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+                served.and_then(|served| unsafe { self.read(word, shape, address as usize, Some(served)) })
+            }
+        };
+        if let Err(error) = read {
+            self.free_own(new)?;
+            return Err(error);
+        }
+        let counted = if of.is_some() { &self.mates.from_mates } else { &self.mates.fetched };
+        counted.fetch_add(1, Ordering::Relaxed);
+        // What its rank has counted there, that rank counts on.
+        shape.scrub(address, 0);
+        self.label(word, address, shape.bytes);
+        let (bytes, links, name) = (shape.bytes, shape.links, shape.name);
+        Ok(Copy { address, class, bytes, links, name, entry: None })
+    }
+
+    fn read_from_mate(&self, word: Word, shape: &Shape, from: u64, to: u64) -> Result<(), ObjectError> {
+        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+        let bytes: &mut [u8] =
+            unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(to as usize), shape.bytes) };
+        self.runtime.get(self.locate(from), bytes).map_err(|why| self.lost(word, shape, why))
+    }
+
+    fn copies_exceed(&self, more: u64) -> bool {
+        let (count, bytes) = self.copies.kept();
+        count >= self.copies_max || bytes + more > self.copy_bytes_max
+    }
+
+    /// Says behind the bytes of a copy which word they are of: others may then be handed on to it ([`crate::service`]).
+    fn label(&self, word: Word, address: u64, bytes: usize) {
+        let at = OWN.offset_of(address).unwrap_or_default() + label_offset(bytes as u64);
+        self.list_word(at + 8).store(self.serial.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.list_word(at).store(word.bits(), Ordering::Release);
+    }
+
+    /// Before the bytes become others, whoever copies them must see that.
+    pub(super) fn unlabel(&self, offset: u64, bytes: usize) {
+        self.list_word(offset + label_offset(bytes as u64)).store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+    }
+}
+
+/// Gives an entry up whose copy could not be fetched, also by a panic.
+struct Unshown<'s> {
+    shared: &'s Shared<'static>,
+    entry: usize,
+}
+
+impl Drop for Unshown<'_> {
+    fn drop(&mut self) {
+        self.shared.give_up(self.entry);
+    }
+}

@@ -1,0 +1,274 @@
+//! Where objects are: what each rank has, what it has copies of, and what homes have done for others.
+
+use super::error::ObjectError;
+use super::objects::Objects;
+use crate::service::{Answer, HeapService, Request};
+use rustc_hash::FxHashMap;
+use std::fmt;
+use vgas::{NodeId, Rank};
+
+/// Types that a rank tells of, those whose copies take most.
+const TYPES: usize = 8;
+/// Bytes of a type's name that are told.
+const NAME_BYTES: usize = 120;
+
+/// What a rank has. Bytes are those of slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RankReport {
+    /// Objects that lie in its partition.
+    pub objects: u64,
+    /// Bytes of its partition that were ever used for objects or copies.
+    pub used_bytes: u64,
+    /// Bytes of its partition.
+    pub partition_bytes: u64,
+    /// Slots whose colours are used up.
+    pub retired: u64,
+    /// Copies of other ranks' objects that it keeps.
+    pub copies: u64,
+    /// Bytes that these take.
+    pub copy_bytes: u64,
+    /// Uses of copies, its own and those that others of its node keep: boxes that know where one is, and borrows.
+    pub uses: u64,
+    /// Copies of other ranks of its node that it reads where they are.
+    pub copies_of_mates: u64,
+    /// Copies that it has made from what homes, or those they have handed it on to, have sent.
+    pub fetched: u64,
+    /// Copies that it has made of one that a rank of its node keeps.
+    pub from_mates: u64,
+    /// Objects of ranks of its node that it has found in place, each time a box or borrow asked.
+    pub in_place: u64,
+    /// Copies that it has evicted.
+    pub evicted: u64,
+    /// Of the types whose copies it uses, those whose copies take most.
+    pub types: Vec<TypeReport>,
+}
+
+/// Copies of one type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TypeReport {
+    /// The type, or the type of a row's values.
+    pub name: String,
+    /// How many copies.
+    pub copies: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many boxes and borrows use them now.
+    pub uses: u64,
+}
+
+/// What a node's home has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeReport {
+    /// Objects that other nodes have read here.
+    pub reads: u64,
+    /// Readers that were handed on to nodes with copies, because the object was not in memory or the home was behind.
+    pub handed_on: u64,
+    /// Readers of other homes that were served with a copy here.
+    pub from_copies: u64,
+    /// Readers that were handed on in vain, and came back.
+    pub came_back: u64,
+    /// Words of which it knows where copies are.
+    pub hints: u64,
+}
+
+/// Where the objects of a job are ([`Objects::report`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// By rank.
+    pub ranks: Vec<RankReport>,
+    /// By node.
+    pub nodes: Vec<NodeReport>,
+}
+
+impl RankReport {
+    fn numbers(&mut self) -> [&mut u64; 12] {
+        [
+            &mut self.objects,
+            &mut self.used_bytes,
+            &mut self.partition_bytes,
+            &mut self.retired,
+            &mut self.copies,
+            &mut self.copy_bytes,
+            &mut self.uses,
+            &mut self.copies_of_mates,
+            &mut self.fetched,
+            &mut self.from_mates,
+            &mut self.in_place,
+            &mut self.evicted,
+        ]
+    }
+
+    /// As it travels: numbers, and lines of types.
+    fn encode(mut self) -> Vec<u8> {
+        let types = std::mem::take(&mut self.types);
+        let mut bytes: Vec<u8> = self.numbers().iter().flat_map(|number| number.to_le_bytes()).collect();
+        for TypeReport { name, copies, bytes: size, uses } in types {
+            bytes.extend(format!("{copies} {size} {uses} {name}\n").bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let mut report = Self::default();
+        let mut rest = bytes;
+        for number in report.numbers() {
+            let Some((word, left)) = rest.split_first_chunk::<8>() else { break };
+            (*number, rest) = (u64::from_le_bytes(*word), left);
+        }
+        report.types = String::from_utf8_lossy(rest).lines().filter_map(TypeReport::read).collect();
+        report
+    }
+}
+
+impl TypeReport {
+    fn read(line: &str) -> Option<Self> {
+        let mut parts = line.splitn(4, ' ');
+        let mut number = || parts.next()?.parse().ok();
+        let (copies, bytes, uses) = (number()?, number()?, number()?);
+        Some(Self { name: parts.next()?.to_owned(), copies, bytes, uses })
+    }
+}
+
+impl Objects {
+    /// Where all objects are. Collective; costs a message to each node beside what a collective does, and looks at no object.
+    ///
+    /// # Errors
+    /// When a peer is lost, or has freed what is no object.
+    pub fn report(&self) -> Result<Report, ObjectError> {
+        let runtime = self.job();
+        let ranks = runtime.all_gather(&self.own_report()?.encode())?;
+        let mut nodes = Vec::new();
+        for node in (0..runtime.nodes()).map(NodeId) {
+            let answer = runtime.call::<HeapService>(node, &Request::Counts)?;
+            let Answer::Counts(counts) = answer else {
+                nodes.push(NodeReport::default());
+                continue;
+            };
+            nodes.push(NodeReport {
+                reads: counts.reads,
+                handed_on: counts.handed_on,
+                from_copies: counts.from_copies,
+                came_back: counts.came_back,
+                hints: counts.hints,
+            });
+        }
+        // What one has counted is not to change while another asks.
+        runtime.barrier()?;
+        Ok(Report { ranks: ranks.iter().map(|bytes| RankReport::decode(bytes)).collect(), nodes })
+    }
+
+    /// What this rank has: as in [`Objects::report`], by itself.
+    ///
+    /// # Errors
+    /// When another rank has freed what is no object.
+    pub fn own_report(&self) -> Result<RankReport, ObjectError> {
+        let (heap, counts) = (self.heap, self.counts()?);
+        let mut types: FxHashMap<&'static str, TypeReport> = FxHashMap::default();
+        let mut report = RankReport {
+            objects: counts.placed - counts.copies,
+            copies: counts.copies,
+            copy_bytes: heap.copies.kept().1,
+            retired: counts.retired,
+            used_bytes: u64::from(heap.slabs().used()) * crate::slab::SLAB_BYTES,
+            partition_bytes: heap.bytes,
+            ..RankReport::default()
+        };
+        heap.copies.each(|_, copy, uses| {
+            report.uses += uses;
+            report.copies_of_mates += u64::from(copy.entry.is_some());
+            let name = (copy.name)();
+            let of_type = types.entry(name).or_insert_with(|| TypeReport {
+                name: name.chars().filter(|letter| !letter.is_control()).take(NAME_BYTES).collect(),
+                copies: 0,
+                bytes: 0,
+                uses: 0,
+            });
+            of_type.copies += 1;
+            of_type.bytes += copy.class.bytes();
+            of_type.uses += uses;
+        });
+        heap.mates.report(&mut report);
+        report.types = types.into_values().collect();
+        report
+            .types
+            .sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.name.cmp(&other.name)));
+        report.types.truncate(TYPES);
+        Ok(report)
+    }
+
+    /// Prints it on the first rank, if `stats.print` asks for it. Collective.
+    pub(super) fn print_report(&self) -> Result<(), ObjectError> {
+        let runtime = self.job();
+        if runtime.settings().stats.print == vgas::config::StatisticsChoice::Off {
+            return Ok(());
+        }
+        let report = self.report()?;
+        if self.rank() == Rank(0) {
+            vgas::say::line(report.to_string().trim_end());
+        }
+        Ok(())
+    }
+}
+
+/// A table, a line for each rank, with the types of its copies, and for each node.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "rank   objects     used MiB    copies     copy KiB      uses   fetched from mates  in place   evicted  retired"
+        )?;
+        for (rank, of) in self.ranks.iter().enumerate() {
+            writeln!(
+                f,
+                "{rank:<4} {:>9} {:>12} {:>9} {:>12} {:>9} {:>9} {:>10} {:>9} {:>9} {:>8}",
+                of.objects,
+                of.used_bytes >> 20,
+                of.copies,
+                of.copy_bytes >> 10,
+                of.uses,
+                of.fetched,
+                of.from_mates,
+                of.in_place,
+                of.evicted,
+                of.retired,
+            )?;
+            for one in &of.types {
+                let (copies, kib, uses) = (one.copies, one.bytes >> 10, one.uses);
+                writeln!(f, "     {copies} copies of {}: {kib} KiB, used {uses} times", one.name)?;
+            }
+        }
+        writeln!(f, "node     reads handed on from copies came back     hints")?;
+        for (node, of) in self.nodes.iter().enumerate() {
+            writeln!(
+                f,
+                "{node:<4} {:>9} {:>9} {:>11} {:>9} {:>9}",
+                of.reads, of.handed_on, of.from_copies, of.came_back, of.hints
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_travel() {
+        let one = |name: &str| TypeReport { name: name.into(), copies: 3, bytes: 1 << 40, uses: u64::MAX };
+        let mut report = RankReport { types: vec![one("a::B<c, d>"), one("u8")], ..RankReport::default() };
+        for (number, value) in report.numbers().into_iter().zip(1..) {
+            *number = value;
+        }
+        assert_eq!(RankReport::decode(&report.clone().encode()), report);
+        for bytes in [&b""[..], b"short", &[0xff; 97]] {
+            assert!(RankReport::decode(bytes).types.is_empty());
+        }
+        let text = Report { ranks: vec![report], nodes: vec![NodeReport::default()] }.to_string();
+        assert!(text.contains("3 copies of a::B<c, d>: 1073741824 KiB"), "{text}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Goal: the table of copies that the ranks of a node share keeps its promises in every order in which their loads and stores can come:
+//! who holds a copy finds its bytes as they were, whatever its keeper evicts meanwhile, and nobody waits for what has ended. Method: loom
+//! runs each model in all orders, with the code that ships; a table of one entry, so that all meet.
+//!
+//! Run it: `cargo test -p vgas-objects --no-default-features --features loom --test loom --release`.
+
+// What ships has uses for all of it.
+#![allow(dead_code)]
+
+#[path = "../../src/heap/shared.rs"]
+mod shared;
+#[path = "../../src/word.rs"]
+mod word;
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use shared::{Look, Shared, Table};
+use std::convert::Infallible;
+use word::{Colour, Word};
+
+fn number(number: u64) -> Word {
+    Word::new(16 * (number + 1), Colour(0)).expect("an address")
+}
+
+fn go_on() -> Result<(), Infallible> {
+    Ok(())
+}
+
+/// A node: the table, and the bytes of a slot of the keeper's.
+struct Node {
+    table: Table,
+    slot: AtomicU64,
+}
+
+impl Node {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { table: Table::of(1), slot: AtomicU64::new(0) })
+    }
+
+    fn rank(&self, rank: u32) -> Shared<'_> {
+        Shared::new(self.table.entries(), rank).expect("few ranks")
+    }
+}
+
+const SLOT: u64 = 4096;
+
+/// A rank fetches a word into the slot, if it is the first, uses what it finds, and evicts what it keeps. `value` is what the word means.
+fn read(node: &Node, rank: u32, word: Word, value: u64) {
+    let shared = node.rank(rank);
+    match shared.look(word, go_on) {
+        Ok(Look::Fetch(at)) => {
+            node.slot.store(value, Ordering::Relaxed);
+            shared.show(at, SLOT);
+            if shared.withdraw(word, SLOT) {
+                // The slot is another's now.
+                node.slot.store(99, Ordering::Relaxed);
+            }
+        }
+        Ok(Look::Held(at, address)) => {
+            // The extension of the link is this address from here on, until it is released.
+            assert_eq!(
+                (address, node.slot.load(Ordering::Relaxed)),
+                (SLOT, value),
+                "the copy was evicted while it is held"
+            );
+            shared.release(at);
+        }
+        Ok(Look::Full) | Err(_) => {}
+    }
+}
+
+/// Two ranks read, whoever comes first keeps the copy and evicts it as soon as it may.
+#[test]
+fn a_held_copy_stays() {
+    loom::model(|| {
+        let node = Node::new();
+        let other = node.clone();
+        let second = loom::thread::spawn(move || read(&other, 1, number(1), 7));
+        read(&node, 0, number(1), 7);
+        second.join().expect("no panic");
+    });
+}
+
+/// A keeper evicts while two others hold and release.
+#[test]
+fn the_last_who_releases_lets_it_go() {
+    loom::model(|| {
+        let node = Node::new();
+        let keeper = node.rank(0);
+        let Ok(Look::Fetch(at)) = keeper.look(number(1), go_on) else { panic!("it is empty") };
+        node.slot.store(7, Ordering::Relaxed);
+        keeper.show(at, SLOT);
+        let readers = [1, 2].map(|rank| {
+            let node = node.clone();
+            loom::thread::spawn(move || {
+                let shared = node.rank(rank);
+                let entry = &shared.look(number(1), go_on);
+                match entry {
+                    Ok(Look::Held(at, _)) => {
+                        assert_eq!(node.slot.load(Ordering::Relaxed), 7, "evicted while it is held");
+                        shared.release(*at);
+                    }
+                    // It was gone: this rank would fetch it.
+                    Ok(Look::Fetch(at)) => shared.give_up(*at),
+                    _ => {}
+                }
+            })
+        });
+        if keeper.withdraw(number(1), SLOT) {
+            node.slot.store(99, Ordering::Relaxed);
+        }
+        readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
+    });
+}
+
+/// The entry becomes another word's while somebody looks for the first.
+#[test]
+fn an_entry_that_becomes_anothers_is_not_taken() {
+    loom::model(|| {
+        let node = Node::new();
+        let keeper = node.rank(0);
+        let Ok(Look::Fetch(at)) = keeper.look(number(1), go_on) else { panic!("it is empty") };
+        node.slot.store(7, Ordering::Relaxed);
+        keeper.show(at, SLOT);
+        let other = node.clone();
+        let reader = loom::thread::spawn(move || {
+            let shared = other.rank(1);
+            match shared.look(number(1), go_on) {
+                Ok(Look::Held(at, _)) => {
+                    assert_eq!(other.slot.load(Ordering::Relaxed), 7, "another word's copy");
+                    shared.release(at);
+                }
+                Ok(Look::Fetch(at)) => shared.give_up(at),
+                _ => {}
+            }
+        });
+        if keeper.withdraw(number(1), SLOT) {
+            // The slot is used again, by another word.
+            node.slot.store(8, Ordering::Relaxed);
+            if let Ok(Look::Fetch(at)) = keeper.look(number(2), go_on) {
+                keeper.show(at, SLOT);
+            }
+        }
+        reader.join().expect("no panic");
+    });
+}

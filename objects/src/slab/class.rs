@@ -48,7 +48,7 @@ impl Class {
     }
 
     /// Bytes of what holds it.
-    pub(crate) fn bytes(self) -> u64 {
+    pub fn bytes(self) -> u64 {
         match self {
             Self::Small(number) => Small::new(number).size,
             Self::Large(slabs) => u64::from(slabs) * SLAB_BYTES,

@@ -19,12 +19,14 @@ pub mod format;
 #[doc(hidden)]
 pub mod fuzzing;
 mod page_table;
+mod rest;
 mod shared;
 mod volume;
 
 pub use device::choice::DeviceChoice;
 pub use error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeError};
 pub use format::{CheckpointId, Place, newest_common};
+pub use rest::{AtRest, RestError};
 pub use shared::{Reader, Run, SharedFile, StoredPage, Whereabouts, read_now};
 pub use volume::{
     Extent, FileState, NAME_BYTES_MAX, NamedFile, OpenReport, Opened, PAGE_BYTES_MAX, PAGE_BYTES_MIN,

@@ -54,7 +54,7 @@
 //! | `portable.rs` | which types may be in the heap, and be read through copies |
 //! | `service/` | work at the home of objects, in the daemons of nodes |
 //! | `task/` | tasks: beginning them, what they are lent, the queues and the workers, and their messages |
-//! | `heap/` | boxes, rows and text, and borrows of them, copies, what ranks free of each other's, passing objects on, what outlives a job |
+//! | `heap/` | boxes, rows and text, and borrows of them, copies and how ranks of a node share them, what ranks free of each other's, passing objects on, what outlives a job, and reports |
 //! | [`sync`] | what several owners share: atomics, counted values, locks; channels are not there yet |
 //!
 //! The first four need nothing of vgas, and build without it: `cargo test -p vgas-objects --no-default-features --lib`.
@@ -76,7 +76,7 @@
 //!
 //! | operation | own object | another rank's |
 //! |---|---|---|
-//! | read, `Deref` | two comparisons | the copy is known: one comparison more; a copy is here: a look into a table; else a message to its home, and the answer |
+//! | read, `Deref` | two comparisons | the copy is known: one comparison more; a copy is in this node: a look into a table; else a message to its home, and the answer; one more where the home has it on NVMe and another node has a copy |
 //! | write, `DerefMut` | one word is looked at; where others have read, the colour changes | a message and its answer, and a 64th of the message that frees 64 objects together |
 //! | drop | | a 64th of a message; with the value, if its type has something to drop |
 //!
@@ -106,7 +106,16 @@
 //! read, walked or decoded before it is used, and what was kept as one type is not read as another ([`Layout`]).
 //! `objects/examples/tree.rs` is such a program.
 //!
+//! # Seeing where objects are
+//!
+//! [`Objects::report`] tells, of each rank, how many objects and copies it has, of which types, how much they are used, and what it has fetched; of each
+//! node, what its home has served and handed on. `vgas run --stats` prints it at the end. [`heaps_at_rest`], and the command `vgas objects`,
+//! look at a heap with a name that no job uses. What cannot be had is [`Lost`], which says what it is, who has it, and which call wanted it.
+//!
 //! # What must be known
+//!
+//! * Copies that nobody uses go when a rank's take more than [`HeapOptions::copy_bytes`]. Those in use stay at their addresses, on NVMe if memory
+//!   has no room.
 //!
 //! * Ranks run one program. Types are compared where objects are passed on; what bytes mean, nobody can check.
 //! * `mem::forget` of a box or of a borrow leaks the object, or the copy, and is safe.
@@ -134,8 +143,9 @@ mod word;
 
 #[cfg(feature = "runtime")]
 pub use heap::{
-    DBox, DMap, DMapIter, DString, DVec, Found, Get, HeapCounts, HeapOptions, Lost, MutRef, NodeReport,
-    ObjectError, Objects, OtherLayout, Part, RankReport, Ref, Refused, Report, TypeReport,
+    DBox, DMap, DMapIter, DString, DVec, Found, Get, HeapAtRest, HeapCounts, HeapOptions, LookError, Lost, MutRef,
+    NodeReport, ObjectError, Objects, OtherLayout, Part, PartitionAtRest, RankReport, Ref, Refused, Report,
+    RootAtRest, SizeAtRest, TypeReport, heaps_at_rest,
 };
 pub use layout::Layout;
 pub use portable::{Portable, Shareable};

@@ -74,6 +74,7 @@ pub use team::{CollectiveHandle, Combine, Number, Operator, Team};
 pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism};
 pub use vgas_cache::partition::SegmentId;
 pub use vgas_cache::pool::{Counter, PinMode};
+pub use vgas_nvm::{AtRest, RestError};
 pub use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Token};
 pub use vgas_rma::message::{Arrived, Direction};
 pub use vgas_rma::{Layout, NodeId, Peer, Rank, say};

@@ -18,8 +18,12 @@ mod at {
     pub const JOBS: u64 = 32;
     pub const ROOTS: u64 = 40;
     pub const LIVE: u64 = 48;
+    /// And by how much the partition is smaller than the next multiple of [`super::SLACK_OF`].
     pub const USED: u64 = 56;
 }
+
+/// As large as a page can be: with what is missing to a multiple of it, the size of a partition follows from that of its pages.
+const SLACK_OF: u64 = 4 << 20;
 
 const _: () = assert!(at::USED + 8 <= HEAD_BYTES);
 
@@ -38,6 +42,8 @@ pub(super) struct Head {
     pub live: u64,
     /// Slabs that were ever used.
     pub used: u32,
+    /// What its bytes are short of a multiple of the largest page.
+    pub slack: u32,
 }
 
 impl Head {
@@ -58,7 +64,20 @@ impl Head {
             roots: Word::from_bits(word(at::ROOTS)),
             live: word(at::LIVE),
             used: word(at::USED) as u32,
+            slack: (word(at::USED) >> 32) as u32,
         })
+    }
+
+    /// What a partition of so many bytes is short of.
+    pub fn slack_of(bytes: u64) -> u32 {
+        (bytes.next_multiple_of(SLACK_OF) - bytes) as u32
+    }
+
+    /// Bytes of the partition, whose pages have so many; none where that cannot be.
+    pub fn bytes_of(&self, of_pages: u64) -> Option<u64> {
+        let slack = u64::from(self.slack);
+        let bytes = (of_pages.checked_add(slack)? / SLACK_OF * SLACK_OF).checked_sub(slack)?;
+        (bytes > 0 && of_pages - bytes < SLACK_OF).then_some(bytes)
     }
 
     /// Writes it into the partition.
@@ -70,7 +89,7 @@ impl Head {
             (at::JOBS, u64::from(self.jobs) << 32 | u64::from(self.last_colour)),
             (at::ROOTS, self.roots.map_or(0, Word::bits)),
             (at::LIVE, self.live),
-            (at::USED, self.used.into()),
+            (at::USED, u64::from(self.slack) << 32 | u64::from(self.used)),
         ];
         words.into_iter().for_each(|(at, word)| heap.list_word(at).store(word, Ordering::Relaxed));
     }
@@ -88,4 +107,23 @@ pub(super) fn tag_of(rank: u32, ranks: u32, jobs: u32) -> Result<u64, ObjectErro
         )));
     }
     Ok(first + u64::from(rank) + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the size of a partition is known from that of its pages, for every page size.
+    #[test]
+    fn the_size_follows_from_the_pages() {
+        for bytes in [1, 4096, 1 << 20, (4 << 20) - 8, 4 << 20, (4 << 20) + 64, (7 << 30) + 12_344] {
+            let slack = Head::slack_of(bytes);
+            let head =
+                Head { base: 0, stride: 0, jobs: 0, last_colour: 0, roots: None, live: 0, used: 0, slack };
+            for page in (12..=22).map(|bits| 1u64 << bits) {
+                assert_eq!(head.bytes_of(bytes.next_multiple_of(page)), Some(bytes), "{page}");
+            }
+            assert_eq!(head.bytes_of(0).filter(|_| slack == 0), None, "a partition has bytes");
+        }
+    }
 }

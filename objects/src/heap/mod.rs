@@ -23,6 +23,7 @@ mod objects;
 mod part;
 mod remote;
 mod report;
+mod rest;
 mod roots;
 mod seam;
 mod shape;
@@ -39,6 +40,7 @@ pub use map::{DMap, DMapIter, Found};
 pub use objects::{HeapCounts, HeapOptions, Objects};
 pub use part::Part;
 pub use report::{NodeReport, RankReport, Report, TypeReport};
+pub use rest::{HeapAtRest, LookError, PartitionAtRest, RootAtRest, SizeAtRest, heaps_at_rest};
 pub(crate) use seam::{discard, is_own, place_of, update};
 pub use text::DString;
 pub use vec::DVec;
@@ -226,6 +228,7 @@ impl Heap {
             roots,
             live: slabs.live() - self.copies.kept().0 as u64,
             used: slabs.used(),
+            slack: head::Head::slack_of(self.bytes),
         }
     }
 

@@ -8,6 +8,7 @@ use crate::word::Word;
 use crate::{Portable, Shareable};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
+use std::mem::offset_of;
 use std::sync::{MutexGuard, PoisonError};
 use vgas::Reopened;
 
@@ -44,6 +45,30 @@ fn number_of(layout: &str) -> u64 {
     let mut hasher = FxHasher::default();
     layout.hash(&mut hasher);
     hasher.finish()
+}
+
+/// An object's name in a heap at rest.
+pub(super) struct RootAt {
+    pub name: String,
+    /// The beginning of its layout: the type that was kept.
+    pub layout: String,
+    /// Its word's bits, and those of the next name's.
+    pub word: u64,
+    pub after: u64,
+}
+
+/// Reads one, through what reads bytes at offsets of it.
+pub(super) fn root_at<E>(read: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<RootAt, E> {
+    let (mut name, mut text, mut words) = ([0; NAME_BYTES], [0; TEXT_BYTES], [[0; 8]; 2]);
+    read(offset_of!(Root, name) as u64, &mut name)?;
+    read(offset_of!(Root, text) as u64, &mut text)?;
+    read(offset_of!(Root, word) as u64, &mut words[0])?;
+    // A box begins with its word, which is 0 where there is none.
+    read(offset_of!(Root, next) as u64, &mut words[1])?;
+    let [word, after] = words.map(u64::from_le_bytes);
+    let plain =
+        |text: String| text.chars().filter(|letter| !letter.is_control() || *letter == '\n').collect();
+    Ok(RootAt { name: plain(text_of(&name)), layout: plain(text_of(&text)), word, after })
 }
 
 impl Objects {

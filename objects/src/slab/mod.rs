@@ -12,9 +12,11 @@
 //! slabs ([`Use`]), and the slab that was used last is filled first, so that what is born together lies together, and cold apart
 //! from hot.
 
+mod census;
 mod class;
 mod reopen;
 
+pub use census::Census;
 pub use class::{Class, SLAB_BYTES};
 
 use crate::colour::{Event, Outcome, Slot, step};

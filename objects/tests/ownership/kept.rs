@@ -5,8 +5,9 @@ use crate::{HEAP, Outcome, run_job};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::{Signal, getpid, kill_process};
+use std::path::Path;
 use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
-use vgas_objects::{DBox, HeapOptions, ObjectError, Objects, Portable, Shareable};
+use vgas_objects::{DBox, HeapOptions, ObjectError, Objects, Portable, Shareable, heaps_at_rest};
 
 /// What a rank does in one of the jobs, which says how often the heap was changed before.
 type Part = fn(Runtime, u64) -> Outcome;
@@ -53,11 +54,62 @@ pub fn sequence() -> Result<(), String> {
         other => return Err(format!("the crash ended as {other:?}")),
     }
     job("kept_change", 6, 2)?;
+    at_rest(folder.path()).map_err(|error| error.to_string())?;
     job("kept_misread", 7, 1)?;
     refused("kept_other_heap")?;
     job("kept_use_up", 7, 2)?;
     job("kept_plain", 0, 1)?;
+    let looked = heaps_at_rest(folder.path(), Some("plain")).map(drop).map_err(|error| error.to_string());
+    if !looked.as_ref().is_err_and(|why| why.contains("not a heap") && !why.contains('\n')) {
+        return Err(format!("a segment of bytes is looked at as a heap: {looked:?}"));
+    }
+    let all = heaps_at_rest(folder.path(), None).map_err(|error| error.to_string())?;
+    if all.len() != 1 || all[0].name != "heap" {
+        return Err(format!("{} heaps", all.len()));
+    }
     refused("kept_no_heap")
+}
+
+/// Goal: who looks at a heap at rest is told what is in it, and changes nothing; of damaged files, whatever is damaged, told so in a
+/// line, or nothing that matters.
+fn at_rest(folder: &Path) -> Outcome {
+    let heap = &heaps_at_rest(folder, Some("heap"))?[0];
+    ensure(heap.partitions.len() == 2, || format!("{heap:?}"))?;
+    for (rank, of) in (0..).zip(&heap.partitions) {
+        let names: Vec<&str> = of.roots.iter().map(|root| &root.name[..]).collect();
+        let is_known = of.rank == rank && of.bytes == HEAP.bytes && of.objects >= NODES as u64;
+        let of_values: u64 = of.sizes.iter().map(|size| size.total_bytes).sum();
+        ensure(is_known && names.contains(&"list") && of_values + of.free_bytes == of.used_bytes, || {
+            format!("{of:?}")
+        })?;
+        let list = of.roots.iter().find(|root| root.name == "list").map(|root| root.layout.join(" "));
+        ensure(list.is_some_and(|layout| layout.contains("Node: 144 bytes")), || format!("{:?}", of.roots))?;
+    }
+    let nowhere = heaps_at_rest(folder, Some("other")).map(drop);
+    ensure(nowhere.is_err_and(|why| why.to_string().contains("holds no heap")), || "it is found".into())?;
+    let other = tempfile::tempdir()?;
+    let path = other.path().join("heap.0.0.vgas");
+    let mut random = ChaCha8Rng::seed_from_u64(heap.partitions[0].checkpoint);
+    let whole = std::fs::read(&heap.partitions[0].file)?;
+    for round in 0..60 {
+        let mut bytes = whole.clone();
+        match round % 3 {
+            0 => bytes.truncate(random.random_range(0..bytes.len())),
+            1 => (0..50).for_each(|_| {
+                let at = random.random_range(0..1 << 16);
+                bytes[at] ^= 1 << random.random_range(0..8);
+            }),
+            _ => {
+                let at = random.random_range(0..1 << 16);
+                bytes[at..at + 64].copy_from_slice(&std::array::from_fn::<u8, 64, _>(|_| random.random()));
+            }
+        }
+        std::fs::write(&path, &bytes)?;
+        let looked = heaps_at_rest(other.path(), Some("heap")).map(drop).map_err(|why| why.to_string());
+        let is_told = looked.as_ref().map_or_else(|why| !why.contains('\n') && !why.is_empty(), |()| true);
+        ensure(is_told && (round % 3 > 0 || looked.is_err()), || format!("round {round}: {looked:?}"))?;
+    }
+    Ok(())
 }
 
 #[derive(Portable, Shareable)]

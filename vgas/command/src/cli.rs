@@ -31,6 +31,7 @@ pub enum Command {
     Demo(Demo),
     Bench(Bench),
     Info(Info),
+    Objects(Objects),
     Config(Config),
     Completions(Completions),
     Man(Man),
@@ -236,6 +237,23 @@ pub struct Bench {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vgas info\n  vgas info --json --set nvm.directory=/scratch")]
 pub struct Info {
+    /// Print as JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub config: ConfigFlags,
+}
+
+/// Where the objects of a heap are that no job uses: how many, how large, and what is found by name.
+///
+/// Reads the files of a heap with a name as its last checkpoint has left them, without reading the objects. What a running job has is
+/// printed at its end by `vgas run --stats`, and told to programs by `Objects::report`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vgas objects vgas-tree-1000000\n  vgas objects /scratch --json")]
+pub struct Objects {
+    /// The name of a heap in `nvm.directory`, or a folder, whose heaps are all shown.
+    #[arg(value_name = "NAME|FOLDER")]
+    pub what: OsString,
     /// Print as JSON.
     #[arg(long)]
     pub json: bool,

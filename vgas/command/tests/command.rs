@@ -111,6 +111,26 @@ fn info_is_for_people_and_machines() {
     assert!(report["facts"].as_array().is_some_and(|facts| facts.len() > 10));
 }
 
+/// Goal: who looks for a heap where none is, or where files are damaged, is told so in a line, and what to do.
+#[test]
+fn heaps_at_rest_are_looked_at() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().to_str().expect("text");
+    let hint = "`Objects::attach_named`";
+    refused(vgas(&["objects", place]), 1, "holds no heap of objects", hint);
+    let settings = format!("nvm.directory={place}");
+    refused(vgas(&["objects", "store", "--set", &settings]), 1, "\"store\" in ", hint);
+    for bytes in [&b""[..], b"vgas seg", &[0xff; 9000]] {
+        std::fs::write(folder.path().join("store.0.0.vgas"), bytes).expect("it is written");
+        refused(
+            vgas(&["objects", "store", "--set", &settings]),
+            1,
+            "store.0.0.vgas: it is no segment file",
+            hint,
+        );
+    }
+}
+
 #[test]
 fn version_help_completions_and_manual_are_printed() {
     for (arguments, expected) in [

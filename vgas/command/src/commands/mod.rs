@@ -4,6 +4,7 @@ mod bench;
 mod config;
 mod gemm;
 mod generate;
+mod objects;
 
 use crate::cli::{self, Command};
 use crate::failure::Failure;
@@ -20,6 +21,7 @@ pub fn dispatch(command: &Command) -> Result<u8, Failure> {
         Command::Demo(demo) => gemm::demo(demo),
         Command::Bench(bench) => bench::bench(bench),
         Command::Info(info) => survey(info),
+        Command::Objects(objects) => objects::objects(objects),
         Command::Config(config) => config::config(config),
         Command::Completions(completions) => generate::completions(completions.shell),
         Command::Man(man) => generate::man(man.directory.as_deref()),

@@ -1,0 +1,238 @@
+//! A heap with a name at rest, in its files: how large it is, what it holds by size, and what is found in it by name. Only the beginnings
+//! of partitions are read, their records, and the objects that hold names: no value is walked, and nothing is changed. Any bytes in the files
+//! are answered with numbers or an error.
+
+use super::head::Head;
+use super::roots::{RootAt, root_at};
+use crate::slab::{Census, Geometry};
+use crate::word::Word;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use vgas::{AtRest, RestError};
+
+/// Names that are read of a partition at most.
+const NAMES_MAX: usize = 10_000;
+
+/// Why a heap at rest cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LookError {
+    /// Nothing has this name, or the folder cannot be read.
+    #[error("{place} holds no heap of objects{}", why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
+    Nothing {
+        /// Where.
+        place: String,
+        /// The system's reason, if there is one.
+        why: Option<std::io::Error>,
+    },
+    /// One of its files cannot be read.
+    #[error("{}: {why}", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        why: RestError,
+    },
+    /// One of its files is no partition of a heap.
+    #[error("{}: {why}", file.display())]
+    Heap {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// A name under which an object is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RootAtRest {
+    /// The name.
+    pub name: String,
+    /// What was kept of its layout: a line for each type that it is made of or leads to, sorted by name; the last may be cut.
+    pub layout: Vec<String>,
+    /// Which rank has it.
+    pub rank: u32,
+    /// Where in that rank's partition.
+    pub offset: u64,
+}
+
+/// Objects of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SizeAtRest {
+    /// Bytes of each slot; of large objects, of each.
+    pub bytes: u64,
+    /// Slabs of such slots, or such objects.
+    pub count: u64,
+    /// Bytes that they take together.
+    pub total_bytes: u64,
+    /// They have slabs of their own.
+    pub is_large: bool,
+}
+
+/// A rank's partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PartitionAtRest {
+    /// Its file.
+    pub file: PathBuf,
+    /// Whose it is.
+    pub rank: u32,
+    /// Which checkpoint the file holds.
+    pub checkpoint: u64,
+    /// Bytes of the partition.
+    pub bytes: u64,
+    /// Bytes of it that were ever used.
+    pub used_bytes: u64,
+    /// Bytes that the file takes on its device.
+    pub stored_bytes: u64,
+    /// Where it lies in the address space of its jobs.
+    pub address: u64,
+    /// How many jobs have had it.
+    pub jobs: u32,
+    /// Objects in it.
+    pub objects: u64,
+    /// Bytes of slabs that are free again, or hold what were copies.
+    pub free_bytes: u64,
+    /// Large slots whose colours are used up.
+    pub retired: u64,
+    /// What objects take, by size.
+    pub sizes: Vec<SizeAtRest>,
+    /// What is found by name.
+    pub roots: Vec<RootAtRest>,
+}
+
+/// A heap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HeapAtRest {
+    /// Its name.
+    pub name: String,
+    /// Of each rank whose file is here.
+    pub partitions: Vec<PartitionAtRest>,
+}
+
+/// All heaps whose files lie in a folder, or the one of this name. Files of other segments are passed over if no name is given.
+///
+/// # Errors
+/// When there is none, or a file of one cannot be read, or is damaged.
+pub fn heaps_at_rest(folder: &Path, name: Option<&str>) -> Result<Vec<HeapAtRest>, LookError> {
+    let place = || match name {
+        Some(name) => format!("{name:?} in {}", folder.display()),
+        None => folder.display().to_string(),
+    };
+    let nothing = |why| LookError::Nothing { place: place(), why };
+    let mut heaps: BTreeMap<String, BTreeMap<u32, PathBuf>> = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).map_err(|why| nothing(Some(why)))? {
+        let path = entry.map_err(|why| nothing(Some(why)))?.path();
+        let Some((of, rank)) = path.file_name().and_then(|file| file_of(file.to_str()?)) else { continue };
+        if name.is_none_or(|name| name == of) {
+            heaps.entry(of.to_owned()).or_default().insert(rank, path.clone());
+        }
+    }
+    let mut all = Vec::new();
+    for (of, files) in heaps {
+        let looked: Result<Vec<_>, _> = files.into_iter().map(|(rank, file)| look(rank, &file)).collect();
+        match looked {
+            Ok(partitions) => all.push(HeapAtRest { name: of, partitions }),
+            // Another segment with a name.
+            Err(LookError::Heap { .. }) if name.is_none() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if all.is_empty() { Err(nothing(None)) } else { Ok(all) }
+}
+
+/// The name and rank of `name.3.3.vgas`.
+fn file_of(file: &str) -> Option<(&str, u32)> {
+    let (rest, number) = file.strip_suffix(".vgas")?.rsplit_once('.')?;
+    let (name, rank) = rest.rsplit_once('.')?;
+    (rank == number && !name.is_empty()).then_some(())?;
+    Some((name, rank.parse().ok()?))
+}
+
+fn look(rank: u32, file: &Path) -> Result<PartitionAtRest, LookError> {
+    let cannot = |why| LookError::File { file: file.into(), why };
+    let other = |why: &str| LookError::Heap { file: file.into(), why: why.into() };
+    let mut segment = AtRest::open(file).map_err(cannot)?;
+    let mut beginning = [0; crate::slab::HEAD_BYTES as usize];
+    segment.read(0, &mut beginning).map_err(cannot)?;
+    let word = |at: u64| {
+        beginning.as_chunks::<8>().0.get(at as usize / 8).map_or(0, |word| u64::from_le_bytes(*word))
+    };
+    let head = Head::read(word).map_err(|why| other(&why.to_string()))?;
+    let is_odd = || other("it says of itself what no heap does");
+    let bytes = head.bytes_of(segment.bytes()).ok_or_else(is_odd)?;
+    let address = u64::from(rank).checked_mul(head.stride).and_then(|at| at.checked_add(head.base));
+    let address = address.filter(|address| address.checked_add(bytes).is_some_and(|end| end >> 48 == 0));
+    let address = address.filter(|_| head.stride >= bytes).ok_or_else(is_odd)?;
+    let geometry = Geometry::new(address, bytes);
+    let mut failed = None;
+    let census = Census::of(geometry, head.used, |at| {
+        let mut word = [0; 4];
+        if let Err(why) = segment.read(at, &mut word) {
+            failed.get_or_insert(why);
+        }
+        u32::from_le_bytes(word)
+    });
+    if let Some(why) = failed {
+        return Err(cannot(why));
+    }
+    let sizes = census.sizes.iter().map(|(&(is_large, bytes), &(count, total_bytes))| SizeAtRest {
+        bytes,
+        count,
+        total_bytes,
+        is_large,
+    });
+    let roots = roots(&mut segment, address, bytes, &head).map_err(|why| match why {
+        Some(why) => cannot(why),
+        None => other("its list of names leads nowhere"),
+    })?;
+    Ok(PartitionAtRest {
+        file: file.into(),
+        rank,
+        checkpoint: segment.checkpoint().generation,
+        bytes,
+        used_bytes: census.used_bytes,
+        stored_bytes: segment.stored_bytes().map_err(|why| cannot(why.into()))?,
+        address,
+        jobs: head.jobs.saturating_add(1),
+        objects: head.live,
+        free_bytes: census.free_bytes,
+        retired: census.retired,
+        sizes: sizes.collect(),
+        roots,
+    })
+}
+
+/// The names of a partition; an error without a cause is a word that leads out of it.
+fn roots(
+    segment: &mut AtRest,
+    address: u64,
+    bytes: u64,
+    head: &Head,
+) -> Result<Vec<RootAtRest>, Option<RestError>> {
+    let mut roots = Vec::new();
+    let mut next = head.roots;
+    while let Some(word) = next {
+        let offset = word.address().checked_sub(address).filter(|offset| *offset < bytes).ok_or(None)?;
+        let mut read =
+            |at: u64, to: &mut [u8]| segment.read(offset.checked_add(at).ok_or(None)?, to).map_err(Some);
+        let RootAt { name, layout, word, after } = root_at(&mut read)?;
+        let place = Word::from_bits(word).and_then(|word| word.address().checked_sub(head.base));
+        let place = place.filter(|_| head.stride > 0);
+        roots.push(RootAtRest {
+            name,
+            layout: layout.lines().map(str::to_owned).collect(),
+            rank: place.map_or(u32::MAX, |place| (place / head.stride) as u32),
+            offset: place.map_or(u64::MAX, |place| place % head.stride),
+        });
+        next = Word::from_bits(after);
+        if roots.len() > NAMES_MAX {
+            return Err(None);
+        }
+    }
+    Ok(roots)
+}

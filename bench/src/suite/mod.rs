@@ -10,6 +10,7 @@ mod false_sharing;
 mod fetch;
 mod files;
 mod gemm;
+mod handon;
 mod hit;
 mod job;
 mod line;
@@ -41,6 +42,7 @@ pub(crate) static ALL: &[Benchmark] = &[
     local::BENCHMARK,
     atomics::BENCHMARK,
     objects::BENCHMARK,
+    handon::BENCHMARK,
     deref::BENCHMARK,
     messages::BENCHMARK,
     gemm::BENCHMARK,

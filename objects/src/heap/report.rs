@@ -129,7 +129,9 @@ impl TypeReport {
         let mut parts = line.splitn(4, ' ');
         let mut number = || parts.next()?.parse().ok();
         let (copies, bytes, uses) = (number()?, number()?, number()?);
-        Some(Self { name: parts.next()?.to_owned(), copies, bytes, uses })
+        // Another rank's words are printed as they are.
+        let name = parts.next()?.chars().filter(|letter| !letter.is_control()).take(NAME_BYTES).collect();
+        Some(Self { name, copies, bytes, uses })
     }
 }
 
@@ -208,7 +210,7 @@ impl Objects {
         }
         let report = self.report()?;
         if self.rank() == Rank(0) {
-            vgas::say::line(report.to_string().trim_end());
+            vgas::say::text(report);
         }
         Ok(())
     }

@@ -21,6 +21,7 @@ pub const ALL: &[Scenario] = &[
         ends_with: None,
     },
     Scenario { name: "in_place", jobs: &[(2, 1), (4, 1)], heap: HEAP, rank: in_place, ends_with: None },
+    Scenario { name: "unread_row", jobs: &[(1, 1), (2, 2)], heap: HEAP, rank: unread_row, ends_with: None },
     Scenario {
         name: "handed_on",
         jobs: &[(3, 3), (6, 3)],
@@ -257,5 +258,24 @@ fn spilled(objects: &Objects, seed: u64) -> Outcome {
     let faults = crate::job(objects).rank_statistics().get(Counter::Faults);
     ensure(faults > 500, || format!("{faults} faults: all of it was in memory"))?;
     drop(boxes);
+    nothing_is_left(objects)
+}
+
+/// Goal: a row that nobody reads is written through its pointer alone, however often: it stays where it is, and asks nobody.
+fn unread_row(objects: &Objects, seed: u64) -> Outcome {
+    const COUNT: usize = 1 << 16;
+    let mut row: DVec<u64> = std::iter::repeat_n(seed, COUNT).collect();
+    let (place, messages) = (row.as_ptr(), sent(objects));
+    for round in 0..40 {
+        for at in 0..COUNT {
+            row[at] += round;
+        }
+    }
+    let asked = sent(objects) - messages;
+    ensure(std::ptr::eq(place, row.as_ptr()) && asked == 0, || {
+        format!("it has moved, or asked {asked} times")
+    })?;
+    ensure(row.iter().all(|number| *number == seed + 39 * 40 / 2), || "other numbers".into())?;
+    drop(row);
     nothing_is_left(objects)
 }

@@ -1,0 +1,121 @@
+//! Reading objects whose home has them on NVMe: with a third node that has copies, to which the home hands readers on, and without.
+
+use super::job::{self, Result};
+use super::report::Report;
+use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
+use std::time::Instant;
+use vgas::{Rank, Runtime};
+use vgas_objects::{DBox, DVec, HeapOptions, Objects};
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "handon",
+    help: "Objects that their home has on NVMe: first reads, where another node has copies, and where none has.",
+    setup: Setup::Job { ranks: 3, nodes: 3 },
+    settings: &[("cache.size", "64MiB"), ("cache.page", "64KiB")],
+    parameters: &[Parameter { name: "samples", default: "9", help: "Samples of each figure." }],
+    check: |_| Ok(()),
+    run,
+};
+
+/// Objects of a sample. Each has a slab of its own, and by that a page, which is read from NVMe for it alone.
+const COUNT: usize = 400;
+const WORDS: usize = 1200;
+/// What the home uses in between: twice its cache.
+const OTHER_WORDS: usize = 16 << 20;
+
+type Boxes = DVec<DBox<[u64; WORDS]>>;
+
+fn run(options: &Options) -> Result<Vec<Row>> {
+    let heap = HeapOptions { bytes: 1 << 29, copies: 1 << 16, copy_bytes: 1 << 28, ..HeapOptions::default() };
+    let objects = Objects::attach(Runtime::init()?, &heap)?;
+    match measure(options, &objects) {
+        Ok(rows) => {
+            objects.finalize()?;
+            Ok(rows)
+        }
+        Err(error) => {
+            // SAFETY: the job ends with it.
+            unsafe { objects.runtime() }.abort(&error.to_string(), 1)?;
+            Ok(Vec::new())
+        }
+    }
+}
+
+fn measure(options: &Options, objects: &Objects) -> Result<Vec<Row>> {
+    let samples: usize = options.get("samples")?;
+    // SAFETY: no memory of objects is touched by it, and what is collective comes outside of what is lent.
+    let runtime = unsafe { objects.runtime() };
+    job::need(runtime, 3, 3)?;
+    let (home, holder, reader, me) = (Rank(0), Rank(1), Rank(2), objects.rank());
+    let mut other: DVec<u64> = DVec::new();
+    if me == home {
+        other = DVec::with_capacity(OTHER_WORDS)?;
+        other.extend(0..OTHER_WORDS as u64);
+    }
+    // Median and 99th percentile, with and without copies elsewhere.
+    let mut times = [const { Vec::new() }; 4];
+    for sample in 0..=samples {
+        for (at, has_copies) in [true, false].into_iter().enumerate() {
+            let boxes = (me == home)
+                .then(|| DBox::new((0..COUNT).map(|at| DBox::new([at as u64; WORDS])).collect::<Boxes>()));
+            objects.lend(home, boxes.as_ref(), |boxes| {
+                if me == holder && has_copies {
+                    boxes.iter().for_each(|one| assert_eq!(one[1], one[WORDS - 1]));
+                }
+                boxes.len()
+            })?;
+            if me == home {
+                other.iter_mut().step_by(512).for_each(|word| *word += 1);
+            }
+            let found = objects.lend(home, boxes.as_ref(), |boxes| {
+                let mut each: Vec<f64> = Vec::new();
+                if me == reader {
+                    for (number, one) in boxes.iter().enumerate() {
+                        let began = Instant::now();
+                        let read = one.read();
+                        each.push(began.elapsed().as_nanos() as f64);
+                        assert_eq!(*read, [number as u64; WORDS]);
+                    }
+                }
+                each
+            })?;
+            drop(boxes);
+            objects.barrier()?;
+            objects.drop_copies()?;
+            objects.barrier()?;
+            if sample > 0 && me == reader {
+                let mut found = found;
+                found.sort_by(f64::total_cmp);
+                times[2 * at].push(found[COUNT / 2]);
+                times[2 * at + 1].push(found[COUNT * 99 / 100]);
+            }
+        }
+    }
+    drop(other);
+    let handed_on: u64 = objects.report()?.nodes.iter().map(|of| of.handed_on).sum();
+    // The first rank tells.
+    let bytes: Vec<u8> = times.iter().flatten().flat_map(|time| time.to_le_bytes()).collect();
+    let told = runtime.all_gather(&bytes)?;
+    if me != home {
+        return Ok(Vec::new());
+    }
+    let all = told.get(reader.0 as usize).map_or(&[][..], |bytes| bytes.as_chunks::<8>().0);
+    let all: Vec<f64> = all.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
+    let [with, with_p99, without, without_p99] =
+        std::array::from_fn(|at| all[at * samples..(at + 1) * samples].to_vec());
+    let mut report = Report::new("handon");
+    let latency = ["latency", "ns"];
+    report.compare(latency, ("median, from NVMe", &without), ("median, handed on", &with));
+    report.compare(
+        latency,
+        ("99th percentile, from NVMe", &without_p99),
+        ("99th percentile, handed on", &with_p99),
+    );
+    report.add(
+        "readers that were handed on, of all",
+        "part",
+        "1",
+        vec![handed_on as f64 / (COUNT * (samples + 1)) as f64],
+    );
+    Ok(report.into_rows())
+}

@@ -97,7 +97,7 @@ pub(super) fn table(runtime: &Runtime, copies: usize) -> Result<Option<Shared<'s
     let nodes = (0..layout.nodes()).map(|node| layout.ranks_of(vgas::NodeId(node)).len()).max();
     let largest = nodes.unwrap_or(1) as u64;
     let wanted = copies as u64 * largest * ENTRIES_PER_COPY * ENTRY_BYTES as u64;
-    let bytes = wanted.max(4096).min(TABLE_BYTES_MAX).min(most / 4);
+    let bytes = wanted.clamp(4096, TABLE_BYTES_MAX).min(most / 4);
     if largest < 2 || bytes < 4096 || runtime.nodes() < 2 {
         return Ok(None);
     }

@@ -58,7 +58,7 @@ pub(super) struct RootAt {
 }
 
 /// Reads one, through what reads bytes at offsets of it.
-pub(super) fn root_at<E>(read: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<RootAt, E> {
+pub(super) fn root_at<E>(mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<RootAt, E> {
     let (mut name, mut text, mut words) = ([0; NAME_BYTES], [0; TEXT_BYTES], [[0; 8]; 2]);
     read(offset_of!(Root, name) as u64, &mut name)?;
     read(offset_of!(Root, text) as u64, &mut text)?;

@@ -121,7 +121,7 @@ impl<'m> Shared<'m> {
         let buckets = (self.entries.len() / WAYS) as u64;
         // Addresses are multiples of 16: the upper half of the product depends on all of their bits.
         let mixed = word.bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let first = (mixed * buckets >> 32) as usize * WAYS;
+        let first = ((mixed * buckets) >> 32) as usize * WAYS;
         first..first + WAYS
     }
 

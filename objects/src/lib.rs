@@ -143,9 +143,9 @@ mod word;
 
 #[cfg(feature = "runtime")]
 pub use heap::{
-    DBox, DMap, DMapIter, DString, DVec, Found, Get, HeapAtRest, HeapCounts, HeapOptions, LookError, Lost, MutRef,
-    NodeReport, ObjectError, Objects, OtherLayout, Part, PartitionAtRest, RankReport, Ref, Refused, Report,
-    RootAtRest, SizeAtRest, TypeReport, heaps_at_rest,
+    DBox, DMap, DMapIter, DString, DVec, Found, Get, HeapAtRest, HeapCounts, HeapOptions, LookError, Lost,
+    MutRef, NodeReport, ObjectError, Objects, OtherLayout, Part, PartitionAtRest, RankReport, Ref, Refused,
+    Report, RootAtRest, SizeAtRest, TypeReport, heaps_at_rest,
 };
 pub use layout::Layout;
 pub use portable::{Portable, Shareable};

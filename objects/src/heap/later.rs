@@ -2,18 +2,15 @@
 
 use super::borrow::Ref;
 use super::boxes::DBox;
-use super::copies::Copy;
 use super::error::ObjectError;
 use super::shape::Shape;
 use super::{Heap, OWN, heap};
 use crate::portable::Shareable;
-use crate::service::{Answer, HeapService, Request};
-use crate::slab::{Geometry, Use};
+use crate::service::{Answer, HeapService, Read, Request};
 use crate::word::Word;
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
-use std::ptr::with_exposed_provenance_mut;
 use std::task::{Context, Poll};
 use vgas::service::PendingCall;
 
@@ -135,8 +132,9 @@ impl Coming {
             while self.parts.len() < PARTS && self.asked < self.bytes {
                 let bytes = most.min(self.bytes - self.asked);
                 let (owner, offset) = (at.rank.0, at.offset + self.asked as u64);
-                let request =
-                    Request::Read { owner, offset, bytes: bytes as u32, served: self.served.take() };
+                // It has no place yet to which others could be handed on.
+                let (bytes_asked, served) = (bytes as u32, self.served.take());
+                let request = Request::Read(Read { owner, offset, bytes: bytes_asked, served, copy: None });
                 self.parts.push_back(runtime.start_call::<HeapService>(node, &request)?);
                 self.asked += bytes;
             }
@@ -149,30 +147,5 @@ impl Coming {
             }
             self.parts.pop_front();
         }
-    }
-}
-
-impl Heap {
-    /// A copy of another rank's object, of bytes that have come.
-    pub(super) fn keep(&self, word: Word, shape: &Shape, bytes: &[u8]) -> Result<Copy, ObjectError> {
-        self.make_room_for_copy()?;
-        let (address, _) = self.allocate(shape.class, Use::Copies)?;
-        let length = bytes.len().min(shape.bytes);
-        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
-        unsafe {
-            with_exposed_provenance_mut::<u8>(address as usize)
-                .copy_from_nonoverlapping(bytes.as_ptr(), length);
-        }
-        // What its rank has counted there, that rank counts on.
-        shape.scrub(address, self.tag_of(word));
-        Ok(Copy { address, class: shape.class, bytes: shape.bytes, links: shape.links })
-    }
-
-    /// Where the word of the slot of another rank's object is.
-    pub(super) fn served_word(&self, word: Word, shape: &Shape) -> Result<u64, ObjectError> {
-        let at = self.locate(word.address());
-        let theirs = Geometry::new(word.address() - at.offset, self.bytes);
-        let no_place = || ObjectError::Usage(format!("no {} can be at {word:?}", (shape.name)()));
-        theirs.word_of(at.offset, shape.class).ok_or_else(no_place)
     }
 }

@@ -131,12 +131,12 @@ impl Heap {
     pub(super) fn fetch(&self, word: Word, shape: &Shape) -> Result<Copy, ObjectError> {
         let is_far = self.far(self.locate(word.address()).rank).is_some();
         let Some(shared) = self.copies.shared().filter(|_| is_far) else {
-            return self.copy(word, shape, None);
+            return self.copy(word, shape, Bytes::OfHome);
         };
         let go_on = || self.runtime.endpoint().check_failure();
         let look = shared.look(word, go_on).map_err(|why| self.lost(word, shape, vgas::Error::from(why)))?;
         match look {
-            Look::Full => self.copy(word, shape, None),
+            Look::Full => self.copy(word, shape, Bytes::OfHome),
             Look::Held(entry, address) => {
                 let keeper = self.locate(address).rank;
                 if shape.is_read_in_place() && self.mates.can_read(keeper) {
@@ -144,13 +144,13 @@ impl Heap {
                     let (bytes, links, name) = (shape.bytes, shape.links, shape.name);
                     return Ok(Copy { address, class, bytes, links, name, entry: Some(entry) });
                 }
-                let copied = self.copy(word, shape, Some(address));
+                let copied = self.copy(word, shape, Bytes::OfMate(address));
                 shared.release(entry);
                 copied
             }
             Look::Fetch(entry) => {
                 let unshown = Unshown { shared, entry };
-                let copy = self.copy(word, shape, None)?;
+                let copy = self.copy(word, shape, Bytes::OfHome)?;
                 std::mem::forget(unshown);
                 shared.show(entry, copy.address);
                 Ok(copy)
@@ -158,28 +158,47 @@ impl Heap {
         }
     }
 
-    /// A copy in this rank's partition: of the one that a rank of this node has there, or from its home.
-    fn copy(&self, word: Word, shape: &Shape, of: Option<u64>) -> Result<Copy, ObjectError> {
-        let none = || ObjectError::Usage(format!("no {} can be at {word:?}", (shape.name)()));
-        let class = shape.copy_class().ok_or_else(none)?;
+    /// A copy of another rank's object, of bytes that have come. Its slot was marked before they were read.
+    pub(super) fn keep(&self, word: Word, shape: &Shape, bytes: &[u8]) -> Result<Copy, ObjectError> {
+        self.copy(word, shape, Bytes::Here(bytes))
+    }
+
+    /// Where the word of the slot of another rank's object is.
+    pub(super) fn served_word(&self, word: Word, shape: &Shape) -> Result<u64, ObjectError> {
+        let at = self.locate(word.address());
+        let theirs = Geometry::new(word.address() - at.offset, self.bytes);
+        theirs.word_of(at.offset, shape.class).ok_or_else(|| nowhere(word, shape))
+    }
+
+    /// A copy in this rank's partition.
+    fn copy(&self, word: Word, shape: &Shape, of: Bytes<'_>) -> Result<Copy, ObjectError> {
+        let class = shape.copy_class().ok_or_else(|| nowhere(word, shape))?;
         while self.copies_exceed(class.bytes()) && self.evict()? {}
         let (address, colour) = self.allocate(class, Use::Copies)?;
         let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
         let read = match of {
-            Some(other) => self.read_from_mate(word, shape, other, address),
-            None => {
-                let at = self.locate(word.address());
-                let theirs = Geometry::new(word.address() - at.offset, self.bytes);
-                let served = theirs.word_of(at.offset, shape.class).ok_or_else(none);
+            Bytes::OfMate(other) => self.read_from_mate(word, shape, other, address),
+            Bytes::OfHome => {
+                let served = self.served_word(word, shape);
                 // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
                 served.and_then(|served| unsafe { self.read(word, shape, address as usize, Some(served)) })
+            }
+            Bytes::Here(bytes) => {
+                let length = bytes.len().min(shape.bytes);
+                // SAFETY: rule 1: as above.
+                unsafe {
+                    with_exposed_provenance_mut::<u8>(address as usize)
+                        .copy_from_nonoverlapping(bytes.as_ptr(), length);
+                }
+                Ok(())
             }
         };
         if let Err(error) = read {
             self.free_own(new)?;
             return Err(error);
         }
-        let counted = if of.is_some() { &self.mates.from_mates } else { &self.mates.fetched };
+        let is_of_mate = matches!(of, Bytes::OfMate(_));
+        let counted = if is_of_mate { &self.mates.from_mates } else { &self.mates.fetched };
         counted.fetch_add(1, Ordering::Relaxed);
         // What its rank has counted there, that rank counts on.
         shape.scrub(address, 0);
@@ -212,6 +231,20 @@ impl Heap {
         self.list_word(offset + label_offset(bytes as u64)).store(0, Ordering::Relaxed);
         fence(Ordering::Release);
     }
+}
+
+/// Where the bytes of a copy come from.
+#[derive(Clone, Copy)]
+enum Bytes<'b> {
+    OfHome,
+    /// The copy that a rank of this node has there.
+    OfMate(u64),
+    /// They have come already.
+    Here(&'b [u8]),
+}
+
+fn nowhere(word: Word, shape: &Shape) -> ObjectError {
+    ObjectError::Usage(format!("no {} can be at {word:?}", (shape.name)()))
 }
 
 /// Gives an entry up whose copy could not be fetched, also by a panic.

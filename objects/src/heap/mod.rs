@@ -196,6 +196,7 @@ pub(crate) fn rank_of(address: u64) -> Option<Rank> {
     (rank.0 < heap.runtime.ranks()).then_some(rank)
 }
 
+#[inline]
 fn heap() -> Result<&'static Heap, ObjectError> {
     HEAP.get().filter(|_| OWN.tag.load(Ordering::Relaxed) != 0).ok_or(ObjectError::NoHeap)
 }

@@ -1,0 +1,267 @@
+//! The services on std: users in vectors, a shard of them for each thread.
+
+use super::common::random::{Zipf, mix};
+use super::common::{Outcome, Progress};
+use super::load::{self, Client, Edge, Kind, Picture, Plan, Report, Request, SHOWN, Text};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Posts of a home timeline that are kept.
+const HOME: usize = 16;
+
+/// A post, in the page of those that were composed with it.
+struct Post {
+    author: u32,
+    text: Text,
+    mentions: [Option<u32>; 4],
+    picture: Option<Arc<[u8; load::MEDIA]>>,
+}
+
+/// Where a post is: the page, and its place there.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    page: u32,
+    at: u32,
+}
+
+/// A user's graph and timelines.
+struct User {
+    followers: Vec<u32>,
+    posts: Vec<Place>,
+    /// The newest, and how many there were.
+    home: [Place; HOME],
+    delivered: u64,
+}
+
+/// Users, and what was composed for them.
+struct Shard {
+    users: Vec<User>,
+    /// What short addresses stand for.
+    addresses: HashMap<u64, [u8; 32]>,
+    latest: Option<Arc<[u8; load::MEDIA]>>,
+}
+
+/// What a client asks of a shard at a time.
+struct Batch {
+    requests: Vec<Request>,
+    texts: Vec<Text>,
+}
+
+/// Where the posts are that answer a batch.
+struct Answers {
+    places: Vec<Place>,
+}
+
+/// A post for a follower's home timeline.
+#[derive(Clone, Copy)]
+struct Delivery {
+    to: u32,
+    post: Place,
+}
+
+/// What a shard has composed at a time: a page of posts, and deliveries to each shard.
+type Composed = (Vec<Post>, Vec<Vec<Delivery>>);
+
+impl Shard {
+    /// The users of a shard, with their followers.
+    fn load(edges: &[Edge], plan: &Plan, shard: usize) -> Self {
+        let mut followers: Vec<Vec<u32>> = plan.users_of(shard).map(|_| Vec::new()).collect();
+        for (user, follower) in edges.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]) {
+            if plan.shard_of(user) == shard {
+                followers[plan.place_of(user)].push(follower);
+            }
+        }
+        let users = followers.into_iter().map(|mut followers| {
+            followers.sort_unstable();
+            followers.dedup();
+            User { followers, posts: Vec::new(), home: Default::default(), delivered: 0 }
+        });
+        Self { users: users.collect(), addresses: HashMap::new(), latest: None }
+    }
+
+    /// The services for what changes: posts are composed, and follow.
+    fn write(&mut self, asked: &[Vec<Batch>], plan: &Plan, (number, page): (usize, u32)) -> Composed {
+        let mut posts = Vec::new();
+        let mut deliveries = vec![Vec::new(); plan.shards as usize];
+        for batch in asked.iter().map(|batches| &batches[number]) {
+            let mut texts = batch.texts.iter();
+            for request in batch.requests.iter() {
+                match request.kind {
+                    Kind::ReadHome | Kind::ReadUser => {}
+                    Kind::Follow { by } => self.follow(plan.place_of(request.user), by),
+                    Kind::Compose { picture } => {
+                        let Some(text) = texts.next() else { continue };
+                        let post = Place { page, at: posts.len() as u32 };
+                        posts.push(self.compose(request.user, text, picture));
+                        let user = &mut self.users[plan.place_of(request.user)];
+                        user.posts.push(post);
+                        let deliver =
+                            |to: &u32| deliveries[plan.shard_of(*to)].push(Delivery { to: *to, post });
+                        user.followers.iter().for_each(deliver);
+                    }
+                }
+            }
+        }
+        (posts, deliveries)
+    }
+
+    /// The services of text, users that it names, addresses, and media.
+    fn compose(&mut self, author: u32, text: &Text, picture: Picture) -> Post {
+        let addresses = &mut self.addresses;
+        let text = load::shortened(text, |short, long| {
+            let mut bytes = [0; 32];
+            bytes.iter_mut().zip(long.bytes()).for_each(|(to, from)| *to = from);
+            addresses.insert(short, bytes);
+        });
+        let picture = match picture {
+            Picture::None => None,
+            Picture::New(seed) => Some(Arc::new(load::picture_of(seed))),
+            Picture::Shared => self.latest.clone(),
+        };
+        if picture.is_some() {
+            self.latest = picture.clone();
+        }
+        Post { author, text, mentions: load::mentions_in(&text), picture }
+    }
+
+    /// The service of the graph.
+    fn follow(&mut self, user: usize, by: u32) {
+        let followers = &mut self.users[user].followers;
+        match followers.binary_search(&by) {
+            Ok(at) => {
+                followers[at..].rotate_left(1);
+                followers.pop();
+            }
+            Err(at) => {
+                followers.push(by);
+                followers[at..].rotate_right(1);
+            }
+        }
+    }
+
+    /// The services of timelines: posts are delivered, and timelines read.
+    fn read(
+        &mut self,
+        asked: &[Vec<Batch>],
+        composed: &[Composed],
+        plan: &Plan,
+        number: usize,
+    ) -> Vec<Answers> {
+        let users = &mut self.users[..];
+        for delivery in composed.iter().flat_map(|(_, deliveries)| deliveries[number].iter()) {
+            let user = &mut users[plan.place_of(delivery.to)];
+            user.home[user.delivered as usize % HOME] = delivery.post;
+            user.delivered += 1;
+        }
+        let answers = asked.iter().map(|batches| {
+            let mut places = Vec::new();
+            for request in batches[number].requests.iter() {
+                let user = &users[plan.place_of(request.user)];
+                match request.kind {
+                    Kind::ReadHome => {
+                        let newest = (0..user.delivered).rev().take(SHOWN);
+                        places.extend(newest.map(|at| user.home[at as usize % HOME]));
+                    }
+                    Kind::ReadUser => places.extend(user.posts.iter().rev().take(SHOWN)),
+                    Kind::Compose { .. } | Kind::Follow { .. } => {}
+                }
+            }
+            Answers { places }
+        });
+        answers.collect()
+    }
+
+    /// A number that tells other contents.
+    fn digest(&self) -> u64 {
+        self.users.iter().fold(0, |sum, user| {
+            let places = user
+                .posts
+                .iter()
+                .chain(&user.home)
+                .map(|place| u64::from(place.page) << 32 | u64::from(place.at));
+            let numbers = places.chain(user.followers.iter().map(|follower| u64::from(*follower)));
+            numbers.fold(mix(sum ^ user.delivered), |sum, number| mix(sum ^ number))
+        })
+    }
+}
+
+/// A client looks at the posts that it was answered with, and asks again: what it asks of each shard, and whether nothing is
+/// left.
+fn turn(
+    client: &mut Client,
+    answers: &[Vec<Answers>],
+    pages: &[Vec<Post>],
+    plan: &Plan,
+    (number, now): (usize, u64),
+) -> (Vec<Batch>, bool) {
+    // Once, not for each post.
+    let pages: Vec<&[Post]> = pages.iter().map(|page| &page[..]).collect();
+    for place in answers.iter().flat_map(|answers| answers[number].places.iter()) {
+        let post = &pages[place.page as usize][place.at as usize];
+        let mentions: Vec<u32> = post.mentions.iter().copied().flatten().collect();
+        if client.see(post.author, &post.text, &mentions, plan)
+            && let Some(picture) = &post.picture
+        {
+            client.open(&picture[..]);
+        }
+    }
+    client.hear(now);
+    let mut requests = vec![Vec::new(); plan.shards as usize];
+    let mut texts = vec![Vec::new(); plan.shards as usize];
+    let is_over = client.ask(plan, now, |shard, request, text| {
+        requests[shard].push(request);
+        texts[shard].extend(text);
+    });
+    let all = requests.into_iter().zip(texts);
+    (all.map(|(requests, texts)| Batch { requests, texts }).collect(), is_over)
+}
+
+/// What each shard's thread has done.
+fn each<R: Send>(plan: &Plan, work: impl Fn(usize) -> R + Sync) -> Outcome<Vec<R>> {
+    let all = (0..plan.shards as usize).collect();
+    each_of(all, |_, number| work(number))
+}
+
+/// What each shard's thread has done with what is its own.
+fn each_of<T: Send, R: Send>(of: Vec<T>, work: impl Fn(T, usize) -> R + Sync) -> Outcome<Vec<R>> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let all: Vec<_> =
+            of.into_iter().enumerate().map(|(number, own)| scope.spawn(move || work(own, number))).collect();
+        all.into_iter().map(|one| one.join().map_err(|_| "a thread has panicked".into())).collect()
+    })
+}
+
+/// Runs the plan, with a client and a shard for each thread.
+pub fn run(plan: &Plan, edges: &[Edge], zipf: Zipf) -> Outcome<Report> {
+    let mut clients: Vec<Client> = (0..plan.shards).map(|number| Client::new(plan, number, zipf)).collect();
+    let mut shards = each(plan, |number| Shard::load(edges, plan, number))?;
+    let mut answers: Vec<Vec<Answers>> = Vec::new();
+    let mut pages: Vec<Vec<Post>> = Vec::new();
+    let mut progress = Progress::new("requests", plan.rounds());
+    let began = Instant::now();
+    loop {
+        let now = began.elapsed().as_micros() as u64;
+        let turns = each_of(clients.iter_mut().collect(), |client, number| {
+            turn(client, &answers, &pages, plan, (number, now))
+        })?;
+        if turns.iter().all(|(_, is_over)| *is_over) {
+            break;
+        }
+        let asked: Vec<_> = turns.into_iter().map(|(batches, _)| batches).collect();
+        let page = pages.len() as u32;
+        let composed = each_of(shards.iter_mut().collect(), |shard: &mut Shard, number| {
+            shard.write(&asked, plan, (number, page + number as u32))
+        })?;
+        answers = each_of(shards.iter_mut().collect(), |shard: &mut Shard, number| {
+            shard.read(&asked, &composed, plan, number)
+        })?;
+        pages.extend(composed.into_iter().map(|(posts, _)| posts));
+        progress.step();
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let digests = each_of(shards.iter().collect(), |shard: &Shard, _| shard.digest())?;
+    let posts = pages.iter().map(|page| page.len() as u64).sum();
+    Ok(Report::new(seconds, &clients, digests.into_iter(), posts))
+}

@@ -99,6 +99,19 @@
 //!
 //! [`DBox::get`] and a [`JoinHandle`] are futures, for an executor of the program's choice. They keep none of its threads waiting.
 //!
+//! # Programs
+//!
+//! Each is written twice, on objects and on std, and says with `--verify` whether both have the same results: `vgas run -n 4 --nodes 2 --
+//! target/release/examples/kv --verify`. `diff` of its `plain.rs` and `objects.rs` shows what becomes of a program.
+//!
+//! | in `objects/examples` | shows |
+//! |---|---|
+//! | `kv` | shards of a store that tasks change where they are; requests and answers as rows that others read |
+//! | `dataframe` | tables larger than memory, tasks at their chunks, results that are brought together by parts |
+//! | `socialnet` | shared references, pages that all read through copies, a load with latencies |
+//! | `matrix` | tasks that read copies of others' tiles; matrices cut and joined by moving names |
+//! | `tree` | what outlives its job |
+//!
 //! # What outlives a job
 //!
 //! A heap with a name ([`Objects::attach_named`]) is found again by later jobs of as many ranks, as its last [`Objects::checkpoint`] has

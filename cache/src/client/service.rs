@@ -150,6 +150,22 @@ impl<A> PendingCall<'_, A> {
         CacheError::Service { name: self.name, node: self.node, why }
     }
 
+    /// Whether it is on its way: what is sent to that node later comes after it. Else there was no room, and [`PendingCall::test`] sends it.
+    pub fn is_sent(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Sends it, if it is not on its way yet and there is room; whether it is.
+    ///
+    /// # Errors
+    /// When the job fails.
+    pub fn try_send(&mut self) -> Result<bool, CacheError> {
+        if self.asked.is_none() {
+            self.send()?;
+        }
+        Ok(self.asked.is_some())
+    }
+
     /// Sends it, if there is room.
     fn send(&mut self) -> Result<(), CacheError> {
         let to = self.core.layout.agent_of(self.node);

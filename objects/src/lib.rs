@@ -55,7 +55,7 @@
 //! | `service/` | work at the home of objects, in the daemons of nodes |
 //! | `task/` | tasks: beginning them, what they are lent, the queues and the workers, and their messages |
 //! | `heap/` | boxes, rows and text, and borrows of them, copies and how ranks of a node share them, what ranks free of each other's, passing objects on, what outlives a job, and reports |
-//! | [`sync`] | what several owners share: atomics, counted values, locks; channels are not there yet |
+//! | [`sync`] | what several owners share: atomics, counted values, locks, channels |
 //!
 //! The first four need nothing of vgas, and build without it: `cargo test -p vgas-objects --no-default-features --lib`.
 //!
@@ -69,6 +69,8 @@
 //! | `HashMap<K, V>` | [`DMap<K, V>`](DMap) | a map; one that is elsewhere is looked into without bringing it |
 //! | `Arc<T>` | [`sync::DArc<T>`](sync::DArc) | a value with several owners, who clone it without messages |
 //! | `Mutex<T>`, `RwLock<T>` | [`sync::DMutex<T>`](sync::DMutex), [`sync::DRwLock<T>`](sync::DRwLock) | a value that travels with its lock |
+//! | `Condvar`, `Barrier` | [`sync::DCondvar`], [`sync::DBarrier`] | waiting for what others do; `DMutex::with` has it done where the value is |
+//! | `mpsc::sync_channel` | [`sync::channel`] | values go to one rank as they are; both ends travel |
 //! | `AtomicU64` and others | [`sync::DAtomicU64`] and others | a number that all update where it is |
 //! | `thread::spawn`, `thread::scope` | [`spawn`], [`scope`] | tasks, on any rank |
 //!

@@ -21,6 +21,7 @@ mod map;
 mod mates;
 mod objects;
 mod part;
+mod raw;
 mod remote;
 mod report;
 mod rest;

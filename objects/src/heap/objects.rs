@@ -209,6 +209,8 @@ impl Objects {
     pub fn barrier(&self) -> Result<(), ObjectError> {
         let (heap, runtime) = (self.heap, &self.heap.runtime);
         crate::sync::flush()?;
+        crate::sync::settle()?;
+        crate::sync::look();
         heap.flush()?;
         let own: Vec<u64> = {
             let slabs = heap.slabs();

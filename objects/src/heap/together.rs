@@ -45,6 +45,7 @@ impl Objects {
         }
         let length = says.len();
         let bits = given.map_or(0, Word::bits);
+        crate::sync::settle()?;
         let all = self.job().barrier_exchange(&[&says[..], &bits.to_le_bytes()].concat())?;
         let differs = all.iter().position(|said| said.get(..length) != Some(&says));
         if let Some(other) = differs {
@@ -160,7 +161,8 @@ impl<T: Portable> End<'_, '_, T> {
         let now = self.lent.as_ref().map_or(0, |lent| DBox::word(lent).bits());
         let says = [&[Deed::End as u8][..], &self.word.bits().to_le_bytes(), &now.to_le_bytes()].concat();
         let same = says.len() - size_of_val(&now);
-        let all = objects.job().barrier_exchange(&says);
+        let settled = crate::sync::settle();
+        let all = settled.and_then(|()| Ok(objects.job().barrier_exchange(&says)?));
         let is_end = |said: &Vec<u8>| said.len() == says.len() && said[..same] == says[..same];
         match all {
             Ok(all) if all.iter().all(is_end) => {

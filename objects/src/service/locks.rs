@@ -1,7 +1,8 @@
 //! Locks whose values travel with them: who is given one gets the value's bytes, and gives them back with it.
 //!
 //! A lock is where its value is, and is known here only while somebody has it or waits for it. Who waits is given it in the order of
-//! asking; readers that ask one after the other have it together.
+//! asking; readers that ask one after the other have it together. Who has one may give it back to wait for a condition: it is in nobody's
+//! way then, and asks for the lock again when it is notified, or called back.
 
 use super::bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -19,15 +20,26 @@ pub(crate) enum Request {
     Lock { owner: u32, offset: u64, bytes: u32, shared: bool, try_only: bool },
     /// Gives it back, with what was changed.
     Unlock { owner: u32, offset: u64, changed: Option<Bytes> },
+    /// The bytes there, when nobody has them alone.
+    Copy { owner: u32, offset: u64, bytes: u32 },
+    /// Gives it back with its bytes, and wants it again when this condition is notified.
+    Wait { owner: u32, offset: u64, changed: Bytes, condition: u64, token: u64 },
+    /// One of those that wait for a condition goes on, or all.
+    Notify { condition: u64, all: bool },
+    /// Who waits for a condition under this token does so no longer.
+    CallBack { condition: u64, token: u64 },
 }
 
 /// What they answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Granted(Bytes),
+    /// To who was called back from a condition.
+    Late(Bytes),
     /// Somebody else has it.
     Busy,
     Unlocked,
+    Notified,
     /// Not here, or the caller does not have it, or it could not be read or written.
     Failed,
 }
@@ -36,7 +48,32 @@ pub(crate) enum Answer {
 struct Asked {
     call: Call,
     bytes: u32,
-    shared: bool,
+    how: How,
+}
+
+/// How a lock is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Alone,
+    /// Alone, by who was called back from a condition.
+    Late,
+    Shared,
+    /// Only for as long as its bytes are read.
+    Copy,
+}
+
+impl How {
+    fn is_shared(self) -> bool {
+        matches!(self, Self::Shared | Self::Copy)
+    }
+}
+
+/// Who waits for a condition, and wants which lock then.
+#[derive(Debug)]
+struct Sleeper {
+    place: Place,
+    asked: Asked,
+    token: u64,
 }
 
 /// A lock that somebody has or wants.
@@ -63,8 +100,9 @@ impl Held {
 /// What was said to the home and is not done yet.
 #[derive(Debug)]
 enum UnderWay {
-    Read(Call, Place, bool),
-    Written(Call, Place),
+    Read(Call, Place, How),
+    /// None: who has left it waits for a condition.
+    Written(Option<Call>, Place),
 }
 
 /// The service of a node's locks.
@@ -73,6 +111,7 @@ pub(crate) struct LockService {
     next: u64,
     held: HashMap<Place, Held>,
     under_way: HashMap<u64, UnderWay>,
+    conditions: HashMap<u64, VecDeque<Sleeper>>,
 }
 
 impl Service for LockService {
@@ -83,39 +122,68 @@ impl Service for LockService {
     fn called(&mut self, call: Call, request: Request, home: &mut Home<'_, Self>) {
         match request {
             Request::Lock { owner, offset, bytes, shared, try_only } => {
-                let layout = home.layout();
-                // Who only tells could not be told that it has it.
-                if owner >= layout.ranks() || layout.node_of(Rank(owner)) != home.node() || !call.is_awaited()
-                {
-                    return home.answer(call, &Answer::Failed);
-                }
-                let held = self.held.entry((owner, offset)).or_default();
-                let is_free = held.is_free_for(shared) && held.waiting.is_empty();
-                if try_only && !is_free {
-                    return home.answer(call, &Answer::Busy);
-                }
-                held.waiting.push_back(Asked { call, bytes, shared });
-                self.grant((owner, offset), home);
+                let how = if shared { How::Shared } else { How::Alone };
+                self.lock((owner, offset), Asked { call, bytes, how }, try_only, home);
+            }
+            Request::Copy { owner, offset, bytes } => {
+                self.lock((owner, offset), Asked { call, bytes, how: How::Copy }, false, home);
             }
             Request::Unlock { owner, offset, changed } => self.unlock(call, (owner, offset), changed, home),
+            Request::Wait { owner, offset, changed, condition, token } => {
+                if !call.is_awaited() || !self.leave((owner, offset), call.from(), false) {
+                    return home.answer(call, &Answer::Failed);
+                }
+                let (place, bytes) = ((owner, offset), changed.0.len() as u32);
+                // Before anybody else can have the lock, and notify.
+                let sleeper = Sleeper { place, asked: Asked { call, bytes, how: How::Alone }, token };
+                self.conditions.entry(condition).or_default().push_back(sleeper);
+                self.write(None, place, changed.0, home);
+            }
+            Request::Notify { condition, all } => {
+                home.answer(call, &Answer::Notified);
+                while let Some(sleeper) = self.sleeper(condition, |_| true) {
+                    self.wake(sleeper, home);
+                    if !all {
+                        break;
+                    }
+                }
+            }
+            Request::CallBack { condition, token } => {
+                let from = call.from();
+                home.answer(call, &Answer::Notified);
+                let is_it = |one: &Sleeper| (one.asked.call.from(), one.token) == (from, token);
+                if let Some(mut sleeper) = self.sleeper(condition, is_it) {
+                    sleeper.asked.how = How::Late;
+                    self.wake(sleeper, home);
+                }
+            }
         }
     }
 
     fn done(&mut self, ticket: u64, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
         match self.under_way.remove(&ticket) {
-            Some(UnderWay::Read(call, place, shared)) => match result {
-                Ok(found) => home.answer(call, &Answer::Granted(Bytes(found))),
-                Err(_) => {
-                    self.leave(place, call.from(), shared);
-                    home.answer(call, &Answer::Failed);
+            Some(UnderWay::Read(call, place, how)) => {
+                let is_kept = result.is_ok() && how != How::Copy;
+                if !is_kept {
+                    self.leave(place, call.from(), how.is_shared());
+                }
+                let answer = match (result, how) {
+                    (Ok(found), How::Late) => Answer::Late(Bytes(found)),
+                    (Ok(found), _) => Answer::Granted(Bytes(found)),
+                    (Err(_), _) => Answer::Failed,
+                };
+                home.answer(call, &answer);
+                if !is_kept {
                     self.grant(place, home);
                 }
-            },
+            }
             Some(UnderWay::Written(call, place)) => {
                 if let Some(held) = self.held.get_mut(&place) {
                     held.is_written = false;
                 }
-                home.answer(call, if result.is_ok() { &Answer::Unlocked } else { &Answer::Failed });
+                if let Some(call) = call {
+                    home.answer(call, if result.is_ok() { &Answer::Unlocked } else { &Answer::Failed });
+                }
                 self.grant(place, home);
             }
             None => {}
@@ -124,18 +192,51 @@ impl Service for LockService {
 }
 
 impl LockService {
+    /// Somebody wants a lock.
+    fn lock(&mut self, place: Place, asked: Asked, try_only: bool, home: &mut Home<'_, Self>) {
+        let layout = home.layout();
+        let is_here = place.0 < layout.ranks() && layout.node_of(Rank(place.0)) == home.node();
+        // Who only tells could not be told that it has it.
+        if !is_here || !asked.call.is_awaited() {
+            return home.answer(asked.call, &Answer::Failed);
+        }
+        let held = self.held.entry(place).or_default();
+        let is_free = held.is_free_for(asked.how.is_shared()) && held.waiting.is_empty();
+        if try_only && !is_free {
+            return home.answer(asked.call, &Answer::Busy);
+        }
+        held.waiting.push_back(asked);
+        self.grant(place, home);
+    }
+
+    /// Takes away the first of those that wait for a condition.
+    fn sleeper(&mut self, condition: u64, is_it: impl Fn(&Sleeper) -> bool) -> Option<Sleeper> {
+        let waiting = self.conditions.get_mut(&condition)?;
+        let found = waiting.iter().position(is_it).and_then(|at| waiting.remove(at));
+        if waiting.is_empty() {
+            self.conditions.remove(&condition);
+        }
+        found
+    }
+
+    /// Who has waited for a condition wants its lock again.
+    fn wake(&mut self, sleeper: Sleeper, home: &mut Home<'_, Self>) {
+        self.held.entry(sleeper.place).or_default().waiting.push_back(sleeper.asked);
+        self.grant(sleeper.place, home);
+    }
+
     /// Gives a lock to those whose turn it is.
     fn grant(&mut self, place: Place, home: &mut Home<'_, Self>) {
         let Some(held) = self.held.get_mut(&place) else { return };
-        while held.waiting.front().is_some_and(|first| held.is_free_for(first.shared)) {
+        while held.waiting.front().is_some_and(|first| held.is_free_for(first.how.is_shared())) {
             let Some(first) = held.waiting.pop_front() else { break };
-            match first.shared {
+            match first.how.is_shared() {
                 true => held.readers.push(first.call.from()),
                 false => held.writer = Some(first.call.from()),
             }
             self.next += 1;
             home.read(Rank(place.0), place.1, first.bytes, self.next);
-            self.under_way.insert(self.next, UnderWay::Read(first.call, place, first.shared));
+            self.under_way.insert(self.next, UnderWay::Read(first.call, place, first.how));
         }
         if held.is_idle() {
             self.held.remove(&place);
@@ -152,6 +253,16 @@ impl LockService {
         held.writer.take_if(|writer| *writer == who).is_some()
     }
 
+    /// Writes what somebody has left; nobody has the lock until then.
+    fn write(&mut self, call: Option<Call>, place: Place, data: Vec<u8>, home: &mut Home<'_, Self>) {
+        if let Some(held) = self.held.get_mut(&place) {
+            held.is_written = true;
+        }
+        self.next += 1;
+        home.write(Rank(place.0), place.1, data, self.next);
+        self.under_way.insert(self.next, UnderWay::Written(call, place));
+    }
+
     fn unlock(&mut self, call: Call, place: Place, changed: Option<Bytes>, home: &mut Home<'_, Self>) {
         let who = call.from();
         let is_writer = self.leave(place, who, false);
@@ -159,14 +270,7 @@ impl LockService {
             return home.answer(call, &Answer::Failed);
         }
         match changed {
-            Some(Bytes(data)) => {
-                if let Some(held) = self.held.get_mut(&place) {
-                    held.is_written = true;
-                }
-                self.next += 1;
-                home.write(Rank(place.0), place.1, data, self.next);
-                self.under_way.insert(self.next, UnderWay::Written(call, place));
-            }
+            Some(Bytes(data)) => self.write(Some(call), place, data, home),
             None => {
                 home.answer(call, &Answer::Unlocked);
                 self.grant(place, home);
@@ -266,5 +370,53 @@ mod tests {
         trial.tell(Rank(1), &lock(false, false));
         trial.finish();
         assert!(trial.service().held.is_empty());
+    }
+
+    fn wait(changed: &[u8], token: u64) -> Request {
+        Request::Wait { owner: 1, offset: 64, changed: Bytes(changed.to_vec()), condition: 9, token }
+    }
+
+    /// Goal: who waits for a condition is in nobody's way, has the lock again when it is notified and has its turn, in the order of
+    /// waiting, or when it is called back; who does not have the lock cannot wait.
+    #[test]
+    fn conditions_are_waited_for() {
+        let mut trial = trial();
+        let stranger = trial.call(Rank(0), &wait(&[1, 1], 1));
+        assert_eq!(trial.answer(stranger), Some(Ok(Answer::Failed)));
+        let mut waits = Vec::new();
+        for rank in 0..3 {
+            let call = trial.call(Rank(rank), &lock(false, false));
+            trial.finish();
+            assert_eq!(trial.answer(call), granted(&[rank as u8; 2]));
+            waits.push(trial.call(Rank(rank), &wait(&[rank as u8 + 1; 2], 5)));
+        }
+        trial.finish();
+        let holder = trial.call(Rank(3), &lock(false, false));
+        trial.finish();
+        assert_eq!(trial.answer(holder), granted(&[3, 3]));
+        trial.tell(Rank(3), &Request::Notify { condition: 9, all: false });
+        trial.tell(Rank(3), &Request::Notify { condition: 8, all: true });
+        trial.tell(Rank(2), &Request::CallBack { condition: 9, token: 4 });
+        trial.tell(Rank(2), &Request::CallBack { condition: 9, token: 5 });
+        trial.finish();
+        assert!(waits.iter().all(|call| trial.answer(*call).is_none()), "somebody has the lock");
+        trial.tell(Rank(3), &unlock(Some(&[7, 7])));
+        trial.finish();
+        assert_eq!((trial.answer(waits[0]), trial.answer(waits[2])), (granted(&[7, 7]), None));
+        trial.tell(Rank(0), &unlock(None));
+        trial.finish();
+        assert_eq!(trial.answer(waits[2]), Some(Ok(Answer::Late(Bytes(vec![7, 7])))));
+        trial.tell(Rank(2), &unlock(None));
+        trial.tell(Rank(0), &Request::Notify { condition: 9, all: true });
+        trial.finish();
+        assert_eq!(trial.answer(waits[1]), granted(&[7, 7]));
+        let copy = trial.call(Rank(0), &Request::Copy { owner: 1, offset: 64, bytes: 2 });
+        trial.finish();
+        assert_eq!(trial.answer(copy), None, "somebody has it alone");
+        trial.tell(Rank(1), &unlock(None));
+        trial.finish();
+        assert_eq!(trial.answer(copy), granted(&[7, 7]));
+        let service = trial.service();
+        assert!(service.held.is_empty() && service.conditions.is_empty());
     }
 }

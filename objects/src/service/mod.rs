@@ -1,8 +1,8 @@
 //! What owned objects need of the daemons of nodes.
 
+pub(crate) mod barriers;
 mod bytes;
-#[cfg(test)]
-mod handed;
+pub(crate) mod channels;
 mod heap;
 mod hints;
 pub(crate) mod locks;
@@ -15,5 +15,9 @@ use vgas::service::Services;
 /// The services of owned objects ([`vgas::service`]). The daemons that `vgas run` starts have them; a program that is the daemon of its
 /// nodes begins with `vgas::service::serve_node(vgas_objects::services)`, and adds its own.
 pub fn services() -> Services {
-    Services::default().with(HeapService::default()).with(locks::LockService::default())
+    Services::default()
+        .with(HeapService::default())
+        .with(locks::LockService::default())
+        .with(channels::ChannelService::default())
+        .with(barriers::BarrierService::default())
 }

@@ -50,6 +50,10 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         Ok(Self { number: DBox::try_new(number)? })
     }
 
+    pub(super) fn word(&self) -> crate::Word {
+        DBox::word(&self.number)
+    }
+
     /// Updates the number; what it was.
     ///
     /// # Errors

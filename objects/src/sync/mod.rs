@@ -6,16 +6,33 @@
 //! |---|---|---|
 //! | `atomic.rs` | [`DAtomic`]: a number that all update | 2 |
 //! | `mutex.rs`, `rwlock.rs` | [`DMutex`]: a value that one at a time has; [`DRwLock`]: or several, to read | 3, with the value |
+//! | `with.rs` | [`DMutex::with`]: a task that goes to the value | 2 |
+//! | `condvar.rs`, `barrier.rs` | [`DCondvar`], [`DBarrier`]: waiting for others | 2, when it is over |
+//! | `channel.rs`, `outlet.rs` | [`channel`]: values that go to one rank as they come | 2 for up to 8 KiB of values, on each side |
 //! | `arc.rs`, `units.rs` | [`DArc`]: a value with several owners | reading as of a box; a rank's first clone 2, others none; drop a 64th |
 
 mod arc;
 mod atomic;
+mod barrier;
+mod bytes;
+mod channel;
+mod condvar;
 mod mutex;
+mod outlet;
 mod rwlock;
 mod units;
+mod wait;
+mod with;
 
 pub use arc::DArc;
 pub(crate) use arc::flush;
 pub use atomic::{DAtomic, DAtomicBool, DAtomicI32, DAtomicI64, DAtomicU32, DAtomicU64};
+pub use barrier::{DBarrier, DBarrierWaitResult};
+pub use channel::{
+    IntoIter, Receiver, RecvError, RecvTimeoutError, SendError, Sender, TryRecvError, TrySendError, channel,
+    try_channel,
+};
+pub use condvar::{DCondvar, WaitTimeoutResult};
 pub use mutex::{DMutex, Guard, LockError};
+pub(crate) use outlet::{look, settle};
 pub use rwlock::{DRwLock, ReadGuard};

@@ -5,6 +5,7 @@
 //! The bytes behind a lock are a value whenever nobody has it, with extensions that are 0. Who has it alone has the value, and gives it back
 //! as bytes; who has it to read has a copy, which is never dropped. No pointer reaches it where it lies.
 
+use super::wait;
 use crate::heap::{DBox, ObjectError, Refused, discard, job, leave_behind, place_of};
 use crate::service::Bytes;
 use crate::service::locks::{Answer, LockService, Request};
@@ -71,6 +72,14 @@ pub enum LockError {
     /// Somebody has panicked who had it alone: the value may be half changed. [`DMutex::clear_poison`] says that it is not.
     #[error("who had the lock at {0:#x} has panicked: its value may be half changed")]
     Poisoned(u64),
+    /// What was to be done with it ([`DMutex::with`]) has panicked: its value may be half changed, and is poisoned.
+    #[error("what was done with a lock has panicked on {rank}: {message}")]
+    Panicked {
+        /// Where.
+        rank: Rank,
+        /// What it said.
+        message: String,
+    },
     /// Its home is lost, or the heap has ended.
     #[error(transparent)]
     Objects(Box<ObjectError>),
@@ -112,9 +121,9 @@ unsafe impl<T: Portable> Shareable for DMutex<T> {}
 /// A lock at its home.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
-    owner: u32,
+    pub owner: u32,
     pub offset: u64,
-    node: NodeId,
+    pub node: NodeId,
 }
 
 impl At {
@@ -133,13 +142,23 @@ impl At {
         };
         let Self { owner, offset, node } = self;
         let bytes = size_of::<Held<T>>() as u32;
-        match job()?.call::<LockService>(node, &Request::Lock { owner, offset, bytes, shared, try_only })? {
+        match wait::call::<LockService>(node, &Request::Lock { owner, offset, bytes, shared, try_only })? {
             Answer::Granted(Bytes(found)) if found.len() == bytes as usize => Ok(Some(found)),
             Answer::Busy => Ok(None),
             _ => {
                 Err(ObjectError::Usage(format!("there is no lock at offset {offset} of {}", Rank(owner)))
                     .into())
             }
+        }
+    }
+
+    /// The value's bytes, when nobody has it alone.
+    pub fn copy<T: Portable>(self) -> Result<Vec<u8>, LockError> {
+        let Self { owner, offset, node } = self;
+        let bytes = size_of::<Held<T>>() as u32;
+        match wait::call::<LockService>(node, &Request::Copy { owner, offset, bytes })? {
+            Answer::Granted(Bytes(found)) if found.len() == bytes as usize => Ok(found),
+            _ => Err(LockError::busy()),
         }
     }
 
@@ -165,6 +184,8 @@ pub(super) fn value_of<T: Portable>(bytes: &[u8]) -> MaybeUninit<Held<T>> {
 }
 
 fn bytes_of<T: Portable>(held: &Held<T>) -> Vec<u8> {
+    // A home that is lost ends the job.
+    let _ = super::outlet::settle_for(held);
     // What its links have found here counts no more.
     leave_behind(held);
     let from = std::ptr::from_ref(held).cast::<u8>();
@@ -234,16 +255,7 @@ impl<T: Portable> DMutex<T> {
     fn have(&self, try_only: bool) -> Result<Option<Guard<'_, T>>, LockError> {
         let at = self.at()?;
         let found = at.lock::<T>(false, try_only)?;
-        Ok(found.map(|bytes| {
-            // SAFETY: it is this guard's alone.
-            let held = unsafe { value_of::<T>(&bytes).assume_init() };
-            Guard {
-                held: Box::new(ManuallyDrop::new(held)),
-                at,
-                was_panicking: std::thread::panicking(),
-                of: PhantomData,
-            }
-        }))
+        Ok(found.and_then(|bytes| Guard::of(at, &bytes)))
     }
 
     /// The value, when all who had it have given it back.
@@ -294,7 +306,34 @@ pub struct Guard<'m, T: Portable> {
 }
 
 impl<T: Portable> Guard<'_, T> {
-    fn unless_poisoned(self) -> Result<Self, LockError> {
+    /// Of bytes that a home has given to this thread alone; none if they are not as many.
+    pub(super) fn of(at: At, bytes: &[u8]) -> Option<Self> {
+        (bytes.len() == size_of::<Held<T>>()).then(|| {
+            // SAFETY: it is this guard's alone.
+            let held = unsafe { value_of::<T>(bytes).assume_init() };
+            let was_panicking = std::thread::panicking();
+            Self { held: Box::new(ManuallyDrop::new(held)), at, was_panicking, of: PhantomData }
+        })
+    }
+
+    pub(super) fn at(&self) -> At {
+        self.at
+    }
+
+    /// The bytes of its value, for who gives it back in another way.
+    pub(super) fn leave(self) -> (At, Vec<u8>) {
+        let mut this = ManuallyDrop::new(self);
+        let (at, bytes) = (this.at, bytes_of(&**this.held));
+        // SAFETY: not used again; only the box is freed, whose value is never dropped here.
+        drop(unsafe { std::ptr::read(&raw mut this.held) });
+        (at, bytes)
+    }
+
+    pub(super) fn poison(&mut self) {
+        self.held.poison = 1;
+    }
+
+    pub(super) fn unless_poisoned(self) -> Result<Self, LockError> {
         match self.held.poison {
             0 => Ok(self),
             _ => Err(LockError::Poisoned(self.at.offset)),

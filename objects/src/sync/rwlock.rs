@@ -50,6 +50,24 @@ impl<T: Shareable> DRwLock<T> {
         }
     }
 
+    /// The value as it is, when nobody has it to write: a message and its answer, and nobody waits for this rank.
+    ///
+    /// # Errors
+    /// As [`DMutex::lock`].
+    pub fn get(&self) -> Result<T, LockError>
+    where
+        T: Copy,
+    {
+        let at = self.lock.at()?;
+        let bytes = at.copy::<T>()?;
+        // SAFETY: a copy of a value that can be copied.
+        let held = unsafe { value_of::<T>(&bytes).assume_init() };
+        match held.poison {
+            0 => Ok(held.value),
+            _ => Err(LockError::Poisoned(at.offset)),
+        }
+    }
+
     /// As [`DMutex::clear_poison`].
     ///
     /// # Errors

@@ -204,6 +204,8 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
             let rank = rank().unwrap_or(Rank(u32::MAX));
             Err(TaskError::Panicked { rank, message: lend::said(&*panic) })
         });
+        // Before its result is seen, what it has sent is there.
+        let ended = crate::sync::settle().map_err(TaskError::from).and(ended);
         self.end(|_| State::Ended(ended));
         true
     }
@@ -278,7 +280,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
 }
 
 /// What bytes from another rank say: the result, after what was lent is back.
-fn settled<R: Portable>(from: Rank, outcome: &[u8], back: &[Back]) -> Result<R, TaskError> {
+pub(super) fn settled<R: Portable>(from: Rank, outcome: &[u8], back: &[Back]) -> Result<R, TaskError> {
     let misread = TaskError::Misread(from);
     let Some((how, mut rest)) = outcome.split_first() else { return Err(misread) };
     match *how {

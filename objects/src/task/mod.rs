@@ -11,19 +11,24 @@
 //!    thread use it, as if it lived for ever; what is left in queues of a task that has ended has nothing of it.
 
 mod entry;
+mod here;
 mod job;
 mod lend;
+mod placed;
 mod pool;
 mod run;
 mod scope;
+mod spare;
 mod travel;
 mod watch;
 
 pub use entry::{Task, task_of};
+pub(crate) use here::{number_of, run_here};
 pub use lend::{Arguments, Lent};
 pub use pool::{TaskCounts, task_counts};
 pub use run::RunOptions;
 pub use scope::{JoinHandle, Scope, scope, spawn, spawn_to};
+pub(crate) use spare::{are_run, while_blocked};
 pub(crate) use travel::register;
 
 #[cfg(doc)]

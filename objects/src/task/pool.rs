@@ -79,7 +79,7 @@ pub(super) fn erase<'s>(work: Arc<dyn Work + 's>) -> Queued {
 thread_local! {
     /// The queue of this thread, if it is one of the pool's.
     static QUEUE: RefCell<Option<Worker<Queued>>> = const { RefCell::new(None) };
-    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    pub(super) static IS_WORKER: Cell<bool> = const { Cell::new(false) };
     /// Tasks that this thread runs within each other.
     static NESTED: Cell<u32> = const { Cell::new(0) };
     static POLLED: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -256,6 +256,11 @@ impl Pool {
         self.run.fetch_add(1, Ordering::SeqCst);
         self.is_closed.store(false, Ordering::SeqCst);
         self.is_over.store(false, Ordering::SeqCst);
+    }
+
+    /// One more queue in this run.
+    pub fn add(&self, queue: &Worker<Queued>) {
+        self.queues.write().unwrap_or_else(PoisonError::into_inner).push(queue.stealer());
     }
 
     pub fn is_closed(&self) -> bool {

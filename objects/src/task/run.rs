@@ -2,7 +2,7 @@
 
 use super::entry::table;
 use super::pool::{Member, Pool, pool};
-use super::travel;
+use super::{spare, travel};
 use crate::heap::{ObjectError, Objects};
 use crossbeam_deque::Worker;
 use rustc_hash::FxHasher;
@@ -16,7 +16,8 @@ const WATCH_STACK_BYTES: usize = 512 << 10;
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
     /// Workers of each rank, at least 1: threads that run tasks, beside the one that runs `main` on the first rank. Who waits for a
-    /// task runs others meanwhile, `main` as well.
+    /// task runs others meanwhile, `main` as well; in the place of a worker that waits for something else ([`crate::sync`]), there is
+    /// another.
     pub workers: usize,
     /// Bytes of a worker's stack, which takes memory as it is used. Who waits for a task runs others on the same stack.
     pub stack_bytes: usize,
@@ -74,6 +75,7 @@ impl Objects {
         let is_first = self.rank() == Rank(0);
         let mut queues: Vec<_> = (0..workers + usize::from(is_first)).map(|_| Worker::new_lifo()).collect();
         pool.begin(&queues);
+        spare::begin(options);
         // From here on, all understand what tasks say to each other.
         runtime.barrier()?;
         let result = std::thread::scope(|scope| {
@@ -110,7 +112,7 @@ impl Objects {
                 Ok(ended) => ended,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            let ended = ended.fold(Ok(()), Result::and);
+            let ended = ended.fold(Ok(()), Result::and).and(spare::end());
             pool.end();
             // What comes until all are here, the watch says is over.
             let all_are_here = runtime.barrier();
@@ -141,6 +143,8 @@ struct Close(&'static Pool);
 impl Drop for Close {
     fn drop(&mut self) {
         self.0.stop();
+        // Whoever waits for their tasks hears of it; what else went wrong has been said.
+        let _ = spare::end();
         self.0.close();
     }
 }

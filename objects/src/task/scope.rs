@@ -29,7 +29,8 @@ fn begin<'s, A: Arguments<'s, Lent: 's> + 's, R: Portable>(
     given: A::Given,
     scope: Option<Arc<Running>>,
 ) -> JoinHandle<'s, R> {
-    let to = pool().map_err(TaskError::from);
+    // What this thread has sent is there before others go on with what it passes to them.
+    let to = crate::sync::settle().and_then(|()| pool()).map_err(TaskError::from);
     let to = to.and_then(|pool| Ok((pool, choose::<A>(pool, place, &lent, &given)?)));
     let (pool, to) = match to {
         Ok(to) => to,

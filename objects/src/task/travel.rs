@@ -202,6 +202,10 @@ impl Work for Visitor {
                 .and_then(|code| code(&packed.arguments))
                 .unwrap_or_else(|| vec![MISREAD]),
         };
+        if let Err(why) = crate::sync::settle() {
+            // The job fails, and says so to who waits.
+            tracing::debug!("what a task has sent is lost: {why}");
+        }
         let Some((origin, number)) = packed.origin else { return true };
         let rank = pool.runtime.rank();
         if origin == rank {

@@ -3,6 +3,8 @@
 //! Arguments select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed, `VGAS_TEST_CONDUIT` replaces the conduit of every
 //! setting with more than one node.
 
+mod channels;
+mod conditions;
 mod kept;
 mod nodes;
 mod random;
@@ -35,7 +37,18 @@ struct Scenario {
 
 /// All scenarios, each in the file that tells its story.
 fn all() -> impl Iterator<Item = &'static Scenario> {
-    [scenarios::ALL, nodes::ALL, random::ALL, rows::ALL, tasks::ALL, sharing::ALL].into_iter().flatten()
+    [
+        scenarios::ALL,
+        nodes::ALL,
+        random::ALL,
+        rows::ALL,
+        tasks::ALL,
+        sharing::ALL,
+        channels::ALL,
+        conditions::ALL,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The heap of most scenarios.

@@ -99,6 +99,13 @@ fn places(objects: &Objects, _seed: u64) -> Outcome {
             spawn_to(to, task!(|text: DString| -> DBox<DString> { DBox::new(text) }), DString::from("given"))
                 .join()?;
         ensure(**made == *"given" && DBox::rank(&made) == Some(to), || format!("{made:?}"))?;
+        let mut moved = DBox::new_on(to, [7u64; 100])?;
+        ensure(DBox::rank(&moved) == Some(to) && moved[99] == 7, || format!("{moved:?} instead of on {to}"))?;
+        DBox::move_to(&mut moved, Rank(0))?;
+        let raw = DBox::into_raw(moved);
+        // SAFETY: the word of this box, of which none was made since.
+        let again: DBox<[u64; 100]> = unsafe { DBox::from_raw(raw) };
+        ensure(DBox::rank(&again) == Some(Rank(0)) && again[0] == 7, || format!("{again:?}"))?;
         // Where its object is.
         let found = scope(|scope| {
             scope.spawn_to(&made, task!(|_text: &DBox<DString>, _n: ()| -> u32 { here() }), &made, ()).join()

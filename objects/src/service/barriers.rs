@@ -1,0 +1,88 @@
+//! Barriers: so many that come, go on together.
+
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use vgas::service::{Call, Home, Service};
+
+/// What the barriers of a node are asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Somebody has come to the barrier of this name, which is one of so many; answered when all have.
+    Come { name: u64, parties: u32 },
+}
+
+/// What they answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// All have come; whether this one was the last.
+    Passed(bool),
+    /// The others have come to a barrier of another number, or nobody waits.
+    Failed,
+}
+
+/// Those that have come to a barrier.
+#[derive(Debug)]
+struct Waiting {
+    parties: u32,
+    calls: Vec<Call>,
+}
+
+/// The service of a node's barriers.
+#[derive(Debug, Default)]
+pub(crate) struct BarrierService {
+    waiting: HashMap<u64, Waiting>,
+}
+
+impl Service for BarrierService {
+    type Request = Request;
+    type Answer = Answer;
+    const NAME: &'static str = "objects.barriers";
+
+    fn called(&mut self, call: Call, request: Request, home: &mut Home<'_, Self>) {
+        let Request::Come { name, parties } = request;
+        if !call.is_awaited() {
+            return;
+        }
+        let waiting = self.waiting.entry(name).or_insert(Waiting { parties, calls: Vec::new() });
+        if waiting.parties != parties {
+            return home.answer(call, &Answer::Failed);
+        }
+        if waiting.calls.len() + 1 < parties as usize {
+            return waiting.calls.push(call);
+        }
+        for other in self.waiting.remove(&name).into_iter().flat_map(|waiting| waiting.calls) {
+            home.answer(other, &Answer::Passed(false));
+        }
+        home.answer(call, &Answer::Passed(true));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vgas::service::Trial;
+    use vgas::{Layout, NodeId, Rank};
+
+    /// Goal: nobody goes on before all have come, one of them is the last, and the next round begins anew; who means another barrier is
+    /// refused, and in nobody's way.
+    #[test]
+    fn all_go_on_together() {
+        let mut trial = Trial::new(BarrierService::default(), Layout::blocks(4, 2), NodeId(0), 0);
+        let come = Request::Come { name: 7, parties: 3 };
+        for _ in 0..3 {
+            let calls = [0, 1].map(|rank| trial.call(Rank(rank), &come));
+            let other = trial.call(Rank(3), &Request::Come { name: 7, parties: 2 });
+            trial.tell(Rank(3), &come);
+            assert_eq!(trial.answer(other), Some(Ok(Answer::Failed)));
+            assert!(calls.iter().all(|call| trial.answer(*call).is_none()));
+            let last = trial.call(Rank(3), &come);
+            assert!(calls.iter().all(|call| trial.answer(*call) == Some(Ok(Answer::Passed(false)))));
+            assert_eq!(trial.answer(last), Some(Ok(Answer::Passed(true))));
+        }
+        for parties in [0, 1] {
+            let alone = trial.call(Rank(0), &Request::Come { name: 8, parties });
+            assert_eq!(trial.answer(alone), Some(Ok(Answer::Passed(true))));
+        }
+        assert!(trial.service().waiting.is_empty());
+    }
+}

@@ -1,0 +1,73 @@
+//! Barriers of tasks and ranks.
+
+use super::wait;
+use crate::heap::{DBox, ObjectError, job, place_of};
+use crate::service::barriers::{Answer, BarrierService, Request};
+use crate::{Portable, Shareable};
+
+/// Where so many wait for each other, again and again: as [`std::sync::Barrier`]. 32 bytes, shareable. To come to it is a message and
+/// its answer, when all have come. Who waits sleeps, and serves messages meanwhile.
+///
+/// ```no_run
+/// # use vgas_objects::{scope, task, sync::DBarrier};
+/// let barrier = DBarrier::new(3);
+/// scope(|scope| {
+///     for _ in 0..3 {
+///         let _ = scope.spawn(task!(|barrier: &DBarrier, _n: ()| -> bool { barrier.wait().is_leader() }), &barrier, ());
+///     }
+/// });
+/// ```
+#[derive(Debug, Portable, Shareable)]
+pub struct DBarrier {
+    /// Its address is the barrier's name.
+    name: DBox<u64>,
+    parties: u32,
+}
+
+/// That all have come to a [`DBarrier`].
+#[derive(Clone, Copy, Debug)]
+pub struct DBarrierWaitResult(bool);
+
+impl DBarrierWaitResult {
+    /// True for one of those that waited: the last that came.
+    pub fn is_leader(&self) -> bool {
+        self.0
+    }
+}
+
+impl DBarrier {
+    /// A barrier of so many, on this rank's node.
+    ///
+    /// # Panics
+    /// As [`DBox::new`].
+    #[track_caller]
+    pub fn new(parties: usize) -> Self {
+        Self { name: DBox::new(0), parties: parties.min(u32::MAX as usize) as u32 }
+    }
+
+    /// Waits until so many have come.
+    ///
+    /// # Panics
+    /// When the job has failed; [`DBarrier::try_wait`] says so instead.
+    #[track_caller]
+    pub fn wait(&self) -> DBarrierWaitResult {
+        match self.try_wait() {
+            Ok(passed) => passed,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// [`DBarrier::wait`].
+    ///
+    /// # Errors
+    /// When the job has failed, and where there is no heap.
+    pub fn try_wait(&self) -> Result<DBarrierWaitResult, ObjectError> {
+        let word = DBox::word(&self.name);
+        let node = job()?.layout().node_of(place_of(word)?.rank);
+        let request = Request::Come { name: word.address(), parties: self.parties };
+        match wait::call::<BarrierService>(node, &request)? {
+            Answer::Passed(is_leader) => Ok(DBarrierWaitResult(is_leader)),
+            Answer::Failed => Err(ObjectError::Usage(format!("there is no barrier at {word:?}"))),
+        }
+    }
+}

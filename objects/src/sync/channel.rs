@@ -1,0 +1,576 @@
+//! Channels: values go from ranks to one that receives them, as they are (drust-osdi24.txt §4.1.2).
+
+use super::bytes::{give, take};
+use super::outlet::{BATCH_BYTES, Kind, Name, Outlet, Unsent, outlet, settle_for, visited};
+use super::wait;
+use crate::heap::{DBox, DVec, ObjectError, job};
+use crate::layout::Layout;
+use crate::service::Bytes;
+use crate::service::channels::{Answer, ChannelService, Request};
+use crate::word::Link;
+use crate::{Portable, Shareable};
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use vgas::NodeId;
+
+/// Values of more bytes travel as objects: only their box goes through the channel.
+const INLINE_BYTES_MAX: usize = 1024;
+
+/// Opens a channel with room for so many values, at least one: as [`std::sync::mpsc::sync_channel`].
+///
+/// The channel is at home on the node of this rank: whoever receives does best there. Both ends may go to other ranks, as what a task is
+/// given or returns, in boxes and through channels. Values are not serialised; those of more than 1 KiB become objects, which
+/// move to whoever receives them.
+///
+/// So many values wait at the home, at most 64 MiB of them; each rank that sends may have as many on their way, at most 8 KiB or one
+/// value, and so may who receives. So many are sent together as there are when the home has answered: a stream takes few messages, and a
+/// single value is sent at once. What a thread has sent is at the home before others see what the thread passes on in another way: tasks
+/// and their results, senders, locks.
+///
+/// ```no_run
+/// use vgas_objects::sync::{Sender, channel};
+/// use vgas_objects::{DString, spawn, task};
+///
+/// # fn lengths() -> Result<(), Box<dyn std::error::Error>> {
+/// let (sender, receiver) = channel::<(u64, DString)>(100);
+/// for number in 0..10 {
+///     let _ = spawn(
+///         task!(|(sender, number): (Sender<(u64, DString)>, u64)| -> () {
+///             let _ = sender.send((number, DString::from("from a task")));
+///         }),
+///         (sender.clone(), number),
+///     );
+/// }
+/// drop(sender);
+/// // Until the last sender is gone.
+/// assert_eq!(receiver.iter().map(|(number, _)| number).sum::<u64>(), 45);
+/// # Ok(()) }
+/// ```
+///
+/// What means nothing elsewhere cannot be sent:
+///
+/// ```compile_fail,E0277
+/// # use vgas_objects::sync::channel;
+/// fn texts() { let _ = channel::<String>(1); }
+/// ```
+///
+/// # Panics
+/// Where there is no heap, or a peer is lost; [`try_channel`] says so instead.
+#[track_caller]
+pub fn channel<T: Portable>(room: usize) -> (Sender<T>, Receiver<T>) {
+    match try_channel(room) {
+        Ok(both) => both,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// [`channel`].
+///
+/// # Errors
+/// Where there is no heap, and when a peer is lost.
+pub fn try_channel<T: Portable>(room: usize) -> Result<(Sender<T>, Receiver<T>), ObjectError> {
+    let (node, bytes) = (job()?.node().0, bytes_of::<T>() as u32);
+    let room = room.clamp(1, u32::MAX as usize) as u32;
+    let opened = wait::call::<ChannelService>(NodeId(node), &Request::Open { bytes, room })?;
+    let Answer::Opened(number) = opened else {
+        return Err(misunderstood((node, 0)));
+    };
+    let end = End { node, room, number };
+    let receiver = Receiver { end: End { ..end }, rest: RefCell::new(Rest::default()) };
+    Ok((Sender { end, sends: PhantomData }, receiver))
+}
+
+fn misunderstood((node, number): Name) -> ObjectError {
+    ObjectError::Usage(format!("the channel {number} of {} was not understood there", NodeId(node)))
+}
+
+const fn is_large<T>() -> bool {
+    size_of::<T>() > INLINE_BYTES_MAX
+}
+
+/// Bytes of a value in a message.
+const fn bytes_of<T: Portable>() -> usize {
+    if is_large::<T>() { size_of::<DBox<T>>() } else { size_of::<T>() }
+}
+
+/// Which channel it is.
+#[derive(Portable, Shareable)]
+struct End {
+    node: u32,
+    room: u32,
+    number: u64,
+}
+
+impl End {
+    fn name(&self) -> Name {
+        (self.node, self.number)
+    }
+
+    /// How many values of a type are on their way at once.
+    fn most<T: Portable>(&self) -> usize {
+        (BATCH_BYTES / bytes_of::<T>().max(1)).clamp(1, self.room as usize)
+    }
+
+    fn call(&self, request: &Request) -> Result<Answer, ObjectError> {
+        wait::call::<ChannelService>(NodeId(self.node), request)
+    }
+}
+
+/// Drops values that nobody receives.
+fn discard<T: Portable>(values: &[u8], count: usize) {
+    let bytes = bytes_of::<T>();
+    for at in 0..count {
+        let value = &values[at * bytes..][..bytes];
+        match is_large::<T>() {
+            true => drop(take::<DBox<T>>(value)),
+            false => drop(take::<T>(value)),
+        }
+    }
+}
+
+/// The end of a [`channel`] where values go in, as [`std::sync::mpsc::SyncSender`]: 16 bytes, portable and shareable. Ranks have clones
+/// of their own, or send through one that is lent to them.
+///
+/// A rank's first clone costs a message and its answer; more cost none, until a sender of that rank is dropped, which is another.
+/// One that is forgotten (`mem::forget`) counts as a sender for ever.
+#[derive(Shareable)]
+pub struct Sender<T: Portable> {
+    end: End,
+    sends: PhantomData<fn(T)>,
+}
+
+// SAFETY: its bytes are numbers. It has no links, but whoever passes it on sees to it that what was sent through it has arrived before.
+unsafe impl<T: Portable> Portable for Sender<T> {
+    const HAS_LINKS: bool = true;
+
+    fn links(&self, _: &mut dyn FnMut(&Link)) {
+        visited();
+    }
+
+    fn describe(layout: &mut Layout) {
+        layout.begin::<Self>();
+        T::describe(layout);
+    }
+}
+
+/// Nobody receives: the value that was to be sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SendError<T>(pub T);
+
+/// Why a value was not sent by who only tried.
+pub enum TrySendError<T> {
+    /// There is no room now.
+    Full(T),
+    /// Nobody receives.
+    Disconnected(T),
+}
+
+/// Nobody can send, and all that was sent is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("receiving on a closed channel")]
+pub struct RecvError;
+
+/// Why nothing was received by who only tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TryRecvError {
+    /// There is nothing now.
+    #[error("receiving on an empty channel")]
+    Empty,
+    /// As [`RecvError`].
+    #[error("receiving on a closed channel")]
+    Disconnected,
+}
+
+/// Why nothing was received for so long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecvTimeoutError {
+    /// Nothing came.
+    #[error("timed out waiting on a channel")]
+    Timeout,
+    /// As [`RecvError`].
+    #[error("a channel is closed, and empty")]
+    Disconnected,
+}
+
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendError").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sending on a channel that nobody receives from")
+    }
+}
+
+impl<T> std::error::Error for SendError<T> {}
+
+impl<T> fmt::Debug for TrySendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Disconnected(_) => "Disconnected(..)",
+        })
+    }
+}
+
+impl<T> fmt::Display for TrySendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "sending on a full channel",
+            Self::Disconnected(_) => "sending on a channel that nobody receives from",
+        })
+    }
+}
+
+impl<T> std::error::Error for TrySendError<T> {}
+
+/// What cannot be said in the words of `std`: the job has failed, or there is no heap or no room in it.
+#[cold]
+#[track_caller]
+fn fail(error: &ObjectError) -> ! {
+    panic!("{error}");
+}
+
+impl<T: Portable> Sender<T> {
+    fn outlet(&self) -> Arc<Outlet> {
+        outlet(self.end.name(), Kind { most: self.end.most::<T>(), discard: discard::<T> })
+    }
+
+    /// Sends a value, or the box of one; yields it when nobody receives.
+    fn send_as<X: Portable>(&self, value: X) -> Result<(), X> {
+        if let Err(error) = settle_for(&value) {
+            fail(&error);
+        }
+        let mut value = Some(value);
+        let sent = self.outlet().send(|to| value.take().into_iter().for_each(|value| give(value, to)));
+        match (sent, value) {
+            (Err(Unsent::Lost(error)), _) => fail(&error),
+            (Err(_), Some(value)) => Err(value),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends a value; waits while there is no room for it. That it is sent does not mean that it is received: if whoever receives goes
+    /// before, it is dropped, on some rank.
+    ///
+    /// # Errors
+    /// With the value, when it is known that nobody receives: the home says so in its next answer; [`Sender::try_send`] and
+    /// [`Sender::flush`] wait for that.
+    ///
+    /// # Panics
+    /// When the job has failed; and for a value of more than 1 KiB, when there is no room in the heap.
+    #[track_caller]
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        match is_large::<T>() {
+            true => self.send_as(DBox::new(value)).map_err(|boxed| SendError(boxed.into_inner())),
+            false => self.send_as(value).map_err(SendError),
+        }
+    }
+
+    fn try_send_as<X: Portable>(&self, value: X) -> Result<(), TrySendError<X>> {
+        if let Err(error) = settle_for(&value) {
+            fail(&error);
+        }
+        let mut bytes = Vec::new();
+        give(value, &mut bytes);
+        match self.outlet().try_send(&bytes) {
+            Ok(()) => Ok(()),
+            Err(Unsent::Lost(error)) => fail(&error),
+            Err(Unsent::Full) => Err(TrySendError::Full(take(&bytes))),
+            Err(Unsent::Disconnected) => Err(TrySendError::Disconnected(take(&bytes))),
+        }
+    }
+
+    /// Sends a value if there is room now: a message and its answer.
+    ///
+    /// # Errors
+    /// With the value, when there is no room, also for what this rank has sent before; or when nobody receives.
+    ///
+    /// # Panics
+    /// As [`Sender::send`].
+    #[track_caller]
+    pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        if !is_large::<T>() {
+            return self.try_send_as(value);
+        }
+        self.try_send_as(DBox::new(value)).map_err(|refused| match refused {
+            TrySendError::Full(boxed) => TrySendError::Full(boxed.into_inner()),
+            TrySendError::Disconnected(boxed) => TrySendError::Disconnected(boxed.into_inner()),
+        })
+    }
+
+    /// Waits until all that this rank has sent is at the channel's home; false: it is known that nobody
+    /// receives, and some of it may have been dropped.
+    ///
+    /// # Errors
+    /// When the job has failed.
+    pub fn flush(&self) -> Result<bool, ObjectError> {
+        self.outlet().flush()
+    }
+
+    /// Another sender.
+    ///
+    /// # Errors
+    /// When the job has failed.
+    pub fn try_clone(&self) -> Result<Self, ObjectError> {
+        self.outlet().join()?;
+        Ok(Self { end: End { ..self.end }, sends: PhantomData })
+    }
+}
+
+impl<T: Portable> Clone for Sender<T> {
+    /// # Panics
+    /// Where [`Sender::try_clone`] has an error.
+    #[track_caller]
+    fn clone(&self) -> Self {
+        self.try_clone().unwrap_or_else(|error| fail(&error))
+    }
+}
+
+impl<T: Portable> Drop for Sender<T> {
+    fn drop(&mut self) {
+        // What is left when the heap has ended is gone with it.
+        if job().is_ok() {
+            let _ = self.outlet().leave();
+        }
+    }
+}
+
+impl<T: Portable> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sender({})", self.end.number)
+    }
+}
+
+/// What has come of a channel and was not taken yet: the last is the next.
+#[derive(Portable)]
+struct Rest<T: Portable> {
+    values: DVec<T>,
+    boxes: DVec<DBox<T>>,
+    /// Of values without bytes.
+    count: u64,
+}
+
+impl<T: Portable> Default for Rest<T> {
+    fn default() -> Self {
+        Self { values: DVec::new(), boxes: DVec::new(), count: 0 }
+    }
+}
+
+impl<T: Portable> Rest<T> {
+    fn reserve(&mut self, count: usize) -> Result<(), ObjectError> {
+        match (is_large::<T>(), size_of::<T>()) {
+            (true, _) => self.boxes.reserve(count),
+            (false, 0) => Ok(()),
+            _ => self.values.reserve(count),
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8], count: usize) {
+        let each = bytes_of::<T>();
+        if each == 0 {
+            self.count += count as u64;
+        } else if is_large::<T>() {
+            bytes.rchunks_exact(each).for_each(|boxed| self.boxes.push(take(boxed)));
+        } else {
+            bytes.rchunks_exact(each).for_each(|value| self.values.push(take(value)));
+        }
+    }
+
+    fn next(&mut self) -> Option<T> {
+        if is_large::<T>() {
+            self.boxes.pop().map(DBox::into_inner)
+        } else if size_of::<T>() > 0 {
+            self.values.pop()
+        } else {
+            self.count = self.count.checked_sub(1)?;
+            Some(take(&[]))
+        }
+    }
+}
+
+/// The end of a [`channel`] where values come out, as [`std::sync::mpsc::Receiver`]: there is one. It is portable, with what has come and was
+/// not taken: it may be given to a task, sent, or lie in a box.
+///
+/// ```compile_fail,E0599
+/// # use vgas_objects::sync::Receiver;
+/// fn two(receiver: Receiver<u64>) -> Receiver<u64> { receiver.clone() }
+/// ```
+/// ```compile_fail,E0277
+/// # use vgas_objects::{DBox, sync::Receiver};
+/// fn read(receiver: &DBox<Receiver<u64>>) -> u64 { receiver.recv().unwrap() }
+/// ```
+pub struct Receiver<T: Portable> {
+    end: End,
+    rest: RefCell<Rest<T>>,
+}
+
+// SAFETY: its bytes are numbers, and what has come, whose links are all visited: nobody has that borrowed but while a method of this file
+// runs.
+unsafe impl<T: Portable> Portable for Receiver<T> {
+    const HAS_LINKS: bool = true;
+
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        if let Ok(rest) = self.rest.try_borrow() {
+            rest.links(visit);
+        }
+    }
+
+    fn describe(layout: &mut Layout) {
+        layout.begin::<Self>();
+        T::describe(layout);
+    }
+}
+
+impl<T: Portable> Receiver<T> {
+    fn take(&self) -> Option<T> {
+        self.rest.borrow_mut().next()
+    }
+
+    /// Asks for more, until some time, or without waiting; false: there is none.
+    fn more(&self, deadline: Option<Instant>, try_only: bool) -> Result<bool, RecvError> {
+        match self.ask(deadline, try_only) {
+            Ok(Answer::Values(count, Bytes(values))) => {
+                self.rest.borrow_mut().put(&values, count as usize);
+                Ok(true)
+            }
+            Ok(Answer::Nothing) => Ok(false),
+            Ok(Answer::Ended) => Err(RecvError),
+            Ok(_) => fail(&misunderstood(self.end.name())),
+            Err(error) => fail(&error),
+        }
+    }
+
+    fn ask(&self, deadline: Option<Instant>, try_only: bool) -> Result<Answer, ObjectError> {
+        let (job, node, channel) = (job()?, NodeId(self.end.node), self.end.number);
+        let most = self.end.most::<T>();
+        // Before anything is on its way here.
+        self.rest.borrow_mut().reserve(most)?;
+        let request = Request::Receive { channel, most: most as u32, try_only };
+        let mut call = job.start_call::<ChannelService>(node, &request)?;
+        if deadline.is_some() {
+            if let Some(answer) = wait::answered(&mut call, deadline)? {
+                return Ok(answer);
+            }
+            // Answered in any case now, with what may have come meanwhile.
+            self.end.call(&Request::Cancel { channel })?;
+        }
+        wait::answer(call)
+    }
+
+    /// The next value; waits until there is one.
+    ///
+    /// # Errors
+    /// When there is none, and nobody can send any.
+    ///
+    /// # Panics
+    /// When the job has failed, or there is no room in the heap for what comes together.
+    #[track_caller]
+    pub fn recv(&self) -> Result<T, RecvError> {
+        loop {
+            if let Some(value) = self.take() {
+                return Ok(value);
+            }
+            self.more(None, false)?;
+        }
+    }
+
+    /// The next value, if there is one: without messages if it came with others, else by a message and its answer.
+    ///
+    /// # Errors
+    /// When there is none.
+    ///
+    /// # Panics
+    /// As [`Receiver::recv`].
+    #[track_caller]
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        if let Some(value) = self.take() {
+            return Ok(value);
+        }
+        match self.more(None, true) {
+            Ok(_) => self.take().ok_or(TryRecvError::Empty),
+            Err(RecvError) => Err(TryRecvError::Disconnected),
+        }
+    }
+
+    /// The next value; waits for so long, and some messages' time.
+    ///
+    /// # Errors
+    /// When none has come.
+    ///
+    /// # Panics
+    /// As [`Receiver::recv`].
+    #[track_caller]
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        if let Some(value) = self.take() {
+            return Ok(value);
+        }
+        let Some(deadline) = Instant::now().checked_add(timeout) else {
+            return self.recv().map_err(|RecvError| RecvTimeoutError::Disconnected);
+        };
+        match self.more(Some(deadline), false) {
+            Ok(_) => self.take().ok_or(RecvTimeoutError::Timeout),
+            Err(RecvError) => Err(RecvTimeoutError::Disconnected),
+        }
+    }
+
+    /// The values, as they come, until nobody can send any more.
+    pub fn iter(&self) -> impl Iterator<Item = T> {
+        std::iter::from_fn(|| self.recv().ok())
+    }
+
+    /// The values that are there, as they come; ends when there is none.
+    pub fn try_iter(&self) -> impl Iterator<Item = T> {
+        std::iter::from_fn(|| self.try_recv().ok())
+    }
+}
+
+/// The values of a channel, as they come.
+#[derive(Debug)]
+pub struct IntoIter<T: Portable>(Receiver<T>);
+
+impl<T: Portable> Iterator for IntoIter<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.0.recv().ok()
+    }
+}
+
+impl<T: Portable> IntoIterator for Receiver<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter(self)
+    }
+}
+
+impl<T: Portable> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        if size_of::<T>() == 0 {
+            // These are only counted.
+            while self.take().is_some() {}
+        }
+        // What is left when the heap has ended is gone with it.
+        if job().is_err() || self.end.call(&Request::Close { channel: self.end.number }).is_err() {
+            return;
+        }
+        let most = self.end.most::<T>() as u32;
+        let request = Request::Receive { channel: self.end.number, most, try_only: true };
+        while let Ok(Answer::Values(count, Bytes(values))) = self.end.call(&request) {
+            discard::<T>(&values, count as usize);
+        }
+    }
+}
+
+impl<T: Portable> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Receiver({})", self.end.number)
+    }
+}

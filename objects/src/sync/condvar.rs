@@ -1,0 +1,180 @@
+//! Conditions that are waited for without a lock, and found with it.
+
+use super::DAtomicU64;
+use super::mutex::{At, Guard, LockError};
+use super::wait;
+use crate::heap::{ObjectError, job};
+use crate::service::Bytes;
+use crate::service::locks::{Answer, LockService, Request};
+use crate::{Portable, Shareable};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use vgas::NodeId;
+
+/// Where those wait who need what others do to the value of a [`DMutex`](super::DMutex): as [`std::sync::Condvar`]. 16 bytes, shareable.
+///
+/// To wait gives the lock back and has it again, with its value: a message, and its answer when it is notified and it is its turn.
+/// Whoever waits, waits at the lock's home before anybody else can have the lock: no notification is lost. To notify is a message. It
+/// is used with locks of one node, best with those that lie beside it: elsewhere, each use is a message and its answer more.
+///
+/// ```no_run
+/// # use vgas_objects::sync::{DCondvar, DMutex, LockError};
+/// fn await_turn(turn: &(DMutex<u64>, DCondvar), mine: u64) -> Result<(), LockError> {
+///     let mut guard = turn.1.wait_while(turn.0.lock()?, |turn| *turn != mine)?;
+///     *guard += 1;
+///     turn.1.notify_all();
+///     Ok(())
+/// }
+/// ```
+///
+/// Nobody waits without the lock, or reads the value meanwhile:
+///
+/// ```compile_fail,E0382
+/// # use vgas_objects::sync::{DCondvar, DMutex};
+/// fn read(lock: &DMutex<u64>, condition: &DCondvar) -> u64 {
+///     let guard = lock.lock().unwrap();
+///     let _again = condition.wait(guard).unwrap();
+///     *guard
+/// }
+/// ```
+#[derive(Debug, Portable, Shareable)]
+pub struct DCondvar {
+    /// The node of its locks, plus 1, when there was one. Its address is the condition's name.
+    node: DAtomicU64,
+}
+
+/// Whether the time was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    /// Whether it was: nobody has notified before.
+    pub fn timed_out(&self) -> bool {
+        self.0
+    }
+}
+
+impl Default for DCondvar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl DCondvar {
+    /// A condition on this rank.
+    ///
+    /// # Panics
+    /// As [`DBox::new`](crate::DBox::new).
+    #[track_caller]
+    pub fn new() -> Self {
+        Self { node: DAtomicU64::new(0) }
+    }
+
+    /// Gives a lock back until the condition is notified, and has it again then. It may also be notified for others: look again.
+    ///
+    /// # Errors
+    /// As [`DMutex::lock`](super::DMutex::lock); and with locks of several nodes.
+    pub fn wait<'m, T: Portable>(&self, guard: Guard<'m, T>) -> Result<Guard<'m, T>, LockError> {
+        Ok(self.wait_until(guard, None)?.0)
+    }
+
+    /// Waits as long as something is so of the value.
+    ///
+    /// # Errors
+    /// As [`DCondvar::wait`].
+    pub fn wait_while<'m, T: Portable>(
+        &self,
+        mut guard: Guard<'m, T>,
+        mut is_so: impl FnMut(&mut T) -> bool,
+    ) -> Result<Guard<'m, T>, LockError> {
+        while is_so(&mut guard) {
+            guard = self.wait(guard)?;
+        }
+        Ok(guard)
+    }
+
+    /// [`DCondvar::wait`] for at most so long, and some messages' time.
+    ///
+    /// # Errors
+    /// As [`DCondvar::wait`].
+    pub fn wait_timeout<'m, T: Portable>(
+        &self,
+        guard: Guard<'m, T>,
+        timeout: Duration,
+    ) -> Result<(Guard<'m, T>, WaitTimeoutResult), LockError> {
+        self.wait_until(guard, Instant::now().checked_add(timeout))
+    }
+
+    fn wait_until<'m, T: Portable>(
+        &self,
+        guard: Guard<'m, T>,
+        deadline: Option<Instant>,
+    ) -> Result<(Guard<'m, T>, WaitTimeoutResult), LockError> {
+        static TOKENS: AtomicU64 = AtomicU64::new(1);
+        // While it has the lock: whoever notifies next knows where.
+        self.bind(guard.at())?;
+        let (At { owner, offset, node }, changed) = guard.leave();
+        let (condition, token) = (self.node.word().address(), TOKENS.fetch_add(1, Ordering::Relaxed));
+        let request = Request::Wait { owner, offset, changed: Bytes(changed), condition, token };
+        let mut call = job()?.start_call::<LockService>(node, &request)?;
+        let answer = match wait::answered(&mut call, deadline)? {
+            Some(answer) => answer,
+            None => {
+                wait::call::<LockService>(node, &Request::CallBack { condition, token })?;
+                wait::answer(call)?
+            }
+        };
+        let (Bytes(found), is_late) = match answer {
+            Answer::Granted(found) => (found, false),
+            Answer::Late(found) => (found, true),
+            _ => return Err(LockError::busy()),
+        };
+        let guard = Guard::<T>::of(At { owner, offset, node }, &found).ok_or_else(LockError::busy)?;
+        Ok((guard.unless_poisoned()?, WaitTimeoutResult(is_late)))
+    }
+
+    /// Says where its locks are.
+    fn bind(&self, at: At) -> Result<(), ObjectError> {
+        let node = u64::from(at.node.0) + 1;
+        match self.node.compare_exchange(0, node)? {
+            Err(other) if other != node => Err(ObjectError::Usage(format!(
+                "a condition is waited for with locks of {} and of {}",
+                NodeId(other as u32 - 1),
+                at.node
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn notify(&self, all: bool) {
+        let notified = (|| {
+            let node = self.node.load()?;
+            if node > 0 {
+                let condition = self.node.word().address();
+                job()?.tell::<LockService>(NodeId(node as u32 - 1), &Request::Notify { condition, all })?;
+            }
+            Ok::<_, ObjectError>(())
+        })();
+        if let Err(error) = notified {
+            panic!("{error}");
+        }
+    }
+
+    /// One of those that wait goes on, if any does: the one that has waited longest.
+    ///
+    /// # Panics
+    /// When the job has failed.
+    #[track_caller]
+    pub fn notify_one(&self) {
+        self.notify(false);
+    }
+
+    /// All that wait go on, one after the other.
+    ///
+    /// # Panics
+    /// When the job has failed.
+    #[track_caller]
+    pub fn notify_all(&self) {
+        self.notify(true);
+    }
+}

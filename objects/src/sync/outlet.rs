@@ -1,0 +1,413 @@
+//! What a rank has sent into a channel and its home has not taken yet.
+//!
+//! One message is under way at a time; what is sent meanwhile follows together in the next one, so that a stream takes fewer messages
+//! the faster it comes. Whoever waits drives it, and where nobody does, a thread that sleeps unless something is left behind
+//! (the *driver*). Units of senders are kept here, as in `units.rs`, until a sender of this rank is dropped.
+
+use super::units::DRAWN;
+use super::wait;
+use crate::Portable;
+use crate::heap::{ObjectError, job};
+use crate::service::Bytes;
+use crate::service::channels::{Answer, ChannelService, Request};
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use vgas::NodeId;
+use vgas::service::PendingCall;
+
+/// Most bytes of values in a message.
+pub(super) const BATCH_BYTES: usize = 8 << 10;
+/// How long who only tries waits for what this rank has sent before.
+const TRIED_FOR: Duration = Duration::from_millis(1);
+
+/// Which channel: its node and its number there.
+pub(super) type Name = (u32, u64);
+
+/// Drops so many values that are in bytes.
+pub(super) type Discard = fn(&[u8], usize);
+
+/// How a channel's values are sent.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    /// Values that this rank may have on their way.
+    pub most: usize,
+    pub discard: Discard,
+}
+
+/// Why values are not sent.
+#[derive(Debug)]
+pub(super) enum Unsent {
+    Full,
+    Disconnected,
+    Lost(Box<ObjectError>),
+}
+
+impl From<ObjectError> for Unsent {
+    fn from(error: ObjectError) -> Self {
+        Self::Lost(Box::new(error))
+    }
+}
+
+/// A rank's end of a channel, for all of its senders.
+pub(super) struct Outlet {
+    name: Name,
+    kind: Kind,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Units of senders that are kept, and that are to be given back when all is sent.
+    units: u64,
+    left: u64,
+    /// What follows the message that is under way.
+    values: Vec<u8>,
+    count: usize,
+    under_way: Option<PendingCall<'static, Answer>>,
+    /// Values in it.
+    flying: usize,
+    /// Values that were sent, and that the home has taken, or refused.
+    sent: u64,
+    taken: u64,
+    is_closed: bool,
+    /// What nobody receives, and is dropped where a program's `Drop` may do anything.
+    refused: Refused,
+    /// Whether the driver knows of it.
+    is_driven: bool,
+}
+
+/// Waits until the homes have all that this thread has sent: before others go on with what it passes to them, senders among it, which
+/// they may send through, or drop, at once. Where a channel has room for all, that is an answer's time; else the thread would have had
+/// to wait before, if less were on its way.
+pub(crate) fn settle() -> Result<(), ObjectError> {
+    let all = SENT.take();
+    all.into_iter()
+        .try_for_each(|(outlet, number)| outlet.until(None, |state| state.taken >= number).map(drop))
+}
+
+thread_local! {
+    /// Where this thread has sent, and the number of the last value there.
+    static SENT: RefCell<Vec<(Arc<Outlet>, u64)>> = const { RefCell::new(Vec::new()) };
+    /// Whether a sender was visited.
+    static IS_SENDER_THERE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A sender is visited.
+pub(super) fn visited() {
+    IS_SENDER_THERE.set(true);
+}
+
+/// [`settle`], if senders are among what is passed on.
+pub(super) fn settle_for<T: Portable>(passed_on: &T) -> Result<(), ObjectError> {
+    if !T::HAS_LINKS {
+        return Ok(());
+    }
+    IS_SENDER_THERE.set(false);
+    passed_on.links(&mut |_| {});
+    if IS_SENDER_THERE.get() { settle() } else { Ok(()) }
+}
+
+/// Values that nobody receives.
+#[derive(Default)]
+struct Refused {
+    values: Vec<u8>,
+    count: usize,
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.count == 0 && self.under_way.is_none() && self.left == 0 && self.refused.count == 0
+    }
+
+    fn has_room(&self, most: usize) -> bool {
+        self.flying + self.count < most
+    }
+
+    /// Whether all that was sent is at the home, or on its way there.
+    fn is_sent(&self) -> bool {
+        self.count == 0 && self.under_way.as_ref().is_none_or(PendingCall::is_sent)
+    }
+}
+
+static OUTLETS: Mutex<Option<FxHashMap<Name, Arc<Outlet>>>> = Mutex::new(None);
+
+fn outlets<R>(work: impl FnOnce(&mut FxHashMap<Name, Arc<Outlet>>) -> R) -> R {
+    work(OUTLETS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// The outlet of a channel.
+pub(super) fn outlet(name: Name, kind: Kind) -> Arc<Outlet> {
+    outlets(|all| {
+        all.entry(name).or_insert_with(|| Arc::new(Outlet { name, kind, state: Mutex::default() })).clone()
+    })
+}
+
+/// Looks after what is under way, without waiting.
+pub(crate) fn look() {
+    let all: Vec<_> = outlets(|all| all.values().cloned().collect());
+    for outlet in all {
+        // Who uses it hears of errors.
+        let _ = outlet.go_on();
+        outlet.discard();
+        outlet.forget();
+    }
+}
+
+impl Outlet {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Changed in steps that cannot panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets it, if it has nothing to remember, and nobody uses it.
+    fn forget(self: Arc<Self>) {
+        outlets(|all| {
+            // The table's, and this one.
+            if Arc::strong_count(&self) == 2 && self.state().is_idle() && self.state().units == 0 {
+                all.remove(&self.name);
+            }
+        });
+    }
+
+    /// Takes in what was answered, and sends what follows; never waits.
+    fn go_on(&self) -> Result<(), ObjectError> {
+        let state = &mut *self.state();
+        if let Some(call) = &mut state.under_way {
+            let Some(answer) = call.test().map_err(vgas::Error::from)? else { return Ok(()) };
+            state.under_way = None;
+            state.taken += std::mem::take(&mut state.flying) as u64;
+            match answer {
+                Answer::Done => {}
+                Answer::Closed(count, Bytes(values)) => {
+                    state.is_closed = true;
+                    state.refused.count += count as usize;
+                    state.refused.values.extend(values);
+                }
+                _ => return Err(misunderstood(self.name)),
+            }
+        }
+        if state.is_closed {
+            state.taken += state.count as u64;
+            state.refused.count += std::mem::take(&mut state.count);
+            state.refused.values.append(&mut state.values);
+        }
+        self.begin(state)
+    }
+
+    /// Drops what nobody receives.
+    fn discard(&self) {
+        let Refused { values, count } = std::mem::take(&mut self.state().refused);
+        if count > 0 {
+            (self.kind.discard)(&values, count);
+        }
+    }
+
+    /// Sends what is to be sent, when nothing is under way; never waits.
+    fn begin(&self, state: &mut State) -> Result<(), ObjectError> {
+        let (node, channel) = (NodeId(self.name.0), self.name.1);
+        let request = if state.under_way.is_some() {
+            return Ok(());
+        } else if state.count > 0 {
+            state.flying = std::mem::take(&mut state.count);
+            let values = Bytes(std::mem::take(&mut state.values));
+            Request::Send { channel, count: state.flying as u32, values, try_only: false }
+        } else if state.left > 0 {
+            Request::Leave { channel, units: std::mem::take(&mut state.left) }
+        } else {
+            return Ok(());
+        };
+        state.under_way = Some(job()?.start_call::<ChannelService>(node, &request)?);
+        Ok(())
+    }
+
+    /// Sends a value, which `give` appends to others; waits while there is no room.
+    pub fn send(self: &Arc<Self>, give: impl FnOnce(&mut Vec<u8>)) -> Result<(), Unsent> {
+        loop {
+            {
+                let mut state = self.state();
+                if state.is_closed {
+                    return Err(Unsent::Disconnected);
+                }
+                if state.has_room(self.kind.most) {
+                    give(&mut state.values);
+                    state.count += 1;
+                    state.sent += 1;
+                    self.note(state.sent);
+                    self.begin(&mut state)?;
+                    if !state.is_sent() {
+                        self.have_driven(&mut state);
+                    }
+                    return Ok(());
+                }
+            }
+            self.until(None, |state| state.has_room(self.kind.most) || state.is_closed)?;
+        }
+    }
+
+    /// This thread has sent the value of this number.
+    fn note(self: &Arc<Self>, number: u64) {
+        SENT.with_borrow_mut(|sent| match sent.iter_mut().find(|(outlet, _)| Arc::ptr_eq(outlet, self)) {
+            Some((_, last)) => *last = number,
+            None => sent.push((self.clone(), number)),
+        });
+    }
+
+    /// Sends a value if there is room at its home; says so when it has answered.
+    pub fn try_send(&self, value: &[u8]) -> Result<(), Unsent> {
+        if !self.until(Some(Instant::now() + TRIED_FOR), State::is_sent)? {
+            return Err(Unsent::Full);
+        }
+        if self.state().is_closed {
+            return Err(Unsent::Disconnected);
+        }
+        let values = Bytes(value.to_vec());
+        let request = Request::Send { channel: self.name.1, count: 1, values, try_only: true };
+        match wait::call::<ChannelService>(NodeId(self.name.0), &request)? {
+            Answer::Done => Ok(()),
+            Answer::Full => Err(Unsent::Full),
+            Answer::Closed(..) => {
+                self.state().is_closed = true;
+                Err(Unsent::Disconnected)
+            }
+            _ => Err(misunderstood(self.name).into()),
+        }
+    }
+
+    /// Waits until the home has taken all; false: nobody receives.
+    pub fn flush(&self) -> Result<bool, ObjectError> {
+        self.until(None, |state| state.count == 0 && state.under_way.is_none())?;
+        Ok(!self.state().is_closed)
+    }
+
+    /// Waits for a state, and drives it meanwhile.
+    fn until(&self, deadline: Option<Instant>, is_so: impl Fn(&State) -> bool) -> Result<bool, ObjectError> {
+        let mut failed = Ok(());
+        let found = wait::until(deadline, || {
+            failed = self.go_on();
+            failed.is_err() || is_so(&self.state())
+        })?;
+        self.discard();
+        failed.map(|()| found)
+    }
+
+    /// One more sender.
+    pub fn join(&self) -> Result<(), ObjectError> {
+        {
+            let mut state = self.state();
+            if let Some(units) = state.units.checked_sub(1) {
+                state.units = units;
+                return Ok(());
+            }
+        }
+        let request = Request::Draw { channel: self.name.1, units: DRAWN };
+        match wait::call::<ChannelService>(NodeId(self.name.0), &request)? {
+            Answer::Done => {
+                self.state().units += DRAWN - 1;
+                Ok(())
+            }
+            _ => Err(misunderstood(self.name)),
+        }
+    }
+
+    /// One sender less; what is kept of others is given back with it: who receives is to know when nobody can send.
+    pub fn leave(self: &Arc<Self>) -> Result<(), ObjectError> {
+        {
+            let mut state = self.state();
+            state.left += 1 + std::mem::take(&mut state.units);
+            self.begin(&mut state)?;
+            // Until it is known, and this is forgotten.
+            self.have_driven(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that what follows is sent, whatever this thread does next.
+    fn have_driven(self: &Arc<Self>, state: &mut State) {
+        if !std::mem::replace(&mut state.is_driven, true) {
+            drive(self.clone());
+        }
+    }
+
+    /// Whether the driver has nothing to do with it any more.
+    fn is_over(&self) -> bool {
+        let is_lost = self.go_on().is_err();
+        let mut state = self.state();
+        let is_over = is_lost && state.refused.count == 0 || state.is_idle();
+        state.is_driven &= !is_over;
+        is_over
+    }
+}
+
+fn misunderstood((node, channel): Name) -> ObjectError {
+    ObjectError::Usage(format!("the channel {channel} of {} was not understood there", NodeId(node)))
+}
+
+/// The thread that drives outlets nobody waits for.
+struct Driver {
+    outlets: Mutex<(bool, Vec<Arc<Outlet>>)>,
+    more: Condvar,
+}
+
+static DRIVER: Driver = Driver { outlets: Mutex::new((false, Vec::new())), more: Condvar::new() };
+
+fn drive(outlet: Arc<Outlet>) {
+    let mut outlets = DRIVER.outlets.lock().unwrap_or_else(PoisonError::into_inner);
+    outlets.1.push(outlet);
+    if !outlets.0 {
+        // Without it, whoever uses a channel next drives it.
+        outlets.0 = std::thread::Builder::new().name("channels".into()).spawn(run).is_ok();
+    } else if outlets.1.len() == 1 {
+        DRIVER.more.notify_one();
+    } else if let Ok(job) = job() {
+        drop(outlets);
+        // It may have looked at the others last before this one was answered.
+        job.endpoint().notify_local();
+    }
+}
+
+fn run() {
+    loop {
+        let outlets = DRIVER.outlets.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(DRIVER.more.wait_while(outlets, |outlets| outlets.1.is_empty()));
+        let is_lost = job().map_or(true, |job| job.wait_until(are_over).is_err());
+        let mut outlets = DRIVER.outlets.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = outlets.1.clone();
+        if is_lost {
+            // The job has ended, and with it all channels.
+            outlets.1.clear();
+        }
+        drop(outlets);
+        for outlet in refused {
+            // A program's `Drop` may panic, which is said by then, and is nobody's to hear here.
+            let _ = catch_unwind(AssertUnwindSafe(|| outlet.discard()));
+        }
+    }
+}
+
+/// Drives all outlets that are to be driven; whether none is left, or one has values to be dropped.
+fn are_over() -> bool {
+    let all = DRIVER.outlets.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+    let mut has_refused = false;
+    let over: Vec<_> = all
+        .into_iter()
+        .filter(|outlet| {
+            let is_over = outlet.is_over();
+            has_refused |= outlet.state().refused.count > 0;
+            is_over
+        })
+        .collect();
+    let mut outlets = DRIVER.outlets.lock().unwrap_or_else(PoisonError::into_inner);
+    for gone in &over {
+        // Once: it may have come again.
+        if let Some(at) = outlets.1.iter().position(|outlet| Arc::ptr_eq(outlet, gone)) {
+            outlets.1.swap_remove(at);
+        }
+    }
+    let is_empty = outlets.1.is_empty();
+    drop(outlets);
+    over.into_iter().for_each(Outlet::forget);
+    is_empty || has_refused
+}

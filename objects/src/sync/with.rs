@@ -1,0 +1,115 @@
+//! Work that goes to a lock's value, instead of the value to the work.
+
+use super::mutex::{At, DMutex, Guard, LockError};
+use crate::Portable;
+use crate::heap::job;
+use crate::task::{Task, TaskError, number_of, run_here, spawn_to, task_of};
+use vgas::Rank;
+
+/// What travels to the lock.
+#[derive(Portable)]
+struct Work<A: Portable> {
+    owner: u32,
+    node: u32,
+    offset: u64,
+    /// The task's.
+    number: u32,
+    argument: A,
+}
+
+/// How it has ended there.
+#[derive(Portable)]
+enum Ended<R: Portable> {
+    Returned(R),
+    Poisoned,
+    /// The home says why to who asks it.
+    Failed,
+}
+
+impl<T: Portable> DMutex<T> {
+    /// Locks the value, has a task change it, and gives it back, on the rank where the value is: a message and its answer, where
+    /// [`DMutex::lock`] is three messages with the value in two of them. On this node, and where no tasks run
+    /// ([`Objects::run`](crate::Objects::run)), it is done by this thread.
+    ///
+    /// ```no_run
+    /// # use vgas_objects::{DVec, sync::{DMutex, LockError}, task};
+    /// fn add(rows: &DMutex<DVec<u64>>, number: u64) -> Result<u64, LockError> {
+    ///     rows.with(number, task!(|rows: &mut DVec<u64>, number: u64| -> u64 {
+    ///         rows.push(number);
+    ///         rows.len() as u64
+    ///     }))
+    /// }
+    /// ```
+    ///
+    /// It brings nothing along but its argument:
+    ///
+    /// ```compile_fail,E0308
+    /// # use vgas_objects::{sync::DMutex, task};
+    /// fn add(count: &DMutex<u64>, by: u64) {
+    ///     let _ = count.with((), task!(|count: &mut u64, _n: ()| -> () { *count += by; }));
+    /// }
+    /// ```
+    /// ```compile_fail,E0277
+    /// # use vgas_objects::{sync::DMutex, task};
+    /// fn add(count: &DMutex<u64>, by: String) {
+    ///     let _ = count.with(by, task!(|count: &mut u64, by: String| -> () { *count += by.len() as u64; }));
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`DMutex::lock`]; and [`LockError::Panicked`] when the task has: the lock is poisoned then.
+    pub fn with<'m, A: Portable, R: Portable>(
+        &'m self,
+        argument: A,
+        change: Task<(&'m mut T, A), R>,
+    ) -> Result<R, LockError> {
+        let (at, me) = (self.at()?, job()?.node());
+        let number = number_of(change)
+            .ok_or_else(|| crate::ObjectError::Usage("the task is not of this program".into()))?;
+        if at.node == me || !crate::task::are_run() {
+            return change_here::<T, A, R>(at, number, argument);
+        }
+        let At { owner, offset, node } = at;
+        let work = Work { owner, node: node.0, offset, number, argument };
+        let there = |((), work): ((), Work<A>)| -> Ended<R> {
+            let Work { owner, node, offset, number, argument } = work;
+            let at = At { owner, offset, node: vgas::NodeId(node) };
+            match change_here::<T, A, R>(at, number, argument) {
+                Ok(result) => Ended::Returned(result),
+                Err(LockError::Poisoned(_)) => Ended::Poisoned,
+                Err(LockError::Panicked { message, .. }) => std::panic::resume_unwind(Box::new(message)),
+                Err(LockError::Objects(_)) => Ended::Failed,
+            }
+        };
+        // Only what captures nothing is such a function.
+        let _: fn(_) -> _ = there;
+        match spawn_to(Rank(owner), task_of(there), work).join() {
+            Ok(Ended::Returned(result)) => Ok(result),
+            Ok(Ended::Poisoned) => Err(LockError::Poisoned(offset)),
+            Ok(Ended::Failed) => Err(LockError::busy()),
+            Err(TaskError::Panicked { rank, message }) => Err(LockError::Panicked { rank, message }),
+            Err(TaskError::Objects(error)) => Err(LockError::Objects(error)),
+            Err(error) => Err(crate::ObjectError::Usage(error.to_string()).into()),
+        }
+    }
+}
+
+fn change_here<T: Portable, A: Portable, R: Portable>(
+    at: At,
+    number: u32,
+    argument: A,
+) -> Result<R, LockError> {
+    let found = at.lock::<T>(false, false)?.ok_or_else(LockError::busy)?;
+    let guard = Guard::<T>::of(at, &found).ok_or_else(LockError::busy)?;
+    let mut guard = guard.unless_poisoned()?;
+    match run_here::<(&mut T, A), R>(number, &mut *guard, argument) {
+        Ok(result) => Ok(result),
+        Err(error) => {
+            guard.poison();
+            Err(match error {
+                TaskError::Panicked { rank, message } => LockError::Panicked { rank, message },
+                error => crate::ObjectError::Usage(error.to_string()).into(),
+            })
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Objects that are put where they will be used.
+
+use super::{Place, TaskError, scope};
+use crate::heap::DBox;
+use crate::portable::Portable;
+
+impl<T: Portable> DBox<T> {
+    /// Places a value on another rank: it is made here, and [moved](DBox::move_to).
+    ///
+    /// # Errors
+    /// As [`DBox::move_to`]; the value is dropped then.
+    ///
+    /// # Panics
+    /// As [`DBox::new`].
+    #[track_caller]
+    pub fn new_on(place: impl Into<Place>, value: T) -> Result<Self, TaskError> {
+        let mut new = Self::new(value);
+        Self::move_to(&mut new, place)?;
+        Ok(new)
+    }
+
+    /// Moves the object to a rank, or to a rank of a node: a task there brings it, by a message and its answer if it is here. What others
+    /// have read of it is not found again. With [`Place::Anywhere`], it stays.
+    ///
+    /// # Errors
+    /// Where no tasks run ([`Objects::run`](crate::Objects::run)), and when there is no room: the object stays where it is.
+    pub fn move_to(this: &mut Self, place: impl Into<Place>) -> Result<(), TaskError> {
+        match place.into() {
+            Place::Anywhere => Ok(()),
+            place => scope(|scope| {
+                let bring = crate::task!(|object: &mut DBox<T>, _n: ()| -> () {
+                    object.get_mut();
+                });
+                scope.spawn_to(place, bring, this, ()).join()
+            }),
+        }
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vgas::{Rank, Runtime};
-use vgas_objects::sync::{DArc, DMutex};
+use vgas_objects::sync::{DArc, DMutex, Receiver, channel};
 use vgas_objects::{DBox, HeapOptions, Objects, Place, Portable, RunOptions, spawn_to, task};
 use vgas_rma::message::{Payload, Source};
 
@@ -25,6 +25,12 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
 
 const PING: u8 = 128;
 const PONG: u8 = 129;
+const ITEM: u8 = 130;
+
+/// Values of a stream, through a channel and as bare messages.
+const STREAMED: u64 = 50_000;
+/// Room of the channel.
+const ROOM: usize = 4096;
 
 /// Objects of a sample.
 const SMALL_COUNT: usize = 512;
@@ -49,6 +55,12 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         .handler(PING, |token, arguments, _| {
             let answer = [7; SMALL_BYTES];
             token.check(token.reply(PONG, arguments, Payload::Medium(Source::of(&answer))));
+        })
+        .handler(ITEM, |token, arguments, _| {
+            // The last of a stream is answered.
+            if u64::from(arguments[0]) + 1 == STREAMED {
+                token.check(token.reply(PONG, &[0, 0], Payload::Short));
+            }
         })
         .handler(PONG, move |_, _, _| {
             counted.fetch_add(1, Ordering::Release);
@@ -84,7 +96,7 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
     let mut line = Line::between(runtime)?;
     let (here, there, me) = (Rank(0), Rank(1), objects.rank());
     let mut buffer = vec![1; LARGE_BYTES];
-    let mut times = [const { Vec::new() }; 14];
+    let mut times = [const { Vec::new() }; 16];
     let steps = steps_in(LONG);
     for sample in 0..=samples {
         let socket = line.ping_pong(me.0, SMALL_COUNT as u64)?;
@@ -93,6 +105,16 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
         runtime.barrier()?;
         let mut small: Option<DBox<Small>> = (me == there).then(|| boxes(|at| [at as u64; SMALL_BYTES / 8]));
         let large: Option<DBox<Large>> = (me == there).then(|| boxes(|at| [at as u64; LARGE_BYTES / 8]));
+        // Between ranks that do nothing else: whoever receives messages waits for them.
+        let bare = objects.lend(there, small.as_ref(), |_| match me == here {
+            true => each(STREAMED as usize, || {
+                let expected = pongs.load(Ordering::Relaxed) + 1;
+                (0..STREAMED).try_for_each(|at| runtime.request(there, ITEM, &[at as u32, 0], &[]))?;
+                runtime.wait_until(|| pongs.load(Ordering::Acquire) == expected)?;
+                Ok(0)
+            }),
+            false => Ok(0.0),
+        })??;
         let reads = objects.lend(there, small.as_ref(), |small| -> Result<_> {
             if me != here {
                 return Ok([0.0; 2]);
@@ -163,7 +185,15 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
                 all.into_iter().try_fold(0, |sum, one| Ok(sum ^ one.join()?))
             })?;
             let (own, any) = (together(Place::Rank(here))?, together(Place::Anywhere)?);
-            Ok([one_by_one(there)?, one_by_one(here)?, own, any, spread / (alone / 2.0)])
+            let (sender, receiver) = channel::<u64>(ROOM);
+            let sum = task!(|receiver: Receiver<u64>| -> u64 { receiver.iter().sum() });
+            let receives = spawn_to(there, sum, receiver);
+            let streamed = each(STREAMED as usize, || {
+                (0..STREAMED).try_for_each(|number| sender.send(number))?;
+                drop(sender);
+                Ok(receives.join()?)
+            })?;
+            Ok([one_by_one(there)?, one_by_one(here)?, own, any, spread / (alone / 2.0), streamed])
         })?;
         let tasks = tasks.transpose()?.unwrap_or_default();
         objects.barrier()?;
@@ -171,12 +201,12 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
         if sample > 0 {
             let rate = |nanoseconds: f64| LARGE_BYTES as f64 / nanoseconds;
             let streamed = rate(stream.as_nanos() as f64 / LARGE_COUNT as f64);
-            let [elsewhere, own, together, anywhere, spread] = tasks;
+            let [elsewhere, own, together, anywhere, spread, sent] = tasks;
             let [messages, small] = reads;
             let large = rate(read_large);
             let found = [
                 small, messages, socket, moved, dropped, large, streamed, elsewhere, own, together, anywhere,
-                spread, locked, cloned,
+                spread, locked, cloned, sent, bare,
             ];
             times.iter_mut().zip(found).for_each(|(all, time)| all.push(time));
         }
@@ -199,6 +229,8 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
         spread,
         locked,
         cloned,
+        sent,
+        bare,
     ] = &times;
     let mut report = Report::new("objects").under("conduit", line.name());
     let latency = ["latency", "ns"];
@@ -220,6 +252,8 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
     report.add(case, "latency", "ns", locked.clone());
     report.ratio((case, locked), ("message, and 512 B back", messages));
     report.add("counted value of another node, cloned and dropped", "latency", "ns", cloned.clone());
+    let case = "each of a stream of values through a channel to another node";
+    report.compare(latency, (case, sent), ("each of a stream of bare messages", bare));
     report.compare(["rate", "GB/s"], ("read of 1 MiB, not here yet", large), ("bare stream", stream));
     Ok(report.into_rows())
 }

@@ -205,7 +205,8 @@ fn is_of_others(error: &(dyn Error + 'static)) -> bool {
         return is_of_others(&**error);
     }
     let error = match error.downcast_ref() {
-        Some(ObjectError::Job(error) | ObjectError::Lost { why: error, .. }) => Some(error),
+        Some(ObjectError::Job(error)) => Some(error),
+        Some(ObjectError::Lost(lost)) => Some(&lost.why),
         _ => error.downcast_ref(),
     };
     error.is_some_and(vgas::Error::is_complaint)

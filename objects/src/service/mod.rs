@@ -3,6 +3,8 @@
 pub(crate) mod barriers;
 mod bytes;
 pub(crate) mod channels;
+#[cfg(test)]
+mod handed;
 mod heap;
 mod hints;
 pub(crate) mod locks;

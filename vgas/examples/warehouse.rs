@@ -98,7 +98,7 @@ fn main() -> vgas::Result<()> {
 /// Takes orders of articles at random, as long as there are some; how many.
 fn take_orders(runtime: &Runtime, records: Segment, counts: Segment, journal: Segment) -> vgas::Result<u64> {
     let me = runtime.rank();
-    let (mut random, mut taken) = (0x9e37_79b9_7f4a_7c15 * (u64::from(me.0) + 1), 0);
+    let (mut random, mut taken) = (0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(me.0) + 1), 0);
     for _ in 0..ORDERS {
         random ^= random << 13;
         random ^= random >> 7;

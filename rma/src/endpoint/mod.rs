@@ -162,7 +162,7 @@ pub struct Endpoint {
     /// Polls since the network last brought something, while it brings nothing (see [`Endpoint::poll`]).
     network_silence: AtomicU32,
     failed: AtomicBool,
-    failure: Mutex<Option<RmaError>>,
+    failure: OnceLock<RmaError>,
     wait: wait::WaitState,
     counters: Counters,
     segments: segment::Segments,
@@ -230,7 +230,7 @@ impl Endpoint {
             delivering: Mutex::new(()),
             network_silence: AtomicU32::new(0),
             failed: AtomicBool::new(false),
-            failure: Mutex::new(None),
+            failure: OnceLock::new(),
             counters: Counters::default(),
             exposed: RwLock::default(),
             guards: Default::default(),
@@ -634,14 +634,8 @@ impl Endpoint {
 
     /// Marks the endpoint as failed: every wait, send and poll, now and later, ends with this error (the first counts).
     pub fn fail(&self, error: RmaError) {
-        let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
-        let is_first = failure.is_none();
-        if is_first {
-            *failure = Some(error);
+        if self.failure.set(error).is_ok() {
             self.failed.store(true, Ordering::SeqCst);
-        }
-        drop(failure);
-        if is_first {
             self.works().for_each(|work| work.failed());
         }
         self.notify_local();
@@ -655,8 +649,13 @@ impl Endpoint {
 
     #[cold]
     fn failure(&self) -> Result<()> {
-        let failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
-        failure.as_ref().map_or(Ok(()), |error| Err(error.duplicate()))
+        // No lock: who has spoilt the heap that this lies in must get an error and not wait for ever.
+        let is_failed = self.failed.load(Ordering::Acquire);
+        match self.failure.get() {
+            Some(error) => Err(error.duplicate()),
+            None if is_failed => Err(RmaError::Usage("memory of an endpoint was overwritten".into())),
+            None => Ok(()),
+        }
     }
 
     /// Messages and bytes so far.

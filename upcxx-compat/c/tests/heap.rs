@@ -32,7 +32,8 @@ fn a_spoilt_heap_ends_the_job_in_a_line() {
             let lines: Vec<&str> = error.lines().collect();
             assert!(!error.contains("panicked") && lines.len() <= 1 + THREADS, "{what}");
             if !output.status.success() {
-                assert!(lines.last().is_some_and(|line| line.starts_with("vgas: rank 0 ")), "{what}");
+                // By the launcher, or by the rank itself, whose line is the only one then.
+                assert!(lines.last().is_some_and(|line| line.starts_with("vgas: rank 0")), "{what}");
             }
         }
     }

@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 
+/// Where a lost node is noticed.
+const WHERE: &str = "in a collective";
+
 /// What an operation does once it has begun.
 pub type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -299,8 +302,11 @@ impl Exchange {
             }
             let is_sent = self.operation.flush(engine);
             running.is_complete = result.is_some() && is_sent;
-            running.is_complete || standing.spoilt().is_some()
+            running.is_complete || standing.spoilt().is_some() || engine.endpoint.check_all(WHERE).is_err()
         })?;
+        if !running.is_complete && standing.spoilt().is_none() {
+            engine.endpoint.check_all(WHERE)?;
+        }
         // What has come last may be what spoils the team.
         running.is_complete &= standing.spoilt().is_none();
         match result.filter(|_| running.is_complete) {

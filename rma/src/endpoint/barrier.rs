@@ -315,6 +315,7 @@ impl Endpoint {
     /// thread of a rank at a time.
     pub fn barrier_notify(&self, name: BarrierName) -> Result<()> {
         self.check_failure()?;
+        self.check_all("at a barrier")?;
         if self.rank().is_none() {
             return Err(RmaError::Usage("barriers are for ranks".into()));
         }
@@ -468,6 +469,7 @@ impl Endpoint {
         if barrier.leaders.len() == 1 {
             return Ok(barrier.group_arrived(state.epoch));
         }
+        self.check_all("at a barrier")?;
         if barrier.my_lead.is_some() {
             return self.advance(state);
         }
@@ -492,6 +494,7 @@ impl Endpoint {
     /// [`RmaError::Usage`] for more bytes, and when others are at a barrier of another kind.
     pub fn barrier_exchange(&self, brought: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.check_failure()?;
+        self.check_all("at a barrier")?;
         if self.rank().is_none() {
             return Err(RmaError::Usage("barriers are for ranks".into()));
         }
@@ -523,6 +526,7 @@ impl Endpoint {
     /// `name` is what the caller takes the barrier for: another name than that under which the ranks have met is a
     /// mismatch, of this rank alone; [`BarrierName::Anonymous`] goes with any.
     pub fn barrier_wait(&self, name: BarrierName) -> Result<BarrierOutcome> {
+        self.check_all("at a barrier")?;
         let mut state = self.notified_barrier()?;
         self.await_others(&mut state, name)
     }
@@ -557,6 +561,7 @@ impl Endpoint {
     /// [`Endpoint::barrier_wait`] without waiting: makes progress once; `None` while ranks are missing.
     pub fn barrier_try(&self, name: BarrierName) -> Result<Option<BarrierOutcome>> {
         self.poll()?;
+        self.check_all("at a barrier")?;
         let mut state = self.notified_barrier()?;
         let together = self.barrier_look(&mut state)?;
         Ok(together.map(|together| finish(&mut state, name, together)))

@@ -133,8 +133,11 @@ impl Endpoint {
             if arriving.get(&key).is_some_and(|entry| entry.bytes.len() == entry.total) {
                 string = arriving.remove(&key);
             }
-            string.is_some()
+            string.is_some() || self.check_all("in a collective").is_err()
         })?;
+        if string.is_none() {
+            self.check_all("in a collective")?;
+        }
         Ok(string.map(|entry| entry.bytes).unwrap_or_default())
     }
 

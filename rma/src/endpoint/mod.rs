@@ -64,6 +64,7 @@ mod segment;
 mod serve;
 mod shared;
 mod signals;
+mod survive;
 mod token;
 mod wait;
 
@@ -76,6 +77,7 @@ pub use landing::Landing;
 pub use operation::Handle;
 pub use pieces::SegmentPiece;
 pub use segment::SegmentInfo;
+pub use survive::Report;
 pub use token::Token;
 pub use wait::WaitMode;
 pub(crate) use wait::lock;
@@ -172,6 +174,7 @@ pub struct Endpoint {
     operations: operation::Operations,
     barrier: barrier::Barrier,
     collective: collective::Collective,
+    lost: survive::Lost,
     medium_bytes_max: usize,
     long_bytes_max: usize,
     /// First address and length of the memory named with [`Endpoint::set_absent`].
@@ -214,6 +217,7 @@ impl Endpoint {
             segments: segment::Segments::new(&layout, shared.clone(), domain.as_deref()),
             barrier: barrier::Barrier::new(&layout, me, domain.as_deref(), shared)?,
             wait: wait::WaitState::new()?,
+            lost: survive::Lost::new(&layout),
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             myself: OnceLock::new(),
             background: background::Background::default(),
@@ -318,13 +322,15 @@ impl Endpoint {
     }
 
     fn register_own(&self, indices: std::ops::Range<u8>) -> Result<()> {
-        let mut next = indices;
+        // The collectives register theirs where they begin.
+        let mut next = indices.filter(|index| *index != crate::collective::HANDLER);
         let own = serve::handlers().into_iter().chain(barrier::handlers()).chain(collective::handlers());
         let own = own
             .chain(atomic::handlers())
             .chain(pieces::handlers())
             .chain(barrier::carrying_handlers())
-            .chain(further::handlers());
+            .chain(further::handlers())
+            .chain(survive::handlers());
         for (expected, (index, handler)) in own.enumerate() {
             debug_assert_eq!(next.next(), Some(index), "own handler {expected} out of place");
             self.register_any(index, handler)?;
@@ -466,7 +472,11 @@ impl Endpoint {
         let message = Message { direction: Direction::Request, handler, arguments, payload };
         self.check_failure()?;
         self.check_size(&message)?;
-        let loan = self.network_conduit()?.try_send_lent(to, &message, lent)?;
+        self.check_peer(to, "sending")?;
+        let loan = match self.network_conduit()?.try_send_lent(to, &message, lent) {
+            Ok(loan) => loan,
+            Err(error) => self.weigh(error).map(|()| None)?,
+        };
         let sent = if loan.is_some() { Sent::Accepted } else { Sent::Busy };
         self.counters.sent(Carrier::Network, sent, &message);
         Ok(loan)
@@ -507,7 +517,15 @@ impl Endpoint {
                 }
                 return self.smp_conduit()?.try_send_to(member as usize, message);
             }
-            Some(Route::Network) => (Carrier::Network, self.network_conduit()?.try_send(to, message)?),
+            Some(Route::Network) => {
+                self.check_peer(to, "sending")?;
+                let sent = match self.network_conduit()?.try_send(to, message) {
+                    Ok(sent) => sent,
+                    // It waits for what becomes of the peer.
+                    Err(error) => self.weigh(error).map(|()| Sent::Busy)?,
+                };
+                (Carrier::Network, sent)
+            }
             Some(Route::Loopback) => {
                 let sent = self.loopback.try_send(self.me, message, |destination, bytes| {
                     Sink::destination(self, self.me, destination, bytes)
@@ -566,6 +584,7 @@ impl Endpoint {
         if !self.is_open.load(Ordering::Acquire) {
             return Ok(0);
         }
+        self.settle_lost();
         match self.deliver_all() {
             Ok(0) => {
                 self.tend();
@@ -604,7 +623,10 @@ impl Endpoint {
         {
             // Read again under the lock: whoever failed the endpoint may be waiting for us to leave (see `operation`).
             self.check_failure()?;
-            let brought = network.poll(self, traffic)?;
+            let brought = match network.poll(self, traffic) {
+                Ok(brought) => brought,
+                Err(error) => self.weigh(error).map(|()| 0)?,
+            };
             if brought > 0 {
                 self.network_silence.store(0, Ordering::Relaxed);
             }
@@ -667,6 +689,7 @@ impl Endpoint {
 
 impl Sink for Endpoint {
     fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError> {
+        self.check_peer(from, "receiving")?;
         match destination {
             Destination::Region { region, owner, offset } => {
                 self.region_destination(from, region, owner, offset, bytes)
@@ -680,6 +703,7 @@ impl Sink for Endpoint {
     }
 
     fn completed(&self, server: Peer, operation: u64) -> Result<(), RmaError> {
+        self.check_peer(server, "receiving")?;
         self.operations.answered(server, operation, None)
     }
 
@@ -697,6 +721,9 @@ impl Sink for Endpoint {
             _ => Carrier::Network,
         };
         self.counters.delivered(carrier, &delivery);
+        if self.is_gone(delivery.from) {
+            return Ok(());
+        }
         let token = Token::new(self, delivery.from, delivery.direction);
         match delivery.payload {
             // Not a copy of what the conduit has just written: the processor would wait for it.

@@ -106,7 +106,9 @@ impl Operation {
 
     /// True: it was the last.
     fn finish_part(&self) -> bool {
-        self.parts.fetch_sub(1, Ordering::AcqRel) == 1
+        // None is left where its server was lost.
+        let less = |parts: u64| parts.checked_sub(1);
+        self.parts.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) == Ok(1)
     }
 }
 
@@ -167,6 +169,19 @@ impl Operations {
     /// One that waits.
     pub(super) fn find(&self, id: u64) -> Option<Arc<Operation>> {
         lock(&self.waiting).get(key(id)).map(|waiting| waiting.operation.clone())
+    }
+
+    /// Ends, with an error, what waits for servers that are lost.
+    pub(super) fn lose(&self, is_lost: impl Fn(Peer) -> bool, why: impl Fn(Peer) -> RmaError) {
+        lock(&self.waiting).retain(|_, Waiting { operation, server, .. }| {
+            if !is_lost(*server) {
+                return true;
+            }
+            lock(&operation.error).get_or_insert_with(|| why(*server));
+            operation.has_error.store(true, Ordering::Release);
+            operation.parts.store(0, Ordering::Release);
+            false
+        });
     }
 
     /// Whether none waits.

@@ -1,0 +1,219 @@
+//! Going on without nodes that are lost.
+//!
+//! Without [`Endpoint::survive`], a peer that is lost fails the endpoint, and with it the job. With it, one decides for all: a
+//! connection that breaks is *reported*, to whoever has started the job, and what is sent to that peer waits, until it is told
+//! that the node is lost ([`Endpoint::lose_node`]). From then on
+//!
+//! * what is sent to a peer of that node, and what waits for an answer of it, ends with [`RmaError::PeerLost`];
+//! * so does every barrier and collective of the job, under way or later: they are of all ranks;
+//! * what still comes from there is dropped: a process of the node that runs on for a moment changes nothing here;
+//! * everything else goes on.
+//!
+//! ```text
+//! NODE_LOST (node)      from the agent of a node to its ranks
+//! ```
+
+use super::wait::try_lock;
+use super::{Endpoint, Handler, Token};
+use crate::address::{Layout, NodeId, Peer, Rank};
+use crate::conduit::Sent;
+use crate::error::{Result, RmaError};
+use crate::message::{Arrived, Payload};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+const NODE_LOST: u8 = 15;
+
+/// A peer whose connection broke, and of whose node nothing is known yet.
+const BROKEN: u8 = 1;
+/// A peer of a node that is lost.
+const GONE: u8 = 2;
+
+/// Is told of a peer whose connection broke.
+pub type Report = Box<dyn Fn(Peer) + Send + Sync>;
+
+/// What an endpoint knows of peers that are lost.
+pub(super) struct Lost {
+    /// Set where the endpoint goes on without lost peers.
+    report: OnceLock<Report>,
+    /// By peer.
+    peers: Box<[AtomicU8]>,
+    /// Some node is lost.
+    any: AtomicBool,
+    /// Operations that wait for a lost peer have not been ended yet.
+    is_unsettled: AtomicBool,
+    /// In the order in which they were lost.
+    nodes: Mutex<Vec<NodeId>>,
+}
+
+impl Lost {
+    pub(super) fn new(layout: &Layout) -> Self {
+        Self {
+            report: OnceLock::new(),
+            peers: (0..layout.peers()).map(|_| AtomicU8::new(0)).collect(),
+            any: AtomicBool::new(false),
+            is_unsettled: AtomicBool::new(false),
+            nodes: Mutex::default(),
+        }
+    }
+
+    #[inline]
+    fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    fn state(&self, peer: Peer) -> Option<&AtomicU8> {
+        self.peers.get(peer.0 as usize)
+    }
+}
+
+pub(super) fn handlers() -> [(u8, Handler); 1] {
+    [(NODE_LOST, Box::new(on_node_lost))]
+}
+
+fn on_node_lost(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
+    let endpoint = token.endpoint();
+    let &[node] = arguments else { return token.refuse("a malformed message about a lost node") };
+    let own = endpoint.layout.node_of_peer(endpoint.me);
+    let is_known = node < endpoint.layout.nodes() && NodeId(node) != own;
+    // Only this node's agent says so, and only where it was asked for.
+    if !is_known || token.from() != endpoint.layout.agent_of(own) || endpoint.lost.report.get().is_none() {
+        return token.refuse(format!("says that node {node} is lost"));
+    }
+    endpoint.lose_node(NodeId(node));
+}
+
+impl Endpoint {
+    /// From now on a lost peer does not fail this endpoint: it goes on without that peer's node, once it is told to. `report` hears
+    /// of each peer whose connection broke, once, in the thread that noticed it; it must not wait for anything of this endpoint.
+    /// Before [`Endpoint::open`].
+    ///
+    /// # Errors
+    /// [`RmaError::Usage`] the second time.
+    pub fn survive(&self, report: impl Fn(Peer) + Send + Sync + 'static) -> Result<()> {
+        self.lost
+            .report
+            .set(Box::new(report))
+            .map_err(|_| RmaError::Usage("an endpoint is told once to survive lost peers".into()))
+    }
+
+    /// Told by whoever decides for the whole job: a node is lost. See [`Endpoint::survive`], without which nothing happens.
+    pub fn lose_node(&self, node: NodeId) {
+        if self.lost.report.get().is_none() || node.0 >= self.layout.nodes() {
+            return;
+        }
+        {
+            let mut nodes = self.lost.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            if nodes.contains(&node) {
+                return;
+            }
+            let ranks = self.layout.ranks_of(node).map(|rank| self.layout.peer_of_rank(Rank(rank)));
+            for peer in ranks.chain([self.layout.agent_of(node)]) {
+                if let Some(state) = self.lost.state(peer) {
+                    state.store(GONE, Ordering::Release);
+                }
+            }
+            nodes.push(node);
+        }
+        self.lost.is_unsettled.store(true, Ordering::Release);
+        self.lost.any.store(true, Ordering::Release);
+        self.settle_lost();
+        self.notify_local();
+    }
+
+    /// The nodes that are lost, in the order in which they were.
+    pub fn lost_nodes(&self) -> Vec<NodeId> {
+        if !self.lost.any() {
+            return Vec::new();
+        }
+        self.lost.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether any node is lost.
+    #[inline]
+    pub fn has_lost(&self) -> bool {
+        self.lost.any()
+    }
+
+    /// Whether a peer is of a node that is lost.
+    #[inline]
+    pub fn is_gone(&self, peer: Peer) -> bool {
+        self.lost.any() && self.is_marked_gone(peer)
+    }
+
+    #[cold]
+    fn is_marked_gone(&self, peer: Peer) -> bool {
+        self.lost.state(peer).is_some_and(|state| state.load(Ordering::Acquire) == GONE)
+    }
+
+    /// An error if a peer is of a node that is lost; `during` says what is to be done with it.
+    ///
+    /// # Errors
+    /// [`RmaError::PeerLost`].
+    #[inline]
+    pub fn check_peer(&self, peer: Peer, during: &str) -> Result<()> {
+        if self.is_gone(peer) { Err(self.gone(peer, during)) } else { Ok(()) }
+    }
+
+    /// An error if any node is lost: what all ranks take part in cannot be any more.
+    ///
+    /// # Errors
+    /// [`RmaError::PeerLost`].
+    #[inline]
+    pub fn check_all(&self, during: &str) -> Result<()> {
+        if !self.lost.any() {
+            return Ok(());
+        }
+        match self.lost_nodes().first() {
+            Some(&node) => Err(self.gone(self.layout.agent_of(node), during)),
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn gone(&self, peer: Peer, during: &str) -> RmaError {
+        let (who, node) = (self.layout.describe(peer), self.layout.node_of_peer(peer));
+        let reason = format!("{node} is lost, and the job goes on without it");
+        RmaError::PeerLost { peer, who, during: during.into(), reason }
+    }
+
+    /// Tells a rank of this node that a node is lost. For its agent.
+    ///
+    /// # Errors
+    /// As [`Endpoint::try_request`].
+    pub fn try_tell_lost(&self, to: Peer, node: NodeId) -> Result<Sent> {
+        self.try_request(to, NODE_LOST, &[node.0], Payload::Short)
+    }
+
+    /// What an error of the network means: nothing yet, where the endpoint goes on without lost peers and this is one.
+    #[cold]
+    pub(super) fn weigh(&self, error: RmaError) -> Result<()> {
+        let peer = match &error {
+            RmaError::PeerLost { peer, .. } => *peer,
+            // What comes from there is not believed, either.
+            RmaError::Protocol { peer: Some(peer), .. } if self.is_gone(*peer) => return Ok(()),
+            _ => return Err(error),
+        };
+        let (Some(report), Some(state)) = (self.lost.report.get(), self.lost.state(peer)) else {
+            return Err(error);
+        };
+        if state.compare_exchange(0, BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            tracing::warn!(%error, "waits to be told what becomes of it");
+            report(peer);
+        }
+        Ok(())
+    }
+
+    /// Ends what waits for answers of lost peers, unless somebody delivers at this moment: then the next poll does.
+    pub(super) fn settle_lost(&self) {
+        if !self.lost.is_unsettled.load(Ordering::Acquire) {
+            return;
+        }
+        // Bytes may be on their way into memory of an operation.
+        let Some(_delivering) = try_lock(&self.delivering) else { return };
+        self.lost.is_unsettled.store(false, Ordering::Release);
+        self.operations
+            .lose(|server| self.is_gone(server), |server| self.gone(server, "waiting for its answer"));
+        self.notify_local();
+    }
+}

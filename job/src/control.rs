@@ -32,7 +32,7 @@ use std::sync::Arc;
 use vgas_rma::error::{Result, RmaError};
 
 /// What a stream begins with; the last four bytes are the version. 1: the first. 2: announced exits. 3: ranks that are
-/// stopped, or cannot be ended. 4: memory that nodes have in common.
+/// stopped, or cannot be ended. 4: memory that nodes have in common, and jobs that outlive a node.
 const PREAMBLE: [u8; 8] = *b"vgas\x04\0\0\0";
 
 const HEADER_BYTES: usize = 8;

@@ -134,6 +134,7 @@ mod tests {
             ToNode::Input(b"text".to_vec()),
             ToNode::Gathered(vec![vec![1], vec![]]),
             ToNode::End { at_once: true },
+            ToNode::Lost(NodeId(1)),
         ];
         let from_node = [
             FromNode::Ready { host: "host7".into(), addresses: address() },
@@ -141,13 +142,20 @@ mod tests {
             FromNode::Exited(exit),
             FromNode::Output { rank: Rank(2), stream: Stream::Error, bytes: b"line\n".to_vec() },
             FromNode::Unending(vec![(Rank(1), 77)]),
+            FromNode::Broken(Peer(2)),
         ];
         let welcome =
             Welcome { job: job(), me: Peer(2), domain: domain(), addresses: address(), listens: true };
         let to_rank =
             [ToRank::Welcome(Box::new(welcome)), ToRank::Gathered(vec![vec![7; 8]]), ToRank::Finalised];
         let abort = FromRank::Abort { message: "why".into(), code: 1, is_complaint: false };
-        let from_rank = [FromRank::Join, FromRank::Gather(vec![1, 2]), abort, FromRank::Exit { code: 4 }];
+        let from_rank = [
+            FromRank::Join,
+            FromRank::Gather(vec![1, 2]),
+            abort,
+            FromRank::Exit { code: 4 },
+            FromRank::Broken(Peer(1)),
+        ];
         replay(
             "job_control",
             job_control,

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod survive;
+
 use super::message::{
     DomainOrigin, FromNode, Input, JobDescription, NodeDescription, Output, Stream, ToNode,
 };
@@ -92,6 +94,9 @@ struct Launcher<'a> {
     said_alive: Instant,
     started: bool,
     ranks_running: u32,
+    /// By node: how many of its ranks have ended.
+    ranks_ended: Vec<u32>,
+    losses: survive::Losses,
     any_joined: bool,
     /// The first rank that ended with 0 without finalising, and when that became a problem.
     left: Option<(Instant, RankExit)>,
@@ -158,6 +163,8 @@ impl<'a> Launcher<'a> {
             said_alive: Instant::now(),
             started: false,
             ranks_running: layout.ranks(),
+            ranks_ended: vec![0; layout.nodes() as usize],
+            losses: survive::Losses::default(),
             any_joined: false,
             left: None,
             exiting: None,
@@ -339,7 +346,8 @@ impl<'a> Launcher<'a> {
         });
         let stop =
             self.nodes.iter().filter(|node| node.phase != Phase::Over).filter_map(|node| node.stop.due());
-        let next = [ready, left, end, alive, exit, stop.min()].into_iter().flatten().min()?;
+        let next =
+            [ready, left, end, alive, exit, stop.min(), self.losses.due()].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
@@ -387,6 +395,10 @@ impl<'a> Launcher<'a> {
 
     /// A daemon is gone, or talks nonsense.
     fn lose(&mut self, index: usize, reason: Option<String>) {
+        let told = reason.as_ref().map(|how| format!("its daemon {how}"));
+        if self.goes_on_without(index, told) {
+            return;
+        }
         let link = &mut self.nodes[index];
         let (node, was_ready) = (link.node, link.phase == Phase::Ready);
         let pid = link.pid();
@@ -405,6 +417,9 @@ impl<'a> Launcher<'a> {
 
     fn on_node(&mut self, index: usize, message: FromNode) {
         let node = self.nodes[index].node;
+        if self.losses.is_lost(index) {
+            return;
+        }
         match message {
             FromNode::Ready { host, addresses } => {
                 self.verdict.set_host(node, host.clone());
@@ -425,24 +440,14 @@ impl<'a> Launcher<'a> {
             FromNode::Gather(contributions) => {
                 self.nodes[index].contributions = Some(contributions);
                 self.check_step();
-                if self.nodes.iter().all(|node| node.contributions.is_some()) {
-                    let all = self
-                        .nodes
-                        .iter_mut()
-                        .filter_map(|node| node.contributions.take())
-                        .flatten()
-                        .collect();
-                    self.tell_all(&ToNode::Gathered(all));
-                }
+                self.gather_if_all();
             }
             FromNode::Finalise => {
                 self.nodes[index].finalised = true;
                 self.check_step();
-                if self.nodes.iter().all(|node| node.finalised) {
-                    self.tell_all(&ToNode::Finalised);
-                }
+                self.finalise_if_all();
             }
-            FromNode::Exited(exit) => self.on_exit(exit),
+            FromNode::Exited(exit) => self.on_exit(index, exit),
             // Those who are left behind may complain before they are ended.
             FromNode::Abort { .. } if self.exiting.is_some() => {}
             FromNode::Abort { from, message, code, is_complaint } => {
@@ -463,6 +468,32 @@ impl<'a> Launcher<'a> {
             }
             FromNode::Stopped => self.nodes[index].phase = Phase::Over,
             FromNode::Alive => {}
+            FromNode::Broken(peer) => self.on_broken(index, peer),
+        }
+    }
+
+    /// Hands on what all ranks have contributed, once they have: nothing, in the place of those of a lost node.
+    fn gather_if_all(&mut self) {
+        let is_any = self.nodes.iter().any(|node| node.contributions.is_some());
+        let is_lost = |index| self.losses.is_lost(index);
+        let mut all = self.nodes.iter().enumerate();
+        if !is_any || !all.all(|(index, node)| is_lost(index) || node.contributions.is_some()) {
+            return;
+        }
+        let ranks_of = |node| self.layout.ranks_of(node).len();
+        let all = self.nodes.iter_mut().flat_map(|node| {
+            node.contributions.take().unwrap_or_else(|| vec![Vec::new(); ranks_of(node.node)])
+        });
+        let all = all.collect();
+        self.tell_all(&ToNode::Gathered(all));
+    }
+
+    /// Says that all ranks have finalised, once they have.
+    fn finalise_if_all(&mut self) {
+        let is_any = self.nodes.iter().any(|node| node.finalised);
+        let mut all = self.nodes.iter().enumerate();
+        if is_any && all.all(|(index, node)| self.losses.is_lost(index) || node.finalised) {
+            self.tell_all(&ToNode::Finalised);
         }
     }
 
@@ -499,13 +530,14 @@ impl<'a> Launcher<'a> {
     /// A rank exits, and wants the job to.
     fn on_announcement(&mut self, code: u8) {
         let new = Exiting { since: Instant::now(), code, ranks: 0, asked: false };
+        let all = self.layout.ranks() - self.lost_ranks();
         let exiting = self.exiting.get_or_insert(new);
         exiting.ranks += 1;
         // What those say who were asked to follow is about this exit, not about the job.
         if exiting.code == 0 && !exiting.asked {
             exiting.code = code;
         }
-        if exiting.ranks == self.layout.ranks() {
+        if exiting.ranks == all {
             self.tell_all(&ToNode::Finalised);
         }
     }
@@ -525,8 +557,12 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    fn on_exit(&mut self, exit: RankExit) {
+    fn on_exit(&mut self, index: usize, exit: RankExit) {
+        if self.is_end_of_node(index, &exit) {
+            return;
+        }
         self.ranks_running = self.ranks_running.saturating_sub(1);
+        self.ranks_ended[index] += 1;
         // A job that is exiting has its status; only what was killed is news.
         let is_news =
             self.exiting.is_none() || matches!(exit.exit, Exit::Signal(signal) if signal != SIGQUIT);
@@ -550,6 +586,7 @@ impl<'a> Launcher<'a> {
                 self.give_up_waiting();
             }
         }
+        self.lose_suspected();
         if self.ranks_running == 0 && !self.stopping && self.ended.is_none() {
             self.stopping = true;
             self.tell_all(&ToNode::Stop);

@@ -105,6 +105,8 @@ pub(crate) enum ToNode {
     Stop,
     /// I am still here.
     Alive,
+    /// A node is lost; the job goes on without it.
+    Lost(NodeId),
 }
 
 /// From a node's daemon to the launcher.
@@ -138,6 +140,8 @@ pub(crate) enum FromNode {
     Stopped,
     /// I am still here.
     Alive,
+    /// A process of the node has lost its connection to this peer, and waits for what becomes of it.
+    Broken(Peer),
 }
 
 /// Which of its two streams a rank wrote to.
@@ -206,4 +210,6 @@ pub(crate) enum FromRank {
     Abort { message: String, code: u8, is_complaint: bool },
     /// I am about to exit with this status, which is to be the job's; tell me (`Finalised`) when everybody is.
     Exit { code: u8 },
+    /// I have lost my connection to this peer, and wait for what becomes of it.
+    Broken(Peer),
 }

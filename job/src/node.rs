@@ -344,6 +344,7 @@ impl Node {
                 return Err(RmaError::Protocol { peer: None, what: "a second description came".into() });
             }
             ToNode::Alive => {}
+            ToNode::Lost(node) => self.agent.hear(node),
         }
         Ok(Next::Continue)
     }
@@ -408,6 +409,7 @@ impl Node {
                     channel.sender.send(&FromNode::Abort { from, message, code, is_complaint })?;
                 }
                 AgentReport::Stopped => self.service = ServiceState::Stopped,
+                AgentReport::Broken(peer) => channel.sender.send(&FromNode::Broken(peer))?,
             }
         }
         Ok(())
@@ -497,6 +499,7 @@ impl Node {
                     channel.sender.send(&FromNode::Exit { code })?;
                 }
             }
+            FromRank::Broken(peer) => channel.sender.send(&FromNode::Broken(peer))?,
         }
         Ok(())
     }

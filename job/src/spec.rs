@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 use vgas_rma::address::{Layout, NodeId, Peer};
 use vgas_rma::conduit::factory::{self, Provider};
-use vgas_rma::conduit::smp;
+use vgas_rma::conduit::{smp, tcp};
 use vgas_rma::domain::{DomainSpec, RegionSpec};
 use vgas_rma::error::{Result, RmaError};
 
@@ -63,6 +63,9 @@ pub struct RunSpec {
     pub input: bool,
     /// Within what time every node must be ready to start its ranks.
     pub connect_timeout: Duration,
+    /// Whether the job goes on when a node is lost, other than the first: every process is told of it, and what wants something of
+    /// that node gets an error. Needs the `tcp` conduit. A second node that is lost ends the job.
+    pub survive: bool,
 }
 
 /// How a job ended.
@@ -101,6 +104,7 @@ impl RunSpec {
             label: false,
             input: true,
             connect_timeout: Duration::from_millis(4500),
+            survive: false,
         }
     }
 
@@ -137,6 +141,11 @@ impl RunSpec {
             check_cores(self.ranks)?;
         }
         let provider = factory::find(&self.conduit)?;
+        if self.survive && self.nodes > 1 && self.conduit != tcp::NAME {
+            return wrong(format!(
+                "a job over {provider} cannot survive the loss of a node; use the conduit tcp"
+            ));
+        }
         if self.hosts.len() > 1 && !provider.reaches_hosts() {
             let others = factory::names_that_reach_hosts();
             return wrong(format!("conduit {provider} does not reach other hosts; use {others}"));

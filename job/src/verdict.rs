@@ -69,6 +69,11 @@ impl Verdict {
         self.passed_on.push(signal);
     }
 
+    /// Whether a signal was passed on to all ranks.
+    pub(crate) fn has_passed_on(&self, signal: i32) -> bool {
+        self.passed_on.contains(&signal)
+    }
+
     /// Whether something has made the job fail.
     pub(crate) fn failed(&self) -> bool {
         self.cause.is_some()

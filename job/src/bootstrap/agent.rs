@@ -5,8 +5,10 @@
 use super::{Bootstrap, End, Place, for_ranks_only};
 use crate::membership::lock;
 use rustix::event::{EventfdFlags, eventfd};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use vgas_rma::address::{NodeId, Peer};
 use vgas_rma::error::{Result, RmaError};
 
 /// The line of an agent to the daemon that it is part of.
@@ -37,6 +39,15 @@ impl Bootstrap for AgentBootstrap {
         self.line.report(AgentReport::End(why));
         Ok(())
     }
+
+    fn report_broken(&self, peer: Peer) -> Result<()> {
+        self.line.report(AgentReport::Broken(peer));
+        Ok(())
+    }
+
+    fn on_lost(&self, hear: Box<dyn Fn(NodeId) + Send + Sync>) {
+        self.line.on_lost(hear);
+    }
 }
 
 /// What the service's thread tells the daemon's event loop.
@@ -48,6 +59,8 @@ pub(crate) enum AgentReport {
     End(End),
     /// [`crate::NodeService::run`] has returned.
     Stopped,
+    /// A connection broke.
+    Broken(Peer),
 }
 
 /// From the service's thread to the daemon's event loop.
@@ -55,19 +68,48 @@ pub(crate) enum AgentReport {
 pub(crate) struct AgentLine {
     reports: Mutex<Vec<AgentReport>>,
     bell: OwnedFd,
+    lost: Mutex<Lost>,
+}
+
+/// The other way: nodes that are lost, and who is told of them.
+#[derive(Default)]
+struct Lost {
+    nodes: Vec<NodeId>,
+    hear: Option<Box<dyn Fn(NodeId) + Send + Sync>>,
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.nodes).finish()
+    }
 }
 
 impl AgentLine {
     pub(crate) fn new() -> Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| RmaError::system("create an eventfd", e))?;
-        Ok(Self { reports: Mutex::new(Vec::new()), bell })
+        Ok(Self { reports: Mutex::new(Vec::new()), bell, lost: Mutex::default() })
     }
 
     pub(crate) fn report(&self, report: AgentReport) {
         lock(&self.reports).push(report);
         // An eventfd refuses a write only when its counter is full: then it is readable anyway.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// A node is lost: tells the agent, now or when it asks to be told.
+    pub(crate) fn hear(&self, node: NodeId) {
+        let mut lost = lock(&self.lost);
+        lost.nodes.push(node);
+        if let Some(hear) = &lost.hear {
+            hear(node);
+        }
+    }
+
+    fn on_lost(&self, hear: Box<dyn Fn(NodeId) + Send + Sync>) {
+        let mut lost = lock(&self.lost);
+        lost.nodes.iter().for_each(|&node| hear(node));
+        lost.hear = Some(hear);
     }
 
     /// Takes the reports and makes the descriptor unreadable until the next.

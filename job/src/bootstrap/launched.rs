@@ -9,6 +9,7 @@ use crate::message::{FromRank, ToRank};
 use crate::system;
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use vgas_rma::address::Peer;
 use vgas_rma::error::{Result, RmaError};
 
 /// Joins the job that this process was started in, as a rank. Once per process.
@@ -104,6 +105,10 @@ impl Bootstrap for Launched {
                 None => return Err(daemon_lost()),
             }
         }
+    }
+
+    fn report_broken(&self, peer: Peer) -> Result<()> {
+        self.tell(&FromRank::Broken(peer))
     }
 
     fn end(&self, End { message, code, is_complaint }: End) -> Result<()> {

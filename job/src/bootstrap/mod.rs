@@ -136,6 +136,19 @@ pub trait Bootstrap: fmt::Debug + Send + Sync {
     /// When nobody can be told: whoever has started this process is gone, and it is being ended anyway.
     fn end(&self, why: End) -> Result<()>;
 
+    /// Reports that the connection to a peer broke, where the job is to go on without lost nodes: whoever has started it says what
+    /// becomes of that peer's node, or ends the job. Does nothing where no job goes on so.
+    ///
+    /// # Errors
+    /// When nobody can be told.
+    fn report_broken(&self, _peer: Peer) -> Result<()> {
+        Ok(())
+    }
+
+    /// Has this called when it is decided that a node is lost, for each once, also if that was before. It must not wait. For
+    /// agents, which tell their ranks; others are never called.
+    fn on_lost(&self, _hear: Box<dyn Fn(NodeId) + Send + Sync>) {}
+
     /// [`Bootstrap::end`] with this line and this exit status (0 becomes 1).
     ///
     /// # Errors

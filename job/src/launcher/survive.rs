@@ -1,0 +1,122 @@
+//! Jobs that go on when a node is lost ([`RunSpec::survive`](crate::RunSpec::survive)).
+//!
+//! The launcher alone decides that a node is lost, once in a job, and tells the daemons of all others, which tell their agents
+//! and these their ranks. It does so when
+//!
+//! * the node's daemon is gone, or was silent for too long;
+//! * a rank of the node was ended by a signal that nobody of the job has sent;
+//! * a process of another node has lost its connection to one of the node, and nothing better is known [`SUSPICION`] later.
+//!
+//! Whatever of the node still runs is killed, and what it says from then on is not listened to. A process that is stopped is not
+//! lost. The first node never is: it has rank 0, which began the program; when it goes, the job ends, and so it does with a second
+//! node. A rank that ends with a status of its own says that the program has failed, not the node.
+
+use super::{Launcher, OneLine, ToNode};
+use crate::message::{Exit, RankExit};
+use crate::node_link::Phase;
+use std::time::{Duration, Instant};
+use vgas_rma::address::{NodeId, Peer};
+
+/// How long who has lost a connection waits for a report that says why: that of the daemon, or its end.
+pub(super) const SUSPICION: Duration = Duration::from_millis(50);
+
+/// What the launcher knows of lost nodes.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    /// The node without which the job goes on.
+    lost: Option<usize>,
+    /// A node that others cannot reach, and since when.
+    suspected: Option<(usize, Instant)>,
+}
+
+impl Losses {
+    /// Whether this node is lost, and nobody waits for it.
+    pub(super) fn is_lost(&self, index: usize) -> bool {
+        self.lost == Some(index)
+    }
+
+    /// When a suspicion becomes a loss.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.suspected.map(|(_, since)| since + SUSPICION)
+    }
+}
+
+impl Launcher<'_> {
+    /// Whether the job can go on without this node.
+    fn can_lose(&self, index: usize) -> bool {
+        self.spec.survive
+            && index > 0
+            && self.started
+            && self.losses.lost.is_none()
+            && self.ended.is_none()
+            && self.exiting.is_none()
+            && !self.stopping
+            && !self.verdict.failed()
+    }
+
+    /// A node is gone, or is to be: true if the job goes on without it. `reason` says what has
+    /// happened; the daemon's end does where it is none.
+    pub(super) fn goes_on_without(&mut self, index: usize, reason: Option<String>) -> bool {
+        if !self.can_lose(index) {
+            return false;
+        }
+        self.losses = Losses { lost: Some(index), suspected: None };
+        let (node, pid) = (self.nodes[index].node, self.nodes[index].pid());
+        let is_known = reason.is_some();
+        let (how, _) = self.nodes[index].lose(reason);
+        let who =
+            if is_known { String::new() } else { format!("{} ", self.verdict.describe_daemon(node, pid)) };
+        let line = OneLine(format!("warning: {node} is lost: {who}{how}; the job goes on without it"));
+        self.outputs.end_line();
+        self.outputs.push_plain(format!("{line}\n").as_bytes());
+        let ranks = self.layout.ranks_of(node).len() as u32;
+        self.ranks_running = self.ranks_running.saturating_sub(ranks - self.ranks_ended[index].min(ranks));
+        self.tell_all(&ToNode::Lost(node));
+        // Others may have waited for it alone.
+        self.gather_if_all();
+        self.finalise_if_all();
+        true
+    }
+
+    /// How many ranks the job goes on without.
+    pub(super) fn lost_ranks(&self) -> u32 {
+        self.losses.lost.map_or(0, |index| self.layout.ranks_of(self.nodes[index].node).len() as u32)
+    }
+
+    /// A rank has ended: true if its node is lost by that, or was before.
+    pub(super) fn is_end_of_node(&mut self, index: usize, exit: &RankExit) -> bool {
+        if self.losses.is_lost(index) {
+            return true;
+        }
+        let Exit::Signal(signal) = exit.exit else { return false };
+        let how = format!(
+            "{} was killed by signal {signal}{}",
+            self.verdict.describe_rank(exit.rank, exit.pid),
+            crate::verdict::signal_name(signal)
+        );
+        exit.by_itself && !self.verdict.has_passed_on(signal) && self.goes_on_without(index, Some(how))
+    }
+
+    /// A process of a node has lost its connection to a peer.
+    pub(super) fn on_broken(&mut self, index: usize, peer: Peer) {
+        if !self.layout.contains(peer) {
+            return;
+        }
+        let NodeId(other) = self.layout.node_of_peer(peer);
+        // Of two nodes that cannot reach each other, the one without rank 0 is to blame.
+        let suspected = if other == 0 { index } else { other as usize };
+        if self.can_lose(suspected) && self.nodes[suspected].phase == Phase::Ready {
+            self.losses.suspected.get_or_insert((suspected, Instant::now()));
+        }
+    }
+
+    /// A suspicion that nothing has cleared up is a loss.
+    pub(super) fn lose_suspected(&mut self) {
+        if let Some((index, since)) = self.losses.suspected
+            && since.elapsed() >= SUSPICION
+        {
+            self.losses.suspected = None;
+            self.goes_on_without(index, Some("others have lost their connections to it".into()));
+        }
+    }
+}

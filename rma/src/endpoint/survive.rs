@@ -217,3 +217,81 @@ impl Endpoint {
         self.notify_local();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conduit::sim::{SimNetwork, SimOptions};
+    use crate::endpoint::EndpointSpec;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    const ASKED: u8 = 200;
+
+    fn endpoint(network: &Arc<SimNetwork>, me: u32, reports: Option<Arc<AtomicU32>>) -> Arc<Endpoint> {
+        let layout = Layout::blocks(3, 3);
+        let network = Some(network.conduit(Peer(me)));
+        let endpoint = Endpoint::new(EndpointSpec { layout, me: Peer(me), domain: None, network }).unwrap();
+        endpoint.register(ASKED, |_, _, _| {}).unwrap();
+        if let Some(reports) = reports {
+            let count = move |peer: Peer| {
+                reports.fetch_add(1 + 100 * peer.0, Ordering::SeqCst);
+            };
+            endpoint.survive(count).unwrap();
+        }
+        endpoint.open();
+        endpoint
+    }
+
+    fn is_lost<T: std::fmt::Debug>(result: &Result<T>) -> bool {
+        matches!(result, Err(RmaError::PeerLost { peer: Peer(2 | 5), .. }))
+    }
+
+    /// Goal: a lost peer is reported once, and what is sent to it waits; once its node is declared lost, what concerns it ends with an
+    /// error, barriers too, and the others are reached as before.
+    #[test]
+    fn it_goes_on_without_a_lost_node() {
+        let options = SimOptions { delay_steps: 1..=1, steps_by_polling: true, ..SimOptions::default() };
+        let network = SimNetwork::new(1, 6, options).unwrap();
+        let reports = Arc::new(AtomicU32::new(0));
+        let (zero, one) = (endpoint(&network, 0, Some(reports.clone())), endpoint(&network, 1, None));
+        let ask = |to| zero.try_request(Peer(to), ASKED, &[], Payload::Short);
+        let mut got = [0];
+        // Rank 2's agent serves its segment.
+        let get = zero.operations.start(Peer(5), got.as_mut_ptr(), 1, 1);
+        network.lose(Peer(2));
+        for _ in 0..4 {
+            zero.poll().unwrap();
+            assert_eq!(ask(2).unwrap(), Sent::Busy);
+        }
+        assert_eq!(reports.load(Ordering::SeqCst), 201, "once, of peer 2");
+        assert!(!zero.has_lost());
+        zero.barrier_notify(crate::endpoint::BarrierName::Anonymous).unwrap();
+        zero.lose_node(NodeId(2));
+        zero.lose_node(NodeId(2));
+        assert_eq!(zero.lost_nodes(), [NodeId(2)]);
+        assert!(is_lost(&ask(2)) && is_lost(&ask(5)));
+        assert!(is_lost(&zero.barrier_try(crate::endpoint::BarrierName::Anonymous)));
+        assert!(is_lost(&zero.wait_sync(get.into())), "it waits for nobody");
+        assert_eq!(ask(1).unwrap(), Sent::Accepted);
+        assert!((0..9).map(|_| one.poll().unwrap()).sum::<usize>() > 0, "the others are reached");
+        assert!(zero.check_failure().is_ok());
+    }
+
+    /// Goal: without being told to survive, an endpoint fails with its peer; and nobody but its own agent says who is lost.
+    #[test]
+    fn others_fail_as_before() {
+        let options = SimOptions { delay_steps: 1..=1, steps_by_polling: true, ..SimOptions::default() };
+        let network = SimNetwork::new(1, 6, options).unwrap();
+        let reports = Arc::new(AtomicU32::new(0));
+        let (zero, one) = (endpoint(&network, 0, None), endpoint(&network, 1, Some(reports)));
+        assert_eq!(zero.try_tell_lost(Peer(1), NodeId(2)).unwrap(), Sent::Accepted);
+        let refused = (0..9).find_map(|_| one.poll().err());
+        assert!(matches!(refused, Some(RmaError::Protocol { peer: Some(Peer(0)), .. })), "{refused:?}");
+        network.lose(Peer(2));
+        let failed = (0..9).find_map(|_| zero.poll().err().map(Err::<(), _>));
+        assert!(failed.is_some_and(|failed| is_lost(&failed)));
+        zero.lose_node(NodeId(2));
+        assert!(!zero.has_lost() && zero.check_failure().is_err());
+    }
+}

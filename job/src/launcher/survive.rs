@@ -18,14 +18,17 @@ use std::time::{Duration, Instant};
 use vgas_rma::address::{NodeId, Peer};
 
 /// How long who has lost a connection waits for a report that says why: that of the daemon, or its end.
-pub(super) const SUSPICION: Duration = Duration::from_millis(50);
+const SUSPICION: Duration = Duration::from_millis(50);
+
+/// The same where the job ends for it: what it ends with is to be the reason.
+const CERTAINTY: Duration = Duration::from_secs(1);
 
 /// What the launcher knows of lost nodes.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     /// The node without which the job goes on.
     lost: Option<usize>,
-    /// A node that others cannot reach, and since when.
+    /// A node that others cannot reach, and when it counts as lost for that.
     suspected: Option<(usize, Instant)>,
 }
 
@@ -37,7 +40,7 @@ impl Losses {
 
     /// When a suspicion becomes a loss.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.suspected.map(|(_, since)| since + SUSPICION)
+        self.suspected.map(|(_, due)| due)
     }
 }
 
@@ -105,18 +108,25 @@ impl Launcher<'_> {
         let NodeId(other) = self.layout.node_of_peer(peer);
         // Of two nodes that cannot reach each other, the one without rank 0 is to blame.
         let suspected = if other == 0 { index } else { other as usize };
-        if self.can_lose(suspected) && self.nodes[suspected].phase == Phase::Ready {
-            self.losses.suspected.get_or_insert((suspected, Instant::now()));
+        let is_over =
+            (0..self.nodes.len()).all(|node| self.losses.is_lost(node) || self.nodes[node].finalised);
+        let is_known = self.losses.is_lost(suspected) || self.nodes[suspected].phase != Phase::Ready;
+        if self.spec.survive && !is_known && !is_over && self.exiting.is_none() && !self.stopping {
+            let patience = if self.can_lose(suspected) { SUSPICION } else { CERTAINTY };
+            self.losses.suspected.get_or_insert((suspected, Instant::now() + patience));
         }
     }
 
     /// A suspicion that nothing has cleared up is a loss.
     pub(super) fn lose_suspected(&mut self) {
-        if let Some((index, since)) = self.losses.suspected
-            && since.elapsed() >= SUSPICION
+        if let Some((index, due)) = self.losses.suspected
+            && Instant::now() >= due
         {
             self.losses.suspected = None;
-            self.goes_on_without(index, Some("others have lost their connections to it".into()));
+            // Those who cannot reach it wait for an answer: without it, or for the end.
+            if self.nodes[index].phase == Phase::Ready {
+                self.lose(index, Some("cannot be reached by others".into()));
+            }
         }
     }
 }

@@ -92,6 +92,17 @@ impl AgentService {
         let endpoint =
             Endpoint::new(EndpointSpec { layout, me, domain: Some(domain), network: network.conduit() })?;
         shards.first().map_or(Ok(()), |agent| driver::register(agent, &endpoint))?;
+        if settings.run.survive {
+            let reports = membership.bootstrap.clone();
+            // A launcher that is gone ends the daemon anyway.
+            endpoint.survive(move |peer| drop(reports.report_broken(peer)))?;
+            let hears = Arc::downgrade(&endpoint);
+            membership.bootstrap.on_lost(Box::new(move |node| {
+                if let Some(endpoint) = hears.upgrade() {
+                    endpoint.lose_node(node);
+                }
+            }));
+        }
         endpoint.serve_segments()?;
         endpoint.open();
         Ok(Running { shards, endpoint, network })

@@ -49,6 +49,7 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     spec.conduit = settings.conduit.provider().name.into();
     spec.ring_bytes = settings.smp.ring.bytes();
     spec.label = settings.run.label;
+    spec.survive = settings.run.survive;
     spec.connect_timeout = Duration::from_millis(settings.run.start_timeout_ms.into());
     spec.ssh = settings.run.ssh.0.iter().map(OsString::from).collect();
     if let Auto::Is(range) = &settings.tcp.port_range {

@@ -147,6 +147,11 @@ impl Builder {
             }
             endpoint.register(index, handler)?;
         }
+        if settings.run.survive {
+            let reports = membership.bootstrap.clone();
+            // A daemon that is gone ends this process anyway.
+            endpoint.survive(move |peer| drop(reports.report_broken(peer)))?;
+        }
         endpoint.open();
         let options = ClientOptions {
             whole_page_put: settings.ablation.whole_page_put,
@@ -699,8 +704,11 @@ impl Runtime {
     /// [`Runtime::finalize`] for those who cannot give the runtime up, because it lives as long as the process (the C
     /// interface): afterwards nothing of it may be used.
     pub fn leave(&self) -> Result<()> {
-        self.barrier()?;
-        self.print_statistics()?;
+        match self.barrier().and_then(|()| self.print_statistics()) {
+            // Those that are left meet below.
+            Err(_) if self.endpoint.has_lost() => {}
+            met => met?,
+        }
         // What handles stood for that the program has forgotten may be about its segment.
         self.endpoint.end_background();
         self.local.close()?;
@@ -709,6 +717,19 @@ impl Runtime {
         self.bootstrap.finalize()?;
         self.network.close();
         Ok(())
+    }
+
+    /// The nodes that are lost, in the order in which they were, where the job goes on without them (setting `run.survive`).
+    /// What is wanted of one ends with [`RmaError::PeerLost`](vgas_rma::RmaError::PeerLost), and so do barriers and collectives of all
+    /// ranks, from then on.
+    pub fn lost_nodes(&self) -> Vec<NodeId> {
+        self.endpoint.lost_nodes()
+    }
+
+    /// Whether a rank is of a node that is lost.
+    #[inline]
+    pub fn is_lost(&self, rank: Rank) -> bool {
+        self.endpoint.is_gone(self.layout.peer_of_rank(rank))
     }
 
     /// Ends the whole job with this line and exit status.

@@ -98,6 +98,9 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint) -> Result<bool, CacheError> 
         Some(_polling) => endpoint.poll()? > 0,
         None => false,
     };
+    if number == 0 {
+        any |= agent.hear_of_losses(endpoint)?;
+    }
     // Of all shards: only the first one is woken for it.
     let posted = agent.take_faults()?;
     if posted && number == 0 {

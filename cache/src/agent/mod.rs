@@ -50,6 +50,7 @@ mod segments;
 mod services;
 mod shards;
 mod storage;
+mod survive;
 mod victims;
 pub mod wire;
 mod withdrawal;

@@ -9,7 +9,7 @@ use crate::protocol::Message;
 use crate::region;
 use crate::request::handler;
 use std::collections::VecDeque;
-use vgas_rma::address::Peer;
+use vgas_rma::address::{NodeId, Peer};
 use vgas_rma::conduit::{Loan, Sent};
 use vgas_rma::endpoint::Endpoint;
 use vgas_rma::error::Result;
@@ -78,6 +78,8 @@ pub enum Outgoing {
         /// The answer.
         bytes: Vec<u8>,
     },
+    /// To a rank of this node: that node is lost.
+    NodeLost(NodeId),
 }
 
 impl Outgoing {
@@ -91,6 +93,7 @@ impl Outgoing {
             Outgoing::Answer { bytes, .. } | Outgoing::ServiceAnswer { bytes, .. } => 8 + bytes.len() as u64,
             Outgoing::Landing { from, .. } => 8 + from.bytes() as u64,
             Outgoing::Service { bytes, .. } => 12 + bytes.len() as u64,
+            Outgoing::NodeLost(_) => 4,
         }
     }
 }
@@ -211,6 +214,13 @@ impl Outbox {
             return Ok(flushed);
         }
         for (peer, queue) in self.queues.iter_mut().enumerate() {
+            if !queue.is_empty() && endpoint.is_gone(Peer(peer as u32)) {
+                self.waiting -= queue.len();
+                flushed.frames.extend(queue.drain(..).filter_map(|outgoing| match outgoing {
+                    Outgoing::Data { frame, .. } => Some(frame),
+                    _ => None,
+                }));
+            }
             while let Some(outgoing) = queue.front() {
                 let to = Peer(peer as u32);
                 let Some(loan) = send(endpoint, to, outgoing)? else { break };
@@ -295,6 +305,7 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing) -> Result<Option<Loa
         Outgoing::ServiceAnswer { words, bytes } => {
             endpoint.try_request(to, handler::SERVICE_ANSWER, words, Payload::Medium(Source::of(bytes)))
         }
+        Outgoing::NodeLost(node) => endpoint.try_tell_lost(to, *node),
         Outgoing::Answer { words, bytes } if bytes.is_empty() => {
             endpoint.try_request(to, handler::IN_PLACE_ANSWER, words, Payload::Short)
         }
@@ -309,7 +320,6 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing) -> Result<Option<Loa
 mod tests {
     use super::*;
     use crate::protocol::{Confirm, Right};
-    use vgas_rma::address::NodeId;
     use vgas_shm::Mapping;
 
     /// What one peer is told, as lengths of runs, in order: only the same about neighbours is joined, and nothing overtakes.

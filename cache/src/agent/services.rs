@@ -47,6 +47,8 @@ pub(super) struct Services {
     ended: VecDeque<(usize, u64, Result<Vec<u8>, Failure>)>,
     /// Kept for its allocation.
     orders: Vec<Order>,
+    /// Nodes without which the job goes on.
+    lost: Vec<NodeId>,
 }
 
 impl Services {
@@ -69,6 +71,11 @@ impl Services {
     pub fn patience_ms(&self, now_ms: u64) -> Option<u64> {
         let again = self.running.iter().filter_map(|running| running.again_ms).min();
         again.map(|at| at.saturating_sub(now_ms).max(1))
+    }
+
+    /// The nodes whose loss was heard of here.
+    pub fn lost(&self) -> &[NodeId] {
+        &self.lost
     }
 
     /// Whether a service has not heard yet of something that has ended.
@@ -169,6 +176,25 @@ impl Agent {
         self.with_service(service, |service, home| service.answered(ticket, answer, home))
     }
 
+    /// A node is lost: nobody there answers, or waits for an answer.
+    pub(super) fn lose_for_services(&mut self, node: NodeId) -> Result<(), CacheError> {
+        self.services.lost.push(node);
+        let layout = &self.layout;
+        self.services.calling.retain(|from, _| layout.node_of_peer(*from) != node);
+        let mut asked: Vec<Asked> =
+            self.services.asked.extract_if(|_, asked| asked.node == node).map(|(_, asked)| asked).collect();
+        asked.sort_by_key(|asked| asked.ticket);
+        for Asked { service, ticket, .. } in asked {
+            self.with_service(service, |service, home| {
+                service.answered(ticket, Err(ServiceError::Lost), home);
+            })?;
+        }
+        for index in 0..self.services.running.len() {
+            self.with_service(index, |service, home| service.lost(node, home))?;
+        }
+        Ok(())
+    }
+
     /// Tells services what has ended, and what time it is.
     pub(super) fn run_services(&mut self) -> Result<bool, CacheError> {
         let mut any = false;
@@ -257,6 +283,11 @@ impl Agent {
     ) -> Result<(), CacheError> {
         let question = question.and_then(|bytes| self.fitting(bytes));
         let bytes = match question {
+            Ok(_) if self.services.lost.contains(&node) => {
+                return self.with_service(service, |service, home| {
+                    service.answered(ticket, Err(ServiceError::Lost), home);
+                });
+            }
             Ok(bytes) if node.0 < self.layout.nodes() => bytes,
             refused => {
                 let error = refused.err().unwrap_or(ServiceError::Unknown);

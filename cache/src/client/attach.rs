@@ -232,6 +232,7 @@ impl Client {
             }
             let Some(slot) = asked else { return Ok(false) };
             state = core.remote.finish(slot);
+            core.check_awaited(slot)?;
             Ok(state != RemoteState::Pending)
         })?;
         match state {

@@ -653,6 +653,16 @@ impl Core {
         error.map_or(Ok(()), Err)
     }
 
+    /// An error if an operation waits for a peer that is lost.
+    fn check_awaited(&self, number: u32) -> Result<(), CacheError> {
+        if self.endpoint.has_lost()
+            && let Some(peer) = self.remote.awaited(number)
+        {
+            self.endpoint.check_peer(peer, "waiting for its answer")?;
+        }
+        Ok(())
+    }
+
     /// Whether this node must not have copies of a partition's pages.
     #[inline]
     fn stays_at_home(&self, partition: &Partition) -> bool {

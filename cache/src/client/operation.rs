@@ -676,7 +676,7 @@ impl Operation {
         while let Some(asked) = self.remote.front() {
             let state = client.remote.finish(asked.number);
             if state == RemoteState::Pending {
-                return Ok(());
+                return client.check_awaited(asked.number);
             }
             let Some(mut asked) = self.remote.pop_front() else { return Ok(()) };
             let has_landed = state == RemoteState::Landed;

@@ -143,6 +143,14 @@ impl RemoteOperations {
         }
     }
 
+    /// Who is asked, of an operation that waits for the answer of one peer.
+    pub fn awaited(&self, number: u32) -> Option<Peer> {
+        let mut slots = self.lock();
+        Self::find(&mut slots, number)
+            .filter(|slot| slot.state == Some(RemoteState::Pending))
+            .and_then(|slot| slot.asked)
+    }
+
     /// Forgets an operation; its answer will find nothing.
     pub fn abandon(&self, number: u32) -> Over {
         let mut slots = self.lock();

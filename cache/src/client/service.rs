@@ -194,6 +194,10 @@ impl<A: DeserializeOwned> PendingCall<'_, A> {
         match self.core.remote.finish(slot) {
             RemoteState::Pending => {
                 self.core.endpoint.check_failure()?;
+                // Who was asked answers, or has passed it on: where nodes may be lost, a service passes on nothing to others.
+                self.core
+                    .endpoint
+                    .check_peer(self.core.layout.agent_of(self.node), "waiting for its answer")?;
                 Ok(None)
             }
             RemoteState::Done(bytes) => match decode(&bytes) {

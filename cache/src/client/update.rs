@@ -218,7 +218,7 @@ impl PendingUpdates<'_> {
             return Ok(false);
         };
         match core.remote.finish(number) {
-            RemoteState::Pending => return Ok(false),
+            RemoteState::Pending => return core.check_awaited(number).map(|()| false),
             RemoteState::Done(bytes) if bytes.len() == 8 * part.numbers.len() => {
                 for (&number, was) in part.numbers.iter().zip(bytes.as_chunks().0) {
                     self.were[number] = u64::from_le_bytes(*was);

@@ -59,6 +59,14 @@ pub trait Service: Send + 'static {
     {
     }
 
+    /// A node is lost, and the job goes on without it. What was asked of its like there has been answered with
+    /// [`ServiceError::Lost`] by now; answers to calls from there go nowhere, but are still owed.
+    fn lost(&mut self, _node: NodeId, _home: &mut Home<'_, Self>)
+    where
+        Self: Sized,
+    {
+    }
+
     /// Some time has passed: a second, more or less, if [`Home::call_again`] was said.
     fn again(&mut self, _home: &mut Home<'_, Self>)
     where
@@ -85,6 +93,9 @@ pub enum ServiceError {
     /// Too long for a message.
     #[error("the request or its answer does not fit a message")]
     TooLong = 4,
+    /// The job goes on without that node.
+    #[error("its node is lost")]
+    Lost = 5,
 }
 
 impl ServiceError {
@@ -94,6 +105,7 @@ impl ServiceError {
             1 => Self::Unknown,
             2 => Self::Request,
             4 => Self::TooLong,
+            5 => Self::Lost,
             _ => Self::Answer,
         }
     }
@@ -171,7 +183,8 @@ impl<S: Service> Home<'_, S> {
 
     /// Leaves a call to the service of another node, which is asked this in the caller's name, and answers the caller: one message and the
     /// answer, as if it had been called first. Only calls of ranks; one of an agent is answered with [`ServiceError::Unknown`], and so
-    /// is one that is passed to no node of the job.
+    /// is one that is passed to no node of the job. Its caller does not hear of it if the node that has it now is lost: a service whose job is
+    /// to survive that passes on nothing.
     pub fn pass_on(&mut self, call: Call, node: NodeId, request: &S::Request) {
         self.orders.push(Order::PassOn(node, encode(request), call));
     }
@@ -240,6 +253,7 @@ pub(crate) trait Registered: Send {
     fn done(&mut self, ticket: u64, result: Result<Vec<u8>, Failure>, home: Bare<'_>);
     fn answered(&mut self, ticket: u64, answer: Result<&[u8], ServiceError>, home: Bare<'_>);
     fn again(&mut self, home: Bare<'_>);
+    fn lost(&mut self, node: NodeId, home: Bare<'_>);
 }
 
 /// [`Home`] for nobody in particular.
@@ -281,6 +295,10 @@ impl<S: Service> Registered for S {
 
     fn again(&mut self, home: Bare<'_>) {
         Service::again(self, &mut home.of());
+    }
+
+    fn lost(&mut self, node: NodeId, home: Bare<'_>) {
+        Service::lost(self, node, &mut home.of());
     }
 }
 
@@ -346,9 +364,13 @@ mod tests {
 
     #[test]
     fn errors_survive_the_wire() {
-        for error in
-            [ServiceError::Unknown, ServiceError::Request, ServiceError::Answer, ServiceError::TooLong]
-        {
+        for error in [
+            ServiceError::Unknown,
+            ServiceError::Request,
+            ServiceError::Answer,
+            ServiceError::TooLong,
+            ServiceError::Lost,
+        ] {
             assert_eq!(ServiceError::from_code(error as u32), error);
         }
     }

@@ -138,6 +138,11 @@ impl<S: Service> Trial<S> {
         }
     }
 
+    /// A node is lost.
+    pub fn lose(&mut self, node: NodeId) {
+        self.with(&mut |service, home| Registered::lost(service, node, home));
+    }
+
     /// The service.
     pub fn service(&self) -> &S {
         &self.service

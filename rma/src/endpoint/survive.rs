@@ -22,7 +22,7 @@ use crate::message::{Arrived, Payload};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-const NODE_LOST: u8 = 15;
+const NODE_LOST: u8 = 16;
 
 /// A peer whose connection broke, and of whose node nothing is known yet.
 const BROKEN: u8 = 1;

@@ -173,6 +173,7 @@ impl Client {
             },
         )?;
         service::register(endpoint, &remote)?;
+        service::tell_of_lost(endpoint, &remote);
         Ok(Handlers { remote })
     }
 

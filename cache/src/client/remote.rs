@@ -170,6 +170,11 @@ impl RemoteOperations {
         }
     }
 
+    /// Those who would be woken by answers, some of which may not come any more.
+    pub fn wakers(&self) -> Vec<Waker> {
+        self.lock().iter().filter_map(|slot| slot.waker.clone()).collect()
+    }
+
     /// Records an answer, which is an agent's.
     pub fn answer(&self, from: Peer, number: u32, answer: InPlaceAnswer, payload: Arrived<'_>) -> Heard {
         match Self::find(&mut self.lock(), number) {

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use vgas_rma::address::NodeId;
 use vgas_rma::conduit::Sent;
 use vgas_rma::endpoint::{Endpoint, Token};
@@ -51,6 +51,12 @@ pub(super) fn register(endpoint: &Endpoint, remote: &Arc<RemoteOperations>) -> R
         }
     };
     Ok(endpoint.register(handler::SERVICE_ANSWER, take_in)?)
+}
+
+/// Has those who await calls look again when a node is lost.
+pub(super) fn tell_of_lost(endpoint: &Endpoint, remote: &Arc<RemoteOperations>) {
+    let remote = remote.clone();
+    endpoint.on_lost_node(move |_, _| remote.wakers().into_iter().for_each(Waker::wake));
 }
 
 impl Client {
@@ -240,10 +246,12 @@ impl<A: DeserializeOwned> Future for PendingCall<'_, A> {
             if is_first {
                 self.core.endpoint.work_started();
             }
-            if self.core.remote.wakes(slot, context.waker()) {
+            let is_awaited = self.core.remote.wakes(slot, context.waker());
+            // Looked at afterwards: who tells of a lost node does so after the node is gone.
+            if is_awaited && !self.core.endpoint.is_gone(self.core.layout.agent_of(self.node)) {
                 return Poll::Pending;
             }
-            if is_first {
+            if is_first && !is_awaited {
                 self.core.endpoint.work_ended(1);
             }
         }

@@ -32,6 +32,9 @@ const GONE: u8 = 2;
 /// Is told of a peer whose connection broke.
 pub type Report = Box<dyn Fn(Peer) + Send + Sync>;
 
+/// Is told of a node that is lost.
+type Heard = std::sync::Arc<dyn Fn(&Endpoint, NodeId) + Send + Sync>;
+
 /// What an endpoint knows of peers that are lost.
 pub(super) struct Lost {
     /// Set where the endpoint goes on without lost peers.
@@ -44,6 +47,8 @@ pub(super) struct Lost {
     is_unsettled: AtomicBool,
     /// In the order in which they were lost.
     nodes: Mutex<Vec<NodeId>>,
+    /// Who is told of each.
+    told: Mutex<Vec<Heard>>,
 }
 
 impl Lost {
@@ -54,6 +59,7 @@ impl Lost {
             any: AtomicBool::new(false),
             is_unsettled: AtomicBool::new(false),
             nodes: Mutex::default(),
+            told: Mutex::default(),
         }
     }
 
@@ -118,7 +124,15 @@ impl Endpoint {
         self.lost.is_unsettled.store(true, Ordering::Release);
         self.lost.any.store(true, Ordering::Release);
         self.settle_lost();
+        let told = self.lost.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        told.iter().for_each(|heard| heard(self, node));
         self.notify_local();
+    }
+
+    /// Tells a layer above of each node that is lost from now on, in the thread that hears of it, which may be in a handler: it must not
+    /// wait. Peers of the node are [gone](Endpoint::is_gone) by then.
+    pub fn on_lost_node(&self, heard: impl Fn(&Self, NodeId) + Send + Sync + 'static) {
+        self.lost.told.lock().unwrap_or_else(PoisonError::into_inner).push(std::sync::Arc::new(heard));
     }
 
     /// The nodes that are lost, in the order in which they were.
@@ -254,7 +268,9 @@ mod tests {
         let options = SimOptions { delay_steps: 1..=1, steps_by_polling: true, ..SimOptions::default() };
         let network = SimNetwork::new(1, 6, options).unwrap();
         let reports = Arc::new(AtomicU32::new(0));
-        let (zero, one) = (endpoint(&network, 0, Some(reports.clone())), endpoint(&network, 1, None));
+        let (zero, one) = [(0, reports.clone()), (1, Arc::default())]
+            .map(|(me, reports)| endpoint(&network, me, Some(reports)))
+            .into();
         let ask = |to| zero.try_request(Peer(to), ASKED, &[], Payload::Short);
         let mut got = [0];
         // Rank 2's agent serves its segment.
@@ -266,10 +282,16 @@ mod tests {
         }
         assert_eq!(reports.load(Ordering::SeqCst), 201, "once, of peer 2");
         assert!(!zero.has_lost());
+        let told = Arc::new(AtomicU32::new(0));
+        let count = told.clone();
+        zero.on_lost_node(move |endpoint, node| {
+            assert!(endpoint.is_gone(Peer(2)) && node == NodeId(2));
+            count.fetch_add(1, Ordering::SeqCst);
+        });
         zero.barrier_notify(crate::endpoint::BarrierName::Anonymous).unwrap();
         zero.lose_node(NodeId(2));
         zero.lose_node(NodeId(2));
-        assert_eq!(zero.lost_nodes(), [NodeId(2)]);
+        assert_eq!((zero.lost_nodes(), told.load(Ordering::SeqCst)), (vec![NodeId(2)], 1));
         assert!(is_lost(&ask(2)) && is_lost(&ask(5)));
         assert!(is_lost(&zero.barrier_try(crate::endpoint::BarrierName::Anonymous)));
         assert!(is_lost(&zero.wait_sync(get.into())), "it waits for nobody");

@@ -127,6 +127,22 @@
 //! node, what its home has served and handed on. `vgas run --stats` prints it at the end. [`heaps_at_rest`], and the command `vgas objects`,
 //! look at a heap with a name that no job uses. What cannot be had is [`Lost`], which says what it is, who has it, and which call wanted it.
 //!
+//! # What outlives a node
+//!
+//! With [`HeapOptions::replicas`] = 1, in a job that is started with `run.survive = on` and `conduit = tcp`, one node may be lost, not
+//! the first: its daemon or a rank on it is killed, or nobody reaches it. All that was ever passed on is still there, as it was then, and is used
+//! as before; `heap/replica.rs` says what exactly, and how.
+//!
+//! * Objects of the lost ranks are read where their backups are, and move to who writes them.
+//! * Tasks that the node had are [`TaskError::Lost`]; what was lent to them is as before. Tasks go on elsewhere.
+//! * Locks that its ranks had alone are poisoned, with the value that they had before. Locks, atomics and counts of [`sync`] whose place is lost
+//!   are errors.
+//! * What all ranks do together ([`Objects::barrier`], [`Objects::hand`], [`Objects::lend`]) ends with an error from then on, except
+//!   [`Objects::finalize`].
+//!
+//! It costs: who passes something on looks at all values of its partition for what has changed, and sends that; who writes what was passed on since, copies
+//! it; and within [`Objects::run`], where ranks do not meet, what was passed on once keeps its place until the end.
+//!
 //! # What must be known
 //!
 //! * Copies that nobody uses go when a rank's take more than [`HeapOptions::copy_bytes`]. Those in use stay at their addresses, on NVMe if memory
@@ -137,7 +153,7 @@
 //! * A copy never runs `Drop`; an object does, once, where its owner drops it.
 //! * Ranks of one node fetch an object once. Large ones without boxes in them they read where they are, of each other; of others, each has a
 //!   copy of its own, because it notes in it what it has found.
-//! * When a rank is lost, the job ends, as with everything else in vgas.
+//! * When a rank is lost, the job ends, as with everything else in vgas; unless the heap has replicas.
 
 // The derives name this crate as programs do.
 extern crate self as vgas_objects;
@@ -160,7 +176,7 @@ mod word;
 pub use heap::{
     DBox, DMap, DMapIter, DString, DVec, Found, Get, HeapAtRest, HeapCounts, HeapOptions, LookError, Lost,
     MutRef, NodeReport, ObjectError, Objects, OtherLayout, Part, PartitionAtRest, RankReport, Ref, Refused,
-    Report, RootAtRest, SizeAtRest, TypeReport, heaps_at_rest,
+    Replicated, Report, RootAtRest, SizeAtRest, TypeReport, heaps_at_rest,
 };
 pub use layout::Layout;
 pub use portable::{Portable, Shareable};

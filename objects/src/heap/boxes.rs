@@ -322,7 +322,8 @@ impl<T: Portable> Drop for DBox<T> {
         heap.release(&self.link);
         let word = self.link.word;
         // A slot that cannot be freed, and a value that cannot be had, are lost with their rank, and the job.
-        if OWN.offset_of(word.address()).is_some() {
+        let is_here = OWN.offset_of(word.address()).is_some();
+        if is_here && !(heap.has_replicas() && std::mem::needs_drop::<T>()) {
             // SAFETY: rule 2: its owner drops it, where it is.
             unsafe { with_exposed_provenance_mut::<T>(word.address() as usize).drop_in_place() };
             let _ = heap.free_own(word);

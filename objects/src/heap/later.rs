@@ -116,6 +116,9 @@ impl Coming {
         if OWN.offset_of(word.address()).is_some() || shape.bytes == 0 || heap.copies.has(word) {
             return Ok(None);
         }
+        if heap.is_backed_up(heap.locate(word.address()).rank) {
+            return Ok(None);
+        }
         let served = heap.served_word(word, shape)?;
         let found = Vec::with_capacity(shape.bytes);
         let parts = VecDeque::new();
@@ -135,15 +138,22 @@ impl Coming {
                 // It has no place yet to which others could be handed on.
                 let (bytes_asked, served) = (bytes as u32, self.served.take());
                 let request = Request::Read(Read { owner, offset, bytes: bytes_asked, served, copy: None });
-                self.parts.push_back(runtime.start_call::<HeapService>(node, &request)?);
+                match runtime.start_call::<HeapService>(node, &request) {
+                    Err(_) if self.heap.is_backed_up(at.rank) => return Poll::Ready(Ok(false)),
+                    begun => self.parts.push_back(begun?),
+                }
                 self.asked += bytes;
             }
             let Some(first) = self.parts.front_mut() else { return Poll::Ready(Ok(true)) };
             let Poll::Ready(answer) = Pin::new(first).poll(context) else { return Poll::Pending };
             let expected = most.min(self.bytes - self.found.len());
-            match answer.map_err(vgas::Error::from)? {
-                Answer::Bytes(bytes) if bytes.0.len() == expected => self.found.extend(bytes.0),
-                _ => return Poll::Ready(Ok(false)),
+            match answer {
+                Ok(Answer::Bytes(bytes)) if bytes.0.len() == expected => self.found.extend(bytes.0),
+                // The other way finds it at its backup.
+                Err(_) if self.heap.is_backed_up(at.rank) => return Poll::Ready(Ok(false)),
+                answer => {
+                    return Poll::Ready(answer.map(|_| false).map_err(|why| vgas::Error::from(why).into()));
+                }
             }
             self.parts.pop_front();
         }

@@ -23,6 +23,7 @@ mod objects;
 mod part;
 mod raw;
 mod remote;
+mod replica;
 mod report;
 mod rest;
 mod roots;
@@ -40,6 +41,7 @@ pub use later::Get;
 pub use map::{DMap, DMapIter, Found};
 pub use objects::{HeapCounts, HeapOptions, Objects};
 pub use part::Part;
+pub use replica::Replicated;
 pub use report::{NodeReport, RankReport, Report, TypeReport};
 pub use rest::{HeapAtRest, LookError, PartitionAtRest, RootAtRest, SizeAtRest, heaps_at_rest};
 pub(crate) use seam::{discard, is_own, place_of, update};
@@ -98,6 +100,19 @@ impl Mapped {
         assert!(offset < self.bytes && offset.is_multiple_of(4), "offset {offset} of {}", self.bytes);
         // SAFETY: rule 1: inside of the partition, and used as an atomic.
         unsafe { AtomicU32::from_ptr(with_exposed_provenance_mut((self.base + offset) as usize)) }
+    }
+
+    /// Reads words as they are at some moment, each by itself: others may be writing there.
+    fn read(&self, offset: u64, to: &mut [u64]) {
+        let bytes = 8 * to.len() as u64;
+        assert!(offset.is_multiple_of(8) && offset + bytes <= self.bytes, "{bytes} bytes at {offset}");
+        let first = (self.base + offset) as usize;
+        for (at, word) in to.iter_mut().enumerate() {
+            // SAFETY: rule 1: inside of the partition, and used as an atomic. What a thread writes there meanwhile, no other rank has been told
+            // of, and nobody takes what is read for a value before it was read again.
+            let here = unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(first + 8 * at)) };
+            *word = here.load(Ordering::Relaxed);
+        }
     }
 }
 
@@ -165,6 +180,7 @@ struct Heap {
     allocated: AtomicU64,
     /// Objects that are found by name.
     roots: Mutex<Option<DBox<roots::Root>>>,
+    replicas: Option<replica::Replicas>,
 }
 
 /// A value leaves this process as bytes, or is forgotten: what its links have found here counts no more.
@@ -188,6 +204,16 @@ pub(crate) fn cannot_go_on(why: &str) -> ! {
     }
     vgas::say::line(format_args!("vgas: {why}"));
     std::process::exit(1)
+}
+
+/// Something is passed on to another rank: what it leads to must be found, also when this node is lost by then. See [`replica`].
+pub(crate) fn pass_on() -> Result<(), ObjectError> {
+    heap()?.replicate().map(drop)
+}
+
+/// Whether a node is lost, and the heap goes on without it.
+pub(crate) fn goes_on() -> bool {
+    heap().is_ok_and(Heap::goes_on)
 }
 
 /// Which rank has an address, if any does.
@@ -318,14 +344,26 @@ impl Heap {
         unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(address as usize)) }
     }
 
-    /// Frees an object of this rank's, whose value has been dropped or moved.
+    /// Frees an object of this rank's, whose value has been dropped or moved; later, if somebody may still be given it.
     fn free_own(&self, word: Word) -> Result<(), ObjectError> {
+        let offset = OWN.offset_of(word.address()).ok_or(ObjectError::NoHeap)?;
+        if self.park_own(word, offset) {
+            return Ok(());
+        }
+        Ok(self.slabs().free(offset, word.colour())?)
+    }
+
+    fn free_own_now(&self, word: Word) -> Result<(), ObjectError> {
         let offset = OWN.offset_of(word.address()).ok_or(ObjectError::NoHeap)?;
         Ok(self.slabs().free(offset, word.colour())?)
     }
 
-    /// Frees an object of another rank, whose value has been dropped or moved.
+    /// Frees an object of another rank, whose value has been dropped or moved; as [`Heap::free_own`].
     fn free_there(&self, freed: Freed) -> Result<(), ObjectError> {
+        self.park_there(freed).map_or(Ok(()), |freed| self.free_there_now(freed))
+    }
+
+    fn free_there_now(&self, freed: Freed) -> Result<(), ObjectError> {
         let rank = self.locate(freed.word.address()).rank;
         let full = {
             let mut frees = self.frees.lock().unwrap_or_else(PoisonError::into_inner);
@@ -397,13 +435,14 @@ impl Heap {
         let slabs = self.slabs();
         let slot = Slot::Live { served: slabs.memory().load(at) & SERVED != 0 };
         match step(slot, Event::Write(word.colour()), self.last) {
-            Some((_, Outcome::Takes(colour))) => {
+            Some((_, Outcome::Takes(colour))) if !self.has_replicas() => {
                 let live = slabs.memory().load(at) & 0xffff & !SERVED;
                 slabs.memory().store(at, (u32::from(colour.0) << 16) | live);
                 link.word = word.coloured(colour);
                 Ok(())
             }
-            Some((_, Outcome::Move)) => {
+            // What was replicated stays as it is.
+            Some((_, Outcome::Takes(_) | Outcome::Move)) => {
                 drop(slabs);
                 let (address, colour) = self.allocate(shape.class, Use::Values)?;
                 let from = with_exposed_provenance::<u8>(word.address() as usize);

@@ -3,6 +3,7 @@
 use super::copies::Copies;
 use super::error::ObjectError;
 use super::head::{Head, tag_of};
+use super::replica::Replicas;
 use super::{DBox, HEAP, Heap, Mapped, OWN, mates};
 use crate::slab::{Geometry, Memory, Slabs};
 use crate::word::{ADDRESS_BITS, Colour};
@@ -25,11 +26,21 @@ pub struct HeapOptions {
     pub copy_bytes: u64,
     /// The last colour of a slot: fewer than 65,535 make slots retire early, for tests.
     pub last_colour: u16,
+    /// Backups of each rank's partition on other nodes, at most 1: then objects outlive a node that is lost, as [`Objects::replicate`] and
+    /// the documentation of this crate say. It takes as many bytes again of NVMe, and of the setting `segment.tiered_max`; and who writes
+    /// what was passed on since, copies it. Needs two nodes, and the setting `run.survive`.
+    pub replicas: u32,
+}
+
+impl HeapOptions {
+    /// The usual ones.
+    pub const DEFAULT: Self =
+        Self { bytes: 1 << 30, copies: 1 << 16, copy_bytes: 0, last_colour: u16::MAX, replicas: 0 };
 }
 
 impl Default for HeapOptions {
     fn default() -> Self {
-        Self { bytes: 1 << 30, copies: 1 << 16, copy_bytes: 0, last_colour: u16::MAX }
+        Self::DEFAULT
     }
 }
 
@@ -85,6 +96,11 @@ impl Objects {
                 "this process has, or has had, a heap: one is all it can have".into(),
             ));
         }
+        if options.replicas > 1 || (options.replicas == 1 && name.is_some()) {
+            return Err(ObjectError::Usage(
+                "a heap without a name can have one replica, and no other any".into(),
+            ));
+        }
         runtime.attach(&SegmentSpec {
             tiered_bytes: bytes,
             one_address: true,
@@ -101,7 +117,8 @@ impl Objects {
         let stride = base_of(1).map_or(bytes, |second| second - base);
         let end = base + stride * u64::from(ranks);
         let geometry = Geometry::new(own, bytes);
-        let says = format!("{bytes} bytes a rank and {} colours", options.last_colour);
+        let says =
+            format!("{bytes} bytes a rank, {} colours, {} replicas", options.last_colour, options.replicas);
         let all = runtime.barrier_exchange(says.as_bytes())?;
         if let Some(other) = all.iter().position(|said| said != says.as_bytes()) {
             let (rank, said) = (Rank(other as u32), String::from_utf8_lossy(&all[other]));
@@ -116,6 +133,7 @@ impl Objects {
         let left = left.map(|reopened| left_behind(&memory, reopened, base, stride, last)).transpose()?;
         let jobs = left.map_or(0, |head| head.jobs + 1);
         let tag = tag_of(me.0, ranks, jobs)?;
+        let replicas = (options.replicas > 0).then(|| Replicas::attach(&runtime, bytes)).transpose()?;
         let slabs = match left {
             Some(head) => Slabs::reopen(memory, geometry, last, head.live, head.used),
             None => Slabs::new(memory, geometry, last),
@@ -140,6 +158,7 @@ impl Objects {
             told: Mutex::default(),
             allocated: AtomicU64::new(1),
             roots: Mutex::new(left.and_then(|head| head.roots).map(DBox::of)),
+            replicas,
         };
         if HEAP.set(heap).is_err() {
             return Err(ObjectError::Usage("two threads attach a heap at the same time".into()));
@@ -212,12 +231,14 @@ impl Objects {
         crate::sync::settle()?;
         crate::sync::look();
         heap.flush()?;
+        heap.replicate()?;
         let own: Vec<u64> = {
             let slabs = heap.slabs();
             slabs.retired().iter().take(ASKED_MAX).map(|offset| heap.address_of(*offset)).collect()
         };
         let bytes: Vec<u8> = own.iter().flat_map(|address| address.to_le_bytes()).collect();
         let all = runtime.barrier_exchange(&bytes)?;
+        heap.has_met()?;
         heap.collect()?;
         let asked: Vec<u64> = all
             .iter()
@@ -253,10 +274,12 @@ impl Objects {
     /// them does nothing; whoever still reads through a reference then, in this or another thread, ends the process by a fault.
     ///
     /// # Errors
-    /// When a peer is lost.
+    /// When a peer is lost; not where the heap goes on without it ([`HeapOptions::replicas`]).
     pub fn finalize(self) -> Result<(), ObjectError> {
-        self.barrier()?;
-        self.print_report()?;
+        match self.barrier() {
+            Err(_) if self.heap.goes_on() => {}
+            met => met.and_then(|()| self.print_report())?,
+        }
         self.heap.mates.close();
         OWN.bytes.store(0, Ordering::Relaxed);
         OWN.tag.store(0, Ordering::Release);

@@ -40,10 +40,17 @@ impl Heap {
         }
         // SAFETY: the caller's promise.
         let bytes = unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(to), shape.bytes) };
-        // What stays here as a copy, others may be handed on to.
-        let to = OWN.offset_of(to as u64).filter(|_| served.is_some());
+        if self.is_backed_up(at.rank) {
+            return self.read_backup(word, shape, bytes);
+        }
+        // What stays here as a copy, others may be handed on to; not where the node that they are handed on to may be lost.
+        let to = OWN.offset_of(to as u64).filter(|_| served.is_some() && !self.has_replicas());
         let copy = to.map(|offset| CopyAt { word: word.bits(), rank: self.runtime.rank().0, offset });
-        self.read_bytes(at, bytes, served, copy).map_err(|why| self.lost(word, shape, why))
+        match self.read_bytes(at, bytes, served, copy) {
+            // It was lost meanwhile.
+            Err(_) if self.is_backed_up(at.rank) => self.read_backup(word, shape, bytes),
+            read => read.map_err(|why| self.lost(word, shape, why)),
+        }
     }
 
     /// What is said of an object that cannot be had.
@@ -82,6 +89,14 @@ impl Heap {
 
     /// Tells a rank what has been freed of its objects. `all`: and waits until it can find those of earlier calls, too.
     pub(super) fn send_frees(&self, rank: Rank, freed: &[Freed], all: bool) -> Result<(), ObjectError> {
+        match self.send_frees_to(rank, freed, all) {
+            // What a lost rank had is never used for something else.
+            Err(_) if self.is_backed_up(rank) => Ok(()),
+            sent => sent,
+        }
+    }
+
+    fn send_frees_to(&self, rank: Rank, freed: &[Freed], all: bool) -> Result<(), ObjectError> {
         // A number takes at most ten bytes.
         let bytes: usize = freed.iter().map(|freed| 20 + 10 * (2 + freed.holds.len())).sum();
         let far = self.far(rank).filter(|_| bytes + REST_BYTES <= self.runtime.endpoint().medium_bytes_max());

@@ -46,7 +46,11 @@ impl Objects {
         let length = says.len();
         let bits = given.map_or(0, Word::bits);
         crate::sync::settle()?;
+        if given.is_some() {
+            self.heap.replicate()?;
+        }
         let all = self.job().barrier_exchange(&[&says[..], &bits.to_le_bytes()].concat())?;
+        self.heap.has_met()?;
         let differs = all.iter().position(|said| said.get(..length) != Some(&says));
         if let Some(other) = differs {
             let (me, other) = (self.rank(), Rank(other as u32));
@@ -162,6 +166,10 @@ impl<T: Portable> End<'_, '_, T> {
         let says = [&[Deed::End as u8][..], &self.word.bits().to_le_bytes(), &now.to_le_bytes()].concat();
         let same = says.len() - size_of_val(&now);
         let settled = crate::sync::settle();
+        let settled = settled.and_then(|()| match self.lent {
+            Some(_) => objects.heap.replicate().map(drop),
+            None => Ok(()),
+        });
         let all = settled.and_then(|()| Ok(objects.job().barrier_exchange(&says)?));
         let is_end = |said: &Vec<u8>| said.len() == says.len() && said[..same] == says[..same];
         match all {
@@ -171,8 +179,10 @@ impl<T: Portable> End<'_, '_, T> {
                 if let (Some(owner), Some(word)) = (&mut self.owner, word) {
                     owner.link.word = word;
                 }
-                Ok(())
+                objects.heap.has_met()
             }
+            // Whoever still has the object has what was passed on, which nobody writes; its owner has it as it was.
+            Err(why) if objects.heap.goes_on() => Err(why),
             other => {
                 // Somebody may still read what would be written next.
                 let why =

@@ -3,7 +3,7 @@
 use super::error::ObjectError;
 use super::part::{Part, Values};
 use super::shape::Shape;
-use super::{Freed, OWN, heap};
+use super::{Freed, Heap, OWN, heap};
 use crate::layout::Layout;
 use crate::portable::{Portable, Shareable};
 use crate::slab::{Class, Use};
@@ -177,9 +177,17 @@ impl<T: Portable> DVec<T> {
         let Some(link) = &self.link else { return Ok(Self::nowhere()) };
         let address = link.word.address();
         match OWN.offset_of(address) {
-            Some(offset) if self.length == 0 || !heap()?.is_served(offset, self.class) => Ok(address),
+            Some(offset) if self.has_nothing(heap()?) || !heap()?.is_served(offset, self.class) => {
+                Ok(address)
+            }
             _ => self.bring(),
         }
+    }
+
+    /// Whether nobody can have seen any of its values: nor has a backup, where there may be one, from when it had some.
+    #[inline]
+    fn has_nothing(&self, heap: &Heap) -> bool {
+        self.length == 0 && !heap.has_replicas()
     }
 
     #[cold]
@@ -447,7 +455,8 @@ impl<T: Portable> Drop for DVec<T> {
         // What is left when the heap has ended is gone with it.
         let (Some(link), Ok(heap)) = (&self.link, heap()) else { return };
         let word = link.word;
-        if OWN.offset_of(word.address()).is_some() {
+        let stays = heap.has_replicas() && std::mem::needs_drop::<T>() && self.length > 0;
+        if OWN.offset_of(word.address()).is_some() && !stays {
             heap.release(link);
             if std::mem::needs_drop::<T>() {
                 let values = with_exposed_provenance_mut::<T>(word.address() as usize);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use vgas::NodeId;
 use vgas::service::{Call, Home, Service};
 
 /// What the barriers of a node are asked.
@@ -31,6 +32,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct BarrierService {
     waiting: HashMap<u64, Waiting>,
+    has_lost: bool,
 }
 
 impl Service for BarrierService {
@@ -44,7 +46,10 @@ impl Service for BarrierService {
             return;
         }
         let waiting = self.waiting.entry(name).or_insert(Waiting { parties, calls: Vec::new() });
-        if waiting.parties != parties {
+        if waiting.parties != parties || self.has_lost {
+            if waiting.calls.is_empty() {
+                self.waiting.remove(&name);
+            }
             return home.answer(call, &Answer::Failed);
         }
         if waiting.calls.len() + 1 < parties as usize {
@@ -55,6 +60,14 @@ impl Service for BarrierService {
         }
         home.answer(call, &Answer::Passed(true));
     }
+
+    /// Nobody knows who was still to come.
+    fn lost(&mut self, _: NodeId, home: &mut Home<'_, Self>) {
+        self.has_lost = true;
+        for call in self.waiting.drain().flat_map(|(_, waiting)| waiting.calls) {
+            home.answer(call, &Answer::Failed);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +75,21 @@ mod tests {
     use super::*;
     use vgas::service::Trial;
     use vgas::{Layout, NodeId, Rank};
+
+    /// Goal: who waits for somebody who may have been on a lost node waits no more, and nobody does from then on.
+    #[test]
+    fn nobody_waits_for_a_lost_node() {
+        let mut trial = Trial::new(BarrierService::default(), Layout::blocks(4, 2), NodeId(0), 0);
+        let come = Request::Come { name: 7, parties: 3 };
+        let before = trial.call(Rank(0), &come);
+        trial.lose(NodeId(1));
+        let after = trial.call(Rank(1), &come);
+        assert_eq!(
+            [before, after].map(|call| trial.answer(call)),
+            [Some(Ok(Answer::Failed)), Some(Ok(Answer::Failed))]
+        );
+        assert!(trial.service().waiting.is_empty());
+    }
 
     /// Goal: nobody goes on before all have come, one of them is the last, and the next round begins anew; who means another barrier is
     /// refused, and in nobody's way.

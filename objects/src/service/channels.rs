@@ -8,6 +8,7 @@ use super::bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
+use vgas::NodeId;
 use vgas::service::{Call, Home, Service};
 
 /// Most bytes that wait in a channel: of more room, less is had.
@@ -157,6 +158,14 @@ impl Service for ChannelService {
                 self.forget_if_over(number);
                 home.answer(call, &Answer::Done);
             }
+        }
+    }
+
+    /// Who waited there to receive does so no longer; what was sent from there is received. How many senders were there, nobody knows.
+    fn lost(&mut self, node: NodeId, home: &mut Home<'_, Self>) {
+        let layout = home.layout();
+        for channel in self.channels.values_mut() {
+            channel.receiver.take_if(|(call, _)| layout.node_of_peer(call.from()) == node);
         }
     }
 }

@@ -8,7 +8,10 @@ use super::bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use vgas::service::{Call, Failure, Home, Service};
-use vgas::{Peer, Rank};
+use vgas::{NodeId, Peer, Rank};
+
+/// What a lock's value begins with, if whoever had it alone has not given it back as it should ([`crate::sync`]).
+pub(crate) const POISONED: u64 = 1;
 
 /// Where a lock is.
 type Place = (u32, u64);
@@ -101,7 +104,7 @@ impl Held {
 #[derive(Debug)]
 enum UnderWay {
     Read(Call, Place, How),
-    /// None: who has left it waits for a condition.
+    /// None: who has left it waits for a condition, or is lost.
     Written(Option<Call>, Place),
 }
 
@@ -187,6 +190,28 @@ impl Service for LockService {
                 self.grant(place, home);
             }
             None => {}
+        }
+    }
+
+    /// What a lost node's ranks had is free; what they had alone is poisoned, and as it was when they got it.
+    fn lost(&mut self, node: NodeId, home: &mut Home<'_, Self>) {
+        let layout = home.layout().clone();
+        let is_there = |peer: Peer| layout.node_of_peer(peer) == node;
+        self.conditions.retain(|_, waiting| {
+            waiting.retain(|sleeper| !is_there(sleeper.asked.call.from()));
+            !waiting.is_empty()
+        });
+        let mut places: Vec<Place> = self.held.keys().copied().collect();
+        places.sort_unstable();
+        for place in places {
+            let Some(held) = self.held.get_mut(&place) else { continue };
+            held.waiting.retain(|asked| !is_there(asked.call.from()));
+            held.readers.retain(|reader| !is_there(*reader));
+            if held.writer.take_if(|writer| is_there(*writer)).is_some() {
+                // The first word of what lies there.
+                self.write(None, place, POISONED.to_le_bytes().to_vec(), home);
+            }
+            self.grant(place, home);
         }
     }
 }
@@ -299,6 +324,27 @@ mod tests {
 
     fn granted(bytes: &[u8]) -> Option<Result<Answer, vgas::service::ServiceError>> {
         Some(Ok(Answer::Granted(Bytes(bytes.to_vec()))))
+    }
+
+    /// Goal: the locks of a lost node's ranks go to those who wait, poisoned if they had it alone; nobody there is given one.
+    #[test]
+    fn locks_of_a_lost_node_are_given_on() {
+        let mut trial = trial();
+        trial.memory(Rank(1))[64..66].copy_from_slice(&[0, 7]);
+        let writer = trial.call(Rank(2), &lock(false, false));
+        trial.finish();
+        assert_eq!(trial.answer(writer), granted(&[0, 7]));
+        let (gone, here) =
+            (trial.call(Rank(3), &lock(false, false)), trial.call(Rank(0), &lock(false, false)));
+        trial.lose(NodeId(1));
+        trial.finish();
+        assert_eq!(trial.memory(Rank(1))[64..72], POISONED.to_le_bytes());
+        assert_eq!((trial.answer(gone), trial.answer(here)), (None, granted(&[1, 0])));
+        trial.call(Rank(0), &unlock(None));
+        trial.finish();
+        let reader = trial.call(Rank(0), &lock(true, false));
+        trial.finish();
+        assert!(trial.answer(reader).is_some(), "somebody still has it");
     }
 
     /// Goal: one has it at a time, in the order of asking, and each sees what the one before has left; readers have it together, and do not

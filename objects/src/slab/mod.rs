@@ -15,9 +15,11 @@
 mod census;
 mod class;
 mod reopen;
+mod served;
 
 pub use census::Census;
 pub use class::{Class, SLAB_BYTES};
+pub use served::has_object;
 
 use crate::colour::{Event, Outcome, Slot, step};
 use crate::word::Colour;

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 #[derive(Debug)]
-struct Bytes(RefCell<Vec<u32>>);
+pub(super) struct Bytes(RefCell<Vec<u32>>);
 
 impl Memory for Bytes {
     fn load(&self, offset: u64) -> u32 {
@@ -18,9 +18,9 @@ impl Memory for Bytes {
     }
 }
 
-const ADDRESS: u64 = 0x1000_0000_3000;
+pub(super) const ADDRESS: u64 = 0x1000_0000_3000;
 
-fn slabs(bytes: u64, last: u16) -> Slabs<Bytes> {
+pub(super) fn slabs(bytes: u64, last: u16) -> Slabs<Bytes> {
     let memory = Bytes(RefCell::new(vec![0; bytes as usize / 4]));
     Slabs::new(memory, Geometry::new(ADDRESS, bytes), Colour(last))
 }

@@ -60,14 +60,21 @@ impl DBarrier {
     /// [`DBarrier::wait`].
     ///
     /// # Errors
-    /// When the job has failed, and where there is no heap.
+    /// When the job has failed, and where there is no heap; where the job goes on without a node that is lost, from then on: nobody knows
+    /// who was still to come.
     pub fn try_wait(&self) -> Result<DBarrierWaitResult, ObjectError> {
         let word = DBox::word(&self.name);
         let node = job()?.layout().node_of(place_of(word)?.rank);
         let request = Request::Come { name: word.address(), parties: self.parties };
         match wait::call::<BarrierService>(node, &request)? {
             Answer::Passed(is_leader) => Ok(DBarrierWaitResult(is_leader)),
-            Answer::Failed => Err(ObjectError::Usage(format!("there is no barrier at {word:?}"))),
+            Answer::Failed => {
+                let why = format!("there is no barrier at {word:?} of {} parties", self.parties);
+                Err(ObjectError::Usage(match job()?.lost_nodes().first() {
+                    Some(lost) => format!("{why} since {lost} is lost"),
+                    None => why,
+                }))
+            }
         }
     }
 }

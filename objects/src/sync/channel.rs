@@ -3,7 +3,7 @@
 use super::bytes::{give, take};
 use super::outlet::{BATCH_BYTES, Kind, Name, Outlet, Unsent, outlet, settle_for, visited};
 use super::wait;
-use crate::heap::{DBox, DVec, ObjectError, job};
+use crate::heap::{DBox, DVec, ObjectError, job, pass_on};
 use crate::layout::Layout;
 use crate::service::Bytes;
 use crate::service::channels::{Answer, ChannelService, Request};
@@ -236,6 +236,11 @@ fn fail(error: &ObjectError) -> ! {
     panic!("{error}");
 }
 
+/// What a value leads to, others are to find, before they have it.
+fn pass_on_for<X: Portable>() -> Result<(), ObjectError> {
+    if X::HAS_LINKS { pass_on() } else { Ok(()) }
+}
+
 impl<T: Portable> Sender<T> {
     fn outlet(&self) -> Arc<Outlet> {
         outlet(self.end.name(), Kind { most: self.end.most::<T>(), discard: discard::<T> })
@@ -243,7 +248,7 @@ impl<T: Portable> Sender<T> {
 
     /// Sends a value, or the box of one; yields it when nobody receives.
     fn send_as<X: Portable>(&self, value: X) -> Result<(), X> {
-        if let Err(error) = settle_for(&value) {
+        if let Err(error) = settle_for(&value).and_then(|()| pass_on_for::<X>()) {
             fail(&error);
         }
         let mut value = Some(value);
@@ -273,7 +278,7 @@ impl<T: Portable> Sender<T> {
     }
 
     fn try_send_as<X: Portable>(&self, value: X) -> Result<(), TrySendError<X>> {
-        if let Err(error) = settle_for(&value) {
+        if let Err(error) = settle_for(&value).and_then(|()| pass_on_for::<X>()) {
             fail(&error);
         }
         let mut bytes = Vec::new();

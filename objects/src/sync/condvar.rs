@@ -3,7 +3,7 @@
 use super::DAtomicU64;
 use super::mutex::{At, Guard, LockError};
 use super::wait;
-use crate::heap::{ObjectError, job};
+use crate::heap::{ObjectError, cannot_go_on, job, pass_on};
 use crate::service::Bytes;
 use crate::service::locks::{Answer, LockService, Request};
 use crate::{Portable, Shareable};
@@ -114,6 +114,10 @@ impl DCondvar {
         // While it has the lock: whoever notifies next knows where.
         self.bind(guard.at())?;
         let (At { owner, offset, node }, changed) = guard.leave();
+        // As where a lock is given back.
+        if let Err(why) = pass_on() {
+            cannot_go_on(&format!("what a lock leads to cannot be replicated: {why}"));
+        }
         let (condition, token) = (self.node.word().address(), TOKENS.fetch_add(1, Ordering::Relaxed));
         let request = Request::Wait { owner, offset, changed: Bytes(changed), condition, token };
         let mut call = job()?.start_call::<LockService>(node, &request)?;

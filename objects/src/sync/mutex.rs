@@ -6,7 +6,7 @@
 //! as bytes; who has it to read has a copy, which is never dropped. No pointer reaches it where it lies.
 
 use super::wait;
-use crate::heap::{DBox, ObjectError, Refused, discard, job, leave_behind, place_of};
+use crate::heap::{DBox, ObjectError, Refused, cannot_go_on, discard, job, leave_behind, pass_on, place_of};
 use crate::service::Bytes;
 use crate::service::locks::{Answer, LockService, Request};
 use crate::word::Link;
@@ -165,6 +165,11 @@ impl At {
     /// Gives it back. What goes wrong is a lost home, and with it the job.
     pub fn unlock(self, changed: Option<Vec<u8>>) {
         let Self { owner, offset, node } = self;
+        if changed.is_some()
+            && let Err(why) = pass_on()
+        {
+            cannot_go_on(&format!("what a lock leads to cannot be replicated: {why}"));
+        }
         if let Ok(job) = job() {
             let changed = changed.map(Bytes);
             let _ = job.tell::<LockService>(node, &Request::Unlock { owner, offset, changed });

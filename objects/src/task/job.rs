@@ -12,8 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use vgas::Rank;
-use vgas::Runtime;
+use vgas::{NodeId, Rank, Runtime};
 
 /// Where a task may go that has not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +62,10 @@ pub(super) trait Work: Send + Sync {
 
     /// As [`Work::came`] of a task that could not be sent.
     fn failed(&self, why: TaskError);
+
+    /// As [`Work::came`] of a task whose node is lost, where the heap goes on without it: what was lent is as it was, because nobody writes
+    /// what was passed on ([`crate::heap`]).
+    fn lost(&self, node: NodeId);
 
     /// Brings back what was lent and makes its result a value, after it has [`came`](Work::came). Not in handlers: it may touch memory
     /// that is not here.
@@ -250,6 +253,13 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
             cannot_go_on(&format!("what was lent to a task is lost: {why}"));
         }
         self.end(|_| State::Ended(Err(why)));
+    }
+
+    fn lost(&self, node: NodeId) {
+        self.end(|before| match before {
+            State::Away(_) => State::Ended(Err(TaskError::Lost(node))),
+            other => other,
+        });
     }
 
     fn settle(&self) {

@@ -90,6 +90,10 @@ pub enum TaskError {
     /// It did not arrive as it was sent: ranks of different programs.
     #[error("a task was not understood on {0}: the ranks run different programs")]
     Misread(Rank),
+    /// The node that had it is lost, and the job goes on without it. It may have run, in part or as a whole; what it was lent is as it was
+    /// before, and what it was given is gone.
+    #[error("a task was on {0}, which is lost")]
+    Lost(vgas::NodeId),
     /// The heap or the job.
     #[error(transparent)]
     Objects(Box<crate::ObjectError>),

@@ -20,7 +20,7 @@
 
 use super::job::{Leaves, Packed, Work};
 use super::travel;
-use crate::heap::ObjectError;
+use crate::heap::{ObjectError, pass_on};
 use crossbeam_deque::{Injector, Steal, Stealer, Worker};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::{Cell, RefCell};
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
-use vgas::{Rank, Runtime};
+use vgas::{NodeId, Rank, Runtime};
 
 /// Most tasks that wait in a worker's queue: what it spawns beyond them it runs at once, so that memory is bounded.
 const WAITING_MAX: usize = 1 << 16;
@@ -149,8 +149,8 @@ pub(super) struct Pool {
     asked_count: AtomicUsize,
     /// How many tasks wait here that each rank has sent.
     visitors: Mutex<FxHashMap<Rank, usize>>,
-    /// Tasks of this rank that are elsewhere, by their numbers.
-    away: Mutex<FxHashMap<u64, Queued>>,
+    /// Tasks of this rank that are elsewhere, by their numbers, and on which rank.
+    away: Mutex<FxHashMap<u64, (Queued, Rank)>>,
     next: AtomicU64,
     pub counters: Counters,
 }
@@ -626,16 +626,42 @@ impl Pool {
             let room = at_most.saturating_sub(asked.len());
             // Neighbours in the order of ranks, which begins with those of this node.
             let others = (1..ranks).map(|step| Rank((me.0 + step) % ranks));
-            let chosen: Vec<Rank> = others.filter(|rank| !asked.contains(rank)).take(room).collect();
+            let others = others.filter(|rank| !asked.contains(rank) && !self.runtime.is_lost(*rank));
+            let chosen: Vec<Rank> = others.take(room).collect();
             asked.extend(chosen.iter().copied());
             self.asked_count.store(asked.len(), Ordering::Relaxed);
             chosen
         };
         for rank in chosen {
             self.counters.asked.fetch_add(1, Ordering::Relaxed);
-            travel::ask(self, rank)?;
+            match travel::ask(self, rank) {
+                Err(_) if self.runtime.is_lost(rank) => self.has_answered(rank),
+                asked => asked?,
+            }
         }
         Ok(())
+    }
+
+    /// A node is lost, and the job goes on without it: it is not asked, it gets nothing, and what it had has ended. In handlers.
+    pub fn lose(&self, node: NodeId) {
+        let layout = self.runtime.layout();
+        let is_there = |rank: &Rank| layout.node_of(*rank) == node;
+        {
+            let mut hungry = lock(&self.hungry);
+            hungry.retain(|rank| !is_there(rank));
+            self.hungry_count.store(hungry.len(), Ordering::SeqCst);
+        }
+        {
+            let mut asked = lock(&self.asked);
+            asked.retain(|rank| !is_there(rank));
+            self.asked_count.store(asked.len(), Ordering::Relaxed);
+        }
+        let lost: Vec<Queued> = {
+            let mut away = lock(&self.away);
+            let lost = away.extract_if(|_, (_, rank)| is_there(rank));
+            lost.map(|(_, (work, _))| work).collect()
+        };
+        lost.iter().for_each(|work| work.lost(node));
     }
 
     /// A rank has sent a task, or will not: it may be asked again.
@@ -723,17 +749,24 @@ impl Pool {
                 }
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
                 packed.origin = Some((self.runtime.rank(), number));
-                lock(&self.away).insert(number, work);
+                lock(&self.away).insert(number, (work, to));
                 Some(number)
             }
         };
         packed.hops = packed.hops.saturating_add(1);
-        let leaves = if packed.hops < HOPS_MAX { leaves } else { Leaves::No };
+        // Who has begun it must know where it is, if that may be lost.
+        let hops_max = if self.runtime.settings().run.survive { 1 } else { HOPS_MAX };
+        let leaves = if packed.hops < hops_max { leaves } else { Leaves::No };
         self.counters.left.fetch_add(1, Ordering::Relaxed);
-        if let Err(why) = travel::send(self, &packed, to, leaves, is_answer)
+        // What is in its arguments, others may have to find.
+        let sent = pass_on().and_then(|()| travel::send(self, &packed, to, leaves, is_answer));
+        if let Err(why) = sent
             && let Some(work) = own.and_then(|number| self.back(number))
         {
-            work.failed(why.into());
+            match self.runtime.is_lost(to) {
+                true => work.lost(self.runtime.layout().node_of(to)),
+                false => work.failed(why.into()),
+            }
         }
     }
 
@@ -760,7 +793,7 @@ impl Pool {
 
     /// A task of this rank that was elsewhere.
     pub fn back(&self, number: u64) -> Option<Queued> {
-        lock(&self.away).remove(&number)
+        lock(&self.away).remove(&number).map(|(work, _)| work)
     }
 }
 

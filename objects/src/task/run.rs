@@ -3,7 +3,7 @@
 use super::entry::table;
 use super::pool::{Member, Pool, pool};
 use super::{spare, travel};
-use crate::heap::{ObjectError, Objects};
+use crate::heap::{ObjectError, Objects, goes_on};
 use crossbeam_deque::Worker;
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
@@ -115,7 +115,11 @@ impl Objects {
             let ended = ended.fold(Ok(()), Result::and).and(spare::end());
             pool.end();
             // What comes until all are here, the watch says is over.
-            let all_are_here = runtime.barrier();
+            let all_are_here = match runtime.barrier() {
+                // They do not meet any more: a rank that is asked for something after this says so (`travel.rs`).
+                Err(_) if goes_on() => Ok(()),
+                met => met,
+            };
             drop(close);
             ended?;
             all_are_here?;

@@ -81,6 +81,7 @@ fn choose<'s, A: Arguments<'s>>(
         }
         Place::Anywhere => {
             let rank = lend::rank_of_most::<A>(lent, given, rank_of);
+            let rank = rank.filter(|rank| !pool.runtime.is_lost(*rank));
             to(rank.unwrap_or(me), Leaves::Anywhere)
         }
     })

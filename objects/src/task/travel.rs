@@ -8,11 +8,11 @@ use super::entry::code_of;
 use super::job::{Leaves, Packed, Work};
 use super::lend::{MISREAD, STOPPED};
 use super::pool::{self, Pool};
-use crate::heap::ObjectError;
+use crate::heap::{ObjectError, cannot_go_on, pass_on};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
-use vgas::{Arrived, Rank, Runtime, Token};
+use vgas::{Arrived, NodeId, Rank, Runtime, Token};
 
 /// The handler's index among libraries' (CONTRIBUTING.md).
 const HANDLER: u8 = 112;
@@ -100,6 +100,7 @@ pub(crate) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
             _ => token.refuse(format!("words {words:?} mean nothing to tasks")),
         }
     };
+    runtime.endpoint().on_lost_node(move |_, node| pool.lose(node));
     Ok(runtime.endpoint().register_library(HANDLER, take_in).map_err(vgas::Error::from)?)
 }
 
@@ -107,6 +108,11 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
     let is_of_this_run = run == pool.run.load(Ordering::SeqCst);
     match said {
         // Also when the run is being ended: who has begun it is to hear that it does not run.
+        // Where a node is lost, ranks end a run without having met.
+        Said::Run { number, .. } if is_of_this_run && pool.is_closed() && token.endpoint().has_lost() => {
+            let ended = Said::Ended { number, rank: pool.runtime.rank() };
+            token.check(token.reply_medium(HANDLER, &ended.words(run), &[STOPPED]));
+        }
         Said::Run { entry, origin, number, leaves, hops, is_answer } if is_of_this_run => {
             if !pool.has_come(from) {
                 return token.refuse("more tasks than a rank may have on others");
@@ -154,7 +160,12 @@ pub(super) fn send(
 pub(super) fn stop(pool: &Pool) -> Result<(), ObjectError> {
     let me = pool.runtime.rank();
     let others = (0..pool.runtime.ranks()).map(Rank).filter(|rank| *rank != me);
-    let told = others.map(|rank| tell(pool, rank, &Said::Stop, &[])).fold(Ok(()), Result::and);
+    let told = others.filter(|rank| !pool.runtime.is_lost(*rank));
+    let told = told.map(|rank| match tell(pool, rank, &Said::Stop, &[]) {
+        Err(_) if pool.runtime.is_lost(rank) => Ok(()),
+        told => told,
+    });
+    let told = told.fold(Ok(()), Result::and);
     pool.stop();
     told
 }
@@ -192,6 +203,10 @@ impl Work for Visitor {
     fn run(&self, is_over: bool) -> bool {
         let Some(packed) = self.leave() else { return false };
         let pool = self.pool;
+        if packed.origin.is_some_and(|(origin, _)| pool.runtime.is_lost(origin)) {
+            // Nobody waits for it.
+            return true;
+        }
         if !is_over && !pool.has_work() {
             // The next one comes while this one runs.
             let _ = pool.ask(1);
@@ -209,7 +224,15 @@ impl Work for Visitor {
         if origin == rank {
             // It was away, and has come back.
             pool.back(number).into_iter().for_each(|work| work.came(rank, outcome.clone()));
-        } else if let Err(why) = tell(pool, origin, &Said::Ended { number, rank }, &outcome) {
+            return true;
+        }
+        // Who waits may be told of what is here now.
+        if let Err(why) = pass_on() {
+            cannot_go_on(&format!("what a task has made cannot be replicated: {why}"));
+        }
+        if let Err(why) = tell(pool, origin, &Said::Ended { number, rank }, &outcome)
+            && !pool.runtime.is_lost(origin)
+        {
             // Its rank is lost, and with it the job.
             vgas::say::line(format_args!("vgas: {origin} cannot be told of the end of a task: {why}"));
         }
@@ -233,6 +256,8 @@ impl Work for Visitor {
     fn came(self: Arc<Self>, _: Rank, _: Vec<u8>) {}
 
     fn failed(&self, _: TaskError) {}
+
+    fn lost(&self, _: NodeId) {}
 
     fn settle(&self) {}
 

@@ -8,6 +8,7 @@ mod conditions;
 mod kept;
 mod nodes;
 mod random;
+mod replicas;
 mod rows;
 mod scenarios;
 mod sharing;
@@ -52,7 +53,7 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
 }
 
 /// The heap of most scenarios.
-const HEAP: HeapOptions = HeapOptions { bytes: 16 << 20, copies: 64, copy_bytes: 0, last_colour: u16::MAX };
+const HEAP: HeapOptions = HeapOptions { bytes: 16 << 20, copies: 64, ..HeapOptions::DEFAULT };
 
 const JOBS: &[(u32, u32)] = &[(1, 1), (2, 1), (2, 2), (4, 2), (3, 3)];
 
@@ -121,6 +122,15 @@ fn main() -> ExitCode {
             }
         }
     }
+    if wanted.is_empty() || wanted.iter().any(|word| replicas::NAME.contains(word.as_str())) {
+        match job_within_bound(replicas::NAME, seed, || replicas::sequence(seed)) {
+            Ok(()) => passed += 1,
+            Err(why) => {
+                println!("FAILED  {}: {why}; replay with VGAS_TEST_SEED={seed}", replicas::NAME);
+                failed += 1;
+            }
+        }
+    }
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -131,7 +141,7 @@ fn failed(error: impl std::fmt::Display) -> ExitCode {
 }
 
 fn run_rank(name: &str, seed: u64) -> Outcome {
-    if let Some(part) = kept::part(name) {
+    if let Some(part) = kept::part(name).or_else(|| replicas::part(name)) {
         return part(vgas::Runtime::init()?, seed);
     }
     let scenario = all().find(|scenario| scenario.name == name).ok_or_else(|| format!("no {name}"))?;

@@ -1,0 +1,399 @@
+//! A second place for every rank's objects, and how they are used again from there when a node is lost (drust-osdi24.txt §4.2.3).
+//!
+//! With [`HeapOptions::replicas`](super::HeapOptions) a rank's partition has a *backup*: as many bytes in a further segment, of a rank of the next node, at the
+//! same offsets. It is tiered memory, so it takes NVMe, and DRAM only while it is written or read.
+//!
+//! # What is promised
+//!
+//! A rank's objects are *replicated* as they are when it passes an object on: when [`Objects::hand`], [`Objects::lend`] or
+//! [`Objects::lend_mut`] begins on the rank that gives, when a borrow by `lend_mut` ends on the rank that wrote, when a task is spawned or has ended, at
+//! [`Objects::barrier`], and when it says so, by [`Objects::replicate`]. What tells others of an object leaves when the backup
+//! has it. So nothing that another rank could have seen is lost with one node. What is lost is what only that node's ranks knew:
+//! what they have written since, and what they alone owned.
+//!
+//! Where a borrow is cut off by the loss, its owner finds the object as it was when the borrow began, whole, with all that it leads to; and
+//! so it does where `lend_mut` says that a peer was lost, though the object was elsewhere.
+//!
+//! # How
+//!
+//! *A value that was replicated is never written again.* Its slot is marked as if it had been served, and its next writer moves it to a
+//! new slot instead of changing its colour. So the backup needs no order of writing and no versions: while it is
+//! brought up to date, a slot is either one that nobody else knows, or has the bytes that it had. What is freed of such slots waits
+//! ([`Passed`]) until whoever may still have the old word has got the new one.
+//!
+//! What has changed is found by looking: a number for each 4 KiB of values says what the backup has. That takes time for
+//! all values of the partition, also those on NVMe, some GB a second from memory; it is right also for who writes for long through one `&mut`, whose
+//! end nobody sees.
+//!
+//! # When a node is lost
+//!
+//! The launcher says so, to all ([`vgas::Runtime::lost_nodes`]). Addresses stay the same; the lost ranks' partitions are read at their backups from then
+//! on, which is the whole of the fail-over: there is nothing to be prepared or agreed upon. A write moves the object to the writer, as always; so the lost
+//! partition is never written, its colours stand still, and what is freed there is forgotten. A word is looked up in what the backup notes of its slot: one that never came there is
+//! [`ObjectError::Lost`], by type and place.
+//!
+//! Of what the lost ranks had begun,
+//!
+//! * borrows for reading and copies simply end: nobody counts copies at home;
+//! * [`Objects::hand`], [`Objects::lend`] and [`Objects::lend_mut`] are of all ranks: they end with an error, now and later, as barriers do. A box that was
+//!   given to a `hand` which ends so is nobody's: the other side may have got it;
+//! * tasks are [`TaskError::Lost`](crate::TaskError); locks that somebody there had alone are poisoned, and have the value of before;
+//! * what `sync` has at the lost ranks, numbers, counts and locks, is an error: they are changed where they are, without being passed on;
+//! * what is freed after the loss, and was passed on before, stays where it is: nobody meets any more to say that old words are gone. The same
+//!   holds within [`Objects::run`](super::Objects::run), whose workers do not meet.
+//!
+//! One node can be lost. Those whose backup was there go on without one; a second loss ends the job.
+
+use super::error::ObjectError;
+use super::objects::Objects;
+use super::shape::Shape;
+use super::{Freed, Heap, Mapped};
+use crate::slab::{Geometry, has_object};
+use crate::word::Word;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use vgas::{GlobalAddress, Layout, NodeId, Rank, Runtime, Segment, SegmentOptions};
+
+/// What is looked at, and sent, at least.
+const PAGE_BYTES: u64 = 4096;
+const PAGE_WORDS: usize = PAGE_BYTES as usize / 8;
+
+/// Most words that are sent at once.
+const RUN_WORDS: usize = 32 * PAGE_WORDS;
+
+/// Meetings of all ranks after which nobody has a word any more that was replaced before the first of them: at the first, the owner
+/// is told of the new one, and who has come out of the second knows that all have come out of the first.
+const MEETINGS: u64 = 2;
+
+/// The backups of a heap.
+#[derive(Debug)]
+pub(super) struct Replicas {
+    segment: Segment,
+    /// Of each partition.
+    bytes: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By page: what the backup has, as a number; 0 where it has nothing.
+    there: Vec<u64>,
+    parked: Passed,
+}
+
+/// What is freed once all have met often enough.
+#[derive(Debug, Default)]
+struct Passed {
+    /// How often all ranks have met.
+    met: u64,
+    /// In the order in which it was parked, with `met` then.
+    parked: VecDeque<(u64, Parked)>,
+}
+
+#[derive(Debug)]
+enum Parked {
+    Own(Word),
+    There(Freed),
+}
+
+/// What replication has done on a rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replicated {
+    /// Bytes that were looked at.
+    pub looked_at: u64,
+    /// Bytes that had changed, and were sent.
+    pub sent: u64,
+}
+
+/// The rank that has the backup of another one's partition, and which part of its bytes.
+fn backup_of(layout: &Layout, rank: Rank) -> (Rank, u64) {
+    let NodeId(node) = layout.node_of(rank);
+    let next = layout.ranks_of(NodeId((node + 1) % layout.nodes()));
+    let index = rank.0 - layout.ranks_of(NodeId(node)).start;
+    let count = next.len().max(1) as u32;
+    (Rank(next.start + index % count), u64::from(index / count))
+}
+
+/// As different as can be for different words: one that differs makes another number of any state of its lane.
+fn number_of(words: &[u64]) -> u64 {
+    let mut lanes =
+        [0x9e37_79b9_7f4a_7c15_u64, 0xc2b2_ae3d_27d4_eb4f, 0x1656_67b1_9e37_79f9, 0x27d4_eb2f_1656_67c5];
+    for four in words.as_chunks::<4>().0 {
+        for (lane, word) in lanes.iter_mut().zip(four) {
+            *lane = (*lane ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(29);
+        }
+    }
+    let [a, b, c, d] = lanes;
+    let mixed = a ^ b.rotate_left(17) ^ c.rotate_left(31) ^ d.rotate_left(47);
+    (mixed ^ (mixed >> 32)).wrapping_mul(0xc4ce_b9fe_1a85_ec53) | 1
+}
+
+impl Replicas {
+    /// Attaches the backups. Collective.
+    pub(super) fn attach(runtime: &Runtime, bytes: u64) -> Result<Self, ObjectError> {
+        let layout = runtime.layout();
+        if layout.nodes() < 2 {
+            return Err(ObjectError::Usage("replicas need another node: the job has one".into()));
+        }
+        if !runtime.settings().run.survive {
+            return Err(ObjectError::Usage(
+                "replicas are of use only where the job survives: start it with run.survive = on".into(),
+            ));
+        }
+        let parts = (0..runtime.ranks()).map(|rank| backup_of(layout, Rank(rank)).1 + 1).max().unwrap_or(1);
+        let options = SegmentOptions { home_only: true, read_ahead: false, ..SegmentOptions::default() };
+        let segment = runtime.attach_segment(bytes * parts, &options)?;
+        let there = vec![0; bytes.div_ceil(PAGE_BYTES) as usize];
+        Ok(Self { segment, bytes, state: Mutex::new(State { there, parked: Passed::default() }) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic would be a mistake of this crate; what was noted as sent was sent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the backup is of a place in a partition.
+    fn place(&self, layout: &Layout, at: GlobalAddress) -> GlobalAddress {
+        let (rank, part) = backup_of(layout, at.rank);
+        self.segment.address(rank, part * self.bytes + at.offset)
+    }
+}
+
+impl Heap {
+    /// Whether values that were replicated are not to be written again.
+    pub(super) fn has_replicas(&self) -> bool {
+        self.replicas.is_some()
+    }
+
+    /// Whether a loss ends what the ranks do together, but not the job.
+    pub(super) fn goes_on(&self) -> bool {
+        self.has_replicas() && !self.runtime.lost_nodes().is_empty()
+    }
+
+    /// Where something is that is not written any more: at its backup, if its rank is lost.
+    pub(super) fn now_at(&self, at: GlobalAddress) -> GlobalAddress {
+        match &self.replicas {
+            Some(replicas) if self.runtime.is_lost(at.rank) => replicas.place(self.runtime.layout(), at),
+            _ => at,
+        }
+    }
+
+    /// Whether a rank is lost, and there are backups.
+    pub(super) fn is_backed_up(&self, rank: Rank) -> bool {
+        self.has_replicas() && self.runtime.is_lost(rank)
+    }
+
+    /// Brings the backup up to date: what this rank has in its partition, others may be told of. Does nothing without replicas.
+    pub(crate) fn replicate(&self) -> Result<Replicated, ObjectError> {
+        let Some(replicas) = &self.replicas else { return Ok(Replicated::default()) };
+        let me = self.runtime.rank();
+        let to = replicas.place(self.runtime.layout(), GlobalAddress::tiered(me, 0));
+        let mut state = replicas.state();
+        let ranges = self.slabs().serve_all();
+        let own = Mapped { base: self.address_of(0), bytes: self.bytes };
+        let mut sending = Sending { to, run: Vec::new(), pages: Vec::new(), first: 0 };
+        let mut done = Replicated::default();
+        let mut page = [0; PAGE_WORDS];
+        let mut next = 0;
+        for range in ranges {
+            for number in next.max(range.start / PAGE_BYTES)..range.end.div_ceil(PAGE_BYTES) {
+                if self.runtime.is_lost(to.rank) {
+                    return Ok(done);
+                }
+                next = number + 1;
+                let words = ((self.bytes - number * PAGE_BYTES) / 8).min(PAGE_WORDS as u64) as usize;
+                own.read(number * PAGE_BYTES, &mut page[..words]);
+                page[words..].fill(0);
+                done.looked_at += PAGE_BYTES;
+                let is = number_of(&page);
+                if state.there[number as usize] != is {
+                    sending.add(number, is, &page[..words], &mut state.there, &self.runtime)?;
+                    done.sent += PAGE_BYTES;
+                }
+            }
+        }
+        sending.flush(&mut state.there, &self.runtime)?;
+        Ok(done)
+    }
+
+    /// All ranks have met: what was replaced long ago is free.
+    pub(crate) fn has_met(&self) -> Result<(), ObjectError> {
+        let Some(replicas) = &self.replicas else { return Ok(()) };
+        let freed: Vec<Parked> = {
+            let Passed { met, parked } = &mut replicas.state().parked;
+            *met += 1;
+            let count = parked.iter().take_while(|(since, _)| since + MEETINGS <= *met).count();
+            parked.drain(..count).map(|(_, parked)| parked).collect()
+        };
+        freed.into_iter().try_for_each(|parked| match parked {
+            Parked::Own(word) => self.free_own_now(word),
+            Parked::There(freed) => self.free_there_now(freed),
+        })
+    }
+
+    /// Whether an object of this rank's must stay for now; it is freed later then.
+    pub(super) fn park_own(&self, word: Word, offset: u64) -> bool {
+        let Some(replicas) = &self.replicas else { return false };
+        if !self.slabs().is_served(offset) {
+            return false;
+        }
+        replicas.state().parked.park(Parked::Own(word));
+        true
+    }
+
+    /// As [`Heap::park_own`], of another rank's object: gives it back where it need not stay.
+    pub(super) fn park_there(&self, freed: Freed) -> Option<Freed> {
+        let Some(replicas) = &self.replicas else { return Some(freed) };
+        // What was there is never used again.
+        if !self.runtime.is_lost(self.locate(freed.word.address()).rank) {
+            replicas.state().parked.park(Parked::There(freed));
+        }
+        None
+    }
+
+    /// Reads the bytes of a lost rank's object at its backup.
+    pub(super) fn read_backup(&self, word: Word, shape: &Shape, to: &mut [u8]) -> Result<(), ObjectError> {
+        let at = self.locate(word.address());
+        let found = self.is_in_backup(word, at).and_then(|is_there| {
+            if !is_there {
+                return Err(vgas::Error::Usage(
+                    "it was not replicated when its node was lost: no rank had passed it on".into(),
+                ));
+            }
+            self.runtime.get(self.now_at(at), to)
+        });
+        found.map_err(|why| self.lost(word, shape, why))
+    }
+
+    /// Whether the backup has an object in its colour, as far as it begins at this address: parts of rows do not.
+    fn is_in_backup(&self, word: Word, at: GlobalAddress) -> Result<bool, vgas::Error> {
+        let theirs = Geometry::new(word.address() - at.offset, self.bytes);
+        let Some(kind) = theirs.kind_of(at.offset) else { return Ok(false) };
+        let kind: u32 = self.runtime.get_value(self.now_at(GlobalAddress { offset: kind, ..at }))?;
+        if kind == 0 {
+            return Ok(false);
+        }
+        let Some(noted) = theirs.word_at(at.offset, kind) else { return Ok(true) };
+        let noted: u32 = self.runtime.get_value(self.now_at(GlobalAddress { offset: noted, ..at }))?;
+        Ok(has_object(noted, word.colour()))
+    }
+}
+
+impl Passed {
+    fn park(&mut self, parked: Parked) {
+        self.parked.push_back((self.met, parked));
+    }
+}
+
+/// Pages on their way to the backup, one after the other.
+struct Sending {
+    to: GlobalAddress,
+    /// Their words.
+    run: Vec<u64>,
+    /// What they are.
+    pages: Vec<u64>,
+    /// Number of the first.
+    first: u64,
+}
+
+impl Sending {
+    fn add(
+        &mut self,
+        number: u64,
+        is: u64,
+        words: &[u64],
+        there: &mut [u64],
+        runtime: &Runtime,
+    ) -> Result<(), ObjectError> {
+        if number != self.first + self.pages.len() as u64 || self.run.len() >= RUN_WORDS {
+            self.flush(there, runtime)?;
+            self.first = number;
+        }
+        self.run.extend_from_slice(words);
+        self.pages.push(is);
+        Ok(())
+    }
+
+    /// When it returns, the backup has them, or is lost itself.
+    fn flush(&mut self, there: &mut [u64], runtime: &Runtime) -> Result<(), ObjectError> {
+        let at = GlobalAddress { offset: self.to.offset + self.first * PAGE_BYTES, ..self.to };
+        match runtime.put(at, &self.run) {
+            Err(why) if !runtime.is_lost(at.rank) => return Err(why.into()),
+            _ => {}
+        }
+        let numbers = &mut there[self.first as usize..][..self.pages.len()];
+        numbers.copy_from_slice(&self.pages);
+        self.run.clear();
+        self.pages.clear();
+        Ok(())
+    }
+}
+
+impl Objects {
+    /// Brings this rank's backup up to date: what is in its partition now is found after the loss of its node, if anybody has its
+    /// word. Passing objects on does so by itself. Nothing happens without [`HeapOptions::replicas`](super::HeapOptions).
+    ///
+    /// # Errors
+    /// When the backup cannot be written. That its node is lost is none: the heap goes on without.
+    pub fn replicate(&self) -> Result<Replicated, ObjectError> {
+        self.heap.replicate()
+    }
+
+    /// The nodes that are lost, and without which the job goes on ([`vgas::Runtime::lost_nodes`]).
+    pub fn lost_nodes(&self) -> Vec<NodeId> {
+        self.job().lost_nodes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: every partition's backup is on the next node, and no two are at one place.
+    #[test]
+    fn backups_are_elsewhere_and_apart() {
+        for (ranks, nodes) in [(2, 2), (3, 3), (4, 2), (5, 2), (7, 3), (9, 4)] {
+            let layout = Layout::blocks(ranks, nodes);
+            let all: Vec<_> = (0..ranks).map(|rank| backup_of(&layout, Rank(rank))).collect();
+            for (rank, (backup, part)) in all.iter().enumerate() {
+                let node = layout.node_of(Rank(rank as u32)).0;
+                assert_eq!(layout.node_of(*backup).0, (node + 1) % nodes, "{rank} of {ranks} on {nodes}");
+                assert_eq!(all.iter().filter(|other| **other == (*backup, *part)).count(), 1);
+            }
+        }
+    }
+
+    /// Goal: any word that differs, and the order of words, make another number. Method: each bit of some words, and swaps.
+    #[test]
+    fn what_differs_has_another_number() {
+        let zeros = [0; PAGE_WORDS];
+        let is = number_of(&zeros);
+        for at in [0, 1, 2, 3, 4, 77, PAGE_WORDS - 1] {
+            for bit in 0..64 {
+                let mut page = zeros;
+                page[at] = 1 << bit;
+                assert_ne!(number_of(&page), is, "bit {bit} of word {at}");
+            }
+        }
+        let mut page = zeros;
+        (page[3], page[7]) = (1, 2);
+        let before = number_of(&page);
+        page.swap(3, 7);
+        assert_ne!(number_of(&page), before);
+    }
+
+    #[test]
+    fn what_is_parked_waits_for_two_meetings() {
+        let mut passed = Passed::default();
+        let word = Word::new(64, crate::word::Colour(1)).unwrap();
+        passed.park(Parked::Own(word));
+        passed.met += 1;
+        passed.park(Parked::Own(word));
+        let due = |passed: &Passed| {
+            passed.parked.iter().filter(|(since, _)| since + MEETINGS <= passed.met).count()
+        };
+        assert_eq!(due(&passed), 0);
+        passed.met += 1;
+        assert_eq!(due(&passed), 1);
+    }
+}

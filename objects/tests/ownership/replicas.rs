@@ -1,0 +1,477 @@
+//! Heaps with replicas, and what is left of them when a node is killed at some moment.
+
+use crate::scenarios::ensure;
+use crate::{HEAP, Outcome, run_job};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+use vgas::{NodeId, Rank, Runtime};
+use vgas_objects::sync::{DMutex, LockError};
+use vgas_objects::{
+    DBox, DString, DVec, HeapOptions, ObjectError, Objects, Portable, RunOptions, Shareable, TaskError,
+    scope, spawn, spawn_to, task,
+};
+
+type Part = fn(Runtime, u64) -> Outcome;
+
+const PARTS: &[(&str, Part)] = &[
+    ("replica_rank", |runtime, seed| lose(runtime, seed, &[Victim::Rank])),
+    ("replica_daemon", |runtime, seed| lose(runtime, seed, &[Victim::Daemon])),
+    ("replica_rank_daemon", |runtime, seed| lose(runtime, seed, &[Victim::Other, Victim::Daemon])),
+    ("replica_daemon_rank", |runtime, seed| lose(runtime, seed, &[Victim::Daemon, Victim::Rank])),
+    ("replica_tasks", tasks),
+    ("replica_stopped", stopped),
+    ("replica_two_nodes", two_nodes),
+    ("replica_none", none),
+];
+
+pub fn part(name: &str) -> Option<Part> {
+    PARTS.iter().find(|(other, _)| *other == name).map(|(_, part)| *part)
+}
+
+pub const NAME: &str = "replicas";
+
+const REPLICATED: HeapOptions = HeapOptions { replicas: 1, ..HEAP };
+
+/// Fail-over may take this long, also beside programs that compute.
+const USED_AGAIN_WITHIN: Duration = Duration::from_secs(5);
+
+/// Goal: a node that is killed, in any way and at any moment, takes nothing with it that others had seen; without replicas what is lost
+/// is named; a node that is stopped is not lost; the loss of a second one ends the job; nothing is left behind. Method: jobs whose node 1 kills
+/// itself while rank 0 lends its objects around, and then looks at all of them.
+pub fn sequence(seed: u64) -> Result<(), String> {
+    type Ended = (Result<(), String>, Duration);
+    let job = |name: &str, seed: u64, ranks: u32, survive: bool| -> Result<Ended, String> {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let mut more = vec![("nvm.directory", folder.path().display().to_string())];
+        if survive {
+            more.extend([("run.survive", "on".to_owned()), ("conduit", "tcp".to_owned())]);
+        }
+        let began = Instant::now();
+        let ended = run_job(name, seed, ranks, 3, &more);
+        let took = began.elapsed();
+        left_behind(folder.path())?;
+        println!("        {name} ({ranks} ranks, 3 nodes, seed {seed}) in {took:.1?}");
+        Ok((ended, took))
+    };
+    let good = |name: &str, seed, ranks| match job(name, seed, ranks, true)? {
+        (Ok(()), _) => Ok(()),
+        (Err(why), _) => Err(format!("{name}, {ranks} ranks, seed {seed}: {why}")),
+    };
+    for (at, name) in ["replica_rank", "replica_daemon", "replica_rank_daemon", "replica_daemon_rank"]
+        .into_iter()
+        .enumerate()
+    {
+        for (more, ranks) in [3, 6].into_iter().enumerate() {
+            good(name, seed.wrapping_add((2 * at + more) as u64), ranks)?;
+        }
+    }
+    good("replica_tasks", seed, 3)?;
+    good("replica_tasks", seed.wrapping_add(1), 6)?;
+    good("replica_stopped", seed, 3)?;
+    good("replica_none", seed, 3)?;
+    let bad = |name: &str, survive, words: &str| match job(name, seed, 3, survive)? {
+        (Err(why), took) if why.contains(words) && took < crate::NOTICED_WITHIN => Ok(()),
+        (ended, took) => Err(format!("{name} ended as {ended:?} after {took:.1?}")),
+    };
+    bad("replica_two_nodes", true, "killed by signal 9")?;
+    bad("replica_none", false, "killed by signal 9")?;
+    bad("replica_rank", false, "exit status 1")
+}
+
+/// The processes whose numbers ranks have noted in a folder are gone.
+fn left_behind(folder: &Path) -> Result<(), String> {
+    let until = Instant::now() + crate::NOTICED_WITHIN;
+    for entry in std::fs::read_dir(folder).map_err(|error| error.to_string())?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(pid) = name.strip_prefix("pid-") else { continue };
+        // One that has ended and was not waited for yet is init's.
+        let runs = || {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.contains("State:") && !status.contains("State:\tZ")
+        };
+        while runs() {
+            if Instant::now() > until {
+                return Err(format!("process {pid} is left behind"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
+fn note_pids(runtime: &Runtime) -> Outcome {
+    let folder = runtime.settings().nvm.directory_path();
+    for pid in std::iter::once(getpid()).chain(getppid()) {
+        std::fs::write(folder.join(format!("pid-{}", pid.as_raw_nonzero())), "")?;
+    }
+    Ok(())
+}
+
+#[derive(Portable, Shareable)]
+struct Thing {
+    version: u64,
+    numbers: DVec<u64>,
+    text: DString,
+    chain: Option<DBox<Link>>,
+}
+
+#[derive(Portable, Shareable)]
+struct Link {
+    number: u64,
+    next: Option<DBox<Link>>,
+}
+
+/// What a thing is known to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Known {
+    version: u64,
+    numbers: Vec<u64>,
+    text: String,
+    chain: Vec<u64>,
+}
+
+impl Known {
+    fn of(thing: &Thing) -> Self {
+        let chain = std::iter::successors(thing.chain.as_deref(), |link| link.next.as_deref());
+        Self {
+            version: thing.version,
+            numbers: thing.numbers.to_vec(),
+            text: thing.text.to_string(),
+            chain: chain.map(|link| link.number).collect(),
+        }
+    }
+
+    /// Step `version` of a thing.
+    fn change(&mut self, version: u64) {
+        self.version = version;
+        match version % 4 {
+            0 => self.numbers.extend((0..version % 90).map(|at| at * version)),
+            1 => self.numbers.iter_mut().for_each(|number| *number ^= version),
+            2 => self.numbers.truncate(self.numbers.len() / 2),
+            _ => {}
+        }
+        self.text = format!("version {version}");
+        match version % 3 {
+            0 => self.chain.insert(0, version),
+            1 => drop((!self.chain.is_empty()).then(|| self.chain.remove(0))),
+            _ => self.chain.iter_mut().for_each(|number| *number += version),
+        }
+    }
+}
+
+/// The same step of the thing itself.
+fn change(thing: &mut Thing, version: u64) {
+    thing.version = version;
+    match version % 4 {
+        0 => thing.numbers.extend((0..version % 90).map(|at| at * version)),
+        1 => thing.numbers.as_mut_slice().iter_mut().for_each(|number| *number ^= version),
+        2 => thing.numbers.truncate(thing.numbers.len() / 2),
+        _ => {}
+    }
+    thing.text = format!("version {version}").as_str().into();
+    match version % 3 {
+        0 => thing.chain = Some(DBox::new(Link { number: version, next: thing.chain.take() })),
+        1 => thing.chain = thing.chain.take().and_then(|first| first.into_inner().next),
+        _ => {
+            let mut next = thing.chain.as_deref_mut();
+            while let Some(link) = next {
+                link.number += version;
+                next = link.next.as_deref_mut();
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    /// The rank that kills.
+    Rank,
+    /// The other rank of its node, if there is one, else itself.
+    Other,
+    Daemon,
+}
+
+const THINGS: usize = 12;
+
+/// Starts to kill this rank's node, at some moment soon.
+fn kill_soon(runtime: &Runtime, seed: u64, victims: &'static [Victim]) -> Outcome {
+    let folder = runtime.settings().nvm.directory_path();
+    let (daemon, own) = (getppid().ok_or("a rank without a daemon")?, getpid());
+    let others = std::fs::read_to_string(folder.join("second"))?;
+    let other = others.trim().parse().ok().and_then(Pid::from_raw).unwrap_or(own);
+    std::thread::spawn(move || {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        std::thread::sleep(Duration::from_micros(random.random_range(500..250_000)));
+        let _ = std::fs::write(folder.join("killed"), nanoseconds().to_string());
+        for victim in victims {
+            let pid = match victim {
+                Victim::Rank => own,
+                Victim::Other => other,
+                Victim::Daemon => daemon,
+            };
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    });
+    Ok(())
+}
+
+fn nanoseconds() -> u128 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos())
+}
+
+/// Things that each rank has made, and rank 0 owns.
+fn things(objects: &Objects) -> Result<(Vec<DBox<Thing>>, Vec<Known>), ObjectError> {
+    let mut all = Vec::new();
+    for at in 0..THINGS {
+        let maker = Rank(at as u32 % objects.ranks());
+        let make = || {
+            let thing = Thing { version: 0, numbers: DVec::new(), text: DString::new(), chain: None };
+            DBox::new(thing)
+        };
+        all.extend(objects.hand(maker, Rank(0), (objects.rank() == maker).then(make))?);
+    }
+    Ok((all, vec![Known::default(); THINGS]))
+}
+
+/// Rank 0 lends its things around, until a node is lost; then it has them all, as they were, and goes on.
+fn lose(runtime: Runtime, seed: u64, victims: &'static [Victim]) -> Outcome {
+    note_pids(&runtime)?;
+    let (me, layout) = (runtime.rank(), runtime.layout().clone());
+    let folder = runtime.settings().nvm.directory_path();
+    let doomed = layout.ranks_of(NodeId(1));
+    if me.0 == doomed.end - 1 {
+        let second = if doomed.len() > 1 { getpid().as_raw_nonzero().to_string() } else { String::new() };
+        std::fs::write(folder.join("second"), second)?;
+    }
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let (mut owned, mut known) = things(&objects)?;
+    meet_before(&objects, Rank(doomed.start))?;
+    if me.0 == doomed.start {
+        kill_soon(crate::job(&objects), seed, victims)?;
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut last_good = Instant::now();
+    let error = loop {
+        let version = known.iter().map(|known| known.version).max().unwrap_or(0) + 1;
+        let (at, to) = (random.random_range(0..THINGS), Rank(random.random_range(0..objects.ranks())));
+        let lent = objects.lend_mut(Rank(0), to, owned.get_mut(at), |mut thing| change(&mut thing, version));
+        match lent {
+            Ok(_) => known[at].change(version),
+            Err(error) => break error,
+        }
+        last_good = Instant::now();
+        if version % 7 == 0 {
+            let expected = &known[at];
+            match objects.lend(Rank(0), owned.get(at), |thing| Known::of(thing) == *expected) {
+                Ok(is_same) => ensure(is_same, || format!("thing {at} is not as it was left"))?,
+                Err(error) => break error,
+            }
+        }
+    };
+    ensure(objects.lost_nodes() == [NodeId(1)], || format!("it ended with {error}"))?;
+    if me == Rank(0) {
+        let at_lost =
+            owned.iter().filter(|thing| doomed.contains(&DBox::rank(thing).map_or(0, |rank| rank.0)));
+        let at_lost = at_lost.count();
+        for (at, (thing, known)) in owned.iter().zip(&known).enumerate() {
+            let is = Known::of(thing);
+            if at == 0 {
+                let killed: u128 = std::fs::read_to_string(folder.join("killed"))?.trim().parse()?;
+                let took = Duration::from_nanos((nanoseconds() - killed) as u64);
+                let steps = known.version;
+                println!(
+                    "        fail-over: {took:.1?} after the kill, {:.1?} after the last step ({steps} steps, {at_lost} of \
+                     {THINGS} things were there)",
+                    last_good.elapsed()
+                );
+                ensure(took < USED_AGAIN_WITHIN, || format!("used again after {took:?}"))?;
+            }
+            ensure(is == *known, || format!("thing {at} is {is:?}, and was {known:?}"))?;
+        }
+        // It goes on: what was there is moved, grown, freed.
+        for (thing, known) in owned.iter_mut().zip(&mut known) {
+            for version in known.version + 1..known.version + 14 {
+                change(thing, version);
+                known.change(version);
+            }
+            ensure(DBox::rank(thing) == Some(Rank(0)), || "it is not here".into())?;
+        }
+        let others = owned.split_off(THINGS / 2);
+        drop(others);
+        let more: Vec<DBox<u64>> = (0..2000).map(DBox::new).collect();
+        ensure(more.iter().enumerate().all(|(at, number)| **number == at as u64), || "new ones".into())?;
+        for (thing, known) in owned.iter().zip(&known) {
+            ensure(Known::of(thing) == *known, || "it is not what was written".into())?;
+        }
+        objects.replicate()?;
+    }
+    ensure(matches!(objects.barrier(), Err(ObjectError::Job(_))), || "a barrier of all".into())?;
+    Ok(objects.finalize()?)
+}
+
+/// A thing that was made elsewhere.
+fn made(on: Rank) -> Result<DBox<Thing>, TaskError> {
+    let task = task!(|_n: ()| -> DBox<Thing> {
+        DBox::new(Thing { version: 0, numbers: DVec::new(), text: DString::new(), chain: None })
+    });
+    spawn_to(on, task, ()).join()
+}
+
+/// A step that is taken elsewhere.
+fn step(to: Rank, thing: &mut DBox<Thing>, version: u64) -> Result<(), TaskError> {
+    scope(|scope| {
+        let task = task!(|thing: &mut DBox<Thing>, version: u64| -> () { change(thing, version) });
+        scope.spawn_to(to, task, thing, version).join()
+    })
+}
+
+/// A step that kills the node where it is taken, holding a lock.
+fn die(on: Rank, thing: &mut DBox<Thing>, lock: &DMutex<u64>, version: u64) -> Result<(), TaskError> {
+    scope(|scope| {
+        let task = task!(|(thing, lock): (&mut DBox<Thing>, &DMutex<u64>), version: u64| -> () {
+            let mut guard = lock.lock().expect("nobody has it");
+            *guard = 9;
+            change(thing, version);
+            let _ = getppid().map(|daemon| kill_process(daemon, Signal::KILL));
+            std::thread::sleep(crate::NOTICED_WITHIN);
+        });
+        scope.spawn_to(on, task, (thing, lock), version).join()
+    })
+}
+
+/// Goal: a task on a node that is lost is reported as lost, what was lent to it is as before, a lock that it had is poisoned and has its
+/// value; tasks that have ended are not undone, and others go on. Method: a task of rank 1 kills its daemon, holding all that.
+fn tasks(runtime: Runtime, seed: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let ranks = objects.ranks();
+    let doomed = crate::job(&objects).layout().ranks_of(NodeId(1));
+    let main = || -> Outcome {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut owned = Vec::new();
+        for at in 0..THINGS {
+            owned.push(made(Rank(at as u32 % ranks))?);
+        }
+        let mut known = vec![Known::default(); THINGS];
+        for version in 1..60 {
+            let (at, to) = (random.random_range(0..THINGS), Rank(random.random_range(0..ranks)));
+            step(to, &mut owned[at], version)?;
+            known[at].change(version);
+        }
+        let lock = DMutex::new(5u64);
+        let at = random.random_range(0..THINGS);
+        let ended = die(Rank(doomed.start), &mut owned[at], &lock, 60);
+        ensure(matches!(ended, Err(TaskError::Lost(NodeId(1)))), || format!("it ended as {ended:?}"))?;
+        for (at, (thing, known)) in owned.iter().zip(&known).enumerate() {
+            let is = Known::of(thing);
+            ensure(is == *known, || format!("thing {at} is {is:?}, and was {known:?}"))?;
+        }
+        ensure(matches!(lock.lock(), Err(LockError::Poisoned(_))), || "the lock is not poisoned".into())?;
+        lock.clear_poison()?;
+        let value = *lock.lock()?;
+        ensure(value == 5, || format!("the lock has {value}"))?;
+        let late = made(Rank(doomed.start)).map(drop);
+        ensure(matches!(late, Err(TaskError::Lost(NodeId(1)))), || format!("it ended as {late:?}"))?;
+        for version in 61..90 {
+            let (at, to) = (random.random_range(0..THINGS), Rank(random.random_range(0..ranks)));
+            let to = if doomed.contains(&to.0) { Rank(0) } else { to };
+            step(to, &mut owned[at], version)?;
+            known[at].change(version);
+        }
+        let all = (0..50u64).map(|number| spawn(task!(|number: u64| -> u64 { 2 * number }), number));
+        let all: Vec<_> = all.collect();
+        let sum = all.into_iter().map(|one| one.join()).sum::<Result<u64, _>>()?;
+        ensure(sum == 49 * 50, || format!("{sum}"))?;
+        for (thing, known) in owned.iter().zip(&known) {
+            ensure(Known::of(thing) == *known, || "it is not what was written".into())?;
+        }
+        Ok(())
+    };
+    if let Some(ended) = objects.run(&RunOptions::default(), main)? {
+        ended?;
+    }
+    Ok(objects.finalize()?)
+}
+
+/// Goal: who is stopped for a while is waited for.
+fn stopped(runtime: Runtime, _: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let (mut owned, _) = things(&objects)?;
+    if objects.rank() == Rank(1) {
+        let pid = getpid().as_raw_nonzero();
+        let mut waker = std::process::Command::new("sh")
+            .args(["-c", &format!("kill -STOP {pid}; sleep 0.7; kill -CONT {pid}")])
+            .spawn()?;
+        waker.wait()?;
+    }
+    for version in 1..20 {
+        let to = Rank(version as u32 % objects.ranks());
+        objects.lend_mut(Rank(0), to, owned.get_mut(0), |mut thing| change(&mut thing, version))?;
+    }
+    ensure(objects.lost_nodes().is_empty(), || "it was given up".into())?;
+    drop(owned);
+    objects.barrier()?;
+    Ok(objects.finalize()?)
+}
+
+/// A barrier out of which all have come when `last` has come out of this.
+fn meet_before(objects: &Objects, last: Rank) -> Outcome {
+    objects.barrier()?;
+    match objects.barrier() {
+        // It may be gone before others have come out of the second.
+        Err(_) if objects.rank() != last => Ok(()),
+        met => Ok(met?),
+    }
+}
+
+fn kill_myself() {
+    let _ = kill_process(getpid(), Signal::KILL);
+}
+
+/// Goal: the loss of a second node ends the job.
+fn two_nodes(runtime: Runtime, _: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    meet_before(&objects, Rank(1))?;
+    if objects.rank() == Rank(1) {
+        kill_myself();
+    }
+    ensure(objects.barrier().is_err(), || "a barrier of all".into())?;
+    if objects.rank() == Rank(2) {
+        kill_myself();
+    }
+    crate::job(&objects).wait_until(|| false)?;
+    Ok(())
+}
+
+/// Goal: without replicas, what is lost is named by type, place and where it is used; where the job does not survive, it ends.
+fn none(runtime: Runtime, _: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &HEAP)?;
+    let (owned, _) = things(&objects)?;
+    meet_before(&objects, Rank(1))?;
+    if objects.rank() == Rank(1) {
+        kill_myself();
+    }
+    ensure(objects.barrier().is_err(), || "a barrier of all".into())?;
+    if objects.rank() == Rank(0) {
+        ensure(owned[0].numbers.is_empty() && owned[2].version == 0, || "those of others".into())?;
+        let Err(ObjectError::Lost(lost)) = owned[1].try_read().map(drop) else {
+            return Err("it was read".into());
+        };
+        let (type_name, rank) = (lost.type_name, lost.rank);
+        ensure(type_name.ends_with("Thing") && rank == Rank(1), || format!("{type_name} of {rank}"))?;
+        static SAID: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
+        std::panic::set_hook(Box::new(|info| *SAID.lock().unwrap() = info.to_string()));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| owned[1].version)).is_err();
+        let said = SAID.lock().unwrap().clone();
+        let is_named = [file!(), "Thing", "rank 1", "node 1 is lost"].iter().all(|word| said.contains(word));
+        ensure(panicked && is_named, || format!("it panicked with {said:?}"))?;
+    }
+    // The heap cannot go on, but its job ends as the first rank says.
+    Ok(crate::job(&objects).exit(0)?)
+}

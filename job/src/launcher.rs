@@ -395,8 +395,7 @@ impl<'a> Launcher<'a> {
 
     /// A daemon is gone, or talks nonsense.
     fn lose(&mut self, index: usize, reason: Option<String>) {
-        let told = reason.as_ref().map(|how| format!("its daemon {how}"));
-        if self.goes_on_without(index, told) {
+        if self.goes_on_without(index, None, reason.clone()) {
             return;
         }
         let link = &mut self.nodes[index];
@@ -451,6 +450,9 @@ impl<'a> Launcher<'a> {
             // Those who are left behind may complain before they are ended.
             FromNode::Abort { .. } if self.exiting.is_some() => {}
             FromNode::Abort { from, message, code, is_complaint } => {
+                if is_complaint {
+                    self.blame_loss();
+                }
                 self.fail(Cause::Abort { from, message, code, is_complaint });
             }
             FromNode::Exit { code } => self.on_announcement(code),

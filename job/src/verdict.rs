@@ -107,7 +107,17 @@ impl Verdict {
     /// How the job ended.
     pub(crate) fn status(&self) -> JobStatus {
         let Some(cause) = &self.cause else { return JobStatus::SUCCESS };
-        let (code, message) = match cause {
+        let (code, message) = self.tell(cause);
+        JobStatus { code: code.max(1), message: Some(one_line(&message)) }
+    }
+
+    /// What happened, in a line.
+    pub(crate) fn describe(&self, cause: &Cause) -> String {
+        one_line(&self.tell(cause).1)
+    }
+
+    fn tell(&self, cause: &Cause) -> (u8, String) {
+        match cause {
             Cause::Rank(exit) => match exit.exit {
                 Exit::Code(code) => {
                     (code as u8, format!("{} ended with exit status {code}", self.rank(exit)))
@@ -140,8 +150,7 @@ impl Verdict {
             Cause::Interrupted { signal } => {
                 (signal_code(*signal), format!("ended by signal {signal}{}", signal_name(*signal)))
             }
-        };
-        JobStatus { code: code.max(1), message: Some(one_line(&message)) }
+        }
     }
 
     fn rank(&self, exit: &RankExit) -> String {

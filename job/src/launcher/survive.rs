@@ -14,6 +14,7 @@
 use super::{Launcher, OneLine, ToNode};
 use crate::message::{Exit, RankExit};
 use crate::node_link::Phase;
+use crate::verdict::Cause;
 use std::time::{Duration, Instant};
 use vgas_rma::address::{NodeId, Peer};
 
@@ -28,6 +29,8 @@ const CERTAINTY: Duration = Duration::from_secs(1);
 pub(super) struct Losses {
     /// The node without which the job goes on.
     lost: Option<usize>,
+    /// Why, until the job ends for it after all.
+    cause: Option<Cause>,
     /// A node that others cannot reach, and when it counts as lost for that.
     suspected: Option<(usize, Instant)>,
 }
@@ -57,21 +60,32 @@ impl Launcher<'_> {
             && !self.verdict.failed()
     }
 
-    /// A node is gone, or is to be: true if the job goes on without it. `reason` says what has
-    /// happened; the daemon's end does where it is none.
-    pub(super) fn goes_on_without(&mut self, index: usize, reason: Option<String>) -> bool {
+    /// A node is gone, or is to be, for the end of one of its ranks, or of its daemon: true if the job goes on without it.
+    pub(super) fn goes_on_without(
+        &mut self,
+        index: usize,
+        end: Option<RankExit>,
+        reason: Option<String>,
+    ) -> bool {
         if !self.can_lose(index) {
             return false;
         }
-        self.losses = Losses { lost: Some(index), suspected: None };
         let (node, pid) = (self.nodes[index].node, self.nodes[index].pid());
-        let is_known = reason.is_some();
-        let (how, _) = self.nodes[index].lose(reason);
-        let who =
-            if is_known { String::new() } else { format!("{} ", self.verdict.describe_daemon(node, pid)) };
-        let line = OneLine(format!("warning: {node} is lost: {who}{how}; the job goes on without it"));
+        let cause = match end {
+            Some(exit) => {
+                self.nodes[index].lose(Some(String::new()));
+                Cause::Rank(exit)
+            }
+            None => {
+                let (how, code) = self.nodes[index].lose(reason);
+                Cause::DaemonLost { node, pid, how, code }
+            }
+        };
+        let how = self.verdict.describe(&cause);
+        let line = OneLine(format!("warning: {node} is lost: {how}; the job goes on without it"));
         self.outputs.end_line();
         self.outputs.push_plain(format!("{line}\n").as_bytes());
+        self.losses = Losses { lost: Some(index), cause: Some(cause), suspected: None };
         let ranks = self.layout.ranks_of(node).len() as u32;
         self.ranks_running = self.ranks_running.saturating_sub(ranks - self.ranks_ended[index].min(ranks));
         self.tell_all(&ToNode::Lost(node));
@@ -92,12 +106,16 @@ impl Launcher<'_> {
             return true;
         }
         let Exit::Signal(signal) = exit.exit else { return false };
-        let how = format!(
-            "{} was killed by signal {signal}{}",
-            self.verdict.describe_rank(exit.rank, exit.pid),
-            crate::verdict::signal_name(signal)
-        );
-        exit.by_itself && !self.verdict.has_passed_on(signal) && self.goes_on_without(index, Some(how))
+        exit.by_itself
+            && !self.verdict.has_passed_on(signal)
+            && self.goes_on_without(index, Some(*exit), None)
+    }
+
+    /// A process complains of what happened to others: the loss is why, if there was one.
+    pub(super) fn blame_loss(&mut self) {
+        if let Some(cause) = self.losses.cause.take() {
+            self.verdict.add(cause);
+        }
     }
 
     /// A process of a node has lost its connection to a peer.

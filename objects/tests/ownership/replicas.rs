@@ -24,6 +24,7 @@ const PARTS: &[(&str, Part)] = &[
     ("replica_tasks", tasks),
     ("replica_stopped", stopped),
     ("replica_two_nodes", two_nodes),
+    ("replica_shared_pages", shared_pages),
     ("replica_none", none),
 ];
 
@@ -77,6 +78,7 @@ pub fn sequence(seed: u64) -> Result<(), String> {
         (ended, took) => Err(format!("{name} ended as {ended:?} after {took:.1?}")),
     };
     bad("replica_two_nodes", true, "killed by signal 9")?;
+    bad("replica_shared_pages", true, "killed by signal 9")?;
     bad("replica_none", false, "killed by signal 9")?;
     bad("replica_rank", false, "exit status 1")
 }
@@ -442,6 +444,19 @@ fn two_nodes(runtime: Runtime, _: u64) -> Outcome {
     }
     ensure(objects.barrier().is_err(), || "a barrier of all".into())?;
     if objects.rank() == Rank(2) {
+        kill_myself();
+    }
+    crate::job(&objects).wait_until(|| false)?;
+    Ok(())
+}
+
+/// Goal: where another node may have had the only copy of a page, a loss ends the job, and is named.
+fn shared_pages(runtime: Runtime, _: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    crate::job(&objects).attach_segment(1 << 16, &vgas::SegmentOptions::default())?;
+    meet_before(&objects, Rank(1))?;
+    if objects.rank() == Rank(1) {
         kill_myself();
     }
     crate::job(&objects).wait_until(|| false)?;

@@ -17,7 +17,7 @@ impl<M: Memory> Slabs<M> {
     /// them: ranges of offsets, in order. Copies are not among them.
     pub fn serve_all(&mut self) -> Vec<Range<u64>> {
         let records = Geometry::record(self.used());
-        let mut ranges = vec![0..records];
+        let mut ranges: Vec<_> = std::iter::once(0..records).collect();
         let mut slab = 0;
         while slab < self.used() {
             let (record, start) = (Geometry::record(slab), self.geometry.start(slab));

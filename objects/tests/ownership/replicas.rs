@@ -224,8 +224,11 @@ fn nanoseconds() -> u128 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos())
 }
 
+/// Those that this rank owns, and what all are known to be.
+type Things = (Vec<DBox<Thing>>, Vec<Known>);
+
 /// Things that each rank has made, and rank 0 owns.
-fn things(objects: &Objects) -> Result<(Vec<DBox<Thing>>, Vec<Known>), ObjectError> {
+fn things(objects: &Objects) -> Result<Things, Box<dyn std::error::Error>> {
     let mut all = Vec::new();
     for at in 0..THINGS {
         let maker = Rank(at as u32 % objects.ranks());

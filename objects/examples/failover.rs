@@ -30,7 +30,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-fn say(what: std::fmt::Arguments<'_>) -> Result<(), vgas::Error> {
+fn say(what: std::fmt::Arguments<'_>) -> vgas::Result<()> {
     vgas::print(format_args!("{what}\n"))
 }
 

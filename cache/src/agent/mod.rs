@@ -18,6 +18,7 @@
 //! | `work.rs` | atomic updates, and other work on bytes of pages whose home is here |
 //! | `fetches.rs` | large gets of pages that stay at home |
 //! | `services.rs` | services of libraries |
+//! | `survive.rs` | going on when a node is lost |
 //! | `answers.rs` | telling ranks what has ended |
 //! | `room.rs` | frames: finding, evicting, giving back |
 //! | `victims.rs`, `balance.rs` | whom replacement chooses among; sharing the pool out among sizes of pages |

@@ -19,15 +19,15 @@ use crate::address::{Layout, NodeId, Peer, Rank};
 use crate::conduit::Sent;
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Payload};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 const NODE_LOST: u8 = 16;
 
 /// A peer whose connection broke, and of whose node nothing is known yet.
-const BROKEN: u8 = 1;
+const BROKEN: u32 = 1;
 /// A peer of a node that is lost.
-const GONE: u8 = 2;
+const GONE: u32 = 2;
 
 /// Is told of a peer whose connection broke.
 pub type Report = Box<dyn Fn(Peer) + Send + Sync>;
@@ -40,7 +40,7 @@ pub(super) struct Lost {
     /// Set where the endpoint goes on without lost peers.
     report: OnceLock<Report>,
     /// By peer.
-    peers: Box<[AtomicU8]>,
+    peers: Box<[AtomicU32]>,
     /// Some node is lost.
     any: AtomicBool,
     /// Operations that wait for a lost peer have not been ended yet.
@@ -55,7 +55,7 @@ impl Lost {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
             report: OnceLock::new(),
-            peers: (0..layout.peers()).map(|_| AtomicU8::new(0)).collect(),
+            peers: (0..layout.peers()).map(|_| AtomicU32::new(0)).collect(),
             any: AtomicBool::new(false),
             is_unsettled: AtomicBool::new(false),
             nodes: Mutex::default(),
@@ -68,7 +68,7 @@ impl Lost {
         self.any.load(Ordering::Acquire)
     }
 
-    fn state(&self, peer: Peer) -> Option<&AtomicU8> {
+    fn state(&self, peer: Peer) -> Option<&AtomicU32> {
         self.peers.get(peer.0 as usize)
     }
 }
@@ -238,9 +238,8 @@ mod tests {
     use crate::conduit::sim::{SimNetwork, SimOptions};
     use crate::endpoint::EndpointSpec;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
 
-    const ASKED: u8 = 200;
+    const ASKED: u8 = crate::endpoint::handler_index::USER;
 
     fn endpoint(network: &Arc<SimNetwork>, me: u32, reports: Option<Arc<AtomicU32>>) -> Arc<Endpoint> {
         let layout = Layout::blocks(3, 3);

@@ -347,6 +347,22 @@ mod tests {
         assert!(trial.answer(reader).is_some(), "somebody still has it");
     }
 
+    /// Goal: who waits for a condition on a lost node is not given its lock again.
+    #[test]
+    fn nobody_on_a_lost_node_waits_for_a_condition() {
+        let mut trial = trial();
+        trial.call(Rank(2), &lock(false, false));
+        trial.finish();
+        let (owner, offset, changed) = (1, 64, Bytes(vec![0, 7]));
+        trial.call(Rank(2), &Request::Wait { owner, offset, changed, condition: 5, token: 1 });
+        trial.finish();
+        trial.lose(NodeId(1));
+        trial.call(Rank(0), &Request::Notify { condition: 5, all: true });
+        let next = trial.call(Rank(0), &lock(false, false));
+        trial.finish();
+        assert_eq!(trial.answer(next), granted(&[0, 7]));
+    }
+
     /// Goal: one has it at a time, in the order of asking, and each sees what the one before has left; readers have it together, and do not
     /// pass who waits to write.
     #[test]

@@ -22,6 +22,7 @@ const PARTS: &[(&str, Part)] = &[
     ("replica_rank_daemon", |runtime, seed| lose(runtime, seed, &[Victim::Other, Victim::Daemon])),
     ("replica_daemon_rank", |runtime, seed| lose(runtime, seed, &[Victim::Daemon, Victim::Rank])),
     ("replica_tasks", tasks),
+    ("replica_spread", spread),
     ("replica_stopped", stopped),
     ("replica_two_nodes", two_nodes),
     ("replica_shared_pages", shared_pages),
@@ -71,6 +72,8 @@ pub fn sequence(seed: u64) -> Result<(), String> {
     }
     good("replica_tasks", seed, 3)?;
     good("replica_tasks", seed.wrapping_add(1), 6)?;
+    good("replica_spread", seed, 3)?;
+    good("replica_spread", seed.wrapping_add(1), 6)?;
     good("replica_stopped", seed, 3)?;
     good("replica_none", seed, 3)?;
     let bad = |name: &str, survive, words: &str| match job(name, seed, 3, survive)? {
@@ -394,6 +397,58 @@ fn tasks(runtime: Runtime, seed: u64) -> Outcome {
             ensure(Known::of(thing) == *known, || "it is not what was written".into())?;
         }
         Ok(())
+    };
+    if let Some(ended) = objects.run(&RunOptions::default(), main)? {
+        ended?;
+    }
+    Ok(objects.finalize()?)
+}
+
+/// Goal: tasks that may run anywhere end all, when a node is lost at some moment: with their result, or as lost with that node; later ones are
+/// not lost. An object whose home is lost is awaited from its backup. Method: many short tasks of rank 0, while node 1 kills itself.
+fn spread(runtime: Runtime, seed: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let doomed = Rank(crate::job(&objects).layout().ranks_of(NodeId(1)).start);
+    let main = || -> Outcome {
+        let there = made(doomed)?;
+        let kill = task!(|seed: u64| -> () {
+            std::thread::spawn(move || {
+                let mut random = ChaCha8Rng::seed_from_u64(seed);
+                std::thread::sleep(Duration::from_micros(random.random_range(500..60_000)));
+                let _ = getppid().map(|daemon| kill_process(daemon, Signal::KILL));
+            });
+        });
+        spawn_to(doomed, kill, seed).join()?;
+        let (until, mut rounds_after, mut lost) = (Instant::now() + crate::NOTICED_WITHIN, 0, 0);
+        while rounds_after < 5 {
+            ensure(Instant::now() < until, || "nobody was lost".into())?;
+            let is_before = objects.lost_nodes().is_empty();
+            let work = task!(|number: u64| -> u64 {
+                let until = Instant::now() + Duration::from_micros(20);
+                while Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+                2 * number
+            });
+            let all: Vec<_> = (0..200u64).map(|number| spawn(work, number)).collect();
+            for (number, one) in all.into_iter().enumerate() {
+                match one.join() {
+                    Ok(result) => ensure(result == 2 * number as u64, || format!("{number}: {result}"))?,
+                    Err(TaskError::Lost(NodeId(1))) if is_before => lost += 1,
+                    Err(error) => return Err(format!("task {number}: {error}").into()),
+                }
+            }
+            rounds_after += u32::from(!is_before);
+        }
+        println!("        {lost} tasks were lost");
+        let mut get = std::pin::pin!(there.get());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(there) = get.as_mut().poll(&mut context) else {
+            return Err("a lost rank's object is waited for".into());
+        };
+        let is = Known::of(&*there?);
+        ensure(is == Known::default(), || format!("it is {is:?}"))
     };
     if let Some(ended) = objects.run(&RunOptions::default(), main)? {
         ended?;

@@ -88,21 +88,13 @@ pub fn sequence(seed: u64) -> Result<(), String> {
 
 /// The processes whose numbers ranks have noted in a folder are gone.
 fn left_behind(folder: &Path) -> Result<(), String> {
-    let until = Instant::now() + crate::NOTICED_WITHIN;
     for entry in std::fs::read_dir(folder).map_err(|error| error.to_string())?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(pid) = name.strip_prefix("pid-") else { continue };
+        let Some(pid) = name.strip_prefix("pid-").and_then(|pid| pid.parse().ok()) else { continue };
         // One that has ended and was not waited for yet is init's.
-        let runs = || {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            status.contains("State:") && !status.contains("State:\tZ")
-        };
-        while runs() {
-            if Instant::now() > until {
-                return Err(format!("process {pid} is left behind"));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let is_gone = || matches!(vgas_testing::state(pid), None | Some('Z')).then_some(());
+        vgas_testing::until(crate::NOTICED_WITHIN, is_gone)
+            .ok_or_else(|| format!("process {pid} is left behind"))?;
     }
     Ok(())
 }

@@ -85,8 +85,7 @@ pub struct Policy {
     /// Its pages leave a full cache before others, in the order in which they came, as long as they are more than a small part of
     /// it: what is read once does not flush what is read again.
     pub streamed: bool,
-    /// How much longer than others the segment's pages are kept when pages of another size want their memory: twice as long
-    /// for 2. At least 1.
+    /// How much longer than others the segment's pages are kept when others want their memory: twice as long for 2. At least 1.
     pub weight: u8,
 }
 
@@ -98,6 +97,11 @@ impl Default for Policy {
 
 impl Policy {
     const FLAGS: u32 = 0xf;
+
+    /// Whether pages leave a full cache in another order than by their use.
+    fn is_kept_otherwise(self) -> bool {
+        self.streamed || self.weight != 1
+    }
 
     /// As a word.
     pub fn encode(self) -> u32 {
@@ -190,8 +194,8 @@ pub fn file_number(segment: SegmentId, owner: Rank) -> u32 {
 pub struct Partitions {
     /// Ascending, none overlapping another.
     by_page: Vec<Partition>,
-    /// Whether there is a streamed one among them.
-    has_streamed: bool,
+    /// Whether pages of some are kept otherwise than those of most: nearly never.
+    has_kept_otherwise: bool,
 }
 
 impl Partitions {
@@ -202,9 +206,10 @@ impl Partitions {
         self.by_page.get(behind.checked_sub(1)?).filter(|found| page - found.first < found.pages)
     }
 
-    /// Whether a page's segment is read as a stream ([`Policy::streamed`]).
-    pub fn is_streamed(&self, page: PageIndex) -> bool {
-        self.has_streamed && self.find(page).is_some_and(|found| found.policy.streamed)
+    /// How a page is to be kept: its segment's policy, of which only [`Policy::streamed`] and [`Policy::weight`] count here.
+    pub fn kept_by(&self, page: PageIndex) -> Policy {
+        let found = self.find(page).filter(|_| self.has_kept_otherwise);
+        found.map(|found| found.policy).unwrap_or_default()
     }
 
     /// A rank's partition of a segment.
@@ -233,7 +238,7 @@ impl Partitions {
         if !neighbours.into_iter().all(is_apart) || self.of(partition.segment, partition.owner).is_some() {
             return false;
         }
-        self.has_streamed |= partition.policy.streamed;
+        self.has_kept_otherwise |= partition.policy.is_kept_otherwise();
         if self.by_page.len() == self.by_page.capacity() {
             // There may be thousands.
             self.by_page.reserve_exact(self.by_page.len() / 8 + 4);
@@ -245,7 +250,7 @@ impl Partitions {
     /// Forgets partitions.
     pub fn remove(&mut self, which: Which) {
         self.by_page.retain(|known| !which.covers(known));
-        self.has_streamed = self.by_page.iter().any(|known| known.policy.streamed);
+        self.has_kept_otherwise = self.by_page.iter().any(|known| known.policy.is_kept_otherwise());
     }
 
     /// Numbers for so many pages of a size of this owner's that no partition has: the first that are free.

@@ -74,7 +74,8 @@ pub struct SegmentOptions {
     /// such segments, their pages leave before others, the oldest first. So a scan does not flush what others read again. Each of
     /// `agent.threads` chooses among the pages that it has: with several, a scan may flush more.
     pub streamed: bool,
-    /// How many times as long as others its pages are kept when pages of another size want their memory, 1 to 255.
+    /// How many times as long as others its pages are kept when others want their memory, 1 to 255. Each of `agent.threads` chooses
+    /// among the pages that it has.
     pub weight: u8,
 }
 

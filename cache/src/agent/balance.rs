@@ -12,6 +12,7 @@
 
 use super::Agent;
 use super::shards::Aside;
+use super::victims::aged;
 use crate::error::CacheError;
 use crate::partition::Policy;
 use crate::pool::{FrameUse, PageSize};
@@ -210,7 +211,7 @@ impl Agent {
         let policy = page.and_then(|page| self.segments.partitions.find(page)).map(|found| found.policy);
         let Policy { weight, streamed, .. } = policy.unwrap_or_default();
         let age = if streamed { STREAMED_AGES * age } else { age };
-        Ok(Some((8 * age / u64::from(weight.max(1)), self.pool.block_of(frame))))
+        Ok(Some((aged(age, weight), self.pool.block_of(frame))))
     }
 
     fn go_on_vacating(&mut self, vacating: Vacating) -> Result<(), CacheError> {

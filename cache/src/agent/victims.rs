@@ -1,11 +1,15 @@
-//! Whom replacement chooses among: one policy for each size of pages in use, over the frames of that size; and beside it the
-//! pages of streamed segments, which come and go in one order and leave first, unless they are few.
+//! Whom replacement chooses among: one policy for each size of pages in use, over the frames of that size, and for each weight that
+//! segments with such pages have: of what the policies name, that leaves which has not been used for longest, by weight. Beside
+//! them the pages of streamed segments, which come and go in one order and leave first, unless they are few.
 
 use super::Agent;
 use crate::error::CacheError;
+use crate::partition::Policy;
 use crate::pool::{FrameId, FrameUse, PageSize, PageState, PoolAgent};
 use crate::replacement::{self, Class, Fifo, FrameView, Queue, Replacement};
 use crate::request::PageIndex;
+use smallvec::{SmallVec, smallvec};
+use std::cmp::Reverse;
 
 /// The part of a shard's frames of a size that streamed pages may have before they leave ahead of others: enough that what is read ahead of a
 /// scan has been read before it leaves.
@@ -20,23 +24,76 @@ pub(super) struct Victims {
 
 /// The frames of a size.
 struct OfSize {
-    policy: Box<dyn Replacement>,
+    /// Those of pages of each weight; nearly always of one.
+    by_weight: SmallVec<[OfWeight; 1]>,
     streamed: Fifo,
 }
 
+struct OfWeight {
+    weight: u8,
+    policy: Box<dyn Replacement>,
+}
+
+impl OfWeight {
+    fn new(name: &str, frames: u32, weight: u8) -> Option<Self> {
+        replacement::by_name(name, frames).map(|policy| Self { weight, policy })
+    }
+}
+
 impl OfSize {
-    /// Whose pages leave first: streamed ones, if there are many of these here, or others.
-    fn in_turn(&mut self) -> [&mut dyn Replacement; 2] {
-        let streamed = self.streamed.len();
-        match STREAMED_PART * streamed > streamed + self.policy.len() {
-            true => [&mut self.streamed, &mut *self.policy],
-            false => [&mut *self.policy, &mut self.streamed],
+    /// How many pages the policies know.
+    fn known(&self) -> usize {
+        self.by_weight.iter().map(|one| one.policy.len()).sum()
+    }
+
+    /// Whether streamed pages leave first: there are many of them here.
+    fn streamed_first(&self) -> bool {
+        STREAMED_PART * self.streamed.len() > self.streamed.len() + self.known()
+    }
+
+    /// What the policy says whose next frame has not been used for longest, by weight.
+    fn in_turn<T>(
+        &mut self,
+        view: &View,
+        ask: impl FnOnce(&mut dyn Replacement, &dyn FrameView) -> Option<T>,
+    ) -> Option<T> {
+        let known = self.known();
+        let mut oldest = None;
+        if self.by_weight.len() > 1 {
+            for (at, one) in self.by_weight.iter_mut().enumerate() {
+                let Some(frame) = one.policy.next(&view.part(one.policy.len(), known)) else { continue };
+                let age = aged(view.pool.clock().wrapping_sub(view.stamp(frame)).into(), one.weight);
+                oldest = oldest.max(Some((age, Reverse(at))));
+            }
         }
+        let at = oldest.map_or(0, |(_, Reverse(at))| at);
+        let policy = &mut *self.by_weight.get_mut(at)?.policy;
+        let part = view.part(policy.len(), known);
+        ask(policy, &part)
     }
 
     fn victim(&mut self, view: &View) -> Option<(FrameId, Queue)> {
-        self.in_turn().into_iter().find_map(|policy| policy.victim(view))
+        if self.streamed_first()
+            && let Some(found) = self.streamed.victim(view)
+        {
+            return Some(found);
+        }
+        self.in_turn(view, |policy, view| policy.victim(view)).or_else(|| self.streamed.victim(view))
     }
+
+    fn next(&mut self, view: &View) -> Option<FrameId> {
+        if self.streamed_first()
+            && let Some(found) = self.streamed.next(view)
+        {
+            return Some(found);
+        }
+        self.in_turn(view, |policy, view| policy.next(view)).or_else(|| self.streamed.next(view))
+    }
+}
+
+/// How old a page is for replacement, in eighths of a tick of the clock: a weight stretches its time.
+pub(super) fn aged(ticks: u64, weight: u8) -> u64 {
+    8 * ticks / u64::from(weight.max(1))
 }
 
 /// The pool as a policy sees it, which numbers the frames of its size from 0.
@@ -44,6 +101,15 @@ struct View<'a> {
     pool: &'a PoolAgent,
     now_ms: u64,
     size: PageSize,
+    /// How many frames the shard has for pages of this size, about.
+    frames: usize,
+}
+
+impl View<'_> {
+    /// For a policy that knows so many of so many pages.
+    fn part(&self, known: usize, of: usize) -> Self {
+        Self { frames: self.frames * known / of.max(1), ..*self }
+    }
 }
 
 impl FrameView for View<'_> {
@@ -65,6 +131,10 @@ impl FrameView for View<'_> {
     fn evictable(&self, frame: FrameId) -> bool {
         self.pool.evictable(self.size.nth(frame.0), self.now_ms)
     }
+
+    fn frames(&self) -> usize {
+        self.frames
+    }
 }
 
 impl Victims {
@@ -73,20 +143,24 @@ impl Victims {
         Self { policy, by_size: Default::default() }
     }
 
-    /// A frame has been given a page, which may be a streamed one.
-    pub fn insert(&mut self, pool: &PoolAgent, frame: FrameId, is_streamed: bool) -> Result<(), CacheError> {
+    /// A frame has been given a page, of a segment with this policy.
+    pub fn insert(&mut self, pool: &PoolAgent, frame: FrameId, of: Policy) -> Result<(), CacheError> {
         let (stamp, size) = (pool.stamp(frame)?, pool.size_of_frame(frame)?);
         let frames = pool.layout().frames_of(size);
-        let of_size = &mut self.by_size[size.index()];
-        if of_size.is_none() {
-            *of_size = replacement::by_name(self.policy, frames)
-                .map(|policy| OfSize { policy, streamed: Fifo::new(frames) });
-        }
-        let Some(of_size) = of_size else { return Ok(()) };
+        let of_size = self.by_size[size.index()]
+            .get_or_insert_with(|| OfSize { by_weight: smallvec![], streamed: Fifo::new(frames) });
         let frame = FrameId(size.ordinal(frame));
-        match is_streamed {
-            true => of_size.streamed.insert(frame, stamp),
-            false => of_size.policy.insert(frame, stamp),
+        if of.streamed {
+            of_size.streamed.insert(frame, stamp);
+            return Ok(());
+        }
+        let known = of_size.by_weight.iter().position(|one| one.weight == of.weight);
+        let at = known.unwrap_or_else(|| {
+            of_size.by_weight.extend(OfWeight::new(self.policy, frames, of.weight));
+            of_size.by_weight.len().saturating_sub(1)
+        });
+        if let Some(one) = of_size.by_weight.get_mut(at) {
+            one.policy.insert(frame, stamp);
         }
         Ok(())
     }
@@ -95,8 +169,9 @@ impl Victims {
     pub fn remove(&mut self, pool: &PoolAgent, frame: FrameId) -> Result<(), CacheError> {
         let size = pool.size_of_frame(frame)?;
         if let Some(of_size) = &mut self.by_size[size.index()] {
-            of_size.policy.remove(FrameId(size.ordinal(frame)));
-            of_size.streamed.remove(FrameId(size.ordinal(frame)));
+            let frame = FrameId(size.ordinal(frame));
+            of_size.by_weight.iter_mut().for_each(|one| one.policy.remove(frame));
+            of_size.streamed.remove(frame);
         }
         Ok(())
     }
@@ -109,8 +184,8 @@ impl Victims {
 
     /// The same frame, which keeps its turn.
     fn next(&mut self, view: &View) -> Option<FrameId> {
-        let mut in_turn = self.by_size[view.size.index()].as_mut()?.in_turn().into_iter();
-        in_turn.find_map(|policy| policy.next(view)).map(|frame| view.size.nth(frame.0))
+        let frame = self.by_size[view.size.index()].as_mut()?.next(view)?;
+        Some(view.size.nth(frame.0))
     }
 }
 
@@ -118,18 +193,25 @@ impl Agent {
     /// A page has come into this frame.
     pub(super) fn may_be_evicted(&mut self, frame: FrameId) -> Result<(), CacheError> {
         let page = self.pool.page_in(frame)?;
-        let is_streamed = page.is_some_and(|page| self.segments.partitions.is_streamed(page));
-        self.victims.insert(&self.pool, frame, is_streamed)
+        let of = page.map(|page| self.segments.partitions.kept_by(page)).unwrap_or_default();
+        self.victims.insert(&self.pool, frame, of)
     }
 
     /// The frame of this size to be evicted next, which replacement forgets.
     pub(super) fn next_victim(&mut self, size: PageSize) -> Option<(FrameId, Queue)> {
-        self.victims.take(&View { pool: &self.pool, now_ms: self.time.now_ms, size })
+        let frames = self.frames_among(size);
+        self.victims.take(&View { pool: &self.pool, now_ms: self.time.now_ms, size, frames })
     }
 
     /// The same frame, which replacement keeps where it is: whoever only compares must not change whose turn it is.
     pub(super) fn oldest_frame(&mut self, size: PageSize) -> Option<FrameId> {
-        self.victims.next(&View { pool: &self.pool, now_ms: self.time.now_ms, size })
+        let frames = self.frames_among(size);
+        self.victims.next(&View { pool: &self.pool, now_ms: self.time.now_ms, size, frames })
+    }
+
+    /// How many frames of a size this shard has, about.
+    fn frames_among(&self, size: PageSize) -> usize {
+        (self.pool.frames_now(size) / self.shards.count()) as usize
     }
 
     /// How large a page is.

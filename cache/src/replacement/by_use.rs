@@ -47,10 +47,6 @@ impl ByUse {
         self.len
     }
 
-    pub fn frames(&self) -> usize {
-        self.filed.len()
-    }
-
     /// The stamp under which a frame is filed; none when it is not.
     pub fn stamp(&self, frame: FrameId) -> Option<u32> {
         self.filed.get(frame.0 as usize)?.map(|filed| filed.stamp)

@@ -56,7 +56,7 @@ impl LruSecondChance {
             let mut budget = 2 * self.len() + 1;
             loop {
                 // So it is, too, after it was only asked who is next.
-                if self.fifo.len(0) > self.lru.frames() / 2
+                if self.fifo.len(0) > view.frames() / 2
                     && let Some(oldest) = self.settled_bottom(Queue::Fifo, view, &mut budget)
                 {
                     return Some((oldest, Queue::Fifo));

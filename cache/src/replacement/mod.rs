@@ -52,6 +52,8 @@ pub trait FrameView {
     fn class(&self, frame: FrameId) -> Class;
     /// Whether it may be evicted now: not pinned, not reserved, not in transit.
     fn evictable(&self, frame: FrameId) -> bool;
+    /// How many frames there are for the pages among which the policy chooses.
+    fn frames(&self) -> usize;
 }
 
 /// A replacement policy.

@@ -14,11 +14,18 @@ struct View {
     stamps: Vec<u32>,
     classes: Vec<Class>,
     pinned: Vec<bool>,
+    frames: usize,
 }
 
 impl View {
     fn new(frames: usize) -> Self {
-        Self { stamps: vec![0; frames], classes: vec![Class::Other; frames], pinned: vec![false; frames] }
+        Self::beyond(frames, 0)
+    }
+
+    /// Of a pool, and of so many frames that it does not have.
+    fn beyond(frames: usize, more: usize) -> Self {
+        let all = frames + more;
+        Self { stamps: vec![0; all], classes: vec![Class::Other; all], pinned: vec![false; all], frames }
     }
 }
 
@@ -31,6 +38,9 @@ impl FrameView for View {
     }
     fn evictable(&self, frame: FrameId) -> bool {
         !self.pinned[frame.0 as usize]
+    }
+    fn frames(&self) -> usize {
+        self.frames
     }
 }
 
@@ -109,7 +119,7 @@ proptest! {
     fn with_all_accesses_reported_the_second_chance_is_the_paper(
         operations in prop::collection::vec(operation(), 1..200)
     ) {
-        let mut view = View::new(FRAMES + 2);
+        let mut view = View::beyond(FRAMES, 2);
         let mut policy = LruSecondChance::new(FRAMES as u32);
         let mut paper = Paper { frames: FRAMES, ..Paper::default() };
         for operation in operations {
@@ -150,7 +160,7 @@ proptest! {
     fn with_all_accesses_reported_lru_evicts_the_least_recently_used(
         operations in prop::collection::vec(operation(), 1..200)
     ) {
-        let view = View::new(FRAMES + 2);
+        let view = View::beyond(FRAMES, 2);
         let mut policy = Lru::new(FRAMES as u32);
         let mut order: Vec<u32> = Vec::new();
         for operation in operations {
@@ -188,7 +198,7 @@ proptest! {
         operations in prop::collection::vec((operation(), 0..FRAMES, any::<bool>()), 1..300),
         which in 0..NAMES.len(),
     ) {
-        let mut view = View::new(FRAMES + 2);
+        let mut view = View::beyond(FRAMES, 2);
         let mut policy = by_name(NAMES[which], FRAMES as u32).unwrap();
         let mut known = [false; FRAMES];
         let mut clock = 0;

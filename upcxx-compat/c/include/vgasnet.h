@@ -331,7 +331,7 @@ typedef struct {
     int in_place;        /* from the second node that puts to a page on, small puts and gets are served where it is */
     int no_read_ahead;   /* scans are not recognised */
     int streamed;        /* read once: its pages leave a full cache before others, as soon as they are more than an eighth of it */
-    unsigned weight;     /* 1 to 255: how many times as long its pages are kept when those of another size want room; 0 is 1 */
+    unsigned weight;     /* 1 to 255: how many times as long its pages are kept when others want room; 0 is 1 */
     const char *name;    /* keeps it after the job, as that of vgasnet_attach does the first; null: it is gone with the job */
     int pinned;          /* memory of each rank instead of pages, out of what its first segment has left of segment.pinned_max;
                           * nothing else may be said then */

@@ -177,6 +177,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "mates", settings: mates::settings, rank: mates::rank },
     Scenario { name: "segments", settings: segments::settings, rank: segments::rank },
     Scenario { name: "streamed", settings: streamed::settings, rank: streamed::rank },
+    Scenario { name: "weighted", settings: streamed::settings, rank: streamed::weighted },
     Scenario { name: "leaving", settings: segments::settings_of_leaving, rank: segments::leave },
     Scenario { name: "attach_again", settings: segments::settings, rank: segments::again },
     Scenario { name: "full_disk", settings: segments::settings_of_a_full_disk, rank: segments::full_disk },

@@ -1,7 +1,10 @@
-//! Streamed segments: what is read once leaves what is read again where it is.
+//! Streamed segments: what is read once leaves what is read again where it is. And weights: of two segments that are used alike, more
+//! stays of the one that is to be kept longer.
 
 use crate::Setting;
 use crate::scenarios::Outcome;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use vgas::{Runtime, Segment, SegmentOptions, SegmentSpec};
 
 pub fn settings() -> Vec<Setting> {
@@ -28,7 +31,7 @@ pub fn rank(runtime: &Runtime, _: u64) -> Outcome {
         runtime.barrier()?;
         read(runtime, scanned, SCAN / u64::from(runtime.ranks()), 1)?;
         runtime.barrier()?;
-        let kept = share_kept(runtime)?;
+        let kept = share_kept(runtime, Segment::FIRST)?;
         if !streamed {
             otherwise = kept;
         } else if kept < otherwise + 0.2 {
@@ -56,11 +59,41 @@ fn read(runtime: &Runtime, segment: Segment, part: u64, times: u64) -> Outcome {
     Ok(())
 }
 
-/// The part of the first segment that this node has in its cache.
-fn share_kept(runtime: &Runtime) -> Result<f64, Box<dyn std::error::Error>> {
+/// Goal: of two segments with pages of one size, used alike at random, about as much stays in the cache if they weigh the same, and more
+/// of the second if it weighs four times as much.
+pub fn weighted(runtime: &Runtime, seed: u64) -> Outcome {
+    runtime.attach(&SegmentSpec::default())?;
+    let own = 2 * RECORDS / u64::from(runtime.ranks());
+    for weight in [1, 4] {
+        let options = |weight| SegmentOptions { weight, ..SegmentOptions::with_pages_of(4 << 10) };
+        let segments =
+            [runtime.attach_segment(own, &options(1))?, runtime.attach_segment(own, &options(weight))?];
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        for _ in 0..20_000 {
+            let owner = vgas::Rank(random.random_range(0..runtime.ranks()));
+            let offset = random.random_range(0..own >> 12) << 12;
+            for segment in segments {
+                runtime.get_value::<u64>(segment.address(owner, offset))?;
+            }
+        }
+        runtime.barrier()?;
+        let [light, heavy] = segments.map(|segment| share_kept(runtime, segment));
+        let more = heavy? - light?;
+        let (least, most) = if weight == 1 { (-0.15, 0.15) } else { (0.2, 1.0) };
+        if !(least..=most).contains(&more) {
+            return Err(format!("with the weight {weight}, {more} more of the second segment stays").into());
+        }
+        runtime.barrier()?;
+        segments.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
+    }
+    Ok(())
+}
+
+/// The part of a segment that this node has in its cache.
+fn share_kept(runtime: &Runtime, segment: Segment) -> Result<f64, Box<dyn std::error::Error>> {
     let (client, mut here, mut all) = (runtime.client(), 0, 0);
     for owner in (0..runtime.ranks()).map(vgas::Rank) {
-        let range = client.partition(owner).ok_or("no part of the first segment")?.range();
+        let range = client.partition((segment.id(), owner)).ok_or("no part of a segment")?.range();
         all += range.end - range.start;
         here += range.filter(|&page| client.pool().peek(page).state().readable()).count();
     }

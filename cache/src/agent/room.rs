@@ -282,11 +282,11 @@ impl Agent {
         self.feed_unstaged()
     }
 
-    /// How many frames of a size are kept back: a sixteenth of those that there are, as long as that leaves the pool usable, and no
-    /// more than keeps a device busy.
+    /// How many frames of a size are kept back by this shard.
     fn reserve_size(&self, size: PageSize) -> usize {
-        let frames = self.pool.frames_now(size) / self.shards.count();
-        (frames as usize / 16).clamp(1, 64)
+        let shards = self.shards.count();
+        let frames = self.pool.frames_now(size) / shards;
+        (self.pool.layout().reserve_target(size, frames, shards) as usize).max(1)
     }
 
     /// Gives back the frames of the reserve that are in a block.

@@ -29,6 +29,10 @@ pub(super) const FAULT_BYTES: u64 = 64;
 /// page to the next, and goes on only when all of them are mapped at once. One more is hidden, and given back with the next
 /// fault.
 pub const MAPPED_PAGES_MIN: u32 = 5;
+/// What a home keeps back for its own work if all pages are of one size: as much as keeps a device busy, in no fewer frames and no more
+/// than so many.
+const RESERVE_BYTES: u32 = 4 << 20;
+const RESERVE_FRAMES: std::ops::RangeInclusive<u32> = 8..=64;
 /// Most threads of an agent.
 pub const AGENT_THREADS_MAX: u32 = 16;
 const _: () = assert!(header::FILLED_HEADS + AGENT_THREADS_MAX as usize * 128 <= header::FREE_HEADS);
@@ -252,6 +256,16 @@ impl TableLayout {
         let all = u64::from(self.frames_of(size)).max(1);
         let part = (wanted * u64::from(among)).div_ceil(all) as u32;
         part.max(2).min((among / 16).max(1))
+    }
+
+    /// How many frames of a size each of so many threads keeps back for its work at the home, of so many that it has of it: as many as keep
+    /// a device busy if all are of this size, and the same part of that as of the frames; no more than a sixteenth of them, which leaves the pool usable.
+    pub(crate) fn reserve_target(&self, size: PageSize, among: u32, threads: u32) -> u32 {
+        let wanted =
+            u64::from((RESERVE_BYTES / size.bytes()).clamp(*RESERVE_FRAMES.start(), *RESERVE_FRAMES.end()));
+        let all = u64::from(self.frames_of(size) / threads.max(1)).max(1);
+        let part = (wanted * u64::from(among)).div_ceil(all) as u32;
+        part.min(among / 16)
     }
 
     /// How many blocks the pool has.

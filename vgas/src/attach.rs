@@ -3,20 +3,18 @@
 //! A named segment is one file a rank. Each agent knows its own ranks' files only, and would create one that is missing;
 //! that all belong together is found here, from what every rank sees in its node's folder.
 
-use crate::address::{GlobalAddress, Kind};
-use crate::config::{DeviceChoice, Settings, Size};
+use crate::config::{DeviceChoice, Settings};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use crate::segments::Segment;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use vgas_cache::Failure;
 use vgas_cache::agent::volume_name;
 use vgas_cache::client::{Created, SegmentPages};
-use vgas_cache::local::{BASES, BYTES_MAX, Everywhere, Range};
 use vgas_cache::partition::SegmentId;
 use vgas_cache::request::Named;
-use vgas_cache::{CacheError, Failure};
 use vgas_nvm::{
     CheckpointId, FileState, NAME_BYTES_MAX, is_segment_name, newest_common, segment_file_name,
     segment_file_state,
@@ -182,9 +180,14 @@ impl Runtime {
             return Err(error);
         }
         let together = self.together(&wishes)?;
-        if spec.one_address {
-            self.agree_on_addresses(&wishes)?;
-        }
+        let everywhere = match spec.one_address {
+            false => None,
+            true => {
+                let parts = wishes.iter().map(|wish| wish.tiered_bytes);
+                let page_bytes = self.client().page_bytes() as u64;
+                Some(self.agree_on_addresses(parts, page_bytes, |own| self.exchange(&own))?)
+            }
+        };
 
         let first = |node| self.layout().ranks_of(node).start as usize;
         let home = |node| Some(wishes.get(first(node))?.home.clone());
@@ -220,6 +223,7 @@ impl Runtime {
         let is_read_only = created.iter().any(|one| one.read_only.is_some());
         self.client().know(pages, Rank(0), &created)?;
         self.segments.begin(SegmentId::FIRST);
+        everywhere.into_iter().for_each(|everywhere| self.addresses.begin(SegmentId::FIRST, everywhere));
         // Of those who have a part, on all ranks: they take the steps of checkpoints together.
         let name = wishes.iter().find(|wish| wish.tiered_bytes > 0).and_then(|wish| wish.name.as_ref());
         if let Some(name) = name {
@@ -263,64 +267,6 @@ impl Runtime {
             found,
         };
         self.together(&self.exchange(&wish)?)
-    }
-
-    /// Reserves the addresses of all ranks' segments where all processes have room for them.
-    fn agree_on_addresses(&self, wishes: &[Wish]) -> Result<()> {
-        let page = self.client().page_bytes() as u64;
-        let largest = wishes.iter().map(|wish| wish.tiered_bytes).max().unwrap_or(0).max(1);
-        // A page that is nobody's lies between two segments.
-        let stride = largest.checked_next_multiple_of(page).and_then(|bytes| bytes.checked_add(page));
-        let range = |base| Range { base, stride: stride.unwrap_or(u64::MAX) as usize, ranks: self.ranks() };
-        if range(BASES[0]).bytes().is_none() {
-            let (ranks, most) = (self.ranks(), Size::of_bytes(BYTES_MAX));
-            return Err(Error::Usage(format!(
-                "{ranks} segments of up to {largest} bytes at one address each: all together have at most {most} of addresses; \
-                 attach less, or without one_address"
-            )));
-        }
-        let reserved = BASES.map(|base| Everywhere::reserve(range(base)).ok());
-        let own = reserved
-            .iter()
-            .enumerate()
-            .fold(0u32, |own, (bit, found)| own | u32::from(found.is_some()) << bit);
-        let common = self.exchange(&own)?.into_iter().fold(u32::MAX, |common, one| common & one);
-        let everywhere = reserved.into_iter().flatten().find(|one| {
-            BASES.iter().position(|base| *base == one.range().base).is_some_and(|bit| common >> bit & 1 == 1)
-        });
-        let Some(everywhere) = everywhere else {
-            return Err(Error::Usage(format!(
-                "no range of {} bytes of addresses is free in all processes of the job: attach without one_address",
-                range(BASES[0]).bytes().unwrap_or(0)
-            )));
-        };
-        let local = |trouble| CacheError::Local { owner: self.rank().into(), page: 0, trouble };
-        everywhere.watch(self.rank().0).map_err(local)?;
-        let _ = self.everywhere.set(everywhere);
-        Ok(())
-    }
-
-    /// The address of a place in the first tiered segment, the same in every process; none without [`SegmentSpec::one_address`], and
-    /// outside of the segment. Its owner reaches memory there once it has called [`Runtime::local`], other ranks of its node to read
-    /// it with [`Runtime::local_of_mate`].
-    ///
-    /// Of a place in any pinned segment of a rank of this node, its address in this process, good for loads and stores until the segment
-    /// is detached; none outside of the segment, and of other nodes.
-    pub fn pointer_to(&self, at: GlobalAddress) -> Option<*mut u8> {
-        if at.kind == Kind::Pinned {
-            return self.endpoint().part_address(at.pinned_part(), at.offset);
-        }
-        let range = self.everywhere.get()?.range();
-        let is_there = at.kind == Kind::Tiered
-            && at.segment == SegmentId::FIRST
-            && at.offset < self.tiered_bytes(at.rank);
-        is_there.then(|| std::ptr::with_exposed_provenance_mut(range.base_of(at.rank.0) + at.offset as usize))
-    }
-
-    /// The place of an address that some rank's [`Runtime::pointer_to`] has given; none for any other.
-    pub fn address_of(&self, pointer: *const u8) -> Option<GlobalAddress> {
-        let (rank, offset) = self.everywhere.get()?.range().locate(pointer.addr())?;
-        (offset < self.tiered_bytes(Rank(rank))).then(|| GlobalAddress::tiered(Rank(rank), offset))
     }
 
     /// What was found of the named segment that was attached first; none when it was created now, or has no name.

@@ -37,6 +37,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
 mod address;
+mod addresses;
 mod agent;
 mod attach;
 pub mod config;

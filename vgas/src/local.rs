@@ -69,7 +69,7 @@ impl Runtime {
             .ok_or_else(|| Error::Usage("this rank does not share its node's memory".into()))?
             .try_clone_to_owned()
             .map_err(|error| Error::Usage(format!("cannot duplicate a descriptor: {error}")))?;
-        let everywhere = self.everywhere.get().filter(|_| of.segment == SegmentId::FIRST);
+        let everywhere = self.addresses.of(of.segment);
         Ok(LocalSegment::open(LocalSpec {
             pool: self.client().pool().clone(),
             frames,
@@ -77,7 +77,7 @@ impl Runtime {
             is_own,
             bytes,
             pages_max,
-            at: everywhere.map(|everywhere| everywhere.range().base_of(of.owner.0)),
+            at: everywhere.as_ref().map(|everywhere| everywhere.range().base_of(of.owner.0)),
             mechanism: mechanism(self.settings())?,
             ring: Box::new(move || endpoint.ring(agent)),
             read: match is_own {

@@ -39,7 +39,7 @@ impl Runtime {
     pub(crate) fn attach_pinned(&self, bytes: u64, options: &SegmentOptions) -> Result<Segment> {
         let vacant = self.segments.vacant(OF_ALL);
         let created = self.create_pinned(vacant, bytes, options);
-        let wanted = (vacant.unwrap_or_default().0, 0, 0, false, None);
+        let wanted = (vacant.unwrap_or_default().0, 0, 0, [false; 2], None);
         let undo = |segment: &Segment| Ok(self.endpoint().detach_part(region(*segment))?);
         let (segment, parts) = self.all_or_none(wanted, bytes, created, |_| (0, 0), undo)?;
         for (owner, part) in (0..).map(Rank).zip(parts) {

@@ -1,6 +1,7 @@
 //! A rank's view of the job.
 
 use crate::address::{GlobalAddress, Kind};
+use crate::addresses::Addresses;
 use crate::attach::in_short;
 use crate::config::{SegmentKind, Settings, StatisticsChoice};
 use crate::error::{Error, Result};
@@ -9,9 +10,8 @@ use crate::network::Network;
 use crate::segments::Segments;
 use crate::statistics::Statistics;
 use bytemuck::Pod;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use vgas_cache::client::{Client, ClientOptions, SegmentUpdate};
-use vgas_cache::local::Everywhere;
 use vgas_cache::partition::SegmentId;
 use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
 use vgas_cache::service::{Service, ServiceCounts};
@@ -46,7 +46,7 @@ pub struct Runtime {
     shares_machine: bool,
     local: Local,
     /// After `local`, which lies in it.
-    pub(crate) everywhere: OnceLock<Everywhere>,
+    pub(crate) addresses: Addresses,
     pub(crate) segments: Segments,
 }
 
@@ -174,7 +174,7 @@ impl Builder {
             network,
             shares_machine,
             local: Local::default(),
-            everywhere: OnceLock::new(),
+            addresses: Addresses::default(),
             segments: Segments::default(),
         })
     }

@@ -32,10 +32,10 @@ use serde::{Deserialize, Serialize};
 use std::ops::Deref;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vgas_cache::Failure;
 use vgas_cache::client::{Created, SegmentPages};
-use vgas_cache::local::LocalSegment;
+use vgas_cache::local::{Everywhere, LocalSegment};
 use vgas_cache::partition::{PartitionId, Policy, SEGMENTS_MAX, SegmentId};
 use vgas_cache::pool::{MAPPED_PAGES_MIN, PageSize};
 use vgas_cache::request::{Detach, Named};
@@ -74,6 +74,9 @@ pub struct SegmentOptions {
     /// such segments, their pages leave before others, the oldest first. So a scan does not flush what others read again. Each of
     /// `agent.threads` chooses among the pages that it has: with several, a scan may flush more.
     pub streamed: bool,
+    /// Its parts are mapped at the same addresses in all processes, as those of the first with [`crate::SegmentSpec::one_address`]:
+    /// [`Runtime::pointer_to`] says where. Not for [`Runtime::attach_own`].
+    pub one_address: bool,
     /// How many times as long as others its pages are kept when others want their memory, 1 to 255. Each of `agent.threads` chooses
     /// among the pages that it has.
     pub weight: u8,
@@ -90,6 +93,7 @@ impl Default for SegmentOptions {
             in_place: false,
             read_ahead: true,
             streamed: false,
+            one_address: false,
             weight: 1,
         }
     }
@@ -153,6 +157,8 @@ pub struct LocalPart<'r> {
     of: PartitionId,
     /// What it has of [`Segments::mapped`].
     counted: u32,
+    /// After `segment`, which lies in it.
+    _everywhere: Option<Arc<Everywhere>>,
 }
 
 impl Deref for LocalPart<'_> {
@@ -304,8 +310,8 @@ pub(crate) struct Part {
     first: std::result::Result<(u64, u32), String>,
 }
 
-/// Number, bytes of a page, policy, relaxed, name.
-pub(crate) type Wanted = (u16, u32, u32, bool, Option<String>);
+/// Number, bytes of a page, policy, relaxed and at one address, name.
+pub(crate) type Wanted = (u16, u32, u32, [bool; 2], Option<String>);
 
 /// Longer names are none, and none has other than ASCII characters.
 const NAME_BYTES_MAX: usize = 200;
@@ -335,26 +341,36 @@ impl Runtime {
             vacant.unwrap_or_default().0,
             options.page_bytes,
             options.policy().encode(),
-            options.relaxed,
+            [options.relaxed, options.one_address],
             options
                 .name
                 .as_ref()
                 .map(|name| name.chars().filter(char::is_ascii).take(NAME_BYTES_MAX).collect()),
         );
+        // Before they look for its files, or for addresses, all must mean the same segment.
+        let mut parts = Vec::new();
+        if options.name.is_some() || options.one_address {
+            let is_known = options.name.as_ref().is_some_and(|name| self.segments.is_known(name));
+            let first = match is_known {
+                false => Ok((0, 0)),
+                true => Err("a segment of this job has that name already".into()),
+            };
+            parts = self.mean_the_same(&Part { wanted: wanted.clone(), bytes, first })?;
+        }
         let together = match &options.name {
             None => None,
-            Some(name) => {
-                // All must mean the same name before they look for its files.
-                let first = match self.segments.is_known(name) {
-                    false => Ok((0, 0)),
-                    true => Err("a segment of this job has that name already".into()),
-                };
-                self.tell_parts(&Part { wanted: wanted.clone(), bytes, first })?;
-                Some(self.find_together(name, bytes, options.relaxed)?)
-            }
+            Some(name) => Some(self.find_together(name, bytes, options.relaxed)?),
         };
         let named = together.and_then(|together| together.named(options.name.as_ref()));
-        let created = self.create(vacant, bytes, options, named.as_ref());
+        // What keeps all from it is told with what keeps this rank from its part.
+        let (everywhere, refused) = match self.place(options, &parts) {
+            Ok(everywhere) => (everywhere, None),
+            Err(error) => (None, Some(error)),
+        };
+        let created = match refused {
+            Some(error) => Err(error),
+            None => self.create(vacant, bytes, options, named.as_ref()),
+        };
         let first = |(_, created): &(_, Created)| (created.first, created.read_only.map_or(0, Failure::code));
         let ((pages, _), all) = self.all_or_none(wanted, bytes, created, first, |(pages, _)| {
             // Nobody knows of it but this node.
@@ -372,6 +388,7 @@ impl Runtime {
             false => self.client().know_here(pages, Rank(0), &parts)?,
         }
         self.segments.begin(pages.segment);
+        everywhere.into_iter().for_each(|everywhere| self.addresses.begin(pages.segment, everywhere));
         // A name of nothing keeps nothing.
         let name = options.name.as_ref().filter(|_| parts.iter().any(|part| part.bytes > 0));
         if let (Some(name), Some(together)) = (name, together) {
@@ -380,6 +397,23 @@ impl Runtime {
         }
         self.barrier()?;
         Ok(Segment { id: pages.segment })
+    }
+
+    /// Finds addresses for all parts of a segment that is to be at one address.
+    fn place(&self, options: &SegmentOptions, parts: &[Part]) -> Result<Option<Everywhere>> {
+        if !options.one_address {
+            return Ok(None);
+        }
+        let page_bytes = match options.page_bytes {
+            0 => self.client().page_bytes() as u64,
+            bytes => bytes.into(),
+        };
+        let exchange = |own: u32| {
+            let all = self.barrier_exchange(&own.to_le_bytes())?;
+            let word = |bytes: &Vec<u8>| Some(u32::from_le_bytes(bytes.as_slice().try_into().ok()?));
+            Ok(all.iter().map(|bytes| word(bytes).unwrap_or(0)).collect())
+        };
+        self.agree_on_addresses(parts.iter().map(|part| part.bytes), page_bytes, exchange).map(Some)
     }
 
     /// Tells the others whether this rank has its part of a new segment, and what `first` says of it: when this returns, all ranks have
@@ -461,9 +495,15 @@ impl Runtime {
         Ok((pages, Created { relaxed: options.relaxed, ..created }))
     }
 
-    /// Tells the others of this rank's part, and learns of theirs. An error when they do not fit together, or one could not be created.
-    fn tell_parts(&self, own: &Part) -> Result<Vec<Part>> {
-        self.agree(own, self.hear_parts(own)?)
+    /// Tells the others what this rank means to attach, and learns what they do. An error when that does not fit together: then ranks that
+    /// mean something else have come to [`Runtime::all_or_none`] and left it.
+    fn mean_the_same(&self, own: &Part) -> Result<Vec<Part>> {
+        let all = self.hear_parts(own)?;
+        let agreed = self.agree(own, all);
+        if agreed.is_err() {
+            self.barrier()?;
+        }
+        agreed
     }
 
     /// What all ranks have, if all are at the same call.
@@ -520,6 +560,7 @@ impl Runtime {
             }
             if step == Detach::Forget {
                 self.segments.end(id);
+                self.addresses.end(id);
             }
             self.barrier()?;
         }
@@ -542,8 +583,12 @@ impl Runtime {
         if bytes == 0 {
             return Err(Error::Usage("an own segment of no bytes".into()));
         }
-        if options.name.is_some() {
-            return Err(Error::Usage("an own segment with a name: attach it on all ranks together".into()));
+        for (given, what) in
+            [(options.name.is_some(), "with a name"), (options.one_address, "at one address")]
+        {
+            if given {
+                return Err(Error::Usage(format!("an own segment {what}: attach it on all ranks together")));
+            }
         }
         if options.kind == Kind::Pinned {
             return self.attach_own_pinned(bytes, options);
@@ -615,8 +660,8 @@ impl Runtime {
         self.open_beside(PartitionId { segment: segment.id, owner: self.rank() }, pages)
     }
 
-    /// Makes the part of a tiered segment of another rank of this rank's node addressable by plain pointers, to be read, until the result is dropped: with
-    /// [`SegmentSpec::one_address`](crate::SegmentSpec::one_address) the first segment's is where [`Runtime::pointer_to`] says. The
+    /// Makes the part of a tiered segment of another rank of this rank's node addressable by plain pointers, to be read, until the result is
+    /// dropped: of a segment at one address, where [`Runtime::pointer_to`] says. The
     /// pages are those that the owner's pointers use; each is, like with these, only here while somebody uses it so. They count as
     /// [`Runtime::local_of`] says, `pages` of them at most are mapped. A store ends the process with a line that says so.
     ///
@@ -674,7 +719,8 @@ impl Runtime {
         let segment = opened?;
         self.segments.is_shown(&segment);
         self.tell_absent();
-        Ok(LocalPart { runtime: self, segment, of, counted })
+        let everywhere = self.addresses.of(of.segment);
+        Ok(LocalPart { runtime: self, segment, of, counted, _everywhere: everywhere })
     }
 
     /// Says where buffers of puts and gets may be absent pages: anywhere between the first address of this rank's segments and the

@@ -1,4 +1,4 @@
-//! One range of addresses for the segments of all ranks, the same in every process of the job, so that an address is a global
+//! One range of addresses for all ranks' parts of a segment, the same in every process of the job, so that an address is a global
 //! one (drust-osdi24.txt §4.1.1; `objects` stands on it). A process reserves all of it: where its own segment is not, nothing is,
 //! and a stray pointer ends in a sentence instead of in somebody's heap.
 
@@ -8,13 +8,17 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::ptr::without_provenance_mut;
+use std::sync::OnceLock;
 
 /// Where such a range may begin: addresses that neither programs nor their libraries, heaps and stacks use on 64-bit Linux, with and
 /// without randomised layout. Sanitizers use some.
 pub const BASES: [usize; 4] = [0x1000_0000_0000, 0x2000_0000_0000, 0x3000_0000_0000, 0x0800_0000_0000];
 
-/// Most bytes of such a range: from the first of [`BASES`] to where programs are loaded.
+/// Most bytes of such ranges: from the first of [`BASES`] to where programs are loaded.
 pub const BYTES_MAX: u64 = 64 << 40;
+
+/// Most such ranges of a process.
+pub const RANGES_MAX: usize = 64;
 
 /// Where the segments of all ranks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +55,8 @@ impl Range {
 pub struct Everywhere {
     range: Range,
     bytes: usize,
+    /// Where the handlers have it.
+    watched: OnceLock<usize>,
 }
 
 impl Everywhere {
@@ -71,15 +77,18 @@ impl Everywhere {
             let _ = unsafe { munmap(reserved, bytes) };
             return Err(Trouble::System(Errno::EXIST));
         }
-        Ok(Self { range, bytes })
+        Ok(Self { range, bytes, watched: OnceLock::new() })
     }
 
-    /// From now on an access to another rank's part ends the process with a line that says so. Once, for one range of a process.
+    /// From now on an access to another rank's part ends the process with a line that says so.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's, or [`RANGES_MAX`] are watched.
     pub fn watch(&self, own: u32) -> Result<(), Trouble> {
-        signal::watch_strays(self.range, own)
+        if self.watched.get().is_none() {
+            let _ = self.watched.set(signal::watch_strays(self.range, own)?);
+        }
+        Ok(())
     }
 
     /// Where everything is.
@@ -90,7 +99,7 @@ impl Everywhere {
 
 impl Drop for Everywhere {
     fn drop(&mut self) {
-        signal::forget_strays();
+        self.watched.get().copied().into_iter().for_each(signal::forget_strays);
         // SAFETY: rule 1: reserved by this value; the segment that was opened in it has ended.
         let _ = unsafe { munmap(without_provenance_mut(self.range.base), self.bytes) };
     }

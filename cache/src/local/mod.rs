@@ -22,7 +22,7 @@
 //! | `window.rs` | which pages are mapped; bringing one in |
 //! | `run.rs` | sweeps: several pages with one fault |
 //! | `space.rs` | the reserved addresses; hiding a page and showing a frame |
-//! | `everywhere.rs` | one range of addresses for all ranks' segments, in every process |
+//! | `everywhere.rs` | one range of addresses for all ranks' parts of a segment, in every process |
 //! | `signal.rs` | the handlers, what they leave to others, and children |
 //! | `leaver.rs` | giving pages back whose memory is wanted for pages of another size |
 //! | `uffd.rs`, `server.rs` | the kernel's userfaultfd, and threads that serve what it announces |
@@ -74,7 +74,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use window::Window;
 
-pub use everywhere::{BASES, BYTES_MAX, Everywhere, Range};
+pub use everywhere::{BASES, BYTES_MAX, Everywhere, RANGES_MAX, Range};
 pub use signal::WINDOWS_MAX;
 pub use uffd::Announcing;
 
@@ -122,6 +122,9 @@ pub enum Trouble {
     /// More segments than a process can have.
     #[error("a process can have {max} local segments", max = signal::WINDOWS_MAX)]
     TooManySegments,
+    /// More ranges of addresses for segments of all ranks than a process can have.
+    #[error("a process can have {max} segments at one address", max = everywhere::RANGES_MAX)]
+    TooManyRanges,
     /// A store to what another rank owns.
     #[error("only its owner may store there; put it")]
     NotTheOwner,

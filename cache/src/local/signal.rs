@@ -1,5 +1,6 @@
 //! The signal handlers: finding the segment that a fault belongs to, and leaving everything else to others.
 
+use super::everywhere::RANGES_MAX;
 use super::uffd::Announcing;
 use super::window::Window;
 use super::{Mechanism, Range, Trouble};
@@ -28,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 static WINDOWS: [AtomicPtr<Window>; WINDOWS_MAX] = [const { AtomicPtr::new(null_mut()) }; WINDOWS_MAX];
 /// Handlers that may have taken an address out of [`WINDOWS`].
 static RUNNING: AtomicU32 = AtomicU32::new(0);
-/// Base, stride and ranks of the addresses that all processes share, and the own rank; no ranks: there are none.
-static STRAYS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+/// Of each range of addresses that all processes share: base, stride, ranks, and the own rank; no ranks: there is none.
+static STRAYS: [[AtomicUsize; 4]; RANGES_MAX] = [const { [const { AtomicUsize::new(0) }; 4] }; RANGES_MAX];
 static HANDLERS: [Handler; 2] = [Handler::new(libc::SIGSEGV), Handler::new(libc::SIGBUS)];
 static CHANGING: Mutex<()> = Mutex::new(());
 
@@ -136,21 +137,24 @@ pub(super) fn register(window: &Arc<Window>, mechanism: Mechanism) -> Result<Reg
     Ok(Registered { window: window.clone(), index })
 }
 
-/// From now on a fault in another rank's part of the range is told of.
-pub(super) fn watch_strays(range: Range, own: u32) -> Result<(), Trouble> {
+/// From now on a fault in another rank's part of the range is told of. Returns where that is kept.
+pub(super) fn watch_strays(range: Range, own: u32) -> Result<usize, Trouble> {
     let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     HANDLERS[0].install()?;
-    for (place, value) in STRAYS.iter().zip([range.base, range.stride, 0, own as usize]) {
+    let is_free = |places: &[AtomicUsize; 4]| places[2].load(SeqCst) == 0;
+    let index = STRAYS.iter().position(is_free).ok_or(Trouble::TooManyRanges)?;
+    for (place, value) in STRAYS[index].iter().zip([range.base, range.stride, 0, own as usize]) {
         place.store(value, SeqCst);
     }
     // Last: without ranks there is no range.
-    STRAYS[2].store(range.ranks as usize, SeqCst);
-    Ok(())
+    STRAYS[index][2].store(range.ranks as usize, SeqCst);
+    Ok(index)
 }
 
 /// There is no such range any more.
-pub(super) fn forget_strays() {
-    STRAYS[2].store(0, SeqCst);
+pub(super) fn forget_strays(index: usize) {
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    STRAYS[index][2].store(0, SeqCst);
 }
 
 impl Drop for Registered {
@@ -245,13 +249,11 @@ unsafe fn serve(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> bo
 
 /// An access to another rank's part of the addresses that all share: says so, and leaves the rest to the signal.
 fn tell_stray(address: usize) {
-    let range = Range {
-        base: STRAYS[0].load(SeqCst),
-        stride: STRAYS[1].load(SeqCst),
-        ranks: STRAYS[2].load(SeqCst) as u32,
-    };
-    let Some((rank, offset)) = range.locate(address) else { return };
-    let own = STRAYS[3].load(SeqCst);
+    let found = STRAYS.iter().find_map(|places| {
+        let [base, stride, ranks, own] = places.each_ref().map(|place| place.load(SeqCst));
+        Some((Range { base, stride, ranks: ranks as u32 }.locate(address)?, own))
+    });
+    let Some(((rank, offset), own)) = found else { return };
     let mut line = Line::default();
     let _ = match rank as usize == own {
         true => writeln!(

@@ -69,6 +69,7 @@ extern int vgasi_segment_attach(size_t bytes, const void *options, uint16_t *seg
 extern int vgasi_segment_detach(uint16_t segment);
 extern int vgasi_segment_attach_own(size_t bytes, const void *options, uint16_t *segment);
 extern int vgasi_segment_learn(uint16_t segment, uint32_t rank);
+extern int vgasi_segment_local(uint16_t segment, uint32_t pages, void **part, void **base);
 extern int vgasi_segment_local_of_mate(uint16_t segment, uint32_t rank, uint32_t pages, void **part, const void **base);
 extern void vgasi_segment_close(void *part);
 extern int vgasi_segment_detach_own(uint16_t segment);

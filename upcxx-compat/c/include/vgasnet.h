@@ -335,6 +335,7 @@ typedef struct {
     const char *name;    /* keeps it after the job, as that of vgasnet_attach does the first; null: it is gone with the job */
     int pinned;          /* memory of each rank instead of pages, out of what its first segment has left of segment.pinned_max;
                           * nothing else may be said then */
+    int one_address;     /* its parts are at the same addresses in all processes (vgasnet_segment_pointer); not for attach_own */
 } vgasnet_segment_options_t;
 
 /* The number of a further segment, the same on all ranks. */
@@ -368,13 +369,27 @@ VGASI_INLINE uint64_t vgasnet_segment_part_bytes(vgasnet_segment_id_t segment, v
 }
 
 /* The address of a place in a pinned segment's part of this rank or of another of its node, good for loads and stores until the segment
- * is given up; null for a rank of another node, outside of the part, and for tiered segments. */
+ * is given up; null for a rank of another node, and outside of the part. Of a tiered segment at one address, the same in every process: a
+ * name for the place, and memory for the owner and ranks of its node once they have opened the part (vgasnet_segment_local, its _of_mate);
+ * null for other tiered segments. */
 VGASI_INLINE void *vgasnet_segment_pointer(vgasnet_segment_id_t segment, vgasnet_node_t node, uint64_t offset) {
     return vgasi_segment_pointer(segment, node, offset);
 }
 
-/* A part of a tiered segment of another rank of this node, to be read through pointers. */
+/* A part of a tiered segment of this rank, or of another of its node, that is open to pointers. */
 typedef struct vgasi_part *vgasnet_part_t;
+
+/* Opens this rank's own part of a further tiered segment to be read and written through pointers from `base` on, as vgasnet_attach does
+ * the first segment, until it is closed. At most `pages` of it are mapped at a time, 5 at the least; with what else is open, a quarter as
+ * many as of the first segment (local.mapped). A segment that is detached is closed before. Codes: BAD_ARG, with a line that says why,
+ * for null, the first segment, a part that is empty, not tiered or open already, and too few or too many pages; RESOURCE when the system
+ * refuses. */
+VGASI_INLINE int vgasnet_segment_local(vgasnet_segment_id_t segment, uint32_t pages, vgasnet_part_t *part, void **base) {
+    void *opaque = NULL;
+    const int code = vgasi_segment_local(segment, pages, part == NULL ? NULL : &opaque, base);
+    if (code == VGASNET_OK) *part = (vgasnet_part_t)opaque;
+    return code;
+}
 
 /* Opens the part of another rank of this rank's node to be read through pointers from `base` on, until it is closed; segment 0 is the
  * first. Nothing is copied: loads see what the owner and all others have stored and put, aligned words never torn. At most `pages` of it

@@ -22,6 +22,7 @@ pub struct Options {
     weight: u32,
     name: *const c_char,
     pinned: c_int,
+    one_address: c_int,
 }
 
 impl Options {
@@ -42,6 +43,7 @@ impl Options {
             in_place: self.in_place != 0,
             read_ahead: self.no_read_ahead == 0,
             streamed: self.streamed != 0,
+            one_address: self.one_address != 0,
             weight: u8::try_from(self.weight.max(1)).ok()?,
         })
     }
@@ -126,6 +128,22 @@ pub extern "C" fn vgasi_segment_learn(segment: u16, rank: u32) -> c_int {
     }
 }
 
+/// `vgasnet_segment_local`: a box of the open part.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vgasi_segment_local(
+    segment: u16,
+    pages: u32,
+    part: *mut *mut LocalPart<'static>,
+    base: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: as the caller promised.
+    unsafe {
+        open("vgasnet_segment_local", part, base, |runtime| {
+            runtime.local_of(Segment::numbered(SegmentId(segment)), pages)
+        })
+    }
+}
+
 /// `vgasnet_segment_local_of_mate`: a box of the open part.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_segment_local_of_mate(
@@ -135,20 +153,36 @@ pub unsafe extern "C" fn vgasi_segment_local_of_mate(
     part: *mut *mut LocalPart<'static>,
     base: *mut *const c_void,
 ) -> c_int {
+    // SAFETY: as the caller promised; an address of what can only be read is stored like any.
+    unsafe {
+        open("vgasnet_segment_local_of_mate", part, base.cast(), |runtime| {
+            runtime.local_of_mate(Segment::numbered(SegmentId(segment)), Rank(rank), pages)
+        })
+    }
+}
+
+/// # Safety
+/// Rule 1: a place for the part and one for its address, or null.
+unsafe fn open(
+    what: &str,
+    part: *mut *mut LocalPart<'static>,
+    base: *mut *mut c_void,
+    open: impl FnOnce(&'static Runtime) -> vgas::Result<LocalPart<'static>>,
+) -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
     if part.is_null() || base.is_null() {
         return code::BAD_ARG;
     }
-    match job.runtime.local_of_mate(Segment::numbered(SegmentId(segment)), Rank(rank), pages) {
+    match open(&job.runtime) {
         Ok(open) => {
-            // SAFETY: rule 1: places for the part and its address.
+            // SAFETY: as the caller promised.
             unsafe {
-                base.write(open.base().cast_const().cast());
+                base.write(open.base().cast());
                 part.write(Box::into_raw(Box::new(open)));
             }
             code::OK
         }
-        Err(error) => refused("vgasnet_segment_local_of_mate", &error),
+        Err(error) => refused(what, &error),
     }
 }
 
@@ -202,8 +236,7 @@ pub extern "C" fn vgasi_segment_part_bytes(segment: u16, rank: u32) -> u64 {
 /// `vgasnet_segment_pointer`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_segment_pointer(segment: u16, rank: u32, offset: u64) -> *mut c_void {
-    let pointer =
-        pinned(segment, rank).and_then(|part| job::current()?.runtime.endpoint().part_address(part, offset));
+    let pointer = job::current().and_then(|job| job.runtime.pointer_to(address(segment, rank, offset)));
     pointer.map_or(std::ptr::null_mut(), <*mut u8>::cast)
 }
 

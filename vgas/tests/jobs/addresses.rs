@@ -9,12 +9,12 @@ use crate::scenarios::{Outcome, small, with};
 use std::io::Read;
 use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::{Change, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Change, GlobalAddress, Rank, Runtime, SegmentOptions, SegmentSpec};
 
 pub fn settings() -> Vec<Setting> {
     vec![
         Setting::new(1, 1, &small()),
-        Setting::new(4, 2, &small()),
+        Setting::new(4, 2, &with(&[("cache.size", "4MiB")])),
         Setting::new(3, 3, &with(&[("local.mechanism", "sigsegv"), ("conduit", "smp")])),
     ]
 }
@@ -92,6 +92,7 @@ pub fn rank(runtime: &Runtime, _seed: u64) -> Outcome {
             return Err(format!("rank {me} finds {:#x} and {}", word(64), word(128)).into());
         }
     }
+    further(runtime)?;
     for rank in (0..ranks).filter(|rank| *rank != me) {
         let said = stray(pointers[0] + u64::from(rank) * (BYTES + 4096) + 77)?;
         let expected = format!("rank {me}: ");
@@ -100,6 +101,89 @@ pub fn rank(runtime: &Runtime, _seed: u64) -> Outcome {
         }
     }
     runtime.barrier()?;
+    Ok(())
+}
+
+/// Goal: further segments are at one address, too, beside each other and the first, whatever their pages; pointers reach the own part, and
+/// that of a rank of the node to read; what is detached leaves its addresses to the next.
+fn further(runtime: &Runtime) -> Outcome {
+    let (me, ranks) = (runtime.rank(), runtime.ranks());
+    let options =
+        |page_bytes| SegmentOptions { one_address: true, ..SegmentOptions::with_pages_of(page_bytes) };
+    if ranks > 1 {
+        let mixed = SegmentOptions { one_address: me.0 == 1, ..SegmentOptions::default() };
+        if !runtime
+            .attach_segment(4096, &mixed)
+            .is_err_and(|error| error.to_string().contains("different options"))
+        {
+            return Err("some ranks attached a further segment with one_address".into());
+        }
+    }
+    let own = runtime.attach_own(4096, &options(0));
+    let most = runtime.attach_segment(1 << 62, &options(0));
+    for (refused, why) in [(own, "together"), (most, "at most")] {
+        if !refused.as_ref().is_err_and(|error| error.to_string().contains(why)) {
+            return Err(format!("{why}: {refused:?}").into());
+        }
+    }
+    let mut gone = Vec::new();
+    for round in 0..3 {
+        let segments = [
+            runtime.attach_segment(BYTES, &options(4 << 10))?,
+            runtime.attach_segment(3000, &options(16 << 10))?,
+        ];
+        let bases: Vec<u64> = segments
+            .iter()
+            .flat_map(|segment| (0..ranks).map(|rank| segment.address(Rank(rank), 0)))
+            .map(|at| runtime.pointer_to(at).map_or(0, |pointer| pointer.addr() as u64))
+            .collect();
+        let packed: Vec<u8> = bases.iter().flat_map(|base| base.to_le_bytes()).collect();
+        let all = runtime.all_gather(&packed)?;
+        if bases.contains(&0) || all.iter().any(|other| *other != packed) || (round > 0 && gone != bases) {
+            return Err(format!("round {round}: {me} has {bases:x?}, {gone:x?} before, of {all:x?}").into());
+        }
+        for (segment, bases) in segments.iter().zip(bases.chunks(ranks as usize)) {
+            let part = runtime.local_of(*segment, 8)?;
+            if part.base().addr() as u64 != bases[me.0 as usize] {
+                return Err(format!("{me} has its part of {segment:?} at {:p}", part.base()).into());
+            }
+            let place = |rank: Rank| {
+                // SAFETY: the rule of this file.
+                unsafe { AtomicU64::from_ptr((bases[rank.0 as usize] + 2048) as usize as *mut u64) }
+            };
+            // Told by its address, the rank that has it adds to it through its pointer, others by messages.
+            let told = GlobalAddress { offset: 2048, ..segment.address(Rank((me.0 + 1) % ranks), 0) };
+            let told = runtime.pointer_to(told).ok_or("no address")?;
+            let found = runtime.address_of(told).ok_or("no place")?;
+            if runtime
+                .address_of((told.addr() + BYTES as usize) as *const u8)
+                .is_some_and(|at| at.segment == segment.id())
+            {
+                return Err("an address behind a part is one of it".into());
+            }
+            runtime.update(found, Change::Add(1000u64))?;
+            place(me).fetch_add(7, Ordering::SeqCst);
+            runtime.barrier()?;
+            let mates = runtime.layout().ranks_of(runtime.node()).map(Rank).filter(|mate| *mate != me);
+            for mate in mates {
+                let open = runtime.local_of_mate(*segment, mate, 8)?;
+                let read = place(mate).load(Ordering::SeqCst);
+                if (open.base().addr() as u64, read) != (bases[mate.0 as usize], 1007) {
+                    return Err(format!("{me} reads {read} of {mate} at {:p}", open.base()).into());
+                }
+            }
+            if place(me).load(Ordering::SeqCst) != 1007 {
+                return Err(format!("{me} has {}", place(me).load(Ordering::SeqCst)).into());
+            }
+            runtime.barrier()?;
+        }
+        gone = bases;
+        segments.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
+        let was = gone[0] as usize as *const u8;
+        if runtime.address_of(was).is_some() || runtime.pointer_to(segments[0].address(me, 0)).is_some() {
+            return Err("what is detached still has an address".into());
+        }
+    }
     Ok(())
 }
 

@@ -31,10 +31,11 @@ static void read_all(const void *base, vgasnet_node_t mate, uint64_t round) {
 
 int main(int argc, char **argv) {
     vgasnet_segment_t segment = {BYTES, VGASNET_TIERED, NULL};
-    vgasnet_segment_options_t options = {.page_bytes = 4096};
+    vgasnet_segment_options_t options = {.page_bytes = 4096, .one_address = 1};
     vgasnet_segment_id_t further;
     vgasnet_part_t part = NULL, again = NULL;
     const void *base = NULL;
+    void *mine = NULL;
     vgasnet_node_t mate;
     uintptr_t page;
     uint64_t round;
@@ -87,9 +88,26 @@ int main(int argc, char **argv) {
     }
     barrier();
     CHECK(vgasnet_segment_local_of_mate(further, mate, PAGES, &part, &base) == VGASNET_OK);
+    CHECK(base == vgasnet_segment_pointer(further, mate, 0));
     read_all(base, mate, 9);
     vgasnet_segment_close(part);
     barrier();
+    /* The owner's pointers, which all know alike. */
+    CHECK(vgasnet_segment_local(further, PAGES, NULL, &mine) == VGASNET_ERR_BAD_ARG);
+    CHECK(vgasnet_segment_local(0, PAGES, &part, &mine) == VGASNET_ERR_BAD_ARG);
+    CHECK(vgasnet_segment_local(further, PAGES, &part, &mine) == VGASNET_OK);
+    CHECK(mine == vgasnet_segment_pointer(further, me, 0) && vgasnet_segment_pointer(further, me, BYTES) == NULL);
+    CHECK(vgasnet_segment_pointer(0, me, 0) == NULL);
+    __atomic_store_n((uint64_t *)((char *)mine + PAGE), 4711 + me, __ATOMIC_RELEASE);
+    barrier();
+    {
+        const vgasnet_node_t next = (me + 1) % ranks;
+        uint64_t word = 0;
+        vgasnet_segment_get(&word, further, next, PAGE, sizeof(word));
+        CHECK(word == 4711 + next);
+    }
+    barrier();
+    vgasnet_segment_close(part);
     CHECK(vgasnet_segment_detach(further) == VGASNET_OK);
     barrier();
     vgasnet_exit(0);

@@ -104,11 +104,14 @@ const WALKS: &[(&str, Setup, usize)] = &[
         },
         348_642,
     ),
+    // Two readers are supplied side by side, and then four.
+    ("four nodes, readers", Setup { reads: 4, evictions: 1, ..Setup::quiet(4, 1) }, 8_808),
+    ("four nodes, readers and a writer", Setup { reads: 4, writes: 1, ..Setup::quiet(4, 1) }, 33_238),
     ("three nodes, stale hints", Setup { reads: 2, writes: 1, hinted: 1, ..Setup::quiet(3, 1) }, 6_162),
     (
         "three nodes without cooperative caching, stale hints",
         Setup { cooperative: false, reads: 2, writes: 1, evictions: 1, hinted: 1, ..Setup::quiet(3, 1) },
-        42_652,
+        42_676,
     ),
 ];
 
@@ -188,6 +191,7 @@ fn larger_walks_hold() {
         Setup { reads: 1, writes: 2, evictions: 2, cleans: 1, failures: 1, ..quiet },
         Setup { cooperative: false, reads: 2, writes: 2, wholes: 1, evictions: 1, failures: 1, ..quiet },
         Setup { in_place: IN_PLACE, reads: 1, writes: 3, wholes: 1, evictions: 1, hinted: 1, ..quiet },
+        Setup { reads: 4, writes: 1, evictions: 1, ..Setup::quiet(4, 1) },
     ] {
         match walk(&setup) {
             Ok(seen) => println!("{setup:?}: {seen:?}"),
@@ -225,6 +229,7 @@ fn every_planted_fault_is_found() {
         (Fault::LeavesSilently, world, "one_answerer"),
         (Fault::LostDone, world, "every_request_can_finish"),
         (Fault::ImpatientHome, world, "no_forward_to_nobody"),
+        (Fault::ImpatientForReaders, Setup { reads: 4, ..Setup::quiet(4, 1) }, "no_forward_to_nobody"),
         (Fault::ExclusiveBesideCopies, world, "single_writer_or_many_readers"),
         (Fault::ClaimUnseen, claims, "no_wrong_message"),
         (Fault::PublishedWithEntry, claims, "published_means_nobody_has_it"),
@@ -244,5 +249,5 @@ fn every_planted_fault_is_found() {
 #[test]
 fn the_tables_are_as_large_as_they_are_printed() {
     assert_eq!((line::State::ALL.len(), line::Event::ALL.len()), (18, 23));
-    assert_eq!((home::State::ALL.len(), home::Event::ALL.len()), (13, 24));
+    assert_eq!((home::State::ALL.len(), home::Event::ALL.len()), (13, 25));
 }

@@ -28,6 +28,8 @@ pub enum Fault {
     LostDone,
     /// The home goes on without waiting for a forwarded page to arrive.
     ImpatientHome,
+    /// The home takes a reader for a holder before the page has arrived there.
+    ImpatientForReaders,
     /// A reader is given the page exclusively although there are other copies.
     ExclusiveBesideCopies,
     /// The home's agent serves others although a rank has claimed the page.
@@ -66,6 +68,13 @@ impl Fault {
                 vec![(from, to, message), (requester.0 as u8, sender, Message::Done { dirty: true })]
             }
             (Fault::ImpatientHome, Message::Done { dirty: true }) => vec![],
+            (
+                Fault::ImpatientForReaders,
+                Message::ForwardShared { requester, confirm: Confirm::Requester },
+            ) => {
+                vec![(from, to, message), (requester.0 as u8, sender, Message::Done { dirty: false })]
+            }
+            (Fault::ImpatientForReaders, Message::Done { dirty: false }) => vec![],
             (Fault::ExclusiveBesideCopies, Message::Data { right: Right::Shared, dirty, acks, confirm }) => {
                 vec![(from, to, Message::Data { right: Right::Exclusive, dirty, acks, confirm })]
             }

@@ -1,7 +1,8 @@
 //! The home: the directory entry of one page at the node whose NVMe holds its original (vGASNet §III.B, III.C).
 //!
-//! The home serves one request per page at a time; later ones wait in the entry, at most one per node. It treats its
-//! own node's line like everybody's: it talks to it with the same messages, on an ordered channel to itself.
+//! The home serves one request per page at a time; later ones wait in the entry, at most one per node. Only readers of a page that
+//! several nodes may have are supplied side by side, so that a page that all read spreads like a tree: whoever has got it supplies
+//! the next. It treats its own node's line like everybody's: it talks to it with the same messages, on an ordered channel to itself.
 //! [`step`] names what a request finds when its turn comes ([`Event`]), looks the cell up in [`table`], and
 //! spells the row's actions out. When to serve a page in place is decided in [`place`](super::place).
 
@@ -28,7 +29,7 @@ words! {
         Owned,
         /// One node has the only copy and may have changed it.
         Exclusive,
-        /// One of the holders sends the page to a reader.
+        /// Holders send the page to readers.
         SharedSupplying,
         /// The owner sends the page to a reader.
         OwnedSupplying,
@@ -82,6 +83,8 @@ words! {
         ServeInPlace,
         /// A small operation, but the page is not served in place (any more).
         DeclineInPlace,
+        /// One of the readers has the page, which equals NVMe; others are still being supplied.
+        DoneBeside,
         /// The page has changed hands and equals NVMe.
         DoneClean,
         /// The page has changed hands and differs from NVMe.
@@ -180,6 +183,18 @@ enum Want {
     Clean,
 }
 
+/// A reader that is being supplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Supplied {
+    requester: NodeId,
+    /// Whose Done says that it has the page.
+    awaited: NodeId,
+}
+
+/// How many readers each holder of a page sends it to at a time: with one, a link would be idle for as long as it takes until it is
+/// known that the page has come; with many, the first holder would send them all.
+const SUPPLIED_BY_EACH: usize = 2;
+
 /// A page's directory entry at its home. `Home::default()` is a page that nobody has ever asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Home {
@@ -192,6 +207,8 @@ pub struct Home {
     turn: Option<Request>,
     /// Whose Done or PulledData ends the wait.
     awaited: Option<NodeId>,
+    /// Readers that holders supply (SharedSupplying), in the order of their turns, which do not last until they have the page.
+    supplied: SmallVec<[Supplied; 2]>,
     /// Requests that wait; at most one per node, and one Clean.
     queue: VecDeque<Request>,
     place: Place,
@@ -205,6 +222,7 @@ impl Default for Home {
             owner: None,
             turn: None,
             awaited: None,
+            supplied: SmallVec::new(),
             queue: VecDeque::new(),
             place: Place::default(),
         }
@@ -324,9 +342,27 @@ impl Home {
         self.state
     }
 
-    /// The node whose request is being served, unless it is the own agent's [`HomeEvent::Clean`].
+    /// The node whose request is being served, the longest if several are, unless it is the own agent's [`HomeEvent::Clean`].
     pub fn requester(&self) -> Option<NodeId> {
-        self.turn.filter(|turn| turn.want != Want::Clean).map(|turn| turn.from)
+        let supplied = self.supplied.first().map(|first| first.requester);
+        supplied.or_else(|| self.turn.filter(|turn| turn.want != Want::Clean).map(|turn| turn.from))
+    }
+
+    /// Readers that holders are sending the page to.
+    pub fn supplied(&self) -> usize {
+        self.supplied.len()
+    }
+
+    /// Whether the next waiting request may have its turn.
+    fn may_begin(&self) -> bool {
+        match self.state {
+            State::Nowhere | State::Shared | State::Owned | State::Exclusive => true,
+            State::SharedSupplying => {
+                self.queue.front().is_some_and(|next| next.want == Want::Read)
+                    && self.supplied.len() < SUPPLIED_BY_EACH * self.holders.len()
+            }
+            _ => false,
+        }
     }
 
     /// Who has a copy, the next to answer last.
@@ -409,6 +445,9 @@ impl Stepping<'_> {
                 Message::Evict { dirty } => {
                     return self.queue(Request { from, want: Want::Evict { dirty } }, observe);
                 }
+                Message::Done { dirty: false } if self.home.state == State::SharedSupplying => {
+                    return self.supplied(from, observe);
+                }
                 Message::Done { dirty: false } => (Some(from), Event::DoneClean),
                 Message::Done { dirty: true } => (Some(from), Event::DoneDirty),
                 Message::PulledData { dirty: false } => (Some(from), Event::PulledClean),
@@ -431,6 +470,23 @@ impl Stepping<'_> {
         self.advance(from, named, observe)
     }
 
+    /// A reader that was being supplied has the page, says this node.
+    fn supplied(
+        &mut self,
+        from: NodeId,
+        observe: &mut dyn FnMut(State, Event, State),
+    ) -> Result<(), Violation> {
+        let supplied = &mut self.home.supplied;
+        let found = supplied.iter().position(|one| one.awaited == from);
+        let named = if supplied.len() > 1 { Event::DoneBeside } else { Event::DoneClean };
+        let Some(at) = found else {
+            return Err(Violation::Home { from: Some(from), state: self.home.state, event: named });
+        };
+        let from = supplied.remove(at).requester;
+        self.home.turn = Some(Request { from, want: Want::Read });
+        self.advance(Some(from), named, observe)
+    }
+
     /// A request has come: its turn begins at once if nobody else's lasts.
     fn queue(
         &mut self,
@@ -449,6 +505,7 @@ impl Stepping<'_> {
     /// Serves waiting requests as long as no turn lasts.
     fn begin(&mut self, observe: &mut dyn FnMut(State, Event, State)) -> Result<(), Violation> {
         if self.home.turn.is_none()
+            && self.home.may_begin()
             && let Some(request) = self.home.queue.pop_front()
         {
             self.home.turn = Some(request);
@@ -468,11 +525,15 @@ impl Stepping<'_> {
         let (mut from, mut named) = (from, named);
         loop {
             let again = self.row(from, named, observe)?;
-            let stable =
-                matches!(self.home.state, State::Nowhere | State::Shared | State::Owned | State::Exclusive);
+            if self.home.state == State::SharedSupplying
+                && let Some(turn) = self.home.turn.take()
+                && let Some(awaited) = self.home.awaited.take()
+            {
+                self.home.supplied.push(Supplied { requester: turn.from, awaited });
+            }
             let request = match self.home.turn {
                 Some(request) if again => request,
-                _ if !stable => return Ok(()),
+                _ if !self.home.may_begin() => return Ok(()),
                 _ => {
                     self.home.turn = self.home.queue.pop_front();
                     match self.home.turn {
@@ -524,7 +585,9 @@ impl Stepping<'_> {
         let contradiction = |what| Violation::Contradiction { from, what, knows: "says that it has a copy" };
         Ok(match want {
             Want::Clean => Event::Clean,
-            Want::Read if holds => return Err(contradiction("GetShared")),
+            Want::Read if holds || self.home.supplied.iter().any(|one| one.requester == from) => {
+                return Err(contradiction("GetShared"));
+            }
             Want::Read if self.home.serves_in_place(own) => Event::Refer,
             Want::Read if self.holder_may_supply() => Event::Get,
             Want::Read => Event::GetAtHome,

@@ -34,7 +34,7 @@ home_table! {
         Clean          => Nowhere            [Cleaned]
         DeclineInPlace => Nowhere            [Decline]
         _ => never [Claim Refer EvictSharer EvictOwner EvictLast EvictLastDirty ServeInPlace
-                    DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     Shared {
         Get            => SharedSupplying    [ForwardToReader]
@@ -49,7 +49,7 @@ home_table! {
         Clean          => Shared             [Cleaned]
         DeclineInPlace => Shared             [Decline]
         _ => never [Refer EvictOwner EvictLastDirty ServeInPlace
-                    DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     Owned {
         Get            => OwnedSupplying     [ForwardToReader]
@@ -65,7 +65,7 @@ home_table! {
         Clean          => OwnedPulling       [Pull]
         DeclineInPlace => Owned              [Decline]
         _ => never [Refer EvictLast ServeInPlace
-                    DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     Exclusive {
         Get            => ExclusiveSupplying [ForwardToReader]
@@ -81,14 +81,16 @@ home_table! {
         ServeInPlace   => Exclusive          [Apply]
         DeclineInPlace => Exclusive          [Decline]
         _ => never [ClaimAlone EvictSharer EvictOwner
-                    DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
 
     // ---- A request is being served; others wait in the queue ---------------------------------------------------
     SharedSupplying {
+        Get            => SharedSupplying    [ForwardToReader]
+        DoneBeside     => SharedSupplying    [Admit]
         DoneClean      => Shared             [Admit]
         DeclineInPlace => SharedSupplying    [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
+        _ => never [GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
                     DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
@@ -97,7 +99,7 @@ home_table! {
         DeclineInPlace => OwnedSupplying     [Decline]
         _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneClean PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     ExclusiveSupplying {
         DoneClean      => Shared             [Admit]
@@ -105,14 +107,14 @@ home_table! {
         DeclineInPlace => ExclusiveSupplying [Decline]
         _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     Transferring {
         DoneDirty      => Exclusive          [TakeAll]
         DeclineInPlace => Transferring       [Decline]
         _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneClean PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     NowhereReading {
         ReadForReader  => Exclusive          [GiveExclusive, TakeAll]
@@ -121,7 +123,7 @@ home_table! {
         DeclineInPlace => NowhereReading     [Decline]
         _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneClean DoneDirty PulledClean PulledDirty Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty Written WriteFailed]
     }
     SharedReading {
         ReadForReader  => Shared             [GiveShared, Admit]
@@ -130,14 +132,14 @@ home_table! {
         DeclineInPlace => SharedReading      [Decline]
         _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneClean DoneDirty PulledClean PulledDirty Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty Written WriteFailed]
     }
     OwnedPulling {
         PulledDirty    => Writing            [WriteNvm]
         DeclineInPlace => OwnedPulling       [Decline]
         _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneClean DoneDirty PulledClean ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     ExclusivePulling {
         PulledClean    => Shared             [Again]
@@ -145,7 +147,7 @@ home_table! {
         DeclineInPlace => ExclusivePulling   [Decline]
         _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneClean DoneDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     Writing {
         Written        => Shared             [Again]
@@ -153,6 +155,6 @@ home_table! {
         DeclineInPlace => Writing            [Decline]
         _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed]
     }
 }

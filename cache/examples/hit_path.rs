@@ -9,6 +9,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
+use vgas_cache::page::PageIndex;
 use vgas_cache::pool::{
     Attempt, Fences, Intent, Outcome, PageState, PinMode, PoolAgent, PoolClient, PoolSpec, TableLayout,
 };
@@ -33,9 +34,9 @@ fn pool(page_bytes: u32, frames: u32, fences: Fences) -> (PoolAgent, PoolClient)
     let table = Mapping::anonymous("table", layout.table_bytes()).expect("memory");
     let bytes = Mapping::anonymous("frames", layout.frames_bytes()).expect("memory");
     let agent = PoolAgent::create(&spec, table.clone(), bytes.clone(), fences).expect("a pool");
-    for page in 0..u64::from(frames) {
+    for page in (0..u64::from(frames)).map(PageIndex) {
         let frame = agent.take_frame(agent.layout().page_size()).expect("a free frame");
-        agent.frame_span(frame).expect("in range").write(&vec![page as u8; page_bytes as usize]);
+        agent.frame_span(frame).expect("in range").write(&vec![page.0 as u8; page_bytes as usize]);
         agent.install(page, frame, PageState::Modified, false).expect("a free page");
     }
     let client = PoolClient::attach(&spec, table, bytes, 0).expect("a fresh rank");
@@ -82,7 +83,7 @@ fn array_write(array: &mut [u64], index: usize, value: u64) {
 }
 
 #[inline(never)]
-fn cached_read(client: &PoolClient, page: u64, in_page: u32) -> u64 {
+fn cached_read(client: &PoolClient, page: PageIndex, in_page: u32) -> u64 {
     let mut value = 0u64;
     // SAFETY: `value` is 8 private bytes.
     let attempt = unsafe { client.try_get(client.page(page), in_page, (&raw mut value).cast(), 8) };
@@ -91,7 +92,7 @@ fn cached_read(client: &PoolClient, page: u64, in_page: u32) -> u64 {
 }
 
 #[inline(never)]
-fn cached_write(client: &PoolClient, page: u64, in_page: u32, value: u64) {
+fn cached_write(client: &PoolClient, page: PageIndex, in_page: u32, value: u64) {
     // SAFETY: `value` is 8 private bytes.
     let attempt = unsafe { client.try_put(client.page(page), in_page, (&raw const value).cast(), 8) };
     debug_assert_eq!(attempt, Attempt::Hit);
@@ -113,7 +114,7 @@ fn small(fences: Fences) {
     const WORDS: usize = PAGES * PAGE as usize / 8;
     let (_agent, client) = pool(PAGE, PAGES as u32, fences);
     let mut array = vec![1u64; WORDS];
-    let pin = client.try_pin(client.page(0), PinMode::Read).expect("a cached page");
+    let pin = client.try_pin(client.page(PageIndex(0)), PinMode::Read).expect("a cached page");
     // A step that is odd visits all words in a scattered order.
     let place = |n: usize| (n * 1237) % WORDS;
     let reads = alternate(
@@ -132,7 +133,7 @@ fn small(fences: Fences) {
                     let at = place(n) * 8;
                     sum = sum.wrapping_add(cached_read(
                         &client,
-                        (at / PAGE as usize) as u64,
+                        PageIndex((at / PAGE as usize) as u64),
                         (at % PAGE as usize) as u32,
                     ));
                 }
@@ -169,7 +170,12 @@ fn small(fences: Fences) {
             &mut |n| {
                 for n in 0..n {
                     let at = place(n) * 8;
-                    cached_write(&client, (at / PAGE as usize) as u64, (at % PAGE as usize) as u32, n as u64);
+                    cached_write(
+                        &client,
+                        PageIndex((at / PAGE as usize) as u64),
+                        (at % PAGE as usize) as u32,
+                        n as u64,
+                    );
                 }
             },
         ],
@@ -190,6 +196,7 @@ fn large(page_bytes: u32, fences: Fences) {
     let bytes = page_bytes as usize;
     let mut private = vec![1u8; bytes];
     let frames: Vec<_> = (0..u64::from(pages))
+        .map(PageIndex)
         .map(|page| agent.frame_span(agent.entry(page).expect("in range").frame()).expect("in range"))
         .collect();
     let place = |n: usize| frames[n % pages as usize].address();
@@ -208,7 +215,12 @@ fn large(page_bytes: u32, fences: Fences) {
                 for n in 0..n {
                     // SAFETY: `to` has `bytes` bytes.
                     let attempt = unsafe {
-                        client.try_get(client.page((n % pages as usize) as u64), 0, to, black_box(page_bytes))
+                        client.try_get(
+                            client.page(PageIndex((n % pages as usize) as u64)),
+                            0,
+                            to,
+                            black_box(page_bytes),
+                        )
                     };
                     assert_eq!(attempt, Attempt::Hit);
                 }
@@ -223,7 +235,12 @@ fn large(page_bytes: u32, fences: Fences) {
                 for n in 0..n {
                     // SAFETY: `to` has `bytes` bytes.
                     let attempt = unsafe {
-                        client.try_put(client.page((n % pages as usize) as u64), 0, to, black_box(page_bytes))
+                        client.try_put(
+                            client.page(PageIndex((n % pages as usize) as u64)),
+                            0,
+                            to,
+                            black_box(page_bytes),
+                        )
                     };
                     assert_eq!(attempt, Attempt::Hit);
                 }
@@ -250,9 +267,9 @@ fn revocations(fences: Fences) {
         let mut times: Vec<f64> = (0..ROUNDS * 5)
             .map(|_| {
                 // A thread that has used pages has a slot to be looked at.
-                let _ = client.peek(0);
+                let _ = client.peek(PageIndex(0));
                 let start = now_ns();
-                for page in 0..batch {
+                for page in (0..batch).map(PageIndex) {
                     agent.revoke(page, Intent::Evict).expect("in range");
                 }
                 while agent.revoking() {

@@ -10,6 +10,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::client::SegmentPages;
+use vgas_cache::page::PageIndex;
 use vgas_cache::parts::Limits;
 use vgas_cache::pool::{Attempt, Fences, PoolAgent, PoolClient, PoolSpec, TableLayout, WaitId, WaitStatus};
 use vgas_cache::protocol::home;
@@ -67,7 +68,7 @@ impl Node {
         let pool = PoolClient::attach(&spec, table, memory, 0)?;
         let SegmentPages { segment, size, policy } = SegmentPages::first(&pool);
         let mut node = Self { agent, pool, rank, spent: Duration::ZERO };
-        node.whole(|slot| Request::Attach { pages, segment, size, policy, slot }, &[])?;
+        node.whole(|wait| Request::Attach { pages, segment, size, policy, wait }, &[])?;
         Ok(node)
     }
 
@@ -93,9 +94,9 @@ impl Node {
         }
     }
 
-    fn whole(&mut self, request: impl Fn(u32) -> Request, data: &[u8]) -> Result<(), Box<dyn Error>> {
+    fn whole(&mut self, request: impl Fn(WaitId) -> Request, data: &[u8]) -> Result<(), Box<dyn Error>> {
         let wait = self.pool.begin_wait(1).ok_or("no wait slot")?;
-        self.ask(request(wait.0), data)?;
+        self.ask(request(wait), data)?;
         while !self.done(wait)? {
             self.turn()?;
         }
@@ -104,9 +105,9 @@ impl Node {
     }
 
     /// Reads runs of so many pages, with so many requests under way; nanoseconds of the agent for each page.
-    fn read(&mut self, firsts: &[u64], count: u32, depth: usize) -> Result<f64, Box<dyn Error>> {
+    fn read(&mut self, firsts: &[PageIndex], count: u32, depth: usize) -> Result<f64, Box<dyn Error>> {
         let mut firsts = firsts.iter();
-        let mut waits: Vec<(u64, WaitId)> = Vec::new();
+        let mut waits: Vec<(PageIndex, WaitId)> = Vec::new();
         let mut block = vec![0; PAGE_BYTES as usize];
         self.spent = Duration::ZERO;
         let mut pages = 0;
@@ -116,7 +117,7 @@ impl Node {
             {
                 let wait = self.pool.begin_wait(count).ok_or("no wait slot")?;
                 waits.push((page, wait));
-                self.ask(Request::Read { page, count, slot: wait.0 }, &[])?;
+                self.ask(Request::Read { page, count, wait }, &[])?;
             }
             if waits.is_empty() {
                 return Ok(self.spent.as_nanos() as f64 / f64::from(pages));
@@ -127,7 +128,7 @@ impl Node {
                 if self.done(wait)? {
                     waits.swap_remove(index);
                     self.pool.end_wait(wait);
-                    for page in page..page + u64::from(count) {
+                    for page in PageIndex::each(page..page + u64::from(count)) {
                         // SAFETY: the block has room for a page, and is plain memory.
                         let attempt = unsafe {
                             self.pool.try_get(self.pool.page(page), 0, block.as_mut_ptr(), PAGE_BYTES)
@@ -150,15 +151,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pages = arguments.next().transpose()?.unwrap_or(4 * frames);
     let mut node = Node::new(u32::try_from(frames)?, pages)?;
     let data: Vec<u8> = (0..PAGE_BYTES).map(|byte| (byte * 31) as u8).collect();
-    for page in 0..pages {
-        node.whole(|slot| Request::Put { page, offset: 0, slot }, &data)?;
+    for page in (0..pages).map(PageIndex) {
+        node.whole(|wait| Request::Put { page, offset: 0, wait }, &data)?;
     }
     // What was written leaves the cache.
-    let all: Vec<u64> = (0..pages).collect();
+    let all: Vec<PageIndex> = (0..pages).map(PageIndex).collect();
     node.read(&all, 1, 1)?;
     let mut random = all.clone();
     random.shuffle(&mut rand_chacha::ChaCha8Rng::seed_from_u64(1));
-    let runs: Vec<u64> = (0..pages).step_by(256).collect();
+    let runs: Vec<PageIndex> = (0..pages).step_by(256).map(PageIndex).collect();
     for _ in 0..3 {
         println!("random reads of a page, 32 at a time: {:.0} ns a page", node.read(&random, 1, 32)?);
         println!("a scan, 256 pages a request, 2 at a time: {:.0} ns a page", node.read(&runs, 256, 2)?);

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use vgas_cache::agent::wire::{Beside, Coherence};
 use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::client::SegmentPages;
+use vgas_cache::page::PageIndex;
 use vgas_cache::parts::Limits;
-use vgas_cache::pool::{Fences, FrameId, PoolAgent, PoolClient, PoolSpec, TableLayout, WaitStatus};
+use vgas_cache::pool::{Fences, FrameId, PoolAgent, PoolClient, PoolSpec, TableLayout, WaitId, WaitStatus};
 use vgas_cache::protocol::{Message, home};
 use vgas_cache::request::Request;
 use vgas_nvm::Volume;
@@ -136,9 +137,9 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
     // The rank of this node writes all pages, so that they are in its DRAM.
     let client = PoolClient::attach(&spec, table, memory, 0)?;
     let rank = layout.peer_of_rank(Rank(0));
-    let whole = |agents: &mut [Agent], shard: u32, request: &dyn Fn(u32) -> Request, data: &[u8]| {
+    let whole = |agents: &mut [Agent], shard: u32, request: &dyn Fn(WaitId) -> Request, data: &[u8]| {
         let wait = client.begin_wait(1).ok_or("no wait slot")?;
-        agents[shard as usize].on_request(rank, request(wait.0), data)?;
+        agents[shard as usize].on_request(rank, request(wait), data)?;
         while let WaitStatus::Pending(_) = client.wait_status(wait) {
             for agent in agents.iter_mut() {
                 agent.advance()?;
@@ -149,10 +150,10 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
         Ok::<(), Box<dyn Error>>(())
     };
     let SegmentPages { segment, size, policy } = SegmentPages::first(&client);
-    whole(&mut agents, 0, &|slot| Request::Attach { pages: PAGES, segment, size, policy, slot }, &[])?;
+    whole(&mut agents, 0, &|wait| Request::Attach { pages: PAGES, segment, size, policy, wait }, &[])?;
     let data = vec![7; PAGE_BYTES as usize];
-    for page in 0..PAGES {
-        whole(&mut agents, sizes.shard_of(page), &|slot| Request::Put { page, offset: 0, slot }, &data)?;
+    for page in (0..PAGES).map(PageIndex) {
+        whole(&mut agents, sizes.shard_of(page), &|wait| Request::Put { page, offset: 0, wait }, &data)?;
     }
 
     let other = layout.agent_of(NodeId(1));
@@ -167,10 +168,10 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
                 cores.set(core);
                 // Without it the figure is worse, not wrong.
                 let _ = rustix::thread::sched_setaffinity(None, &cores);
-                let mine: Vec<u64> =
-                    (0..PAGES).filter(|&page| sizes.shard_of(page) == agent.shard()).collect();
-                let say = |agent: &mut Agent, page: u64, message: Message| {
-                    let frame = Beside::Frame(FrameId((page % u64::from(frames)) as u32));
+                let mine: Vec<PageIndex> =
+                    (0..PAGES).map(PageIndex).filter(|&page| sizes.shard_of(page) == agent.shard()).collect();
+                let say = |agent: &mut Agent, page: PageIndex, message: Message| {
+                    let frame = Beside::Frame(FrameId((page.0 % u64::from(frames)) as u32));
                     agent.on_message(other, Coherence::new(page, message, frame))
                 };
                 start.wait();

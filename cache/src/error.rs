@@ -1,5 +1,6 @@
 //! What can go wrong with tiered segments.
 
+use crate::page::PageInSegment;
 use crate::partition::PartitionId;
 use crate::pool::PoolError;
 use rustix::io::Errno;
@@ -39,7 +40,7 @@ pub enum CacheError {
         /// Whose segment.
         owner: PartitionId,
         /// Which page of it.
-        page: u64,
+        page: PageInSegment,
         /// What happened.
         reason: Failure,
         /// Whose NVMe it was: node, host and folder. Not always that of the page's home: a page that must leave the cache to
@@ -92,7 +93,7 @@ pub enum CacheError {
         /// Whose segment.
         owner: PartitionId,
         /// Which page of it.
-        page: u64,
+        page: PageInSegment,
         /// Why.
         trouble: crate::local::Trouble,
     },

@@ -6,7 +6,8 @@
 
 use crate::agent::wire::{Coherence, Content, RUN_PAGES_MAX, decode_run, encode_run};
 use crate::error::Failure;
-use crate::pool::PageSize;
+use crate::page::PageIndex;
+use crate::pool::{PageSize, WaitId};
 use crate::request::{InPlace, InPlaceAnswer, Named, Pieces, Request, WordUpdate};
 use crate::service::{ServiceCounts, decode, encode};
 use serde::Serialize;
@@ -130,7 +131,7 @@ mod tests {
     use vgas_shm::Change;
     use vgas_testing::replay;
 
-    const PAGE: u64 = 1 << 40 | 7;
+    const PAGE: PageIndex = PageIndex(1 << 40 | 7);
 
     fn coherence(words: &[u32], frames: &[u8]) -> Vec<u8> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -187,12 +188,18 @@ mod tests {
             "cache_requests",
             cache_requests,
             &[
-                ("read", said(0, Request::Read { page: PAGE, count: 7, slot: 3 }.encode())),
+                ("read", said(0, Request::Read { page: PAGE, count: 7, wait: WaitId(3) }.encode())),
                 (
                     "conclude",
-                    said(0, Request::Conclude { segment: SegmentId(3), commit: true, slot: 3 }.encode()),
+                    said(
+                        0,
+                        Request::Conclude { segment: SegmentId(3), commit: true, wait: WaitId(3) }.encode(),
+                    ),
                 ),
-                ("get-in-place", said(1, InPlace::Get { page: PAGE, offset: 1, bytes: 8, slot: 2 }.encode())),
+                (
+                    "get-in-place",
+                    said(1, InPlace::Get { page: PAGE, offset: 1, bytes: 8, number: 2 }.encode()),
+                ),
                 ("answer", said(1, answer)),
                 ("named", asked(2, 0, &Named { name: "data".into(), checkpoint, tells: true }.encode())),
                 ("pieces", asked(3, 2, &list)),

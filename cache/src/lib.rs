@@ -4,6 +4,7 @@
 //! | module | is | may not |
 //! |---|---|---|
 //! | [`protocol`] | the coherence protocol as a table: pure steps | do anything |
+//! | [`page`] | numbers of pages, as types | |
 //! | [`partition`] | segments' names, the numbers of their pages, their policies | |
 //! | [`pool`] | frames and page table shared by a node; the lock-free hit path | decide |
 //! | [`replacement`], [`read_ahead`] | policies: pure | touch shared memory |
@@ -25,6 +26,7 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod local;
+pub mod page;
 pub mod partition;
 pub mod parts;
 pub mod pool;

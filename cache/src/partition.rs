@@ -7,8 +7,8 @@
 
 #![forbid(unsafe_code)]
 
+use crate::page::{PageInSegment, PageIndex};
 use crate::pool::{PageSize, TableLayout};
-use crate::request::PageIndex;
 use std::fmt;
 use std::ops::Range;
 use vgas_rma::address::Rank;
@@ -150,6 +150,11 @@ impl Partition {
         self.first..self.first + self.pages
     }
 
+    /// The same, one after the other.
+    pub fn each_page(&self) -> impl DoubleEndedIterator<Item = PageIndex> + use<> {
+        PageIndex::each(self.range())
+    }
+
     /// Bytes in its pages.
     pub fn bytes(&self) -> u64 {
         self.pages << self.size.shift()
@@ -163,12 +168,18 @@ impl Partition {
     /// The page of one of its bytes.
     #[inline]
     pub fn page_at(&self, offset: u64) -> PageIndex {
-        self.first + (offset >> self.size.shift())
+        self.first + PageInSegment(offset >> self.size.shift())
+    }
+
+    /// The number that one of its pages has in it.
+    #[inline]
+    pub fn number_of(&self, page: PageIndex) -> PageInSegment {
+        page.within(self.first)
     }
 
     /// Where one of its pages is in its node's volume: the file's number, and the page in it.
-    pub fn stored_in(&self, page: PageIndex) -> (u32, u64) {
-        (self.file_number(), page - self.first)
+    pub fn stored_in(&self, page: PageIndex) -> (u32, PageInSegment) {
+        (self.file_number(), self.number_of(page))
     }
 
     /// Whether its pages are pages that its owner can have.
@@ -282,13 +293,13 @@ mod tests {
         TableLayout::new(&PoolSpec::small(vec![100, 100])).unwrap()
     }
 
-    fn partition(segment: u16, owner: u32, first: PageIndex, pages: u64) -> Partition {
+    fn partition(segment: u16, owner: u32, first: u64, pages: u64) -> Partition {
         let size = PageSize::of_bytes(4096).unwrap();
         Partition {
             segment: SegmentId(segment),
             owner: Rank(owner),
             size,
-            first,
+            first: PageIndex(first),
             pages,
             policy: Policy::default(),
             shared: false,
@@ -326,20 +337,20 @@ mod tests {
         {
             assert!(!known.insert(wrong), "{wrong:?}");
         }
-        let segment = |page| known.find(page).map(|found| (found.segment.0, found.owner.0));
+        let segment = |page| known.find(PageIndex(page)).map(|found| (found.segment.0, found.owner.0));
         assert_eq!([0, 9, 10, 29].map(segment), [Some((0, 0)), Some((0, 0)), Some((1, 0)), Some((1, 0))]);
         assert_eq!([30, 99, 100, 110, u64::MAX].map(segment), [None, None, Some((0, 1)), None, None]);
-        assert_eq!(known.vacant(&layout, Rank(0), size, 70), Some(30));
+        assert_eq!(known.vacant(&layout, Rank(0), size, 70), Some(PageIndex(30)));
         assert_eq!(known.vacant(&layout, Rank(0), size, 71), None);
         assert_eq!(known.bytes_of(Rank(0)), 30 * 4096);
         known.remove(Which { segment: SegmentId(0), owner: None });
         assert_eq!(known.all().count(), 1);
-        assert_eq!(known.vacant(&layout, Rank(0), size, 10), Some(0));
-        assert_eq!(known.vacant(&layout, Rank(0), size, 11), Some(30));
+        assert_eq!(known.vacant(&layout, Rank(0), size, 10), Some(PageIndex(0)));
+        assert_eq!(known.vacant(&layout, Rank(0), size, 11), Some(PageIndex(30)));
         assert!(!known.insert(partition(1, 0, 50, 2)), "a second one of the segment");
         let large = PageSize::of_bytes(1 << 20).unwrap();
         let first = known.vacant(&layout, Rank(1), large, 1).unwrap();
-        let one = Partition { size: large, ..partition(3, 1, first, 1) };
+        let one = Partition { size: large, ..partition(3, 1, first.0, 1) };
         assert!(one.fits(&layout) && known.insert(one) && known.find(first) == Some(&one));
         assert!(
             !Partition { owner: Rank(0), ..one }.fits(&layout)

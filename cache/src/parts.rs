@@ -10,6 +10,7 @@
 //! "A short while" is a quarter as many misses as the pool has frames. Reads at random over many more pages than that hardly
 //! ever meet, and a page that is needed again so soon will still be there.
 
+use crate::page::PageIndex;
 use crate::pool::PageSize;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -65,23 +66,23 @@ impl History {
     }
 
     /// Whether a part of this page was read of late, or a neighbour came whole, so that it should come whole, too.
-    pub fn knows(&self, page: u64) -> bool {
-        self.slot(page).load(Relaxed) == page.wrapping_add(1)
-            || self.whole.load(Relaxed).abs_diff(page) <= NEAR
+    pub fn knows(&self, page: PageIndex) -> bool {
+        self.slot(page).load(Relaxed) == page.0.wrapping_add(1)
+            || self.whole.load(Relaxed).abs_diff(page.0) <= NEAR
     }
 
     /// Remarks that this page comes whole.
-    pub fn comes_whole(&self, page: u64) {
-        self.whole.store(page, Relaxed);
+    pub fn comes_whole(&self, page: PageIndex) {
+        self.whole.store(page.0, Relaxed);
     }
 
     /// Remarks that a part of this page is being read.
-    pub fn remark(&self, page: u64) {
-        self.slot(page).store(page.wrapping_add(1), Relaxed);
+    pub fn remark(&self, page: PageIndex) {
+        self.slot(page).store(page.0.wrapping_add(1), Relaxed);
     }
 
-    fn slot(&self, page: u64) -> &AtomicU64 {
-        &self.slots[page as usize & (self.slots.len() - 1)]
+    fn slot(&self, page: PageIndex) -> &AtomicU64 {
+        &self.slots[page.0 as usize & (self.slots.len() - 1)]
     }
 }
 
@@ -103,7 +104,7 @@ mod tests {
     /// How many of these misses bring a page whole.
     fn whole(history: &History, misses: impl Iterator<Item = u64>) -> usize {
         let mut whole = 0;
-        for page in misses {
+        for page in misses.map(PageIndex) {
             if history.knows(page) {
                 history.comes_whole(page);
                 whole += 1;

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::page::PageIndex;
 use crate::pool::PageSize;
 use std::ops::Range;
 
@@ -52,7 +53,7 @@ pub struct ReadAheadSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// First page in the reader's direction.
-    pub first: u64,
+    pub first: PageIndex,
     /// Distance from one page to the next; negative for a backward scan.
     pub step: i64,
     /// Number of pages, at least 1.
@@ -63,22 +64,22 @@ pub struct Run {
 
 impl Run {
     /// The pages in the reader's order, and whether each gets the AHEAD mark.
-    pub fn pages(&self) -> impl Iterator<Item = (u64, bool)> + use<> {
+    pub fn pages(&self) -> impl Iterator<Item = (PageIndex, bool)> + use<> {
         let Run { first, step, count, mark_every } = *self;
         // Inside the segment, hence no overflow.
         (0..count).map(move |n| {
             let marked = mark_every.is_some_and(|every| n % every == 0);
-            (first.wrapping_add_signed(step.wrapping_mul(n as i64)), marked)
+            (PageIndex(first.0.wrapping_add_signed(step.wrapping_mul(n as i64))), marked)
         })
     }
 }
 
 #[derive(Clone, Debug)]
 struct Stream {
-    segment: Range<u64>,
+    segment: Range<PageIndex>,
     step: i64,
     /// The page that would be fetched next; none when that is outside of the segment.
-    next: Option<u64>,
+    next: Option<PageIndex>,
     /// Pages to be ahead of the reader, and the most there may be: less than the detector's limit after a collapse.
     window: u64,
     limit: u64,
@@ -120,7 +121,7 @@ pub struct ReadAhead {
     mark_every_max: u64,
     streams: Vec<Stream>,
     /// The last misses, the oldest at `recent_at` once full.
-    recent: Vec<u64>,
+    recent: Vec<PageIndex>,
     recent_at: usize,
     clock: u64,
 }
@@ -145,7 +146,7 @@ impl ReadAhead {
     /// Somebody had to wait for a page of a segment (whose page numbers are given): what to fetch besides, if it is
     /// part of a scan. Call it once for each page, in the order of the requests. `dense`: it was asked for together with its
     /// neighbours, so that other steps than to the next page need not be looked for.
-    pub fn miss(&mut self, page: u64, segment: Range<u64>, dense: bool) -> Option<Run> {
+    pub fn miss(&mut self, page: PageIndex, segment: Range<PageIndex>, dense: bool) -> Option<Run> {
         if self.window_max == 0 || !segment.contains(&page) {
             return None;
         }
@@ -187,7 +188,7 @@ impl ReadAhead {
     }
 
     /// A reader has come to a page with the AHEAD mark, used or only asked for: what to fetch next.
-    pub fn used(&mut self, page: u64) -> Option<Run> {
+    pub fn used(&mut self, page: PageIndex) -> Option<Run> {
         self.clock += 1;
         let streams = self.streams.iter().enumerate();
         let (index, unread) =
@@ -196,13 +197,13 @@ impl ReadAhead {
     }
 
     /// Whether a page was fetched for a stream whose reader has not come to it yet.
-    pub fn follows(&self, page: u64) -> bool {
+    pub fn follows(&self, page: PageIndex) -> bool {
         self.streams.iter().any(|stream| stream.unread_after(page).is_some())
     }
 
     /// A page that was read ahead has been evicted without a use: its stream starts small again, and stays below half
     /// of what it had reached.
-    pub fn evicted_unused(&mut self, page: u64) {
+    pub fn evicted_unused(&mut self, page: PageIndex) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.unread_after(page).is_some()) {
             // Only the first of the pages of a run that went too far counts.
             if stream.window > self.window_min {
@@ -221,7 +222,7 @@ impl ReadAhead {
         stream.window = (stream.window * 2).clamp(1, stream.limit);
         stream.unread = unread;
         let room = match stream.step {
-            step if step > 0 => (stream.segment.end - 1 - first) / step as u64 + 1,
+            step if step > 0 => (stream.segment.end - first - 1) / step as u64 + 1,
             step => (first - stream.segment.start) / step.unsigned_abs() + 1,
         };
         let count = stream.window.saturating_sub(unread).min(room);
@@ -229,7 +230,7 @@ impl ReadAhead {
             return None;
         }
         // Inside the segment by the choice of `count`.
-        let last = first.wrapping_add_signed(stream.step * (count as i64 - 1));
+        let last = PageIndex(first.0.wrapping_add_signed(stream.step * (count as i64 - 1)));
         stream.next = step_from(last, stream.step, &stream.segment);
         stream.unread += count;
         let mark_every = stream.next.map(|_| (stream.window / MARKS).clamp(1, mark_every_max));
@@ -241,21 +242,21 @@ impl ReadAhead {
     }
 
     /// The step at which the page follows earlier misses, if it does.
-    fn step_of(&self, page: u64, dense: bool) -> Option<i64> {
+    fn step_of(&self, page: PageIndex, dense: bool) -> Option<i64> {
         // Of reads at random hardly any is near another one: one look at all, without a branch for each, tells.
-        let near = |earlier: u64| page.wrapping_sub(earlier).wrapping_add(STEP_MAX) <= 2 * STEP_MAX;
+        let near = |earlier: PageIndex| page.0.wrapping_sub(earlier.0).wrapping_add(STEP_MAX) <= 2 * STEP_MAX;
         if !self.recent.iter().fold(false, |any, &earlier| any | near(earlier)) {
             return None;
         }
         // Ages of the earlier misses: 0 is the latest.
-        let age_of = |wanted: Option<u64>, older_than: usize| {
+        let age_of = |wanted: Option<PageIndex>, older_than: usize| {
             let wanted = wanted?;
             (older_than..self.recent.len()).find(|&age| self.recent_by_age(age) == wanted)
         };
         let follows = |step: i64, times: u64| {
             let mut older_than = 0;
             (1..=times).all(|n| {
-                let earlier = page.checked_add_signed(-step * n as i64);
+                let earlier = page.step(-step * n as i64);
                 age_of(earlier, older_than).map(|age| older_than = age + 1).is_some()
             })
         };
@@ -270,18 +271,18 @@ impl ReadAhead {
         // misses lie: what else it reads was cached.
         let skips = |step: i64| {
             let reach = 3 * step.unsigned_abs();
-            let mut near = self.recent.iter().map(|earlier| page.wrapping_sub(*earlier) as i64);
+            let mut near = self.recent.iter().map(|earlier| page.distance(*earlier));
             near.all(|far| far.unsigned_abs() > reach || far.signum() != step.signum() || far % step == 0)
         };
         (0..self.recent.len().min(RECENT / 4)).find_map(|age| {
             let earlier = self.recent_by_age(age);
-            let step = page.wrapping_sub(earlier) as i64;
+            let step = page.distance(earlier);
             let near = (2..=STEP_MAX).contains(&step.unsigned_abs());
             (near && follows(step, 3) && skips(step)).then_some(step)
         })
     }
 
-    fn recent_by_age(&self, age: usize) -> u64 {
+    fn recent_by_age(&self, age: usize) -> PageIndex {
         self.recent[(self.recent_at + self.recent.len() - 1 - age) % self.recent.len()]
     }
 }
@@ -289,16 +290,16 @@ impl ReadAhead {
 impl Stream {
     /// How many pages follow this one up to the last one fetched, itself included; none for a page that the stream has
     /// not fetched, or that its reader has left behind.
-    fn unread_after(&self, page: u64) -> Option<u64> {
-        let distance = (self.next?.wrapping_sub(page) as i64).wrapping_mul(self.step.signum());
+    fn unread_after(&self, page: PageIndex) -> Option<u64> {
+        let distance = self.next?.distance(page).wrapping_mul(self.step.signum());
         let step = self.step.unsigned_abs() as i64;
         let pages = distance / step;
         (distance > 0 && distance % step == 0 && pages <= self.unread as i64).then_some(pages as u64)
     }
 }
 
-fn step_from(page: u64, step: i64, segment: &Range<u64>) -> Option<u64> {
-    page.checked_add_signed(step).filter(|next| segment.contains(next))
+fn step_from(page: PageIndex, step: i64, segment: &Range<PageIndex>) -> Option<PageIndex> {
+    page.step(step).filter(|next| segment.contains(next))
 }
 
 #[cfg(test)]
@@ -321,9 +322,9 @@ mod tests {
     /// A reader over an endless cache whose fetches complete at once: what was demanded, what was fetched ahead.
     struct Reader {
         ahead: ReadAhead,
-        cached: FxHashSet<u64>,
-        marks: FxHashSet<u64>,
-        segment: Range<u64>,
+        cached: FxHashSet<PageIndex>,
+        marks: FxHashSet<PageIndex>,
+        segment: Range<PageIndex>,
         misses: u64,
         fetched: u64,
         /// Most pages that any fetched page was ahead of the reader.
@@ -336,7 +337,7 @@ mod tests {
                 ahead: detector(pool_frames),
                 cached: FxHashSet::default(),
                 marks: FxHashSet::default(),
-                segment: 0..pages,
+                segment: PageIndex(0)..PageIndex(pages),
                 misses: 0,
                 fetched: 0,
                 furthest: 0,
@@ -344,6 +345,7 @@ mod tests {
         }
 
         fn read(&mut self, page: u64) {
+            let page = PageIndex(page);
             let reader_at = page;
             let run = if self.cached.insert(page) {
                 self.misses += 1;
@@ -360,7 +362,8 @@ mod tests {
                 if marked {
                     self.marks.insert(page);
                 }
-                self.furthest = self.furthest.max(page.abs_diff(reader_at) / run.step.unsigned_abs());
+                self.furthest =
+                    self.furthest.max(page.distance(reader_at).unsigned_abs() / run.step.unsigned_abs());
             }
         }
     }
@@ -386,11 +389,11 @@ mod tests {
     #[test]
     fn windows_double_from_64_kib_to_an_eighth_of_the_pool() {
         let mut ahead = detector(800);
-        let segment = 1000..100_000;
-        assert_eq!(ahead.miss(1000, segment.clone(), false), None);
-        assert_eq!(ahead.miss(1001, segment.clone(), false), None);
-        let mut run = ahead.miss(1002, segment, false).unwrap();
-        assert_eq!((run.first, run.count), (1003, 16));
+        let segment = PageIndex(1000)..PageIndex(100_000);
+        assert_eq!(ahead.miss(PageIndex(1000), segment.clone(), false), None);
+        assert_eq!(ahead.miss(PageIndex(1001), segment.clone(), false), None);
+        let mut run = ahead.miss(PageIndex(1002), segment, false).unwrap();
+        assert_eq!((run.first, run.count), (PageIndex(1003), 16));
         let mut windows = Vec::new();
         for _ in 0..5 {
             let reader_at = run.first;
@@ -400,7 +403,7 @@ mod tests {
             run = next;
         }
         assert_eq!(windows, [32, 64, 100, 100, 100]);
-        assert_eq!(ahead.used(1), None, "a page that no stream has fetched");
+        assert_eq!(ahead.used(PageIndex(1)), None, "a page that no stream has fetched");
     }
 
     #[test]
@@ -410,7 +413,8 @@ mod tests {
         let window = WINDOW_BYTES_MAX / u64::from(PAGE);
         for page in 20_000..30_000 {
             reader.read(page);
-            let ahead = (page + 1..).take_while(|page| reader.cached.contains(page)).count() as u64;
+            let ahead =
+                (page + 1..).take_while(|&page| reader.cached.contains(&PageIndex(page))).count() as u64;
             assert!((window - window / MARKS..=window).contains(&(ahead + 1)), "{ahead} ahead of {page}");
         }
     }
@@ -423,7 +427,7 @@ mod tests {
             for _ in 0..100_000 {
                 // No cache: each read misses.
                 let page = random.random_range(0..pages);
-                if let Some(run) = reader.ahead.miss(page, 0..pages, false) {
+                if let Some(run) = reader.ahead.miss(PageIndex(page), PageIndex(0)..PageIndex(pages), false) {
                     reader.fetched += run.count;
                 }
             }
@@ -448,9 +452,9 @@ mod tests {
     #[test]
     fn eviction_of_unused_pages_makes_the_window_collapse() {
         let mut ahead = detector(1 << 20);
-        let segment = 0..1_000_000;
-        let mut run = (0..3).find_map(|page| ahead.miss(page, segment.clone(), false)).unwrap();
-        let mut at = 0;
+        let segment = PageIndex(0)..PageIndex(1_000_000);
+        let mut run = (0..3).find_map(|page| ahead.miss(PageIndex(page), segment.clone(), false)).unwrap();
+        let mut at = PageIndex(0);
         for _ in 0..5 {
             at = run.first;
             run = ahead.used(at).unwrap();
@@ -460,7 +464,7 @@ mod tests {
         ahead.evicted_unused(run.first + 3);
         ahead.evicted_unused(run.first + 4);
         let mut windows = Vec::new();
-        for at in (at..end).step_by(16) {
+        for at in PageIndex::each(at..end).step_by(16) {
             if let Some(next) = ahead.used(at) {
                 windows.push(next.first + next.count - at);
             }
@@ -473,12 +477,20 @@ mod tests {
         // Every page is read, but only some miss: at a step of 7, each with its neighbour.
         let mut ahead = detector(1 << 20);
         for page in (0..700).step_by(7).flat_map(|page| [page, page + 1]) {
-            assert_eq!(ahead.miss(page, 0..10_000, false), None, "page {page}");
+            assert_eq!(
+                ahead.miss(PageIndex(page), PageIndex(0)..PageIndex(10_000), false),
+                None,
+                "page {page}"
+            );
         }
         // Asked for in blocks of 16, of which one is missing.
         let mut ahead = detector(1 << 20);
         for page in (0..1600).step_by(16) {
-            assert_eq!(ahead.miss(page, 0..10_000, true), None, "page {page}");
+            assert_eq!(
+                ahead.miss(PageIndex(page), PageIndex(0)..PageIndex(10_000), true),
+                None,
+                "page {page}"
+            );
         }
         assert!(ahead.streams.is_empty(), "streams that fetch nothing would hide misses");
     }
@@ -486,11 +498,16 @@ mod tests {
     #[test]
     fn the_end_of_the_segment_ends_the_stream() {
         let mut ahead = detector(1 << 20);
-        let run = (90..93).find_map(|page| ahead.miss(page, 0..100, false)).unwrap();
-        assert_eq!(run, Run { first: 93, step: 1, count: 7, mark_every: None });
-        assert_eq!(ahead.miss(99, 0..100, false), None);
+        let run = (90..93)
+            .find_map(|page| ahead.miss(PageIndex(page), PageIndex(0)..PageIndex(100), false))
+            .unwrap();
+        assert_eq!(run, Run { first: PageIndex(93), step: 1, count: 7, mark_every: None });
+        assert_eq!(ahead.miss(PageIndex(99), PageIndex(0)..PageIndex(100), false), None);
         let mut ahead = detector(1 << 20);
-        assert!((97..100).all(|page| ahead.miss(page, 0..100, false).is_none()), "nothing follows");
+        assert!(
+            (97..100).all(|page| ahead.miss(PageIndex(page), PageIndex(0)..PageIndex(100), false).is_none()),
+            "nothing follows"
+        );
     }
 
     #[test]
@@ -499,8 +516,8 @@ mod tests {
             ReadAhead::new(ReadAheadSettings { page_bytes: PAGE, pool_frames: 1000, window_bytes_max: 0 });
         let mut tiny = detector(7);
         for page in 0..100 {
-            assert_eq!(off.miss(page, 0..1000, false), None);
-            assert_eq!(tiny.miss(page, 0..1000, false), None);
+            assert_eq!(off.miss(PageIndex(page), PageIndex(0)..PageIndex(1000), false), None);
+            assert_eq!(tiny.miss(PageIndex(page), PageIndex(0)..PageIndex(1000), false), None);
         }
     }
 }

@@ -3,8 +3,9 @@
 //! A put that misses is *posted with its data*: the agent can finish it while the rank computes, so a remote node
 //! never waits for a rank that holds a half-done put. Answers are words in shared memory (wait slots), not messages.
 
+use crate::page::PageIndex;
 use crate::partition::{PartitionId, Policy, SEGMENTS_MAX, SegmentId};
-use crate::pool::{INLINE_BYTES, PageSize};
+use crate::pool::{FrameId, INLINE_BYTES, PageSize, WaitId};
 use vgas_nvm::CheckpointId;
 use vgas_rma::address::Rank;
 use vgas_rma::message::ARGUMENTS_MAX;
@@ -45,10 +46,7 @@ pub mod service_words {
     pub const WHAT_BITS: u32 = 8;
 }
 
-/// Position of a page in the job's global page numbering (see `pool::layout`): equal on all nodes.
-pub type PageIndex = u64;
-
-/// A rank's request to its agent. `slot` is the rank's wait slot, in which one pending part is counted down per
+/// A rank's request to its agent. `wait` is the rank's operation that waits, of which one pending part is counted down per
 /// page (reads) or per request (everything else).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -59,7 +57,7 @@ pub enum Request {
         /// Number of neighbouring pages; each counts as one pending part.
         count: u32,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// Write the bytes that follow into a page.
     Put {
@@ -68,23 +66,23 @@ pub enum Request {
         /// First byte in the page.
         offset: u32,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// Make a frame that the rank has filled the new content of a page; the frame belongs to the agent from now on.
     PutFrame {
         /// The page.
         page: PageIndex,
         /// A frame taken from the free frames and filled.
-        frame: u32,
+        frame: FrameId,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// Make a page writable here, without changing it.
     Own {
         /// The page.
         page: PageIndex,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// Bring pages in when convenient; nobody waits.
     Prefetch {
@@ -104,7 +102,7 @@ pub enum Request {
         /// Any page of the size.
         page: PageIndex,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// Create the rank's partition of a segment; the answer is an [`Attached`]. A [`Named`] may follow as data: then it is kept
     /// after the job.
@@ -118,7 +116,7 @@ pub enum Request {
         /// How they are treated.
         policy: Policy,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// Keep room for pages of a size, which this node will see soon. The answer, a byte, comes at once: 0 while the room is being
     /// made, so that the rank asks again, else 1.
@@ -126,12 +124,12 @@ pub enum Request {
         /// Which size.
         size: PageSize,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// The rank's process has attached to the pool and is about to use pages.
     Attached {
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// The partitions of a segment of all ranks from this one on follow: the first page and the number of pages of each, as
     /// 8-byte little-endian numbers.
@@ -145,7 +143,7 @@ pub enum Request {
         /// First rank.
         first_rank: Rank,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// Nobody uses a segment any more, anywhere: forget it, in steps that all ranks take together.
     Detach {
@@ -154,7 +152,7 @@ pub enum Request {
         /// What is to be done.
         step: Detach,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// Make the rank's own named segment durable, with everything written to it by anybody who has told this rank; whatever
     /// the other ranks do.
@@ -162,7 +160,7 @@ pub enum Request {
         /// Which segment.
         segment: SegmentId,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// The first step of the job's checkpoint: bring everything written to the rank's own named segment, by anybody who has
     /// told this rank, to its NVMe.
@@ -170,7 +168,7 @@ pub enum Request {
         /// Which segment.
         segment: SegmentId,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// The second step: make what is on NVMe a checkpoint beside the last one. Only when all ranks are clean, because a page
     /// that is written from now on may have to wait for the third step.
@@ -180,7 +178,7 @@ pub enum Request {
         /// The same on all ranks, and never used before.
         identity: u64,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// The third step: the prepared checkpoint is the job's, or is given up.
     Conclude {
@@ -189,7 +187,7 @@ pub enum Request {
         /// All ranks have prepared it.
         commit: bool,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
     /// Why the last of these could not be done, in words: a piece of them, answered in the wait slot.
     Why {
@@ -198,7 +196,7 @@ pub enum Request {
         /// Which piece, from 0.
         piece: u32,
         /// Who waits.
-        slot: u32,
+        wait: WaitId,
     },
 }
 
@@ -227,7 +225,7 @@ impl Attached {
     /// As bytes.
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[..8].copy_from_slice(&self.first.to_le_bytes());
+        bytes[..8].copy_from_slice(&self.first.0.to_le_bytes());
         bytes[8..].copy_from_slice(&self.read_only.to_le_bytes());
         bytes
     }
@@ -236,7 +234,7 @@ impl Attached {
     pub fn decode(bytes: &[u8; INLINE_BYTES]) -> Self {
         let (first, rest) = bytes.split_first_chunk().expect("longer");
         let code = rest.first_chunk().expect("longer");
-        Self { first: u64::from_le_bytes(*first), read_only: u32::from_le_bytes(*code) }
+        Self { first: PageIndex(u64::from_le_bytes(*first)), read_only: u32::from_le_bytes(*code) }
     }
 }
 
@@ -344,70 +342,71 @@ impl Request {
     /// As arguments of an active message.
     pub fn encode(self) -> Words {
         match self {
-            Request::Read { page, count, slot } => [0, slot, low(page), high(page), count, 0],
-            Request::Put { page, offset, slot } => [1, slot, low(page), high(page), offset, 0],
-            Request::PutFrame { page, frame, slot } => [2, slot, low(page), high(page), frame, 0],
-            Request::Own { page, slot } => [3, slot, low(page), high(page), 0, 0],
-            Request::Prefetch { page, count } => [4, 0, low(page), high(page), count, 0],
-            Request::Ahead { page } => [5, 0, low(page), high(page), 0, 0],
-            Request::Attach { pages, segment, size, policy, slot } => {
-                [6, slot, low(pages), high(pages), kind_of(segment, size), policy.encode()]
+            Request::Read { page, count, wait } => [0, wait.0, low(page.0), high(page.0), count, 0],
+            Request::Put { page, offset, wait } => [1, wait.0, low(page.0), high(page.0), offset, 0],
+            Request::PutFrame { page, frame, wait } => [2, wait.0, low(page.0), high(page.0), frame.0, 0],
+            Request::Own { page, wait } => [3, wait.0, low(page.0), high(page.0), 0, 0],
+            Request::Prefetch { page, count } => [4, 0, low(page.0), high(page.0), count, 0],
+            Request::Ahead { page } => [5, 0, low(page.0), high(page.0), 0, 0],
+            Request::Attach { pages, segment, size, policy, wait } => {
+                [6, wait.0, low(pages), high(pages), kind_of(segment, size), policy.encode()]
             }
-            Request::Checkpoint { segment, slot } => [7, slot, 0, 0, segment.0.into(), 0],
-            Request::Clean { segment, slot } => [11, slot, 0, 0, segment.0.into(), 0],
-            Request::Prepare { segment, identity, slot } => {
-                [12, slot, low(identity), high(identity), segment.0.into(), 0]
+            Request::Checkpoint { segment, wait } => [7, wait.0, 0, 0, segment.0.into(), 0],
+            Request::Clean { segment, wait } => [11, wait.0, 0, 0, segment.0.into(), 0],
+            Request::Prepare { segment, identity, wait } => {
+                [12, wait.0, low(identity), high(identity), segment.0.into(), 0]
             }
-            Request::Conclude { segment, commit, slot } => {
-                [13, slot, u32::from(commit), 0, segment.0.into(), 0]
+            Request::Conclude { segment, commit, wait } => {
+                [13, wait.0, u32::from(commit), 0, segment.0.into(), 0]
             }
-            Request::Why { segment, piece, slot } => [14, slot, piece, 0, segment.0.into(), 0],
-            Request::Detach { segment, step, slot } => [15, slot, step as u32, 0, segment.0.into(), 0],
-            Request::MakeRoom { page, slot } => [8, slot, low(page), high(page), 0, 0],
-            Request::Room { size, slot } => [16, slot, size.bytes(), 0, 0, 0],
-            Request::Attached { slot } => [10, slot, 0, 0, 0, 0],
-            Request::Partitions { segment, size, policy, first_rank, slot } => {
-                [9, slot, first_rank.0, 0, kind_of(segment, size), policy.encode()]
+            Request::Why { segment, piece, wait } => [14, wait.0, piece, 0, segment.0.into(), 0],
+            Request::Detach { segment, step, wait } => [15, wait.0, step as u32, 0, segment.0.into(), 0],
+            Request::MakeRoom { page, wait } => [8, wait.0, low(page.0), high(page.0), 0, 0],
+            Request::Room { size, wait } => [16, wait.0, size.bytes(), 0, 0, 0],
+            Request::Attached { wait } => [10, wait.0, 0, 0, 0, 0],
+            Request::Partitions { segment, size, policy, first_rank, wait } => {
+                [9, wait.0, first_rank.0, 0, kind_of(segment, size), policy.encode()]
             }
         }
     }
 
     /// From arguments; `None` when they are no request.
     pub fn decode(words: &[u32]) -> Option<Self> {
-        let &[kind, slot, l, h, a, b] = words else { return None };
-        let page = wide(l, h);
+        let &[kind, wait, l, h, a, b] = words else { return None };
+        let (wait, number) = (WaitId(wait), wide(l, h));
+        let page = PageIndex(number);
         let segment = || u16::try_from(a).ok().map(SegmentId).filter(|segment| segment.0 < SEGMENTS_MAX);
         let segment_and_size = || {
             let segment = Some(SegmentId(a as u16)).filter(|segment| segment.0 < SEGMENTS_MAX)?;
             Some((segment, PageSize::of_bytes(1u32.checked_shl(a >> 16)?)?))
         };
         Some(match kind {
-            0 => Request::Read { page, count: a, slot },
-            1 => Request::Put { page, offset: a, slot },
-            2 => Request::PutFrame { page, frame: a, slot },
-            3 => Request::Own { page, slot },
+            0 => Request::Read { page, count: a, wait },
+            1 => Request::Put { page, offset: a, wait },
+            2 => Request::PutFrame { page, frame: FrameId(a), wait },
+            3 => Request::Own { page, wait },
             4 => Request::Prefetch { page, count: a },
             5 => Request::Ahead { page },
             6 => {
                 let (segment, size) = segment_and_size()?;
-                Request::Attach { pages: page, segment, size, policy: Policy::decode(b)?, slot }
+                Request::Attach { pages: number, segment, size, policy: Policy::decode(b)?, wait }
             }
-            7 => Request::Checkpoint { segment: segment()?, slot },
-            8 => Request::MakeRoom { page, slot },
+            7 => Request::Checkpoint { segment: segment()?, wait },
+            8 => Request::MakeRoom { page, wait },
             9 => {
                 let ((segment, size), policy) = (segment_and_size()?, Policy::decode(b)?);
-                Request::Partitions { segment, size, policy, first_rank: Rank(l), slot }
+                Request::Partitions { segment, size, policy, first_rank: Rank(l), wait }
             }
-            10 => Request::Attached { slot },
-            11 => Request::Clean { segment: segment()?, slot },
-            12 => Request::Prepare { segment: segment()?, identity: page, slot },
-            14 => Request::Why { segment: segment()?, piece: l, slot },
-            13 if l <= 1 => Request::Conclude { segment: segment()?, commit: l == 1, slot },
+            10 => Request::Attached { wait },
+            11 => Request::Clean { segment: segment()?, wait },
+            12 => Request::Prepare { segment: segment()?, identity: number, wait },
+            14 => Request::Why { segment: segment()?, piece: l, wait },
+            13 if l <= 1 => Request::Conclude { segment: segment()?, commit: l == 1, wait },
             15 if l <= 1 => {
                 let step = if l == 0 { Detach::Withdraw } else { Detach::Forget };
-                Request::Detach { segment: segment()?, step, slot }
+                Request::Detach { segment: segment()?, step, wait }
             }
-            16 => Request::Room { size: PageSize::of_bytes(l)?, slot },
+            16 => Request::Room { size: PageSize::of_bytes(l)?, wait },
             _ => return None,
         })
     }
@@ -425,7 +424,7 @@ pub enum InPlace {
         /// How many.
         bytes: u32,
         /// The asking rank's number of the operation, returned in the answer.
-        slot: u32,
+        number: u32,
     },
     /// Write the bytes that follow.
     Put {
@@ -434,7 +433,7 @@ pub enum InPlace {
         /// First byte in the page.
         offset: u32,
         /// The asking rank's number of the operation, returned in the answer.
-        slot: u32,
+        number: u32,
     },
     /// Write pieces of the page: their list and bytes follow ([`Pieces`]).
     PutPieces {
@@ -443,7 +442,7 @@ pub enum InPlace {
         /// How many pieces.
         count: u32,
         /// The asking rank's number of the operation, returned in the answer.
-        slot: u32,
+        number: u32,
     },
     /// Update words of pages that need not be served in place, and answer with what each was: their list follows
     /// ([`WordUpdate`]). Their home brings the pages in, if it does not have them.
@@ -453,7 +452,7 @@ pub enum InPlace {
         /// How many updates.
         count: u32,
         /// The asking rank's number of the operation, returned in the answer.
-        slot: u32,
+        number: u32,
     },
     /// Answer with `bytes` bytes of a page, which its home brings in if it does not have it.
     Read {
@@ -464,7 +463,7 @@ pub enum InPlace {
         /// How many.
         bytes: u32,
         /// The asking rank's number of the operation, returned in the answer.
-        slot: u32,
+        number: u32,
     },
     /// Write the bytes that follow into a page, which its home brings in if it does not have it.
     Write {
@@ -473,7 +472,7 @@ pub enum InPlace {
         /// First byte in the page.
         offset: u32,
         /// The asking rank's number of the operation, returned in the answer.
-        slot: u32,
+        number: u32,
     },
     /// About a partition as a whole: what it is, or a step of giving it up, which its owner alone may ask for.
     Partition {
@@ -482,7 +481,7 @@ pub enum InPlace {
         /// What is to be done.
         what: About,
         /// The asking rank's number of the operation, returned in the answer.
-        slot: u32,
+        number: u32,
     },
     /// Answer with `bytes` bytes of a page that need not be served in place: from this node's copy, or from NVMe if nobody
     /// has one. No copy is made.
@@ -494,7 +493,7 @@ pub enum InPlace {
         /// How many, at most what the job's settings allow.
         bytes: u32,
         /// The asking rank's number of the operation, returned in the answer.
-        slot: u32,
+        number: u32,
     },
     /// Send `bytes` bytes of neighbouring pages of a partition, which their home brings in if it does not have them, as one long
     /// message to the landing ([`vgas_rma::endpoint::Landing`]) whose number follows. It is the answer.
@@ -506,7 +505,7 @@ pub enum InPlace {
         /// How many, at most [`FETCH_BYTES_MAX`].
         bytes: u32,
         /// The asking rank's number of the operation, returned in the answer.
-        slot: u32,
+        number: u32,
     },
 }
 
@@ -545,7 +544,7 @@ impl Extent {
     pub fn encode(self) -> Vec<u8> {
         let Self { first, pages, size, policy } = self;
         let words = [size.bytes(), policy.encode()].map(u32::to_le_bytes);
-        [&first.to_le_bytes()[..], &pages.to_le_bytes(), words.as_flattened()].concat()
+        [&first.0.to_le_bytes()[..], &pages.to_le_bytes(), words.as_flattened()].concat()
     }
 
     /// From bytes; none when they are none.
@@ -555,7 +554,7 @@ impl Extent {
         let [first, pages] = [0, 1].map(|at| u64::from_le_bytes(halves[at]));
         let [size, policy] = [4, 5].map(|at| u32::from_le_bytes(words[at]));
         let (size, policy) = (PageSize::of_bytes(size)?, Policy::decode(policy)?);
-        Some(Self { first, pages, size, policy })
+        Some(Self { first: PageIndex(first), pages, size, policy })
     }
 }
 
@@ -578,38 +577,46 @@ impl InPlace {
     /// As arguments of an active message.
     pub fn encode(self) -> Words {
         match self {
-            InPlace::Get { page, offset, bytes, slot } => [0, slot, low(page), high(page), offset, bytes],
-            InPlace::Put { page, offset, slot } => [1, slot, low(page), high(page), offset, 0],
-            InPlace::Part { page, offset, bytes, slot } => [2, slot, low(page), high(page), offset, bytes],
-            InPlace::PutPieces { page, count, slot } => [3, slot, low(page), high(page), count, 0],
-            InPlace::Update { page, count, slot } => [4, slot, low(page), high(page), count, 0],
-            InPlace::Read { page, offset, bytes, slot } => [5, slot, low(page), high(page), offset, bytes],
-            InPlace::Write { page, offset, slot } => [6, slot, low(page), high(page), offset, 0],
-            InPlace::Partition { of, what, slot } => {
-                [7, slot, of.owner.0, of.segment.0.into(), what as u32, 0]
+            InPlace::Get { page, offset, bytes, number } => {
+                [0, number, low(page.0), high(page.0), offset, bytes]
             }
-            InPlace::Fetch { page, offset, bytes, slot } => [8, slot, low(page), high(page), offset, bytes],
+            InPlace::Put { page, offset, number } => [1, number, low(page.0), high(page.0), offset, 0],
+            InPlace::Part { page, offset, bytes, number } => {
+                [2, number, low(page.0), high(page.0), offset, bytes]
+            }
+            InPlace::PutPieces { page, count, number } => [3, number, low(page.0), high(page.0), count, 0],
+            InPlace::Update { page, count, number } => [4, number, low(page.0), high(page.0), count, 0],
+            InPlace::Read { page, offset, bytes, number } => {
+                [5, number, low(page.0), high(page.0), offset, bytes]
+            }
+            InPlace::Write { page, offset, number } => [6, number, low(page.0), high(page.0), offset, 0],
+            InPlace::Partition { of, what, number } => {
+                [7, number, of.owner.0, of.segment.0.into(), what as u32, 0]
+            }
+            InPlace::Fetch { page, offset, bytes, number } => {
+                [8, number, low(page.0), high(page.0), offset, bytes]
+            }
         }
     }
 
     /// From arguments; `None` when they are no such operation.
     pub fn decode(words: &[u32]) -> Option<Self> {
-        let &[kind, slot, l, h, offset, bytes] = words else { return None };
-        let page = wide(l, h);
+        let &[kind, number, l, h, offset, bytes] = words else { return None };
+        let page = PageIndex(wide(l, h));
         Some(match kind {
-            0 => InPlace::Get { page, offset, bytes, slot },
-            1 => InPlace::Put { page, offset, slot },
-            2 => InPlace::Part { page, offset, bytes, slot },
-            3 => InPlace::PutPieces { page, count: offset, slot },
-            4 => InPlace::Update { page, count: offset, slot },
-            5 => InPlace::Read { page, offset, bytes, slot },
-            6 => InPlace::Write { page, offset, slot },
+            0 => InPlace::Get { page, offset, bytes, number },
+            1 => InPlace::Put { page, offset, number },
+            2 => InPlace::Part { page, offset, bytes, number },
+            3 => InPlace::PutPieces { page, count: offset, number },
+            4 => InPlace::Update { page, count: offset, number },
+            5 => InPlace::Read { page, offset, bytes, number },
+            6 => InPlace::Write { page, offset, number },
             7 => {
                 let segment = u16::try_from(h).ok().filter(|&segment| segment < SEGMENTS_MAX)?;
                 let what = [About::Describe, About::Withdraw, About::Forget].get(offset as usize)?;
-                InPlace::Partition { of: (SegmentId(segment), Rank(l)).into(), what: *what, slot }
+                InPlace::Partition { of: (SegmentId(segment), Rank(l)).into(), what: *what, number }
             }
-            8 => InPlace::Fetch { page, offset, bytes, slot },
+            8 => InPlace::Fetch { page, offset, bytes, number },
             _ => return None,
         })
     }
@@ -680,7 +687,7 @@ impl WordUpdate {
 
     /// Adds it to a list.
     pub fn write(self, list: &mut Vec<u8>) {
-        list.extend_from_slice(&self.page.to_le_bytes());
+        list.extend_from_slice(&self.page.0.to_le_bytes());
         list.extend_from_slice(&self.offset.to_le_bytes());
         self.update.encode().iter().for_each(|word| list.extend_from_slice(&word.to_le_bytes()));
     }
@@ -697,7 +704,7 @@ impl WordUpdate {
 
     fn read(entry: &[u8; Self::BYTES], bytes_of: impl Fn(PageIndex) -> u32) -> Option<Self> {
         let (page, rest) = entry.split_first_chunk()?;
-        let page = u64::from_le_bytes(*page);
+        let page = PageIndex(u64::from_le_bytes(*page));
         let (words, _) = rest.as_chunks::<4>();
         let [offset, update @ ..] = words else { return None };
         let words: Vec<u32> = update.iter().map(|word| u32::from_le_bytes(*word)).collect();
@@ -722,16 +729,16 @@ pub enum InPlaceAnswer {
 
 impl InPlaceAnswer {
     /// As arguments of an active message.
-    pub fn encode(self, slot: u32) -> [u32; 2] {
-        [slot, self as u32]
+    pub fn encode(self, number: u32) -> [u32; 2] {
+        [number, self as u32]
     }
 
     /// From arguments: the operation and its end.
     pub fn decode(words: &[u32]) -> Option<(u32, Self)> {
         match *words {
-            [slot, 0] => Some((slot, InPlaceAnswer::Done)),
-            [slot, 1] => Some((slot, InPlaceAnswer::NotInPlace)),
-            [slot, 2] => Some((slot, InPlaceAnswer::Failed)),
+            [number, 0] => Some((number, InPlaceAnswer::Done)),
+            [number, 1] => Some((number, InPlaceAnswer::NotInPlace)),
+            [number, 2] => Some((number, InPlaceAnswer::Failed)),
             _ => None,
         }
     }
@@ -744,29 +751,29 @@ mod tests {
 
     #[test]
     fn requests_survive_the_wire() {
-        let page = 0x1234_5678_9abc;
+        let page = PageIndex(0x1234_5678_9abc);
         let (segment, policy) = (SegmentId(1023), Policy { home_only: true, ..Policy::default() });
         let size = PageSize::of_bytes(1 << 20).unwrap();
         for request in [
-            Request::Read { page, count: 7, slot: 3 },
-            Request::Put { page, offset: 4095, slot: 1 },
-            Request::PutFrame { page, frame: 9, slot: 2 },
-            Request::Own { page, slot: 5 },
+            Request::Read { page, count: 7, wait: WaitId(3) },
+            Request::Put { page, offset: 4095, wait: WaitId(1) },
+            Request::PutFrame { page, frame: FrameId(9), wait: WaitId(2) },
+            Request::Own { page, wait: WaitId(5) },
             Request::Prefetch { page, count: 2 },
             Request::Ahead { page },
-            Request::Attach { pages: 1 << 40, segment, size, policy, slot: 0 },
-            Request::Checkpoint { segment, slot: 1 },
-            Request::MakeRoom { page, slot: 6 },
-            Request::Partitions { segment, size, policy, first_rank: Rank(2), slot: 1 },
-            Request::Detach { segment, step: Detach::Withdraw, slot: 1 },
-            Request::Detach { segment, step: Detach::Forget, slot: 1 },
-            Request::Attached { slot: 7 },
-            Request::Room { size, slot: 7 },
-            Request::Clean { segment, slot: 1 },
-            Request::Prepare { segment, identity: page << 16, slot: 1 },
-            Request::Conclude { segment, commit: true, slot: 1 },
-            Request::Conclude { segment, commit: false, slot: 2 },
-            Request::Why { segment, piece: 3, slot: 2 },
+            Request::Attach { pages: 1 << 40, segment, size, policy, wait: WaitId(0) },
+            Request::Checkpoint { segment, wait: WaitId(1) },
+            Request::MakeRoom { page, wait: WaitId(6) },
+            Request::Partitions { segment, size, policy, first_rank: Rank(2), wait: WaitId(1) },
+            Request::Detach { segment, step: Detach::Withdraw, wait: WaitId(1) },
+            Request::Detach { segment, step: Detach::Forget, wait: WaitId(1) },
+            Request::Attached { wait: WaitId(7) },
+            Request::Room { size, wait: WaitId(7) },
+            Request::Clean { segment, wait: WaitId(1) },
+            Request::Prepare { segment, identity: page.0 << 16, wait: WaitId(1) },
+            Request::Conclude { segment, commit: true, wait: WaitId(1) },
+            Request::Conclude { segment, commit: false, wait: WaitId(2) },
+            Request::Why { segment, piece: 3, wait: WaitId(2) },
         ] {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }
@@ -799,16 +806,16 @@ mod tests {
     #[test]
     fn in_place_operations_survive_the_wire() {
         for operation in [
-            InPlace::Get { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
-            InPlace::Put { page: 1 << 33, offset: 1, slot: 2 },
-            InPlace::Part { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
-            InPlace::PutPieces { page: 1 << 33, count: 3, slot: 2 },
-            InPlace::Update { page: 1 << 33, count: 3, slot: 2 },
-            InPlace::Read { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
-            InPlace::Write { page: 1 << 33, offset: 1, slot: 2 },
-            InPlace::Fetch { page: 1 << 33, offset: 1, bytes: 8, slot: 2 },
-            InPlace::Partition { of: Rank(7).into(), what: About::Forget, slot: 2 },
-            InPlace::Partition { of: (SegmentId(9), Rank(0)).into(), what: About::Describe, slot: 2 },
+            InPlace::Get { page: PageIndex(1 << 33), offset: 1, bytes: 8, number: 2 },
+            InPlace::Put { page: PageIndex(1 << 33), offset: 1, number: 2 },
+            InPlace::Part { page: PageIndex(1 << 33), offset: 1, bytes: 8, number: 2 },
+            InPlace::PutPieces { page: PageIndex(1 << 33), count: 3, number: 2 },
+            InPlace::Update { page: PageIndex(1 << 33), count: 3, number: 2 },
+            InPlace::Read { page: PageIndex(1 << 33), offset: 1, bytes: 8, number: 2 },
+            InPlace::Write { page: PageIndex(1 << 33), offset: 1, number: 2 },
+            InPlace::Fetch { page: PageIndex(1 << 33), offset: 1, bytes: 8, number: 2 },
+            InPlace::Partition { of: Rank(7).into(), what: About::Forget, number: 2 },
+            InPlace::Partition { of: (SegmentId(9), Rank(0)).into(), what: About::Describe, number: 2 },
         ] {
             assert_eq!(InPlace::decode(&operation.encode()), Some(operation));
         }
@@ -816,7 +823,7 @@ mod tests {
             assert_eq!(InPlace::decode(&wrong), None, "{wrong:?}");
         }
         let size = PageSize::of_bytes(16 << 10).unwrap();
-        let extent = Extent { first: 1 << 50, pages: 7, size, policy: Policy::default() };
+        let extent = Extent { first: PageIndex(1 << 50), pages: 7, size, policy: Policy::default() };
         assert_eq!(Extent::decode(&extent.encode()), Some(extent));
         assert_eq!((Extent::decode(&extent.encode()[1..]), Extent::decode(&[0; 24])), (None, None));
         for answer in [InPlaceAnswer::Done, InPlaceAnswer::NotInPlace, InPlaceAnswer::Failed] {
@@ -826,7 +833,7 @@ mod tests {
 
     #[test]
     fn lists_of_updates_are_read_whole_or_not_at_all() {
-        let word = |offset, update| WordUpdate { page: 1 << 40, offset, update };
+        let word = |offset, update| WordUpdate { page: PageIndex(1 << 40), offset, update };
         let updates = [
             word(0, Change::Add(1u64).into()),
             word(4088, Change::CompareSwap { expected: 1i64, desired: -1 }.into()),

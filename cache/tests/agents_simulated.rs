@@ -141,7 +141,7 @@ fn check_failures(plan: &Plan, summary: &Summary, reasons: &[FailureKind]) {
             panic!("VGAS_SEED={}: {error}", plan.seed)
         };
         let number = usize::from(owner.segment.0) * plan.ranks as usize + owner.owner.0 as usize;
-        let index = summary.first_pages[number] + page;
+        let index = (summary.first_pages[number] + *page).0;
         assert!(
             reasons.contains(&reason.kind) && failed.contains(&index),
             "VGAS_SEED={}: {error}, but {failed:?} have failed",

@@ -11,6 +11,7 @@ use simulation::cluster::{Cluster, Member};
 use simulation::plan::{PAGE, Plan};
 use simulation::run::prepare;
 use std::sync::Arc;
+use vgas_cache::page::PageIndex;
 use vgas_cache::partition::Policy;
 use vgas_cache::pool::{Fault, FrameId, MAPPED_PAGES_MIN, Returned};
 use vgas_cache::region;
@@ -329,15 +330,15 @@ fn messages_that_did_harm_are_refused_by_name() {
 fn faults_that_would_do_harm_are_refused_by_name() {
     let maps = |page| Fault { wanted: Some(page), write: true, returned: Returned::Nothing };
     let returns = |page| Fault { wanted: None, write: false, returned: Returned::Page(page) };
-    let more = (0..=u64::from(MAPPED_PAGES_MIN)).map(maps).collect();
+    let more = (0..=u64::from(MAPPED_PAGES_MIN)).map(PageIndex).map(maps).collect();
     let cases: [(&str, Vec<Fault>); 7] = [
-        ("a page of another rank's segment", vec![maps(8)]),
-        ("a page that no segment has", vec![maps(1 << 50)]),
-        ("a page mapped twice", vec![maps(0), maps(0)]),
+        ("a page of another rank's segment", vec![maps(PageIndex(8))]),
+        ("a page that no segment has", vec![maps(PageIndex(1 << 50))]),
+        ("a page mapped twice", vec![maps(PageIndex(0)), maps(PageIndex(0))]),
         ("more pages than may be mapped", more),
-        ("a page given back that was not mapped", vec![returns(0)]),
-        ("a page given back twice", vec![maps(0), returns(0), returns(0)]),
-        ("a page that no segment has given back", vec![returns(u64::MAX - 2)]),
+        ("a page given back that was not mapped", vec![returns(PageIndex(0))]),
+        ("a page given back twice", vec![maps(PageIndex(0)), returns(PageIndex(0)), returns(PageIndex(0))]),
+        ("a page that no segment has given back", vec![returns(PageIndex(u64::MAX - 2))]),
     ];
     for (what, faults) in cases {
         let (mut cluster, members) = cluster();

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use vgas_cache::page::PageIndex;
 use vgas_cache::pool::{
     Attempt, Fences, Intent, Outcome, PageState, PinMode, PoolAgent, PoolClient, PoolSpec, TableLayout,
 };
@@ -64,7 +65,7 @@ fn read(client: &PoolClient, stop: &AtomicBool, seed: u64) -> u64 {
         // SAFETY: `bytes` has a whole page.
         let attempt = unsafe {
             client.try_get(
-                client.page(page),
+                client.page(PageIndex(page)),
                 (first * 8) as u32,
                 bytes.as_mut_ptr().cast(),
                 (words * 8) as u32,
@@ -78,7 +79,7 @@ fn read(client: &PoolClient, stop: &AtomicBool, seed: u64) -> u64 {
             assert_eq!(found >> 32, page + 1, "page {page} shows {found:#x}");
         }
         if random.random_range(0..64) == 0
-            && let Some(pin) = client.try_pin(client.page(page), PinMode::Read)
+            && let Some(pin) = client.try_pin(client.page(PageIndex(page)), PinMode::Read)
         {
             for _ in 0..4 {
                 let mut found = 0u64;
@@ -99,8 +100,9 @@ fn write(client: &PoolClient, stop: &AtomicBool, writer: usize) -> Vec<u32> {
         let page = random.random_range(0..PAGES);
         let next = word(page, counts[page as usize] + 1);
         // SAFETY: 8 private bytes.
-        let attempt =
-            unsafe { client.try_put(client.page(page), writer as u32 * 8, (&raw const next).cast(), 8) };
+        let attempt = unsafe {
+            client.try_put(client.page(PageIndex(page)), writer as u32 * 8, (&raw const next).cast(), 8)
+        };
         if !matches!(attempt, Attempt::Miss(_)) {
             counts[page as usize] += 1;
         }
@@ -117,7 +119,7 @@ fn shuffle(agent: &mut PoolAgent, store: &mut [Vec<u64>], until: Instant) {
         // Bring pages in while there are frames.
         for _ in 0..2 {
             let page = random.random_range(0..PAGES);
-            if agent.entry(page).unwrap() != vgas_cache::pool::Entry::INVALID {
+            if agent.entry(PageIndex(page)).unwrap() != vgas_cache::pool::Entry::INVALID {
                 continue;
             }
             let Some(frame) = agent.take_frame(agent.layout().page_size()) else { break };
@@ -125,13 +127,13 @@ fn shuffle(agent: &mut PoolAgent, store: &mut [Vec<u64>], until: Instant) {
             agent.frame_span(frame).unwrap().write(&bytes);
             let state =
                 [PageState::Shared, PageState::Exclusive, PageState::Modified][random.random_range(0..3)];
-            agent.install(page, frame, state, random.random()).unwrap();
+            agent.install(PageIndex(page), frame, state, random.random()).unwrap();
         }
         for _ in 0..2 {
             let page = random.random_range(0..PAGES);
-            if agent.entry(page).unwrap().state().readable() {
+            if agent.entry(PageIndex(page)).unwrap().state().readable() {
                 let intent = if random.random() { Intent::Evict } else { Intent::Revoke };
-                agent.revoke(page, intent).unwrap();
+                agent.revoke(PageIndex(page), intent).unwrap();
             }
         }
         agent.poll_revocations(&mut done).unwrap();
@@ -150,7 +152,7 @@ fn shuffle(agent: &mut PoolAgent, store: &mut [Vec<u64>], until: Instant) {
     }
     // Everything out, for the count at the end.
     for page in 0..PAGES {
-        agent.revoke(page, Intent::Revoke).unwrap();
+        agent.revoke(PageIndex(page), Intent::Revoke).unwrap();
     }
     let mut naps = 0;
     while agent.revoking() {
@@ -164,12 +166,12 @@ fn shuffle(agent: &mut PoolAgent, store: &mut [Vec<u64>], until: Instant) {
     }
 }
 
-fn take_out(agent: &mut PoolAgent, store: &mut [Vec<u64>], page: u64, garbage: &[u8]) {
+fn take_out(agent: &mut PoolAgent, store: &mut [Vec<u64>], page: PageIndex, garbage: &[u8]) {
     let Some(frame) = agent.detach(page).unwrap() else { return };
     let span = agent.frame_span(frame).unwrap();
     let mut bytes = vec![0; PAGE as usize];
     span.read(&mut bytes);
-    store[page as usize] =
+    store[page.0 as usize] =
         bytes.chunks(8).map(|chunk| u64::from_ne_bytes(chunk.try_into().unwrap())).collect();
     if agent.pins(frame).unwrap().none() {
         span.write(garbage);

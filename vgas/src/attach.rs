@@ -13,6 +13,7 @@ use std::path::Path;
 use vgas_cache::Failure;
 use vgas_cache::agent::volume_name;
 use vgas_cache::client::{Created, SegmentPages};
+use vgas_cache::page::PageIndex;
 use vgas_cache::partition::SegmentId;
 use vgas_cache::request::Named;
 use vgas_nvm::{
@@ -76,7 +77,7 @@ struct Wish {
 
 /// How the creation of a rank's segment ended: the number of its first page, and that of why it can only be read, or 0; or why
 /// there is none.
-type Outcome = Result<(u64, u32), String>;
+type Outcome = Result<(PageIndex, u32), String>;
 
 /// What a rank sees of a named segment in its node's folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]

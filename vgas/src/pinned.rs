@@ -41,7 +41,7 @@ impl Runtime {
         let created = self.create_pinned(vacant, bytes, options);
         let wanted = (vacant.unwrap_or_default().0, 0, 0, [false; 2], None);
         let undo = |segment: &Segment| Ok(self.endpoint().detach_part(region(*segment))?);
-        let (segment, parts) = self.all_or_none(wanted, bytes, created, |_| (0, 0), undo)?;
+        let (segment, parts) = self.all_or_none(wanted, bytes, created, |_| Default::default(), undo)?;
         for (owner, part) in (0..).map(Rank).zip(parts) {
             self.endpoint().know_part(PinnedPart { region: region(segment), owner }, part.bytes);
         }

@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vgas_cache::Failure;
 use vgas_cache::client::{Created, SegmentPages};
 use vgas_cache::local::{Everywhere, LocalSegment};
+use vgas_cache::page::PageIndex;
 use vgas_cache::partition::{PartitionId, Policy, SEGMENTS_MAX, SegmentId};
 use vgas_cache::pool::{MAPPED_PAGES_MIN, PageSize};
 use vgas_cache::request::{Detach, Named};
@@ -307,7 +308,7 @@ pub(crate) struct Part {
     wanted: Wanted,
     pub bytes: u64,
     /// Of its first page, and why it can only be read, or 0; or why there is none.
-    first: std::result::Result<(u64, u32), String>,
+    first: std::result::Result<(PageIndex, u32), String>,
 }
 
 /// Number, bytes of a page, policy, relaxed and at one address, name.
@@ -352,7 +353,7 @@ impl Runtime {
         if options.name.is_some() || options.one_address {
             let is_known = options.name.as_ref().is_some_and(|name| self.segments.is_known(name));
             let first = match is_known {
-                false => Ok((0, 0)),
+                false => Ok(Default::default()),
                 true => Err("a segment of this job has that name already".into()),
             };
             parts = self.mean_the_same(&Part { wanted: wanted.clone(), bytes, first })?;
@@ -423,7 +424,7 @@ impl Runtime {
         wanted: Wanted,
         bytes: u64,
         created: Result<T>,
-        first: impl FnOnce(&T) -> (u64, u32),
+        first: impl FnOnce(&T) -> (PageIndex, u32),
         undo: impl FnOnce(&T) -> Result<()>,
     ) -> Result<(T, Vec<Part>)> {
         let first = match &created {

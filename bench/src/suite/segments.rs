@@ -228,7 +228,7 @@ fn two_sizes(runtime: &Runtime, scans: usize) -> Result<[Filled; 2]> {
             let first = ranks.map(|rank| (Segment::FIRST.id(), rank));
             let all = segments.iter().map(|one| (one.id(), Rank(0))).chain(first);
             for partition in all.filter_map(|of| runtime.client().partition(of)) {
-                let here = partition.range().filter(|&page| pool.peek(page).state().readable()).count();
+                let here = partition.each_page().filter(|&page| pool.peek(page).state().readable()).count();
                 filled.kept += here as f64 * f64::from(partition.size.bytes());
             }
         }

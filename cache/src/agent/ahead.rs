@@ -2,9 +2,9 @@
 
 use super::Agent;
 use crate::error::CacheError;
+use crate::page::PageIndex;
 use crate::pool::{Counter, PageState, TableLayout};
 use crate::read_ahead::Run;
-use crate::request::PageIndex;
 use std::ops::Range;
 
 /// How many pages of a prefetch are brought in: more than a quarter of the pool would only push itself out.
@@ -44,7 +44,7 @@ impl Agent {
     /// A rank asks for these pages. Marks of those that are on their way count as used now: the reader is faster than
     /// what is read ahead for it, so that the next pages cannot be asked for too early.
     pub(super) fn reached(&mut self, pages: Range<PageIndex>) -> Result<(), CacheError> {
-        for page in pages {
+        for page in PageIndex::each(pages) {
             if self.take_mark(page) {
                 self.used_ahead(page)?;
             }
@@ -65,7 +65,7 @@ impl Agent {
 
     /// A page leaves with the mark that a use would have taken: what was read ahead does not stay until it is read.
     pub(super) fn evicted_unused(&mut self, page: PageIndex) {
-        tracing::debug!(page, "a page that was read ahead is evicted before its reader comes");
+        tracing::debug!(page = page.0, "a page that was read ahead is evicted before its reader comes");
         self.pool.count(Counter::ReadAheadUnused, 1);
         let size = self.size_of(page);
         if let Some(detector) = self.scans.of(size) {
@@ -95,7 +95,7 @@ impl Agent {
         let count = prefetched(page, count, self.pool.layout());
         self.make_room_for(self.size_of(page), count)?;
         self.take_at_hand(page, count as usize);
-        for page in page..page.saturating_add(u64::from(count)) {
+        for page in PageIndex::each(page..page.saturating_add(u64::from(count))) {
             self.fetch(page, false)?;
         }
         self.give_back_at_hand()

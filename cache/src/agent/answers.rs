@@ -2,8 +2,8 @@
 
 use super::Agent;
 use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
+use crate::page::PageIndex;
 use crate::pool::{Completed, WaitId};
-use crate::request::PageIndex;
 use vgas_rma::address::{Peer, Rank};
 
 /// A rank's operation that waits for something.

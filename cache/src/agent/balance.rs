@@ -14,9 +14,10 @@ use super::Agent;
 use super::shards::Aside;
 use super::victims::aged;
 use crate::error::CacheError;
+use crate::page::PageIndex;
 use crate::partition::Policy;
 use crate::pool::{FrameUse, PageSize};
-use crate::request::{PageIndex, Room};
+use crate::request::Room;
 use smallvec::SmallVec;
 
 /// How long a block may take to be emptied, in milliseconds: pages that are pinned stay.

@@ -25,9 +25,10 @@ use super::mapped::Mapper;
 use super::shards::Aside;
 use super::wire::Coherence;
 use crate::error::CacheError;
+use crate::page::PageIndex;
 use crate::partition::Partition;
 use crate::pool::{FrameId, PageState};
-use crate::request::{InPlace, PageIndex};
+use crate::request::InPlace;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -176,9 +177,9 @@ impl Agent {
             return Ok(());
         }
         match entry.state() {
-            PageState::Invalid => match self.storage.volume.stored(file, in_file) {
+            PageState::Invalid => match self.storage.volume.stored(file, in_file.0) {
                 Some(stored) => {
-                    self.claims.touched.insert(page - page % NEIGHBOURHOOD);
+                    self.claims.touched.insert(page.floor(NEIGHBOURHOOD));
                     Ok(self.pool.publish(page, stored)?)
                 }
                 None => Ok(()),
@@ -193,11 +194,11 @@ impl Agent {
         let Some(segment) = self.open_to_claims(page).map(Partition::range) else { return Ok(()) };
         // Of this shard alone.
         let size = NEIGHBOURHOOD.min(self.pool.layout().spec().block_pages);
-        let first_page = page - page % size;
+        let first_page = page.floor(size);
         if !self.claims.published.insert(first_page) {
             return Ok(());
         }
-        for page in first_page.max(segment.start)..(first_page + size).min(segment.end) {
+        for page in PageIndex::each(first_page.max(segment.start)..(first_page + size).min(segment.end)) {
             self.settle(page)?;
         }
         Ok(())
@@ -211,12 +212,12 @@ impl Agent {
 
     /// Nothing of these pages is published any more.
     pub(super) fn unpublish(&mut self, pages: Range<PageIndex>) -> Result<(), CacheError> {
-        let around = pages.start - pages.start % NEIGHBOURHOOD..pages.end;
+        let around = pages.start.floor(NEIGHBOURHOOD)..pages.end;
         self.claims.published.retain(|first| !around.contains(first));
         let touched: Vec<PageIndex> =
             self.claims.touched.iter().copied().filter(|first| around.contains(first)).collect();
         for first in touched {
-            for page in first.max(pages.start)..(first + NEIGHBOURHOOD).min(pages.end) {
+            for page in PageIndex::each(first.max(pages.start)..(first + NEIGHBOURHOOD).min(pages.end)) {
                 if self.is_mine(page) && self.pool.entry(page)?.state() == PageState::Stored {
                     self.pool.withdraw(page)?;
                 }

@@ -5,8 +5,8 @@
 //! frame is used for something else. Anything else that a peer sends there is refused, and ends the job with the peer's
 //! name, before a byte of it is written. (Peers that share this node's memory need no message to spoil it.)
 
+use crate::page::PageIndex;
 use crate::pool::{FrameId, PAGE_BYTES_MIN, TableLayout};
-use crate::request::PageIndex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vgas_rma::RmaError;
@@ -52,7 +52,7 @@ impl Expected {
     pub fn allows(&self, from: Peer, offset: u64, bytes: usize) -> bool {
         let Some(frame) = FrameId::at(offset) else { return false };
         let (Some(peer), Some(page)) = (self.peer_of(frame), self.page_of(frame)) else { return false };
-        let whole = bytes == self.pages.size_of(page.load(Ordering::Relaxed)).bytes() as usize;
+        let whole = bytes == self.pages.size_of(PageIndex(page.load(Ordering::Relaxed))).bytes() as usize;
         let is_agent = self.layout.contains(from) && self.layout.rank_of_peer(from).is_none();
         match peer.load(Ordering::Relaxed) {
             NOBODY => false,
@@ -64,7 +64,7 @@ impl Expected {
     /// The page that a frame waits for, if it does. For the agent itself.
     pub(super) fn page(&self, frame: FrameId) -> Option<PageIndex> {
         let waits = self.peer_of(frame)?.load(Ordering::Relaxed) != NOBODY;
-        waits.then(|| self.page_of(frame).map(|page| page.load(Ordering::Relaxed))).flatten()
+        waits.then(|| self.page_of(frame).map(|page| PageIndex(page.load(Ordering::Relaxed)))).flatten()
     }
 
     /// An agent that this one does not know will fill the frame with this page.
@@ -86,7 +86,7 @@ impl Expected {
 
     fn set(&self, frame: FrameId, value: u32, page: PageIndex) {
         if let (Some(word), Some(waits_for)) = (self.peer_of(frame), self.page_of(frame)) {
-            waits_for.store(page, Ordering::Relaxed);
+            waits_for.store(page.0, Ordering::Relaxed);
             word.store(value, Ordering::Relaxed);
         }
     }
@@ -117,8 +117,8 @@ mod tests {
         });
         let expected = Expected::new(&pages.unwrap(), layout).unwrap();
         assert!(!expected.allows(agents[1], 4096, 4096), "nobody was asked");
-        expected.expect_any_agent(FrameId(1), 77);
-        assert_eq!((expected.page(FrameId(1)), expected.page(FrameId(2))), (Some(77), None));
+        expected.expect_any_agent(FrameId(1), PageIndex(77));
+        assert_eq!((expected.page(FrameId(1)), expected.page(FrameId(2))), (Some(PageIndex(77)), None));
         assert!(expected.allows(agents[1], 4096, 4096) && expected.allows(agents[2], 4096, 4096));
         assert!(!expected.allows(rank, 4096, 4096), "ranks have no pages to send");
         for (offset, bytes) in
@@ -126,7 +126,7 @@ mod tests {
         {
             assert!(!expected.allows(agents[1], offset, bytes), "{bytes} bytes at {offset}");
         }
-        expected.expect(FrameId(3), 78, agents[2]);
+        expected.expect(FrameId(3), PageIndex(78), agents[2]);
         assert!(expected.allows(agents[2], 3 * 4096, 4096) && !expected.allows(agents[1], 3 * 4096, 4096));
         expected.settled(FrameId(3));
         assert_eq!((expected.page(FrameId(3)), expected.page(FrameId(4))), (None, None));

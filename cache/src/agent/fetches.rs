@@ -10,8 +10,9 @@
 use super::work::Asker;
 use super::{ANSWERS_MAX, Agent};
 use crate::error::{CacheError, Failure, FailureKind};
+use crate::page::PageIndex;
 use crate::pool::Counter;
-use crate::request::{FETCH_BYTES_MAX, PageIndex};
+use crate::request::FETCH_BYTES_MAX;
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -36,7 +37,7 @@ pub(super) struct Fetch {
     /// How many.
     pub bytes: u32,
     /// The rank's number of the operation.
-    pub slot: u32,
+    pub number: u32,
 }
 
 /// Memory of answers, until they have left.
@@ -96,13 +97,13 @@ impl Agent {
 
     /// It is the turn of this one, which has a place among those of its peer.
     fn begin_fetch(&mut self, from: Peer, fetch: Fetch, landing: u64) -> Result<(), CacheError> {
-        let Fetch { page, offset, bytes, slot } = fetch;
+        let Fetch { page, offset, bytes, number } = fetch;
         self.pool.count(Counter::InPlaceServed, 1);
         match self.staging.take(bytes) {
-            Ok(span) => self.stage(Asker::Landing(from, slot, landing, span.clone()), page, offset, &span),
+            Ok(span) => self.stage(Asker::Landing(from, number, landing, span.clone()), page, offset, &span),
             Err(error) => {
                 let errno = Errno::from_io_error(&error.source);
-                self.answer_failed(from, slot, 0, Failure { errno, ..FailureKind::Unknown.into() });
+                self.answer_failed(from, number, 0, Failure { errno, ..FailureKind::Unknown.into() });
                 self.staging.left.push_back(from);
                 Ok(())
             }
@@ -133,7 +134,7 @@ impl Agent {
             if self.has(&fetch) && !self.is_gone(fetch.page) {
                 self.begin_fetch(peer, fetch, landing)?;
             } else {
-                self.answer_failed(peer, fetch.slot, 0, FailureKind::NoSuchPage.into());
+                self.answer_failed(peer, fetch.number, 0, FailureKind::NoSuchPage.into());
                 self.staging.left.push_back(peer);
             }
         }

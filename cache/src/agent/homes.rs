@@ -9,9 +9,10 @@ use super::wire::{Beside, Coherence, Origin};
 use super::work::FrameWork;
 use super::{Agent, Local, Outgoing};
 use crate::error::{CacheError, Failure, FailureKind};
+use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId};
 use crate::protocol::{Message, home};
-use crate::request::{InPlace, InPlaceAnswer, PageIndex, Pieces};
+use crate::request::{InPlace, InPlaceAnswer, Pieces};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use vgas_rma::address::{NodeId, Peer};
@@ -113,7 +114,7 @@ impl Agent {
         let actions = self
             .step_home(page, event)
             .map_err(|violation| self.violation(from, format!("page {page}: {violation}")))?;
-        tracing::trace!(page, ?event, ?actions, "home");
+        tracing::trace!(page = page.0, ?event, ?actions, "home");
         let mut cleaned: SmallVec<[Result<(), Failure>; 1]> = SmallVec::new();
         for action in actions {
             match action {
@@ -225,7 +226,7 @@ impl Agent {
     fn read_for(&mut self, page: PageIndex) -> Result<(), CacheError> {
         let Some((file, in_file)) = self.stored_in(page) else { return Ok(()) };
         let Some(entry) = self.homes.get_mut(&page) else { return Ok(()) };
-        if !self.storage.volume.is_written(file, in_file) {
+        if !self.storage.volume.is_written(file, in_file.0) {
             // Never written: zeros, which need neither NVMe nor network.
             entry.content = Some(Content { frame: None, staged: false, origin: Origin::Zeros });
             return self.home_event(page, home::HomeEvent::NvmRead);
@@ -363,11 +364,11 @@ impl Agent {
             return self.decline_gone(from, operation);
         }
         let page_bytes = u64::from(self.size_of(page).bytes());
-        let (offset, bytes, slot, write) = match operation {
-            InPlace::Get { offset, bytes, slot, .. } => (offset, u64::from(bytes), slot, false),
-            InPlace::Put { offset, slot, .. } => (offset, data.len() as u64, slot, true),
-            InPlace::PutPieces { count, slot, .. } => match Pieces::read(data, count, page_bytes) {
-                Some(_) => (0, page_bytes, slot, true),
+        let (offset, bytes, number, write) = match operation {
+            InPlace::Get { offset, bytes, number, .. } => (offset, u64::from(bytes), number, false),
+            InPlace::Put { offset, number, .. } => (offset, data.len() as u64, number, true),
+            InPlace::PutPieces { count, number, .. } => match Pieces::read(data, count, page_bytes) {
+                Some(_) => (0, page_bytes, number, true),
                 None => {
                     return Err(CacheError::Protocol {
                         who: self.layout.describe(from),
@@ -375,20 +376,20 @@ impl Agent {
                     });
                 }
             },
-            InPlace::Part { page, offset, bytes, slot } => {
-                return self.serve_part(from, PartGet { page, offset, bytes, slot });
+            InPlace::Part { page, offset, bytes, number } => {
+                return self.serve_part(from, PartGet { page, offset, bytes, number });
             }
-            InPlace::Fetch { page, offset, bytes, slot } => {
-                return self.serve_fetch(from, Fetch { page, offset, bytes, slot }, data);
+            InPlace::Fetch { page, offset, bytes, number } => {
+                return self.serve_fetch(from, Fetch { page, offset, bytes, number }, data);
             }
-            InPlace::Partition { of, what, slot } => return self.about_partition(from, of, what, slot),
-            InPlace::Update { count, slot, .. } => return self.serve_updates(from, slot, count, data),
-            InPlace::Read { page, offset, bytes, slot } => {
-                return self.serve_work(from, slot, page, offset, bytes, FrameWork::Read(bytes));
+            InPlace::Partition { of, what, number } => return self.about_partition(from, of, what, number),
+            InPlace::Update { count, number, .. } => return self.serve_updates(from, number, count, data),
+            InPlace::Read { page, offset, bytes, number } => {
+                return self.serve_work(from, number, page, offset, bytes, FrameWork::Read(bytes));
             }
-            InPlace::Write { page, offset, slot } => {
+            InPlace::Write { page, offset, number } => {
                 let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
-                return self.serve_work(from, slot, page, offset, bytes, FrameWork::Write(data.into()));
+                return self.serve_work(from, number, page, offset, bytes, FrameWork::Write(data.into()));
             }
         };
         if self.home_of(page) != Some(self.node) || u64::from(offset) + bytes > page_bytes {
@@ -421,7 +422,7 @@ impl Agent {
                     self.local.push_back(Local::Apply { page, write, work });
                 }
                 (home::HomeAction::Decline, Some(_)) => {
-                    let words = InPlaceAnswer::NotInPlace.encode(slot);
+                    let words = InPlaceAnswer::NotInPlace.encode(number);
                     self.outbox.push(from, Outgoing::Answer { words, bytes: Vec::new() });
                 }
                 (home::HomeAction::Send { to, message }, kept) => {
@@ -436,7 +437,7 @@ impl Agent {
 
     /// Somebody uses a segment that is not attached any more: its own agent says so, except of what is done here alone.
     fn decline_gone(&mut self, from: Peer, operation: InPlace) -> Result<(), CacheError> {
-        let slot = operation.encode()[1];
+        let number = operation.encode()[1];
         let (answer, bytes) = match operation {
             InPlace::Update { .. } | InPlace::Read { .. } | InPlace::Write { .. } | InPlace::Fetch { .. } => {
                 let code = Failure::from(FailureKind::NoSuchPage).code();
@@ -444,7 +445,7 @@ impl Agent {
             }
             _ => (InPlaceAnswer::NotInPlace, Vec::new()),
         };
-        self.outbox.push(from, Outgoing::Answer { words: answer.encode(slot), bytes });
+        self.outbox.push(from, Outgoing::Answer { words: answer.encode(number), bytes });
         Ok(())
     }
 

@@ -10,10 +10,10 @@ use super::shards::Aside;
 use super::storage::StorageWork;
 use super::{Agent, homes::Staging};
 use crate::error::{CacheError, Failure, FailureKind};
+use crate::page::PageIndex;
 use crate::partition::Partition;
 use crate::pool::{Fault, FaultId, FrameId, Returned};
 use crate::protocol::home::HomeEvent;
-use crate::request::PageIndex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use vgas_rma::address::Rank;
@@ -94,7 +94,7 @@ impl Agent {
             Returned::All(page) => {
                 // Of a partition that is gone, nothing is mapped.
                 let elsewhere = |found: &Partition| !self.is_here(found.owner);
-                let is_none = page >= self.pool.layout().pages();
+                let is_none = page.0 >= self.pool.layout().pages();
                 if is_none || self.segments.partitions.find(page).is_some_and(elsewhere) {
                     let what = format!("gave all pages beside page {page} back, which is not of its node");
                     return Err(self.refuse_fault(id, what));

@@ -58,11 +58,12 @@ mod withdrawal;
 mod work;
 
 use crate::error::CacheError;
+use crate::page::{PageInSegment, PageIndex};
 use crate::pool::{Counter, CounterSnapshot, FrameId, PoolAgent};
 use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{InPlaceService, LineEvent, Message, home};
 use crate::read_ahead::{Detectors, ReadAheadSettings};
-use crate::request::{InPlace, InPlaceAnswer, PageIndex};
+use crate::request::{InPlace, InPlaceAnswer};
 pub use expected::Expected;
 use homes::HomePage;
 use lines::InPlaceWork;
@@ -346,8 +347,8 @@ impl Agent {
     /// A rank (or another agent, for a put posted to it) asks for a small operation on a page whose home is here.
     pub fn on_in_place(&mut self, from: Peer, operation: InPlace, data: &[u8]) -> Result<(), CacheError> {
         self.hear_of_filled()?;
-        if let InPlace::Partition { of, what, slot } = operation {
-            return self.about_partition(from, of, what, slot);
+        if let InPlace::Partition { of, what, number } = operation {
+            return self.about_partition(from, of, what, number);
         }
         let page = operation.page();
         self.check_page(from, page)?;
@@ -528,7 +529,7 @@ impl Agent {
         let entry = self.homes.entry(page).or_insert_with(|| own::implied(node, pool, pages, page));
         home::step_observed(entry.directory(), &parameters, event, &mut |state, event, next| {
             if let Some(observe) = observer {
-                observe(Row { page, node, taken: Taken::Home(state, event, next) });
+                observe(Row { page: page.0, node, taken: Taken::Home(state, event, next) });
             }
         })
     }
@@ -604,13 +605,13 @@ impl Agent {
     }
 
     /// Where a page is in this node's volume; none of a page whose home is elsewhere, or that no segment has.
-    fn stored_in(&self, page: PageIndex) -> Option<(u32, u64)> {
+    fn stored_in(&self, page: PageIndex) -> Option<(u32, PageInSegment)> {
         let found = self.segments.partitions.find(page)?;
         (self.layout.node_of(found.owner) == self.node).then(|| found.stored_in(page))
     }
 
     fn check_page(&self, from: Peer, page: PageIndex) -> Result<(), CacheError> {
-        if page < self.pool.layout().pages() {
+        if page.0 < self.pool.layout().pages() {
             return Ok(());
         }
         Err(CacheError::Protocol {

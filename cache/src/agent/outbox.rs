@@ -4,6 +4,7 @@
 //! requests for them (DESIGN, property 8), and what follows from these, such as a home that hands a run of them on.
 
 use super::wire::{self, Beside, Coherence, Content};
+use crate::page::PageIndex;
 use crate::pool::{FrameId, PageSize};
 use crate::protocol::Message;
 use crate::region;
@@ -35,7 +36,7 @@ pub enum Outgoing {
     /// The same coherence message, without page content, for neighbouring pages.
     Run {
         /// First page.
-        page: u64,
+        page: PageIndex,
         /// The message.
         message: Message,
         /// What it names beside each page.
@@ -338,25 +339,27 @@ mod tests {
             (13, Message::Done { dirty: false }),
             (14, Message::Done { dirty: false }),
             (15, Message::Done { dirty: false }),
-        ];
+        ]
+        .map(|(page, message)| (PageIndex(page), message));
         let lengths = |batch| {
             let mut outbox = Outbox::new(2, batch, 3);
             for (page, message) in said {
-                let coherence = Coherence::new(page, message, Beside::Frame(FrameId(page as u32 + 100)));
+                let coherence = Coherence::new(page, message, Beside::Frame(FrameId(page.0 as u32 + 100)));
                 outbox.push(Peer(1), Outgoing::Coherence(coherence));
             }
             assert_eq!(outbox.waiting, outbox.waiting_for(Peer(1)));
             let told = outbox.queues[1].iter().flat_map(|outgoing| match outgoing {
                 Outgoing::Coherence(one) => vec![(one.page, one.message, one.beside)],
-                Outgoing::Run { page, message, frames } => {
-                    (*page..).zip(frames).map(|(page, &frame)| (page, *message, frame)).collect()
-                }
+                Outgoing::Run { page, message, frames } => PageIndex::each(*page..PageIndex::MAX)
+                    .zip(frames)
+                    .map(|(page, &frame)| (page, *message, frame))
+                    .collect(),
                 other => panic!("{other:?}"),
             });
             assert!(told.eq(said.map(|(page, message)| (
                 page,
                 message,
-                Beside::Frame(FrameId(page as u32 + 100))
+                Beside::Frame(FrameId(page.0 as u32 + 100))
             ))));
             let length = |outgoing: &Outgoing| match outgoing {
                 Outgoing::Run { frames, .. } => frames.len(),
@@ -376,7 +379,8 @@ mod tests {
         let page = Mapping::anonymous("outbox-test", 4096).expect("a page of memory").span(0, 4096);
         for number in 0..2 {
             let beside = Beside::Frame(FrameId(0));
-            let coherence = Coherence { page: number, message, beside, origin: wire::Origin::Zeros };
+            let coherence =
+                Coherence { page: PageIndex(number), message, beside, origin: wire::Origin::Zeros };
             outbox.push(Peer(0), Outgoing::Coherence(coherence));
             let data = Outgoing::Data { coherence, from: page.clone(), frame: FrameId(0), into: FrameId(0) };
             outbox.push(Peer(0), data);

@@ -20,11 +20,11 @@ use super::answers::Waiter;
 use super::homes::HomePage;
 use super::lines::Page;
 use crate::error::{CacheError, Failure};
+use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
 use crate::protocol::home::{HomeAction, HomeEvent};
 use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{Line, LineEvent, Message, Right, home, line};
-use crate::request::PageIndex;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map;
 use vgas_rma::address::NodeId;
@@ -70,7 +70,7 @@ impl Agent {
     /// Whether a page that this node does not have can be read on the short way.
     fn may_read_own(&self, page: PageIndex) -> bool {
         self.stored_in(page).is_some_and(|(file, in_file)| {
-            !self.homes.contains_key(&page) && self.storage.volume.is_written(file, in_file)
+            !self.homes.contains_key(&page) && self.storage.volume.is_written(file, in_file.0)
         })
     }
 
@@ -216,7 +216,7 @@ impl Agent {
         let (taken, _) = line::step(line, node, event).expect("a step of the short way");
         assert_eq!(taken.state, next, "page {page}: the short way is not the table's");
         if let Some(observe) = &mut self.observer {
-            observe(Row { page, node, taken: Taken::Line(line.state, named, next) });
+            observe(Row { page: page.0, node, taken: Taken::Line(line.state, named, next) });
         }
         taken
     }
@@ -234,7 +234,7 @@ impl Agent {
         let (node, observer) = (self.node, &mut self.observer);
         let actions = home::step_observed(&mut entry, &parameters, event, &mut |state, event, next| {
             if let Some(observe) = observer {
-                observe(Row { page, node, taken: Taken::Home(state, event, next) });
+                observe(Row { page: page.0, node, taken: Taken::Home(state, event, next) });
             }
         })
         .expect("a step of the short way");

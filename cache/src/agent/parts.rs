@@ -13,9 +13,10 @@
 use super::storage::StorageWork;
 use super::{ANSWERS_MAX, Agent, Outgoing};
 use crate::error::CacheError;
+use crate::page::PageIndex;
 use crate::parts::Limits;
 use crate::pool::{Counter, PageSize};
-use crate::request::{InPlaceAnswer, PageIndex};
+use crate::request::InPlaceAnswer;
 use std::sync::Arc;
 use vgas_nvm::{PAGE_BYTES_MIN as BLOCK_BYTES, VolumeError};
 use vgas_rma::address::Peer;
@@ -33,7 +34,7 @@ pub(super) struct PartGet {
     pub offset: u32,
     pub bytes: u32,
     /// The asking rank's number.
-    pub slot: u32,
+    pub number: u32,
 }
 
 /// One that waits for NVMe.
@@ -152,8 +153,8 @@ impl Agent {
         let into = piece.mapping().span(piece.offset(), bytes);
         let number = self.parts.insert(Reading { from, get, into: piece, overtaken: false });
         let key = self.storage.keys.insert(StorageWork::Part(number));
-        let written = self.storage.volume.is_written(file, in_file);
-        if !self.storage.volume.read_part(file, in_file, first, into, key)? {
+        let written = self.storage.volume.is_written(file, in_file.0);
+        if !self.storage.volume.read_part(file, in_file.0, first, into, key)? {
             self.storage.keys.remove(key);
             return self.part_read(number, None);
         }
@@ -178,7 +179,7 @@ impl Agent {
                 self.answer_part(from, get, &into, (get.offset % BLOCK_BYTES) as usize);
             }
             result => {
-                tracing::debug!(page = get.page, overtaken, ?result, "a part could not be read");
+                tracing::debug!(page = get.page.0, overtaken, ?result, "a part could not be read");
                 self.decline_part(from, get);
             }
         }
@@ -189,11 +190,11 @@ impl Agent {
     fn answer_part(&mut self, to: Peer, get: PartGet, span: &Span, at: usize) {
         let mut bytes = vec![0; get.bytes as usize];
         span.mapping().read(span.offset() + at, &mut bytes);
-        self.outbox.push(to, Outgoing::Answer { words: InPlaceAnswer::Done.encode(get.slot), bytes });
+        self.outbox.push(to, Outgoing::Answer { words: InPlaceAnswer::Done.encode(get.number), bytes });
     }
 
     fn decline_part(&mut self, to: Peer, get: PartGet) {
-        let words = InPlaceAnswer::NotInPlace.encode(get.slot);
+        let words = InPlaceAnswer::NotInPlace.encode(get.number);
         self.outbox.push(to, Outgoing::Answer { words, bytes: Vec::new() });
     }
 }

@@ -5,10 +5,10 @@ use super::answers::Waiter;
 use super::lines::Put;
 use super::segments::Purpose;
 use crate::error::{CacheError, FailureKind};
+use crate::page::PageIndex;
 use crate::partition::Partition;
-use crate::pool::PoolError;
-use crate::pool::{Counter, FrameId};
-use crate::request::{PageIndex, Request, Room};
+use crate::pool::{Counter, PoolError, WaitId};
+use crate::request::{Request, Room};
 use smallvec::SmallVec;
 use vgas_rma::address::{Peer, Rank};
 
@@ -35,8 +35,8 @@ impl Agent {
         let refuse = |what: String| Err(CacheError::Protocol { who: self.layout.describe(from), what });
         let spec = self.pool.layout().spec();
         let operations_max = spec.local_ranks as usize * spec.wait_slots_per_rank as usize;
-        // The slot is the second word of every request.
-        let slot = request.encode()[1] & 0xffff;
+        // The wait is the second word of every request.
+        let slot = WaitId(request.encode()[1]).slot();
         if slot >= spec.wait_slots_per_rank {
             return refuse(format!("waits in slot {slot} of {}", spec.wait_slots_per_rank));
         }
@@ -70,28 +70,28 @@ impl Agent {
         request: Request,
         data: &[u8],
     ) -> Result<(), CacheError> {
-        let waiter = |slot: u32| Waiter { local_rank, wait: crate::pool::WaitId(slot) };
+        let waiter = |wait| Waiter { local_rank, wait };
         match request {
-            Request::Put { page, slot, .. } | Request::Own { page, slot } if self.is_gone(page) => {
-                self.fail(waiter(slot), page, FailureKind::NoSuchPage.into())
+            Request::Put { page, wait, .. } | Request::Own { page, wait } if self.is_gone(page) => {
+                self.fail(waiter(wait), page, FailureKind::NoSuchPage.into())
             }
-            Request::PutFrame { page, frame, slot } if self.is_gone(page) => {
-                self.pool.adopt(FrameId(frame), local_rank)?;
-                self.release(FrameId(frame))?;
-                self.fail(waiter(slot), page, FailureKind::NoSuchPage.into())
+            Request::PutFrame { page, frame, wait } if self.is_gone(page) => {
+                self.pool.adopt(frame, local_rank)?;
+                self.release(frame)?;
+                self.fail(waiter(wait), page, FailureKind::NoSuchPage.into())
             }
-            Request::Read { page, count, slot } if self.is_gone(page) => {
+            Request::Read { page, count, wait } if self.is_gone(page) => {
                 (0..u64::from(count)).try_for_each(|ahead| {
-                    self.fail(waiter(slot), page.saturating_add(ahead), FailureKind::NoSuchPage.into())
+                    self.fail(waiter(wait), page.saturating_add(ahead), FailureKind::NoSuchPage.into())
                 })
             }
-            Request::Read { page, count, slot } => {
+            Request::Read { page, count, wait } => {
                 let pages = page..page.saturating_add(u64::from(count));
                 let missed: SmallVec<[PageIndex; 4]> =
-                    pages.clone().filter(|&page| self.is_miss(page)).collect();
+                    PageIndex::each(pages.clone()).filter(|&page| self.is_miss(page)).collect();
                 missed.first().into_iter().for_each(|&first| self.take_at_hand(first, missed.len()));
-                for page in pages.clone() {
-                    self.want_read(page, waiter(slot))?;
+                for page in PageIndex::each(pages.clone()) {
+                    self.want_read(page, waiter(wait))?;
                 }
                 self.give_back_at_hand()?;
                 missed.first().map_or(Ok(()), |page| self.publish_neighbours(*page))?;
@@ -99,7 +99,7 @@ impl Agent {
                 // After the misses: a stream's pages that lie behind the mark are behind its reader from then on.
                 self.reached(pages)
             }
-            Request::Put { page, offset, slot } => {
+            Request::Put { page, offset, wait } => {
                 let page_bytes = self.size_of(page).bytes() as usize;
                 if offset as usize + data.len() > page_bytes {
                     return Err(CacheError::Protocol {
@@ -107,11 +107,10 @@ impl Agent {
                         what: format!("put {} bytes at {offset} of a page", data.len()),
                     });
                 }
-                let put = Put::Part { offset, data: data.into(), waiter: Some(waiter(slot)) };
+                let put = Put::Part { offset, data: data.into(), waiter: Some(waiter(wait)) };
                 self.want_put(page, put)
             }
-            Request::PutFrame { page, frame, slot } => {
-                let frame = FrameId(frame);
+            Request::PutFrame { page, frame, wait } => {
                 if self.pool.size_of_frame(frame)? != self.size_of(page) {
                     return Err(CacheError::Protocol {
                         who: self.layout.describe(from),
@@ -120,53 +119,61 @@ impl Agent {
                 }
                 self.pool.adopt(frame, local_rank)?;
                 self.pool.count(Counter::WholePagePuts, 1);
-                self.want_put(page, Put::Whole { frame: Some(frame), waiter: waiter(slot) })
+                self.want_put(page, Put::Whole { frame: Some(frame), waiter: waiter(wait) })
             }
-            Request::Own { page, slot } => self.want_own(page, waiter(slot)),
+            Request::Own { page, wait } => self.want_own(page, waiter(wait)),
             Request::Prefetch { page, count } => self.prefetch(page, count),
             Request::Ahead { page } => self.used_ahead(page),
-            Request::MakeRoom { page, slot } => {
-                self.frames.hungry.push((self.size_of(page), waiter(slot)));
+            Request::MakeRoom { page, wait } => {
+                self.frames.hungry.push((self.size_of(page), waiter(wait)));
                 Ok(())
             }
-            Request::Attach { pages, segment, size, policy, slot } => {
+            Request::Attach { pages, segment, size, policy, wait } => {
                 let owner = Rank(self.layout.ranks_of(self.node).start + local_rank);
-                let wanted = Partition { segment, owner, size, first: 0, pages, policy, shared: false };
-                self.attach(wanted, data, waiter(slot))
+                let wanted =
+                    Partition { segment, owner, size, first: PageIndex(0), pages, policy, shared: false };
+                self.attach(wanted, data, waiter(wait))
             }
-            Request::Detach { segment, step, slot } => self.detach(segment, step, waiter(slot)),
-            Request::Room { size, slot } => {
+            Request::Detach { segment, step, wait } => self.detach(segment, step, waiter(wait)),
+            Request::Room { size, wait } => {
                 let room = self.keep_room_for(size);
                 if room == Room::NotYet && self.evictions_rest() {
                     // Blocks get empty by evictions only.
-                    return self.complete(waiter(slot), Err(self.why_no_frame()));
+                    return self.complete(waiter(wait), Err(self.why_no_frame()));
                 }
-                self.pool.answer(local_rank, waiter(slot).wait, &room.encode())?;
-                self.complete(waiter(slot), Ok(()))
+                self.pool.answer(local_rank, waiter(wait).wait, &room.encode())?;
+                self.complete(waiter(wait), Ok(()))
             }
-            Request::Attached { slot } => {
+            Request::Attached { wait } => {
                 self.pool.reach_new_client()?;
-                self.complete(waiter(slot), Ok(()))
+                self.complete(waiter(wait), Ok(()))
             }
-            Request::Partitions { segment, size, policy, first_rank, slot } => {
-                let all =
-                    Partition { segment, owner: first_rank, size, first: 0, pages: 0, policy, shared: false };
-                self.learn_partitions(all, data, waiter(slot))
+            Request::Partitions { segment, size, policy, first_rank, wait } => {
+                let all = Partition {
+                    segment,
+                    owner: first_rank,
+                    size,
+                    first: PageIndex(0),
+                    pages: 0,
+                    policy,
+                    shared: false,
+                };
+                self.learn_partitions(all, data, waiter(wait))
             }
-            Request::Checkpoint { segment, slot } => {
-                self.checkpoint(self.file_of(local_rank, segment), waiter(slot), Purpose::Flush)
+            Request::Checkpoint { segment, wait } => {
+                self.checkpoint(self.file_of(local_rank, segment), waiter(wait), Purpose::Flush)
             }
-            Request::Clean { segment, slot } => {
-                self.checkpoint(self.file_of(local_rank, segment), waiter(slot), Purpose::Clean)
+            Request::Clean { segment, wait } => {
+                self.checkpoint(self.file_of(local_rank, segment), waiter(wait), Purpose::Clean)
             }
-            Request::Prepare { segment, identity, slot } => {
-                self.prepare(self.file_of(local_rank, segment), identity, waiter(slot))
+            Request::Prepare { segment, identity, wait } => {
+                self.prepare(self.file_of(local_rank, segment), identity, waiter(wait))
             }
-            Request::Why { segment, piece, slot } => {
-                self.tell_why(self.file_of(local_rank, segment), piece, waiter(slot))
+            Request::Why { segment, piece, wait } => {
+                self.tell_why(self.file_of(local_rank, segment), piece, waiter(wait))
             }
-            Request::Conclude { segment, commit, slot } => {
-                self.conclude(self.file_of(local_rank, segment), commit, waiter(slot))
+            Request::Conclude { segment, commit, wait } => {
+                self.conclude(self.file_of(local_rank, segment), commit, waiter(wait))
             }
         }
     }

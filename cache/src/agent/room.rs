@@ -5,9 +5,9 @@ use super::answers::Waiter;
 use super::homes::Staging;
 use super::shards::Aside;
 use crate::error::{CacheError, Failure, FailureKind};
+use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId, FrameUse, PageSize};
 use crate::replacement::Queue;
-use crate::request::PageIndex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 

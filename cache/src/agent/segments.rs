@@ -7,9 +7,10 @@ use super::shards::Aside;
 use super::storage::{StorageWork, failure, failure_of};
 use super::withdrawal::Hearer;
 use crate::error::{CacheError, Failure, FailureKind};
+use crate::page::PageIndex;
 use crate::partition::{Partition, Partitions, SegmentId, Which, file_number};
 use crate::pool::INLINE_BYTES;
-use crate::request::{Attached, Detach, Named, PageIndex};
+use crate::request::{Attached, Detach, Named};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -99,7 +100,7 @@ impl Agent {
 
     /// Whether a page of the job is of no segment, or of one that is being given up: whoever asks for it is told so.
     pub(super) fn is_gone(&self, page: PageIndex) -> bool {
-        page < self.pool.layout().pages() && (!self.attached(page) || self.is_withdrawn(page))
+        page.0 < self.pool.layout().pages() && (!self.attached(page) || self.is_withdrawn(page))
     }
 
     /// What a rank's partition of a segment is called in the volume.
@@ -128,7 +129,7 @@ impl Agent {
         let mut found = Vec::with_capacity(pairs.len());
         for (owner, pair) in (all.owner.0..=u32::MAX).zip(pairs) {
             let [first, pages] = pair.map(u64::from_le_bytes);
-            let partition = Partition { owner: Rank(owner), first, pages, ..all };
+            let partition = Partition { owner: Rank(owner), first: PageIndex(first), pages, ..all };
             if pages > 0 {
                 learnt &= partition.fits(self.pool.layout());
                 found.push(partition);
@@ -152,7 +153,7 @@ impl Agent {
             self.pool.answer(
                 waiter.local_rank,
                 waiter.wait,
-                &Attached { first: 0, read_only: 0 }.encode(),
+                &Attached { first: PageIndex(0), read_only: 0 }.encode(),
             )?;
             return self.complete(waiter, Ok(()));
         }

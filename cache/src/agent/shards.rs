@@ -22,10 +22,11 @@ use super::requests::READ_PAGES_MAX;
 use super::wire::{Beside, Coherence, Content};
 use super::work::{FrameWork, OneOf};
 use crate::error::Failure;
+use crate::page::PageIndex;
 use crate::partition::{Partitions, Which};
 use crate::pool::{FaultId, FrameId, PageSize, TableLayout};
 use crate::protocol::Message;
-use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request};
+use crate::request::{InPlace, InPlaceAnswer, Request};
 use rustix::event::{EventfdFlags, eventfd};
 use smallvec::SmallVec;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -252,9 +253,9 @@ impl Shards {
         }
         match incoming {
             // More is refused by the first one's shard.
-            Incoming::Request(from, Request::Read { page, count, slot }, data) if count <= READ_PAGES_MAX => {
+            Incoming::Request(from, Request::Read { page, count, wait }, data) if count <= READ_PAGES_MAX => {
                 self.in_blocks(page, count, |shard, page, count| {
-                    let request = Request::Read { page, count, slot };
+                    let request = Request::Read { page, count, wait };
                     self.push(shard, Incoming::Request(from, request, data.clone()));
                 });
             }
@@ -290,7 +291,7 @@ impl Shards {
                 | Request::Ahead { page }
                 | Request::Read { page, .. } => page,
                 // Any of them; what is left is about segments, which are the first one's.
-                Request::MakeRoom { slot, .. } => return slot % self.count(),
+                Request::MakeRoom { wait, .. } => return wait.0 % self.count(),
                 _ => return 0,
             },
             Incoming::Message(_, Coherence { page, .. }) | Incoming::Run(_, page, ..) => *page,

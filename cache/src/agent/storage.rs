@@ -3,8 +3,8 @@
 use super::Agent;
 use super::answers::Waiter;
 use crate::error::{CacheError, Failure, FailureKind};
+use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId};
-use crate::request::PageIndex;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vgas_nvm::{PageDone, Volume, VolumeError};
@@ -143,7 +143,7 @@ impl Agent {
             };
             let neighbours = rest
                 .iter()
-                .zip(first.page..partition.range().end)
+                .zip(PageIndex::each(first.page..partition.range().end))
                 .take_while(|(one, page)| one.is_write() == first.is_write() && one.page == *page)
                 .count();
             let (run, others) = rest.split_at(neighbours);
@@ -157,11 +157,11 @@ impl Agent {
             if first.is_write() {
                 self.pool.count(Counter::NvmWrites, count);
                 self.pool.count(Counter::NvmWriteBytes, count * page_bytes);
-                self.storage.volume.write_run(file, in_file, spans)?;
+                self.storage.volume.write_run(file, in_file.0, spans)?;
             } else {
                 self.pool.count(Counter::NvmReads, count);
                 self.pool.count(Counter::NvmReadBytes, count * page_bytes);
-                self.storage.volume.read_run(file, in_file, spans)?;
+                self.storage.volume.read_run(file, in_file.0, spans)?;
             }
         }
         collected.clear();

@@ -4,10 +4,10 @@
 
 use super::Agent;
 use crate::error::CacheError;
+use crate::page::PageIndex;
 use crate::partition::Policy;
 use crate::pool::{FrameId, FrameUse, PageSize, PageState, PoolAgent};
 use crate::replacement::{self, Class, Fifo, FrameView, Queue, Replacement};
-use crate::request::PageIndex;
 use smallvec::{SmallVec, smallvec};
 use std::cmp::Reverse;
 

@@ -1,6 +1,7 @@
 //! Coherence messages as they travel between agents: the protocol's words, and what the agent adds to them.
 
 use crate::error::Failure;
+use crate::page::PageIndex;
 use crate::pool::{FrameId, PageSize};
 use crate::protocol::{Message, Right};
 
@@ -59,7 +60,7 @@ pub const RUN_PAGES_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coherence {
     /// The page, in the job's numbering.
-    pub page: u64,
+    pub page: PageIndex,
     /// The message.
     pub message: Message,
     /// What it names.
@@ -84,11 +85,12 @@ impl Coherence {
     /// As arguments of an active message.
     pub fn encode(&self) -> [u32; 7] {
         let [kind, a, b] = self.message.encode();
-        [self.page as u32, (self.page >> 32) as u32, kind, a, b, self.beside.encode(), self.origin as u32]
+        let [low, high] = encode_page(self.page);
+        [low, high, kind, a, b, self.beside.encode(), self.origin as u32]
     }
 
     /// Without content.
-    pub fn new(page: u64, message: Message, beside: Beside) -> Self {
+    pub fn new(page: PageIndex, message: Message, beside: Beside) -> Self {
         Self { page, message, beside, origin: Origin::Cache }
     }
 
@@ -103,7 +105,7 @@ impl Coherence {
         };
         let message = Message::decode(&[kind, a, b], nodes)?;
         let beside = Beside::decode(beside, message);
-        Some(Self { page: decode_page(&[low, high])?, message, beside, origin })
+        Some(Self { page: decode_page([low, high]), message, beside, origin })
     }
 }
 
@@ -169,14 +171,15 @@ impl Content {
 }
 
 /// The first page of a run and what is said about all of its pages, as arguments.
-pub fn encode_run(page: u64, message: Message) -> [u32; 5] {
+pub fn encode_run(page: PageIndex, message: Message) -> [u32; 5] {
     let [kind, a, b] = message.encode();
-    [page as u32, (page >> 32) as u32, kind, a, b]
+    let [low, high] = encode_page(page);
+    [low, high, kind, a, b]
 }
 
 /// From arguments and what came with them for each page, in a job of `nodes` nodes; pages and frames are still to be checked.
 /// None: no message, one with content, or too many pages.
-pub fn decode_run(words: &[u32], frames: &[u8], nodes: u32) -> Option<(u64, Message, Vec<Beside>)> {
+pub fn decode_run(words: &[u32], frames: &[u8], nodes: u32) -> Option<(PageIndex, Message, Vec<Beside>)> {
     let &[low, high, kind, a, b] = words else { return None };
     let message = Message::decode(&[kind, a, b], nodes)?;
     let (frames, rest) = frames.as_chunks::<4>();
@@ -184,13 +187,16 @@ pub fn decode_run(words: &[u32], frames: &[u8], nodes: u32) -> Option<(u64, Mess
         return None;
     }
     let frames = frames.iter().map(|word| Beside::decode(u32::from_le_bytes(*word), message)).collect();
-    Some((decode_page(&[low, high])?, message, frames))
+    Some((decode_page([low, high]), message, frames))
 }
 
-/// A page number from arguments.
-fn decode_page(words: &[u32]) -> Option<u64> {
-    let &[low, high] = words else { return None };
-    Some(u64::from(low) | u64::from(high) << 32)
+/// A page's number as arguments.
+fn encode_page(page: PageIndex) -> [u32; 2] {
+    [page.0 as u32, (page.0 >> 32) as u32]
+}
+
+fn decode_page([low, high]: [u32; 2]) -> PageIndex {
+    PageIndex(u64::from(low) | u64::from(high) << 32)
 }
 
 #[cfg(test)]
@@ -255,7 +261,7 @@ mod tests {
     #[test]
     fn a_message_survives_the_wire_with_its_page_and_frame() {
         let sent = Coherence {
-            page: 1 << 40 | 7,
+            page: PageIndex(1 << 40 | 7),
             message: Message::GetShared,
             beside: Beside::Frame(FrameId(12)),
             origin: Origin::Nvm,
@@ -273,7 +279,7 @@ mod tests {
         let failures = [FailureKind::NoSpace, FailureKind::Corrupt].map(Failure::from);
         for failure in failures {
             for message in [Message::EvictRefused, Message::Failed { reason: Reason::Write }] {
-                let sent = Coherence::new(7, message, Beside::Failure(failure));
+                let sent = Coherence::new(PageIndex(7), message, Beside::Failure(failure));
                 assert_eq!(Coherence::decode(&sent.encode(), 2), Some(sent));
                 assert_eq!(sent.beside.frame(), None);
             }
@@ -288,14 +294,18 @@ mod tests {
         let forward = Message::ForwardShared { requester: NodeId(1), confirm: Confirm::Requester };
         let frames = [7, 0, 0, 0, 9, 1, 0, 0];
         for message in [Message::GetShared, forward, Message::InvalidateAck] {
-            let decoded = decode_run(&encode_run(1 << 40 | 7, message), &frames, 2);
+            let decoded = decode_run(&encode_run(PageIndex(1 << 40 | 7), message), &frames, 2);
             assert_eq!(
                 decoded,
-                Some((1 << 40 | 7, message, [7, 265].map(|frame| Beside::Frame(FrameId(frame))).to_vec()))
+                Some((
+                    PageIndex(1 << 40 | 7),
+                    message,
+                    [7, 265].map(|frame| Beside::Frame(FrameId(frame))).to_vec()
+                ))
             );
         }
-        let words = encode_run(7, forward);
-        let dirty = encode_run(7, Message::PulledData { dirty: true });
+        let words = encode_run(PageIndex(7), forward);
+        let dirty = encode_run(PageIndex(7), Message::PulledData { dirty: true });
         assert_eq!(decode_run(&dirty, &frames, 2), None);
         assert_eq!(decode_run(&words, &frames, 1), None, "there is no node 1");
         assert_eq!(decode_run(&words[..4], &frames, 2), None);

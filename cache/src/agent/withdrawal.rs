@@ -9,9 +9,10 @@ use super::Outgoing;
 use super::answers::Waiter;
 use super::shards::Aside;
 use crate::error::{CacheError, FailureKind};
+use crate::page::PageIndex;
 use crate::partition::{Partition, PartitionId, Which};
 use crate::pool::FrameUse;
-use crate::request::{About, Extent, InPlaceAnswer, PageIndex};
+use crate::request::{About, Extent, InPlaceAnswer};
 use vgas_rma::address::Peer;
 
 /// Who is told when a step is done.
@@ -178,12 +179,12 @@ impl Agent {
         let failure = crate::error::Failure::from(FailureKind::Segment);
         match hearer {
             Hearer::Waiter(waiter) => self.complete(waiter, if done { Ok(()) } else { Err(failure) }),
-            Hearer::Peer(to, slot) => {
+            Hearer::Peer(to, number) => {
                 let (answer, bytes) = match done {
                     true => (InPlaceAnswer::Done, Vec::new()),
                     false => (InPlaceAnswer::Failed, [[0; 4], failure.code().to_le_bytes()].concat()),
                 };
-                self.outbox.push(to, Outgoing::Answer { words: answer.encode(slot), bytes });
+                self.outbox.push(to, Outgoing::Answer { words: answer.encode(number), bytes });
                 Ok(())
             }
         }
@@ -195,7 +196,7 @@ impl Agent {
         from: Peer,
         of: PartitionId,
         what: About,
-        slot: u32,
+        number: u32,
     ) -> Result<(), CacheError> {
         let which = Which { segment: of.segment, owner: Some(of.owner) };
         match what {
@@ -208,7 +209,7 @@ impl Agent {
                     }
                     None => (InPlaceAnswer::NotInPlace, Vec::new()),
                 };
-                self.outbox.push(from, Outgoing::Answer { words: answer.encode(slot), bytes });
+                self.outbox.push(from, Outgoing::Answer { words: answer.encode(number), bytes });
                 Ok(())
             }
             // Only who has made it may give it up.
@@ -216,8 +217,8 @@ impl Agent {
                 who: self.layout.describe(from),
                 what: format!("wants {of} to be given up, which is not its own"),
             }),
-            About::Withdraw => self.withdraw(which, Hearer::Peer(from, slot)),
-            About::Forget => self.forget_segment(which, Hearer::Peer(from, slot)),
+            About::Withdraw => self.withdraw(which, Hearer::Peer(from, number)),
+            About::Forget => self.forget_segment(which, Hearer::Peer(from, number)),
         }
     }
 }

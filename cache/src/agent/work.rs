@@ -13,9 +13,10 @@ use super::lines::Put;
 use super::shards::Aside;
 use super::{ANSWERS_MAX, Agent, Outgoing};
 use crate::error::{CacheError, Failure, FailureKind};
+use crate::page::PageIndex;
 use crate::partition::{Partition, PartitionId};
 use crate::pool::{Counter, PageState};
-use crate::request::{InPlaceAnswer, PageIndex, WordUpdate};
+use crate::request::{InPlaceAnswer, WordUpdate};
 use slotmap::SlotMap;
 use smallvec::SmallVec;
 use vgas_rma::address::Peer;
@@ -116,7 +117,7 @@ impl Agent {
     pub(super) fn serve_updates(
         &mut self,
         from: Peer,
-        slot: u32,
+        operation: u32,
         count: u32,
         data: &[u8],
     ) -> Result<(), CacheError> {
@@ -135,7 +136,7 @@ impl Agent {
             return refuse("asks and does not take its answers".into());
         }
         self.pool.count(Counter::InPlaceServed, u64::from(count));
-        let batch = self.begin_batch(Asker::Rank(from, slot), count, 8 * updates.len());
+        let batch = self.begin_batch(Asker::Rank(from, operation), count, 8 * updates.len());
         for (number, WordUpdate { page, offset, update }) in (0..).zip(updates) {
             let one = OneOf { shard: self.shard, batch, number, at: 8 * number };
             self.work_on(page, offset, FrameWork::Update(update), one)?;
@@ -147,7 +148,7 @@ impl Agent {
     pub(super) fn serve_work(
         &mut self,
         from: Peer,
-        slot: u32,
+        operation: u32,
         page: PageIndex,
         offset: u32,
         bytes: u32,
@@ -166,7 +167,7 @@ impl Agent {
         }
         self.pool.count(Counter::InPlaceServed, 1);
         let found = if matches!(work, FrameWork::Read(_)) { bytes as usize } else { 0 };
-        let batch = self.begin_batch(Asker::Rank(from, slot), 1, found);
+        let batch = self.begin_batch(Asker::Rank(from, operation), 1, found);
         self.work_on(page, offset, work, OneOf { shard: self.shard, batch, number: 0, at: 0 })
     }
 
@@ -312,20 +313,20 @@ impl Agent {
 
     fn batch_ended(&mut self, asker: Asker, found: Vec<u8>, failed: Option<(u32, Failure)>) {
         match asker {
-            Asker::Rank(from, slot) => match failed {
+            Asker::Rank(from, operation) => match failed {
                 None => {
-                    let words = InPlaceAnswer::Done.encode(slot);
+                    let words = InPlaceAnswer::Done.encode(operation);
                     self.outbox.push(from, Outgoing::Answer { words, bytes: found });
                 }
-                Some((number, failure)) => self.answer_failed(from, slot, number, failure),
+                Some((number, failure)) => self.answer_failed(from, operation, number, failure),
             },
-            Asker::Landing(from, slot, landing, bytes) => match failed {
+            Asker::Landing(from, operation, landing, bytes) => match failed {
                 None => {
-                    let words = InPlaceAnswer::Done.encode(slot);
+                    let words = InPlaceAnswer::Done.encode(operation);
                     self.outbox.push(from, Outgoing::Landing { words, from: bytes, landing });
                 }
                 Some((number, failure)) => {
-                    self.answer_failed(from, slot, number, failure);
+                    self.answer_failed(from, operation, number, failure);
                     self.answer_left(from, &bytes);
                 }
             },
@@ -336,9 +337,9 @@ impl Agent {
     }
 
     /// Of what a rank asked for under this number of its own, this piece cannot be had.
-    pub(super) fn answer_failed(&mut self, to: Peer, slot: u32, number: u32, failure: Failure) {
+    pub(super) fn answer_failed(&mut self, to: Peer, operation: u32, number: u32, failure: Failure) {
         let bytes = [number.to_le_bytes(), failure.code().to_le_bytes()].concat();
-        self.outbox.push(to, Outgoing::Answer { words: InPlaceAnswer::Failed.encode(slot), bytes });
+        self.outbox.push(to, Outgoing::Answer { words: InPlaceAnswer::Failed.encode(operation), bytes });
     }
 
     /// A put that cannot be made.

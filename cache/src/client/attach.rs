@@ -3,8 +3,9 @@
 use super::remote::RemoteState;
 use super::{Client, Created, SegmentPages};
 use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
+use crate::page::PageInSegment;
 use crate::partition::{Partition, PartitionId, SegmentId};
-use crate::pool::{INLINE_BYTES, Known, PageSize};
+use crate::pool::{INLINE_BYTES, Known, PageSize, WaitId};
 use crate::request::{About, Attached, Detach, Extent, InPlace, Named, Request, Room, handler};
 use std::time::{Duration, Instant};
 use vgas_rma::address::{NodeId, Rank};
@@ -34,7 +35,7 @@ impl Client {
         let SegmentPages { segment, size, policy } = spec;
         let pages = bytes.div_ceil(size.bytes().into());
         let data = named.map(Named::encode).unwrap_or_default();
-        let request = |slot| Request::Attach { pages, segment, size, policy, slot };
+        let request = |wait| Request::Attach { pages, segment, size, policy, wait };
         let Attached { first, read_only } = Attached::decode(&self.ask_about(segment, request, &data)?);
         let read_only = (read_only != 0).then(|| Failure::from_code(read_only));
         Ok(Created { first, bytes, relaxed: false, read_only })
@@ -58,7 +59,7 @@ impl Client {
         let began = Instant::now();
         let mut naps = 0;
         loop {
-            let answer = self.ask(|slot| Request::Room { size, slot }, &[]).map_err(|error| match error {
+            let answer = self.ask(|wait| Request::Room { size, wait }, &[]).map_err(|error| match error {
                 CacheError::Page { reason, place, .. } => CacheError::Usage(format!(
                     "pages of {} bytes find no room in the node's cache, which others cannot leave: {}",
                     size.bytes(),
@@ -112,11 +113,11 @@ impl Client {
         partitions: &[Created],
     ) -> Result<(), CacheError> {
         let SegmentPages { segment, size, policy } = spec;
-        let words = partitions.iter().flat_map(|one| [one.first, one.bytes.div_ceil(size.bytes().into())]);
+        let words = partitions.iter().flat_map(|one| [one.first.0, one.bytes.div_ceil(size.bytes().into())]);
         let words: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
         let most = (self.core.medium_max / 16).max(1);
         for (first, part) in (first_rank.0..).step_by(most).map(Rank).zip(words.chunks(16 * most)) {
-            let request = |slot| Request::Partitions { segment, size, policy, first_rank: first, slot };
+            let request = |wait| Request::Partitions { segment, size, policy, first_rank: first, wait };
             self.ask_and_wait(request, part)?;
         }
         self.know_here(spec, first_rank, partitions)
@@ -163,7 +164,7 @@ impl Client {
     /// # Errors
     /// [`CacheError::Page`] when somebody uses it still.
     pub fn detach(&self, segment: SegmentId, step: Detach) -> Result<(), CacheError> {
-        self.ask_and_wait(|slot| Request::Detach { segment, step, slot }, &[])
+        self.ask_and_wait(|wait| Request::Detach { segment, step, wait }, &[])
     }
 
     /// Learns of a partition that its owner has attached by itself: here and at the agent. Nothing happens where it is known.
@@ -222,22 +223,22 @@ impl Client {
         let mut state = RemoteState::Pending;
         self.wait_for(|| {
             if asked.is_none()
-                && let Some(slot) = core.remote.begin(agent)
+                && let Some(number) = core.remote.begin(agent)
             {
-                let words = InPlace::Partition { of, what, slot }.encode();
+                let words = InPlace::Partition { of, what, number }.encode();
                 match core.endpoint.try_request(agent, handler::IN_PLACE, &words, Payload::Short)? {
-                    Sent::Accepted => asked = Some(slot),
-                    Sent::Busy => drop(core.remote.abandon(slot)),
+                    Sent::Accepted => asked = Some(number),
+                    Sent::Busy => drop(core.remote.abandon(number)),
                 }
             }
-            let Some(slot) = asked else { return Ok(false) };
-            state = core.remote.finish(slot);
-            core.check_awaited(slot)?;
+            let Some(number) = asked else { return Ok(false) };
+            state = core.remote.finish(number);
+            core.check_awaited(number)?;
             Ok(state != RemoteState::Pending)
         })?;
         match state {
             RemoteState::Done(bytes) => Ok(Some(bytes)),
-            RemoteState::Failed(_, code) => Err(core.failed(of, 0, code, PAGE_UNKNOWN)),
+            RemoteState::Failed(_, code) => Err(core.failed(of, PageInSegment(0), code, PAGE_UNKNOWN)),
             RemoteState::NotInPlace | RemoteState::Landed | RemoteState::Pending => Ok(None),
         }
     }
@@ -248,32 +249,32 @@ impl Client {
     /// It is this rank's checkpoint alone: a job whose ranks have not made equally many of them when it ends badly cannot be
     /// reopened. A checkpoint of the job takes the three steps that follow, each on all ranks before the next on any.
     pub fn checkpoint(&self, segment: SegmentId) -> Result<(), CacheError> {
-        self.ask_about(segment, |slot| Request::Checkpoint { segment, slot }, &[]).map(drop)
+        self.ask_about(segment, |wait| Request::Checkpoint { segment, wait }, &[]).map(drop)
     }
 
     /// The first step of the job's checkpoint: brings everything that [`Client::checkpoint`] would make durable to the NVMe.
     pub fn clean(&self, segment: SegmentId) -> Result<(), CacheError> {
-        self.ask_about(segment, |slot| Request::Clean { segment, slot }, &[]).map(drop)
+        self.ask_about(segment, |wait| Request::Clean { segment, wait }, &[]).map(drop)
     }
 
     /// The second step: a checkpoint that is durable beside the last one. `identity` is the same on all ranks and was never
     /// used before. When all ranks have taken it, a job that is killed is reopened at this checkpoint; until then, at the
     /// one before.
     pub fn prepare(&self, segment: SegmentId, identity: u64) -> Result<(), CacheError> {
-        self.ask_about(segment, |slot| Request::Prepare { segment, identity, slot }, &[]).map(drop)
+        self.ask_about(segment, |wait| Request::Prepare { segment, identity, wait }, &[]).map(drop)
     }
 
     /// The third step: with `commit`, which all ranks have prepared for, the one before is not needed any more. Without,
     /// the checkpoint is given up, also by a rank that could not prepare it.
     pub fn conclude(&self, segment: SegmentId, commit: bool) -> Result<(), CacheError> {
-        self.ask_about(segment, |slot| Request::Conclude { segment, commit, slot }, &[]).map(drop)
+        self.ask_about(segment, |wait| Request::Conclude { segment, commit, wait }, &[]).map(drop)
     }
 
     /// A request about this rank's partition as a whole, of which the agent can say why it fails.
     fn ask_about(
         &self,
         segment: SegmentId,
-        request: impl Fn(u32) -> Request,
+        request: impl Fn(WaitId) -> Request,
         data: &[u8],
     ) -> Result<[u8; INLINE_BYTES], CacheError> {
         match self.ask(request, data) {
@@ -289,7 +290,7 @@ impl Client {
     fn ask_why(&self, segment: SegmentId) -> Result<String, CacheError> {
         let mut said = Vec::new();
         for piece in 0..WHY_PIECES_MAX {
-            let bytes = self.ask(|slot| Request::Why { segment, piece, slot }, &[])?;
+            let bytes = self.ask(|wait| Request::Why { segment, piece, wait }, &[])?;
             let text = bytes.iter().take_while(|byte| **byte != 0);
             let before = said.len();
             said.extend(text);

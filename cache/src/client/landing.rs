@@ -155,7 +155,7 @@ impl Operation {
         let (partition, bytes) = (self.partition(), asked.bytes);
         let page = partition.page_at(asked.offset);
         let offset = (asked.offset & u64::from(partition.size.bytes() - 1)) as u32;
-        let question = InPlace::Fetch { page, offset, bytes: bytes as u32, slot: asked.number };
+        let question = InPlace::Fetch { page, offset, bytes: bytes as u32, number: asked.number };
         if !client.try_in_place(partition.owner, question, &landing.number().to_le_bytes())? {
             return Ok(None);
         }

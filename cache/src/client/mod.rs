@@ -30,13 +30,15 @@ mod under_way;
 mod update;
 
 use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
+use crate::page::{PageInSegment, PageIndex};
 use crate::partition::{Partition, PartitionId, Policy, SegmentId};
 use crate::parts::{History, Limits};
 use crate::pool::{
-    Attempt, Claim, Counter, CounterSnapshot, INLINE_BYTES, Known, PagePart, PageSize, PoolClient, WaitStatus,
+    Attempt, Claim, Counter, CounterSnapshot, INLINE_BYTES, Known, PagePart, PageSize, PoolClient, WaitId,
+    WaitStatus,
 };
 use crate::read_ahead::{Detectors, ReadAheadSettings};
-use crate::request::{InPlace, InPlaceAnswer, PageIndex, Request, handler};
+use crate::request::{InPlace, InPlaceAnswer, Request, handler};
 use landing::Buffers;
 use operation::{Operation, Piece, Way};
 use own::{OwnPages, Patience};
@@ -222,7 +224,7 @@ impl Client {
 
     /// Tells the agent that this process is about to use pages. Once, before any other call.
     pub fn announce(&self) -> Result<(), CacheError> {
-        self.ask_and_wait(|slot| Request::Attached { slot }, &[])
+        self.ask_and_wait(|wait| Request::Attached { wait }, &[])
     }
 
     /// Reads pages of this node's NVMe with this reader instead of one of its own: for simulations. Before the first page is used.
@@ -596,19 +598,23 @@ impl Client {
         Ok(pending)
     }
 
-    fn ask_and_wait(&self, request: impl Fn(u32) -> Request, data: &[u8]) -> Result<(), CacheError> {
+    fn ask_and_wait(&self, request: impl Fn(WaitId) -> Request, data: &[u8]) -> Result<(), CacheError> {
         self.ask(request, data).map(drop)
     }
 
     /// Asks, and waits for the answer; with the bytes that came with it, if any did.
-    fn ask(&self, request: impl Fn(u32) -> Request, data: &[u8]) -> Result<[u8; INLINE_BYTES], CacheError> {
+    fn ask(
+        &self,
+        request: impl Fn(WaitId) -> Request,
+        data: &[u8],
+    ) -> Result<[u8; INLINE_BYTES], CacheError> {
         let mut wait = None;
         self.wait_for(|| {
             wait = self.pool.begin_wait(1);
             Ok(wait.is_some())
         })?;
         let wait = wait.expect("just waited for");
-        let request = request(wait.0);
+        let request = request(wait);
         let mut asked = false;
         let result = self.wait_for(|| {
             asked = asked || self.core.try_ask(request, data)?;
@@ -624,7 +630,7 @@ impl Client {
         match status {
             WaitStatus::Failed { code, detail } => {
                 let me = self.core.layout.rank_of_peer(self.core.endpoint.me()).unwrap_or(Rank(0));
-                Err(self.core.failed(me.into(), 0, code, detail))
+                Err(self.core.failed(me.into(), PageInSegment(0), code, detail))
             }
             _ => Ok(answer),
         }
@@ -696,8 +702,8 @@ impl Core {
         self.layout.node_of(owner)
     }
 
-    fn failed(&self, of: PartitionId, page: u64, code: u32, detail: u32) -> CacheError {
-        let page = if detail == PAGE_UNKNOWN { page } else { u64::from(detail) };
+    fn failed(&self, of: PartitionId, page: PageInSegment, code: u32, detail: u32) -> CacheError {
+        let page = if detail == PAGE_UNKNOWN { page } else { PageInSegment(detail.into()) };
         let reason = Failure::from_code(code);
         CacheError::Page { owner: of, page, reason, place: self.place(of.owner, reason) }
     }

@@ -9,9 +9,10 @@ use super::own::{Brought, Patience, ReadId};
 use super::remote::RemoteState;
 use super::{CacheError, Core};
 use crate::error::PAGE_UNKNOWN;
+use crate::page::{PageInSegment, PageIndex};
 use crate::partition::Partition;
 use crate::pool::{Attempt, Page, PageState, WaitId, WaitStatus};
-use crate::request::{InPlace, PageIndex, Pieces, Request};
+use crate::request::{InPlace, Pieces, Request};
 use smallvec::smallvec;
 use std::collections::VecDeque;
 use vgas_shm::copy::copy;
@@ -50,7 +51,7 @@ pub(super) enum Way {
 #[derive(Debug)]
 struct Window {
     /// Number in the segment of the first page that was not asked for any more.
-    end: u64,
+    end: PageInSegment,
     awaited: Awaited,
 }
 
@@ -287,11 +288,11 @@ impl Operation {
     }
 
     /// Page in the partition, first byte in it, and bytes up to its end or the operation's.
-    fn piece(&self) -> (u64, usize, usize) {
+    fn piece(&self) -> (PageInSegment, usize, usize) {
         let page_bytes = self.page_bytes();
         let in_page = self.offset as usize & (page_bytes - 1);
         let bytes = (page_bytes - in_page).min((self.end - self.offset) as usize);
-        (self.offset >> self.shift(), in_page, bytes)
+        (self.in_segment(self.offset), in_page, bytes)
     }
 
     fn page_bytes(&self) -> usize {
@@ -302,8 +303,13 @@ impl Operation {
         self.partition.size.shift()
     }
 
+    /// The page of the partition that a byte of it is in.
+    fn in_segment(&self, offset: u64) -> PageInSegment {
+        PageInSegment(offset >> self.shift())
+    }
+
     /// The number of a page of the partition.
-    fn index(&self, page: u64) -> PageIndex {
+    fn index(&self, page: PageInSegment) -> PageIndex {
         self.partition.first + page
     }
 
@@ -350,11 +356,11 @@ impl Operation {
                 return unsafe { self.fetch(client, to) };
             }
             let wanted = bytes as u32;
-            return self.ask_home(client, bytes, &[], |slot| InPlace::Read {
+            return self.ask_home(client, bytes, &[], |number| InPlace::Read {
                 page: index,
                 offset,
                 bytes: wanted,
-                slot,
+                number,
             });
         }
         let into = self.bounce.as_mut().map_or(to, |bounce| bounce.as_mut_ptr());
@@ -387,20 +393,20 @@ impl Operation {
             Attempt::Miss(entry) if entry.state() == PageState::InPlace => {
                 let bytes = bytes.min(self.in_place_max(client));
                 let (offset, bytes32) = (in_page as u32, bytes as u32);
-                self.ask_home(client, bytes, &[], |slot| InPlace::Get {
+                self.ask_home(client, bytes, &[], |number| InPlace::Get {
                     page: index,
                     offset,
                     bytes: bytes32,
-                    slot,
+                    number,
                 })
             }
             Attempt::Miss(_) if self.wants_part(client, index) => {
                 let (offset, bytes32) = (in_page as u32, bytes as u32);
-                let asked = self.ask_home(client, bytes, &[], |slot| InPlace::Part {
+                let asked = self.ask_home(client, bytes, &[], |number| InPlace::Part {
                     page: index,
                     offset,
                     bytes: bytes32,
-                    slot,
+                    number,
                 })?;
                 if asked {
                     client.part_reads.remark(index);
@@ -428,7 +434,7 @@ impl Operation {
     }
 
     /// Whether the bytes that are left had better be read where the page is than have it come.
-    fn wants_part(&self, client: &Core, index: u64) -> bool {
+    fn wants_part(&self, client: &Core, index: PageIndex) -> bool {
         let part_max = u64::from(client.parts.of(self.partition.size));
         self.end - self.offset <= part_max.min(client.medium_max as u64)
             && self.windows.is_empty()
@@ -437,8 +443,8 @@ impl Operation {
     }
 
     /// Asks for a window that begins at a page of the segment. False: no room to ask now.
-    fn ask(&mut self, client: &Core, page: u64) -> Result<bool, CacheError> {
-        let last = (self.end - 1) >> self.shift();
+    fn ask(&mut self, client: &Core, page: PageInSegment) -> Result<bool, CacheError> {
+        let last = self.in_segment(self.end - 1);
         if page > last || self.windows.len() >= 2 {
             return Ok(false);
         }
@@ -446,7 +452,7 @@ impl Operation {
         let most = (WINDOW_BYTES >> self.shift()).clamp(1, u64::from(self.pages_max).min(window_max));
         let count = (last - page + 1).min(most) as u32;
         if self.own_left > 0 {
-            let is_all = self.offset >> self.shift() == page && u64::from(count) == last - page + 1;
+            let is_all = self.in_segment(self.offset) == page && u64::from(count) == last - page + 1;
             let patience = if is_all { self.patience } else { Patience::Goes };
             let first = self.index(page);
             match client.own.bring(client, &self.partition, first, u64::from(count), patience) {
@@ -464,13 +470,13 @@ impl Operation {
             }
         }
         let Some(wait) = client.pool.begin_wait(count) else { return Ok(false) };
-        let request = Request::Read { page: self.index(page), count, slot: wait.0 };
+        let request = Request::Read { page: self.index(page), count, wait };
         if !client.try_ask(request, &[])? {
             client.pool.take_back_parts(wait, count);
             client.pool.end_wait(wait);
             return Ok(false);
         }
-        client.part_reads.comes_whole(self.index(page + u64::from(count) - 1));
+        client.part_reads.comes_whole(self.index(page + u64::from(count - 1)));
         self.windows.push_back(Window { end: page + u64::from(count), awaited: Awaited::Agent(wait) });
         Ok(true)
     }
@@ -493,7 +499,11 @@ impl Operation {
             // SAFETY: rule 1: these bytes are the caller's, valid and not written while the operation runs.
             let data = unsafe { std::slice::from_raw_parts(from, bytes) };
             let offset = in_page as u32;
-            return self.ask_home(client, bytes, data, |slot| InPlace::Write { page: index, offset, slot });
+            return self.ask_home(client, bytes, data, |number| InPlace::Write {
+                page: index,
+                offset,
+                number,
+            });
         }
         // SAFETY: rules 1 and 3.
         let entry = match unsafe { client.pool.try_put(self.page(index), in_page as u32, from, bytes as u32) }
@@ -512,7 +522,7 @@ impl Operation {
             // SAFETY: rule 1: these bytes are the caller's, valid and not written while the operation runs.
             let data = unsafe { std::slice::from_raw_parts(from, bytes) };
             let offset = in_page as u32;
-            return self.ask_home(client, bytes, data, |slot| InPlace::Put { page: index, offset, slot });
+            return self.ask_home(client, bytes, data, |number| InPlace::Put { page: index, offset, number });
         }
         if matches!(entry.state(), PageState::Stored | PageState::Claimed) && self.own_left > 0 {
             // SAFETY: passed on.
@@ -531,11 +541,11 @@ impl Operation {
             return Ok(false);
         }
         let first = bytes.min(client.medium_max);
-        let Some(slot) = self.post_slot(client) else { return Ok(false) };
+        let Some(wait) = self.begin_part(client) else { return Ok(false) };
         // SAFETY: as above.
         let data = unsafe { std::slice::from_raw_parts(from, first) };
-        if !client.try_ask(Request::Put { page: index, offset: in_page as u32, slot: slot.0 }, data)? {
-            client.pool.take_back_parts(slot, 1);
+        if !client.try_ask(Request::Put { page: index, offset: in_page as u32, wait }, data)? {
+            client.pool.take_back_parts(wait, 1);
             return Ok(false);
         }
         self.step(first);
@@ -549,7 +559,13 @@ impl Operation {
     ///
     /// # Safety
     /// As [`Operation::advance`].
-    unsafe fn put_own(&mut self, client: &Core, index: u64, bytes: usize, from: *const u8) -> Option<bool> {
+    unsafe fn put_own(
+        &mut self,
+        client: &Core,
+        index: PageIndex,
+        bytes: usize,
+        from: *const u8,
+    ) -> Option<bool> {
         if let Some(read) = self.own_read {
             if !client.own.has_ended(client, read) {
                 return Some(false);
@@ -583,19 +599,24 @@ impl Operation {
     ///
     /// # Safety
     /// As [`Operation::advance`].
-    unsafe fn post_frame(&mut self, client: &Core, index: u64, from: *const u8) -> Result<bool, CacheError> {
+    unsafe fn post_frame(
+        &mut self,
+        client: &Core,
+        index: PageIndex,
+        from: *const u8,
+    ) -> Result<bool, CacheError> {
         let Some(mut frame) = client.pool.stage(self.partition.size) else {
             return self.ask_for_room(client, index);
         };
         if let Some(wait) = self.room.take() {
             client.pool.end_wait(wait);
         }
-        let Some(slot) = self.post_slot(client) else { return Ok(false) };
+        let Some(wait) = self.begin_part(client) else { return Ok(false) };
         // SAFETY: rule 1 for the source.
         unsafe { frame.write(0, from, self.partition.size.bytes()) };
-        let request = Request::PutFrame { page: index, frame: frame.id().0, slot: slot.0 };
+        let request = Request::PutFrame { page: index, frame: frame.id(), wait };
         if !client.try_ask(request, &[])? {
-            client.pool.take_back_parts(slot, 1);
+            client.pool.take_back_parts(wait, 1);
             return Ok(false);
         }
         // The agent has it now.
@@ -608,7 +629,7 @@ impl Operation {
     fn ask_for_room(&mut self, client: &Core, page: PageIndex) -> Result<bool, CacheError> {
         let Some(wait) = self.room else {
             let Some(wait) = client.pool.begin_wait(1) else { return Ok(false) };
-            if client.try_ask(Request::MakeRoom { page, slot: wait.0 }, &[])? {
+            if client.try_ask(Request::MakeRoom { page, wait }, &[])? {
                 self.room = Some(wait);
             } else {
                 client.pool.take_back_parts(wait, 1);
@@ -620,7 +641,7 @@ impl Operation {
             WaitStatus::Pending(_) => return Ok(false),
             WaitStatus::Done => {}
             WaitStatus::Failed { code, detail } => {
-                let page = self.offset >> self.shift();
+                let page = self.in_segment(self.offset);
                 return Err(client.failed(self.partition.id(), page, code, detail));
             }
         }
@@ -629,8 +650,8 @@ impl Operation {
         Ok(true)
     }
 
-    /// The wait slot of everything this put posts, with one more part.
-    fn post_slot(&mut self, client: &Core) -> Option<WaitId> {
+    /// The wait of everything this put posts, with one more part.
+    fn begin_part(&mut self, client: &Core) -> Option<WaitId> {
         match self.posted {
             Some(wait) => {
                 client.pool.add_parts(wait, 1);
@@ -687,7 +708,7 @@ impl Operation {
                 RemoteState::Done(data) => Some(data),
                 // There is no other way to such a page.
                 RemoteState::Failed(number, code) if client.stays_at_home(&self.partition) => {
-                    let page = (asked.offset >> self.shift()) + u64::from(number);
+                    let page = self.in_segment(asked.offset) + u64::from(number);
                     return Err(client.failed(self.partition.id(), page, code, PAGE_UNKNOWN));
                 }
                 // Of anything else the normal way will say why.
@@ -737,7 +758,7 @@ impl Operation {
         let shift = self.shift();
         let page_of = |piece: &Piece| {
             let (first, last) = (piece.offset, piece.offset + piece.bytes.max(1) as u64 - 1);
-            (first >> shift == last >> shift).then_some(first >> shift)
+            (first >> shift == last >> shift).then_some(PageInSegment(first >> shift))
         };
         let [.., second, first] = &self.then[..] else { return 1 };
         let Some(page) = page_of(first).filter(|page| page_of(second) == Some(*page)) else { return 1 };
@@ -781,7 +802,7 @@ impl Operation {
         let page_mask = self.partition.size.bytes() - 1;
         let in_page = |offset: u64| offset as u32 & page_mask;
         let bytes = (end - offset) as usize;
-        let Some(slot) = client.remote.begin(client.layout.agent_of(client.home(self.partition.owner)))
+        let Some(number) = client.remote.begin(client.layout.agent_of(client.home(self.partition.owner)))
         else {
             return Ok(false);
         };
@@ -797,16 +818,16 @@ impl Operation {
                 // SAFETY: rule 1; the message was made long enough, and no page is in use (rule 3).
                 unsafe { copy(from, message[at..].as_mut_ptr(), piece.bytes) };
             }
-            InPlace::PutPieces { page, count: count as u32, slot }
+            InPlace::PutPieces { page, count: count as u32, number }
         } else {
-            InPlace::Get { page, offset: in_page(offset), bytes: bytes as u32, slot }
+            InPlace::Get { page, offset: in_page(offset), bytes: bytes as u32, number }
         };
         if !client.try_in_place(self.partition.owner, operation, &message)? {
-            client.remote.abandon(slot);
+            client.remote.abandon(number);
             return Ok(false);
         }
         let pieces = self.then.drain(begin..).rev().collect();
-        self.remote.push_back(Asked::told(slot, offset, bytes, pieces));
+        self.remote.push_back(Asked::told(number, offset, bytes, pieces));
         Ok(true)
     }
 
@@ -821,7 +842,7 @@ impl Operation {
             }
             WaitStatus::Failed { code, detail } => Err(client.failed(
                 self.partition.id(),
-                self.offset.saturating_sub(1) >> self.shift(),
+                self.in_segment(self.offset.saturating_sub(1)),
                 code,
                 detail,
             )),

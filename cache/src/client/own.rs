@@ -11,10 +11,10 @@
 //! What cannot be claimed, or read, or verified, is asked of the agent, which says why.
 
 use super::Core;
+use crate::page::{PageInSegment, PageIndex};
 use crate::partition::{Partition, PartitionId, SegmentId};
 use crate::pool::{Claim, Counter, PageSize, PageState, PoolClient};
 use crate::read_ahead::{Detectors, Run as Ahead};
-use crate::request::PageIndex;
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smallvec::SmallVec;
@@ -246,7 +246,6 @@ impl OwnPages {
         let claims = core.pool.claim_run(first, most as usize);
         let Some(claim) = claims.first() else { return Brought::No };
         self.look_after_frames(core, partition.size);
-        let in_segment = |page: PageIndex| page - partition.first;
         let claim_stored = claim.stored;
         if claim_stored == StoredPage::Zeros {
             drop(state);
@@ -263,18 +262,18 @@ impl OwnPages {
             drop(state);
             let read = match (&claims[..], claim_stored) {
                 ([one], StoredPage::At { place, .. }) => {
-                    file.fill(in_segment(first), place, &core.pool.claimed_span(one))
+                    file.fill(partition.number_of(first).0, place, &core.pool.claimed_span(one))
                 }
-                _ => read_now(&file, run_of(&core.pool, in_segment(first), &claims)),
+                _ => read_now(&file, run_of(&core.pool, partition.number_of(first), &claims)),
             };
             if let Err(error) = &read {
-                tracing::debug!(%error, first, "a page could not be read");
+                tracing::debug!(%error, %first, "a page could not be read");
             }
             self.finish(core, claims, &[], read.is_ok());
             return Brought::Here;
         }
         let pages = claims.len() as u64;
-        match state.start(core, &file, in_segment(first), claims, SmallVec::new()) {
+        match state.start(core, &file, partition.number_of(first), claims, SmallVec::new()) {
             Ok(id) => {
                 // While the device has work, the next poll is soon enough, and submits several at once.
                 if state.unsubmitted >= BATCH || state.under_way() <= state.unsubmitted {
@@ -301,7 +300,7 @@ impl OwnPages {
 
     /// Fills the frame of a claimed page. Neither locks nor allocates.
     pub(super) fn read_claimed(core: &Core, file: &SharedFile, partition: &Partition, claim: &Claim) -> bool {
-        let page = claim.page.wrapping_sub(partition.first);
+        let page = claim.page.0.wrapping_sub(partition.first.0);
         let is_good = file.read_page(page, claim.stored, &core.pool.claimed_span(claim));
         match claim.stored {
             StoredPage::Zeros => core.pool.count(Counter::WithoutData, 1),
@@ -487,7 +486,7 @@ impl State {
         &mut self,
         core: &Core,
         file: &SharedFile,
-        in_segment: u64,
+        in_segment: PageInSegment,
         claims: SmallVec<[Claim; 1]>,
         marked: Marks,
     ) -> Result<ReadId, SmallVec<[Claim; 1]>> {
@@ -551,7 +550,7 @@ impl State {
             return;
         }
         let mut runs: SmallVec<[Ahead; 1]> = SmallVec::new();
-        for page in first..first + count {
+        for page in PageIndex::each(first..first + count) {
             if self.take_to_fetch(page) {
                 continue;
             }
@@ -624,7 +623,7 @@ impl State {
                 continue;
             }
             count_reads(core, size, claims.len());
-            match self.start(core, &file, begin - partition.first, claims, part) {
+            match self.start(core, &file, partition.number_of(begin), claims, part) {
                 Ok(_) => core.endpoint.work_started(),
                 Err(claims) => {
                     own.give_back(core, claims);
@@ -659,11 +658,11 @@ fn count_reads(core: &Core, size: PageSize, pages: usize) {
     core.pool.count(Counter::NvmReadBytes, pages as u64 * u64::from(size.bytes()));
 }
 
-fn run_of(pool: &PoolClient, first_page: u64, claims: &[Claim]) -> Run {
+fn run_of(pool: &PoolClient, first: PageInSegment, claims: &[Claim]) -> Run {
     let place = match claims.first().map(|claim| claim.stored) {
         Some(StoredPage::At { place, .. }) => place,
         _ => vgas_nvm::Place::A,
     };
     let into: Spans = claims.iter().map(|claim| pool.claimed_span(claim)).collect();
-    Run { first_page, place, into }
+    Run { first_page: first.0, place, into }
 }

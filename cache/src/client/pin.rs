@@ -45,7 +45,7 @@ impl Client {
                     // SAFETY: rule 1: a local of one byte.
                     unsafe { self.get(of, offset, &raw mut byte, 1) }?;
                 }
-                PinMode::Write => self.ask_and_wait(|slot| Request::Own { page: page.number, slot }, &[])?,
+                PinMode::Write => self.ask_and_wait(|wait| Request::Own { page: page.number, wait }, &[])?,
             }
         }
         Err(CacheError::Usage(format!(

@@ -2,9 +2,9 @@
 //! hit does ([`Row`](crate::pool::Row)), and which segments this rank has left.
 
 use crate::error::Failure;
+use crate::page::PageIndex;
 use crate::partition::{Partition, PartitionId, SEGMENTS_MAX, SegmentId};
 use crate::pool::{Known, PoolClient};
-use crate::request::PageIndex;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -7,9 +7,10 @@
 use super::remote::RemoteState;
 use super::{CacheError, Client, Core, Known};
 use crate::error::PAGE_UNKNOWN;
+use crate::page::{PageInSegment, PageIndex};
 use crate::partition::PartitionId;
 use crate::pool::Counter;
-use crate::request::{InPlace, PageIndex, WordUpdate};
+use crate::request::{InPlace, WordUpdate};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use vgas_rma::address::NodeId;
@@ -205,15 +206,15 @@ impl PendingUpdates<'_> {
         let Some(&first) = part.numbers.first() else { return Ok(true) };
         let owner = self.updates[first].of.owner;
         let Some(number) = part.asked else {
-            let Some(slot) = core.remote.begin(core.layout.agent_of(core.home(owner))) else {
+            let Some(number) = core.remote.begin(core.layout.agent_of(core.home(owner))) else {
                 return Ok(false);
             };
             let count = part.numbers.len() as u32;
             let page = part.first;
-            if core.try_in_place(owner, InPlace::Update { page, count, slot }, &part.list)? {
-                part.asked = Some(slot);
+            if core.try_in_place(owner, InPlace::Update { page, count, number }, &part.list)? {
+                part.asked = Some(number);
             } else {
-                core.remote.abandon(slot);
+                core.remote.abandon(number);
             }
             return Ok(false);
         };
@@ -228,7 +229,7 @@ impl PendingUpdates<'_> {
                 let failed = part.numbers.get(which as usize).unwrap_or(&first);
                 let SegmentUpdate { of, offset, .. } = self.updates[*failed];
                 let size = core.segments.find(of).map_or(0, |known| known.partition.size.shift());
-                return Err(core.failed(of, offset >> size, code, PAGE_UNKNOWN));
+                return Err(core.failed(of, PageInSegment(offset >> size), code, PAGE_UNKNOWN));
             }
             RemoteState::Done(bytes) => {
                 return Err(core.short_answer(owner, 8 * part.numbers.len(), bytes.len()));

@@ -65,6 +65,7 @@ mod uffd;
 mod window;
 
 use crate::error::{CacheError, Failure};
+use crate::page::PageInSegment;
 use crate::partition::Partition;
 use crate::pool::{Claim, PoolClient};
 use leaver::Leaver;
@@ -200,7 +201,7 @@ impl LocalSegment {
     /// allowed here.
     pub fn open(spec: LocalSpec) -> Result<Self, CacheError> {
         let (owner, bytes, mechanism) = (spec.partition.id(), spec.bytes, spec.mechanism);
-        let trouble = |trouble| CacheError::Local { owner, page: 0, trouble };
+        let trouble = |trouble| CacheError::Local { owner, page: PageInSegment(0), trouble };
         signal::make_room();
         let window = Arc::new(Window::new(spec).map_err(trouble)?);
         let registered = signal::register(&window, mechanism).map_err(trouble)?;
@@ -252,10 +253,13 @@ impl LocalSegment {
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(CacheError::OutOfRange { owner, offset, bytes, limit: self.bytes });
         }
-        let at = |offset: u64| self.window.page_at(self.window.space().base() + offset as usize).unwrap_or(0);
-        let pages = if bytes == 0 { 0..0 } else { at(offset)..at(offset + bytes - 1) + 1 };
+        let at = |offset: u64| {
+            self.window.page_at(self.window.space().base() + offset as usize).unwrap_or_default()
+        };
+        let none = PageInSegment(0)..PageInSegment(0);
+        let pages = if bytes == 0 { none } else { at(offset)..at(offset + bytes - 1) + 1 };
         let mut pin = LocalPin { window: self.window.clone(), pages: pages.start..pages.start };
-        for page in pages {
+        for page in PageInSegment::each(pages) {
             // Other signals wait: their handlers may touch the segment and must not find this thread half-way.
             signal::undisturbed(|| self.window.pin(page)).map_err(|trouble| CacheError::Local {
                 owner,
@@ -280,7 +284,11 @@ impl LocalSegment {
         drop(live);
         self.window.space().seal();
         let owner = self.window.owner();
-        self.window.give_back_all().map_err(|trouble| CacheError::Local { owner, page: 0, trouble })
+        self.window.give_back_all().map_err(|trouble| CacheError::Local {
+            owner,
+            page: PageInSegment(0),
+            trouble,
+        })
     }
 }
 
@@ -288,7 +296,7 @@ impl LocalSegment {
 #[must_use = "dropped at once, it keeps nothing"]
 pub struct LocalPin {
     window: Arc<Window>,
-    pages: std::ops::Range<u64>,
+    pages: std::ops::Range<PageInSegment>,
 }
 
 impl std::fmt::Debug for LocalPin {
@@ -299,7 +307,7 @@ impl std::fmt::Debug for LocalPin {
 
 impl Drop for LocalPin {
     fn drop(&mut self) {
-        for page in self.pages.clone() {
+        for page in PageInSegment::each(self.pages.clone()) {
             self.window.unpin(page);
         }
     }

@@ -14,6 +14,7 @@
 
 use super::window::{ABSENT, BUSY, READABLE, Seat, WRITABLE, Window};
 use super::{Trouble, signal};
+use crate::page::PageInSegment;
 use crate::pool::{FrameId, Own};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -36,24 +37,24 @@ pub(super) struct Sweep {
 
 impl Sweep {
     /// How many faults have come in order, with this one. Several threads at a time make it a guess.
-    fn faulted(&self, page: u64) -> u32 {
-        let before = if self.next.load(Relaxed) == page { self.in_order.load(Relaxed) } else { 0 };
+    fn faulted(&self, page: PageInSegment) -> u32 {
+        let before = if self.next.load(Relaxed) == page.0 { self.in_order.load(Relaxed) } else { 0 };
         let now = before.saturating_add(1);
         self.in_order.store(now, Relaxed);
-        self.next.store(page + 1, Relaxed);
+        self.next.store(page.0 + 1, Relaxed);
         now
     }
 
     /// So many pages were mapped.
-    fn mapped(&self, page: u64, count: usize) {
-        self.next.store(page + count as u64, Relaxed);
+    fn mapped(&self, page: PageInSegment, count: usize) {
+        self.next.store(page.0 + count as u64, Relaxed);
     }
 }
 
 /// Neighbouring pages that this thread has made busy. Small, and never copied: it lies on the stack of a handler of a signal,
 /// which may be no larger than 8 KiB.
 struct Run {
-    first: u64,
+    first: PageInSegment,
     count: usize,
     frames: [u32; RUN_PAGES_MAX],
     seats: [u32; RUN_PAGES_MAX],
@@ -66,7 +67,7 @@ impl Run {
         self.frames[self.count] = frame.0;
         self.seats[self.count] = seat.index;
         // The state of a page that is mapped is not 0.
-        self.victims[self.count] = seat.victim.map_or(0, |(old, kind)| old << KIND_BITS | u64::from(kind));
+        self.victims[self.count] = seat.victim.map_or(0, |(old, kind)| old.0 << KIND_BITS | u64::from(kind));
         self.count += 1;
     }
 }
@@ -74,6 +75,10 @@ impl Run {
 /// Bits of a victim's state in [`Run::victims`].
 const KIND_BITS: u32 = 2;
 const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
+
+fn victim_of(packed: u64) -> PageInSegment {
+    PageInSegment(packed >> KIND_BITS)
+}
 
 /// The end of the numbers from `start` on that each follow the one before by `step`.
 fn end_of_group<T: Copy + PartialEq + std::ops::Add<Output = T>>(
@@ -91,7 +96,7 @@ fn end_of_group<T: Copy + PartialEq + std::ops::Add<Output = T>>(
 impl Window {
     /// How many pages are to be mapped because of a fault on this one, which nobody has mapped.
     #[inline(never)]
-    pub(super) fn run_wanted(&self, page: u64, write: bool) -> usize {
+    pub(super) fn run_wanted(&self, page: PageInSegment, write: bool) -> usize {
         let in_order = self.sweep.faulted(page);
         let needed = if write { STORES_IN_ORDER } else { 2 };
         if in_order < needed || !signal::has_room() {
@@ -105,7 +110,12 @@ impl Window {
     /// Maps a page, which this thread has made busy, with what follows. None: it is not one of those that need nobody, and
     /// nothing was done.
     #[inline(never)]
-    pub(super) fn fetch_run(&self, page: u64, write: bool, wanted: usize) -> Option<Result<(), Trouble>> {
+    pub(super) fn fetch_run(
+        &self,
+        page: PageInSegment,
+        write: bool,
+        wanted: usize,
+    ) -> Option<Result<(), Trouble>> {
         let frame = self.map_in_dram(page, write)?;
         let mut run = Run {
             first: page,
@@ -115,8 +125,8 @@ impl Window {
             victims: [0; RUN_PAGES_MAX],
         };
         run.push(frame, &self.take_seat(page));
-        let end = self.page_count().min(page + wanted as u64);
-        for next in page + 1..end {
+        let end = PageInSegment(self.page_count()).min(page + wanted as u64);
+        for next in PageInSegment::each(page + 1..end) {
             if !self.begin(next, ABSENT) {
                 break;
             }
@@ -133,7 +143,7 @@ impl Window {
             run.push(frame, &seat);
         }
         self.sweep.mapped(page, run.count);
-        self.swept_to(page + run.count as u64 - 1);
+        self.swept_to(page + (run.count as u64 - 1));
         let mut trouble = self.empty_seats(&mut run);
         let done = self.show_run(&run, write, &mut trouble);
         self.end_run(&run, done, if write { WRITABLE } else { READABLE });
@@ -148,7 +158,7 @@ impl Window {
         while start < run.count {
             // Neighbours in the same state: those of a sweep are.
             let end = end_of_group(&run.victims[..run.count], start, 1 << KIND_BITS);
-            let old = run.victims[start] >> KIND_BITS;
+            let old = victim_of(run.victims[start]);
             match run.victims[start] {
                 0 => {}
                 _ => match self.space().hide(old, end - start) {
@@ -164,7 +174,7 @@ impl Window {
     #[inline(never)]
     fn give_back_hidden(&self, run: &mut Run, start: usize, end: usize) {
         for victim in &mut run.victims[start..end] {
-            let old = *victim >> KIND_BITS;
+            let old = victim_of(*victim);
             self.give_back(old);
             self.settle(old, ABSENT);
             *victim = 0;
@@ -199,7 +209,7 @@ impl Window {
             }
             self.give_back(page);
             let victim = run.victims[index];
-            let victim = (victim != 0).then_some((victim >> KIND_BITS, (victim & KIND_MASK) as u32));
+            let victim = (victim != 0).then_some((victim_of(victim), (victim & KIND_MASK) as u32));
             self.leave(self.seat_of(run.seats[index], victim));
             self.settle(page, ABSENT);
         }
@@ -207,7 +217,7 @@ impl Window {
 
     /// Keeps a page where it is that needs nobody and is in DRAM.
     #[inline(never)]
-    fn map_in_dram(&self, page: u64, write: bool) -> Option<FrameId> {
+    fn map_in_dram(&self, page: PageInSegment, write: bool) -> Option<FrameId> {
         let Own::Mapped(frame) = self.map_known_to_nobody(page) else { return None };
         if write && !self.mark_modified(page) {
             self.give_back(page);
@@ -219,7 +229,7 @@ impl Window {
     /// Lets a page that is mapped for reading, and that this thread has made busy, be written, and what follows it, if stores
     /// come in order.
     #[inline(never)]
-    pub(super) fn make_writable(&self, page: u64) -> Result<(), Trouble> {
+    pub(super) fn make_writable(&self, page: PageInSegment) -> Result<(), Trouble> {
         let may_run = self.stores.faulted(page) >= STORES_IN_ORDER && signal::has_room();
         let mut count = 0;
         let made = loop {
@@ -233,7 +243,7 @@ impl Window {
             }
             count += 1;
             let next = page + count as u64;
-            let may_go_on = may_run && count < RUN_PAGES_MAX && next < self.page_count();
+            let may_go_on = may_run && count < RUN_PAGES_MAX && next.0 < self.page_count();
             if !may_go_on || !self.begin(next, READABLE) {
                 break Ok(());
             }
@@ -247,7 +257,7 @@ impl Window {
     }
 
     /// Makes a page busy that is in this state.
-    fn begin(&self, page: u64, state: u32) -> bool {
+    fn begin(&self, page: PageInSegment, state: u32) -> bool {
         self.word(page).compare_exchange(state, BUSY, AcqRel, Relaxed).is_ok()
     }
 }
@@ -267,9 +277,9 @@ mod tests {
     #[test]
     fn a_sweep_is_faults_in_order() {
         let sweep = Sweep::default();
-        assert_eq!([5, 6, 7, 9, 10, 4].map(|page| sweep.faulted(page)), [1, 2, 3, 1, 2, 1]);
-        sweep.faulted(100);
-        sweep.mapped(100, 8);
-        assert_eq!(sweep.faulted(108), 2);
+        assert_eq!([5, 6, 7, 9, 10, 4].map(|page| sweep.faulted(PageInSegment(page))), [1, 2, 3, 1, 2, 1]);
+        sweep.faulted(PageInSegment(100));
+        sweep.mapped(PageInSegment(100), 8);
+        assert_eq!(sweep.faulted(PageInSegment(108)), 2);
     }
 }

@@ -4,6 +4,7 @@ use super::everywhere::RANGES_MAX;
 use super::uffd::Announcing;
 use super::window::Window;
 use super::{Mechanism, Range, Trouble};
+use crate::page::PageInSegment;
 use libc::{c_int, c_void, siginfo_t};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::fmt::Write;
@@ -357,7 +358,7 @@ fn restore_default(signal: c_int) {
 }
 
 /// Ends the process because a page cannot be had: one line, then SIGBUS.
-pub(super) fn die(window: &Window, page: u64, trouble: Trouble) -> ! {
+pub(super) fn die(window: &Window, page: PageInSegment, trouble: Trouble) -> ! {
     let mut line = Line::default();
     let _ = writeln!(
         line,

@@ -2,6 +2,7 @@
 
 use super::uffd::{Announcing, Userfaultfd};
 use super::{Mechanism, Trouble};
+use crate::page::PageInSegment;
 use crate::pool::FrameId;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 use std::ffi::c_void;
@@ -101,21 +102,21 @@ impl Space {
         self.userfaultfd.as_ref().filter(|one| one.announcing() == Announcing::ToThread)
     }
 
-    fn address_of(&self, page: u64) -> usize {
-        let offset = page as usize * self.page_bytes;
+    fn address_of(&self, page: PageInSegment) -> usize {
+        let offset = page.0 as usize * self.page_bytes;
         assert!(offset < self.bytes, "page {page} is not of this segment");
         self.base + offset
     }
 
     /// Takes the frames of so many pages out of sight. When it has returned, no store of any thread reaches them by these
     /// pages' addresses any more. By whoever has the pages busy.
-    pub fn hide(&self, page: u64, count: usize) -> Result<(), Trouble> {
+    pub fn hide(&self, page: PageInSegment, count: usize) -> Result<(), Trouble> {
         self.hide_bytes(self.address_of(page), self.bytes_of(page, count))
     }
 
     /// Of so many pages from one on, all of the segment.
-    fn bytes_of(&self, page: u64, count: usize) -> usize {
-        let last = self.address_of(page + count as u64 - 1);
+    fn bytes_of(&self, page: PageInSegment, count: usize) -> usize {
+        let last = self.address_of(page + (count as u64 - 1));
         last + self.page_bytes - self.address_of(page)
     }
 
@@ -137,7 +138,13 @@ impl Space {
 
     /// Makes so many frames, from one on, visible at the addresses of as many pages. By whoever has the pages busy and the
     /// frames granted by the agent, or kept by itself.
-    pub fn show(&self, page: u64, frame: FrameId, count: usize, write: bool) -> Result<(), Trouble> {
+    pub fn show(
+        &self,
+        page: PageInSegment,
+        frame: FrameId,
+        count: usize,
+        write: bool,
+    ) -> Result<(), Trouble> {
         let bytes = self.bytes_of(page, count);
         let at = self.reserved.with_addr(self.address_of(page));
         let offset = frame.offset();
@@ -151,14 +158,14 @@ impl Space {
     }
 
     /// Lets threads go on that sleep because a page was absent.
-    pub fn wake(&self, page: u64) {
+    pub fn wake(&self, page: PageInSegment) {
         if let Some(userfaultfd) = self.announcing() {
             userfaultfd.wake(self.address_of(page), self.page_bytes);
         }
     }
 
     /// Lets so many pages that are shown for reading be written, too. By whoever has the pages busy.
-    pub fn allow_writing(&self, page: u64, count: usize) -> Result<(), Trouble> {
+    pub fn allow_writing(&self, page: PageInSegment, count: usize) -> Result<(), Trouble> {
         let at = self.reserved.with_addr(self.address_of(page));
         // SAFETY: rules 1 and 2: more access to frames that the pages show already.
         unsafe { mprotect(at, self.bytes_of(page, count), MprotectFlags::READ | MprotectFlags::WRITE) }

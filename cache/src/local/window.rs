@@ -13,6 +13,7 @@ use super::run::Sweep;
 use super::space::Space;
 use super::{LocalSpec, Trouble};
 use crate::error::{Failure, FailureKind};
+use crate::page::{PageInSegment, PageIndex};
 use crate::partition::{PartitionId, SegmentId};
 use crate::pool::{
     Claim, ClaimedSlot, Counter, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, Own, PAGE_BYTES_MIN,
@@ -56,14 +57,14 @@ pub(super) struct Seat<'w> {
     place: &'w AtomicU64,
     pub(super) index: u32,
     /// Who sat there, and what it was mapped for; busy now, and still shown.
-    pub(super) victim: Option<(u64, u32)>,
+    pub(super) victim: Option<(PageInSegment, u32)>,
 }
 
 /// A rank's own segment in its address space.
 pub(super) struct Window {
     owner: PartitionId,
     is_own: bool,
-    first_page: u64,
+    first_page: PageIndex,
     page_shift: u32,
     space: Space,
     /// The pages' words; memory only where pages were touched.
@@ -151,9 +152,9 @@ impl Window {
     }
 
     /// The page of the segment at an address of it.
-    pub fn page_at(&self, address: usize) -> Option<u64> {
+    pub fn page_at(&self, address: usize) -> Option<PageInSegment> {
         let offset = address.wrapping_sub(self.space.base());
-        (offset < self.space.bytes()).then_some((offset >> self.page_shift) as u64)
+        (offset < self.space.bytes()).then_some(PageInSegment((offset >> self.page_shift) as u64))
     }
 
     pub(super) fn page_shift(&self) -> u32 {
@@ -174,13 +175,13 @@ impl Window {
         self.seats.len()
     }
 
-    pub(super) fn word(&self, page: u64) -> &AtomicU32 {
-        self.words.atomic_u32(page as usize * 4)
+    pub(super) fn word(&self, page: PageInSegment) -> &AtomicU32 {
+        self.words.atomic_u32(page.0 as usize * 4)
     }
 
     /// Serves a fault: `Ok(true)`, try again; `Ok(false)`, nothing that this segment could do about it. `write` as far as
     /// it is known.
-    pub fn serve(&self, page: u64, write: Option<bool>) -> Result<bool, Trouble> {
+    pub fn serve(&self, page: PageInSegment, write: Option<bool>) -> Result<bool, Trouble> {
         // A fault on a page that may be read must be a store, if the machine does not say.
         let write = write.unwrap_or_else(|| self.is_own && self.word(page).load(Acquire) & KIND == READABLE);
         if write && !self.is_own {
@@ -199,7 +200,7 @@ impl Window {
     }
 
     /// Maps a page with at least this right. False: it had it already, and nothing was done.
-    pub fn bring_in(&self, page: u64, write: bool) -> Result<bool, Trouble> {
+    pub fn bring_in(&self, page: PageInSegment, write: bool) -> Result<bool, Trouble> {
         let word = self.word(page);
         loop {
             let now = word.load(Acquire);
@@ -222,7 +223,7 @@ impl Window {
     }
 
     /// An absent page, which this thread has made busy.
-    fn fetch(&self, page: u64, write: bool) -> Result<(), Trouble> {
+    fn fetch(&self, page: PageInSegment, write: bool) -> Result<(), Trouble> {
         let wanted = self.run_wanted(page, write);
         if wanted > 1
             && let Some(result) = self.fetch_run(page, write, wanted)
@@ -234,7 +235,7 @@ impl Window {
 
     /// The same without what follows it.
     #[inline(never)]
-    fn fetch_alone(&self, page: u64, write: bool) -> Result<(), Trouble> {
+    fn fetch_alone(&self, page: PageInSegment, write: bool) -> Result<(), Trouble> {
         let seat = self.take_seat(page);
         if seat.victim.is_none() {
             return self.fetch_into(seat, page, write, None);
@@ -242,19 +243,25 @@ impl Window {
         match self.owed.swap(IN_EXCHANGE, AcqRel) {
             IN_EXCHANGE => self.fetch_after_hiding(seat, page, write),
             NOTHING_OWED => self.exchange(seat, page, write, None),
-            owed => self.exchange(seat, page, write, Some(owed - 1)),
+            owed => self.exchange(seat, page, write, page_of(owed)),
         }
     }
 
     /// The owed page itself is wanted again, and this thread has reclaimed it.
     #[inline(never)]
-    fn fetch_owed(&self, page: u64, write: bool) -> Result<(), Trouble> {
+    fn fetch_owed(&self, page: PageInSegment, write: bool) -> Result<(), Trouble> {
         let seat = self.take_seat(page);
         self.exchange(seat, page, write, Some(page))
     }
 
     /// Has the page fetched in exchange for the owed one, and hides the victim meanwhile, which is the owed one then.
-    fn exchange(&self, seat: Seat<'_>, page: u64, write: bool, owed: Option<u64>) -> Result<(), Trouble> {
+    fn exchange(
+        &self,
+        seat: Seat<'_>,
+        page: PageInSegment,
+        write: bool,
+        owed: Option<PageInSegment>,
+    ) -> Result<(), Trouble> {
         let victim = seat.victim;
         let result = self.fetch_into(seat, page, write, owed);
         // Not before the agent has taken it back: the next fault on it must find it unmapped there, too.
@@ -262,7 +269,7 @@ impl Window {
             self.settle(back, ABSENT);
         }
         let owes = victim.filter(|_| result.is_ok());
-        self.owed.store(owes.map_or(NOTHING_OWED, |(old, _)| old + 1), Release);
+        self.owed.store(owes.map_or(NOTHING_OWED, |(old, _)| word_of(old)), Release);
         if let Some((old, _)) = owes {
             // Still busy; whoever waits for it may reclaim it now.
             self.settle(old, BUSY);
@@ -271,7 +278,7 @@ impl Window {
     }
 
     /// Gives the victim back with the request for the page.
-    fn fetch_after_hiding(&self, seat: Seat<'_>, page: u64, write: bool) -> Result<(), Trouble> {
+    fn fetch_after_hiding(&self, seat: Seat<'_>, page: PageInSegment, write: bool) -> Result<(), Trouble> {
         let Some((old, _)) = seat.victim else { return self.fetch_into(seat, page, write, None) };
         if let Err(trouble) = self.space.hide(old, 1) {
             self.leave(seat);
@@ -285,7 +292,13 @@ impl Window {
 
     /// Asks for a page, and gives another one back; hides the victim until the answer comes; and shows the page. Without
     /// success, the seat is as it was before.
-    fn fetch_into(&self, seat: Seat<'_>, page: u64, write: bool, back: Option<u64>) -> Result<(), Trouble> {
+    fn fetch_into(
+        &self,
+        seat: Seat<'_>,
+        page: PageInSegment,
+        write: bool,
+        back: Option<PageInSegment>,
+    ) -> Result<(), Trouble> {
         let back = back.filter(|&back| !self.unmap_own(back));
         let returned = back.map_or(Returned::Nothing, |back| Returned::Page(self.first_page + back));
         let (hidden, answer) = match self.map_own(page, write) {
@@ -336,12 +349,12 @@ impl Window {
 
     /// Has a page that nobody but this node knows of mapped without the agent, brought in first if need be.
     #[inline(never)]
-    fn map_own(&self, page: u64, write: bool) -> Option<FrameId> {
+    fn map_own(&self, page: PageInSegment, write: bool) -> Option<FrameId> {
         if !self.is_own {
             return None;
         }
         let index = self.first_page + page;
-        let before = self.last.swap(page, Relaxed);
+        let before = self.last.swap(page.0, Relaxed);
         match self.pool.map_own(index) {
             Own::Mapped(frame) => {
                 if !write || self.pool.mark_modified(index) {
@@ -351,7 +364,7 @@ impl Window {
                 None
             }
             // Of a scan the agent recognises more than one page at a time.
-            Own::Stored if page == before.wrapping_add(1) => None,
+            Own::Stored if page.0 == before.wrapping_add(1) => None,
             Own::Stored => {
                 let claim = self.pool.claim(index)?;
                 if self.pool.is_short_of_frames(self.pool.layout().size_of(index)) {
@@ -375,13 +388,13 @@ impl Window {
     }
 
     /// Takes a page back that was mapped without the agent. False: the agent knows of it.
-    fn unmap_own(&self, page: u64) -> bool {
+    fn unmap_own(&self, page: PageInSegment) -> bool {
         self.is_own && self.pool.unmap_own(self.first_page + page)
     }
 
     /// A page is not mapped after all; tells the agent, if it knows. A failure of this says no more than the one that led to it.
     #[inline(never)]
-    pub(super) fn give_back(&self, page: u64) {
+    pub(super) fn give_back(&self, page: PageInSegment) {
         let returned = Returned::Page(self.first_page + page);
         if !self.unmap_own(page) {
             let _ = self.ask(Fault { wanted: None, write: false, returned });
@@ -389,12 +402,12 @@ impl Window {
     }
 
     /// Whether a busy page was the owed one and is now this thread's.
-    fn reclaim(&self, page: u64) -> bool {
-        self.owed.load(Acquire) == page + 1
-            && self.owed.compare_exchange(page + 1, IN_EXCHANGE, AcqRel, Relaxed).is_ok()
+    fn reclaim(&self, page: PageInSegment) -> bool {
+        self.owed.load(Acquire) == word_of(page)
+            && self.owed.compare_exchange(word_of(page), IN_EXCHANGE, AcqRel, Relaxed).is_ok()
     }
 
-    pub(super) fn mark_modified(&self, page: u64) -> bool {
+    pub(super) fn mark_modified(&self, page: PageInSegment) -> bool {
         self.pool.mark_modified(self.first_page + page)
     }
 
@@ -403,7 +416,7 @@ impl Window {
     }
 
     /// Keeps a page in DRAM where it is that nobody but this node knows of.
-    pub(super) fn map_known_to_nobody(&self, page: u64) -> Own {
+    pub(super) fn map_known_to_nobody(&self, page: PageInSegment) -> Own {
         if !self.is_own {
             return Own::Agents;
         }
@@ -411,13 +424,13 @@ impl Window {
     }
 
     /// The last page that has come in order.
-    pub(super) fn swept_to(&self, page: u64) {
-        self.last.store(page, Relaxed);
+    pub(super) fn swept_to(&self, page: PageInSegment) {
+        self.last.store(page.0, Relaxed);
     }
 
     /// A seat for a page. Whoever sits there is busy from now on.
     #[inline(never)]
-    pub(super) fn take_seat(&self, page: u64) -> Seat<'_> {
+    pub(super) fn take_seat(&self, page: PageInSegment) -> Seat<'_> {
         let (mut naps, mut tries) = (0, 0);
         loop {
             if let Some(seat) = self.try_seat(page) {
@@ -431,27 +444,26 @@ impl Window {
     }
 
     /// A seat that this thread has taken.
-    pub(super) fn seat_of(&self, index: u32, victim: Option<(u64, u32)>) -> Seat<'_> {
+    pub(super) fn seat_of(&self, index: u32, victim: Option<(PageInSegment, u32)>) -> Seat<'_> {
         Seat { place: &self.seats[index as usize], index, victim }
     }
 
     /// The next seat, if whoever sits there can leave.
-    pub(super) fn try_seat(&self, page: u64) -> Option<Seat<'_>> {
+    pub(super) fn try_seat(&self, page: PageInSegment) -> Option<Seat<'_>> {
         let turn = self.next_seat.fetch_add(1, Relaxed);
         let index = (turn % self.seats.len() as u64) as u32;
         let place = &self.seats[index as usize];
         let sitting = place.load(Acquire);
-        if sitting == 0 {
-            let taken = place.compare_exchange(0, page + 1, AcqRel, Relaxed).is_ok();
+        let Some(old) = page_of(sitting) else {
+            let taken = place.compare_exchange(0, word_of(page), AcqRel, Relaxed).is_ok();
             return taken.then_some(Seat { place, index, victim: None });
-        }
-        let old = sitting - 1;
+        };
         let word = self.word(old);
         let now = word.load(Acquire);
         // Neither pinned nor busy. (A page that is busy already is somebody else's victim, or just coming.)
         let free = matches!(now, READABLE | WRITABLE);
         if free && word.compare_exchange(now, BUSY, AcqRel, Relaxed).is_ok() {
-            if place.compare_exchange(sitting, page + 1, AcqRel, Relaxed).is_ok() {
+            if place.compare_exchange(sitting, word_of(page), AcqRel, Relaxed).is_ok() {
                 return Some(Seat { place, index, victim: Some((old, now)) });
             }
             // It has got another seat since; here sits somebody else.
@@ -462,14 +474,14 @@ impl Window {
 
     /// Leaves a seat to its victim, which is still shown, or free.
     pub(super) fn leave(&self, seat: Seat<'_>) {
-        seat.place.store(seat.victim.map_or(0, |(old, _)| old + 1), Release);
+        seat.place.store(seat.victim.map_or(0, |(old, _)| word_of(old)), Release);
         if let Some((old, kind)) = seat.victim {
             self.settle(old, kind);
         }
     }
 
     /// Ends a page's being busy.
-    pub(super) fn settle(&self, page: u64, kind: u32) {
+    pub(super) fn settle(&self, page: PageInSegment, kind: u32) {
         let word = self.word(page);
         if word.swap(kind, AcqRel) & AWAITED != 0 {
             // Who is not woken looks again after a while.
@@ -478,7 +490,7 @@ impl Window {
     }
 
     /// Waits until a page is not busy, or owed.
-    fn wait_while_busy(&self, page: u64) {
+    fn wait_while_busy(&self, page: PageInSegment) {
         let word = self.word(page);
         for _ in 0..LOOKS {
             if word.load(Acquire) & KIND != BUSY {
@@ -490,7 +502,7 @@ impl Window {
         let marked =
             word.load(Acquire) == awaited || word.compare_exchange(BUSY, awaited, AcqRel, Acquire).is_ok();
         // Who makes a page owed takes the mark away after that: either it finds the mark, or this finds the page owed.
-        if marked && self.owed.load(Acquire) != page + 1 {
+        if marked && self.owed.load(Acquire) != word_of(page) {
             let _ = futex::wait(word, futex::Flags::empty(), awaited, Some(&timeout(NAP)));
         }
     }
@@ -544,7 +556,7 @@ impl Window {
     }
 
     /// Brings a page in, for all that may be done with it, and keeps it mapped until as many [`Window::unpin`].
-    pub fn pin(&self, page: u64) -> Result<(), Trouble> {
+    pub fn pin(&self, page: PageInSegment) -> Result<(), Trouble> {
         let limit = self.pins_max();
         let one_more = |count| (count < limit).then_some(count + 1);
         if self.pinned.fetch_update(AcqRel, Relaxed, one_more).is_err() {
@@ -577,7 +589,7 @@ impl Window {
     }
 
     /// Takes a pin back.
-    pub fn unpin(&self, page: u64) {
+    pub fn unpin(&self, page: PageInSegment) {
         if self.word(page).fetch_sub(PIN, AcqRel) < 2 * PIN {
             self.pinned.fetch_sub(1, AcqRel);
         }
@@ -585,10 +597,10 @@ impl Window {
 
     /// Gives back what is mapped of a block of the pool that is to be emptied, as far as it is not pinned or just changing.
     pub fn leave_block(&self, block: u32) {
-        let is_there = |page: u64| self.pool.block_of_page(self.first_page + page) == Some(block);
+        let is_there = |page: PageInSegment| self.pool.block_of_page(self.first_page + page) == Some(block);
         for seat in &self.seats {
             let sitting = seat.load(Acquire);
-            let Some(page) = sitting.checked_sub(1).filter(|&page| is_there(page)) else { continue };
+            let Some(page) = page_of(sitting).filter(|&page| is_there(page)) else { continue };
             let word = self.word(page);
             let now = word.load(Acquire);
             let free = matches!(now, READABLE | WRITABLE);
@@ -605,7 +617,7 @@ impl Window {
             self.settle(page, ABSENT);
         }
         let owed = self.owed.load(Acquire);
-        if let Some(page) = owed.checked_sub(1).filter(|&page| owed != IN_EXCHANGE && is_there(page))
+        if let Some(page) = page_of(owed).filter(|&page| owed != IN_EXCHANGE && is_there(page))
             && self.reclaim(page)
         {
             self.give_back(page);
@@ -621,12 +633,22 @@ impl Window {
     /// Gives all pages back to the agent, at the end of the segment: nobody may use its addresses any more.
     pub fn give_back_all(&self) -> Result<(), Trouble> {
         let sitting = self.seats.iter().map(|seat| seat.load(Acquire));
-        for page in sitting.chain([self.owed.load(Acquire)]).filter_map(|one| one.checked_sub(1)) {
+        for page in sitting.chain([self.owed.load(Acquire)]).filter_map(page_of) {
             // What the agent knows of comes next.
             let _ = self.unmap_own(page);
         }
         self.ask(Fault { wanted: None, write: false, returned: Returned::All(self.first_page) }).map(drop)
     }
+}
+
+/// A page in a word in which 0 is none.
+fn word_of(page: PageInSegment) -> u64 {
+    page.0 + 1
+}
+
+/// The page in such a word.
+fn page_of(word: u64) -> Option<PageInSegment> {
+    word.checked_sub(1).map(PageInSegment)
 }
 
 fn refused(reason: u32) -> Trouble {

@@ -11,6 +11,7 @@ use super::row;
 use super::shared::{FrameUse, IN_USE, Pins, Shared, UNKNOWN, slot};
 use super::size::{FrameId, PageSize};
 use super::wait::{self, Completed, WaitId};
+use crate::page::PageIndex;
 use crate::partition::{PartitionId, SegmentId};
 use crate::protocol::claim::{self, Act, Event};
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub enum Outcome {
 
 /// A page that is being taken from its users.
 struct Revocation {
-    page: u64,
+    page: PageIndex,
     intent: Intent,
     stage: Stage,
 }
@@ -65,7 +66,7 @@ pub struct PoolAgent {
     /// How many of them are at [`Stage::AwaitingUnpin`].
     awaiting_unpin: usize,
     /// Pages in hazard slots at the last look, sorted; kept for its allocation.
-    in_use: Vec<u64>,
+    in_use: Vec<PageIndex>,
     /// Frames that can't be freed yet because somebody still reads them through a pin.
     limbo: Vec<FrameId>,
 }
@@ -129,13 +130,13 @@ impl PoolAgent {
 
     /// The page's entry now. Behind the agent's back, [`PageState::Exclusive`] may become [`PageState::Modified`] and AHEAD may
     /// vanish, neither while HOLD is set; and [`PageState::Stored`] may become anything, by way of [`PageState::Claimed`].
-    pub fn entry(&self, page: u64) -> Result<Entry, PoolError> {
+    pub fn entry(&self, page: PageIndex) -> Result<Entry, PoolError> {
         Ok(Entry::from_word(self.shared.entry(page)?.load(Acquire)))
     }
 
     /// Says that nobody has a copy of a page without one, that nothing is under way for it, and what NVMe has: any rank of the
     /// node may bring it in from now on.
-    pub fn publish(&self, page: u64, stored: StoredPage) -> Result<(), PoolError> {
+    pub fn publish(&self, page: PageIndex, stored: StoredPage) -> Result<(), PoolError> {
         let entry = self.entry(page)?;
         debug_assert_eq!(entry.state(), PageState::Invalid, "page {page}");
         if claim::cell(entry.claim_state(), Event::Publish).is_some() {
@@ -146,7 +147,7 @@ impl PoolAgent {
 
     /// Takes a page back that was published. False: a rank has claimed it. It is held then, and the rank rings when the claim
     /// ends.
-    pub fn withdraw(&self, page: u64) -> Result<bool, PoolError> {
+    pub fn withdraw(&self, page: PageIndex) -> Result<bool, PoolError> {
         let word = self.shared.entry(page)?;
         let mut act = Act::Nothing;
         let _ = word.fetch_update(AcqRel, Acquire, |now| {
@@ -163,7 +164,7 @@ impl PoolAgent {
     }
 
     /// Whether a rank has claimed a page.
-    pub fn is_claimed(&self, page: u64) -> Result<bool, PoolError> {
+    pub fn is_claimed(&self, page: PageIndex) -> Result<bool, PoolError> {
         Ok(self.entry(page)?.state() == PageState::Claimed)
     }
 
@@ -175,7 +176,7 @@ impl PoolAgent {
 
     /// Ends that, before anything is known of the page. Its frame, if its owner has mapped it: with a pin, which is the
     /// caller's to take back now.
-    pub fn know(&self, page: u64) -> Result<Option<FrameId>, PoolError> {
+    pub fn know(&self, page: PageIndex) -> Result<Option<FrameId>, PoolError> {
         let entry = self.entry(page)?;
         if !entry.state().writable() {
             return Ok(None);
@@ -189,7 +190,7 @@ impl PoolAgent {
     }
 
     /// The frames that ranks have filled since the last call, each with its page, in the order in which that was.
-    pub fn take_filled(&self, into: &mut Vec<(FrameId, u64)>) -> Result<(), PoolError> {
+    pub fn take_filled(&self, into: &mut Vec<(FrameId, PageIndex)>) -> Result<(), PoolError> {
         let mut frames = Vec::new();
         FilledStack::of(&self.shared, self.shard).take_all(&mut frames);
         for frame in frames {
@@ -201,7 +202,7 @@ impl PoolAgent {
     }
 
     /// The page of which a frame is the copy. Who took it away meanwhile, for another page or none, has seen to it.
-    pub fn page_in(&self, frame: FrameId) -> Result<Option<u64>, PoolError> {
+    pub fn page_in(&self, frame: FrameId) -> Result<Option<PageIndex>, PoolError> {
         let FrameUse::Page(page) = self.frame_use(frame)? else { return Ok(None) };
         let entry = self.entry(page)?;
         Ok((entry.state().readable() && entry.frame() == frame).then_some(page))
@@ -414,7 +415,13 @@ impl PoolAgent {
 
     /// Makes a filled frame of the agent's the copy of a page that has none, for everybody to use. With `ahead`, the
     /// first user reports.
-    pub fn install(&self, page: u64, frame: FrameId, state: PageState, ahead: bool) -> Result<(), PoolError> {
+    pub fn install(
+        &self,
+        page: PageIndex,
+        frame: FrameId,
+        state: PageState,
+        ahead: bool,
+    ) -> Result<(), PoolError> {
         let word = self.shared.entry(page)?;
         self.expect_own(frame)?;
         debug_assert!(state.readable() && !self.entry(page)?.state().readable(), "page {page} to {state:?}");
@@ -425,7 +432,7 @@ impl PoolAgent {
     }
 
     /// Gives more rights to a page that has a copy (S or O to M, E to M): users need not be stopped for that.
-    pub fn upgrade(&self, page: u64, state: PageState) -> Result<(), PoolError> {
+    pub fn upgrade(&self, page: PageIndex, state: PageState) -> Result<(), PoolError> {
         debug_assert!(state.readable());
         let word = self.shared.entry(page)?;
         let _ =
@@ -434,7 +441,7 @@ impl PoolAgent {
     }
 
     /// Says of a page without a copy whether the home serves it in place.
-    pub fn mark_in_place(&self, page: u64, on: bool) -> Result<(), PoolError> {
+    pub fn mark_in_place(&self, page: PageIndex, on: bool) -> Result<(), PoolError> {
         let state = if on { PageState::InPlace } else { PageState::Invalid };
         debug_assert!(!self.entry(page)?.state().readable());
         self.shared.entry(page)?.store(Entry::new(state, FrameId(0)).word(), Release);
@@ -443,7 +450,7 @@ impl PoolAgent {
 
     /// Begins to take a page from its users: no new ones from now on. [`PoolAgent::poll_revocations`] says, once, when
     /// the present ones are done. A page that is being evicted already may be revoked: it then is revoked, not evicted.
-    pub fn revoke(&mut self, page: u64, intent: Intent) -> Result<(), PoolError> {
+    pub fn revoke(&mut self, page: PageIndex, intent: Intent) -> Result<(), PoolError> {
         // A page that is being revoked is held, unless it waits for an unpin.
         if (self.entry(page)?.held() || self.awaiting_unpin > 0)
             && let Some(earlier) = self.revocations.iter_mut().find(|earlier| earlier.page == page)
@@ -466,7 +473,7 @@ impl PoolAgent {
 
     /// Looks which pages have been left by their users; appends them with what came of it. Never waits: one barrier if
     /// there are fresh revocations, then one look at each used slot.
-    pub fn poll_revocations(&mut self, done: &mut Vec<(u64, Outcome)>) -> Result<(), PoolError> {
+    pub fn poll_revocations(&mut self, done: &mut Vec<(PageIndex, Outcome)>) -> Result<(), PoolError> {
         if self.revocations.is_empty() {
             return Ok(());
         }
@@ -522,28 +529,28 @@ impl PoolAgent {
             for index in 0..self.shared.slots_used(rank) {
                 let hazard = self.shared.slot_word(rank, index, slot::HAZARD).load(Acquire);
                 if hazard != 0 {
-                    self.in_use.push(hazard - 1);
+                    self.in_use.push(PageIndex(hazard - 1));
                 }
             }
         }
         self.in_use.sort_unstable();
     }
 
-    fn hold(&self, page: u64) -> Result<(), PoolError> {
+    fn hold(&self, page: PageIndex) -> Result<(), PoolError> {
         let word = self.shared.entry(page)?;
         let _ = word.fetch_update(SeqCst, Acquire, |now| Some(Entry::from_word(now).with_hold(true).word()));
         Ok(())
     }
 
     /// Lets users in again without a transition.
-    pub fn unhold(&self, page: u64) -> Result<(), PoolError> {
+    pub fn unhold(&self, page: PageIndex) -> Result<(), PoolError> {
         let word = self.shared.entry(page)?;
         let _ = word.fetch_update(AcqRel, Acquire, |now| Some(Entry::from_word(now).with_hold(false).word()));
         Ok(())
     }
 
     /// Ends a quiet revocation with fewer rights (M or E to O or S), and lets users in again.
-    pub fn settle(&self, page: u64, state: PageState) -> Result<(), PoolError> {
+    pub fn settle(&self, page: PageIndex, state: PageState) -> Result<(), PoolError> {
         let entry = self.entry(page)?;
         debug_assert!(entry.held() && state.readable() && entry.state().readable(), "{page} is {entry:?}");
         self.shared.entry(page)?.store(entry.with_state(state).with_hold(false).word(), Release);
@@ -552,7 +559,7 @@ impl PoolAgent {
 
     /// Ends a quiet revocation by giving up the copy. The frame, if there was one, is the agent's: to be sent or written
     /// back, then [`PoolAgent::release`]d. Also right for a page that nobody can have used yet.
-    pub fn detach(&self, page: u64) -> Result<Option<FrameId>, PoolError> {
+    pub fn detach(&self, page: PageIndex) -> Result<Option<FrameId>, PoolError> {
         let entry = self.entry(page)?;
         self.shared.entry(page)?.store(Entry::INVALID.word(), Release);
         if !entry.state().readable() {
@@ -567,7 +574,7 @@ impl PoolAgent {
         Ok(Pins::from_word(self.shared.pins(frame)?.load(Acquire)))
     }
 
-    fn page_pins(&self, page: u64) -> Result<Pins, PoolError> {
+    fn page_pins(&self, page: PageIndex) -> Result<Pins, PoolError> {
         let entry = self.entry(page)?;
         if entry.state().readable() { self.pins(entry.frame()) } else { Ok(Pins::default()) }
     }

@@ -14,6 +14,7 @@ use super::queue::{BlockStack, FreeStack, LISTED};
 use super::shared::{FrameUse, Shared};
 use super::size::FrameId;
 use super::size::PageSize;
+use crate::page::PageIndex;
 use rustix::thread::futex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
@@ -51,7 +52,7 @@ impl PoolClient {
     }
 
     /// The block that a page of this node's is in; none when the node has no copy. The answer may be old already.
-    pub fn block_of_page(&self, page: u64) -> Option<u32> {
+    pub fn block_of_page(&self, page: PageIndex) -> Option<u32> {
         let entry = Entry::from_word(self.shared.entry(page).ok()?.load(Acquire));
         entry.state().readable().then(|| self.shared.layout.frame_blocks.of_frame(entry.frame()))
     }

@@ -13,6 +13,7 @@ use super::row::Row;
 use super::shared::{FrameUse, IN_USE, Pins, Shared, UNKNOWN};
 use super::size::{FrameId, PageSize};
 use super::wait::{self, WaitId, WaitSlots, WaitStatus};
+use crate::page::PageIndex;
 use crate::partition::{PartitionId, SEGMENTS_MAX, SegmentId};
 use crate::protocol::claim::{self, Act, Event};
 use smallvec::SmallVec;
@@ -27,7 +28,7 @@ use vgas_shm::{Mapping, Span, Update};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
     /// Its number.
-    pub number: u64,
+    pub number: PageIndex,
     /// How large it is ([`TableLayout::size_of`]).
     pub size: PageSize,
 }
@@ -35,7 +36,7 @@ pub struct Page {
 /// Some bytes of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagePart {
-    page: u64,
+    page: PageIndex,
     in_page: u32,
     /// So many that they end in the page.
     bytes: u32,
@@ -51,7 +52,7 @@ impl PagePart {
 
     /// The page's number.
     #[inline(always)]
-    pub fn page(self) -> u64 {
+    pub fn page(self) -> PageIndex {
         self.page
     }
 
@@ -78,7 +79,7 @@ pub enum Attempt {
 #[must_use]
 pub struct Claim {
     /// Which.
-    pub page: u64,
+    pub page: PageIndex,
     /// What NVMe has of it.
     pub stored: StoredPage,
     frame: FrameId,
@@ -188,7 +189,7 @@ impl PoolClient {
 
     /// A page by its number.
     #[inline]
-    pub fn page(&self, number: u64) -> Page {
+    pub fn page(&self, number: PageIndex) -> Page {
         Page { number, size: self.shared.layout.size_of(number) }
     }
 
@@ -221,7 +222,8 @@ impl PoolClient {
         {
             return None;
         }
-        Some(PagePart { page: first.wrapping_add(offset >> (shift & 63)), in_page, bytes: bytes as u32 })
+        let page = PageIndex(first.wrapping_add(offset >> (shift & 63)));
+        Some(PagePart { page, in_page, bytes: bytes as u32 })
     }
 
     /// This rank's number on its node.
@@ -314,7 +316,7 @@ impl PoolClient {
             return None;
         }
         // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
-        let word = unsafe { &*self.entries.add(page as usize) };
+        let word = unsafe { &*self.entries.add(page.0 as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
         if !self.plainly(entry, PageState::Modified, part) {
             let attempt;
@@ -339,7 +341,7 @@ impl PoolClient {
             return Attempt::Miss(Entry::INVALID);
         }
         // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
-        let word = unsafe { &*self.entries.add(part.page as usize) };
+        let word = unsafe { &*self.entries.add(part.page.0 as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
         let mut attempt = Attempt::Hit;
         if !self.plainly(entry, PageState::Shared, part) {
@@ -365,7 +367,7 @@ impl PoolClient {
             return Attempt::Miss(Entry::INVALID);
         }
         // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
-        let word = unsafe { &*self.entries.add(part.page as usize) };
+        let word = unsafe { &*self.entries.add(part.page.0 as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
         let mut attempt = Attempt::Hit;
         if !self.plainly(entry, PageState::Modified, part) {
@@ -385,11 +387,11 @@ impl PoolClient {
     /// Step 1 of the handshake. False (and no announcement) when it is no page of the job, or when the slot is in use already: a
     /// signal handler has interrupted this thread in the middle of a use.
     #[inline(always)]
-    fn enter(&self, slot: &ThreadSlot, page: u64) -> bool {
-        if page >= self.pages || slot.hazard.load(Relaxed) != 0 {
+    fn enter(&self, slot: &ThreadSlot, page: PageIndex) -> bool {
+        if page.0 >= self.pages || slot.hazard.load(Relaxed) != 0 {
             return false;
         }
-        slot.hazard.store(page + 1, Relaxed);
+        slot.hazard.store(page.0 + 1, Relaxed);
         if self.asymmetric {
             compiler_fence(SeqCst);
         } else {
@@ -457,7 +459,7 @@ impl PoolClient {
     /// As [`PoolClient::try_get`].
     #[cold]
     #[inline(never)]
-    unsafe fn get_with_other_slot(&self, page: u64, in_page: u32, bytes: u32, to: *mut u8) -> Attempt {
+    unsafe fn get_with_other_slot(&self, page: PageIndex, in_page: u32, bytes: u32, to: *mut u8) -> Attempt {
         // In words: a part that is handed over is written to memory by every hit.
         let part = PagePart { page, in_page, bytes };
         if let Some(slot) = self.slots.own_slot() {
@@ -474,7 +476,13 @@ impl PoolClient {
     /// As [`PoolClient::try_put`].
     #[cold]
     #[inline(never)]
-    unsafe fn put_with_other_slot(&self, page: u64, in_page: u32, bytes: u32, from: *const u8) -> Attempt {
+    unsafe fn put_with_other_slot(
+        &self,
+        page: PageIndex,
+        in_page: u32,
+        bytes: u32,
+        from: *const u8,
+    ) -> Attempt {
         let part = PagePart { page, in_page, bytes };
         if let Some(slot) = self.slots.own_slot() {
             // SAFETY: as in `get_with_other_slot`.
@@ -547,12 +555,12 @@ impl PoolClient {
     }
 
     /// The page's entry now; it may change at once. [`Entry::INVALID`] for a page that no segment has.
-    pub fn peek(&self, page: u64) -> Entry {
+    pub fn peek(&self, page: PageIndex) -> Entry {
         self.shared.entry(page).map_or(Entry::INVALID, |word| Entry::from_word(word.load(Acquire)))
     }
 
     /// Forgets that the home serves a page in place: it has just declined. The next use asks the agent.
-    pub fn forget_in_place(&self, page: u64) {
+    pub fn forget_in_place(&self, page: PageIndex) {
         let old = self.peek(page);
         if old.state() == PageState::InPlace
             && let Ok(word) = self.shared.entry(page)
@@ -571,7 +579,7 @@ impl PoolClient {
 
     /// Claims a page that nobody has, and takes a free frame for it: the calling rank brings it in, and nobody else does.
     /// None: it is not stored (any more), or no frame is free.
-    pub fn claim(&self, page: u64) -> Option<Claim> {
+    pub fn claim(&self, page: PageIndex) -> Option<Claim> {
         // Before a frame is taken for nothing.
         self.peek(page).stored()?;
         let size = self.shared.layout.size_of(page);
@@ -585,7 +593,7 @@ impl PoolClient {
 
     /// Claims neighbouring pages that one operation can read, or that are all zeros: up to `count` from this one on, and as
     /// many as frames are free. Neighbours get neighbouring frames as far as possible: a device then moves them in one piece.
-    pub fn claim_run(&self, first: u64, count: usize) -> SmallVec<[Claim; 1]> {
+    pub fn claim_run(&self, first: PageIndex, count: usize) -> SmallVec<[Claim; 1]> {
         let mut claims: SmallVec<[Claim; 1]> = SmallVec::new();
         if count <= 1 || self.peek(first).stored().is_none() {
             claims.extend(self.claim(first));
@@ -597,7 +605,7 @@ impl PoolClient {
         self.shared.take_free_many(size, count, used, &mut frames);
         frames.sort_unstable();
         let mut frames = frames.into_iter();
-        for page in first..first.saturating_add(frames.len() as u64) {
+        for page in PageIndex::each(first..first.saturating_add(frames.len() as u64)) {
             let before = claims.first().map(|claim: &Claim| claim.stored);
             let alike = |stored| before.is_none_or(|before| before.is_beside(stored));
             let Some(&frame) = frames.as_slice().first() else { break };
@@ -611,7 +619,7 @@ impl PoolClient {
 
     fn claim_into(
         &self,
-        page: u64,
+        page: PageIndex,
         frame: FrameId,
         wanted: impl FnOnce(StoredPage) -> bool,
     ) -> Option<Claim> {
@@ -657,7 +665,7 @@ impl PoolClient {
 
     /// Keeps a page of this rank's own segment where it is, to be used through pointers, without asking the agent: if this
     /// node alone has it, and the agent knows nothing of it. Safe in a handler of a signal.
-    pub fn map_own(&self, page: u64) -> Own {
+    pub fn map_own(&self, page: PageIndex) -> Own {
         let Ok(word) = self.shared.entry(page) else { return Own::Agents };
         let now = Entry::from_word(word.load(Acquire));
         if now.state() == PageState::Stored {
@@ -688,7 +696,7 @@ impl PoolClient {
 
     /// Ends [`PoolClient::map_own`] or [`PoolClient::show_mapped`]. False: the agent knows of it now, and must be told. Safe in
     /// a handler of a signal.
-    pub fn unmap_own(&self, page: u64) -> bool {
+    pub fn unmap_own(&self, page: PageIndex) -> bool {
         let unmap = || -> Result<bool, PoolError> {
             let frame = Entry::from_word(self.shared.entry(page)?.load(Acquire)).frame();
             let (pins, used) = (self.shared.pins(frame)?, self.shared.frame_use(frame)?);
@@ -728,7 +736,7 @@ impl PoolClient {
         self.end_claim(claim.page, event, entry)
     }
 
-    fn end_claim(&self, page: u64, event: Event, entry: Entry) -> bool {
+    fn end_claim(&self, page: PageIndex, event: Event, entry: Entry) -> bool {
         let word = self.shared.entry(page).expect("checked when it was claimed");
         // Only this rank, and the agent's HOLD, change a claimed page.
         let before = Entry::from_word(word.swap(entry.word(), AcqRel));
@@ -769,7 +777,7 @@ impl PoolClient {
     }
 
     /// Says that this rank has used a page that the agent fetched for it, so that it may be evicted again.
-    pub fn taken(&self, page: u64) {
+    pub fn taken(&self, page: PageIndex) {
         let entry = self.peek(page);
         if entry.state().readable()
             && let Ok(word) = self.shared.reservation(entry.frame())

@@ -16,6 +16,7 @@ use super::entry::{Entry, PageState};
 use super::layout::{FAULT_SLOTS, header};
 use super::shared::{Pins, Shared};
 use super::size::FrameId;
+use crate::page::PageIndex;
 use rustix::thread::futex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -54,16 +55,16 @@ pub enum Returned {
     /// None.
     Nothing,
     /// One.
-    Page(u64),
+    Page(PageIndex),
     /// All that the rank had mapped of the partition of this page.
-    All(u64),
+    All(PageIndex),
 }
 
 /// A request of a thread that faulted: first it gives pages back, then it wants one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The page to be mapped.
-    pub wanted: Option<u64>,
+    pub wanted: Option<PageIndex>,
     /// It is to be written; otherwise the only copy is enough, and may stay clean.
     pub write: bool,
     /// What was unmapped before.
@@ -103,7 +104,7 @@ impl PoolClient {
 
     /// Makes a page that this rank has mapped, and that this node alone has, a changed one: what a first store needs.
     /// False when it is not the only copy, which the mapping excludes.
-    pub fn mark_modified(&self, page: u64) -> bool {
+    pub fn mark_modified(&self, page: PageIndex) -> bool {
         let Ok(word) = self.shared.entry(page) else { return false };
         let mut entry = Entry::from_word(word.load(Acquire));
         let mut naps = 0;
@@ -144,11 +145,13 @@ impl FaultSlots {
         let at = self.at(slot.0);
         let table = &self.shared.table;
         let write = if fault.write { WRITE } else { 0 };
-        table.atomic_u64(at + word::WANTED).store(fault.wanted.map_or(0, |page| (page + 1) | write), Relaxed);
+        table
+            .atomic_u64(at + word::WANTED)
+            .store(fault.wanted.map_or(0, |page| (page.0 + 1) | write), Relaxed);
         let returned = match fault.returned {
             Returned::Nothing => 0,
-            Returned::Page(page) => page + 1,
-            Returned::All(page) => ALL | (page + 1),
+            Returned::Page(page) => page.0 + 1,
+            Returned::All(page) => ALL | (page.0 + 1),
         };
         table.atomic_u64(at + word::RETURNED).store(returned, Relaxed);
         self.state(slot.0).store(POSTED, Release);
@@ -237,10 +240,11 @@ impl PoolAgent {
         let wanted = table.atomic_u64(at + word::WANTED).load(Relaxed);
         let returned = match table.atomic_u64(at + word::RETURNED).load(Relaxed) {
             0 => Returned::Nothing,
-            word if word & ALL != 0 => Returned::All((word & !ALL).wrapping_sub(1)),
-            page => Returned::Page(page - 1),
+            word if word & ALL != 0 => Returned::All(PageIndex((word & !ALL).wrapping_sub(1))),
+            page => Returned::Page(PageIndex(page - 1)),
         };
-        Fault { wanted: (wanted & !WRITE).checked_sub(1), write: wanted & WRITE != 0, returned }
+        let number = (wanted & !WRITE).checked_sub(1);
+        Fault { wanted: number.map(PageIndex), write: wanted & WRITE != 0, returned }
     }
 
     fn shard_of_fault(&self, fault: &Fault) -> u32 {
@@ -277,7 +281,7 @@ impl PoolAgent {
     }
 
     /// Clears the mark of a page read ahead; whether it was there.
-    pub fn clear_ahead(&self, page: u64) -> Result<bool, PoolError> {
+    pub fn clear_ahead(&self, page: PageIndex) -> Result<bool, PoolError> {
         let word = self.shared.entry(page)?;
         let clear =
             |now| Entry::from_word(now).ahead().then(|| Entry::from_word(now).with_ahead(false).word());

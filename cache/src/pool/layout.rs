@@ -7,6 +7,7 @@ use super::PoolError;
 use super::counters::Counter;
 use super::row::ROW_BYTES;
 use super::size::{Blocks, PAGE_BYTES_MIN, PageSize};
+use crate::page::PageIndex;
 use crate::partition::SEGMENTS_MAX;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -331,41 +332,45 @@ impl TableLayout {
 
     /// The number of a rank's page of the size that segments have which say nothing else, the same on all nodes; none when the
     /// rank cannot have so many.
-    pub fn page_index(&self, owner: Rank, page: u64) -> Option<u64> {
+    pub fn page_index(&self, owner: Rank, page: u64) -> Option<PageIndex> {
         let numbers = self.numbers_of(owner, self.size)?;
         numbers.start.checked_add(page).filter(|&index| index < numbers.end)
     }
 
     /// The numbers that a rank's pages of a size can have, the same on all nodes; none of a rank that is not of the job.
-    pub fn numbers_of(&self, owner: Rank, size: PageSize) -> Option<Range<u64>> {
+    pub fn numbers_of(&self, owner: Rank, size: PageSize) -> Option<Range<PageIndex>> {
         let rank = owner.0 as usize;
         if rank + 1 >= self.first_page.len() {
             return None;
         }
         let first = self.first_of_size[size.index()];
-        let bound = |rank| first + first_among(&self.first_page, self.size, size, rank);
+        let bound = |rank| PageIndex(first + first_among(&self.first_page, self.size, size, rank));
         Some(bound(rank)..bound(rank + 1))
     }
 
     /// How large a page is; any number beyond the last is as large as the last.
     #[inline]
-    pub fn size_of(&self, index: u64) -> PageSize {
-        if index < self.first_page[self.first_page.len() - 1] { self.size } else { self.other_size_of(index) }
+    pub fn size_of(&self, index: PageIndex) -> PageSize {
+        if index.0 < self.first_page[self.first_page.len() - 1] {
+            self.size
+        } else {
+            self.other_size_of(index)
+        }
     }
 
     #[cold]
-    fn other_size_of(&self, index: u64) -> PageSize {
-        let begun = |size: &PageSize| *size != self.size && self.first_of_size[size.index()] <= index;
+    fn other_size_of(&self, index: PageIndex) -> PageSize {
+        let begun = |size: &PageSize| *size != self.size && self.first_of_size[size.index()] <= index.0;
         PageSize::all().rev().find(begun).unwrap_or(self.size)
     }
 
     /// Whose page a number is, and which of that rank's pages of its size; none when nobody can have it.
-    pub fn locate(&self, index: u64) -> Option<(Rank, u64)> {
-        if index >= self.pages() {
+    pub fn locate(&self, index: PageIndex) -> Option<(Rank, u64)> {
+        if index.0 >= self.pages() {
             return None;
         }
         let size = self.size_of(index);
-        let among = index - self.first_of_size[size.index()];
+        let among = index.0 - self.first_of_size[size.index()];
         // Ranks without pages share their first page with the next rank: the last such rank owns it.
         let rank = match size == self.size {
             true => self.first_page.partition_point(|&first| first <= among) - 1,
@@ -380,20 +385,20 @@ impl TableLayout {
     }
 
     /// Which thread of the agent of its home, and of each node, a page belongs to. Any number is some thread's.
-    pub fn shard_of(&self, page: u64) -> u32 {
+    pub fn shard_of(&self, page: PageIndex) -> u32 {
         if self.spec.agent_threads == 1 {
             return 0;
         }
         // Neighbouring blocks go to different threads, in no order that a program's own steps could have.
-        let mixed = (page / self.spec.block_pages).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let mixed = (page.0 / self.spec.block_pages).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         (mixed % u64::from(self.spec.agent_threads)) as u32
     }
 
     /// The end of the pages from this one on that are certain to have the same thread.
-    pub fn block_end(&self, page: u64) -> u64 {
+    pub fn block_end(&self, page: PageIndex) -> PageIndex {
         match self.spec.agent_threads {
-            1 => u64::MAX,
-            _ => (page | (self.spec.block_pages - 1)).saturating_add(1),
+            1 => PageIndex::MAX,
+            _ => PageIndex(page.0 | (self.spec.block_pages - 1)).saturating_add(1),
         }
     }
 
@@ -466,13 +471,13 @@ mod tests {
         for rank in 0..3 {
             for page in 0..layout.spec.segment_pages_max[rank as usize] {
                 let index = layout.page_index(Rank(rank), page).unwrap();
-                assert_eq!(index, seen);
+                assert_eq!(index, PageIndex(seen));
                 assert_eq!(layout.locate(index), Some((Rank(rank), page)));
                 seen += 1;
             }
             assert_eq!(layout.page_index(Rank(rank), layout.spec.segment_pages_max[rank as usize]), None);
         }
-        assert_eq!(layout.locate(layout.pages()), None);
+        assert_eq!(layout.locate(PageIndex(layout.pages())), None);
         assert_eq!(layout.page_index(Rank(3), 0), None);
         assert_eq!(layout.page_index(Rank(0), u64::MAX), None);
     }
@@ -489,8 +494,8 @@ mod tests {
             for size in PageSize::of_bytes(page_bytes).into_iter().chain(sizes) {
                 for (rank, &pages) in (0..).map(Rank).zip(&spec.segment_pages_max) {
                     let numbers = layout.numbers_of(rank, size).unwrap();
-                    assert_eq!(numbers.start, seen, "{size:?} of {rank}");
-                    seen = numbers.end;
+                    assert_eq!(numbers.start.0, seen, "{size:?} of {rank}");
+                    seen = numbers.end.0;
                     let bytes = pages * u64::from(page_bytes);
                     let most = numbers.end - numbers.start;
                     assert!(
@@ -546,10 +551,10 @@ mod tests {
             let layout = TableLayout::new(&spec).unwrap();
             let mut counts = vec![0; threads as usize];
             for page in 0..8 * 4096 {
-                let shard = layout.shard_of(page);
+                let shard = layout.shard_of(PageIndex(page));
                 counts[shard as usize] += 1;
-                let end = layout.block_end(page);
-                assert!(end > page && layout.shard_of(end - 1) == shard);
+                let end = layout.block_end(PageIndex(page)).0;
+                assert!(end > page && layout.shard_of(PageIndex(end - 1)) == shard);
             }
             let fair = 8 * 4096 / threads;
             assert!(counts.iter().all(|&count| count > fair / 2 && count < fair * 2), "{counts:?}");

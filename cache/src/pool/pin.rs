@@ -3,6 +3,7 @@
 use super::entry::{Entry, PageState};
 use super::shared::{Pins, Shared};
 use super::size::FrameId;
+use crate::page::PageIndex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::atomic::{AtomicU64, fence};
@@ -22,7 +23,7 @@ pub enum PinMode {
 /// A page that stays at its address until this is dropped. May be moved between threads.
 pub struct PinnedPage {
     shared: Arc<Shared>,
-    page: u64,
+    page: PageIndex,
     word: *const AtomicU64,
     frame: FrameId,
     address: *mut u8,
@@ -45,7 +46,7 @@ impl PinnedPage {
     /// A pin that was counted already; `word` is the page's entry, `address` the frame's bytes.
     pub(super) fn new(
         shared: Arc<Shared>,
-        page: u64,
+        page: PageIndex,
         word: &AtomicU64,
         frame: FrameId,
         address: *mut u8,
@@ -56,7 +57,7 @@ impl PinnedPage {
     }
 
     /// The page's number.
-    pub fn page(&self) -> u64 {
+    pub fn page(&self) -> PageIndex {
         self.page
     }
 

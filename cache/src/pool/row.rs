@@ -5,6 +5,7 @@
 //! there finds another page, or none: the pool checks each number before it becomes an address.
 
 use super::size::{PAGE_BYTES_MAX, PageSize};
+use crate::page::PageIndex;
 use crate::partition::{Partition, PartitionId, Policy};
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -62,8 +63,8 @@ impl Row {
     }
 
     /// The number of the first page, and how many bytes plain hits may reach from there.
-    pub fn plain(&self) -> (u64, u64) {
-        (self.first.load(Relaxed), self.plain.load(Acquire))
+    pub fn plain(&self) -> (PageIndex, u64) {
+        (PageIndex(self.first.load(Relaxed)), self.plain.load(Acquire))
     }
 
     /// What it says of this partition; none where there is none.
@@ -75,7 +76,7 @@ impl Row {
             segment: of.segment,
             owner: of.owner,
             size,
-            first,
+            first: PageIndex(first),
             pages: bytes.div_ceil(size.bytes().into()),
             policy: Policy::decode(u32::from(flags & !(RELAXED | READ_ONLY))).unwrap_or_default(),
             shared: false,
@@ -90,7 +91,7 @@ impl Row {
         let flag = |on: &bool, flag: u16| if *on { flag } else { 0 };
         let flags = partition.policy.encode() as u16 | flag(relaxed, RELAXED) | flag(read_only, READ_ONLY);
         self.flags.store(flags, Relaxed);
-        self.first.store(partition.first, Relaxed);
+        self.first.store(partition.first.0, Relaxed);
         self.shift.store(partition.size.shift() as u16, Relaxed);
         self.mask.store(partition.size.bytes() - 1, Relaxed);
         self.bytes.store(*bytes, Release);
@@ -116,6 +117,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::PageIndex;
     use crate::partition::SegmentId;
     use vgas_rma::address::Rank;
 
@@ -136,14 +138,21 @@ mod tests {
                 weight: 255 - bits as u8,
             };
             let (segment, owner) = (of.segment, of.owner);
-            let partition =
-                Partition { segment, owner, size, first: 1 << 48, pages: 3, policy, shared: false };
+            let partition = Partition {
+                segment,
+                owner,
+                size,
+                first: PageIndex(1 << 48),
+                pages: 3,
+                policy,
+                shared: false,
+            };
             let bytes = partition.bytes() - 1;
             let known = Known { partition, bytes, relaxed: flag(4), read_only: flag(5) };
             row.write(&known);
             assert_eq!(row.read(of), Some(known));
             let plain = if flag(4) || flag(5) { 0 } else { bytes };
-            assert_eq!(row.plain(), (1 << 48, plain));
+            assert_eq!(row.plain(), (PageIndex(1 << 48), plain));
             assert_eq!((row.shift(), row.mask()), (size.shift(), size.bytes() - 1));
             row.end();
             assert_eq!((row.read(of), row.plain().1), (None, 0));

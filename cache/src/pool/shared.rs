@@ -8,6 +8,7 @@ use super::layout::{
 };
 use super::row::ROW_BYTES;
 use super::size::{FrameId, PageSize};
+use crate::page::PageIndex;
 use crate::partition::{PartitionId, SEGMENTS_MAX, SegmentId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -44,7 +45,7 @@ pub enum FrameUse {
         local_rank: u32,
     },
     /// Holds a page.
-    Page(u64),
+    Page(PageIndex),
     /// Nobody's, and not to be handed out: its block is being emptied (`blocks.rs`).
     Vacated,
 }
@@ -63,7 +64,7 @@ impl FrameUse {
             FrameUse::Free => 0,
             FrameUse::Agent => USE_AGENT,
             FrameUse::Staged { local_rank } => USE_STAGED | u64::from(local_rank),
-            FrameUse::Page(page) => page + 1,
+            FrameUse::Page(page) => page.0 + 1,
             FrameUse::Vacated => USE_VACATED,
         }
     }
@@ -74,7 +75,7 @@ impl FrameUse {
             word if word & USE_AGENT != 0 => FrameUse::Agent,
             USE_VACATED => FrameUse::Vacated,
             word if word & USE_STAGED != 0 => FrameUse::Staged { local_rank: word as u32 },
-            word => FrameUse::Page((word & !(UNKNOWN | IN_USE)).wrapping_sub(1)),
+            word => FrameUse::Page(PageIndex((word & !(UNKNOWN | IN_USE)).wrapping_sub(1))),
         }
     }
 }
@@ -157,8 +158,8 @@ impl Shared {
         self.table.atomic_u32(header::WISHES + size.index() * 4)
     }
 
-    pub fn check_page(&self, page: u64) -> Result<(), PoolError> {
-        check("page", page, self.layout.pages())
+    pub fn check_page(&self, page: PageIndex) -> Result<(), PoolError> {
+        check("page", page.0, self.layout.pages())
     }
 
     /// The size of the pages that a frame is for. An error where no frame begins.
@@ -194,9 +195,9 @@ impl Shared {
         (block < self.layout.block_count).then(|| self.table.atomic_u64(at as usize))
     }
 
-    pub fn entry(&self, page: u64) -> Result<&AtomicU64, PoolError> {
+    pub fn entry(&self, page: PageIndex) -> Result<&AtomicU64, PoolError> {
         self.check_page(page)?;
-        Ok(self.table.atomic_u64((self.layout.entries + page * 8) as usize))
+        Ok(self.table.atomic_u64((self.layout.entries + page.0 * 8) as usize))
     }
 
     pub fn stamp(&self, frame: FrameId) -> Result<&AtomicU32, PoolError> {
@@ -340,12 +341,12 @@ mod tests {
             FrameUse::Agent,
             FrameUse::Staged { local_rank: 0 },
             FrameUse::Staged { local_rank: 65_535 },
-            FrameUse::Page(0),
-            FrameUse::Page((1 << 58) - 1),
+            FrameUse::Page(PageIndex(0)),
+            FrameUse::Page(PageIndex((1 << 58) - 1)),
             FrameUse::Vacated,
         ] {
-            let marked = FrameUse::from_word(FrameUse::Page(7).word() | UNKNOWN | IN_USE);
-            assert_eq!(marked, FrameUse::Page(7));
+            let marked = FrameUse::from_word(FrameUse::Page(PageIndex(7)).word() | UNKNOWN | IN_USE);
+            assert_eq!(marked, FrameUse::Page(PageIndex(7)));
             assert_eq!(FrameUse::from_word(used.word()), used);
         }
     }

@@ -1,6 +1,7 @@
 //! The two views against each other, in one process; single threads here, real threads in `tests/pool_threads.rs`.
 
 use super::*;
+use crate::page::PageIndex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vgas_nvm::StoredPage;
@@ -49,12 +50,12 @@ impl Pool {
     fn install(&self, page: u64, state: PageState, ahead: bool) -> FrameId {
         let frame = self.agent.take_frame(small()).unwrap();
         self.agent.frame_span(frame).unwrap().write(&[page as u8; 4096]);
-        self.agent.install(page, frame, state, ahead).unwrap();
+        self.agent.install(PageIndex(page), frame, state, ahead).unwrap();
         frame
     }
 
     fn revoke(&mut self, page: u64, intent: Intent) -> Option<Outcome> {
-        self.agent.revoke(page, intent).unwrap();
+        self.agent.revoke(PageIndex(page), intent).unwrap();
         self.poll().map(|(found, outcome)| {
             assert_eq!(found, page);
             outcome
@@ -65,20 +66,20 @@ impl Pool {
         let mut done = Vec::new();
         self.agent.poll_revocations(&mut done).unwrap();
         assert!(done.len() <= 1);
-        done.pop()
+        done.pop().map(|(page, outcome)| (page.0, outcome))
     }
 }
 
 fn get(client: &PoolClient, page: u64, in_page: u32) -> (Attempt, u8) {
     let mut byte = 0xee;
     // SAFETY: one private byte.
-    let attempt = unsafe { client.try_get(client.page(page), in_page, &raw mut byte, 1) };
+    let attempt = unsafe { client.try_get(client.page(PageIndex(page)), in_page, &raw mut byte, 1) };
     (attempt, byte)
 }
 
 fn put(client: &PoolClient, page: u64, in_page: u32, byte: u8) -> Attempt {
     // SAFETY: one private byte.
-    unsafe { client.try_put(client.page(page), in_page, &raw const byte, 1) }
+    unsafe { client.try_put(client.page(PageIndex(page)), in_page, &raw const byte, 1) }
 }
 
 #[test]
@@ -96,10 +97,10 @@ fn rights_decide_what_hits() {
     ] {
         match state {
             Invalid => {}
-            InPlace => pool.agent.mark_in_place(page, true).unwrap(),
+            InPlace => pool.agent.mark_in_place(PageIndex(page), true).unwrap(),
             state => drop(pool.install(page, state, false)),
         }
-        let entry = pool.agent.entry(page).unwrap();
+        let entry = pool.agent.entry(PageIndex(page)).unwrap();
         assert_eq!(entry.state(), state);
         let expected = if reads { (Attempt::Hit, page as u8) } else { (Attempt::Miss(entry), 0xee) };
         assert_eq!(get(&client, page, 4095), expected);
@@ -107,7 +108,7 @@ fn rights_decide_what_hits() {
         assert_eq!(put(&client, page, 4095, 99), expected);
         if writes {
             assert_eq!(
-                pool.agent.entry(page).unwrap().state(),
+                pool.agent.entry(PageIndex(page)).unwrap().state(),
                 Modified,
                 "the first write is seen by the agent"
             );
@@ -127,7 +128,7 @@ fn ranges_outside_of_a_page_miss_without_a_trace() {
     let mut bytes = [0; 16];
     let mut attempt = |page, in_page, length| {
         // SAFETY: 16 private bytes are enough for every length used.
-        unsafe { client.try_get(client.page(page), in_page, bytes.as_mut_ptr(), length) }
+        unsafe { client.try_get(client.page(PageIndex(page)), in_page, bytes.as_mut_ptr(), length) }
     };
     assert_eq!(attempt(31, 4088, 8), Attempt::Hit);
     let outside = Attempt::Miss(Entry::INVALID);
@@ -148,7 +149,7 @@ fn a_broken_entry_is_a_miss_not_a_wild_access() {
     word.store(Entry::new(PageState::Modified, FrameId(8)).word(), Relaxed);
     assert!(matches!(get(&client, 0, 0).0, Attempt::Miss(_)), "frame 8 of 8");
     assert!(matches!(put(&client, 0, 0, 1), Attempt::Miss(_)));
-    assert!(client.try_pin(client.page(0), PinMode::Read).is_none());
+    assert!(client.try_pin(client.page(PageIndex(0)), PinMode::Read).is_none());
     word.store(Entry::new(PageState::Modified, FrameId(7)).word(), Relaxed);
     assert_eq!(put(&client, 0, 0, 1), Attempt::Hit, "frame 7 of 8");
     word.store(u64::MAX, Relaxed);
@@ -162,7 +163,7 @@ fn the_first_user_of_a_page_read_ahead_is_told_so_once() {
     pool.install(3, PageState::Exclusive, true);
     assert_eq!(put(&client, 3, 0, 7), Attempt::HitNotify);
     assert_eq!(get(&client, 3, 0), (Attempt::Hit, 7));
-    let entry = pool.agent.entry(3).unwrap();
+    let entry = pool.agent.entry(PageIndex(3)).unwrap();
     assert!(entry.state() == PageState::Modified && !entry.ahead());
 }
 
@@ -225,11 +226,11 @@ fn a_revoked_page_is_held_until_the_agent_has_decided() {
     assert_eq!(put(&client, 1, 0, 5), Attempt::Hit);
     assert_eq!(pool.revoke(1, Intent::Revoke), Some(Outcome::Quiet));
     assert!(matches!(get(&client, 1, 0).0, Attempt::Miss(entry) if entry.held()));
-    pool.agent.settle(1, PageState::Owned).unwrap();
+    pool.agent.settle(PageIndex(1), PageState::Owned).unwrap();
     assert_eq!(get(&client, 1, 0), (Attempt::Hit, 5));
     assert!(matches!(put(&client, 1, 0, 6), Attempt::Miss(entry) if entry.state() == PageState::Owned));
     assert_eq!(pool.revoke(1, Intent::Evict), Some(Outcome::Quiet));
-    assert_eq!(pool.agent.detach(1).unwrap(), Some(frame));
+    assert_eq!(pool.agent.detach(PageIndex(1)).unwrap(), Some(frame));
     assert_eq!(pool.agent.frame_use(frame).unwrap(), FrameUse::Agent);
     assert_eq!(get(&client, 1, 0).0, Attempt::Miss(Entry::INVALID));
     pool.agent.release(frame).unwrap();
@@ -260,14 +261,18 @@ fn pins_keep_what_they_promise() {
     let mut pool = pool();
     let client = pool.client(0);
     let frame = pool.install(2, PageState::Exclusive, false);
-    let read = client.try_pin(client.page(2), PinMode::Read).unwrap();
+    let read = client.try_pin(client.page(PageIndex(2)), PinMode::Read).unwrap();
     assert_eq!(pool.agent.pins(frame).unwrap(), Pins { readers: 1, writers: 0 });
     assert!(!pool.agent.evictable(frame, 0));
     assert_eq!(pool.revoke(2, Intent::Evict), Some(Outcome::Pinned));
     assert_eq!(get(&client, 2, 0).0, Attempt::Hit, "HOLD was taken back");
 
-    let write = client.try_pin(client.page(2), PinMode::Write).unwrap();
-    assert_eq!(pool.agent.entry(2).unwrap().state(), PageState::Modified, "it may be written from now on");
+    let write = client.try_pin(client.page(PageIndex(2)), PinMode::Write).unwrap();
+    assert_eq!(
+        pool.agent.entry(PageIndex(2)).unwrap().state(),
+        PageState::Modified,
+        "it may be written from now on"
+    );
     assert_eq!(pool.revoke(2, Intent::Revoke), None, "the write pin keeps the page");
     assert_eq!(put(&client, 2, 0, 42), Attempt::Hit, "and its node goes on using it");
     drop(write);
@@ -275,7 +280,7 @@ fn pins_keep_what_they_promise() {
     assert_eq!(pool.poll(), Some((2, Outcome::Quiet)), "the read pin does not");
     assert!(!read.is_current());
 
-    assert_eq!(pool.agent.detach(2).unwrap(), Some(frame));
+    assert_eq!(pool.agent.detach(PageIndex(2)).unwrap(), Some(frame));
     pool.agent.release(frame).unwrap();
     assert_eq!(pool.agent.free_frames(small()), 7, "its bytes stay as they were until the unpin");
     let mut byte = 0;
@@ -293,8 +298,8 @@ fn evicting_and_then_revoking_ends_once_as_a_revocation() {
     let mut pool = pool();
     let client = pool.client(0);
     pool.install(2, PageState::Shared, false);
-    let pin = client.try_pin(client.page(2), PinMode::Read).unwrap();
-    pool.agent.revoke(2, Intent::Evict).unwrap();
+    let pin = client.try_pin(client.page(PageIndex(2)), PinMode::Read).unwrap();
+    pool.agent.revoke(PageIndex(2), Intent::Evict).unwrap();
     assert_eq!(pool.revoke(2, Intent::Revoke), Some(Outcome::Quiet));
     assert_eq!(pool.poll(), None);
     drop(pin);
@@ -312,7 +317,7 @@ fn frames_change_hands_only_with_their_owner() {
     pool.agent.adopt(frame, 0).unwrap();
     assert!(pool.agent.adopt(frame, 0).is_err(), "twice");
     assert!(matches!(pool.agent.adopt(FrameId(8), 0), Err(PoolError::OutOfRange { limit: 8, .. })));
-    pool.agent.install(9, frame, PageState::Modified, false).unwrap();
+    pool.agent.install(PageIndex(9), frame, PageState::Modified, false).unwrap();
     assert_eq!(get(&second, 9, 4094), (Attempt::Hit, 3));
     drop(second.stage(small()).unwrap());
     assert_eq!(pool.agent.free_frames(small()), 7);
@@ -329,8 +334,8 @@ fn reservations_end_with_the_copy_or_the_deadline() {
     pool.agent.reserve(frame, 100).unwrap();
     assert!(pool.agent.reserved(frame, 99).unwrap() && !pool.agent.evictable(frame, 99));
     assert!(!pool.agent.reserved(frame, 100).unwrap());
-    client.taken(4);
-    client.taken(4);
+    client.taken(PageIndex(4));
+    client.taken(PageIndex(4));
     assert!(!pool.agent.reserved(frame, 0).unwrap());
     pool.agent.reserve(frame, 50).unwrap();
     assert!(pool.agent.reserved(frame, 49).unwrap(), "one taken too often does not count against the next");
@@ -446,7 +451,7 @@ fn more_threads_than_slots_take_turns() {
 }
 
 fn state(pool: &Pool, page: u64) -> PageState {
-    pool.agent.entry(page).unwrap().state()
+    pool.agent.entry(PageIndex(page)).unwrap().state()
 }
 
 /// Goal: of all who want a stored page one gets it; the agent hears of the end of a claim exactly if it has waited for it.
@@ -455,13 +460,13 @@ fn a_page_is_claimed_once_and_shown_or_given_back() {
     let stored = StoredPage::At { place: vgas_nvm::Place::B, checksum: Some(7) };
     let pool = pool();
     let (one, other) = (pool.client(0), pool.client(1));
-    assert!(one.claim(3).is_none(), "it was not published");
-    pool.agent.publish(3, stored).unwrap();
+    assert!(one.claim(PageIndex(3)).is_none(), "it was not published");
+    pool.agent.publish(PageIndex(3), stored).unwrap();
     assert_eq!(get(&one, 3, 0).0, Attempt::Miss(Entry::of_stored(stored)));
     let free = pool.agent.free_frames(small());
-    let claim = one.claim(3).unwrap();
-    assert_eq!((claim.page, claim.stored), (3, stored));
-    assert!(one.claim(3).is_none() && other.claim(3).is_none());
+    let claim = one.claim(PageIndex(3)).unwrap();
+    assert_eq!((claim.page, claim.stored), (PageIndex(3), stored));
+    assert!(one.claim(PageIndex(3)).is_none() && other.claim(PageIndex(3)).is_none());
     assert_eq!(pool.agent.free_frames(small()), free - 1, "whoever comes too late keeps no frame");
 
     // Nobody waits: shown without a word. The agent finds the frame, once.
@@ -470,29 +475,29 @@ fn a_page_is_claimed_once_and_shown_or_given_back() {
     assert_eq!((get(&other, 3, 9), state(&pool, 3)), ((Attempt::HitNotify, 5), PageState::Exclusive));
     let mut filled = Vec::new();
     pool.agent.take_filled(&mut filled).unwrap();
-    let frame = pool.agent.entry(3).unwrap().frame();
-    assert_eq!(filled, [(frame, 3)]);
+    let frame = pool.agent.entry(PageIndex(3)).unwrap().frame();
+    assert_eq!(filled, [(frame, PageIndex(3))]);
     assert!(!pool.agent.has_filled());
 
     // The agent comes while a rank has it: it waits, and is rung.
-    pool.agent.publish(4, StoredPage::Zeros).unwrap();
-    let claim = one.claim(4).unwrap();
-    assert!(!pool.agent.withdraw(4).unwrap() && pool.agent.is_claimed(4).unwrap());
+    pool.agent.publish(PageIndex(4), StoredPage::Zeros).unwrap();
+    let claim = one.claim(PageIndex(4)).unwrap();
+    assert!(!pool.agent.withdraw(PageIndex(4)).unwrap() && pool.agent.is_claimed(PageIndex(4)).unwrap());
     assert!(one.show(claim, PageState::Modified, false), "the agent waits");
     assert_eq!(state(&pool, 4), PageState::Modified);
-    assert!(!pool.agent.entry(4).unwrap().held());
+    assert!(!pool.agent.entry(PageIndex(4)).unwrap().held());
 
     // The agent comes first: the page is its own, and no rank gets it.
-    pool.agent.publish(5, stored).unwrap();
-    assert!(pool.agent.withdraw(5).unwrap());
-    assert!(one.claim(5).is_none());
+    pool.agent.publish(PageIndex(5), stored).unwrap();
+    assert!(pool.agent.withdraw(PageIndex(5)).unwrap());
+    assert!(one.claim(PageIndex(5)).is_none());
 
     // Given back, it can be claimed again; not what could not be read.
-    pool.agent.publish(6, stored).unwrap();
+    pool.agent.publish(PageIndex(6), stored).unwrap();
     let free = pool.agent.free_frames(small());
-    assert!(!one.give_back(one.claim(6).unwrap(), false));
-    let claim = other.claim(6).unwrap();
-    assert!(!pool.agent.withdraw(6).unwrap());
+    assert!(!one.give_back(one.claim(PageIndex(6)).unwrap(), false));
+    let claim = other.claim(PageIndex(6)).unwrap();
+    assert!(!pool.agent.withdraw(PageIndex(6)).unwrap());
     assert!(other.give_back(claim, true), "the agent waits");
     assert_eq!((state(&pool, 6), pool.agent.free_frames(small())), (PageState::Invalid, free));
 }
@@ -505,14 +510,14 @@ fn runs_of_pages_are_claimed_together() {
     let client = pool.client(0);
     for page in 0..8 {
         let stored = if page < 3 { at(vgas_nvm::Place::A) } else { at(vgas_nvm::Place::B) };
-        pool.agent.publish(page, stored).unwrap();
+        pool.agent.publish(PageIndex(page), stored).unwrap();
     }
-    let first = client.claim_run(0, 8);
-    assert_eq!(first.iter().map(|claim| claim.page).collect::<Vec<_>>(), [0, 1, 2]);
+    let first = client.claim_run(PageIndex(0), 8);
+    assert_eq!(first.iter().map(|claim| claim.page.0).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(pool.agent.free_frames(small()), 5, "what was not needed is free again");
-    assert!(client.claim_run(0, 2).is_empty());
-    let rest = client.claim_run(3, 8);
-    assert_eq!(rest.iter().map(|claim| claim.page).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
+    assert!(client.claim_run(PageIndex(0), 2).is_empty());
+    let rest = client.claim_run(PageIndex(3), 8);
+    assert_eq!(rest.iter().map(|claim| claim.page.0).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
     assert_eq!(pool.agent.free_frames(small()), 0);
     for claim in first.into_iter().chain(rest) {
         assert!(!client.give_back(claim, false));
@@ -525,28 +530,28 @@ fn runs_of_pages_are_claimed_together() {
 fn an_owner_maps_what_the_agent_knows_nothing_of() {
     let mut pool = pool();
     let client = pool.client(0);
-    let shown = |page: u64| {
+    let shown = |page: PageIndex| {
         pool.agent.publish(page, StoredPage::Zeros).unwrap();
         assert_eq!(client.map_own(page), Own::Stored);
         assert!(!client.show(client.claim(page).unwrap(), PageState::Exclusive, false));
         pool.agent.entry(page).unwrap().frame()
     };
-    let (first, second) = (shown(0), shown(1));
-    assert_eq!(client.map_own(0), Own::Mapped(first));
-    assert_eq!(client.map_own(0), Own::Agents, "once");
+    let (first, second) = (shown(PageIndex(0)), shown(PageIndex(1)));
+    assert_eq!(client.map_own(PageIndex(0)), Own::Mapped(first));
+    assert_eq!(client.map_own(PageIndex(0)), Own::Agents, "once");
     assert!(!pool.agent.evictable(first, 0), "it is pinned");
-    assert_eq!(pool.agent.know(0).unwrap(), Some(first));
-    assert!(!client.unmap_own(0), "the agent knows, and must be told");
-    assert_eq!(client.map_own(0), Own::Agents);
+    assert_eq!(pool.agent.know(PageIndex(0)).unwrap(), Some(first));
+    assert!(!client.unmap_own(PageIndex(0)), "the agent knows, and must be told");
+    assert_eq!(client.map_own(PageIndex(0)), Own::Agents);
     pool.agent.unkeep_mapped(first).unwrap();
 
-    assert_eq!(pool.agent.know(1).unwrap(), None, "it was not mapped");
-    assert_eq!(client.map_own(1), Own::Agents);
+    assert_eq!(pool.agent.know(PageIndex(1)).unwrap(), None, "it was not mapped");
+    assert_eq!(client.map_own(PageIndex(1)), Own::Agents);
     pool.agent.know_nothing(second).unwrap();
-    assert_eq!(client.map_own(1), Own::Mapped(second));
-    assert!(client.unmap_own(1));
+    assert_eq!(client.map_own(PageIndex(1)), Own::Mapped(second));
+    assert!(client.unmap_own(PageIndex(1)));
     assert_eq!(pool.revoke(1, Intent::Evict), Some(Outcome::Quiet), "nothing keeps it any more");
-    assert_eq!(client.map_own(1), Own::Agents, "it is held");
+    assert_eq!(client.map_own(PageIndex(1)), Own::Agents, "it is held");
 }
 
 /// Goal: a frame that is filled again before the agent has looked is told once, with what it holds then.
@@ -556,17 +561,17 @@ fn frames_that_ranks_fill_are_told_once() {
     let client = pool.client(0);
     let mut frames = Vec::new();
     for page in [0, 1] {
-        pool.agent.publish(page, StoredPage::Zeros).unwrap();
-        assert!(!client.show(client.claim(page).unwrap(), PageState::Exclusive, false));
-        frames.push(pool.agent.entry(page).unwrap().frame());
+        pool.agent.publish(PageIndex(page), StoredPage::Zeros).unwrap();
+        assert!(!client.show(client.claim(PageIndex(page)).unwrap(), PageState::Exclusive, false));
+        frames.push(pool.agent.entry(PageIndex(page)).unwrap().frame());
         if page == 0 {
             // Taken away before anybody has heard of it; the frame freed last is the next one.
-            let frame = pool.agent.detach(page).unwrap().unwrap();
+            let frame = pool.agent.detach(PageIndex(page)).unwrap().unwrap();
             pool.agent.release(frame).unwrap();
         }
     }
     assert_eq!(frames[0], frames[1]);
     let mut filled = Vec::new();
     pool.agent.take_filled(&mut filled).unwrap();
-    assert_eq!(filled, [(frames[1], 1)]);
+    assert_eq!(filled, [(frames[1], PageIndex(1))]);
 }

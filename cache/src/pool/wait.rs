@@ -56,7 +56,8 @@ impl WaitId {
         WaitId(index | u32::from(generation) << 16)
     }
 
-    fn index(self) -> u32 {
+    /// The number of the slot in which it waits.
+    pub(crate) fn slot(self) -> u32 {
         self.0 & 0xffff
     }
 
@@ -90,7 +91,7 @@ impl WaitSlots {
             abandoned.retain(|&id| {
                 let pending = matches!(status(shared, self.local_rank, id), WaitStatus::Pending(_));
                 if !pending {
-                    free.push((id.index(), id.generation() as u16));
+                    free.push((id.slot(), id.generation() as u16));
                 }
                 pending
             });
@@ -110,32 +111,32 @@ impl WaitSlots {
         if pending {
             state.abandoned.push(id);
         } else {
-            state.free.push((id.index(), id.generation() as u16));
+            state.free.push((id.slot(), id.generation() as u16));
         }
     }
 }
 
 /// Adds parts to an operation of the calling rank.
 pub(super) fn add_parts(shared: &Shared, local_rank: u32, id: WaitId, parts: u32) {
-    if let Ok(word) = shared.wait_word(local_rank, id.index(), STATUS) {
+    if let Ok(word) = shared.wait_word(local_rank, id.slot(), STATUS) {
         word.fetch_add(u64::from(parts), Relaxed);
     }
 }
 
 pub(super) fn take_back_parts(shared: &Shared, local_rank: u32, id: WaitId, parts: u32) {
-    if let Ok(word) = shared.wait_word(local_rank, id.index(), STATUS) {
+    if let Ok(word) = shared.wait_word(local_rank, id.slot(), STATUS) {
         word.fetch_sub(u64::from(parts), Relaxed);
     }
 }
 
 pub(super) fn status(shared: &Shared, local_rank: u32, id: WaitId) -> WaitStatus {
-    let Ok(word) = shared.wait_word(local_rank, id.index(), STATUS) else { return WaitStatus::Done };
+    let Ok(word) = shared.wait_word(local_rank, id.slot(), STATUS) else { return WaitStatus::Done };
     let content = word.load(Acquire);
     match (content & PARTS, content & FAILED != 0) {
         (0, false) => WaitStatus::Done,
         (0, true) => {
             let error =
-                shared.wait_word(local_rank, id.index(), ERROR).map(|w| w.load(Relaxed)).unwrap_or(1 << 32);
+                shared.wait_word(local_rank, id.slot(), ERROR).map(|w| w.load(Relaxed)).unwrap_or(1 << 32);
             WaitStatus::Failed { code: (error >> 32) as u32, detail: error as u32 }
         }
         (parts, _) => WaitStatus::Pending(parts as u32),
@@ -144,19 +145,19 @@ pub(super) fn status(shared: &Shared, local_rank: u32, id: WaitId) -> WaitStatus
 
 /// Announces that the rank is about to sleep. False when there is nothing left to wait for.
 pub(super) fn prepare_sleep(shared: &Shared, local_rank: u32, id: WaitId) -> bool {
-    let Ok(word) = shared.wait_word(local_rank, id.index(), STATUS) else { return false };
+    let Ok(word) = shared.wait_word(local_rank, id.slot(), STATUS) else { return false };
     word.fetch_or(SLEEPING, SeqCst) & PARTS != 0
 }
 
 pub(super) fn cancel_sleep(shared: &Shared, local_rank: u32, id: WaitId) {
-    if let Ok(word) = shared.wait_word(local_rank, id.index(), STATUS) {
+    if let Ok(word) = shared.wait_word(local_rank, id.slot(), STATUS) {
         word.fetch_and(!SLEEPING, Relaxed);
     }
 }
 
 /// Makes one pending part into several, each to be finished by itself. Nothing for an operation that does not wait.
 pub(super) fn split_part(shared: &Shared, local_rank: u32, id: WaitId, into: u32) -> Result<(), PoolError> {
-    let word = shared.wait_word(local_rank, id.index(), STATUS)?;
+    let word = shared.wait_word(local_rank, id.slot(), STATUS)?;
     let content = word.load(Acquire);
     // The part is pending until the agent, who calls this, finishes it: the slot cannot change hands meanwhile.
     if content >> GENERATION_SHIFT == id.generation() && content & PARTS != 0 {
@@ -173,14 +174,14 @@ pub(super) fn complete(
     parts: u32,
     error: Option<(u32, u32)>,
 ) -> Result<Completed, PoolError> {
-    let word = shared.wait_word(local_rank, id.index(), STATUS)?;
+    let word = shared.wait_word(local_rank, id.slot(), STATUS)?;
     let mut content = word.load(Acquire);
     if content >> GENERATION_SHIFT != id.generation() || content & PARTS < u64::from(parts) {
         return Ok(Completed::Stale);
     }
     if let Some((code, detail)) = error {
         let first = u64::from(code.max(1)) << 32 | u64::from(detail);
-        let _ = shared.wait_word(local_rank, id.index(), ERROR)?.compare_exchange(0, first, AcqRel, Acquire);
+        let _ = shared.wait_word(local_rank, id.slot(), ERROR)?.compare_exchange(0, first, AcqRel, Acquire);
     }
     loop {
         let failed = if error.is_some() { FAILED } else { 0 };
@@ -203,7 +204,7 @@ pub(super) fn answer(shared: &Shared, local_rank: u32, id: WaitId, bytes: &[u8])
     for (index, chunk) in bytes.chunks(8).enumerate() {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
-        shared.wait_word(local_rank, id.index(), INLINE + index)?.store(u64::from_ne_bytes(word), Relaxed);
+        shared.wait_word(local_rank, id.slot(), INLINE + index)?.store(u64::from_ne_bytes(word), Relaxed);
     }
     Ok(())
 }
@@ -211,7 +212,7 @@ pub(super) fn answer(shared: &Shared, local_rank: u32, id: WaitId, bytes: &[u8])
 /// Reads a small answer; after the operation is done. At most [`INLINE_BYTES`] bytes are filled.
 pub(super) fn read_answer(shared: &Shared, local_rank: u32, id: WaitId, to: &mut [u8]) {
     for (index, chunk) in to.chunks_mut(8).take(INLINE_BYTES / 8).enumerate() {
-        if let Ok(word) = shared.wait_word(local_rank, id.index(), INLINE + index) {
+        if let Ok(word) = shared.wait_word(local_rank, id.slot(), INLINE + index) {
             chunk.copy_from_slice(&word.load(Relaxed).to_ne_bytes()[..chunk.len()]);
         }
     }

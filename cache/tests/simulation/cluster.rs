@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use vgas_cache::agent::driver;
 use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::client::{Client, ClientOptions};
+use vgas_cache::page::PageIndex;
 use vgas_cache::pool::{Fences, MAPPED_PAGES_MIN, PoolAgent, PoolClient, PoolSpec, TableLayout};
 use vgas_cache::protocol::home;
 use vgas_cache::read_ahead::ReadAheadSettings;
@@ -129,7 +130,7 @@ impl Cluster {
         for (number, node) in self.nodes.iter().enumerate() {
             let pool = node.pool();
             let entries: Vec<_> = (0..pool.layout().pages())
-                .filter_map(|page| pool.entry(page).ok().map(|entry| (page, entry)))
+                .filter_map(|page| pool.entry(PageIndex(page)).ok().map(|entry| (page, entry)))
                 .filter(|(_, entry)| entry.word() != 0)
                 .collect();
             writeln!(text, "node {number}: {pool:?}, {entries:?}").expect("memory");

@@ -3,9 +3,10 @@
 use super::Finding;
 use super::cluster::Cluster;
 use vgas_cache::client::SegmentPages;
+use vgas_cache::page::PageIndex;
 use vgas_cache::pool::{FrameId, FrameUse, PageSize, PageState};
 
-fn states(cluster: &Cluster, page: u64) -> impl Iterator<Item = (usize, PageState)> + '_ {
+fn states(cluster: &Cluster, page: PageIndex) -> impl Iterator<Item = (usize, PageState)> + '_ {
     cluster.nodes.iter().enumerate().map(move |(node, one)| {
         let entry = one.pool().entry(page).expect("a page of the job");
         (node, entry.state())
@@ -16,7 +17,7 @@ fn states(cluster: &Cluster, page: u64) -> impl Iterator<Item = (usize, PageStat
 /// the ranks see it.
 pub fn check(cluster: &Cluster) -> Result<(), Finding> {
     let pages = cluster.nodes[0].pool().layout().pages();
-    for page in 0..pages {
+    for page in PageIndex::each(PageIndex(0)..PageIndex(pages)) {
         let (mut copies, mut writers, mut owners, mut published) = (0, 0, 0, 0);
         for (_, state) in states(cluster, page) {
             copies += u32::from(state.readable());
@@ -42,7 +43,7 @@ pub fn check(cluster: &Cluster) -> Result<(), Finding> {
 /// When nothing is under way: all copies of a page are equal, every frame is accounted for, nobody holds a page.
 pub fn check_at_rest(cluster: &Cluster) -> Result<(), Finding> {
     let pages = cluster.nodes[0].pool().layout().pages();
-    for page in 0..pages {
+    for page in PageIndex::each(PageIndex(0)..PageIndex(pages)) {
         let mut first: Option<(usize, Vec<u8>)> = None;
         for (node, one) in cluster.nodes.iter().enumerate() {
             let pool = one.pool();
@@ -105,7 +106,7 @@ pub fn check_gone(cluster: &Cluster, kind: &SegmentPages) -> Result<(), Finding>
             }
         }
         let (pool, known) = (one.pool(), one.agents[0].partitions().collect::<Vec<_>>());
-        for page in 0..pool.layout().pages() {
+        for page in PageIndex::each(PageIndex(0)..PageIndex(pool.layout().pages())) {
             let state = pool.entry(page).expect("a page of the job").state();
             let is_known = known.iter().any(|found| found.range().contains(&page));
             let is_left = state.readable() || matches!(state, PageState::Stored | PageState::Claimed);

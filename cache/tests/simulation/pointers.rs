@@ -7,6 +7,7 @@ use super::model::{Model, Place};
 use super::plan::{PAGE, Plan};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
+use vgas_cache::page::{PageInSegment, PageIndex};
 use vgas_cache::pool::{ClaimedSlot, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, Own, Returned};
 use vgas_cache::{CacheError, Failure};
 use vgas_rma::address::Rank;
@@ -32,7 +33,7 @@ struct Posted {
 struct Owner {
     slots: FaultSlots,
     /// The number of its segment's first page.
-    first_page: u64,
+    first_page: PageIndex,
     mapped: Vec<Mapped>,
     fault: Option<Posted>,
     /// Everything has been given back.
@@ -49,7 +50,7 @@ impl Pointers {
     pub fn new(plan: &Plan, members: &[Member]) -> Self {
         let owner = |(rank, member): (usize, &Member)| Owner {
             slots: member.pool.fault_slots(),
-            first_page: member.pool.layout().page_index(Rank(rank as u32), 0).unwrap_or(0),
+            first_page: member.pool.layout().page_index(Rank(rank as u32), 0).unwrap_or(PageIndex(0)),
             mapped: Vec::new(),
             fault: None,
             ended: plan.partitions[rank] == 0,
@@ -160,7 +161,7 @@ impl Owner {
                 let reason = Failure::from_code(code);
                 return Ok(Some(CacheError::Page {
                     owner: Rank(rank as u32).into(),
-                    page,
+                    page: PageInSegment(page),
                     reason,
                     place: String::new(),
                 }));

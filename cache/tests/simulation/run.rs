@@ -9,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use vgas_cache::CacheError;
 use vgas_cache::client::{Created, SegmentPages};
+use vgas_cache::page::PageIndex;
 use vgas_cache::partition::SegmentId;
 use vgas_cache::pool::{CounterSnapshot, INLINE_BYTES};
 use vgas_cache::protocol::trace;
@@ -30,7 +31,7 @@ pub struct Summary {
     /// How operations failed.
     pub failures: Vec<CacheError>,
     /// The number of each partition's first page.
-    pub first_pages: Vec<u64>,
+    pub first_pages: Vec<PageIndex>,
 }
 
 /// Runs a plan in which nothing goes wrong, to its end.
@@ -63,7 +64,7 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
         }
     }
     if plan.named && traffic.failures.is_empty() {
-        let save = |rank| Ask::new(rank, |slot| Request::Checkpoint { segment: FIRST, slot }, Vec::new());
+        let save = |rank| Ask::new(rank, |wait| Request::Checkpoint { segment: FIRST, wait }, Vec::new());
         ask(plan, &mut cluster, &members, (0..members.len()).map(save).collect(), &mut random)?;
         for owner in 0..plan.ranks {
             let saved = traffic.model.begin_save(owner);
@@ -200,7 +201,7 @@ fn attach(
     cluster: &mut Cluster,
     members: &[Member],
     random: &mut ChaCha8Rng,
-) -> Result<Vec<u64>, Finding> {
+) -> Result<Vec<PageIndex>, Finding> {
     let mut first_pages = Vec::new();
     for kind in &plan.kinds {
         first_pages.extend(attach_one(plan, *kind, cluster, members, random)?);
@@ -214,7 +215,7 @@ fn attach_one(
     cluster: &mut Cluster,
     members: &[Member],
     random: &mut ChaCha8Rng,
-) -> Result<Vec<u64>, Finding> {
+) -> Result<Vec<PageIndex>, Finding> {
     let SegmentPages { segment, size, policy } = kind;
     let named = Named { name: "simulated".into(), checkpoint: None, tells: false };
     let data = if plan.named && segment == FIRST { named.encode() } else { Vec::new() };
@@ -222,7 +223,7 @@ fn attach_one(
     let bytes: Vec<u64> = bytes.take(members.len()).map(|pages| pages * PAGE as u64).collect();
     let pages: Vec<u64> = bytes.iter().map(|bytes| bytes.div_ceil(size.bytes().into())).collect();
     let attach = pages.iter().enumerate().map(|(rank, &pages)| {
-        Ask::new(rank, move |slot| Request::Attach { pages, segment, size, policy, slot }, data.clone())
+        Ask::new(rank, move |wait| Request::Attach { pages, segment, size, policy, wait }, data.clone())
     });
     let answers = ask(plan, cluster, members, attach.collect(), random)?;
     let created: Vec<Created> = bytes
@@ -234,10 +235,10 @@ fn attach_one(
             ..Created::default()
         })
         .collect();
-    let words = created.iter().zip(&pages).flat_map(|(one, &pages)| [one.first, pages]);
+    let words = created.iter().zip(&pages).flat_map(|(one, &pages)| [one.first.0, pages]);
     let words: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
     let tell = (0..members.len()).map(|rank| {
-        let request = move |slot| Request::Partitions { segment, size, policy, first_rank: Rank(0), slot };
+        let request = move |wait| Request::Partitions { segment, size, policy, first_rank: Rank(0), wait };
         Ask::new(rank, request, words.clone())
     });
     ask(plan, cluster, members, tell.collect(), random)?;
@@ -260,7 +261,7 @@ fn detach(
     }
     for step in [Detach::Withdraw, Detach::Forget] {
         let asks = (0..members.len())
-            .map(|rank| Ask::new(rank, move |slot| Request::Detach { segment, step, slot }, Vec::new()));
+            .map(|rank| Ask::new(rank, move |wait| Request::Detach { segment, step, wait }, Vec::new()));
         ask(plan, cluster, members, asks.collect(), random)?;
     }
     Ok(())

@@ -9,6 +9,7 @@ use super::pointers::Pointers;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use vgas_cache::client::{Pending, PendingUpdates, SegmentUpdate};
+use vgas_cache::page::PageInSegment;
 use vgas_cache::partition::{PartitionId, SegmentId};
 use vgas_cache::pool::{INLINE_BYTES, WaitId, WaitStatus};
 use vgas_cache::request::{Request, handler};
@@ -43,7 +44,7 @@ struct Additions<'c> {
 /// A request to the agent that moves no bytes, as `Client::attach` and others make it, without their waiting.
 pub struct Ask {
     rank: usize,
-    request: Box<dyn Fn(u32) -> Request>,
+    request: Box<dyn Fn(WaitId) -> Request>,
     data: Vec<u8>,
     wait: Option<WaitId>,
     sent: bool,
@@ -52,7 +53,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    pub fn new(rank: usize, request: impl Fn(u32) -> Request + 'static, data: Vec<u8>) -> Self {
+    pub fn new(rank: usize, request: impl Fn(WaitId) -> Request + 'static, data: Vec<u8>) -> Self {
         Self { rank, request: Box::new(request), data, wait: None, sent: false, answer: [0; INLINE_BYTES] }
     }
 
@@ -66,7 +67,7 @@ impl Ask {
         if !self.sent {
             let payload =
                 if self.data.is_empty() { Payload::Short } else { Payload::Medium(Source::of(&self.data)) };
-            let words = (self.request)(wait.0).encode();
+            let words = (self.request)(wait).encode();
             let sent = member.endpoint.try_request(member.agent, handler::REQUEST, &words, payload)?;
             self.sent = sent == Sent::Accepted;
         }
@@ -248,9 +249,9 @@ impl<'c> Traffic<'c> {
                     let least = self.model.begin_save(rank as u32);
                     let ask = match step {
                         Step::Alone => {
-                            Ask::new(rank, |slot| Request::Checkpoint { segment: FIRST, slot }, Vec::new())
+                            Ask::new(rank, |wait| Request::Checkpoint { segment: FIRST, wait }, Vec::new())
                         }
-                        _ => Ask::new(rank, |slot| Request::Clean { segment: FIRST, slot }, Vec::new()),
+                        _ => Ask::new(rank, |wait| Request::Clean { segment: FIRST, wait }, Vec::new()),
                     };
                     let commit = random.random_range(0..4) > 0;
                     self.checkpoints.push(Saving { ask, step, least, commit, failed: None });
@@ -417,7 +418,7 @@ impl<'c> Traffic<'c> {
                 saving.step = Step::Prepare;
                 saving.ask = Ask::new(
                     rank,
-                    move |slot| Request::Prepare { segment: FIRST, identity, slot },
+                    move |wait| Request::Prepare { segment: FIRST, identity, wait },
                     Vec::new(),
                 );
                 return Ok(());
@@ -429,7 +430,7 @@ impl<'c> Traffic<'c> {
                 saving.step = Step::Conclude;
                 saving.ask = Ask::new(
                     rank,
-                    move |slot| Request::Conclude { segment: FIRST, commit, slot },
+                    move |wait| Request::Conclude { segment: FIRST, commit, wait },
                     Vec::new(),
                 );
                 return Ok(());
@@ -443,7 +444,7 @@ impl<'c> Traffic<'c> {
             None => {}
             Some(reason) => self.failures.push(CacheError::Page {
                 owner: Rank(owner).into(),
-                page: 0,
+                page: PageInSegment(0),
                 reason,
                 place: String::new(),
             }),

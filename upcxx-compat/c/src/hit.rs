@@ -94,7 +94,8 @@ pub(crate) fn prepare(client: &Client) {
 pub(crate) fn pages(client: &Client, rank: Rank) -> Option<(usize, usize)> {
     let (first_page, bytes) = client.plain_pages(rank)?;
     let end = first_page.checked_add(bytes.div_ceil(client.page_bytes() as u64))?;
-    (bytes > 0 && end <= client.pool().layout().pages()).then_some((first_page as usize, bytes as usize))
+    let is_there = bytes > 0 && end.0 <= client.pool().layout().pages();
+    is_there.then_some((first_page.0 as usize, bytes as usize))
 }
 
 /// The record of the calling thread.

@@ -23,6 +23,7 @@ use crate::runtime::Runtime;
 pub(crate) use service::Locks;
 use service::{Answer, Place, Request, describe};
 use std::sync::atomic::{AtomicU32, Ordering};
+use vgas_cache::page::PageInSegment;
 use vgas_cache::{CacheError, Failure};
 use vgas_shm::Change;
 pub use word::Who;
@@ -201,7 +202,7 @@ impl Runtime {
             Answer::Failed(code) => {
                 let reason = Failure::from_code(code);
                 let owner = at.partition();
-                let page = at.offset >> self.client().page_size_of(owner).shift();
+                let page = PageInSegment(at.offset >> self.client().page_size_of(owner).shift());
                 return Err(CacheError::Page { owner, page, reason, place: home.to_string() }.into());
             }
             Answer::Waits(_) => return Err(wrong(at, "was answered like a question")),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas_cache::page::PageIndex;
 use vgas_cache::pool::PageState;
 
 pub const ALL: &[Scenario] = &[Scenario {
@@ -104,7 +105,7 @@ fn own(runtime: &Runtime, seed: u64) -> Outcome {
     }
     let local = runtime.local()?;
     let pool = runtime.client().pool().clone();
-    let is_stored = |page: &u64| pool.peek(*page).state() == PageState::Stored;
+    let is_stored = |page: &u64| pool.peek(PageIndex(*page)).state() == PageState::Stored;
     // In no order that looks like a scan, for which more would be read.
     let mut order: Vec<u64> = (0..pages_all).collect();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));

@@ -294,7 +294,7 @@ fn stay_at_home(runtime: &Runtime, segment: Segment) -> Outcome {
             return Err(format!("{segment:?} has no part of {owner}").into());
         };
         let is_home = layout.node_of(owner) == runtime.node();
-        let copies = partition.range().filter(|&page| pool.peek(page).state().readable()).count();
+        let copies = partition.each_page().filter(|&page| pool.peek(page).state().readable()).count();
         if !is_home && copies > 0 {
             return Err(format!("{copies} pages of {owner} are at {}", runtime.node()).into());
         }

@@ -93,9 +93,9 @@ pub fn weighted(runtime: &Runtime, seed: u64) -> Outcome {
 fn share_kept(runtime: &Runtime, segment: Segment) -> Result<f64, Box<dyn std::error::Error>> {
     let (client, mut here, mut all) = (runtime.client(), 0, 0);
     for owner in (0..runtime.ranks()).map(vgas::Rank) {
-        let range = client.partition((segment.id(), owner)).ok_or("no part of a segment")?.range();
-        all += range.end - range.start;
-        here += range.filter(|&page| client.pool().peek(page).state().readable()).count();
+        let partition = client.partition((segment.id(), owner)).ok_or("no part of a segment")?;
+        all += partition.pages;
+        here += partition.each_page().filter(|&page| client.pool().peek(page).state().readable()).count();
     }
     Ok(here as f64 / all as f64)
 }

@@ -4,8 +4,9 @@ use super::*;
 use crate::agent::answers::Waiter;
 use crate::agent::{Agent, Outgoing};
 use crate::error::CacheError;
+use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId, PageState};
-use crate::request::{InPlace, InPlaceAnswer, PageIndex, Pieces};
+use crate::request::{InPlace, InPlaceAnswer, Pieces};
 
 impl Agent {
     /// The home serves the page in place: readers go there by themselves, posted puts are sent there.
@@ -56,7 +57,7 @@ impl Agent {
         // So that an answer's number names the shard.
         self.lines.next_remote = self.lines.next_remote.wrapping_add(1) % (u32::MAX / self.shards.count());
         let number = self.lines.next_remote * self.shards.count() + self.shard;
-        let operation = InPlace::Put { page, offset: *offset, slot: number };
+        let operation = InPlace::Put { page, offset: *offset, number };
         let data = data.clone();
         self.lines.remote_puts.insert(number, RemotePut { page, put });
         self.outbox.push(self.layout.agent_of(home), Outgoing::InPlace { words: operation.encode(), data });
@@ -96,23 +97,23 @@ impl Agent {
     ) -> Result<(), CacheError> {
         let span = self.pool.frame_span(frame)?;
         let answer = match work.operation {
-            InPlace::Get { offset, bytes, slot, .. } if !write => {
+            InPlace::Get { offset, bytes, number, .. } if !write => {
                 let mut data = vec![0; bytes as usize];
                 span.mapping().read(span.offset() + offset as usize, &mut data);
-                Outgoing::Answer { words: InPlaceAnswer::Done.encode(slot), bytes: data }
+                Outgoing::Answer { words: InPlaceAnswer::Done.encode(number), bytes: data }
             }
-            InPlace::Put { offset, slot, .. } if write => {
+            InPlace::Put { offset, number, .. } if write => {
                 span.mapping().write(span.offset() + offset as usize, &work.data);
-                Outgoing::Answer { words: InPlaceAnswer::Done.encode(slot), bytes: Vec::new() }
+                Outgoing::Answer { words: InPlaceAnswer::Done.encode(number), bytes: Vec::new() }
             }
-            InPlace::PutPieces { count, slot, .. } if write => {
+            InPlace::PutPieces { count, number, .. } if write => {
                 let page_bytes = span.bytes() as u64;
                 // It was found to be well-formed when it came.
                 let pieces = Pieces::read(&work.data, count, page_bytes).into_iter().flat_map(Pieces::each);
                 for (offset, bytes) in pieces {
                     span.mapping().write(span.offset() + offset as usize, bytes);
                 }
-                Outgoing::Answer { words: InPlaceAnswer::Done.encode(slot), bytes: Vec::new() }
+                Outgoing::Answer { words: InPlaceAnswer::Done.encode(number), bytes: Vec::new() }
             }
             _ => return Err(self.violation(self.node, "mixed an in-place get with a put")),
         };

@@ -5,10 +5,10 @@ use crate::agent::Agent;
 use crate::agent::answers::Waiter;
 use crate::agent::wire::{Beside, Coherence, Origin};
 use crate::error::{CacheError, Failure, FailureKind};
+use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId, Intent, Outcome as Revoked};
 use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{LineEvent, Message, line};
-use crate::request::PageIndex;
 
 impl Agent {
     /// An event of the protocol: now, or when the ranks have left the page and what came before is done.
@@ -106,7 +106,7 @@ impl Agent {
         let taken = line::classify(block.line, home, event).map(|(named, _)| (block.line.state, named));
         let before = shown(block.line);
         let after = shown(next);
-        tracing::trace!(page, from = ?block.line.state, ?event, to = ?next.state, "line");
+        tracing::trace!(page = page.0, from = ?block.line.state, ?event, to = ?next.state, "line");
         block.line = next;
         let visible = entry.state().readable();
         debug_assert_eq!(before.is_some(), visible, "page {page}: {before:?} but {entry:?}");
@@ -117,7 +117,7 @@ impl Agent {
             return Err(self.violation(from, format!("sent page {page} to {beside:?}, not to {frame:?}")));
         }
         if let (Some(observe), Ok((state, named))) = (&mut self.observer, taken) {
-            observe(Row { page, node, taken: Taken::Line(state, named, next.state) });
+            observe(Row { page: page.0, node, taken: Taken::Line(state, named, next.state) });
         }
         match event {
             LineEvent::Message { from, message: Message::Data { .. } } => {

@@ -5,9 +5,9 @@ use crate::agent::answers::Waiter;
 use crate::agent::claims::Parked;
 use crate::agent::{Agent, RESERVATION};
 use crate::error::{CacheError, FailureKind};
+use crate::page::PageIndex;
 use crate::pool::{FrameId, Intent, PageState};
 use crate::protocol::{Line, LineEvent, line};
-use crate::request::PageIndex;
 
 impl Agent {
     pub(in crate::agent) fn want_own(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {

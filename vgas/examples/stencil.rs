@@ -31,10 +31,10 @@ fn main() -> vgas::Result<()> {
         let (top, rest) = old.split_at_mut(COLUMNS);
         let (own, bottom) = rest.split_at_mut(ROWS_EACH * COLUMNS);
         // All three at once: while one waits for a neighbour's row, the others arrive.
-        runtime.region(|region| {
-            region.get(at(above, step, ROWS_EACH - 1), top)?;
-            region.get(at(below, step, 0), bottom)?;
-            region.get(at(me, step, 0), own)
+        runtime.batch(|batch| {
+            batch.get(at(above, step, ROWS_EACH - 1), top)?;
+            batch.get(at(below, step, 0), bottom)?;
+            batch.get(at(me, step, 0), own)
         })?;
         for row in 1..=ROWS_EACH {
             for column in 0..COLUMNS {

@@ -28,7 +28,7 @@
 //! its content at barriers and under locks only, and small puts travel together.
 //!
 //! Forms of put and get: blocking, non-blocking with a handle ([`Runtime::put_nb`], [`Runtime::get_nb`]), many at once
-//! ([`Runtime::region`]), values, atomic updates ([`Runtime::update`]), [`Runtime::memset`], and through pinned pages
+//! ([`Runtime::batch`]), values, atomic updates ([`Runtime::update`]), [`Runtime::memset`], and through pinned pages
 //! ([`Runtime::pin`]). More segments, tiered with pages of their own size or pinned, come and go beside the first
 //! ([`Runtime::attach_segment`], [`SegmentOptions`]).
 //!
@@ -40,6 +40,7 @@ mod address;
 mod addresses;
 mod agent;
 mod attach;
+mod batch;
 pub mod config;
 mod error;
 #[cfg(any(test, fuzzing))]
@@ -54,7 +55,6 @@ mod network;
 mod nonblocking;
 mod pin;
 mod pinned;
-mod region;
 mod runtime;
 mod segments;
 pub mod service;
@@ -63,11 +63,11 @@ mod team;
 
 pub use address::{GlobalAddress, Kind};
 pub use attach::{Reopened, SegmentSpec};
+pub use batch::{Batch, Which};
 pub use error::{Error, Result};
 pub use lock::{LockError, ReadGuard, Who, WriteGuard};
 pub use nonblocking::{GetHandle, PutHandle};
-pub use pin::Pinned;
-pub use region::{Region, Which};
+pub use pin::PinnedPage;
 pub use runtime::{Builder, Runtime};
 pub use segments::{LocalPart, Segment, SegmentOptions};
 pub use statistics::Statistics;

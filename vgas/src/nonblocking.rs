@@ -6,7 +6,7 @@
 //! | [`Runtime::put_nb`], [`Runtime::get_nb`] (bulk) | given away, and back | when waited for | when waited for |
 //! | [`Runtime::put_nb_copy`] (non-bulk) | borrowed for the call | when it returns | when waited for |
 //! | [`Runtime::put_value_nb`], [`Runtime::get_value_nb`] | a value | when it returns | when waited for |
-//! | [`Runtime::region`] (implicit handles) | borrowed for the region | after the region | after the region |
+//! | [`Runtime::batch`] (implicit handles) | borrowed for the batch | after the batch | after the batch |
 //!
 //! *What was started goes on by itself*, waited for or not: at once when some thread of the rank polls or waits for anything,
 //! and within a millisecond when the rank computes and calls nothing. So a put arrives although its rank never tests its

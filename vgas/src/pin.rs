@@ -5,23 +5,23 @@ use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use bytemuck::Pod;
 use std::ops::Range;
-use vgas_cache::pool::{PinMode, PinnedPage};
+use vgas_cache::pool::{self, PinMode};
 
 /// A page that stays in this node's DRAM until this is dropped; made by [`Runtime::pin`].
 ///
 /// Values read are always the latest, as those of [`Runtime::get`]: when another node has written the page since it was
-/// pinned for reading, it is read again. That costs as much as a get, every time; [`Pinned::refresh`] pins the page as
+/// pinned for reading, it is read again. That costs as much as a get, every time; [`PinnedPage::refresh`] pins the page as
 /// it is now.
-pub struct Pinned<'r> {
+pub struct PinnedPage<'r> {
     runtime: &'r Runtime,
-    page: PinnedPage,
+    page: pool::PinnedPage,
     start: GlobalAddress,
     mode: PinMode,
 }
 
-impl std::fmt::Debug for Pinned<'_> {
+impl std::fmt::Debug for PinnedPage<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pinned({:?} of {}, {:?})", self.range(), self.start.rank, self.mode)
+        write!(f, "PinnedPage({:?} of {}, {:?})", self.range(), self.start.rank, self.mode)
     }
 }
 
@@ -34,17 +34,17 @@ impl Runtime {
     /// # Errors
     /// As of a get; and for pages that cannot be kept because several nodes write them in turn, so that they are served
     /// in place at their home. Pinned segments are always here or never: they have no pages to pin.
-    pub fn pin(&self, at: GlobalAddress, mode: PinMode) -> Result<Pinned<'_>> {
+    pub fn pin(&self, at: GlobalAddress, mode: PinMode) -> Result<PinnedPage<'_>> {
         if at.kind != Kind::Tiered {
             return Err(Error::Usage("only pages of tiered segments are pinned".into()));
         }
         let page = self.client().pin(at.partition(), at.offset, mode)?;
         let start = GlobalAddress { offset: at.offset - at.offset % u64::from(page.bytes()), ..at };
-        Ok(Pinned { runtime: self, page, start, mode })
+        Ok(PinnedPage { runtime: self, page, start, mode })
     }
 }
 
-impl Pinned<'_> {
+impl PinnedPage<'_> {
     /// The bytes of the segment that the page holds.
     pub fn range(&self) -> Range<u64> {
         self.start.offset..self.start.offset + u64::from(self.page.bytes())

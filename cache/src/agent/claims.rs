@@ -5,7 +5,7 @@
 //! copy, all without the agent. In the tables that is [`Agent::start_own`] and [`Agent::own_read_done`] at once. So that there
 //! is nothing to keep in step:
 //!
-//! * *Published means nothing is known.* Before the agent makes a block or a directory entry for a page it takes the page back
+//! * *Published means nothing is known.* Before the agent makes a control or a directory entry for a page it takes the page back
 //!   ([`Agent::meets_claim`]); when it has neither any more, it publishes the page again ([`Agent::settle`]).
 //! * *A claim is a page in use.* What comes for a claimed page waits, in its order, until the claim has ended; the rank is
 //!   told by HOLD to ring then.

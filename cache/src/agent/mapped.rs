@@ -189,7 +189,8 @@ impl Agent {
         let id = mapper.id;
         let has_mapped = |(_, ranks): &(FrameId, SmallVec<[u32; 4]>)| ranks.contains(&id.local_rank);
         let waits = |mapper: &Mapper| mapper.id.local_rank == id.local_rank;
-        if self.mapped.frames.get(&page).is_some_and(has_mapped) || self.page(page)?.mappers.iter().any(waits)
+        if self.mapped.frames.get(&page).is_some_and(has_mapped)
+            || self.control(page)?.mappers.iter().any(waits)
         {
             return Err(self.refuse_fault(id, format!("maps page {page} twice")));
         }
@@ -197,7 +198,7 @@ impl Agent {
         let (missed, ahead) = (self.is_miss(page), self.pool.clear_ahead(page)?);
         // Now, so that requests of other nodes that come meanwhile are referred to this page's place.
         self.home_event(page, HomeEvent::Mapped(true))?;
-        self.page(page)?.mappers.push(mapper);
+        self.control(page)?.mappers.push(mapper);
         self.pump(page)?;
         if missed {
             self.publish_neighbours(page)?;

@@ -7,7 +7,7 @@
 //!
 //! | the page | its entry |
 //! |---|---|
-//! | is being read by [`Agent::start_own`] or [`Agent::read_own`] ([`Page::own_read`]) | [`home::Home::reading_for`] this node |
+//! | is being read by [`Agent::start_own`] or [`Agent::read_own`] ([`PageControl::own_read`]) | [`home::Home::reading_for`] this node |
 //! | stands in the table as E or M | [`home::Home::held_by`] this node |
 //! | else | a new one |
 //!
@@ -18,7 +18,7 @@
 use super::Agent;
 use super::answers::Waiter;
 use super::homes::HomePage;
-use super::lines::Page;
+use super::lines::PageControl;
 use crate::error::{CacheError, Failure};
 use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
@@ -33,12 +33,12 @@ use vgas_rma::address::NodeId;
 pub(super) fn implied(
     node: NodeId,
     pool: &PoolAgent,
-    pages: &mut FxHashMap<PageIndex, Page>,
+    pages: &mut FxHashMap<PageIndex, PageControl>,
     page: PageIndex,
 ) -> HomePage {
-    if let Some(block) = pages.get_mut(&page)
-        && std::mem::take(&mut block.own_read)
-        && let Some(frame) = block.frame
+    if let Some(control) = pages.get_mut(&page)
+        && std::mem::take(&mut control.own_read)
+        && let Some(frame) = control.frame
     {
         return HomePage::reading_for(node, frame);
     }
@@ -90,20 +90,20 @@ impl Agent {
         }
         let Some(frame) = self.take_frame_for(page) else { return Ok(false) };
         self.shards.somebody_got_a_frame();
-        let block = self.lines.pages.entry(page).insert_entry(Page::wanted(frame, reader, ahead));
-        block.into_mut().take_short_way();
+        let control = self.lines.pages.entry(page).insert_entry(PageControl::wanted(frame, reader, ahead));
+        control.into_mut().take_short_way();
         self.read_begun(page, frame);
         Ok(true)
     }
 
-    /// Starts to read a page that has a block with a frame, and no copy, if the short way is open.
+    /// Starts to read a page that has a control with a frame, and no copy, if the short way is open.
     pub(super) fn read_own(&mut self, page: PageIndex) -> Result<bool, CacheError> {
         if !self.may_read_own(page) {
             return Ok(false);
         }
-        let Some(block) = self.lines.pages.get_mut(&page) else { return Ok(false) };
-        let Some(frame) = block.frame else { return Ok(false) };
-        block.take_short_way();
+        let Some(control) = self.lines.pages.get_mut(&page) else { return Ok(false) };
+        let Some(frame) = control.frame else { return Ok(false) };
+        control.take_short_way();
         self.read_begun(page, frame);
         Ok(true)
     }
@@ -140,16 +140,16 @@ impl Agent {
         result: Result<(), Failure>,
     ) -> Result<bool, CacheError> {
         let hash_map::Entry::Occupied(mut place) = self.lines.pages.entry(page) else { return Ok(false) };
-        let block = place.get_mut();
-        if !block.own_read || result.is_err() {
+        let control = place.get_mut();
+        if !control.own_read || result.is_err() {
             return Ok(false);
         }
-        let Some(frame) = block.frame.take() else { return Ok(false) };
-        block.own_read = false;
-        block.line.state = line::State::E;
-        let ahead = std::mem::take(&mut block.ahead);
-        let readers = if block.wants_reading_at_most() {
-            let readers = std::mem::take(&mut block.readers);
+        let Some(frame) = control.frame.take() else { return Ok(false) };
+        control.own_read = false;
+        control.line.state = line::State::E;
+        let ahead = std::mem::take(&mut control.ahead);
+        let readers = if control.wants_reading_at_most() {
+            let readers = std::mem::take(&mut control.readers);
             place.remove();
             Some(readers)
         } else {

@@ -92,9 +92,9 @@ fn pieces(runtime: &Runtime, segment: Segment, seed: u64) -> Outcome {
         ));
     }
     let mut found: Vec<Vec<u64>> = wanted.iter().map(|&(_, _, count)| vec![7; count + 2]).collect();
-    runtime.region(|region| {
+    runtime.batch(|batch| {
         for (&(owner, first, count), found) in wanted.iter().zip(&mut found) {
-            region.get(segment.address(owner, 8 * first as u64), &mut found[1..=count])?;
+            batch.get(segment.address(owner, 8 * first as u64), &mut found[1..=count])?;
         }
         Ok(())
     })?;

@@ -68,20 +68,20 @@ fn each_form(runtime: &Runtime, base: GlobalAddress, bytes: u64) -> Outcome {
 
     let (low, high) = (vec![5u64; words / 2], vec![6u64; words / 2]);
     let mut read = vec![0u64; words / 2];
-    runtime.region(|region| {
-        region.put(base, &low)?;
+    runtime.batch(|batch| {
+        batch.put(base, &low)?;
         for (word, value) in high.iter().enumerate() {
-            region.put_value(at(words / 2 + word), *value)?;
+            batch.put_value(at(words / 2 + word), *value)?;
         }
-        region.wait(Which::Puts)?;
-        region.get(base, &mut read)?;
-        while !region.test(Which::All)? {}
-        region.memset(at(0), 9, 8)
+        batch.wait(Which::Puts)?;
+        batch.get(base, &mut read)?;
+        while !batch.test(Which::All)? {}
+        batch.memset(at(0), 9, 8)
     })?;
-    expect("a region's memset", 0, &[0x0909_0909_0909_0909])?;
-    expect("a region's puts", words / 2, &high)?;
+    expect("a batch's memset", 0, &[0x0909_0909_0909_0909])?;
+    expect("a batch's puts", words / 2, &high)?;
     if read != low {
-        return Err("a region's get reads something else".into());
+        return Err("a batch's get reads something else".into());
     }
     // Out of range in every form, and nothing written.
     let outside = GlobalAddress { offset: BYTES - 4, ..base };
@@ -89,7 +89,7 @@ fn each_form(runtime: &Runtime, base: GlobalAddress, bytes: u64) -> Outcome {
         && runtime.put_nb(outside, vec![1u64]).is_err()
         && runtime.get_nb(outside, vec![1u64]).is_err()
         && runtime.memset(outside, 1, 8).is_err()
-        && runtime.region(|region| region.put_value(outside, 1u64)).is_err();
+        && runtime.batch(|batch| batch.put_value(outside, 1u64)).is_err();
     if refused { Ok(()) } else { Err("8 bytes at 4 before the end were not refused".into()) }
 }
 
@@ -120,7 +120,7 @@ fn pins(runtime: &Runtime) -> Outcome {
     }
 }
 
-fn in_page(page: &vgas::Pinned<'_>, at: GlobalAddress) -> u32 {
+fn in_page(page: &vgas::PinnedPage<'_>, at: GlobalAddress) -> u32 {
     (at.offset - page.range().start) as u32
 }
 

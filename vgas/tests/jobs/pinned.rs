@@ -144,7 +144,7 @@ fn at_random(runtime: &Runtime, seed: u64) -> Outcome {
             match random.random_range(0..7) {
                 0 => runtime.put(at, &values)?,
                 1 => drop(runtime.put_nb(at, values.clone())?.wait()?),
-                2 => runtime.region(|region| region.put(at, &values))?,
+                2 => runtime.batch(|batch| batch.put(at, &values))?,
                 3 => {
                     runtime.memset(at, 0xAB, 8 * count)?;
                     mine.fill(0xABAB_ABAB_ABAB_ABAB);
@@ -159,7 +159,7 @@ fn at_random(runtime: &Runtime, seed: u64) -> Outcome {
                 }
                 5 => {
                     let mut found = vec![0; count as usize];
-                    runtime.region(|region| region.get(at, &mut found))?;
+                    runtime.batch(|batch| batch.get(at, &mut found))?;
                     if found != mine {
                         return Err(format!("{at:?} is {found:?}, not {mine:?}").into());
                     }

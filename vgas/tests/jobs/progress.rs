@@ -72,13 +72,13 @@ fn starts(
             left_alone(runtime, meanwhile, to, round)?;
             put.wait()?;
         }
-        3 => runtime.region(|region| {
-            region.put(at, &values)?;
+        3 => runtime.batch(|batch| {
+            batch.put(at, &values)?;
             left_alone(runtime, meanwhile, to, round)
         })?,
-        4 => runtime.region(|region| {
+        4 => runtime.batch(|batch| {
             for (index, part) in values.chunks(50).enumerate() {
-                region.put_copy(GlobalAddress { offset: at.offset + 400 * index as u64, ..at }, part)?;
+                batch.put_copy(GlobalAddress { offset: at.offset + 400 * index as u64, ..at }, part)?;
             }
             left_alone(runtime, meanwhile, to, round)
         })?,

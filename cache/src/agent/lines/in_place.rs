@@ -12,13 +12,13 @@ impl Agent {
     /// The home serves the page in place: readers go there by themselves, posted puts are sent there.
     pub(super) fn go_in_place(&mut self, page: PageIndex) -> Result<(), CacheError> {
         self.pool.mark_in_place(page, true)?;
-        let block = self.page(page)?;
-        block.prefetch = false;
-        let waiters: Vec<Waiter> = block.readers.drain(..).chain(block.writers.drain(..)).collect();
-        let mut puts = std::mem::take(&mut block.puts);
+        let control = self.control(page)?;
+        control.prefetch = false;
+        let waiters: Vec<Waiter> = control.readers.drain(..).chain(control.writers.drain(..)).collect();
+        let mut puts = std::mem::take(&mut control.puts);
         // The frame of a whole put may have become the page's own: it holds the put's data.
         if let Some(Put::Whole { frame: frame @ None, .. }) = puts.front_mut() {
-            *frame = block.frame.take();
+            *frame = control.frame.take();
         }
         for waiter in waiters {
             self.complete(waiter, Ok(()))?;
@@ -82,7 +82,7 @@ impl Agent {
                 if self.pool.entry(page)?.state() == PageState::InPlace {
                     self.pool.mark_in_place(page, false)?;
                 }
-                self.page(page)?.puts.push_back(put);
+                self.control(page)?.puts.push_back(put);
                 self.pump(page)
             }
         }

@@ -1,7 +1,7 @@
 //! This node's copies of pages: what its ranks want of them, and what messages do to them.
 //!
-//! A page has a control block ([`Page`]) only while something is under way; otherwise its entry in the shared table says
-//! everything. Events that take rights from ranks wait in the block until the ranks have left the page, and everything
+//! A page has a control ([`PageControl`]) only while something is under way; otherwise its entry in the shared table says
+//! everything. Events that take rights from ranks wait in the control until the ranks have left the page, and everything
 //! that the protocol says about the page waits behind them.
 
 //!
@@ -31,7 +31,7 @@ use vgas_rma::address::Peer;
 /// The pages for which something is under way here.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    pub pages: FxHashMap<PageIndex, Page>,
+    pub pages: FxHashMap<PageIndex, PageControl>,
     /// In-place puts of this agent's own under way: by the number in their answer.
     pub remote_puts: FxHashMap<u32, RemotePut>,
     next_remote: u32,
@@ -100,9 +100,9 @@ impl Deferred {
     }
 }
 
-/// The control block of a page.
+/// What is under way about a page, its *control*: not to be confused with a block of the pool.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(super) struct PageControl {
     pub(super) line: Line,
     /// The page's frame while it is not in the table: on its way in or out.
     pub(super) frame: Option<FrameId>,
@@ -123,7 +123,7 @@ pub(super) struct Page {
     pub(super) own_read: bool,
 }
 
-impl Page {
+impl PageControl {
     /// Of a page that is to come into this frame, for somebody who waits or for nobody yet.
     pub(super) fn wanted(frame: FrameId, reader: Option<Waiter>, ahead: bool) -> Self {
         let prefetch = reader.is_none();

@@ -18,13 +18,13 @@ impl Agent {
         deferred: Deferred,
     ) -> Result<(), CacheError> {
         let entry = self.pool.entry(page)?;
-        let block = self.page(page)?;
-        if !block.deferred.is_empty() {
-            block.deferred.push_back(deferred);
+        let control = self.control(page)?;
+        if !control.deferred.is_empty() {
+            control.deferred.push_back(deferred);
             return Ok(());
         }
         if takes_rights(deferred.event, entry) {
-            block.deferred.push_back(deferred);
+            control.deferred.push_back(deferred);
             self.pool.revoke(page, Intent::Revoke)?;
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl Agent {
                 return Ok(());
             }
         }
-        let Some(first) = self.page(page)?.deferred.pop_front() else {
+        let Some(first) = self.control(page)?.deferred.pop_front() else {
             return self.pool.unhold(page).map_err(Into::into);
         };
         if outcome == Revoked::Pinned {
@@ -65,11 +65,13 @@ impl Agent {
             self.step_line(page, first)?;
         }
         // What waited behind it; each may need its own revocation.
-        while let Some(next) = self.lines.pages.get_mut(&page).and_then(|block| block.deferred.pop_front()) {
+        while let Some(next) =
+            self.lines.pages.get_mut(&page).and_then(|control| control.deferred.pop_front())
+        {
             let entry = self.pool.entry(page)?;
             if takes_rights(next.event, entry) {
-                if let Some(block) = self.lines.pages.get_mut(&page) {
-                    block.deferred.push_front(next);
+                if let Some(control) = self.lines.pages.get_mut(&page) {
+                    control.deferred.push_front(next);
                 }
                 self.pool.revoke(page, Intent::Revoke)?;
                 return Ok(());
@@ -83,17 +85,17 @@ impl Agent {
     pub(super) fn step_line(&mut self, page: PageIndex, deferred: Deferred) -> Result<(), CacheError> {
         let Deferred { event, beside, origin, work } = deferred;
         let home = self.home_of(page).ok_or_else(|| self.violation(self.node, "a page without a home"))?;
-        if home == self.node && self.lines.pages.get(&page).is_some_and(|block| block.own_read) {
+        if home == self.node && self.lines.pages.get(&page).is_some_and(|control| control.own_read) {
             // Somebody speaks about a page on its short way: it goes on in the usual one.
             self.directory(page);
         }
         let entry = self.pool.entry(page)?;
         let node = self.node;
-        let block = self.page(page)?;
-        if block.line.stable() {
-            block.line.state = state_of(entry);
+        let control = self.control(page)?;
+        if control.line.stable() {
+            control.line.state = state_of(entry);
         }
-        let (next, actions) = match line::step(block.line, home, event) {
+        let (next, actions) = match line::step(control.line, home, event) {
             Ok(step) => step,
             Err(violation) => {
                 let from = match event {
@@ -103,14 +105,14 @@ impl Agent {
                 return Err(self.violation(from, format!("page {page}: {violation}")));
             }
         };
-        let taken = line::classify(block.line, home, event).map(|(named, _)| (block.line.state, named));
-        let before = shown(block.line);
+        let taken = line::classify(control.line, home, event).map(|(named, _)| (control.line.state, named));
+        let before = shown(control.line);
         let after = shown(next);
-        tracing::trace!(page = page.0, from = ?block.line.state, ?event, to = ?next.state, "line");
-        block.line = next;
+        tracing::trace!(page = page.0, from = ?control.line.state, ?event, to = ?next.state, "line");
+        control.line = next;
         let visible = entry.state().readable();
         debug_assert_eq!(before.is_some(), visible, "page {page}: {before:?} but {entry:?}");
-        let frame = if visible { Some(entry.frame()) } else { block.frame };
+        let frame = if visible { Some(entry.frame()) } else { control.frame };
         if let LineEvent::Message { from, message: Message::Data { .. } } = event
             && (frame.is_none() || beside.frame() != frame)
         {
@@ -152,12 +154,12 @@ impl Agent {
                 if let Some(frame) = frame {
                     self.victims.remove(&self.pool, frame)?;
                 }
-                self.page(page)?.frame = frame;
+                self.control(page)?.frame = frame;
             }
             (false, Some(state)) => {
-                let block = self.page(page)?;
-                let ahead = std::mem::take(&mut block.ahead);
-                let Some(frame) = block.frame.take() else {
+                let control = self.control(page)?;
+                let ahead = std::mem::take(&mut control.ahead);
+                let Some(frame) = control.frame.take() else {
                     return Err(self.violation(node, "gave a copy to a page without a frame"));
                 };
                 self.pool.install(page, frame, state, ahead)?;
@@ -182,7 +184,7 @@ impl Agent {
                     }
                 }
                 line::Action::Drop => {
-                    if let Some(frame) = self.page(page)?.frame.take() {
+                    if let Some(frame) = self.control(page)?.frame.take() {
                         self.release(frame)?;
                     }
                 }
@@ -244,7 +246,7 @@ impl Agent {
             // `pump` serves the wants, once the step is complete; puts must reach the frame before anybody else does.
             line::Outcome::Readable => Ok(()),
             line::Outcome::Writable => {
-                let has_puts = self.lines.pages.get(&page).is_some_and(|block| !block.puts.is_empty());
+                let has_puts = self.lines.pages.get(&page).is_some_and(|control| !control.puts.is_empty());
                 if has_puts { self.apply_puts(page) } else { Ok(()) }
             }
             line::Outcome::InPlace => self.go_in_place(page),
@@ -271,11 +273,11 @@ impl Agent {
         page: PageIndex,
         failure: Failure,
     ) -> Result<(), CacheError> {
-        let block = self.page(page)?;
-        (block.prefetch, block.recall) = (false, false);
-        let mappers = std::mem::take(&mut block.mappers);
-        let waiters: Vec<Waiter> = block.readers.drain(..).chain(block.writers.drain(..)).collect();
-        let puts = std::mem::take(&mut block.puts);
+        let control = self.control(page)?;
+        (control.prefetch, control.recall) = (false, false);
+        let mappers = std::mem::take(&mut control.mappers);
+        let waiters: Vec<Waiter> = control.readers.drain(..).chain(control.writers.drain(..)).collect();
+        let puts = std::mem::take(&mut control.puts);
         for waiter in waiters {
             self.fail(waiter, page, failure)?;
         }

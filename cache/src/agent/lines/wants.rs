@@ -18,7 +18,7 @@ impl Agent {
             self.park(page, Parked::Own(waiter));
             return Ok(());
         }
-        self.page(page)?.writers.push(waiter);
+        self.control(page)?.writers.push(waiter);
         self.pump(page)
     }
 
@@ -33,7 +33,7 @@ impl Agent {
         if self.start_own(page, Some(waiter), false)? {
             return Ok(());
         }
-        self.page(page)?.readers.push(waiter);
+        self.control(page)?.readers.push(waiter);
         self.pump(page)
     }
 
@@ -45,27 +45,27 @@ impl Agent {
             self.park(page, Parked::Put(put));
             return Ok(());
         }
-        self.page(page)?.puts.push_back(put);
+        self.control(page)?.puts.push_back(put);
         self.pump(page)?;
         self.publish_neighbours(page)
     }
 
-    /// The control block, made from the table if there is none. A page without one that is held is being evicted
+    /// The control, made from the table if there is none. A page without one that is held is being evicted
     /// ([`Agent::evict`]).
-    pub(in crate::agent) fn page(&mut self, page: PageIndex) -> Result<&mut Page, CacheError> {
+    pub(in crate::agent) fn control(&mut self, page: PageIndex) -> Result<&mut PageControl, CacheError> {
         let entry = self.pool.entry(page)?;
         Ok(self.lines.pages.entry(page).or_insert_with(|| {
             let mut line = Line::default();
             line.state = state_of(entry);
-            let mut block = Page { line, ..Page::default() };
+            let mut control = PageControl { line, ..PageControl::default() };
             if entry.held() && entry.state().readable() {
-                block.deferred.push_back(Deferred::local(LineEvent::Replace));
+                control.deferred.push_back(Deferred::local(LineEvent::Replace));
             }
-            block
+            control
         }))
     }
 
-    /// Begins to evict a page for which nothing is under way. It gets a block when its ranks have left it, or when somebody
+    /// Begins to evict a page for which nothing is under way. It gets a control when its ranks have left it, or when somebody
     /// wants something of it before: whatever that is waits behind the eviction.
     pub(in crate::agent) fn evict(&mut self, page: PageIndex) -> Result<(), CacheError> {
         Ok(self.pool.revoke(page, Intent::Evict)?)
@@ -73,18 +73,18 @@ impl Agent {
 
     /// Asks for a page as the home itself: to serve it in place, or for its owner's pointers.
     pub(in crate::agent) fn own_for_home(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        self.page(page)?.recall = true;
+        self.control(page)?.recall = true;
         self.pump(page)
     }
 
     /// Whether a thread of a rank waits for the page to be mapped.
     pub(in crate::agent) fn waits_to_map(&self, page: PageIndex) -> bool {
-        self.lines.pages.get(&page).is_some_and(|block| !block.mappers.is_empty())
+        self.lines.pages.get(&page).is_some_and(|control| !control.mappers.is_empty())
     }
 
     /// Takes the mark of a page on its way, if it has one.
     pub(in crate::agent) fn take_mark(&mut self, page: PageIndex) -> bool {
-        self.lines.pages.get_mut(&page).is_some_and(|block| std::mem::take(&mut block.ahead))
+        self.lines.pages.get_mut(&page).is_some_and(|control| std::mem::take(&mut control.ahead))
     }
 
     /// Whether nothing is under way for a page.
@@ -95,9 +95,9 @@ impl Agent {
     /// Brings a page in that nobody waits for.
     pub(in crate::agent) fn fetch(&mut self, page: PageIndex, ahead: bool) -> Result<bool, CacheError> {
         let entry = self.pool.entry(page)?;
-        if let Some(block) = self.lines.pages.get_mut(&page) {
+        if let Some(control) = self.lines.pages.get_mut(&page) {
             // On its way already: then it carries the mark.
-            block.ahead |= ahead;
+            control.ahead |= ahead;
             return Ok(false);
         }
         if entry.state().readable() || self.meets_claim(page)? || !self.attached(page) {
@@ -109,9 +109,9 @@ impl Agent {
         if self.start_own(page, None, ahead)? {
             return Ok(true);
         }
-        let block = self.page(page)?;
-        block.prefetch = true;
-        block.ahead = ahead;
+        let control = self.control(page)?;
+        control.prefetch = true;
+        control.ahead = ahead;
         self.pump(page)?;
         Ok(true)
     }
@@ -120,57 +120,58 @@ impl Agent {
     pub(in crate::agent) fn pump(&mut self, page: PageIndex) -> Result<(), CacheError> {
         loop {
             let entry = self.pool.entry(page)?;
-            let Some(block) = self.lines.pages.get_mut(&page) else { return Ok(()) };
-            if !block.deferred.is_empty() {
+            let Some(control) = self.lines.pages.get_mut(&page) else { return Ok(()) };
+            if !control.deferred.is_empty() {
                 return Ok(());
             }
-            if block.line.stable() {
-                block.line.state = state_of(entry);
+            if control.line.stable() {
+                control.line.state = state_of(entry);
             }
-            if block.line.readable() && (!block.readers.is_empty() || block.prefetch) {
-                block.prefetch = false;
-                let readers = std::mem::take(&mut block.readers);
+            if control.line.readable() && (!control.readers.is_empty() || control.prefetch) {
+                control.prefetch = false;
+                let readers = std::mem::take(&mut control.readers);
                 self.now_readable(entry.frame(), readers)?;
                 continue;
             }
-            if !block.line.stable() {
+            if !control.line.stable() {
                 return Ok(());
             }
-            let event = if let Some(put) = block.puts.front_mut() {
-                if block.line.writable() {
+            let event = if let Some(put) = control.puts.front_mut() {
+                if control.line.writable() {
                     self.apply_puts(page)?;
                     continue;
                 }
                 match put {
                     Put::Whole { frame, .. } => {
-                        if block.line.state == line::State::I && block.frame.is_none() {
-                            block.frame = frame.take();
+                        if control.line.state == line::State::I && control.frame.is_none() {
+                            control.frame = frame.take();
                         }
                         LineEvent::WriteWhole
                     }
                     Put::Part { .. } | Put::Work { .. } => LineEvent::Write,
                 }
-            } else if !block.readers.is_empty() || block.prefetch {
+            } else if !control.readers.is_empty() || control.prefetch {
                 LineEvent::Read
-            } else if !block.writers.is_empty() || block.recall {
-                if block.line.writable() {
-                    block.recall = false;
-                    let writers = std::mem::take(&mut block.writers);
+            } else if !control.writers.is_empty() || control.recall {
+                if control.line.writable() {
+                    control.recall = false;
+                    let writers = std::mem::take(&mut control.writers);
                     self.write_silently(page)?;
                     self.now_readable(entry.frame(), writers)?;
                     continue;
                 }
                 LineEvent::Write
-            } else if let Some(first) = block.mappers.first() {
+            } else if let Some(first) = control.mappers.first() {
                 let write = first.write;
-                if block.line.writable() {
+                if control.line.writable() {
                     if !self.serves_mapped(page) {
                         // A message that takes the page away is on its way to it, or the home has not heard yet that it
                         // is here. Either will be followed by another look.
                         return Ok(());
                     }
-                    let block = self.lines.pages.get_mut(&page);
-                    let mappers = block.map(|block| std::mem::take(&mut block.mappers)).unwrap_or_default();
+                    let control = self.lines.pages.get_mut(&page);
+                    let mappers =
+                        control.map(|control| std::mem::take(&mut control.mappers)).unwrap_or_default();
                     if mappers.iter().any(|mapper| mapper.write) {
                         self.write_silently(page)?;
                     }
@@ -180,36 +181,36 @@ impl Agent {
                     continue;
                 }
                 // For loads the only copy will do, and may stay clean; one of several has to be claimed.
-                let alone = write || block.line.state != line::State::I;
+                let alone = write || control.line.state != line::State::I;
                 if alone { LineEvent::Write } else { LineEvent::Read }
             } else {
-                if block.idle() {
+                if control.idle() {
                     self.lines.pages.remove(&page);
                     return self.settle(page);
                 }
                 return Ok(());
             };
-            if block.line.state == line::State::I && block.frame.is_none() {
+            if control.line.state == line::State::I && control.frame.is_none() {
                 let frame = self.take_frame_for(page);
-                let Some(block) = self.lines.pages.get_mut(&page) else { return Ok(()) };
+                let Some(control) = self.lines.pages.get_mut(&page) else { return Ok(()) };
                 match frame {
                     Some(frame) => {
-                        block.frame = Some(frame);
+                        control.frame = Some(frame);
                         self.shards.somebody_got_a_frame();
                     }
-                    None if block.prefetch
-                        && block.readers.is_empty()
-                        && block.puts.is_empty()
-                        && block.mappers.is_empty()
-                        && block.writers.is_empty() =>
+                    None if control.prefetch
+                        && control.readers.is_empty()
+                        && control.puts.is_empty()
+                        && control.mappers.is_empty()
+                        && control.writers.is_empty() =>
                     {
                         // Nobody waits for it: not worth an eviction.
                         self.lines.pages.remove(&page);
                         return self.settle(page);
                     }
                     None => {
-                        if !block.starved {
-                            block.starved = true;
+                        if !control.starved {
+                            control.starved = true;
                             self.frames.starved.push_back(page);
                         }
                         return Ok(());
@@ -239,9 +240,9 @@ impl Agent {
 
     /// No frame can be had for a page that waits for one, because nothing can be evicted.
     pub(in crate::agent) fn give_up(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        if let Some(block) = self.lines.pages.get_mut(&page) {
-            block.starved = false;
-            if block.line.state == line::State::I && block.frame.is_none() {
+        if let Some(control) = self.lines.pages.get_mut(&page) {
+            control.starved = false;
+            if control.line.state == line::State::I && control.frame.is_none() {
                 self.line_failed(page, self.why_no_frame())?;
             }
             self.pump(page)?;
@@ -258,8 +259,8 @@ impl Agent {
                 self.frames.starved.push_back(page);
                 continue;
             }
-            if let Some(block) = self.lines.pages.get_mut(&page) {
-                block.starved = false;
+            if let Some(control) = self.lines.pages.get_mut(&page) {
+                control.starved = false;
                 self.pump(page)?;
                 any = true;
             }
@@ -269,8 +270,8 @@ impl Agent {
 
     /// E becomes M without a message (the ranks do the same by themselves).
     pub(super) fn write_silently(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        let Some(block) = self.lines.pages.get_mut(&page) else { return Ok(()) };
-        if block.line.state == line::State::E {
+        let Some(control) = self.lines.pages.get_mut(&page) else { return Ok(()) };
+        if control.line.state == line::State::E {
             self.step_line(page, Deferred::local(LineEvent::Write))?;
         }
         Ok(())
@@ -281,7 +282,7 @@ impl Agent {
         self.write_silently(page)?;
         let entry = self.pool.entry(page)?;
         let span = self.pool.frame_span(entry.frame())?;
-        while let Some(put) = self.lines.pages.get_mut(&page).and_then(|block| block.puts.pop_front()) {
+        while let Some(put) = self.lines.pages.get_mut(&page).and_then(|control| control.puts.pop_front()) {
             match put {
                 Put::Part { offset, data, waiter } => {
                     span.mapping().write(span.offset() + offset as usize, &data);

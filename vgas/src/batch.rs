@@ -10,7 +10,7 @@ use vgas_rma::endpoint::Handle;
 /// Operations under way after which completed ones are sorted out.
 const PRUNE_AT: usize = 64;
 
-/// Which operations of a region.
+/// Which operations of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// Puts and memsets.
@@ -21,9 +21,9 @@ pub enum Which {
     All,
 }
 
-/// Collects the operations that are started in [`Runtime::region`], which go on by themselves from then on. Buffers are borrowed for longer than the region
+/// Collects the operations that are started in [`Runtime::batch`], which go on by themselves from then on. Buffers are borrowed for longer than the batch
 /// lasts, so they need not be given away, copied, or waited for one by one (GASNet's bulk forms).
-pub struct Region<'env> {
+pub struct Batch<'env> {
     runtime: &'env Runtime,
     puts: Started<'env>,
     gets: Started<'env>,
@@ -47,9 +47,9 @@ impl Runtime {
     /// # use vgas::{GlobalAddress, Rank, Runtime};
     /// # fn example(runtime: &Runtime) -> vgas::Result<()> {
     /// let (low, mut high) = ([1u64; 100], [0u64; 100]);
-    /// runtime.region(|region| {
-    ///     region.put(GlobalAddress::tiered(Rank(0), 0), &low)?;
-    ///     region.get(GlobalAddress::pinned(Rank(1), 800), &mut high)
+    /// runtime.batch(|batch| {
+    ///     batch.put(GlobalAddress::tiered(Rank(0), 0), &low)?;
+    ///     batch.get(GlobalAddress::pinned(Rank(1), 800), &mut high)
     /// })?;
     /// # Ok(())
     /// # }
@@ -57,19 +57,19 @@ impl Runtime {
     ///
     /// # Errors
     /// The first error of `work`; otherwise the first of an operation.
-    pub fn region<'env, R>(&'env self, work: impl FnOnce(&mut Region<'env>) -> Result<R>) -> Result<R> {
-        let mut region = Region { runtime: self, puts: Started::default(), gets: Started::default() };
-        let result = work(&mut region);
+    pub fn batch<'env, R>(&'env self, work: impl FnOnce(&mut Batch<'env>) -> Result<R>) -> Result<R> {
+        let mut batch = Batch { runtime: self, puts: Started::default(), gets: Started::default() };
+        let result = work(&mut batch);
         // Dropping it waits as well, but has nobody to tell an error.
-        let ended = region.wait(Which::All);
+        let ended = batch.wait(Which::All);
         let result = result?;
         ended.map(|()| result)
     }
 }
 
-impl<'env> Region<'env> {
-    /// Starts to write plain values. `from` is not copied: it may be reused after the region, or after
-    /// [`Region::wait`].
+impl<'env> Batch<'env> {
+    /// Starts to write plain values. `from` is not copied: it may be reused after the batch, or after
+    /// [`Batch::wait`].
     pub fn put<T: Pod>(&mut self, to: GlobalAddress, from: &'env [T]) -> Result<()> {
         self.start_put(to, bytemuck::cast_slice(from))
     }
@@ -111,7 +111,7 @@ impl<'env> Region<'env> {
         }
     }
 
-    /// Starts to read plain values, which are in `to` after the region, or after [`Region::wait`].
+    /// Starts to read plain values, which are in `to` after the batch, or after [`Batch::wait`].
     pub fn get<T: Pod>(&mut self, from: GlobalAddress, to: &'env mut [T]) -> Result<()> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(to);
         if from.kind == Kind::Pinned && self.runtime.client().is_local(bytes.as_ptr()) {
@@ -119,7 +119,7 @@ impl<'env> Region<'env> {
             return self.runtime.get(from, bytes);
         }
         let (address, length) = (bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: the slice is exclusively borrowed for longer than the region lasts, which ends with waiting.
+        // SAFETY: the slice is exclusively borrowed for longer than the batch lasts, which ends with waiting.
         unsafe {
             match from.kind {
                 Kind::Pinned => {
@@ -169,7 +169,7 @@ impl<'env> Region<'env> {
             // As in `get`.
             return self.runtime.put(to, bytes);
         }
-        // SAFETY: the slice is borrowed for longer than the region lasts, which ends with waiting.
+        // SAFETY: the slice is borrowed for longer than the batch lasts, which ends with waiting.
         unsafe {
             match to.kind {
                 Kind::Pinned => {
@@ -247,10 +247,10 @@ impl<'env> Started<'env> {
     }
 }
 
-impl Drop for Region<'_> {
+impl Drop for Batch<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.wait(Which::All) {
-            tracing::error!(%error, "an operation of a region that was given up has failed");
+            tracing::error!(%error, "an operation of a batch that was given up has failed");
         }
     }
 }

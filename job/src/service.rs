@@ -3,10 +3,11 @@
 #![forbid(unsafe_code)]
 
 use super::membership::Membership;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use vgas_rma::error::{Result, RmaError};
 
 /// Why a service cannot start or go on. Its text ends the job: "the agent of node 1: …". An [`RmaError`] that
@@ -60,6 +61,20 @@ impl Stop {
     /// Readable from the request on: for the service's event loop. Nobody reads it empty.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
+    }
+
+    /// Sleeps until the request, for so long at most; whether it has come.
+    pub fn requested_within(&self, most: Duration) -> Result<bool> {
+        let end = Instant::now() + most;
+        while !self.requested() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            super::control::wait_for(self.descriptor(), rustix::event::PollFlags::IN, Some(&left))?;
+        }
+        Ok(true)
     }
 
     /// Sleeps until the request: for services without an event loop.

@@ -111,6 +111,9 @@ impl From<ShmError> for RmaError {
     }
 }
 
+/// What is seen of a peer that has ended its part of the job as it should.
+pub(crate) const HAS_LEFT: &str = "it has left the job";
+
 impl RmaError {
     /// An [`RmaError::Io`] from a standard error.
     pub fn io(what: impl Into<String>, source: io::Error) -> Self {
@@ -121,6 +124,11 @@ impl RmaError {
     /// job gives way to what they say.
     pub fn is_complaint(&self) -> bool {
         matches!(self, Self::PeerLost { .. } | Self::JobAborted(_))
+    }
+
+    /// Whether it says that a peer has ended its part of the job as it should, and is not there any more.
+    pub fn peer_has_left(&self) -> bool {
+        matches!(self, Self::PeerLost { reason, .. } if reason == HAS_LEFT)
     }
 
     /// The same error once more: for everybody who waits for what has failed.

@@ -4,6 +4,7 @@ use crate::config::{DeviceChoice, OrNone, SegmentKind, Settings};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use std::sync::Arc;
+use std::time::Duration;
 use vgas_cache::agent::driver;
 use vgas_cache::agent::{Agent, AgentOptions};
 use vgas_cache::parts::Limits;
@@ -21,6 +22,9 @@ use vgas_rma::endpoint::{Endpoint, EndpointSpec};
 /// When a page stays at its home, and when it may leave again: after four changes of its writer, since a lock or a queue that is
 /// handed on once or twice is better off travelling; and when 64 operations in a row came from one node, which pay for the move.
 const IN_PLACE: InPlaceService = InPlaceService { enter_after: 4, leave_after: 64 };
+
+/// How much later than another node's this node's agent is told that the job has ended.
+const TOLD_WITHIN: Duration = Duration::from_secs(5);
 
 /// How far ahead of a scan pages are fetched: some milliseconds of a fast device, and four pages of the largest size. An eighth of
 /// the pool is never exceeded.
@@ -163,14 +167,14 @@ impl NodeService for AgentService {
 
     fn run(&mut self, stop: &Stop) -> Result<(), ServiceError> {
         let Some(Running { shards, endpoint, network }) = &mut self.running else { return Ok(()) };
-        driver::run(shards, endpoint, stop.descriptor(), || stop.requested()).map_err(
-            |error| -> ServiceError {
-                match error {
-                    CacheError::Rma(error) => error.into(),
-                    error => error.into(),
-                }
-            },
-        )?;
+        match driver::run(shards, endpoint, stop.descriptor(), || stop.requested()) {
+            Ok(()) => {}
+            // Another agent that has been told of the job's end before: what it was to be told, pages that were read ahead, nobody
+            // waits for.
+            Err(CacheError::Rma(error)) if error.peer_has_left() && stop.requested_within(TOLD_WITHIN)? => {}
+            Err(CacheError::Rma(error)) => return Err(error.into()),
+            Err(error) => return Err(error.into()),
+        }
         network.close();
         Ok(())
     }

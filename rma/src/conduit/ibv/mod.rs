@@ -105,7 +105,7 @@ use super::turn::Turn;
 use super::wire::frame::HEAD_BYTES_MAX;
 use super::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::address::{Layout, NodeId, Peer, RegionId};
-use crate::error::{Result, RmaError};
+use crate::error::{HAS_LEFT, Result, RmaError};
 use crate::message::{ARGUMENTS_MAX, Message, Payload, Sink, Source};
 use rustc_hash::FxHashMap;
 use rustix::event::epoll;
@@ -393,7 +393,7 @@ impl IbvConduit {
         // And a port that is down may explain it.
         let heard = heard.and(self.poll_events());
         let left = self.bootstrap.tcp.has_left(connection.peer) || self.closing.load(Ordering::Acquire);
-        let reason = if left { "it has left the job".into() } else { self.shared.explain(status) };
+        let reason = if left { HAS_LEFT.into() } else { self.shared.explain(status) };
         if connection.lose(reason) && !left { Err(self.lost(connection, during)) } else { heard }
     }
 

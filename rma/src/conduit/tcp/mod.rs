@@ -37,7 +37,7 @@ use super::turn::Turn;
 use super::wire::frame;
 use super::{Capabilities, Conduit, Loan, Sent, Traffic};
 use crate::address::{Layout, Peer};
-use crate::error::{Result, RmaError};
+use crate::error::{HAS_LEFT, Result, RmaError};
 use crate::key::JobKey;
 use crate::message::{ARGUMENTS_MAX, Direction, Message, Payload, Sink};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -274,7 +274,7 @@ impl TcpConduit {
         let peer = connection.peer;
         match trouble {
             Trouble::End | Trouble::Socket(_) if connection.said_goodbye() || self.table.closing() => {
-                connection.lose("it has left the job".into());
+                connection.lose(HAS_LEFT.into());
                 Ok(())
             }
             Trouble::End => {

@@ -76,6 +76,8 @@ pub struct Delay {
 
 struct State {
     way: Way,
+    /// When what has come last of a peer is to be delivered.
+    last_due: BTreeMap<Peer, Instant>,
     /// By the time of delivery, and among equals in the order of arrival.
     held: BTreeMap<(Instant, u64), Held>,
     arrivals: u64,
@@ -99,9 +101,12 @@ impl Held {
 }
 
 impl State {
-    /// Holds something of a peer's that has come now.
+    /// Holds something of a peer's that has come now. It is not delivered before what has come of that peer earlier.
     fn hold(&mut self, from: Peer, bytes: usize, held: Held) {
         let due = self.way.due(from, bytes);
+        let last = self.last_due.entry(from).or_insert(due);
+        *last = due.max(*last);
+        let due = *last;
         self.arrivals += 1;
         self.requests += usize::from(held.is_request());
         self.held.insert((due, self.arrivals), held);
@@ -153,6 +158,7 @@ impl Delay {
     fn over(inner: Arc<dyn Conduit>, way: Way) -> Result<Self> {
         let state = State {
             way,
+            last_due: BTreeMap::new(),
             held: BTreeMap::new(),
             arrivals: 0,
             requests: 0,

@@ -26,9 +26,9 @@
 mod strangers;
 
 use super::IbvConduit;
-use super::bootstrap::Notice;
 use super::connection::{Connection, lock};
 use super::network::Network;
+use super::notice::Notice;
 use super::verbs::Place;
 use super::verbs::cm::{Channel, Id, News, REQUEST_BYTES_MAX, Request};
 use crate::address::Peer;
@@ -339,7 +339,7 @@ impl IbvConduit {
             }
             News::Disconnected => {
                 // A peer that leaves says so first; but many may leave at once, and their tcp connections be read by and by.
-                let left = || self.bootstrap.tcp.has_left(peer) || self.closing.load(Ordering::Acquire);
+                let left = || self.notices.tcp.has_left(peer) || self.closing.load(Ordering::Acquire);
                 let mut looks = 0..=self.layout.peers() / PEERS_PER_LOOK;
                 let heard = looks.try_for_each(|_| if left() { Ok(()) } else { self.poll_notices() });
                 if !left() {
@@ -392,7 +392,7 @@ impl IbvConduit {
         if ready == Some(true) {
             self.open(connection);
         }
-        self.bootstrap.tell(connection.peer, Notice::Ready)
+        self.notices.tell(connection.peer, Notice::Ready)
     }
 
     /// There is no connection, or none any more. The other side is told, whose own device may never see it.
@@ -404,7 +404,7 @@ impl IbvConduit {
         let there = door.map(|door| format!(" at {}", door.address)).unwrap_or_default();
         manager.failed(peer, format!("{reason} (between {} here and it{there})", manager.address));
         // Should this fail, the tcp connection has ended, which says it as well.
-        let _ = self.bootstrap.tell(peer, Notice::Failed);
+        let _ = self.notices.tell(peer, Notice::Failed);
     }
 }
 

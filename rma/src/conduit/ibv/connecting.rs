@@ -1,11 +1,11 @@
 //! How connections are made when they are first wanted, by either side, out of what the peers tell each other
-//! ([`super::bootstrap`]), and by librdmacm where that connects ([`super::cm`]).
+//! ([`super::notice`]), and by librdmacm where that connects ([`super::cm`]).
 
 #![forbid(unsafe_code)]
 
 use super::IbvConduit;
-use super::bootstrap::Notice;
 use super::connection::{Connection, lock};
+use super::notice::Notice;
 use crate::address::Peer;
 use crate::error::{Result, RmaError};
 use std::sync::PoisonError;
@@ -29,9 +29,9 @@ impl IbvConduit {
             let _ = slot.set(connection);
             self.connecting.fetch_add(1, Ordering::AcqRel);
             if let Some(door) = door {
-                self.bootstrap.tell(peer, Notice::Door(door))?;
+                self.notices.tell(peer, Notice::Door(door))?;
             }
-            self.bootstrap.tell(peer, Notice::Place(place))?;
+            self.notices.tell(peer, Notice::Place(place))?;
         }
         slot.get().ok_or_else(|| RmaError::Usage("a connection vanished".into()))
     }
@@ -68,7 +68,7 @@ impl IbvConduit {
                 if !connection.connect(&self.shared, &there)? {
                     return Err(twice("named its queue pair"));
                 }
-                self.bootstrap.tell(from, Notice::Ready)
+                self.notices.tell(from, Notice::Ready)
             }
             Notice::Ready => {
                 let joined = match &self.manager {
@@ -91,12 +91,12 @@ impl IbvConduit {
     }
 
     /// Hears what peers, and librdmacm, have to say about connections.
-    pub(super) fn poll_bootstrap(&self) -> Result<()> {
+    pub(super) fn poll_connecting(&self) -> Result<()> {
         self.poll_notices().and_then(|()| self.poll_manager())
     }
 
     pub(super) fn poll_notices(&self) -> Result<()> {
-        let result = self.bootstrap.poll(&|from, notice| self.hear(from, notice));
+        let result = self.notices.poll(&|from, notice| self.hear(from, notice));
         let Err(RmaError::PeerLost { peer, who, during, reason }) = result else { return result };
         match self.connection(peer) {
             Some(connection) if !connection.lose(reason.clone()) => Ok(()),

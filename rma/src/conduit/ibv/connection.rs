@@ -14,16 +14,14 @@
 
 #![forbid(unsafe_code)]
 
-use super::packet::{
-    self, Access, CONTROL_BYTES_MAX, Control, IMMEDIATE_CREDITS_MAX, NUMBER_BYTES, Name, Number, Order,
-};
+use super::packet::{self, IMMEDIATE_CREDITS_MAX, NUMBER_BYTES, Number, Order};
 use super::shared::Shared;
 use super::verbs::cm::Id;
 use super::verbs::{Local, Place, QueuePair, Registration, Route, Verb, Work, gather};
 use super::{INLINE_MAX, LONG_BYTES_MAX, PACKET_BYTES_MAX};
 use crate::address::Peer;
 use crate::conduit::Part;
-use crate::conduit::oneside::Slots;
+use crate::conduit::oneside::{Access, AccessNotice, Granted, Known, Name, Slots};
 use crate::conduit::owned::OwnedMessage;
 use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX};
 use crate::error::{Result, RmaError};
@@ -86,9 +84,9 @@ struct Sender {
     /// Messages so far, which number them: SENDs, and WRITEs with immediate data.
     messages: u32,
     flights: VecDeque<Flight>,
-    controls: VecDeque<Control>,
+    notices: VecDeque<AccessNotice>,
     replies: VecDeque<OwnedMessage>,
-    regions: Vec<(Name, Remote)>,
+    granted: Granted,
     connected: bool,
     closed: bool,
 }
@@ -117,13 +115,6 @@ pub(super) enum How {
     Read,
     /// In staging memory. They are so many, and belong in the operation's memory from this byte on.
     Staged(u64, usize),
-}
-
-/// What is known of a region of the other side.
-enum Remote {
-    Asked,
-    Granted(Access),
-    Refused,
 }
 
 /// The answer to an attempt to post.
@@ -266,7 +257,7 @@ impl Connection {
         let mut sender = lock(&self.sender);
         self.push(shared, &mut sender)?;
         let request = message.direction == Direction::Request;
-        let first = sender.replies.is_empty() && sender.controls.is_empty();
+        let first = sender.replies.is_empty() && sender.notices.is_empty();
         if first && self.is_open() && !sender.closed {
             if request && self.credits.load(Ordering::Acquire) == 0 {
                 return Ok(Posted::NoRoom);
@@ -301,7 +292,7 @@ impl Connection {
         let direct = what.direct(shared);
         let mut sender = lock(&self.sender);
         self.push(shared, &mut sender)?;
-        let ordered = sender.replies.is_empty() && sender.controls.is_empty();
+        let ordered = sender.replies.is_empty() && sender.notices.is_empty();
         if !ordered || !self.is_open() || !self.has_room(shared, &sender) {
             return Ok(Posted::NoRoom);
         }
@@ -309,7 +300,7 @@ impl Connection {
         if matches!(what, OneSided::Atomic(_)) && !access.atomics {
             return Err(self.differs());
         }
-        let address = reach(name, &access, offset, bytes)?;
+        let address = access.reach(name, offset, bytes)?;
         let inline = match what {
             OneSided::Put { source, .. } if bytes <= self.pair.inline_max => Some(Local::Inline(*source)),
             _ => None,
@@ -329,13 +320,15 @@ impl Connection {
                 if let Some(slots) = &slots {
                     shared.staging.memory.fill(slots.offset(), *source);
                 }
-                (Verb::Write(address, access.key), How::Written)
+                (Verb::Write(address, key_of(&access)), How::Written)
             }
             OneSided::Get(part) => {
                 let how = if slots.is_some() { How::Staged(part.at, bytes) } else { How::Read };
-                (Verb::Read(address, access.key), how)
+                (Verb::Read(address, key_of(&access)), how)
             }
-            OneSided::Atomic(atomic) => (Verb::Atomic(address, access.key, *atomic), How::Staged(0, bytes)),
+            OneSided::Atomic(atomic) => {
+                (Verb::Atomic(address, key_of(&access), *atomic), How::Staged(0, bytes))
+            }
         };
         if slots.is_some() && bytes > INLINE_MAX {
             shared.counts.copied.fetch_add(1, Ordering::Relaxed);
@@ -360,16 +353,13 @@ impl Connection {
     /// Pretends that other access was granted.
     #[cfg(test)]
     pub(super) fn forge(&self, name: Name, forge: fn(Access) -> Access) {
-        let mut sender = lock(&self.sender);
-        let known = sender.regions.iter_mut().find(|(known, _)| *known == name);
-        let Some((_, Remote::Granted(access))) = known else { panic!("no access to {name:?} was granted") };
-        *access = forge(*access);
+        lock(&self.sender).granted.forge(name, forge);
     }
 
     /// Sends a packet about regions as soon as there is room.
-    pub(super) fn tell(&self, shared: &Shared, control: Control) -> Result<()> {
+    pub(super) fn tell(&self, shared: &Shared, notice: AccessNotice) -> Result<()> {
         let mut sender = lock(&self.sender);
-        sender.controls.push_back(control);
+        sender.notices.push_back(notice);
         self.push(shared, &mut sender)
     }
 
@@ -379,22 +369,22 @@ impl Connection {
     }
 
     fn push(&self, shared: &Shared, sender: &mut Sender) -> Result<()> {
-        if (sender.controls.is_empty() && sender.replies.is_empty())
+        if (sender.notices.is_empty() && sender.replies.is_empty())
             || !self.is_open()
             || self.lost().is_some()
         {
             self.note(shared, sender);
             return Ok(());
         }
-        while let Some(control) = sender.controls.front()
+        while let Some(notice) = sender.notices.front()
             && sender.posted - sender.done < u64::from(shared.depth)
         {
-            let packet = control.encode();
+            let packet = notice.encode();
             if let Posted::NoRoom = self.post_packet(shared, sender, &packet)? {
                 self.note(shared, sender);
                 return Ok(());
             }
-            sender.controls.pop_front();
+            sender.notices.pop_front();
         }
         while let Some(reply) = sender.replies.pop_front() {
             let message = reply.message();
@@ -415,7 +405,7 @@ impl Connection {
     }
 
     fn note(&self, shared: &Shared, sender: &Sender) {
-        let waiting = sender.controls.len() + sender.replies.len();
+        let waiting = sender.notices.len() + sender.replies.len();
         let before = self.waiting.swap(waiting, Ordering::AcqRel);
         if waiting != before {
             // Wraps around when it gets less.
@@ -434,43 +424,27 @@ impl Connection {
 
     /// The access to a region of the other side; asks for it the first time.
     fn access(&self, shared: &Shared, sender: &mut Sender, name: Name) -> Result<Option<Access>> {
-        match sender.regions.iter().position(|(known, _)| *known == name) {
-            Some(index) => match &sender.regions[index].1 {
-                Remote::Granted(access) => Ok(Some(*access)),
-                Remote::Asked => Ok(None),
-                Remote::Refused => {
-                    // It may come into being later.
-                    sender.regions.swap_remove(index);
-                    Err(RmaError::NoSuchRegion { owner: name.0, region: name.1 })
+        match sender.granted.find(name)? {
+            Known::Granted(access) => return Ok(Some(access)),
+            Known::Asked => {}
+            Known::Unknown => {
+                let want = AccessNotice::Want(name).encode();
+                if let Posted::At(_) = self.post_packet(shared, sender, &want)? {
+                    sender.granted.asked(name);
                 }
-            },
-            None => {
-                if let Posted::At(_) = self.post_packet(shared, sender, &Control::Want(name).encode())? {
-                    sender.regions.push((name, Remote::Asked));
-                }
-                Ok(None)
             }
         }
+        Ok(None)
     }
 
     /// What the other side has granted of this region is worth nothing any more.
     pub(super) fn forget(&self, name: Name) {
-        // An answer that is still to come must find that it was asked for.
-        let is_gone = |(known, state): &(Name, Remote)| *known == name && !matches!(state, Remote::Asked);
-        lock(&self.sender).regions.retain(|known| !is_gone(known));
+        lock(&self.sender).granted.forget(name);
     }
 
     /// An answer of the other side; false when it was not asked.
     pub(super) fn answered(&self, name: Name, access: Option<Access>) -> bool {
-        let mut sender = lock(&self.sender);
-        let asked = |(known, state): &&mut (Name, Remote)| *known == name && matches!(state, Remote::Asked);
-        match sender.regions.iter_mut().find(asked) {
-            Some((_, state)) => {
-                *state = access.map_or(Remote::Refused, Remote::Granted);
-                true
-            }
-            None => false,
-        }
+        lock(&self.sender).granted.answered(name, access)
     }
 
     /// Posts a message: one SEND, behind a WRITE if it is long; or one WRITE if its immediate data says everything. There
@@ -493,8 +467,8 @@ impl Connection {
             Payload::Long(source, Destination::Region { region, owner, offset }) => {
                 let name = (owner, region);
                 let Some(access) = self.access(shared, sender, name)? else { return Ok(Posted::NoRoom) };
-                let address = reach(name, &access, offset, source.bytes())?;
-                (source.bytes() > 0).then_some((source, address, access.key))
+                let address = access.reach(name, offset, source.bytes())?;
+                (source.bytes() > 0).then_some((source, address, key_of(&access)))
             }
             Payload::Long(_, Destination::Operation { .. }) => {
                 return Err(RmaError::Usage("the ibv conduit answers gets with one-sided reads".into()));
@@ -611,7 +585,7 @@ impl Connection {
                 None => return Ok(Posted::NoRoom),
             }
         };
-        let mut numbered = [0; NUMBER_BYTES + CONTROL_BYTES_MAX];
+        let mut numbered = [0; NUMBER_BYTES + AccessNotice::BYTES];
         let numbered = &mut numbered[..bytes];
         numbered[..NUMBER_BYTES].copy_from_slice(&sender.number().to_le_bytes());
         numbered[NUMBER_BYTES..].copy_from_slice(packet);
@@ -728,7 +702,7 @@ impl Connection {
             return None;
         }
         let full = sender.posted - sender.done >= u64::from(shared.depth);
-        if !sender.closed && !full && sender.replies.is_empty() && sender.controls.is_empty() {
+        if !sender.closed && !full && sender.replies.is_empty() && sender.notices.is_empty() {
             let owed = self.take_owed(CREDITS);
             let goodbye = frame::encode_goodbye(owed as u16);
             sender.closed = matches!(self.post_packet(shared, &mut sender, &goodbye).ok()?, Posted::At(_));
@@ -756,13 +730,9 @@ impl Sender {
     }
 }
 
-/// The other side's address of a range of one of its regions.
-fn reach((owner, region): Name, access: &Access, offset: u64, bytes: usize) -> Result<u64> {
-    let limit = access.bytes;
-    if offset.checked_add(bytes as u64).is_none_or(|end| end > limit) {
-        return Err(RmaError::OutOfRange { owner, region, offset, bytes: bytes as u64, limit });
-    }
-    Ok(access.address.wrapping_add(offset))
+/// The key of access that was granted: keys of this network have 32 bits, which was seen to when it came.
+fn key_of(access: &Access) -> u32 {
+    access.key as u32
 }
 
 const _: () = assert!(NUMBER_BYTES + HEAD_BYTES_MAX <= INLINE_MAX && INLINE_MAX < PACKET_BYTES_MAX);

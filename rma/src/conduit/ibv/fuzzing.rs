@@ -1,8 +1,9 @@
 //! Any bytes as packets, immediate data and notices. See [`crate::fuzzing`].
 
-use super::bootstrap::Notice;
-use super::packet::{self, Control, Number};
+use super::notice::Notice;
+use super::packet::{self, Number};
 use crate::address::Peer;
+use crate::conduit::oneside::{AccessNotice, Notice as _};
 use crate::conduit::wire::frame;
 use crate::conduit::wire::fuzzing::tcp_frame;
 use crate::fuzzing::words;
@@ -10,9 +11,9 @@ use crate::fuzzing::words;
 /// A packet with its number, and its first eight bytes as what comes with a WRITE: immediate data and a length.
 pub fn ibv_packet(bytes: &[u8]) {
     if let Some((_, packet)) = Number::split(bytes) {
-        if Control::is(packet) {
-            if let Some(control) = Control::decode(packet) {
-                assert_eq!(control.encode(), packet, "{control:?}");
+        if AccessNotice::is(packet) {
+            if let Some(notice) = AccessNotice::decode(packet) {
+                assert_eq!(notice.encode(), packet, "{notice:?}");
             }
         } else {
             tcp_frame(packet);
@@ -39,24 +40,24 @@ mod tests {
     use super::*;
     use crate::address::RegionId;
     use crate::conduit::ibv::cm::{Door, Token};
-    use crate::conduit::ibv::packet::Access;
     use crate::conduit::ibv::verbs::{Place, Reads};
+    use crate::conduit::oneside::Access;
     use vgas_testing::replay;
 
     #[test]
     fn any_bytes_are_a_packet_or_refused() {
         let name = (Peer(3), RegionId::SEGMENT);
         let access = Access { address: 1 << 40, bytes: 1 << 30, key: 99, atomics: true };
-        let packet = |control: Control| [&[7, 0, 0, 0][..], &control.encode()].concat();
+        let packet = |notice: AccessNotice| [&[7, 0, 0, 0][..], &notice.encode()].concat();
         let frame = [&[8, 0, 0, 0][..], &frame::encode_credits(3)].concat();
         let immediate = [packet::complete(5 | 6 << 21, 1, 3), 4096].map(u32::to_le_bytes).concat();
         replay(
             "ibv_packet",
             ibv_packet,
             &[
-                ("want", packet(Control::Want(name))),
-                ("grant", packet(Control::Grant(name, access))),
-                ("refusal", packet(Control::Refusal(name))),
+                ("want", packet(AccessNotice::Want(name))),
+                ("grant", packet(AccessNotice::Grant(name, access))),
+                ("refusal", packet(AccessNotice::Refusal(name))),
                 ("frame", frame),
                 ("page", immediate),
             ],

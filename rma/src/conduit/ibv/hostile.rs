@@ -1,9 +1,9 @@
 //! Peers that know the job's key and use access that nobody gave them. The device of the victim refuses; nothing is read
 //! or written, and the connection is gone. Where there is no device this is skipped, visibly.
 
-use super::packet::Access;
 use super::{IbvConduit, IbvOptions, available, devices};
 use crate::address::{Layout, Peer, RegionId};
+use crate::conduit::oneside::Access;
 use crate::conduit::tcp::TcpSpec;
 use crate::conduit::{Conduit, Part, Place, Sent, Traffic};
 use crate::error::{Result, RmaError};

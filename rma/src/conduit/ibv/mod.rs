@@ -2,8 +2,8 @@
 //! provider for (drust-osdi24.txt section 4.2.1 and section 5; darray-icpp23.txt section 4.5).
 //!
 //! * `verbs`: libibverbs as objects, found at run time, and all `unsafe`. `device`: which card, port and address.
-//! * `bootstrap`: setting connections up, over a tcp connection that proves the job's key. `cm`: through librdmacm, in a
-//!   `network` of addresses.
+//! * `notice`: what peers tell each other to set connections up, over a tcp connection that proves the job's key. `cm`: through
+//!   librdmacm, in a `network` of addresses.
 //! * `events`: what the device says about itself.
 //! * `connecting`: making connections; `receive`: what completions bring.
 //! * `connection`: sending, credits, regions; `packet`: the bytes.
@@ -64,7 +64,6 @@
 
 #![deny(unsafe_code)]
 
-mod bootstrap;
 mod cm;
 mod connecting;
 mod connection;
@@ -75,6 +74,7 @@ pub(crate) mod fuzzing;
 #[cfg(test)]
 mod hostile;
 mod network;
+mod notice;
 mod options;
 mod packet;
 mod provider;
@@ -91,15 +91,15 @@ pub use verbs::{CM_REMEDY, REMEDY, available, cm_available, cm_types, locked_mem
 
 pub(super) use provider::PROVIDER;
 
-use self::bootstrap::Bootstrap;
 use self::cm::Manager;
 use self::connection::{Connection, OneSided, Posted, lock, sent_by};
 use self::events::{Verdict, judge};
+use self::notice::Notice;
 use self::shared::Shared;
 use self::verbs::Queues;
 use self::verbs::types::Completion;
 use self::verbs::types::number::IBV_WC_SUCCESS;
-use super::oneside::SLOT_BYTES;
+use super::oneside::{Notices, SLOT_BYTES};
 use super::tcp::{TcpConduit, TcpSpec};
 use super::turn::Turn;
 use super::wire::frame::HEAD_BYTES_MAX;
@@ -168,7 +168,7 @@ pub struct IbvConduit {
     connecting: AtomicUsize,
     /// One has opened since the last poll ended.
     opened: AtomicBool,
-    bootstrap: Bootstrap,
+    notices: Notices<Notice>,
     turn: Turn,
     inbox: Mutex<Inbox>,
     parked: AtomicUsize,
@@ -274,7 +274,7 @@ impl IbvConduit {
             by_number: RwLock::default(),
             connecting: AtomicUsize::new(0),
             opened: AtomicBool::new(false),
-            bootstrap: Bootstrap::new(tcp),
+            notices: Notices::new(tcp),
             turn: Turn::default(),
             inbox: Mutex::default(),
             parked: AtomicUsize::new(0),
@@ -369,7 +369,7 @@ impl IbvConduit {
                     drop(by_number);
                     if let Some(connection) = peer.and_then(|peer| self.connection(peer))
                         && connection.lose(reason)
-                        && !self.bootstrap.tcp.has_left(connection.peer)
+                        && !self.notices.tcp.has_left(connection.peer)
                     {
                         return Err(self.lost(connection, "exchanging messages"));
                     }
@@ -389,10 +389,10 @@ impl IbvConduit {
     /// A request of ours, or a receive, has failed.
     fn broken(&self, connection: &Connection, status: i32, during: &str) -> Result<()> {
         // A peer that ends says so before its queue pair goes; a flushed request is the consequence of an end.
-        let heard = self.poll_bootstrap();
+        let heard = self.poll_connecting();
         // And a port that is down may explain it.
         let heard = heard.and(self.poll_events());
-        let left = self.bootstrap.tcp.has_left(connection.peer) || self.closing.load(Ordering::Acquire);
+        let left = self.notices.tcp.has_left(connection.peer) || self.closing.load(Ordering::Acquire);
         let reason = if left { HAS_LEFT.into() } else { self.shared.explain(status) };
         if connection.lose(reason) && !left { Err(self.lost(connection, during)) } else { heard }
     }
@@ -549,10 +549,10 @@ impl Conduit for IbvConduit {
         if polls.is_multiple_of(POLLS_PER_BOOTSTRAP)
             || (polls.is_multiple_of(POLLS_PER_TICK) && self.has_ticked())
             || self.connecting.load(Ordering::Acquire) > 0
-            || self.bootstrap.is_pending()
+            || self.notices.is_pending()
             || woken
         {
-            self.poll_bootstrap()?;
+            self.poll_connecting()?;
         }
         let mut count = 0;
         if self.held.load(Ordering::Acquire) > 0 && !matches!(traffic, Traffic::Below(_)) {
@@ -604,11 +604,11 @@ impl Conduit for IbvConduit {
             return false;
         }
         // What came before the event was asked for brings none.
-        inbox.fill(&self.shared.queues).is_ok() && inbox.is_empty() && self.bootstrap.tcp.arm()
+        inbox.fill(&self.shared.queues).is_ok() && inbox.is_empty() && self.notices.tcp.arm()
     }
 
     fn disarm(&self) {
-        self.bootstrap.tcp.disarm();
+        self.notices.tcp.disarm();
         self.woken.store(true, Ordering::Release);
     }
 
@@ -628,7 +628,7 @@ impl Conduit for IbvConduit {
                 cores::nap(&mut naps);
             }
         }
-        self.bootstrap
+        self.notices
             .tcp
             .close(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100)));
     }

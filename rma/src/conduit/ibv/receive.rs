@@ -3,13 +3,14 @@
 #![forbid(unsafe_code)]
 
 use super::connection::{CREDITS, Connection, How, lock, sent_by};
-use super::packet::{self, Control, Number, Order};
+use super::packet::{self, Number, Order};
 use super::verbs::Slot;
 use super::verbs::types::Completion;
 use super::verbs::types::number::{IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS};
 use super::{IbvConduit, REPLIES_WAITING_MAX};
 use crate::address::RegionId;
 use crate::conduit::Traffic;
+use crate::conduit::oneside::AccessNotice;
 use crate::conduit::wire::frame::{self, Body, Frame, Head, Kind};
 use crate::error::Result;
 use crate::message::{Arrived, Delivery, Destination, Direction, Sink};
@@ -93,17 +94,20 @@ impl IbvConduit {
         sink: &dyn Sink,
         traffic: Traffic,
     ) -> Result<usize> {
-        if Control::is(packet) {
-            match Control::decode(packet) {
-                Some(Control::Want(name)) => {
+        if AccessNotice::is(packet) {
+            match AccessNotice::decode(packet) {
+                Some(AccessNotice::Want(name)) => {
                     connection.tell(&self.shared, self.shared.answer(sink, connection.peer, name)?)?
                 }
-                Some(Control::Grant(name, access)) if connection.answered(name, Some(access)) => {
+                Some(AccessNotice::Grant(_, access)) if u32::try_from(access.key).is_err() => {
+                    self.violation(connection, format!("a key of more than 32 bits: {access:?}"))?
+                }
+                Some(AccessNotice::Grant(name, access)) if connection.answered(name, Some(access)) => {
                     if name.1 == RegionId::BLOCKS {
                         self.shared.register_own_blocks(sink, self.me)?;
                     }
                 }
-                Some(Control::Refusal(name)) if connection.answered(name, None) => {}
+                Some(AccessNotice::Refusal(name)) if connection.answered(name, None) => {}
                 Some(other) => {
                     self.violation(connection, format!("{other:?}, which it was not asked for"))?
                 }

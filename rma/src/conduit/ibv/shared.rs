@@ -3,11 +3,10 @@
 #![forbid(unsafe_code)]
 
 use super::device::{Chosen, choose};
-use super::packet::{Access, Control, Name};
 use super::verbs::{Peers, Queues, Registration, Verb, locked_memory_limit};
 use super::{INLINE_MAX, IbvOptions, PACKET_BYTES_MAX};
 use crate::address::{Peer, RegionId};
-use crate::conduit::oneside::{Own, Regions, Registered, SLOT_BYTES, Staging};
+use crate::conduit::oneside::{Access, AccessNotice, Name, Own, Regions, Registered, SLOT_BYTES, Staging};
 use crate::error::Result;
 use crate::message::{Sink, Source};
 use std::sync::Arc;
@@ -196,13 +195,14 @@ impl Shared {
     ///
     /// # Errors
     /// When the device or the locked-memory limit refuses the registration: this process cannot do what it is there for.
-    pub(super) fn answer(&self, sink: &dyn Sink, from: Peer, name: Name) -> Result<Control> {
+    pub(super) fn answer(&self, sink: &dyn Sink, from: Peer, name: Name) -> Result<AccessNotice> {
         let Some(registration) = self.registration(sink, from, name)? else {
-            return Ok(Control::Refusal(name));
+            return Ok(AccessNotice::Refusal(name));
         };
         let (address, key) = registration.remote();
+        let key = key.into();
         let (bytes, atomics) = (registration.bytes() as u64, self.updates(name));
-        Ok(Control::Grant(name, Access { address, bytes, key, atomics }))
+        Ok(AccessNotice::Grant(name, Access { address, bytes, key, atomics }))
     }
 
     /// Registers this side's own blocks, if it has some: who was given access to blocks of others sends blocks out of its

@@ -2,14 +2,20 @@
 //! registration is only the conduit knows.
 //!
 //! * `regions`: the registrations of regions, by name. `own`: those of the process's own segments, made when they are needed.
+//! * `access`: how two sides come to reach each other's regions, and what one knows of the other's. `notices`: how they find each
+//!   other, over a connection that proves the job's key.
 //! * `staging`: room in registered memory for bytes that lie in none.
 
 #![forbid(unsafe_code)]
 
+mod access;
+mod notices;
 mod own;
 mod regions;
 mod staging;
 
+pub(super) use access::{Access, AccessNotice, Granted, Known};
+pub(super) use notices::{Notice, Notices, bytes_of, words_of};
 pub(super) use own::Own;
 pub(super) use regions::{Name, Regions, Registered};
 pub(super) use staging::{SLOT_BYTES, Slots, Staging};

@@ -12,8 +12,8 @@
 //! | else | a new one |
 //!
 //! [`Agent::directory`] makes the entry as soon as anybody else says anything about the page, or it is evicted with changes;
-//! from then on everything goes the usual way. When the rows are observed, as in the simulation tests, the tables
-//! themselves are asked, and must agree.
+//! from then on everything goes the usual way. In builds with assertions, and where the rows are observed, as in the simulation
+//! tests, the tables themselves are asked, and must agree.
 
 use super::Agent;
 use super::answers::Waiter;
@@ -110,7 +110,7 @@ impl Agent {
 
     fn read_begun(&mut self, page: PageIndex, frame: FrameId) {
         self.collect_read(page, frame);
-        if self.observer.is_some() {
+        if self.asks_tables() {
             self.show_read_begun(page);
         }
     }
@@ -158,7 +158,7 @@ impl Agent {
         self.pool.count(Counter::FromNvm, 1);
         self.pool.install(page, frame, PageState::Exclusive, ahead)?;
         self.may_be_evicted(frame)?;
-        if self.observer.is_some() {
+        if self.asks_tables() {
             self.show_read_done(page);
         }
         match readers {
@@ -184,7 +184,7 @@ impl Agent {
         if let Some(frame) = self.pool.detach(page)? {
             self.release(frame)?;
         }
-        if self.observer.is_some() {
+        if self.asks_tables() {
             let node = self.node;
             let mut held = Line::default();
             held.state = line::State::E;
@@ -203,10 +203,15 @@ impl Agent {
 
     /// Shows the rows that a rank has taken which has brought a page in by itself.
     pub(super) fn show_claimed(&mut self, page: PageIndex) {
-        if self.observer.is_some() {
+        if self.asks_tables() {
             self.show_read_begun(page);
             self.show_read_done(page);
         }
+    }
+
+    /// Whether the rows of the short way are asked for: where somebody observes them, and in every build with assertions.
+    fn asks_tables(&self) -> bool {
+        cfg!(debug_assertions) || self.observer.is_some()
     }
 
     /// Asks the table whether a line takes this step, and shows its row.

@@ -1,6 +1,7 @@
 //! The coherence protocol (MOESI-F, vGASNet §III.B–III.F) as three tables. Pure: no I/O, clock, lock, thread or unsafe;
 //! what ships is what is walked exhaustively (`tests/protocol_walk.rs`) and told in stories
-//! (`tests/protocol_stories`). Only the agent's short way (`agent/own.rs`) takes rows without asking; in simulations it asks.
+//! (`tests/protocol_stories`). Only the agent's short way (`agent/own.rs`) takes rows without asking; in builds with assertions, which tests are,
+//! it asks, and must agree.
 //!
 //! **The promise.** It is as if there were one memory: a page has many readers or one writer, a read returns the
 //! latest write, at most one node answers for a page (M, E, O, or the one that the forward array names), and nothing

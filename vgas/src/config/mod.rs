@@ -249,7 +249,7 @@ impl Settings {
                 hint: "set conduit to tcp or ibv, or hooks to none".into(),
             });
         }
-        if self.conduit.provider().name != "tcp" && self.cluster.link != OrNone::None {
+        if self.conduit.provider().name != vgas_rma::conduit::tcp::NAME && self.cluster.link != OrNone::None {
             return Err(ConfigError::Conflict {
                 problem: format!(
                     "cluster.link = {} would do nothing: only what goes over TCP can be held back",

@@ -342,6 +342,64 @@ fn the_indices_of_handlers_are_those_taken() {
     );
 }
 
+/// Goal: what PROTOCOL.md says is checked is: every test and invariant that it names is there, every invariant is named, and the faults
+/// are as many as are planted.
+#[test]
+fn the_protocol_is_checked_as_it_says() {
+    let document = read("cache/PROTOCOL.md");
+    let text = between(&document, "## How it is checked", "<!--");
+    let (mut sources, mut code) = (Vec::new(), String::new());
+    files(&root().join("cache/tests"), ".rs", &mut sources);
+    sources.iter().for_each(|path| code.push_str(&read(path)));
+    let named: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+    for name in named.iter().filter(|name| name.contains('_') && !name.contains(['/', ':'])) {
+        assert!(
+            code.contains(&format!("fn {name}(")) || code.contains(&format!("\"{name}\"")),
+            "{name} is nowhere"
+        );
+    }
+    let walk = read("cache/tests/protocol_walk.rs");
+    let faults: Vec<&str> = between(&walk, "let faults = [", "];").split("Fault::").skip(1).collect();
+    for found in faults.iter().filter_map(|fault| fault.split('"').nth(1)) {
+        assert!(named.contains(&found), "{found} is not named");
+    }
+    let numbers =
+        ["twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"];
+    let said = numbers.iter().position(|number| text.contains(&format!("{number} planted faults")));
+    assert_eq!(said.map(|index| index + 12), Some(faults.len()));
+}
+
+/// Goal: CONTRIBUTING.md names all services of this tree, none twice, and the handlers of its libraries.
+#[test]
+fn services_and_handlers_of_libraries_are_named() {
+    let guide = read("CONTRIBUTING.md");
+    let service = guide.split_once("## A service").expect("there is that part").1;
+    let mut named: Vec<String> =
+        first_cells(service, "| name |").iter().map(|cell| cell.trim_matches('`').to_owned()).collect();
+    let mut found = Vec::new();
+    for folder in ["vgas/src", "objects/src", "cache/src"] {
+        let mut sources = Vec::new();
+        files(&root().join(folder), ".rs", &mut sources);
+        for text in sources.iter().map(read).filter(|text| text.contains(" Service for ")) {
+            // What follows in a file is its tests.
+            let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let names = product.lines().filter_map(|line| line.split_once("const NAME: &'static str = \""));
+            found.extend(names.filter_map(|(_, rest)| Some(rest.split_once('"')?.0.to_owned())));
+        }
+    }
+    named.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(named, found);
+    for (file, name) in [("objects/src/task/travel.rs", "HANDLER"), ("upcxx-compat/c/src/long.rs", "CARRIED")]
+    {
+        let text = read(file);
+        let index = between(&text, &format!("const {name}: u8 = "), ";");
+        let row = guide.lines().find(|line| line.contains(&format!("({file})"))).unwrap_or_default();
+        let indices = row.split('|').nth(1).unwrap_or_default();
+        assert!(indices.split([' ', ',']).any(|word| word == index), "{file} takes {index}, not in {row:?}");
+    }
+}
+
 /// Goal: README.md names all examples, and each says how it is run.
 #[test]
 fn examples_are_named_and_say_how_they_run() {

@@ -86,6 +86,7 @@ fn the_command_is_installed() {
         Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the folder of what is built");
     let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
     assert!(readme.contains("cargo install --path vgas/command"));
+    assert!(readme.contains(&format!("less than {} MB", COMMAND_BYTES_MAX as f64 / 1e6)));
     done(
         cargo(&["install", "--path", "vgas/command", "--locked", "--no-track"])
             .arg("--root")

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Smaller pages are always read whole: they cost no more than about two reads of a block.
-const PAGE_BYTES_MIN: u32 = 256 << 10;
+const PARTED_BYTES_MIN: u32 = 256 << 10;
 /// A part is at most one of so many parts of a page.
 const PAGE_PARTS_MIN: u32 = 16;
 /// A page so close to the last one that came whole is the next one of a scan, those between them having been read ahead.
@@ -36,7 +36,7 @@ pub struct Limits {
 impl Limits {
     /// Where a user wants up to so many bytes.
     pub fn new(bytes_max: u64) -> Self {
-        Self { bytes_max, page_bytes_min: PAGE_BYTES_MIN, page_parts_min: PAGE_PARTS_MIN }
+        Self { bytes_max, page_bytes_min: PARTED_BYTES_MIN, page_parts_min: PAGE_PARTS_MIN }
     }
 
     /// Most bytes of a get that reads a part of a page of this size; 0: none does.

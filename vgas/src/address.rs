@@ -1,16 +1,18 @@
 //! Where bytes are: a rank's segment, of which kind, which one, and an offset in it.
 
+use crate::config::value::choices;
 use vgas_cache::partition::{PartitionId, SegmentId};
 use vgas_rma::{PinnedPart, Rank, RegionId};
 
-/// What a segment stands on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Backed by NVMe, cached in the DRAM of all nodes; may exceed memory.
-    #[default]
-    Tiered,
-    /// DRAM only: plain GASNet.
-    Pinned,
+choices! {
+    /// What a rank's segment is made of.
+    #[derive(Default, Hash)]
+    pub enum Kind {
+        /// Backed by a file on NVMe and cached in DRAM; may exceed DRAM.
+        Tiered = "tiered" (default),
+        /// DRAM only: plain GASNet, without cache and files.
+        Pinned = "pinned",
+    }
 }
 
 /// A global address: the same on every rank.

@@ -1,6 +1,7 @@
 //! The agent of a node as the daemon runs it.
 
-use crate::config::{DeviceChoice, OrNone, SegmentKind, Settings};
+use crate::address::Kind;
+use crate::config::{DeviceChoice, OrNone, Settings};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use std::sync::Arc;
@@ -73,7 +74,7 @@ impl AgentService {
             }
         };
         // A job of pinned segments needs no NVMe, unless a rank attaches a tiered one all the same.
-        volume.on_demand = settings.segment.kind == SegmentKind::Pinned;
+        volume.on_demand = settings.segment.kind == Kind::Pinned;
         volume.frames = Some(frames);
         volume.queue_depth = settings.nvm.queue_depth;
         if let OrNone::Some(rates) = settings.cluster.nvm {

@@ -3,7 +3,7 @@
 use crate::address::{GlobalAddress, Kind};
 use crate::addresses::Addresses;
 use crate::attach::in_short;
-use crate::config::{SegmentKind, Settings, StatisticsChoice};
+use crate::config::{Settings, StatisticsChoice};
 use crate::error::{Error, Result};
 use crate::local::Local;
 use crate::network::Network;
@@ -251,10 +251,7 @@ impl Runtime {
 
     /// The kind of segment that the user wants (`segment.kind`), for programs that leave it to their users.
     pub fn segment_kind(&self) -> Kind {
-        match self.settings.segment.kind {
-            SegmentKind::Tiered => Kind::Tiered,
-            SegmentKind::Pinned => Kind::Pinned,
-        }
+        self.settings.segment.kind
     }
 
     /// Bytes of a rank's tiered segment.

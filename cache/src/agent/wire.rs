@@ -54,7 +54,7 @@ impl Beside {
 }
 
 /// Most pages that one message may name: as many as a rank may ask for at once.
-pub const RUN_PAGES_MAX: usize = 256;
+pub const RUN_PAGES_MAX: usize = super::requests::READ_PAGES_MAX as usize;
 
 /// A coherence message with its page and what it names beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,23 @@
 //! still to come, who else has a copy) are compared while the event gets its name; rows hold no conditions.
 #![forbid(unsafe_code)]
 
+/// A table: for each state its rows, and the events that cannot happen there. The compiler refuses a missing cell (the match has no
+/// wildcard) and a double one.
+macro_rules! cells {
+    ($($state:ident { $($event:ident => $next:ident [$($act:ident),*])* _ => never [$($never:ident)*] })*) => {
+        /// The next state and the actions, or `None` where the event cannot happen.
+        #[deny(unreachable_patterns)]
+        pub fn cell(state: State, event: Event) -> Option<(State, &'static [Act])> {
+            match state {
+                $(State::$state => match event {
+                    $(Event::$event => Some((State::$next, &[$(Act::$act),*])),)*
+                    $(Event::$never => None,)*
+                },)*
+            }
+        }
+    };
+}
+
 pub mod array;
 pub mod claim;
 pub mod home;

@@ -16,7 +16,7 @@ pub(crate) mod fuzzing;
 mod origin;
 mod suggest;
 mod table;
-mod value;
+pub(crate) mod value;
 
 pub use error::ConfigError;
 pub use file::read_text;

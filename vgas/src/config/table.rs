@@ -11,6 +11,7 @@ use super::value::{
     Auto, Cable, CommandLine, DeviceName, Hooks, Interface, KIB, MIB, Network, OrNone, PortRange, PowerOfTwo,
     Rates, Size, TIB, Value, choices,
 };
+use crate::address::Kind;
 use std::path::PathBuf;
 
 choices! {
@@ -24,16 +25,6 @@ choices! {
         Tcp = "tcp",
         /// RDMA over InfiniBand or RoCE, through libibverbs; with one node it is not used.
         Ibv = "ibv",
-    }
-}
-
-choices! {
-    /// What a rank's segment is made of.
-    pub enum SegmentKind {
-        /// Backed by a file on NVMe and cached in DRAM; may exceed DRAM.
-        Tiered = "tiered",
-        /// DRAM only: plain GASNet, without cache and files.
-        Pinned = "pinned",
     }
 }
 
@@ -281,7 +272,7 @@ settings! {
     /// The remotely accessible memory of a rank.
     segment: SegmentSettings {
         /// What a segment is made of unless the program says it.
-        kind: SegmentKind = "tiered", Attach;
+        kind: Kind = "tiered", Attach;
         /// The most that a rank's pinned segments may have, all together. Memory is used only where it is touched, except over `ibv`,
         /// where all of a segment is locked in memory when a peer first reaches it, or its owner first moves more than 512
         /// bytes out of it or into it.

@@ -447,14 +447,15 @@ impl Value for CommandLine {
     }
 }
 
-/// Defines an enum that is a [`Value`]: each variant with its word; its documentation is what users read.
+/// Defines an enum that is a [`Value`]: each variant with its word; its documentation is what users read. `(default)`
+/// behind one is for `derive(Default)`.
 macro_rules! choices {
     ($(#[$attribute:meta])* $vis:vis enum $name:ident {
-        $( $(#[doc = $meaning:literal])+ $variant:ident = $word:literal, )+
+        $( $(#[doc = $meaning:literal])+ $variant:ident = $word:literal $(($mark:ident))?, )+
     }) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        $vis enum $name { $( $(#[doc = $meaning])+ $variant, )+ }
+        $vis enum $name { $( $(#[doc = $meaning])+ $(#[$mark])? $variant, )+ }
 
         impl $crate::config::Value for $name {
             const KIND: &'static str = "choice";
@@ -481,7 +482,7 @@ macro_rules! choices {
         }
     };
 }
-pub(super) use choices;
+pub(crate) use choices;
 
 #[cfg(test)]
 mod tests {

@@ -7,22 +7,7 @@
 
 use super::{Act, Event, State};
 
-macro_rules! home_table {
-    ($($state:ident { $($event:ident => $next:ident [$($act:ident),*])* _ => never [$($never:ident)*] })*) => {
-        /// The next state and the actions, or `None` where the event cannot happen.
-        #[deny(unreachable_patterns)]
-        pub fn cell(state: State, event: Event) -> Option<(State, &'static [Act])> {
-            match state {
-                $(State::$state => match event {
-                    $(Event::$event => Some((State::$next, &[$(Act::$act),*])),)*
-                    $(Event::$never => None,)*
-                },)*
-            }
-        }
-    };
-}
-
-home_table! {
+cells! {
     // ---- Stable states: a request's turn ---------------------------------------------------------------------
     Nowhere {
         Get            => NowhereReading     [ReadNvm]

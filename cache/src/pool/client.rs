@@ -7,6 +7,7 @@ use super::fence;
 use super::hazard::{RECENT, SlotRange, ThreadSlot};
 use super::layout::{PoolSpec, TableLayout, header};
 use super::mirror::HitPath;
+use super::part::{Page, PagePart};
 use super::pin::{PinMode, PinnedPage};
 use super::queue::FilledStack;
 use super::row::Row;
@@ -23,44 +24,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
 use vgas_nvm::{StoredPage, Whereabouts};
 use vgas_shm::copy::copy;
 use vgas_shm::{Mapping, Span, Update};
-
-/// A page, as users of the pool name it. Whoever says the wrong size finds other bytes, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// Its number.
-    pub number: PageIndex,
-    /// How large it is ([`TableLayout::size_of`]).
-    pub size: PageSize,
-}
-
-/// Some bytes of one page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PagePart {
-    page: PageIndex,
-    in_page: u32,
-    /// So many that they end in the page.
-    bytes: u32,
-}
-
-impl PagePart {
-    /// None: they do not end in the page.
-    #[inline(always)]
-    pub fn new(page: Page, in_page: u32, bytes: u32) -> Option<Self> {
-        let is_inside = u64::from(in_page) + u64::from(bytes) <= u64::from(page.size.bytes());
-        is_inside.then_some(Self { page: page.number, in_page, bytes })
-    }
-
-    /// The page's number.
-    #[inline(always)]
-    pub fn page(self) -> PageIndex {
-        self.page
-    }
-
-    #[inline(always)]
-    fn end(self) -> u32 {
-        self.in_page + self.bytes
-    }
-}
 
 /// How an attempt to use a page without help ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! lists cannot happen there and is a [`Violation`](crate::protocol::Violation). The compiler refuses a missing
 //! cell (the match has no wildcard) and a double one.
 //!
-//! No cell says *stall*: the home serves one request per page at a time and channels are ordered, so a line never
+//! No cell says *stall*: the home serves one request per page at a time, readers apart, and channels are ordered, so a line never
 //! gets a message that it would have to keep for later.
 
 use super::{Act, Event, State};

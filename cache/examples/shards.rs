@@ -108,7 +108,7 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
     volumes.insert(0, first);
     let options = || {
         Some(AgentOptions {
-            home: home::Parameters { node, cooperative: true, in_place: None },
+            home: home::Parameters { node, cooperative: true, in_place: None, side_by_side: true },
             replacement: "lru-second-chance",
             read_ahead: None,
             batch: true,

@@ -129,6 +129,7 @@ fn options(
             node,
             cooperative: ablation.cooperative,
             in_place: ablation.in_place.then_some(IN_PLACE),
+            side_by_side: true,
         },
         replacement,
         read_ahead: read_ahead(settings, spec),

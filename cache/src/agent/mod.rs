@@ -99,6 +99,9 @@ pub struct AgentOptions {
 
 /// For segments that are always served in place once a second node puts.
 const IN_PLACE_AT_ONCE: InPlaceService = InPlaceService { enter_after: 1, leave_after: u16::MAX };
+/// While so many readers of other pages are being sent theirs, readers of a page are supplied one after the other: links have enough to
+/// do, and the node that is the first to have each page must not send it to all.
+const SUPPLIED_BESIDE: usize = 4;
 
 /// What the agent decided to tell a rank or another agent's page, in its own queue: messages to oneself.
 #[derive(Debug)]
@@ -146,6 +149,8 @@ pub struct Agent {
     options: AgentOptions,
     lines: lines::Lines,
     homes: FxHashMap<PageIndex, HomePage>,
+    /// Readers of pages of these homes that other nodes are sending them to.
+    supplied: usize,
     frames: room::Frames,
     victims: victims::Victims,
     balance: balance::Balance,
@@ -237,6 +242,7 @@ impl Agent {
             options,
             lines: lines::Lines::default(),
             homes: FxHashMap::default(),
+            supplied: 0,
             answers: answers::Answers::default(),
             mapped: mapped::Mapped::default(),
             parts,
@@ -523,15 +529,20 @@ impl Agent {
         page: PageIndex,
         event: home::HomeEvent,
     ) -> Result<home::HomeActions, crate::protocol::Violation> {
-        let parameters = self.home_parameters(page);
+        let mut parameters = self.home_parameters(page);
         let (node, pool, pages, observer) =
             (self.node, &self.pool, &mut self.lines.pages, &mut self.observer);
         let entry = self.homes.entry(page).or_insert_with(|| own::implied(node, pool, pages, page));
-        home::step_observed(entry.directory(), &parameters, event, &mut |state, event, next| {
+        let home = entry.directory();
+        let before = home.supplied();
+        parameters.side_by_side &= self.supplied.saturating_sub(before) < SUPPLIED_BESIDE;
+        let stepped = home::step_observed(home, &parameters, event, &mut |state, event, next| {
             if let Some(observe) = observer {
                 observe(Row { page: page.0, node, taken: Taken::Home(state, event, next) });
             }
-        })
+        });
+        self.supplied = (self.supplied + home.supplied()).saturating_sub(before);
+        stepped
     }
 
     /// What the home of a page goes by: the job's settings, and the policy of the page's segment.

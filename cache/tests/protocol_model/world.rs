@@ -67,7 +67,12 @@ impl Setup {
     }
 
     pub fn parameters(&self, page: u8) -> Parameters {
-        Parameters { node: self.home_of(page), cooperative: self.cooperative, in_place: self.in_place }
+        Parameters {
+            node: self.home_of(page),
+            cooperative: self.cooperative,
+            in_place: self.in_place,
+            side_by_side: true,
+        }
     }
 }
 

@@ -250,7 +250,12 @@ impl Node {
         endpoint.expose(region::FRAMES, frames.clone()).expect("exposed once");
         let options = || {
             Some(AgentOptions {
-                home: home::Parameters { node, cooperative: plan.cooperative, in_place: plan.in_place },
+                home: home::Parameters {
+                    node,
+                    cooperative: plan.cooperative,
+                    in_place: plan.in_place,
+                    side_by_side: true,
+                },
                 replacement: plan.replacement,
                 read_ahead: plan.read_ahead.then(|| read_ahead(plan)),
                 batch: plan.batch,

@@ -1,8 +1,8 @@
 //! The home: the directory entry of one page at the node whose NVMe holds its original (vGASNet §III.B, III.C).
 //!
 //! The home serves one request per page at a time; later ones wait in the entry, at most one per node. Only readers of a page that
-//! several nodes may have are supplied side by side, so that a page that all read spreads like a tree: whoever has got it supplies
-//! the next. It treats its own node's line like everybody's: it talks to it with the same messages, on an ordered channel to itself.
+//! several nodes may have are supplied side by side, if the home likes, so that a page that all read spreads like a tree: whoever has
+//! got it supplies the next. It treats its own node's line like everybody's: it talks to it with the same messages, on an ordered channel to itself.
 //! [`step`] names what a request finds when its turn comes ([`Event`]), looks the cell up in [`table`], and
 //! spells the row's actions out. When to serve a page in place is decided in [`place`](super::place).
 
@@ -166,6 +166,10 @@ pub struct Parameters {
     pub cooperative: bool,
     /// When to serve a page in place because nodes write it in turn; `None`: never.
     pub in_place: Option<InPlaceService>,
+    /// Whether readers of a page are supplied side by side, two by each holder at a time: the page is with all of them soonest. Otherwise
+    /// one after the other, each by the one before: then no node sends it more than once, which is soonest for many pages. May
+    /// change from step to step.
+    pub side_by_side: bool,
 }
 
 /// A request that has come or waits for its turn.
@@ -191,8 +195,8 @@ struct Supplied {
     awaited: NodeId,
 }
 
-/// How many readers each holder of a page sends it to at a time: with one, a link would be idle for as long as it takes until it is
-/// known that the page has come; with many, the first holder would send them all.
+/// How many readers each holder of a page sends it to at a time, where they are supplied side by side: with one, a link would be idle for
+/// as long as it takes until it is known that the page has come; with many, the first holder would send them all.
 const SUPPLIED_BY_EACH: usize = 2;
 
 /// A page's directory entry at its home. `Home::default()` is a page that nobody has ever asked for.
@@ -350,15 +354,17 @@ impl Home {
 
     /// Readers that holders are sending the page to.
     pub fn supplied(&self) -> usize {
-        self.supplied.len()
+        let one = matches!(self.state, State::ExclusiveSupplying | State::OwnedSupplying);
+        self.supplied.len() + usize::from(one)
     }
 
     /// Whether the next waiting request may have its turn.
-    fn may_begin(&self) -> bool {
+    fn may_begin(&self, parameters: &Parameters) -> bool {
         match self.state {
             State::Nowhere | State::Shared | State::Owned | State::Exclusive => true,
             State::SharedSupplying => {
-                self.queue.front().is_some_and(|next| next.want == Want::Read)
+                parameters.side_by_side
+                    && self.queue.front().is_some_and(|next| next.want == Want::Read)
                     && self.supplied.len() < SUPPLIED_BY_EACH * self.holders.len()
             }
             _ => false,
@@ -505,7 +511,7 @@ impl Stepping<'_> {
     /// Serves waiting requests as long as no turn lasts.
     fn begin(&mut self, observe: &mut dyn FnMut(State, Event, State)) -> Result<(), Violation> {
         if self.home.turn.is_none()
-            && self.home.may_begin()
+            && self.home.may_begin(self.parameters)
             && let Some(request) = self.home.queue.pop_front()
         {
             self.home.turn = Some(request);
@@ -533,7 +539,7 @@ impl Stepping<'_> {
             }
             let request = match self.home.turn {
                 Some(request) if again => request,
-                _ if !self.home.may_begin() => return Ok(()),
+                _ if !self.home.may_begin(self.parameters) => return Ok(()),
                 _ => {
                     self.home.turn = self.home.queue.pop_front();
                     match self.home.turn {
@@ -771,7 +777,8 @@ mod tests {
     const HOME: NodeId = NodeId(0);
     const A: NodeId = NodeId(1);
     const B: NodeId = NodeId(2);
-    const PARAMETERS: Parameters = Parameters { node: HOME, cooperative: true, in_place: None };
+    const PARAMETERS: Parameters =
+        Parameters { node: HOME, cooperative: true, in_place: None, side_by_side: true };
 
     fn says(home: &mut Home, from: NodeId, message: Message) -> Result<HomeActions, Violation> {
         step(home, &PARAMETERS, HomeEvent::Message { from, message })
@@ -864,7 +871,7 @@ mod tests {
         let in_place = Some(InPlaceService { enter_after: 1, leave_after: 2 });
         let mut random = 1u64;
         for cooperative in [false, true] {
-            let parameters = Parameters { node: HOME, cooperative, in_place };
+            let parameters = Parameters { node: HOME, cooperative, in_place, side_by_side: true };
             let mut home = Home::default();
             for _ in 0..50_000 {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

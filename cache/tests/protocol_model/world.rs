@@ -36,6 +36,8 @@ pub struct Setup {
     pub deaths: bool,
     /// NVMe operations that fail.
     pub failures: u8,
+    /// Readers of a page are not supplied side by side.
+    pub in_turn: bool,
     pub fault: Option<Fault>,
 }
 
@@ -58,6 +60,7 @@ impl Setup {
             claims: 0,
             deaths: false,
             failures: 0,
+            in_turn: false,
             fault: None,
         }
     }
@@ -71,7 +74,7 @@ impl Setup {
             node: self.home_of(page),
             cooperative: self.cooperative,
             in_place: self.in_place,
-            side_by_side: true,
+            side_by_side: !self.in_turn,
         }
     }
 }

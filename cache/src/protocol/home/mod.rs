@@ -167,8 +167,8 @@ pub struct Parameters {
     /// When to serve a page in place because nodes write it in turn; `None`: never.
     pub in_place: Option<InPlaceService>,
     /// Whether readers of a page are supplied side by side, two by each holder at a time: the page is with all of them soonest. Otherwise
-    /// one after the other, each by the one before: then no node sends it more than once, which is soonest for many pages. May
-    /// change from step to step.
+    /// one after the other, each by the one before, and by the home's own node only if nobody else has the page: then no node sends it
+    /// more than once, which is soonest for many pages. May change from step to step.
     pub side_by_side: bool,
 }
 
@@ -650,7 +650,12 @@ impl Stepping<'_> {
             *chosen = match self.home.owner {
                 Some(owner) => Some(owner),
                 None if !self.parameters.cooperative => Some(self.parameters.node),
-                None => self.home.holders.access(),
+                None => {
+                    let first = self.home.holders.access();
+                    let is_own = first == Some(self.parameters.node) && self.home.holders.len() > 1;
+                    // Every first copy passes the home's own link: others have more room on theirs.
+                    if is_own && !self.parameters.side_by_side { self.home.holders.access() } else { first }
+                }
             };
         }
         *chosen

@@ -6,19 +6,29 @@
 //! memory does not move with it, nobody else has it, and the operation is dropped (which waits for its end) before it.
 
 use crate::gemm::{Buffer, GlobalMemory, MemoryResult, PendingGet};
-use vgas::{GlobalAddress, NodeId, Rank, Runtime};
+use vgas::{GlobalAddress, Kind, NodeId, Rank, Runtime};
 use vgas_cache::client::Pending;
 
-/// A [`GlobalMemory`] of tiered segments.
+/// A [`GlobalMemory`] of tiered segments, or of pinned ones, which are held against these.
 #[derive(Debug)]
 pub struct TieredMemory<'r> {
     runtime: &'r Runtime,
+    kind: Kind,
 }
 
 impl<'r> TieredMemory<'r> {
     /// Over a runtime whose tiered segments are attached before anything but sizes is asked for.
     pub fn new(runtime: &'r Runtime) -> Self {
-        Self { runtime }
+        Self { runtime, kind: Kind::Tiered }
+    }
+
+    /// The same of pinned segments.
+    pub fn pinned(runtime: &'r Runtime) -> Self {
+        Self { runtime, kind: Kind::Pinned }
+    }
+
+    fn at(&self, rank: usize, offset: u64) -> GlobalAddress {
+        GlobalAddress::of_kind(self.kind, Rank(rank as u32), offset)
     }
 
     fn nodes(&self) -> impl Iterator<Item = NodeId> {
@@ -32,6 +42,15 @@ struct Get<'r> {
     buffer: Buffer,
 }
 
+/// A get of pinned memory that was made at once.
+struct Made(Buffer);
+
+impl PendingGet for Made {
+    fn wait(self: Box<Self>) -> MemoryResult<Buffer> {
+        Ok(self.0)
+    }
+}
+
 impl PendingGet for Get<'_> {
     fn wait(mut self: Box<Self>) -> MemoryResult<Buffer> {
         if let Some(pending) = self.pending.take() {
@@ -39,10 +58,6 @@ impl PendingGet for Get<'_> {
         }
         Ok(std::mem::take(&mut self.buffer))
     }
-}
-
-fn at(rank: usize, offset: u64) -> GlobalAddress {
-    GlobalAddress::tiered(Rank(rank as u32), offset)
 }
 
 impl GlobalMemory for TieredMemory<'_> {
@@ -74,11 +89,11 @@ impl GlobalMemory for TieredMemory<'_> {
     }
 
     fn put(&self, rank: usize, offset: u64, bytes: &[u8]) -> MemoryResult<()> {
-        Ok(self.runtime.put(at(rank, offset), bytes)?)
+        Ok(self.runtime.put(self.at(rank, offset), bytes)?)
     }
 
     fn get(&self, rank: usize, offset: u64, into: &mut [u8]) -> MemoryResult<()> {
-        Ok(self.runtime.get(at(rank, offset), into)?)
+        Ok(self.runtime.get(self.at(rank, offset), into)?)
     }
 
     fn get_start(
@@ -89,6 +104,10 @@ impl GlobalMemory for TieredMemory<'_> {
         bytes: usize,
     ) -> MemoryResult<Box<dyn PendingGet + '_>> {
         let into = &mut buffer.bytes_mut()[..bytes];
+        if self.kind == Kind::Pinned {
+            self.runtime.get(self.at(rank, offset), into)?;
+            return Ok(Box::new(Made(buffer)));
+        }
         let (address, bytes) = (into.as_mut_ptr(), into.len());
         // SAFETY: this file's rule.
         let pending = unsafe { self.runtime.client().get_nb(Rank(rank as u32), offset, address, bytes) };
@@ -96,8 +115,10 @@ impl GlobalMemory for TieredMemory<'_> {
     }
 
     fn prefetch(&self, rank: usize, offset: u64, bytes: u64) {
-        // Only a hint: an error will show when the bytes are needed.
-        let _ = self.runtime.prefetch(at(rank, offset), bytes);
+        if self.kind == Kind::Tiered {
+            // Only a hint: an error will show when the bytes are needed.
+            let _ = self.runtime.prefetch(self.at(rank, offset), bytes);
+        }
     }
 
     fn barrier(&self) -> MemoryResult<()> {

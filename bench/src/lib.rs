@@ -2,8 +2,8 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
+pub mod figure;
 pub mod gemm;
 pub mod global;
-pub mod plot;
 pub mod registry;
 mod suite;

@@ -1,13 +1,22 @@
 //! The benchmarks that `vgas bench` offers, and the rows they produce. A benchmark is added by writing a function
 //! and a line in `suite/mod.rs`.
 
-use serde::Serialize;
+use crate::figure::Figure;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use vgas::config::{Config, EffectiveValue, Origin};
 
 /// Why a benchmark could not be run. Its text is printed in one line.
 pub type BenchmarkError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a benchmark needs and this machine, or this build, lacks: no failure, and no figure either.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cannot run here: {0}")]
+pub struct CannotRun(pub String);
+
+/// The exit status of a benchmark that cannot run here, as test suites know it.
+pub const CANNOT_RUN: u8 = 77;
 
 /// One benchmark.
 #[derive(Debug)]
@@ -22,6 +31,10 @@ pub struct Benchmark {
     pub settings: &'static [(&'static str, &'static str)],
     /// What `--param` can change.
     pub parameters: &'static [Parameter],
+    /// The parameters of `--full`, by name, where those of a run of less than a minute are less than one wants to see.
+    pub full: &'static [(&'static str, &'static str)],
+    /// Its pictures; none: all rows by unit.
+    pub figures: &'static [Figure],
     /// Refuses values of parameters that make no sense, before a process is started for them.
     pub check: fn(&Options) -> Result<(), BenchmarkError>,
     /// Measures. In a job every rank calls it; the rows that any of them returns are printed.
@@ -84,10 +97,18 @@ impl Options {
     /// The defaults of a benchmark, changed by `NAME=VALUE` texts. The error names what is wrong and what there is. Where
     /// the default is a number, a number from 1 on is wanted: no benchmark has a meaning without samples, ranks or bytes.
     ///
-    /// The settings are for who starts the benchmark; in a job, its ranks know their own.
-    pub fn new(benchmark: &'static Benchmark, changes: &[String], config: Config) -> Result<Self, String> {
+    /// `full` begins with the values of `--full`. The settings are for who starts the benchmark; in a job, its ranks know their own.
+    pub fn new(
+        benchmark: &'static Benchmark,
+        full: bool,
+        changes: &[String],
+        config: Config,
+    ) -> Result<Self, String> {
         let mut values: BTreeMap<_, _> =
             benchmark.parameters.iter().map(|p| (p.name, p.default.to_owned())).collect();
+        if full {
+            values.extend(benchmark.full.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        }
         for change in changes {
             let (name, value) =
                 change.split_once('=').ok_or_else(|| format!("`{change}` is not NAME=VALUE"))?;
@@ -141,7 +162,7 @@ impl Options {
 }
 
 /// One measured figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The benchmark.
     pub bench: String,
@@ -205,8 +226,17 @@ pub fn registry() -> &'static [Benchmark] {
     crate::suite::ALL
 }
 
-/// The benchmark of this name.
+/// Those of a report: the paper's figures, and what they stand on.
+pub fn reported() -> &'static [Benchmark] {
+    &crate::suite::ALL[..crate::suite::REPORTED]
+}
+
+/// Names that benchmarks had.
+const FORMER: [(&str, &str); 2] = [("seq-nodes", "seq"), ("random-nodes", "random")];
+
+/// The benchmark of this name, or of this former name.
 pub fn find(name: &str) -> Option<&'static Benchmark> {
+    let name = FORMER.iter().find(|(former, _)| *former == name).map_or(name, |(_, now)| now);
     registry().iter().find(|benchmark| benchmark.name == name)
 }
 
@@ -220,6 +250,8 @@ mod tests {
         setup: Setup::Job { ranks: 1, nodes: 1 },
         settings: &[],
         parameters: &[Parameter { name: "bytes", default: "8", help: "Bytes of a get." }],
+        full: &[("bytes", "64")],
+        figures: &[],
         check: |options| match options.get::<u64>("bytes")? {
             7 => Err("7 bytes are a strange number".into()),
             _ => Ok(()),
@@ -229,7 +261,7 @@ mod tests {
 
     #[test]
     fn parameters_have_defaults_and_unknown_ones_are_refused() {
-        let new = |changes: &[String]| Options::new(&EXAMPLE, changes, Config::defaults());
+        let new = |changes: &[String]| Options::new(&EXAMPLE, false, changes, Config::defaults());
         let options = new(&[]).unwrap();
         assert_eq!(options.get::<u64>("bytes").unwrap(), 8);
         for wrong in ["x", "", "0", "-1", "1.5", "18446744073709551616"] {
@@ -244,6 +276,9 @@ mod tests {
         assert_eq!(new(&["bytes=7".into()]).unwrap_err(), "example: 7 bytes are a strange number");
         let error = new(&["byte=1".into()]).unwrap_err();
         assert_eq!(error, "example has no parameter `byte`; it has: bytes");
+        let full = |changes: &[String]| Options::new(&EXAMPLE, true, changes, Config::defaults()).unwrap();
+        assert_eq!(full(&[]).get::<u64>("bytes").unwrap(), 64);
+        assert_eq!(full(&["bytes=9".into()]).get::<u64>("bytes").unwrap(), 9);
     }
 
     #[test]
@@ -259,5 +294,17 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), registry().len());
         assert!(registry().iter().all(|benchmark| benchmark.help.ends_with('.')));
+        let mut figures: Vec<_> = registry().iter().flat_map(|one| one.figures).map(|one| one.name).collect();
+        let all = figures.len();
+        figures.sort();
+        figures.dedup();
+        assert_eq!(figures.len(), all);
+        for benchmark in registry() {
+            let known = |name: &&str| benchmark.parameters.iter().any(|one| one.name == *name);
+            assert!(benchmark.full.iter().all(|(name, _)| known(name)), "{}", benchmark.name);
+            assert!(benchmark.figures.iter().all(|one| one.question.ends_with('?')), "{}", benchmark.name);
+            assert!(benchmark.figures.iter().all(|one| one.expect.ends_with('.')), "{}", benchmark.name);
+        }
+        assert_eq!(find("seq-nodes").unwrap().name, "seq");
     }
 }

@@ -20,6 +20,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter { name: "samples", default: "15", help: "Samples of each figure." },
         Parameter { name: "rounds", default: "1000", help: "Updates of one sample, alone and together." },
     ],
+    full: &[],
+    figures: &[],
     check: |_| Ok(()),
     run,
 };

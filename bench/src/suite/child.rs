@@ -2,7 +2,7 @@
 //! command, whose ranks come back to the same benchmark.
 
 use super::job::Result;
-use crate::registry::Options;
+use crate::registry::{CANNOT_RUN, CannotRun, Options};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use vgas::say;
@@ -33,6 +33,9 @@ pub(super) fn run(options: &Options, flags: &[&str], program: &[&str]) -> Result
     if !output.status.success() {
         let reason =
             said.lines().find_map(|line| line.strip_prefix("vgas: ")).unwrap_or("it does not say why");
+        if output.status.code() == Some(i32::from(CANNOT_RUN)) {
+            return Err(CannotRun(reason.to_owned()).into());
+        }
         return Err(format!("a job of its own failed: {reason}").into());
     }
     say::text(said);
@@ -43,4 +46,9 @@ pub(super) fn run(options: &Options, flags: &[&str], program: &[&str]) -> Result
 pub(super) fn numbers(printed: &str, word: &str) -> Vec<f64> {
     let lines = printed.lines().filter_map(|line| line.strip_prefix(word));
     lines.filter_map(|number| number.trim().parse().ok()).collect()
+}
+
+/// Those numbers, of which there must be some.
+pub(super) fn told(numbers: Vec<f64>) -> Result<Vec<f64>> {
+    if numbers.is_empty() { Err("a job told nothing".into()) } else { Ok(numbers) }
 }

@@ -33,6 +33,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter { name: "rounds", default: "7", help: "Rounds of all situations in a job." },
         Parameter { name: "samples", default: "7", help: "Jobs of each kind." },
     ],
+    full: &[],
+    figures: &[],
     check,
     run,
 };

@@ -21,6 +21,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter { name: "large", default: "200000", help: "Nodes of a chain that does not." },
         Parameter { name: "steps", default: "1000000", help: "Nodes that a sample visits, at least." },
     ],
+    full: &[],
+    figures: &[],
     check: |_| Ok(()),
     run,
 };

@@ -1,94 +1,148 @@
-//! What the device below gives: raw io_uring with O_DIRECT and registered memory, on a file of its own. (The volume on
-//! top of it has its own measurement: `cargo run --release -p vgas-nvm --example device_rates`.)
+//! What the device below gives: raw io_uring with O_DIRECT, on a file of its own, by size and depth; and what the options of io_uring
+//! bring. (The volume on top of it has its own measurement: `cargo run --release -p vgas-nvm --example device_rates`.)
 
 use super::files::NoiseFile;
 use super::job::Result;
-use super::raw::RawReader;
+use super::raw::{Asked, RawReader};
 use super::report::Report;
-use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
+use crate::figure::{Figure, Form};
+use crate::registry::{Benchmark, CannotRun, Options, Parameter, Row, Setup};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use std::path::PathBuf;
 
+const BY_SIZE: Form = Form::Lines { by: "bytes", label: "size of one access", panels: "depth" };
+
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "device",
-    help: "Raw direct reads of the disk, sequential and random.",
+    help: "Raw direct reads and writes of the disk, sequential and random, by size and depth; options of io_uring.",
     setup: Setup::NoJob { takes: &["nvm.directory"] },
     settings: &[],
     parameters: &[
         Parameter { name: "directory", default: "", help: "Folder of the file; default: nvm.directory." },
-        Parameter { name: "mebibytes", default: "1024", help: "Size of the file in MiB." },
-        Parameter {
-            name: "samples",
-            default: "5",
-            help: "Samples of each figure, each on blocks not read before.",
+        Parameter { name: "mebibytes", default: "512", help: "Size of the file in MiB." },
+        Parameter { name: "samples", default: "3", help: "Samples of each figure." },
+        Parameter { name: "sample", default: "32", help: "MiB of one sample at most." },
+    ],
+    full: &[("mebibytes", "4096"), ("samples", "9"), ("sample", "256")],
+    figures: &[
+        Figure {
+            name: "device",
+            question: "How much does the drive give, by size and by how many are under way?",
+            expect: "Small accesses need many under way; from some 64 KiB on the drive gives all it has. Writes may end in a cache.",
+            unit: "MB/s",
+            cases: &["random read", "sequential read", "random write", "sequential write"],
+            form: BY_SIZE,
+            ..Figure::BASE
+        },
+        Figure {
+            name: "device-options",
+            question: "What do the options of io_uring bring, for random reads of 4 KiB?",
+            expect: "Registered files and memory spare some of each access; a polling thread spares system calls and takes a core.",
+            metric: "operations",
+            unit: "k/s",
+            form: Form::Dots { by: &["depth"] },
+            ..Figure::BASE
         },
     ],
-    check: |_| Ok(()),
+    check: |options| options.mebibytes("sample").map(drop),
     run,
 };
 
-struct Case {
-    name: &'static str,
-    block_bytes: usize,
-    depth: usize,
-    random: bool,
-    /// Of one sample.
-    blocks_max: usize,
-}
-
-const CASES: [Case; 6] = [
-    Case { name: "random read 4 KiB", block_bytes: 4 << 10, depth: 1, random: true, blocks_max: 1000 },
-    Case { name: "random read 4 KiB", block_bytes: 4 << 10, depth: 32, random: true, blocks_max: 8000 },
-    Case { name: "random read 64 KiB", block_bytes: 64 << 10, depth: 8, random: true, blocks_max: 500 },
-    Case { name: "sequential read 64 KiB", block_bytes: 64 << 10, depth: 16, random: false, blocks_max: 500 },
-    Case { name: "sequential read 1 MiB", block_bytes: 1 << 20, depth: 8, random: false, blocks_max: 32 },
-    Case { name: "sequential read 4 MiB", block_bytes: 4 << 20, depth: 4, random: false, blocks_max: 8 },
+const SIZES: [u64; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+const DEPTHS: [usize; 3] = [1, 8, 32];
+const KINDS: [(&str, bool, bool); 4] = [
+    ("random read", true, false),
+    ("sequential read", false, false),
+    ("random write", true, true),
+    ("sequential write", false, true),
+];
+const ASKED: [(&str, Asked); 3] = [
+    ("plain", Asked::Plainly),
+    ("file and memory registered", Asked::Registered),
+    ("registered, polled by the kernel", Asked::Polled),
 ];
 
+/// Accesses of one sample at most: what a slow drive does in a tenth of a second.
+const TIMES: u64 = 1000;
+
 fn run(options: &Options) -> Result<Vec<Row>> {
-    let samples: usize = options.get("samples")?;
-    let bytes = options.mebibytes("mebibytes")?;
+    let (samples, bytes): (usize, u64) = (options.get("samples")?, options.mebibytes("mebibytes")?);
+    let sample_bytes = options.mebibytes("sample")?;
     let folder = match options.text("directory") {
         "" => options.config().settings().nvm.directory_path(),
         folder => PathBuf::from(folder),
     };
     let file = NoiseFile::create(&folder, bytes)?;
-    let mut rates = vec![Vec::new(); CASES.len()];
-    let share = bytes / (samples * CASES.len()).max(1) as u64;
-    for sample in 0..samples {
-        for (index, case) in CASES.iter().enumerate() {
-            let first = (sample * CASES.len() + index) as u64 * share;
-            let block = case.block_bytes as u64;
-            let blocks = first.next_multiple_of(block)..=(first + share).saturating_sub(block);
-            let mut offsets: Vec<u64> = blocks.step_by(case.block_bytes).collect();
-            if case.random {
-                offsets.shuffle(&mut rand_chacha::ChaCha8Rng::seed_from_u64(first));
-            }
-            offsets.truncate(case.blocks_max);
-            if offsets.is_empty() {
-                return Err("the file is too small for so many samples".into());
-            }
-            let mut reader = RawReader::open(&file.path(), case.block_bytes, case.depth)?;
-            rates[index].push(offsets.len() as f64 / reader.read(&offsets)?.as_secs_f64());
-        }
-    }
+    let mut places = Places { bytes, seed: 0 };
     let mut rows = Vec::new();
-    for (case, rates) in CASES.iter().zip(rates) {
-        let mut report = Report::new("device").under("depth", case.depth);
-        match (case.block_bytes, case.depth) {
-            (4096, 1) => {
-                report.add(case.name, "latency", "us", rates.iter().map(|rate| 1e6 / rate).collect())
+    for depth in DEPTHS {
+        for block in SIZES {
+            let blocks = (sample_bytes / block).min(TIMES).max(depth as u64 * 2);
+            if blocks * block > bytes {
+                return Err("the file is too small for so large samples".into());
             }
-            (4096, _) => report.add(case.name, "rate", "1/s", rates),
-            (bytes, _) => report.add(
-                case.name,
-                "rate",
-                "GB/s",
-                rates.iter().map(|rate| rate * bytes as f64 / 1e9).collect(),
-            ),
+            let mut rates = [const { Vec::new() }; KINDS.len()];
+            let mut raw = RawReader::open(&file.path(), block as usize, depth)?;
+            for _ in 0..samples {
+                for ((_, random, write), rates) in KINDS.iter().zip(&mut rates) {
+                    let offsets = places.next(block, blocks, *random);
+                    let time = if *write { raw.write(&offsets)? } else { raw.read(&offsets)? };
+                    rates.push((block * blocks) as f64 / time.as_secs_f64() / 1e6);
+                }
+            }
+            let mut report = Report::new("device").under("bytes", block).under("depth", depth);
+            for ((name, ..), rates) in KINDS.iter().zip(rates) {
+                report.add(name, "rate", "MB/s", rates);
+            }
+            rows.extend(report.into_rows());
         }
-        rows.extend(report.into_rows());
+        rows.extend(with_options(&file, &mut places, depth, samples)?);
     }
     Ok(rows)
+}
+
+/// Random reads of 4 KiB in each way of asking, in turn. What the kernel refuses is left out.
+fn with_options(file: &NoiseFile, places: &mut Places, depth: usize, samples: usize) -> Result<Vec<Row>> {
+    let mut report = Report::new("device").under("bytes", 4096).under("depth", depth);
+    let mut found = Vec::new();
+    for (name, asked) in ASKED {
+        match RawReader::asked(asked, &file.path(), 4096, depth) {
+            Ok(raw) => found.push((name, raw, Vec::new())),
+            Err(error) if error.is::<CannotRun>() && asked == Asked::Polled => {}
+            Err(error) => return Err(error),
+        }
+    }
+    for _ in 0..samples {
+        for (_, raw, rates) in &mut found {
+            let offsets = places.next(4096, TIMES * depth.min(4) as u64, true);
+            rates.push(offsets.len() as f64 / raw.read(&offsets)?.as_secs_f64() / 1e3);
+        }
+    }
+    for (name, _, rates) in found {
+        report.add(name, "operations", "k/s", rates);
+    }
+    Ok(report.into_rows())
+}
+
+/// Where samples lie: each in another part of the file.
+struct Places {
+    bytes: u64,
+    seed: u64,
+}
+
+impl Places {
+    fn next(&mut self, block: u64, blocks: u64, random: bool) -> Vec<u64> {
+        self.seed += 1;
+        let all = self.bytes / block;
+        if random {
+            let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(self.seed);
+            let mut offsets: Vec<u64> = (0..all).map(|at| at * block).collect();
+            let (chosen, _) = offsets.partial_shuffle(&mut random, blocks as usize);
+            return chosen.to_vec();
+        }
+        // Steps of a golden section come back to no place soon.
+        let first = (self.seed * all * 618 / 1000) % all;
+        (first..first + blocks).map(|at| at % all * block).collect()
+    }
 }

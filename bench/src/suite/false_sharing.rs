@@ -1,91 +1,177 @@
-//! All ranks put one byte each into the same page, again and again, against the same puts into a pinned segment: what
-//! vGASNet loses a factor of 138 by (vgasnet.txt IV.C). Once all at once, when a node may finish many puts while it has
-//! the page, and once with a barrier after every put, when it may not.
+//! All nodes put one byte each into the same page, again and again (vgasnet.txt IV.C, figure 10), by number of nodes: with all that
+//! vgas does, without cooperative caching, without the service in place that vgas adds to the paper, and without both, which is the
+//! paper's "w/o CC". Beside them the same puts into a pinned segment, which the paper's vGASNet loses a factor of 138 against.
+//!
+//! In one virtual cluster, a job for each number of nodes and each kind. Ranks put all at once, when a node may finish many puts while
+//! it has the page, and once more with a barrier after every put, when it may not.
 
-use super::job::{self, Result};
+use super::child;
+use super::job::Result;
 use super::report::Report;
+use crate::figure::{Better, Figure, Form};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::Instant;
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, say};
+
+const LINES: Form = Form::Lines { by: "nodes", label: "nodes, one rank each", panels: "" };
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "false-sharing",
-    help: "Bytes of one page put by all ranks at once, against a pinned segment.",
-    setup: Setup::Job { ranks: 2, nodes: 2 },
-    settings: &[],
+    help: "1 to 8 virtual nodes put one byte each into one page, against a pinned segment (figure 10).",
+    setup: Setup::OwnJobs {
+        decides: &["ablation.cooperative", "ablation.in_place", "cache.size", "run.label"],
+    },
+    settings: super::seq::HARDWARE,
     parameters: &[
-        Parameter { name: "puts", default: "5000", help: "Puts of each rank in one sample." },
-        Parameter { name: "samples", default: "9", help: "Samples of each figure." },
+        Parameter { name: "nodes", default: "8", help: "The most nodes, one rank each; halved down to one." },
+        Parameter { name: "puts", default: "400", help: "Puts of each rank in one sample." },
+        Parameter {
+            name: "migrating",
+            default: "12",
+            help: "The same where the page goes from node to node for each.",
+        },
+        Parameter { name: "samples", default: "3", help: "Samples of each figure." },
     ],
-    check: |_| Ok(()),
+    full: &[("puts", "5000"), ("migrating", "100"), ("samples", "9")],
+    figures: &[
+        Figure {
+            name: "false-sharing",
+            question: "What does a put of one byte cost when all nodes put into the same page?",
+            expect: "With the service in place a put costs about what one into pinned memory does. The paper's vGASNet, whose page goes \
+                     from node to node, was 138 times slower than GASNet, and 23.5 to 33.7 times slower again without cooperation.",
+            metric: "time",
+            unit: "us",
+            cases: &[
+                "put of each rank, all that vgas does",
+                "put of each rank, without cooperation",
+                "put of each rank, without service in place",
+                "put of each rank, without both",
+                "put of each rank, pinned segment",
+            ],
+            references: &["put of each rank, pinned segment"],
+            form: LINES,
+            better: Better::Lower,
+            ..Figure::BASE
+        },
+        Figure {
+            name: "false-sharing-in-step",
+            question: "And when all nodes wait for each other after every put?",
+            expect: "A barrier after each put keeps a node from finishing many while it has the page; most of the time is the barrier's.",
+            metric: "time",
+            unit: "us",
+            cases: &[
+                "put and barrier, all that vgas does",
+                "put and barrier, without cooperation",
+                "put and barrier, without service in place",
+                "put and barrier, without both",
+                "put and barrier, pinned segment",
+            ],
+            references: &["put and barrier, pinned segment"],
+            form: LINES,
+            better: Better::Lower,
+            ..Figure::BASE
+        },
+    ],
+    check,
     run,
 };
 
-fn run(options: &Options) -> Result<Vec<Row>> {
-    let (puts, samples): (u64, usize) = (options.get("puts")?, options.get("samples")?);
-    if puts < 10 {
-        return Err("puts are at least 10".into());
+/// What the jobs have: words of the rows, settings, and whether the page goes from node to node.
+const WAYS: [(&str, &[&str], bool); 4] = [
+    ("all that vgas does", &[], false),
+    ("without cooperation", &["--set", "ablation.cooperative=off"], false),
+    ("without service in place", &["--set", "ablation.in_place=off"], true),
+    ("without both", &["--set", "ablation.in_place=off", "--set", "ablation.cooperative=off"], true),
+];
+
+/// What rank 0 prints: microseconds of a put into the page and into a pinned segment, at once and in step; counts for each put.
+const WORDS: [&str; 4] = ["tiered ", "pinned ", "tiered_in_step ", "pinned_in_step "];
+const SERVED: &str = "served ";
+
+fn check(options: &Options) -> Result<()> {
+    let nodes: u32 = options.get("nodes")?;
+    if nodes > 64 || !nodes.is_power_of_two() {
+        return Err("`nodes` is a power of two, at most 64".into());
     }
-    job::on_every_rank(Runtime::builder(), |runtime| {
-        let bytes = runtime.client().page_bytes() as u64;
-        let here = if runtime.rank().0 == 0 { bytes } else { 0 };
-        // Every rank needs a pinned segment to be one of a plain GASNet.
-        runtime.attach(&SegmentSpec { pinned_bytes: bytes, tiered_bytes: here, ..SegmentSpec::default() })?;
-        let before = runtime.statistics()?;
-        let mine = u64::from(runtime.rank().0);
-        let places = [GlobalAddress::tiered(Rank(0), mine), GlobalAddress::pinned(Rank(0), mine)];
-        let cases = [("at once", puts, false), ("with a barrier after each", puts / 10, true)];
-        let mut times = [const { [const { Vec::new() }; 2] }; 2];
-        for sample in 0..=samples {
-            for (times, (_, puts, in_step)) in times.iter_mut().zip(cases) {
-                for turn in 0..2 {
-                    let way = (sample + turn) % 2;
+    Ok(())
+}
+
+fn run(options: &Options) -> Result<Vec<Row>> {
+    if child::in_job() {
+        return rank(options.get("puts")?, options.get("samples")?);
+    }
+    let most: u32 = options.get("nodes")?;
+    let samples = format!("samples={}", options.text("samples"));
+    let mut rows = Vec::new();
+    for nodes in std::iter::successors(Some(1), |nodes| Some(nodes * 2)).take_while(|&nodes| nodes <= most) {
+        let count = nodes.to_string();
+        let mut report = Report::new("false-sharing").under("nodes", nodes);
+        let mut pinned = [Vec::new(), Vec::new()];
+        for (name, settings, migrates) in WAYS {
+            let puts = options.text(if migrates && nodes > 1 { "migrating" } else { "puts" });
+            let puts = format!("puts={puts}");
+            let program = ["bench", "false-sharing", "--param", &puts, "--param", &samples];
+            let flags = [&["-n", &count, "--nodes", &count, "--cache", "16MiB"], settings].concat();
+            let (_, printed) = child::run(options, &flags, &program)?;
+            let [at_once, bare, in_step, bare_in_step] = WORDS.map(|word| child::numbers(&printed, word));
+            report.add(&format!("put of each rank, {name}"), "time", "us", child::told(at_once)?);
+            report.add(&format!("put and barrier, {name}"), "time", "us", child::told(in_step)?);
+            let served = child::told(child::numbers(&printed, SERVED))?;
+            report.add(&format!("served in place for each put, {name}"), "count", "", served);
+            if !migrates {
+                pinned[0].extend(child::told(bare)?);
+                pinned[1].extend(child::told(bare_in_step)?);
+            }
+        }
+        let [at_once, in_step] = pinned;
+        report.add("put of each rank, pinned segment", "time", "us", at_once);
+        report.add("put and barrier, pinned segment", "time", "us", in_step);
+        rows.extend(report.into_rows());
+    }
+    Ok(rows)
+}
+
+fn rank(puts: u64, samples: usize) -> Result<Vec<Row>> {
+    let runtime = Runtime::init()?;
+    let bytes = runtime.client().page_bytes() as u64;
+    let here = if runtime.rank().0 == 0 { bytes } else { 0 };
+    // Every rank needs a pinned segment to be one of a plain GASNet.
+    runtime.attach(&SegmentSpec { pinned_bytes: bytes, tiered_bytes: here, ..SegmentSpec::default() })?;
+    let before = runtime.statistics()?;
+    let mine = u64::from(runtime.rank().0);
+    let places = [GlobalAddress::tiered(Rank(0), mine), GlobalAddress::pinned(Rank(0), mine)];
+    let in_step_puts = puts.div_ceil(10);
+    // The first round finds out that the page is shared.
+    for sample in 0..=samples {
+        for (way, word) in WORDS.iter().enumerate() {
+            let (place, in_step) = (places[way % 2], way >= 2);
+            let puts = if in_step { in_step_puts } else { puts };
+            runtime.barrier()?;
+            let start = Instant::now();
+            for put in 0..puts {
+                runtime.put_value(place, put as u8)?;
+                if in_step {
                     runtime.barrier()?;
-                    let start = Instant::now();
-                    for put in 0..puts {
-                        runtime.put_value(places[way], put as u8)?;
-                        if in_step {
-                            runtime.barrier()?;
-                        }
-                    }
-                    runtime.barrier()?;
-                    // The first round finds out that the page is shared.
-                    if sample > 0 {
-                        times[way].push(start.elapsed().as_secs_f64() * 1e6 / puts as f64);
-                    }
                 }
             }
-        }
-        let puts = puts / 10;
-        for place in places {
-            let last: u8 = runtime.get_value(place)?;
-            if u64::from(last) != (puts - 1) & 0xff {
-                return Err(format!("the byte at {place:?} is {last}: a put was lost").into());
+            runtime.barrier()?;
+            let time = start.elapsed().as_secs_f64() * 1e6 / puts as f64;
+            if sample > 0 && runtime.rank().0 == 0 {
+                say::print(format_args!("{word}{time}\n"))?;
             }
         }
-        let counted = runtime.statistics()?.since(&before);
-        let mut rows = Vec::new();
-        if runtime.rank().0 == 0 {
-            let mut report = Report::new("false-sharing")
-                .under("nodes", runtime.nodes())
-                .under("ranks", runtime.ranks())
-                .under("page_bytes", bytes);
-            for ((case, ..), [tiered, pinned]) in cases.iter().zip(&times) {
-                report.compare(
-                    ["time", "us"],
-                    (&format!("put of each rank {case}, shared page"), tiered),
-                    (&format!("put of each rank {case}, pinned segment"), pinned),
-                );
-            }
-            let all = (cases.iter().map(|(_, puts, _)| puts).sum::<u64>()
-                * (samples as u64 + 1)
-                * u64::from(runtime.ranks())) as f64;
-            for counter in [Counter::InPlaceServed, Counter::DataMessages] {
-                let name = format!("{} for each put", counter.name());
-                report.add(&name, "count", "", vec![counted.get(counter) as f64 / all]);
-            }
-            rows = report.into_rows();
+    }
+    for place in places {
+        let last: u8 = runtime.get_value(place)?;
+        if u64::from(last) != (in_step_puts - 1) & 0xff {
+            return Err(format!("the byte at {place:?} is {last}: a put was lost").into());
         }
-        Ok(rows)
-    })
+    }
+    let served = runtime.statistics()?.since(&before).get(Counter::InPlaceServed) as f64;
+    if runtime.rank().0 == 0 {
+        let all = (puts + in_step_puts) * (samples as u64 + 1) * u64::from(runtime.ranks());
+        say::print(format_args!("{SERVED}{}\n", served / all as f64))?;
+    }
+    runtime.finalize()?;
+    Ok(Vec::new())
 }

@@ -22,6 +22,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     setup: Setup::Job { ranks: 2, nodes: 2 },
     settings: &[("cache.page", "1MiB"), ("cache.size", "256MiB")],
     parameters: &[Parameter { name: "samples", default: "9", help: "Samples of each figure." }],
+    full: &[],
+    figures: &[],
     check: |_| Ok(()),
     run,
 };

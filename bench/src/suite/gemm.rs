@@ -1,138 +1,191 @@
-//! The out-of-core product against the same library's kernel in memory with all cores, in turn. The path is that of
-//! `vgas gemm`: real files, loaded into tiered segments, multiplied, written. None of them has a name, so that they
-//! vanish with the job however it ends.
+//! The out-of-core product over 1 to 4 virtual nodes (vgasnet.txt IV.D, figure 11): weak scaling, where the matrices grow with the nodes,
+//! and strong, where they do not; matrices that the caches hold, and four times larger ones; with cooperative caching and without; over
+//! pinned memory, which is the paper's "GASNet"; and the library's product in memory, with all cores.
+//!
+//! The nodes of a virtual cluster share this machine's cores: more of them do not compute faster. What grows with them is the traffic,
+//! so that a node that waits for its link shows. In each job the first product warms up.
+//!
+//! `product` has the product of two nodes whose links and drives are the machine's.
 
-use super::job::{self, Result};
+use super::child;
+use super::job::Result;
 use super::report::Report;
+use crate::figure::{Figure, Form};
 use crate::gemm::npy::{Dtype, Order, Shape2};
 use crate::gemm::output::path_of;
 use crate::gemm::reference::Reference;
 use crate::gemm::{self, GemmJob, Plan, demo};
 use crate::global::TieredMemory;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::{Runtime, SegmentSpec};
+use vgas::{Runtime, SegmentSpec, say};
+
+const BY_NODES: Form = Form::Lines { by: "nodes", label: "nodes, one rank each", panels: "scaling" };
+
+const CASES: &[&str] = &[
+    "in memory",
+    "in memory, without cooperation",
+    "out of core",
+    "out of core, without cooperation",
+    "pinned",
+    LIBRARY,
+];
+
+const LIBRARY: &str = "the library, in memory";
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "gemm",
-    help: "Out-of-core matrix product, against the kernel in memory.",
-    setup: Setup::Job { ranks: 2, nodes: 2 },
-    // The three matrices of order 4096 are four times larger than two such caches.
-    settings: &[("cache.size", "48MiB")],
+    help: "Matrix product over 1 to 4 virtual nodes: weak and strong scaling, in memory, out of core, pinned (figure 11).",
+    setup: Setup::OwnJobs { decides: &["ablation.cooperative", "cache.size", "run.label"] },
+    settings: super::seq::HARDWARE,
     parameters: &[
-        Parameter { name: "order", default: "4096", help: "Rows and columns of the matrices." },
-        Parameter { name: "dtype", default: "f64", help: "`f64` or `f32`." },
-        Parameter { name: "samples", default: "5", help: "Samples of each figure." },
+        Parameter { name: "order", default: "1536", help: "Rows and columns of the matrices on one node." },
+        Parameter { name: "nodes", default: "4", help: "The most nodes, one rank each; halved down to one." },
+        Parameter { name: "samples", default: "2", help: "Products of each kind." },
+        Parameter { name: "memory", default: "tiered", help: "What a job uses; of the command's own." },
+    ],
+    full: &[("order", "4096"), ("samples", "5")],
+    figures: &[
+        Figure {
+            name: "gemm",
+            question: "How fast are products, all nodes together?",
+            expect: "Out of core is little slower than in memory, since a tile is used many times; cooperation gains where nodes need the same \
+                     tiles (the paper: 1.12 to 1.59 in memory, 1.25 to 1.53 out of core). Nodes here share the cores of one machine.",
+            unit: "GFLOP/s",
+            cases: CASES,
+            references: &["pinned", LIBRARY],
+            form: BY_NODES,
+            ..Figure::BASE
+        },
+        Figure {
+            name: "gemm-node",
+            question: "How fast are products, each node?",
+            expect: "In a cluster a level line is ideal for weak scaling, as in the paper's figure 11; here, where nodes share cores, a line that \
+                     halves when nodes double.",
+            metric: "rate of a node",
+            unit: "GFLOP/s",
+            cases: CASES,
+            references: &["pinned", LIBRARY],
+            form: BY_NODES,
+            ..Figure::BASE
+        },
     ],
     check,
     run,
 };
 
-/// Larger matrices than those of `vgas demo` are not for comparing with memory.
-const ORDER_MAX: u64 = 1_000_000;
+/// What rank 0 prints.
+const RATE: &str = "rate ";
+const REFERENCE: &str = "reference ";
 
 fn check(options: &Options) -> Result<()> {
-    if options.get::<u64>("order")? > ORDER_MAX {
-        return Err(format!("parameter `order` is at most {ORDER_MAX}").into());
+    let (order, nodes): (u64, u32) = (options.get("order")?, options.get("nodes")?);
+    if order > 100_000 {
+        return Err("parameter `order` is at most 100000".into());
     }
-    dtype(options).map(drop)
+    if nodes > 64 || !nodes.is_power_of_two() {
+        return Err("`nodes` is a power of two, at most 64".into());
+    }
+    match options.text("memory") {
+        "tiered" | "pinned" => Ok(()),
+        other => Err(format!("`memory` is `tiered` or `pinned`, not `{other}`").into()),
+    }
 }
 
-fn dtype(options: &Options) -> Result<Dtype> {
-    match options.text("dtype") {
-        "f64" => Ok(Dtype::Float64),
-        "f32" => Ok(Dtype::Float32),
-        other => Err(format!("parameter `dtype` is `f64` or `f32`, not `{other}`").into()),
-    }
-}
+/// A kind of job: its words, whether its caches hold the matrices, its memory and whether it cooperates.
+const WAYS: [(&str, bool, &str, bool); 5] = [
+    ("in memory", true, "tiered", true),
+    ("in memory, without cooperation", true, "tiered", false),
+    ("out of core", false, "tiered", true),
+    ("out of core, without cooperation", false, "tiered", false),
+    ("pinned", true, "pinned", true),
+];
 
 fn run(options: &Options) -> Result<Vec<Row>> {
     let (order, samples): (u64, usize) = (options.get("order")?, options.get("samples")?);
-    let dtype = dtype(options)?;
-    job::on_every_rank(Runtime::builder(), |runtime| {
-        if !runtime.shares_machine() {
-            return Err("its ranks open each other's files: give --nodes instead of hosts".into());
-        }
-        // All ranks use the files of rank 0's making, which it keeps open until all have finished.
-        let folder = runtime.settings().nvm.directory_path();
-        let shape = Shape2 { rows: order, columns: order };
-        let mut files = Vec::new();
-        if runtime.rank().0 == 0 {
-            for seed in [1, 2] {
-                files.push(demo::scratch_random(&folder, dtype, Order::C, shape, seed)?);
+    if child::in_job() {
+        return rank(order, samples, options.text("memory") == "pinned");
+    }
+    let most: u32 = options.get("nodes")?;
+    let samples = format!("samples={samples}");
+    let mut rows = Vec::new();
+    for scaling in ["strong", "weak"] {
+        for nodes in std::iter::successors(Some(1), |nodes| Some(nodes * 2)).take_while(|&nodes| nodes <= most) {
+            let grown = (order as f64 * f64::from(nodes).sqrt()) as u64 / 64 * 64;
+            let order = if scaling == "weak" && nodes > 1 { grown.max(order) } else { order };
+            let count = nodes.to_string();
+            let order_text = format!("order={order}");
+            let mut report =
+                Report::new("gemm").under("scaling", scaling).under("nodes", nodes).under("order", order);
+            let mut library = Vec::new();
+            for (name, fits, memory, cooperative) in WAYS {
+                let cache = cache_mebibytes(order, nodes, fits);
+                let cache = format!("{cache}MiB");
+                let memory = format!("memory={memory}");
+                let switch = if cooperative { "on" } else { "off" };
+                let switch = format!("ablation.cooperative={switch}");
+                let flags = ["-n", &count, "--nodes", &count, "--cache", &cache, "--set", &switch];
+                let program =
+                    ["bench", "gemm", "--param", &order_text, "--param", &samples, "--param", &memory];
+                let (_, printed) = child::run(options, &flags, &program)?;
+                let rates = child::told(child::numbers(&printed, RATE))?;
+                library.extend(child::numbers(&printed, REFERENCE));
+                let each = rates.iter().map(|rate| rate / f64::from(nodes)).collect();
+                report.add(name, "rate", "GFLOP/s", rates);
+                report.add(name, "rate of a node", "GFLOP/s", each);
             }
+            let each = library.iter().map(|rate| rate / f64::from(nodes)).collect();
+            report.add(LIBRARY, "rate", "GFLOP/s", library);
+            report.add(LIBRARY, "rate of a node", "GFLOP/s", each);
+            rows.extend(report.into_rows());
         }
-        let paths: Vec<_> = files.iter().map(|file| path_of(file).display().to_string()).collect();
-        let mut paths = paths.join("\n").into_bytes();
-        runtime.broadcast(vgas::Rank(0), &mut paths)?;
-        let paths = String::from_utf8(paths)?;
-        let (a, b) = paths.split_once('\n').ok_or("rank 0 made too few files")?;
-        let mut job = GemmJob::new(a, b, folder);
-        job.discard = true;
-        let rows = measure(runtime, &job, order as usize, dtype, samples);
-        runtime.barrier()?;
-        rows
-    })
+    }
+    Ok(rows)
 }
 
-fn measure(runtime: &Runtime, job: &GemmJob, order: usize, dtype: Dtype, samples: usize) -> Result<Vec<Row>> {
-    let memory = TieredMemory::new(runtime);
-    let plan = Plan::new(&gemm::inspect(job)?, &job.limits(&memory))?;
-    runtime.attach(&SegmentSpec { tiered_bytes: plan.segment_bytes(), ..SegmentSpec::default() })?;
+/// Of a node: one that holds all three matrices, or such that all caches together hold a quarter of them.
+fn cache_mebibytes(order: u64, nodes: u32, fits: bool) -> u64 {
+    let matrices = (3 * order * order * 8).div_ceil(1 << 20);
+    if fits { matrices + 64 } else { (matrices / 4 / u64::from(nodes)).max(16) }
+}
+
+fn rank(order: u64, samples: usize, pinned: bool) -> Result<Vec<Row>> {
+    let runtime = Runtime::init()?;
     let first = runtime.rank().0 == 0;
+    let folder = runtime.settings().nvm.directory_path();
+    let shape = Shape2 { rows: order, columns: order };
+    // All ranks use the files of rank 0's making, which it keeps open until all have finished.
+    let mut files = Vec::new();
+    if first {
+        for seed in [1, 2] {
+            files.push(demo::scratch_random(&folder, Dtype::Float64, Order::C, shape, seed)?);
+        }
+    }
+    let paths: Vec<_> = files.iter().map(|file| path_of(file).display().to_string()).collect();
+    let mut paths = paths.join("\n").into_bytes();
+    runtime.broadcast(vgas::Rank(0), &mut paths)?;
+    let paths = String::from_utf8(paths)?;
+    let (a, b) = paths.split_once('\n').ok_or("rank 0 made too few files")?;
+    let mut job = GemmJob::new(a, b, folder);
+    job.discard = true;
+    let memory = if pinned { TieredMemory::pinned(&runtime) } else { TieredMemory::new(&runtime) };
+    let bytes = Plan::new(&gemm::inspect(&job)?, &job.limits(&memory))?.segment_bytes();
+    let (tiered_bytes, pinned_bytes) = if pinned { (0, bytes) } else { (bytes, 0) };
+    runtime.attach(&SegmentSpec { tiered_bytes, pinned_bytes, ..SegmentSpec::default() })?;
     let threads = std::thread::available_parallelism()?.get();
-    let mut reference = first.then(|| Reference::new(order, dtype, threads));
-    let private = AtomicU64::new(0);
-    let [mut rates, mut in_memory, mut multiplying, mut load, mut write] = [const { Vec::new() }; 5];
-    // The first round only warms up.
+    let mut reference = (first && pinned).then(|| Reference::new(order as usize, Dtype::Float64, threads));
     for sample in 0..=samples {
         runtime.barrier()?;
-        let in_memory_rate = reference.as_mut().map(Reference::gflops);
+        let in_memory = reference.as_mut().map(Reference::gflops);
         runtime.barrier()?;
-        let summary = gemm::run(&memory, job, &|_, _, _| {
-            private.fetch_max(private_bytes(), Ordering::Relaxed);
-        })?;
-        if sample > 0 {
-            rates.push(summary.gflops);
-            in_memory.extend(in_memory_rate);
-            multiplying.push(summary.seconds_multiplying / summary.seconds_computing);
-            load.push(summary.seconds_loading);
-            write.push(summary.seconds_writing);
+        let summary = gemm::run(&memory, &job, &|_, _, _| {})?;
+        if sample > 0 && first {
+            say::print(format_args!("{RATE}{}\n", summary.gflops))?;
+            if let Some(rate) = in_memory {
+                say::print(format_args!("{REFERENCE}{rate}\n"))?;
+            }
         }
     }
-    // Rank 0 has the reference's matrices, too.
-    let mine = if first { 0 } else { private.into_inner() };
-    let largest = runtime.all_reduce(mine, u64::max)?;
-    if !first {
-        return Ok(Vec::new());
-    }
-    let mut report = Report::new("gemm")
-        .under("order", order)
-        .under("dtype", dtype.name())
-        .under("ranks", runtime.ranks())
-        .under("nodes", runtime.nodes())
-        .under("cache_bytes", runtime.client().pool().layout().frames_bytes());
-    let in_memory_name = format!("in memory, {threads} threads");
-    report.compare(["rate", "GFLOP/s"], ("out of core", &rates), (&in_memory_name, &in_memory));
-    report.add("share of the compute phase in the kernel", "share", "", multiplying);
-    report.add("load", "time", "s", load);
-    report.add("write", "time", "s", write);
-    if largest > 0 {
-        report.add(
-            "private memory of a rank, most",
-            "size",
-            "MiB",
-            vec![largest as f64 / f64::from(1 << 20)],
-        );
-    }
-    Ok(report.into_rows())
-}
-
-/// Resident memory of this process that is its own: neither a file's nor shared with others.
-fn private_bytes() -> u64 {
-    let status = std::fs::read_to_string(Path::new("/proc/self/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
+    runtime.barrier()?;
+    runtime.finalize()?;
+    Ok(Vec::new())
 }

@@ -13,6 +13,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     setup: Setup::Job { ranks: 3, nodes: 3 },
     settings: &[("cache.size", "64MiB"), ("cache.page", "64KiB")],
     parameters: &[Parameter { name: "samples", default: "9", help: "Samples of each figure." }],
+    full: &[],
+    figures: &[],
     check: |_| Ok(()),
     run,
 };

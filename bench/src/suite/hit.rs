@@ -1,5 +1,6 @@
 //! What a hit costs: 8 bytes against a plain array read, large blocks against memcpy of the same bytes. Rank 0 measures
-//! pages whose home is the last rank's node, in processor time, so that neighbours disturb little.
+//! pages whose home is the last rank's node, in processor time, so that neighbours disturb little. Then several threads of it, and several
+//! ranks of its node, measure at once.
 //!
 //! # Rule for the unsafe code in this file
 //!
@@ -7,6 +8,7 @@
 
 use super::job::{self, Result};
 use super::report::Report;
+use crate::figure::{Better, Figure, Form};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
@@ -15,9 +17,50 @@ use vgas_cache::pool::{PinMode, PinnedPage};
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "hit",
     help: "Gets and puts of cached remote pages, against plain memory.",
-    setup: Setup::Job { ranks: 2, nodes: 2 },
+    setup: Setup::Job { ranks: 4, nodes: 2 },
     settings: &[],
     parameters: &[Parameter { name: "samples", default: "51", help: "Samples of each figure." }],
+    full: &[("samples", "201")],
+    figures: &[
+        Figure {
+            name: "hit-small",
+            question: "What does a hit of 8 bytes cost?",
+            expect: "A few nanoseconds more than an array access behind a call: no lock, no system call, no message.",
+            metric: "latency",
+            unit: "ns",
+            cases: &[
+                "get 8 B, pinned",
+                "get 8 B, cached",
+                "put 8 B, cached",
+                "array read 8 B, not inlined",
+                "array write 8 B, not inlined",
+            ],
+            references: &["array read 8 B, not inlined", "array write 8 B, not inlined"],
+            better: Better::Lower,
+            ..Figure::BASE
+        },
+        Figure {
+            name: "hit-large",
+            question: "How fast are hits of larger blocks?",
+            expect: "As fast as memcpy of the same frames.",
+            unit: "GB/s",
+            cases: &["get", "put", "memcpy out", "memcpy in"],
+            references: &["memcpy out", "memcpy in"],
+            form: Form::Lines { by: "bytes", label: "size of a block", panels: "" },
+            ..Figure::BASE
+        },
+        Figure {
+            name: "hit-together",
+            question: "What does a hit of 8 bytes cost when several threads, or ranks, hit the same pages?",
+            expect: "The same: hits of different threads write no common line. Beyond the number of cores they take turns; counted is the \
+                     time that they run.",
+            metric: "latency together",
+            unit: "ns",
+            form: Form::Lines { by: "together", label: "threads of a rank, or ranks of a node, at once", panels: "" },
+            better: Better::Lower,
+            ..Figure::BASE
+        },
+    ],
     check: |_| Ok(()),
     run,
 };
@@ -39,12 +82,18 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             hit.warm()?;
             let mut report = Report::new("hit").under("page_bytes", runtime.client().page_bytes());
             hit.small(&mut report)?;
-            for bytes in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20] {
-                hit.large(&mut report, bytes)?;
-            }
             rows = report.into_rows();
+            for bytes in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20] {
+                let page_bytes = runtime.client().page_bytes();
+                let mut report = Report::new("hit").under("page_bytes", page_bytes).under("bytes", bytes);
+                hit.large(&mut report, bytes)?;
+                rows.extend(report.into_rows());
+            }
+            rows.extend(hit.threads()?);
         }
         runtime.barrier()?;
+        let of_ranks = ranks_together(runtime, samples)?;
+        rows.extend(if runtime.rank().0 == 0 { of_ranks } else { Vec::new() });
         Ok(rows)
     })
 }
@@ -211,19 +260,67 @@ impl Hit<'_> {
         if !(all && all_put) {
             return Err("a get or put failed".into());
         }
-        let size = format!("{} KiB", bytes >> 10);
-        report.compare(
-            ["rate", "GB/s"],
-            (&format!("get {size}"), &get),
-            (&format!("memcpy {size} out"), &copy_out),
-        );
-        report.compare(
-            ["rate", "GB/s"],
-            (&format!("put {size}"), &put),
-            (&format!("memcpy {size} in"), &copy_in),
-        );
+        report.compare(["rate", "GB/s"], ("get", &get), ("memcpy out", &copy_out));
+        report.compare(["rate", "GB/s"], ("put", &put), ("memcpy in", &copy_in));
         Ok(())
     }
+
+    /// Threads of this rank that all hit.
+    fn threads(&self) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        for threads in THREADS {
+            let mut times = Vec::new();
+            for _ in 0..self.samples.div_ceil(5) {
+                let sums = std::thread::scope(|scope| -> Result<f64> {
+                    let work = || hits(self.runtime, self.home);
+                    let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+                    let mut sum = 0.0;
+                    for thread in all {
+                        sum += thread.join().map_err(|_| "a thread failed")??;
+                    }
+                    Ok(sum)
+                });
+                times.push(sums? / f64::from(threads));
+            }
+            let mut report = Report::new("hit").under("together", threads);
+            report.add("get 8 B, threads of a rank", "latency together", "ns", times);
+            rows.extend(report.into_rows());
+        }
+        Ok(rows)
+    }
+}
+
+/// Threads that hit at once.
+const THREADS: [u32; 3] = [1, 2, 4];
+
+/// Nanoseconds of this thread for a hit of 8 bytes.
+fn hits(runtime: &Runtime, home: Rank) -> Result<f64> {
+    let words = SMALL_BYTES / 8;
+    let at = |n: usize| GlobalAddress::tiered(home, (n as u64 * 1237) % words * 8);
+    let start = now_ns();
+    for n in 0..SMALL_TIMES {
+        black_box(runtime.get_value::<u64>(at(n))?);
+    }
+    Ok((now_ns() - start) / SMALL_TIMES as f64)
+}
+
+/// Ranks of the first node that all hit: one, two, and so on doubled up to as many as it has. Collective.
+fn ranks_together(runtime: &Runtime, samples: usize) -> Result<Vec<Row>> {
+    let (me, home) = (runtime.rank().0, Rank(runtime.ranks() - 1));
+    let here = runtime.layout().ranks_of(runtime.layout().node_of(Rank(0))).len() as u32;
+    let mut rows = Vec::new();
+    for ranks in std::iter::successors(Some(1), |ranks| Some(ranks * 2)).take_while(|&ranks| ranks <= here) {
+        let mut times = Vec::new();
+        for _ in 0..samples.div_ceil(5) {
+            runtime.barrier()?;
+            let mine = if me < ranks { hits(runtime, home)? } else { 0.0 };
+            times.push(runtime.all_reduce(mine, |a, b| a + b)? / f64::from(ranks));
+        }
+        let mut report = Report::new("hit").under("together", ranks);
+        report.add("get 8 B, ranks of a node", "latency together", "ns", times);
+        rows.extend(report.into_rows());
+    }
+    Ok(rows)
 }
 
 /// Processor time of this thread.

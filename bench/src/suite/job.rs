@@ -1,6 +1,6 @@
 //! A benchmark as part of a job: joining, failing together, taking turns.
 
-use crate::registry::{BenchmarkError, Row};
+use crate::registry::{BenchmarkError, CANNOT_RUN, CannotRun, Row};
 use vgas::{Builder, Runtime};
 
 pub(super) type Result<T> = std::result::Result<T, BenchmarkError>;
@@ -18,7 +18,8 @@ pub(super) fn on_every_rank(
             Ok(rows)
         }
         Err(error) => {
-            runtime.abort(&error.to_string(), 1)?;
+            let status = if error.is::<CannotRun>() { CANNOT_RUN } else { 1 };
+            runtime.abort(&error.to_string(), status)?;
             Ok(Vec::new())
         }
     }

@@ -24,6 +24,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         default: "15",
         help: "Samples of each figure, each a round of the segment.",
     }],
+    full: &[],
+    figures: &[],
     check: |_| Ok(()),
     run,
 };

@@ -12,6 +12,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     // Nothing may run ahead, or its messages would be counted, too.
     settings: &[("ablation.read_ahead", "off"), ("ablation.in_place", "off")],
     parameters: &[],
+    full: &[],
+    figures: &[],
     check: |_| Ok(()),
     run,
 };

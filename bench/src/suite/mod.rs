@@ -3,6 +3,8 @@
 
 mod atomics;
 mod child;
+mod cold_random;
+mod cold_seq;
 mod cooperative;
 mod deref;
 mod device;
@@ -10,17 +12,20 @@ mod false_sharing;
 mod fetch;
 mod files;
 mod gemm;
+mod gups;
 mod handon;
 mod hit;
 mod job;
 mod line;
 mod local;
 mod messages;
-mod nodes;
 mod objects;
+mod pair;
+mod policies;
+mod product;
 mod protocol;
-mod random;
 mod raw;
+mod replacement;
 mod report;
 mod rma;
 mod segments;
@@ -29,26 +34,33 @@ mod start;
 
 use crate::registry::Benchmark;
 
-/// All of them, in the order in which they are listed.
+/// All of them, in the order in which they are listed: those of a report (`vgas bench all`) first.
 pub(crate) static ALL: &[Benchmark] = &[
-    hit::BENCHMARK,
-    rma::BENCHMARK,
-    fetch::BENCHMARK,
-    device::BENCHMARK,
-    segments::BENCHMARK,
-    seq::BENCHMARK,
-    random::BENCHMARK,
+    protocol::BENCHMARK,
+    seq::SEQUENTIAL,
+    seq::RANDOM,
     false_sharing::BENCHMARK,
+    gemm::BENCHMARK,
+    rma::BENCHMARK,
+    device::BENCHMARK,
+    hit::BENCHMARK,
+    replacement::BENCHMARK,
+    gups::BENCHMARK,
+    pair::BENCHMARK,
+    fetch::BENCHMARK,
+    cold_seq::BENCHMARK,
+    cold_random::BENCHMARK,
+    product::BENCHMARK,
+    segments::BENCHMARK,
     local::BENCHMARK,
     atomics::BENCHMARK,
     objects::BENCHMARK,
     handon::BENCHMARK,
     deref::BENCHMARK,
     messages::BENCHMARK,
-    gemm::BENCHMARK,
     cooperative::BENCHMARK,
-    protocol::BENCHMARK,
-    nodes::SEQUENTIAL,
-    nodes::RANDOM,
     start::BENCHMARK,
 ];
+
+/// How many of them, from the first on, are in a report.
+pub(crate) const REPORTED: usize = 10;

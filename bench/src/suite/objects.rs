@@ -19,6 +19,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     setup: Setup::Job { ranks: 2, nodes: 2 },
     settings: &[("cache.size", "256MiB")],
     parameters: &[Parameter { name: "samples", default: "15", help: "Samples of each figure." }],
+    full: &[],
+    figures: &[],
     check: |_| Ok(()),
     run,
 };

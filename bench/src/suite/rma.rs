@@ -1,34 +1,82 @@
-//! Active messages, barriers, and one-sided access to pinned segments between ranks 0 and 1, against the bare channel below.
-//! `--nodes 1`: shared memory; `--nodes 2`: what `--conduit` says.
-//!
-//! # Rule for the unsafe code in this file
-//!
-//! The buffer of [`Pair::bulk`] is used by nobody else until all its operations have been waited for, also after an error.
+//! One-sided access to pinned memory and active messages between two ranks, by size and by conduit: how long one takes, how much goes
+//! through, one way and both; then barriers and collectives by number of ranks. `pair` has the figures of small sizes against the bare
+//! channel below.
 
+use super::child;
 use super::job::{self, Result};
-use super::line::Line;
 use super::report::Report;
+use crate::figure::{Better, Figure, Form};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use std::time::Instant;
+use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec, say};
 use vgas_rma::message::Payload;
+
+const BY_SIZE: Form = Form::Lines { by: "bytes", label: "size", panels: "conduit" };
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "rma",
-    help: "Active messages, barriers, pinned and remote puts and gets of two ranks.",
-    setup: Setup::Job { ranks: 2, nodes: 1 },
+    help: "Puts, gets and messages by size, one way and both, and collectives by ranks, for each conduit.",
+    setup: Setup::OwnJobs { decides: &["conduit", "cluster.link", "cluster.nvm", "cache.size", "run.label"] },
     settings: &[],
     parameters: &[
-        Parameter {
-            name: "cores",
-            default: "apart",
-            help: "The two ranks' cores: `apart`, `together` or `any`.",
+        Parameter { name: "conduits", default: "smp,tcp", help: "Of smp, tcp and ibv, with commas between." },
+        Parameter { name: "samples", default: "5", help: "Samples of each figure." },
+        Parameter { name: "ranks", default: "8", help: "The most ranks of a collective; halved down to two." },
+        Parameter { name: "part", default: "all", help: "What a job does; of the command's own." },
+    ],
+    full: &[("samples", "15"), ("ranks", "16")],
+    figures: &[
+        Figure {
+            name: "rma-latency",
+            question: "How long does one access to a rank's pinned memory take?",
+            expect: "Within a node as long as copying the bytes; over TCP as long as the message and its answer, until the bytes count.",
+            metric: "latency",
+            unit: "us",
+            cases: &["put", "get", "message and back", "memcpy"],
+            references: &["memcpy"],
+            form: BY_SIZE,
+            better: Better::Lower,
+            ..Figure::BASE
         },
-        Parameter { name: "samples", default: "9", help: "Samples of each figure." },
-        Parameter { name: "rounds", default: "5000", help: "Operations of one sample of something small." },
+        Figure {
+            name: "rma-rate",
+            question: "How much goes through when many are under way?",
+            expect: "As much as memory, or the channel, carries, from some 64 KiB on; both ways together no less than one way.",
+            metric: "rate",
+            unit: "GB/s",
+            cases: &[
+                "puts, 16 under way",
+                "gets, 16 under way",
+                "puts of both, 16 under way each",
+                "puts, one by one",
+                "memcpy",
+            ],
+            references: &["memcpy"],
+            form: BY_SIZE,
+            ..Figure::BASE
+        },
+        Figure {
+            name: "rma-messages",
+            question: "How many messages does one rank send another in a second?",
+            expect: "Millions within a node; over TCP as many as small writes to a socket that is never idle carry.",
+            metric: "message rate",
+            unit: "M/s",
+            form: BY_SIZE,
+            ..Figure::BASE
+        },
+        Figure {
+            name: "rma-collectives",
+            question: "How long do all ranks take together, by their number?",
+            expect: "Steps double the ranks that are reached; on a machine with fewer cores than ranks each step waits for a core.",
+            metric: "time",
+            unit: "us",
+            form: Form::Lines { by: "ranks", label: "ranks", panels: "conduit" },
+            better: Better::Lower,
+            ..Figure::BASE
+        },
     ],
     check,
     run,
@@ -39,31 +87,100 @@ const PONG: u8 = 129;
 const FLOOD: u8 = 130;
 const FLOOD_END: u8 = 131;
 
-const MIB: usize = 1 << 20;
-/// Large puts and gets of one sample, and how many are in flight.
-const LARGE_TIMES: u64 = 64;
-const LARGE_DEPTH: usize = 4;
-/// Gets of 2 MiB from a target that computes (the 32 copies), and for how long it does at least.
-const BUSY_GETS: u64 = 32;
-const BUSY: Duration = Duration::from_millis(400);
+const SIZES: [usize; 8] = [8, 64, 512, 4 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20];
+const MOST: usize = 2 << 20;
+/// Accesses under way at most.
+const DEPTH: usize = 16;
+/// Bytes of one sample at most, and accesses.
+const SAMPLE_BYTES: usize = 16 << 20;
+const SAMPLE_TIMES: usize = 2000;
+
+fn check(options: &Options) -> Result<()> {
+    let ranks: u32 = options.get("ranks")?;
+    if !(2..=256).contains(&ranks) {
+        return Err("`ranks` are 2 to 256".into());
+    }
+    let known = |name: &str| ["smp", "tcp", "ibv"].contains(&name);
+    match options.text("conduits").split(',').find(|name| !known(name)) {
+        Some(other) => Err(format!("no conduit is named `{other}`: smp, tcp, ibv").into()),
+        None => Ok(()),
+    }
+}
+
+fn run(options: &Options) -> Result<Vec<Row>> {
+    let samples = options.text("samples");
+    if child::in_job() {
+        return match options.text("part") {
+            "pair" => pair(options.get("samples")?),
+            _ => collectives(options.get("samples")?),
+        };
+    }
+    let (most, samples) = (options.get("ranks")?, format!("samples={samples}"));
+    let mut rows = Vec::new();
+    for conduit in options.text("conduits").split(',') {
+        // Within a node, or between two.
+        let nodes = |ranks: u32| if conduit == "smp" { "1".to_owned() } else { ranks.to_string() };
+        let mut job = |ranks: u32, part: &str| -> Result<()> {
+            let (count, nodes, part) = (ranks.to_string(), nodes(ranks), format!("part={part}"));
+            let mut flags = vec!["-n", &count, "--nodes", &nodes, "--cache", "16MiB"];
+            if conduit != "smp" {
+                flags.extend(["--conduit", conduit]);
+            }
+            let program = ["bench", "rma", "--param", &samples, "--param", &part];
+            let (_, printed) = child::run(options, &flags, &program)?;
+            rows.extend(told(&printed, conduit, (part == "part=collectives").then_some(ranks))?);
+            Ok(())
+        };
+        job(2, "pair")?;
+        for ranks in std::iter::successors(Some(2), |ranks| Some(ranks * 2)).take_while(|&ranks| ranks <= most) {
+            job(ranks, "collectives")?;
+        }
+    }
+    Ok(rows)
+}
+
+/// The rows of what a job printed: lines of metric, unit, size, samples, and the case behind them, with `|` between.
+fn told(printed: &str, conduit: &str, ranks: Option<u32>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for line in printed.lines() {
+        let fields: Vec<_> = line.split('|').collect();
+        let [metric, unit, bytes, samples, case] = fields[..] else { continue };
+        let samples: Vec<f64> = samples.split(' ').map(str::parse).collect::<std::result::Result<_, _>>()?;
+        let mut report = Report::new("rma").under("conduit", conduit).under("bytes", bytes.parse::<u64>()?);
+        if let Some(ranks) = ranks {
+            report = report.under("ranks", ranks);
+        }
+        report.add(case, metric, unit, samples);
+        rows.extend(report.into_rows());
+    }
+    if rows.is_empty() { Err("a job told nothing".into()) } else { Ok(rows) }
+}
+
+/// Prints what [`told`] reads.
+fn tell(case: &str, metric: &str, unit: &str, bytes: usize, samples: &[f64]) -> Result<()> {
+    let samples: Vec<_> = samples.iter().map(f64::to_string).collect();
+    Ok(say::print(format_args!("{metric}|{unit}|{bytes}|{}|{case}\n", samples.join(" ")))?)
+}
 
 #[derive(Default)]
 struct Arrivals {
     pongs: AtomicU64,
     floods: AtomicU64,
-    flood_ends: AtomicU64,
+    ends: AtomicU64,
 }
 
-fn check(options: &Options) -> Result<()> {
-    match options.text("cores") {
-        "apart" | "together" | "any" => Ok(()),
-        other => Err(format!("parameter `cores` is `apart`, `together` or `any`, not `{other}`").into()),
-    }
+struct Pair {
+    runtime: Runtime,
+    arrivals: Arc<Arrivals>,
+    floods: std::cell::Cell<u64>,
+    /// In which the gets of a sample arrive side by side; puts come from there, too.
+    memory: std::cell::RefCell<Vec<u8>>,
 }
 
-fn run(options: &Options) -> Result<Vec<Row>> {
-    let (samples, rounds): (usize, u64) = (options.get("samples")?, options.get("rounds")?);
-    let cores = options.text("cores").to_owned();
+/// What one sample of a size gives: seconds for so many accesses.
+type Sample = fn(&Pair, usize, usize) -> Result<f64>;
+
+fn pair(samples: usize) -> Result<Vec<Row>> {
     let arrivals = Arc::new(Arrivals::default());
     let counting = |count: fn(&Arrivals) -> &AtomicU64| {
         let arrivals = arrivals.clone();
@@ -72,304 +189,196 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         }
     };
     let (pongs, floods, ends) =
-        (counting(|all| &all.pongs), counting(|all| &all.floods), counting(|all| &all.flood_ends));
-    let builder = Runtime::builder()
+        (counting(|all| &all.pongs), counting(|all| &all.floods), counting(|all| &all.ends));
+    let runtime = Runtime::builder()
         .handler(PING, |token, arguments, _| token.check(token.reply(PONG, arguments, Payload::Short)))
         .handler(PONG, move |_, _, _| pongs())
         .handler(FLOOD, move |_, _, _| floods())
-        .handler(FLOOD_END, move |_, _, _| ends());
-    job::on_every_rank(builder, |runtime| {
-        job::need(runtime, 2, 1)?;
-        if runtime.ranks() > 2 {
-            return Err("measures two ranks: use -n 2".into());
-        }
-        match (cores.as_str(), runtime.rank().0) {
-            ("apart", rank) => job::bind_to_core(rank as usize)?,
-            ("together", _) => job::bind_to_core(0)?,
-            _ => {}
-        }
-        runtime.attach(&SegmentSpec { pinned_bytes: 4 * MIB as u64, ..SegmentSpec::default() })?;
-        let line = Line::between(runtime)?;
-        let together = cores == "together";
-        let mut pair = Pair { runtime, rank: runtime.rank().0, arrivals, line, rounds, floods: 0 };
-        let mut report = Report::new("rma").under("conduit", pair.line.name()).under("cores", cores);
-        pair.small(&mut report, samples, together)?;
-        if !together {
-            pair.large(&mut report, samples)?;
-            pair.busy_target(&mut report, samples.min(3))?;
-        }
-        pair.together()?;
-        let rows = if pair.rank == 0 { report.into_rows() } else { Vec::new() };
-        Ok(rows)
-    })
-}
-
-struct Pair<'r> {
-    runtime: &'r Runtime,
-    rank: u32,
-    arrivals: Arc<Arrivals>,
-    line: Line,
-    rounds: u64,
-    /// Floods so far.
-    floods: u64,
-}
-
-fn each(start: Instant, times: u64) -> f64 {
-    start.elapsed().as_nanos() as f64 / times as f64
-}
-
-#[inline(never)]
-fn plain_read(array: &[u64], index: usize) -> u64 {
-    array[black_box(index)]
-}
-
-impl Pair<'_> {
-    fn together(&self) -> Result<()> {
-        Ok(self.runtime.barrier()?)
-    }
-
-    fn small(&mut self, report: &mut Report, samples: usize, together: bool) -> Result<()> {
-        let smp = matches!(self.line, Line::Shared(_));
-        let rounds = if together { self.rounds / 5 } else { self.rounds };
-        let [mut bare, mut sleeping, mut trips, mut floods, mut barriers] = [const { Vec::new() }; 5];
-        let [mut puts, mut gets, mut reads] = [const { Vec::new() }; 3];
+        .handler(FLOOD_END, move |_, _, _| ends())
+        .init()?;
+    job::bind_to_core(runtime.rank().0 as usize)?;
+    runtime.attach(&SegmentSpec { pinned_bytes: 2 * MOST as u64, ..SegmentSpec::default() })?;
+    let medium = runtime.endpoint().medium_bytes_max();
+    let memory = std::cell::RefCell::new(vec![1; DEPTH * MOST]);
+    let pair = Pair { runtime, arrivals, floods: std::cell::Cell::new(0), memory };
+    let any = |_: usize| true;
+    let as_message = |bytes: usize| bytes <= medium.min(32 << 10);
+    let in_pieces = |bytes: usize| bytes >= 512;
+    let figures: [(&str, &str, Sample, &dyn Fn(usize) -> bool); 9] = [
+        ("put", "latency", |pair, bytes, times| pair.one_by_one(bytes, times, true), &any),
+        ("get", "latency", |pair, bytes, times| pair.one_by_one(bytes, times, false), &any),
+        ("message and back", "latency", Pair::round_trips, &as_message),
+        ("memcpy", "latency", Pair::copies, &any),
+        ("puts, 16 under way", "rate", |pair, bytes, times| pair.under_way(bytes, times, [true, false]), &in_pieces),
+        ("gets, 16 under way", "rate", |pair, bytes, times| pair.gets_under_way(bytes, times), &in_pieces),
+        ("puts of both, 16 under way each", "rate of both", |pair, bytes, times| pair.under_way(bytes, times, [true; 2]), &in_pieces),
+        ("messages", "message rate", Pair::flood, &as_message),
+        ("memcpy", "rate", Pair::copies, &in_pieces),
+    ];
+    for bytes in SIZES {
+        let times = (SAMPLE_BYTES / bytes).clamp(4, SAMPLE_TIMES);
+        let mut found = vec![Vec::new(); figures.len()];
         // The first round only warms up.
         for sample in 0..=samples {
-            self.together()?;
-            // On one core a bare ping-pong that spins would measure the scheduler's time slices.
-            let figures = [
-                if together { 1.0 } else { self.line.ping_pong(self.rank, rounds)? },
-                self.line.sleeping_ping_pong(self.rank, rounds / 10)?,
-                self.round_trips(rounds)?,
-                self.flood(rounds * 10)?,
-                self.barriers(rounds)?,
-                if together { 1.0 } else { self.puts(rounds)? },
-                if together { 1.0 } else { self.gets(rounds)? },
-                plain_reads(rounds * 20),
-            ];
-            if sample > 0 {
-                let all = [
-                    &mut bare,
-                    &mut sleeping,
-                    &mut trips,
-                    &mut floods,
-                    &mut barriers,
-                    &mut puts,
-                    &mut gets,
-                    &mut reads,
-                ];
-                all.into_iter().zip(figures).for_each(|(samples, figure)| samples.push(figure));
+            for ((_, _, measure, fits), found) in figures.iter().zip(&mut found) {
+                if fits(bytes) {
+                    pair.runtime.barrier()?;
+                    let seconds = measure(&pair, bytes, times)?;
+                    pair.runtime.barrier()?;
+                    if sample > 0 {
+                        found.push(seconds / times as f64);
+                    }
+                }
             }
         }
-        let latency = ["latency", "ns"];
-        let base = ("bare ping-pong 8 B", bare.as_slice());
-        let asleep = ("bare exchange 8 B, asleep meanwhile", sleeping.as_slice());
-        if together {
-            report.compare(latency, ("short AM round trip", &trips), asleep);
-            report.add("short AM flood, each", "latency", "ns", floods);
-            report.add("barrier", "latency", "ns", barriers);
-            return Ok(());
+        if pair.runtime.rank().0 == 0 {
+            for ((case, metric, _, _), each) in figures.iter().zip(&found).filter(|(_, each)| !each.is_empty()) {
+                let each = |of: &dyn Fn(f64) -> f64| each.iter().map(|&seconds| of(seconds)).collect::<Vec<_>>();
+                let rate = |ways: f64| each(&|seconds| ways * bytes as f64 / seconds / 1e9);
+                match *metric {
+                    "latency" => tell(case, metric, "us", bytes, &each(&|seconds| seconds * 1e6))?,
+                    "message rate" => tell(case, metric, "M/s", bytes, &each(&|seconds| 1e-6 / seconds))?,
+                    "rate of both" => tell(case, "rate", "GB/s", bytes, &rate(2.0))?,
+                    _ => tell(case, metric, "GB/s", bytes, &rate(1.0))?,
+                }
+                if *case == "put" && bytes >= 512 {
+                    tell("puts, one by one", "rate", "GB/s", bytes, &rate(1.0))?;
+                }
+            }
         }
-        report.compare(latency, ("short AM round trip", &trips), base);
-        report.add(asleep.0, "latency", "ns", sleeping.clone());
-        report.ratio(("short AM round trip", &trips), asleep);
-        report.add("short AM flood, each", "latency", "ns", floods);
-        report.add("barrier", "latency", "ns", barriers);
-        report.add("pinned put 8 B", "latency", "ns", puts.clone());
-        report.add("pinned get 8 B", "latency", "ns", gets.clone());
-        if smp {
-            report.add("array read 8 B, not inlined", "latency", "ns", reads);
-        } else {
-            report.ratio(("pinned put 8 B", &puts), base);
-            report.ratio(("pinned get 8 B", &gets), base);
-        }
-        Ok(())
+    }
+    pair.runtime.finalize()?;
+    Ok(Vec::new())
+}
+
+impl Pair {
+    fn first(&self) -> bool {
+        self.runtime.rank().0 == 0
     }
 
-    fn round_trips(&self, rounds: u64) -> Result<f64> {
-        self.together()?;
+    fn one_by_one(&self, bytes: usize, times: usize, puts: bool) -> Result<f64> {
+        let memory = &mut self.memory.borrow_mut()[..bytes];
+        let place = GlobalAddress::pinned(Rank(1), 0);
         let start = Instant::now();
-        if self.rank == 0 {
-            for _ in 0..rounds {
+        if self.first() {
+            for _ in 0..times {
+                match puts {
+                    true => self.runtime.put(place, black_box(&*memory))?,
+                    false => self.runtime.get(place, black_box(&mut *memory))?,
+                }
+            }
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Puts of the ranks that are to, each to the other; until all are there.
+    fn under_way(&self, bytes: usize, times: usize, who: [bool; 2]) -> Result<f64> {
+        let memory = self.memory.borrow();
+        let me = self.runtime.rank().0;
+        let place = GlobalAddress::pinned(Rank(1 - me), 0);
+        let start = Instant::now();
+        if who[me as usize] {
+            for first in (0..times).step_by(DEPTH) {
+                self.runtime.region(|region| {
+                    (first..times.min(first + DEPTH)).try_for_each(|_| region.put(place, &memory[..bytes]))
+                })?;
+            }
+        }
+        if who == [true; 2] {
+            self.runtime.barrier()?;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    fn gets_under_way(&self, bytes: usize, times: usize) -> Result<f64> {
+        let mut memory = self.memory.borrow_mut();
+        let place = GlobalAddress::pinned(Rank(1), 0);
+        let start = Instant::now();
+        if self.first() {
+            for first in (0..times).step_by(DEPTH) {
+                let pieces = memory.chunks_exact_mut(bytes).take(DEPTH.min(times - first));
+                self.runtime.region(|region| pieces.into_iter().try_for_each(|piece| region.get(place, piece)))?;
+            }
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    fn copies(&self, bytes: usize, times: usize) -> Result<f64> {
+        let memory = &mut self.memory.borrow_mut()[..2 * bytes];
+        let (from, to) = memory.split_at_mut(bytes);
+        let start = Instant::now();
+        if self.first() {
+            for _ in 0..times {
+                black_box(&mut *to).copy_from_slice(black_box(from));
+            }
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    fn round_trips(&self, bytes: usize, times: usize) -> Result<f64> {
+        let memory = self.memory.borrow();
+        let start = Instant::now();
+        if self.first() {
+            for _ in 0..times {
                 let expected = self.arrivals.pongs.load(Ordering::Relaxed) + 1;
-                self.runtime.request(Rank(1), PING, &[1, 2], &[])?;
+                self.runtime.request(Rank(1), PING, &[1, 2], &memory[..bytes])?;
                 self.runtime.wait_until(|| self.arrivals.pongs.load(Ordering::Relaxed) == expected)?;
             }
         }
-        let each = each(start, rounds);
-        self.together()?;
-        Ok(each)
+        Ok(start.elapsed().as_secs_f64())
     }
 
-    fn flood(&mut self, messages: u64) -> Result<f64> {
-        self.together()?;
-        self.floods += 1;
+    fn flood(&self, bytes: usize, times: usize) -> Result<f64> {
+        let memory = self.memory.borrow();
+        let floods = self.floods.get() + times as u64;
+        self.floods.set(floods);
+        let ends = self.arrivals.ends.load(Ordering::Relaxed) + 1;
         let start = Instant::now();
-        if self.rank == 0 {
-            for _ in 0..messages {
-                self.runtime.request(Rank(1), FLOOD, &[1, 2], &[])?;
+        if self.first() {
+            for _ in 0..times {
+                self.runtime.request(Rank(1), FLOOD, &[1, 2], &memory[..bytes])?;
             }
-            self.runtime.wait_until(|| self.arrivals.flood_ends.load(Ordering::Relaxed) == self.floods)?;
+            self.runtime.wait_until(|| self.arrivals.ends.load(Ordering::Relaxed) == ends)?;
         } else {
-            let all = messages * self.floods;
-            self.runtime.wait_until(|| self.arrivals.floods.load(Ordering::Relaxed) == all)?;
+            self.runtime.wait_until(|| self.arrivals.floods.load(Ordering::Relaxed) == floods)?;
             self.runtime.request(Rank(0), FLOOD_END, &[], &[])?;
         }
-        Ok(each(start, messages))
-    }
-
-    fn barriers(&self, rounds: u64) -> Result<f64> {
-        self.together()?;
-        let start = Instant::now();
-        for _ in 0..rounds {
-            self.together()?;
-        }
-        Ok(each(start, rounds))
-    }
-
-    fn puts(&self, rounds: u64) -> Result<f64> {
-        let times = if matches!(self.line, Line::Shared(_)) { rounds * 20 } else { rounds };
-        let start = Instant::now();
-        if self.rank == 0 {
-            for time in 0..times {
-                let place = GlobalAddress::pinned(Rank(1), (time % 512) * 8);
-                self.runtime.put(place, black_box(&[time]))?;
-            }
-        }
-        let each = each(start, times);
-        self.together()?;
-        Ok(each)
-    }
-
-    fn gets(&self, rounds: u64) -> Result<f64> {
-        let times = if matches!(self.line, Line::Shared(_)) { rounds * 20 } else { rounds };
-        let start = Instant::now();
-        if self.rank == 0 {
-            let mut value = [0u64];
-            for time in 0..times {
-                self.runtime.get(GlobalAddress::pinned(Rank(1), (time % 512) * 8), &mut value)?;
-                black_box(&value);
-            }
-        }
-        let each = each(start, times);
-        self.together()?;
-        Ok(each)
-    }
-
-    fn large(&mut self, report: &mut Report, samples: usize) -> Result<()> {
-        let mut rates = [const { Vec::new() }; 6];
-        let mut buffer = vec![1u8; MIB];
-        for sample in 0..=samples {
-            for turn in 0..6 {
-                let way = (sample + turn) % 6;
-                self.together()?;
-                let time = match way {
-                    0 | 1 => self.line.stream(self.rank, &mut buffer, LARGE_TIMES, way == 0)?,
-                    2 | 3 if self.rank == 0 => self.bulk(&mut buffer, way == 2)?,
-                    4 | 5 if self.rank == 0 => self.blocking(&mut buffer, way == 4)?,
-                    _ => Duration::from_secs(1),
-                };
-                self.together()?;
-                if sample > 0 {
-                    rates[way].push(LARGE_TIMES as f64 * MIB as f64 / time.as_secs_f64() / 1e9);
-                }
-            }
-        }
-        let rate = ["rate", "GB/s"];
-        let [out, into, puts, gets, blocking_puts, blocking_gets] = &rates;
-        report.compare(rate, ("pinned put 1 MiB, 4 in flight", puts), ("bare stream from rank 0", out));
-        report.compare(rate, ("pinned get 1 MiB, 4 in flight", gets), ("bare stream to rank 0", into));
-        report.add("pinned put 1 MiB, blocking", rate[0], rate[1], blocking_puts.clone());
-        report.ratio(("pinned put 1 MiB, blocking", blocking_puts), ("bare stream from rank 0", out));
-        report.add("pinned get 1 MiB, blocking", rate[0], rate[1], blocking_gets.clone());
-        report.ratio(("pinned get 1 MiB, blocking", blocking_gets), ("bare stream to rank 0", into));
-        Ok(())
-    }
-
-    /// Puts or gets of the whole buffer, some in flight; gets write the same bytes again and again.
-    fn bulk(&self, buffer: &mut [u8], puts: bool) -> Result<Duration> {
-        let endpoint = self.runtime.endpoint();
-        let start = Instant::now();
-        let mut in_flight = std::collections::VecDeque::with_capacity(LARGE_DEPTH);
-        let mut outcome = Ok(());
-        for _ in 0..LARGE_TIMES {
-            if in_flight.len() == LARGE_DEPTH {
-                let oldest = in_flight.pop_front().unwrap_or_else(vgas_rma::endpoint::Handle::complete);
-                outcome = outcome.and(endpoint.wait_sync(oldest));
-            }
-            // SAFETY: this file's rule.
-            let started = unsafe {
-                match puts {
-                    true => endpoint.put_nb_bulk(Rank(1), 8192, buffer.as_ptr(), buffer.len()),
-                    false => endpoint.get_nb(Rank(1), 8192, buffer.as_mut_ptr(), buffer.len()),
-                }
-            };
-            match started {
-                Ok(handle) => in_flight.push_back(handle),
-                Err(error) => outcome = outcome.and(Err(error)),
-            }
-        }
-        outcome = outcome.and(endpoint.wait_sync_all(in_flight));
-        Ok(outcome.map(|()| start.elapsed())?)
-    }
-
-    fn blocking(&self, buffer: &mut [u8], puts: bool) -> Result<Duration> {
-        let start = Instant::now();
-        let place = GlobalAddress::pinned(Rank(1), 8192);
-        for _ in 0..LARGE_TIMES {
-            match puts {
-                true => self.runtime.put(place, buffer)?,
-                false => self.runtime.get(place, buffer)?,
-            }
-        }
-        Ok(start.elapsed())
-    }
-
-    /// Rank 1 computes for a while without calling the library; rank 0 gets from it meanwhile.
-    fn busy_target(&self, report: &mut Report, samples: usize) -> Result<()> {
-        let mut times = [const { Vec::new() }; 2];
-        let mut buffer = vec![0u8; 2 * MIB];
-        for sample in 0..samples {
-            for turn in 0..2 {
-                let busy = (sample + turn) % 2;
-                self.together()?;
-                let start = Instant::now();
-                if self.rank == 0 {
-                    // The computation is under way first.
-                    while start.elapsed() < BUSY / 8 {
-                        std::hint::spin_loop();
-                    }
-                    let start = Instant::now();
-                    for _ in 0..BUSY_GETS {
-                        self.runtime.get(GlobalAddress::pinned(Rank(1), 0), &mut buffer)?;
-                    }
-                    times[busy].push(start.elapsed().as_secs_f64() * 1e3);
-                } else if busy == 1 {
-                    while start.elapsed() < BUSY {
-                        black_box(plain_reads(1000));
-                    }
-                }
-                self.together()?;
-            }
-        }
-        if self.rank == 0 {
-            let [idle, busy] = &times;
-            report.compare(
-                ["time", "ms"],
-                ("32 gets of 2 MiB from a rank that computes", busy),
-                ("from an idle rank", idle),
-            );
-        }
-        Ok(())
+        Ok(start.elapsed().as_secs_f64())
     }
 }
 
-/// Nanoseconds of a plain read behind a call.
-fn plain_reads(times: u64) -> f64 {
-    let array = vec![1u64; 512];
-    let start = Instant::now();
-    for time in 0..times {
-        black_box(plain_read(&array, (time % 512) as usize));
+/// Times of each collective in one sample.
+const ROUNDS: u32 = 100;
+
+fn collectives(samples: usize) -> Result<Vec<Row>> {
+    let runtime = Runtime::init()?;
+    let team = runtime.world()?;
+    let ranks = team.size() as usize;
+    let figures: [(&str, &dyn Fn() -> vgas::Result<()>); 4] = [
+        ("barrier", &|| runtime.barrier()),
+        ("broadcast of 1 KiB", &|| team.broadcast(0, &mut [1u64; 128])),
+        ("sum of 8 B, to all", &|| team.reduce_all(&mut [1u64], |a: u64, b: u64| a + b)),
+        ("64 B from all, to all", &|| team.gather_all(&[1u64; 8], &mut vec![0u64; 8 * ranks])),
+    ];
+    for (case, collective) in figures {
+        let mut times = Vec::new();
+        for sample in 0..=samples {
+            runtime.barrier()?;
+            let start = Instant::now();
+            for _ in 0..ROUNDS {
+                collective()?;
+            }
+            // Some are done when they have given what they have.
+            runtime.barrier()?;
+            if sample > 0 {
+                times.push(start.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS));
+            }
+        }
+        if runtime.rank().0 == 0 {
+            tell(case, "time", "us", 0, &times)?;
+        }
     }
-    each(start, times)
+    drop(team);
+    runtime.finalize()?;
+    Ok(Vec::new())
 }

@@ -28,6 +28,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             help: "Times that each of two segments is read, with pages of one size and of two.",
         },
     ],
+    full: &[],
+    figures: &[],
     check: |_| Ok(()),
     run,
 };

@@ -17,6 +17,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter { name: "cache", default: "64MiB", help: "Its cache, per node." },
         Parameter { name: "samples", default: "15", help: "Jobs of each kind." },
     ],
+    full: &[],
+    figures: &[],
     check: |_| Ok(()),
     run,
 };

@@ -212,6 +212,9 @@ pub struct Bench {
     /// List the benchmarks and their parameters.
     #[arg(long)]
     pub list: bool,
+    /// Measure what takes minutes instead of less than one: larger sizes, more samples.
+    #[arg(long)]
+    pub full: bool,
     /// Change a parameter of the benchmark. May be repeated.
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub parameters: Vec<String>,

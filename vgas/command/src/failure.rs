@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use vgas::config::ConfigError;
 use vgas::say;
+use vgas_bench::registry::{BenchmarkError, CANNOT_RUN, CannotRun};
 
 /// A failed command.
 #[derive(Debug)]
@@ -28,6 +29,12 @@ impl Failure {
     /// What the user wrote is wrong.
     pub fn usage(message: impl Display) -> Self {
         Self { status: 2, ..Self::new(message) }
+    }
+
+    /// A benchmark did not come to its figures. That it lacks something here has a status of its own.
+    pub fn of_benchmark(name: &str, error: &BenchmarkError) -> Self {
+        let status = if error.is::<CannotRun>() { CANNOT_RUN } else { 1 };
+        Self { status, ..Self::new(format!("{name}: {error}")) }
     }
 
     /// Standard output could not be written.

@@ -13,6 +13,7 @@ mod job;
 mod launch;
 mod neighbours;
 mod output;
+mod picture;
 
 use clap::Parser;
 use failure::Failure;

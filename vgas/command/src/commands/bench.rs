@@ -4,7 +4,7 @@ use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::job::{self, Job};
 use crate::neighbours::Neighbours;
-use crate::{launch, output};
+use crate::{launch, output, picture};
 use serde_json::{Map, Value};
 use std::fmt::Write;
 use std::fs::File;
@@ -69,7 +69,7 @@ fn refuse_what_it_decides(bench: &Bench, benchmark: &Benchmark, config: &Config)
 /// Measures in this process, and prints and writes the rows if there are any: in a job, one rank has them.
 fn measure(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Result<u8, Failure> {
     let mut rows = (benchmark.run)(&options(bench, benchmark, config)?)
-        .map_err(|error| Failure::new(format!("{}: {error}", benchmark.name)))?;
+        .map_err(|error| Failure::of_benchmark(benchmark.name, &error))?;
     if rows.is_empty() {
         return Ok(0);
     }
@@ -81,7 +81,7 @@ fn measure(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Resu
         }
     }
     if let Some(path) = &bench.plot {
-        write_plot(path, benchmark.name, &rows)?;
+        write_plot(path, benchmark, &rows)?;
     }
     match &bench.json {
         Some(path) if path == Path::new("-") => output::print_json(&rows),
@@ -94,7 +94,7 @@ fn measure(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Resu
 }
 
 fn options(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Result<Options, Failure> {
-    Options::new(benchmark, &bench.parameters, config).map_err(Failure::usage)
+    Options::new(benchmark, bench.full, &bench.parameters, config).map_err(Failure::usage)
 }
 
 /// Finds out whether the files can be written, without changing them. Only for who starts the benchmark: its ranks would
@@ -153,12 +153,15 @@ fn write_json(path: &Path, rows: &[Row]) -> Result<(), Failure> {
     std::fs::write(path, text + "\n").map_err(|error| failed(&error))
 }
 
-fn write_plot(path: &Path, name: &str, rows: &[Row]) -> Result<(), Failure> {
+fn write_plot(path: &Path, benchmark: &Benchmark, rows: &[Row]) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::new(format!("cannot draw the rows into {}: {error}", path.display()))
     };
-    let svg = vgas_bench::plot::svg(&format!("vgas bench {name}"), rows).map_err(|error| failed(&error))?;
-    std::fs::write(path, svg).map_err(|error| failed(&error))
+    let pictures = picture::of_benchmark(benchmark, rows);
+    if pictures.is_empty() {
+        return Err(failed(&"there is nothing to draw"));
+    }
+    std::fs::write(path, picture::stacked(&pictures)).map_err(|error| failed(&error))
 }
 
 fn listing() -> String {
@@ -167,7 +170,9 @@ fn listing() -> String {
         writeln!(text, "{:<16} {}", benchmark.name, benchmark.help).unwrap_or_default();
         for parameter in benchmark.parameters {
             let assignment = format!("{}={}", parameter.name, parameter.default);
-            writeln!(text, "    --param {assignment:<24} {}", parameter.help).unwrap_or_default();
+            let full = benchmark.full.iter().find(|(name, _)| *name == parameter.name);
+            let full = full.map_or(String::new(), |(_, value)| format!(" (--full: {value})"));
+            writeln!(text, "    --param {assignment:<24} {}{full}", parameter.help).unwrap_or_default();
         }
     }
     if text.is_empty() {
@@ -239,6 +244,7 @@ mod tests {
         Bench {
             name: Some(name.into()),
             list: false,
+            full: false,
             parameters: Vec::new(),
             json: None,
             plot: None,

@@ -1,12 +1,12 @@
 //! Random 4 KiB reads of a tiered segment that is nowhere cached, one at a time and many in flight, against the device's
 //! own rate and against a mapped file: same folder, fresh files, in turn. Every block is read once. About the memory
-//! limit of the mapped file, see `seq`.
+//! limit of the mapped file, see `cold-seq`.
 
 use super::files::NoiseFile;
 use super::job::{self, Result};
 use super::raw::RawReader;
 use super::report::least;
-use super::seq::Cold;
+use super::cold_seq::Cold;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use vgas::{GetHandle, Runtime};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
-    name: "random",
+    name: "cold-random",
     help: "Random 4 KiB tiered reads that miss everything, against the device and mmap.",
     setup: Setup::Job { ranks: 1, nodes: 1 },
     settings: &[("cache.size", "64MiB"), ("cache.page", "4KiB")],
@@ -26,6 +26,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter { name: "single", default: "400", help: "Gets of one sample with one in flight." },
         Parameter { name: "samples", default: "7", help: "Samples of each figure." },
     ],
+    full: &[],
+    figures: &[],
     check,
     run,
 };
@@ -89,10 +91,10 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             let pages = (source.pages_from_nvm() - before.0) as f64 / gets;
             let bytes = (source.bytes_from_nvm() - before.1) as f64 / gets;
             let (latency, rate) = (["latency", "us"], ["rate", "1/s"]);
-            let mut report = source.report("random").under("depth", depth);
+            let mut report = source.report("cold-random").under("depth", depth);
             report.compare(rate, ("cold get 4 KiB", &many[0]), ("raw device", &many[1]));
             rows = report.into_rows();
-            let mut report = source.report("random").under("depth", 1);
+            let mut report = source.report("cold-random").under("depth", 1);
             report.compare(latency, ("cold get 4 KiB", &one[0]), ("raw device", &one[1]));
             report.add("mmap, MADV_NORMAL", latency[0], latency[1], mmap[0].clone());
             report.add("mmap, MADV_RANDOM", latency[0], latency[1], mmap[1].clone());

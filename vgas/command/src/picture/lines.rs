@@ -1,0 +1,193 @@
+//! Lines over a number that was chosen: nodes, sizes.
+
+use super::axis::{self, Axis};
+use super::canvas::{BLACK, Canvas, GREY, Look, PALE, Pen, Side, WIDTH, width_of};
+use super::seen::{number, times, with_unit};
+use super::{parameter_words, side, value_words};
+use serde_json::Value;
+use vgas_bench::figure::Figure;
+use vgas_bench::registry::Row;
+
+/// A figure's lines, by panel.
+pub struct Lines<'r> {
+    figure: &'r Figure,
+    panels: Vec<(String, Vec<Line<'r>>)>,
+    by: &'static str,
+}
+
+/// A variant: its points by the number along the axis.
+struct Line<'r> {
+    case: &'r str,
+    look: Look,
+    points: Vec<(f64, &'r Row)>,
+}
+
+const LEFT: i32 = 62;
+const RIGHT: i32 = 24;
+const BETWEEN: i32 = 50;
+const PLOT: i32 = 260;
+const ROW: i32 = 22;
+
+impl<'r> Lines<'r> {
+    /// None where no row has the number.
+    pub fn new(figure: &'r Figure, rows: &[&'r Row], by: &'static str, panels_by: &str) -> Option<Self> {
+        let mut cases: Vec<&str> = Vec::new();
+        for row in rows {
+            if !cases.contains(&row.case.as_str()) {
+                cases.push(&row.case);
+            }
+        }
+        let is_reference = |case: &str| figure.references.contains(&case);
+        let look = |case: &str| {
+            let mut alike = cases.iter().filter(|other| is_reference(other) == is_reference(case));
+            let at = alike.position(|other| *other == case).unwrap_or(0);
+            if is_reference(case) { Look::reference(at) } else { Look::variant(at) }
+        };
+        let mut values: Vec<Option<&Value>> = Vec::new();
+        for row in rows {
+            let value = row.params.get(panels_by);
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        let mut panels = Vec::new();
+        for value in values {
+            let words = value.map_or(String::new(), |value| parameter_words(panels_by, value));
+            let lines: Vec<Line<'r>> = cases
+                .iter()
+                .map(|case| {
+                    let here = |row: &&&Row| row.case == *case && row.params.get(panels_by) == value;
+                    let point = |row: &&'r Row| Some((row.params.get(by)?.as_f64()?, *row));
+                    let mut points: Vec<_> = rows.iter().filter(here).filter_map(point).collect();
+                    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+                    Line { case, look: look(case), points }
+                })
+                .filter(|line| !line.points.is_empty())
+                .collect();
+            if !lines.is_empty() {
+                panels.push((words, lines));
+            }
+        }
+        (!panels.is_empty()).then_some(Self { figure, panels, by })
+    }
+
+    fn points(&self) -> impl Iterator<Item = &(f64, &'r Row)> {
+        self.panels.iter().flat_map(|(_, lines)| lines).flat_map(|line| &line.points)
+    }
+
+    /// Each variant once, in the order of the figure.
+    fn legend(&self) -> Vec<(&'r str, Look)> {
+        let mut entries: Vec<(&str, Look)> = Vec::new();
+        for line in self.panels.iter().flat_map(|(_, lines)| lines) {
+            if !entries.iter().any(|(case, _)| *case == line.case) {
+                entries.push((line.case, line.look));
+            }
+        }
+        entries
+    }
+
+    pub fn draw(&self, label: &str) -> Canvas {
+        let legend = self.legend();
+        // Rows of the legend, before anything is drawn.
+        let (mut x, mut rows) = (LEFT, 1);
+        let mut places = Vec::new();
+        for (case, _) in &legend {
+            let width = 64 + width_of(case, 12.0);
+            if x > LEFT && x + width > WIDTH - RIGHT {
+                (x, rows) = (LEFT, rows + 1);
+            }
+            places.push((x, rows - 1));
+            x += width;
+        }
+        let has_words = self.panels.iter().any(|(words, _)| !words.is_empty());
+        let legend_top = 56;
+        let top = legend_top + rows * ROW + if has_words { 28 } else { 8 };
+        let height = top + PLOT + 62;
+        Canvas::new(height, |pen| {
+            pen.bold(self.figure.question, (14, 20), 16.0);
+            let unit = if self.figure.unit.is_empty() { self.figure.metric } else { self.figure.unit };
+            let words = format!("{unit}   {}", side(Some(self.figure.better), true));
+            pen.text(&words, (14, 42), 12.0, GREY, Side::Right);
+            for ((case, look), (x, row)) in legend.iter().zip(&places) {
+                pen.sample((*x, legend_top + 8 + row * ROW), *look, case);
+            }
+            let count = self.panels.len() as i32;
+            let width = (WIDTH - LEFT - RIGHT - BETWEEN * (count - 1)) / count;
+            for (at, (words, lines)) in self.panels.iter().enumerate() {
+                let left = LEFT + at as i32 * (width + BETWEEN);
+                pen.text(words, (left + width / 2, top - 14), 13.0, BLACK, Side::Around);
+                self.panel(pen, lines, [left, left + width], [top, top + PLOT], label);
+            }
+            let note = "markers: medians; bars: from the least to the largest sample";
+            pen.text(note, (WIDTH - RIGHT, height - 12), 10.5, GREY, Side::Left);
+        })
+    }
+
+    fn panel(&self, pen: &mut Pen<'_>, lines: &[Line<'_>], [left, right]: [i32; 2], [top, bottom]: [i32; 2], label: &str) {
+        // One scale for all panels: they are compared.
+        let samples = self.points().flat_map(|(_, row)| row.samples.iter().copied());
+        let samples = samples.chain(self.figure.marks.iter().map(|(value, _)| *value));
+        let (least, most) = samples.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), s| (a.min(s), b.max(s)));
+        let y = Axis::of_values(least, most, (bottom, top));
+        let chosen = self.points().map(|(number, _)| *number);
+        let (first, last) = chosen.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), n| (a.min(n), b.max(n)));
+        let x = Axis::of_choices(first.max(1e-9), last, (left, right));
+        for value in y.ticks(6) {
+            let at = y.at(value);
+            pen.line((left, at), (right, at), PALE, 1);
+            pen.text(&axis::tick(value), (left - 7, at), 11.5, BLACK, Side::Left);
+        }
+        let mut numbers: Vec<f64> = lines.iter().flat_map(|line| &line.points).map(|(number, _)| *number).collect();
+        numbers.sort_by(f64::total_cmp);
+        numbers.dedup();
+        let mut free_from = i32::MIN;
+        for value in numbers {
+            let at = x.at(value);
+            pen.line((at, bottom), (at, bottom + 4), BLACK, 1);
+            let words = if self.by.ends_with("bytes") { axis::bytes(value) } else { axis::tick(value) };
+            let half = width_of(&words, 11.5) / 2;
+            if at - half > free_from {
+                pen.text(&words, (at, bottom + 15), 11.5, BLACK, Side::Around);
+                free_from = at + half + 4;
+            }
+        }
+        pen.line((left, bottom), (right, bottom), BLACK, 1);
+        pen.line((left, top), (left, bottom), BLACK, 1);
+        pen.text(label, ((left + right) / 2, bottom + 34), 12.0, BLACK, Side::Around);
+        for (value, words) in self.figure.marks {
+            pen.dotted((left, y.at(*value)), (right, y.at(*value)), GREY);
+            pen.text(words, (right - 4, y.at(*value) - 9), 11.0, GREY, Side::Left);
+        }
+        // The subject last, on top of the others.
+        for line in lines.iter().rev() {
+            let places: Vec<_> = line.points.iter().map(|(number, row)| (x.at(*number), y.at(row.value))).collect();
+            pen.path(&places, line.look);
+            for ((number, row), place) in line.points.iter().zip(places) {
+                let ends = row.samples.iter().fold((row.value, row.value), |(a, b), &s| (a.min(s), b.max(s)));
+                let at = x.at(*number);
+                pen.spread((at, y.at(ends.0)), (at, y.at(ends.1)), line.look.colour);
+                pen.marker(place, line.look);
+            }
+        }
+    }
+
+    /// What each panel shows at its last number: the subject, and every other beside it.
+    pub fn seen(&self) -> String {
+        let mut sentences = Vec::new();
+        for (words, lines) in &self.panels {
+            let Some((subject, others)) = lines.split_first() else { continue };
+            let Some((last, row)) = subject.points.last() else { continue };
+            let at = value_words(self.by, &Value::from(*last as u64));
+            let by = if self.by.ends_with("bytes") { String::new() } else { format!("{} ", self.by) };
+            let place = if words.is_empty() { format!("At {by}{at}") } else { format!("{words}, at {by}{at}") };
+            let mut found = vec![format!("{} {}", subject.case, with_unit(row))];
+            for line in others {
+                let Some((_, other)) = line.points.iter().find(|(number, _)| number == last) else { continue };
+                let than = times(row.value, other.value);
+                found.push(format!("{} {} ({than})", line.case, number(other.value)));
+            }
+            sentences.push(format!("{place}: {}.", found.join("; ")));
+        }
+        sentences.join(" ")
+    }
+}

@@ -1,0 +1,206 @@
+//! Pictures of rows, as SVG. What a benchmark wants to show is its [`Figure`]s; a benchmark without any has all of its rows by unit. A
+//! sentence for each says what was seen.
+//!
+//! Every picture asks its question at the top, says which side is good, and tells variants apart by colour, dash and marker at once, so
+//! that it can be read in black and white. Dots are medians, bars reach over all samples.
+
+mod axis;
+mod canvas;
+mod dots;
+mod lines;
+mod seen;
+
+pub use seen::better_of;
+
+use std::fmt::Write;
+use vgas_bench::figure::{Better, Figure, Form};
+use vgas_bench::registry::{Benchmark, Row};
+
+/// A picture with its words.
+pub struct Picture {
+    /// Of its file.
+    pub name: String,
+    /// Its title.
+    pub question: String,
+    /// What one should see; empty where nobody has said.
+    pub expect: String,
+    /// What was seen.
+    pub seen: String,
+    /// The picture itself.
+    pub svg: String,
+    height: i32,
+}
+
+/// The pictures of a benchmark's rows: those that it wants, as far as there are rows for them, or all rows by unit.
+pub fn of_benchmark(benchmark: &Benchmark, rows: &[Row]) -> Vec<Picture> {
+    let finite = |row: &&Row| row.samples.iter().all(|sample| sample.is_finite()) && !row.samples.is_empty();
+    let rows: Vec<&Row> = rows.iter().filter(finite).collect();
+    let wanted = benchmark.figures.iter().filter_map(|figure| of_figure(figure, &rows));
+    let wanted: Vec<Picture> = wanted.collect();
+    if wanted.is_empty() { by_unit(benchmark, &rows) } else { wanted }
+}
+
+fn of_figure(figure: &Figure, rows: &[&Row]) -> Option<Picture> {
+    let of_it = |row: &&&Row| row.metric == figure.metric && row.unit == figure.unit;
+    let rows: Vec<&Row> = rows.iter().filter(of_it).copied().collect();
+    let rows: Vec<&Row> = match figure.cases {
+        [] => rows,
+        cases => cases.iter().flat_map(|case| rows.iter().filter(move |row| row.case == *case)).copied().collect(),
+    };
+    if rows.is_empty() {
+        return None;
+    }
+    let (canvas, seen) = match figure.form {
+        Form::Lines { by, label, panels } => {
+            let lines = lines::Lines::new(figure, &rows, by, panels)?;
+            (lines.draw(label), lines.seen())
+        }
+        Form::Dots { by } => {
+            let by: Vec<String> = by.iter().map(|name| (*name).to_owned()).collect();
+            let dots = dots::Dots::new(figure.question, &rows, &by, figure.references, Some(figure.better));
+            (dots.draw(), dots.seen())
+        }
+    };
+    let height = canvas.height();
+    Some(Picture {
+        name: figure.name.into(),
+        question: figure.question.into(),
+        expect: figure.expect.into(),
+        seen,
+        svg: canvas.into_svg(),
+        height,
+    })
+}
+
+/// A picture for each metric and unit, in the order in which they come, with what varies beside the cases.
+fn by_unit(benchmark: &Benchmark, rows: &[&Row]) -> Vec<Picture> {
+    let mut kinds: Vec<(&str, &str)> = Vec::new();
+    for row in rows {
+        let kind = (row.metric.as_str(), row.unit.as_str());
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let picture = |(metric, unit): (&str, &str)| {
+        let rows: Vec<&Row> =
+            rows.iter().filter(|row| row.metric == metric && row.unit == unit).copied().collect();
+        let of = if unit.is_empty() { String::new() } else { format!(" in {unit}") };
+        let question = format!("vgas bench {}: which {metric}{of}?", benchmark.name);
+        let dots = dots::Dots::new(&question, &rows, &varying(&rows), &[], better_of(metric, unit));
+        let (canvas, seen) = (dots.draw(), dots.seen());
+        let height = canvas.height();
+        let name = format!("{}-{}", benchmark.name, metric.replace(' ', "-"));
+        Picture { name, question, expect: String::new(), seen, svg: canvas.into_svg(), height }
+    };
+    kinds.into_iter().map(picture).collect()
+}
+
+/// The parameters that tell rows of one case apart.
+fn varying(rows: &[&Row]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for row in rows {
+        for (name, value) in &row.params {
+            let differs = rows.iter().any(|other| other.case == row.case && other.params.get(name) != Some(value));
+            if differs && !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+    }
+    names
+}
+
+/// All pictures below each other, for one file.
+pub fn stacked(pictures: &[Picture]) -> String {
+    let height: i32 = pictures.iter().map(|picture| picture.height).sum();
+    let width = canvas::WIDTH;
+    let mut all = format!(
+        "<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" xmlns=\"http://www.w3.org/2000/svg\">\n"
+    );
+    let mut top = 0;
+    for picture in pictures {
+        let placed = picture.svg.replacen("<svg ", &format!("<svg x=\"0\" y=\"{top}\" "), 1);
+        writeln!(all, "{placed}").unwrap_or_default();
+        top += picture.height;
+    }
+    all + "</svg>\n"
+}
+
+/// The words on which side is good.
+fn side(better: Option<Better>, is_upright: bool) -> &'static str {
+    match (better, is_upright) {
+        (Some(Better::Higher), true) => "↑ higher is better",
+        (Some(Better::Lower), true) => "↓ lower is better",
+        (Some(Better::Higher), false) => "further right is better →",
+        (Some(Better::Lower), false) => "← further left is better",
+        (None, _) => "",
+    }
+}
+
+/// A parameter's value for people: `4 KiB` where the name says bytes.
+fn value_words(name: &str, value: &serde_json::Value) -> String {
+    match (value.as_u64(), value.as_str()) {
+        (Some(bytes), _) if name.ends_with("bytes") => axis::bytes(bytes as f64),
+        (_, Some(text)) => text.to_owned(),
+        _ => value.to_string(),
+    }
+}
+
+/// A parameter with its value: `nodes 4`, `data 8 MiB`, or only the value where that says enough.
+fn parameter_words(name: &str, value: &serde_json::Value) -> String {
+    let words = value_words(name, value);
+    match name {
+        "bytes" | "trace" | "conduit" => words,
+        "scaling" => format!("{words} scaling"),
+        _ if name.ends_with("_bytes") => format!("{} of {words}", name.trim_end_matches("_bytes")),
+        _ => format!("{name} {words}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vgas_bench::registry;
+
+    fn rows() -> Vec<Row> {
+        let row = |case: &str, nodes: u32, samples: &[f64]| {
+            Row::new("seq", case, "rate", "MB/s", samples.to_vec()).with("nodes", nodes).with("data_bytes", 8 << 20)
+        };
+        vec![
+            row("all together", 1, &[100.0, 110.0, 120.0]),
+            row("all together", 8, &[400.0, 440.0, 500.0]),
+            row("all together, without cooperation", 1, &[100.0]),
+            row("all together, without cooperation", 8, &[220.0]),
+            Row::new("seq", "a & <b>", "ratio", "", vec![0.5]).with("depth", 1),
+            Row::new("seq", "a & <b>", "ratio", "", vec![0.7]).with("depth", 32),
+        ]
+    }
+
+    /// Goal: a figure asks its question, has a line with a marker for each variant, says which side is good and what was seen; what it
+    /// has no rows for is left out.
+    #[test]
+    fn a_figure_is_what_its_benchmark_wants() {
+        let pictures = of_benchmark(registry::find("seq").unwrap(), &rows());
+        assert_eq!(pictures.len(), 1);
+        let [picture] = &pictures[..] else { panic!("one") };
+        for words in ["What do all nodes", "higher is better", "without cooperation", "data of 8 MiB", "MB/s"] {
+            assert!(picture.svg.contains(words), "{words}: {}", picture.svg);
+        }
+        assert!(picture.seen.contains("2.0 times"), "{}", picture.seen);
+        let all = stacked(&pictures);
+        assert_eq!(all.matches("<svg ").count(), 2);
+        assert!(all.ends_with("</svg>\n"));
+    }
+
+    /// Goal: without figures, rows that only a parameter tells apart carry it, and text stays text.
+    #[test]
+    fn rows_by_unit_name_what_tells_them_apart() {
+        let all = rows();
+        let pictures = by_unit(registry::find("start").unwrap(), &all.iter().collect::<Vec<_>>());
+        assert_eq!(pictures.len(), 2);
+        for words in ["a &amp; &lt;b&gt;, depth 1", "a &amp; &lt;b&gt;, depth 32"] {
+            assert!(pictures[1].svg.contains(words), "{}", pictures[1].svg);
+        }
+        let nothing = [Row::new("b", "c", "ratio", "", vec![f64::NAN])];
+        assert!(of_benchmark(registry::find("seq").unwrap(), &nothing).is_empty());
+    }
+}

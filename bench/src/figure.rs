@@ -19,6 +19,8 @@ pub struct Figure {
     pub references: &'static [&'static str],
     /// Values from elsewhere, such as the paper's: each with its words.
     pub marks: &'static [(f64, &'static str)],
+    /// Lines begin at this number: what comes before would hide the rest.
+    pub from: f64,
     /// What lies along the axes.
     pub form: Form,
     /// Which side is good.
@@ -64,6 +66,7 @@ impl Figure {
         cases: &[],
         references: &[],
         marks: &[],
+        from: 0.0,
         form: Form::Dots { by: &[] },
         better: Better::Higher,
     };

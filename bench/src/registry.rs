@@ -179,6 +179,7 @@ pub struct Row {
     /// Every sample, in the order in which they were taken.
     pub samples: Vec<f64>,
     /// The machine it was measured on; filled in by whoever prints the row.
+    #[serde(default)]
     pub machine: Map<String, Value>,
 }
 

@@ -2,11 +2,11 @@
 //! own rate and against a mapped file: same folder, fresh files, in turn. Every block is read once. About the memory
 //! limit of the mapped file, see `cold-seq`.
 
+use super::cold_seq::Cold;
 use super::files::NoiseFile;
 use super::job::{self, Result};
 use super::raw::RawReader;
 use super::report::least;
-use super::cold_seq::Cold;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;

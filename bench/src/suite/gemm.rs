@@ -38,7 +38,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     setup: Setup::OwnJobs { decides: &["ablation.cooperative", "cache.size", "run.label"] },
     settings: super::seq::HARDWARE,
     parameters: &[
-        Parameter { name: "order", default: "1536", help: "Rows and columns of the matrices on one node." },
+        Parameter { name: "order", default: "1280", help: "Rows and columns of the matrices on one node." },
         Parameter { name: "nodes", default: "4", help: "The most nodes, one rank each; halved down to one." },
         Parameter { name: "samples", default: "2", help: "Products of each kind." },
         Parameter { name: "memory", default: "tiered", help: "What a job uses; of the command's own." },
@@ -107,11 +107,20 @@ fn run(options: &Options) -> Result<Vec<Row>> {
     }
     let most: u32 = options.get("nodes")?;
     let samples = format!("samples={samples}");
-    let mut rows = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     for scaling in ["strong", "weak"] {
-        for nodes in std::iter::successors(Some(1), |nodes| Some(nodes * 2)).take_while(|&nodes| nodes <= most) {
+        for nodes in
+            std::iter::successors(Some(1), |nodes| Some(nodes * 2)).take_while(|&nodes| nodes <= most)
+        {
+            if scaling == "weak" && nodes == 1 {
+                // It is the same on one node.
+                let of_one = rows.iter().filter(|row| row.params["nodes"] == 1).cloned();
+                let of_one: Vec<Row> = of_one.map(|row| row.with("scaling", scaling)).collect();
+                rows.extend(of_one);
+                continue;
+            }
             let grown = (order as f64 * f64::from(nodes).sqrt()) as u64 / 64 * 64;
-            let order = if scaling == "weak" && nodes > 1 { grown.max(order) } else { order };
+            let order = if scaling == "weak" { grown.max(order) } else { order };
             let count = nodes.to_string();
             let order_text = format!("order={order}");
             let mut report =

@@ -20,7 +20,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     settings: &[("cache.size", "16MiB"), ("cache.page", "4KiB")],
     parameters: &[
         Parameter { name: "mebibytes", default: "64", help: "MiB of the table that no cache holds." },
-        Parameter { name: "updates", default: "65536", help: "Updates of each rank in one sample." },
+        Parameter { name: "updates", default: "32768", help: "Updates of each rank in one sample." },
         Parameter { name: "samples", default: "3", help: "Samples of each figure." },
     ],
     full: &[("mebibytes", "512"), ("updates", "1048576"), ("samples", "5")],

@@ -56,7 +56,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
                      time that they run.",
             metric: "latency together",
             unit: "ns",
-            form: Form::Lines { by: "together", label: "threads of a rank, or ranks of a node, at once", panels: "" },
+            form: Form::Lines {
+                by: "together",
+                label: "threads of a rank, or ranks of a node, at once",
+                panels: "",
+            },
             better: Better::Lower,
             ..Figure::BASE
         },

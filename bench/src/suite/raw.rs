@@ -51,12 +51,9 @@ impl RawReader {
 
     /// As [`RawReader::open`], otherwise.
     pub fn asked(asked: Asked, path: &Path, block_bytes: usize, depth: usize) -> Result<Self> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_DIRECT)
-            .open(path)
-            .map_err(|error| CannotRun(format!("{} cannot be read with O_DIRECT: {error}", path.display())))?;
+        let file = File::options().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).map_err(
+            |error| CannotRun(format!("{} cannot be read with O_DIRECT: {error}", path.display())),
+        )?;
         let mut builder = IoUring::builder();
         if asked == Asked::Polled {
             builder.setup_sqpoll(50);

@@ -31,8 +31,9 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Figure {
             name: "replacement-nvm",
             question: "How often does an access read NVMe, by policy?",
-            expect: "The second chance for last copies reads NVMe least wherever all caches together hold the data, as here: plain LRU, and \
-                     policies for one machine, give up pages that nobody else has.",
+            expect: "Where pages are used alike again and again (Zipf, scans), the second chance for last copies reads NVMe least, since all \
+                     caches together hold the data: others give up pages that nobody else has. In loops a policy that keeps a part, as \
+                     S3-FIFO, is better than any order of use.",
             metric: "share",
             unit: "%",
             form: Form::Dots { by: &["trace"] },
@@ -42,7 +43,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Figure {
             name: "replacement-time",
             question: "What does an access cost in the model, by policy?",
-            expect: "What is spared at NVMe is not lost in messages: a last copy is dearer than one that another node has.",
+            expect: "What last copies spare at NVMe costs hits on copies that others have, too: on fast links to slow drives it is worth it.",
             metric: "time",
             unit: "us",
             form: Form::Dots { by: &["trace"] },
@@ -85,7 +86,7 @@ enum Trace {
 
 impl Trace {
     const ALL: [(Trace, &'static str); 4] = [
-        (Trace::Scan, "scan by all, one behind the other"),
+        (Trace::Scan, "scan by all, one close behind the other"),
         (Trace::Loop, "loop of each, over 1.3 caches"),
         (Trace::Zipf, "Zipf 0.9"),
         (Trace::Mixed, "Zipf with a scan of one node"),
@@ -97,9 +98,7 @@ impl Trace {
         let zipf = Zipf::new(pages);
         (0..accesses)
             .map(|at| match self {
-                Trace::Scan => {
-                    ((at + u64::from(node) * u64::from(pages) / u64::from(nodes)) % u64::from(pages)) as u32
-                }
+                Trace::Scan => ((at + u64::from(nodes - node) * 16) % u64::from(pages)) as u32,
                 // Each its own part of the data, which overlaps with the next one's.
                 Trace::Loop => {
                     let round = u64::from(frames) * 13 / 10;
@@ -157,7 +156,8 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         let traces: Vec<Vec<u32>> = (0..numbers.nodes).map(|node| trace.of_node(node, &numbers)).collect();
         for (name, policy) in POLICIES {
             let counted = replay(&traces, &numbers, policy)?;
-            let mut report = Report::new("replacement").under("trace", trace_name).under("nodes", numbers.nodes);
+            let mut report =
+                Report::new("replacement").under("trace", trace_name).under("nodes", numbers.nodes);
             let all = counted.accesses as f64;
             let percent = |count: u64| vec![count as f64 / all * 100.0];
             report.add(name, "count", "", vec![counted.from_nvm as f64]);
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     /// Goal: the counts are what they must be where that is plain. Two nodes read four pages in turn, from different places: with room
-    /// for all, each page comes from NVMe once; the second chance does so, too, where only both caches together have room.
+    /// for all, each page comes from NVMe once; where there is none, LRU gives up a last copy that the second chance keeps.
     #[test]
     fn counts_are_those_of_small_cases() {
         let traces = [[0, 1, 2, 3].repeat(50), [2, 3, 0, 1].repeat(50)];
@@ -282,9 +282,11 @@ mod tests {
             let counted = replay(&traces, &numbers(4), policy.1).unwrap();
             assert_eq!(counted, Counted { accesses: 400, hits: 392, from_nvm: 4 }, "{}", policy.0);
         }
-        let lru = replay(&traces, &numbers(2), "lru").unwrap();
-        let second = replay(&traces, &numbers(2), "lru-second-chance").unwrap();
-        assert_eq!(lru.hits, 0);
-        assert!(second.from_nvm < lru.from_nvm / 2, "{second:?} {lru:?}");
+        // The first node's page 1 is the only copy, its page 0 is not.
+        let traces = [vec![1, 0, 2, 1], vec![0; 4]];
+        let numbers = Numbers { nodes: 2, frames: 2, pages: 4, accesses: 4 };
+        let replayed = |policy| replay(&traces, &numbers, policy).unwrap();
+        assert_eq!(replayed("lru"), Counted { accesses: 8, hits: 3, from_nvm: 4 });
+        assert_eq!(replayed("lru-second-chance"), Counted { accesses: 8, hits: 4, from_nvm: 3 });
     }
 }

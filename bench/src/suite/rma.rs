@@ -24,7 +24,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     parameters: &[
         Parameter { name: "conduits", default: "smp,tcp", help: "Of smp, tcp and ibv, with commas between." },
         Parameter { name: "samples", default: "5", help: "Samples of each figure." },
-        Parameter { name: "ranks", default: "8", help: "The most ranks of a collective; halved down to two." },
+        Parameter {
+            name: "ranks",
+            default: "8",
+            help: "The most ranks of a collective; halved down to two.",
+        },
         Parameter { name: "part", default: "all", help: "What a job does; of the command's own." },
     ],
     full: &[("samples", "15"), ("ranks", "16")],
@@ -87,7 +91,7 @@ const PONG: u8 = 129;
 const FLOOD: u8 = 130;
 const FLOOD_END: u8 = 131;
 
-const SIZES: [usize; 8] = [8, 64, 512, 4 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20];
+const SIZES: [usize; 7] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20];
 const MOST: usize = 2 << 20;
 /// Accesses under way at most.
 const DEPTH: usize = 16;
@@ -132,7 +136,9 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             Ok(())
         };
         job(2, "pair")?;
-        for ranks in std::iter::successors(Some(2), |ranks| Some(ranks * 2)).take_while(|&ranks| ranks <= most) {
+        for ranks in
+            std::iter::successors(Some(2), |ranks| Some(ranks * 2)).take_while(|&ranks| ranks <= most)
+        {
             job(ranks, "collectives")?;
         }
     }
@@ -180,6 +186,9 @@ struct Pair {
 /// What one sample of a size gives: seconds for so many accesses.
 type Sample = fn(&Pair, usize, usize) -> Result<f64>;
 
+/// A case, its metric, what it measures, and for which sizes.
+type Measured<'a> = (&'a str, &'a str, Sample, &'a dyn Fn(usize) -> bool);
+
 fn pair(samples: usize) -> Result<Vec<Row>> {
     let arrivals = Arc::new(Arrivals::default());
     let counting = |count: fn(&Arrivals) -> &AtomicU64| {
@@ -204,14 +213,24 @@ fn pair(samples: usize) -> Result<Vec<Row>> {
     let any = |_: usize| true;
     let as_message = |bytes: usize| bytes <= medium.min(32 << 10);
     let in_pieces = |bytes: usize| bytes >= 512;
-    let figures: [(&str, &str, Sample, &dyn Fn(usize) -> bool); 9] = [
+    let figures: [Measured<'_>; 9] = [
         ("put", "latency", |pair, bytes, times| pair.one_by_one(bytes, times, true), &any),
         ("get", "latency", |pair, bytes, times| pair.one_by_one(bytes, times, false), &any),
         ("message and back", "latency", Pair::round_trips, &as_message),
         ("memcpy", "latency", Pair::copies, &any),
-        ("puts, 16 under way", "rate", |pair, bytes, times| pair.under_way(bytes, times, [true, false]), &in_pieces),
+        (
+            "puts, 16 under way",
+            "rate",
+            |pair, bytes, times| pair.under_way(bytes, times, [true, false]),
+            &in_pieces,
+        ),
         ("gets, 16 under way", "rate", |pair, bytes, times| pair.gets_under_way(bytes, times), &in_pieces),
-        ("puts of both, 16 under way each", "rate of both", |pair, bytes, times| pair.under_way(bytes, times, [true; 2]), &in_pieces),
+        (
+            "puts of both, 16 under way each",
+            "rate of both",
+            |pair, bytes, times| pair.under_way(bytes, times, [true; 2]),
+            &in_pieces,
+        ),
         ("messages", "message rate", Pair::flood, &as_message),
         ("memcpy", "rate", Pair::copies, &in_pieces),
     ];
@@ -232,8 +251,11 @@ fn pair(samples: usize) -> Result<Vec<Row>> {
             }
         }
         if pair.runtime.rank().0 == 0 {
-            for ((case, metric, _, _), each) in figures.iter().zip(&found).filter(|(_, each)| !each.is_empty()) {
-                let each = |of: &dyn Fn(f64) -> f64| each.iter().map(|&seconds| of(seconds)).collect::<Vec<_>>();
+            for ((case, metric, _, _), each) in
+                figures.iter().zip(&found).filter(|(_, each)| !each.is_empty())
+            {
+                let each =
+                    |of: &dyn Fn(f64) -> f64| each.iter().map(|&seconds| of(seconds)).collect::<Vec<_>>();
                 let rate = |ways: f64| each(&|seconds| ways * bytes as f64 / seconds / 1e9);
                 match *metric {
                     "latency" => tell(case, metric, "us", bytes, &each(&|seconds| seconds * 1e6))?,
@@ -297,7 +319,8 @@ impl Pair {
         if self.first() {
             for first in (0..times).step_by(DEPTH) {
                 let pieces = memory.chunks_exact_mut(bytes).take(DEPTH.min(times - first));
-                self.runtime.region(|region| pieces.into_iter().try_for_each(|piece| region.get(place, piece)))?;
+                self.runtime
+                    .region(|region| pieces.into_iter().try_for_each(|piece| region.get(place, piece)))?;
             }
         }
         Ok(start.elapsed().as_secs_f64())

@@ -1,5 +1,5 @@
 /* What messages, barriers and transfers cost through the headers between rank 0 and the last rank: the C side of
- * `vgas bench rma`. Medians of samples; pin the ranks to cores of their own for the first figures of RESULTS.md.
+ * `vgas bench pair`. Medians of samples; pin the ranks to cores of their own for the first figures of RESULTS.md.
  *
  *   cc -O2 $(pkg-config --cflags gasnet-tcp-par) messages.c -o messages $(pkg-config --libs gasnet-tcp-par)
  *   ./messages 2                        (ranks share memory)

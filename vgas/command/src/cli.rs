@@ -195,20 +195,37 @@ pub struct Demo {
     pub config: ConfigFlags,
 }
 
-/// Run one benchmark.
+/// Run one benchmark, or all of a report; compare two reports.
 ///
 /// A row of the JSON has bench, case, params, metric, unit, value (the median), samples and machine.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   vgas bench --list
-  vgas bench seq --nodes 2 --set ablation.cooperative=off --json seq.json
-  vgas bench hit --plot hit.svg
-  vgas bench random --page 4KiB --busy 2     beside two processes that compute")]
+  vgas bench all --out report                  about six minutes; then open report/index.html
+  vgas bench all --out report --busy 2         idle, and beside two processes that compute
+  vgas bench seq --json seq.json --plot seq.svg
+  vgas bench hit -n 8 --nodes 2 --page 4KiB
+  vgas bench compare old-report new-report     what became slower beyond the noise")]
 pub struct Bench {
-    /// Its name.
+    /// Its name; `all`; or `compare`.
     #[arg(required_unless_present = "list")]
     pub name: Option<String>,
+    /// For `compare`: two files of rows, or folders of reports, the older first.
+    #[arg(value_name = "OLD NEW", num_args = 2)]
+    pub files: Vec<PathBuf>,
+    /// For `all`: where the report goes: index.html, rows.json, and the pictures.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+    /// For `all`: only these.
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// For `compare`: end with status 1 if something became slower, or a count rose.
+    #[arg(long)]
+    pub fail: bool,
+    /// For `compare`: what is within so many percent is not called slower, whatever its interval.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5)]
+    pub margin: u32,
     /// List the benchmarks and their parameters.
     #[arg(long)]
     pub list: bool,
@@ -224,6 +241,9 @@ pub struct Bench {
     /// Draw the rows, as SVG, into this file.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
+    /// Take the benchmark's rows from this file, which `--json` has written, instead of measuring: to draw them anew.
+    #[arg(long, value_name = "FILE")]
+    pub rows: Option<PathBuf>,
     /// Measure beside so many processes that only count, started and ended with the benchmark.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
     pub busy: u32,

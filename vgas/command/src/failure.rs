@@ -133,6 +133,13 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_run_here_has_a_status_of_its_own() {
+        let lacking: BenchmarkError = CannotRun("no io_uring".into()).into();
+        assert_eq!(Failure::of_benchmark("b", &lacking).text(), "b: cannot run here: no io_uring | - | 77");
+        assert_eq!(Failure::of_benchmark("b", &"why".into()).text(), "b: why | - | 1");
+    }
+
+    #[test]
     fn a_wrong_command_line_is_one_line_and_a_hint() {
         let text = refused(&["vgas", "rum", "-n", "2"]);
         assert!(

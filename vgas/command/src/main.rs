@@ -1,7 +1,7 @@
 //! The `vgas` command: reads the command line, does what it says, and turns every failure into one line.
 //!
 //! Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong; `vgas run` and the other commands
-//! that start a job end with the job's status.
+//! that start a job end with the job's status; 77 a benchmark cannot run here.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
@@ -14,6 +14,7 @@ mod launch;
 mod neighbours;
 mod output;
 mod picture;
+mod report;
 
 use clap::Parser;
 use failure::Failure;

@@ -168,22 +168,42 @@ fn what_a_benchmark_cannot_heed_is_refused_before_it_starts() {
     ] {
         refused(words(line), 2, message, "vgas bench --list");
     }
+    for (line, message, hint) in [
+        ("bench all", "`vgas bench all` needs a folder", "--out FOLDER"),
+        ("bench all --out x --only no-such", "no benchmark is named `no-such`", "--list"),
+        ("bench all --out x --json y", "all takes no --json", "vgas bench NAME"),
+        ("bench hit --out x", "hit takes no --out", "vgas bench all"),
+        ("bench hit old new", "hit takes no files", "vgas bench compare OLD NEW"),
+        ("bench compare", "`vgas bench compare` needs two files", "OLD NEW"),
+        ("bench compare --param a=b old new", "compare takes no --param", "vgas bench NAME"),
+    ] {
+        refused(words(line), 2, message, hint);
+    }
     for (line, message) in [
-        ("bench gemm --param dtype=i8", "gemm: parameter `dtype` is `f64` or `f32`, not `i8`"),
-        ("bench gemm --param order=4294967296", "gemm: parameter `order` is at most 1000000"),
-        ("bench rma --param cores=zz", "rma: parameter `cores` is `apart`, `together` or `any`, not `zz`"),
-        ("bench random --param depth=1000000", "random: parameter `depth` is at most 4096"),
-        ("bench random --param samples=1000", "blocks are too few for 1000 samples"),
-        ("bench seq --param mebibytes=99999999999999", "parameter `mebibytes` is more than any disk has"),
+        ("bench product --param dtype=i8", "product: parameter `dtype` is `f64` or `f32`, not `i8`"),
+        ("bench product --param order=4294967296", "product: parameter `order` is at most 1000000"),
+        ("bench gemm --param order=4294967296", "gemm: parameter `order` is at most 100000"),
+        ("bench gemm --param nodes=3", "gemm: `nodes` is a power of two, at most 64"),
+        ("bench false-sharing --param nodes=3", "false-sharing: `nodes` is a power of two, at most 64"),
+        ("bench gups --param mebibytes=3", "gups: `mebibytes` is a power of two"),
+        ("bench replacement --param frames=1", "replacement: at most 1024 nodes, 16 to"),
+        ("bench rma --param conduits=smp,udp", "rma: no conduit is named `udp`: smp, tcp, ibv"),
+        ("bench pair --param cores=zz", "pair: parameter `cores` is `apart`, `together` or `any`, not `zz`"),
+        ("bench cold-random --param depth=1000000", "cold-random: parameter `depth` is at most 4096"),
+        ("bench cold-random --param samples=1000", "blocks are too few for 1000 samples"),
+        (
+            "bench cold-seq --param mebibytes=99999999999999",
+            "parameter `mebibytes` is more than any disk has",
+        ),
         (
             "bench start --param cache=zz",
             "start: a job of its own failed: `cache.size = zz` (--cache) is refused",
         ),
         ("bench protocol --param least=5000", "protocol: `least` and `most` are powers of two from 4096"),
-        ("bench seq-nodes --param nodes=3", "seq-nodes: `nodes` is a power of two, at most 64"),
+        ("bench seq-nodes --param nodes=3", "seq: `nodes` is a power of two, at most 64"),
         ("bench device --param mebibytes=8796093022207", "device: needs 8796093022207 MiB in "),
         ("bench device --param mebibytes=99999999999999", "parameter `mebibytes` is more than any disk has"),
-        ("bench seq --param mebibytes=999999999", "needs "),
+        ("bench cold-seq --param mebibytes=999999999", "needs "),
     ] {
         let output = output(words(line));
         let error = text(&output.stderr);
@@ -233,7 +253,7 @@ fn a_virtual_cluster_shows_what_it_has() {
         assert!(rate > 0.0 && rate < 125.0, "{rate} MB/s from {source} over 1 Gbit/s");
     }
     let rows = json(
-        "bench random-nodes --param nodes=2 --param cache=2 --param small=1 --param large=3 --param samples=1 \
+        "bench random --param nodes=2 --param cache=2 --param small=1 --param large=3 --param samples=1 \
          --link 4gbit --nvm 1GiB --json -",
     );
     for (data, most) in [(1, 1.5), (3, 2.5)] {

@@ -4,7 +4,7 @@ use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::job::{self, Job};
 use crate::neighbours::Neighbours;
-use crate::{launch, output, picture};
+use crate::{launch, output, picture, report};
 use serde_json::{Map, Value};
 use std::fmt::Write;
 use std::fs::File;
@@ -17,10 +17,18 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
     let Some(name) = bench.name.as_deref().filter(|_| !bench.list) else {
         return output::print(&listing());
     };
+    if let Some(status) = of_many(bench, name)? {
+        return Ok(status);
+    }
     let benchmark = registry::find(name).ok_or_else(|| {
         let hint = "`vgas bench --list` lists the benchmarks";
         Failure::usage(format!("no benchmark is named `{name}`")).hint(hint)
     })?;
+    if let Some(path) = &bench.rows {
+        let rows = rows_of_file(path)?.into_iter().filter(|row| row.bench == benchmark.name).collect();
+        check_outputs(bench)?;
+        return tell(bench, benchmark, rows);
+    }
     if launch::in_job() {
         // Its settings are the job's; the flags were for the launcher.
         return measure(bench, benchmark, Config::defaults());
@@ -39,6 +47,40 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
     }
     let ranks = bench.ranks.map_or_else(|| job::nodes(&place).map(|nodes| ranks.max(nodes)), Ok)?;
     launch::run(Job::of_this_command(ranks, &place, config)?)
+}
+
+/// `all` and `compare`, which are no benchmarks; and what only they heed is refused elsewhere.
+fn of_many(bench: &Bench, name: &str) -> Result<Option<u8>, Failure> {
+    let refused = |flag: &str, by: &str| {
+        Failure::usage(format!("{name} takes no {flag}")).hint(format!("{flag} is for `{by}`"))
+    };
+    let of_all = [(bench.out.is_some(), "--out"), (!bench.only.is_empty(), "--only")];
+    let of_one = [
+        (bench.json.is_some(), "--json"),
+        (bench.plot.is_some(), "--plot"),
+        (bench.rows.is_some(), "--rows"),
+        (!bench.parameters.is_empty(), "--param"),
+        (bench.ranks.is_some(), "-n"),
+        (bench.place.nodes.is_some(), "--nodes"),
+        (bench.place.hosts.is_some(), "--hosts"),
+        (!bench.place.host.is_empty(), "--host"),
+    ];
+    let given =
+        |flags: &[(bool, &'static str)]| flags.iter().find(|(given, _)| *given).map(|(_, flag)| *flag);
+    if let Some(flag) = given(&of_one).filter(|_| name == "all" || name == "compare") {
+        return Err(refused(flag, "vgas bench NAME"));
+    }
+    if let Some(flag) = given(&of_all).filter(|_| name != "all") {
+        return Err(refused(flag, "vgas bench all"));
+    }
+    if name != "compare" && (bench.fail || !bench.files.is_empty()) {
+        return Err(refused(if bench.fail { "--fail" } else { "files" }, "vgas bench compare OLD NEW"));
+    }
+    match name {
+        "all" => report::all(bench, &machine()).map(Some),
+        "compare" => report::compare::compare(bench).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// Refuses flags that the benchmark would not heed.
@@ -80,6 +122,21 @@ fn measure(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Resu
             row.params.insert("busy".into(), bench.busy.into());
         }
     }
+    tell(bench, benchmark, rows)
+}
+
+/// Rows as `--json` and `all` write them.
+pub fn rows_of_file(path: &Path) -> Result<Vec<Row>, Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("cannot read rows from {}: {error}", path.display()))
+    };
+    let text = std::fs::read(path).map_err(|error| failed(&error))?;
+    serde_json::from_slice(&text)
+        .map_err(|error| failed(&error).hint("write such files with `vgas bench NAME --json FILE`"))
+}
+
+/// Prints, writes and draws rows as the command line says.
+fn tell(bench: &Bench, benchmark: &Benchmark, rows: Vec<Row>) -> Result<u8, Failure> {
     if let Some(path) = &bench.plot {
         write_plot(path, benchmark, &rows)?;
     }
@@ -140,6 +197,11 @@ fn machine() -> Map<String, Value> {
     let mut map = Map::new();
     map.insert("host".into(), system.nodename().to_string_lossy().into());
     map.insert("kernel".into(), system.release().to_string_lossy().into());
+    let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    if let Some((_, model)) = model {
+        map.insert("processor".into(), model.into());
+    }
     map.insert("cores".into(), machine.cores.into());
     map.insert("memory_bytes".into(), machine.memory_bytes.into());
     map
@@ -199,7 +261,7 @@ fn table(rows: &[Row]) -> String {
 }
 
 /// About four digits: more are noise.
-fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
@@ -243,11 +305,17 @@ mod tests {
     fn flags(name: &str) -> Bench {
         Bench {
             name: Some(name.into()),
+            files: Vec::new(),
+            out: None,
+            only: Vec::new(),
+            fail: false,
+            margin: 5,
             list: false,
             full: false,
             parameters: Vec::new(),
             json: None,
             plot: None,
+            rows: None,
             busy: 0,
             ranks: None,
             place: crate::cli::Place::default(),

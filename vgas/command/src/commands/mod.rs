@@ -6,6 +6,8 @@ mod gemm;
 mod generate;
 mod objects;
 
+pub use bench::{figure, rows_of_file};
+
 use crate::cli::{self, Command};
 use crate::failure::Failure;
 use crate::job::{self, Job};

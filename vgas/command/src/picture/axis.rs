@@ -46,7 +46,7 @@ impl Axis {
         let rough = (self.upto - self.from) / about as f64;
         let decade = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * decade);
-        let step = step.into_iter().find(|step| *step >= rough * 0.999).unwrap_or(rough);
+        let step = step.into_iter().find(|step| *step >= rough * 0.7).unwrap_or(rough);
         let (first, last) = ((self.from / step).ceil() as i64, (self.upto / step).floor() as i64);
         (first..=last).map(|at| at as f64 * step).collect()
     }
@@ -56,14 +56,17 @@ impl Axis {
         let within = |value: &f64| (self.from..=self.upto).contains(&value.log10());
         let of = |times: &[f64], every: i32| -> Vec<f64> {
             let decades = (first..=last).filter(|decade| decade % every == 0);
-            decades.flat_map(|decade| times.iter().map(move |times| times * 10f64.powi(decade))).filter(within).collect()
+            decades
+                .flat_map(|decade| times.iter().map(move |times| times * 10f64.powi(decade)))
+                .filter(within)
+                .collect()
         };
         let fine = of(&[1.0, 2.0, 5.0], 1);
-        if fine.len() <= about + 2 {
+        if fine.len() <= about + 3 {
             return fine;
         }
         let plain = of(&[1.0], 1);
-        if plain.len() <= about + 2 { plain } else { of(&[1.0], 3) }
+        if plain.len() <= about + 3 { plain } else { of(&[1.0], 3) }
     }
 }
 
@@ -99,10 +102,13 @@ mod tests {
     fn ticks_are_ones_twos_and_fives() {
         let words = |axis: Axis, about| axis.ticks(about).into_iter().map(tick).collect::<Vec<_>>().join(" ");
         assert_eq!(words(Axis::of_values(30.0, 270.0, (0, 100)), 6), "0 50 100 150 200 250");
-        assert_eq!(words(Axis::of_values(0.3, 1.4, (0, 100)), 6), "0 0.5 1");
+        assert_eq!(words(Axis::of_values(0.3, 1.4, (0, 100)), 6), "0 0.2 0.4 0.6 0.8 1 1.2 1.4");
         assert_eq!(words(Axis::of_values(1.0, 90.0, (0, 100)), 6), "1 2 5 10 20 50 100");
         assert_eq!(words(Axis::of_values(1.0, 31_623.0, (0, 100)), 6), "1 10 100 1000 10k");
-        assert_eq!((bytes(4096.0), bytes(1536.0), bytes(8.0)), ("4 KiB".into(), "1.5 KiB".into(), "8 B".into()));
+        assert_eq!(
+            (bytes(4096.0), bytes(1536.0), bytes(8.0)),
+            ("4 KiB".into(), "1.5 KiB".into(), "8 B".into())
+        );
         let axis = Axis::of_values(0.0, 100.0, (0, 106));
         assert_eq!((axis.at(0.0), axis.at(100.0)), (0, 100));
         assert_eq!(Axis::of_choices(1.0, 8.0, (100, 0)).at(8.0), 4);

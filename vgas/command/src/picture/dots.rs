@@ -2,8 +2,8 @@
 
 use super::axis::{self, Axis};
 use super::canvas::{BLACK, Canvas, GREY, Look, PALE, Side, WIDTH, width_of};
-use super::seen::{number, times, with_unit};
-use super::{parameter_words, side};
+use super::seen::{self, number, with_unit};
+use super::{parameter_words, quantity};
 use vgas_bench::figure::Better;
 use vgas_bench::registry::Row;
 
@@ -14,6 +14,8 @@ pub struct Dots<'r> {
     rows: Vec<(String, String, &'r Row)>,
     references: &'r [&'r str],
     better: Option<Better>,
+    /// Each once.
+    cases: Vec<&'r str>,
 }
 
 const ROW: i32 = 24;
@@ -36,12 +38,22 @@ impl<'r> Dots<'r> {
             let words: Vec<String> = std::iter::once(row.case.clone()).chain(behind).collect();
             (group, words.join(", "), *row)
         };
-        Self { question, rows: rows.iter().map(words).collect(), references, better }
+        let mut cases: Vec<&str> = Vec::new();
+        for row in rows {
+            if !cases.contains(&row.case.as_str()) {
+                cases.push(&row.case);
+            }
+        }
+        Self { question, rows: rows.iter().map(words).collect(), references, better, cases }
     }
 
     fn look(&self, row: &Row) -> Look {
         match self.references.iter().position(|case| *case == row.case) {
             Some(at) => Look::reference(at),
+            // Where cases come again and again, each looks the same each time.
+            None if self.cases.len() < self.rows.len() && self.cases.len() <= 6 => {
+                Look::variant(self.cases.iter().position(|case| *case == row.case).unwrap_or(0))
+            }
             None => Look::variant(0),
         }
     }
@@ -62,12 +74,12 @@ impl<'r> Dots<'r> {
         let is_ratio = first == "ratio";
         let samples = self.rows.iter().flat_map(|(_, _, row)| row.samples.iter().copied());
         let samples = samples.chain(is_ratio.then_some(1.0));
-        let (least, most) = samples.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), s| (a.min(s), b.max(s)));
+        let (least, most) =
+            samples.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), s| (a.min(s), b.max(s)));
         let x = Axis::of_values(least, most, (left, right));
         Canvas::new(bottom + 44, |pen| {
             pen.bold(self.question, (14, 20), 16.0);
-            let unit = if unit.is_empty() { first } else { unit };
-            pen.text(&format!("{unit}   {}", side(self.better, false)), (14, 42), 12.0, GREY, Side::Right);
+            pen.text(&quantity(first, unit, self.better, false), (14, 42), 12.0, GREY, Side::Right);
             let mut free_from = i32::MIN;
             for value in x.ticks(8) {
                 let at = x.at(value);
@@ -102,7 +114,8 @@ impl<'r> Dots<'r> {
                 pen.marker((x.at(row.value), y), look);
                 pen.text(&number(row.value), (WIDTH - 14, y), 12.0, BLACK, Side::Left);
             }
-            let note = "markers: medians, as numbers at the right; bars: from the least to the largest sample";
+            let note =
+                "markers: medians, as numbers at the right; bars: from the least to the largest sample";
             pen.text(note, (WIDTH - 14, bottom + 34), 10.5, GREY, Side::Left);
         })
     }
@@ -111,13 +124,14 @@ impl<'r> Dots<'r> {
     pub fn seen(&self) -> String {
         let Some((_, _, subject)) = self.rows.first() else { return String::new() };
         let is_reference = |row: &Row| self.references.contains(&row.case.as_str());
-        if let Some((_, words, reference)) = self.rows.iter().find(|(_, _, row)| is_reference(row)) {
+        let references = self.rows.iter().filter(|(_, _, row)| is_reference(row));
+        let references: Vec<_> = references.map(|(_, words, row)| (words.as_str(), *row)).take(1).collect();
+        if !references.is_empty() {
             let others = self.rows.iter().filter(|(_, _, row)| !is_reference(row));
             let found = others.map(|(_, words, row)| {
-                format!("{words} {} ({})", with_unit(row), times(row.value, reference.value))
+                format!("{words} {}, which is {}", with_unit(row), seen::beside(row, &references))
             });
-            let found: Vec<_> = found.collect();
-            return format!("Against {words}, {}: {}.", with_unit(reference), found.join("; "));
+            return format!("{}.", found.collect::<Vec<_>>().join("; "));
         }
         let better = self.better.unwrap_or(Better::Higher);
         let mut sentences = Vec::new();

@@ -2,10 +2,10 @@
 
 use super::axis::{self, Axis};
 use super::canvas::{BLACK, Canvas, GREY, Look, PALE, Pen, Side, WIDTH, width_of};
-use super::seen::{number, times, with_unit};
-use super::{parameter_words, side, value_words};
+use super::seen::{self, with_unit};
+use super::{parameter_words, quantity, value_words};
 use serde_json::Value;
-use vgas_bench::figure::Figure;
+use vgas_bench::figure::{Better, Figure};
 use vgas_bench::registry::Row;
 
 /// A figure's lines, by panel.
@@ -58,7 +58,8 @@ impl<'r> Lines<'r> {
                 .map(|case| {
                     let here = |row: &&&Row| row.case == *case && row.params.get(panels_by) == value;
                     let point = |row: &&'r Row| Some((row.params.get(by)?.as_f64()?, *row));
-                    let mut points: Vec<_> = rows.iter().filter(here).filter_map(point).collect();
+                    let points = rows.iter().filter(here).filter_map(point);
+                    let mut points: Vec<_> = points.filter(|(number, _)| *number >= figure.from).collect();
                     points.sort_by(|a, b| a.0.total_cmp(&b.0));
                     Line { case, look: look(case), points }
                 })
@@ -88,11 +89,12 @@ impl<'r> Lines<'r> {
 
     pub fn draw(&self, label: &str) -> Canvas {
         let legend = self.legend();
+        let shared = shared_words(&legend);
         // Rows of the legend, before anything is drawn.
         let (mut x, mut rows) = (LEFT, 1);
         let mut places = Vec::new();
         for (case, _) in &legend {
-            let width = 64 + width_of(case, 12.0);
+            let width = 64 + width_of(&case[shared..], 12.0);
             if x > LEFT && x + width > WIDTH - RIGHT {
                 (x, rows) = (LEFT, rows + 1);
             }
@@ -105,11 +107,10 @@ impl<'r> Lines<'r> {
         let height = top + PLOT + 62;
         Canvas::new(height, |pen| {
             pen.bold(self.figure.question, (14, 20), 16.0);
-            let unit = if self.figure.unit.is_empty() { self.figure.metric } else { self.figure.unit };
-            let words = format!("{unit}   {}", side(Some(self.figure.better), true));
-            pen.text(&words, (14, 42), 12.0, GREY, Side::Right);
+            let Figure { metric, unit, better, .. } = self.figure;
+            pen.text(&quantity(metric, unit, Some(*better), true), (14, 42), 12.0, GREY, Side::Right);
             for ((case, look), (x, row)) in legend.iter().zip(&places) {
-                pen.sample((*x, legend_top + 8 + row * ROW), *look, case);
+                pen.sample((*x, legend_top + 8 + row * ROW), *look, &case[shared..]);
             }
             let count = self.panels.len() as i32;
             let width = (WIDTH - LEFT - RIGHT - BETWEEN * (count - 1)) / count;
@@ -123,11 +124,19 @@ impl<'r> Lines<'r> {
         })
     }
 
-    fn panel(&self, pen: &mut Pen<'_>, lines: &[Line<'_>], [left, right]: [i32; 2], [top, bottom]: [i32; 2], label: &str) {
+    fn panel(
+        &self,
+        pen: &mut Pen<'_>,
+        lines: &[Line<'_>],
+        [left, right]: [i32; 2],
+        [top, bottom]: [i32; 2],
+        label: &str,
+    ) {
         // One scale for all panels: they are compared.
         let samples = self.points().flat_map(|(_, row)| row.samples.iter().copied());
         let samples = samples.chain(self.figure.marks.iter().map(|(value, _)| *value));
-        let (least, most) = samples.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), s| (a.min(s), b.max(s)));
+        let (least, most) =
+            samples.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), s| (a.min(s), b.max(s)));
         let y = Axis::of_values(least, most, (bottom, top));
         let chosen = self.points().map(|(number, _)| *number);
         let (first, last) = chosen.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), n| (a.min(n), b.max(n)));
@@ -137,7 +146,8 @@ impl<'r> Lines<'r> {
             pen.line((left, at), (right, at), PALE, 1);
             pen.text(&axis::tick(value), (left - 7, at), 11.5, BLACK, Side::Left);
         }
-        let mut numbers: Vec<f64> = lines.iter().flat_map(|line| &line.points).map(|(number, _)| *number).collect();
+        let mut numbers: Vec<f64> =
+            lines.iter().flat_map(|line| &line.points).map(|(number, _)| *number).collect();
         numbers.sort_by(f64::total_cmp);
         numbers.dedup();
         let mut free_from = i32::MIN;
@@ -156,11 +166,14 @@ impl<'r> Lines<'r> {
         pen.text(label, ((left + right) / 2, bottom + 34), 12.0, BLACK, Side::Around);
         for (value, words) in self.figure.marks {
             pen.dotted((left, y.at(*value)), (right, y.at(*value)), GREY);
-            pen.text(words, (right - 4, y.at(*value) - 9), 11.0, GREY, Side::Left);
+            // On the worse side, where lines are not to be.
+            let off = if self.figure.better == Better::Lower { 9 } else { -9 };
+            pen.text(words, (right - 4, y.at(*value) + off), 11.0, GREY, Side::Left);
         }
         // The subject last, on top of the others.
         for line in lines.iter().rev() {
-            let places: Vec<_> = line.points.iter().map(|(number, row)| (x.at(*number), y.at(row.value))).collect();
+            let places: Vec<_> =
+                line.points.iter().map(|(number, row)| (x.at(*number), y.at(row.value))).collect();
             pen.path(&places, line.look);
             for ((number, row), place) in line.points.iter().zip(places) {
                 let ends = row.samples.iter().fold((row.value, row.value), |(a, b), &s| (a.min(s), b.max(s)));
@@ -178,16 +191,26 @@ impl<'r> Lines<'r> {
             let Some((subject, others)) = lines.split_first() else { continue };
             let Some((last, row)) = subject.points.last() else { continue };
             let at = value_words(self.by, &Value::from(*last as u64));
-            let by = if self.by.ends_with("bytes") { String::new() } else { format!("{} ", self.by) };
-            let place = if words.is_empty() { format!("At {by}{at}") } else { format!("{words}, at {by}{at}") };
-            let mut found = vec![format!("{} {}", subject.case, with_unit(row))];
-            for line in others {
-                let Some((_, other)) = line.points.iter().find(|(number, _)| number == last) else { continue };
-                let than = times(row.value, other.value);
-                found.push(format!("{} {} ({than})", line.case, number(other.value)));
-            }
-            sentences.push(format!("{place}: {}.", found.join("; ")));
+            let at = if self.by.ends_with("bytes") { at } else { format!("{at} {}", self.by) };
+            let place = if words.is_empty() { format!("At {at}") } else { format!("{words}, at {at}") };
+            let there = |line: &Line<'r>| {
+                line.points.iter().find(|(number, _)| number == last).map(|point| (line.case, point.1))
+            };
+            let others: Vec<_> = others.iter().filter_map(there).collect();
+            let (case, value) = (subject.case, with_unit(row));
+            let beside = seen::beside(row, &others);
+            let than = if beside.is_empty() { String::new() } else { format!(", which is {beside}") };
+            sentences.push(format!("{place}: {case} {value}{than}."));
         }
         sentences.join(" ")
     }
+}
+
+/// How many bytes all cases begin with, up to a comma: a title says those.
+fn shared_words(legend: &[(&str, Look)]) -> usize {
+    let Some(((first, _), others)) = legend.split_first().filter(|(_, others)| !others.is_empty()) else {
+        return 0;
+    };
+    let Some(end) = first.find(", ").map(|comma| comma + 2) else { return 0 };
+    if others.iter().all(|(case, _)| case.starts_with(&first[..end])) { end } else { 0 }
 }

@@ -45,7 +45,9 @@ fn of_figure(figure: &Figure, rows: &[&Row]) -> Option<Picture> {
     let rows: Vec<&Row> = rows.iter().filter(of_it).copied().collect();
     let rows: Vec<&Row> = match figure.cases {
         [] => rows,
-        cases => cases.iter().flat_map(|case| rows.iter().filter(move |row| row.case == *case)).copied().collect(),
+        cases => {
+            cases.iter().flat_map(|case| rows.iter().filter(move |row| row.case == *case)).copied().collect()
+        }
     };
     if rows.is_empty() {
         return None;
@@ -100,7 +102,8 @@ fn varying(rows: &[&Row]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for row in rows {
         for (name, value) in &row.params {
-            let differs = rows.iter().any(|other| other.case == row.case && other.params.get(name) != Some(value));
+            let differs =
+                rows.iter().any(|other| other.case == row.case && other.params.get(name) != Some(value));
             if differs && !names.contains(name) {
                 names.push(name.clone());
             }
@@ -125,14 +128,18 @@ pub fn stacked(pictures: &[Picture]) -> String {
     all + "</svg>\n"
 }
 
-/// The words on which side is good.
-fn side(better: Option<Better>, is_upright: bool) -> &'static str {
-    match (better, is_upright) {
-        (Some(Better::Higher), true) => "↑ higher is better",
-        (Some(Better::Lower), true) => "↓ lower is better",
-        (Some(Better::Higher), false) => "further right is better →",
-        (Some(Better::Lower), false) => "← further left is better",
+/// The words on what is measured and which side is good.
+fn quantity(metric: &str, unit: &str, better: Option<Better>, is_upright: bool) -> String {
+    let side = match (better, is_upright) {
+        (Some(Better::Higher), true) => " · ↑ higher is better",
+        (Some(Better::Lower), true) => " · ↓ lower is better",
+        (Some(Better::Higher), false) => " · further right is better →",
+        (Some(Better::Lower), false) => " · ← further left is better",
         (None, _) => "",
+    };
+    match unit {
+        "" => format!("{metric}{side}"),
+        unit => format!("{metric} in {}{side}", seen::unit_words(unit)),
     }
 }
 
@@ -163,7 +170,9 @@ mod tests {
 
     fn rows() -> Vec<Row> {
         let row = |case: &str, nodes: u32, samples: &[f64]| {
-            Row::new("seq", case, "rate", "MB/s", samples.to_vec()).with("nodes", nodes).with("data_bytes", 8 << 20)
+            Row::new("seq", case, "rate", "MB/s", samples.to_vec())
+                .with("nodes", nodes)
+                .with("data_bytes", 8 << 20)
         };
         vec![
             row("all together", 1, &[100.0, 110.0, 120.0]),
@@ -182,10 +191,11 @@ mod tests {
         let pictures = of_benchmark(registry::find("seq").unwrap(), &rows());
         assert_eq!(pictures.len(), 1);
         let [picture] = &pictures[..] else { panic!("one") };
-        for words in ["What do all nodes", "higher is better", "without cooperation", "data of 8 MiB", "MB/s"] {
+        for words in ["What do all nodes", "higher is better", "without cooperation", "data of 8 MiB", "MB/s"]
+        {
             assert!(picture.svg.contains(words), "{words}: {}", picture.svg);
         }
-        assert!(picture.seen.contains("2.0 times"), "{}", picture.seen);
+        assert!(picture.seen.contains("at 8 nodes: all together 440 MB/s, which is 2.0 times all together, without cooperation (220)."), "{}", picture.seen);
         let all = stacked(&pictures);
         assert_eq!(all.matches("<svg ").count(), 2);
         assert!(all.ends_with("</svg>\n"));

@@ -11,6 +11,7 @@ pub fn number(value: f64) -> String {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size >= 0.1 => format!("{value:.2}"),
+        size if size >= 0.01 => format!("{value:.3}"),
         _ => format!("{value:.4}"),
     }
 }
@@ -19,21 +20,27 @@ pub fn number(value: f64) -> String {
 pub fn with_unit(row: &Row) -> String {
     match row.unit.as_str() {
         "" => number(row.value),
-        unit => format!("{} {unit}", number(row.value)),
+        unit => format!("{} {}", number(row.value), unit_words(unit)),
     }
 }
 
-/// How much of another value one is.
-pub fn times(value: f64, other: f64) -> String {
-    if other == 0.0 || value == 0.0 {
-        return "no ratio".into();
-    }
-    let ratio = value / other;
-    match ratio {
-        ratio if ratio >= 9.5 => format!("{ratio:.0} times that"),
-        ratio if ratio >= 1.5 => format!("{ratio:.1} times that"),
-        ratio => format!("{ratio:.2} times that"),
-    }
+/// A unit as people write it.
+pub fn unit_words(unit: &str) -> &str {
+    if unit == "us" { "µs" } else { unit }
+}
+
+/// How much of others one is: `1.5 times B (111), 0.9 times C (190)`.
+pub fn beside(row: &Row, others: &[(&str, &Row)]) -> String {
+    let found =
+        others.iter().filter(|(_, other)| row.value > 0.0 && other.value > 0.0).map(|(words, other)| {
+            let ratio = match row.value / other.value {
+                ratio if ratio >= 9.5 => format!("{ratio:.0}"),
+                ratio if ratio >= 1.5 => format!("{ratio:.1}"),
+                ratio => format!("{ratio:.2}"),
+            };
+            format!("{ratio} times {words} ({})", number(other.value))
+        });
+    found.collect::<Vec<_>>().join(", ")
 }
 
 /// Which side is good of a metric, where one can say.

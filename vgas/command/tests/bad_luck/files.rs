@@ -257,7 +257,8 @@ fn a_killed_product_is_never_half_written() {
 /// leaves its matrices on the disk that the segments need. ([`Job::end`] looks.)
 #[test]
 fn matrices_made_for_a_run_are_gone_with_it() {
-    for line in ["bench gemm --param order=256 --param samples=100000", "demo --order 1024 --cache 16MiB"] {
+    for line in ["bench product --param order=256 --param samples=100000", "demo --order 1024 --cache 16MiB"]
+    {
         let everybody: fn(&Job) -> Vec<i32> = Job::processes;
         let launcher = |job: &Job| vec![job.launcher()];
         let rank = |job: &Job| {

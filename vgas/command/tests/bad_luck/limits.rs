@@ -33,7 +33,7 @@ fn numbers_that_make_no_sense_are_refused() {
     }
     // No number is quietly replaced by another one.
     place.refused("bench hit -n 0", 2, &["0 ranks cannot be spread"]);
-    place.refused("bench seq -n 1 --nodes 2", 2, &["1 ranks cannot be spread over 2 nodes"]);
+    place.refused("bench cold-seq -n 1 --nodes 2", 2, &["1 ranks cannot be spread over 2 nodes"]);
 }
 
 /// The smallest cache that the settings allow multiplies; tiles that do not fit into a cache are refused with the size

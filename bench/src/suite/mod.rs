@@ -12,6 +12,7 @@ mod false_sharing;
 mod fetch;
 mod files;
 mod gemm;
+mod gemm_files;
 mod gups;
 mod handon;
 mod hit;
@@ -51,6 +52,7 @@ pub(crate) static ALL: &[Benchmark] = &[
     cold_seq::BENCHMARK,
     cold_random::BENCHMARK,
     product::BENCHMARK,
+    gemm_files::BENCHMARK,
     segments::BENCHMARK,
     local::BENCHMARK,
     atomics::BENCHMARK,

@@ -206,6 +206,7 @@ Examples:
   vgas bench all --out report --busy 2         idle, and beside two processes that compute
   vgas bench seq --json seq.json --plot seq.svg
   vgas bench hit -n 8 --nodes 2 --page 4KiB
+  vgas bench gemm-files --memory 288MiB        beside NumPy, with less memory than the matrices
   vgas bench compare old-report new-report     what became slower beyond the noise")]
 pub struct Bench {
     /// Its name; `all`; or `compare`.
@@ -247,6 +248,12 @@ pub struct Bench {
     /// Measure beside so many processes that only count, started and ended with the benchmark.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
     pub busy: u32,
+    /// Measure in a control group whose memory is limited to this: caches of files, too. Needs the right to make one.
+    #[arg(long, value_name = "SIZE", value_parser = crate::limit::size)]
+    pub memory: Option<u64>,
+    /// The control group to join, made by who starts this; not for users.
+    #[arg(long, hide = true)]
+    pub join: Option<PathBuf>,
     /// How many ranks; default: what the benchmark is made for.
     #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: Option<u32>,

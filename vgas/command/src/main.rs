@@ -11,6 +11,7 @@ mod failure;
 mod hosts;
 mod job;
 mod launch;
+mod limit;
 mod neighbours;
 mod output;
 mod picture;

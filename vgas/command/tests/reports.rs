@@ -195,3 +195,67 @@ fn is_busy(folder: &Path) -> bool {
     let mut paths = files.filter_map(|file| std::fs::read_link(file.path()).ok());
     paths.any(|path| path.starts_with(folder))
 }
+
+/// Goal: a limit of memory holds for all of a benchmark, says so in its rows, and is gone with it, also when it is stopped. What needs
+/// something that is not there ends with 77 and one line.
+#[test]
+fn a_limit_of_memory_is_there_while_it_measures() {
+    let groups = || -> Vec<String> {
+        let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"].map(std::fs::read_dir);
+        let entries = roots.into_iter().flatten().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    };
+    let line = "bench cold-seq --memory 160MiB --param samples=1 --param mebibytes=16 --cache 16MiB --json -";
+    let output = vgas(line).output().expect("it starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(77) {
+        assert!(
+            error.starts_with("vgas: cold-seq: cannot run here: ") && error.lines().count() == 1,
+            "{error}"
+        );
+        return eprintln!("skipped: {error}");
+    }
+    assert!(output.status.success(), "{error}");
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(rows.iter().all(|row| row["params"]["memory_bytes"] == 160 << 20));
+    // A job sees the limit, and refuses what does not fit.
+    let output = vgas("bench cold-seq --memory 32MiB --cache 64MiB").output().expect("it starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("into the 32MiB of memory"), "{error}");
+
+    let child = vgas("bench cold-seq --memory 256MiB --param samples=1000 --param mebibytes=1")
+        .spawn()
+        .expect("it starts");
+    let group = format!("vgas-bench-{}", child.id());
+    let joined = || {
+        let paths = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"]
+            .map(|root| Path::new(root).join(&group).join("cgroup.procs"));
+        paths
+            .iter()
+            .any(|path| std::fs::read_to_string(path).is_ok_and(|members| members.lines().count() > 2))
+    };
+    comes_true(joined);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .expect("it runs");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!groups().contains(&group));
+}
+
+/// Goal: a benchmark that lacks something here says what in one line, and ends with a status of its own; so does a report go on.
+#[test]
+fn what_cannot_run_here_is_skipped_and_says_why() {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let mut command = vgas("bench gemm-files");
+    // Without any python3.
+    let output = command.env("PATH", place.path()).output().expect("it starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(error, "vgas: gemm-files: cannot run here: there is no python3 with numpy\n");
+    assert_eq!(output.status.code(), Some(77));
+    let folder = place.path().join("report");
+    let mut command = vgas(&format!("bench all --only gemm-files,messages --out {}", folder.display()));
+    let output = command.env("PATH", place.path()).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(folder.join("index.html")).expect("a page");
+    assert!(page.contains("skipped: gemm-files: cannot run here: there is no python3 with numpy"));
+}

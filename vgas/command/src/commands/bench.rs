@@ -4,7 +4,7 @@ use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::job::{self, Job};
 use crate::neighbours::Neighbours;
-use crate::{launch, output, picture, report};
+use crate::{launch, limit, output, picture, report};
 use serde_json::{Map, Value};
 use std::fmt::Write;
 use std::fs::File;
@@ -38,6 +38,11 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
     refuse_what_it_decides(bench, benchmark, &config)?;
     options(bench, benchmark, config.clone())?;
     check_outputs(bench)?;
+    match (&bench.join, bench.memory) {
+        (Some(group), _) => limit::join(group)?,
+        (None, Some(bytes)) => return limit::run(bench, bytes),
+        (None, None) => {}
+    }
     // Beside the figures of jobs of its own, too; ended when this returns.
     let _neighbours = Neighbours::start(bench.busy)?;
     let Setup::Job { ranks, nodes } = benchmark.setup else { return measure(bench, benchmark, config) };
@@ -60,6 +65,7 @@ fn of_many(bench: &Bench, name: &str) -> Result<Option<u8>, Failure> {
         (bench.plot.is_some(), "--plot"),
         (bench.rows.is_some(), "--rows"),
         (!bench.parameters.is_empty(), "--param"),
+        (bench.memory.is_some(), "--memory"),
         (bench.ranks.is_some(), "-n"),
         (bench.place.nodes.is_some(), "--nodes"),
         (bench.place.hosts.is_some(), "--hosts"),
@@ -120,6 +126,9 @@ fn measure(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Resu
         row.machine.extend(machine.clone());
         if bench.busy > 0 {
             row.params.insert("busy".into(), bench.busy.into());
+        }
+        if let Some(bytes) = bench.memory {
+            row.params.insert("memory_bytes".into(), bytes.into());
         }
     }
     tell(bench, benchmark, rows)
@@ -317,6 +326,8 @@ mod tests {
             plot: None,
             rows: None,
             busy: 0,
+            memory: None,
+            join: None,
             ranks: None,
             place: crate::cli::Place::default(),
             config: crate::cli::ConfigFlags::default(),

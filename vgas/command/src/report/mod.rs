@@ -6,7 +6,7 @@
 
 pub mod compare;
 mod page;
-mod watched;
+pub mod watched;
 
 use crate::cli::Bench;
 use crate::failure::Failure;
@@ -16,6 +16,7 @@ use crate::picture::{self, Picture};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use vgas::say;
 use vgas_bench::registry::{self, Benchmark, CANNOT_RUN, Options, Row};
@@ -75,7 +76,7 @@ pub fn all(bench: &Bench, machine: &Map<String, Value>) -> Result<u8, Failure> {
         words.extend(options.given_settings().map(|(name, value)| format!("--set={name}={value}")));
         let start = Instant::now();
         let limit = Duration::from_secs(LIMITS[usize::from(bench.full)]);
-        let result = match watched::run(&words, limit, &signals)? {
+        let result = match watched::run(for_rows(&words)?, limit, &signals)? {
             End::Told => {
                 bar.finish_and_clear();
                 return Ok(watched::STATUS_TOLD);
@@ -104,6 +105,15 @@ pub fn all(bench: &Bench, machine: &Map<String, Value>) -> Result<u8, Failure> {
     let failed = outcomes.iter().any(|one| one.result.as_ref().is_err_and(|missing| !missing.is_skipped));
     output::print(&format!("{}\n", folder.path.join("index.html").display()))?;
     Ok(u8::from(failed))
+}
+
+/// This very command with these words, whose rows are read.
+fn for_rows(words: &[String]) -> Result<Command, Failure> {
+    let this = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("cannot find the vgas program itself: {error}")))?;
+    let mut command = Command::new(this);
+    command.args(words).args(["--json", "-"]).env("VGAS_RUN_LABEL", "off").env("VGAS_STATS_PRINT", "off");
+    Ok(command)
 }
 
 /// The benchmarks that are wanted.

@@ -64,22 +64,11 @@ impl Drop for Signals {
     }
 }
 
-/// Runs this very command with these words, to the end or the limit.
-pub fn run(words: &[String], limit: Duration, signals: &Signals) -> Result<End, Failure> {
+/// Runs a command to the end or the limit, in a process group of its own, and takes what it writes.
+pub fn run(mut command: Command, limit: Duration, signals: &Signals) -> Result<End, Failure> {
     let failed = |error| Failure::new(format!("cannot start a benchmark: {error}"));
-    let this = std::env::current_exe().map_err(failed)?;
-    let child = Command::new(this)
-        .args(words)
-        .args(["--json", "-"])
-        // Rows are read.
-        .env("VGAS_RUN_LABEL", "off")
-        .env("VGAS_STATS_PRINT", "off")
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().map_err(failed)?;
     let group = Pid::from_child(&child);
     let sender = signals.sender.clone();
     let reader = std::thread::Builder::new().name("rows".into()).spawn(move || {

@@ -229,5 +229,7 @@ impl Pen<'_> {
 
 /// About how wide words are: nobody knows the reader's fonts.
 pub fn width_of(words: &str, size: f64) -> i32 {
-    (words.chars().count() as f64 * size * 0.57).ceil() as i32
+    let wide = words.chars().filter(|letter| letter.is_uppercase() || *letter == '_').count() as f64;
+    let all = words.chars().count() as f64;
+    ((all * 0.57 + wide * 0.17) * size).ceil() as i32
 }

@@ -51,11 +51,24 @@ impl<'r> Dots<'r> {
         match self.references.iter().position(|case| *case == row.case) {
             Some(at) => Look::reference(at),
             // Where cases come again and again, each looks the same each time.
-            None if self.cases.len() < self.rows.len() && self.cases.len() <= 6 => {
+            None if self.cases.len() * 2 <= self.rows.len() && self.cases.len() <= 6 => {
                 Look::variant(self.cases.iter().position(|case| *case == row.case).unwrap_or(0))
             }
             None => Look::variant(0),
         }
+    }
+
+    /// Only words and numbers, with their units: for what was measured once, where an axis says no more.
+    pub fn draw_plain(&self) -> Canvas {
+        let top = 40;
+        Canvas::new(top + ROW * self.rows.len() as i32 + 10, |pen| {
+            pen.bold(self.question, (14, 20), 16.0);
+            for ((_, words, row), y) in self.rows.iter().zip((top + 8..).step_by(ROW as usize)) {
+                pen.text(words, (14, y), 12.0, BLACK, Side::Right);
+                pen.text(&with_unit(row), (WIDTH - 14, y), 12.0, BLACK, Side::Left);
+                pen.line((14, y + ROW / 2), (WIDTH - 14, y + ROW / 2), PALE, 1);
+            }
+        })
     }
 
     pub fn draw(&self) -> Canvas {

@@ -168,7 +168,7 @@ impl<'r> Lines<'r> {
             pen.dotted((left, y.at(*value)), (right, y.at(*value)), GREY);
             // On the worse side, where lines are not to be.
             let off = if self.figure.better == Better::Lower { 9 } else { -9 };
-            pen.text(words, (right - 4, y.at(*value) + off), 11.0, GREY, Side::Left);
+            pen.text(words, (left + (right - left) / 4, y.at(*value) + off), 11.0, GREY, Side::Around);
         }
         // The subject last, on top of the others.
         for line in lines.iter().rev() {

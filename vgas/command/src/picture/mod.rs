@@ -74,10 +74,12 @@ fn of_figure(figure: &Figure, rows: &[&Row]) -> Option<Picture> {
     })
 }
 
-/// A picture for each metric and unit, in the order in which they come, with what varies beside the cases.
+/// A picture for each metric and unit, in the order in which they come, with what varies beside the cases; and a list of what was
+/// measured once.
 fn by_unit(benchmark: &Benchmark, rows: &[&Row]) -> Vec<Picture> {
     let mut kinds: Vec<(&str, &str)> = Vec::new();
-    for row in rows {
+    let (once, rows): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.samples.len() == 1);
+    for row in &rows {
         let kind = (row.metric.as_str(), row.unit.as_str());
         if !kinds.contains(&kind) {
             kinds.push(kind);
@@ -86,7 +88,7 @@ fn by_unit(benchmark: &Benchmark, rows: &[&Row]) -> Vec<Picture> {
     let picture = |(metric, unit): (&str, &str)| {
         let rows: Vec<&Row> =
             rows.iter().filter(|row| row.metric == metric && row.unit == unit).copied().collect();
-        let of = if unit.is_empty() { String::new() } else { format!(" in {unit}") };
+        let of = if unit.is_empty() { String::new() } else { format!(" in {}", seen::unit_words(unit)) };
         let question = format!("vgas bench {}: which {metric}{of}?", benchmark.name);
         let dots = dots::Dots::new(&question, &rows, &varying(&rows), &[], better_of(metric, unit));
         let (canvas, seen) = (dots.draw(), dots.seen());
@@ -94,7 +96,15 @@ fn by_unit(benchmark: &Benchmark, rows: &[&Row]) -> Vec<Picture> {
         let name = format!("{}-{}", benchmark.name, metric.replace(' ', "-"));
         Picture { name, question, expect: String::new(), seen, svg: canvas.into_svg(), height }
     };
-    kinds.into_iter().map(picture).collect()
+    let mut pictures: Vec<Picture> = kinds.into_iter().map(picture).collect();
+    if !once.is_empty() {
+        let question = format!("vgas bench {}: what was counted, or measured once?", benchmark.name);
+        let canvas = dots::Dots::new(&question, &once, &varying(&once), &[], None).draw_plain();
+        let (height, name) = (canvas.height(), format!("{}-once", benchmark.name));
+        let (expect, seen) = (String::new(), String::new());
+        pictures.push(Picture { name, question, expect, seen, svg: canvas.into_svg(), height });
+    }
+    pictures
 }
 
 /// The parameters that tell rows of one case apart.
@@ -179,8 +189,8 @@ mod tests {
             row("all together", 8, &[400.0, 440.0, 500.0]),
             row("all together, without cooperation", 1, &[100.0]),
             row("all together, without cooperation", 8, &[220.0]),
-            Row::new("seq", "a & <b>", "ratio", "", vec![0.5]).with("depth", 1),
-            Row::new("seq", "a & <b>", "ratio", "", vec![0.7]).with("depth", 32),
+            Row::new("seq", "a & <b>", "ratio", "", vec![0.5, 0.6]).with("depth", 1),
+            Row::new("seq", "a & <b>", "ratio", "", vec![0.7, 0.8]).with("depth", 32),
         ]
     }
 
@@ -206,7 +216,12 @@ mod tests {
     fn rows_by_unit_name_what_tells_them_apart() {
         let all = rows();
         let pictures = by_unit(registry::find("start").unwrap(), &all.iter().collect::<Vec<_>>());
-        assert_eq!(pictures.len(), 2);
+        assert_eq!(pictures.len(), 3);
+        assert!(
+            pictures[2].svg.contains("220 MB/s") && !pictures[2].svg.contains("<circle"),
+            "{}",
+            pictures[2].svg
+        );
         for words in ["a &amp; &lt;b&gt;, depth 1", "a &amp; &lt;b&gt;, depth 32"] {
             assert!(pictures[1].svg.contains(words), "{}", pictures[1].svg);
         }

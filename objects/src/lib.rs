@@ -53,6 +53,7 @@
 //! | `layout.rs` | how values lie in memory, in words |
 //! | `portable.rs` | which types may be in the heap, and be read through copies |
 //! | `service/` | work at the home of objects, in the daemons of nodes |
+//! | `planted.rs` | mistakes that tests make on purpose |
 //! | `task/` | tasks: beginning them, what they are lent, the queues and the workers, and their messages |
 //! | `heap/` | boxes, rows and text, and borrows of them, copies and how ranks of a node share them, what ranks free of each other's, passing objects on, what outlives a job, and reports |
 //! | [`sync`] | what several owners share: atomics, counted values, locks, channels |
@@ -162,6 +163,8 @@ pub mod colour;
 #[cfg(feature = "runtime")]
 mod heap;
 mod layout;
+#[cfg(feature = "runtime")]
+mod planted;
 mod portable;
 #[cfg(feature = "runtime")]
 mod service;
@@ -179,6 +182,9 @@ pub use heap::{
     Replicated, Report, RootAtRest, SizeAtRest, TypeReport, heaps_at_rest,
 };
 pub use layout::Layout;
+#[doc(hidden)]
+#[cfg(feature = "faults")]
+pub use planted::{Fault, plant};
 pub use portable::{Portable, Shareable};
 #[cfg(feature = "runtime")]
 pub use service::services;

@@ -49,6 +49,7 @@ pub use text::DString;
 pub use vec::DVec;
 
 use crate::colour::{Event, Outcome, Slot, step};
+use crate::planted::{Fault, is_planted};
 use crate::portable::Portable;
 use crate::slab::{Class, Full, Geometry, Memory, Place, SERVED, Slabs, Use};
 use crate::word::{ADDRESS_MASK, Colour, Link, Word};
@@ -313,7 +314,8 @@ impl Heap {
     fn release(&self, link: &Link) {
         let extension = link.extension.swap(0, Ordering::AcqRel);
         let is_in_place = extension & ADDRESS_MASK == link.word.address();
-        if extension >> 48 == OWN.tag.load(Ordering::Relaxed) && extension != 0 && !is_in_place {
+        let counts = extension >> 48 == OWN.tag.load(Ordering::Relaxed) && extension != 0 && !is_in_place;
+        if counts && !is_planted(Fault::ForgottenUse) {
             self.copies.release(link.word);
         }
     }
@@ -360,6 +362,9 @@ impl Heap {
 
     /// Frees an object of another rank, whose value has been dropped or moved; as [`Heap::free_own`].
     fn free_there(&self, freed: Freed) -> Result<(), ObjectError> {
+        if is_planted(Fault::ForgottenFree) {
+            return Ok(());
+        }
         self.park_there(freed).map_or(Ok(()), |freed| self.free_there_now(freed))
     }
 
@@ -433,7 +438,8 @@ impl Heap {
         };
         let at = self.geometry.word_of(offset, shape.class).ok_or(ObjectError::NoHeap)?;
         let slabs = self.slabs();
-        let slot = Slot::Live { served: slabs.memory().load(at) & SERVED != 0 };
+        let served = slabs.memory().load(at) & SERVED != 0 && !is_planted(Fault::KeptColour);
+        let slot = Slot::Live { served };
         match step(slot, Event::Write(word.colour()), self.last) {
             Some((_, Outcome::Takes(colour))) if !self.has_replicas() => {
                 let live = slabs.memory().load(at) & 0xffff & !SERVED;

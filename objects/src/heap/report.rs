@@ -2,6 +2,8 @@
 
 use super::error::ObjectError;
 use super::objects::Objects;
+use crate::service::channels::{self, ChannelService};
+use crate::service::locks::{self, LockService};
 use crate::service::{Answer, HeapService, Request};
 use rustc_hash::FxHashMap;
 use std::fmt;
@@ -72,6 +74,10 @@ pub struct NodeReport {
     pub came_back: u64,
     /// Words of which it knows where copies are.
     pub hints: u64,
+    /// Channels that are at home there.
+    pub channels: u64,
+    /// Locks there that somebody has or waits for, and conditions that somebody waits for.
+    pub locks: u64,
 }
 
 /// Where the objects of a job are ([`Objects::report`]).
@@ -136,7 +142,7 @@ impl TypeReport {
 }
 
 impl Objects {
-    /// Where all objects are. Collective; costs a message to each node beside what a collective does, and looks at no object.
+    /// Where all objects are. Collective; costs three messages to each node beside what a collective does, and looks at no object.
     ///
     /// # Errors
     /// When a peer is lost, or has freed what is no object.
@@ -156,6 +162,14 @@ impl Objects {
                 from_copies: counts.from_copies,
                 came_back: counts.came_back,
                 hints: counts.hints,
+                channels: match runtime.call::<ChannelService>(node, &channels::Request::Count)? {
+                    channels::Answer::Counted(count) => count,
+                    _ => 0,
+                },
+                locks: match runtime.call::<LockService>(node, &locks::Request::Count)? {
+                    locks::Answer::Counted(count) => count,
+                    _ => 0,
+                },
             });
         }
         // What one has counted is not to change while another asks.
@@ -243,12 +257,12 @@ impl fmt::Display for Report {
                 writeln!(f, "     {copies} copies of {}: {kib} KiB, used {uses} times", one.name)?;
             }
         }
-        writeln!(f, "node     reads handed on from copies came back     hints")?;
+        writeln!(f, "node     reads handed on from copies came back     hints  channels     locks")?;
         for (node, of) in self.nodes.iter().enumerate() {
             writeln!(
                 f,
-                "{node:<4} {:>9} {:>9} {:>11} {:>9} {:>9}",
-                of.reads, of.handed_on, of.from_copies, of.came_back, of.hints
+                "{node:<4} {:>9} {:>9} {:>11} {:>9} {:>9} {:>9} {:>9}",
+                of.reads, of.handed_on, of.from_copies, of.came_back, of.hints, of.channels, of.locks
             )?;
         }
         Ok(())

@@ -33,6 +33,8 @@ pub(crate) enum Request {
     Cancel { channel: u64 },
     /// Nobody will receive but to empty it: senders are told so.
     Close { channel: u64 },
+    /// How many there are.
+    Count,
 }
 
 /// What they answer.
@@ -49,6 +51,7 @@ pub(crate) enum Answer {
     Nothing,
     /// There are none, and nobody can send any.
     Ended,
+    Counted(u64),
     /// What was asked makes no sense.
     Failed,
 }
@@ -158,6 +161,7 @@ impl Service for ChannelService {
                 self.forget_if_over(number);
                 home.answer(call, &Answer::Done);
             }
+            Request::Count => home.answer(call, &Answer::Counted(self.channels.len() as u64)),
         }
     }
 

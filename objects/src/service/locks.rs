@@ -31,6 +31,8 @@ pub(crate) enum Request {
     Notify { condition: u64, all: bool },
     /// Who waits for a condition under this token does so no longer.
     CallBack { condition: u64, token: u64 },
+    /// How many there are that somebody has or waits for, and conditions.
+    Count,
 }
 
 /// What they answer.
@@ -43,6 +45,7 @@ pub(crate) enum Answer {
     Busy,
     Unlocked,
     Notified,
+    Counted(u64),
     /// Not here, or the caller does not have it, or it could not be read or written.
     Failed,
 }
@@ -159,6 +162,10 @@ impl Service for LockService {
                     sleeper.asked.how = How::Late;
                     self.wake(sleeper, home);
                 }
+            }
+            Request::Count => {
+                let count = self.held.len() + self.conditions.len();
+                home.answer(call, &Answer::Counted(count as u64));
             }
         }
     }

@@ -7,6 +7,7 @@
 
 use super::units::{DRAWN, Units};
 use crate::heap::{DBox, ObjectError, Refused, is_own, update};
+use crate::planted::{Fault, is_planted};
 use crate::word::{Link, Word};
 use crate::{Layout, Portable, Shareable};
 use std::fmt;
@@ -148,7 +149,8 @@ impl<T: Shareable> DArc<T> {
         } else if !units(|units| units.take(word)) {
             // The count is not 0 meanwhile: `this` is one of it.
             update(word, Change::Add(DRAWN))?;
-            units(|units| units.keep(word, DRAWN - 1, Self::end));
+            let lost = u64::from(is_planted(Fault::LostUnit));
+            units(|units| units.keep(word, DRAWN - 1 - lost, Self::end));
         }
         Ok(Self { of: ManuallyDrop::new(DBox::of(word)) })
     }

@@ -3,6 +3,7 @@
 use super::mutex::{At, DMutex, Guard, LockError};
 use crate::Portable;
 use crate::heap::job;
+use crate::planted::{Fault, is_planted};
 use crate::task::{Task, TaskError, number_of, run_here, spawn_to, task_of};
 use vgas::Rank;
 
@@ -105,7 +106,9 @@ fn change_here<T: Portable, A: Portable, R: Portable>(
     match run_here::<(&mut T, A), R>(number, &mut *guard, argument) {
         Ok(result) => Ok(result),
         Err(error) => {
-            guard.poison();
+            if !is_planted(Fault::LostPoison) {
+                guard.poison();
+            }
             Err(match error {
                 TaskError::Panicked { rank, message } => LockError::Panicked { rank, message },
                 error => crate::ObjectError::Usage(error.to_string()).into(),

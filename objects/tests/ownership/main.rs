@@ -1,12 +1,13 @@
 //! Objects in whole jobs: this program is launcher, node daemon and rank, so that the tests run real processes over real conduits.
 //!
 //! Arguments select scenarios by a part of their name; `VGAS_TEST_SEED` replays a seed, `VGAS_TEST_CONDUIT` replaces the conduit of every
-//! setting with more than one node.
+//! setting with more than one node. `--ignored` runs the slower ones, and nothing else.
 
 mod channels;
 mod conditions;
 mod kept;
 mod nodes;
+mod programs;
 mod random;
 mod replicas;
 mod rows;
@@ -84,9 +85,12 @@ fn main() -> ExitCode {
     };
     // What a test runner passes (`--nocapture`, `--test-threads`) means nothing here.
     let wanted: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    // The slower ones, and nothing else.
+    let is_slow = arguments.iter().any(|word| word == "--ignored");
     let (mut passed, mut failed) = (0, 0);
     for scenario in all() {
-        if !wanted.is_empty() && !wanted.iter().any(|word| scenario.name.contains(word.as_str())) {
+        if is_slow || (!wanted.is_empty() && !wanted.iter().any(|word| scenario.name.contains(word.as_str())))
+        {
             continue;
         }
         for &(ranks, nodes) in scenario.jobs {
@@ -113,20 +117,28 @@ fn main() -> ExitCode {
             }
         }
     }
-    if wanted.is_empty() || wanted.iter().any(|word| kept::NAME.contains(word.as_str())) {
-        match job_within_bound(kept::NAME, seed, kept::sequence) {
-            Ok(()) => passed += 1,
-            Err(why) => {
-                println!("FAILED  {}: {why}", kept::NAME);
-                failed += 1;
-            }
+    type Sequence<'s> = (&'static str, &'s dyn Fn() -> Result<(), String>);
+    let sequences: &[Sequence<'_>] = &[
+        (kept::NAME, &|| job_within_bound(kept::NAME, seed, kept::sequence)),
+        (replicas::NAME, &|| job_within_bound(replicas::NAME, seed, || replicas::sequence(seed))),
+        (programs::NAME, &|| programs::sequence(seed, programs::Size::of(is_slow))),
+        #[cfg(feature = "faults")]
+        (programs::planted::NAME, &|| programs::planted::sequence(seed)),
+    ];
+    for &(name, sequence) in sequences {
+        if (is_slow && name != programs::NAME)
+            || !(wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str())))
+        {
+            continue;
         }
-    }
-    if wanted.is_empty() || wanted.iter().any(|word| replicas::NAME.contains(word.as_str())) {
-        match job_within_bound(replicas::NAME, seed, || replicas::sequence(seed)) {
-            Ok(()) => passed += 1,
+        let began = Instant::now();
+        match sequence() {
+            Ok(()) => {
+                println!("ok      {name} in {:.1?}", began.elapsed());
+                passed += 1;
+            }
             Err(why) => {
-                println!("FAILED  {}: {why}; replay with VGAS_TEST_SEED={seed}", replicas::NAME);
+                println!("FAILED  {name}: {why}; replay with VGAS_TEST_SEED={seed}");
                 failed += 1;
             }
         }
@@ -141,7 +153,7 @@ fn failed(error: impl std::fmt::Display) -> ExitCode {
 }
 
 fn run_rank(name: &str, seed: u64) -> Outcome {
-    if let Some(part) = kept::part(name).or_else(|| replicas::part(name)) {
+    if let Some(part) = kept::part(name).or_else(|| replicas::part(name)).or_else(|| programs::part(name)) {
         return part(vgas::Runtime::init()?, seed);
     }
     let scenario = all().find(|scenario| scenario.name == name).ok_or_else(|| format!("no {name}"))?;

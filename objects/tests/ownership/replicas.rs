@@ -87,7 +87,7 @@ pub fn sequence(seed: u64) -> Result<(), String> {
 }
 
 /// The processes whose numbers ranks have noted in a folder are gone.
-fn left_behind(folder: &Path) -> Result<(), String> {
+pub fn left_behind(folder: &Path) -> Result<(), String> {
     for entry in std::fs::read_dir(folder).map_err(|error| error.to_string())?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some(pid) = name.strip_prefix("pid-").and_then(|pid| pid.parse().ok()) else { continue };
@@ -99,7 +99,7 @@ fn left_behind(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn note_pids(runtime: &Runtime) -> Outcome {
+pub fn note_pids(runtime: &Runtime) -> Outcome {
     let folder = runtime.settings().nvm.directory_path();
     for pid in std::iter::once(getpid()).chain(getppid()) {
         std::fs::write(folder.join(format!("pid-{}", pid.as_raw_nonzero())), "")?;

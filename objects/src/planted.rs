@@ -1,0 +1,41 @@
+//! Mistakes that tests make on purpose, to see that they would be found: with the feature `faults`, and none otherwise.
+
+/// A mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Who writes what others have read leaves its colour.
+    KeptColour = 1,
+    /// A copy that is not used any more counts as used.
+    ForgottenUse,
+    /// What is freed of another rank's stays there.
+    ForgottenFree,
+    /// What nobody receives from a channel is not dropped.
+    ForgottenValue,
+    /// A unit of a counted value is lost where many are drawn.
+    LostUnit,
+    /// A lock is not poisoned by a panic of who was to change its value.
+    LostPoison,
+}
+
+#[cfg(feature = "faults")]
+static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Makes this mistake from now on, in this process, and no other.
+#[cfg(feature = "faults")]
+pub fn plant(fault: Fault) {
+    PLANTED.store(fault as u8, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Whether this mistake is to be made.
+#[cfg(feature = "faults")]
+pub(crate) fn is_planted(fault: Fault) -> bool {
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == fault as u8
+}
+
+/// Never.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub(crate) const fn is_planted(_: Fault) -> bool {
+    false
+}

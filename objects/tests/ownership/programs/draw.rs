@@ -1,0 +1,228 @@
+//! What a random program is: steps that mean the same on std's types and on objects.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Variables of each kind.
+pub const BOXES: usize = 5;
+pub const FEW: usize = 2;
+
+/// Values that a channel has room for.
+pub const ROOM: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    New,
+    NewThere,
+    /// To a task on another rank, which changes it and returns it.
+    Ship,
+    /// As `Ship`, which gives it to a task on the next rank.
+    ShipOn,
+    ShipDrop,
+    ShipPanic,
+    Lend,
+    LendAll,
+    LendMut,
+    LendTwo,
+    LendPanic,
+    ScopePanic,
+    Change,
+    Graft,
+    Unbox,
+    Drop,
+    Send,
+    SendThere,
+    Receive,
+    ReceiveThere,
+    Close,
+    ArcNew,
+    ArcClone,
+    ArcDrop,
+    ArcShip,
+    ArcInto,
+    LockNew,
+    LockChange,
+    LockThere,
+    LockWith,
+    LockAll,
+    LockPanic,
+    LockInto,
+    RowPush,
+    RowPop,
+    RowShip,
+    RowLend,
+    RowCut,
+}
+
+const KINDS: [Kind; 38] = {
+    use Kind::*;
+    [
+        New,
+        NewThere,
+        Ship,
+        ShipOn,
+        ShipDrop,
+        ShipPanic,
+        Lend,
+        LendAll,
+        LendMut,
+        LendTwo,
+        LendPanic,
+        ScopePanic,
+        Change,
+        Graft,
+        Unbox,
+        Drop,
+        Send,
+        SendThere,
+        Receive,
+        ReceiveThere,
+        Close,
+        ArcNew,
+        ArcClone,
+        ArcDrop,
+        ArcShip,
+        ArcInto,
+        LockNew,
+        LockChange,
+        LockThere,
+        LockWith,
+        LockAll,
+        LockPanic,
+        LockInto,
+        RowPush,
+        RowPop,
+        RowShip,
+        RowLend,
+        RowCut,
+    ]
+};
+
+/// One step: what is done with which variables, on which rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    pub kind: Kind,
+    pub a: usize,
+    pub b: usize,
+    pub to: u32,
+    pub number: u64,
+    /// Marks of this step have numbers from here on.
+    pub mark: u16,
+}
+
+impl Step {
+    /// The variable of a kind of which there are few.
+    pub fn few(&self) -> usize {
+        self.a % FEW
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub steps: Vec<Step>,
+    /// Where it is cut in two, with a checkpoint between them where the heap has a name.
+    pub cut: usize,
+    /// Workers of each rank.
+    pub workers: usize,
+}
+
+impl Program {
+    /// The program of a number.
+    pub fn draw(number: u64, ranks: u32) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(number);
+        let count = random.random_range(4..40);
+        let steps = (0..count).map(|at| Step {
+            kind: KINDS[random.random_range(0..KINDS.len())],
+            a: random.random_range(0..BOXES),
+            b: random.random_range(0..BOXES),
+            to: random.random_range(0..ranks),
+            number: random.random(),
+            mark: at * 64,
+        });
+        let steps: Vec<Step> = steps.collect();
+        Self { cut: random.random_range(0..steps.len()), workers: random.random_range(1..4), steps }
+    }
+}
+
+/// The values of programs, over some world's boxes, counted values and rows: the same text for both worlds.
+#[macro_export]
+macro_rules! values {
+    ($box:ident, $arc:ident, $row:ident, #[$derive:meta]) => {
+        /// Says which it was when it is dropped.
+        #[$derive]
+        pub struct Mark(u16);
+
+        static DROPPED: std::sync::Mutex<Vec<u16>> = std::sync::Mutex::new(Vec::new());
+
+        impl Drop for Mark {
+            fn drop(&mut self) {
+                DROPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(self.0);
+            }
+        }
+
+        /// What was dropped in this process since this was asked.
+        pub fn dropped() -> Vec<u16> {
+            std::mem::take(&mut *DROPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        }
+
+        #[$derive]
+        pub struct Leaf {
+            mark: Mark,
+            numbers: [u64; 3],
+        }
+
+        #[$derive]
+        pub struct Item {
+            mark: Mark,
+            pub number: u64,
+            numbers: [u64; 6],
+            pub part: Option<$box<Item>>,
+            row: $row<Mark>,
+            pub shared: Option<$arc<Leaf>>,
+            wide: Option<$box<[u64; 700]>>,
+        }
+
+        fn mixed(one: u64, other: u64) -> u64 {
+            (one.rotate_left(23) ^ other).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        }
+
+        pub fn leaf(number: u64, mark: u16) -> Leaf {
+            Leaf { mark: Mark(mark), numbers: [number; 3] }
+        }
+
+        pub fn leaf_digest(leaf: &Leaf) -> u64 {
+            leaf.numbers.iter().fold(u64::from(leaf.mark.0), |sum, number| mixed(sum, *number))
+        }
+
+        /// With up to four marks.
+        pub fn item(number: u64, mark: u16) -> Item {
+            let row = (1..=(number % 4) as u16).map(|at| Mark(mark + at)).collect();
+            Item { mark: Mark(mark), number, numbers: [number; 6], part: None, row, shared: None, wide: None }
+        }
+
+        pub fn digest(item: &Item) -> u64 {
+            let mut sum = mixed(u64::from(item.mark.0), item.number);
+            sum = item.numbers.iter().fold(sum, |sum, number| mixed(sum, *number));
+            sum = item.row.iter().fold(sum, |sum, mark| mixed(sum, u64::from(mark.0)));
+            sum = mixed(sum, item.part.as_deref().map_or(1, digest));
+            sum = mixed(sum, item.shared.as_deref().map_or(2, leaf_digest));
+            mixed(sum, item.wide.as_deref().map_or(3, |wide| wide[0] ^ wide[699]))
+        }
+
+        /// Changes it, or what it leads to; with up to eight new marks.
+        pub fn change(item: &mut Item, number: u64, mark: u16) {
+            item.number = mixed(item.number, number);
+            item.numbers[number as usize % 6] ^= number;
+            match number / 7 % 9 {
+                0 => item.part = Some($box::new(self::item(number / 5, mark))),
+                1 => item.row.push(Mark(mark)),
+                2 => drop(item.row.pop()),
+                3 => item.wide = Some($box::new([number; 700])),
+                4 => item.wide.iter_mut().for_each(|wide| wide[699] ^= number),
+                5 => item.part = None,
+                6 => (0..8).for_each(|at| item.row.push(Mark(mark + at))),
+                _ => item.part.iter_mut().for_each(|part| change(part, number / 3, mark)),
+            }
+        }
+    };
+}

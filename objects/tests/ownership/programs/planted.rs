@@ -1,0 +1,34 @@
+//! Mistakes that are made on purpose: programs must find each.
+
+use super::{COUNT_MAX, How, Part, job, whole};
+use crate::HEAP;
+use vgas::Runtime;
+use vgas_objects::{Fault, Objects, plant};
+
+pub const NAME: &str = "planted";
+
+fn with(fault: Fault, runtime: Runtime, what: u64) -> crate::Outcome {
+    plant(fault);
+    whole(Objects::attach(runtime, &HEAP)?, what, How::Plain)
+}
+
+pub const PARTS: &[(&str, Part)] = &[
+    ("planted_kept_colour", |runtime, what| with(Fault::KeptColour, runtime, what)),
+    ("planted_forgotten_use", |runtime, what| with(Fault::ForgottenUse, runtime, what)),
+    ("planted_forgotten_free", |runtime, what| with(Fault::ForgottenFree, runtime, what)),
+    ("planted_forgotten_value", |runtime, what| with(Fault::ForgottenValue, runtime, what)),
+    ("planted_lost_unit", |runtime, what| with(Fault::LostUnit, runtime, what)),
+    ("planted_lost_poison", |runtime, what| with(Fault::LostPoison, runtime, what)),
+];
+
+/// Goal: each mistake is found by some hundred programs.
+pub fn sequence(first: u64) -> Result<(), String> {
+    let first = first % (1 << 40);
+    for (name, _) in PARTS {
+        match job(name, first * COUNT_MAX + 200, 2, 2, "none")? {
+            (Err(_), took) => println!("        {name} is found in {took:.1?}"),
+            (Ok(()), took) => return Err(format!("{name} is not found in {took:.1?}")),
+        }
+    }
+    Ok(())
+}

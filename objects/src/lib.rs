@@ -136,8 +136,10 @@
 //!
 //! * Objects of the lost ranks are read where their backups are, and move to who writes them.
 //! * Tasks that the node had are [`TaskError::Lost`]; what was lent to them is as before. Tasks go on elsewhere.
-//! * Locks that its ranks had alone are poisoned, with the value that they had before. Locks, atomics and counts of [`sync`] whose place is lost
-//!   are errors.
+//! * Locks that its ranks had alone are poisoned ([`sync::LockError::Left`]), with the value that they had before. What of [`sync`] has its place
+//!   there is [`ObjectError::Lost`], by its type, place and the call; so is waiting at a barrier or for a condition when the node is lost.
+//! * Whoever receives from a channel hears of the loss once, after all that had come ([`sync::Receiver::recv_checked`]): senders may have been there. Who
+//!   sends hears of it where whoever receives was there, and no room is left ([`sync::Sender::send_checked`]).
 //! * What all ranks do together ([`Objects::barrier`], [`Objects::hand`], [`Objects::lend`]) ends with an error from then on, except
 //!   [`Objects::finalize`].
 //!

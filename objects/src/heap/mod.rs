@@ -44,7 +44,7 @@ pub use part::Part;
 pub use replica::Replicated;
 pub use report::{NodeReport, RankReport, Report, TypeReport};
 pub use rest::{HeapAtRest, LookError, PartitionAtRest, RootAtRest, SizeAtRest, heaps_at_rest};
-pub(crate) use seam::{discard, is_own, place_of, update};
+pub(crate) use seam::{cannot_be_had, discard, is_lost, is_own, lost_node, place_of, update};
 pub use text::DString;
 pub use vec::DVec;
 

@@ -1,19 +1,63 @@
 //! What the sharing types need of the heap ([`crate::sync`]).
 
+use super::error::Lost;
 use super::shape::Shape;
 use super::{DBox, Freed, OWN, ObjectError, heap, job};
 use crate::portable::Portable;
 use crate::word::Word;
-use vgas::{AtomicWord, Change, GlobalAddress};
+use std::panic::Location;
+use vgas::{AtomicWord, Change, GlobalAddress, NodeId, Rank};
 
 /// Where an object is.
 pub(crate) fn place_of(word: Word) -> Result<GlobalAddress, ObjectError> {
     Ok(heap()?.locate(word.address()))
 }
 
-/// Updates the number that an object is, or begins with, where it is: yields what it was.
-pub(crate) fn update<N: AtomicWord>(word: Word, change: Change<N>) -> Result<N, ObjectError> {
-    Ok(job()?.update(place_of(word)?, change)?)
+/// Updates the number that an object of this type is, or begins with, where it is: yields what it was.
+#[inline]
+#[track_caller]
+pub(crate) fn update<T, N: AtomicWord>(word: Word, change: Change<N>) -> Result<N, ObjectError> {
+    let (at, here) = (place_of(word)?, Location::caller());
+    job()?.update(at, change).map_err(|why| cannot_be_had::<T>(why.into(), at, here))
+}
+
+/// What is said where something of a type cannot be used where it is, because of the job: what, where, and for which call.
+#[cold]
+pub(crate) fn cannot_be_had<T>(
+    error: ObjectError,
+    at: GlobalAddress,
+    here: &'static Location<'static>,
+) -> ObjectError {
+    let why = match error {
+        ObjectError::Job(why) => why,
+        other => return other,
+    };
+    let Ok(heap) = heap() else { return why.into() };
+    let (type_name, node) = (std::any::type_name::<T>(), heap.runtime.layout().node_of(at.rank));
+    let address = heap.base + u64::from(at.rank.0) * heap.stride + at.offset;
+    ObjectError::Lost(Box::new(Lost { type_name, address, rank: at.rank, node, at: Some(here), why }))
+}
+
+/// As [`cannot_be_had`], of what has a number on a node instead of an address.
+#[cold]
+pub(crate) fn is_lost<T>(
+    error: ObjectError,
+    number: u64,
+    node: NodeId,
+    here: &'static Location<'static>,
+) -> ObjectError {
+    let why = match error {
+        ObjectError::Job(why) => why,
+        other => return other,
+    };
+    let rank = job().map_or(Rank(u32::MAX), |job| Rank(job.layout().ranks_of(node).start));
+    let type_name = std::any::type_name::<T>();
+    ObjectError::Lost(Box::new(Lost { type_name, address: number, rank, node, at: Some(here), why }))
+}
+
+/// That a node is lost, as an error of the job.
+pub(crate) fn lost_node(node: NodeId) -> ObjectError {
+    vgas::Error::Usage(format!("{node} is lost")).into()
 }
 
 /// Whether an object lies in this rank's partition.

@@ -18,6 +18,8 @@ pub(crate) enum Answer {
     /// All have come; whether this one was the last.
     Passed(bool),
     /// The others have come to a barrier of another number, or nobody waits.
+    /// This node is lost, and with it maybe who was still to come.
+    Lost(u32),
     Failed,
 }
 
@@ -32,7 +34,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct BarrierService {
     waiting: HashMap<u64, Waiting>,
-    has_lost: bool,
+    lost: Option<u32>,
 }
 
 impl Service for BarrierService {
@@ -46,11 +48,11 @@ impl Service for BarrierService {
             return;
         }
         let waiting = self.waiting.entry(name).or_insert(Waiting { parties, calls: Vec::new() });
-        if waiting.parties != parties || self.has_lost {
+        if waiting.parties != parties || self.lost.is_some() {
             if waiting.calls.is_empty() {
                 self.waiting.remove(&name);
             }
-            return home.answer(call, &Answer::Failed);
+            return home.answer(call, &self.lost.map_or(Answer::Failed, Answer::Lost));
         }
         if waiting.calls.len() + 1 < parties as usize {
             return waiting.calls.push(call);
@@ -62,10 +64,10 @@ impl Service for BarrierService {
     }
 
     /// Nobody knows who was still to come.
-    fn lost(&mut self, _: NodeId, home: &mut Home<'_, Self>) {
-        self.has_lost = true;
+    fn lost(&mut self, node: NodeId, home: &mut Home<'_, Self>) {
+        self.lost = Some(node.0);
         for call in self.waiting.drain().flat_map(|(_, waiting)| waiting.calls) {
-            home.answer(call, &Answer::Failed);
+            home.answer(call, &Answer::Lost(node.0));
         }
     }
 }
@@ -86,7 +88,7 @@ mod tests {
         let after = trial.call(Rank(1), &come);
         assert_eq!(
             [before, after].map(|call| trial.answer(call)),
-            [Some(Ok(Answer::Failed)), Some(Ok(Answer::Failed))]
+            [Some(Ok(Answer::Lost(1))), Some(Ok(Answer::Lost(1)))]
         );
         assert!(trial.service().waiting.is_empty());
     }

@@ -52,6 +52,9 @@ pub(crate) enum Answer {
     /// There are none, and nobody can send any.
     Ended,
     Counted(u64),
+    /// This node is lost. To who sends: whoever receives was there, as far as is known, and there is no room; so many, these, were not
+    /// taken. To who receives, once: senders may have been there, and all that has come was taken.
+    Lost(u32, u32, Bytes),
     /// What was asked makes no sense.
     Failed,
 }
@@ -78,6 +81,12 @@ struct Channel {
     waiting: VecDeque<Waiting>,
     /// Who waits for values, and for how many at most.
     receiver: Option<(Call, usize)>,
+    /// Where whoever receives was last.
+    receives_at: NodeId,
+    /// That node, if it is lost.
+    lost_receiver: Option<NodeId>,
+    /// A node that was lost, of which whoever receives has not heard.
+    lost_senders: Option<NodeId>,
 }
 
 /// The service of a node's channels.
@@ -103,7 +112,8 @@ impl Service for ChannelService {
     fn called(&mut self, call: Call, request: Request, home: &mut Home<'_, Self>) {
         match request {
             Request::Open { bytes, room } => {
-                let answer = self.open(bytes, room);
+                let at = home.layout().node_of_peer(call.from());
+                let answer = self.open(bytes, room, at);
                 home.answer(call, &answer);
             }
             Request::Draw { channel, units } => {
@@ -134,12 +144,15 @@ impl Service for ChannelService {
                 }
                 channel.waiting.push_back(Waiting { call, values, count, taken: 0 });
                 channel.serve(home);
+                channel.refuse_if_lost(home);
             }
             Request::Receive { channel: number, most, try_only } => {
                 let channel = self.channels.get_mut(&number).filter(|_| call.is_awaited());
                 let Some(channel) = channel.filter(|channel| channel.receiver.is_none()) else {
                     return home.answer(call, &Answer::Failed);
                 };
+                (channel.receives_at, channel.lost_receiver) =
+                    (home.layout().node_of_peer(call.from()), None);
                 channel.receiver = Some((call, most.max(1) as usize));
                 channel.serve(home);
                 if try_only && let Some((call, _)) = channel.receiver.take() {
@@ -165,17 +178,27 @@ impl Service for ChannelService {
         }
     }
 
-    /// Who waited there to receive does so no longer; what was sent from there is received. How many senders were there, nobody knows.
+    /// Who waited there to receive does so no longer; what was sent from there is received. How many senders were there, nobody knows:
+    /// whoever receives hears of it once. Who sends and waits for room hears of it if whoever receives was there.
     fn lost(&mut self, node: NodeId, home: &mut Home<'_, Self>) {
-        let layout = home.layout();
-        for channel in self.channels.values_mut() {
+        let layout = home.layout().clone();
+        let mut channels: Vec<_> = self.channels.iter_mut().collect();
+        channels.sort_unstable_by_key(|(number, _)| **number);
+        for (_, channel) in channels {
             channel.receiver.take_if(|(call, _)| layout.node_of_peer(call.from()) == node);
+            channel.lost_senders = Some(node);
+            if channel.receives_at == node {
+                channel.lost_receiver = Some(node);
+                channel.waiting.retain(|waiting| layout.node_of_peer(waiting.call.from()) != node);
+            }
+            channel.serve(home);
+            channel.refuse_if_lost(home);
         }
     }
 }
 
 impl ChannelService {
-    fn open(&mut self, bytes: u32, room: u32) -> Answer {
+    fn open(&mut self, bytes: u32, room: u32, receives_at: NodeId) -> Answer {
         if bytes > VALUE_BYTES_MAX {
             return Answer::Failed;
         }
@@ -190,6 +213,9 @@ impl ChannelService {
             count: 0,
             waiting: VecDeque::new(),
             receiver: None,
+            receives_at,
+            lost_receiver: None,
+            lost_senders: None,
         };
         self.channels.insert(self.next, channel);
         Answer::Opened(self.next)
@@ -216,6 +242,8 @@ impl Channel {
                 self.take_in(home);
             } else if self.senders == 0 || self.is_closed {
                 home.answer(call, &Answer::Ended);
+            } else if let Some(NodeId(lost)) = self.lost_senders.take() {
+                home.answer(call, &Answer::Lost(lost, 0, Bytes(Vec::new())));
             } else {
                 self.receiver = Some((call, most));
             }
@@ -235,6 +263,18 @@ impl Channel {
             if let Some(first) = self.waiting.pop_front() {
                 home.answer(first.call, &Answer::Done);
             }
+        }
+    }
+
+    /// Nobody waits for room where nobody is known to make any.
+    fn refuse_if_lost(&mut self, home: &mut Home<'_, ChannelService>) {
+        let Some(NodeId(lost)) = self.lost_receiver else { return };
+        for waiting in self.waiting.drain(..) {
+            let rest = waiting.values[waiting.taken * self.bytes..].to_vec();
+            home.answer(
+                waiting.call,
+                &Answer::Lost(lost, (waiting.count - waiting.taken) as u32, Bytes(rest)),
+            );
         }
     }
 
@@ -270,6 +310,36 @@ mod tests {
 
     fn receive(channel: u64, try_only: bool) -> Request {
         Request::Receive { channel, most: 3, try_only }
+    }
+
+    /// Goal: when a node is lost, whoever receives hears of it once, after what had come; who waits for room hears of it where whoever
+    /// receives was there, with what has found none, and waits again when somebody else receives.
+    #[test]
+    fn ends_on_a_lost_node_are_waited_for_no_more() {
+        let (mut trial, channel) = trial(1, 2);
+        let lost = |count, rest: &[u8]| Some(Ok(Answer::Lost(1, count, Bytes(rest.to_vec()))));
+        // Rank 2 receives, which is lost.
+        let gone = trial.call(Rank(2), &receive(channel, false));
+        let sent = trial.call(Rank(1), &send(channel, &[1, 2, 3], false));
+        assert!(trial.answer(gone).is_some() && trial.answer(sent).is_some());
+        let waits = trial.call(Rank(1), &send(channel, &[4, 5, 6], false));
+        let there = trial.call(Rank(3), &send(channel, &[7], false));
+        assert!(trial.answer(waits).is_none() && trial.answer(there).is_none());
+        trial.lose(NodeId(1));
+        assert_eq!((trial.answer(waits), trial.answer(there)), (lost(2, &[5, 6]), None));
+        let full = trial.call(Rank(0), &send(channel, &[8], false));
+        assert_eq!(trial.answer(full), lost(1, &[8]));
+        // Another rank goes on with the end that receives.
+        let values = trial.call(Rank(0), &receive(channel, false));
+        assert_eq!(trial.answer(values), Some(Ok(Answer::Values(2, Bytes(vec![3, 4])))));
+        let none = trial.call(Rank(0), &receive(channel, false));
+        assert_eq!(trial.answer(none), lost(0, &[]));
+        let again = trial.call(Rank(0), &receive(channel, false));
+        let one = trial.call(Rank(1), &send(channel, &[9], false));
+        assert_eq!(trial.answer(again), Some(Ok(Answer::Values(1, Bytes(vec![9])))));
+        assert_eq!(trial.answer(one), Some(Ok(Answer::Done)));
+        let count = trial.call(Rank(0), &Request::Count);
+        assert_eq!(trial.answer(count), Some(Ok(Answer::Counted(1))));
     }
 
     fn values(values: &[u8]) -> Option<Result<Answer, vgas::service::ServiceError>> {

@@ -10,7 +10,8 @@ use std::collections::{HashMap, VecDeque};
 use vgas::service::{Call, Failure, Home, Service};
 use vgas::{NodeId, Peer, Rank};
 
-/// What a lock's value begins with, if whoever had it alone has not given it back as it should ([`crate::sync`]).
+/// What a lock's value begins with, if whoever had it alone has not given it back as it should ([`crate::sync`]). By 1 and the number
+/// of a node more, where who had it is lost with that.
 pub(crate) const POISONED: u64 = 1;
 
 /// Where a lock is.
@@ -41,6 +42,8 @@ pub(crate) enum Answer {
     Granted(Bytes),
     /// To who was called back from a condition.
     Late(Bytes),
+    /// To who waits for a condition: this node is lost, which may have been to notify. It has no lock.
+    Lost(u32),
     /// Somebody else has it.
     Busy,
     Unlocked,
@@ -200,14 +203,17 @@ impl Service for LockService {
         }
     }
 
-    /// What a lost node's ranks had is free; what they had alone is poisoned, and as it was when they got it.
+    /// What a lost node's ranks had is free; what they had alone is poisoned, and as it was when they got it. Who waits for a condition
+    /// hears of it.
     fn lost(&mut self, node: NodeId, home: &mut Home<'_, Self>) {
         let layout = home.layout().clone();
         let is_there = |peer: Peer| layout.node_of_peer(peer) == node;
-        self.conditions.retain(|_, waiting| {
-            waiting.retain(|sleeper| !is_there(sleeper.asked.call.from()));
-            !waiting.is_empty()
-        });
+        // Who else was to notify, nobody knows.
+        for sleeper in self.conditions.drain().flat_map(|(_, waiting)| waiting) {
+            if !is_there(sleeper.asked.call.from()) {
+                home.answer(sleeper.asked.call, &Answer::Lost(node.0));
+            }
+        }
         let mut places: Vec<Place> = self.held.keys().copied().collect();
         places.sort_unstable();
         for place in places {
@@ -216,7 +222,8 @@ impl Service for LockService {
             held.readers.retain(|reader| !is_there(*reader));
             if held.writer.take_if(|writer| is_there(*writer)).is_some() {
                 // The first word of what lies there.
-                self.write(None, place, POISONED.to_le_bytes().to_vec(), home);
+                let left = POISONED + 1 + u64::from(node.0);
+                self.write(None, place, left.to_le_bytes().to_vec(), home);
             }
             self.grant(place, home);
         }
@@ -345,8 +352,8 @@ mod tests {
             (trial.call(Rank(3), &lock(false, false)), trial.call(Rank(0), &lock(false, false)));
         trial.lose(NodeId(1));
         trial.finish();
-        assert_eq!(trial.memory(Rank(1))[64..72], POISONED.to_le_bytes());
-        assert_eq!((trial.answer(gone), trial.answer(here)), (None, granted(&[1, 0])));
+        assert_eq!(trial.memory(Rank(1))[64..72], (POISONED + 2).to_le_bytes());
+        assert_eq!((trial.answer(gone), trial.answer(here)), (None, granted(&[3, 0])));
         trial.call(Rank(0), &unlock(None));
         trial.finish();
         let reader = trial.call(Rank(0), &lock(true, false));
@@ -354,7 +361,7 @@ mod tests {
         assert!(trial.answer(reader).is_some(), "somebody still has it");
     }
 
-    /// Goal: who waits for a condition on a lost node is not given its lock again.
+    /// Goal: who waits for a condition on a lost node is not given its lock again; who waits for it elsewhere hears of the loss.
     #[test]
     fn nobody_on_a_lost_node_waits_for_a_condition() {
         let mut trial = trial();
@@ -363,7 +370,14 @@ mod tests {
         let (owner, offset, changed) = (1, 64, Bytes(vec![0, 7]));
         trial.call(Rank(2), &Request::Wait { owner, offset, changed, condition: 5, token: 1 });
         trial.finish();
+        trial.call(Rank(0), &lock(false, false));
+        trial.finish();
+        let (owner, offset, changed) = (1, 64, Bytes(vec![0, 7]));
+        let waits = trial.call(Rank(0), &Request::Wait { owner, offset, changed, condition: 5, token: 2 });
+        trial.finish();
         trial.lose(NodeId(1));
+        trial.finish();
+        assert_eq!(trial.answer(waits), Some(Ok(Answer::Lost(1))));
         trial.call(Rank(0), &Request::Notify { condition: 5, all: true });
         let next = trial.call(Rank(0), &lock(false, false));
         trial.finish();

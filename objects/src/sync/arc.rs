@@ -85,7 +85,7 @@ fn units<R>(work: impl FnOnce(&mut Units) -> R) -> R {
 
 /// Gives units of a value back, and says whether they were its last.
 fn give_back(word: Word, units: u64) -> Result<bool, ObjectError> {
-    Ok(update(word, Change::Add(units.wrapping_neg()))? == units)
+    Ok(update::<Count, u64>(word, Change::Add(units.wrapping_neg()))? == units)
 }
 
 /// Gives back all units that this rank keeps, and drops the values whose last ones they are, with what those own.
@@ -142,13 +142,14 @@ impl<T: Shareable> DArc<T> {
     ///
     /// # Errors
     /// When the count cannot be changed: a peer is lost, or there is no heap.
+    #[track_caller]
     pub fn try_clone(this: &Self) -> Result<Self, ObjectError> {
         let word = this.word();
         if is_own(word) {
-            update(word, Change::Add(1u64))?;
+            update::<Self, u64>(word, Change::Add(1))?;
         } else if !units(|units| units.take(word)) {
             // The count is not 0 meanwhile: `this` is one of it.
-            update(word, Change::Add(DRAWN))?;
+            update::<Self, u64>(word, Change::Add(DRAWN))?;
             let lost = u64::from(is_planted(Fault::LostUnit));
             units(|units| units.keep(word, DRAWN - 1 - lost, Self::end));
         }
@@ -156,10 +157,11 @@ impl<T: Shareable> DArc<T> {
     }
 
     /// Whether this is the only owner, after what this rank keeps was given back. What others have not given back counts.
+    #[track_caller]
     fn is_alone(&self) -> Result<bool, ObjectError> {
         let kept = units(|units| units.give(self.word()));
         // Not the last: `self` has one.
-        Ok(update(self.word(), Change::Add(kept.wrapping_neg()))? == kept + 1)
+        Ok(update::<Self, u64>(self.word(), Change::Add(kept.wrapping_neg()))? == kept + 1)
     }
 
     /// The value, to change it, if this is its only owner, and no other rank keeps units of it ([`DArc`]). What others have of it is
@@ -167,6 +169,7 @@ impl<T: Shareable> DArc<T> {
     ///
     /// # Errors
     /// When the value cannot be had.
+    #[track_caller]
     pub fn get_mut(this: &mut Self) -> Result<Option<&mut T>, ObjectError> {
         Ok(if this.is_alone()? { Some(&mut this.of.get_mut().value) } else { None })
     }
@@ -175,6 +178,7 @@ impl<T: Shareable> DArc<T> {
     ///
     /// # Errors
     /// When the value cannot be had; the owner is dropped then.
+    #[track_caller]
     pub fn try_unwrap(this: Self) -> Result<Result<T, Self>, ObjectError> {
         if !this.is_alone()? {
             return Ok(Err(this));

@@ -59,14 +59,16 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     /// # Errors
     /// When a peer is lost, and where there is no heap.
     #[inline]
+    #[track_caller]
     pub fn update(&self, change: Change<N>) -> Result<N, ObjectError> {
-        update(DBox::word(&self.number), change)
+        update::<Self, N>(DBox::word(&self.number), change)
     }
 
     /// The number.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn load(&self) -> Result<N, ObjectError> {
         // Where it is, in the order of all updates.
         self.update(Change::Or(N::of_bits(0)))
@@ -76,6 +78,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn store(&self, number: N) -> Result<(), ObjectError> {
         self.swap(number).map(drop)
     }
@@ -84,6 +87,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn swap(&self, number: N) -> Result<N, ObjectError> {
         self.update(Change::Swap(number))
     }
@@ -92,6 +96,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn compare_exchange(&self, expected: N, desired: N) -> Result<Result<N, N>, ObjectError> {
         let was = self.update(Change::CompareSwap { expected, desired })?;
         Ok(if was == expected { Ok(was) } else { Err(was) })
@@ -102,6 +107,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     /// # Errors
     /// As [`DAtomic::update`].
     #[inline]
+    #[track_caller]
     pub fn fetch_add(&self, number: N) -> Result<N, ObjectError> {
         self.update(Change::Add(number))
     }
@@ -110,6 +116,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn fetch_sub(&self, number: N) -> Result<N, ObjectError> {
         self.update(Change::Add(N::of_bits(number.bits().wrapping_neg())))
     }
@@ -118,6 +125,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn fetch_and(&self, number: N) -> Result<N, ObjectError> {
         self.update(Change::And(number))
     }
@@ -126,6 +134,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn fetch_or(&self, number: N) -> Result<N, ObjectError> {
         self.update(Change::Or(number))
     }
@@ -134,6 +143,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn fetch_xor(&self, number: N) -> Result<N, ObjectError> {
         self.update(Change::Xor(number))
     }
@@ -142,6 +152,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn fetch_min(&self, number: N) -> Result<N, ObjectError> {
         self.update(Change::Min(number))
     }
@@ -150,6 +161,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn fetch_max(&self, number: N) -> Result<N, ObjectError> {
         self.update(Change::Max(number))
     }
@@ -184,6 +196,7 @@ impl DAtomicBool {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn load(&self) -> Result<bool, ObjectError> {
         Ok(self.is.load()? != 0)
     }
@@ -192,6 +205,7 @@ impl DAtomicBool {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn store(&self, is: bool) -> Result<(), ObjectError> {
         self.is.store(is.into())
     }
@@ -200,6 +214,7 @@ impl DAtomicBool {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn swap(&self, is: bool) -> Result<bool, ObjectError> {
         Ok(self.is.swap(is.into())? != 0)
     }
@@ -208,6 +223,7 @@ impl DAtomicBool {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn compare_exchange(&self, expected: bool, desired: bool) -> Result<Result<bool, bool>, ObjectError> {
         let was = self.is.compare_exchange(expected.into(), desired.into())?;
         Ok(was.map(|was| was != 0).map_err(|was| was != 0))
@@ -217,6 +233,7 @@ impl DAtomicBool {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn fetch_and(&self, other: bool) -> Result<bool, ObjectError> {
         Ok(self.is.fetch_and(other.into())? != 0)
     }
@@ -225,6 +242,7 @@ impl DAtomicBool {
     ///
     /// # Errors
     /// As [`DAtomic::update`].
+    #[track_caller]
     pub fn fetch_or(&self, other: bool) -> Result<bool, ObjectError> {
         Ok(self.is.fetch_or(other.into())? != 0)
     }

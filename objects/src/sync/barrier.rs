@@ -1,9 +1,11 @@
 //! Barriers of tasks and ranks.
 
 use super::wait;
-use crate::heap::{DBox, ObjectError, job, place_of};
+use crate::heap::{DBox, ObjectError, cannot_be_had, job, lost_node, place_of};
 use crate::service::barriers::{Answer, BarrierService, Request};
 use crate::{Portable, Shareable};
+use std::panic::Location;
+use vgas::NodeId;
 
 /// Where so many wait for each other, again and again: as [`std::sync::Barrier`]. 32 bytes, shareable. To come to it is a message and
 /// its answer, when all have come. Who waits sleeps, and serves messages meanwhile.
@@ -60,21 +62,22 @@ impl DBarrier {
     /// [`DBarrier::wait`].
     ///
     /// # Errors
-    /// When the job has failed, and where there is no heap; where the job goes on without a node that is lost, from then on: nobody knows
-    /// who was still to come.
+    /// When the job has failed, and where there is no heap; where the job goes on without a node that is lost, from then on
+    /// ([`ObjectError::Lost`]): nobody knows who was still to come.
+    #[track_caller]
     pub fn try_wait(&self) -> Result<DBarrierWaitResult, ObjectError> {
         let word = DBox::word(&self.name);
-        let node = job()?.layout().node_of(place_of(word)?.rank);
+        let (at, here) = (place_of(word)?, Location::caller());
+        let node = job()?.layout().node_of(at.rank);
         let request = Request::Come { name: word.address(), parties: self.parties };
-        match wait::call::<BarrierService>(node, &request)? {
+        let lost = |error| cannot_be_had::<Self>(error, at, here);
+        match wait::call::<BarrierService>(node, &request).map_err(lost)? {
             Answer::Passed(is_leader) => Ok(DBarrierWaitResult(is_leader)),
-            Answer::Failed => {
-                let why = format!("there is no barrier at {word:?} of {} parties", self.parties);
-                Err(ObjectError::Usage(match job()?.lost_nodes().first() {
-                    Some(lost) => format!("{why} since {lost} is lost"),
-                    None => why,
-                }))
-            }
+            Answer::Lost(node) => Err(lost(lost_node(NodeId(node)))),
+            Answer::Failed => Err(ObjectError::Usage(format!(
+                "there is no barrier at {word:?} of {} parties",
+                self.parties
+            ))),
         }
     }
 }

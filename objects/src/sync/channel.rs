@@ -3,7 +3,7 @@
 use super::bytes::{give, take};
 use super::outlet::{BATCH_BYTES, Kind, Name, Outlet, Unsent, outlet, settle_for, visited};
 use super::wait;
-use crate::heap::{DBox, DVec, ObjectError, job, pass_on};
+use crate::heap::{DBox, DVec, ObjectError, is_lost, job, lost_node, pass_on};
 use crate::layout::Layout;
 use crate::planted::{Fault, is_planted};
 use crate::service::Bytes;
@@ -13,6 +13,7 @@ use crate::{Portable, Shareable};
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vgas::NodeId;
@@ -117,6 +118,11 @@ impl End {
 
     fn call(&self, request: &Request) -> Result<Answer, ObjectError> {
         wait::call::<ChannelService>(NodeId(self.node), request)
+    }
+
+    /// What is said of an end that cannot be used, or of the other one: where the channel is, and for which call.
+    fn is_lost<X>(&self, error: ObjectError, here: &'static Location<'static>) -> ObjectError {
+        is_lost::<X>(error, self.number, NodeId(self.node), here)
     }
 }
 
@@ -249,16 +255,27 @@ impl<T: Portable> Sender<T> {
     }
 
     /// Sends a value, or the box of one; yields it when nobody receives.
-    fn send_as<X: Portable>(&self, value: X) -> Result<(), X> {
-        if let Err(error) = settle_for(&value).and_then(|()| pass_on_for::<X>()) {
-            fail(&error);
-        }
+    fn send_as<X: Portable>(
+        &self,
+        value: X,
+        here: &'static Location<'static>,
+    ) -> Result<Result<(), X>, ObjectError> {
+        settle_for(&value).and_then(|()| pass_on_for::<X>())?;
         let mut value = Some(value);
         let sent = self.outlet().send(|to| value.take().into_iter().for_each(|value| give(value, to)));
         match (sent, value) {
-            (Err(Unsent::Lost(error)), _) => fail(&error),
-            (Err(_), Some(value)) => Err(value),
-            _ => Ok(()),
+            (Err(unsent @ (Unsent::Lost(_) | Unsent::Gone(_))), _) => Err(self.unsent(unsent, here)),
+            (Err(_), Some(value)) => Ok(Err(value)),
+            _ => Ok(Ok(())),
+        }
+    }
+
+    /// Why nothing could be sent, of a node that is lost.
+    fn unsent(&self, unsent: Unsent, here: &'static Location<'static>) -> ObjectError {
+        match unsent {
+            Unsent::Gone(node) => self.end.is_lost::<Receiver<T>>(lost_node(node), here),
+            Unsent::Lost(error) => self.end.is_lost::<Self>(*error, here),
+            Unsent::Full | Unsent::Disconnected => misunderstood(self.end.name()),
         }
     }
 
@@ -270,15 +287,39 @@ impl<T: Portable> Sender<T> {
     /// [`Sender::flush`] wait for that.
     ///
     /// # Panics
-    /// When the job has failed; and for a value of more than 1 KiB, when there is no room in the heap.
+    /// When the job has failed, and where [`Sender::send_checked`] has an error; and for a value of more than 1 KiB, when there is no room
+    /// in the heap.
     #[track_caller]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        match is_large::<T>() {
-            true => self.send_as(DBox::new(value)).map_err(|boxed| SendError(boxed.into_inner())),
-            false => self.send_as(value).map_err(SendError),
-        }
+        let here = Location::caller();
+        let sent = match is_large::<T>() {
+            true => self
+                .send_as(DBox::new(value), here)
+                .map(|sent| sent.map_err(|boxed| SendError(boxed.into_inner()))),
+            false => self.send_as(value, here).map(|sent| sent.map_err(SendError)),
+        };
+        sent.unwrap_or_else(|error| fail(&error))
     }
 
+    /// [`Sender::send`], in jobs that go on without a node that is lost: whether somebody receives; else the value is dropped.
+    ///
+    /// # Errors
+    /// [`ObjectError::Lost`], with the type of the end that is lost and this call: when the channel's node is, or when whoever
+    /// receives was last on a lost node and there is no room. Values that this rank has sent and that have found no room are
+    /// dropped then; who sends again is heard again if somebody receives by then.
+    ///
+    /// # Panics
+    /// For a value of more than 1 KiB, when there is no room in the heap.
+    #[track_caller]
+    pub fn send_checked(&self, value: T) -> Result<bool, ObjectError> {
+        let here = Location::caller();
+        Ok(match is_large::<T>() {
+            true => self.send_as(DBox::new(value), here)?.is_ok(),
+            false => self.send_as(value, here)?.is_ok(),
+        })
+    }
+
+    #[track_caller]
     fn try_send_as<X: Portable>(&self, value: X) -> Result<(), TrySendError<X>> {
         if let Err(error) = settle_for(&value).and_then(|()| pass_on_for::<X>()) {
             fail(&error);
@@ -287,7 +328,11 @@ impl<T: Portable> Sender<T> {
         give(value, &mut bytes);
         match self.outlet().try_send(&bytes) {
             Ok(()) => Ok(()),
-            Err(Unsent::Lost(error)) => fail(&error),
+            Err(unsent @ (Unsent::Lost(_) | Unsent::Gone(_))) => {
+                // Nobody takes it.
+                drop(take::<X>(&bytes));
+                fail(&self.unsent(unsent, Location::caller()))
+            }
             Err(Unsent::Full) => Err(TrySendError::Full(take(&bytes))),
             Err(Unsent::Disconnected) => Err(TrySendError::Disconnected(take(&bytes))),
         }
@@ -315,17 +360,21 @@ impl<T: Portable> Sender<T> {
     /// receives, and some of it may have been dropped.
     ///
     /// # Errors
-    /// When the job has failed.
+    /// As [`Sender::send_checked`].
+    #[track_caller]
     pub fn flush(&self) -> Result<bool, ObjectError> {
-        self.outlet().flush()
+        let here = Location::caller();
+        self.outlet().flush().map_err(|unsent| self.unsent(unsent, here))
     }
 
     /// Another sender.
     ///
     /// # Errors
-    /// When the job has failed.
+    /// When the job has failed, or the channel's node is lost.
+    #[track_caller]
     pub fn try_clone(&self) -> Result<Self, ObjectError> {
-        self.outlet().join()?;
+        let here = Location::caller();
+        self.outlet().join().map_err(|error| self.end.is_lost::<Self>(error, here))?;
         Ok(Self { end: End { ..self.end }, sends: PhantomData })
     }
 }
@@ -439,16 +488,31 @@ impl<T: Portable> Receiver<T> {
         self.rest.borrow_mut().next()
     }
 
-    /// Asks for more, until some time, or without waiting; false: there is none.
-    fn more(&self, deadline: Option<Instant>, try_only: bool) -> Result<bool, RecvError> {
-        match self.ask(deadline, try_only) {
-            Ok(Answer::Values(count, Bytes(values))) => {
+    /// Asks for more, until some time, or without waiting: whether some came; none when nobody can send any.
+    fn more_checked(
+        &self,
+        deadline: Option<Instant>,
+        try_only: bool,
+        here: &'static Location<'static>,
+    ) -> Result<Option<bool>, ObjectError> {
+        match self.ask(deadline, try_only).map_err(|error| self.end.is_lost::<Self>(error, here))? {
+            Answer::Values(count, Bytes(values)) => {
                 self.rest.borrow_mut().put(&values, count as usize);
-                Ok(true)
+                Ok(Some(true))
             }
-            Ok(Answer::Nothing) => Ok(false),
-            Ok(Answer::Ended) => Err(RecvError),
-            Ok(_) => fail(&misunderstood(self.end.name())),
+            Answer::Nothing => Ok(Some(false)),
+            Answer::Ended => Ok(None),
+            Answer::Lost(node, ..) => Err(self.end.is_lost::<Sender<T>>(lost_node(NodeId(node)), here)),
+            _ => Err(misunderstood(self.end.name())),
+        }
+    }
+
+    /// As [`Receiver::more_checked`], where an error has no other way.
+    #[track_caller]
+    fn more(&self, deadline: Option<Instant>, try_only: bool) -> Result<bool, RecvError> {
+        match self.more_checked(deadline, try_only, Location::caller()) {
+            Ok(Some(came)) => Ok(came),
+            Ok(None) => Err(RecvError),
             Err(error) => fail(&error),
         }
     }
@@ -476,7 +540,8 @@ impl<T: Portable> Receiver<T> {
     /// When there is none, and nobody can send any.
     ///
     /// # Panics
-    /// When the job has failed, or there is no room in the heap for what comes together.
+    /// When the job has failed, or there is no room in the heap for what comes together; and where [`Receiver::recv_checked`] has an
+    /// error.
     #[track_caller]
     pub fn recv(&self) -> Result<T, RecvError> {
         loop {
@@ -484,6 +549,25 @@ impl<T: Portable> Receiver<T> {
                 return Ok(value);
             }
             self.more(None, false)?;
+        }
+    }
+
+    /// [`Receiver::recv`], in jobs that go on without a node that is lost; none when nobody can send any.
+    ///
+    /// # Errors
+    /// [`ObjectError::Lost`], with the type of the end that is lost and this call: when the channel's node is; and once for each other node
+    /// that is lost, when all that had come is taken, because senders may have been there. Who receives again waits for
+    /// those that are left.
+    #[track_caller]
+    pub fn recv_checked(&self) -> Result<Option<T>, ObjectError> {
+        let here = Location::caller();
+        loop {
+            if let Some(value) = self.take() {
+                return Ok(Some(value));
+            }
+            if self.more_checked(None, false, here)?.is_none() {
+                return Ok(None);
+            }
         }
     }
 

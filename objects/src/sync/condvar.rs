@@ -3,10 +3,11 @@
 use super::DAtomicU64;
 use super::mutex::{At, Guard, LockError};
 use super::wait;
-use crate::heap::{ObjectError, cannot_go_on, job, pass_on};
+use crate::heap::{ObjectError, cannot_be_had, cannot_go_on, job, lost_node, pass_on, place_of};
 use crate::service::Bytes;
 use crate::service::locks::{Answer, LockService, Request};
 use crate::{Portable, Shareable};
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vgas::NodeId;
@@ -73,7 +74,9 @@ impl DCondvar {
     /// Gives a lock back until the condition is notified, and has it again then. It may also be notified for others: look again.
     ///
     /// # Errors
-    /// As [`DMutex::lock`](super::DMutex::lock); and with locks of several nodes.
+    /// As [`DMutex::lock`](super::DMutex::lock); with locks of several nodes; and when a node is lost, where the job goes on without it:
+    /// it may have been there that somebody was to notify. The lock is not had then.
+    #[track_caller]
     pub fn wait<'m, T: Portable>(&self, guard: Guard<'m, T>) -> Result<Guard<'m, T>, LockError> {
         Ok(self.wait_until(guard, None)?.0)
     }
@@ -82,6 +85,7 @@ impl DCondvar {
     ///
     /// # Errors
     /// As [`DCondvar::wait`].
+    #[track_caller]
     pub fn wait_while<'m, T: Portable>(
         &self,
         mut guard: Guard<'m, T>,
@@ -97,6 +101,7 @@ impl DCondvar {
     ///
     /// # Errors
     /// As [`DCondvar::wait`].
+    #[track_caller]
     pub fn wait_timeout<'m, T: Portable>(
         &self,
         guard: Guard<'m, T>,
@@ -105,11 +110,13 @@ impl DCondvar {
         self.wait_until(guard, Instant::now().checked_add(timeout))
     }
 
+    #[track_caller]
     fn wait_until<'m, T: Portable>(
         &self,
         guard: Guard<'m, T>,
         deadline: Option<Instant>,
     ) -> Result<(Guard<'m, T>, WaitTimeoutResult), LockError> {
+        let here = Location::caller();
         static TOKENS: AtomicU64 = AtomicU64::new(1);
         // While it has the lock: whoever notifies next knows where.
         self.bind(guard.at())?;
@@ -129,6 +136,11 @@ impl DCondvar {
             }
         };
         let (Bytes(found), is_late) = match answer {
+            // Nobody else is told for it, and it has no lock.
+            Answer::Lost(lost) => {
+                let (at, error) = (place_of(self.node.word())?, lost_node(NodeId(lost)));
+                return Err(cannot_be_had::<Self>(error, at, here).into());
+            }
             Answer::Granted(found) => (found, false),
             Answer::Late(found) => (found, true),
             _ => return Err(LockError::busy()),

@@ -6,17 +6,20 @@
 //! as bytes; who has it to read has a copy, which is never dropped. No pointer reaches it where it lies.
 
 use super::wait;
-use crate::heap::{DBox, ObjectError, Refused, cannot_go_on, discard, job, leave_behind, pass_on, place_of};
+use crate::heap::{
+    DBox, ObjectError, Refused, cannot_be_had, cannot_go_on, discard, job, leave_behind, pass_on, place_of,
+};
 use crate::service::Bytes;
-use crate::service::locks::{Answer, LockService, Request};
+use crate::service::locks::{Answer, LockService, POISONED, Request};
 use crate::word::Link;
 use crate::{Layout, Portable, Shareable};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
+use std::panic::Location;
 use std::sync::atomic::Ordering;
-use vgas::{NodeId, Rank};
+use vgas::{GlobalAddress, NodeId, Rank};
 
 /// Most bytes of a value that travels with its lock: what every network has in a message.
 const BYTES_MAX: usize = 2048;
@@ -25,7 +28,7 @@ const BYTES_MAX: usize = 2048;
 #[derive(Portable)]
 #[repr(C)]
 pub(super) struct Held<T: Portable> {
-    /// 1 if somebody has panicked who had it alone.
+    /// What its home and those who have it alone write: see [`poison_of`].
     pub poison: u64,
     pub value: T,
 }
@@ -80,7 +83,15 @@ pub enum LockError {
         /// What it said.
         message: String,
     },
-    /// Its home is lost, or the heap has ended.
+    /// Who had it alone was on a node that is lost: the value is as it was before. [`DMutex::clear_poison`] says that it may be used.
+    #[error("who had the lock at {at:#x} was on {node}, which is lost: its value is as it was before")]
+    Left {
+        /// Where the lock is in its rank's part of the heap.
+        at: u64,
+        /// The lost node.
+        node: NodeId,
+    },
+    /// Its home is lost, which is named with the type, the place and the call; or the heap has ended.
     #[error(transparent)]
     Objects(Box<ObjectError>),
 }
@@ -118,6 +129,15 @@ unsafe impl<T: Portable> Sync for DMutex<T> {}
 // SAFETY: what changes lies behind the lock, and is never read through a copy.
 unsafe impl<T: Portable> Shareable for DMutex<T> {}
 
+/// Whether a lock's value is whole, by what it begins with.
+pub(super) fn poison_of(poison: u64, at: u64) -> Result<(), LockError> {
+    match poison {
+        0 => Ok(()),
+        POISONED => Err(LockError::Poisoned(at)),
+        left => Err(LockError::Left { at, node: NodeId((left - POISONED - 1) as u32) }),
+    }
+}
+
 /// A lock at its home.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
@@ -132,7 +152,25 @@ impl At {
         Ok(Self { owner: at.rank.0, offset: at.offset, node: job()?.layout().node_of(at.rank) })
     }
 
+    /// Asks its home, for this call of the program.
+    #[track_caller]
+    fn ask<T: Portable>(self, request: &Request) -> Result<Answer, ObjectError> {
+        let here = Location::caller();
+        wait::call::<LockService>(self.node, request).map_err(|error| self.cannot_be_had::<T>(error, here))
+    }
+
+    /// An error of who uses it.
+    pub fn cannot_be_had<T: Portable>(
+        self,
+        error: ObjectError,
+        here: &'static Location<'static>,
+    ) -> ObjectError {
+        let at = GlobalAddress::tiered(Rank(self.owner), self.offset);
+        cannot_be_had::<DMutex<T>>(error, at, here)
+    }
+
     /// Takes the lock: the value's bytes; none if somebody has it, and it was only tried.
+    #[track_caller]
     pub fn lock<T: Portable>(self, shared: bool, try_only: bool) -> Result<Option<Vec<u8>>, LockError> {
         const {
             assert!(
@@ -140,9 +178,9 @@ impl At {
                 "what a lock has is at most 2 KiB: put more into a DBox"
             )
         };
-        let Self { owner, offset, node } = self;
+        let Self { owner, offset, .. } = self;
         let bytes = size_of::<Held<T>>() as u32;
-        match wait::call::<LockService>(node, &Request::Lock { owner, offset, bytes, shared, try_only })? {
+        match self.ask::<T>(&Request::Lock { owner, offset, bytes, shared, try_only })? {
             Answer::Granted(Bytes(found)) if found.len() == bytes as usize => Ok(Some(found)),
             Answer::Busy => Ok(None),
             _ => {
@@ -153,10 +191,11 @@ impl At {
     }
 
     /// The value's bytes, when nobody has it alone.
+    #[track_caller]
     pub fn copy<T: Portable>(self) -> Result<Vec<u8>, LockError> {
-        let Self { owner, offset, node } = self;
+        let Self { owner, offset, .. } = self;
         let bytes = size_of::<Held<T>>() as u32;
-        match wait::call::<LockService>(node, &Request::Copy { owner, offset, bytes })? {
+        match self.ask::<T>(&Request::Copy { owner, offset, bytes })? {
             Answer::Granted(Bytes(found)) if found.len() == bytes as usize => Ok(found),
             _ => Err(LockError::busy()),
         }
@@ -226,7 +265,8 @@ impl<T: Portable> DMutex<T> {
     /// Waits until nobody else has it, and has it then: its value is that of the guard.
     ///
     /// # Errors
-    /// When it is poisoned, or its home is lost.
+    /// When it is poisoned, who had it is lost, or its home is.
+    #[track_caller]
     pub fn lock(&self) -> Result<Guard<'_, T>, LockError> {
         match self.have(false)? {
             Some(guard) => guard.unless_poisoned(),
@@ -238,14 +278,16 @@ impl<T: Portable> DMutex<T> {
     ///
     /// # Errors
     /// As there.
+    #[track_caller]
     pub fn try_lock(&self) -> Result<Option<Guard<'_, T>>, LockError> {
         self.have(true)?.map(Guard::unless_poisoned).transpose()
     }
 
-    /// Says that a value is whole, though somebody has panicked who had it.
+    /// Says that a value is whole, though somebody has panicked who had it, or is lost.
     ///
     /// # Errors
     /// When its home is lost.
+    #[track_caller]
     pub fn clear_poison(&self) -> Result<(), LockError> {
         if let Some(mut guard) = self.have(false)? {
             guard.held.poison = 0;
@@ -257,6 +299,7 @@ impl<T: Portable> DMutex<T> {
         Ok(At::of(&self.of)?)
     }
 
+    #[track_caller]
     fn have(&self, try_only: bool) -> Result<Option<Guard<'_, T>>, LockError> {
         let at = self.at()?;
         let found = at.lock::<T>(false, try_only)?;
@@ -267,12 +310,14 @@ impl<T: Portable> DMutex<T> {
     ///
     /// # Errors
     /// When its home is lost.
+    #[track_caller]
     pub fn into_inner(self) -> Result<T, LockError> {
         let mut this = ManuallyDrop::new(self);
         this.take()
     }
 
     /// Takes the value out, and frees its place: nobody else has the lock, but what they have given back may be on its way.
+    #[track_caller]
     fn take(&mut self) -> Result<T, LockError> {
         let at = self.at()?;
         let bytes = at.lock::<T>(false, false)?.ok_or_else(LockError::busy)?;
@@ -335,14 +380,11 @@ impl<T: Portable> Guard<'_, T> {
     }
 
     pub(super) fn poison(&mut self) {
-        self.held.poison = 1;
+        self.held.poison = POISONED;
     }
 
     pub(super) fn unless_poisoned(self) -> Result<Self, LockError> {
-        match self.held.poison {
-            0 => Ok(self),
-            _ => Err(LockError::Poisoned(self.at.offset)),
-        }
+        poison_of(self.held.poison, self.at.offset).map(|()| self)
     }
 }
 
@@ -363,7 +405,7 @@ impl<T: Portable> DerefMut for Guard<'_, T> {
 impl<T: Portable> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.was_panicking {
-            self.held.poison = 1;
+            self.held.poison = POISONED;
         }
         let bytes = bytes_of(&**self.held);
         self.at.unlock(Some(bytes));

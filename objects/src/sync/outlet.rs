@@ -42,6 +42,8 @@ pub(super) struct Kind {
 pub(super) enum Unsent {
     Full,
     Disconnected,
+    /// Whoever receives was on this node, which is lost.
+    Gone(NodeId),
     Lost(Box<ObjectError>),
 }
 
@@ -73,6 +75,8 @@ struct State {
     sent: u64,
     taken: u64,
     is_closed: bool,
+    /// A lost node where whoever receives was, of which no sender has heard: values were refused for it.
+    lost: Option<NodeId>,
     /// What nobody receives, and is dropped where a program's `Drop` may do anything.
     refused: Refused,
     /// Whether the driver knows of it.
@@ -186,6 +190,11 @@ impl Outlet {
                     state.refused.count += count as usize;
                     state.refused.values.extend(values);
                 }
+                Answer::Lost(node, count, Bytes(values)) => {
+                    state.lost = Some(NodeId(node));
+                    state.refused.count += count as usize;
+                    state.refused.values.extend(values);
+                }
                 _ => return Err(misunderstood(self.name)),
             }
         }
@@ -228,6 +237,9 @@ impl Outlet {
         loop {
             {
                 let mut state = self.state();
+                if let Some(node) = state.lost.take() {
+                    return Err(Unsent::Gone(node));
+                }
                 if state.is_closed {
                     return Err(Unsent::Disconnected);
                 }
@@ -243,7 +255,9 @@ impl Outlet {
                     return Ok(());
                 }
             }
-            self.until(None, |state| state.has_room(self.kind.most) || state.is_closed)?;
+            self.until(None, |state| {
+                state.has_room(self.kind.most) || state.is_closed || state.lost.is_some()
+            })?;
         }
     }
 
@@ -272,14 +286,19 @@ impl Outlet {
                 self.state().is_closed = true;
                 Err(Unsent::Disconnected)
             }
+            Answer::Lost(node, ..) => Err(Unsent::Gone(NodeId(node))),
             _ => Err(misunderstood(self.name).into()),
         }
     }
 
     /// Waits until the home has taken all; false: nobody receives.
-    pub fn flush(&self) -> Result<bool, ObjectError> {
+    pub fn flush(&self) -> Result<bool, Unsent> {
         self.until(None, |state| state.count == 0 && state.under_way.is_none())?;
-        Ok(!self.state().is_closed)
+        let mut state = self.state();
+        match state.lost.take() {
+            Some(node) => Err(Unsent::Gone(node)),
+            None => Ok(!state.is_closed),
+        }
     }
 
     /// Waits for a state, and drives it meanwhile.

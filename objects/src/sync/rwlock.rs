@@ -1,6 +1,6 @@
 //! Locks that several have at once, to read.
 
-use super::mutex::{At, DMutex, Guard, Held, LockError, value_of};
+use super::mutex::{At, DMutex, Guard, Held, LockError, poison_of, value_of};
 use crate::heap::leave_behind;
 use crate::{Portable, Shareable};
 use std::fmt;
@@ -30,6 +30,7 @@ impl<T: Shareable> DRwLock<T> {
     ///
     /// # Errors
     /// As [`DMutex::lock`].
+    #[track_caller]
     pub fn write(&self) -> Result<Guard<'_, T>, LockError> {
         self.lock.lock()
     }
@@ -38,22 +39,21 @@ impl<T: Shareable> DRwLock<T> {
     ///
     /// # Errors
     /// As [`DMutex::lock`].
+    #[track_caller]
     pub fn read(&self) -> Result<ReadGuard<'_, T>, LockError> {
         let at = self.lock.at()?;
         let bytes = at.lock::<T>(true, false)?.ok_or_else(LockError::busy)?;
         // SAFETY: a copy of a value that nobody changes while this guard has it, which is never dropped.
         let held = unsafe { value_of::<T>(&bytes).assume_init() };
         let guard = ReadGuard { held: Box::new(ManuallyDrop::new(held)), at, of: PhantomData };
-        match guard.held.poison {
-            0 => Ok(guard),
-            _ => Err(LockError::Poisoned(at.offset)),
-        }
+        poison_of(guard.held.poison, at.offset).map(|()| guard)
     }
 
     /// The value as it is, when nobody has it to write: a message and its answer, and nobody waits for this rank.
     ///
     /// # Errors
     /// As [`DMutex::lock`].
+    #[track_caller]
     pub fn get(&self) -> Result<T, LockError>
     where
         T: Copy,
@@ -62,16 +62,14 @@ impl<T: Shareable> DRwLock<T> {
         let bytes = at.copy::<T>()?;
         // SAFETY: a copy of a value that can be copied.
         let held = unsafe { value_of::<T>(&bytes).assume_init() };
-        match held.poison {
-            0 => Ok(held.value),
-            _ => Err(LockError::Poisoned(at.offset)),
-        }
+        poison_of(held.poison, at.offset).map(|()| held.value)
     }
 
     /// As [`DMutex::clear_poison`].
     ///
     /// # Errors
     /// When its home is lost.
+    #[track_caller]
     pub fn clear_poison(&self) -> Result<(), LockError> {
         self.lock.clear_poison()
     }
@@ -80,6 +78,7 @@ impl<T: Shareable> DRwLock<T> {
     ///
     /// # Errors
     /// When its home is lost.
+    #[track_caller]
     pub fn into_inner(self) -> Result<T, LockError> {
         self.lock.into_inner()
     }

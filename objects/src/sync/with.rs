@@ -2,9 +2,10 @@
 
 use super::mutex::{At, DMutex, Guard, LockError};
 use crate::Portable;
-use crate::heap::job;
+use crate::heap::{job, lost_node};
 use crate::planted::{Fault, is_planted};
 use crate::task::{Task, TaskError, number_of, run_here, spawn_to, task_of};
+use std::panic::Location;
 use vgas::Rank;
 
 /// What travels to the lock.
@@ -23,6 +24,8 @@ struct Work<A: Portable> {
 enum Ended<R: Portable> {
     Returned(R),
     Poisoned,
+    /// Who had it was on this node.
+    Left(u32),
     /// The home says why to who asks it.
     Failed,
 }
@@ -59,11 +62,13 @@ impl<T: Portable> DMutex<T> {
     ///
     /// # Errors
     /// As [`DMutex::lock`]; and [`LockError::Panicked`] when the task has: the lock is poisoned then.
+    #[track_caller]
     pub fn with<'m, A: Portable, R: Portable>(
         &'m self,
         argument: A,
         change: Task<(&'m mut T, A), R>,
     ) -> Result<R, LockError> {
+        let here = Location::caller();
         let (at, me) = (self.at()?, job()?.node());
         let number = number_of(change)
             .ok_or_else(|| crate::ObjectError::Usage("the task is not of this program".into()))?;
@@ -78,6 +83,7 @@ impl<T: Portable> DMutex<T> {
             match change_here::<T, A, R>(at, number, argument) {
                 Ok(result) => Ended::Returned(result),
                 Err(LockError::Poisoned(_)) => Ended::Poisoned,
+                Err(LockError::Left { node, .. }) => Ended::Left(node.0),
                 Err(LockError::Panicked { message, .. }) => std::panic::resume_unwind(Box::new(message)),
                 Err(LockError::Objects(_)) => Ended::Failed,
             }
@@ -87,14 +93,17 @@ impl<T: Portable> DMutex<T> {
         match spawn_to(Rank(owner), task_of(there), work).join() {
             Ok(Ended::Returned(result)) => Ok(result),
             Ok(Ended::Poisoned) => Err(LockError::Poisoned(offset)),
+            Ok(Ended::Left(node)) => Err(LockError::Left { at: offset, node: vgas::NodeId(node) }),
             Ok(Ended::Failed) => Err(LockError::busy()),
             Err(TaskError::Panicked { rank, message }) => Err(LockError::Panicked { rank, message }),
-            Err(TaskError::Objects(error)) => Err(LockError::Objects(error)),
+            Err(TaskError::Lost(lost)) => Err(at.cannot_be_had::<T>(lost_node(lost), here).into()),
+            Err(TaskError::Objects(error)) => Err(at.cannot_be_had::<T>(*error, here).into()),
             Err(error) => Err(crate::ObjectError::Usage(error.to_string()).into()),
         }
     }
 }
 
+#[track_caller]
 fn change_here<T: Portable, A: Portable, R: Portable>(
     at: At,
     number: u32,

@@ -6,7 +6,7 @@
 use super::entry::Task;
 use super::lend::{self, Arguments, Back};
 use super::{TaskError, rank};
-use crate::heap::cannot_go_on;
+use crate::heap::{cannot_go_on, goes_on};
 use crate::portable::Portable;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -256,6 +256,11 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
     }
 
     fn lost(&self, node: NodeId) {
+        // Without backups it may have been moved there.
+        let is_lent = matches!(&self.inner().state, State::Away(back) if !back.is_empty());
+        if is_lent && !goes_on() {
+            cannot_go_on(&format!("what was lent to a task is lost with {node}"));
+        }
         self.end(|before| match before {
             State::Away(_) => State::Ended(Err(TaskError::Lost(node))),
             other => other,

@@ -6,6 +6,7 @@
 mod channels;
 mod conditions;
 mod kept;
+mod losses;
 mod nodes;
 mod programs;
 mod random;
@@ -121,6 +122,7 @@ fn main() -> ExitCode {
     let sequences: &[Sequence<'_>] = &[
         (kept::NAME, &|| job_within_bound(kept::NAME, seed, kept::sequence)),
         (replicas::NAME, &|| job_within_bound(replicas::NAME, seed, || replicas::sequence(seed))),
+        (losses::NAME, &|| job_within_bound(losses::NAME, seed, || losses::sequence(seed))),
         (programs::NAME, &|| programs::sequence(seed, programs::Size::of(is_slow))),
         #[cfg(feature = "faults")]
         (programs::planted::NAME, &|| programs::planted::sequence(seed)),
@@ -153,7 +155,11 @@ fn failed(error: impl std::fmt::Display) -> ExitCode {
 }
 
 fn run_rank(name: &str, seed: u64) -> Outcome {
-    if let Some(part) = kept::part(name).or_else(|| replicas::part(name)).or_else(|| programs::part(name)) {
+    if let Some(part) = kept::part(name)
+        .or_else(|| replicas::part(name))
+        .or_else(|| programs::part(name))
+        .or_else(|| losses::part(name))
+    {
         return part(vgas::Runtime::init()?, seed);
     }
     let scenario = all().find(|scenario| scenario.name == name).ok_or_else(|| format!("no {name}"))?;

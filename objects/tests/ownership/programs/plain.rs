@@ -196,7 +196,7 @@ impl World {
                     lock.clear_poison();
                     let of = lock.get_mut().expect("it is not poisoned");
                     of.number = of.number.wrapping_add(number.wrapping_mul(self.ranks));
-                    digest(&of)
+                    digest(of)
                 }
                 None => 0,
             },

@@ -1,0 +1,336 @@
+//! What ranks hear who wait for others when one of them is killed: in locks, channels, barriers, conditions, tasks and scopes.
+
+use crate::scenarios::ensure;
+use crate::{HEAP, NOTICED_WITHIN, Outcome, replicas, run_job};
+use rustix::process::{Signal, getpid, kill_process};
+use std::path::Path;
+use std::time::Instant;
+use vgas::{NodeId, Rank, Runtime};
+use vgas_objects::sync::{
+    DArc, DAtomicU64, DBarrier, DCondvar, DMutex, DRwLock, LockError, Receiver, Sender, channel,
+};
+use vgas_objects::{
+    DBox, HeapOptions, Objects, Portable, RunOptions, Shareable, TaskError, rank, scope, spawn_to, task,
+};
+
+pub const NAME: &str = "losses";
+
+type Part = fn(Runtime, u64) -> Outcome;
+
+const REPLICATED: HeapOptions = HeapOptions { replicas: 1, ..HEAP };
+
+const PARTS: &[(&str, Part)] = &[
+    ("losses_survived", |runtime, _| lose(runtime, &REPLICATED)),
+    ("losses_end", |runtime, _| lose(runtime, &HEAP)),
+];
+
+pub fn part(name: &str) -> Option<Part> {
+    PARTS.iter().find(|(other, _)| *other == name).map(|(_, part)| *part)
+}
+
+/// The node that is lost, which has the rank of its number.
+const LOST: u32 = 1;
+
+/// What is waited for, and words of what is heard of it where the job goes on.
+const WAITS: &[(&str, &[&str])] = &[
+    ("lock held there", &["who had the lock", "node 1, which is lost"]),
+    ("lock there", &["DMutex<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
+    ("rwlock there", &["DMutex<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
+    ("with there", &["DMutex<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
+    ("number there", &["DAtomic<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
+    ("counted value there", &["DArc<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
+    ("barrier", &["DBarrier", "rank 0 on node 0", "losses.rs", "node 1 is lost"]),
+    ("condition", &["DCondvar", "rank 0 on node 0", "losses.rs", "node 1 is lost"]),
+    ("receiver there", &["Receiver<u64>", "losses.rs", "node 1 is lost"]),
+    ("sender there", &["Sender<u64>", "losses.rs", "node 1 is lost"]),
+    ("channel there", &["Receiver<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
+];
+
+/// Goal: who waits for a lost rank, in whatever way, hears within ten seconds what is lost, by type, place and call, where the job goes on;
+/// else the job ends within that time, and says who was killed. Method: a rank is killed that has or is to do what tasks of all others wait for; what each hears, it writes into a file.
+pub fn sequence(seed: u64) -> Result<(), String> {
+    for name in ["losses_survived", "losses_end"] {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let survives = name == "losses_survived";
+        let mut more = vec![("nvm.directory", folder.path().display().to_string())];
+        if survives {
+            more.extend([("run.survive", "on".to_owned()), ("conduit", "tcp".to_owned())]);
+        }
+        let began = Instant::now();
+        let ended = run_job(name, seed, 3, 3, &more);
+        match &ended {
+            Ok(()) if survives => {}
+            Err(why) if !survives && why.contains("killed by signal 9") => {}
+            _ => return Err(format!("{name} ended as {ended:?}")),
+        }
+        let took = began.elapsed();
+        if took > NOTICED_WITHIN {
+            return Err(format!("{name} has taken {took:?}"));
+        }
+        replicas::left_behind(folder.path())?;
+        if survives {
+            heard(folder.path()).map_err(|why| format!("{name}: {why}"))?;
+        }
+        println!("        {name} in {took:.1?}");
+    }
+    Ok(())
+}
+
+/// Whether each rank has heard what it should.
+fn heard(folder: &Path) -> Result<(), String> {
+    for (what, words) in WAITS {
+        for rank in [0, 2] {
+            let said = std::fs::read_to_string(folder.join(format!("said {rank} {what}")));
+            let said = said.map_err(|why| format!("rank {rank} has not heard of the {what}: {why}"))?;
+            let is_named = words.iter().all(|word| said.contains(word));
+            if !is_named {
+                return Err(format!("of the {what}, rank {rank} has heard: {said}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What tasks wait for.
+#[derive(Portable, Shareable)]
+struct Things {
+    /// Tasks that are where they are to be when the rank is killed.
+    ready: DAtomicU64,
+    held_there: DMutex<u64>,
+    lock_there: DMutex<u64>,
+    rwlock_there: DRwLock<u64>,
+    with_there: DMutex<u64>,
+    number_there: DAtomicU64,
+    counted_there: DArc<u64>,
+    barrier: DBarrier,
+    turn: DMutex<u64>,
+    condition: DCondvar,
+    sender: Sender<u64>,
+}
+
+impl Things {
+    fn is_ready(&self) {
+        let _ = self.ready.fetch_add(1);
+    }
+
+    /// When the rank is gone, for what does not wait by itself.
+    fn wait_for_loss(&self) {
+        self.is_ready();
+        while self.number_there.load().is_ok() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}
+
+/// In the rank that is killed: stays as it is.
+fn stay(things: &Things) -> ! {
+    things.is_ready();
+    loop {
+        std::thread::park();
+    }
+}
+
+fn said(what: u32, error: Result<(), impl std::fmt::Display>) {
+    let folder = std::env::var("LOSSES_FOLDER").unwrap_or_default();
+    let what = WAITS[what as usize].0;
+    let me = rank().map_or(u32::MAX, |rank| rank.0);
+    let text = error.err().map_or_else(|| "nothing".into(), |error| error.to_string());
+    let _ = std::fs::write(Path::new(&folder).join(format!("said {me} {what}")), text);
+}
+
+/// A task of a rank that waits.
+fn wait(things: &Things, what: u32) {
+    let lock_error = |ended: Result<(), LockError>| said(what, ended);
+    match what {
+        0 => {
+            things.is_ready();
+            lock_error(things.held_there.lock().map(drop));
+        }
+        1 => {
+            things.is_ready();
+            lock_error(things.lock_there.lock().map(drop));
+        }
+        2 => {
+            things.is_ready();
+            lock_error(things.rwlock_there.read().map(drop));
+        }
+        3 => {
+            things.is_ready();
+            lock_error(things.with_there.with((), task!(|of: &mut u64, _n: ()| -> () { *of += 1 })));
+        }
+        4 => {
+            things.wait_for_loss();
+            said(what, things.number_there.fetch_add(1).map(drop));
+        }
+        5 => {
+            things.wait_for_loss();
+            // What this rank has drawn it gives away without asking.
+            let mut all = Vec::new();
+            let ended = loop {
+                match DArc::try_clone(&things.counted_there) {
+                    Ok(one) => all.push(one),
+                    Err(error) => break Err(error),
+                }
+            };
+            said(what, ended);
+        }
+        6 => {
+            things.is_ready();
+            said(what, things.barrier.try_wait().map(drop));
+        }
+        7 => {
+            let ended = things.turn.lock().and_then(|turn| {
+                things.is_ready();
+                things.condition.wait_while(turn, |turn| *turn < 5).map(drop)
+            });
+            lock_error(ended);
+        }
+        _ => {
+            things.is_ready();
+            let ended = loop {
+                match things.sender.send_checked(1) {
+                    Ok(true) => {}
+                    Ok(false) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            said(what, ended);
+        }
+    }
+}
+
+/// A task that receives what never comes.
+fn receive(things: &Things, what: u32, receiver: &Receiver<u64>) {
+    things.is_ready();
+    let ended = loop {
+        match receiver.recv_checked() {
+            Ok(Some(_)) => {}
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    said(what, ended);
+}
+
+fn lose(runtime: Runtime, options: &HeapOptions) -> Outcome {
+    replicas::note_pids(&runtime)?;
+    let folder = runtime.settings().nvm.directory_path();
+    // SAFETY: no other thread of this process uses its environment yet.
+    unsafe { std::env::set_var("LOSSES_FOLDER", &folder) };
+    std::panic::set_hook(Box::new(|_| {}));
+    let survives = runtime.settings().run.survive;
+    let objects = Objects::attach(runtime, options)?;
+    let options = RunOptions { workers: 16, ..RunOptions::default() };
+    objects.run(&options, || wait_for_all(survives))?.unwrap_or(Ok(()))?;
+    ensure(objects.lost_nodes() == [NodeId(LOST)], || "nobody was lost".into())?;
+    Ok(objects.finalize()?)
+}
+
+type There = ((DMutex<u64>, DRwLock<u64>), (DMutex<u64>, (DAtomicU64, DArc<u64>)));
+type Ends = (Sender<u64>, Receiver<u64>);
+
+/// On the first rank.
+fn wait_for_all(survives: bool) -> Outcome {
+    let there = Rank(LOST);
+    let make = task!(|_n: ()| -> There {
+        let locks = (DMutex::new(1), DRwLock::new(1));
+        (locks, (DMutex::new(1), (DAtomicU64::new(1), DArc::new(1))))
+    });
+    let ((lock_there, rwlock_there), (with_there, (number_there, counted_there))) =
+        spawn_to(there, make, ()).join()?;
+    let (sender, receiver) = channel(4);
+    let things = Things {
+        ready: DAtomicU64::new(0),
+        held_there: DMutex::new(1),
+        lock_there,
+        rwlock_there,
+        with_there,
+        number_there,
+        counted_there,
+        barrier: DBarrier::new(3),
+        turn: DMutex::new(0),
+        condition: DCondvar::new(),
+        sender,
+    };
+    let mut lent = DBox::new([1u64; 50]);
+    let ended = scope(|scope| {
+        let set_up = || -> Result<Option<TaskError>, Box<dyn std::error::Error>> {
+            // What the lost rank has, each in a task that stays.
+            let hold = task!(|things: &Things, what: u32| -> () {
+                // Forgotten, a guard has its lock for ever.
+                match what {
+                    0 => std::mem::forget(things.held_there.lock()),
+                    1 => std::mem::forget(things.lock_there.lock()),
+                    2 => std::mem::forget(things.rwlock_there.write()),
+                    _ => std::mem::forget(things.with_there.lock()),
+                }
+                stay(things)
+            });
+            let mut parties = 4;
+            (0..4).for_each(|what| std::mem::forget(scope.spawn_to(there, hold, &things, what)));
+            let take = task!(|things: &Things, receiver: Receiver<u64>| -> () {
+                let _ = receiver.recv();
+                stay(things)
+            });
+            things.sender.send(1)?;
+            std::mem::forget(scope.spawn_to(there, take, &things, receiver));
+            parties += 1;
+            let mut written = None;
+            if survives {
+                let write = task!(|(things, lent): (&Things, &mut DBox<[u64; 50]>), _n: ()| -> () {
+                    lent[7] = 2;
+                    stay(things)
+                });
+                written = Some(scope.spawn_to(there, write, (&things, &mut lent), ()));
+                parties += 1;
+            }
+            let give = task!(|things: &Things, _sender: Sender<u64>| -> () { stay(things) });
+            let mut receivers = Vec::new();
+            for to in [0, 2] {
+                let (sender, receiver) = channel::<u64>(4);
+                std::mem::forget(scope.spawn_to(there, give, &things, sender));
+                let (sender, receiver_there) =
+                    spawn_to(there, task!(|_n: ()| -> Ends { channel(4) }), ()).join()?;
+                parties += 1;
+                receivers.push((to, receiver, receiver_there, sender));
+            }
+            // They have it before others ask.
+            while things.ready.load()? < parties {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            let waits = task!(|things: &Things, what: u32| -> () { wait(things, what) });
+            let receives = task!(|things: &Things, (receiver, what): (Receiver<u64>, u32)| -> () {
+                receive(things, what, &receiver)
+            });
+            let mut kept = Vec::new();
+            for (to, receiver, receiver_there, sender) in receivers {
+                kept.push(sender);
+                std::mem::forget(scope.spawn_to(Rank(to), receives, &things, (receiver, 9)));
+                std::mem::forget(scope.spawn_to(Rank(to), receives, &things, (receiver_there, 10)));
+                (0..9).for_each(|what| std::mem::forget(scope.spawn_to(Rank(to), waits, &things, what)));
+                parties += 11;
+            }
+            while things.ready.load()? < parties {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            // They wait by now, or will.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let kill = task!(|_things: &Things, _n: ()| -> () {
+                let _ = kill_process(getpid(), Signal::KILL);
+            });
+            std::mem::forget(scope.spawn_to(there, kill, &things, ()));
+            Ok(written.and_then(|written| written.join().err()))
+        };
+        // Tasks that stay would be waited for.
+        set_up().unwrap_or_else(|why| {
+            eprintln!("it was not set up: {why}");
+            std::process::exit(1)
+        })
+    });
+    ensure(!survives || matches!(ended, Some(TaskError::Lost(NodeId(LOST)))), || {
+        format!("the task that was lent to has ended with {ended:?}")
+    })?;
+    ensure(*lent == [1; 50], || "what was lent is not as it was".into())?;
+    std::mem::forget(things);
+    Ok(())
+}

@@ -9,6 +9,9 @@ use super::message::{Exit, RankExit};
 use super::spec::JobStatus;
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 
+/// What a process gets that touches shared memory which is gone.
+const SIGBUS: i32 = 7;
+
 /// Something that makes a job fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
@@ -48,7 +51,9 @@ impl Cause {
             Cause::Rank(RankExit { exit: Exit::Code(_), .. })
             | Cause::Abort { .. }
             | Cause::Failed { .. } => 2,
-            Cause::Rank(_) | Cause::DaemonLost { .. } | Cause::Interrupted { .. } => 3,
+            // Memory that its agent has taken along.
+            Cause::Rank(RankExit { exit: Exit::Signal(SIGBUS), .. }) => 3,
+            Cause::Rank(_) | Cause::DaemonLost { .. } | Cause::Interrupted { .. } => 4,
         }
     }
 }
@@ -81,7 +86,7 @@ impl Verdict {
 
     /// Whether the cause known so far may be a mere consequence of something else.
     pub(crate) fn is_complaint(&self) -> bool {
-        self.cause.as_ref().is_some_and(|cause| cause.weight() < 3)
+        self.cause.as_ref().is_some_and(|cause| cause.weight() < 4)
     }
 
     /// Takes in a cause.
@@ -241,6 +246,23 @@ mod tests {
         let status = verdict.status();
         assert_eq!(status.code, 137);
         assert_eq!(status.message.unwrap(), "rank 2 (pid 4711, host y) was killed by signal 9 (SIGKILL)");
+    }
+
+    /// The daemon of node 1 is killed; its ranks, and those that map memory of theirs, end by what they touch. The daemon is named.
+    #[test]
+    fn what_was_killed_outweighs_who_has_lost_memory() {
+        let mut verdict = verdict();
+        verdict.add_exit(exit(1, Exit::Code(1), true));
+        verdict.add_exit(exit(2, Exit::Signal(SIGBUS), true));
+        assert!(verdict.is_complaint(), "more may come");
+        assert_eq!(
+            verdict.status().message.unwrap(),
+            "rank 2 (pid 4711, host y) was killed by signal 7 (SIGBUS)"
+        );
+        let (pid, how) = (Some(4712), "was killed by signal 9 (SIGKILL)".into());
+        verdict.add(Cause::DaemonLost { node: NodeId(1), pid, how, code: 137 });
+        let said = verdict.status().message.unwrap();
+        assert!(said.contains("daemon") && said.contains("SIGKILL"), "{said}");
     }
 
     /// Rank 1 says why it ends, and ends. An agent on another node has lost it before that has travelled.

@@ -200,11 +200,17 @@ pub(crate) fn job() -> Result<&'static Runtime, ObjectError> {
 /// Ends the job: memory that somebody else may still use would otherwise be this rank's again. Mostly a rank was killed, which is what the
 /// job should be seen to end with: so it is a complaint, and no signal.
 pub(crate) fn cannot_go_on(why: &str) -> ! {
-    if let Ok(job) = job() {
-        let _ = job.complain(why, 1);
+    complain(why);
+    std::process::exit(1)
+}
+
+/// Says what cannot be done because of somebody else: the job's end names the cause, or this if nothing better is known. Where nobody takes
+/// it, this process says it.
+pub(crate) fn complain(why: &str) {
+    if job().map(|job| job.complain(why, 1).is_ok()).unwrap_or(false) {
+        return;
     }
     vgas::say::line(format_args!("vgas: {why}"));
-    std::process::exit(1)
 }
 
 /// Something is passed on to another rank: what it leads to must be found, also when this node is lost by then. See [`replica`].

@@ -1,8 +1,9 @@
 //! Barriers of tasks and ranks.
 
-use super::wait;
+use super::wait::{self, Meets};
 use crate::heap::{DBox, ObjectError, cannot_be_had, job, lost_node, place_of};
 use crate::service::barriers::{Answer, BarrierService, Request};
+use crate::task::meet;
 use crate::{Portable, Shareable};
 use std::panic::Location;
 use vgas::NodeId;
@@ -24,6 +25,7 @@ pub struct DBarrier {
     /// Its address is the barrier's name.
     name: DBox<u64>,
     parties: u32,
+    meets: Meets,
 }
 
 /// That all have come to a [`DBarrier`].
@@ -44,7 +46,8 @@ impl DBarrier {
     /// As [`DBox::new`].
     #[track_caller]
     pub fn new(parties: usize) -> Self {
-        Self { name: DBox::new(0), parties: parties.min(u32::MAX as usize) as u32 }
+        meet();
+        Self { name: DBox::new(0), parties: parties.min(u32::MAX as usize) as u32, meets: Meets }
     }
 
     /// Waits until so many have come.

@@ -8,6 +8,7 @@ use crate::layout::Layout;
 use crate::planted::{Fault, is_planted};
 use crate::service::Bytes;
 use crate::service::channels::{Answer, ChannelService, Request};
+use crate::task::meet;
 use crate::word::Link;
 use crate::{Portable, Shareable};
 use std::cell::RefCell;
@@ -74,6 +75,7 @@ pub fn channel<T: Portable>(room: usize) -> (Sender<T>, Receiver<T>) {
 /// # Errors
 /// Where there is no heap, and when a peer is lost.
 pub fn try_channel<T: Portable>(room: usize) -> Result<(Sender<T>, Receiver<T>), ObjectError> {
+    meet();
     let (node, bytes) = (job()?.node().0, bytes_of::<T>() as u32);
     let room = room.clamp(1, u32::MAX as usize) as u32;
     let opened = wait::call::<ChannelService>(NodeId(node), &Request::Open { bytes, room })?;
@@ -155,6 +157,7 @@ unsafe impl<T: Portable> Portable for Sender<T> {
     const HAS_LINKS: bool = true;
 
     fn links(&self, _: &mut dyn FnMut(&Link)) {
+        meet();
         visited();
     }
 
@@ -472,6 +475,7 @@ unsafe impl<T: Portable> Portable for Receiver<T> {
     const HAS_LINKS: bool = true;
 
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        meet();
         if let Ok(rest) = self.rest.try_borrow() {
             rest.links(visit);
         }

@@ -2,10 +2,11 @@
 
 use super::DAtomicU64;
 use super::mutex::{At, Guard, LockError};
-use super::wait;
+use super::wait::{self, Meets};
 use crate::heap::{ObjectError, cannot_be_had, cannot_go_on, job, lost_node, pass_on, place_of};
 use crate::service::Bytes;
 use crate::service::locks::{Answer, LockService, Request};
+use crate::task::meet;
 use crate::{Portable, Shareable};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +43,7 @@ use vgas::NodeId;
 pub struct DCondvar {
     /// The node of its locks, plus 1, when there was one. Its address is the condition's name.
     node: DAtomicU64,
+    meets: Meets,
 }
 
 /// Whether the time was over.
@@ -68,7 +70,8 @@ impl DCondvar {
     /// As [`DBox::new`](crate::DBox::new).
     #[track_caller]
     pub fn new() -> Self {
-        Self { node: DAtomicU64::new(0) }
+        meet();
+        Self { node: DAtomicU64::new(0), meets: Meets }
     }
 
     /// Gives a lock back until the condition is notified, and has it again then. It may also be notified for others: look again.

@@ -11,6 +11,7 @@ use crate::heap::{
 };
 use crate::service::Bytes;
 use crate::service::locks::{Answer, LockService, POISONED, Request};
+use crate::task::Holds;
 use crate::word::Link;
 use crate::{Layout, Portable, Shareable};
 use std::fmt;
@@ -352,6 +353,7 @@ pub struct Guard<'m, T: Portable> {
     held: Box<ManuallyDrop<Held<T>>>,
     at: At,
     was_panicking: bool,
+    holds: Holds,
     of: PhantomData<&'m DMutex<T>>,
 }
 
@@ -362,7 +364,8 @@ impl<T: Portable> Guard<'_, T> {
             // SAFETY: it is this guard's alone.
             let held = unsafe { value_of::<T>(bytes).assume_init() };
             let was_panicking = std::thread::panicking();
-            Self { held: Box::new(ManuallyDrop::new(held)), at, was_panicking, of: PhantomData }
+            let held = Box::new(ManuallyDrop::new(held));
+            Self { held, at, was_panicking, holds: Holds::one(), of: PhantomData }
         })
     }
 
@@ -375,7 +378,7 @@ impl<T: Portable> Guard<'_, T> {
         let mut this = ManuallyDrop::new(self);
         let (at, bytes) = (this.at, bytes_of(&**this.held));
         // SAFETY: not used again; only the box is freed, whose value is never dropped here.
-        drop(unsafe { std::ptr::read(&raw mut this.held) });
+        drop(unsafe { (std::ptr::read(&raw mut this.held), std::ptr::read(&raw mut this.holds)) });
         (at, bytes)
     }
 

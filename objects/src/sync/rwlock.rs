@@ -2,6 +2,7 @@
 
 use super::mutex::{At, DMutex, Guard, Held, LockError, poison_of, value_of};
 use crate::heap::leave_behind;
+use crate::task::Holds;
 use crate::{Portable, Shareable};
 use std::fmt;
 use std::marker::PhantomData;
@@ -45,7 +46,8 @@ impl<T: Shareable> DRwLock<T> {
         let bytes = at.lock::<T>(true, false)?.ok_or_else(LockError::busy)?;
         // SAFETY: a copy of a value that nobody changes while this guard has it, which is never dropped.
         let held = unsafe { value_of::<T>(&bytes).assume_init() };
-        let guard = ReadGuard { held: Box::new(ManuallyDrop::new(held)), at, of: PhantomData };
+        let guard =
+            ReadGuard { held: Box::new(ManuallyDrop::new(held)), at, _holds: Holds::one(), of: PhantomData };
         poison_of(guard.held.poison, at.offset).map(|()| guard)
     }
 
@@ -94,6 +96,7 @@ impl<T: Shareable> fmt::Debug for DRwLock<T> {
 pub struct ReadGuard<'l, T: Shareable> {
     held: Box<ManuallyDrop<Held<T>>>,
     at: At,
+    _holds: Holds,
     of: PhantomData<&'l DRwLock<T>>,
 }
 

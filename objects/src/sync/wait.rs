@@ -1,7 +1,9 @@
 //! Waiting for others: the thread sleeps, messages are served meanwhile, and a worker that waits for long has another in its place.
 
 use crate::heap::{ObjectError, job};
-use crate::task::while_blocked;
+use crate::task::{meet, while_blocked};
+use crate::word::Link;
+use crate::{Portable, Shareable};
 use serde::de::DeserializeOwned;
 use std::time::{Duration, Instant};
 use vgas::NodeId;
@@ -51,3 +53,19 @@ pub(super) fn answer<A: DeserializeOwned>(mut call: PendingCall<'static, A>) -> 
 pub(super) fn call<S: Service>(node: NodeId, request: &S::Request) -> Result<S::Answer, ObjectError> {
     answer(job()?.start_call::<S>(node, request)?)
 }
+
+/// In what tasks wait for each other by: whoever gets it, is told so.
+#[derive(Debug)]
+pub(super) struct Meets;
+
+// SAFETY: without bytes. It has no links, but processes where it arrives are to know.
+unsafe impl Portable for Meets {
+    const HAS_LINKS: bool = true;
+
+    fn links(&self, _: &mut dyn FnMut(&Link)) {
+        meet();
+    }
+}
+
+// SAFETY: without bytes.
+unsafe impl Shareable for Meets {}

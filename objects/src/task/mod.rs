@@ -10,6 +10,7 @@
 //!    for all of its tasks, also when it unwinds, and ends the process where it cannot hear of them. So a queue may have it, and another
 //!    thread use it, as if it lived for ever; what is left in queues of a task that has ended has nothing of it.
 
+mod alone;
 mod entry;
 mod here;
 mod job;
@@ -22,6 +23,7 @@ mod spare;
 mod travel;
 mod watch;
 
+pub(crate) use alone::{Holds, meet};
 pub use entry::{Task, task_of};
 pub(crate) use here::{number_of, run_here};
 pub use lend::{Arguments, Lent};

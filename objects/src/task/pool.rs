@@ -16,8 +16,9 @@
 //!
 //! * *A spawn that its thread waits for at once* is faster done than somebody is woken for it. After a wake that has found nothing,
 //!   only a longer queue wakes.
-//! * *Who waits for a task* takes the listener's place, and gives it back only when it has not waited for a while: programs wait often.
+//! * *Who waits for a task* runs others meanwhile, where none of them may wait for it ([`super::alone`]). It takes the listener's place, and gives it back only when it has not waited for a while: programs wait often.
 
+use super::alone;
 use super::job::{Leaves, Packed, Work};
 use super::travel;
 use crate::heap::{ObjectError, pass_on};
@@ -455,14 +456,19 @@ impl Pool {
         }
     }
 
-    /// Whether this thread runs tasks while it waits.
-    fn may_help() -> bool {
+    /// Whether this thread runs tasks within each other.
+    fn may_nest() -> bool {
         IS_WORKER.get() || NESTED.get() < NESTED_MAX
+    }
+
+    /// Whether this thread runs other tasks than the one that it waits for.
+    fn may_help() -> bool {
+        Self::may_nest() && !alone::is_alone()
     }
 
     /// Runs a task here that this thread is about to wait for, unless somebody has begun it; tidies up what it passes.
     pub fn run_first(&self, wanted: &Queued) {
-        if !Self::may_help() {
+        if !Self::may_nest() {
             return;
         }
         while let Some(newest) = take_own() {
@@ -510,7 +516,11 @@ impl Pool {
             if may_help && IS_WORKER.get() {
                 self.ask(ASKED_AT_ONCE)?;
             }
-            self.wait_in_endpoint(may_help, &is_over)?;
+            match may_help {
+                true => self.wait_in_endpoint(true, &is_over)?,
+                // Others are run by a worker in its place.
+                false => super::while_blocked(|| self.wait_in_endpoint(false, &is_over))?,
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use super::entry::table;
 use super::pool::{Member, Pool, pool};
 use super::{spare, travel};
-use crate::heap::{ObjectError, Objects, goes_on};
+use crate::heap::{ObjectError, Objects, complain, goes_on};
 use crossbeam_deque::Worker;
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
@@ -136,7 +136,7 @@ impl Drop for Stop {
     fn drop(&mut self) {
         if let Err(error) = travel::stop(self.0) {
             // Somebody is lost, and with it the job.
-            vgas::say::line(format_args!("vgas: tasks cannot be ended: {error}"));
+            complain(&format!("tasks cannot be ended: {error}"));
         }
     }
 }

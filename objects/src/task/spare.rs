@@ -1,4 +1,4 @@
-//! Workers in the place of those that wait for something else than a task: what they wait for may be done by a task that no other
+//! Workers in the place of those that wait for something else than a task, or for a task and must not run others ([`super::alone`]): what they wait for may be done by a task that no other
 //! worker would begin.
 
 use super::pool::{IS_WORKER, Member, pool};

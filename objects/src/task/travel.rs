@@ -8,7 +8,7 @@ use super::entry::code_of;
 use super::job::{Leaves, Packed, Work};
 use super::lend::{MISREAD, STOPPED};
 use super::pool::{self, Pool};
-use crate::heap::{ObjectError, cannot_go_on, pass_on};
+use crate::heap::{ObjectError, cannot_go_on, complain, pass_on};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -234,7 +234,7 @@ impl Work for Visitor {
             && !pool.runtime.is_lost(origin)
         {
             // Its rank is lost, and with it the job.
-            vgas::say::line(format_args!("vgas: {origin} cannot be told of the end of a task: {why}"));
+            complain(&format!("{origin} cannot be told of the end of a task: {why}"));
         }
         true
     }

@@ -42,6 +42,13 @@ pub const ALL: &[Scenario] = &[
         ends_with: None,
     },
     Scenario {
+        name: "channel_nested",
+        jobs: JOBS,
+        heap: HEAP,
+        rank: |o, s| all(o, s, nested),
+        ends_with: None,
+    },
+    Scenario {
         name: "channel_messages",
         jobs: &[(2, 2)],
         heap: HEAP,
@@ -90,6 +97,26 @@ fn order(objects: &Objects, _seed: u64) -> Outcome {
         ensure(next.iter().all(|next| *next == EACH), || format!("{next:?} with room for {room}"))?;
         ensure(receiver.recv().is_err(), || "it is over".into())?;
         running.into_iter().try_for_each(|one| one.join())?;
+    }
+    Ok(())
+}
+
+/// Goal: a task that waits for another one, and sends something afterwards, is not buried under one that waits for what it sends. Method: the
+/// receiver's task is the next in the queue of the rank whose only worker waits for a slow task elsewhere.
+fn nested(objects: &Objects, _seed: u64) -> Outcome {
+    for to in 0..objects.ranks() {
+        let next = (to + 1) % objects.ranks();
+        let first = task!(|(sender, (receiver, next)): (Sender<u64>, (Receiver<u64>, u32))| -> u64 {
+            let take = task!(|receiver: Receiver<u64>| -> u64 { receiver.recv().unwrap_or(0) });
+            let slow = task!(|_n: ()| -> () { std::thread::sleep(Duration::from_millis(20)) });
+            let taken = spawn_to(rank().unwrap_or(Rank(0)), take, receiver);
+            let slow = spawn_to(Rank(next), slow, ()).join();
+            let _ = sender.send(u64::from(next) + 7);
+            taken.join().unwrap_or(1) + slow.map_or(100, |()| 0)
+        });
+        let (sender, receiver) = channel(1);
+        let found = spawn_to(Rank(to), first, (sender, (receiver, next))).join()?;
+        ensure(found == u64::from(next) + 7, || format!("{found} on rank {to}"))?;
     }
     Ok(())
 }

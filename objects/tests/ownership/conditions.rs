@@ -38,6 +38,7 @@ pub const ALL: &[Scenario] = &[
         rank: |o, s| all(o, s, messages),
         ends_with: None,
     },
+    Scenario { name: "lock_nested", jobs: JOBS, heap: HEAP, rank: |o, s| all(o, s, nested), ends_with: None },
     Scenario { name: "lock_fairness", jobs: &[(4, 2)], heap: HEAP, rank: fairness, ends_with: None },
     Scenario {
         name: "condition_killed",
@@ -54,6 +55,44 @@ fn all(objects: &Objects, seed: u64, main: fn(&Objects, u64) -> Outcome) -> Outc
     ended.unwrap_or(Ok(()))?;
     objects.barrier()?;
     nothing_is_left(objects)
+}
+
+/// Goal: a task that has a lock, and waits for another task, is in nobody's way: what waits in its rank and wants the lock is not run above it.
+/// Method: the lock's holder waits for a slow task elsewhere, while one of its own that wants the lock is the next in its queue.
+fn nested(objects: &Objects, _seed: u64) -> Outcome {
+    let lock = DMutex::new(0u64);
+    for to in (0..objects.ranks()).map(Rank) {
+        let next = (to.0 + 1) % objects.ranks();
+        let before = *lock.lock()?;
+        let found = scope(|scope| {
+            let hold = task!(|lock: &DMutex<u64>, next: u32| -> u64 {
+                scope_of_holder(lock, next).unwrap_or_else(|why| panic!("{why}"))
+            });
+            scope.spawn_to(to, hold, &lock, next).join()
+        })?;
+        ensure(found == before + 1, || format!("{found} after {before} on {to}"))?;
+        let is = *lock.lock()?;
+        ensure(is == before + 11, || format!("{is} after {before} on {to}"))?;
+    }
+    Ok(())
+}
+
+fn scope_of_holder(lock: &DMutex<u64>, next: u32) -> Result<u64, Box<dyn std::error::Error>> {
+    let slow = task!(|_n: ()| -> () { std::thread::sleep(Duration::from_millis(20)) });
+    scope(|scope| {
+        let mut held = lock.lock()?;
+        let add = task!(|lock: &DMutex<u64>, _n: ()| -> () {
+            *lock.lock().unwrap_or_else(|why| panic!("{why}")) += 10;
+        });
+        let me = vgas_objects::rank().unwrap_or(Rank(0));
+        let other = scope.spawn_to(me, add, lock, ());
+        spawn_to(Rank(next), slow, ()).join()?;
+        *held += 1;
+        let found = *held;
+        drop(held);
+        other.join()?;
+        Ok(found)
+    })
 }
 
 /// A queue of at most three, by hand.

@@ -1,0 +1,71 @@
+//! When a thread that waits for a task must not run others meanwhile: they would lie above it on its stack, and what they wait for might be
+//! done by it only afterwards.
+//!
+//! * *It has a lock.* Whoever else wants that would wait for a thread that cannot go on before it has ended itself.
+//! * *Channels, conditions or barriers are used in this process.* Which task waits for which, nobody can see.
+//!
+//! It still runs the task that it waits for, if that has not begun: it waits for its end in any case. For others a worker takes its place
+//! ([`super::spare`]).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+thread_local! {
+    /// Locks that were taken by this thread and not given back, by whatever thread.
+    static HELD: Arc<AtomicU32> = Arc::default();
+}
+
+/// Whether tasks of this process may wait for each other.
+static MEET: AtomicBool = AtomicBool::new(false);
+
+/// That a thread has a lock, until dropped, wherever that is.
+#[derive(Debug)]
+pub(crate) struct Holds(Arc<AtomicU32>);
+
+impl Holds {
+    pub fn one() -> Self {
+        HELD.with(|held| {
+            held.fetch_add(1, Ordering::Relaxed);
+            Self(held.clone())
+        })
+    }
+}
+
+impl Drop for Holds {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Something has come into this process by which tasks wait for each other.
+pub(crate) fn meet() {
+    if !MEET.load(Ordering::Relaxed) {
+        MEET.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether this thread runs no task but the one that it waits for.
+pub(super) fn is_alone() -> bool {
+    MEET.load(Ordering::Relaxed) || HELD.with(|held| held.load(Ordering::Relaxed) > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a lock counts for the thread that has taken it, until it is given back, also by another.
+    #[test]
+    fn locks_count_where_they_were_taken() {
+        let held = || HELD.with(|held| held.load(Ordering::Relaxed));
+        let (one, other) = (Holds::one(), Holds::one());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(held(), 0);
+                drop(one);
+            });
+        });
+        assert_eq!(held(), 1);
+        drop(other);
+        assert_eq!(held(), 0);
+    }
+}

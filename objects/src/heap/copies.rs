@@ -11,9 +11,13 @@ use super::shape::Links;
 use super::shared::Shared;
 use crate::slab::Class;
 use crate::word::Word;
+#[cfg(feature = "loom")]
+use loom::sync::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::PoisonError;
+#[cfg(not(feature = "loom"))]
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// A copy.
 #[derive(Clone, Copy, Debug)]
@@ -51,12 +55,12 @@ struct Table {
     kept_bytes: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Copies {
     table: Mutex<Table>,
     filled: Condvar,
     /// The node's table, if this rank shares.
-    shared: OnceLock<Shared<'static>>,
+    shared: Option<Shared<'static>>,
 }
 
 /// Takes the entry back if fetching ends by a panic or an error, so that nobody waits for it.
@@ -79,12 +83,12 @@ impl Drop for Filling<'_> {
 impl Copies {
     /// Of a rank that shares copies through its node's table.
     pub fn sharing(shared: Option<Shared<'static>>) -> Self {
-        Self { shared: shared.map(OnceLock::from).unwrap_or_default(), ..Self::default() }
+        Self { shared, table: Mutex::new(Table::default()), filled: Condvar::new() }
     }
 
     /// The node's table.
     pub fn shared(&self) -> Option<&Shared<'static>> {
-        self.shared.get()
+        self.shared.as_ref()
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -235,7 +239,7 @@ impl Table {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
     use crate::word::Colour;
@@ -252,7 +256,7 @@ mod tests {
     /// Goal: many threads that want a copy get one, which is fetched once, and is evicted when the last has gone.
     #[test]
     fn a_copy_is_fetched_once() {
-        let (copies, fetches) = (Copies::default(), AtomicU32::new(0));
+        let (copies, fetches) = (Copies::sharing(None), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -276,7 +280,7 @@ mod tests {
 
     #[test]
     fn who_fails_to_fetch_is_in_nobodys_way() {
-        let copies = Copies::default();
+        let copies = Copies::sharing(None);
         assert!(copies.hold(word(16), || Err(ObjectError::NoHeap)).is_err());
         assert_eq!(copies.hold(word(16), || Ok(copy(9))).unwrap(), 9);
         assert_eq!(copies.drop_from(&[16, 32]).1, [false, true]);

@@ -15,6 +15,7 @@ mod borrow;
 mod boxes;
 mod copies;
 mod error;
+mod extension;
 mod head;
 mod later;
 mod map;
@@ -52,7 +53,7 @@ use crate::colour::{Event, Outcome, Slot, step};
 use crate::planted::{Fault, is_planted};
 use crate::portable::Portable;
 use crate::slab::{Class, Full, Geometry, Memory, Place, SERVED, Slabs, Use};
-use crate::word::{ADDRESS_MASK, Colour, Link, Word};
+use crate::word::{Colour, Link, Word};
 use copies::{Copies, Copy};
 use mates::Mates;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -318,12 +319,8 @@ impl Heap {
 
     /// Ends the use that a link stands for, if any.
     fn release(&self, link: &Link) {
-        let extension = link.extension.swap(0, Ordering::AcqRel);
-        let is_in_place = extension & ADDRESS_MASK == link.word.address();
-        let counts = extension >> 48 == OWN.tag.load(Ordering::Relaxed) && extension != 0 && !is_in_place;
-        if counts && !is_planted(Fault::ForgottenUse) {
-            self.copies.release(link.word);
-        }
+        let (tag, may_release) = (OWN.tag.load(Ordering::Relaxed), !is_planted(Fault::ForgottenUse));
+        extension::take(&self.copies, &link.extension, link.word, tag, may_release);
     }
 
     /// Frees what others have freed of this rank's: a list through the slots themselves, whose head is the partition's first word.
@@ -418,17 +415,14 @@ impl Heap {
     /// As [`Heap::hold`], once for a link: it remembers.
     #[cold]
     fn find(&self, link: &Link, shape: &Shape) -> Result<u64, ObjectError> {
-        let tag = OWN.tag.load(Ordering::Relaxed) << 48;
+        let tag = OWN.tag.load(Ordering::Relaxed);
         if let Some(address) = self.in_place(link.word, shape) {
             // Where the object itself is: no copy, and nothing that counts.
-            link.extension.store(tag | address, Ordering::Release);
+            link.extension.store(tag << 48 | address, Ordering::Release);
             return Ok(address);
         }
         let address = self.hold(link.word, shape)?;
-        // Another thread may have come first; anything else is from an earlier job.
-        if link.extension.swap(tag | address, Ordering::AcqRel) == tag | address {
-            self.copies.release(link.word);
-        }
+        extension::note(&self.copies, &link.extension, link.word, tag, address);
         Ok(address)
     }
 

@@ -1,4 +1,4 @@
-//! Goal: the table of copies that the ranks of a node share keeps its promises in every order in which their loads and stores can come:
+//! Goal: copies, the extensions of links that know where they are, and the table of copies that the ranks of a node share keep their promises in every order in which their loads and stores can come:
 //! who holds a copy finds its bytes as they were, whatever its keeper evicts meanwhile, and nobody waits for what has ended. Method: loom
 //! runs each model in all orders up to a bound, with the code that ships; a table of one entry, so that all meet.
 //!
@@ -7,11 +7,28 @@
 // What ships has uses for all of it.
 #![allow(dead_code)]
 
+#[path = "../../src/heap/copies.rs"]
+mod copies;
+#[path = "../../src/heap/extension.rs"]
+mod extension;
 #[path = "../../src/heap/shared.rs"]
 mod shared;
+/// What copies say of sizes.
+mod slab {
+    pub use vgas_objects::slab::Class;
+}
+/// What fetching says that has failed.
+mod error {
+    #[derive(Debug)]
+    pub struct ObjectError;
+}
+mod shape {
+    pub type Links = fn(u64, usize, &mut dyn FnMut(&crate::word::Link));
+}
 #[path = "../../src/word.rs"]
 mod word;
 
+use copies::{Copies, Copy};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use shared::{Look, Shared, Table};
@@ -75,6 +92,110 @@ fn read(node: &Node, rank: u32, word: Word, value: u64) {
         }
         Ok(Look::Full) | Err(_) => {}
     }
+}
+
+/// A rank: its copies, an extension of a link that threads read through, and the bytes of slots where copies are.
+struct Reader {
+    copies: Copies,
+    extension: AtomicU64,
+    slots: [AtomicU64; 2],
+    /// How many of them have been used: one that is freed comes again later.
+    used: AtomicU64,
+}
+
+const TAG: u64 = 3;
+
+impl Reader {
+    fn new() -> Arc<Self> {
+        let (extension, used) = (AtomicU64::new(0), AtomicU64::new(0));
+        let slots = [AtomicU64::new(0), AtomicU64::new(0)];
+        Arc::new(Self { copies: Copies::sharing(None), extension, slots, used })
+    }
+
+    fn slot(&self, address: u64) -> &AtomicU64 {
+        &self.slots[((address - SLOT) / 16) as usize]
+    }
+
+    fn hold(&self) -> u64 {
+        let fetch = || {
+            let address = SLOT + 16 * self.used.fetch_add(1, Ordering::Relaxed);
+            self.slot(address).store(7, Ordering::Relaxed);
+            let class = slab::Class::Small(0);
+            Ok(Copy { address, class, bytes: 8, links: None, name: || "", entry: None })
+        };
+        self.copies.hold(number(1), fetch).expect("it is fetched")
+    }
+
+    /// As a box that is read through: looks at the extension, else has the copy held, and notes it.
+    fn read(&self) {
+        let known = self.extension.load(Ordering::Acquire);
+        let address = match known >> 48 == TAG {
+            true => known & word::ADDRESS_MASK,
+            false => {
+                let held = self.hold();
+                extension::note(&self.copies, &self.extension, number(1), TAG, held);
+                held
+            }
+        };
+        assert_eq!(self.slot(address).load(Ordering::Relaxed), 7, "the copy was evicted while it is read");
+    }
+
+    /// As a borrow: holds the copy, and ends.
+    fn borrow(&self) {
+        let address = self.hold();
+        assert_eq!(
+            self.slot(address).load(Ordering::Relaxed),
+            7,
+            "the copy was evicted while it is borrowed"
+        );
+        self.copies.release(number(1));
+    }
+
+    /// Evicts what it can; the slot is nobody's then.
+    fn evict(&self) -> bool {
+        let evicted = self.copies.evict();
+        evicted.iter().for_each(|copy| self.slot(copy.address).store(99, Ordering::Relaxed));
+        evicted.is_some()
+    }
+}
+
+/// Threads read through one box, while another one evicts: whoever has noted where the copy is finds it, it counts once for all of them,
+/// and goes when the box does.
+#[test]
+fn an_extension_counts_once() {
+    orders(3, || {
+        let rank = Reader::new();
+        let readers = [0, 1].map(|_| {
+            let rank = rank.clone();
+            loom::thread::spawn(move || rank.read())
+        });
+        // Never: nobody has given it back.
+        assert!(!rank.evict(), "it was evicted while a box knows where it is");
+        readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
+        assert!(!rank.evict(), "it was evicted while a box knows where it is");
+        extension::take(&rank.copies, &rank.extension, number(1), TAG, true);
+        assert!(rank.evict(), "a use is left that nobody stands for");
+    });
+}
+
+/// A box that knows where the copy is goes, in one thread, while another one borrows the same word, and a third evicts.
+#[test]
+fn eviction_waits_for_boxes_and_borrows() {
+    orders(3, || {
+        let rank = Reader::new();
+        rank.read();
+        let (leaves, borrows) = (rank.clone(), rank.clone());
+        let leaves = loom::thread::spawn(move || {
+            extension::take(&leaves.copies, &leaves.extension, number(1), TAG, true);
+        });
+        let borrows = loom::thread::spawn(move || borrows.borrow());
+        let mut evicted = u32::from(rank.evict());
+        leaves.join().expect("no panic");
+        borrows.join().expect("no panic");
+        // Used since it was idle first: its second chance.
+        evicted += u32::from(rank.evict());
+        assert!(evicted > 0 && rank.copies.kept().0 == 0, "a use is left that nobody stands for");
+    });
 }
 
 /// Two ranks read, whoever comes first keeps the copy and evicts it as soon as it may.

@@ -14,7 +14,6 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
-use std::sync::atomic::Ordering;
 use vgas::Rank;
 
 /// An owned object of the global heap (drust-osdi24.txt §4.1.1): like a `Box`, unique, moved by moving the box, and freed with it. 16 bytes,
@@ -111,6 +110,15 @@ pub(super) fn fail(error: &ObjectError) -> ! {
     panic!("{error}");
 }
 
+/// [`fail`], which names the program's call.
+#[cold]
+#[inline(never)]
+pub(super) fn fail_for(error: ObjectError, here: &'static Location<'static>) -> ! {
+    let error = error.for_call(here);
+    // Where a program's call is the caller's, the panic says so itself; this is for what has been called for it.
+    panic!("{error}");
+}
+
 /// What was had, or the end, which names the program's call.
 #[inline]
 #[track_caller]
@@ -185,7 +193,9 @@ impl<T: Portable> DBox<T> {
     #[inline]
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
-        had(self.make_own());
+        if !self.is_mine() {
+            self.bring(Location::caller());
+        }
         // SAFETY: rules 1 and 2: it is in the own partition now, and the box is mutably borrowed.
         unsafe { &mut *with_exposed_provenance_mut(self.link.word.address() as usize) }
     }
@@ -203,26 +213,34 @@ impl<T: Portable> DBox<T> {
     /// Sees to it that the object is here, and that nobody finds what it was.
     #[inline]
     pub(super) fn make_own(&mut self) -> Result<(), ObjectError> {
-        let heap = heap()?;
-        match OWN.offset_of(self.link.word.address()) {
-            Some(offset) if !heap.is_served(offset, const { Shape::of::<T>() }.class) => Ok(()),
-            _ => heap.own(&mut self.link, const { &Shape::of::<T>() }),
+        match self.is_mine() {
+            true => Ok(()),
+            false => heap()?.own(&mut self.link, const { &Shape::of::<T>() }),
         }
     }
 
-    /// Where the value is in this process, for reading.
+    /// Whether the object is here, in a colour that nobody has seen.
     #[inline]
-    fn locate(&self) -> Result<u64, ObjectError> {
+    fn is_mine(&self) -> bool {
         let address = self.link.word.address();
-        if OWN.offset_of(address).is_some() {
-            return Ok(address);
+        OWN.offset_of(address).is_some() && !OWN.is_served(address, const { Shape::of::<T>() }.class)
+    }
+
+    /// Makes the object this rank's, or ends.
+    #[cold]
+    #[inline(never)]
+    fn bring(&mut self, here: &'static Location<'static>) {
+        if let Err(error) = self.make_own() {
+            fail_for(error, here);
         }
-        let extension = self.link.extension.load(Ordering::Acquire);
-        let tag = OWN.tag.load(Ordering::Relaxed);
-        if tag != 0 && extension >> 48 == tag {
-            return Ok(extension & !(0xffff << 48));
-        }
-        heap()?.find(&self.link, const { &Shape::of::<T>() })
+    }
+
+    /// Where a copy of the object is, which is elsewhere, or the end.
+    #[cold]
+    #[inline(never)]
+    fn find(&self, here: &'static Location<'static>) -> u64 {
+        let found = heap().and_then(|heap| heap.find(&self.link, const { &Shape::of::<T>() }));
+        found.unwrap_or_else(|error| fail_for(error, here))
     }
 }
 
@@ -299,11 +317,12 @@ impl<T: Shareable> Deref for DBox<T> {
     #[inline]
     #[track_caller]
     fn deref(&self) -> &T {
-        match self.locate() {
-            // SAFETY: rules 1 and 2: the object itself, or a copy that this box has counted; the box is borrowed.
-            Ok(address) => unsafe { &*with_exposed_provenance(address as usize) },
-            Err(error) => had(Err(error)),
-        }
+        let address = match OWN.known(&self.link) {
+            Some(address) => address,
+            None => self.find(Location::caller()),
+        };
+        // SAFETY: rules 1 and 2: the object itself, or a copy that this box has counted; the box is borrowed.
+        unsafe { &*with_exposed_provenance(address as usize) }
     }
 }
 

@@ -45,15 +45,15 @@ pub use part::Part;
 pub use replica::Replicated;
 pub use report::{NodeReport, RankReport, Report, TypeReport};
 pub use rest::{HeapAtRest, LookError, PartitionAtRest, RootAtRest, SizeAtRest, heaps_at_rest};
-pub(crate) use seam::{cannot_be_had, discard, is_lost, is_own, lost_node, place_of, update};
+pub(crate) use seam::{add, cannot_be_had, discard, is_lost, is_own, lost_node, place_of, update};
 pub use text::DString;
 pub use vec::DVec;
 
 use crate::colour::{Event, Outcome, Slot, step};
 use crate::planted::{Fault, is_planted};
 use crate::portable::Portable;
-use crate::slab::{Class, Full, Geometry, Memory, Place, SERVED, Slabs, Use};
-use crate::word::{Colour, Link, Word};
+use crate::slab::{Class, Full, Geometry, Memory, Place, SERVED, Slabs, Use, word_address};
+use crate::word::{ADDRESS_BITS, ADDRESS_MASK, Colour, Link, Word};
 use copies::{Copies, Copy};
 use mates::Mates;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -67,11 +67,18 @@ use vgas::{GlobalAddress, Rank, Runtime};
 static HEAP: OnceLock<Heap> = OnceLock::new();
 
 /// What each look at an object needs: zeros where there is no heap.
-static OWN: Own = Own { base: AtomicU64::new(0), bytes: AtomicU64::new(0), tag: AtomicU64::new(0) };
+static OWN: Own = Own {
+    base: AtomicU64::new(0),
+    bytes: AtomicU64::new(0),
+    large_words: AtomicU64::new(0),
+    tag: AtomicU64::new(0),
+};
 
 struct Own {
     base: AtomicU64,
     bytes: AtomicU64,
+    /// What leads to the words of large objects ([`Geometry::large_words`]).
+    large_words: AtomicU64,
     /// This rank's number plus 1, and more after earlier jobs ([`head::tag_of`]): in extensions.
     tag: AtomicU64,
 }
@@ -82,6 +89,29 @@ impl Own {
     fn offset_of(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.base.load(Ordering::Relaxed));
         (offset < self.bytes.load(Ordering::Relaxed)).then_some(offset)
+    }
+
+    /// Whether an object of this rank, in a slot of this class, has been given to others in its colour.
+    #[inline]
+    fn is_served(&self, address: u64, class: Class) -> bool {
+        let at = match class {
+            Class::Small(number) => word_address(number, address),
+            Class::Large(_) => self.large_words.load(Ordering::Relaxed).wrapping_add(address >> 12),
+        };
+        // SAFETY: rule 1: the word of a slot of the own partition, used as an atomic; rule 3: the box of an object knows its class.
+        let word = unsafe { AtomicU32::from_ptr(with_exposed_provenance_mut(at as usize)) };
+        word.load(Ordering::Acquire) & SERVED != 0
+    }
+
+    /// Where a link's object or its copy is in this process, if this is known without asking.
+    #[inline]
+    fn known(&self, link: &Link) -> Option<u64> {
+        let address = link.word.address();
+        if self.offset_of(address).is_some() {
+            return Some(address);
+        }
+        let (extension, tag) = (link.extension.load(Ordering::Acquire), self.tag.load(Ordering::Relaxed));
+        (tag != 0 && extension >> ADDRESS_BITS == tag).then_some(extension & ADDRESS_MASK)
     }
 }
 
@@ -462,15 +492,5 @@ impl Heap {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Whether an object of this rank has been given to others in its colour.
-    #[inline]
-    fn is_served(&self, offset: u64, class: Class) -> bool {
-        let Some(at) = self.geometry.word_of(offset, class) else { return true };
-        let address = OWN.base.load(Ordering::Relaxed) + at;
-        // SAFETY: rule 1: the word of a slot of the own partition, used as an atomic.
-        let word = unsafe { AtomicU32::from_ptr(with_exposed_provenance_mut(address as usize)) };
-        word.load(Ordering::Acquire) & SERVED != 0
     }
 }

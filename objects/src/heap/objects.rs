@@ -164,6 +164,7 @@ impl Objects {
             return Err(ObjectError::Usage("two threads attach a heap at the same time".into()));
         }
         OWN.base.store(own, Ordering::Relaxed);
+        OWN.large_words.store(geometry.large_words(own), Ordering::Relaxed);
         OWN.bytes.store(bytes, Ordering::Relaxed);
         OWN.tag.store(tag, Ordering::Release);
         let Some(heap) = HEAP.get() else { return Err(ObjectError::NoHeap) };

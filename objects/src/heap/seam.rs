@@ -6,6 +6,8 @@ use super::{DBox, Freed, OWN, ObjectError, heap, job};
 use crate::portable::Portable;
 use crate::word::Word;
 use std::panic::Location;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::{AtomicWord, Change, GlobalAddress, NodeId, Rank};
 
 /// Where an object is.
@@ -58,6 +60,19 @@ pub(crate) fn is_lost<T>(
 /// That a node is lost, as an error of the job.
 pub(crate) fn lost_node(node: NodeId) -> ObjectError {
     vgas::Error::Usage(format!("{node} is lost")).into()
+}
+
+/// Adds to the 64-bit number that an object of this type begins with, as [`update`] by [`Change::Add`] does: of an own one by the instruction alone, which is
+/// atomic with others' updates.
+#[inline]
+#[track_caller]
+pub(crate) fn add<T>(word: Word, number: u64) -> Result<u64, ObjectError> {
+    if !is_own(word) {
+        return update::<T, u64>(word, Change::Add(number));
+    }
+    // SAFETY: rule 1: a number of an object in the own partition, which everybody uses as an atomic.
+    let count = unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(word.address() as usize)) };
+    Ok(count.fetch_add(number, Ordering::SeqCst))
 }
 
 /// Whether an object lies in this rank's partition.

@@ -14,7 +14,6 @@ use std::mem::ManuallyDrop;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::panic::Location;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
-use std::sync::atomic::Ordering;
 use vgas::Rank;
 
 /// An owned, growable row of values in the global heap: like a `Vec`. It is a slice wherever it is read or written; a rank that does
@@ -117,11 +116,13 @@ impl<T: Portable> DVec<T> {
     }
 
     /// How many values it has; no message is needed to know.
+    #[inline]
     pub fn len(&self) -> usize {
         self.length as usize
     }
 
     /// Whether it has none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -141,61 +142,109 @@ impl<T: Portable> DVec<T> {
         self.link.as_ref().map_or(0, |_| self.class.bytes() / size::<T>())
     }
 
+    /// Whether there is room for one more where it is.
+    #[inline]
+    fn has_room(&self) -> bool {
+        self.link.is_some() && (self.length + 1) * size::<T>() <= self.class.bytes()
+    }
+
     fn shape(&self) -> Shape {
         Shape::of_some::<T>(self.class, self.length as usize)
     }
 
     /// Where a row without bytes is.
-    fn nowhere() -> u64 {
+    #[inline]
+    const fn nowhere() -> u64 {
         align_of::<T>() as u64
     }
 
     /// Where it is in this process, to read.
     fn locate(&self) -> Result<u64, ObjectError> {
-        let Some(link) = self.link.as_ref().filter(|_| self.length > 0) else { return Ok(Self::nowhere()) };
         match self.here() {
             Some(address) => Ok(address),
-            None => heap()?.find(link, &self.shape()),
+            None => self.find(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find(&self) -> Result<u64, ObjectError> {
+        match self.link.as_ref().filter(|_| self.length > 0) {
+            Some(link) => heap()?.find(link, &self.shape()),
+            None => Ok(Self::nowhere()),
         }
     }
 
     /// Where it or a copy is, if this is known without asking.
     #[inline]
     fn here(&self) -> Option<u64> {
-        let link = self.link.as_ref()?;
-        let address = link.word.address();
-        if OWN.offset_of(address).is_some() {
-            return Some(address);
-        }
-        let (extension, tag) = (link.extension.load(Ordering::Acquire), OWN.tag.load(Ordering::Relaxed));
-        (tag != 0 && extension >> 48 == tag).then_some(extension & !(0xffff << 48))
+        self.link.as_ref().map_or(Some(Self::nowhere()), |link| OWN.known(link))
     }
 
     /// Where it is in this rank's partition, in a colour that nobody has seen.
     #[inline]
     fn make_own(&mut self) -> Result<u64, ObjectError> {
-        let Some(link) = &self.link else { return Ok(Self::nowhere()) };
-        let address = link.word.address();
-        match OWN.offset_of(address) {
-            Some(offset) if self.has_nothing(heap()?) || !heap()?.is_served(offset, self.class) => {
-                Ok(address)
-            }
-            _ => self.bring(),
+        match self.mine() {
+            Some(address) => Ok(address),
+            None => self.bring(),
         }
     }
 
-    /// Whether nobody can have seen any of its values: nor has a backup, where there may be one, from when it had some.
+    /// Where it is, if it is this rank's, and nobody has seen it.
     #[inline]
+    fn mine(&self) -> Option<u64> {
+        let Some(link) = &self.link else { return Some(Self::nowhere()) };
+        let address = link.word.address();
+        let is_mine = OWN.offset_of(address).is_some() && !OWN.is_served(address, self.class);
+        is_mine.then_some(address)
+    }
+
+    /// Whether nobody can have seen any of its values: nor has a backup, where there may be one, from when it had some.
     fn has_nothing(&self, heap: &Heap) -> bool {
         self.length == 0 && !heap.has_replicas()
     }
 
     #[cold]
+    #[inline(never)]
     fn bring(&mut self) -> Result<u64, ObjectError> {
-        let shape = self.shape();
+        let (shape, heap) = (self.shape(), heap()?);
+        let has_nothing = self.has_nothing(heap);
         let Some(link) = &mut self.link else { return Ok(Self::nowhere()) };
-        heap()?.own(link, &shape)?;
+        if !(has_nothing && OWN.offset_of(link.word.address()).is_some()) {
+            heap.own(link, &shape)?;
+        }
         Ok(link.word.address())
+    }
+
+    /// [`DVec::find`], or the end.
+    #[cold]
+    #[inline(never)]
+    fn find_for(&self, here: &'static Location<'static>) -> u64 {
+        self.find().unwrap_or_else(|error| super::boxes::fail_for(error, here))
+    }
+
+    /// [`DVec::bring`], or the end.
+    #[cold]
+    #[inline(never)]
+    fn bring_for(&mut self, here: &'static Location<'static>) -> u64 {
+        self.bring().unwrap_or_else(|error| super::boxes::fail_for(error, here))
+    }
+
+    /// # Safety
+    /// It is where the values are, or a copy that this row has counted.
+    #[inline]
+    unsafe fn slice_at(&self, address: u64) -> &[T] {
+        // SAFETY: rules 1 and 2, by the caller's promise; it is borrowed.
+        unsafe { std::slice::from_raw_parts(with_exposed_provenance(address as usize), self.len()) }
+    }
+
+    /// # Safety
+    /// It is where the values are, in the own partition, in a colour that nobody has seen.
+    #[inline]
+    unsafe fn mut_slice_at(&mut self, address: u64) -> &mut [T] {
+        let length = self.len();
+        // SAFETY: rules 1 and 2, by the caller's promise; the row is mutably borrowed.
+        unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(address as usize), length) }
     }
 
     /// All values, to read: here, or in a copy, which stays as long as nobody writes.
@@ -209,8 +258,8 @@ impl<T: Portable> DVec<T> {
     {
         let here = Location::caller();
         let address = self.locate().map_err(|error| error.for_call(here))?;
-        // SAFETY: rules 1 and 2: the values, or a copy that this row has counted; it is borrowed.
-        Ok(unsafe { std::slice::from_raw_parts(with_exposed_provenance(address as usize), self.len()) })
+        // SAFETY: there it is.
+        Ok(unsafe { self.slice_at(address) })
     }
 
     /// All values, to write: they come here.
@@ -221,18 +270,23 @@ impl<T: Portable> DVec<T> {
     pub fn try_as_mut_slice(&mut self) -> Result<&mut [T], ObjectError> {
         let here = Location::caller();
         let address = self.make_own().map_err(|error| error.for_call(here))?;
-        let length = self.len();
-        // SAFETY: rules 1 and 2: the values are in the own partition, and the row is mutably borrowed.
-        Ok(unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(address as usize), length) })
+        // SAFETY: there it is.
+        Ok(unsafe { self.mut_slice_at(address) })
     }
 
     /// [`DVec::try_as_mut_slice`], also of values that others cannot read.
     ///
     /// # Panics
     /// Where that has an error.
+    #[inline]
     #[track_caller]
     pub fn as_mut_slice(&mut self) -> &mut [T] {
-        super::boxes::had(self.try_as_mut_slice())
+        let address = match self.mine() {
+            Some(address) => address,
+            None => self.bring_for(Location::caller()),
+        };
+        // SAFETY: there it is.
+        unsafe { self.mut_slice_at(address) }
     }
 
     /// Some of the values, to read: only they travel, and no copy of them stays.
@@ -327,6 +381,7 @@ impl<T: Portable> DVec<T> {
     ///
     /// # Panics
     /// When there is no room; [`DVec::try_push`] gives the value back instead.
+    #[inline]
     #[track_caller]
     pub fn push(&mut self, value: T) {
         if let Err(refused) = self.try_push(value) {
@@ -338,19 +393,27 @@ impl<T: Portable> DVec<T> {
     ///
     /// # Errors
     /// With the value, when there is no room, or the row cannot be had.
+    #[inline]
     pub fn try_push(&mut self, value: T) -> Result<(), super::Refused<T>> {
-        let ready = match self.length < self.room() {
-            true => self.make_own(),
-            false => self.reserve(1).and_then(|()| self.make_own()),
-        };
-        let address = match ready {
-            Ok(address) => address,
-            Err(why) => return Err(super::Refused { value, why: Box::new(why) }),
+        let address = match self.mine() {
+            Some(address) if self.has_room() => address,
+            _ => match self.make_ready() {
+                Ok(address) => address,
+                Err(why) => return Err(super::Refused { value, why: Box::new(why) }),
+            },
         };
         // SAFETY: rule 1: a place of the row's slot behind its values.
         unsafe { with_exposed_provenance_mut::<T>(address as usize).add(self.len()).write(value) };
         self.length += 1;
         Ok(())
+    }
+
+    /// Where one more can be put.
+    #[cold]
+    #[inline(never)]
+    fn make_ready(&mut self) -> Result<u64, ObjectError> {
+        self.reserve(1)?;
+        self.make_own()
     }
 
     /// Adds copies of values at the end, all or none; the row comes here.
@@ -374,10 +437,14 @@ impl<T: Portable> DVec<T> {
     ///
     /// # Panics
     /// When the row cannot be had.
+    #[inline]
     #[track_caller]
     pub fn pop(&mut self) -> Option<T> {
         let last = self.length.checked_sub(1)?;
-        let address = super::boxes::had(self.make_own());
+        let address = match self.mine() {
+            Some(address) => address,
+            None => self.bring_for(Location::caller()),
+        };
         self.length = last;
         // SAFETY: rule 2: a value of the row, which does not have it any more.
         Some(unsafe { with_exposed_provenance::<T>(address as usize).add(last as usize).read() })
@@ -438,7 +505,12 @@ impl<T: Shareable> Deref for DVec<T> {
     #[inline]
     #[track_caller]
     fn deref(&self) -> &[T] {
-        super::boxes::had(self.try_as_slice())
+        let address = match self.here() {
+            Some(address) => address,
+            None => self.find_for(Location::caller()),
+        };
+        // SAFETY: there it is.
+        unsafe { self.slice_at(address) }
     }
 }
 
@@ -446,7 +518,7 @@ impl<T: Shareable> DerefMut for DVec<T> {
     #[inline]
     #[track_caller]
     fn deref_mut(&mut self) -> &mut [T] {
-        super::boxes::had(self.try_as_mut_slice())
+        self.as_mut_slice()
     }
 }
 

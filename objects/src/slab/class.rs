@@ -48,16 +48,17 @@ impl Class {
     }
 
     /// Bytes of what holds it.
-    pub fn bytes(self) -> u64 {
+    #[inline]
+    pub const fn bytes(self) -> u64 {
         match self {
-            Self::Small(number) => Small::new(number).size,
-            Self::Large(slabs) => u64::from(slabs) * SLAB_BYTES,
+            Self::Small(number) => SIZES[number as usize % CLASSES] as u64,
+            Self::Large(slabs) => slabs as u64 * SLAB_BYTES,
         }
     }
 
     /// The class with this number in a slab's record.
     pub(crate) fn small(number: u32) -> Option<Small> {
-        ((number as usize) < CLASSES).then(|| Small::new(number as u8))
+        SMALLS.get(number as usize).copied()
     }
 }
 
@@ -74,8 +75,45 @@ pub(crate) struct Small {
     pub first: u64,
 }
 
+/// All, so that nobody computes them where objects are used.
+const SMALLS: [Small; CLASSES] = {
+    let mut all = [Small::compute(0); CLASSES];
+    let mut number = 1;
+    while number < CLASSES {
+        all[number] = Small::compute(number as u8);
+        number += 1;
+    }
+    all
+};
+
+/// Of each class: where the first slot of a slab is, and what dividing by the size is as a multiplication: 2³² over it, rounded up. That is
+/// exact for multiples of the size within a slab, since what rounding adds to them is less than 2³² in all.
+const SHORT: [(u32, u32); CLASSES] = {
+    let mut all = [(0, 0); CLASSES];
+    let mut number = 0;
+    while number < CLASSES {
+        all[number] = (SMALLS[number].first as u32, (1u64 << 32).div_ceil(SMALLS[number].size) as u32);
+        number += 1;
+    }
+    all
+};
+
+/// Where the word of a small object's slot is, both as addresses, for slabs begin at multiples of their size. It must be an object of this
+/// class: from anything else it leads anywhere.
+#[inline]
+pub const fn word_address(number: u8, address: u64) -> u64 {
+    let (first, part) = SHORT[number as usize % CLASSES];
+    let within = (address % SLAB_BYTES) as u32;
+    let slot = (within.wrapping_sub(first) as u64 * part as u64) >> 32;
+    (address - address % SLAB_BYTES) + HEADER_BYTES + 4 * slot
+}
+
 impl Small {
     pub const fn new(number: u8) -> Self {
+        SMALLS[number as usize]
+    }
+
+    const fn compute(number: u8) -> Self {
         let size = SIZES[number as usize] as u64;
         let align = if size.is_power_of_two() { size } else { 16 };
         let mut slots = (SLAB_BYTES - HEADER_BYTES) / (size + 4);
@@ -109,6 +147,23 @@ impl Small {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: the short way from an object to its word ends where the long one does.
+    #[test]
+    fn words_are_found_by_address() {
+        for number in 0..CLASSES as u8 {
+            let small = Small::new(number);
+            assert_eq!((small, Class::Small(number).bytes()), (Small::compute(number), small.size));
+            for slot in 0..small.slots {
+                let address = 7 * SLAB_BYTES + small.slot_offset(slot);
+                assert_eq!(
+                    word_address(number, address),
+                    7 * SLAB_BYTES + Small::word_offset(slot),
+                    "{small:?}"
+                );
+            }
+        }
+    }
 
     /// Goal: slots lie in their slab, behind their words, apart from each other, and as aligned as is promised.
     #[test]

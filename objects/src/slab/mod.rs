@@ -18,7 +18,7 @@ mod reopen;
 mod served;
 
 pub use census::Census;
-pub use class::{Class, SLAB_BYTES};
+pub use class::{Class, SLAB_BYTES, word_address};
 pub use served::has_object;
 
 use crate::colour::{Event, Outcome, Slot, step};
@@ -127,6 +127,13 @@ impl Geometry {
 
     fn start(&self, slab: u32) -> u64 {
         self.first + SLAB_BYTES * u64::from(slab)
+    }
+
+    /// What 4096ths of the address of a large object are added to, to be the address of its word, in a partition at this address.
+    pub fn large_words(&self, address: u64) -> u64 {
+        // A slab's number is what its address has of slabs more than the first's, and a record is a 4096th of a slab.
+        const { assert!(RECORD_BYTES * 4096 == SLAB_BYTES) };
+        (address + Self::record(0) + 8).wrapping_sub((address + self.first) >> 12)
     }
 
     /// Where the word of an object's slot is; none where no object of this class can be.

@@ -69,6 +69,11 @@ proptest! {
                     };
                     prop_assert!(live.iter().all(apart));
                     prop_assert!(slabs.bytes_at(place.offset).unwrap() >= size);
+                    let word = match class {
+                        Class::Small(number) => word_address(number, ADDRESS + place.offset),
+                        Class::Large(_) => geometry.large_words(ADDRESS) + ((ADDRESS + place.offset) >> 12),
+                    };
+                    prop_assert_eq!(Some(word - ADDRESS), geometry.word_of(place.offset, class));
                     copies.remove(&place.offset);
                     if is_copy {
                         copies.insert(place.offset);

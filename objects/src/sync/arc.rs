@@ -6,7 +6,7 @@
 //! its handle is known to have the last unit, or the count has become 0: then it owns the value as a box does.
 
 use super::units::{DRAWN, Units};
-use crate::heap::{DBox, ObjectError, Refused, is_own, update};
+use crate::heap::{DBox, ObjectError, Refused, add, is_own};
 use crate::planted::{Fault, is_planted};
 use crate::word::{Link, Word};
 use crate::{Layout, Portable, Shareable};
@@ -15,9 +15,8 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use vgas::Change;
 
-/// How many units there are: updated where the value is, by [`update`]; of a copy it means nothing.
+/// How many units there are: changed where the value is, by [`add`]; of a copy it means nothing.
 #[repr(transparent)]
 struct Count(AtomicU64);
 
@@ -27,13 +26,13 @@ unsafe impl Portable for Count {
     fn links(&self, _: &mut dyn FnMut(&Link)) {}
 }
 
-// SAFETY: nobody reads it of a copy, or at all but by `update`.
+// SAFETY: nobody reads it of a copy, or at all but by `add`.
 unsafe impl Shareable for Count {}
 
 #[derive(Portable, Shareable)]
 #[repr(C)]
 struct Counted<T: Shareable> {
-    /// First: where [`update`] finds it.
+    /// First: where [`add`] finds it.
     count: Count,
     value: T,
 }
@@ -85,7 +84,7 @@ fn units<R>(work: impl FnOnce(&mut Units) -> R) -> R {
 
 /// Gives units of a value back, and says whether they were its last.
 fn give_back(word: Word, units: u64) -> Result<bool, ObjectError> {
-    Ok(update::<Count, u64>(word, Change::Add(units.wrapping_neg()))? == units)
+    Ok(add::<Count>(word, units.wrapping_neg())? == units)
 }
 
 /// Gives back all units that this rank keeps, and drops the values whose last ones they are, with what those own.
@@ -146,10 +145,10 @@ impl<T: Shareable> DArc<T> {
     pub fn try_clone(this: &Self) -> Result<Self, ObjectError> {
         let word = this.word();
         if is_own(word) {
-            update::<Self, u64>(word, Change::Add(1))?;
+            add::<Self>(word, 1)?;
         } else if !units(|units| units.take(word)) {
             // The count is not 0 meanwhile: `this` is one of it.
-            update::<Self, u64>(word, Change::Add(DRAWN))?;
+            add::<Self>(word, DRAWN)?;
             let lost = u64::from(is_planted(Fault::LostUnit));
             units(|units| units.keep(word, DRAWN - 1 - lost, Self::end));
         }
@@ -161,7 +160,7 @@ impl<T: Shareable> DArc<T> {
     fn is_alone(&self) -> Result<bool, ObjectError> {
         let kept = units(|units| units.give(self.word()));
         // Not the last: `self` has one.
-        Ok(update::<Self, u64>(self.word(), Change::Add(kept.wrapping_neg()))? == kept + 1)
+        Ok(add::<Self>(self.word(), kept.wrapping_neg())? == kept + 1)
     }
 
     /// The value, to change it, if this is its only owner, and no other rank keeps units of it ([`DArc`]). What others have of it is

@@ -55,6 +55,7 @@
 //! | `service/` | work at the home of objects, in the daemons of nodes |
 //! | `planted.rs` | mistakes that tests make on purpose |
 //! | `task/` | tasks: beginning them, what they are lent, the queues and the workers, and their messages |
+//! | [`prelude`] | std's names for all of this, under which a program is changed by its imports |
 //! | `heap/` | boxes, rows and text, and borrows of them, copies and how ranks of a node share them, what ranks free of each other's, passing objects on, what outlives a job, and reports |
 //! | [`sync`] | what several owners share: atomics, counted values, locks, channels |
 //!
@@ -74,6 +75,8 @@
 //! | `mpsc::sync_channel` | [`sync::channel`] | values go to one rank as they are; both ends travel |
 //! | `AtomicU64` and others | [`sync::DAtomicU64`] and others | a number that all update where it is |
 //! | `thread::spawn`, `thread::scope` | [`spawn`], [`scope`] | tasks, on any rank |
+//!
+//! A program that has std's names already begins with the [`prelude`].
 //!
 //! # What an operation costs
 //!
@@ -169,6 +172,8 @@ mod layout;
 mod planted;
 mod portable;
 #[cfg(feature = "runtime")]
+pub mod prelude;
+#[cfg(feature = "runtime")]
 mod service;
 pub mod slab;
 #[cfg(feature = "runtime")]
@@ -190,13 +195,13 @@ pub use planted::{Fault, plant};
 pub use portable::{Portable, Shareable};
 #[cfg(feature = "runtime")]
 pub use service::services;
-#[doc(hidden)]
-#[cfg(feature = "runtime")]
-pub use task::task_of;
 #[cfg(feature = "runtime")]
 pub use task::{
-    Arguments, JoinHandle, Lent, Place, RunOptions, Scope, Task, TaskCounts, TaskError, rank, scope, spawn,
-    spawn_to, task_counts,
+    Arguments, Call, JoinHandle, Lent, Place, RunOptions, Scope, Task, TaskCounts, TaskError, rank, scope,
+    spawn, spawn_to, task_counts,
 };
+#[doc(hidden)]
+#[cfg(feature = "runtime")]
+pub use task::{called, task_of};
 pub use vgas_objects_derive::{Portable, Shareable};
 pub use word::{ADDRESS_BITS, Colour, Link, Word};

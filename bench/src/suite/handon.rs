@@ -51,7 +51,7 @@ fn measure(options: &Options, objects: &Objects) -> Result<Vec<Row>> {
     let (home, holder, reader, me) = (Rank(0), Rank(1), Rank(2), objects.rank());
     let mut other: DVec<u64> = DVec::new();
     if me == home {
-        other = DVec::with_capacity(OTHER_WORDS)?;
+        other = DVec::try_with_capacity(OTHER_WORDS)?;
         other.extend(0..OTHER_WORDS as u64);
     }
     // Median and 99th percentile, with and without copies elsewhere.

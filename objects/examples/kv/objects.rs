@@ -1,11 +1,12 @@
-//! The store on owned objects: sorted leaves in rows, a shard for each thread of each rank.
+//! The store on owned objects: sorted leaves in vectors, a shard for each thread of each rank.
 
 use super::common::random::{Zipf, mix};
 use super::common::{Outcome, Progress};
 use super::workload::{Client, Kind, Plan, Report, Request, key_of, value_of};
 use std::time::Instant;
 use vgas::Rank;
-use vgas_objects::{DVec, Portable, Shareable, TaskError, scope, task};
+use vgas_objects::JoinHandle;
+use vgas_objects::prelude::*;
 
 /// Most records of a leaf.
 const LEAF: usize = 32;
@@ -20,7 +21,7 @@ struct Record<const N: usize> {
 /// The records of a range of keys, in order.
 #[derive(Portable, Shareable)]
 struct Shard<const N: usize> {
-    leaves: DVec<Leaf<N>>,
+    leaves: Vec<Leaf<N>>,
 }
 
 /// Some records that follow each other.
@@ -28,21 +29,21 @@ struct Shard<const N: usize> {
 struct Leaf<const N: usize> {
     /// The first key that may be in it.
     first: u64,
-    records: DVec<Record<N>>,
+    records: Vec<Record<N>>,
 }
 
 /// What a client asks of a shard at a time, with what is to be written.
 #[derive(Portable, Shareable)]
 struct Batch<const N: usize> {
-    requests: DVec<Request>,
-    values: DVec<[u8; N]>,
+    requests: Vec<Request>,
+    values: Vec<[u8; N]>,
 }
 
 /// The values that answer a batch, and how many each request has.
 #[derive(Portable, Shareable)]
 struct Answers<const N: usize> {
-    counts: DVec<u32>,
-    values: DVec<[u8; N]>,
+    counts: Vec<u32>,
+    values: Vec<[u8; N]>,
 }
 
 impl<const N: usize> Shard<N> {
@@ -53,9 +54,9 @@ impl<const N: usize> Shard<N> {
         keys.sort_unstable();
         let record = |key: &u64| Record { key: *key, value: value_of(*key, 0) };
         let leaf = |keys: &[u64]| Leaf { first: keys[0], records: keys.iter().map(record).collect() };
-        let mut leaves: DVec<Leaf<N>> = keys.chunks(LEAF * 3 / 4).map(leaf).collect();
+        let mut leaves: Vec<Leaf<N>> = keys.chunks(LEAF * 3 / 4).map(leaf).collect();
         if keys.is_empty() {
-            leaves.push(Leaf { first: 0, records: DVec::new() });
+            leaves.push(Leaf { first: 0, records: Vec::new() });
         }
         Self { leaves }
     }
@@ -66,7 +67,7 @@ impl<const N: usize> Shard<N> {
     }
 
     /// Writes a record that is there, or a new one: whether its leaf has too many then.
-    fn put(leaf: &mut DVec<Record<N>>, key: u64, value: &[u8; N]) -> bool {
+    fn put(leaf: &mut Vec<Record<N>>, key: u64, value: &[u8; N]) -> bool {
         let records = &mut leaf[..];
         match records.binary_search_by_key(&key, |record| record.key) {
             Ok(at) => records[at].value = *value,
@@ -81,8 +82,7 @@ impl<const N: usize> Shard<N> {
     /// Makes two leaves of one.
     fn split(&mut self, at: usize) {
         let leaf = &mut self.leaves[at].records;
-        let upper: DVec<Record<N>> = leaf[LEAF / 2..].iter().copied().collect();
-        leaf.truncate(LEAF / 2);
+        let upper = leaf.split_off(LEAF / 2);
         self.leaves.push(Leaf { first: upper[0].key, records: upper });
         self.leaves[at + 1..].rotate_right(1);
     }
@@ -90,7 +90,7 @@ impl<const N: usize> Shard<N> {
     /// Answers what a client has asked.
     fn serve(&mut self, asked: &Batch<N>) -> Answers<N> {
         let mut written = asked.values.iter().peekable();
-        let (mut counts, mut values) = (Vec::new(), Vec::new());
+        let (mut counts, mut values) = (std::vec![], std::vec![]);
         let mut leaves = &mut self.leaves[..];
         for request in asked.requests.iter() {
             let (key, before) = (request.key, values.len());
@@ -116,7 +116,7 @@ impl<const N: usize> Shard<N> {
             }
             counts.push((values.len() - before) as u32);
         }
-        Answers { counts: row(&counts), values: row(&values) }
+        Answers { counts: counts.into(), values: values.into() }
     }
 
     /// A number that tells other contents.
@@ -131,12 +131,12 @@ impl<const N: usize> Shard<N> {
 fn turn<const N: usize>(
     client: &mut Client,
     asked: &[Batch<N>],
-    answers: &[DVec<Answers<N>>],
+    answers: &[Vec<Answers<N>>],
     plan: &Plan,
     number: usize,
-) -> (DVec<Batch<N>>, u64) {
-    let mut requests = vec![Vec::new(); plan.shards as usize];
-    let mut values = vec![Vec::new(); plan.shards as usize];
+) -> (Vec<Batch<N>>, u64) {
+    let mut requests = vec![std::vec![]; plan.shards as usize];
+    let mut values = vec![std::vec![]; plan.shards as usize];
     for (batch, answers) in asked.iter().zip(answers) {
         let Answers { counts, values } = &answers[number];
         let mut values = &values[..];
@@ -156,83 +156,67 @@ fn turn<const N: usize>(
     });
     let count = requests.iter().map(|requests| requests.len() as u64).sum();
     let all = requests.into_iter().zip(values);
-    (all.map(|(requests, values)| Batch { requests: row(&requests), values: row(&values) }).collect(), count)
+    (
+        all.map(|(requests, values)| Batch { requests: requests.into(), values: values.into() }).collect(),
+        count,
+    )
 }
 
-/// A row of copies of values.
-fn row<T: Portable + Copy>(values: &[T]) -> DVec<T> {
-    let mut row = DVec::new();
-    if let Err(error) = row.try_extend_from(values) {
-        panic!("{error}");
-    }
-    row
+/// What all threads have done.
+fn joined<'scope, R: Portable>(all: impl Iterator<Item = JoinHandle<'scope, R>>) -> Outcome<Vec<R>> {
+    let all: std::vec::Vec<_> = all.collect();
+    all.into_iter().map(|one| Ok(one.join()?)).collect()
 }
 
-/// Runs the plan, with a client and a shard for each thread of each rank.
+/// Runs the plan, with a thread for each client, and for each shard.
 pub fn run<const N: usize>(plan: &Plan, zipf: Zipf, ranks: u32) -> Outcome<Report> {
-    let shards = 0..plan.shards as usize;
     let place = |number: usize| Rank(number as u32 % ranks);
+    let shards = 0..plan.shards as usize;
     let mut clients: Vec<Client> = (0..plan.shards).map(|number| Client::new(plan, number, zipf)).collect();
-    let mut store: Vec<Shard<N>> = scope(|scope| {
-        let load = task!(|plan: &Plan, shard: usize| -> Shard<N> { Shard::load(plan, shard) });
-        let all: Vec<_> =
-            shards.clone().map(|shard| scope.spawn_to(place(shard), load, plan, shard)).collect();
-        all.into_iter().map(|one| one.join()).collect::<Result<_, TaskError>>()
+    let mut store: Vec<Shard<N>> = thread::scope(|scope| {
+        joined(shards.clone().map(|shard| {
+            let load = call!(|plan, shard| Shard::load(plan, shard));
+            scope.spawn_to(place(shard), load)
+        }))
     })?;
-    let mut asked: DVec<DVec<Batch<N>>> = shards.clone().map(|_| DVec::new()).collect();
-    let mut answers: DVec<DVec<Answers<N>>> = DVec::new();
+    let mut asked: Vec<Vec<Batch<N>>> = shards.clone().map(|_| Vec::new()).collect();
+    let mut answers: Vec<Vec<Answers<N>>> = Vec::new();
     let mut report = Report::default();
     let mut progress = Progress::new("requests", plan.rounds());
     loop {
         let began = Instant::now();
-        let turns: Vec<(DVec<Batch<N>>, u64)> = scope(|scope| {
+        let turns: Vec<(Vec<Batch<N>>, u64)> = thread::scope(|scope| {
             let answers = &answers;
-            let turns = clients.iter_mut().zip(&asked).enumerate().map(|(number, (client, asked))| {
-                let task = task!(|(client, asked, answers, plan): (
-                    &mut Client,
-                    &DVec<Batch<N>>,
-                    &DVec<DVec<Answers<N>>>,
-                    &Plan
-                ),
-                                  number: usize|
-                 -> (DVec<Batch<N>>, u64) {
-                    turn(client, asked, answers, plan, number)
-                });
-                scope.spawn_to(place(number), task, (client, asked, answers, plan), number)
-            });
-            let all: Vec<_> = turns.collect();
-            all.into_iter().map(|one| one.join()).collect::<Result<_, TaskError>>()
+            joined(clients.iter_mut().zip(&asked).enumerate().map(|(number, (client, asked))| {
+                let turn =
+                    call!(|client, asked, answers, plan, number| turn(client, asked, answers, plan, number));
+                scope.spawn_to(place(number), turn)
+            }))
         })?;
         let count: u64 = turns.iter().map(|(_, count)| count).sum();
         asked = turns.into_iter().map(|(batches, _)| batches).collect();
         if count == 0 {
             break;
         }
-        answers = scope(|scope| {
+        answers = thread::scope(|scope| {
             let asked = &asked;
-            let served = store.iter_mut().enumerate().map(|(number, shard)| {
-                let task = task!(|(shard, asked): (&mut Shard<N>, &DVec<DVec<Batch<N>>>),
-                                  number: usize|
-                 -> DVec<Answers<N>> {
-                    asked.iter().map(|batches| shard.serve(&batches[number])).collect()
-                });
-                scope.spawn_to(place(number), task, (shard, asked), number)
-            });
-            let all: Vec<_> = served.collect();
-            all.into_iter().map(|one| one.join()).collect::<Result<_, TaskError>>()
+            joined(store.iter_mut().enumerate().map(|(number, shard)| {
+                let serve = call!(|asked, shard, number| asked
+                    .iter()
+                    .map(|batches| shard.serve(&batches[number]))
+                    .collect());
+                scope.spawn_to(place(number), serve)
+            }))
         })?;
         report.seconds.push(began.elapsed().as_secs_f64());
         progress.step();
     }
     clients.iter().for_each(|client| report.add(client));
-    let digests: Vec<u64> = scope(|scope| {
-        let digest = task!(|shard: &Shard<N>, _n: ()| -> u64 { shard.digest() });
-        let all: Vec<_> = store
-            .iter()
-            .enumerate()
-            .map(|(number, shard)| scope.spawn_to(place(number), digest, shard, ()))
-            .collect();
-        all.into_iter().map(|one| one.join()).collect::<Result<_, TaskError>>()
+    let digests = thread::scope(|scope| {
+        joined((0..).zip(&store).map(|(number, shard)| {
+            let digest = call!(|shard| shard.digest());
+            scope.spawn_to(place(number), digest)
+        }))
     })?;
     report.contents = digests.iter().fold(0, |sum, digest| mix(sum) ^ digest);
     Ok(report)

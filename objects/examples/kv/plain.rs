@@ -3,6 +3,7 @@
 use super::common::random::{Zipf, mix};
 use super::common::{Outcome, Progress};
 use super::workload::{Client, Kind, Plan, Report, Request, key_of, value_of};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 /// Most records of a leaf.
@@ -75,8 +76,7 @@ impl<const N: usize> Shard<N> {
     /// Makes two leaves of one.
     fn split(&mut self, at: usize) {
         let leaf = &mut self.leaves[at].records;
-        let upper: Vec<Record<N>> = leaf[LEAF / 2..].to_vec();
-        leaf.truncate(LEAF / 2);
+        let upper = leaf.split_off(LEAF / 2);
         self.leaves.push(Leaf { first: upper[0].key, records: upper });
         self.leaves[at + 1..].rotate_right(1);
     }
@@ -153,13 +153,18 @@ fn turn<const N: usize>(
     (all.map(|(requests, values)| Batch { requests, values }).collect(), count)
 }
 
+/// What all threads have done.
+fn joined<'scope, R>(all: impl Iterator<Item = ScopedJoinHandle<'scope, R>>) -> Outcome<Vec<R>> {
+    let all: Vec<_> = all.collect();
+    all.into_iter().map(|one| one.join().map_err(|_| "a thread has panicked".into())).collect()
+}
+
 /// Runs the plan, with a thread for each client, and for each shard.
 pub fn run<const N: usize>(plan: &Plan, zipf: Zipf) -> Outcome<Report> {
     let shards = 0..plan.shards as usize;
     let mut clients: Vec<Client> = (0..plan.shards).map(|number| Client::new(plan, number, zipf)).collect();
-    let mut store: Vec<Shard<N>> = std::thread::scope(|scope| {
-        let all: Vec<_> = shards.clone().map(|shard| scope.spawn(move || Shard::load(plan, shard))).collect();
-        all.into_iter().map(|one| one.join().map_err(|_| "a thread has panicked")).collect::<Result<_, _>>()
+    let mut store: Vec<Shard<N>> = thread::scope(|scope| {
+        joined(shards.clone().map(|shard| scope.spawn(move || Shard::load(plan, shard))))
     })?;
     let mut asked: Vec<Vec<Batch<N>>> = shards.clone().map(|_| Vec::new()).collect();
     let mut answers: Vec<Vec<Answers<N>>> = Vec::new();
@@ -167,35 +172,29 @@ pub fn run<const N: usize>(plan: &Plan, zipf: Zipf) -> Outcome<Report> {
     let mut progress = Progress::new("requests", plan.rounds());
     loop {
         let began = Instant::now();
-        let turns: Vec<(Vec<Batch<N>>, u64)> = std::thread::scope(|scope| {
+        let turns: Vec<(Vec<Batch<N>>, u64)> = thread::scope(|scope| {
             let answers = &answers;
-            let turns = clients.iter_mut().zip(&asked).enumerate().map(|(number, (client, asked))| {
+            joined(clients.iter_mut().zip(&asked).enumerate().map(|(number, (client, asked))| {
                 scope.spawn(move || turn(client, asked, answers, plan, number))
-            });
-            let all: Vec<_> = turns.collect();
-            all.into_iter()
-                .map(|one| one.join().map_err(|_| "a thread has panicked"))
-                .collect::<Result<_, _>>()
+            }))
         })?;
         let count: u64 = turns.iter().map(|(_, count)| count).sum();
         asked = turns.into_iter().map(|(batches, _)| batches).collect();
         if count == 0 {
             break;
         }
-        answers = std::thread::scope(|scope| {
+        answers = thread::scope(|scope| {
             let asked = &asked;
-            let served = store.iter_mut().enumerate().map(|(number, shard)| {
+            joined(store.iter_mut().enumerate().map(|(number, shard)| {
                 scope.spawn(move || asked.iter().map(|batches| shard.serve(&batches[number])).collect())
-            });
-            let all: Vec<_> = served.collect();
-            all.into_iter()
-                .map(|one| one.join().map_err(|_| "a thread has panicked"))
-                .collect::<Result<_, _>>()
+            }))
         })?;
         report.seconds.push(began.elapsed().as_secs_f64());
         progress.step();
     }
     clients.iter().for_each(|client| report.add(client));
-    report.contents = store.iter().fold(0, |sum, shard| mix(sum) ^ shard.digest());
+    let digests =
+        thread::scope(|scope| joined(store.iter().map(|shard| scope.spawn(move || shard.digest()))))?;
+    report.contents = digests.iter().fold(0, |sum, digest| mix(sum) ^ digest);
     Ok(report)
 }

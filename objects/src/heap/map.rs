@@ -158,7 +158,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
             return Ok(());
         }
         let count = (2 * before).max(BUCKETS_MIN);
-        let mut buckets: DVec<Bucket<K, V>> = DVec::with_capacity(count)?;
+        let mut buckets: DVec<Bucket<K, V>> = DVec::try_with_capacity(count)?;
         buckets.extend((0..count).map(|_| Bucket { hash: 0, entry: None }));
         // Here before any is taken out: an error leaves the map as it was.
         self.buckets.try_as_mut_slice()?;

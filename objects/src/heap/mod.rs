@@ -33,6 +33,7 @@ mod shape;
 mod shared;
 mod text;
 mod together;
+mod usual;
 mod vec;
 
 pub use borrow::{MutRef, Ref};

@@ -107,11 +107,20 @@ impl<T: Portable> DVec<T> {
 
     /// An empty row with room for so many values in this rank's partition.
     ///
+    /// # Panics
+    /// When so much room is not left in one piece, or there is no heap; [`DVec::try_with_capacity`] says so instead.
+    #[track_caller]
+    pub fn with_capacity(count: usize) -> Self {
+        super::boxes::had(Self::try_with_capacity(count))
+    }
+
+    /// [`DVec::with_capacity`].
+    ///
     /// # Errors
     /// When so much room is not left in one piece, or there is no heap.
-    pub fn with_capacity(count: usize) -> Result<Self, ObjectError> {
+    pub fn try_with_capacity(count: usize) -> Result<Self, ObjectError> {
         let mut row = Self::new();
-        row.reserve(count)?;
+        row.try_reserve(count)?;
         Ok(row)
     }
 
@@ -332,9 +341,18 @@ impl<T: Portable> DVec<T> {
 
     /// Sees to it that so many more values have room.
     ///
+    /// # Panics
+    /// When there is not so much room in one piece; [`DVec::try_reserve`] says so instead.
+    #[track_caller]
+    pub fn reserve(&mut self, count: usize) {
+        super::boxes::had(self.try_reserve(count));
+    }
+
+    /// [`DVec::reserve`].
+    ///
     /// # Errors
     /// When there is not so much room in one piece.
-    pub fn reserve(&mut self, count: usize) -> Result<(), ObjectError> {
+    pub fn try_reserve(&mut self, count: usize) -> Result<(), ObjectError> {
         let wanted = self.length.saturating_add(count as u64);
         if wanted <= self.room() {
             return Ok(());
@@ -412,7 +430,7 @@ impl<T: Portable> DVec<T> {
     #[cold]
     #[inline(never)]
     fn make_ready(&mut self) -> Result<u64, ObjectError> {
-        self.reserve(1)?;
+        self.try_reserve(1)?;
         self.make_own()
     }
 
@@ -424,7 +442,7 @@ impl<T: Portable> DVec<T> {
     where
         T: Copy,
     {
-        self.reserve(values.len())?;
+        self.try_reserve(values.len())?;
         let address = self.make_own()?;
         let behind = with_exposed_provenance_mut::<T>(address as usize).wrapping_add(self.len());
         // SAFETY: rule 1: places of the row's slot behind its values, which nobody borrows.
@@ -456,9 +474,29 @@ impl<T: Portable> DVec<T> {
     /// When it cannot be had.
     #[track_caller]
     pub fn truncate(&mut self, count: usize) {
-        while self.len() > count {
-            drop(self.pop());
+        if self.len() <= count {
+            return;
         }
+        let gone = self.as_mut_slice()[count..].as_mut_ptr();
+        let many = self.len() - count;
+        self.length = count as u64;
+        // SAFETY: rule 2: values of the row, which does not have them any more; if one panics, the rest are leaked.
+        unsafe { std::ptr::slice_from_raw_parts_mut(gone, many).drop_in_place() };
+    }
+
+    /// Takes all values from one on, into a row of their own; both are here then.
+    ///
+    /// # Panics
+    /// When there are not so many, they cannot be had, or there is no room.
+    #[track_caller]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        let from = self.as_mut_slice()[at..].as_mut_ptr();
+        let count = self.len() - at;
+        let mut other = Self::with_capacity(count);
+        // SAFETY: rules 1 and 2: a new row with so much room; the values are moved there, and this row does not have them any more.
+        unsafe { other.as_mut_slice().as_mut_ptr().copy_from_nonoverlapping(from, count) };
+        (self.length, other.length) = (at as u64, count as u64);
+        other
     }
 
     /// Drops all values.
@@ -546,15 +584,57 @@ impl<T: Portable> Drop for DVec<T> {
     }
 }
 
+/// Std's `vec!`, of a [`DVec`]: of values, or of clones of one.
+///
+/// ```no_run
+/// use vgas_objects::{DVec, vec};
+/// let numbers: DVec<u64> = vec![1, 2, 3];
+/// assert_eq!((vec![7u8; 3].len(), numbers[1]), (3, 2));
+/// ```
+#[macro_export]
+macro_rules! vec {
+    () => { $crate::DVec::new() };
+    ($value:expr; $count:expr) => { $crate::DVec::from_iter(::core::iter::repeat_n($value, $count)) };
+    ($($value:expr),+ $(,)?) => { $crate::DVec::from([$($value),+]) };
+}
+
+impl<T: Portable> From<Vec<T>> for DVec<T> {
+    /// The values move, as bytes.
+    ///
+    /// # Panics
+    /// When there is no room.
+    #[track_caller]
+    fn from(mut values: Vec<T>) -> Self {
+        let (mut row, count) = (Self::with_capacity(values.len()), values.len());
+        // SAFETY: rule 1: a new row with so much room. The vector has no values from here on, so that they are the row's alone.
+        unsafe {
+            values.set_len(0);
+            row.as_mut_slice().as_mut_ptr().copy_from_nonoverlapping(values.as_ptr(), count);
+        }
+        row.length = count as u64;
+        row
+    }
+}
+
 impl<T: Portable> Extend<T> for DVec<T> {
     /// # Panics
     /// When there is no room.
     #[track_caller]
     fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
-        let values = values.into_iter();
+        let mut values = values.into_iter();
         // Only a hint: what there is no room for is said by who needs it.
-        let _ = self.reserve(values.size_hint().0);
-        values.for_each(|value| self.push(value));
+        let _ = self.try_reserve(values.size_hint().0);
+        while let Some(value) = values.next() {
+            self.push(value);
+            // As many as have room; where, is asked once.
+            let (address, room) = (self.as_mut_slice().as_mut_ptr(), self.room());
+            while self.length < room {
+                let Some(value) = values.next() else { return };
+                // SAFETY: rule 1: a place of the row's slot behind its values; the row is mutably borrowed all the time.
+                unsafe { address.add(self.len()).write(value) };
+                self.length += 1;
+            }
+        }
     }
 }
 

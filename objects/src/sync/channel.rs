@@ -424,9 +424,9 @@ impl<T: Portable> Default for Rest<T> {
 impl<T: Portable> Rest<T> {
     fn reserve(&mut self, count: usize) -> Result<(), ObjectError> {
         match (is_large::<T>(), size_of::<T>()) {
-            (true, _) => self.boxes.reserve(count),
+            (true, _) => self.boxes.try_reserve(count),
             (false, 0) => Ok(()),
-            _ => self.values.reserve(count),
+            _ => self.values.try_reserve(count),
         }
     }
 

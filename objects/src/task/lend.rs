@@ -230,7 +230,37 @@ macro_rules! several {
     )* };
 }
 
-several! { (A 0 B 1) (A 0 B 1 C 2) (A 0 B 1 C 2 D 3) }
+several! {
+    (A 0) (A 0 B 1) (A 0 B 1 C 2) (A 0 B 1 C 2 D 3) (A 0 B 1 C 2 D 3 E 4) (A 0 B 1 C 2 D 3 E 4 F 5)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6) (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7)
+}
+
+/// A value that goes to a task among what is lent to it ([`call!`](crate::call)): it does not come back.
+#[derive(Debug)]
+pub struct Given<X>(pub(super) X);
+
+// SAFETY: the bytes of the value.
+unsafe impl<X: Portable> Lent<'_> for Given<X> {
+    type Frame = ();
+    const BYTES: usize = size_of::<X>();
+
+    fn pack(self, to: &mut Vec<u8>, _: &mut Vec<Back>) {
+        give(self.0, to);
+    }
+
+    unsafe fn unpack(bytes: &[u8], _: &mut MaybeUninit<()>) -> Self {
+        let mut placed = MaybeUninit::uninit();
+        place(bytes, &mut placed);
+        // SAFETY: it was placed, and is the task's.
+        Self(unsafe { placed.assume_init() })
+    }
+
+    unsafe fn give_back(_: &mut MaybeUninit<()>, _: &mut Vec<u8>) {}
+
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        Portable::links(&self.0, visit);
+    }
+}
 
 /// How a task has ended: the first byte of its outcome.
 pub(super) const RETURNED: u8 = 0;

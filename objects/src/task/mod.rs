@@ -11,6 +11,7 @@
 //!    thread use it, as if it lived for ever; what is left in queues of a task that has ended has nothing of it.
 
 mod alone;
+mod call;
 mod entry;
 mod here;
 mod job;
@@ -24,6 +25,7 @@ mod travel;
 mod watch;
 
 pub(crate) use alone::{Holds, meet};
+pub use call::Call;
 pub use entry::{Task, task_of};
 pub(crate) use here::{number_of, run_here};
 pub use lend::{Arguments, Lent};
@@ -32,6 +34,12 @@ pub use run::RunOptions;
 pub use scope::{JoinHandle, Scope, scope, spawn, spawn_to};
 pub(crate) use spare::{are_run, while_blocked};
 pub(crate) use travel::register;
+
+/// What [`call!`](crate::call) is made of.
+#[doc(hidden)]
+pub mod called {
+    pub use super::call::{Argument, ByReference, ByValue, Is, IsGiven, IsLent, Owned, call_of, called_with};
+}
 
 #[cfg(doc)]
 use crate::{Objects, Portable};

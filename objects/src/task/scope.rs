@@ -22,7 +22,7 @@ enum To {
 }
 
 /// Begins a task.
-fn begin<'s, A: Arguments<'s, Lent: 's> + 's, R: Portable>(
+pub(super) fn begin<'s, A: Arguments<'s, Lent: 's> + 's, R: Portable>(
     place: Place,
     task: Task<A, R>,
     lent: A::Lent,

@@ -15,6 +15,7 @@ mod rows;
 mod scenarios;
 mod sharing;
 mod tasks;
+mod usual;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -49,6 +50,7 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
         sharing::ALL,
         channels::ALL,
         conditions::ALL,
+        usual::ALL,
     ]
     .into_iter()
     .flatten()

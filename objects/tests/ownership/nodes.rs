@@ -190,7 +190,7 @@ fn handed_on(objects: &Objects, seed: u64) -> Outcome {
     // What its owner uses instead drives them out: four times the cache.
     let cool = || -> Outcome {
         if me == owner {
-            let mut other: DVec<u64> = DVec::with_capacity(512 << 10)?;
+            let mut other: DVec<u64> = DVec::try_with_capacity(512 << 10)?;
             other.extend(0..512 << 10);
             ensure(other.iter().sum::<u64>() == (512 << 10) * ((512 << 10) - 1) / 2, || {
                 "other numbers".into()

@@ -183,7 +183,7 @@ fn full(objects: &Objects, _seed: u64) -> Outcome {
     ensure(length as u64 * 64 * 3 > HEAP.bytes, || format!("{length} values"))?;
     ensure((0..length).all(|at| row[at] == [at as u64; 8]), || "something was lost".into())?;
     drop(row);
-    let none = DVec::<u64>::with_capacity(usize::MAX / 16);
+    let none = DVec::<u64>::try_with_capacity(usize::MAX / 16);
     ensure(none.is_err(), || "more than there is".into())?;
     nothing_is_left(objects)
 }

@@ -1,0 +1,259 @@
+//! What boxes, rows and text do as those of std do, beyond what they are for: made of other values, compared, cloned, changed in the middle.
+
+use super::{DBox, DString, DVec};
+use crate::portable::{Portable, Shareable};
+use std::str::FromStr;
+
+impl<T: Portable> From<T> for DBox<T> {
+    /// # Panics
+    /// As [`DBox::new`].
+    #[track_caller]
+    fn from(value: T) -> Self {
+        Self::new(value)
+    }
+}
+
+impl<T: Portable + Default> Default for DBox<T> {
+    /// # Panics
+    /// As [`DBox::new`].
+    #[track_caller]
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: Shareable + Clone> Clone for DBox<T> {
+    /// In this rank's partition.
+    ///
+    /// # Panics
+    /// When the object cannot be had, or there is no room.
+    #[track_caller]
+    fn clone(&self) -> Self {
+        Self::new(T::clone(self))
+    }
+}
+
+impl<T: Shareable + PartialEq> PartialEq for DBox<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Shareable + Eq> Eq for DBox<T> {}
+
+impl<T: Portable> DVec<T> {
+    /// Puts a value before the one at `at`, or behind the last; the row comes here.
+    ///
+    /// # Panics
+    /// When there are not so many, the row cannot be had, or there is no room.
+    #[track_caller]
+    pub fn insert(&mut self, at: usize, value: T) {
+        assert!(at <= self.len(), "insert at {at} of {}", self.len());
+        self.push(value);
+        self.as_mut_slice()[at..].rotate_right(1);
+    }
+
+    /// Takes the value at `at`; those behind it follow, and the row comes here.
+    ///
+    /// # Panics
+    /// When there are not so many, or the row cannot be had.
+    #[track_caller]
+    pub fn remove(&mut self, at: usize) -> T {
+        self.as_mut_slice()[at..].rotate_left(1);
+        let Some(value) = self.pop() else { panic!("remove of a row without values") };
+        value
+    }
+
+    /// Takes the value at `at`, and puts the last one there; the row comes here.
+    ///
+    /// # Panics
+    /// When there are not so many, or the row cannot be had.
+    #[track_caller]
+    pub fn swap_remove(&mut self, at: usize) -> T {
+        let last = self.len().saturating_sub(1);
+        self.as_mut_slice().swap(at, last);
+        let Some(value) = self.pop() else { panic!("remove of a row without values") };
+        value
+    }
+
+    /// Moves all values of another row to the end; both come here.
+    ///
+    /// # Panics
+    /// When they cannot be had, or there is no room.
+    #[track_caller]
+    pub fn append(&mut self, other: &mut Self) {
+        self.extend(std::mem::take(other));
+    }
+
+    /// Drops all values for which this is not so, in their order; the row comes here.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    #[track_caller]
+    pub fn retain(&mut self, mut is_kept: impl FnMut(&T) -> bool) {
+        let values = self.as_mut_slice();
+        let mut kept = 0;
+        for at in 0..values.len() {
+            if is_kept(&values[at]) {
+                values.swap(kept, at);
+                kept += 1;
+            }
+        }
+        self.truncate(kept);
+    }
+
+    /// Adds clones of values at the end; the row comes here.
+    ///
+    /// # Panics
+    /// When it cannot be had, or there is no room; [`DVec::try_extend_from`] says so instead.
+    #[track_caller]
+    pub fn extend_from_slice(&mut self, values: &[T])
+    where
+        T: Clone,
+    {
+        self.extend(values.iter().cloned());
+    }
+
+    /// Makes the row so long, with clones of a value where it was shorter; it comes here.
+    ///
+    /// # Panics
+    /// When it cannot be had, or there is no room.
+    #[track_caller]
+    pub fn resize(&mut self, count: usize, value: T)
+    where
+        T: Clone,
+    {
+        self.truncate(count);
+        let more = count - self.len();
+        self.extend(std::iter::repeat_n(value, more));
+    }
+}
+
+impl<T: Shareable> DVec<T> {
+    /// All values, to read. As `Deref`.
+    ///
+    /// # Panics
+    /// When they cannot be had; [`DVec::try_as_slice`] says why instead.
+    #[inline]
+    #[track_caller]
+    pub fn as_slice(&self) -> &[T] {
+        self
+    }
+}
+
+impl<T: Shareable + Clone> Clone for DVec<T> {
+    /// In this rank's partition.
+    ///
+    /// # Panics
+    /// When the values cannot be had, or there is no room.
+    #[track_caller]
+    fn clone(&self) -> Self {
+        self.iter().cloned().collect()
+    }
+}
+
+impl<T: Shareable + Eq> Eq for DVec<T> {}
+
+impl<T: Shareable + PartialEq> PartialEq<[T]> for DVec<T> {
+    fn eq(&self, other: &[T]) -> bool {
+        self[..] == *other
+    }
+}
+
+impl<T: Shareable + PartialEq, const N: usize> PartialEq<[T; N]> for DVec<T> {
+    fn eq(&self, other: &[T; N]) -> bool {
+        self[..] == *other
+    }
+}
+
+impl<T: Portable + Clone> From<&[T]> for DVec<T> {
+    /// # Panics
+    /// When there is no room.
+    #[track_caller]
+    fn from(values: &[T]) -> Self {
+        values.iter().cloned().collect()
+    }
+}
+
+impl<T: Portable, const N: usize> From<[T; N]> for DVec<T> {
+    /// # Panics
+    /// When there is no room.
+    #[track_caller]
+    fn from(values: [T; N]) -> Self {
+        values.into_iter().collect()
+    }
+}
+
+impl<'v, T: Portable + Copy> Extend<&'v T> for DVec<T> {
+    /// # Panics
+    /// When there is no room.
+    #[track_caller]
+    fn extend<I: IntoIterator<Item = &'v T>>(&mut self, values: I) {
+        self.extend(values.into_iter().copied());
+    }
+}
+
+impl<T: Shareable> AsRef<[T]> for DVec<T> {
+    fn as_ref(&self) -> &[T] {
+        self
+    }
+}
+
+impl DString {
+    /// Adds a character at the end; all of it comes here.
+    ///
+    /// # Panics
+    /// When there is no room.
+    #[track_caller]
+    pub fn push(&mut self, character: char) {
+        self.push_str(character.encode_utf8(&mut [0; 4]));
+    }
+
+    /// All of it, to read. As `Deref`.
+    ///
+    /// # Panics
+    /// When it cannot be had; [`DString::try_as_str`] says why instead.
+    #[track_caller]
+    pub fn as_str(&self) -> &str {
+        self
+    }
+}
+
+impl Clone for DString {
+    /// In this rank's partition.
+    ///
+    /// # Panics
+    /// When it cannot be had, or there is no room.
+    #[track_caller]
+    fn clone(&self) -> Self {
+        self.as_str().into()
+    }
+}
+
+impl From<String> for DString {
+    /// # Panics
+    /// When there is no room.
+    #[track_caller]
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<char> for DString {
+    /// # Panics
+    /// When there is no room.
+    #[track_caller]
+    fn from(character: char) -> Self {
+        (&*character.encode_utf8(&mut [0; 4])).into()
+    }
+}
+
+impl FromStr for DString {
+    type Err = std::convert::Infallible;
+
+    /// # Panics
+    /// When there is no room.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(text.into())
+    }
+}

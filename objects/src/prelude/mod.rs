@@ -1,0 +1,103 @@
+//! Std's names for owned objects: a program of boxes, vectors, text, maps, shared values, locks, threads and channels becomes one of many nodes
+//! by other imports, and a derive on its types (drust-osdi24.txt §5).
+//!
+//! ```no_run
+//! use vgas_objects::{prelude::*, vec};
+//!
+//! #[derive(Clone, Portable, Shareable)]
+//! struct Word {
+//!     text: String,
+//!     seen: u64,
+//! }
+//!
+//! fn main() -> Result<(), Failed> {
+//!     run(|| {
+//!         let counts: Arc<Mutex<HashMap<String, u64>>> = Arc::new(Mutex::new(HashMap::new()));
+//!         let (sender, receiver) = mpsc::sync_channel(16);
+//!         let texts: Vec<String> = vec!["to be or not".into(), "to be".into()];
+//!         thread::scope(|scope| {
+//!             let mut all = std::vec![];
+//!             for text in &texts {
+//!                 let (counts, sender) = (counts.clone(), sender.clone());
+//!                 all.push(scope.spawn(call!(|text, counts, sender| {
+//!                     for word in text.split(' ') {
+//!                         *counts.lock().unwrap().get_or_insert_with(word.into(), || 0) += 1;
+//!                     }
+//!                     let _ = sender.send(Word { text: text.clone(), seen: text.len() as u64 });
+//!                 })));
+//!             }
+//!         });
+//!         drop(sender);
+//!         assert_eq!(receiver.iter().map(|word| word.seen).sum::<u64>(), 17);
+//!         assert_eq!(counts.lock().unwrap().get("be").as_deref(), Some(&2));
+//!     })
+//! }
+//! ```
+//!
+//! | of std | here |
+//! |---|---|
+//! | `Box`, `Vec`, `vec!`, `String` | [`DBox`](crate::DBox), [`DVec`](crate::DVec), [`vec!`](crate::vec), [`DString`](crate::DString) |
+//! | `collections::HashMap` | [`DMap`](crate::DMap), also in [`collections`] |
+//! | `sync::{Arc, Mutex, RwLock, Condvar, Barrier}` | [`DArc`](crate::sync::DArc) and the others of [`crate::sync`], also in [`sync`] |
+//! | `sync::atomic`, `sync::mpsc`, `thread` | [`atomic`], [`mpsc`], [`thread`] |
+//!
+//! # What differs, and why
+//!
+//! | | |
+//! |---|---|
+//! | `thread::spawn(move \|\| …)` | is `thread::spawn(call!(\|what, it, uses\| …))`: what a closure has captured, nobody can look into, and so not take to another process. [`call!`](crate::call) takes the same variables by name, and checks each |
+//! | types | derive [`Portable`], and [`Shareable`] if others may read them. `&str`, references, `Rc`, files and functions of this process cannot be in them; `Cell` and std's locks and atomics cannot be shared |
+//! | `Box<dyn Trait>`, `Box<[T]>` | do not exist: a table of functions means nothing elsewhere. An `enum`; a `Vec` |
+//! | moving out of a box, `*boxed` | `boxed.into_inner()`: only std's `Box` can have the other |
+//! | `vec!` | is imported by name, as above: a glob may not hide std's macro, which else makes std's `Vec` |
+//! | `format!`, `to_string`, `to_vec`, `to_owned` | make std's `String` and `Vec`, for use in one process; `.into()` makes them these |
+//! | a `Vec` of what is not portable, as of `JoinHandle`s | is `std::vec::Vec`. So is best what one thread builds step by step: it grows where it need not be found by others, and `.into()` moves it at once |
+//! | `HashMap::get`, `entry` | the first yields something that derefs to the value, which may have been brought for it; in place of the second there is `get_or_insert_with`. Keys hash alike everywhere, without a secret |
+//! | `Arc::get_mut`, `try_unwrap` | yield a `Result`, as the count may be on another node |
+//! | `Mutex::lock` and the like | have the error [`LockError`](crate::sync::LockError): poison does not give the guard; `clear_poison` does |
+//! | `RwLock<T>` | needs `T: Shareable`, as readers have copies |
+//! | `mpsc::channel` | has room for 65,536 values; who sends more waits |
+//! | a panic of a thread | is [`TaskError::Panicked`](crate::TaskError) of `join`, with what it has said, in place of `Box<dyn Any>` |
+//! | a `JoinHandle` that is dropped | waits: what a program has begun is over with it. So a loop keeps its handles |
+//! | who has no room, or misses a lost node | panics, as std ends where there is no memory; methods that begin with `try_` say so instead |
+//! | `main` | calls [`run`] |
+
+pub mod atomic;
+pub mod mpsc;
+pub mod thread;
+
+#[doc(no_inline)]
+pub use crate::sync::{
+    DArc as Arc, DBarrier as Barrier, DCondvar as Condvar, DMutex as Mutex, DRwLock as RwLock,
+};
+#[doc(no_inline)]
+pub use crate::{DBox as Box, DMap as HashMap, DString as String, DVec as Vec, Portable, Shareable, call};
+
+use crate::{HeapOptions, Objects, RunOptions};
+use vgas::Runtime;
+
+/// Std's `collections`.
+pub mod collections {
+    #[doc(no_inline)]
+    pub use crate::DMap as HashMap;
+}
+
+/// Std's `sync`.
+pub mod sync {
+    #[doc(no_inline)]
+    pub use super::{Arc, Barrier, Condvar, Mutex, RwLock, atomic, mpsc};
+}
+
+/// Why a program has ended that was [run].
+pub type Failed = std::boxed::Box<dyn std::error::Error>;
+
+/// Runs a program in a job: on the first rank, its threads on all. The heap is as [`HeapOptions::default`] says; who wants another
+/// one calls [`Objects::attach`] and [`Objects::run`] as this does.
+///
+/// # Errors
+/// When the job cannot be joined, or a peer is lost.
+pub fn run(program: impl FnOnce()) -> Result<(), Failed> {
+    let objects = Objects::attach(Runtime::init()?, &HeapOptions::default())?;
+    objects.run(&RunOptions::default(), program)?;
+    Ok(objects.finalize()?)
+}

@@ -1,0 +1,20 @@
+//! Std's `sync::mpsc`: [channels](crate::sync::channel), whose ends go to other ranks.
+
+use crate::Portable;
+#[doc(no_inline)]
+pub use crate::sync::{
+    IntoIter, Receiver, RecvError, RecvTimeoutError, SendError, Sender, Sender as SyncSender, TryRecvError,
+    TrySendError, channel as sync_channel,
+};
+
+/// Values that a channel has room for of which nothing was said.
+const ROOM: usize = 1 << 16;
+
+/// A channel with room for 65,536 values: who sends more than are received waits.
+///
+/// # Panics
+/// As [`sync_channel`].
+#[track_caller]
+pub fn channel<T: Portable>() -> (Sender<T>, Receiver<T>) {
+    sync_channel(ROOM)
+}

@@ -1,0 +1,51 @@
+//! Std's `thread`: threads are [tasks](crate::Task), on any rank.
+
+use crate::task::called::Owned;
+use crate::{Call, JoinHandle, Lent, Place, Portable};
+pub use std::thread::{available_parallelism, sleep, yield_now};
+
+/// Begins a thread [anywhere](Place::Anywhere): where most of what it uses is, or where nothing else is done.
+pub fn spawn<L: Owned, R: Portable>(call: Call<L, R>) -> JoinHandle<'static, R> {
+    call.begin(Place::Anywhere)
+}
+
+/// Begins a thread in a place: a rank, a node, or where an object is (the paper's `spawn_to`).
+pub fn spawn_to<L: Owned, R: Portable>(place: impl Into<Place>, call: Call<L, R>) -> JoinHandle<'static, R> {
+    call.begin(place.into())
+}
+
+/// Where threads may be lent something: as [`std::thread::Scope`].
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'scope, 'env: 'scope>(&'scope crate::Scope<'scope, 'env>);
+
+impl<'scope> Scope<'scope, '_> {
+    /// Begins a thread [anywhere](Place::Anywhere), to which something is lent until the scope ends.
+    pub fn spawn<L: Lent<'scope> + 'scope, R: Portable>(&self, call: Call<L, R>) -> JoinHandle<'scope, R> {
+        call.begin_in(self.0, Place::Anywhere)
+    }
+
+    /// Begins a thread in a place, to which something is lent until the scope ends.
+    pub fn spawn_to<L: Lent<'scope> + 'scope, R: Portable>(
+        &self,
+        place: impl Into<Place>,
+        call: Call<L, R>,
+    ) -> JoinHandle<'scope, R> {
+        call.begin_in(self.0, place.into())
+    }
+}
+
+/// Lends to threads: as [`std::thread::scope`], by [`scope`](crate::scope).
+///
+/// ```compile_fail,E0502
+/// # use vgas_objects::prelude::*;
+/// fn both(mut number: Box<u64>) {
+///     thread::scope(|scope| {
+///         let lent = &mut number;
+///         let _ = scope.spawn(call!(|lent| **lent += 1));
+///         println!("{}", *number);
+///     });
+/// }
+/// ```
+pub fn scope<'env, R>(within: impl for<'scope> FnOnce(Scope<'scope, 'env>) -> R) -> R {
+    crate::scope(|scope| within(Scope(scope)))
+}

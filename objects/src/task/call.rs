@@ -1,0 +1,197 @@
+//! A task with what it is called with: what [`call!`](crate::call) makes, and `thread::spawn` of the [prelude](crate::prelude) begins.
+
+use super::Place;
+use super::entry::{Task, task_of};
+use super::lend::{Given, Lent};
+use super::scope::{JoinHandle, Scope, begin};
+use crate::portable::Portable;
+
+/// A task, and what it is called with: made by [`call!`](crate::call).
+#[must_use = "it does nothing unless it is begun"]
+pub struct Call<L, R> {
+    task: Task<(L, ()), R>,
+    with: L,
+}
+
+impl<L, R> std::fmt::Debug for Call<L, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.task.fmt(f)
+    }
+}
+
+/// What a [`Call`] owns: nothing in it is borrowed.
+pub trait Owned: Lent<'static> + 'static {}
+
+impl Owned for () {}
+
+macro_rules! owned {
+    ($($($part:ident)+;)*) => { $(
+        impl<$($part: Portable),+> Owned for ($(Given<$part>,)+) {}
+    )* };
+}
+
+owned! { A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
+
+impl<L: Owned, R: Portable> Call<L, R> {
+    /// Begins it in a place.
+    pub(crate) fn begin(self, place: Place) -> JoinHandle<'static, R> {
+        begin(place, self.task, self.with, (), None)
+    }
+}
+
+impl<'scope, L: Lent<'scope> + 'scope, R: Portable> Call<L, R> {
+    /// Begins it in a place, within a scope.
+    pub(crate) fn begin_in(self, scope: &'scope Scope<'scope, '_>, place: Place) -> JoinHandle<'scope, R> {
+        scope.spawn_to(place, self.task, self.with, ())
+    }
+}
+
+/// Makes a [`Call`] for `call!`, of a closure without captures.
+#[doc(hidden)]
+pub fn call_of<'s, L: Lent<'s>, R: Portable, F: Fn((L, ())) -> R + Copy + 'static>(
+    with: L,
+    function: F,
+) -> Call<L, R> {
+    Call { task: task_of::<(L, ()), R, F>(function), with }
+}
+
+/// Says what a closure is called with, so that its types need not be written.
+#[doc(hidden)]
+pub fn called_with<L, R, F: Fn((L, ())) -> R>(_: &L, function: F) -> F {
+    function
+}
+
+/// An argument, of which `call!` asks whether it is lent or given.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Is<'a, X>(pub &'a X);
+
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct ByReference;
+
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct ByValue;
+
+#[doc(hidden)]
+pub trait IsLent {
+    fn kind(&self) -> ByReference {
+        ByReference
+    }
+}
+
+#[doc(hidden)]
+pub trait IsGiven {
+    fn kind(&self) -> ByValue {
+        ByValue
+    }
+}
+
+impl<X> IsLent for Is<'_, &X> {}
+impl<X> IsLent for Is<'_, &mut X> {}
+impl<X: Portable> IsGiven for Is<'_, X> {}
+
+impl ByReference {
+    #[doc(hidden)]
+    pub fn wrap<X>(self, value: X) -> X {
+        value
+    }
+}
+
+impl ByValue {
+    #[doc(hidden)]
+    pub fn wrap<X>(self, value: X) -> Given<X> {
+        Given(value)
+    }
+}
+
+/// What a task sees of an argument.
+#[doc(hidden)]
+pub trait Argument {
+    type Value;
+    fn open(self) -> Self::Value;
+}
+
+impl<'s, X> Argument for &'s X {
+    type Value = &'s X;
+    fn open(self) -> &'s X {
+        self
+    }
+}
+
+impl<'s, X> Argument for &'s mut X {
+    type Value = &'s mut X;
+    fn open(self) -> &'s mut X {
+        self
+    }
+}
+
+impl<X> Argument for Given<X> {
+    type Value = X;
+    fn open(self) -> X {
+        self.0
+    }
+}
+
+/// A closure that names what it uses, up to eight variables: for `thread::spawn` and `scope.spawn` of the [prelude](crate::prelude), where
+/// std has `move || …`. Variables that are references are lent, all others are moved.
+///
+/// ```no_run
+/// use vgas_objects::prelude::*;
+///
+/// fn sums(numbers: &Vec<u64>, parts: u64) -> u64 {
+///     thread::scope(|scope| {
+///         let sum = |part: u64| scope.spawn(call!(|numbers, part, parts| {
+///             numbers.iter().filter(|number| **number % parts == part).sum::<u64>()
+///         }));
+///         (0..parts).map(sum).map(|sum| sum.join().unwrap()).sum()
+///     })
+/// }
+/// ```
+///
+/// What is not named is not there, and what means nothing elsewhere cannot be named:
+///
+/// ```compile_fail,E0308
+/// # use vgas_objects::call;
+/// fn captured(factor: u64, number: u64) { let _ = call!(|number| number * factor); }
+/// ```
+/// ```compile_fail,E0599
+/// # use vgas_objects::call;
+/// fn text(text: String) { let _ = call!(|text| text.len() as u64); }
+/// ```
+/// ```compile_fail,E0277
+/// # use vgas_objects::call;
+/// fn cell(cell: &std::cell::Cell<u64>) { let _ = call!(|cell| cell.get()); }
+/// ```
+/// ```compile_fail,E0277
+/// # use vgas_objects::call;
+/// fn returned(number: u64) { let _ = call!(|number| number.to_string()); }
+/// ```
+/// ```compile_fail,E0382
+/// # use vgas_objects::{DBox, call};
+/// fn moved(number: DBox<u64>) -> u64 { let _ = call!(|number| *number); *number }
+/// ```
+/// ```compile_fail,E0277
+/// # use vgas_objects::{DBox, call, prelude::thread};
+/// fn lent(number: &'static DBox<u64>) { let _ = thread::spawn(call!(|number| **number)); }
+/// ```
+#[macro_export]
+macro_rules! call {
+    (|$($name:ident),* $(,)?| $body:expr) => {{
+        #[allow(unused_imports)]
+        use $crate::called::{Argument as _, IsGiven as _, IsLent as _};
+        let with = ($({
+            let kind = $crate::called::Is(&$name).kind();
+            kind.wrap($name)
+        },)*);
+        #[allow(unused_mut, unused_parens, clippy::unused_unit, clippy::double_parens)]
+        let function = $crate::called::called_with(&with, |(($($name,)*), ())| {
+            $(let mut $name = $name.open();)*
+            $body
+        });
+        // Only what captures nothing is such a function.
+        let _: fn(_) -> _ = function;
+        $crate::called::call_of(with, function)
+    }};
+}

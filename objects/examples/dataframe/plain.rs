@@ -10,6 +10,7 @@ use super::queries::{self, Answered, Query};
 use super::rows::{Columns, JoinColumns, Joined, Rows, Text};
 use super::{Source, Workers};
 use std::path::Path;
+use std::thread;
 
 /// Some rows of the table of the group-by queries.
 pub struct Chunk {
@@ -76,7 +77,7 @@ impl JoinChunk {
 /// What each worker has done.
 fn each<R: Send>(workers: &Workers, work: impl Fn(usize) -> R + Sync) -> Outcome<Vec<R>> {
     let work = &work;
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let all: Vec<_> = (0..workers.count).map(|number| scope.spawn(move || work(number))).collect();
         all.into_iter().map(|one| one.join().map_err(|_| "a thread has panicked".into())).collect()
     })

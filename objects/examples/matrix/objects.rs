@@ -3,58 +3,46 @@
 use super::common::{Outcome, Progress};
 use super::numbers::{Number, Plan, add_product, combined, tile_of};
 use vgas::Rank;
-use vgas_objects::{DVec, JoinHandle, Portable, Scope, Shareable, TaskError, scope, task};
+use vgas_objects::prelude::*;
+use vgas_objects::{Call, Lent};
 
 /// A square of tiles, row by row, each of them row by row, too.
 #[derive(Portable, Shareable)]
 pub struct Matrix<T: Number> {
-    pub tiles: DVec<DVec<T>>,
+    pub tiles: Vec<Vec<T>>,
     /// Tiles in a row.
     pub across: u32,
 }
 
-/// A row of copies of values.
-fn row<T: Portable + Copy>(values: &[T]) -> DVec<T> {
-    let mut row = DVec::new();
-    if let Err(error) = row.try_extend_from(values) {
-        panic!("{error}");
-    }
-    row
-}
-
-/// What each worker has made, on its rank: tiles, every so-many-th.
-fn each<'env, T: Number>(
+/// What each worker has made: tiles, every so-many-th.
+fn each<'lent, T: Number, L: Lent<'lent> + 'lent>(
     plan: &Plan,
     across: u32,
-    begin: impl for<'scope> Fn(&'scope Scope<'scope, 'env>, Rank, u32) -> JoinHandle<'scope, DVec<DVec<T>>>,
+    make: impl Fn(u32) -> Call<L, Vec<Vec<T>>>,
 ) -> Outcome<Matrix<T>> {
-    let made: Vec<DVec<DVec<T>>> = scope(|scope| {
-        let all: Vec<_> =
-            (0..plan.workers).map(|worker| begin(scope, Rank(worker % plan.ranks), worker)).collect();
-        all.into_iter().map(|one| one.join()).collect::<Result<_, TaskError>>()
+    let place = |worker| Rank(worker % plan.ranks);
+    let made: Vec<Vec<Vec<T>>> = thread::scope(|scope| {
+        let all: std::vec::Vec<_> =
+            (0..plan.workers).map(|worker| scope.spawn_to(place(worker), make(worker))).collect();
+        all.into_iter().map(|one| one.join()).collect::<Result<_, _>>()
     })?;
-    let mut each: Vec<_> = made.into_iter().map(|tiles| tiles.into_iter()).collect();
+    let mut each: std::vec::Vec<_> = made.into_iter().map(|tiles| tiles.into_iter()).collect();
     let workers = each.len();
     let tiles = (0..(across * across) as usize).map_while(|at| each[at % workers].next()).collect();
     Ok(Matrix { tiles, across })
 }
 
-fn make_some<T: Number>(plan: &Plan, seed: u64, across: u32, worker: u32) -> DVec<DVec<T>> {
-    plan.share(across, worker).map(|at| row(&tile_of(seed, across, plan.tile, at))).collect()
+fn make_some<T: Number>(plan: &Plan, seed: u64, across: u32, worker: u32) -> Vec<Vec<T>> {
+    plan.share(across, worker).map(|at| tile_of(seed, across, plan.tile, at).into()).collect()
 }
 
 /// A matrix of a seed.
 pub fn make<T: Number>(plan: &Plan, seed: u64) -> Outcome<Matrix<T>> {
     let across = plan.size / plan.tile;
-    each(plan, across, |scope, place, worker| {
-        let task = task!(|plan: &Plan, (seed, across, worker): (u64, u32, u32)| -> DVec<DVec<T>> {
-            make_some(plan, seed, across, worker)
-        });
-        scope.spawn_to(place, task, plan, (seed, across, worker))
-    })
+    each(plan, across, |worker| call!(|plan, seed, across, worker| make_some(plan, seed, across, worker)))
 }
 
-fn multiply_some<T: Number>(plan: &Plan, a: &Matrix<T>, b: &Matrix<T>, worker: u32) -> DVec<DVec<T>> {
+fn multiply_some<T: Number>(plan: &Plan, a: &Matrix<T>, b: &Matrix<T>, worker: u32) -> Vec<Vec<T>> {
     let (across, tile) = (a.across, plan.tile as usize);
     let products = plan.share(across, worker).map(|at| {
         let mut c = vec![T::default(); tile * tile];
@@ -63,7 +51,7 @@ fn multiply_some<T: Number>(plan: &Plan, a: &Matrix<T>, b: &Matrix<T>, worker: u
             let b = &b.tiles[(step * across + at % across) as usize];
             add_product(tile, a, b, &mut c);
         }
-        row(&c)
+        c.into()
     });
     products.collect()
 }
@@ -73,20 +61,17 @@ fn combine_some<T: Number>(
     a: &Matrix<T>,
     b: &Matrix<T>,
     (is_sum, worker): (bool, u32),
-) -> DVec<DVec<T>> {
+) -> Vec<Vec<T>> {
     let tiles = plan
         .share(a.across, worker)
-        .map(|at| row(&combined(&a.tiles[at as usize], &b.tiles[at as usize], is_sum)));
+        .map(|at| combined(&a.tiles[at as usize], &b.tiles[at as usize], is_sum).into());
     tiles.collect()
 }
 
 /// The sum of two matrices, or their difference.
 fn combine<T: Number>(plan: &Plan, a: &Matrix<T>, b: &Matrix<T>, is_sum: bool) -> Outcome<Matrix<T>> {
-    each(plan, a.across, |scope, place, worker| {
-        let task = task!(|(plan, a, b): (&Plan, &Matrix<T>, &Matrix<T>),
-                          deed: (bool, u32)|
-         -> DVec<DVec<T>> { combine_some(plan, a, b, deed) });
-        scope.spawn_to(place, task, (plan, a, b), (is_sum, worker))
+    each(plan, a.across, |worker| {
+        call!(|plan, a, b, is_sum, worker| combine_some(plan, a, b, (is_sum, worker)))
     })
 }
 
@@ -100,7 +85,7 @@ impl<T: Number> Matrix<T> {
     /// Its upper left, upper right, lower left and lower right: only names of tiles move.
     fn quarters(self) -> [Self; 4] {
         let half = self.across / 2;
-        let mut four = [(); 4].map(|()| Self { tiles: DVec::new(), across: half });
+        let mut four = [(); 4].map(|()| Self { tiles: Vec::new(), across: half });
         for (at, tile) in (0..).zip(self.tiles) {
             let (row, column) = (at / self.across, at % self.across);
             four[(row / half * 2 + column / half) as usize].tiles.push(tile);
@@ -128,12 +113,8 @@ pub fn multiply<T: Number>(
 ) -> Outcome<Matrix<T>> {
     if levels == 0 {
         progress.step();
-        return each(plan, a.across, |scope, place, worker| {
-            let task = task!(|(plan, a, b): (&Plan, &Matrix<T>, &Matrix<T>), worker: u32| -> DVec<DVec<T>> {
-                multiply_some(plan, a, b, worker)
-            });
-            scope.spawn_to(place, task, (plan, &a, &b), worker)
-        });
+        let (a, b) = (&a, &b);
+        return each(plan, a.across, |worker| call!(|plan, a, b, worker| multiply_some(plan, a, b, worker)));
     }
     let ([a11, a12, a21, a22], [b11, b12, b21, b22]) = (a.quarters(), b.quarters());
     let (sum, less) = (|a: &_, b: &_| combine(plan, a, b, true), |a: &_, b: &_| combine(plan, a, b, false));

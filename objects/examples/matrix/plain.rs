@@ -2,6 +2,7 @@
 
 use super::common::{Outcome, Progress};
 use super::numbers::{Number, Plan, add_product, combined, tile_of};
+use std::thread;
 
 /// A square of tiles, row by row, each of them row by row, too.
 pub struct Matrix<T: Number> {
@@ -13,7 +14,7 @@ pub struct Matrix<T: Number> {
 /// What each worker has made: tiles, every so-many-th.
 fn each<T: Number>(plan: &Plan, across: u32, make: impl Fn(u32) -> Vec<Vec<T>> + Sync) -> Outcome<Matrix<T>> {
     let make = &make;
-    let made: Vec<Vec<Vec<T>>> = std::thread::scope(|scope| {
+    let made: Vec<Vec<Vec<T>>> = thread::scope(|scope| {
         let all: Vec<_> = (0..plan.workers).map(|worker| scope.spawn(move || make(worker))).collect();
         all.into_iter().map(|one| one.join().map_err(|_| "a thread has panicked")).collect::<Result<_, _>>()
     })?;

@@ -1,12 +1,12 @@
-//! The services on owned objects: users in rows, a shard of them for each thread of each rank.
+//! The services on owned objects: users in vectors, a shard of them for each thread of each rank.
 
 use super::common::random::{Zipf, mix};
 use super::common::{Outcome, Progress};
 use super::load::{self, Client, Edge, Kind, Picture, Plan, Report, Request, SHOWN, Text};
 use std::time::Instant;
 use vgas::Rank;
-use vgas_objects::sync::DArc;
-use vgas_objects::{DMap, DVec, JoinHandle, Portable, Scope, Shareable, TaskError, scope, task};
+use vgas_objects::prelude::*;
+use vgas_objects::{Call, Lent};
 
 /// Posts of a home timeline that are kept.
 const HOME: usize = 16;
@@ -17,7 +17,7 @@ struct Post {
     author: u32,
     text: Text,
     mentions: [Option<u32>; 4],
-    picture: Option<DArc<[u8; load::MEDIA]>>,
+    picture: Option<Arc<[u8; load::MEDIA]>>,
 }
 
 /// Where a post is: the page, and its place there.
@@ -30,8 +30,8 @@ struct Place {
 /// A user's graph and timelines.
 #[derive(Portable, Shareable)]
 struct User {
-    followers: DVec<u32>,
-    posts: DVec<Place>,
+    followers: Vec<u32>,
+    posts: Vec<Place>,
     /// The newest, and how many there were.
     home: [Place; HOME],
     delivered: u64,
@@ -40,23 +40,23 @@ struct User {
 /// Users, and what was composed for them.
 #[derive(Portable, Shareable)]
 struct Shard {
-    users: DVec<User>,
+    users: Vec<User>,
     /// What short addresses stand for.
-    addresses: DMap<u64, [u8; 32]>,
-    latest: Option<DArc<[u8; load::MEDIA]>>,
+    addresses: HashMap<u64, [u8; 32]>,
+    latest: Option<Arc<[u8; load::MEDIA]>>,
 }
 
 /// What a client asks of a shard at a time.
 #[derive(Portable, Shareable)]
 struct Batch {
-    requests: DVec<Request>,
-    texts: DVec<Text>,
+    requests: Vec<Request>,
+    texts: Vec<Text>,
 }
 
 /// Where the posts are that answer a batch.
 #[derive(Portable, Shareable)]
 struct Answers {
-    places: DVec<Place>,
+    places: Vec<Place>,
 }
 
 /// A post for a follower's home timeline.
@@ -67,12 +67,12 @@ struct Delivery {
 }
 
 /// What a shard has composed at a time: a page of posts, and deliveries to each shard.
-type Composed = (DVec<Post>, DVec<DVec<Delivery>>);
+type Composed = (Vec<Post>, Vec<Vec<Delivery>>);
 
 impl Shard {
     /// The users of a shard, with their followers.
     fn load(edges: &[Edge], plan: &Plan, shard: usize) -> Self {
-        let mut followers: Vec<Vec<u32>> = plan.users_of(shard).map(|_| Vec::new()).collect();
+        let mut followers: std::vec::Vec<_> = plan.users_of(shard).map(|_| std::vec![]).collect();
         for (user, follower) in edges.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]) {
             if plan.shard_of(user) == shard {
                 followers[plan.place_of(user)].push(follower);
@@ -81,15 +81,15 @@ impl Shard {
         let users = followers.into_iter().map(|mut followers| {
             followers.sort_unstable();
             followers.dedup();
-            User { followers: row(&followers), posts: DVec::new(), home: Default::default(), delivered: 0 }
+            User { followers: followers.into(), posts: Vec::new(), home: Default::default(), delivered: 0 }
         });
-        Self { users: users.collect(), addresses: DMap::new(), latest: None }
+        Self { users: users.collect(), addresses: HashMap::new(), latest: None }
     }
 
     /// The services for what changes: posts are composed, and follow.
-    fn write(&mut self, asked: &[DVec<Batch>], plan: &Plan, (number, page): (usize, u32)) -> Composed {
-        let mut posts = DVec::new();
-        let mut deliveries = vec![Vec::new(); plan.shards as usize];
+    fn write(&mut self, asked: &[Vec<Batch>], plan: &Plan, (number, page): (usize, u32)) -> Composed {
+        let mut posts = Vec::new();
+        let mut deliveries = vec![std::vec![]; plan.shards as usize];
         for batch in asked.iter().map(|batches| &batches[number]) {
             let mut texts = batch.texts.iter();
             for request in batch.requests.iter() {
@@ -109,7 +109,7 @@ impl Shard {
                 }
             }
         }
-        (posts, deliveries.iter().map(|some| row(some)).collect())
+        (posts, deliveries.into_iter().map(Vec::from).collect())
     }
 
     /// The services of text, users that it names, addresses, and media.
@@ -122,7 +122,7 @@ impl Shard {
         });
         let picture = match picture {
             Picture::None => None,
-            Picture::New(seed) => Some(DArc::new(load::picture_of(seed))),
+            Picture::New(seed) => Some(Arc::new(load::picture_of(seed))),
             Picture::Shared => self.latest.clone(),
         };
         if picture.is_some() {
@@ -149,11 +149,11 @@ impl Shard {
     /// The services of timelines: posts are delivered, and timelines read.
     fn read(
         &mut self,
-        asked: &[DVec<Batch>],
+        asked: &[Vec<Batch>],
         composed: &[Composed],
         plan: &Plan,
         number: usize,
-    ) -> DVec<Answers> {
+    ) -> Vec<Answers> {
         let users = &mut self.users[..];
         for delivery in composed.iter().flat_map(|(_, deliveries)| deliveries[number].iter()) {
             let user = &mut users[plan.place_of(delivery.to)];
@@ -161,7 +161,7 @@ impl Shard {
             user.delivered += 1;
         }
         let answers = asked.iter().map(|batches| {
-            let mut places = Vec::new();
+            let mut places = std::vec![];
             for request in batches[number].requests.iter() {
                 let user = &users[plan.place_of(request.user)];
                 match request.kind {
@@ -173,7 +173,7 @@ impl Shard {
                     Kind::Compose { .. } | Kind::Follow { .. } => {}
                 }
             }
-            Answers { places: row(&places) }
+            Answers { places: places.into() }
         });
         answers.collect()
     }
@@ -196,16 +196,16 @@ impl Shard {
 /// left.
 fn turn(
     client: &mut Client,
-    answers: &[DVec<Answers>],
-    pages: &[DVec<Post>],
+    answers: &[Vec<Answers>],
+    pages: &[Vec<Post>],
     plan: &Plan,
     (number, now): (usize, u64),
-) -> (DVec<Batch>, bool) {
+) -> (Vec<Batch>, bool) {
     // Once, not for each post.
-    let pages: Vec<&[Post]> = pages.iter().map(|page| &page[..]).collect();
+    let pages: std::vec::Vec<&[Post]> = pages.iter().map(|page| &page[..]).collect();
     for place in answers.iter().flat_map(|answers| answers[number].places.iter()) {
         let post = &pages[place.page as usize][place.at as usize];
-        let mentions: Vec<u32> = post.mentions.iter().copied().flatten().collect();
+        let mentions: std::vec::Vec<u32> = post.mentions.iter().copied().flatten().collect();
         if client.see(post.author, &post.text, &mentions, plan)
             && let Some(picture) = &post.picture
         {
@@ -213,114 +213,82 @@ fn turn(
         }
     }
     client.hear(now);
-    let mut requests = vec![Vec::new(); plan.shards as usize];
-    let mut texts = vec![Vec::new(); plan.shards as usize];
+    let mut requests = vec![std::vec![]; plan.shards as usize];
+    let mut texts = vec![std::vec![]; plan.shards as usize];
     let is_over = client.ask(plan, now, |shard, request, text| {
         requests[shard].push(request);
         texts[shard].extend(text);
     });
     let all = requests.into_iter().zip(texts);
-    (all.map(|(requests, texts)| Batch { requests: row(&requests), texts: row(&texts) }).collect(), is_over)
+    (all.map(|(requests, texts)| Batch { requests: requests.into(), texts: texts.into() }).collect(), is_over)
 }
 
-/// A row of copies of values.
-fn row<T: Portable + Copy>(values: &[T]) -> DVec<T> {
-    let mut row = DVec::new();
-    if let Err(error) = row.try_extend_from(values) {
-        panic!("{error}");
-    }
-    row
-}
-
-/// What each shard's task has done, on its rank.
-fn each<'env, R: Portable>(
-    plan: &Plan,
-    ranks: u32,
-    begin: impl for<'scope> Fn(&'scope Scope<'scope, 'env>, Rank, usize) -> JoinHandle<'scope, R>,
-) -> Outcome<DVec<R>> {
+/// What each shard's thread has done.
+fn each<'lent, L: Lent<'lent> + 'lent, R: Portable>(
+    (plan, ranks): (&Plan, u32),
+    work: impl Fn(usize) -> Call<L, R>,
+) -> Outcome<Vec<R>> {
     let all = (0..plan.shards as usize).collect();
-    each_of(all, ranks, |scope, place, _, number| begin(scope, place, number))
+    each_of(all, ranks, |_, number| work(number))
 }
 
-/// What each shard's task has done with what is its own.
-fn each_of<'env, T, R: Portable>(
-    of: Vec<T>,
+/// What each shard's thread has done with what is its own.
+fn each_of<'lent, T, L: Lent<'lent> + 'lent, R: Portable>(
+    of: std::vec::Vec<T>,
     ranks: u32,
-    begin: impl for<'scope> Fn(&'scope Scope<'scope, 'env>, Rank, T, usize) -> JoinHandle<'scope, R>,
-) -> Outcome<DVec<R>> {
-    Ok(scope(|scope| {
-        let place = |number: usize| Rank(number as u32 % ranks);
-        let all: Vec<_> = of
+    work: impl Fn(T, usize) -> Call<L, R>,
+) -> Outcome<Vec<R>> {
+    let place = |number| Rank(number as u32 % ranks);
+    thread::scope(|scope| {
+        let all: std::vec::Vec<_> = of
             .into_iter()
             .enumerate()
-            .map(|(number, own)| begin(scope, place(number), own, number))
+            .map(|(number, own)| scope.spawn_to(place(number), work(own, number)))
             .collect();
-        all.into_iter().map(|one| one.join()).collect::<Result<_, TaskError>>()
-    })?)
+        all.into_iter().map(|one| Ok(one.join()?)).collect()
+    })
 }
 
-/// Runs the plan, with a client and a shard for each thread of each rank.
+/// Runs the plan, with a client and a shard for each thread.
 pub fn run(plan: &Plan, edges: &[Edge], zipf: Zipf, ranks: u32) -> Outcome<Report> {
     let mut clients: Vec<Client> = (0..plan.shards).map(|number| Client::new(plan, number, zipf)).collect();
-    let edges = row(edges);
-    let mut shards: Vec<Shard> = each(plan, ranks, |scope, place, number| {
-        let task = task!(|(edges, plan): (&DVec<Edge>, &Plan), number: usize| -> Shard {
-            Shard::load(edges, plan, number)
-        });
-        scope.spawn_to(place, task, (&edges, plan), number)
-    })?
-    .into_iter()
-    .collect();
-    drop(edges);
-    let mut answers: DVec<DVec<Answers>> = DVec::new();
-    let mut pages: DVec<DVec<Post>> = DVec::new();
+    let edges = &Vec::from(edges);
+    let mut shards =
+        each((plan, ranks), |number| call!(|edges, plan, number| Shard::load(edges, plan, number)))?;
+    let mut answers: Vec<Vec<Answers>> = Vec::new();
+    let mut pages: Vec<Vec<Post>> = Vec::new();
     let mut progress = Progress::new("requests", plan.rounds());
     let began = Instant::now();
     loop {
         let now = began.elapsed().as_micros() as u64;
-        let turns = each_of(clients.iter_mut().collect(), ranks, |scope, place, client, number| {
-            let task = task!(|(client, answers, pages, plan): (
-                &mut Client,
-                &DVec<DVec<Answers>>,
-                &DVec<DVec<Post>>,
-                &Plan
-            ),
-                              turn_of: (usize, u64)|
-             -> (DVec<Batch>, bool) {
-                turn(client, answers, pages, plan, turn_of)
-            });
-            scope.spawn_to(place, task, (client, &answers, &pages, plan), (number, now))
+        let (answered, written) = (&answers, &pages);
+        let turns = each_of(clients.iter_mut().collect(), ranks, |client, number| {
+            call!(|client, answered, written, plan, number, now| turn(
+                client,
+                answered,
+                written,
+                plan,
+                (number, now)
+            ))
         })?;
         if turns.iter().all(|(_, is_over)| *is_over) {
             break;
         }
-        let asked: DVec<_> = turns.into_iter().map(|(batches, _)| batches).collect();
+        let asked: Vec<_> = turns.into_iter().map(|(batches, _)| batches).collect();
         let page = pages.len() as u32;
-        let composed =
-            each_of(shards.iter_mut().collect(), ranks, |scope, place, shard: &mut Shard, number| {
-                let task = task!(|(shard, asked, plan): (&mut Shard, &DVec<DVec<Batch>>, &Plan),
-                                  page: (usize, u32)|
-                 -> Composed { shard.write(asked, plan, page) });
-                scope.spawn_to(place, task, (shard, &asked, plan), (number, page + number as u32))
-            })?;
-        answers = each_of(shards.iter_mut().collect(), ranks, |scope, place, shard: &mut Shard, number| {
-            let task = task!(|(shard, asked, composed, plan): (
-                &mut Shard,
-                &DVec<DVec<Batch>>,
-                &DVec<Composed>,
-                &Plan
-            ),
-                              number: usize|
-             -> DVec<Answers> { shard.read(asked, composed, plan, number) });
-            scope.spawn_to(place, task, (shard, &asked, &composed, plan), number)
+        let asked = &asked;
+        let composed = each_of(shards.iter_mut().collect(), ranks, |shard: &mut Shard, number| {
+            call!(|shard, asked, plan, number, page| shard.write(asked, plan, (number, page + number as u32)))
+        })?;
+        let sent = &composed;
+        answers = each_of(shards.iter_mut().collect(), ranks, |shard: &mut Shard, number| {
+            call!(|shard, asked, sent, plan, number| shard.read(asked, sent, plan, number))
         })?;
         pages.extend(composed.into_iter().map(|(posts, _)| posts));
         progress.step();
     }
     let seconds = began.elapsed().as_secs_f64();
-    let digests = each_of(shards.iter().collect(), ranks, |scope, place, shard: &Shard, _| {
-        scope.spawn_to(place, task!(|shard: &Shard, _n: ()| -> u64 { shard.digest() }), shard, ())
-    })?;
+    let digests = each_of(shards.iter().collect(), ranks, |shard: &Shard, _| call!(|shard| shard.digest()))?;
     let posts = pages.iter().map(|page| page.len() as u64).sum();
     Ok(Report::new(seconds, &clients, digests.into_iter(), posts))
 }

@@ -5,6 +5,7 @@ use super::common::{Outcome, Progress};
 use super::load::{self, Client, Edge, Kind, Picture, Plan, Report, Request, SHOWN, Text};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
 /// Posts of a home timeline that are kept.
@@ -226,7 +227,7 @@ fn each<R: Send>(plan: &Plan, work: impl Fn(usize) -> R + Sync) -> Outcome<Vec<R
 /// What each shard's thread has done with what is its own.
 fn each_of<T: Send, R: Send>(of: Vec<T>, work: impl Fn(T, usize) -> R + Sync) -> Outcome<Vec<R>> {
     let work = &work;
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let all: Vec<_> =
             of.into_iter().enumerate().map(|(number, own)| scope.spawn(move || work(own, number))).collect();
         all.into_iter().map(|one| one.join().map_err(|_| "a thread has panicked".into())).collect()

@@ -20,16 +20,19 @@ pub struct Scope<'scope, 'env: 'scope>(&'scope crate::Scope<'scope, 'env>);
 
 impl<'scope> Scope<'scope, '_> {
     /// Begins a thread [anywhere](Place::Anywhere), to which something is lent until the scope ends.
-    pub fn spawn<L: Lent<'scope> + 'scope, R: Portable>(&self, call: Call<L, R>) -> JoinHandle<'scope, R> {
+    pub fn spawn<'lent: 'scope, L: Lent<'lent> + 'lent, R: Portable>(
+        &self,
+        call: Call<L, R>,
+    ) -> JoinHandle<'lent, R> {
         call.begin_in(self.0, Place::Anywhere)
     }
 
     /// Begins a thread in a place, to which something is lent until the scope ends.
-    pub fn spawn_to<L: Lent<'scope> + 'scope, R: Portable>(
+    pub fn spawn_to<'lent: 'scope, L: Lent<'lent> + 'lent, R: Portable>(
         &self,
         place: impl Into<Place>,
         call: Call<L, R>,
-    ) -> JoinHandle<'scope, R> {
+    ) -> JoinHandle<'lent, R> {
         call.begin_in(self.0, place.into())
     }
 }

@@ -39,10 +39,17 @@ impl<L: Owned, R: Portable> Call<L, R> {
     }
 }
 
-impl<'scope, L: Lent<'scope> + 'scope, R: Portable> Call<L, R> {
-    /// Begins it in a place, within a scope.
-    pub(crate) fn begin_in(self, scope: &'scope Scope<'scope, '_>, place: Place) -> JoinHandle<'scope, R> {
-        scope.spawn_to(place, self.task, self.with, ())
+impl<'lent, L: Lent<'lent> + 'lent, R: Portable> Call<L, R> {
+    /// Begins it in a place, within a scope, which is over before what is lent is.
+    pub(crate) fn begin_in<'scope>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        place: Place,
+    ) -> JoinHandle<'lent, R>
+    where
+        'lent: 'scope,
+    {
+        begin(place, self.task, self.with, (), Some(scope.running.clone()))
     }
 }
 
@@ -180,14 +187,14 @@ impl<X> Argument for Given<X> {
 macro_rules! call {
     (|$($name:ident),* $(,)?| $body:expr) => {{
         #[allow(unused_imports)]
-        use $crate::called::{Argument as _, IsGiven as _, IsLent as _};
+        use $crate::called::{IsGiven as _, IsLent as _};
         let with = ($({
             let kind = $crate::called::Is(&$name).kind();
             kind.wrap($name)
         },)*);
         #[allow(unused_mut, unused_parens, clippy::unused_unit, clippy::double_parens)]
         let function = $crate::called::called_with(&with, |(($($name,)*), ())| {
-            $(let mut $name = $name.open();)*
+            $(let mut $name = $crate::called::Argument::open($name);)*
             $body
         });
         // Only what captures nothing is such a function.

@@ -215,7 +215,7 @@ pub fn spawn_to<A: Portable, R: Portable>(
 
 /// Where tasks may be lent something: as [`std::thread::Scope`].
 pub struct Scope<'scope, 'env: 'scope> {
-    running: Arc<Running>,
+    pub(super) running: Arc<Running>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }

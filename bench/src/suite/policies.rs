@@ -156,6 +156,11 @@ mod tests {
         fn evictable(&self, _: FrameId) -> bool {
             true
         }
+
+        // Asked for by none of these policies.
+        fn frames(&self) -> usize {
+            0
+        }
     }
 
     /// Goal: CLOCK spares what was used once round; S3-FIFO lets what a scan brings pass by what is used, and takes what comes back soon

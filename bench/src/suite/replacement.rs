@@ -208,6 +208,10 @@ impl FrameView for View<'_> {
     fn evictable(&self, _: FrameId) -> bool {
         true
     }
+
+    fn frames(&self) -> usize {
+        self.page_of.len()
+    }
 }
 
 impl Node {

@@ -301,8 +301,8 @@ impl Pair {
         let start = Instant::now();
         if who[me as usize] {
             for first in (0..times).step_by(DEPTH) {
-                self.runtime.region(|region| {
-                    (first..times.min(first + DEPTH)).try_for_each(|_| region.put(place, &memory[..bytes]))
+                self.runtime.batch(|batch| {
+                    (first..times.min(first + DEPTH)).try_for_each(|_| batch.put(place, &memory[..bytes]))
                 })?;
             }
         }
@@ -320,7 +320,7 @@ impl Pair {
             for first in (0..times).step_by(DEPTH) {
                 let pieces = memory.chunks_exact_mut(bytes).take(DEPTH.min(times - first));
                 self.runtime
-                    .region(|region| pieces.into_iter().try_for_each(|piece| region.get(place, piece)))?;
+                    .batch(|batch| pieces.into_iter().try_for_each(|piece| batch.get(place, piece)))?;
             }
         }
         Ok(start.elapsed().as_secs_f64())

@@ -16,6 +16,7 @@ mod gemm_files;
 mod gups;
 mod handon;
 mod hit;
+mod increments;
 mod job;
 mod line;
 mod local;
@@ -59,6 +60,7 @@ pub(crate) static ALL: &[Benchmark] = &[
     objects::BENCHMARK,
     handon::BENCHMARK,
     deref::BENCHMARK,
+    increments::BENCHMARK,
     messages::BENCHMARK,
     cooperative::BENCHMARK,
     start::BENCHMARK,

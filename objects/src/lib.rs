@@ -75,6 +75,7 @@
 //! | `mpsc::sync_channel` | [`sync::channel`] | values go to one rank as they are; both ends travel |
 //! | `AtomicU64` and others | [`sync::DAtomicU64`] and others | a number that all update where it is |
 //! | `thread::spawn`, `thread::scope` | [`spawn`], [`scope`] | tasks, on any rank |
+//! | raw pointers | [`dalloc`], [`dread`], [`dwrite`], [`dfree`] | values that stay where they are, by their words; nothing checks who uses them when |
 //!
 //! A program that has std's names already begins with the [`prelude`].
 //!
@@ -186,7 +187,7 @@ mod word;
 pub use heap::{
     DBox, DMap, DMapIter, DString, DVec, Found, Get, HeapAtRest, HeapCounts, HeapOptions, LookError, Lost,
     MutRef, NodeReport, ObjectError, Objects, OtherLayout, Part, PartitionAtRest, RankReport, Ref, Refused,
-    Replicated, Report, RootAtRest, SizeAtRest, TypeReport, heaps_at_rest,
+    Replicated, Report, RootAtRest, SizeAtRest, TypeReport, dalloc, dfree, dread, dwrite, heaps_at_rest,
 };
 pub use layout::Layout;
 #[doc(hidden)]

@@ -1,8 +1,18 @@
-//! Objects without a box, for those who keep their names in ways of their own.
+//! Objects without a box, for those who keep their names in ways of their own (drust-osdi24.txt §4.1.1).
+//!
+//! [`DBox::into_raw`] and [`DBox::from_raw`] give a box up, and make one again. [`dalloc`], [`dread`], [`dwrite`] and [`dfree`] need none: the object
+//! stays where it was placed, and nothing of it is kept. Of another node, reading and writing cost a message and its answer each time.
+//!
+//! Who is at an object when is the caller's affair: the bytes are touched as [`crate::DBox`]'s are by who owns it (rules 1 to 3 of this folder).
 
-use super::DBox;
+use super::error::ObjectError;
+use super::shape::Shape;
+use super::{DBox, OWN, Refused, discard, heap};
 use crate::portable::Portable;
 use crate::word::Word;
+use std::mem::MaybeUninit;
+use std::panic::Location;
+use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
 impl<T: Portable> DBox<T> {
     /// Gives the object up to whoever has its word, as [`Box::into_raw`]: it is dropped when [`DBox::from_raw`] makes it a box again, and
@@ -18,4 +28,75 @@ impl<T: Portable> DBox<T> {
     pub unsafe fn from_raw(word: Word) -> Self {
         Self::of(word)
     }
+}
+
+/// Places a value in this rank's partition, and yields its word, which any rank may use. It stays until [`dfree`].
+///
+/// # Errors
+/// With the value, when no room is left, or there is no heap.
+pub fn dalloc<T: Portable + Copy>(value: T) -> Result<Word, Refused<T>> {
+    DBox::try_new(value).map(DBox::into_raw)
+}
+
+/// Reads an object where it is, on any rank. No copy is kept: the next read asks again, and sees what was written before it.
+///
+/// # Safety
+/// The word is what [`dalloc`] of this type has said, in this job. It is not freed, no box is made of it, and nobody writes meanwhile.
+///
+/// # Errors
+/// When the object cannot be had.
+#[track_caller]
+pub unsafe fn dread<T: Portable + Copy>(word: Word) -> Result<T, ObjectError> {
+    let (heap, here) = (heap()?, Location::caller());
+    if OWN.offset_of(word.address()).is_some() {
+        // SAFETY: rules 1 and 3: the caller's promise: an object of this type, which nobody writes.
+        return Ok(unsafe { with_exposed_provenance::<T>(word.address() as usize).read() });
+    }
+    let shape = const { &Shape::of::<T>() };
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: rule 1: memory of this size, zeros, on this stack. It is not marked as served: nobody finds the bytes again.
+    let read = unsafe { heap.read(word, shape, value.as_mut_ptr().expose_provenance(), None) };
+    read.map_err(|error| error.for_call(here))?;
+    // SAFETY: rule 3: the bytes of the object; a type that is `Copy` has no links in it.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Writes an object where it is, on any rank: it does not move, and its word stays. When this returns, all reads see it.
+/// What a node's backup has ([`HeapOptions::replicas`](crate::HeapOptions::replicas)) is not changed by it.
+///
+/// # Safety
+/// As of [`dread`]; and nobody reads meanwhile.
+///
+/// # Errors
+/// When the object cannot be had, or there is no room for the value on its way.
+#[track_caller]
+pub unsafe fn dwrite<T: Portable + Copy>(word: Word, value: T) -> Result<(), ObjectError> {
+    let (heap, here) = (heap()?, Location::caller());
+    if OWN.offset_of(word.address()).is_some() {
+        // SAFETY: rules 1 and 2: the caller's promise: an object of this type, which nobody else touches.
+        unsafe { with_exposed_provenance_mut::<T>(word.address() as usize).write(value) };
+        return Ok(());
+    }
+    let shape = const { &Shape::of::<T>() };
+    if shape.bytes == 0 {
+        return Ok(());
+    }
+    // In a slot, where all of its bytes are memory.
+    let new = DBox::try_new(value).map_err(|refused| *refused.why)?;
+    let from = with_exposed_provenance::<u8>(DBox::word(&new).address() as usize);
+    // SAFETY: rules 1 and 2: the slot of a box that nobody else has, and which stays until the bytes were written.
+    let bytes = unsafe { std::slice::from_raw_parts(from, shape.bytes) };
+    let written = heap.runtime.put(heap.locate(word.address()), bytes);
+    written.map_err(|why| heap.lost(word, shape, why).for_call(here))
+}
+
+/// Frees an object, on any rank.
+///
+/// # Safety
+/// The word is what [`dalloc`] of this type has said, in this job, and is not used again.
+///
+/// # Errors
+/// When its rank cannot be told; the slot is lost then.
+pub unsafe fn dfree<T: Portable + Copy>(word: Word) -> Result<(), ObjectError> {
+    discard(DBox::<T>::of(word))
 }

@@ -4,7 +4,10 @@ use crate::{HEAP, JOBS, Outcome, Scenario};
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::{Counter, Rank};
-use vgas_objects::{DBox, HeapOptions, MutRef, ObjectError, Objects, Portable, Ref, Shareable};
+use vgas_objects::{
+    DBox, HeapOptions, MutRef, ObjectError, Objects, Portable, Ref, Shareable, Word, dalloc, dfree, dread,
+    dwrite,
+};
 use vgas_rma::endpoint::CarrierCounts;
 
 pub const ALL: &[Scenario] = &[
@@ -38,6 +41,7 @@ pub const ALL: &[Scenario] = &[
         rank: messages,
         ends_with: None,
     },
+    Scenario { name: "raw_words", jobs: JOBS, heap: HEAP, rank: raw_words, ends_with: None },
     Scenario { name: "hits", jobs: JOBS, heap: HEAP, rank: hits, ends_with: None },
     Scenario {
         name: "different_calls",
@@ -165,6 +169,45 @@ pub fn nothing_is_left(objects: &Objects) -> Outcome {
     objects.drop_copies()?;
     let counts = objects.counts()?;
     ensure(counts.placed == 0 && counts.copies == 0, || format!("{} is left with {counts:?}", objects.rank()))
+}
+
+/// Goal: by its word alone a value is read, written and freed by any rank, where it is; each read sees the last write, and nothing is left,
+/// neither object nor copy. Method: the ranks take turns, so that each reads what another has written; sizes of a word and of pages.
+fn raw_words(objects: &Objects, _seed: u64) -> Outcome {
+    raw::<1>(objects)?;
+    raw::<2000>(objects)?;
+    nothing_is_left(objects)
+}
+
+fn raw<const N: usize>(objects: &Objects) -> Outcome {
+    let (me, ranks) = (objects.rank(), objects.ranks());
+    for owner in (0..ranks).map(Rank) {
+        let word = match me == owner {
+            true => dalloc([7u64; N])?.bits(),
+            false => 0,
+        };
+        let bits = crate::job(objects).all_reduce(word, |a, b| a | b)?;
+        let word = Word::from_bits(bits).ok_or("no word")?;
+        let mut expected = 7;
+        for writer in (0..ranks).map(Rank) {
+            // SAFETY: the word of such a value, which is freed at the end; barriers are between who reads and who writes.
+            let found = unsafe { dread::<[u64; N]>(word) }?;
+            ensure(found == [expected; N], || format!("{} instead of {expected}", found[N - 1]))?;
+            objects.barrier()?;
+            expected = 100 + u64::from(writer.0);
+            if me == writer {
+                // SAFETY: as above.
+                unsafe { dwrite(word, [expected; N]) }?;
+            }
+            objects.barrier()?;
+        }
+        // By the rank after its owner.
+        if me.0 == (owner.0 + 1) % ranks {
+            // SAFETY: as above; nobody uses it again.
+            unsafe { dfree::<[u64; N]>(word) }?;
+        }
+    }
+    Ok(())
 }
 
 /// Goal: an object that is read by others after each write uses up its colours, moves, and its slots begin anew when nobody has copies.

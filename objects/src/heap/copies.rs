@@ -45,6 +45,9 @@ struct Entry {
     was_used: bool,
 }
 
+/// More words of copies that are gone may be among the idle ones than there are copies, by so many.
+const IDLE_SPARE: usize = 1024;
+
 #[derive(Debug, Default)]
 struct Table {
     entries: FxHashMap<Word, Entry>,
@@ -193,6 +196,23 @@ impl Copies {
         None
     }
 
+    /// Removes the copy of an object that is no more, if nobody uses it: nobody will. Its memory, and the uses that its links stand for,
+    /// are the caller's then, as of [`Copies::evict`].
+    pub fn take_of_dropped(&self, word: Word) -> Option<Copy> {
+        let mut table = self.table();
+        let unused = table.entries.get(&word).filter(|entry| entry.uses == 0)?.copy;
+        if !self.withdraw(word, unused) {
+            return None;
+        }
+        table.forget(word);
+        // Its word is among the idle ones still: not for ever, where nothing is evicted.
+        let Table { entries, idle, .. } = &mut *table;
+        if idle.len() > IDLE_SPARE + 2 * entries.len() {
+            idle.retain(|word| entries.get(word).is_some_and(|entry| entry.is_idle));
+        }
+        unused
+    }
+
     /// Removes what nobody uses of copies from these addresses, and says from which of them none is left.
     pub fn drop_from(&self, addresses: &[u64]) -> (Vec<Copy>, Vec<bool>) {
         let mut table = self.table();
@@ -276,6 +296,23 @@ mod tests {
         }
         assert_eq!(copies.evict().unwrap().address, 7);
         assert_eq!(copies.kept().0, 0);
+    }
+
+    /// Goal: what was copied of an object that is dropped goes with it, once nobody uses it, and leaves nothing behind, however often.
+    #[test]
+    fn copies_go_with_what_they_are_of() {
+        let copies = Copies::sharing(None);
+        for round in 1..=5 * IDLE_SPARE as u64 {
+            let word = word(16 * round);
+            copies.hold(word, || Ok(copy(round))).unwrap();
+            assert!(copies.take_of_dropped(word).is_none(), "it is in use");
+            copies.release(word);
+            assert_eq!(copies.take_of_dropped(word).map(|copy| copy.address), Some(round));
+            assert!(copies.take_of_dropped(word).is_none() && !copies.has(word));
+        }
+        assert_eq!(copies.kept(), (0, 0));
+        assert!(copies.table().idle.len() <= IDLE_SPARE + 1);
+        assert!(copies.evict().is_none());
     }
 
     #[test]

@@ -119,8 +119,12 @@ impl Own {
 
 /// Objects of other ranks to be freed that travel together.
 const FREES: usize = 64;
+/// The same of their bytes: large objects are not to wait for many others before their memory is used again.
+const FREES_BYTES: usize = 1 << 20;
 /// After so many new objects, a rank looks for what others have freed.
 const LOOK_AFTER: u64 = 64;
+/// A new object of more bytes counts as several.
+const LOOK_BYTES: u64 = 16 << 10;
 
 /// The words of this rank's partition.
 #[derive(Debug)]
@@ -306,7 +310,9 @@ impl Heap {
 
     /// Room in this rank's partition: copies that nobody uses give way.
     fn allocate(&self, class: Class, of: Use) -> Result<(u64, Colour), ObjectError> {
-        if self.allocated.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_AFTER) {
+        let counts = 1 + class.bytes() / LOOK_BYTES;
+        let before = self.allocated.fetch_add(counts, Ordering::Relaxed);
+        if before == 0 || before / LOOK_AFTER != before.wrapping_add(counts) / LOOK_AFTER {
             self.collect()?;
         }
         let mut is_collected = false;
@@ -400,6 +406,10 @@ impl Heap {
         if is_planted(Fault::ForgottenFree) {
             return Ok(());
         }
+        // What this rank had of it to read is memory for the next.
+        if let Some(copy) = self.copies.take_of_dropped(freed.word) {
+            self.forget(copy)?;
+        }
         self.park_there(freed).map_or(Ok(()), |freed| self.free_there_now(freed))
     }
 
@@ -409,7 +419,8 @@ impl Heap {
             let mut frees = self.frees.lock().unwrap_or_else(PoisonError::into_inner);
             let list = frees.entry(rank).or_default();
             list.push(freed);
-            if list.len() < FREES {
+            let bytes: usize = list.iter().map(|freed| freed.bytes).sum();
+            if list.len() < FREES && bytes < FREES_BYTES {
                 return Ok(());
             }
             std::mem::take(list)

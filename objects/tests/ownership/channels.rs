@@ -1,13 +1,13 @@
 //! Channels: from all ranks to one, with ends that travel.
 
-use crate::scenarios::{ensure, nothing_is_left, sent};
+use crate::scenarios::{ensure, nothing_is_left, reaches, sent};
 use crate::{HEAP, JOBS, Outcome, Scenario};
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use vgas::Rank;
 use vgas_objects::sync::{
-    Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError, TrySendError, channel,
+    DArc, DAtomicU64, Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError, TrySendError, channel,
 };
 use vgas_objects::{DBox, DVec, Objects, Portable, RunOptions, Shareable, rank, spawn_to, task};
 
@@ -102,20 +102,30 @@ fn order(objects: &Objects, _seed: u64) -> Outcome {
 }
 
 /// Goal: a task that waits for another one, and sends something afterwards, is not buried under one that waits for what it sends. Method: the
-/// receiver's task is the next in the queue of the rank whose only worker waits for a slow task elsewhere.
+/// receiver's task is the next in the queue of the rank whose only worker waits for a task elsewhere, which lasts until the receiver's has begun.
 fn nested(objects: &Objects, _seed: u64) -> Outcome {
     for to in 0..objects.ranks() {
         let next = (to + 1) % objects.ranks();
-        let first = task!(|(sender, (receiver, next)): (Sender<u64>, (Receiver<u64>, u32))| -> u64 {
-            let take = task!(|receiver: Receiver<u64>| -> u64 { receiver.recv().unwrap_or(0) });
-            let slow = task!(|_n: ()| -> () { std::thread::sleep(Duration::from_millis(20)) });
-            let taken = spawn_to(rank().unwrap_or(Rank(0)), take, receiver);
-            let slow = spawn_to(Rank(next), slow, ()).join();
+        type Told = (Receiver<u64>, (DArc<DAtomicU64>, u32));
+        let first = task!(|(sender, (receiver, (begun, next))): (Sender<u64>, Told)| -> u64 {
+            let take = task!(|(receiver, begun): (Receiver<u64>, DArc<DAtomicU64>)| -> u64 {
+                let _ = begun.fetch_add(1);
+                receiver.recv().unwrap_or(0)
+            });
+            let slow = task!(|(begun, is_elsewhere): (DArc<DAtomicU64>, u32)| -> () {
+                // On the same rank it is in the receiver's way itself.
+                let waited = if is_elsewhere == 0 { Ok(()) } else { reaches(&begun, 1) };
+                waited.unwrap_or_else(|why| panic!("{why}"))
+            });
+            let me = rank().unwrap_or(Rank(0));
+            let taken = spawn_to(me, take, (receiver, begun.clone()));
+            let slow = spawn_to(Rank(next), slow, (begun, u32::from(me != Rank(next)))).join();
             let _ = sender.send(u64::from(next) + 7);
             taken.join().unwrap_or(1) + slow.map_or(100, |()| 0)
         });
         let (sender, receiver) = channel(1);
-        let found = spawn_to(Rank(to), first, (sender, (receiver, next))).join()?;
+        let begun = DArc::new(DAtomicU64::new(0));
+        let found = spawn_to(Rank(to), first, (sender, (receiver, (begun, next)))).join()?;
         ensure(found == u64::from(next) + 7, || format!("{found} on rank {to}"))?;
     }
     Ok(())

@@ -1,11 +1,11 @@
 //! Conditions, barriers, and work that goes to a lock.
 
-use crate::scenarios::{ensure, nothing_is_left, sent};
+use crate::scenarios::{ensure, nothing_is_left, reaches, sent};
 use crate::{HEAP, JOBS, Outcome, Scenario};
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
 use vgas::Rank;
-use vgas_objects::sync::{DBarrier, DCondvar, DMutex, DRwLock, LockError};
+use vgas_objects::sync::{DAtomicU64, DBarrier, DCondvar, DMutex, DRwLock, LockError};
 use vgas_objects::{DBox, DVec, Objects, Portable, RunOptions, Shareable, rank, scope, spawn_to, task};
 
 pub const ALL: &[Scenario] = &[
@@ -58,7 +58,8 @@ fn all(objects: &Objects, seed: u64, main: fn(&Objects, u64) -> Outcome) -> Outc
 }
 
 /// Goal: a task that has a lock, and waits for another task, is in nobody's way: what waits in its rank and wants the lock is not run above it.
-/// Method: the lock's holder waits for a slow task elsewhere, while one of its own that wants the lock is the next in its queue.
+/// Method: the lock's holder waits for a task elsewhere, which lasts until one of its own that wants the lock, the next in its queue, has
+/// begun.
 fn nested(objects: &Objects, _seed: u64) -> Outcome {
     let lock = DMutex::new(0u64);
     for to in (0..objects.ranks()).map(Rank) {
@@ -78,15 +79,21 @@ fn nested(objects: &Objects, _seed: u64) -> Outcome {
 }
 
 fn scope_of_holder(lock: &DMutex<u64>, next: u32) -> Result<u64, Box<dyn std::error::Error>> {
-    let slow = task!(|_n: ()| -> () { std::thread::sleep(Duration::from_millis(20)) });
+    let begun = DAtomicU64::new(0);
     scope(|scope| {
+        let slow = task!(|begun: &DAtomicU64, is_elsewhere: u32| -> () {
+            // On the same rank it is in the other's way itself.
+            let waited = if is_elsewhere == 0 { Ok(()) } else { reaches(begun, 1) };
+            waited.unwrap_or_else(|why| panic!("{why}"))
+        });
         let mut held = lock.lock()?;
-        let add = task!(|lock: &DMutex<u64>, _n: ()| -> () {
+        let add = task!(|(lock, begun): (&DMutex<u64>, &DAtomicU64), _n: ()| -> () {
+            let _ = begun.fetch_add(1);
             *lock.lock().unwrap_or_else(|why| panic!("{why}")) += 10;
         });
         let me = vgas_objects::rank().unwrap_or(Rank(0));
-        let other = scope.spawn_to(me, add, lock, ());
-        spawn_to(Rank(next), slow, ()).join()?;
+        let other = scope.spawn_to(me, add, (lock, &begun), ());
+        scope.spawn_to(Rank(next), slow, &begun, u32::from(me != Rank(next))).join()?;
         *held += 1;
         let found = *held;
         drop(held);

@@ -1,6 +1,6 @@
 //! What ranks hear who wait for others when one of them is killed: in locks, channels, barriers, conditions, tasks and scopes.
 
-use crate::scenarios::ensure;
+use crate::scenarios::{ensure, reaches};
 use crate::{HEAP, NOTICED_WITHIN, Outcome, replicas, run_job};
 use rustix::process::{Signal, getpid, kill_process};
 use std::path::Path;
@@ -20,8 +20,8 @@ type Part = fn(Runtime, u64) -> Outcome;
 const REPLICATED: HeapOptions = HeapOptions { replicas: 1, ..HEAP };
 
 const PARTS: &[(&str, Part)] = &[
-    ("losses_survived", |runtime, _| lose(runtime, &REPLICATED)),
-    ("losses_end", |runtime, _| lose(runtime, &HEAP)),
+    ("losses_survived", |runtime, seed| lose(runtime, &REPLICATED, seed)),
+    ("losses_end", |runtime, seed| lose(runtime, &HEAP, seed)),
 ];
 
 pub fn part(name: &str) -> Option<Part> {
@@ -116,9 +116,8 @@ impl Things {
     /// When the rank is gone, for what does not wait by itself.
     fn wait_for_loss(&self) {
         self.is_ready();
-        while self.number_there.load().is_ok() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        let is_lost = vgas_testing::until(NOTICED_WITHIN, || self.number_there.load().err());
+        assert!(is_lost.is_some(), "nothing was lost");
     }
 }
 
@@ -212,7 +211,7 @@ fn receive(things: &Things, what: u32, receiver: &Receiver<u64>) {
     said(what, ended);
 }
 
-fn lose(runtime: Runtime, options: &HeapOptions) -> Outcome {
+fn lose(runtime: Runtime, options: &HeapOptions, seed: u64) -> Outcome {
     replicas::note_pids(&runtime)?;
     let folder = runtime.settings().nvm.directory_path();
     // SAFETY: no other thread of this process uses its environment yet.
@@ -221,7 +220,7 @@ fn lose(runtime: Runtime, options: &HeapOptions) -> Outcome {
     let survives = runtime.settings().run.survive;
     let objects = Objects::attach(runtime, options)?;
     let options = RunOptions { workers: 16, ..RunOptions::default() };
-    objects.run(&options, || wait_for_all(survives))?.unwrap_or(Ok(()))?;
+    objects.run(&options, || wait_for_all(survives, seed))?.unwrap_or(Ok(()))?;
     ensure(objects.lost_nodes() == [NodeId(LOST)], || "nobody was lost".into())?;
     Ok(objects.finalize()?)
 }
@@ -230,7 +229,7 @@ type There = ((DMutex<u64>, DRwLock<u64>), (DMutex<u64>, (DAtomicU64, DArc<u64>)
 type Ends = (Sender<u64>, Receiver<u64>);
 
 /// On the first rank.
-fn wait_for_all(survives: bool) -> Outcome {
+fn wait_for_all(survives: bool, seed: u64) -> Outcome {
     let there = Rank(LOST);
     let make = task!(|_n: ()| -> There {
         let locks = (DMutex::new(1), DRwLock::new(1));
@@ -295,9 +294,7 @@ fn wait_for_all(survives: bool) -> Outcome {
                 receivers.push((to, receiver, receiver_there, sender));
             }
             // They have it before others ask.
-            while things.ready.load()? < parties {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
+            reaches(&things.ready, parties)?;
             let waits = task!(|things: &Things, what: u32| -> () { wait(things, what) });
             let receives = task!(|things: &Things, (receiver, what): (Receiver<u64>, u32)| -> () {
                 receive(things, what, &receiver)
@@ -310,11 +307,9 @@ fn wait_for_all(survives: bool) -> Outcome {
                 (0..9).for_each(|what| std::mem::forget(scope.spawn_to(Rank(to), waits, &things, what)));
                 parties += 11;
             }
-            while things.ready.load()? < parties {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-            // They wait by now, or will.
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            reaches(&things.ready, parties)?;
+            // A moment in which some wait already and others are about to.
+            std::thread::sleep(std::time::Duration::from_micros(seed % 20_000));
             let kill = task!(|_things: &Things, _n: ()| -> () {
                 let _ = kill_process(getpid(), Signal::KILL);
             });

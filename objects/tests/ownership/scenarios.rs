@@ -4,6 +4,7 @@ use crate::{HEAP, JOBS, Outcome, Scenario};
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::{Counter, Rank};
+use vgas_objects::sync::DAtomicU64;
 use vgas_objects::{
     DBox, HeapOptions, MutRef, ObjectError, Objects, Portable, Ref, Shareable, Word, dalloc, dfree, dread,
     dwrite,
@@ -58,6 +59,15 @@ pub const ALL: &[Scenario] = &[
         ends_with: Some("killed by signal 9"),
     },
 ];
+
+/// Waits until others have made a number so large: an error after as long as the loss of a rank may take to be noticed.
+pub fn reaches(number: &DAtomicU64, wanted: u64) -> Outcome {
+    let reached = vgas_testing::until(crate::NOTICED_WITHIN, || match number.load() {
+        Ok(found) if found < wanted => None,
+        found => Some(found),
+    });
+    reached.ok_or("others have not begun")?.map(drop).map_err(Into::into)
+}
 
 pub fn ensure(is_so: bool, what: impl Fn() -> String) -> Outcome {
     if is_so { Ok(()) } else { Err(what().into()) }

@@ -1,7 +1,7 @@
 //! What it costs to follow a pointer of the object heap beside one of `Box`: chains of nodes in a random order, of this rank, and copies
 //! of another's, small enough for the first cache, and larger.
 
-use super::job::Result;
+use super::job::{self, Result};
 use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use rand::SeedableRng;
@@ -90,19 +90,7 @@ fn sum_plain(mut chain: &Option<Box<Plain>>) -> u64 {
 
 fn run(options: &Options) -> Result<Vec<Row>> {
     let heap = HeapOptions { bytes: 1 << 28, copies: 1 << 22, ..HeapOptions::default() };
-    let objects = Objects::attach(Runtime::init()?, &heap)?;
-    let report = measure(options, &objects);
-    match report {
-        Ok(report) => {
-            objects.finalize()?;
-            Ok(report.into_rows())
-        }
-        Err(error) => {
-            // SAFETY: the job ends with it.
-            unsafe { objects.runtime() }.abort(&error.to_string(), 1)?;
-            Ok(Vec::new())
-        }
-    }
+    job::with_objects(Runtime::init()?, &heap, |objects| measure(options, objects).map(Report::into_rows))
 }
 
 fn measure(options: &Options, objects: &Objects) -> Result<Report> {

@@ -9,12 +9,12 @@
 
 use super::child;
 use super::job::Result;
+use super::product::scratch_job;
 use super::report::Report;
 use crate::figure::{Figure, Form};
-use crate::gemm::npy::{Dtype, Order, Shape2};
-use crate::gemm::output::path_of;
+use crate::gemm::npy::Dtype;
 use crate::gemm::reference::Reference;
-use crate::gemm::{self, GemmJob, Plan, demo};
+use crate::gemm::{self, Plan};
 use crate::global::TieredMemory;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use vgas::{Runtime, SegmentSpec, say};
@@ -160,22 +160,7 @@ fn cache_mebibytes(order: u64, nodes: u32, fits: bool) -> u64 {
 fn rank(order: u64, samples: usize, pinned: bool) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
     let first = runtime.rank().0 == 0;
-    let folder = runtime.settings().nvm.directory_path();
-    let shape = Shape2 { rows: order, columns: order };
-    // All ranks use the files of rank 0's making, which it keeps open until all have finished.
-    let mut files = Vec::new();
-    if first {
-        for seed in [1, 2] {
-            files.push(demo::scratch_random(&folder, Dtype::Float64, Order::C, shape, seed)?);
-        }
-    }
-    let paths: Vec<_> = files.iter().map(|file| path_of(file).display().to_string()).collect();
-    let mut paths = paths.join("\n").into_bytes();
-    runtime.broadcast(vgas::Rank(0), &mut paths)?;
-    let paths = String::from_utf8(paths)?;
-    let (a, b) = paths.split_once('\n').ok_or("rank 0 made too few files")?;
-    let mut job = GemmJob::new(a, b, folder);
-    job.discard = true;
+    let (job, _files) = scratch_job(&runtime, order, Dtype::Float64)?;
     let memory = if pinned { TieredMemory::pinned(&runtime) } else { TieredMemory::new(&runtime) };
     let bytes = Plan::new(&gemm::inspect(&job)?, &job.limits(&memory))?.segment_bytes();
     let (tiered_bytes, pinned_bytes) = if pinned { (0, bytes) } else { (bytes, 0) };

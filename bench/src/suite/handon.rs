@@ -29,18 +29,7 @@ type Boxes = DVec<DBox<[u64; WORDS]>>;
 
 fn run(options: &Options) -> Result<Vec<Row>> {
     let heap = HeapOptions { bytes: 1 << 29, copies: 1 << 16, copy_bytes: 1 << 28, ..HeapOptions::default() };
-    let objects = Objects::attach(Runtime::init()?, &heap)?;
-    match measure(options, &objects) {
-        Ok(rows) => {
-            objects.finalize()?;
-            Ok(rows)
-        }
-        Err(error) => {
-            // SAFETY: the job ends with it.
-            unsafe { objects.runtime() }.abort(&error.to_string(), 1)?;
-            Ok(Vec::new())
-        }
-    }
+    job::with_objects(Runtime::init()?, &heap, |objects| measure(options, objects))
 }
 
 fn measure(options: &Options, objects: &Objects) -> Result<Vec<Row>> {

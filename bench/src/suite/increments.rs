@@ -1,14 +1,14 @@
 //! `v[i] += 1` all over a row in the heap that nobody else reads, beside `Vec`: each goes through the row's pointer, and none moves
 //! it (drust-osdi24.txt §4.1.1, where a colour that overflows copies the object). And the same of a slice that was borrowed once.
 
-use super::job::Result;
+use super::job::{self, Result};
 use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::ops::DerefMut;
 use std::time::Instant;
 use vgas::Runtime;
-use vgas_objects::{DVec, HeapOptions, Objects};
+use vgas_objects::{DVec, HeapOptions};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "increments",
@@ -29,18 +29,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
 
 fn run(options: &Options) -> Result<Vec<Row>> {
     let heap = HeapOptions { bytes: 4 * options.mebibytes("row")?, ..HeapOptions::default() };
-    let objects = Objects::attach(Runtime::init()?, &heap)?;
-    match measure(options) {
-        Ok(report) => {
-            objects.finalize()?;
-            Ok(report.into_rows())
-        }
-        Err(error) => {
-            // SAFETY: the job ends with it.
-            unsafe { objects.runtime() }.abort(&error.to_string(), 1)?;
-            Ok(Vec::new())
-        }
-    }
+    job::with_objects(Runtime::init()?, &heap, |_| measure(options).map(Report::into_rows))
 }
 
 fn measure(options: &Options) -> Result<Report> {

@@ -2,6 +2,7 @@
 
 use crate::registry::{BenchmarkError, CANNOT_RUN, CannotRun, Row};
 use vgas::{Builder, Runtime};
+use vgas_objects::{HeapOptions, Objects};
 
 pub(super) type Result<T> = std::result::Result<T, BenchmarkError>;
 
@@ -20,6 +21,26 @@ pub(super) fn on_every_rank(
         Err(error) => {
             let status = if error.is::<CannotRun>() { CANNOT_RUN } else { 1 };
             runtime.abort(&error.to_string(), status)?;
+            Ok(Vec::new())
+        }
+    }
+}
+
+/// The same with a heap of objects, of a job that was joined.
+pub(super) fn with_objects(
+    runtime: Runtime,
+    heap: &HeapOptions,
+    measure: impl FnOnce(&Objects) -> Result<Vec<Row>>,
+) -> Result<Vec<Row>> {
+    let objects = Objects::attach(runtime, heap)?;
+    match measure(&objects) {
+        Ok(rows) => {
+            objects.finalize()?;
+            Ok(rows)
+        }
+        Err(error) => {
+            // SAFETY: the job ends with it.
+            unsafe { objects.runtime() }.abort(&error.to_string(), 1)?;
             Ok(Vec::new())
         }
     }

@@ -1,6 +1,7 @@
 //! The benchmarks themselves, one file each. Every figure is taken together with what it is held against, in turn and in
 //! the same run, so that a busy machine is busy for both; see [`report`] for what is made of the samples.
 
+mod arrivals;
 mod atomics;
 mod child;
 mod cold_random;

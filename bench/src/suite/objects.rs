@@ -68,18 +68,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             counted.fetch_add(1, Ordering::Release);
         });
     let heap = HeapOptions { bytes: 1 << 28, copies: 1 << 22, ..HeapOptions::default() };
-    let objects = Objects::attach(builder.init()?, &heap)?;
-    match measure(options, &objects, &pongs) {
-        Ok(rows) => {
-            objects.finalize()?;
-            Ok(rows)
-        }
-        Err(error) => {
-            // SAFETY: the job ends with it.
-            unsafe { objects.runtime() }.abort(&error.to_string(), 1)?;
-            Ok(Vec::new())
-        }
-    }
+    job::with_objects(builder.init()?, &heap, |objects| measure(options, objects, &pongs))
 }
 
 fn boxes<T: Portable, const N: usize>(make: impl Fn(usize) -> T) -> DBox<Boxes<T, N>> {

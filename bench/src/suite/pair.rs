@@ -5,16 +5,15 @@
 //!
 //! The buffer of [`Pair::bulk`] is used by nobody else until all its operations have been waited for, also after an error.
 
+use super::arrivals::{Arrivals, FLOOD, FLOOD_END, PING};
 use super::job::{self, Result};
 use super::line::Line;
 use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
-use vgas_rma::message::Payload;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "pair",
@@ -36,11 +35,6 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     run,
 };
 
-const PING: u8 = 128;
-const PONG: u8 = 129;
-const FLOOD: u8 = 130;
-const FLOOD_END: u8 = 131;
-
 const MIB: usize = 1 << 20;
 /// Large puts and gets of one sample, and how many are in flight.
 const LARGE_TIMES: u64 = 64;
@@ -48,13 +42,6 @@ const LARGE_DEPTH: usize = 4;
 /// Gets of 2 MiB from a target that computes (the 32 copies), and for how long it does at least.
 const BUSY_GETS: u64 = 32;
 const BUSY: Duration = Duration::from_millis(400);
-
-#[derive(Default)]
-struct Arrivals {
-    pongs: AtomicU64,
-    floods: AtomicU64,
-    flood_ends: AtomicU64,
-}
 
 fn check(options: &Options) -> Result<()> {
     match options.text("cores") {
@@ -66,20 +53,7 @@ fn check(options: &Options) -> Result<()> {
 fn run(options: &Options) -> Result<Vec<Row>> {
     let (samples, rounds): (usize, u64) = (options.get("samples")?, options.get("rounds")?);
     let cores = options.text("cores").to_owned();
-    let arrivals = Arc::new(Arrivals::default());
-    let counting = |count: fn(&Arrivals) -> &AtomicU64| {
-        let arrivals = arrivals.clone();
-        move || {
-            count(&arrivals).fetch_add(1, Ordering::Relaxed);
-        }
-    };
-    let (pongs, floods, ends) =
-        (counting(|all| &all.pongs), counting(|all| &all.floods), counting(|all| &all.flood_ends));
-    let builder = Runtime::builder()
-        .handler(PING, |token, arguments, _| token.check(token.reply(PONG, arguments, Payload::Short)))
-        .handler(PONG, move |_, _, _| pongs())
-        .handler(FLOOD, move |_, _, _| floods())
-        .handler(FLOOD_END, move |_, _, _| ends());
+    let (builder, arrivals) = Arrivals::counted(Runtime::builder());
     job::on_every_rank(builder, |runtime| {
         job::need(runtime, 2, 1)?;
         if runtime.ranks() > 2 {
@@ -193,9 +167,9 @@ impl Pair<'_> {
         let start = Instant::now();
         if self.rank == 0 {
             for _ in 0..rounds {
-                let expected = self.arrivals.pongs.load(Ordering::Relaxed) + 1;
+                let expected = self.arrivals.pongs() + 1;
                 self.runtime.request(Rank(1), PING, &[1, 2], &[])?;
-                self.runtime.wait_until(|| self.arrivals.pongs.load(Ordering::Relaxed) == expected)?;
+                self.runtime.wait_until(|| self.arrivals.pongs() == expected)?;
             }
         }
         let each = each(start, rounds);
@@ -211,10 +185,10 @@ impl Pair<'_> {
             for _ in 0..messages {
                 self.runtime.request(Rank(1), FLOOD, &[1, 2], &[])?;
             }
-            self.runtime.wait_until(|| self.arrivals.flood_ends.load(Ordering::Relaxed) == self.floods)?;
+            self.runtime.wait_until(|| self.arrivals.flood_ends() == self.floods)?;
         } else {
             let all = messages * self.floods;
-            self.runtime.wait_until(|| self.arrivals.floods.load(Ordering::Relaxed) == all)?;
+            self.runtime.wait_until(|| self.arrivals.floods() == all)?;
             self.runtime.request(Rank(0), FLOOD_END, &[], &[])?;
         }
         Ok(each(start, messages))

@@ -10,6 +10,7 @@ use crate::gemm::reference::Reference;
 use crate::gemm::{self, GemmJob, Plan, demo};
 use crate::global::TieredMemory;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::{Runtime, SegmentSpec};
@@ -56,26 +57,29 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         if !runtime.shares_machine() {
             return Err("its ranks open each other's files: give --nodes instead of hosts".into());
         }
-        // All ranks use the files of rank 0's making, which it keeps open until all have finished.
-        let folder = runtime.settings().nvm.directory_path();
-        let shape = Shape2 { rows: order, columns: order };
-        let mut files = Vec::new();
-        if runtime.rank().0 == 0 {
-            for seed in [1, 2] {
-                files.push(demo::scratch_random(&folder, dtype, Order::C, shape, seed)?);
-            }
-        }
-        let paths: Vec<_> = files.iter().map(|file| path_of(file).display().to_string()).collect();
-        let mut paths = paths.join("\n").into_bytes();
-        runtime.broadcast(vgas::Rank(0), &mut paths)?;
-        let paths = String::from_utf8(paths)?;
-        let (a, b) = paths.split_once('\n').ok_or("rank 0 made too few files")?;
-        let mut job = GemmJob::new(a, b, folder);
-        job.discard = true;
+        let (job, _files) = scratch_job(runtime, order, dtype)?;
         let rows = measure(runtime, &job, order as usize, dtype, samples);
         runtime.barrier()?;
         rows
     })
+}
+
+/// A product of two random matrices whose files have no names. All ranks use those of rank 0's making, which it keeps open until all have
+/// finished.
+pub(super) fn scratch_job(runtime: &Runtime, order: u64, dtype: Dtype) -> Result<(GemmJob, Vec<File>)> {
+    let folder = runtime.settings().nvm.directory_path();
+    let shape = Shape2 { rows: order, columns: order };
+    let seeds: &[u64] = if runtime.rank().0 == 0 { &[1, 2] } else { &[] };
+    let random = |&seed: &u64| demo::scratch_random(&folder, dtype, Order::C, shape, seed);
+    let files: Vec<File> = seeds.iter().map(random).collect::<std::result::Result<_, _>>()?;
+    let paths: Vec<_> = files.iter().map(|file| path_of(file).display().to_string()).collect();
+    let mut paths = paths.join("\n").into_bytes();
+    runtime.broadcast(vgas::Rank(0), &mut paths)?;
+    let paths = String::from_utf8(paths)?;
+    let (a, b) = paths.split_once('\n').ok_or("rank 0 made too few files")?;
+    let mut job = GemmJob::new(a, b, folder);
+    job.discard = true;
+    Ok((job, files))
 }
 
 fn measure(runtime: &Runtime, job: &GemmJob, order: usize, dtype: Dtype, samples: usize) -> Result<Vec<Row>> {

@@ -2,6 +2,7 @@
 //! through, one way and both; then barriers and collectives by number of ranks. `pair` has the figures of small sizes against the bare
 //! channel below.
 
+use super::arrivals::{Arrivals, FLOOD, FLOOD_END, PING};
 use super::child;
 use super::job::{self, Result};
 use super::report::Report;
@@ -9,10 +10,8 @@ use crate::figure::{Better, Figure, Form};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec, say};
-use vgas_rma::message::Payload;
 
 const BY_SIZE: Form = Form::Lines { by: "bytes", label: "size", panels: "conduit" };
 
@@ -85,11 +84,6 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     check,
     run,
 };
-
-const PING: u8 = 128;
-const PONG: u8 = 129;
-const FLOOD: u8 = 130;
-const FLOOD_END: u8 = 131;
 
 const SIZES: [usize; 7] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20];
 const MOST: usize = 2 << 20;
@@ -168,13 +162,6 @@ fn tell(case: &str, metric: &str, unit: &str, bytes: usize, samples: &[f64]) -> 
     Ok(say::print(format_args!("{metric}|{unit}|{bytes}|{}|{case}\n", samples.join(" ")))?)
 }
 
-#[derive(Default)]
-struct Arrivals {
-    pongs: AtomicU64,
-    floods: AtomicU64,
-    ends: AtomicU64,
-}
-
 struct Pair {
     runtime: Runtime,
     arrivals: Arc<Arrivals>,
@@ -190,21 +177,8 @@ type Sample = fn(&Pair, usize, usize) -> Result<f64>;
 type Measured<'a> = (&'a str, &'a str, Sample, &'a dyn Fn(usize) -> bool);
 
 fn pair(samples: usize) -> Result<Vec<Row>> {
-    let arrivals = Arc::new(Arrivals::default());
-    let counting = |count: fn(&Arrivals) -> &AtomicU64| {
-        let arrivals = arrivals.clone();
-        move || {
-            count(&arrivals).fetch_add(1, Ordering::Relaxed);
-        }
-    };
-    let (pongs, floods, ends) =
-        (counting(|all| &all.pongs), counting(|all| &all.floods), counting(|all| &all.ends));
-    let runtime = Runtime::builder()
-        .handler(PING, |token, arguments, _| token.check(token.reply(PONG, arguments, Payload::Short)))
-        .handler(PONG, move |_, _, _| pongs())
-        .handler(FLOOD, move |_, _, _| floods())
-        .handler(FLOOD_END, move |_, _, _| ends())
-        .init()?;
+    let (builder, arrivals) = Arrivals::counted(Runtime::builder());
+    let runtime = builder.init()?;
     job::bind_to_core(runtime.rank().0 as usize)?;
     runtime.attach(&SegmentSpec { pinned_bytes: 2 * MOST as u64, ..SegmentSpec::default() })?;
     let medium = runtime.endpoint().medium_bytes_max();
@@ -343,9 +317,9 @@ impl Pair {
         let start = Instant::now();
         if self.first() {
             for _ in 0..times {
-                let expected = self.arrivals.pongs.load(Ordering::Relaxed) + 1;
+                let expected = self.arrivals.pongs() + 1;
                 self.runtime.request(Rank(1), PING, &[1, 2], &memory[..bytes])?;
-                self.runtime.wait_until(|| self.arrivals.pongs.load(Ordering::Relaxed) == expected)?;
+                self.runtime.wait_until(|| self.arrivals.pongs() == expected)?;
             }
         }
         Ok(start.elapsed().as_secs_f64())
@@ -355,15 +329,15 @@ impl Pair {
         let memory = self.memory.borrow();
         let floods = self.floods.get() + times as u64;
         self.floods.set(floods);
-        let ends = self.arrivals.ends.load(Ordering::Relaxed) + 1;
+        let ends = self.arrivals.flood_ends() + 1;
         let start = Instant::now();
         if self.first() {
             for _ in 0..times {
                 self.runtime.request(Rank(1), FLOOD, &[1, 2], &memory[..bytes])?;
             }
-            self.runtime.wait_until(|| self.arrivals.ends.load(Ordering::Relaxed) == ends)?;
+            self.runtime.wait_until(|| self.arrivals.flood_ends() == ends)?;
         } else {
-            self.runtime.wait_until(|| self.arrivals.floods.load(Ordering::Relaxed) == floods)?;
+            self.runtime.wait_until(|| self.arrivals.floods() == floods)?;
             self.runtime.request(Rank(0), FLOOD_END, &[], &[])?;
         }
         Ok(start.elapsed().as_secs_f64())

@@ -10,8 +10,16 @@ pub const FEW: usize = 2;
 /// Values that a channel has room for.
 pub const ROOM: usize = 8;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+/// An enum, and all that it can be.
+macro_rules! kinds {
+    ($($(#[$meta:meta])* $kind:ident,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind { $($(#[$meta])* $kind,)* }
+        const KINDS: &[Kind] = &[$(Kind::$kind,)*];
+    };
+}
+
+kinds! {
     New,
     NewThere,
     /// To a task on another rank, which changes it and returns it.
@@ -53,50 +61,6 @@ pub enum Kind {
     RowLend,
     RowCut,
 }
-
-const KINDS: [Kind; 38] = {
-    use Kind::*;
-    [
-        New,
-        NewThere,
-        Ship,
-        ShipOn,
-        ShipDrop,
-        ShipPanic,
-        Lend,
-        LendAll,
-        LendMut,
-        LendTwo,
-        LendPanic,
-        ScopePanic,
-        Change,
-        Graft,
-        Unbox,
-        Drop,
-        Send,
-        SendThere,
-        Receive,
-        ReceiveThere,
-        Close,
-        ArcNew,
-        ArcClone,
-        ArcDrop,
-        ArcShip,
-        ArcInto,
-        LockNew,
-        LockChange,
-        LockThere,
-        LockWith,
-        LockAll,
-        LockPanic,
-        LockInto,
-        RowPush,
-        RowPop,
-        RowShip,
-        RowLend,
-        RowCut,
-    ]
-};
 
 /// One step: what is done with which variables, on which rank.
 #[derive(Clone, Copy, Debug)]

@@ -51,7 +51,7 @@ const IDLE_SPARE: usize = 1024;
 #[derive(Debug, Default)]
 struct Table {
     entries: FxHashMap<Word, Entry>,
-    /// Words of copies that nobody used when they were put here, each once, oldest first; some have been used since.
+    /// Words of copies that nobody used when they were put here, oldest first; some have been used since, and some copies are gone.
     idle: VecDeque<Word>,
     /// How many lie in this rank's partition, and their bytes.
     kept: usize,

@@ -85,7 +85,7 @@ impl<T: Portable> DVec<T> {
         self.extend(std::mem::take(other));
     }
 
-    /// Drops all values for which this is not so, in their order; the row comes here.
+    /// Drops all values for which this is not so, in no order of theirs; the others stay in theirs. The row comes here.
     ///
     /// # Panics
     /// When it cannot be had.

@@ -17,9 +17,9 @@ pub(crate) enum Request {
 pub(crate) enum Answer {
     /// All have come; whether this one was the last.
     Passed(bool),
-    /// The others have come to a barrier of another number, or nobody waits.
     /// This node is lost, and with it maybe who was still to come.
     Lost(u32),
+    /// The others have come to a barrier of another number, or nobody waits.
     Failed,
 }
 

@@ -140,7 +140,11 @@ impl Service for ChannelService {
                     return home.answer(call, &Answer::Failed);
                 }
                 if try_only && (!channel.waiting.is_empty() || channel.count + count > channel.room) {
-                    return home.answer(call, &Answer::Full);
+                    // There will be no room if whoever receives is lost.
+                    let answer = channel
+                        .lost_receiver
+                        .map_or(Answer::Full, |NodeId(lost)| Answer::Lost(lost, count as u32, Bytes(values)));
+                    return home.answer(call, &answer);
                 }
                 channel.waiting.push_back(Waiting { call, values, count, taken: 0 });
                 channel.serve(home);
@@ -329,6 +333,8 @@ mod tests {
         assert_eq!((trial.answer(waits), trial.answer(there)), (lost(2, &[5, 6]), None));
         let full = trial.call(Rank(0), &send(channel, &[8], false));
         assert_eq!(trial.answer(full), lost(1, &[8]));
+        let tried = trial.call(Rank(0), &send(channel, &[8], true));
+        assert_eq!(trial.answer(tried), lost(1, &[8]), "trying again would not help");
         // Another rank goes on with the end that receives.
         let values = trial.call(Rank(0), &receive(channel, false));
         assert_eq!(trial.answer(values), Some(Ok(Answer::Values(2, Bytes(vec![3, 4])))));

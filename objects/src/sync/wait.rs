@@ -1,16 +1,13 @@
 //! Waiting for others: the thread sleeps, messages are served meanwhile, and a worker that waits for long has another in its place.
 
 use crate::heap::{ObjectError, job};
-use crate::task::{meet, while_blocked};
+use crate::task::{BRIEFLY, meet, while_blocked};
 use crate::word::Link;
 use crate::{Portable, Shareable};
 use serde::de::DeserializeOwned;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use vgas::NodeId;
 use vgas::service::{PendingCall, Service};
-
-/// For so long, no other worker is needed: some answers' time.
-const BRIEFLY: Duration = Duration::from_millis(1);
 
 /// Waits for a condition that messages bring about; false when the time is over before.
 pub(super) fn until(

@@ -37,16 +37,22 @@ impl Drop for Holds {
     }
 }
 
-/// Something has come into this process by which tasks wait for each other.
+/// Something has come into this process by which tasks wait for each other, or a task of a process where that is so: a task may find such
+/// a thing only when it is under way.
 pub(crate) fn meet() {
     if !MEET.load(Ordering::Relaxed) {
         MEET.store(true, Ordering::Relaxed);
     }
 }
 
+/// Whether tasks of this process may wait for each other.
+pub(super) fn do_meet() -> bool {
+    MEET.load(Ordering::Relaxed)
+}
+
 /// Whether this thread runs no task but the one that it waits for.
 pub(super) fn is_alone() -> bool {
-    MEET.load(Ordering::Relaxed) || HELD.with(|held| held.load(Ordering::Relaxed) > 0)
+    do_meet() || HELD.with(|held| held.load(Ordering::Relaxed) > 0)
 }
 
 #[cfg(test)]

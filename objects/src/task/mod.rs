@@ -32,7 +32,7 @@ pub use lend::{Arguments, Lent};
 pub use pool::{TaskCounts, task_counts};
 pub use run::RunOptions;
 pub use scope::{JoinHandle, Scope, scope, spawn, spawn_to};
-pub(crate) use spare::{are_run, while_blocked};
+pub(crate) use spare::{BRIEFLY, are_run, while_blocked};
 pub(crate) use travel::register;
 
 /// What [`call!`](crate::call) is made of.

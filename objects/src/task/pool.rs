@@ -492,7 +492,6 @@ impl Pool {
         is_over: impl Fn() -> bool,
         announce: impl FnOnce() -> bool,
     ) -> Result<(), ObjectError> {
-        let may_help = Self::may_help();
         for _ in 0..LOOKS {
             if is_over() {
                 return Ok(());
@@ -503,7 +502,8 @@ impl Pool {
             return Ok(());
         }
         loop {
-            while let Some(work) = may_help.then(|| self.find()).flatten() {
+            // Each time: what has come meanwhile may be waited for by what comes next.
+            while let Some(work) = Self::may_help().then(|| self.find()).flatten() {
                 self.run(&work);
                 if is_over() {
                     return Ok(());
@@ -513,18 +513,25 @@ impl Pool {
             if is_over() {
                 return Ok(());
             }
-            if may_help && IS_WORKER.get() {
-                self.ask(ASKED_AT_ONCE)?;
-            }
-            match may_help {
-                true => self.wait_in_endpoint(true, &is_over)?,
-                // Others are run by a worker in its place.
-                false => super::while_blocked(|| self.wait_in_endpoint(false, &is_over))?,
+            if Self::may_help() {
+                if IS_WORKER.get() {
+                    self.ask(ASKED_AT_ONCE)?;
+                }
+                self.wait_in_endpoint(true, None, &is_over)?;
+            } else if !self.wait_in_endpoint(false, Some(Instant::now() + super::BRIEFLY), &is_over)? {
+                // Others are run by a worker in its place, which most tasks are too short for.
+                super::while_blocked(|| self.wait_in_endpoint(false, None, &is_over))?;
             }
         }
     }
 
-    fn wait_in_endpoint(&self, may_help: bool, is_over: &impl Fn() -> bool) -> Result<(), ObjectError> {
+    /// False: it is not over, and there is nothing to do here, by then.
+    fn wait_in_endpoint(
+        &self,
+        may_help: bool,
+        deadline: Option<Instant>,
+        is_over: &impl Fn() -> bool,
+    ) -> Result<bool, ObjectError> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.idle.fetch_add(usize::from(may_help), Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -536,10 +543,11 @@ impl Pool {
             // It will not do it itself.
             self.wake_one();
         }
-        let waited = self.runtime.wait_until(|| is_over() || (may_help && self.has_work()));
+        let is_so = || is_over() || (may_help && self.has_work());
+        let waited = self.runtime.endpoint().wait_until(deadline, is_so);
         self.idle.fetch_sub(usize::from(may_help), Ordering::SeqCst);
         self.left_endpoint(|| self.waiting.fetch_sub(1, Ordering::SeqCst));
-        Ok(waited?)
+        Ok(waited.map_err(vgas::Error::from)?)
     }
 
     /// Somebody leaves the endpoint.

@@ -7,6 +7,10 @@ use crate::heap::ObjectError;
 use crossbeam_deque::Worker;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// For so long, who waits needs no other worker in its place: some answers' time.
+pub(crate) const BRIEFLY: Duration = Duration::from_millis(1);
 
 /// The workers of this rank.
 struct Workers {

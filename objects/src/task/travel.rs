@@ -4,6 +4,7 @@
 //! it, and nobody in between. All handlers do is put something into a queue.
 
 use super::TaskError;
+use super::alone;
 use super::entry::code_of;
 use super::job::{Leaves, Packed, Work};
 use super::lend::{MISREAD, STOPPED};
@@ -35,8 +36,20 @@ enum What {
 /// What is in a message, if it is one of tasks.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
-    Run { entry: u32, origin: Rank, number: u64, leaves: Leaves, hops: u8, is_answer: bool },
-    Ended { number: u64, rank: Rank },
+    /// `meets`: tasks of the rank that says it may wait for each other.
+    Run {
+        entry: u32,
+        origin: Rank,
+        number: u64,
+        leaves: Leaves,
+        hops: u8,
+        is_answer: bool,
+        meets: bool,
+    },
+    Ended {
+        number: u64,
+        rank: Rank,
+    },
     Hungry,
     Stop,
 }
@@ -52,8 +65,9 @@ impl Said {
             _ => (0, 0),
         };
         match *self {
-            Self::Run { entry, origin, leaves, hops, is_answer, .. } => {
-                let how = leaves as u32 | u32::from(hops) << 8 | u32::from(is_answer) << 16;
+            Self::Run { entry, origin, leaves, hops, is_answer, meets, .. } => {
+                let flags = u32::from(is_answer) | u32::from(meets) << 1;
+                let how = leaves as u32 | u32::from(hops) << 8 | flags << 16;
                 vec![What::Run as u32, run, low, high, origin.0, entry, how]
             }
             Self::Ended { rank, .. } => vec![What::Ended as u32, run, low, high, rank.0],
@@ -67,13 +81,13 @@ impl Said {
         let said = match *rest {
             [low, high, origin, entry, how] if what == What::Run as u32 && origin < ranks => {
                 let (leaves, hops) = (Leaves::of(how & 0xff)?, (how >> 8) as u8);
-                let is_answer = match how >> 16 {
-                    0 => false,
-                    1 => true,
-                    _ => return None,
-                };
+                let flags = how >> 16;
+                if flags > 3 {
+                    return None;
+                }
+                let (is_answer, meets) = (flags & 1 != 0, flags & 2 != 0);
                 let (origin, number) = (Rank(origin), wide(low, high));
-                Self::Run { entry, origin, number, leaves, hops, is_answer }
+                Self::Run { entry, origin, number, leaves, hops, is_answer, meets }
             }
             [low, high, rank] if what == What::Ended as u32 && rank < ranks => {
                 Self::Ended { number: wide(low, high), rank: Rank(rank) }
@@ -113,7 +127,11 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
             let ended = Said::Ended { number, rank: pool.runtime.rank() };
             token.check(token.reply_medium(HANDLER, &ended.words(run), &[STOPPED]));
         }
-        Said::Run { entry, origin, number, leaves, hops, is_answer } if is_of_this_run => {
+        Said::Run { entry, origin, number, leaves, hops, is_answer, meets } if is_of_this_run => {
+            if meets {
+                // Before anybody here looks whether to run it above another: what it waits by is found only when it begins.
+                alone::meet();
+            }
             if !pool.has_come(from) {
                 return token.refuse("more tasks than a rank may have on others");
             }
@@ -152,7 +170,8 @@ pub(super) fn send(
     is_answer: bool,
 ) -> Result<(), ObjectError> {
     let (origin, number) = packed.origin.unwrap_or((pool.runtime.rank(), u64::MAX));
-    let said = Said::Run { entry: packed.entry, origin, number, leaves, hops: packed.hops, is_answer };
+    let (entry, hops, meets) = (packed.entry, packed.hops, alone::do_meet());
+    let said = Said::Run { entry, origin, number, leaves, hops, is_answer, meets };
     tell(pool, to, &said, &packed.arguments)
 }
 
@@ -278,8 +297,8 @@ mod tests {
     #[test]
     fn only_messages_of_tasks_are_understood() {
         let run = |leaves, hops| {
-            let is_answer = hops == 1;
-            Said::Run { entry: 7, origin: Rank(3), number: 5 << 33, leaves, hops, is_answer }
+            let (is_answer, meets) = (hops == 1, hops == 255);
+            Said::Run { entry: 7, origin: Rank(3), number: 5 << 33, leaves, hops, is_answer, meets }
         };
         let all = [
             run(Leaves::No, 0),
@@ -297,7 +316,7 @@ mod tests {
             assert_eq!(Said::decode(&[&words[..], &[0]].concat(), 4), None);
         }
         let words = run(Leaves::Node, 1).words(9);
-        for (at, wrong) in [(0, 4), (0, u32::MAX), (4, 4), (4, u32::MAX), (6, 3), (6, 2 << 16)] {
+        for (at, wrong) in [(0, 4), (0, u32::MAX), (4, 4), (4, u32::MAX), (6, 3), (6, 4 << 16)] {
             let mut words = words.clone();
             words[at] = wrong;
             assert_eq!(Said::decode(&words, 4), None, "{words:?}");

@@ -26,6 +26,13 @@ pub const ALL: &[Scenario] = &[
         rank: |o, s| all(o, s, moves),
         ends_with: None,
     },
+    Scenario {
+        name: "channel_visited",
+        jobs: JOBS,
+        heap: HEAP,
+        rank: |o, s| all(o, s, visited),
+        ends_with: None,
+    },
     Scenario { name: "channel_ends", jobs: JOBS, heap: HEAP, rank: ends, ends_with: None },
     Scenario {
         name: "channel_tries",
@@ -129,6 +136,35 @@ fn nested(objects: &Objects, _seed: u64) -> Outcome {
         ensure(found == u64::from(next) + 7, || format!("{found} on rank {to}"))?;
     }
     Ok(())
+}
+
+/// Goal: the same where the rank knows nothing by which tasks wait for each other when its task begins to wait: what comes to it then brings it.
+fn visited(objects: &Objects, _seed: u64) -> Outcome {
+    let (here, there) = (Rank(0), Rank(objects.ranks() - 1));
+    if here == there {
+        return Ok(());
+    }
+    let (waits, begun) = (DArc::new(DAtomicU64::new(0)), DArc::new(DAtomicU64::new(0)));
+    let first = task!(|(waits, begun): (DArc<DAtomicU64>, DArc<DAtomicU64>)| -> () {
+        let slow = task!(|begun: DArc<DAtomicU64>| -> () {
+            reaches(&begun, 1).unwrap_or_else(|why| panic!("{why}"));
+        });
+        let slow = spawn_to(Rank(0), slow, begun);
+        let _ = waits.fetch_add(1);
+        slow.join().unwrap_or_else(|why| panic!("{why}"));
+    });
+    let first = spawn_to(there, first, (waits.clone(), begun.clone()));
+    reaches(&waits, 1)?;
+    let take = task!(|(receiver, begun): (Receiver<u64>, DArc<DAtomicU64>)| -> u64 {
+        let _ = begun.fetch_add(1);
+        receiver.recv().unwrap_or(0)
+    });
+    let (sender, receiver) = channel(1);
+    let taken = spawn_to(there, take, (receiver, begun));
+    first.join()?;
+    sender.send(7)?;
+    let taken = taken.join()?;
+    ensure(taken == 7, || format!("{taken} was received"))
 }
 
 /// Goal: the end that receives goes to other ranks, before it is used and with what has come to it; both ends go through channels.

@@ -10,7 +10,7 @@ use super::spec::JobStatus;
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 
 /// What a process gets that touches shared memory which is gone.
-const SIGBUS: i32 = 7;
+const SIGBUS: i32 = rustix::process::Signal::BUS.as_raw();
 
 /// Something that makes a job fail.
 #[derive(Clone, Debug, PartialEq, Eq)]

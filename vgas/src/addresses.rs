@@ -63,7 +63,8 @@ impl Addresses {
     }
 }
 
-/// The first place from each of [`BASES`] on, and the one behind that, that is free of what is taken, in ascending order.
+/// The first place from each of [`BASES`] on, and the one behind that, that is free of what is taken and of the places before it: all are
+/// tried at once.
 fn places(taken: &[(usize, usize)], bytes: usize) -> Vec<usize> {
     let end_of_all = BASES[0] + BYTES_MAX as usize;
     let free_from = |from: usize| {
@@ -79,7 +80,8 @@ fn places(taken: &[(usize, usize)], bytes: usize) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     for from in BASES {
         for from in [from, from + (BASES[0] >> 4)] {
-            found.extend(free_from(from).filter(|at| !found.contains(at)));
+            let is_apart = |at: &usize| found.iter().all(|other| at.abs_diff(*other) >= bytes.max(1));
+            found.extend(free_from(from).filter(is_apart));
         }
     }
     found
@@ -148,9 +150,9 @@ impl Runtime {
         if at.kind == Kind::Pinned {
             return self.endpoint().part_address(at.pinned_part(), at.offset);
         }
-        let base = self.addresses.of(at.segment)?.range().base_of(at.rank.0);
+        let range = self.addresses.of(at.segment)?.range();
         let is_there = at.offset < self.client().bytes_of(at.partition());
-        is_there.then(|| std::ptr::with_exposed_provenance_mut(base + at.offset as usize))
+        is_there.then(|| std::ptr::with_exposed_provenance_mut(range.base_of(at.rank.0) + at.offset as usize))
     }
 
     /// The place of an address that some rank's [`Runtime::pointer_to`] has given for a tiered segment; none for any other.
@@ -180,6 +182,12 @@ mod tests {
         let mut taken: Vec<(usize, usize)> = Vec::new();
         for bytes in (1..200).map(|n: usize| (n * 7919 % 97 + 1) << 32) {
             let found = places(&taken, bytes);
+            assert!(
+                found
+                    .iter()
+                    .enumerate()
+                    .all(|(n, at)| { found[..n].iter().all(|other| at.abs_diff(*other) >= bytes) })
+            );
             for &at in &found {
                 assert!(at.is_multiple_of(PAGE_BYTES_MAX as usize) && at + bytes <= BASES[0] + 64 * TIB);
                 assert!(

@@ -24,7 +24,8 @@ use vgas_rma::endpoint::{Endpoint, EndpointSpec};
 /// handed on once or twice is better off travelling; and when 64 operations in a row came from one node, which pay for the move.
 const IN_PLACE: InPlaceService = InPlaceService { enter_after: 4, leave_after: 64 };
 
-/// How much later than another node's this node's agent is told that the job has ended.
+/// How much later than another node's this node's agent is told that the job has ended. Meanwhile it serves nothing; an agent leaves only when
+/// all ranks of the job have finished.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
 
 /// How far ahead of a scan pages are fetched: some milliseconds of a fast device, and four pages of the largest size. An eighth of

@@ -327,7 +327,8 @@ impl Runtime {
     /// # Errors
     /// The same on all ranks, and nothing has been created: pages of a size that the cache has no room for, more bytes than
     /// `segment.tiered_max` or `segment.pinned_max` leaves, a file that cannot be created, more than 767 further tiered segments or 256
-    /// pinned ones, or options that differ; for a pinned one, any other option than its kind.
+    /// pinned ones, more than 56 at one address, or no addresses for one that are free in all processes; options that differ; for a
+    /// pinned one, any other option than its kind.
     pub fn attach_segment(&self, bytes: u64, options: &SegmentOptions) -> Result<Segment> {
         let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
         match options.kind {

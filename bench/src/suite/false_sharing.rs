@@ -96,6 +96,9 @@ fn check(options: &Options) -> Result<()> {
     if nodes > 64 || !nodes.is_power_of_two() {
         return Err("`nodes` is a power of two, at most 64".into());
     }
+    if options.get::<u64>("puts")? == 0 {
+        return Err("`puts` is at least 1".into());
+    }
     Ok(())
 }
 

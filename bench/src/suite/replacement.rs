@@ -72,6 +72,10 @@ fn check(options: &Options) -> Result<()> {
     if nodes > 1024 || frames > 1 << 20 || pages > 1 << 24 || accesses > 1 << 30 || frames < 16 {
         return Err("at most 1024 nodes, 16 to 1048576 frames, 16777216 pages, 1073741824 accesses".into());
     }
+    // A trace of all is made before it is replayed.
+    if u64::from(nodes).saturating_mul(accesses) > 1 << 30 {
+        return Err("at most 1073741824 accesses of all nodes together".into());
+    }
     Ok(())
 }
 

@@ -72,10 +72,12 @@ impl Group {
         } else {
             ("/sys/fs/cgroup/memory", ["memory.limit_in_bytes", "memory.swappiness"])
         };
-        let group = Self { path: Path::new(root).join(name) };
-        std::fs::create_dir(&group.path).map_err(|error| {
+        let path = Path::new(root).join(name);
+        std::fs::create_dir(&path).map_err(|error| {
             format!("a limit of memory needs a control group in {root}, which refuses: {error}")
         })?;
+        // From now on there is one to be removed.
+        let group = Self { path };
         std::fs::write(group.path.join(limits[0]), bytes.to_string())
             .map_err(|error| format!("the control groups in {root} limit no memory: {error}"))?;
         // Kernels without swap do not have it.

@@ -4,16 +4,14 @@ use crate::failure::Failure;
 use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Handle;
+use std::cell::Cell;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 /// The status of a command that was told to end, as shells have it for Ctrl-C.
 pub const STATUS_TOLD: u8 = 130;
-
-/// Until a group that was told to end has to have ended.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// How it ended.
 pub enum End {
@@ -26,7 +24,8 @@ pub enum End {
 }
 
 enum Event {
-    Ended(std::io::Result<Output>),
+    /// The command of this number.
+    Ended(u64, std::io::Result<Output>),
     Told,
 }
 
@@ -35,6 +34,10 @@ pub struct Signals {
     sender: Sender<Event>,
     events: Receiver<Event>,
     handle: Handle,
+    /// Until a group that was told to end has to have ended.
+    grace: Duration,
+    /// Commands so far.
+    commands: Cell<u64>,
 }
 
 impl Signals {
@@ -54,7 +57,18 @@ impl Signals {
                 }
             })
             .map_err(failed)?;
-        Ok(Self { sender, events, handle })
+        Ok(Self { sender, events, handle, grace: Duration::from_secs(10), commands: Cell::new(0) })
+    }
+
+    /// What comes next, by then, of a command or for this process: not of commands before, which were given up.
+    fn next(&self, command: u64, deadline: Instant) -> Option<Event> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(left).ok()? {
+                Event::Ended(other, _) if other != command => {}
+                event => return Some(event),
+            }
+        }
     }
 }
 
@@ -70,24 +84,21 @@ pub fn run(mut command: Command, limit: Duration, signals: &Signals) -> Result<E
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().map_err(failed)?;
     let group = Pid::from_child(&child);
+    let number = signals.commands.get() + 1;
+    signals.commands.set(number);
     let sender = signals.sender.clone();
     let reader = std::thread::Builder::new().name("rows".into()).spawn(move || {
-        let _ = sender.send(Event::Ended(child.wait_with_output()));
+        let _ = sender.send(Event::Ended(number, child.wait_with_output()));
     });
-    let reader = reader.map_err(|error| {
+    if let Err(error) = reader {
         let _ = kill_process_group(group, Signal::KILL);
-        failed(error)
-    })?;
-    let end = match signals.events.recv_timeout(limit) {
-        Ok(Event::Ended(output)) => output.map(done).map_err(failed),
-        Ok(Event::Told) => Ok(ended(group, signals, End::Told)),
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-            Ok(ended(group, signals, End::Late))
-        }
-    };
-    // It has sent what it has.
-    let _ = reader.join();
-    end
+        return Err(failed(error));
+    }
+    match signals.next(number, Instant::now() + limit) {
+        Some(Event::Ended(_, output)) => output.map(done).map_err(failed),
+        Some(Event::Told) => Ok(ended(group, number, signals, End::Told)),
+        None => Ok(ended(group, number, signals, End::Late)),
+    }
 }
 
 fn done(output: Output) -> End {
@@ -99,24 +110,38 @@ fn done(output: Output) -> End {
 }
 
 /// Ends the group: asks first, so that jobs end their ranks; and does not ask again.
-fn ended(group: Pid, signals: &Signals, end: End) -> End {
+fn ended(group: Pid, number: u64, signals: &Signals, end: End) -> End {
     let _ = kill_process_group(group, Signal::TERM);
-    let deadline = std::time::Instant::now() + GRACE;
-    loop {
-        let left = deadline.saturating_duration_since(std::time::Instant::now());
-        match signals.events.recv_timeout(left) {
-            Ok(Event::Ended(_)) => break,
-            // Again, of someone who is in a hurry.
-            Ok(Event::Told) => {
-                let _ = kill_process_group(group, Signal::KILL);
-            }
-            Err(_) => {
-                let _ = kill_process_group(group, Signal::KILL);
-                break;
-            }
-        }
+    let deadline = Instant::now() + signals.grace;
+    // Told again, by someone who is in a hurry.
+    while let Some(Event::Told) = signals.next(number, deadline) {
+        let _ = kill_process_group(group, Signal::KILL);
     }
     // What has left its parent is of the group still.
     let _ = kill_process_group(group, Signal::KILL);
     end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a command that is given up, and ends only afterwards, is not taken for the end of the next one.
+    #[test]
+    fn each_command_ends_by_itself() {
+        let mut signals = Signals::catch().unwrap();
+        signals.grace = Duration::ZERO;
+        let shell = |what: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", what]);
+            command
+        };
+        let stubborn = shell("trap '' TERM; echo late; sleep 30");
+        assert!(matches!(run(stubborn, Duration::from_millis(200), &signals), Ok(End::Late)));
+        for text in ["one", "two"] {
+            let end = run(shell(&format!("echo {text}")), Duration::from_secs(60), &signals);
+            let Ok(End::Done { output, .. }) = end else { panic!("{text} did not end") };
+            assert_eq!(String::from_utf8_lossy(&output).trim(), text);
+        }
+    }
 }

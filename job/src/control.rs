@@ -32,8 +32,11 @@ use std::sync::Arc;
 use vgas_rma::error::{Result, RmaError};
 
 /// What a stream begins with; the last four bytes are the version. 1: the first. 2: announced exits. 3: ranks that are
-/// stopped, or cannot be ended. 4: memory that nodes have in common, and jobs that outlive a node.
-const PREAMBLE: [u8; 8] = *b"vgas\x04\0\0\0";
+/// stopped, or cannot be ended. 4: memory that nodes have in common, and jobs that outlive a node. 5: ranks that others start.
+const PREAMBLE: [u8; 8] = *b"vgas\x05\0\0\0";
+
+/// The version of what is said, for those who meet before a stream begins.
+pub(crate) const VERSION: u32 = PREAMBLE[4] as u32;
 
 const HEADER_BYTES: usize = 8;
 
@@ -460,7 +463,7 @@ mod tests {
         rustix::io::write(&a, b"vgas\x07\0\0\0").unwrap();
         let mut b = Channel::over_socket(b, true).unwrap();
         let error = b.receiver.next_blocking::<u32>().unwrap_err().to_string();
-        assert!(error.contains("protocol 7 instead of 4"), "{error}");
+        assert!(error.contains("protocol 7 instead of 5"), "{error}");
     }
 
     #[test]

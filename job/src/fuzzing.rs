@@ -52,8 +52,10 @@ mod tests {
     use super::*;
     use crate::control::Channel;
     use crate::message::{
-        DomainOrigin, Exit, Input, JobDescription, Listen, NodeDescription, Output, RankExit, Stream, Welcome,
+        DomainOrigin, Exit, Input, JobDescription, Lead, Listen, NodeDescription, Output, RankExit, Stream, Welcome,
+        Why,
     };
+    use crate::spec::Plan;
     use std::collections::BTreeMap;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
@@ -133,10 +135,14 @@ mod tests {
             ToNode::Start { addresses: address() },
             ToNode::Input(b"text".to_vec()),
             ToNode::Gathered(vec![vec![1], vec![]]),
-            ToNode::End { at_once: true },
+            ToNode::End { at_once: true, why: Why { line: Some("why".into()), code: 1 } },
+            ToNode::Lead(Box::new(Lead { ranks: 3, key: JobKey::from_bytes([2; 32]), plan: Plan::new() })),
+            ToNode::Serve { ranks: 3, patience: std::time::Duration::from_secs(4) },
+            ToNode::Reach { address: address()[0], key: JobKey::from_bytes([2; 32]) },
             ToNode::Lost(NodeId(1)),
         ];
         let from_node = [
+            FromNode::Arrived { rank: 2, host: "host7".into() },
             FromNode::Ready { host: "host7".into(), addresses: address() },
             FromNode::Failed { message: "why".into(), code: 3 },
             FromNode::Exited(exit),
@@ -145,9 +151,9 @@ mod tests {
             FromNode::Broken(Peer(2)),
         ];
         let welcome =
-            Welcome { job: job(), me: Peer(2), domain: domain(), addresses: address(), listens: true };
+            Welcome { job: job(), me: Peer(2), domain: domain(), addresses: address(), listens: true, lifeline: true };
         let to_rank =
-            [ToRank::Welcome(Box::new(welcome)), ToRank::Gathered(vec![vec![7; 8]]), ToRank::Finalised];
+            [ToRank::Welcome(Box::new(welcome)), ToRank::Gathered(vec![vec![7; 8]]), ToRank::Finalised, ToRank::Ended(Why::default())];
         let abort = FromRank::Abort { message: "why".into(), code: 1, is_complaint: false };
         let from_rank = [
             FromRank::Join,

@@ -7,13 +7,15 @@ mod survive;
 use super::message::{
     DomainOrigin, FromNode, Input, JobDescription, NodeDescription, Output, Stream, ToNode,
 };
-use super::message::{Exit, RankExit};
+use super::message::{Exit, RankExit, Why};
+use super::control::Channel;
+use super::joined;
 use super::node_link::{EXIT_TIMEOUT, NodeLink, Phase};
 use super::output::Outputs;
 use super::spec::{JobStatus, RunSpec};
 use super::verdict::{Cause, Verdict};
 use super::{
-    ALIVE_INTERVAL, EXIT_GRACE, KILL_PATIENCE, LEAVE_GRACE, OUT_OF_STEP, STOP_PATIENCE, TERMINATION_GRACE,
+    ALIVE_INTERVAL, COMPLAINT_PATIENCE, EXIT_GRACE, KILL_PATIENCE, LEAVE_GRACE, OUT_OF_STEP, STOP_PATIENCE, TERMINATION_GRACE,
     control, listen, node, system,
 };
 use rustix::event::{PollFd, PollFlags, poll};
@@ -59,14 +61,17 @@ pub fn run(spec: &RunSpec) -> Result<JobStatus> {
     node::raise_file_limit();
     control::check_sockets()?;
     let mut signals = passed_on_signals()?;
-    let mut launcher = Launcher::start(spec, layout)?;
-    launcher.event_loop(&mut signals)?;
-    launcher.end_daemons();
-    let status = match launcher.exiting {
-        Some(exiting) if !launcher.verdict.failed() => JobStatus { code: exiting.code, message: None },
-        _ => launcher.verdict.status(),
-    };
-    Ok(launcher.verdict.with_unending(status))
+    Launcher::start(spec, layout)?.to_the_end(&mut signals)
+}
+
+/// Leads a job whose ranks others have started, with a channel to each node's daemon, by node.
+pub(crate) fn lead(spec: &RunSpec, layout: Layout, key: JobKey, channels: Vec<Channel>) -> Result<JobStatus> {
+    node::raise_file_limit();
+    let mut signals = passed_on_signals()?;
+    let mut launcher = Launcher::new(spec, layout);
+    launcher.is_joined = true;
+    launcher.begin_joined(key, channels)?;
+    launcher.to_the_end(&mut signals)
 }
 
 type Signals = SignalDelivery<UnixStream, SignalOnly>;
@@ -97,6 +102,10 @@ struct Launcher<'a> {
     /// By node: how many of its ranks have ended.
     ranks_ended: Vec<u32>,
     losses: survive::Losses,
+    /// Others have started the ranks: these are told why the job ends.
+    is_joined: bool,
+    /// All that is known is a complaint: until when somebody may say more.
+    hesitates: Option<Instant>,
     any_joined: bool,
     /// The first rank that ended with 0 without finalising, and when that became a problem.
     left: Option<(Instant, RankExit)>,
@@ -130,6 +139,83 @@ struct ForwardedInput {
 }
 
 impl<'a> Launcher<'a> {
+    fn new(spec: &'a RunSpec, layout: Layout) -> Self {
+        Self {
+            spec,
+            verdict: Verdict::new(layout.clone()),
+            nodes: Vec::new(),
+            outputs: Outputs::new(spec.label),
+            input: ForwardedInput::default(),
+            begun: Instant::now(),
+            said_alive: Instant::now(),
+            started: false,
+            ranks_running: layout.ranks(),
+            ranks_ended: vec![0; layout.nodes() as usize],
+            losses: survive::Losses::default(),
+            is_joined: false,
+            hesitates: None,
+            any_joined: false,
+            left: None,
+            exiting: None,
+            stopping: false,
+            ended: None,
+            interrupts: 0,
+            layout,
+        }
+    }
+
+    /// Runs until nothing of the job is left, and says how it ended.
+    fn to_the_end(mut self, signals: &mut Signals) -> Result<JobStatus> {
+        self.event_loop(signals)?;
+        self.end_daemons();
+        let status = self.status();
+        Ok(self.verdict.with_unending(status))
+    }
+
+    /// How the job has ended, as far as is known.
+    fn status(&self) -> JobStatus {
+        match self.exiting {
+            Some(exiting) if !self.verdict.failed() => JobStatus { code: exiting.code, message: None },
+            _ => self.verdict.status(),
+        }
+    }
+
+    /// Tells the daemons that others have started what to prepare.
+    fn begin_joined(&mut self, key: JobKey, channels: Vec<Channel>) -> Result<()> {
+        // They know the key: it does not travel in the open.
+        drop(key);
+        let (spec, layout) = (self.spec, self.layout.clone());
+        for ((node, channel), host) in (0..).map(NodeId).zip(channels).zip(&spec.hosts) {
+            let description = NodeDescription {
+                job: JobDescription {
+                    layout: layout.clone(),
+                    key: joined::lead::no_key(),
+                    conduit: spec.conduit.clone(),
+                    settings: spec.settings.clone(),
+                },
+                node,
+                over_ssh: true,
+                domain: spec.domain(&layout, Some(node)),
+                domain_origin: DomainOrigin::Daemon,
+                listen: spec.listen(),
+                program: spec.program.clone(),
+                name: None,
+                arguments: Vec::new(),
+                environment: Vec::new(),
+                directory: Default::default(),
+                output: Output::Inherit,
+                input: Input::Null,
+            };
+            self.verdict.set_host(node, host.clone());
+            let mut link = NodeLink::reached(node, host.clone(), channel);
+            match link.describe(description, Vec::new()) {
+                Ok(()) | Err(RmaError::Io { .. }) => self.nodes.push(link),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Starts the daemons and tells them what to prepare.
     fn start(spec: &'a RunSpec, layout: Layout) -> Result<Self> {
         let job = JobDescription {
@@ -153,26 +239,8 @@ impl<'a> Launcher<'a> {
             true if remote || terminal => Input::Forward,
             true => Input::Inherit,
         };
-        let mut launcher = Self {
-            spec,
-            verdict: Verdict::new(layout.clone()),
-            nodes: Vec::new(),
-            outputs: Outputs::new(spec.label),
-            input: ForwardedInput { open: input == Input::Forward, terminal, on_its_way: 0 },
-            begun: Instant::now(),
-            said_alive: Instant::now(),
-            started: false,
-            ranks_running: layout.ranks(),
-            ranks_ended: vec![0; layout.nodes() as usize],
-            losses: survive::Losses::default(),
-            any_joined: false,
-            left: None,
-            exiting: None,
-            stopping: false,
-            ended: None,
-            interrupts: 0,
-            layout,
-        };
+        let mut launcher = Self::new(spec, layout);
+        launcher.input = ForwardedInput { open: input == Input::Forward, terminal, on_its_way: 0 };
         // It may have been deleted, or be out of sight; programs on this machine start there nevertheless.
         let directory = std::env::current_dir().unwrap_or_default();
         for node in (0..launcher.layout.nodes()).map(NodeId) {
@@ -347,7 +415,7 @@ impl<'a> Launcher<'a> {
         let stop =
             self.nodes.iter().filter(|node| node.phase != Phase::Over).filter_map(|node| node.stop.due());
         let next =
-            [ready, left, end, alive, exit, stop.min(), self.losses.due()].into_iter().flatten().min()?;
+            [ready, left, end, alive, exit, stop.min(), self.losses.due(), self.hesitates].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
@@ -420,6 +488,8 @@ impl<'a> Launcher<'a> {
             return;
         }
         match message {
+            // Said before the job was described.
+            FromNode::Arrived { .. } => {}
             FromNode::Ready { host, addresses } => {
                 self.verdict.set_host(node, host.clone());
                 let link = &mut self.nodes[index];
@@ -594,6 +664,9 @@ impl<'a> Launcher<'a> {
             self.tell_all(&ToNode::Stop);
         }
         self.end_the_others();
+        if self.hesitates.is_some_and(|until| until <= Instant::now()) {
+            self.end(false);
+        }
         if let Some((since, exit)) = self.left
             && (self.any_joined
                 && self.ranks_running > 0
@@ -690,10 +763,19 @@ impl<'a> Launcher<'a> {
 
     /// Has every process ended, gently or at once.
     fn end(&mut self, at_once: bool) {
-        if self.ended.is_none() || at_once {
-            self.ended.get_or_insert_with(Instant::now);
-            self.tell_all(&ToNode::End { at_once });
+        if self.ended.is_some() && !at_once {
+            return;
         }
+        if self.is_joined && !at_once && self.verdict.is_mere_complaint() {
+            let until = *self.hesitates.get_or_insert_with(|| Instant::now() + COMPLAINT_PATIENCE);
+            if until > Instant::now() {
+                return;
+            }
+        }
+        self.hesitates = None;
+        self.ended.get_or_insert_with(Instant::now);
+        let JobStatus { code, message: line } = self.status();
+        self.tell_all(&ToNode::End { at_once, why: Why { line, code } });
     }
 
     fn tell_all(&mut self, message: &ToNode) {

@@ -51,6 +51,7 @@ mod control;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod joined;
 mod launcher;
 mod listen;
 mod membership;
@@ -58,6 +59,8 @@ mod message;
 mod node;
 mod node_link;
 mod output;
+pub mod pmi;
+mod pmix;
 mod program;
 mod rank_process;
 mod service;
@@ -66,11 +69,12 @@ mod system;
 mod verdict;
 
 pub use bootstrap::{Bootstrap, in_job, join};
+pub use joined::{Joining, join_started};
 pub use launcher::run;
 pub use membership::Membership;
 pub use node::node_main;
 pub use service::{NoService, NodeService, ServiceError, Stop};
-pub use spec::{JobStatus, RANKS_MAX, RANKS_PER_CORE_MAX, RunSpec};
+pub use spec::{JobStatus, Plan, RANKS_MAX, RANKS_PER_CORE_MAX, RunSpec};
 
 use std::time::Duration;
 
@@ -83,6 +87,10 @@ const LEAVE_GRACE: Duration = Duration::from_secs(1);
 /// How long the other ranks of a job may go on after one has called [`Bootstrap::exit`]: what lies between the exits of
 /// ranks that came out of a barrier together, on a busy machine, and some output.
 const EXIT_GRACE: Duration = Duration::from_secs(1);
+
+/// How long a job whose ranks others have started waits for a cause, when all that is known is what was seen of others: the ranks
+/// are told once why they end.
+const COMPLAINT_PATIENCE: Duration = Duration::from_millis(250);
 
 /// How often both sides of an ssh channel say that they are there.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(2);

@@ -6,8 +6,17 @@
 use super::message::Listen;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, ToSocketAddrs};
-use vgas_rma::conduit::interfaces::interface_address;
+use vgas_rma::conduit::interfaces::{interface_address, interface_addresses};
 use vgas_rma::error::{Result, RmaError};
+
+/// Binds one for the daemons of a job whose ranks others have started. `SSH_CONNECTION` is of a login elsewhere there.
+pub(crate) fn bind_here(listen: &Listen) -> Result<TcpListener> {
+    let address = match &listen.interface {
+        Some(_) => address(listen)?,
+        None => own_name_address().unwrap_or(Ipv4Addr::LOCALHOST.into()),
+    };
+    TcpListener::bind((address, 0)).map_err(|e| RmaError::io(format!("listen on {address}"), e))
+}
 
 /// Binds `count` listeners and returns them in order.
 pub(crate) fn bind(listen: &Listen, count: usize) -> Result<Vec<TcpListener>> {
@@ -58,13 +67,12 @@ fn address(listen: &Listen) -> Result<IpAddr> {
     Ok(reached.or_else(own_name_address).unwrap_or(Ipv4Addr::LOCALHOST.into()))
 }
 
-/// What this host's name means to itself.
+/// What this host's name means to itself; where that is loopback, or nothing, the address of an interface that leads elsewhere.
 fn own_name_address() -> Option<IpAddr> {
-    (host(), 0)
-        .to_socket_addrs()
-        .ok()?
-        .map(|address| address.ip())
-        .max_by_key(|ip| (!ip.is_loopback(), ip.is_ipv4()))
+    let named = (host(), 0).to_socket_addrs().into_iter().flatten().map(|address| address.ip());
+    let others = interface_addresses().into_iter().map(|(_, address)| address).filter(|ip| ip.is_ipv4());
+    // The last of several that are as good.
+    others.chain(named).max_by_key(|ip| (!ip.is_loopback(), ip.is_ipv4()))
 }
 
 /// The name of this machine, for people.

@@ -79,7 +79,7 @@ impl Membership {
         mut files: Vec<OwnedFd>,
         bootstrap: impl FnOnce(Place) -> Arc<dyn Bootstrap>,
     ) -> Result<Self> {
-        let Welcome { job, me, domain, addresses, listens } = welcome;
+        let Welcome { job, me, domain, addresses, listens, lifeline: _ } = welcome;
         if !job.layout.contains(me) {
             let what = format!("{me} was welcomed to a job of {} peers", job.layout.peers());
             return Err(RmaError::Protocol { peer: None, what });

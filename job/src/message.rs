@@ -3,11 +3,13 @@
 
 #![forbid(unsafe_code)]
 
+use super::spec::Plan;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::domain::DomainSpec;
 use vgas_rma::key::JobKey;
@@ -99,19 +101,42 @@ pub(crate) enum ToNode {
     Gathered(Vec<Vec<u8>>),
     /// Every rank has finalised, or every rank exits.
     Finalised,
-    /// The job failed: end every process of the node, gently or at once.
-    End { at_once: bool },
+    /// The job failed: end every process of the node, gently or at once. Ranks that others have started are told why.
+    End { at_once: bool, why: Why },
     /// Every rank has ended well: stop the service and leave.
     Stop,
     /// I am still here.
     Alive,
     /// A node is lost; the job goes on without it.
     Lost(NodeId),
+    /// From a rank, first: lead this job. With it travels the listener where its daemons come.
+    Lead(Box<Lead>),
+    /// From a rank, first: be the daemon of this node. With it travels the listener where its ranks come.
+    Serve { ranks: u32, patience: Duration },
+    /// From a rank, after `Serve`: where the job is led, and its key.
+    Reach { address: SocketAddr, key: JobKey },
+}
+
+/// Why a job ends: the line that people read, and its exit status. No line where a rank's exit says all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Why {
+    pub(crate) line: Option<String>,
+    pub(crate) code: u8,
+}
+
+/// A job of ranks that others have started, for who leads it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Lead {
+    pub(crate) ranks: u32,
+    pub(crate) key: JobKey,
+    pub(crate) plan: Plan,
 }
 
 /// From a node's daemon to the launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromNode {
+    /// A rank that others have started has come to this node, by its number there. Before `Describe`.
+    Arrived { rank: u32, host: String },
     /// Prepared. Addresses of the node's ranks and then its agent, or none when no conduit listens.
     Ready { host: String, addresses: Vec<SocketAddr> },
     /// Could not prepare, start a rank, or go on; the daemon ends.
@@ -160,6 +185,8 @@ pub(crate) enum Exit {
     Code(i32),
     /// By a signal.
     Signal(i32),
+    /// Somehow, before it had finalised: others have started it, and know more.
+    Unseen,
 }
 
 /// How a rank ended.
@@ -185,6 +212,8 @@ pub(crate) enum ToRank {
     Gathered(Vec<Vec<u8>>),
     /// Every rank has finalised, or every rank exits.
     Finalised,
+    /// The job ends. To ranks that others have started, over their lifeline, or in place of the welcome.
+    Ended(Why),
 }
 
 /// What a rank is told when it joins.
@@ -195,6 +224,8 @@ pub(crate) struct Welcome {
     pub(crate) domain: DomainSpec,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) listens: bool,
+    /// A lifeline comes, first of all files: its end is the end of the job.
+    pub(crate) lifeline: bool,
 }
 
 /// From a rank to the daemon of its node.

@@ -7,16 +7,17 @@ use super::bootstrap::{AgentBootstrap, AgentLine, AgentReport, End, Place};
 use super::control::{Arrival, Channel, Receiver, Sender, check_sockets};
 use super::membership::Membership;
 use super::message::{
-    DomainOrigin, FromNode, FromRank, Input, NodeDescription, Output, Stream, ToNode, ToRank, Welcome,
+    DomainOrigin, FromNode, FromRank, Input, NodeDescription, Output, Stream, ToNode, ToRank, Welcome, Why,
 };
 use super::rank_process::{Ending, OUTPUT_BYTES, RankProcess};
 use super::service::{NodeService, ServiceError, Stop};
 use super::{
-    ALIVE_INTERVAL, ALIVE_TIMEOUT, KILL_PATIENCE, OUT_OF_STEP, TERMINATION_GRACE, listen, program, spec,
+    ALIVE_INTERVAL, ALIVE_TIMEOUT, KILL_PATIENCE, OUT_OF_STEP, TERMINATION_GRACE, joined, listen, program, spec,
     system,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, wait};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use signal_hook::consts::{SIGCHLD, SIGXFSZ};
 use std::fs::File;
 use std::io::IsTerminal;
@@ -59,8 +60,15 @@ pub fn node_main(service: Box<dyn NodeService>) -> Result<u8> {
     let input = system::take_standard_stream(stdin.as_fd(), null.as_fd()).map_err(io)?;
     let input = Arc::new(input);
     let mut receiver = Receiver::new(input.clone())?;
-    let Some((ToNode::Describe(description), files)) = receiver.next_blocking()? else {
-        return Err(RmaError::Protocol { peer: None, what: "the launcher did not describe the job".into() });
+    let (description, files) = match receiver.next_blocking()? {
+        Some((ToNode::Describe(description), files)) => (description, files),
+        Some((message @ (ToNode::Lead(_) | ToNode::Serve { .. }), files)) => {
+            let channel = Channel { sender: Sender::new(input, true)?, receiver };
+            return help(message, files, channel, service);
+        }
+        _ => {
+            return Err(RmaError::Protocol { peer: None, what: "the launcher did not describe the job".into() });
+        }
     };
     let sender = if description.over_ssh {
         let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
@@ -78,8 +86,37 @@ pub fn node_main(service: Box<dyn NodeService>) -> Result<u8> {
     }
 }
 
+/// Is a helper of a job whose ranks others have started.
+fn help(
+    message: ToNode,
+    mut files: Vec<OwnedFd>,
+    rank: Channel,
+    service: Box<dyn NodeService>,
+) -> Result<u8> {
+    system::go_apart().map_err(|e| RmaError::io("begin as a helper of the job", e))?;
+    widen_affinity();
+    let listener = files.pop();
+    let listener = listener.ok_or_else(|| RmaError::Protocol { peer: None, what: "no listener came".into() })?;
+    match message {
+        ToNode::Lead(lead) => joined::lead::lead(*lead, listener.into(), rank, &*service),
+        ToNode::Serve { ranks, patience } => {
+            joined::daemon::serve(ranks, patience, listener.into(), rank, service)
+        }
+        _ => Err(RmaError::Protocol { peer: None, what: "no helper is asked for".into() }),
+    }
+}
+
+/// Starters bind a rank to its cores, and with it what it starts; a node's daemon serves all ranks of the node. The kernel gives no
+/// more than the cores of the step.
+fn widen_affinity() {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
+    // Refusal leaves what is there.
+    let _ = sched_setaffinity(None, &all);
+}
+
 /// Tells the launcher why this node cannot go on.
-fn fail(channel: &mut Channel, message: &str, code: u8) -> Result<u8> {
+pub(crate) fn fail(channel: &mut Channel, message: &str, code: u8) -> Result<u8> {
     channel.sender.send(&FromNode::Failed { message: message.into(), code })?;
     channel.sender.flush_blocking()?;
     Ok(1)
@@ -93,13 +130,15 @@ pub(super) fn raise_file_limit() {
 }
 
 /// Everything of the node but the channel to the launcher.
-struct Node {
+pub(crate) struct Node {
     description: NodeDescription,
     domain: Arc<Domain>,
     /// By local peer (ranks, then the agent), until it is handed over.
     listeners: Vec<Option<TcpListener>>,
     inherited_input: Option<OwnedFd>,
     addresses: Vec<SocketAddr>,
+    /// Ranks that others have started, until the start.
+    guests: Vec<RankProcess>,
     ranks: Vec<RankProcess>,
     agent: Arc<AgentLine>,
     stop: Stop,
@@ -134,6 +173,26 @@ enum Next {
 }
 
 impl Node {
+    /// As [`Node::prepare`], for ranks that others have started, in their order. Gives them back when it fails.
+    pub(crate) fn prepare_with(
+        description: NodeDescription,
+        files: Vec<OwnedFd>,
+        channel: &mut Channel,
+        mut guests: Vec<RankProcess>,
+    ) -> std::result::Result<Self, (RmaError, Vec<RankProcess>)> {
+        let (node, layout) = (description.node, &description.job.layout);
+        let numbers = if node.0 < layout.nodes() { layout.ranks_of(node) } else { 0..0 };
+        if numbers.len() != guests.len() {
+            let what = format!("{} ranks are here, and others were described", guests.len());
+            return Err((RmaError::Protocol { peer: None, what }, guests));
+        }
+        guests.iter_mut().zip(numbers).for_each(|(guest, number)| guest.rank = Rank(number));
+        match Self::prepare(description, files, channel) {
+            Ok(node) => Ok(Self { guests, ..node }),
+            Err(error) => Err((error, guests)),
+        }
+    }
+
     /// Makes the domain and the listeners, and says so.
     fn prepare(description: NodeDescription, mut files: Vec<OwnedFd>, channel: &mut Channel) -> Result<Self> {
         let (node, layout) = (description.node, &description.job.layout);
@@ -173,6 +232,7 @@ impl Node {
             listeners: listeners.into_iter().map(Some).collect(),
             inherited_input,
             addresses: Vec::new(),
+            guests: Vec::new(),
             ranks: Vec::new(),
             agent: Arc::new(AgentLine::new()?),
             stop: Stop::new()?,
@@ -189,11 +249,14 @@ impl Node {
     }
 
     /// The event loop. Whatever goes wrong in it ends the node's processes.
-    fn serve(mut self, mut channel: Channel, service: Box<dyn NodeService>) -> Result<u8> {
+    pub(crate) fn serve(mut self, mut channel: Channel, service: Box<dyn NodeService>) -> Result<u8> {
         let result = self.event_loop(&mut channel, service);
+        let line = result.as_ref().err().map(RmaError::to_string);
+        let line = line.unwrap_or_else(|| "the process that leads the job has ended".into());
         // The launcher says why. It may be what is gone: then nobody needs to be told.
         let result = result.or_else(|error| fail(&mut channel, &error.to_string(), 1).or(Ok(1)));
-        self.end(true);
+        self.dismiss_guests(&Why { line: Some(line), code: 1 });
+        self.end(true, &Why::default());
         self.kill_strays();
         result
     }
@@ -244,6 +307,28 @@ impl Node {
                     return Ok(1);
                 }
             }
+        }
+    }
+
+    /// Tells guests that are still there why the job ends, and gives them a moment to say so before they are killed.
+    fn dismiss_guests(&mut self, why: &Why) {
+        let guests = self.guests.iter_mut().chain(&mut self.ranks);
+        let mut guests: Vec<&mut RankProcess> = guests.filter(|rank| rank.is_guest() && rank.runs()).collect();
+        if self.ending == Ending::No {
+            guests.iter_mut().for_each(|guest| guest.tell_end(why));
+        }
+        let until = Instant::now() + TERMINATION_GRACE;
+        loop {
+            // What they say now is too late.
+            guests.retain_mut(|guest| guest.receive().is_ok() && guest.channel.is_some());
+            let left = until.saturating_duration_since(Instant::now());
+            if guests.is_empty() || left.is_zero() {
+                return guests.iter().for_each(|guest| guest.signal(Signal::KILL));
+            }
+            let files = guests.iter().filter_map(|guest| guest.channel.as_ref());
+            let files: Vec<BorrowedFd<'_>> = files.map(|channel| channel.receiver.file()).collect();
+            let mut files: Vec<PollFd<'_>> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
+            let _ = poll(&mut files, Some(&timespec(left)));
         }
     }
 
@@ -327,12 +412,15 @@ impl Node {
                 self.ranks.iter_mut().for_each(|rank| rank.send(&message, Vec::new()));
             }
             ToNode::Finalised => {
-                self.ranks.iter_mut().for_each(|rank| rank.send(&ToRank::Finalised, Vec::new()))
+                self.ranks.iter_mut().for_each(|rank| {
+                    rank.send(&ToRank::Finalised, Vec::new());
+                    rank.finish();
+                });
             }
-            ToNode::End { at_once } => {
+            ToNode::End { at_once, why } => {
                 // What has happened before is not our doing.
                 self.take_exits(channel)?;
-                self.end(at_once);
+                self.end(at_once, &why);
             }
             ToNode::Stop => {
                 self.stop.request();
@@ -340,7 +428,7 @@ impl Node {
                     self.service = ServiceState::Stopped;
                 }
             }
-            ToNode::Describe(_) => {
+            ToNode::Describe(_) | ToNode::Lead(_) | ToNode::Serve { .. } | ToNode::Reach { .. } => {
                 return Err(RmaError::Protocol { peer: None, what: "a second description came".into() });
             }
             ToNode::Alive => {}
@@ -351,8 +439,11 @@ impl Node {
 
     /// Starts the ranks and, meanwhile, the service.
     fn start(&mut self, channel: &mut Channel, service: Box<dyn NodeService>) -> Result<Next> {
+        self.ranks = std::mem::take(&mut self.guests);
+        let here = self.description.job.layout.ranks_of(self.description.node);
+        let to_start = if self.ranks.is_empty() { here } else { 0..0 };
         // Ranks first: a fork is cheapest while this process is small and has one thread.
-        for rank in self.description.job.layout.ranks_of(self.description.node).map(Rank) {
+        for rank in to_start.map(Rank) {
             match RankProcess::spawn(
                 &self.description,
                 rank,
@@ -429,8 +520,10 @@ impl Node {
             domain: self.domain.spec().clone(),
             addresses: self.addresses.clone(),
             listens: listener.is_some(),
+            lifeline: rank.is_guest(),
         };
-        let mut files: Vec<OwnedFd> = listener.into_iter().map(OwnedFd::from).collect();
+        let mut files: Vec<OwnedFd> = rank.make_lifeline()?.into_iter().collect();
+        files.extend(listener.map(OwnedFd::from));
         for file in self.domain.files() {
             let copy = file.try_clone_to_owned();
             files.push(copy.map_err(|e| RmaError::io("pass shared memory to a rank", e))?);
@@ -569,19 +662,15 @@ impl Node {
         Ok(())
     }
 
-    /// Ends all ranks: gently first, unless at once.
-    fn end(&mut self, at_once: bool) {
+    /// Ends all ranks: gently first, unless at once. Guests are told why.
+    fn end(&mut self, at_once: bool, why: &Why) {
         if at_once && self.ending != Ending::Killed {
             self.ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
             self.ending = Ending::Killed;
             self.kill_at = None;
             self.give_up_at = Some(Instant::now() + KILL_PATIENCE);
         } else if self.ending == Ending::No {
-            for rank in &self.ranks {
-                rank.signal(Signal::TERM);
-                // A stopped process could not end.
-                rank.signal(Signal::CONT);
-            }
+            self.ranks.iter_mut().chain(&mut self.guests).for_each(|rank| rank.tell_end(why));
             self.ending = Ending::Terminated;
             self.kill_at = Some(Instant::now() + TERMINATION_GRACE);
         }
@@ -590,7 +679,7 @@ impl Node {
 
     fn kill_when_due(&mut self) {
         if self.kill_at.is_some_and(|at| Instant::now() >= at) {
-            self.end(true);
+            self.end(true, &Why::default());
         }
     }
 
@@ -715,7 +804,7 @@ fn parent_of(pid: Pid) -> Option<Pid> {
 }
 
 /// For `poll`.
-pub(super) fn timespec(time: Duration) -> Timespec {
+pub(crate) fn timespec(time: Duration) -> Timespec {
     // Rounded up: waking before the time would spin until it.
     let time = time + Duration::from_micros(100);
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }

@@ -49,7 +49,8 @@ pub(super) struct NodeLink {
     /// What its ranks gave to the allgather that is under way.
     pub(super) contributions: Option<Vec<Vec<u8>>>,
     pub(super) finalised: bool,
-    child: Child,
+    /// The process that was started for it, here; none when others have.
+    child: Option<Child>,
     over_ssh: bool,
     /// Whether the child has been waited for.
     reaped: bool,
@@ -93,7 +94,7 @@ impl NodeLink {
             addresses: Vec::new(),
             contributions: None,
             finalised: false,
-            child,
+            child: Some(child),
             over_ssh: host.is_some(),
             reaped: false,
             stderr,
@@ -101,6 +102,26 @@ impl NodeLink {
             heard: Instant::now(),
             stop: Suspension::default(),
         })
+    }
+
+    /// A daemon that others have started, at the other end of this channel.
+    pub(super) fn reached(node: NodeId, host: String, channel: Channel) -> Self {
+        Self {
+            node,
+            host,
+            phase: Phase::Preparing,
+            channel,
+            addresses: Vec::new(),
+            contributions: None,
+            finalised: false,
+            child: None,
+            over_ssh: true,
+            reaped: true,
+            stderr: None,
+            stderr_text: Vec::new(),
+            heard: Instant::now(),
+            stop: Suspension::default(),
+        }
     }
 
     /// Tells the daemon what to prepare.
@@ -172,8 +193,8 @@ impl NodeLink {
 
     /// Notices that the daemon's process was stopped or continued. Behind an ssh, silence tells.
     pub(super) fn notice_stop(&mut self) {
-        if !self.reaped && !self.over_ssh {
-            self.stop.notice(Pid::from_child(&self.child));
+        if let (false, false, Some(child)) = (self.reaped, self.over_ssh, &self.child) {
+            self.stop.notice(Pid::from_child(child));
         }
     }
 
@@ -198,19 +219,19 @@ impl NodeLink {
                 Some(Exit::Signal(signal)) => {
                     (format!("is gone: ssh was killed by signal {signal}{}", signal_name(signal)), 1)
                 }
-                None => ("is gone: it closed its connection".into(), 1),
+                None | Some(Exit::Unseen) => ("is gone: it closed its connection".into(), 1),
             },
             (None, Some(Exit::Signal(signal))) => {
                 (format!("was killed by signal {signal}{}", signal_name(signal)), signal_code(signal))
             }
             (None, Some(Exit::Code(code))) => (format!("ended with exit status {code}"), 1),
-            (None, None) => ("closed its channel".into(), 1),
+            (None, None | Some(Exit::Unseen)) => ("closed its channel".into(), 1),
         }
     }
 
     /// The daemon's process, when it is one of this machine.
     pub(super) fn pid(&self) -> Option<u32> {
-        (!self.over_ssh).then(|| self.child.id())
+        self.child.as_ref().filter(|_| !self.over_ssh).map(Child::id)
     }
 
     fn last_words(&mut self) -> String {
@@ -229,15 +250,16 @@ impl NodeLink {
 
     /// Kills the daemon's process, if there is one.
     pub(super) fn kill(&mut self) {
-        if !self.reaped {
-            let _ = self.child.kill();
+        if let (false, Some(child)) = (self.reaped, &mut self.child) {
+            let _ = child.kill();
         }
     }
 
     /// How the process ended, if it does within `time`.
     fn exit_within(&mut self, time: Duration) -> Option<Exit> {
         // Without pidfds (before Linux 5.3) there is nothing to wait for with a bound.
-        let pidfd = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok();
+        let child = self.child.as_ref().map(Pid::from_child);
+        let pidfd = child.and_then(|child| pidfd_open(child, PidfdFlags::empty()).ok());
         let deadline = Instant::now() + time;
         loop {
             let exit = self.reap();
@@ -256,10 +278,8 @@ impl NodeLink {
     }
 
     fn reap(&mut self) -> Option<Exit> {
-        if self.reaped {
-            return None;
-        }
-        match waitpid(Some(Pid::from_child(&self.child)), WaitOptions::NOHANG) {
+        let child = self.child.as_ref().filter(|_| !self.reaped)?;
+        match waitpid(Some(Pid::from_child(child)), WaitOptions::NOHANG) {
             Ok(Some((_, status))) => {
                 self.reaped = true;
                 Some(exit_of(status))

@@ -2,12 +2,15 @@
 
 #![forbid(unsafe_code)]
 
-use super::control::{Arrival, Channel};
-use super::message::{Exit, FromRank, Input, NodeDescription, Output, RankExit, Stream, ToRank};
+use super::control::{Arrival, Channel, Sender};
+use super::message::{Exit, FromRank, Input, NodeDescription, Output, RankExit, Stream, ToRank, Why};
 use super::{STOP_PATIENCE, system};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, pidfd_open, pidfd_send_signal,
+    waitid, waitpid,
+};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,12 +25,12 @@ pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
 
 /// One rank of this node.
 pub(crate) struct RankProcess {
+    /// Of a guest, before the job has begun, the starter's number.
     pub(crate) rank: Rank,
-    pid: Pid,
+    pid: Option<Pid>,
     /// `None` once the rank has closed it.
     pub(crate) channel: Option<Channel>,
-    /// Its closing kills the rank's group, see [`system::spawn_rank`].
-    _lifeline: OwnedFd,
+    hold: Hold,
     /// Standard output and error, when they are forwarded and not at their end.
     pub(crate) outputs: [Option<OwnedFd>; 2],
     pub(crate) input: Option<RankInput>,
@@ -36,6 +39,21 @@ pub(crate) struct RankProcess {
     pub(crate) stop: Suspension,
     /// `None` while it runs.
     pub(crate) exit: Option<RankExit>,
+}
+
+/// What the daemon has of a rank's process.
+enum Hold {
+    /// Its child. The lifeline's closing kills the rank's group, see [`system::spawn_rank`].
+    Child { _lifeline: OwnedFd },
+    /// Others have started it.
+    Guest {
+        /// The process, where it is in sight.
+        process: Option<OwnedFd>,
+        /// By which it hears of the end, once it is welcomed.
+        lifeline: Option<Sender>,
+        /// It has finalised, as all have, and is not watched any more.
+        finished: bool,
+    },
 }
 
 /// Since when a child is stopped, as by SIGSTOP, and whether that has been said.
@@ -117,9 +135,9 @@ impl RankProcess {
         let channel = Channel::over_socket(control, true).map_err(io::Error::other)?;
         Ok(Self {
             rank,
-            pid: Pid::from_child(&child),
+            pid: Some(Pid::from_child(&child)),
             channel: Some(channel),
-            _lifeline: lifeline,
+            hold: Hold::Child { _lifeline: lifeline },
             outputs,
             input: input.map(|pipe| RankInput { pipe: Some(pipe), waiting: VecDeque::new(), at_end: false }),
             progress: Progress::default(),
@@ -128,14 +146,66 @@ impl RankProcess {
         })
     }
 
+    /// A rank that others have started, and that has come over this socket.
+    pub(crate) fn guest(rank: Rank, socket: OwnedFd) -> Result<Self> {
+        let pid = system::peer_of(socket.as_fd()).ok().and_then(|(pid, _)| Pid::from_raw(pid));
+        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        Ok(Self {
+            rank,
+            pid,
+            channel: Some(Channel::over_socket(socket, true)?),
+            hold: Hold::Guest { process, lifeline: None, finished: false },
+            outputs: [None, None],
+            input: None,
+            progress: Progress::default(),
+            stop: Suspension::default(),
+            exit: None,
+        })
+    }
+
+    /// 0 when it is in a namespace of its own.
     pub(crate) fn pid(&self) -> u32 {
-        self.pid.as_raw_nonzero().get() as u32
+        self.pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32)
+    }
+
+    pub(crate) fn is_guest(&self) -> bool {
+        matches!(self.hold, Hold::Guest { .. })
+    }
+
+    /// A guest's end of a fresh lifeline; none for a child, which has one.
+    pub(crate) fn make_lifeline(&mut self) -> Result<Option<OwnedFd>> {
+        let Hold::Guest { lifeline, .. } = &mut self.hold else { return Ok(None) };
+        let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(|e| RmaError::system("create a lifeline", e))?;
+        *lifeline = Some(Channel::over_socket(ours, true)?.sender);
+        Ok(Some(its))
+    }
+
+    /// Tells a guest why the job ends; it ends by itself then. A child is asked to end.
+    pub(crate) fn tell_end(&mut self, why: &Why) {
+        let message = ToRank::Ended(why.clone());
+        match &mut self.hold {
+            Hold::Child { .. } => self.signal(Signal::TERM),
+            // Whoever is gone needs no telling.
+            Hold::Guest { lifeline: Some(lifeline), .. } => drop(lifeline.send(&message)),
+            Hold::Guest { lifeline: None, .. } => self.send(&message, Vec::new()),
+        }
+        // A stopped process could not end.
+        self.signal(Signal::CONT);
+    }
+
+    /// All ranks have finalised, or exit: a guest that has, too, counts as ended.
+    pub(crate) fn finish(&mut self) {
+        let has = self.progress.finalised || self.progress.exits;
+        if let Hold::Guest { finished, .. } = &mut self.hold {
+            *finished |= has;
+        }
     }
 
     /// Notices that it was stopped or continued.
     pub(crate) fn notice_stop(&mut self) {
-        if self.runs() {
-            self.stop.notice(self.pid);
+        if let (true, false, Some(pid)) = (self.runs(), self.is_guest(), self.pid) {
+            self.stop.notice(pid);
         }
     }
 
@@ -191,11 +261,14 @@ impl RankProcess {
         self.exit.is_none()
     }
 
-    /// Sends a signal to the rank and everything in its group.
+    /// Sends a signal to the rank and everything in its group. Of a guest, to the process alone: its group is the starter's.
     pub(crate) fn signal(&self, signal: Signal) {
-        if self.runs() {
+        match (&self.hold, self.pid) {
+            _ if !self.runs() => {}
             // The group exists as long as its leader is not waited for.
-            let _ = kill_process_group(self.pid, signal);
+            (Hold::Child { .. }, Some(pid)) => drop(kill_process_group(pid, signal)),
+            (Hold::Guest { process: Some(process), .. }, _) => drop(pidfd_send_signal(process, signal)),
+            _ => {}
         }
     }
 
@@ -204,14 +277,27 @@ impl RankProcess {
         if !self.runs() {
             return Ok(false);
         }
+        let pid = match (&self.hold, self.pid) {
+            (Hold::Child { .. }, Some(pid)) => pid,
+            (Hold::Guest { finished, .. }, _) => {
+                let (finished, gone) = (*finished, self.channel.is_none());
+                // Whoever has said so is not missed.
+                let well = finished || self.progress.finalised || self.progress.exits;
+                let exit = if well { Exit::Code(0) } else { Exit::Unseen };
+                let ended = finished || gone;
+                self.exit = ended.then(|| self.exit_with(exit, ending == Ending::No));
+                return Ok(ended);
+            }
+            (Hold::Child { .. }, None) => return Ok(false),
+        };
         let wait = |e| RmaError::system("wait for a rank", e);
         // First only look: the number of the group is certain until the leader has been waited for.
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        if waitid(WaitId::Pid(self.pid), look).map_err(wait)?.is_none() {
+        if waitid(WaitId::Pid(pid), look).map_err(wait)?.is_none() {
             return Ok(false);
         }
-        let _ = kill_process_group(self.pid, Signal::KILL);
-        let Some((_, status)) = waitpid(Some(self.pid), WaitOptions::empty()).map_err(wait)? else {
+        let _ = kill_process_group(pid, Signal::KILL);
+        let Some((_, status)) = waitpid(Some(pid), WaitOptions::empty()).map_err(wait)? else {
             return Ok(false);
         };
         let exit = exit_of(status);
@@ -221,15 +307,19 @@ impl RankProcess {
             Ending::Terminated => matches!(exit, Exit::Signal(signal) if signal != Signal::TERM.as_raw()),
             Ending::Killed => false,
         };
-        self.exit = Some(RankExit {
+        self.exit = Some(self.exit_with(exit, by_itself));
+        Ok(true)
+    }
+
+    fn exit_with(&self, exit: Exit, by_itself: bool) -> RankExit {
+        RankExit {
             rank: self.rank,
             pid: self.pid(),
             exit,
             joined: self.progress.joined,
             finalised: self.progress.finalised || self.progress.exits,
             by_itself,
-        });
-        Ok(true)
+        }
     }
 }
 

@@ -4,10 +4,13 @@
 
 use super::membership::Membership;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use vgas_rma::address::Layout;
+use vgas_rma::domain::RegionSpec;
 use vgas_rma::error::{Result, RmaError};
 
 /// Why a service cannot start or go on. Its text ends the job: "the agent of node 1: …". An [`RmaError`] that
@@ -22,6 +25,16 @@ pub trait NodeService: Send {
     /// Makes everything ready that ranks may rely on when their [`super::join`] returns: no rank's does before this
     /// has. `membership.me` is the agent's peer. An error ends the job before it has begun.
     fn start(&mut self, membership: Membership) -> Result<(), ServiceError>;
+
+    /// The shared regions of all peers of a job with these settings: what [`RunSpec::regions`](super::RunSpec::regions) says of a job
+    /// that is run, for one whose ranks others have started. None unless it is said.
+    fn regions(
+        &self,
+        _settings: &BTreeMap<String, String>,
+        _layout: &Layout,
+    ) -> Result<Vec<RegionSpec>, ServiceError> {
+        Ok(Vec::new())
+    }
 
     /// Serves until [`Stop::requested`], which comes when *every* rank of the *job* has ended well. An error ends the
     /// job. When the job fails otherwise, the daemon ends without waiting for this to return.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::message::Listen;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -66,6 +67,63 @@ pub struct RunSpec {
     /// Whether the job goes on when a node is lost, other than the first: every process is told of it, and what wants something of
     /// that node gets an error. Needs the `tcp` conduit. A second node that is lost ends the job.
     pub survive: bool,
+}
+
+/// What a job is made of whose ranks others start, as rank 0 says it: of [`RunSpec`], what is not about starting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// As [`RunSpec::conduit`].
+    pub conduit: String,
+    /// As [`RunSpec::settings`].
+    pub settings: BTreeMap<String, String>,
+    /// As [`RunSpec::ring_bytes`].
+    pub ring_bytes: u64,
+    /// As [`RunSpec::ports`].
+    pub ports: Option<RangeInclusive<u16>>,
+    /// As [`RunSpec::interface`].
+    pub interface: Option<String>,
+    /// As [`RunSpec::connect_timeout`].
+    pub connect_timeout: Duration,
+    /// As [`RunSpec::survive`].
+    pub survive: bool,
+}
+
+impl Plan {
+    /// With the defaults of [`RunSpec`].
+    pub fn new() -> Self {
+        let spec = RunSpec::new("", 1);
+        Self {
+            conduit: tcp::NAME.into(),
+            settings: spec.settings,
+            ring_bytes: spec.ring_bytes,
+            ports: spec.ports,
+            interface: spec.interface,
+            connect_timeout: spec.connect_timeout,
+            survive: spec.survive,
+        }
+    }
+
+    /// The job of so many ranks on these hosts.
+    pub(crate) fn spec(self, ranks: u32, hosts: Vec<String>) -> RunSpec {
+        RunSpec {
+            conduit: self.conduit,
+            settings: self.settings,
+            ring_bytes: self.ring_bytes,
+            ports: self.ports,
+            interface: self.interface,
+            connect_timeout: self.connect_timeout,
+            survive: self.survive,
+            nodes: hosts.len() as u32,
+            hosts,
+            ..RunSpec::new("", ranks)
+        }
+    }
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// How a job ended.
@@ -136,6 +194,12 @@ impl RunSpec {
     /// Checks everything that can be known before a process is started.
     pub(crate) fn check(&self) -> Result<Layout> {
         let layout = self.layout()?;
+        self.check_against(&layout)?;
+        Ok(layout)
+    }
+
+    /// As [`RunSpec::check`], for a layout that is not of its own making.
+    pub(crate) fn check_against(&self, layout: &Layout) -> Result<()> {
         let wrong = |what: String| Err(RmaError::Refused(what));
         if self.hosts.is_empty() {
             check_cores(self.ranks)?;
@@ -167,7 +231,7 @@ impl RunSpec {
         if let Some(region) = self.regions.iter().find(|region| !layout.contains(region.owner)) {
             return wrong(format!("a region for {}, which the job does not have", region.owner));
         }
-        Ok(layout)
+        Ok(())
     }
 
     /// Whether one domain holds all processes of the job.

@@ -8,6 +8,7 @@
 //! 2. *A descriptor known by number* becomes an `OwnedFd` only when this process was told to own it (its environment
 //!    says so), at most once per process, and after a check that it is open and of the expected kind.
 //! 3. *Pointers to the system* point to live local values for the time of the call.
+//! 4. *A fork without exec* is made by a process that has one thread, as a helper has when it begins.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -129,4 +130,76 @@ pub(crate) fn take_standard_stream(
 pub(crate) fn in_foreground(terminal: BorrowedFd<'_>) -> bool {
     // SAFETY: no memory is touched.
     unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
+}
+
+/// A duplicate of a socket that this process has inherited by number, as its environment says. Whoever else uses the number keeps it.
+pub(crate) fn inherited_socket(number: u32) -> Option<OwnedFd> {
+    let number = RawFd::try_from(number).ok()?;
+    socket_option(number, libc::SO_TYPE).filter(|&kind| kind == libc::SOCK_STREAM)?;
+    // SAFETY: a number (rule 3 has nothing to hold); that it is open was seen, and when it is not any more, this fails.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    // SAFETY: rule 2: made by the line above, for this owner.
+    (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// Who is at the other end of a local socket: the process (0 where it is out of sight) and its user.
+pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: rule 3: both pointers are to locals of the announced size.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut bytes,
+        )
+    };
+    match result {
+        0 => Ok((peer.pid, peer.uid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Has this called when the process exits by itself.
+pub(crate) fn at_exit(function: extern "C" fn()) {
+    // SAFETY: a function of this program, which is not unloaded before its end. Without room for it, it is not called.
+    let _ = unsafe { libc::atexit(function) };
+}
+
+/// Ends this process now, whatever its other threads do: nothing of them is waited for.
+pub(crate) fn exit_now(code: u8) -> ! {
+    // SAFETY: does not return.
+    unsafe { libc::_exit(code.into()) }
+}
+
+/// Starts a process that is to live beside this one: in a session of its own, with nothing open but its standard streams.
+pub(crate) fn spawn_apart(command: &mut Command) -> io::Result<Child> {
+    let hook = || {
+        // SAFETY: async-signal-safe, and a number.
+        unsafe {
+            libc::setsid();
+            // What the program has open (an MPI's sockets, the starter's pipes) is not to be kept open. Before Linux 5.11: some stays.
+            libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC);
+        }
+        Ok(())
+    };
+    // SAFETY: rule 1: the hook makes system calls only.
+    unsafe { command.pre_exec(hook) };
+    command.spawn()
+}
+
+/// `<linux/close_range.h>`: at exec.
+const CLOSE_RANGE_CLOEXEC: libc::c_uint = 1 << 2;
+
+/// Goes on in a child and ends this process, so that whoever has started it has no child left to wait for. For a process with one
+/// thread.
+pub(crate) fn go_apart() -> io::Result<()> {
+    // SAFETY: rule 4: this process has one thread (its caller's duty), so that nobody holds a lock in the child.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(()),
+        _ => exit_now(0),
+    }
 }

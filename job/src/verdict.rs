@@ -48,7 +48,7 @@ impl Cause {
         match self {
             Cause::Abort { is_complaint: true, .. } => 0,
             Cause::Left(_) => 1,
-            Cause::Rank(RankExit { exit: Exit::Code(_), .. })
+            Cause::Rank(RankExit { exit: Exit::Code(_) | Exit::Unseen, .. })
             | Cause::Abort { .. }
             | Cause::Failed { .. } => 2,
             // Memory that its agent has taken along.
@@ -87,6 +87,11 @@ impl Verdict {
     /// Whether the cause known so far may be a mere consequence of something else.
     pub(crate) fn is_complaint(&self) -> bool {
         self.cause.as_ref().is_some_and(|cause| cause.weight() < 4)
+    }
+
+    /// Whether all that is known is what was seen of others.
+    pub(crate) fn is_mere_complaint(&self) -> bool {
+        self.cause.as_ref().is_some_and(|cause| cause.weight() == 0)
     }
 
     /// Takes in a cause.
@@ -131,6 +136,7 @@ impl Verdict {
                     let name = signal_name(signal);
                     (signal_code(signal), format!("{} was killed by signal {signal}{name}", self.rank(exit)))
                 }
+                Exit::Unseen => (1, format!("{} has ended without finalising the job", self.rank(exit))),
             },
             Cause::Left(exit) => {
                 let did = if exit.joined {

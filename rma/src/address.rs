@@ -143,6 +143,15 @@ impl Layout {
         Self { first_rank }
     }
 
+    /// Nodes with so many ranks, one after the other; none when there is no node, one without a rank, or more peers than numbers.
+    pub fn of_nodes(ranks: impl IntoIterator<Item = u32>) -> Option<Self> {
+        let mut first_rank = vec![0u32];
+        for count in ranks {
+            first_rank.push(first_rank.last()?.checked_add(count)?);
+        }
+        Self::try_from(Bounds { first_rank }).ok()
+    }
+
     /// Number of ranks of the job.
     pub fn ranks(&self) -> u32 {
         *self.first_rank.last().expect("a layout has at least one bound")
@@ -229,6 +238,16 @@ mod tests {
         assert!(arrived(&[0, u32::MAX - 1]).is_some());
         for bounds in [&[][..], &[0], &[1, 2], &[0, 2, 2], &[0, 3, 2], &[0, u32::MAX]] {
             assert_eq!(arrived(bounds), None, "{bounds:?}");
+        }
+    }
+
+    #[test]
+    fn nodes_may_differ() {
+        let uneven = Layout::of_nodes([3, 1]).unwrap();
+        assert_eq!((uneven.ranks(), uneven.ranks_of(NodeId(1))), (4, 3..4));
+        assert_eq!(Layout::of_nodes([2, 1]), Some(Layout::blocks(3, 2)));
+        for wrong in [&[][..], &[1, 0], &[u32::MAX, 1]] {
+            assert_eq!(Layout::of_nodes(wrong.iter().copied()), None);
         }
     }
 

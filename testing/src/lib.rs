@@ -5,6 +5,7 @@
 //!
 //! [`replay`] runs what fuzz targets check.
 
+pub mod pmi;
 mod replay;
 
 pub use replay::replay;

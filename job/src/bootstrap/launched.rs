@@ -4,6 +4,7 @@
 
 use super::{Bootstrap, End, Place, check_share, out_of_step};
 use crate::control::{Channel, Receiver, Sender};
+use crate::joined::Watch;
 use crate::membership::{Membership, lock};
 use crate::message::{FromRank, ToRank};
 use crate::system;
@@ -42,10 +43,12 @@ fn daemon_lost() -> RmaError {
 }
 
 /// The line of a rank to its node's daemon, and through it to the launcher.
-struct Launched {
+pub(crate) struct Launched {
     place: Place,
     sender: Mutex<Sender>,
     receiver: Mutex<Receiver>,
+    /// At the lifeline, when others have started this rank.
+    watch: Option<Arc<Watch>>,
 }
 
 impl fmt::Debug for Launched {
@@ -56,7 +59,35 @@ impl fmt::Debug for Launched {
 
 impl Launched {
     fn new(channel: Channel, place: Place) -> Self {
-        Self { place, sender: Mutex::new(channel.sender), receiver: Mutex::new(channel.receiver) }
+        let (sender, receiver) = (Mutex::new(channel.sender), Mutex::new(channel.receiver));
+        Self { place, sender, receiver, watch: None }
+    }
+
+    /// A rank that others have started.
+    pub(crate) fn watched(channel: Channel, place: Place, watch: Arc<Watch>) -> Self {
+        Self { watch: Some(watch), ..Self::new(channel, place) }
+    }
+
+    /// The daemon is gone. Where a thread watches it, that one ends the process and says why.
+    fn lost(&self) -> RmaError {
+        if let Some(watch) = &self.watch {
+            watch.wait_for_reason();
+        }
+        daemon_lost()
+    }
+
+    /// From now on the end of the daemon is no failure: it leaves when all ranks have said what this one is about to say.
+    fn is_leaving(&self) {
+        if let Some(watch) = &self.watch {
+            watch.is_leaving();
+        }
+    }
+
+    /// All ranks have finalised or exit. The helpers of a job that others have started go before its ranks do.
+    fn left(&self) {
+        if let Some(watch) = &self.watch {
+            watch.wait_for_end();
+        }
     }
 
     fn tell(&self, message: &FromRank) -> Result<()> {
@@ -70,7 +101,7 @@ impl Launched {
     fn exchange(&self, message: &FromRank) -> Result<ToRank> {
         let mut receiver = lock(&self.receiver);
         self.tell(message)?;
-        receiver.next_blocking()?.map(|(answer, _)| answer).ok_or_else(daemon_lost)
+        receiver.next_blocking()?.map(|(answer, _)| answer).ok_or_else(|| self.lost())
     }
 }
 
@@ -89,20 +120,28 @@ impl Bootstrap for Launched {
     }
 
     fn finalize(&self) -> Result<()> {
+        self.is_leaving();
         match self.exchange(&FromRank::Finalise)? {
-            ToRank::Finalised => Ok(()),
+            ToRank::Finalised => {
+                self.left();
+                Ok(())
+            }
             _ => Err(out_of_step()),
         }
     }
 
     fn exit(&self, code: u8) -> Result<()> {
+        self.is_leaving();
         self.tell(&FromRank::Exit { code })?;
         let Ok(mut receiver) = self.receiver.try_lock() else { return Err(out_of_step()) };
         loop {
             match receiver.next_blocking()? {
-                Some((ToRank::Finalised, _)) => return Ok(()),
+                Some((ToRank::Finalised, _)) => {
+                    self.left();
+                    return Ok(());
+                }
                 Some(_) => {}
-                None => return Err(daemon_lost()),
+                None => return Err(self.lost()),
             }
         }
     }
@@ -112,6 +151,11 @@ impl Bootstrap for Launched {
     }
 
     fn end(&self, End { message, code, is_complaint }: End) -> Result<()> {
-        self.tell(&FromRank::Abort { message, code, is_complaint })
+        self.tell(&FromRank::Abort { message, code, is_complaint })?;
+        if let Some(watch) = &self.watch {
+            // No launcher says it: this rank would leave without a word.
+            watch.wait_for_reason();
+        }
+        Ok(())
     }
 }

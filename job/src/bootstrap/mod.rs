@@ -30,6 +30,7 @@ mod in_process;
 mod launched;
 
 pub(crate) use agent::{AgentBootstrap, AgentLine, AgentReport};
+pub(crate) use launched::Launched;
 pub use in_process::{Simulated, alone};
 pub use launched::{in_job, join};
 

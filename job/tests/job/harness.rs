@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use vgas_job::{Membership, NodeService, RunSpec, ServiceError, Stop};
+use vgas_rma::Layout;
 use vgas_rma::Peer;
 use vgas_rma::RegionId;
 use vgas_rma::domain::RegionSpec;
@@ -129,6 +130,15 @@ impl NodeService for TestService {
             "fails-to-start" => Err("no space on the device".into()),
             _ => Ok(()),
         }
+    }
+
+    fn regions(
+        &self,
+        _: &BTreeMap<String, String>,
+        layout: &Layout,
+    ) -> Result<Vec<RegionSpec>, ServiceError> {
+        let region = |peer| RegionSpec { owner: Peer(peer), region: RegionId::SEGMENT, bytes: 1 << 16 };
+        Ok((0..layout.peers()).map(region).collect())
     }
 
     fn run(&mut self, stop: &Stop) -> Result<(), ServiceError> {

@@ -11,6 +11,7 @@ mod good_jobs;
 mod harness;
 mod programs;
 mod remote;
+mod started;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,6 @@ fn main() -> ExitCode {
         Some((role, rest)) if role == "launch" => harness::launch(rest),
         Some((role, _)) if role == "node" => harness::node(),
         Some((role, rest)) if role == "rank" => programs::rank(rest),
-        _ => harness::run_tests(&arguments, &[good_jobs::TESTS, bad_luck::TESTS, remote::TESTS].concat()),
+        _ => harness::run_tests(&arguments, &[good_jobs::TESTS, bad_luck::TESTS, remote::TESTS, started::TESTS].concat()),
     }
 }

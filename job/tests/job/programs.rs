@@ -1,16 +1,23 @@
 //! What the ranks of the tests do.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::FromRawFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use vgas_job::Membership;
+use std::time::Duration;
 use vgas_job::bootstrap::conformance;
+use vgas_job::pmi::PmiChoice;
+use vgas_job::{Joining, Membership, Plan};
 use vgas_rma::RegionId;
 
 /// The role `rank`: the program's name and its arguments.
 pub fn rank(words: &[String]) -> ExitCode {
-    let member = match vgas_job::join() {
+    if words[0] == "fake" {
+        return fake(&words[1]);
+    }
+    let member = match join() {
         Ok(member) => member,
         Err(error) => {
             eprintln!("rank: {error}");
@@ -84,6 +91,46 @@ pub fn rank(words: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Joins the job that a launcher, or the test itself, has started this process in.
+fn join() -> vgas_rma::error::Result<Membership> {
+    match vgas_job::join() {
+        Err(vgas_rma::RmaError::NotInJob) => vgas_job::join_started(&joining()),
+        joined => joined,
+    }
+}
+
+/// How ranks join that the test itself has started.
+fn joining() -> Joining {
+    let mut plan = Plan::new();
+    plan.settings.insert("greeting".into(), "pmi".into());
+    plan.interface = Some("lo".into());
+    plan.connect_timeout = Duration::from_secs(2);
+    let this = std::env::current_exe().unwrap();
+    Joining {
+        pmi: PmiChoice::Auto,
+        plan,
+        helper: vec![this.into(), "node".into()],
+        helper_environment: vec![("TEST_IS_HELPER".into(), "1".into())],
+    }
+}
+
+/// Takes part in the exchange of the process manager, and then does not come. As rank 0, tells what an old version would.
+fn fake(how: &str) -> ExitCode {
+    let number: i32 = std::env::var("PMI_FD").unwrap().parse().unwrap();
+    // SAFETY: the starter has left it open for this process, and nothing else here takes it.
+    let mut stream = unsafe { UnixStream::from_raw_fd(number) };
+    let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
+    let put = format!("cmd=put kvsname=x key=vgas-job value=3/127.0.0.1:1/{}", "00".repeat(32));
+    let mut lines = vec!["cmd=init pmi_version=1 pmi_subversion=1", "cmd=get_my_kvsname"];
+    lines.extend((how == "old").then_some(put.as_str()));
+    lines.extend(["cmd=barrier_in", "cmd=finalize"]);
+    for line in lines {
+        stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+        answers.next().unwrap().unwrap();
+    }
+    ExitCode::SUCCESS
+}
+
 /// One write for the whole line: output of several ranks comes through one pipe.
 fn say(line: &str) {
     std::io::stdout().write_all(format!("{line}\n").as_bytes()).unwrap();
@@ -149,7 +196,7 @@ fn hello(member: &Membership) {
     for peer in [member.me(), layout.agent_of(member.node())] {
         assert_eq!(peer.to_string(), layout.describe(peer));
     }
-    assert!(matches!(vgas_job::join(), Err(vgas_rma::RmaError::Usage(_))), "a second join must be refused");
+    assert!(matches!(join(), Err(vgas_rma::RmaError::Usage(_))), "a second join must be refused");
     member.bootstrap.finalize().unwrap();
     say(&format!(
         "hello {rank} of {} on {} {:?}",

@@ -1,0 +1,95 @@
+//! How a rank that others have started hears of the end: a thread at its lifeline.
+
+#![forbid(unsafe_code)]
+
+use crate::control::Receiver;
+use crate::membership::lock;
+use crate::message::{ToRank, Why};
+use crate::system;
+use rustix::event::PollFlags;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use vgas_rma::error::{Result, RmaError};
+use vgas_rma::say;
+
+/// How long a rank waits, at the job's end, for its helpers to go, and for the line that says why the job ends.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The lifeline's end, as other threads see it.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Of the process that leads the job, at the rank that has started it: it says nothing, and closes when that is gone.
+    leader: Option<OwnedFd>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// This rank needs nobody any more: the end is no failure.
+    leaving: bool,
+    over: bool,
+}
+
+impl Watch {
+    /// Starts the thread.
+    pub(super) fn start(lifeline: OwnedFd, leader: Option<OwnedFd>, who: String) -> Result<Arc<Self>> {
+        let watch = Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), leader });
+        let (watched, receiver) = (watch.clone(), Receiver::new(Arc::new(lifeline))?);
+        std::thread::Builder::new()
+            .name("vgas-lifeline".into())
+            .spawn(move || watched.listen(receiver, &who))
+            .map_err(|e| RmaError::io("start a thread", e))?;
+        Ok(watch)
+    }
+
+    fn listen(&self, mut receiver: Receiver, who: &str) {
+        match receiver.next_blocking() {
+            Ok(Some((ToRank::Ended(why), _))) => end(&why),
+            // The end of the daemon, which says nothing else here.
+            _ => {
+                let mut state = lock(&self.state);
+                if !state.leaving {
+                    let line = Some(format!("{who}: the daemon of this node has ended"));
+                    end(&Why { line, code: 1 });
+                }
+                state.over = true;
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// From now on the end of the daemon is no failure.
+    pub(crate) fn is_leaving(&self) {
+        lock(&self.state).leaving = true;
+    }
+
+    /// Waits until the helpers have gone. Not for ever: the starter ends what is left.
+    pub(crate) fn wait_for_end(&self) {
+        let until = Instant::now() + PATIENCE;
+        self.wait_over(PATIENCE);
+        if let Some(leader) = &self.leader {
+            let left = until.saturating_duration_since(Instant::now());
+            let _ = crate::control::wait_for(leader.as_fd(), PollFlags::IN, Some(&crate::node::timespec(left)));
+        }
+    }
+
+    /// Waits for the thread to end this process: the job ends, and it has the line that says why.
+    pub(crate) fn wait_for_reason(&self) {
+        self.wait_over(PATIENCE);
+    }
+
+    fn wait_over(&self, most: Duration) {
+        let waits = |state: &mut State| !state.over;
+        drop(self.changed.wait_timeout_while(lock(&self.state), most, waits).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Ends this process for this reason.
+fn end(why: &Why) -> ! {
+    if let Some(line) = &why.line {
+        say::line(format_args!("vgas: {line}"));
+    }
+    system::exit_now(why.code.max(u8::from(why.line.is_some())))
+}

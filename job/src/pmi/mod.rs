@@ -1,0 +1,227 @@
+//! The process manager that has started this program, where it was not `vgas run`: how ranks that `srun`, `mpirun`,
+//! `mpiexec.hydra` or Flux has started learn their number and find each other.
+//!
+//! It is used once, for one text of rank 0 (an address and a key); everything else is our own protocol. A rank puts nothing but that
+//! text, waits once for the others, and gets once at most: gets cost milliseconds where they travel.
+//!
+//! | found | by | as |
+//! |---|---|---|
+//! | `PMIX_NAMESPACE` | `mpirun`, `srun --mpi=pmix` | [PMIx](crate::pmix), by libpmix, opened at run time |
+//! | `PMI_FD` | `mpiexec.hydra`, `srun --mpi=pmi2`, Flux | [the wire protocol of PMI-1](wire), no library |
+//!
+//! Where neither is, but the surroundings say that this is one of several ranks, the start is refused: it would become as many
+//! jobs of one rank.
+
+#![forbid(unsafe_code)]
+
+mod bounded;
+pub(crate) mod wire;
+
+use crate::{pmix, system};
+use bounded::Bounded;
+use std::ffi::OsString;
+use std::sync::OnceLock;
+use std::time::Duration;
+use vgas_rma::error::{Result, RmaError};
+use wire::Wire;
+
+/// Which process manager's protocol to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PmiChoice {
+    /// What the surroundings offer: PMIx before PMI-1.
+    Auto,
+    /// PMIx.
+    Pmix,
+    /// PMI-1.
+    Pmi1,
+    /// None: a program that was not started by `vgas run` is not in a job.
+    None,
+}
+
+/// What the surroundings of this process say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Nothing of a process manager.
+    Nothing,
+    /// A PMIx server.
+    Pmix,
+    /// A socket for PMI-1.
+    Pmi1,
+    /// One of several ranks by this variable, with no process manager to be reached.
+    Unreachable {
+        /// The variable.
+        variable: &'static str,
+        /// How many ranks it says.
+        ranks: u32,
+    },
+}
+
+/// The name of what rank 0 tells.
+const KEY: &str = "vgas-job";
+
+/// A session with the process manager.
+pub(crate) struct Session {
+    with: With,
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    /// What the process manager calls the job.
+    pub(crate) space: String,
+}
+
+enum With {
+    Pmi1(Wire),
+    Pmix(Bounded),
+}
+
+/// What the surroundings say, by `choice`.
+pub fn seen(choice: PmiChoice) -> Seen {
+    look(choice, |name| std::env::var_os(name))
+}
+
+fn look(choice: PmiChoice, variable: impl Fn(&str) -> Option<OsString>) -> Seen {
+    let (pmix, pmi1) = (variable("PMIX_NAMESPACE").is_some(), variable("PMI_FD").is_some());
+    match choice {
+        PmiChoice::None => return Seen::Nothing,
+        PmiChoice::Auto | PmiChoice::Pmix if pmix => return Seen::Pmix,
+        PmiChoice::Auto | PmiChoice::Pmi1 if pmi1 => return Seen::Pmi1,
+        _ => {}
+    }
+    let number = |name| variable(name)?.to_str()?.trim().parse::<u32>().ok();
+    // Within an allocation, but outside of a step, the number of tasks is what a step would have.
+    let in_step = variable("SLURM_STEP_ID").is_some();
+    let of_slurm = ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"].into_iter().filter(|_| in_step);
+    let mut all = of_slurm.chain(["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]);
+    let several = all.find_map(|name| number(name).map(|ranks| (name, ranks)));
+    match several {
+        Some((variable, ranks)) if ranks > 1 => Seen::Unreachable { variable, ranks },
+        _ => Seen::Nothing,
+    }
+}
+
+/// What to write where no process manager can be reached.
+pub fn remedy(variable: &str) -> &'static str {
+    match variable.starts_with("SLURM") {
+        true => "start it with `srun --mpi=pmix` (or `--mpi=pmi2`)",
+        false => "start it with an mpirun or mpiexec that offers PMIx or PMI-1, with `srun --mpi=pmix`, or with `vgas run`",
+    }
+}
+
+impl Session {
+    /// Begins a session; none where no process manager has started this process.
+    ///
+    /// # Errors
+    /// When one has, as far as can be seen, and cannot be reached.
+    pub(crate) fn open(choice: PmiChoice, patience: Duration) -> Result<Option<Self>> {
+        let opened = match seen(choice) {
+            Seen::Nothing => return Ok(None),
+            Seen::Unreachable { variable, ranks } => {
+                return Err(RmaError::Refused(format!(
+                    "this is one of {ranks} processes ({variable}), but no process manager answers them; {}",
+                    remedy(variable)
+                )));
+            }
+            Seen::Pmix => Self::over_pmix(patience).map_err(|what| refused("PMIx", &what)),
+            Seen::Pmi1 => Self::over_wire(patience).map_err(|what| refused("PMI-1", &what)),
+        };
+        let session = opened?;
+        if session.rank >= session.ranks {
+            let what = format!("rank {} of {}", session.rank, session.ranks);
+            return Err(refused("the process manager", &what));
+        }
+        Ok(Some(session))
+    }
+
+    fn over_wire(patience: Duration) -> std::result::Result<Self, String> {
+        let number = |name: &str| {
+            let text = std::env::var(name).map_err(|_| format!("{name} is not set"))?;
+            text.trim().parse::<u32>().map_err(|_| format!("{name} is {text:?}, which is no number"))
+        };
+        let (rank, ranks, descriptor) = (number("PMI_RANK")?, number("PMI_SIZE")?, number("PMI_FD")?);
+        let socket = system::inherited_socket(descriptor)
+            .ok_or_else(|| format!("PMI_FD is {descriptor}, which is no open socket of this process"))?;
+        let wire = Wire::open(socket, patience)?;
+        let space = wire.space.clone();
+        Ok(Self { with: With::Pmi1(wire), rank, ranks, space })
+    }
+
+    fn over_pmix(patience: Duration) -> std::result::Result<Self, String> {
+        let (bounded, found) = Bounded::open(patience)?;
+        Ok(Self { with: With::Pmix(bounded), rank: found.rank, ranks: found.ranks, space: found.space })
+    }
+
+    /// Tells all ranks of the job this text, which is rank 0's (the others give none), and returns it. Between what this
+    /// process has done before and what another does after, all have come here.
+    pub(crate) fn agree(&self, text: Option<String>) -> Result<String> {
+        match &self.with {
+            With::Pmi1(wire) => agree_by_wire(wire, text).map_err(|what| refused("PMI-1", &what)),
+            With::Pmix(pmix) => pmix.agree(text).map_err(|what| refused("PMIx", &what)),
+        }
+    }
+
+    /// Keeps the session until [`leave`]: what a starter takes for a failure is a process that ends before.
+    pub(crate) fn keep(self) {
+        if KEPT.set(self.with).is_ok() {
+            system::at_exit(leave);
+        }
+    }
+}
+
+fn agree_by_wire(wire: &Wire, text: Option<String>) -> std::result::Result<String, String> {
+    if let Some(text) = &text {
+        wire.put(KEY, text)?;
+    }
+    wire.meet()?;
+    text.map_or_else(|| wire.get(KEY), Ok)
+}
+
+static KEPT: OnceLock<With> = OnceLock::new();
+
+/// Leaves the process manager, when the process ends: until then an MPI of the program may need it.
+extern "C" fn leave() {
+    match KEPT.get() {
+        Some(With::Pmi1(wire)) => wire.leave(),
+        Some(With::Pmix(pmix)) => pmix.leave(),
+        None => {}
+    }
+}
+
+fn refused(with: &str, what: &str) -> RmaError {
+    RmaError::Refused(format!("cannot join the job by {with}: {what}"))
+}
+
+/// Whether libpmix can be loaded here, and by which name; otherwise why not.
+///
+/// # Errors
+/// What the loader says.
+pub fn pmix_library() -> std::result::Result<&'static str, String> {
+    pmix::library_name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looked(choice: PmiChoice, variables: &[(&str, &str)]) -> Seen {
+        look(choice, |name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+    }
+
+    /// Goal: PMIx before PMI-1 before nothing, and never silently a job of one where there are several.
+    #[test]
+    fn what_is_seen() {
+        let both = [("PMIX_NAMESPACE", "one.1"), ("PMI_FD", "7")];
+        assert_eq!(looked(PmiChoice::Auto, &both), Seen::Pmix);
+        assert_eq!(looked(PmiChoice::Pmi1, &both), Seen::Pmi1);
+        assert_eq!(looked(PmiChoice::None, &both), Seen::Nothing);
+        assert_eq!(looked(PmiChoice::Auto, &both[1..]), Seen::Pmi1);
+        assert_eq!(looked(PmiChoice::Auto, &[]), Seen::Nothing);
+        let step = [("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "4")];
+        let several = Seen::Unreachable { variable: "SLURM_NTASKS", ranks: 4 };
+        assert_eq!(looked(PmiChoice::Auto, &step), several);
+        assert_eq!(looked(PmiChoice::Auto, &step[1..]), Seen::Nothing, "an allocation's shell");
+        assert_eq!(looked(PmiChoice::Auto, &[step[0], ("SLURM_NTASKS", "1")]), Seen::Nothing);
+        assert_eq!(
+            looked(PmiChoice::Pmix, &[("PMI_SIZE", "2"), ("PMI_FD", "7")]),
+            Seen::Unreachable { variable: "PMI_SIZE", ranks: 2 }
+        );
+    }
+}

@@ -52,8 +52,8 @@ mod tests {
     use super::*;
     use crate::control::Channel;
     use crate::message::{
-        DomainOrigin, Exit, Input, JobDescription, Lead, Listen, NodeDescription, Output, RankExit, Stream, Welcome,
-        Why,
+        DomainOrigin, Exit, Input, JobDescription, Lead, Listen, NodeDescription, Output, RankExit, Stream,
+        Welcome, Why,
     };
     use crate::spec::Plan;
     use std::collections::BTreeMap;
@@ -150,10 +150,20 @@ mod tests {
             FromNode::Unending(vec![(Rank(1), 77)]),
             FromNode::Broken(Peer(2)),
         ];
-        let welcome =
-            Welcome { job: job(), me: Peer(2), domain: domain(), addresses: address(), listens: true, lifeline: true };
-        let to_rank =
-            [ToRank::Welcome(Box::new(welcome)), ToRank::Gathered(vec![vec![7; 8]]), ToRank::Finalised, ToRank::Ended(Why::default())];
+        let welcome = Welcome {
+            job: job(),
+            me: Peer(2),
+            domain: domain(),
+            addresses: address(),
+            listens: true,
+            lifeline: true,
+        };
+        let to_rank = [
+            ToRank::Welcome(Box::new(welcome)),
+            ToRank::Gathered(vec![vec![7; 8]]),
+            ToRank::Finalised,
+            ToRank::Ended(Why::default()),
+        ];
         let abort = FromRank::Abort { message: "why".into(), code: 1, is_complaint: false };
         let from_rank = [
             FromRank::Join,

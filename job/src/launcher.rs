@@ -4,19 +4,19 @@
 
 mod survive;
 
+use super::control::Channel;
+use super::joined;
 use super::message::{
     DomainOrigin, FromNode, Input, JobDescription, NodeDescription, Output, Stream, ToNode,
 };
 use super::message::{Exit, RankExit, Why};
-use super::control::Channel;
-use super::joined;
 use super::node_link::{EXIT_TIMEOUT, NodeLink, Phase};
 use super::output::Outputs;
 use super::spec::{JobStatus, RunSpec};
 use super::verdict::{Cause, Verdict};
 use super::{
-    ALIVE_INTERVAL, COMPLAINT_PATIENCE, EXIT_GRACE, KILL_PATIENCE, LEAVE_GRACE, OUT_OF_STEP, STOP_PATIENCE, TERMINATION_GRACE,
-    control, listen, node, system,
+    ALIVE_INTERVAL, COMPLAINT_PATIENCE, EXIT_GRACE, KILL_PATIENCE, LEAVE_GRACE, OUT_OF_STEP, STOP_PATIENCE,
+    TERMINATION_GRACE, control, listen, node, system,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
@@ -61,7 +61,7 @@ pub fn run(spec: &RunSpec) -> Result<JobStatus> {
     node::raise_file_limit();
     control::check_sockets()?;
     let mut signals = passed_on_signals()?;
-    Launcher::start(spec, layout)?.to_the_end(&mut signals)
+    Launcher::start(spec, layout)?.run_to_end(&mut signals)
 }
 
 /// Leads a job whose ranks others have started, with a channel to each node's daemon, by node.
@@ -71,7 +71,7 @@ pub(crate) fn lead(spec: &RunSpec, layout: Layout, key: JobKey, channels: Vec<Ch
     let mut launcher = Launcher::new(spec, layout);
     launcher.is_joined = true;
     launcher.begin_joined(key, channels)?;
-    launcher.to_the_end(&mut signals)
+    launcher.run_to_end(&mut signals)
 }
 
 type Signals = SignalDelivery<UnixStream, SignalOnly>;
@@ -165,7 +165,7 @@ impl<'a> Launcher<'a> {
     }
 
     /// Runs until nothing of the job is left, and says how it ended.
-    fn to_the_end(mut self, signals: &mut Signals) -> Result<JobStatus> {
+    fn run_to_end(mut self, signals: &mut Signals) -> Result<JobStatus> {
         self.event_loop(signals)?;
         self.end_daemons();
         let status = self.status();
@@ -414,8 +414,10 @@ impl<'a> Launcher<'a> {
         });
         let stop =
             self.nodes.iter().filter(|node| node.phase != Phase::Over).filter_map(|node| node.stop.due());
-        let next =
-            [ready, left, end, alive, exit, stop.min(), self.losses.due(), self.hesitates].into_iter().flatten().min()?;
+        let next = [ready, left, end, alive, exit, stop.min(), self.losses.due(), self.hesitates]
+            .into_iter()
+            .flatten()
+            .min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 

@@ -3,7 +3,8 @@
 //! What runs above asks a [`Bootstrap`] who it is and tells it of the end; [`bootstrap`] has the implementations, and says how to add
 //! one. The rest of this crate is the one behind `vgas run`.
 //!
-//! Three kinds of processes: the *launcher* ([`run`], in `vgas run`), one *daemon* per node ([`node_main`], in
+//! Ranks that `srun`, `mpirun` or the like have started make their daemons themselves ([`join_started`]); otherwise there are
+//! three kinds of processes: the *launcher* ([`run`], in `vgas run`), one *daemon* per node ([`node_main`], in
 //! `vgas node`), and the *ranks*, which call [`join`]. The daemon also runs the node's agent as a [`NodeService`].
 //!
 //! ```text
@@ -33,7 +34,8 @@
 //!   channel to the launcher closes. A rank's group is killed by the kernel when its daemon is gone (the lifeline, see
 //!   `system.rs`). Processes that left their group are adopted by the daemon and killed at the end; only when the
 //!   daemon itself is killed can such a process survive. Shared memory consists of anonymous files.
-//! * *The key is never visible.* It travels over inherited sockets, or inside the ssh channel.
+//! * *The key is never visible.* It travels over inherited sockets, or inside the ssh channel. Where others start the ranks, it passes
+//!   through them, and is visible to the user's own processes.
 //! * *Exit 0 without [`Bootstrap::finalize`]* is fine for programs of which no rank joins (any command can be run). When
 //!   some rank has joined, a rank that leaves without finalising may be waited for for ever: the others have one second
 //!   to end as well, then the job fails.

@@ -12,8 +12,8 @@ use super::message::{
 use super::rank_process::{Ending, OUTPUT_BYTES, RankProcess};
 use super::service::{NodeService, ServiceError, Stop};
 use super::{
-    ALIVE_INTERVAL, ALIVE_TIMEOUT, KILL_PATIENCE, OUT_OF_STEP, TERMINATION_GRACE, joined, listen, program, spec,
-    system,
+    ALIVE_INTERVAL, ALIVE_TIMEOUT, KILL_PATIENCE, OUT_OF_STEP, TERMINATION_GRACE, joined, listen, program,
+    spec, system,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, wait};
@@ -67,7 +67,10 @@ pub fn node_main(service: Box<dyn NodeService>) -> Result<u8> {
             return help(message, files, channel, service);
         }
         _ => {
-            return Err(RmaError::Protocol { peer: None, what: "the launcher did not describe the job".into() });
+            return Err(RmaError::Protocol {
+                peer: None,
+                what: "the launcher did not describe the job".into(),
+            });
         }
     };
     let sender = if description.over_ssh {
@@ -96,7 +99,8 @@ fn help(
     system::go_apart().map_err(|e| RmaError::io("begin as a helper of the job", e))?;
     widen_affinity();
     let listener = files.pop();
-    let listener = listener.ok_or_else(|| RmaError::Protocol { peer: None, what: "no listener came".into() })?;
+    let listener =
+        listener.ok_or_else(|| RmaError::Protocol { peer: None, what: "no listener came".into() })?;
     match message {
         ToNode::Lead(lead) => joined::lead::lead(*lead, listener.into(), rank, &*service),
         ToNode::Serve { ranks, patience } => {
@@ -313,7 +317,8 @@ impl Node {
     /// Tells guests that are still there why the job ends, and gives them a moment to say so before they are killed.
     fn dismiss_guests(&mut self, why: &Why) {
         let guests = self.guests.iter_mut().chain(&mut self.ranks);
-        let mut guests: Vec<&mut RankProcess> = guests.filter(|rank| rank.is_guest() && rank.runs()).collect();
+        let mut guests: Vec<&mut RankProcess> =
+            guests.filter(|rank| rank.is_guest() && rank.runs()).collect();
         if self.ending == Ending::No {
             guests.iter_mut().for_each(|guest| guest.tell_end(why));
         }
@@ -327,7 +332,8 @@ impl Node {
             }
             let files = guests.iter().filter_map(|guest| guest.channel.as_ref());
             let files: Vec<BorrowedFd<'_>> = files.map(|channel| channel.receiver.file()).collect();
-            let mut files: Vec<PollFd<'_>> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
+            let mut files: Vec<PollFd<'_>> =
+                files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
             let _ = poll(&mut files, Some(&timespec(left)));
         }
     }

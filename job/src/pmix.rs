@@ -176,8 +176,11 @@ impl Session {
 
     /// Waits until all ranks have come here, and brings what they have put.
     pub(crate) fn meet(&self) -> Result<(), String> {
-        let mut info =
-            Info { key: [0; KEY_BYTES], flags: 0, value: Value { tag: TYPE_BOOL, data: Data { room: [0; 3] } } };
+        let mut info = Info {
+            key: [0; KEY_BYTES],
+            flags: 0,
+            value: Value { tag: TYPE_BOOL, data: Data { room: [0; 3] } },
+        };
         let name = b"pmix.collect";
         info.key[..name.len()].copy_from_slice(name);
         info.value.data.flag = true;
@@ -190,8 +193,8 @@ impl Session {
     pub(crate) fn fetch(&self, rank: u32, key: &str) -> Result<String, String> {
         let key = CString::new(key).map_err(|_| "a zero in a key".to_owned())?;
         self.get(rank, &key, |value| {
-            // SAFETY: rule 1: the tag says that it is this.
             let text = match value.tag {
+                // SAFETY: rule 1: the tag says that it is this.
                 TYPE_STRING => unsafe { value.data.text },
                 tag => return Err(format!("what a rank has put has type {tag}, not {TYPE_STRING}")),
             };
@@ -304,8 +307,11 @@ mod tests {
             return eprintln!("skipped: no compiler, or no header of PMIx");
         }
         let said = std::process::Command::new(&binary).output().unwrap().stdout;
-        let said: Vec<usize> =
-            String::from_utf8(said).unwrap().split_whitespace().map(|number| number.parse().unwrap()).collect();
+        let said: Vec<usize> = String::from_utf8(said)
+            .unwrap()
+            .split_whitespace()
+            .map(|number| number.parse().unwrap())
+            .collect();
         assert_eq!(said, ours);
     }
 }

@@ -8,8 +8,8 @@ use super::{STOP_PATIENCE, system};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, pidfd_open, pidfd_send_signal,
-    waitid, waitpid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, pidfd_open,
+    pidfd_send_signal, waitid, waitpid,
 };
 use std::collections::VecDeque;
 use std::io;

@@ -98,7 +98,7 @@ pub enum RmaError {
     #[error("{0}")]
     Refused(String),
     /// This process was not started as a rank of a job. A caller may start a job of one process instead.
-    #[error("this program is not part of a job; start it with `vgas run -n 2 -- PROGRAM`")]
+    #[error("this program is not part of a job; start it with `vgas run -n 2 -- PROGRAM` (or srun, mpirun)")]
     NotInJob,
     /// The job is ending because something failed elsewhere.
     #[error("the job is being ended: {0}")]

@@ -98,7 +98,11 @@ pub fn start(ranks: u32, manners: Manners, command: impl Fn(u32) -> Command) -> 
         // SAFETY: between fork and exec, only a call that is async-signal-safe, on a number.
         unsafe {
             command.pre_exec(move || {
-                if keep { libc::fcntl(number, libc::F_SETFD, 0) } else { libc::close(number) };
+                if keep {
+                    libc::fcntl(number, libc::F_SETFD, 0)
+                } else {
+                    libc::close(number)
+                };
                 Ok(())
             });
         }

@@ -4,6 +4,7 @@ use crate::address::Kind;
 use crate::config::{DeviceChoice, OrNone, Settings};
 use crate::error::{Error, Result};
 use crate::network::Network;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use vgas_cache::agent::driver;
@@ -18,6 +19,8 @@ use vgas_job::bootstrap::Place;
 use vgas_job::{Membership, NodeService, ServiceError, Stop};
 use vgas_nvm::device::paced::Pace;
 use vgas_nvm::{Volume, VolumeSpec};
+use vgas_rma::Layout;
+use vgas_rma::domain::RegionSpec;
 use vgas_rma::endpoint::{Endpoint, EndpointSpec};
 
 /// When a page stays at its home, and when it may leave again: after four changes of its writer, since a lock or a queue that is
@@ -166,6 +169,14 @@ impl NodeService for AgentService {
     fn start(&mut self, membership: Membership) -> Result<(), ServiceError> {
         self.running = Some(Self::open(membership, std::mem::take(&mut self.services))?);
         Ok(())
+    }
+
+    fn regions(
+        &self,
+        settings: &BTreeMap<String, String>,
+        layout: &Layout,
+    ) -> Result<Vec<RegionSpec>, ServiceError> {
+        Ok(crate::layout::regions(&Settings::from_map(settings)?, layout)?)
     }
 
     fn run(&mut self, stop: &Stop) -> Result<(), ServiceError> {

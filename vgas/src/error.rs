@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn what_main_prints_of_an_error_is_a_sentence() {
         let error = Error::from(CacheError::from(RmaError::NotInJob));
-        let sentence = "this program is not part of a job; start it with `vgas run -n 2 -- PROGRAM`";
+        let sentence =
+            "this program is not part of a job; start it with `vgas run -n 2 -- PROGRAM` (or srun, mpirun)";
         assert_eq!((format!("{error}"), format!("{error:?}")), (sentence.into(), sentence.into()));
     }
 }

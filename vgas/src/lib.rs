@@ -4,7 +4,7 @@
 //! is one cooperative cache over these files. Puts, gets and active messages work on it as on GASNet. A *pinned*
 //! segment beside it is plain shared and remotely accessible memory.
 //!
-//! A rank is a process started by `vgas run`; its program calls [`Runtime::init`]:
+//! A rank is a process started by `vgas run`, or by `srun`, `mpirun` or `mpiexec` ([`started`]); its program calls [`Runtime::init`]:
 //!
 //! ```no_run
 //! use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
@@ -58,6 +58,7 @@ mod pinned;
 mod runtime;
 mod segments;
 pub mod service;
+pub mod started;
 mod statistics;
 mod team;
 

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::local::Local;
 use crate::network::Network;
 use crate::segments::Segments;
+use crate::started::Starting;
 use crate::statistics::Statistics;
 use bytemuck::Pod;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use vgas_shm::{AtomicWord, Change};
 pub struct Builder {
     handlers: Vec<(u8, vgas_rma::endpoint::Handler)>,
     library_handlers: Vec<(u8, vgas_rma::endpoint::Handler)>,
+    starting: Option<Starting>,
 }
 
 /// A rank of a job. Any thread may call anything; one exists per process.
@@ -111,9 +113,15 @@ impl Builder {
         self
     }
 
+    /// What a library over this crate says of a job whose ranks others have started, in place of the configuration.
+    pub fn starting(mut self, starting: Starting) -> Self {
+        self.starting = Some(starting);
+        self
+    }
+
     /// Joins the job that this process was started in. Collective.
     pub fn init(self) -> Result<Runtime> {
-        let mut membership = vgas_job::join()?;
+        let mut membership = crate::started::join(self.starting)?;
         let settings = Settings::from_map(&membership.settings)?;
         let rank = membership.rank().ok_or_else(|| Error::Usage("an agent is not a rank".into()))?;
         let shares_machine = membership.addresses.iter().all(|address| address.ip().is_loopback());
@@ -181,7 +189,8 @@ impl Builder {
 }
 
 impl Runtime {
-    /// Joins the job that this process was started in by `vgas run`. Collective. Use [`Runtime::builder`] to register
+    /// Joins the job that this process was started in, by `vgas run` or by a starter of the site's: `srun`, `mpirun`, `mpiexec.hydra`,
+    /// Flux (docs/STARTING.md). Collective. Use [`Runtime::builder`] to register
     /// active-message handlers.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //!
 //! The daemons that `vgas run` starts are those of the `vgas` command, which has no services of other people. A program brings its
 //! own by being the daemon of its nodes as well: its `main` begins with [`serve_node`], and it is started with
-//! `vgas run --own-nodes`. `vgas/examples/log.rs` is such a program.
+//! `vgas run --own-nodes`, or by `srun` and `mpirun`, where it is so anyway. `vgas/examples/log.rs` is such a program.
 
 use crate::agent::AgentService;
 use crate::lock::Locks;
@@ -19,7 +19,7 @@ pub const NODE_ARGUMENT: &str = "vgas-node";
 /// services, and ends the process. Otherwise returns at once. The first call of `main`: a daemon must do nothing else.
 pub fn serve_node(services: impl FnOnce() -> Services) {
     if !std::env::args_os().skip(1).eq([NODE_ARGUMENT]) {
-        return;
+        return crate::started::serves_itself();
     }
     let status = node_main_with(services()).unwrap_or_else(|error| {
         vgas_rma::say::line(format_args!("vgas: {error}"));

@@ -4,25 +4,22 @@
 //!
 //! | implementation | for |
 //! |---|---|
-//! | launched | ranks and agents of a job of [`run`](crate::run): over the socket to the node's daemon, and within it. [`join`] finds it |
+//! | launched | ranks and agents: over the socket to the node's daemon, and within it. [`join`] finds it in a job of [`run`](crate::run), [`join_started`](crate::join_started) in one of `srun`, `mpirun` or the like |
 //! | [`alone`] | a program started by hand that wants to be a job of one rank. Nobody gets it without having asked for it: a job whose start went wrong must not become many jobs of one |
 //! | [`Simulated`] | a whole job in one process, a thread a rank, for tests |
 //!
 //! [`conformance`] is what all of them are held to.
 //!
-//! # Adding one, such as PMIx
+//! # Adding one
 //!
-//! 1. A file here whose type implements the six calls of [`Bootstrap`] that have no body. PMIx has them all: place from the
-//!    job's size and the map of its nodes, `all_gather` by put, commit, fence with data and get, `finalize` by a fence,
-//!    `end` by its abort. It is asked as seldom as can be: one exchange for one address a node and the key; gathers that come
-//!    later may travel by what that has connected.
-//! 2. A function that makes the rank's [`Membership`]. Where no launcher has started daemons, the lowest
-//!    rank of a node ([`Place::is_first_of_node`]) starts the node's, before it loads a library or has another thread; domain,
-//!    listener and key then come to the ranks over a socket to it as they do today.
-//! 3. A line in [`join`], which asks in a fixed order who has started this process.
-//! 4. A test that has a job of it run every case of [`conformance`], as `job/tests` does for those above.
+//! *A process manager* that can hand one text of rank 0 to all needs no more than a session in [`pmi`](crate::pmi), found in a fixed order:
+//! ranks meet by it, make the daemons, and are as launched ones from there ([joined](../joined/mod.rs)). Otherwise:
 //!
-//! Ranks of a node must be consecutive ([`Layout`]): a starter that deals them out otherwise needs a table of its own numbers.
+//! 1. A file here whose type implements the six calls of [`Bootstrap`] that have no body.
+//! 2. A function that makes the rank's [`Membership`].
+//! 3. A test that has a job of it run every case of [`conformance`], as `job/tests` does for those above.
+//!
+//! Ranks of a node must be consecutive ([`Layout`]): where a starter deals them out otherwise, they are numbered anew.
 
 mod agent;
 pub mod conformance;
@@ -30,8 +27,8 @@ mod in_process;
 mod launched;
 
 pub(crate) use agent::{AgentBootstrap, AgentLine, AgentReport};
-pub(crate) use launched::Launched;
 pub use in_process::{Simulated, alone};
+pub(crate) use launched::Launched;
 pub use launched::{in_job, join};
 
 #[cfg(doc)]

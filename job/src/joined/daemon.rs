@@ -32,11 +32,8 @@ pub(crate) fn serve(
         return Ok(1);
     };
     drop(from);
-    let mut gathering = Gathering {
-        door: Door::new(Listener::Unix(listener), key.clone())?,
-        ranks,
-        guests: Vec::new(),
-    };
+    let mut gathering =
+        Gathering { door: Door::new(Listener::Unix(listener), key.clone())?, ranks, guests: Vec::new() };
     let mut channel = match reach(address, &key, ranks, patience) {
         Ok(channel) => channel,
         Err(error) => return gathering.refuse(&error.to_string(), patience),
@@ -62,7 +59,8 @@ pub(crate) fn serve(
 
 /// Comes to who leads the job.
 fn reach(address: SocketAddr, key: &JobKey, ranks: u32, patience: Duration) -> Result<Channel> {
-    let failed = |e| RmaError::io(format!("reach rank 0's node at {address} (tcp.interface chooses another way)"), e);
+    let failed =
+        |e| RmaError::io(format!("reach rank 0's node at {address} (tcp.interface chooses another way)"), e);
     let until = Instant::now() + patience;
     let stream = TcpStream::connect_timeout(&address, patience).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
@@ -129,7 +127,8 @@ impl Gathering {
         files.extend(self.guests.iter().filter_map(|guest| {
             guest.channel.as_ref().map(|channel| (channel.receiver.file(), PollFlags::IN))
         }));
-        let mut files: Vec<PollFd<'_>> = files.iter().map(|(file, flags)| PollFd::new(file, *flags)).collect();
+        let mut files: Vec<PollFd<'_>> =
+            files.iter().map(|(file, flags)| PollFd::new(file, *flags)).collect();
         let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
         match poll(&mut files, left.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -142,7 +141,8 @@ impl Gathering {
         for event in self.door.serve()? {
             let rank = event.who.number;
             if event.who.ranks != self.ranks || rank >= self.ranks {
-                let what = format!("rank {rank} of {} came to a job of {} ranks", event.who.ranks, self.ranks);
+                let what =
+                    format!("rank {rank} of {} came to a job of {} ranks", event.who.ranks, self.ranks);
                 return Err(RmaError::Refused(what));
             }
             self.guests.push(RankProcess::guest(Rank(rank), event.socket)?);

@@ -68,7 +68,8 @@ impl Meeting {
             self.wait(until)?;
             for event in self.door.serve()? {
                 if event.who.ranks != self.ranks {
-                    let what = format!("a node of a job of {} ranks came to one of {}", event.who.ranks, self.ranks);
+                    let what =
+                        format!("a node of a job of {} ranks came to one of {}", event.who.ranks, self.ranks);
                     return Err(RmaError::Refused(what));
                 }
                 let channel = Channel::over_socket(event.socket, false)?;
@@ -86,7 +87,8 @@ impl Meeting {
         while let Some((message, _)) = self.reached[index].channel.receiver.next::<FromNode>()? {
             match message {
                 FromNode::Arrived { rank, host } => {
-                    if rank >= self.ranks || self.reached.iter().any(|reached| reached.ranks.contains(&rank)) {
+                    if rank >= self.ranks || self.reached.iter().any(|reached| reached.ranks.contains(&rank))
+                    {
                         let what = format!("rank {rank} of {} has come twice, or does not exist", self.ranks);
                         return Err(RmaError::Refused(what));
                     }
@@ -103,7 +105,9 @@ impl Meeting {
             }
         }
         match arrival {
-            Arrival::End => Err(RmaError::Refused("the daemon of a node has ended before the job began".into())),
+            Arrival::End => {
+                Err(RmaError::Refused("the daemon of a node has ended before the job began".into()))
+            }
             _ => Ok(()),
         }
     }
@@ -112,7 +116,8 @@ impl Meeting {
         let mut files: Vec<(BorrowedFd<'_>, PollFlags)> = Vec::new();
         self.door.poll_files(&mut files);
         files.extend(self.reached.iter().map(|reached| (reached.channel.receiver.file(), PollFlags::IN)));
-        let mut files: Vec<PollFd<'_>> = files.iter().map(|(file, flags)| PollFd::new(file, *flags)).collect();
+        let mut files: Vec<PollFd<'_>> =
+            files.iter().map(|(file, flags)| PollFd::new(file, *flags)).collect();
         let left = timespec(until.saturating_duration_since(Instant::now()));
         match poll(&mut files, Some(&left)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -140,9 +145,8 @@ impl Meeting {
         let layout = layout.ok_or_else(|| RmaError::Refused("a job without ranks".into()))?;
         let hosts = self.reached.iter().map(|reached| reached.host.clone()).collect();
         let mut spec = plan.spec(self.ranks, hosts);
-        spec.regions = service
-            .regions(&spec.settings, &layout)
-            .map_err(|error| RmaError::Refused(error.to_string()))?;
+        spec.regions =
+            service.regions(&spec.settings, &layout).map_err(|error| RmaError::Refused(error.to_string()))?;
         spec.check_against(&layout)?;
         Ok((spec, layout))
     }

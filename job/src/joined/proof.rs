@@ -175,7 +175,12 @@ impl Doorkeeper {
                         return Err("does not know the key of the job".into());
                     }
                     let number = |at: usize| {
-                        u32::from_le_bytes([statement[at], statement[at + 1], statement[at + 2], statement[at + 3]])
+                        u32::from_le_bytes([
+                            statement[at],
+                            statement[at + 1],
+                            statement[at + 2],
+                            statement[at + 3],
+                        ])
                     };
                     let (number, ranks) = (number(BEGIN_BYTES), number(BEGIN_BYTES + 4));
                     return Ok(Progress::Proven(Visitor { number, ranks }));

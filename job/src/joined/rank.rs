@@ -48,7 +48,9 @@ pub struct Joining {
 /// the others together; the text says what to do.
 pub fn join_started(joining: &Joining) -> Result<Membership> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
-    if let Some((name, _)) = joining.helper_environment.iter().find(|(name, _)| std::env::var_os(name).is_some()) {
+    if let Some((name, _)) =
+        joining.helper_environment.iter().find(|(name, _)| std::env::var_os(name).is_some())
+    {
         let what = format!("a helper of a job came to the program's own code ({} is set)", name.display());
         return Err(RmaError::Refused(what));
     }
@@ -156,7 +158,9 @@ impl Helper {
                 let _ = self.child.wait();
                 Err(RmaError::Refused("a helper of the job did not begin in time".into()))
             }
-            Ok(Some(status)) => Err(RmaError::Refused(format!("a helper of the job could not begin ({status})"))),
+            Ok(Some(status)) => {
+                Err(RmaError::Refused(format!("a helper of the job could not begin ({status})")))
+            }
             // A program may wait for all of its children.
             Err(_) => Ok(()),
         }
@@ -207,7 +211,8 @@ impl Told {
     }
 
     fn parse(text: &str) -> Result<Self> {
-        let wrong = || RmaError::Refused("what rank 0 has told through the process manager makes no sense".into());
+        let wrong =
+            || RmaError::Refused("what rank 0 has told through the process manager makes no sense".into());
         let mut parts = text.split('/');
         let version = parts.next().unwrap_or_default();
         if version.parse() != Ok(VERSION) {
@@ -215,7 +220,8 @@ impl Told {
             return Err(if known { RmaError::Refused(proof::other_version(version)) } else { wrong() });
         }
         let address = parts.next().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
-        let digits = parts.next().filter(|text| text.len() == 2 * KEY_BYTES && text.is_ascii()).ok_or_else(wrong)?;
+        let digits =
+            parts.next().filter(|text| text.len() == 2 * KEY_BYTES && text.is_ascii()).ok_or_else(wrong)?;
         let mut key = [0; KEY_BYTES];
         for (index, byte) in key.iter_mut().enumerate() {
             *byte = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16).map_err(|_| wrong())?;
@@ -285,7 +291,15 @@ mod tests {
         let again = Told::parse(&text).unwrap();
         assert_eq!((again.address, again.key.expose()), (told.address, told.key.expose()));
         assert!(!text.contains([' ', '=', '\n']) && text.len() < 256, "fits into a PMI value");
-        for wrong in ["", "5", "5/x/y", &text[..text.len() - 1], &format!("{text}/"), &text.replace("a5", "zz"), "é/é/é"] {
+        for wrong in [
+            "",
+            "5",
+            "5/x/y",
+            &text[..text.len() - 1],
+            &format!("{text}/"),
+            &text.replace("a5", "zz"),
+            "é/é/é",
+        ] {
             let error = Told::parse(wrong).err().expect(wrong).to_string();
             assert!(error.contains("makes no sense"), "{error}");
         }

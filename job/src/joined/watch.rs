@@ -2,11 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use crate::control::Receiver;
+use crate::control::{Arrival, Receiver};
 use crate::membership::lock;
 use crate::message::{ToRank, Why};
 use crate::system;
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -45,19 +46,38 @@ impl Watch {
     }
 
     fn listen(&self, mut receiver: Receiver, who: &str) {
-        match receiver.next_blocking() {
-            Ok(Some((ToRank::Ended(why), _))) => end(&why),
-            // The end of the daemon, which says nothing else here.
-            _ => {
-                let mut state = lock(&self.state);
-                if !state.leaving {
-                    let line = Some(format!("{who}: the daemon of this node has ended"));
-                    end(&Why { line, code: 1 });
-                }
-                state.over = true;
-                self.changed.notify_all();
+        // Some starters leave ranks behind when they are killed, and nobody would end those.
+        let starter = rustix::process::getppid().and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        loop {
+            let mut files = vec![PollFd::from_borrowed_fd(receiver.file(), PollFlags::IN)];
+            files.extend(starter.as_ref().map(|starter| PollFd::new(starter, PollFlags::IN)));
+            let polled = poll(&mut files, None);
+            let starter_is_gone = files.get(1).is_some_and(|starter| !starter.revents().is_empty());
+            drop(files);
+            if polled.is_ok() && starter_is_gone {
+                return self.lost("who has started this rank has ended", who);
+            }
+            match receiver.read() {
+                Ok(Arrival::Nothing) => {}
+                Ok(Arrival::Bytes) => match receiver.next() {
+                    Ok(Some((ToRank::Ended(why), _))) => end(&why),
+                    Ok(None) => {}
+                    // It says nothing else here.
+                    Ok(Some(_)) | Err(_) => return self.lost("the daemon of this node talks nonsense", who),
+                },
+                Ok(Arrival::End) | Err(_) => return self.lost("the daemon of this node has ended", who),
             }
         }
+    }
+
+    /// Nobody is there any more to say anything.
+    fn lost(&self, what: &str, who: &str) {
+        let mut state = lock(&self.state);
+        if !state.leaving {
+            end(&Why { line: Some(format!("{who}: {what}")), code: 1 });
+        }
+        state.over = true;
+        self.changed.notify_all();
     }
 
     /// From now on the end of the daemon is no failure.
@@ -71,7 +91,8 @@ impl Watch {
         self.wait_over(PATIENCE);
         if let Some(leader) = &self.leader {
             let left = until.saturating_duration_since(Instant::now());
-            let _ = crate::control::wait_for(leader.as_fd(), PollFlags::IN, Some(&crate::node::timespec(left)));
+            let _ =
+                crate::control::wait_for(leader.as_fd(), PollFlags::IN, Some(&crate::node::timespec(left)));
         }
     }
 
@@ -82,7 +103,11 @@ impl Watch {
 
     fn wait_over(&self, most: Duration) {
         let waits = |state: &mut State| !state.over;
-        drop(self.changed.wait_timeout_while(lock(&self.state), most, waits).unwrap_or_else(PoisonError::into_inner));
+        drop(
+            self.changed
+                .wait_timeout_while(lock(&self.state), most, waits)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
 }
 

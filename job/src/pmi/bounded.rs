@@ -37,7 +37,8 @@ impl Bounded {
             .name("vgas-pmix".into())
             .spawn(move || {
                 let opened = Session::open().and_then(|session| {
-                    let found = Found { rank: session.rank(), ranks: session.ranks()?, space: session.space() };
+                    let found =
+                        Found { rank: session.rank(), ranks: session.ranks()?, space: session.space() };
                     Ok((session, found))
                 });
                 match opened {

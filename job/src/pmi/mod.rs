@@ -6,8 +6,8 @@
 //!
 //! | found | by | as |
 //! |---|---|---|
-//! | `PMIX_NAMESPACE` | `mpirun`, `srun --mpi=pmix` | [PMIx](crate::pmix), by libpmix, opened at run time |
-//! | `PMI_FD` | `mpiexec.hydra`, `srun --mpi=pmi2`, Flux | [the wire protocol of PMI-1](wire), no library |
+//! | `PMIX_NAMESPACE` | `mpirun`, `srun --mpi=pmix` | PMIx, by libpmix, opened at run time |
+//! | `PMI_FD` | `mpiexec.hydra`, `srun --mpi=pmi2`, Flux | the wire protocol of PMI-1, no library |
 //!
 //! Where neither is, but the surroundings say that this is one of several ranks, the start is refused: it would become as many
 //! jobs of one rank.
@@ -102,7 +102,9 @@ fn look(choice: PmiChoice, variable: impl Fn(&str) -> Option<OsString>) -> Seen 
 pub fn remedy(variable: &str) -> &'static str {
     match variable.starts_with("SLURM") {
         true => "start it with `srun --mpi=pmix` (or `--mpi=pmi2`)",
-        false => "start it with an mpirun or mpiexec that offers PMIx or PMI-1, with `srun --mpi=pmix`, or with `vgas run`",
+        false => {
+            "start it with an mpirun or mpiexec that offers PMIx or PMI-1, with `srun --mpi=pmix`, or with `vgas run`"
+        }
     }
 }
 

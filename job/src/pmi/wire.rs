@@ -154,7 +154,10 @@ impl Wire {
 }
 
 fn gone(errno: Errno) -> Wrong {
-    std::io::Error::from(errno).to_string()
+    match errno {
+        Errno::CONNRESET | Errno::PIPE => "it has closed its end".into(),
+        errno => std::io::Error::from(errno).to_string(),
+    }
 }
 
 /// Some of what came, for people.
@@ -197,9 +200,10 @@ impl Answer {
     fn succeeded(&self, what: &str) -> Result<(), Wrong> {
         match self.word("rc") {
             None | Some("0") => Ok(()),
-            Some(code) => {
-                Err(format!("{what} was refused with {code}: {}", self.word("msg").unwrap_or("no reason given")))
-            }
+            Some(code) => Err(format!(
+                "{what} was refused with {code}: {}",
+                self.word("msg").unwrap_or("no reason given")
+            )),
         }
     }
 }
@@ -302,7 +306,9 @@ mod tests {
             error
         };
         assert!(opened(&["HTTP/1.1 400 Bad Request\r\n"]).contains("no line of the protocol"));
-        assert!(opened(&["cmd=barrier_out\n"]).contains("\"response_to_init\" was to come, not \"barrier_out\""));
+        assert!(
+            opened(&["cmd=barrier_out\n"]).contains("\"response_to_init\" was to come, not \"barrier_out\"")
+        );
         assert!(opened(&["cmd=response_to_init pmi_version=2 rc=0\n"]).contains("version 2"));
         assert!(opened(&["cmd=response_to_init rc=-1 msg=no such thing\n"]).contains("no such thing"));
         assert!(opened(&[]).contains("closed its end"));

@@ -21,6 +21,9 @@ fn main() -> ExitCode {
         Some((role, rest)) if role == "launch" => harness::launch(rest),
         Some((role, _)) if role == "node" => harness::node(),
         Some((role, rest)) if role == "rank" => programs::rank(rest),
-        _ => harness::run_tests(&arguments, &[good_jobs::TESTS, bad_luck::TESTS, remote::TESTS, started::TESTS].concat()),
+        _ => harness::run_tests(
+            &arguments,
+            &[good_jobs::TESTS, bad_luck::TESTS, remote::TESTS, started::TESTS].concat(),
+        ),
     }
 }

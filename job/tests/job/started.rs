@@ -62,9 +62,8 @@ fn started_ranks_conform() {
     for (ranks, nodes) in [(1, 1), (3, 1), (3, 2)] {
         for case in conformance::CASES.iter().filter(|case| case.ranks_min <= ranks) {
             let node = |number: u32| format!("n{}", number * nodes / ranks);
-            let job = start(ranks, Manners::Good, |number| {
-                rank(&format!("conform {}", case.name), &node(number))
-            });
+            let job =
+                start(ranks, Manners::Good, |number| rank(&format!("conform {}", case.name), &node(number)));
             let ended = job.end(SOON);
             // Who is told before it is welcomed ends as it likes: with 1.
             let code = ended.iter().map(|rank| rank.code).max().unwrap_or(0);
@@ -171,7 +170,8 @@ fn never_a_job_of_one() {
 
 /// Goal: a rank that ends before it comes does not keep the others for ever, and they know which one it is.
 fn a_rank_that_does_not_come_is_missed() {
-    let job = start(3, Manners::Good, |number| rank(if number == 2 { "fake absent" } else { "hello" }, "one"));
+    let job =
+        start(3, Manners::Good, |number| rank(if number == 2 { "fake absent" } else { "hello" }, "one"));
     let ended = job.end(SOON);
     for rank in &ended[..2] {
         assert!(rank.code == 1 && rank.stderr.contains("rank 2 has not come"), "{ended:?}");

@@ -17,6 +17,7 @@ mod copies;
 mod error;
 mod extension;
 mod head;
+mod helper;
 mod later;
 mod map;
 mod mates;

@@ -90,6 +90,7 @@ impl Objects {
     }
 
     fn begin(runtime: Runtime, options: &HeapOptions, name: Option<String>) -> Result<Self, ObjectError> {
+        super::helper::keep_constructor();
         let (bytes, me, ranks) = (options.bytes, runtime.rank(), runtime.ranks());
         if HEAP.get().is_some() {
             return Err(ObjectError::Usage(

@@ -64,11 +64,18 @@ pub unsafe extern "C" fn vgasi_init(
     if current().is_some() {
         return code::NOT_INIT;
     }
-    if !vgas_job::in_job() {
-        // SAFETY: rule 1: what `main` was given.
-        unsafe { launch::start_job(argc, argv, conduit, segment_max) };
-    }
     let mut builder = Runtime::builder();
+    if !vgas_job::in_job() {
+        match launch::started_by_others(conduit, segment_max) {
+            Ok(Some(starting)) => builder = builder.starting(starting),
+            // SAFETY: rule 1: what `main` was given.
+            Ok(None) => unsafe { launch::start_job(argc, argv, conduit, segment_max) },
+            Err(reason) => {
+                say::line(format_args!("*** FATAL ERROR: cannot join the job: {reason}"));
+                std::process::exit(1)
+            }
+        }
+    }
     builder = builder.library_handler(long::CARRIED, |token, words, arrived| {
         am::deliver(long::CARRIED, token, words, arrived);
     });

@@ -18,6 +18,7 @@ use vgas::config::{Auto, Config, FlagValue, Origin, Settings, Size, Sources};
 use vgas::info::Machine;
 use vgas::launch::{JobRequest, node_main, run};
 use vgas::say;
+use vgas::started::{Seen, Starting, seen};
 use vgas_rma::conduit::factory::{self, Availability, Provider};
 use vgas_rma::conduit::{ibv, smp, tcp};
 
@@ -112,6 +113,27 @@ pub(crate) fn forget_job() {
         // conduits write to it there, too).
         unsafe { std::env::remove_var(name) };
     }
+}
+
+/// How this process joins its job, if `srun`, `mpirun`, `mpiexec.hydra` or the like have started it: then there is no number of ranks among
+/// its arguments, and no job to start.
+pub(crate) fn started_by_others(conduit: c_int, segment_max: u64) -> Result<Option<Starting>, String> {
+    let settings = settings(conduit, ranks_here(), segment_max)?;
+    if seen(&settings) == Seen::Nothing {
+        return Ok(None);
+    }
+    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let daemon = daemon(program.as_os_str(), object::loaded_late())?;
+    // The constructor and this function live and die together in a static library.
+    std::hint::black_box(&SERVE_NODE);
+    Ok(Some(Starting { settings, daemon }))
+}
+
+/// Ranks of this node, as starters say it.
+fn ranks_here() -> u32 {
+    let number = |name| variable(name)?.trim().parse().ok();
+    let all = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE", "PMI_SIZE"];
+    all.into_iter().find_map(number).unwrap_or(1).max(1)
 }
 
 /// Runs a job of this program, and ends this process with its status.

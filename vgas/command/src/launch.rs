@@ -15,9 +15,10 @@ use vgas_bench::gemm::output::path_of;
 use vgas_bench::gemm::{self, GemmError, GemmJob, Plan, Summary, TerminalProgress};
 use vgas_bench::global::TieredMemory;
 
-/// Whether this process was started as a rank of a job, by `vgas run` or by another command of ours.
+/// Whether this process was started as a rank of a job: by `vgas run` or another command of ours, or as one of several by `srun`,
+/// `mpirun` or the like.
 pub fn in_job() -> bool {
-    std::env::var_os("VGAS_CONTROL_FD").is_some()
+    std::env::var_os("VGAS_CONTROL_FD").is_some() || vgas::started::is_one_of_several()
 }
 
 /// Runs a job to its end and gives its status. The cache gets its size here, from the memory of this machine, since

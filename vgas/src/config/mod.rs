@@ -38,6 +38,7 @@ pub const OTHER_VARIABLES: &[(&str, &str)] = &[
         "VGAS_LOG",
         "What to log to standard error, such as `warn` (the default), `info` or `vgas_cache=debug`.",
     ),
+    ("VGAS_HELPER", "Set for the helpers of a job whose ranks others have started; not for users."),
     ("VGAS_CONTROL_FD", "Set by `vgas run` for the processes of a job; not for users."),
 ];
 

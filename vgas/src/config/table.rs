@@ -70,6 +70,20 @@ choices! {
 }
 
 choices! {
+    /// How ranks that others have started find each other.
+    pub enum PmiProtocol {
+        /// As the surroundings offer: `pmix` before `pmi1`.
+        Auto = "auto",
+        /// PMIx, by the site's libpmix: `mpirun`, `srun --mpi=pmix`.
+        Pmix = "pmix",
+        /// The wire protocol of PMI-1: `mpiexec.hydra`, `srun --mpi=pmi2`.
+        Pmi1 = "pmi1",
+        /// Not at all: only `vgas run` makes jobs.
+        None = "none",
+    }
+}
+
+choices! {
     /// What is printed of a job's counters.
     pub enum StatisticsChoice {
         /// Nothing.
@@ -353,6 +367,8 @@ settings! {
         survive: bool = "off", Launch;
         /// Milliseconds within which every node must be ready; a job whose nodes take longer does not start.
         start_timeout_ms: u32 = "4500", Launch, 100 => 600_000;
+        /// How a program that another starter has started (`srun`, `mpirun`, `mpiexec.hydra`) finds the other ranks.
+        pmi: PmiProtocol = "auto", Launch;
         /// What starts a command on another machine; the host and the command are appended.
         ssh: CommandLine = "ssh -T -o BatchMode=yes -o ConnectTimeout=4 -o ServerAliveInterval=5", Launch;
     }

@@ -29,6 +29,8 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Group {
+    /// Who can start jobs.
+    Starters,
     /// Ways for messages.
     Conduits,
     /// Ways to the disk.
@@ -103,7 +105,8 @@ pub fn survey(settings: &Settings) -> Report {
     let system = rustix::system::uname();
     let kernel = system.release().to_string_lossy().into_owned();
     let machine = Machine::find();
-    let mut facts = probe::conduits();
+    let mut facts = probe::starters(settings);
+    facts.extend(probe::conduits());
     facts.extend(probe::devices(&settings.nvm.directory_path()));
     facts.extend(probe::kernel_features(&kernel));
     facts.extend(machine.facts(settings));
@@ -156,7 +159,7 @@ mod tests {
             );
         }
         let text = report.to_string();
-        assert_eq!(text.lines().count(), 1 + 2 * 4 + report.facts.len(), "{text}");
+        assert_eq!(text.lines().count(), 1 + 2 * 5 + report.facts.len(), "{text}");
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! so it can touch no memory.
 
 use super::{Fact, Group};
+use crate::config::Settings;
+use crate::started::{Seen, seen};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::UserfaultfdFlags;
@@ -11,8 +13,35 @@ use rustix::thread::{MembarrierQuery, membarrier_query};
 use std::fs::read_to_string;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use vgas_job::pmi::{pmix_library, remedy};
 use vgas_rma::conduit::factory::{self, Availability, Provider};
 use vgas_rma::say::rounded;
+
+/// Who can start jobs, and who has started this process.
+pub(super) fn starters(settings: &Settings) -> Vec<Fact> {
+    let group = Group::Starters;
+    let pmix = match pmix_library() {
+        Ok(name) => Fact::available(group, "pmix", format!("{name}, for mpirun and `srun --mpi=pmix`")),
+        Err(reason) => {
+            let remedy =
+                "the site's libpmix (Debian: libpmix2); mpiexec.hydra and `srun --mpi=pmi2` need none";
+            Fact::missing(group, "pmix", reason.replace('\n', " "), remedy)
+        }
+    };
+    let wire = "by vgas itself, for mpiexec.hydra and `srun --mpi=pmi2`";
+    let here = match seen(settings) {
+        Seen::Nothing => {
+            Fact::available(group, "this process", "was started by none of them; `vgas run` makes jobs")
+        }
+        Seen::Pmix => Fact::available(group, "this process", "was started by one that speaks PMIx"),
+        Seen::Pmi1 => Fact::available(group, "this process", "was started by one that speaks PMI-1"),
+        Seen::Unreachable { variable, ranks } => {
+            let detail = format!("is one of {ranks} ({variable}), and no process manager answers them");
+            Fact::missing(group, "this process", detail, remedy(variable))
+        }
+    };
+    vec![pmix, Fact::available(group, "pmi-1", wire), here]
+}
 
 /// The transports: those of the table of conduits, and one that is to come.
 pub(super) fn conduits() -> Vec<Fact> {

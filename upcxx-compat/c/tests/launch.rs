@@ -3,7 +3,9 @@
 mod support;
 
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 use support::{Bench, Conduit, Mode, Program, finish};
+use vgas_testing::pmi;
 
 /// Runs a program with just these arguments.
 fn run(program: &Program, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
@@ -79,5 +81,37 @@ fn the_least_cache_is_64_kib() {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{page} {size}: {error}");
         assert!(error.contains(said), "{page} {size}: {error}");
+    }
+}
+
+/// Goal: a client that `mpiexec` or `srun` has started joins their job, whatever conduit it is compiled for, takes no argument for the
+/// number of ranks, and can announce its exit. The test is the starter.
+#[test]
+fn a_client_joins_the_job_of_another_starter() {
+    let bench = Bench::new();
+    for conduit in [Conduit::Smp, Conduit::Tcp] {
+        let ring = bench.program("ring", conduit, Mode::Par);
+        let exit = bench.program("exit", conduit, Mode::Seq);
+        for nodes in [1, 2].into_iter().filter(|&nodes| nodes == 1 || conduit == Conduit::Tcp) {
+            let start = |program: &Program, arguments: &[&'static str]| {
+                let job = pmi::start(4, pmi::Manners::Good, |rank| {
+                    let mut command = Command::new(program.path());
+                    command.args(arguments).env("SLURMD_NODENAME", format!("n{}", rank % nodes));
+                    command.env("VGAS_TCP_INTERFACE", "lo").env("VGAS_CACHE_SIZE", "32MiB");
+                    command
+                });
+                job.end(Duration::from_secs(2))
+            };
+            let ended = start(&ring, &[]);
+            assert!(ended.iter().all(|rank| rank.code == 0), "{conduit:?} {nodes}: {ended:?}");
+            let all: &[&str] = &["call", "7", "-1", "barrier"];
+            for ways in [all, &["signal", "7", "-1", "poll"], &["stdlib", "7", "1", "compute"]] {
+                let ended = start(&exit, ways);
+                // Who does not follow is ended by SIGQUIT.
+                let code = |rank: &pmi::RankEnded| rank.code == 7 || (ways[2] != "-1" && rank.code != 0);
+                assert!(ended.iter().all(code), "{conduit:?} {nodes} {ways:?}: {ended:?}");
+                assert!(ended.iter().any(|rank| rank.code == 7), "{conduit:?} {nodes} {ways:?}: {ended:?}");
+            }
+        }
     }
 }

@@ -469,6 +469,8 @@ impl Node {
                 }
             }
         }
+        // While there is one thread: the kernel makes a process with several wait for all processors, some 10 ms.
+        vgas_shm::fence::is_asymmetric();
         let agent = self.description.job.layout.agent_of(self.description.node);
         let job = &self.description.job;
         let membership = Membership {

@@ -54,6 +54,8 @@ pub fn join_started(joining: &Joining) -> Result<Membership> {
         let what = format!("a helper of a job came to the program's own code ({} is set)", name.display());
         return Err(RmaError::Refused(what));
     }
+    // While there is one thread: the kernel makes a process with several wait for all processors.
+    vgas_shm::fence::is_asymmetric();
     let patience = joining.plan.connect_timeout;
     let before = || RmaError::Usage("this process has already joined its job".into());
     if TAKEN.load(Ordering::Relaxed) {

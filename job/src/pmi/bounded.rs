@@ -5,14 +5,12 @@
 use super::KEY;
 use crate::membership::lock;
 use crate::pmix::Session;
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A session of the thread.
 pub(super) struct Bounded {
-    to: Mutex<Sender<Ask>>,
-    from: Mutex<Receiver<Result<String, String>>>,
+    line: Arc<Line>,
     patience: Duration,
 }
 
@@ -28,58 +26,102 @@ enum Ask {
     Leave,
 }
 
+enum Answer {
+    Found(Found),
+    Agreed(String),
+    Left,
+}
+
+/// Between the thread and whoever asks: one question at a time.
+#[derive(Default)]
+struct Line {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    ask: Option<Ask>,
+    answer: Option<Result<Answer, String>>,
+}
+
+impl Line {
+    fn answer(&self, answer: Result<Answer, String>) {
+        lock(&self.state).answer = Some(answer);
+        self.changed.notify_all();
+    }
+
+    fn next(&self) -> Option<Ask> {
+        let waits = |state: &mut State| state.ask.is_none();
+        self.changed.wait_while(lock(&self.state), waits).unwrap_or_else(PoisonError::into_inner).ask.take()
+    }
+
+    /// Waits for an answer, which is late after so long.
+    fn take(&self, what: &str, patience: Duration) -> Result<Answer, String> {
+        let waits = |state: &mut State| state.answer.is_none();
+        let state = self.changed.wait_timeout_while(lock(&self.state), patience, waits);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner).0;
+        state.answer.take().unwrap_or_else(|| {
+            Err(format!(
+                "no answer from {what} within {} s: a rank has not come, or the starter hangs (run.start_timeout_ms says how \
+                 long to wait)",
+                patience.as_secs_f32()
+            ))
+        })
+    }
+}
+
 impl Bounded {
     pub(super) fn open(patience: Duration) -> Result<(Self, Found), String> {
-        let (to, asks) = channel();
-        let (answers, from) = channel();
-        let (first, found) = channel();
+        let line = Arc::new(Line::default());
+        let served = line.clone();
         std::thread::Builder::new()
             .name("vgas-pmix".into())
-            .spawn(move || {
-                let opened = Session::open().and_then(|session| {
-                    let found =
-                        Found { rank: session.rank(), ranks: session.ranks()?, space: session.space() };
-                    Ok((session, found))
-                });
-                match opened {
-                    Err(what) => drop(first.send(Err(what))),
-                    Ok((session, found)) => {
-                        let _ = first.send(Ok(found));
-                        serve(&session, &asks, &answers);
-                    }
-                }
-            })
+            .spawn(move || serve(&served))
             .map_err(|error| format!("cannot start a thread: {error}"))?;
-        let found = found.recv_timeout(patience).map_err(|_| late("PMIx_Init", patience))??;
-        Ok((Self { to: Mutex::new(to), from: Mutex::new(from), patience }, found))
+        match line.take("PMIx_Init", patience)? {
+            Answer::Found(found) => Ok((Self { line, patience }, found)),
+            _ => Err("PMIx_Init named no job".into()),
+        }
     }
 
     pub(super) fn agree(&self, text: Option<String>) -> Result<String, String> {
-        self.ask(Ask::Agree(text), "the other ranks")
+        match self.ask(Ask::Agree(text), "the other ranks")? {
+            Answer::Agreed(text) => Ok(text),
+            _ => Err("an answer to another question".into()),
+        }
     }
 
     pub(super) fn leave(&self) {
         let _ = self.ask(Ask::Leave, "PMIx_Finalize");
     }
 
-    fn ask(&self, ask: Ask, what: &str) -> Result<String, String> {
-        let from = lock(&self.from);
-        lock(&self.to).send(ask).map_err(|_| "its thread has ended".to_owned())?;
-        from.recv_timeout(self.patience).map_err(|_| late(what, self.patience))?
+    fn ask(&self, ask: Ask, what: &str) -> Result<Answer, String> {
+        lock(&self.line.state).ask = Some(ask);
+        self.line.changed.notify_all();
+        self.line.take(what, self.patience)
     }
 }
 
-fn serve(session: &Session, asks: &Receiver<Ask>, answers: &Sender<Result<String, String>>) {
-    while let Ok(ask) = asks.recv() {
-        let answer = match ask {
-            Ask::Agree(text) => agree(session, text),
+fn serve(line: &Line) {
+    let opened = Session::open().and_then(|session| {
+        let found = Found { rank: session.rank(), ranks: session.ranks()?, space: session.space() };
+        Ok((session, found))
+    });
+    let session = match opened {
+        Err(what) => return line.answer(Err(what)),
+        Ok((session, found)) => {
+            line.answer(Ok(Answer::Found(found)));
+            session
+        }
+    };
+    while let Some(ask) = line.next() {
+        match ask {
+            Ask::Agree(text) => line.answer(agree(&session, text).map(Answer::Agreed)),
             Ask::Leave => {
                 session.leave();
-                Ok(String::new())
+                return line.answer(Ok(Answer::Left));
             }
-        };
-        if answers.send(answer).is_err() {
-            return;
         }
     }
 }
@@ -90,12 +132,4 @@ fn agree(session: &Session, text: Option<String>) -> Result<String, String> {
     }
     session.meet()?;
     text.map_or_else(|| session.fetch(0, KEY), Ok)
-}
-
-fn late(what: &str, patience: Duration) -> String {
-    format!(
-        "no answer from {what} within {} s: a rank has not come, or the starter hangs (run.start_timeout_ms says how long to \
-         wait)",
-        patience.as_secs_f32()
-    )
 }

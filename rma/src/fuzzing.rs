@@ -4,6 +4,7 @@
 
 pub use crate::collective::fuzzing::collective_messages;
 pub use crate::conduit::ibv::fuzzing::{ibv_notice, ibv_packet};
+pub use crate::conduit::ofi::fuzzing::{ofi_notice, ofi_packet};
 pub use crate::conduit::smp::fuzzing::{smp_hotline, smp_ring};
 pub use crate::conduit::wire::fuzzing::{tcp_frame, tcp_handshake};
 pub use crate::endpoint::fuzzing::endpoint_lists;

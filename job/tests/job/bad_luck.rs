@@ -179,7 +179,11 @@ fn what_cannot_be_started_is_refused_in_one_line() {
     check(&run("ranks=100000 -- true"), 2, &["100000 ranks"]);
     check(&run("ranks=4096 -- true"), 2, &["4096 ranks are too many for one machine"]);
     check(&run("ranks=2 nodes=3 -- true"), 2, &["3 nodes need at least as many ranks"]);
-    check(&run("ranks=2 nodes=2 conduit=carrier-pigeon -- true"), 2, &["carrier-pigeon", "smp, tcp and ibv"]);
+    check(
+        &run("ranks=2 nodes=2 conduit=carrier-pigeon -- true"),
+        2,
+        &["carrier-pigeon", "smp, tcp, ibv and ofi"],
+    );
 }
 
 fn a_port_in_use_is_reported() {

@@ -6,13 +6,13 @@
 #![forbid(unsafe_code)]
 
 use super::tcp::TcpSpec;
-use super::{Conduit, ibv, smp, tcp};
+use super::{Conduit, ibv, ofi, smp, tcp};
 use crate::error::{Result, RmaError};
 use std::fmt;
 use std::sync::Arc;
 
 /// All conduits that a job may name, in the order in which they are shown to people.
-pub static PROVIDERS: &[&Provider] = &[&smp::PROVIDER, &tcp::PROVIDER, &ibv::PROVIDER];
+pub static PROVIDERS: &[&Provider] = &[&smp::PROVIDER, &tcp::PROVIDER, &ibv::PROVIDER, &ofi::PROVIDER];
 
 /// The conduit between nodes that a job gets when nobody chooses: it works everywhere.
 pub const DEFAULT: &str = tcp::NAME;
@@ -162,7 +162,7 @@ pub fn find(name: &str) -> Result<&'static Provider> {
     })
 }
 
-/// The names of the conduits that reach other hosts, for people: `tcp or ibv`.
+/// The names of the conduits that reach other hosts, for people: `tcp, ibv or ofi`.
 pub fn names_that_reach_hosts() -> String {
     names(Provider::reaches_hosts, "or")
 }
@@ -188,8 +188,8 @@ mod tests {
             assert!(std::ptr::eq(find(provider.name).unwrap(), *provider), "{provider} is listed twice");
         }
         let error = find("pigeon").unwrap_err().to_string();
-        assert!(error.contains("there are smp, tcp and ibv") && !error.contains('\n'), "{error}");
-        assert_eq!(names_that_reach_hosts(), "tcp or ibv");
+        assert!(error.contains("there are smp, tcp, ibv and ofi") && !error.contains('\n'), "{error}");
+        assert_eq!(names_that_reach_hosts(), "tcp, ibv or ofi");
         assert!(find(DEFAULT).unwrap().reaches_hosts());
     }
 

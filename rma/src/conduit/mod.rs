@@ -23,6 +23,7 @@ pub mod factory;
 pub mod hook;
 pub mod ibv;
 pub mod interfaces;
+pub mod ofi;
 mod oneside;
 pub(crate) mod owned;
 pub mod sim;

@@ -1,0 +1,84 @@
+//! libfabric, found when it is first asked for, so that a machine without it runs everything else.
+
+use super::types::{FabricAttr, Info};
+use libloading::Library;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+/// Debian's package libfabric1 has it; all versions since 2015 have this name.
+const NAME: &str = "libfabric.so.1";
+
+/// What to do when it is not there.
+pub const REMEDY: &str = "install libfabric (Debian: `apt install libfabric1`)";
+
+/// The oldest that is used: what is declared here is complete since then.
+const OLDEST: u32 = version(1, 14);
+
+/// What is asked for, if the library has it.
+const WANTED: u32 = version(1, 17);
+
+const fn version(major: u32, minor: u32) -> u32 {
+    major << 16 | minor
+}
+
+macro_rules! functions {
+    ($Library:ident: $($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// What the library exports and is used here. All else are calls through the tables of its objects.
+        pub(super) struct $Library {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            /// Keeps the functions where they are. Never unloaded: a provider may have started threads.
+            _library: Library,
+        }
+
+        impl $Library {
+            fn load(library: Library) -> Result<Self, libloading::Error> {
+                // SAFETY: rule 1: the types are those of the headers, and the library lives as long as the pointers, in
+                // the same structure.
+                unsafe { Ok(Self { $($name: *library.get(concat!(stringify!($name), "\0"))?,)* _library: library }) }
+            }
+        }
+    };
+}
+
+functions! { Exported:
+    fi_version: fn() -> u32;
+    fi_getinfo: fn(u32, *const c_char, *const c_char, u64, *const Info, *mut *mut Info) -> c_int;
+    fi_dupinfo: fn(*const Info) -> *mut Info;
+    fi_freeinfo: fn(*mut Info);
+    fi_fabric: fn(*mut FabricAttr, *mut *mut super::types::Fabric, *mut c_void) -> c_int;
+    fi_strerror: fn(c_int) -> *const c_char;
+}
+
+impl Exported {
+    /// Major and minor.
+    pub(super) fn version(&self) -> (u32, u32) {
+        // SAFETY: rule 1.
+        let version = unsafe { (self.fi_version)() };
+        (version >> 16, version & 0xFFFF)
+    }
+
+    /// The interface that is asked for: not a later one than the library has.
+    pub(super) fn interface(&self) -> u32 {
+        let (major, minor) = self.version();
+        WANTED.min(version(major, minor))
+    }
+}
+
+/// The library, or why it cannot be used and what to do about it.
+pub(super) fn library() -> Result<&'static Exported, &'static str> {
+    static LIBRARY: OnceLock<Result<Exported, String>> = OnceLock::new();
+    LIBRARY.get_or_init(find).as_ref().map_err(String::as_str)
+}
+
+fn find() -> Result<Exported, String> {
+    // SAFETY: rule 1: a system library whose initialisation has no preconditions.
+    let found = unsafe { Library::new(NAME) }.and_then(Exported::load).map_err(|error| {
+        let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        format!("{reason}; {REMEDY}")
+    })?;
+    let (major, minor) = found.version();
+    if version(major, minor) < OLDEST {
+        return Err(format!("libfabric {major}.{minor} is older than 1.14; {REMEDY}"));
+    }
+    Ok(found)
+}

@@ -1,0 +1,50 @@
+//! The row of `ofi` in the table of conduits.
+
+#![forbid(unsafe_code)]
+
+use super::choice::{AUTOMATIC, choose, names};
+use super::{NAME, OfiConduit, OfiOptions, REMEDY, fabric};
+use crate::conduit::factory::{Availability, Provider, Reach, Way};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// Any network that libfabric knows. Its settings are those of [`OfiOptions::read`].
+pub(in crate::conduit) static PROVIDER: Provider = Provider {
+    name: NAME,
+    reach: Reach::SeveralHosts,
+    way: Way::Opened(|spec, options| Ok(Arc::new(OfiConduit::new(spec, OfiOptions::read(options)?)?))),
+    probe,
+};
+
+fn probe() -> Availability {
+    let (major, minor) = match fabric::version() {
+        Ok(version) => version,
+        Err(reason) => {
+            let reason = reason.split(';').next().unwrap_or_default();
+            return Availability::missing(format!("libfabric is missing ({reason})"), REMEDY);
+        }
+    };
+    let library = format!("libfabric {major}.{minor}");
+    let offers = match fabric::offers() {
+        Ok(offers) => offers,
+        Err(reason) => return Availability::missing(format!("{library}: {reason}"), "see `fi_info`"),
+    };
+    let named = names(offers);
+    match (choose(offers, &[], IpAddr::V4(Ipv4Addr::LOCALHOST)), named.as_slice()) {
+        (Some(offer), _) => Availability::Available {
+            detail: format!("{library} with {} on {} ({})", offer.provider, offer.domain, named.join(", ")),
+        },
+        (None, []) => Availability::missing(
+            format!("{library} has no provider that is of use here"),
+            "see `fi_info -l`; tcp works over any network",
+        ),
+        (None, _) => Availability::Limited {
+            detail: format!(
+                "{library} with {}, and none of those for network cards ({})",
+                named.join(", "),
+                AUTOMATIC.join(", ")
+            ),
+            remedy: format!("ofi.provider={} takes one of them; tcp is faster than any", named[0]),
+        },
+    }
+}

@@ -1,0 +1,119 @@
+//! Puts over libfabric: one that is complete is visible, always. Where libfabric is missing this is skipped, visibly.
+
+mod ofi_support;
+
+use ofi_support::{conduits, skipped};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use vgas_rma::conduit::{Conduit, Place, Sent, Traffic};
+use vgas_rma::error::Result;
+use vgas_rma::message::{Delivery, Destination, Sink, Source};
+use vgas_rma::{Layout, Peer, RegionId, RmaError};
+use vgas_shm::{Mapping, Span};
+
+const BOUND: Duration = Duration::from_secs(600);
+const BYTES: usize = 1 << 16;
+
+/// A sink with one region, and the number of the last operation that has ended.
+struct Memory {
+    region: Arc<Mapping>,
+    ended: AtomicU64,
+}
+
+impl Memory {
+    fn new() -> Self {
+        Self { region: Mapping::anonymous("region", BYTES as u64).unwrap(), ended: AtomicU64::new(0) }
+    }
+}
+
+impl Sink for Memory {
+    fn destination(&self, _: Peer, destination: Destination, bytes: usize) -> Result<*mut u8> {
+        match destination {
+            Destination::Region { offset, .. } if offset as usize + bytes <= BYTES => {
+                Ok(self.region.base().wrapping_add(offset as usize))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn region(&self, _: Peer, _: Peer, _: RegionId) -> Option<Span> {
+        Some(self.region.span(0, BYTES))
+    }
+
+    fn completed(&self, _: Peer, operation: u64) -> Result<(), RmaError> {
+        self.ended.store(operation, Ordering::Release);
+        Ok(())
+    }
+
+    fn deliver(&self, delivery: Delivery<'_>) -> Result<(), RmaError> {
+        panic!("{delivery:?}")
+    }
+}
+
+/// Goal: a put whose completion was told is visible to whoever looks, at a target that takes part by nothing but the polls of its
+/// agent. Method: one word of a page or all of it, of changing values, compared each time.
+fn puts_are_visible(provider: &str, puts: u64) {
+    if skipped("puts_are_visible", provider) {
+        return;
+    }
+    let conduits = conduits(&Layout::blocks(2, 2), provider);
+    let (origin, target) = (&conduits[0], &conduits[1]);
+    let (mine, theirs) = (Memory::new(), Memory::new());
+    let done = AtomicBool::new(false);
+    let deadline = Instant::now() + BOUND;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                target.poll(&theirs, Traffic::Everything).unwrap();
+            }
+        });
+        let _done = Done(&done);
+        for operation in 1..=puts {
+            let bytes = match operation % 64 {
+                0 => BYTES,
+                1..4 => 4096,
+                _ => 8,
+            };
+            let offset = (operation as usize * 64) % (BYTES - bytes + 1) / 8 * 8;
+            let value = operation.to_le_bytes().repeat(bytes / 8);
+            let place = Place { owner: Peer(1), region: RegionId::SEGMENT, offset: offset as u64 };
+            while origin.start_put(Peer(1), place, Source::of(&value), false, operation).unwrap()
+                == Sent::Busy
+            {
+                origin.poll(&mine, Traffic::Everything).unwrap();
+                assert!(Instant::now() < deadline, "no room for put {operation}");
+            }
+            while mine.ended.load(Ordering::Acquire) != operation {
+                origin.poll(&mine, Traffic::Everything).unwrap();
+                assert!(Instant::now() < deadline, "put {operation} does not end");
+            }
+            let mut found = vec![0; bytes];
+            theirs.region.read(offset, &mut found);
+            assert!(found == value, "put {operation} of {bytes} bytes is complete, and not visible");
+        }
+    });
+}
+
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn puts_are_visible_when_they_are_complete() {
+    puts_are_visible("tcp;ofi_rxm", 5_000);
+}
+
+#[test]
+#[ignore = "slower"]
+fn a_million_puts_are_visible() {
+    for (provider, puts) in [("shm", 1_000_000), ("tcp;ofi_rxm", 1_000_000), ("net", 1_000_000)] {
+        let begun = Instant::now();
+        puts_are_visible(provider, puts);
+        println!("{provider}: {puts} puts in {:?}", begun.elapsed());
+    }
+}

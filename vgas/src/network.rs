@@ -99,11 +99,16 @@ mod tests {
     use super::*;
     use crate::config::{Config, FlagValue, Sources};
     use vgas_rma::conduit::ibv::IbvOptions;
+    use vgas_rma::conduit::ofi::OfiOptions;
 
-    fn options(assignments: &[&str]) -> IbvOptions {
+    fn texts(assignments: &[&str]) -> Texts {
         let flags = assignments.iter().map(|text| FlagValue::assignment(text).unwrap()).collect();
         let config = Config::load(&Sources { flags, ..Sources::default() }).unwrap();
-        IbvOptions::read(&Texts(config.settings().to_map())).unwrap()
+        Texts(config.settings().to_map())
+    }
+
+    fn options(assignments: &[&str]) -> IbvOptions {
+        IbvOptions::read(&texts(assignments)).unwrap()
     }
 
     /// Goal: what users may choose is what there is, and `auto`.
@@ -122,6 +127,7 @@ mod tests {
     #[test]
     fn defaults_agree() {
         assert_eq!(options(&[]), IbvOptions::default());
+        assert_eq!(OfiOptions::read(&texts(&[])).unwrap(), OfiOptions::default());
     }
 
     /// Goal: every setting reaches its option, whatever its form. None of the values is the default.
@@ -151,5 +157,7 @@ mod tests {
             ..IbvOptions::default()
         };
         assert_eq!(read, wanted);
+        let ofi = OfiOptions::read(&texts(&["ofi.provider=tcp;ofi_rxm,shm"])).unwrap();
+        assert_eq!(ofi.providers, ["tcp;ofi_rxm", "shm"]);
     }
 }

@@ -21,7 +21,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     setup: Setup::OwnJobs { decides: &["conduit", "cluster.link", "cluster.nvm", "cache.size", "run.label"] },
     settings: &[],
     parameters: &[
-        Parameter { name: "conduits", default: "smp,tcp", help: "Of smp, tcp and ibv, with commas between." },
+        Parameter {
+            name: "conduits",
+            default: "smp,tcp",
+            help: "Of smp, tcp, ibv and ofi, with commas between.",
+        },
         Parameter { name: "samples", default: "5", help: "Samples of each figure." },
         Parameter {
             name: "ranks",
@@ -98,9 +102,9 @@ fn check(options: &Options) -> Result<()> {
     if !(2..=256).contains(&ranks) {
         return Err("`ranks` are 2 to 256".into());
     }
-    let known = |name: &str| ["smp", "tcp", "ibv"].contains(&name);
+    let known = |name: &str| ["smp", "tcp", "ibv", "ofi"].contains(&name);
     match options.text("conduits").split(',').find(|name| !known(name)) {
-        Some(other) => Err(format!("no conduit is named `{other}`: smp, tcp, ibv").into()),
+        Some(other) => Err(format!("no conduit is named `{other}`: smp, tcp, ibv, ofi").into()),
         None => Ok(()),
     }
 }

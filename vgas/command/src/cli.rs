@@ -110,7 +110,7 @@ pub struct ConfigFlags {
     /// off, to measure what these bring.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub assignments: Vec<String>,
-    /// Short for `--set conduit=…`: the transport between nodes (auto, smp, tcp, ibv).
+    /// Short for `--set conduit=…`: the transport between nodes (auto, smp, tcp, ibv, ofi).
     #[arg(long, value_name = "CONDUIT")]
     pub conduit: Option<String>,
     /// Short for `--set cache.size=…`: DRAM for cached pages, per node.

@@ -187,7 +187,7 @@ fn what_a_benchmark_cannot_heed_is_refused_before_it_starts() {
         ("bench false-sharing --param nodes=3", "false-sharing: `nodes` is a power of two, at most 64"),
         ("bench gups --param mebibytes=3", "gups: `mebibytes` is a power of two"),
         ("bench replacement --param frames=1", "replacement: at most 1024 nodes, 16 to"),
-        ("bench rma --param conduits=smp,udp", "rma: no conduit is named `udp`: smp, tcp, ibv"),
+        ("bench rma --param conduits=smp,udp", "rma: no conduit is named `udp`: smp, tcp, ibv, ofi"),
         ("bench pair --param cores=zz", "pair: parameter `cores` is `apart`, `together` or `any`, not `zz`"),
         ("bench cold-random --param depth=1000000", "cold-random: parameter `depth` is at most 4096"),
         ("bench cold-random --param samples=1000", "blocks are too few for 1000 samples"),

@@ -23,8 +23,8 @@ pub use file::read_text;
 pub use origin::Origin;
 pub use table::*;
 pub use value::{
-    Auto, Cable, DeviceName, GIB, Hooks, Interface, KIB, MIB, Network, OrNone, PortRange, PowerOfTwo, Rates,
-    Size, TIB, Value,
+    Auto, Cable, DeviceName, GIB, Hooks, Interface, KIB, MIB, Network, OrNone, PortRange, PowerOfTwo,
+    ProviderNames, Rates, Size, TIB, Value,
 };
 
 use std::collections::BTreeMap;
@@ -247,7 +247,7 @@ impl Settings {
                     "hooks = {} would do nothing: the conduit smp carries all in shared memory",
                     self.hooks.text()
                 ),
-                hint: "set conduit to tcp or ibv, or hooks to none".into(),
+                hint: "set conduit to tcp, ibv or ofi, or hooks to none".into(),
             });
         }
         if self.conduit.provider().name != vgas_rma::conduit::tcp::NAME && self.cluster.link != OrNone::None {

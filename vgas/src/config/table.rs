@@ -9,7 +9,7 @@ use super::error::ConfigError;
 use super::origin::Origin;
 use super::value::{
     Auto, Cable, CommandLine, DeviceName, Hooks, Interface, KIB, MIB, Network, OrNone, PortRange, PowerOfTwo,
-    Rates, Size, TIB, Value, choices,
+    ProviderNames, Rates, Size, TIB, Value, choices,
 };
 use crate::address::Kind;
 use std::path::PathBuf;
@@ -25,6 +25,8 @@ choices! {
         Tcp = "tcp",
         /// RDMA over InfiniBand or RoCE, through libibverbs; with one node it is not used.
         Ibv = "ibv",
+        /// Whatever network libfabric has a provider for, such as Slingshot, EFA or Omni-Path; with one node it is not used.
+        Ofi = "ofi",
     }
 }
 
@@ -337,6 +339,14 @@ settings! {
         /// Let the device update words of pinned segments atomically, if it can: the same for all nodes. A job whose devices
         /// differ in this needs `off`: the nodes' processors do it then.
         atomics: bool = "on", Node;
+    }
+
+    /// Networks through libfabric, the conduit `ofi`. The `tcp` settings say where its connections are set up.
+    ofi: OfiSettings {
+        /// The providers to take, as `fi_info -l` and `vgas info` name them, of which the first is taken that there is: the same for all
+        /// nodes. `auto`: one that drives a network card (`cxi`, `efa`, `opx`, `psm3` or `verbs`). Those over sockets (`tcp;ofi_rxm`,
+        /// `net`) and shared memory (`shm`) are taken only when they are named.
+        provider: Auto<ProviderNames> = "auto", Node;
     }
 
     /// Plain loads and stores on one's own tiered segment.

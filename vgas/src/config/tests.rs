@@ -159,7 +159,7 @@ fn hooks_need_a_conduit_that_they_can_be_around() {
     assert_eq!(
         complaint(from_flags(&["hooks=count", "conduit=smp"])),
         "hooks = count would do nothing: the conduit smp carries all in shared memory \
-         | set conduit to tcp or ibv, or hooks to none"
+         | set conduit to tcp, ibv or ofi, or hooks to none"
     );
 }
 

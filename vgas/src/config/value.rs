@@ -392,6 +392,33 @@ impl Value for DeviceName {
     }
 }
 
+/// Names of libfabric's providers, with commas between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderNames(pub String);
+
+impl Value for ProviderNames {
+    const KIND: &'static str = "providers";
+
+    fn forms() -> String {
+        "names of libfabric's providers with commas between them, such as `cxi` or `tcp;ofi_rxm,shm`".into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let is_name = |name: &str| {
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_;".contains(c))
+        };
+        if text.split(',').all(is_name) {
+            Ok(Self(text.into()))
+        } else {
+            Err("has no name of a provider".into())
+        }
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}
+
 impl Value for Network {
     const KIND: &'static str = "network";
 

@@ -171,7 +171,8 @@ mod tests {
         if !vgas_rma::conduit::ibv::devices().iter().any(|device| device.active) {
             assert_eq!(state("ibv"), Some(State::Missing));
         }
-        assert_eq!(state("ofi"), Some(State::Missing));
+        let sockets = vgas_rma::conduit::ofi::available("tcp;ofi_rxm");
+        assert!(sockets.is_ok() || state("ofi") != Some(State::Limited), "{sockets:?}");
         assert_eq!(state("fallback"), Some(State::Available));
     }
 }

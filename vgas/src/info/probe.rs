@@ -43,9 +43,9 @@ pub(super) fn starters(settings: &Settings) -> Vec<Fact> {
     vec![pmix, Fact::available(group, "pmi-1", wire), here]
 }
 
-/// The transports: those of the table of conduits, and one that is to come.
+/// The transports: those of the table of conduits.
 pub(super) fn conduits() -> Vec<Fact> {
-    factory::PROVIDERS.iter().map(|provider| conduit(provider)).chain([ofi()]).collect()
+    factory::PROVIDERS.iter().map(|provider| conduit(provider)).collect()
 }
 
 fn conduit(provider: &Provider) -> Fact {
@@ -55,11 +55,6 @@ fn conduit(provider: &Provider) -> Fact {
         Availability::Limited { detail, remedy } => Fact::limited(group, name, detail, remedy),
         Availability::Missing { detail, remedy } => Fact::missing(group, name, detail, remedy),
     }
-}
-
-fn ofi() -> Fact {
-    let detail = "not built yet: this version has no libfabric conduit";
-    Fact::missing(Group::Conduits, "ofi", detail, "wait for a later version; tcp works over the same network")
 }
 
 /// The ways to the segment files in `directory`.

@@ -3,11 +3,17 @@
 mod ofi_support;
 
 use ofi_support::{conduits, skipped};
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use vgas_rma::conduit::ofi::{OfiConduit, OfiOptions};
+use vgas_rma::conduit::tcp::TcpSpec;
 use vgas_rma::conduit::{Conduit, Place, Sent, Traffic};
 use vgas_rma::error::Result;
+use vgas_rma::key::JobKey;
 use vgas_rma::message::{Delivery, Destination, Sink, Source};
 use vgas_rma::{Layout, Peer, RegionId, RmaError};
 use vgas_shm::{Mapping, Span};
@@ -116,4 +122,72 @@ fn a_million_puts_are_visible() {
         puts_are_visible(provider, puts);
         println!("{provider}: {puts} puts in {:?}", begun.elapsed());
     }
+}
+
+/// The other process of [`a_killed_peer_is_lost_soon`]: no test of its own.
+#[test]
+fn other_process() {
+    let Ok(parent) = std::env::var("VGAS_TEST_OFI_PARENT") else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mine = listener.local_addr().unwrap();
+    println!("\nlistens at {mine}");
+    let conduit = pair_of(1, listener, [parent.parse().unwrap(), mine]);
+    let memory = Memory::new();
+    // Until it is killed.
+    loop {
+        conduit.poll(&memory, Traffic::Everything).unwrap();
+    }
+}
+
+/// The conduit of a rank of two, each in a process.
+fn pair_of(me: u32, listener: TcpListener, [first, second]: [SocketAddr; 2]) -> OfiConduit {
+    let (layout, key) = (Layout::blocks(2, 2), JobKey::from_bytes([7; 32]));
+    let addresses = vec![first, second, first, second];
+    let spec = TcpSpec { layout, me: Peer(me), key, listener, addresses };
+    OfiConduit::new(spec, OfiOptions { providers: vec!["tcp;ofi_rxm".into()] }).unwrap()
+}
+
+/// Goal: a process that is killed while puts to it are under way is reported within two seconds, and stays lost.
+#[test]
+fn a_killed_peer_is_lost_soon() {
+    if skipped("a_killed_peer_is_lost_soon", "tcp;ofi_rxm") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mine = listener.local_addr().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "other_process", "--nocapture"])
+        .env("VGAS_TEST_OFI_PARENT", mine.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let theirs =
+        lines.into_iter().find_map(|line| line.strip_prefix("listens at ").map(str::to_owned)).unwrap();
+    let conduit = pair_of(0, listener, [mine, theirs.parse().unwrap()]);
+    let memory = Memory::new();
+    let (deadline, mut operation, mut killed) = (Instant::now() + BOUND, 0, None);
+    let error = loop {
+        let place = Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 };
+        let started = conduit.start_put(Peer(1), place, Source::of(&[1; 4096]), false, operation + 1);
+        let result = started.and_then(|sent| {
+            operation += u64::from(sent == Sent::Accepted);
+            conduit.poll(&memory, Traffic::Everything)
+        });
+        match result {
+            Err(error) => break error,
+            Ok(_) if operation == 100 && killed.is_none() => {
+                child.kill().unwrap();
+                killed = Some(Instant::now());
+            }
+            Ok(_) => assert!(Instant::now() < deadline, "nobody misses the other process"),
+        }
+    };
+    child.wait().unwrap();
+    assert!(matches!(error, RmaError::PeerLost { peer: Peer(1), .. }), "{error}");
+    let elapsed = killed.expect("it was killed").elapsed();
+    assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
+    let place = Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 };
+    let again = conduit.start_put(Peer(1), place, Source::of(&[1; 8]), false, operation + 1);
+    assert!(matches!(again, Err(RmaError::PeerLost { peer: Peer(1), .. })), "{again:?}");
 }

@@ -164,7 +164,8 @@ impl Departure {
         Ok(match &mut self.stage {
             Stage::New(text) => {
                 let bytes = text.bytes();
-                if credit.spend(to, bytes) {
+                // What a message has room for is less over some conduits.
+                if bytes <= endpoint.medium_bytes_max() && credit.spend(to, bytes) {
                     if send(What::Whole, bytes as u64, Payload::Medium(text.part(0, bytes)))? {
                         return Ok(Attempt::Done);
                     }

@@ -67,7 +67,29 @@ impl Exported {
 /// The library, or why it cannot be used and what to do about it.
 pub(super) fn library() -> Result<&'static Exported, &'static str> {
     static LIBRARY: OnceLock<Result<Exported, String>> = OnceLock::new();
-    LIBRARY.get_or_init(find).as_ref().map_err(String::as_str)
+    LIBRARY.get_or_init(|| with_signals_kept(find)).as_ref().map_err(String::as_str)
+}
+
+/// Signals that providers take for themselves when they are loaded, to print what they know before the process ends.
+const SIGNALS: [c_int; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGINT, libc::SIGTERM];
+
+/// Does something during which a provider may be loaded, and puts back what the process does with signals: vgas serves faults of
+/// its own pages by them, and a program may do as it likes.
+pub(super) fn with_signals_kept<T>(act: impl FnOnce() -> T) -> T {
+    let kept = SIGNALS.map(|signal| {
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: rule 7: it only asks; all zeros are an action.
+        let asked = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+        // SAFETY: as above.
+        (asked == 0).then(|| (signal, unsafe { action.assume_init() }))
+    });
+    let done = act();
+    for (signal, action) in kept.into_iter().flatten() {
+        // SAFETY: rule 7: what was there before.
+        unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
+    }
+    done
 }
 
 fn find() -> Result<Exported, String> {

@@ -17,6 +17,7 @@
 //!    from [`Sink::destination`](crate::message::Sink::destination) by the sink, during the delivery.
 //! 6. *Threads.* Everything is opened with `FI_THREAD_SAFE`: every call on every object from any thread, except its end beside
 //!    others, which exclusive ownership rules out. That makes the wrappers `Send` and `Sync`.
+//! 7. *Signals.* Actions are only put back as they were found, right after providers were loaded, which take some for themselves.
 
 mod library;
 mod memory;
@@ -27,7 +28,7 @@ pub use library::REMEDY;
 pub(super) use memory::{Domain, Peers, Registration, gather, scatter};
 pub(super) use port::{Event, Local, Port, Posted, Slot, There};
 
-use library::{Exported, library};
+use library::{Exported, library, with_signals_kept};
 use std::ffi::{CStr, c_char, c_int};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ptr::{self, NonNull};
@@ -166,7 +167,7 @@ impl Offer {
 /// That the library is missing, or that it refuses to look; in words.
 pub(super) fn offers() -> Result<&'static [Offer], String> {
     static OFFERS: OnceLock<Result<Vec<Offer>, String>> = OnceLock::new();
-    OFFERS.get_or_init(ask).as_deref().map_err(Clone::clone)
+    OFFERS.get_or_init(|| with_signals_kept(ask)).as_deref().map_err(Clone::clone)
 }
 
 fn ask() -> Result<Vec<Offer>, String> {

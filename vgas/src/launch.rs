@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 use vgas_job::{JobStatus, RunSpec};
 use vgas_rma::conduit::hook::Switch;
+use vgas_rma::conduit::ofi;
 
 /// A job to be started.
 #[derive(Clone, Debug)]
@@ -62,6 +63,9 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
         spec.daemon = request.daemon;
     }
     let layout = spec.layout()?;
+    if spec.conduit == ofi::NAME && layout.nodes() > 1 {
+        spec.environment.extend(without_registration_cache(&spec.environment, std::env::vars_os()));
+    }
     if settings.cluster.link != OrNone::None {
         if !spec.hosts.is_empty() {
             let what = "cluster.link (--link) is for virtual nodes: hosts have links of their own";
@@ -74,7 +78,36 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     Ok(vgas_job::run(&spec)?)
 }
 
+/// What turns libfabric's cache of registered memory off in ranks, unless somebody has said what he wants of it. vgas registers
+/// explicitly; the cache would watch all memory of the process, as vgas watches its own. An MPI in the same process has none then,
+/// either.
+fn without_registration_cache(
+    given: &[(OsString, OsString)],
+    environment: impl Iterator<Item = (OsString, OsString)>,
+) -> Option<(OsString, OsString)> {
+    let is_about_it = |name: &OsString| name.as_encoded_bytes().starts_with(b"FI_MR_CACHE_");
+    let said = given.iter().any(|(name, _)| is_about_it(name)) || { environment }
+        .any(|(name, _)| is_about_it(&name));
+    (!said).then(|| ("FI_MR_CACHE_MONITOR".into(), "disabled".into()))
+}
+
 /// Is the daemon of a node until the job ends; returns its exit status.
 pub fn node_main() -> Result<u8> {
     crate::service::node_main_with(Services::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: who has said anything about the cache is left alone.
+    #[test]
+    fn the_registration_cache_is_off_where_nobody_says_anything() {
+        let with = |name: &str| vec![(OsString::from(name), OsString::from("1"))];
+        let off = |given: &str, around: &str| {
+            without_registration_cache(&with(given), with(around).into_iter()).is_some()
+        };
+        assert!(off("FI_PROVIDER", "PATH"));
+        assert!(!off("FI_MR_CACHE_MAX_SIZE", "PATH") && !off("PATH", "FI_MR_CACHE_MONITOR"));
+    }
 }

@@ -5,6 +5,7 @@ use super::types::{self as raw, number::*};
 use super::{Domain, Offer, Peers, Registration, entry, explain};
 use crate::error::{Result, RmaError};
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -331,16 +332,16 @@ impl Port {
 
     /// Takes completions, and does what the provider has to do meanwhile.
     pub(in crate::conduit::ofi) fn poll(&self, events: &mut Vec<Event>) -> Result<()> {
-        let mut batch = [raw::CqMsgEntry { op_context: ptr::null_mut(), flags: 0, len: 0 }; BATCH];
+        let mut batch = [const { MaybeUninit::<raw::CqMsgEntry>::uninit() }; BATCH];
         let cq = self.opened.cq.as_ptr();
         // SAFETY: rules 1, 2: the queue was opened for entries of this form, and there is room for so many.
         let count = unsafe { (self.calls.poll)(cq, batch.as_mut_ptr().cast(), BATCH) };
         match count {
             1.. => {
-                events.extend(batch[..(count as usize).min(BATCH)].iter().map(|entry| Event {
-                    number: self.contexts.number(entry.op_context),
-                    bytes: entry.len,
-                    error: 0,
+                events.extend(batch[..(count as usize).min(BATCH)].iter().map(|entry| {
+                    // SAFETY: rule 1: so many were written.
+                    let entry = unsafe { entry.assume_init_ref() };
+                    Event { number: self.contexts.number(entry.op_context), bytes: entry.len, error: 0 }
                 }));
                 Ok(())
             }

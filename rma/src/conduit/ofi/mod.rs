@@ -33,8 +33,8 @@
 //!
 //! # Sleeping
 //!
-//! On the descriptor of the completion queue, if the provider has one, but never longer than [`SLEEP_MAX`]: some are known to miss
-//! a wake-up. Without one, [`SLEEP_WITHOUT_DESCRIPTOR`] at a time.
+//! On the descriptor of the completion queue, if the provider has one, but never longer than 10 ms: some are known to miss
+//! a wake-up. Without one, 1 ms at a time.
 
 #![deny(unsafe_code)]
 

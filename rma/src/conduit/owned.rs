@@ -54,6 +54,14 @@ impl OwnedMessage {
         self.handler
     }
 
+    /// Bytes of a long payload; 0 without one.
+    pub(crate) fn long_bytes(&self) -> usize {
+        match &self.payload {
+            OwnedPayload::Long(bytes, _) => bytes.len(),
+            OwnedPayload::Short | OwnedPayload::Medium(_) => 0,
+        }
+    }
+
     /// It, to be sent.
     pub(crate) fn message(&self) -> Message<'_> {
         let payload = match &self.payload {

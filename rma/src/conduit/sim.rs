@@ -6,6 +6,9 @@
 //! [`SimNetwork::step`] and polls peers in an order of its own, a run is determined by the seed. With
 //! [`SimOptions::steps_by_polling`] every poll is a step, so that ordinary threads can use it, too (their schedule then counts
 //! as well).
+//!
+//! With a [`Timing`] a step is what that says, a nanosecond say, and so is when a message comes: then whoever drives the network goes
+//! from one [`SimNetwork::next_due`] to the next, and learns what a real network of that speed would take.
 
 use super::owned::OwnedMessage;
 use super::{Capabilities, Conduit, Sent, Traffic};
@@ -23,11 +26,23 @@ use vgas_shm::bell;
 /// Messages delivered by one poll at most.
 const BATCH: usize = 64;
 
+/// A model of time, in place of delays that a seed draws.
+pub trait Timing: std::fmt::Debug + Send + Sync {
+    /// A message is sent in step `now`: the step in which it is there. One that was sent before it on the same way and comes later keeps
+    /// it back.
+    fn sent(&self, now: u64, from: Peer, to: Peer, message: &Message<'_>) -> u64;
+
+    /// A message is taken in, in step `now`: before its handler runs, with the bytes of its long payload.
+    fn taken(&self, now: u64, from: Peer, to: Peer, long_bytes: usize);
+}
+
 /// What the network does to messages.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
     /// Steps from sending to delivery.
     pub delay_steps: RangeInclusive<u64>,
+    /// Decides that instead.
+    pub timing: Option<Arc<dyn Timing>>,
     /// Whether requests and replies between two peers may overtake each other.
     pub reorder_classes: bool,
     /// Peers that disappear, and the step at which they do: what they sent and was not delivered is lost, too.
@@ -48,6 +63,7 @@ impl Default for SimOptions {
     fn default() -> Self {
         Self {
             delay_steps: 1..=8,
+            timing: None,
             reorder_classes: true,
             losses: Vec::new(),
             requests_max: 64,
@@ -56,6 +72,13 @@ impl Default for SimOptions {
             long_to_operation: true,
             steps_by_polling: false,
         }
+    }
+}
+
+impl SimOptions {
+    fn draw_delay(&self, random: &mut SplitMix) -> u64 {
+        let (low, high) = (*self.delay_steps.start(), *self.delay_steps.end());
+        low + random.below(high.saturating_sub(low) + 1)
     }
 }
 
@@ -202,6 +225,28 @@ impl SimNetwork {
         step
     }
 
+    /// The step of the first message that nobody was told of.
+    pub fn next_due(&self) -> Option<u64> {
+        self.lock().due.first().map(|(step, _)| *step)
+    }
+
+    /// Lets time pass to this step, unless that is over; whom messages have come for since.
+    pub fn pass_to(&self, step: u64) -> Vec<Peer> {
+        let mut state = self.lock();
+        while state.step < step {
+            // A loss has a step of its own.
+            let losses = self.options.losses.iter().map(|(lost_in, _)| *lost_in);
+            let next = losses.filter(|lost_in| (state.step + 1..=step).contains(lost_in)).min();
+            state.step = next.unwrap_or(step) - 1;
+            self.pass_step(&mut state);
+        }
+        let now = state.step;
+        let later = state.due.split_off(&(now + 1, Peer(0)));
+        let due = std::mem::replace(&mut state.due, later);
+        drop(state);
+        due.into_iter().map(|(_, to)| to).collect()
+    }
+
     /// Messages that are on their way.
     pub fn in_flight(&self) -> usize {
         self.lock().inboxes.iter().map(Inbox::len).sum()
@@ -311,7 +356,16 @@ impl SimConduit {
         let way = state.ways.entry((from, self.me)).or_default();
         way.requests -= usize::from(direction == Direction::Request);
         let wake = std::mem::take(&mut way.room_wanted);
+        if wake && network.options.timing.is_some() {
+            // Nobody sleeps: whoever drives the network is told.
+            let now = state.step;
+            state.due.insert((now, from));
+        }
+        let now = state.step;
         drop(state);
+        if let Some(timing) = &network.options.timing {
+            timing.taken(now, from, self.me, message.long_bytes());
+        }
         if wake {
             network.ring(from);
         }
@@ -352,21 +406,24 @@ impl Conduit for SimConduit {
                 return Err(self.lost(peer, "sending a message"));
             }
         }
-        let (low, high) = (*network.options.delay_steps.start(), *network.options.delay_steps.end());
-        let delay = low + state.random.below(high.saturating_sub(low) + 1);
         let step = state.step;
+        let drawn = network.options.draw_delay(&mut state.random);
         let way = state.ways.entry((self.me, to)).or_default();
         let (class, is_request) = (message.direction as usize, message.direction == Direction::Request);
         if is_request && way.requests >= network.options.requests_max {
             way.room_wanted = true;
             return Ok(Sent::Busy);
         }
+        let sent = match &network.options.timing {
+            Some(timing) => timing.sent(step, self.me, to, message),
+            None => step + drawn,
+        };
         let earlier = if network.options.reorder_classes {
             way.latest_due[class]
         } else {
             way.latest_due[0].max(way.latest_due[1])
         };
-        let due = (step + delay).max(earlier);
+        let due = sent.max(earlier);
         way.latest_due[class] = due;
         way.requests += usize::from(is_request);
         state.sent += 1;
@@ -571,6 +628,48 @@ mod tests {
         assert_eq!(poll(&mut descriptors, Some(&Timespec::default())).unwrap(), 1);
         zero.disarm();
         assert_eq!(request(1), Sent::Accepted);
+    }
+
+    /// Messages of peer 0 take long, those of others short.
+    #[derive(Debug, Default)]
+    struct Slow(Mutex<Vec<(u64, Peer)>>);
+
+    impl Timing for Slow {
+        fn sent(&self, now: u64, from: Peer, _: Peer, _: &Message<'_>) -> u64 {
+            now + if from == Peer(0) { 1000 } else { 10 }
+        }
+
+        fn taken(&self, now: u64, from: Peer, _: Peer, _: usize) {
+            self.0.lock().unwrap().push((now, from));
+        }
+    }
+
+    /// Goal: with a model of time messages come when that says, time goes from one to the next, and losses happen on the way.
+    #[test]
+    fn a_model_of_time_says_when_messages_come() {
+        let slow = Arc::new(Slow::default());
+        let timing = Some(slow.clone() as Arc<dyn Timing>);
+        let network = SimNetwork::new(
+            1,
+            3,
+            SimOptions { timing, losses: vec![(2000, Peer(0))], ..SimOptions::default() },
+        )
+        .unwrap();
+        let conduits: Vec<_> = (0..3).map(|peer| network.conduit(Peer(peer))).collect();
+        for from in [0, 1] {
+            assert_eq!(send(&*conduits[from], Peer(2), Direction::Request, 0).unwrap(), Sent::Accepted);
+        }
+        let notes = Notes::default();
+        while let Some(due) = network.next_due() {
+            assert_eq!(network.pass_to(due), [Peer(2)]);
+            assert_eq!(conduits[2].poll(&notes, Traffic::Everything).unwrap(), 1);
+        }
+        assert_eq!(*slow.0.lock().unwrap(), [(10, Peer(1)), (1000, Peer(0))]);
+        assert!(
+            network.pass_to(1999).is_empty() && send(&*conduits[0], Peer(1), Direction::Request, 0).is_ok()
+        );
+        network.pass_to(3000);
+        assert!(send(&*conduits[0], Peer(1), Direction::Request, 0).is_err());
     }
 
     #[test]

@@ -49,6 +49,12 @@ pub struct ReadAheadSettings {
     pub window_bytes_max: u64,
 }
 
+impl ReadAheadSettings {
+    /// How far ahead of a scan pages are fetched in jobs: some milliseconds of a fast device, and four pages of the largest size. An
+    /// eighth of the pool is never exceeded.
+    pub const WINDOW_BYTES_MAX: u64 = 16 << 20;
+}
+
 /// Pages to fetch: `first`, `first + step`, … (`count` of them), all inside the segment that was named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {

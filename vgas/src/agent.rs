@@ -23,17 +23,9 @@ use vgas_rma::Layout;
 use vgas_rma::domain::RegionSpec;
 use vgas_rma::endpoint::{Endpoint, EndpointSpec};
 
-/// When a page stays at its home, and when it may leave again: after four changes of its writer, since a lock or a queue that is
-/// handed on once or twice is better off travelling; and when 64 operations in a row came from one node, which pay for the move.
-const IN_PLACE: InPlaceService = InPlaceService { enter_after: 4, leave_after: 64 };
-
 /// How much later than another node's this node's agent is told that the job has ended. Meanwhile it serves nothing; an agent leaves only when
 /// all ranks of the job have finished.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
-
-/// How far ahead of a scan pages are fetched: some milliseconds of a fast device, and four pages of the largest size. An eighth of
-/// the pool is never exceeded.
-const READ_AHEAD_BYTES_MAX: u64 = 16 << 20;
 
 /// Gets that are longer are worth a page: at 16 KiB, reading costs a device little less than reading four times as much.
 const PART_BYTES_MAX: u64 = 16 << 10;
@@ -132,7 +124,7 @@ fn options(
         home: home::Parameters {
             node,
             cooperative: ablation.cooperative,
-            in_place: ablation.in_place.then_some(IN_PLACE),
+            in_place: ablation.in_place.then_some(InPlaceService::USUAL),
             side_by_side: true,
         },
         replacement,
@@ -151,7 +143,7 @@ pub(crate) fn read_ahead(
     settings.ablation.read_ahead.then_some(ReadAheadSettings {
         page_bytes: spec.page_bytes,
         pool_frames: spec.frames,
-        window_bytes_max: READ_AHEAD_BYTES_MAX,
+        window_bytes_max: ReadAheadSettings::WINDOW_BYTES_MAX,
     })
 }
 

@@ -310,6 +310,13 @@ impl Agent {
         sum
     }
 
+    /// The directory of this node's pages: how many entries it has, and their bytes ([`home::Home::bytes`]) with what the agent keeps beside
+    /// each.
+    pub fn directory_bytes(&self) -> (usize, usize) {
+        let beside = size_of::<PageIndex>() + size_of::<HomePage>() - size_of::<home::Home>();
+        (self.homes.len(), self.homes.values().map(|page| page.home.bytes() + beside).sum())
+    }
+
     /// Another agent says something about a page; content has arrived in the frame that was named to it.
     pub fn on_message(&mut self, from: Peer, coherence: Coherence) -> Result<(), CacheError> {
         let node = self.agent_node(from)?;

@@ -57,6 +57,11 @@ impl ForwardArray {
         self.nodes.len()
     }
 
+    /// Bytes beside the array itself: none while it has few holders.
+    pub fn heap_bytes(&self) -> usize {
+        if self.nodes.spilled() { self.nodes.capacity() * size_of::<NodeId>() } else { 0 }
+    }
+
     /// Whether nobody holds the page.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()

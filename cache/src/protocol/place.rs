@@ -12,6 +12,12 @@ pub struct InPlaceService {
     pub leave_after: u16,
 }
 
+impl InPlaceService {
+    /// That of jobs: the page stays at its home after four changes of its writer, since a lock or a queue that is handed on once or twice
+    /// is better off travelling; and may leave again when 64 operations in a row came from one node, which pay for the move.
+    pub const USUAL: Self = Self { enter_after: 4, leave_after: 64 };
+}
+
 /// A page's history of writers, and whether it is served in place now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Place {

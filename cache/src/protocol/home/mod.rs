@@ -328,6 +328,11 @@ pub fn step_observed(
 }
 
 impl Home {
+    /// Bytes of the entry, with its holders and with who waits.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.holders.heap_bytes() + self.queue.capacity() * size_of::<Request>()
+    }
+
     /// What [`step`] makes of a new entry whose only request so far is a reader's: NVMe is being read for this node.
     pub fn reading_for(node: NodeId) -> Self {
         let turn = Some(Request { from: node, want: Want::Read });

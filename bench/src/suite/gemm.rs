@@ -152,7 +152,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
 }
 
 /// Of a node: one that holds all three matrices, or such that all caches together hold a quarter of them.
-fn cache_mebibytes(order: u64, nodes: u32, fits: bool) -> u64 {
+pub(super) fn cache_mebibytes(order: u64, nodes: u32, fits: bool) -> u64 {
     let matrices = (3 * order * order * 8).div_ceil(1 << 20);
     if fits { matrices + 64 } else { (matrices / 4 / u64::from(nodes)).max(16) }
 }

@@ -25,6 +25,7 @@ mod messages;
 mod objects;
 mod pair;
 mod policies;
+mod predict;
 mod product;
 mod protocol;
 mod raw;
@@ -44,6 +45,7 @@ pub(crate) static ALL: &[Benchmark] = &[
     seq::RANDOM,
     false_sharing::BENCHMARK,
     gemm::BENCHMARK,
+    predict::BENCHMARK,
     rma::BENCHMARK,
     device::BENCHMARK,
     hit::BENCHMARK,
@@ -68,4 +70,4 @@ pub(crate) static ALL: &[Benchmark] = &[
 ];
 
 /// How many of them, from the first on, are in a report.
-pub(crate) const REPORTED: usize = 10;
+pub(crate) const REPORTED: usize = 11;

@@ -43,10 +43,13 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     run,
 };
 
+/// The word before rates of pages from their home's DRAM.
+pub(super) const FROM_HOME: &str = "home ";
+
 /// Where pages come from: what the ranks print, and what the rows are called.
 const SOURCES: [(&str, &str); 4] = [
     ("nvm ", "from the home's NVMe"),
-    ("home ", "from the home's DRAM"),
+    (FROM_HOME, "from the home's DRAM"),
     ("peer ", "from a third node's DRAM"),
     ("get ", "plain get"),
 ];

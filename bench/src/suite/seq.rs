@@ -28,8 +28,8 @@ const PARAMETERS: &[Parameter] = &[
 
 const FULL: &[(&str, &str)] = &[("passes", "2"), ("samples", "5")];
 
-const ON: &str = "all together";
-const OFF: &str = "all together, without cooperation";
+pub(super) const ON: &str = "all together";
+pub(super) const OFF: &str = "all together, without cooperation";
 const PAGES_ON: &str = "pages from NVMe for each page";
 const PAGES_OFF: &str = "pages from NVMe for each page, without cooperation";
 

@@ -1,0 +1,246 @@
+//! What is measured on this machine: what a message and a page cost a processor, and the points that a virtual cluster can measure, too,
+//! beside what the simulation of that cluster says.
+
+use super::cluster::Plan;
+use super::growth::{self, OFF, ON, PRODUCTS, SHARED};
+use super::programs::Product;
+use super::{rating, simulate, told};
+use crate::gemm::npy::Dtype;
+use crate::gemm::reference::Reference;
+use crate::registry::{Benchmark, Options, Row, median};
+use crate::suite::job::Result;
+use crate::suite::report::Report;
+use crate::suite::{child, false_sharing, gemm, protocol, seq};
+use vgas::config::Config;
+
+/// Nodes of the virtual clusters.
+const NODES_MAX: u32 = 8;
+
+/// Of a product, whose nodes share the processors of this machine.
+const PRODUCT_NODES_MAX: u32 = 4;
+
+/// Hops of a page from its home's DRAM: from the rank to its agent, to the home, back with the page, to the rank.
+const HOPS: f64 = 4.0;
+
+/// Sizes of page whose times give the cost of a message, which is the same for both, and of a byte.
+const PAGES: [u64; 2] = [4 << 10, 256 << 10];
+
+/// Side of the matrices that a node's rate is measured with.
+const SIDE: usize = 768;
+
+/// What a processor needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// For a message, in nanoseconds.
+    pub message_ns: u64,
+    /// For a byte of a page, at both of its ends together.
+    pub byte_ns: f64,
+    /// For products: 10⁹ operations a second, of one thread.
+    pub gflops: f64,
+}
+
+impl Costs {
+    /// As the parameters say, or measured.
+    ///
+    /// # Errors
+    /// Those of the job that measures.
+    pub fn find(options: &Options) -> Result<Self> {
+        let page_bytes = options.config().settings().cache.page.bytes() as f64;
+        let [message, page] = [told(options, "message_ns")?, told(options, "page_ns")?];
+        let gflops = match told(options, "gflops")? {
+            Some(rate) => rate,
+            None => rate_of_a_node(),
+        };
+        let (message_ns, byte_ns) = match (message, page) {
+            (Some(message), Some(page)) => (message, page as f64 / page_bytes),
+            (message, page) => {
+                let times = [fetch_ns(PAGES[0])?, fetch_ns(PAGES[1])?];
+                let byte_ns = ((times[1] - times[0]) / (PAGES[1] - PAGES[0]) as f64).max(0.0);
+                let measured = ((times[0] - byte_ns * PAGES[0] as f64) / HOPS).max(0.0) as u64;
+                let told = page.map(|page: u64| page as f64 / page_bytes);
+                (message.unwrap_or(measured), told.unwrap_or(byte_ns))
+            }
+        };
+        Ok(Self { message_ns, byte_ns, gflops })
+    }
+}
+
+/// Nanoseconds of a page of this size from its home's DRAM, over links and drives without limits: as `protocol` measures it.
+fn fetch_ns(page_bytes: u64) -> Result<f64> {
+    let (pages, samples) = (16, 5);
+    let options = Options::new(&protocol::BENCHMARK, false, &[], Config::defaults())?;
+    let cache = (page_bytes * (4 * pages * samples + 64)).to_string();
+    let page = page_bytes.to_string();
+    let flags =
+        ["-n", "3", "--nodes", "3", "--page", &page, "--cache", &cache, "--set", "ablation.read_ahead=off"];
+    let texts = [format!("pages={pages}"), format!("samples={samples}")];
+    let program = ["bench", protocol::BENCHMARK.name, "--param", &texts[0], "--param", &texts[1]];
+    let (_, printed) = child::run(&options, &flags, &program)?;
+    let rates = child::told(child::numbers(&printed, protocol::FROM_HOME))?;
+    Ok(page_bytes as f64 * 1e3 / median(&rates))
+}
+
+fn rate_of_a_node() -> f64 {
+    let mut reference = Reference::new(SIDE, Dtype::Float64, 1);
+    median(&[(); 5].map(|()| reference.gflops()))
+}
+
+/// Which benchmarks are measured.
+pub struct Which(Vec<&'static Benchmark>);
+
+impl Which {
+    const ALL: [&'static Benchmark; 4] =
+        [&seq::SEQUENTIAL, &seq::RANDOM, &false_sharing::BENCHMARK, &gemm::BENCHMARK];
+
+    /// Names with commas between, or `nothing`.
+    ///
+    /// # Errors
+    /// There is no such benchmark among those that are predicted.
+    pub fn of(text: &str) -> Result<Self> {
+        let names = text.split(',').map(str::trim).filter(|name| *name != "nothing");
+        let find = |name: &str| Self::ALL.into_iter().find(|one| one.name == name);
+        let unknown =
+            |name| format!("`against` is some of seq,random,false-sharing,gemm, or nothing; not `{name}`");
+        Ok(Self(names.map(|name| find(name).ok_or_else(|| unknown(name).into())).collect::<Result<_>>()?))
+    }
+}
+
+/// What is predicted for this machine, what is measured on it, and the quotient of the two.
+///
+/// # Errors
+/// Those of the benchmarks, and of the simulation.
+pub fn rows(options: &Options, costs: &Costs) -> Result<Vec<Row>> {
+    let Which(benchmarks) = Which::of(options.text("against"))?;
+    let cores = std::thread::available_parallelism()?.get() as u32;
+    let here = Here { options, costs, cores };
+    let mut rows = Vec::new();
+    for benchmark in benchmarks {
+        rows.extend(match benchmark.name {
+            "false-sharing" => here.sharing()?,
+            "gemm" => here.products()?,
+            _ => here.scans(benchmark)?,
+        });
+    }
+    // What the processors were taken to need.
+    let mut report = Report::new("predict");
+    report.add("a message", "processor", "ns", vec![costs.message_ns as f64]);
+    let page_bytes = options.config().settings().cache.page.bytes() as f64;
+    report.add("bytes of a page", "processor", "ns", vec![costs.byte_ns * page_bytes]);
+    rows.extend(report.into_rows());
+    Ok(rows)
+}
+
+/// This machine as a virtual cluster.
+struct Here<'o> {
+    options: &'o Options,
+    costs: &'o Costs,
+    cores: u32,
+}
+
+impl Here<'_> {
+    fn plan(&self, nodes: u32, page_bytes: u64) -> Result<Plan> {
+        let rating = rating(self.options.config(), self.costs, page_bytes, self.cores);
+        Ok(Plan { rating, ..growth::plan(self.options, self.costs, nodes, page_bytes)? })
+    }
+
+    fn measure(&self, benchmark: &'static Benchmark, changes: &[&str]) -> Result<(Options, Vec<Row>)> {
+        let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
+        let options = Options::new(benchmark, false, &changes, self.options.config().clone())?;
+        let rows = (benchmark.run)(&options)?;
+        Ok((options, rows))
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.options.config().settings().cache.page.bytes()
+    }
+
+    fn scans(&self, benchmark: &'static Benchmark) -> Result<Vec<Row>> {
+        let nodes = format!("nodes={NODES_MAX}");
+        let (options, measured) = self.measure(benchmark, &[&nodes, "small=1", "samples=1"])?;
+        let (data, page_bytes) = (options.mebibytes("large")?, self.page_bytes());
+        let (pages, at_random) = (data / page_bytes, benchmark.name == "random");
+        let mut rows = Vec::new();
+        for nodes in growth::counts(NODES_MAX) {
+            let frames = (options.mebibytes("cache")? / page_bytes) as u32;
+            let plan = Plan { frames, ..self.plan(nodes, page_bytes)? };
+            let mut report = Report::new("predict").under("figure", benchmark.name).under("nodes", nodes);
+            for (case, cooperative, theirs) in [(ON, true, seq::ON), (OFF, false, seq::OFF)] {
+                let plan = Plan { cooperative, ..plan };
+                let seen = simulate::scan(&plan, pages, 1, at_random)?;
+                let theirs = find(&measured, nodes, theirs, &[("data_bytes", data)])?;
+                beside(&mut report, case, ["rate", "MB/s"], growth::rate(&plan, &seen, pages), theirs);
+            }
+            rows.extend(report.into_rows());
+        }
+        Ok(rows)
+    }
+
+    fn sharing(&self) -> Result<Vec<Row>> {
+        let (puts, migrating) = (100, 6);
+        let texts = [format!("nodes={NODES_MAX}"), format!("puts={puts}"), format!("migrating={migrating}")];
+        let (_, measured) =
+            self.measure(&false_sharing::BENCHMARK, &[&texts[0], &texts[1], &texts[2], "samples=1"])?;
+        let mut rows = Vec::new();
+        for nodes in growth::counts(NODES_MAX) {
+            let mut report = Report::new("predict").under("figure", "false-sharing").under("nodes", nodes);
+            for (case, cooperative, in_place) in SHARED {
+                let puts = if in_place { puts } else { migrating };
+                let plan = Plan { cooperative, in_place, ..self.plan(nodes, self.page_bytes())? };
+                let time = simulate::share(&plan, puts)?.ns as f64 / 1e3 / puts as f64;
+                let theirs = find(&measured, nodes, &format!("put of each rank, {case}"), &[])?;
+                beside(&mut report, case, ["time of a put", "us"], time, theirs);
+            }
+            rows.extend(report.into_rows());
+        }
+        Ok(rows)
+    }
+
+    fn products(&self) -> Result<Vec<Row>> {
+        let nodes = format!("nodes={PRODUCT_NODES_MAX}");
+        let (options, measured) = self.measure(&gemm::BENCHMARK, &[&nodes, "samples=1"])?;
+        let (first, page_bytes): (u64, u64) = (options.get("order")?, self.page_bytes());
+        let mut rows = Vec::new();
+        for nodes in growth::counts(PRODUCT_NODES_MAX) {
+            let order = growth::grown(first, nodes);
+            let mut report = Report::new("predict").under("figure", "gemm").under("nodes", nodes);
+            for (case, fits, cooperative) in PRODUCTS {
+                let cache_bytes = gemm::cache_mebibytes(order, nodes, fits) << 20;
+                let product = growth::product_plan(order, nodes, page_bytes, cache_bytes)?;
+                let gflops = told(self.options, "gflops")?.unwrap_or(self.costs.gflops);
+                let product = Product { plan: &product, page_bytes, panels: u64::MAX, gflops };
+                let frames = (cache_bytes / page_bytes) as u32;
+                let plan = Plan { frames, cooperative, ..self.plan(nodes, page_bytes)? };
+                let rate = growth::multiply(&plan, &product)?;
+                let theirs = measured.iter().filter(|row| row.metric == "rate of a node");
+                let theirs: Vec<Row> =
+                    theirs.filter(|row| row.params["scaling"] == "weak").cloned().collect();
+                let theirs = find(&theirs, nodes, case, &[])?;
+                beside(&mut report, case, ["rate of a node", "GFLOP/s"], rate, theirs);
+            }
+            rows.extend(report.into_rows());
+        }
+        Ok(rows)
+    }
+}
+
+/// The row of a case that was measured.
+fn find(rows: &[Row], nodes: u32, case: &str, params: &[(&str, u64)]) -> Result<f64> {
+    let has = |row: &&Row| {
+        row.case == case
+            && row.params.get("nodes").is_some_and(|there| *there == nodes)
+            && params.iter().all(|(name, value)| row.params.get(*name).is_some_and(|there| there == value))
+    };
+    let row = rows.iter().find(has).ok_or_else(|| format!("nothing was measured of `{case}`"))?;
+    Ok(row.value)
+}
+
+/// Words before what was simulated for this machine, and what was measured on it.
+pub const PREDICTED: &str = "predicted, ";
+pub const MEASURED: &str = "measured, ";
+
+fn beside(report: &mut Report, case: &str, [metric, unit]: [&str; 2], predicted: f64, measured: f64) {
+    report.add(&format!("{PREDICTED}{case}"), metric, unit, vec![predicted]);
+    report.add(&format!("{MEASURED}{case}"), metric, unit, vec![measured]);
+    report.add(case, "predicted : measured", "", vec![predicted / measured]);
+    report.add(case, "error", "%", vec![(predicted / measured - 1.0).abs() * 100.0]);
+}

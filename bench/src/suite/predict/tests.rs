@@ -1,0 +1,97 @@
+//! Goal: the prediction is of the protocol that ships, the same for the same seed, and of the machine that was told.
+
+use super::cluster::Plan;
+use super::machine::Rating;
+use super::programs;
+use super::simulate::{self, Seen};
+use vgas_cache::pool::Counter;
+
+fn rating() -> Rating {
+    Rating {
+        link: Some("1gbit,50us".parse().unwrap()),
+        drive: Some("200MiB,50k".parse().unwrap()),
+        message_ns: 2000,
+        page_ns: 20_000,
+        page_bytes: 64 << 10,
+        cores: 0,
+    }
+}
+
+fn plan(nodes: u32) -> Plan {
+    let rating = rating();
+    Plan { seed: 1, nodes, frames: 32, pages: 0, owners: 1, cooperative: true, in_place: true, rating }
+}
+
+/// All that a row can be made of.
+fn all(seen: &Seen) -> String {
+    format!("{seen:?}")
+}
+
+/// Goal: the same seed gives the same run, to the nanosecond and the message, in each figure.
+#[test]
+fn a_seed_determines_what_is_predicted() {
+    let scan = |seed, at_random| all(&simulate::scan(&Plan { seed, ..plan(6) }, 80, 1, at_random).unwrap());
+    for at_random in [false, true] {
+        assert_eq!(scan(3, at_random), scan(3, at_random));
+    }
+    let share = || all(&simulate::share(&plan(5), 9).unwrap());
+    assert_eq!(share(), share());
+    let product = || {
+        let gemm = super::growth::product_plan(640, 4, 64 << 10, 16 << 20).unwrap();
+        let product = programs::Product { plan: &gemm, page_bytes: 64 << 10, panels: 3, gflops: 50.0 };
+        all(&simulate::multiply(&Plan { frames: 256, ..plan(4) }, &product).unwrap())
+    };
+    assert_eq!(product(), product());
+}
+
+/// Goal: messages are those of the protocol's own stories, told by `cold_read` and `read_served_by_forwarder`: of one page that both of
+/// two nodes want at once, the other node asks and the home answers from NVMe; then the home's own node is sent it by that node,
+/// whom its home asks to. Four in all, since what a node says to itself is no message between nodes.
+#[test]
+fn messages_are_those_of_the_protocol() {
+    let seen = simulate::scan(&plan(2), 1, 1, false).unwrap();
+    let counted = [Counter::GetMisses, Counter::FromNvm, Counter::FromPeer, Counter::Forwards];
+    assert_eq!(counted.map(|counter| seen.counters.get(counter)), [2, 1, 1, 1], "{seen:?}");
+    let barrier = 2;
+    assert_eq!(seen.messages - barrier, 2 + 2, "{seen:?}");
+    // A put of another node into a page that is served in place: there and back. The home's own are hits.
+    let puts = 20;
+    let seen = simulate::share(&plan(3), puts).unwrap();
+    let barriers = 2 * 3;
+    assert_eq!(seen.counters.get(Counter::InPlaceServed), 2 * puts, "{seen:?}");
+    assert_eq!(seen.messages, 2 * 2 * puts + barriers, "{seen:?}");
+}
+
+/// Goal: a barrier takes a message of each rank in each of as many steps as its logarithm.
+#[test]
+fn a_barrier_has_as_many_steps_as_its_logarithm() {
+    for (nodes, steps) in [(2, 1), (4, 2), (5, 3), (16, 4)] {
+        let seen = simulate::meet(&plan(nodes), 10).unwrap();
+        assert_eq!(seen.messages, u64::from(nodes) * steps * 10);
+    }
+}
+
+/// Goal: a faster link helps where the link is the limit, by as much as it is faster; and hardly where it is not.
+#[test]
+fn twice_the_link_is_twice_the_rate_where_it_is_the_limit() {
+    let time = |link: &str, drive: &str| {
+        let rating =
+            Rating { link: Some(link.parse().unwrap()), drive: Some(drive.parse().unwrap()), ..rating() };
+        let plan = Plan { cooperative: false, rating, ..plan(8) };
+        simulate::scan(&plan, 80, 1, false).unwrap().ns as f64
+    };
+    let by_link = time("1gbit,50us", "2000MiB") / time("2gbit,50us", "2000MiB");
+    assert!((1.8..2.1).contains(&by_link), "{by_link}");
+    let by_drive = time("10gbit,50us", "20MiB") / time("20gbit,50us", "20MiB");
+    assert!((0.95..1.15).contains(&by_drive), "{by_drive}");
+}
+
+/// Goal: a processor that needs longer for a message makes puts that are served in place slower, which all pass the home's.
+#[test]
+fn a_slower_processor_is_slower() {
+    let time = |message_ns| {
+        let rating = Rating { message_ns, ..rating() };
+        simulate::share(&Plan { rating, ..plan(16) }, 20).unwrap().ns as f64
+    };
+    assert!(time(20_000) > 2.0 * time(5_000));
+}

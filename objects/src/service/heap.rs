@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(trial.pending(), 1, "it reads before the slot is marked");
         trial.finish();
         assert_eq!(trial.answer(call), Some(Ok(Answer::Bytes(Bytes(b"here".to_vec())))));
-        assert_eq!(word(&mut trial, 128), SERVED.into());
+        assert_eq!(word(&mut trial, 128), u64::from(SERVED));
         for (owner, offset, bytes, served) in [
             (0, 0, 8, None),
             (9, 0, 8, None),

@@ -70,6 +70,7 @@
 //! | `String` | [`DString`] | text |
 //! | `HashMap<K, V>` | [`DMap<K, V>`](DMap) | a map; one that is elsewhere is looked into without bringing it |
 //! | `Arc<T>` | [`sync::DArc<T>`](sync::DArc) | a value with several owners, who clone it without messages |
+//! | `Weak<T>` | [`sync::DWeak<T>`](sync::DWeak) | who knows of such a value, and does not keep it |
 //! | `Mutex<T>`, `RwLock<T>` | [`sync::DMutex<T>`](sync::DMutex), [`sync::DRwLock<T>`](sync::DRwLock) | a value that travels with its lock |
 //! | `Condvar`, `Barrier` | [`sync::DCondvar`], [`sync::DBarrier`] | waiting for what others do; `DMutex::with` has it done where the value is |
 //! | `mpsc::sync_channel` | [`sync::channel`] | values go to one rank as they are; both ends travel |

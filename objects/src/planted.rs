@@ -14,6 +14,8 @@ pub enum Fault {
     ForgottenValue,
     /// A unit of a counted value is lost where many are drawn.
     LostUnit,
+    /// The owners of a value keep a watcher when the value is gone.
+    KeptWatcher,
     /// A lock is not poisoned by a panic of who was to change its value.
     LostPoison,
 }

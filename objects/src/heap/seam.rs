@@ -67,12 +67,29 @@ pub(crate) fn lost_node(node: NodeId) -> ObjectError {
 #[inline]
 #[track_caller]
 pub(crate) fn add<T>(word: Word, number: u64) -> Result<u64, ObjectError> {
-    if !is_own(word) {
-        return update::<T, u64>(word, Change::Add(number));
+    match own_number(word) {
+        Some(own) => Ok(own.fetch_add(number, Ordering::SeqCst)),
+        None => update::<T, u64>(word, Change::Add(number)),
     }
+}
+
+/// Replaces the number that [`add`] adds to, if it is `expected`: yields what it was.
+#[track_caller]
+pub(crate) fn replace<T>(word: Word, expected: u64, desired: u64) -> Result<u64, ObjectError> {
+    match own_number(word) {
+        Some(own) => {
+            let was = own.compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst);
+            Ok(was.unwrap_or_else(|other| other))
+        }
+        None => update::<T, u64>(word, Change::CompareSwap { expected, desired }),
+    }
+}
+
+/// The number that an object of this rank begins with.
+#[inline]
+fn own_number(word: Word) -> Option<&'static AtomicU64> {
     // SAFETY: rule 1: a number of an object in the own partition, which everybody uses as an atomic.
-    let count = unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(word.address() as usize)) };
-    Ok(count.fetch_add(number, Ordering::SeqCst))
+    is_own(word).then(|| unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(word.address() as usize)) })
 }
 
 /// Whether an object lies in this rank's partition.

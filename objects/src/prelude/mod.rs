@@ -38,7 +38,7 @@
 //! |---|---|
 //! | `Box`, `Vec`, `vec!`, `String` | [`DBox`](crate::DBox), [`DVec`](crate::DVec), [`vec!`](crate::vec), [`DString`](crate::DString) |
 //! | `collections::HashMap` | [`DMap`](crate::DMap), also in [`collections`] |
-//! | `sync::{Arc, Mutex, RwLock, Condvar, Barrier}` | [`DArc`](crate::sync::DArc) and the others of [`crate::sync`], also in [`sync`] |
+//! | `sync::{Arc, Weak, Mutex, RwLock, Condvar, Barrier}` | [`DArc`](crate::sync::DArc), [`DWeak`](crate::sync::DWeak) and the others of [`crate::sync`], also in [`sync`] |
 //! | `sync::atomic`, `sync::mpsc`, `thread` | [`atomic`], [`mpsc`], [`thread`] |
 //!
 //! # What differs, and why
@@ -53,7 +53,8 @@
 //! | `format!`, `to_string`, `to_vec`, `to_owned` | make std's `String` and `Vec`, for use in one process; `.into()` makes them these |
 //! | a `Vec` of what is not portable, as of `JoinHandle`s | is `std::vec::Vec`. So is best what one thread builds step by step: it grows where it need not be found by others, and `.into()` moves it at once |
 //! | `HashMap::get`, `entry` | the first yields something that derefs to the value, which may have been brought for it; in place of the second there is `get_or_insert_with`. Keys hash alike everywhere, without a secret |
-//! | `Arc::get_mut`, `try_unwrap` | yield a `Result`, as the count may be on another node |
+//! | `Arc::get_mut`, `make_mut`, `try_unwrap`, `strong_count` | yield a `Result`, as the count may be on another node; what ranks keep counts |
+//! | `Weak::upgrade` | may yield a value whose last owner on another rank is gone, until what that rank keeps is given back |
 //! | `Mutex::lock` and the like | have the error [`LockError`](crate::sync::LockError): poison does not give the guard; `clear_poison` does |
 //! | `RwLock<T>` | needs `T: Shareable`, as readers have copies |
 //! | `mpsc::channel` | has room for 65,536 values; who sends more waits |
@@ -68,7 +69,7 @@ pub mod thread;
 
 #[doc(no_inline)]
 pub use crate::sync::{
-    DArc as Arc, DBarrier as Barrier, DCondvar as Condvar, DMutex as Mutex, DRwLock as RwLock,
+    DArc as Arc, DBarrier as Barrier, DCondvar as Condvar, DMutex as Mutex, DRwLock as RwLock, DWeak as Weak,
 };
 #[doc(no_inline)]
 pub use crate::{DBox as Box, DMap as HashMap, DString as String, DVec as Vec, Portable, Shareable, call};
@@ -85,7 +86,7 @@ pub mod collections {
 /// Std's `sync`.
 pub mod sync {
     #[doc(no_inline)]
-    pub use super::{Arc, Barrier, Condvar, Mutex, RwLock, atomic, mpsc};
+    pub use super::{Arc, Barrier, Condvar, Mutex, RwLock, Weak, atomic, mpsc};
 }
 
 /// Why a program has ended that was [run].

@@ -2,11 +2,14 @@
 //!
 //! # Rules for the unsafe code in this file
 //!
-//! A handle's box is one of many boxes of the same word, each of which stands for a unit of its count. It is only read through, until
-//! its handle is known to have the last unit, or the count has become 0: then it owns the value as a box does.
+//! A handle's box is one of many boxes of the same word, each of which stands for a unit of its count ([`super::count`]). It is only read
+//! through, and only by owners, until its handle is known to have the last unit, or what was given back is said to be over: then whoever was told
+//! owns the value, or its place, or both as a box does.
 
-use super::units::{DRAWN, Units};
-use crate::heap::{DBox, ObjectError, Refused, add, is_own};
+use super::count::{DRAWN, FIRST, OWNER, Over, WATCHER, has_room, is_alone, over, owners, watchers};
+use super::units::Units;
+use super::weak::DWeak;
+use crate::heap::{DBox, ObjectError, Refused, add, discard_left, drop_value, is_own, replace, take_out};
 use crate::planted::{Fault, is_planted};
 use crate::word::{Link, Word};
 use crate::{Layout, Portable, Shareable};
@@ -31,10 +34,16 @@ unsafe impl Shareable for Count {}
 
 #[derive(Portable, Shareable)]
 #[repr(C)]
-struct Counted<T: Shareable> {
+pub(super) struct Counted<T: Shareable> {
     /// First: where [`add`] finds it.
     count: Count,
     value: T,
+}
+
+impl<T: Shareable> Counted<T> {
+    fn new(value: T) -> Self {
+        Self { count: Count(AtomicU64::new(FIRST)), value }
+    }
 }
 
 /// A value with several owners, as [`std::sync::Arc`]: nobody changes it, all read it as they read a [`DBox`], through copies of their
@@ -42,7 +51,10 @@ struct Counted<T: Shareable> {
 ///
 /// Cloning and dropping cost no message: at the value's rank they are an update of its count; elsewhere a rank's first clone draws many
 /// units of the count at once, and what its drops leave is given back with that of 63 other values, or at the next
-/// [`Objects::barrier`](crate::Objects::barrier). Until then the value may outlive its last owner.
+/// [`Objects::barrier`](crate::Objects::barrier). Until then the value may outlive its last owner. What a node had that is lost is never given back:
+/// where the heap goes on ([`HeapOptions::replicas`](crate::HeapOptions::replicas)), such a value stays until its end.
+///
+/// Values that lead back to those who own them do so by [`DArc::downgrade`], which owns nothing.
 ///
 /// What can change behind a shared reference cannot be in it, except the types of this module:
 ///
@@ -55,7 +67,7 @@ struct Counted<T: Shareable> {
 /// fn change(mut number: DArc<u64>) { *number += 1; }
 /// ```
 pub struct DArc<T: Shareable> {
-    of: ManuallyDrop<DBox<Counted<T>>>,
+    pub(super) of: ManuallyDrop<DBox<Counted<T>>>,
 }
 
 // SAFETY: its bytes are a box's, and all its links are visited.
@@ -77,14 +89,42 @@ unsafe impl<T: Shareable> Shareable for DArc<T> {}
 
 static UNITS: Mutex<Option<Units>> = Mutex::new(None);
 
-fn units<R>(work: impl FnOnce(&mut Units) -> R) -> R {
+pub(super) fn units<R>(work: impl FnOnce(&mut Units) -> R) -> R {
     let mut units: MutexGuard<'_, Option<Units>> = UNITS.lock().unwrap_or_else(PoisonError::into_inner);
     work(units.get_or_insert_default())
 }
 
-/// Gives units of a value back, and says whether they were its last.
-fn give_back(word: Word, units: u64) -> Result<bool, ObjectError> {
-    Ok(add::<Count>(word, units.wrapping_neg())? == units)
+/// Gives units of a value back, and says what is over by that.
+fn give_back(word: Word, units: u64) -> Result<Over, ObjectError> {
+    Ok(over(add::<Count>(word, units.wrapping_neg())?, units))
+}
+
+/// Does what is over for a value of this type.
+pub(super) fn end<T: Shareable>(word: Word, what: Over) {
+    // What cannot be had, or given back, is lost with its rank, and the job.
+    match what {
+        Over::Nothing => {}
+        Over::All => drop(DBox::<Counted<T>>::of(word)),
+        Over::Value => {
+            // SAFETY: the rule of this file: it was told.
+            let _ = unsafe { drop_value::<Counted<T>>(word) };
+            end_watch::<T>(word);
+        }
+        Over::Place => {
+            // SAFETY: the rule of this file: it was told, and the value was dropped before.
+            let _ = unsafe { discard_left::<Counted<T>>(word) };
+        }
+    }
+}
+
+/// Gives the owners' watcher back, of a value that is gone.
+fn end_watch<T: Shareable>(word: Word) {
+    if is_planted(Fault::KeptWatcher) {
+        return;
+    }
+    if let Ok(what) = give_back(word, WATCHER) {
+        end::<T>(word, what);
+    }
 }
 
 /// Gives back all units that this rank keeps, and drops the values whose last ones they are, with what those own.
@@ -95,11 +135,57 @@ pub(crate) fn flush() -> Result<(), ObjectError> {
             return Ok(());
         }
         for (word, units, end) in all {
-            if give_back(word, units)? {
-                end(word);
-            }
+            end(word, give_back(word, units)?);
         }
     }
+}
+
+/// One more handle of a value: an owner or a watcher, as the unit says. The caller has another one.
+#[track_caller]
+pub(super) fn one_more<T: Shareable>(word: Word, unit: u64) -> Result<(), ObjectError> {
+    if !is_own(word) && units(|units| units.take(word, unit)) {
+        return Ok(());
+    }
+    // The count is not over meanwhile: what the caller has is one of it.
+    let drawn = if is_own(word) { unit } else { unit * DRAWN };
+    let was = add::<DArc<T>>(word, drawn)?;
+    if !has_room(was) {
+        add::<DArc<T>>(word, drawn.wrapping_neg())?;
+        return Err(ObjectError::Usage(format!("{was:#x} is the count of a value: no more can have it")));
+    }
+    keep::<T>(word, drawn - unit);
+    Ok(())
+}
+
+/// Keeps what was drawn beyond what is used.
+pub(super) fn keep<T: Shareable>(word: Word, drawn: u64) {
+    if drawn > 0 {
+        let lost = if is_planted(Fault::LostUnit) { owners(drawn).min(OWNER) } else { 0 };
+        units(|units| units.keep(word, drawn - lost, end::<T>));
+    }
+}
+
+/// A handle is dropped.
+pub(super) fn one_less<T: Shareable>(word: Word, unit: u64) {
+    // What cannot be given back is lost with its rank, and the job.
+    if is_own(word) {
+        if let Ok(what) = give_back(word, unit) {
+            end::<T>(word, what);
+        }
+    } else if units(|units| units.keep(word, unit, end::<T>)) {
+        let _ = flush();
+    }
+}
+
+/// The count of a value, after what this rank keeps was given back, which may have been the last of it.
+#[track_caller]
+pub(super) fn count_of<T: Shareable>(word: Word) -> Result<u64, ObjectError> {
+    let kept = units(|units| units.give(word));
+    let was = add::<DArc<T>>(word, kept.wrapping_neg())?;
+    if kept > 0 {
+        end::<T>(word, over(was, kept));
+    }
+    Ok(was.wrapping_sub(kept))
 }
 
 impl<T: Shareable> DArc<T> {
@@ -109,7 +195,7 @@ impl<T: Shareable> DArc<T> {
     /// As [`DBox::new`].
     #[track_caller]
     pub fn new(value: T) -> Self {
-        Self { of: ManuallyDrop::new(DBox::new(Counted { count: Count(AtomicU64::new(1)), value })) }
+        Self { of: ManuallyDrop::new(DBox::new(Counted::new(value))) }
     }
 
     /// Places a value in this rank's partition.
@@ -117,7 +203,7 @@ impl<T: Shareable> DArc<T> {
     /// # Errors
     /// As [`DBox::try_new`].
     pub fn try_new(value: T) -> Result<Self, Refused<T>> {
-        match DBox::try_new(Counted { count: Count(AtomicU64::new(1)), value }) {
+        match DBox::try_new(Counted::new(value)) {
             Ok(new) => Ok(Self { of: ManuallyDrop::new(new) }),
             Err(Refused { value, why }) => Err(Refused { value: value.value, why }),
         }
@@ -125,11 +211,6 @@ impl<T: Shareable> DArc<T> {
 
     fn word(&self) -> Word {
         DBox::word(&self.of)
-    }
-
-    /// Drops a value without owners.
-    fn end(word: Word) {
-        drop(DBox::<Counted<T>>::of(word));
     }
 
     /// Whether two are owners of one value.
@@ -144,48 +225,121 @@ impl<T: Shareable> DArc<T> {
     #[track_caller]
     pub fn try_clone(this: &Self) -> Result<Self, ObjectError> {
         let word = this.word();
-        if is_own(word) {
-            add::<Self>(word, 1)?;
-        } else if !units(|units| units.take(word)) {
-            // The count is not 0 meanwhile: `this` is one of it.
-            add::<Self>(word, DRAWN)?;
-            let lost = u64::from(is_planted(Fault::LostUnit));
-            units(|units| units.keep(word, DRAWN - 1 - lost, Self::end));
-        }
-        Ok(Self { of: ManuallyDrop::new(DBox::of(word)) })
+        one_more::<T>(word, OWNER)?;
+        Ok(Self::of(word))
     }
 
-    /// Whether this is the only owner, after what this rank keeps was given back. What others have not given back counts.
+    /// An owner's handle, of which the caller has the unit.
+    pub(super) fn of(word: Word) -> Self {
+        Self { of: ManuallyDrop::new(DBox::of(word)) }
+    }
+
+    /// One who knows of the value, and does not keep it: [`DWeak::upgrade`] makes it an owner while there is one. A rank's first of a value of
+    /// another node takes a message and its answer; others none.
+    ///
+    /// # Panics
+    /// When the count cannot be changed: a peer is lost, or there is no heap. [`DArc::try_downgrade`] says so instead.
     #[track_caller]
-    fn is_alone(&self) -> Result<bool, ObjectError> {
-        let kept = units(|units| units.give(self.word()));
-        // Not the last: `self` has one.
-        Ok(add::<Self>(self.word(), kept.wrapping_neg())? == kept + 1)
+    pub fn downgrade(this: &Self) -> DWeak<T> {
+        match Self::try_downgrade(this) {
+            Ok(weak) => weak,
+            Err(error) => panic!("{error}"),
+        }
     }
 
-    /// The value, to change it, if this is its only owner, and no other rank keeps units of it ([`DArc`]). What others have of it is
-    /// never found again.
+    /// [`DArc::downgrade`].
+    ///
+    /// # Errors
+    /// When the count cannot be changed.
+    #[track_caller]
+    pub fn try_downgrade(this: &Self) -> Result<DWeak<T>, ObjectError> {
+        let word = this.word();
+        one_more::<T>(word, WATCHER)?;
+        Ok(DWeak::of(word))
+    }
+
+    /// How many owners there are, at some moment, after what this rank keeps was given back. What other ranks keep counts, so that there may be fewer; after
+    /// [`Objects::barrier`](crate::Objects::barrier) they keep nothing.
+    ///
+    /// # Errors
+    /// When the count cannot be had.
+    #[track_caller]
+    pub fn strong_count(this: &Self) -> Result<usize, ObjectError> {
+        Ok(owners(count_of::<T>(this.word())?) as usize)
+    }
+
+    /// How many [`DWeak`]s there are of the value, as [`DArc::strong_count`] counts.
+    ///
+    /// # Errors
+    /// When the count cannot be had.
+    #[track_caller]
+    pub fn weak_count(this: &Self) -> Result<usize, ObjectError> {
+        // Without that of all owners together.
+        Ok(watchers(count_of::<T>(this.word())?) as usize - 1)
+    }
+
+    /// The value, to change it, if this is its only owner, nobody watches it ([`DWeak`]), and no other rank keeps units of it ([`DArc`]).
+    /// What others have of it is never found again.
     ///
     /// # Errors
     /// When the value cannot be had.
     #[track_caller]
     pub fn get_mut(this: &mut Self) -> Result<Option<&mut T>, ObjectError> {
-        Ok(if this.is_alone()? { Some(&mut this.of.get_mut().value) } else { None })
+        let is_alone = is_alone(count_of::<T>(this.word())?);
+        Ok(if is_alone { Some(&mut this.of.get_mut().value) } else { None })
     }
 
-    /// Takes the value out of the heap, as [`DArc::get_mut`] changes it; else the owner stays one.
+    /// The value, to change it: a clone, in this rank's partition, unless it is had as by [`DArc::get_mut`]. Other owners keep the value as it was;
+    /// who watches it watches that.
+    ///
+    /// # Errors
+    /// When the value cannot be had, or there is no room for a clone.
+    #[track_caller]
+    pub fn make_mut(this: &mut Self) -> Result<&mut T, ObjectError>
+    where
+        T: Clone,
+    {
+        if !is_alone(count_of::<T>(this.word())?) {
+            *this = Self::try_new(T::clone(this)).map_err(|refused| *refused.why)?;
+        }
+        Ok(&mut this.of.get_mut().value)
+    }
+
+    /// Takes the value out of the heap, if this is its only owner and no other rank keeps units of it; else the owner stays one. Who watches it
+    /// finds nothing any more.
     ///
     /// # Errors
     /// When the value cannot be had; the owner is dropped then.
     #[track_caller]
     pub fn try_unwrap(this: Self) -> Result<Result<T, Self>, ObjectError> {
-        if !this.is_alone()? {
-            return Ok(Err(this));
+        let word = this.word();
+        let mut seen = count_of::<T>(word)?;
+        while !is_alone(seen) {
+            if owners(seen) != 1 {
+                return Ok(Err(this));
+            }
+            // Watched: from here on by those who find nothing.
+            let was = replace::<Self>(word, seen, seen - OWNER)?;
+            if was == seen {
+                this.into_word();
+                // SAFETY: the rule of this file: it has given the last unit of an owner back.
+                let value = unsafe { take_out::<Counted<T>>(word) }?;
+                end_watch::<T>(word);
+                return Ok(Ok(value.value));
+            }
+            seen = was;
         }
         let mut this = ManuallyDrop::new(this);
         // SAFETY: the rule of this file: it has the last unit, and is not used again.
         let owned = unsafe { ManuallyDrop::take(&mut this.of) };
         Ok(Ok(owned.into_inner().value))
+    }
+
+    /// Its word, when its unit is the caller's.
+    fn into_word(self) -> Word {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: the rule of this file: not used again, and nothing is dropped with it but the use of its copy.
+        unsafe { ManuallyDrop::take(&mut this.of) }.into_word()
     }
 }
 
@@ -213,17 +367,9 @@ impl<T: Shareable> Clone for DArc<T> {
 
 impl<T: Shareable> Drop for DArc<T> {
     fn drop(&mut self) {
-        let word = self.word();
         // SAFETY: the rule of this file: not used again, and nothing is dropped with it but the use of its copy.
-        unsafe { ManuallyDrop::take(&mut self.of) }.into_word();
-        // What cannot be given back is lost with its rank, and the job.
-        if is_own(word) {
-            if let Ok(true) = give_back(word, 1) {
-                Self::end(word);
-            }
-        } else if units(|units| units.keep(word, 1, Self::end)) {
-            let _ = flush();
-        }
+        let word = unsafe { ManuallyDrop::take(&mut self.of) }.into_word();
+        one_less::<T>(word, OWNER);
     }
 }
 

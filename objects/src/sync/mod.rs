@@ -9,7 +9,8 @@
 //! | `with.rs` | [`DMutex::with`]: a task that goes to the value | 2 |
 //! | `condvar.rs`, `barrier.rs` | [`DCondvar`], [`DBarrier`]: waiting for others | 2, when it is over |
 //! | `channel.rs`, `outlet.rs` | [`channel`]: values that go to one rank as they come | 2 for up to 8 KiB of values, on each side |
-//! | `arc.rs`, `units.rs` | [`DArc`]: a value with several owners | reading as of a box; a rank's first clone 2, others none; drop a 64th |
+//! | `arc.rs`, `count.rs`, `units.rs` | [`DArc`]: a value with several owners | reading as of a box; a rank's first clone 2, others none; drop a 64th |
+//! | `weak.rs` | [`DWeak`]: who knows of such a value, and does not keep it | a rank's first 2, its first upgrade 4, others none; drop a 64th |
 
 mod arc;
 mod atomic;
@@ -17,11 +18,15 @@ mod barrier;
 mod bytes;
 mod channel;
 mod condvar;
+mod count;
 mod mutex;
 mod outlet;
 mod rwlock;
 mod units;
 mod wait;
+#[cfg(test)]
+mod walk;
+mod weak;
 mod with;
 
 pub use arc::DArc;
@@ -36,3 +41,4 @@ pub use condvar::{DCondvar, WaitTimeoutResult};
 pub use mutex::{DMutex, Guard, LockError};
 pub(crate) use outlet::{look, settle};
 pub use rwlock::{DRwLock, ReadGuard};
+pub use weak::DWeak;

@@ -4,7 +4,6 @@
 //! the faster it comes. Whoever waits drives it, and where nobody does, a thread that sleeps unless something is left behind
 //! (the *driver*). Units of senders are kept here, as in `units.rs`, until a sender of this rank is dropped.
 
-use super::units::DRAWN;
 use super::wait;
 use crate::Portable;
 use crate::heap::{ObjectError, job};
@@ -17,6 +16,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use vgas::NodeId;
 use vgas::service::PendingCall;
+
+/// Senders that a rank draws at once.
+const DRAWN: u64 = 1 << 20;
 
 /// Most bytes of values in a message.
 pub(super) const BATCH_BYTES: usize = 8 << 10;

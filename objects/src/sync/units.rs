@@ -1,19 +1,18 @@
 //! What this rank has of others' counted values beyond its handles: units, so that clones and drops need no message.
 //!
-//! Each handle is one unit. A value's home counts all units: of handles, and of what ranks keep here. A clone takes one from here, or
-//! draws many at once; a drop puts one here. What is here is given back in batches, and whoever gives back the last of a value drops
-//! it. So no unit is lost or doubled, wherever handles travel meanwhile.
+//! Each handle is one unit, of an owner or of a watcher ([`super::count`]). A value's home counts all units: of handles, and of what ranks keep here.
+//! A clone takes one from here, or draws many at once; a drop puts one here. What is here is given back in batches, and whoever gives
+//! back the last of a value drops it. So no unit is lost or doubled, wherever handles travel meanwhile.
 
+use super::count::{Over, owners, watchers};
 use crate::word::Word;
 use rustc_hash::FxHashMap;
 
-/// Units that are drawn at once.
-pub(super) const DRAWN: u64 = 1 << 20;
 /// Values of which units are kept, beyond which all are given back.
 const KEPT: usize = 64;
 
-/// Drops a value that has no owner any more.
-pub(super) type End = fn(Word);
+/// Does what is over for a value.
+pub(super) type End = fn(Word, Over);
 
 /// The units that a rank keeps, by value.
 #[derive(Debug, Default)]
@@ -22,15 +21,14 @@ pub(super) struct Units {
 }
 
 impl Units {
-    /// For one more handle; false: [`DRAWN`] are to be drawn, and all but one kept.
-    pub fn take(&mut self, word: Word) -> bool {
-        match self.kept.get_mut(&word) {
-            Some((units @ 1.., _)) => {
-                *units -= 1;
-                true
-            }
-            _ => false,
+    /// For one more handle, a unit of this half; false: many are to be drawn, and all but one kept.
+    pub fn take(&mut self, word: Word, unit: u64) -> bool {
+        let Some((units, _)) = self.kept.get_mut(&word) else { return false };
+        let is_here = owners(*units) >= owners(unit) && watchers(*units) >= watchers(unit);
+        if is_here {
+            *units -= unit;
         }
+        is_here
     }
 
     /// Keeps so many; whether it is time to give back.
@@ -53,57 +51,85 @@ impl Units {
 
 #[cfg(test)]
 mod tests {
+    use super::super::count::{DRAWN, FIRST, OWNER, WATCHER, over};
     use super::*;
     use crate::word::Colour;
     use proptest::prelude::*;
 
     const RANKS: usize = 3;
 
+    /// What a home counts, and has seen to be over.
+    struct Home {
+        count: u64,
+        values: u32,
+        places: u32,
+    }
+
+    impl Home {
+        fn give(&mut self, units: u64) {
+            let what = over(self.count, units);
+            self.count -= units;
+            self.values += u32::from(matches!(what, Over::Value | Over::All));
+            self.places += u32::from(matches!(what, Over::Place | Over::All));
+            match what {
+                Over::Value => self.give(WATCHER),
+                Over::All => self.count -= WATCHER,
+                _ => {}
+            }
+        }
+    }
+
     proptest! {
-        /// Goal: whatever ranks clone, pass on, drop and give back, the home counts what there is, and the value ends once, when and
-        /// only when nobody has a handle, and everything was given back. Rank 0 is the home, which keeps nothing.
+        /// Goal: whatever ranks clone, watch, pass on, drop and give back, the home counts what there is; the value ends once, when and
+        /// only when nobody owns it, and its place, when nobody watches it either, and everything was given back. Rank 0 is the home,
+        /// which keeps nothing.
         #[test]
-        fn no_unit_is_lost_or_doubled(acts in proptest::collection::vec((0..4u8, 0..RANKS, 0..RANKS), 0..200)) {
+        fn no_unit_is_lost_or_doubled(acts in proptest::collection::vec((0..7u8, 0..RANKS, 0..RANKS), 0..200)) {
             let word = Word::new(64, Colour(0)).unwrap();
             let mut kept: [Units; RANKS] = Default::default();
-            let (mut handles, mut home, mut ended) = ([1u64, 0, 0], 1u64, 0);
-            let give = |units: &mut Units, home: &mut u64, ended: &mut u32| {
-                for (_, units, _) in units.give_all() {
-                    *home -= units;
-                    *ended += u32::from(*home == 0);
-                }
-            };
-            let rest = (0..RANKS).flat_map(|rank| [(2, rank, 0); 200]).chain((0..RANKS).map(|rank| (3, rank, 0)));
+            let mut handles = [FIRST - WATCHER, 0, 0];
+            let mut home = Home { count: FIRST, values: 0, places: 0 };
+            let rest = (0..RANKS).flat_map(|rank| [(2, rank, 0), (5, rank, 0)].into_iter().cycle().take(400));
+            let rest = rest.chain((0..RANKS).map(|rank| (6, rank, 0)));
             for (act, rank, other) in acts.into_iter().chain(rest) {
+                // Of an owner, or of a watcher.
+                let unit = if act < 3 { OWNER } else { WATCHER };
+                let has = |handles: &[u64; RANKS], unit| match unit {
+                    OWNER => owners(handles[rank]) > 0,
+                    _ => watchers(handles[rank]) > 0,
+                };
                 match act {
-                    0 if handles[rank] > 0 => {
-                        handles[rank] += 1;
+                    0 | 3 if has(&handles, OWNER) => {
+                        handles[rank] += unit;
                         if rank == 0 {
-                            home += 1;
-                        } else if !kept[rank].take(word) {
-                            home += DRAWN;
-                            kept[rank].keep(word, DRAWN - 1, |_| {});
+                            home.count += unit;
+                        } else if !kept[rank].take(word, unit) {
+                            home.count += unit * DRAWN;
+                            kept[rank].keep(word, unit * (DRAWN - 1), |_, _| {});
                         }
                     }
-                    1 if handles[rank] > 0 => {
-                        handles[rank] -= 1;
-                        handles[other] += 1;
+                    1 | 4 if has(&handles, unit) => {
+                        handles[rank] -= unit;
+                        handles[other] += unit;
                     }
-                    2 if handles[rank] > 0 => {
-                        handles[rank] -= 1;
-                        kept[rank].keep(word, 1, |_| {});
-                        if rank == 0 {
-                            give(&mut kept[0], &mut home, &mut ended);
+                    2 | 5 if has(&handles, unit) => {
+                        handles[rank] -= unit;
+                        match rank {
+                            0 => home.give(unit),
+                            _ => drop(kept[rank].keep(word, unit, |_, _| {})),
                         }
                     }
-                    3 => give(&mut kept[rank], &mut home, &mut ended),
+                    6 => kept[rank].give_all().into_iter().for_each(|(_, units, _)| home.give(units)),
                     _ => {}
                 }
-                let units: u64 = kept.iter().map(|units| units.kept.values().map(|(units, _)| units).sum::<u64>()).sum();
-                prop_assert_eq!(home, handles.iter().sum::<u64>() + units);
-                prop_assert_eq!(ended, u32::from(home == 0));
+                let units: u64 = kept.iter().flat_map(|units| units.kept.values()).map(|(units, _)| units).sum();
+                let all = handles.iter().sum::<u64>() + units;
+                let of_owners = if owners(all) > 0 { WATCHER } else { 0 };
+                prop_assert_eq!(home.count, all + of_owners);
+                prop_assert_eq!(home.values, u32::from(owners(all) == 0));
+                prop_assert_eq!(home.places, u32::from(all == 0));
             }
-            prop_assert_eq!((home, ended), (0, 1));
+            prop_assert_eq!((home.count, home.values, home.places), (0, 1, 1));
         }
     }
 }

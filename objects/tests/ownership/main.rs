@@ -16,6 +16,7 @@ mod scenarios;
 mod sharing;
 mod tasks;
 mod usual;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -51,6 +52,7 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
         channels::ALL,
         conditions::ALL,
         usual::ALL,
+        watched::ALL,
     ]
     .into_iter()
     .flatten()

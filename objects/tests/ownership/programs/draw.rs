@@ -48,6 +48,17 @@ kinds! {
     ArcDrop,
     ArcShip,
     ArcInto,
+    /// Changes a value whether others have it or not.
+    ArcMake,
+    /// Takes a value out that nobody else has; of others, drops the owner.
+    ArcTake,
+    WeakNew,
+    WeakClone,
+    WeakDrop,
+    /// Becomes an owner for a moment.
+    WeakRead,
+    /// The same by a task on another rank, which has a watcher of its own.
+    WeakShip,
     LockNew,
     LockChange,
     LockThere,
@@ -116,11 +127,22 @@ macro_rules! values {
         #[$derive]
         pub struct Mark(u16);
 
+        /// Of what was cloned: whether it is, may differ between the worlds.
+        const UNMARKED: u16 = u16::MAX;
+
+        impl Mark {
+            fn of_clone(&self) -> Self {
+                Self(UNMARKED)
+            }
+        }
+
         static DROPPED: std::sync::Mutex<Vec<u16>> = std::sync::Mutex::new(Vec::new());
 
         impl Drop for Mark {
             fn drop(&mut self) {
-                DROPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(self.0);
+                if self.0 != UNMARKED {
+                    DROPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(self.0);
+                }
             }
         }
 
@@ -133,6 +155,7 @@ macro_rules! values {
         pub struct Leaf {
             mark: Mark,
             numbers: [u64; 3],
+            row: $row<u64>,
         }
 
         #[$derive]
@@ -151,11 +174,25 @@ macro_rules! values {
         }
 
         pub fn leaf(number: u64, mark: u16) -> Leaf {
-            Leaf { mark: Mark(mark), numbers: [number; 3] }
+            Leaf { mark: Mark(mark), numbers: [number; 3], row: (0..number % 3).collect() }
         }
 
+        /// Not of its mark, which a clone does not have.
         pub fn leaf_digest(leaf: &Leaf) -> u64 {
-            leaf.numbers.iter().fold(u64::from(leaf.mark.0), |sum, number| mixed(sum, *number))
+            let sum = leaf.numbers.iter().fold(leaf.row.len() as u64, |sum, number| mixed(sum, *number));
+            leaf.row.iter().fold(sum, |sum, number| mixed(sum, *number))
+        }
+
+        impl Clone for Leaf {
+            fn clone(&self) -> Self {
+                let row = self.row.iter().copied().collect();
+                Self { mark: self.mark.of_clone(), numbers: self.numbers, row }
+            }
+        }
+
+        pub fn change_leaf(leaf: &mut Leaf, number: u64) {
+            leaf.numbers[number as usize % 3] ^= number;
+            leaf.row.push(number);
         }
 
         /// With up to four marks.

@@ -4,7 +4,7 @@ use super::draw::{BOXES, FEW, Kind, ROOM, Step};
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use vgas::Rank;
-use vgas_objects::sync::{DArc, DMutex, LockError, Receiver, Sender, TryRecvError, channel};
+use vgas_objects::sync::{DArc, DMutex, DWeak, LockError, Receiver, Sender, TryRecvError, channel};
 use vgas_objects::{DBox, DVec, TaskError, scope, spawn_to, task};
 
 mod values {
@@ -14,7 +14,7 @@ mod values {
 }
 
 pub use values::{Item, dropped};
-use values::{Leaf, change, digest, item, leaf, leaf_digest};
+use values::{Leaf, change, change_leaf, digest, item, leaf, leaf_digest};
 
 type Channel = (Sender<Item>, Receiver<Item>, usize);
 
@@ -25,6 +25,7 @@ pub struct World {
     pub found: Vec<u64>,
     pub boxes: [Option<DBox<Item>>; BOXES],
     arcs: [Option<DArc<Leaf>>; BOXES],
+    weaks: [Option<DWeak<Leaf>>; BOXES],
     locks: [Option<DMutex<Item>>; FEW],
     rows: [DVec<Item>; FEW],
     channels: [Option<Channel>; FEW],
@@ -85,8 +86,15 @@ impl World {
             Kind::Send | Kind::SendThere | Kind::Receive | Kind::ReceiveThere | Kind::Close => {
                 self.step_of_channels(step)?
             }
-            Kind::ArcNew | Kind::ArcClone | Kind::ArcDrop | Kind::ArcShip | Kind::ArcInto => {
-                self.step_of_arcs(step)?
+            Kind::ArcNew
+            | Kind::ArcClone
+            | Kind::ArcDrop
+            | Kind::ArcShip
+            | Kind::ArcInto
+            | Kind::ArcMake
+            | Kind::ArcTake => self.step_of_arcs(step)?,
+            Kind::WeakNew | Kind::WeakClone | Kind::WeakDrop | Kind::WeakRead | Kind::WeakShip => {
+                self.step_of_weaks(step)?
             }
             Kind::LockNew => {
                 self.locks[few] = Some(DMutex::new(item(step.number, step.mark)));
@@ -344,11 +352,54 @@ impl World {
                 });
                 Some(spawn_to(Rank(step.to), task, DArc::try_clone(of)?).join()?)
             }
+            Kind::ArcMake => {
+                let Some(of) = &mut self.arcs[a] else { return Ok(Some(0)) };
+                change_leaf(DArc::make_mut(of)?, number);
+                Some(leaf_digest(of))
+            }
+            Kind::ArcTake => {
+                let Some(of) = self.arcs[a].take() else { return Ok(Some(0)) };
+                let found = leaf_digest(&of);
+                // Alone or not: a rank may still keep units.
+                drop(DArc::try_unwrap(of)?);
+                Some(found)
+            }
             _ => {
                 let shared = self.arcs[a].as_ref().map(DArc::try_clone).transpose()?;
                 let of = self.here(b, step);
                 of.shared = shared;
                 Some(digest(of))
+            }
+        })
+    }
+
+    fn step_of_weaks(&mut self, step: &Step) -> Found<Option<u64>> {
+        let Step { kind, a, b, .. } = *step;
+        Ok(match kind {
+            Kind::WeakNew => {
+                self.weaks[b] = self.arcs[a].as_ref().map(DArc::try_downgrade).transpose()?;
+                Some(u64::from(self.weaks[b].is_some()))
+            }
+            Kind::WeakClone => {
+                self.weaks[b] = self.weaks[a].as_ref().map(DWeak::try_clone).transpose()?;
+                Some(u64::from(self.weaks[b].is_some()))
+            }
+            Kind::WeakDrop => {
+                self.weaks[a] = None;
+                None
+            }
+            Kind::WeakRead => {
+                let owner = self.weaks[a].as_ref().map(DWeak::try_upgrade).transpose()?.flatten();
+                Some(owner.map_or(0, |of| leaf_digest(&of)))
+            }
+            _ => {
+                let Some(of) = &self.weaks[a] else { return Ok(Some(0)) };
+                let task = task!(|of: DWeak<Leaf>| -> u64 {
+                    let other = of.clone();
+                    drop(of);
+                    other.upgrade().map_or(0, |owner| leaf_digest(&owner))
+                });
+                Some(spawn_to(Rank(step.to), task, DWeak::try_clone(of)?).join()?)
             }
         })
     }

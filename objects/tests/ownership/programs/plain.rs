@@ -3,7 +3,7 @@
 use super::draw::{BOXES, FEW, Kind, ROOM, Step};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Derives nothing.
 mod values {
@@ -12,7 +12,7 @@ mod values {
 }
 
 pub use values::dropped;
-use values::{Item, Leaf, change, digest, item, leaf, leaf_digest};
+use values::{Item, Leaf, change, change_leaf, digest, item, leaf, leaf_digest};
 
 type Channel = (SyncSender<Item>, Receiver<Item>, usize);
 
@@ -20,8 +20,12 @@ type Channel = (SyncSender<Item>, Receiver<Item>, usize);
 pub struct World {
     ranks: u64,
     pub found: Vec<u64>,
+    /// Places in `found` where objects may find this instead: a value that nobody has, and which a rank still keeps.
+    pub or_late: Vec<(usize, u64)>,
     boxes: [Option<Box<Item>>; BOXES],
     arcs: [Option<Arc<Leaf>>; BOXES],
+    /// With what their values are found to be.
+    weaks: [Option<(Weak<Leaf>, u64)>; BOXES],
     locks: [Option<Mutex<Item>>; FEW],
     rows: [Vec<Item>; FEW],
     channels: [Option<Channel>; FEW],
@@ -174,6 +178,43 @@ impl World {
                 self.boxes[b] = Some(of);
                 found
             }
+            Kind::ArcMake => match &mut self.arcs[a] {
+                Some(of) => {
+                    change_leaf(Arc::make_mut(of), number);
+                    leaf_digest(of)
+                }
+                None => 0,
+            },
+            Kind::ArcTake => match self.arcs[a].take() {
+                Some(of) => {
+                    let found = leaf_digest(&of);
+                    drop(Arc::try_unwrap(of));
+                    found
+                }
+                None => 0,
+            },
+            Kind::WeakNew => {
+                self.weaks[b] = self.arcs[a].as_ref().map(|of| (Arc::downgrade(of), leaf_digest(of)));
+                u64::from(self.weaks[b].is_some())
+            }
+            Kind::WeakClone => {
+                self.weaks[b] = self.weaks[a].clone();
+                u64::from(self.weaks[b].is_some())
+            }
+            Kind::WeakDrop => {
+                self.weaks[a] = None;
+                return;
+            }
+            Kind::WeakRead | Kind::WeakShip => match &self.weaks[a] {
+                Some((weak, late)) => {
+                    let found = weak.upgrade().map(|of| leaf_digest(&of));
+                    if found.is_none() {
+                        self.or_late.push((self.found.len(), *late));
+                    }
+                    found.unwrap_or(0)
+                }
+                None => 0,
+            },
             Kind::LockNew => {
                 self.locks[few] = Some(Mutex::new(item(number, mark)));
                 return;

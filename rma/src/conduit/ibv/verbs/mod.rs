@@ -94,7 +94,8 @@ impl Context {
             let found = devices.iter().find(|(device, _)| device == name);
             let (_, device) = found.ok_or_else(|| {
                 let names: Vec<_> = devices.iter().map(|(name, _)| name.as_str()).collect();
-                RmaError::Refused(format!("there is no RDMA device {name}; there are: {}", names.join(", ")))
+                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                RmaError::Refused(format!("there is no RDMA device {name}; there are: {names}"))
             })?;
             // SAFETY: rules 1, 2: the list of devices is alive.
             let raw = NonNull::new(unsafe { (verbs.ibv_open_device)(*device) })
@@ -219,7 +220,12 @@ fn with_devices<T>(
     // SAFETY: rule 1.
     let list = unsafe { (verbs.ibv_get_device_list)(&mut count) };
     if list.is_null() {
-        return Err(last_error("list the RDMA devices (is the module ib_uverbs loaded?)"));
+        let error = std::io::Error::last_os_error();
+        // A kernel without RDMA has no devices, as other machines have none: who asks says what that means.
+        return match error.kind() {
+            std::io::ErrorKind::Unsupported => look(verbs, &[]),
+            _ => Err(RmaError::io("list the RDMA devices (is the module ib_uverbs loaded?)", error)),
+        };
     }
     let devices: Vec<_> = (0..count.max(0) as usize)
         .map(|index| {

@@ -19,19 +19,19 @@ fn over_sockets_with_writes() {
 }
 
 #[test]
-#[ignore = "slower"]
+#[ignore = "takes long; .ci/run runs it in its section on the ofi conduit, with libfabric installed"]
 fn over_sockets_with_writes_and_several_ranks_a_node() {
     suite("tcp;ofi_rxm", 2);
 }
 
 #[test]
-#[ignore = "slower"]
+#[ignore = "takes long; .ci/run runs it in its section on the ofi conduit, with libfabric installed"]
 fn over_sockets_without_rxm() {
     suite("net", 1);
 }
 
 #[test]
-#[ignore = "slower"]
+#[ignore = "takes long; .ci/run runs it in its section on the ofi conduit, with libfabric installed"]
 fn over_shared_memory() {
     suite("shm", 1);
 }

@@ -78,7 +78,8 @@
 //! | `thread::spawn`, `thread::scope` | [`spawn`], [`scope`] | tasks, on any rank |
 //! | raw pointers | [`dalloc`], [`dread`], [`dwrite`], [`dfree`] | values that stay where they are, by their words; nothing checks who uses them when |
 //!
-//! A program that has std's names already begins with the [`prelude`].
+//! A program that has std's names already begins with the [`prelude`]. Other libraries see objects by features: `serde` writes and reads
+//! them as std's types, `arrow` has rows as buffers of its arrays, `rkyv` has values with std's types in them in the heap (`views`).
 //!
 //! # What an operation costs
 //!
@@ -182,13 +183,16 @@ pub mod slab;
 pub mod sync;
 #[cfg(feature = "runtime")]
 mod task;
+#[cfg(any(feature = "arrow", feature = "rkyv", feature = "serde"))]
+pub mod views;
 mod word;
 
 #[cfg(feature = "runtime")]
 pub use heap::{
-    DBox, DMap, DMapIter, DString, DVec, Found, Get, HeapAtRest, HeapCounts, HeapOptions, LookError, Lost,
-    MutRef, NodeReport, ObjectError, Objects, OtherLayout, Part, PartitionAtRest, RankReport, Ref, Refused,
-    Replicated, Report, RootAtRest, SizeAtRest, TypeReport, dalloc, dfree, dread, dwrite, heaps_at_rest,
+    DBox, DMap, DMapIter, DString, DVec, Entry, Found, Get, HeapAtRest, HeapCounts, HeapOptions, LookError,
+    Lost, MutRef, NodeReport, ObjectError, Objects, OccupiedEntry, OtherLayout, Part, PartitionAtRest,
+    RankReport, Ref, Refused, Replicated, Report, RootAtRest, SizeAtRest, TypeReport, VacantEntry, dalloc,
+    dfree, dread, dwrite, heaps_at_rest,
 };
 pub use layout::Layout;
 #[doc(hidden)]

@@ -1,5 +1,6 @@
 //! [`DMap`]: an owned map in the global heap.
 
+use super::entry::{Entry, OccupiedEntry, VacantEntry};
 use super::error::ObjectError;
 use super::part::Part;
 use super::vec::DVec;
@@ -63,10 +64,28 @@ pub struct DMap<K: Portable, V: Portable> {
 
 /// Room for one key.
 #[derive(Portable, Shareable)]
-struct Bucket<K: Portable, V: Portable> {
+pub(super) struct Bucket<K: Portable, V: Portable> {
     /// Of its key: most others are told from it without a look at them, which may be elsewhere in part.
-    hash: u64,
-    entry: Option<(K, V)>,
+    pub(super) hash: u64,
+    pub(super) entry: Option<(K, V)>,
+}
+
+/// Takes what is in a bucket. Those behind it that came so far only because it was there go back: no key is behind a free bucket.
+pub(super) fn take_at<K: Portable, V: Portable>(buckets: &mut [Bucket<K, V>], at: usize) -> Option<(K, V)> {
+    let taken = buckets[at].entry.take()?;
+    let mask = buckets.len() - 1;
+    let (mut hole, mut at) = (at, at);
+    loop {
+        at = (at + 1) & mask;
+        if buckets[at].entry.is_none() {
+            return Some(taken);
+        }
+        let begins = buckets[at].hash as usize & mask;
+        if at.wrapping_sub(begins) & mask >= at.wrapping_sub(hole) & mask {
+            buckets.swap(hole, at);
+            hole = at;
+        }
+    }
 }
 
 /// The same in every process.
@@ -118,6 +137,24 @@ impl<K: Portable, V: Portable> DMap<K, V> {
     pub fn clear(&mut self) {
         self.buckets.clear();
         self.len = 0;
+    }
+
+    /// Takes all keys and values, and the room that they had: the map is empty at once, whatever becomes of the iterator.
+    ///
+    /// # Panics
+    /// When they cannot be had; they are nobody's then.
+    #[track_caller]
+    pub fn drain(&mut self) -> DMapIter<K, V> {
+        std::mem::take(self).into_iter()
+    }
+
+    /// All values, for writing: they move here. In no order that means anything.
+    ///
+    /// # Panics
+    /// When they cannot be had.
+    #[track_caller]
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.iter_mut().map(|(_, value)| value)
     }
 
     /// Keys and values, for writing to the values: they move here. In no order that means anything.
@@ -200,26 +237,44 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         Ok(None)
     }
 
+    /// What is at a key, or the place for it, found once: the map moves here.
+    ///
+    /// ```no_run
+    /// # use vgas_objects::{DMap, DString};
+    /// # let mut seen: DMap<DString, u64> = DMap::new();
+    /// *seen.entry("Ada".into()).or_default() += 1;
+    /// ```
+    ///
+    /// # Panics
+    /// As [`DMap::insert`]; [`DMap::try_entry`] says why instead.
+    #[track_caller]
+    pub fn entry(&mut self, key: K) -> Entry<'_, K, V> {
+        super::boxes::had(self.try_entry(key))
+    }
+
+    /// [`DMap::entry`].
+    ///
+    /// # Errors
+    /// When no room is left, or the map cannot be had: the key is dropped then.
+    pub fn try_entry(&mut self, key: K) -> Result<Entry<'_, K, V>, ObjectError> {
+        self.try_grow()?;
+        let hash = hash_of(&key);
+        let Self { buckets, len } = self;
+        let buckets = buckets.try_as_mut_slice()?;
+        let (at, is_there) = Self::place(buckets, hash, &key);
+        Ok(match is_there {
+            true => Entry::Occupied(OccupiedEntry { buckets, len, at }),
+            false => Entry::Vacant(VacantEntry { buckets, len, at, hash, key }),
+        })
+    }
+
     /// What is at a key, for writing; what `make` says, if nothing was.
     ///
     /// # Panics
     /// As [`DMap::insert`].
     #[track_caller]
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
-        if let Err(error) = self.try_grow() {
-            super::boxes::fail(&error);
-        }
-        let hash = hash_of(&key);
-        let buckets = self.buckets.as_mut_slice();
-        let (at, is_there) = Self::place(buckets, hash, &key);
-        if !is_there {
-            buckets[at] = Bucket { hash, entry: Some((key, make())) };
-            self.len += 1;
-        }
-        match &mut buckets[at].entry {
-            Some((_, value)) => value,
-            None => unreachable!("it was there, or is now"),
-        }
+        self.entry(key).or_insert_with(make)
     }
 
     /// What is at a key, for writing: the map moves here.
@@ -248,27 +303,64 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     where
         K: Borrow<Q>,
     {
+        self.remove_entry(key).map(|(_key, value)| value)
+    }
+
+    /// Takes a key, and what is at it: the map moves here.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    #[track_caller]
+    pub fn remove_entry<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
+    where
+        K: Borrow<Q>,
+    {
         if self.len == 0 {
             return None;
         }
         let buckets = self.buckets.as_mut_slice();
-        let (mut hole, _) = Self::place(buckets, hash_of(key), key);
-        let (_key, value) = buckets[hole].entry.take()?;
+        let (at, _) = Self::place(buckets, hash_of(key), key);
+        let taken = take_at(buckets, at)?;
         self.len -= 1;
-        // Those behind it that came so far only because it was there go back: no key is behind a free bucket.
-        let mask = buckets.len() - 1;
-        let mut at = hole;
-        loop {
-            at = (at + 1) & mask;
-            if buckets[at].entry.is_none() {
-                return Some(value);
-            }
-            let begins = buckets[at].hash as usize & mask;
-            if at.wrapping_sub(begins) & mask >= at.wrapping_sub(hole) & mask {
-                buckets.swap(hole, at);
-                hole = at;
-            }
+        Some(taken)
+    }
+
+    /// Drops all keys and values but those of which `is_kept` says yes: the map moves here. Should `is_kept` panic, all are still there.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    #[track_caller]
+    pub fn retain(&mut self, mut is_kept: impl FnMut(&K, &mut V) -> bool) {
+        if self.len == 0 {
+            return;
         }
+        let buckets = self.buckets.as_mut_slice();
+        let mut leaves = |(key, value): &mut (K, V)| !is_kept(key, value);
+        let leaving: Vec<bool> =
+            buckets.iter_mut().map(|bucket| bucket.entry.as_mut().is_some_and(&mut leaves)).collect();
+        if !leaving.contains(&true) {
+            return;
+        }
+        // All are taken out and the kept put back, since none may be behind a free bucket. The others are dropped when this is done: a drop
+        // may panic.
+        let mut taken = Vec::with_capacity(self.len);
+        for (bucket, leaves) in buckets.iter_mut().zip(leaving) {
+            taken.extend(bucket.entry.take().map(|entry| (bucket.hash, entry, leaves)));
+        }
+        let mask = buckets.len() - 1;
+        let mut gone = Vec::new();
+        for (hash, entry, leaves) in taken {
+            if leaves {
+                gone.push(entry);
+                continue;
+            }
+            let mut at = hash as usize & mask;
+            while buckets[at].entry.is_some() {
+                at = (at + 1) & mask;
+            }
+            buckets[at] = Bucket { hash, entry: Some(entry) };
+        }
+        self.len -= gone.len();
     }
 }
 
@@ -319,10 +411,38 @@ impl<K: Shareable, V: Shareable> DMap<K, V> {
     /// Keys and values, for reading: all are brought. In no order that means anything.
     ///
     /// # Panics
-    /// When they cannot be had.
+    /// When they cannot be had; [`DMap::try_iter`] says why instead.
     #[track_caller]
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.buckets.iter().filter_map(|bucket| bucket.entry.as_ref()).map(|(key, value)| (key, value))
+        super::boxes::had(self.try_iter())
+    }
+
+    /// [`DMap::iter`].
+    ///
+    /// # Errors
+    /// When they cannot be had, or there is no room for a copy.
+    #[track_caller]
+    pub fn try_iter(&self) -> Result<impl Iterator<Item = (&K, &V)>, ObjectError> {
+        let entries = self.buckets.try_as_slice()?.iter().filter_map(|bucket| bucket.entry.as_ref());
+        Ok(entries.map(|(key, value)| (key, value)))
+    }
+
+    /// All keys; costs what [`DMap::iter`] does.
+    ///
+    /// # Panics
+    /// When they cannot be had.
+    #[track_caller]
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// All values; costs what [`DMap::iter`] does.
+    ///
+    /// # Panics
+    /// When they cannot be had.
+    #[track_caller]
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
     }
 }
 

@@ -14,6 +14,7 @@
 mod borrow;
 mod boxes;
 mod copies;
+mod entry;
 mod error;
 mod extension;
 mod head;
@@ -40,6 +41,7 @@ mod vec;
 
 pub use borrow::{MutRef, Ref};
 pub use boxes::{DBox, Refused};
+pub use entry::{Entry, OccupiedEntry, VacantEntry};
 pub use error::{Lost, ObjectError, OtherLayout};
 pub use later::Get;
 pub(crate) use left::{discard_left, drop_value, take_out};

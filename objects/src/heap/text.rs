@@ -77,6 +77,29 @@ impl DString {
         self.bytes.try_extend_from(text.as_bytes())
     }
 
+    /// Takes the last character; the text comes here.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    #[track_caller]
+    pub fn pop(&mut self) -> Option<char> {
+        super::boxes::had(self.bytes.try_as_mut_slice().map(|_| ()));
+        let last = self.chars().next_back()?;
+        self.bytes.truncate(self.len() - last.len_utf8());
+        Some(last)
+    }
+
+    /// Removes all but so many bytes at its beginning; the text comes here.
+    ///
+    /// # Panics
+    /// When they do not end between two characters, or it cannot be had.
+    #[track_caller]
+    pub fn truncate(&mut self, bytes: usize) {
+        super::boxes::had(self.bytes.try_as_mut_slice().map(|_| ()));
+        assert!(bytes >= self.len() || self.is_char_boundary(bytes), "{bytes} bytes end within a character");
+        self.bytes.truncate(bytes);
+    }
+
     /// Removes all of it.
     pub fn clear(&mut self) {
         self.bytes.clear();

@@ -1,7 +1,9 @@
 //! What boxes, rows and text do as those of std do, beyond what they are for: made of other values, compared, cloned, changed in the middle.
 
+use super::vec::bounds;
 use super::{DBox, DString, DVec};
 use crate::portable::{Portable, Shareable};
+use std::ops::{Range, RangeBounds};
 use std::str::FromStr;
 
 impl<T: Portable> From<T> for DBox<T> {
@@ -95,6 +97,52 @@ impl<T: Portable> DVec<T> {
         let mut kept = 0;
         for at in 0..values.len() {
             if is_kept(&values[at]) {
+                values.swap(kept, at);
+                kept += 1;
+            }
+        }
+        self.truncate(kept);
+    }
+
+    /// Takes the values of a range, which are no longer the row's at once, whatever becomes of the iterator; those behind it follow. The row
+    /// comes here.
+    ///
+    /// # Panics
+    /// When there are not so many, or the row cannot be had.
+    #[track_caller]
+    pub fn drain(&mut self, range: impl RangeBounds<usize>) -> std::vec::IntoIter<T> {
+        let Range { start, end } = bounds(range, self.len());
+        assert!(start <= end && end <= self.len(), "drain of {start}..{end} of {}", self.len());
+        self.as_mut_slice()[start..].rotate_left(end - start);
+        let mut taken = Vec::with_capacity(end - start);
+        taken.extend((start..end).map_while(|_| self.pop()));
+        taken.reverse();
+        taken.into_iter()
+    }
+
+    /// Drops each value that is as the one before it; the row comes here.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    #[track_caller]
+    pub fn dedup(&mut self)
+    where
+        T: PartialEq,
+    {
+        self.dedup_by(|value, before| value == before);
+    }
+
+    /// Drops each value of which this says that it is as the one that was kept before it; the row comes here.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    #[track_caller]
+    pub fn dedup_by(&mut self, mut is_same: impl FnMut(&mut T, &mut T) -> bool) {
+        let values = self.as_mut_slice();
+        let mut kept = values.len().min(1);
+        for at in 1..values.len() {
+            let (before, rest) = values.split_at_mut(at);
+            if !is_same(&mut rest[0], &mut before[kept - 1]) {
                 values.swap(kept, at);
                 kept += 1;
             }

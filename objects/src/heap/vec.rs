@@ -11,7 +11,7 @@ use crate::word::{Link, Word};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::ops::{Bound, Deref, DerefMut, RangeBounds};
+use std::ops::{Bound, Deref, DerefMut, Range, RangeBounds};
 use std::panic::Location;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use vgas::Rank;
@@ -87,6 +87,21 @@ impl<T: Portable> Default for DVec<T> {
 const fn size<T>() -> u64 {
     assert!(size_of::<T>() > 0, "a row of values without bytes is a number");
     size_of::<T>() as u64
+}
+
+/// What a range means among so many; it may be none that there is.
+pub(super) fn bounds(range: impl RangeBounds<usize>, length: usize) -> Range<usize> {
+    let first = match range.start_bound() {
+        Bound::Included(&first) => first,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => length,
+    };
+    first..end
 }
 
 /// The class of a slot for so many values at least.
@@ -306,16 +321,7 @@ impl<T: Portable> DVec<T> {
     where
         T: Shareable,
     {
-        let first = match range.start_bound() {
-            Bound::Included(&first) => first,
-            Bound::Excluded(&before) => before.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&last) => last.saturating_add(1),
-            Bound::Excluded(&end) => end,
-            Bound::Unbounded => self.len(),
-        };
+        let Range { start: first, end } = bounds(range, self.len());
         if first > end || end > self.len() {
             let length = self.len();
             return Err(ObjectError::Usage(format!("{first}..{end} of a row of {length} values")));

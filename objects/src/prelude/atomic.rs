@@ -3,6 +3,7 @@
 use crate::sync::DAtomic;
 use crate::{ObjectError, Portable, Shareable};
 pub use std::sync::atomic::Ordering;
+use vgas::Change;
 
 /// What was had, or the end.
 #[track_caller]
@@ -14,37 +15,37 @@ fn had<V>(result: Result<V, ObjectError>) -> V {
 }
 
 macro_rules! atomics {
-    ($($atomic:ident $number:ty),*) => { $(
+    ($($atomic:ident $number:ty as $word:ty),*) => { $(
         /// As std's, for all ranks. All updates of one have an order, and what a thread did before one is visible to who sees it: what is
         /// asked for as an [`Ordering`] is always the strongest.
         ///
         /// Its methods panic where a peer is lost.
         #[derive(Debug, Portable, Shareable)]
-        pub struct $atomic(DAtomic<$number>);
+        pub struct $atomic(DAtomic<$word>);
 
         impl $atomic {
             /// Places a number in this rank's partition.
             #[track_caller]
             pub fn new(number: $number) -> Self {
-                Self(DAtomic::new(number))
+                Self(DAtomic::new(number as $word))
             }
 
             /// The number.
             #[track_caller]
             pub fn load(&self, _: Ordering) -> $number {
-                had(self.0.load())
+                had(self.0.load()) as $number
             }
 
             /// Replaces the number.
             #[track_caller]
             pub fn store(&self, number: $number, _: Ordering) {
-                had(self.0.store(number));
+                had(self.0.store(number as $word));
             }
 
             /// Replaces the number; what it was.
             #[track_caller]
             pub fn swap(&self, number: $number, _: Ordering) -> $number {
-                had(self.0.swap(number))
+                had(self.0.swap(number as $word)) as $number
             }
 
             /// Replaces the number if it is `current`: what it was, as `Err` if that was another.
@@ -59,34 +60,155 @@ macro_rules! atomics {
                 _: Ordering,
                 _: Ordering,
             ) -> Result<$number, $number> {
-                had(self.0.compare_exchange(current, new))
+                let was = had(self.0.compare_exchange(current as $word, new as $word));
+                was.map(|was| was as $number).map_err(|was| was as $number)
             }
 
             /// Adds, and wraps around; what it was.
             #[track_caller]
             pub fn fetch_add(&self, number: $number, _: Ordering) -> $number {
-                had(self.0.fetch_add(number))
+                had(self.0.fetch_add(number as $word)) as $number
             }
 
             /// Subtracts, and wraps around; what it was.
             #[track_caller]
             pub fn fetch_sub(&self, number: $number, _: Ordering) -> $number {
-                had(self.0.fetch_sub(number))
+                had(self.0.fetch_sub(number as $word)) as $number
+            }
+
+            /// As [`compare_exchange`](Self::compare_exchange), which never fails for nothing.
+            ///
+            /// # Errors
+            /// With the number, if it is another.
+            #[track_caller]
+            pub fn compare_exchange_weak(
+                &self,
+                current: $number,
+                new: $number,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$number, $number> {
+                self.compare_exchange(current, new, success, failure)
+            }
+
+            /// Replaces the number by what `change` makes of it, as often as it is another meanwhile; what it was.
+            ///
+            /// # Errors
+            /// With the number, if `change` makes none of it.
+            #[track_caller]
+            pub fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                mut change: impl FnMut($number) -> Option<$number>,
+            ) -> Result<$number, $number> {
+                let mut was = self.load(fetch);
+                while let Some(new) = change(was) {
+                    match self.compare_exchange(was, new, set, fetch) {
+                        Ok(was) => return Ok(was),
+                        Err(other) => was = other,
+                    }
+                }
+                Err(was)
+            }
+
+            /// Keeps the bits that are set in both; what it was.
+            #[track_caller]
+            pub fn fetch_and(&self, number: $number, _: Ordering) -> $number {
+                had(self.0.fetch_and(number as $word)) as $number
+            }
+
+            /// Sets the bits that are set in either; what it was.
+            #[track_caller]
+            pub fn fetch_or(&self, number: $number, _: Ordering) -> $number {
+                had(self.0.fetch_or(number as $word)) as $number
+            }
+
+            /// Sets the bits that are set in one of both; what it was.
+            #[track_caller]
+            pub fn fetch_xor(&self, number: $number, _: Ordering) -> $number {
+                had(self.0.update(Change::Xor(number as $word))) as $number
             }
 
             /// The greater of both; what it was.
             #[track_caller]
             pub fn fetch_max(&self, number: $number, _: Ordering) -> $number {
-                had(self.0.update(vgas::Change::Max(number)))
+                had(self.0.update(Change::Max(number as $word))) as $number
             }
 
             /// The lesser of both; what it was.
             #[track_caller]
             pub fn fetch_min(&self, number: $number, _: Ordering) -> $number {
-                had(self.0.update(vgas::Change::Min(number)))
+                had(self.0.update(Change::Min(number as $word))) as $number
             }
         }
     )* };
 }
 
-atomics!(AtomicU32 u32, AtomicI32 i32, AtomicU64 u64, AtomicI64 i64);
+// What std's are as large as a pointer is is so on all machines of a job: 64 bits.
+atomics!(
+    AtomicU32 u32 as u32,
+    AtomicI32 i32 as i32,
+    AtomicU64 u64 as u64,
+    AtomicI64 i64 as i64,
+    AtomicUsize usize as u64,
+    AtomicIsize isize as i64
+);
+
+/// As std's, for all ranks; what is said of [`AtomicU32`] holds.
+#[derive(Debug, Portable, Shareable)]
+pub struct AtomicBool(DAtomic<u32>);
+
+impl AtomicBool {
+    /// Places a yes or no in this rank's partition.
+    #[track_caller]
+    pub fn new(is_set: bool) -> Self {
+        Self(DAtomic::new(is_set.into()))
+    }
+
+    /// Whether it is set.
+    #[track_caller]
+    pub fn load(&self, _: Ordering) -> bool {
+        had(self.0.load()) != 0
+    }
+
+    /// Sets it, or not.
+    #[track_caller]
+    pub fn store(&self, is_set: bool, _: Ordering) {
+        had(self.0.store(is_set.into()));
+    }
+
+    /// Sets it, or not; what it was.
+    #[track_caller]
+    pub fn swap(&self, is_set: bool, _: Ordering) -> bool {
+        had(self.0.swap(is_set.into())) != 0
+    }
+
+    /// Replaces it if it is `current`: what it was, as `Err` if that was the other.
+    ///
+    /// # Errors
+    /// With what it is, if that is the other.
+    #[track_caller]
+    pub fn compare_exchange(&self, current: bool, new: bool, _: Ordering, _: Ordering) -> Result<bool, bool> {
+        let was = had(self.0.compare_exchange(current.into(), new.into()));
+        was.map(|was| was != 0).map_err(|was| was != 0)
+    }
+
+    /// Whether both are set, from now on; what it was.
+    #[track_caller]
+    pub fn fetch_and(&self, is_set: bool, _: Ordering) -> bool {
+        had(self.0.fetch_and(is_set.into())) != 0
+    }
+
+    /// Whether either is set, from now on; what it was.
+    #[track_caller]
+    pub fn fetch_or(&self, is_set: bool, _: Ordering) -> bool {
+        had(self.0.fetch_or(is_set.into())) != 0
+    }
+
+    /// Whether one of both is set, from now on; what it was.
+    #[track_caller]
+    pub fn fetch_xor(&self, is_set: bool, _: Ordering) -> bool {
+        had(self.0.update(Change::Xor(is_set.into()))) != 0
+    }
+}

@@ -21,7 +21,7 @@
 //!                 let (counts, sender) = (counts.clone(), sender.clone());
 //!                 all.push(scope.spawn(call!(|text, counts, sender| {
 //!                     for word in text.split(' ') {
-//!                         *counts.lock().unwrap().get_or_insert_with(word.into(), || 0) += 1;
+//!                         *counts.lock().unwrap().entry(word.into()).or_default() += 1;
 //!                     }
 //!                     let _ = sender.send(Word { text: text.clone(), seen: text.len() as u64 });
 //!                 })));
@@ -52,7 +52,7 @@
 //! | `vec!` | is imported by name, as above: a glob may not hide std's macro, which else makes std's `Vec` |
 //! | `format!`, `to_string`, `to_vec`, `to_owned` | make std's `String` and `Vec`, for use in one process; `.into()` makes them these |
 //! | a `Vec` of what is not portable, as of `JoinHandle`s | is `std::vec::Vec`. So is best what one thread builds step by step: it grows where it need not be found by others, and `.into()` moves it at once |
-//! | `HashMap::get`, `entry` | the first yields something that derefs to the value, which may have been brought for it; in place of the second there is `get_or_insert_with`. Keys hash alike everywhere, without a secret |
+//! | `HashMap::get` | yields something that derefs to the value, which may have been brought for it. Keys hash alike everywhere, without a secret |
 //! | `Arc::get_mut`, `make_mut`, `try_unwrap`, `strong_count` | yield a `Result`, as the count may be on another node; what ranks keep counts |
 //! | `Weak::upgrade` | may yield a value whose last owner on another rank is gone, until what that rank keeps is given back |
 //! | `Mutex::lock` and the like | have the error [`LockError`](crate::sync::LockError): poison does not give the guard; `clear_poison` does |

@@ -336,7 +336,8 @@ fn die(on: Rank, thing: &mut DBox<Thing>, lock: &DMutex<u64>, version: u64) -> R
             *guard = 9;
             change(thing, version);
             let _ = getppid().map(|daemon| kill_process(daemon, Signal::KILL));
-            std::thread::sleep(crate::NOTICED_WITHIN);
+            // The kernel ends this process next; the lock is not given back until then.
+            std::thread::park_timeout(crate::NOTICED_WITHIN);
         });
         scope.spawn_to(on, task, (thing, lock), version).join()
     })

@@ -2,7 +2,8 @@
 
 use crate::scenarios::nothing_is_left;
 use crate::{HEAP, JOBS, Outcome, Scenario};
-use vgas_objects::prelude::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use vgas_objects::prelude::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use vgas_objects::prelude::*;
 use vgas_objects::{Objects, RunOptions, vec};
 
@@ -25,6 +26,9 @@ struct Word {
 fn words(objects: &Objects, _: u64) -> Outcome {
     let said = objects.run(&RunOptions::default(), || -> Result<(), std::string::String> {
         rows()?;
+        edited()?;
+        maps()?;
+        atomics()?;
         threads()?;
         channels()
     })?;
@@ -60,6 +64,111 @@ fn rows() -> Result<(), std::string::String> {
     ensure(ours[..] == std[..] && ours.clone() == ours, &format!("{ours:?} for {std:?}"))?;
     let boxed: Box<Word> = Box::new(Word { text: "a word".into(), places: vec![1, 2] });
     ensure(boxed.clone() == boxed && boxed.text == "a word", "clones")
+}
+
+/// Rows and text that lose what is in their middle, each step as on std.
+fn edited() -> Result<(), std::string::String> {
+    let mut ours: Vec<String> = (0..12u32).map(|number| String::from(format!("{}", number / 3))).collect();
+    let mut std: std::vec::Vec<_> = (0..12u32).map(|number| format!("{}", number / 3)).collect();
+    for range in [2..5, 0..0, 0..1, 7..8] {
+        let taken: std::vec::Vec<_> = ours.drain(range.clone()).map(|text| text.to_string()).collect();
+        ensure(taken == std.drain(range).collect::<std::vec::Vec<_>>(), "drained")?;
+    }
+    ours.dedup();
+    std.dedup();
+    ensure(
+        ours.iter().map(|text| text.as_str()).eq(std.iter().map(|text| text.as_str())),
+        "without the same twice",
+    )?;
+    ours.drain(..);
+    ensure(ours.is_empty(), "all drained")?;
+    let (mut ours, mut std) = (String::from("größe"), std::string::String::from("größe"));
+    ensure(ours.pop() == std.pop() && ours.pop() == std.pop() && ours.as_str() == std, "the last letters")?;
+    ours.truncate(4);
+    ensure(ours.as_str() == "grö" && String::new().pop().is_none(), "its beginning")
+}
+
+/// A map by its entries, held against std's, on the rank that has it and on others.
+fn maps() -> Result<(), std::string::String> {
+    let mut ours: HashMap<u64, Vec<u64>> = HashMap::new();
+    let mut std: BTreeMap<u64, std::vec::Vec<u64>> = BTreeMap::new();
+    for number in 0..200u64 {
+        let key = number * number % 37;
+        ours.entry(key).and_modify(|row| row.push(number)).or_insert_with(|| vec![number]);
+        std.entry(key).or_default().push(number);
+    }
+    let same = |ours: &HashMap<u64, Vec<u64>>, std: &BTreeMap<u64, std::vec::Vec<u64>>| {
+        ours.len() == std.len()
+            && std.iter().all(|(key, row)| ours.get(key).is_some_and(|found| found[..] == row[..]))
+            && ours.keys().all(|key| std.contains_key(key))
+            && ours.values().map(|row| row.len()).sum::<usize>()
+                == std.values().map(|row| row.len()).sum::<usize>()
+    };
+    ensure(same(&ours, &std), "entries")?;
+    thread::scope(|scope| {
+        let map = &mut ours;
+        let there = scope.spawn(call!(|map| {
+            map.retain(|key, row| {
+                row.push(0);
+                key % 3 != 1
+            });
+            map.remove_entry(&0).map(|(key, row)| key + row.len() as u64)
+        }));
+        let removed = there.join().map_err(|why| why.to_string())?;
+        std.retain(|key, row| {
+            row.push(0);
+            key % 3 != 1
+        });
+        ensure(removed == std.remove(&0).map(|row| row.len() as u64), "kept and removed")
+    })?;
+    ensure(same(&ours, &std), "what is kept")?;
+    for key in 0..37 {
+        let gone = match ours.entry(key) {
+            vgas_objects::Entry::Occupied(entry) if key % 2 == 0 => Some(entry.remove().len()),
+            vgas_objects::Entry::Occupied(mut entry) => {
+                entry.get_mut().push(1);
+                std.get_mut(&key).ok_or("not in std's")?.push(1);
+                None
+            }
+            vgas_objects::Entry::Vacant(entry) => {
+                entry.insert(vec![key]);
+                std.insert(key, std::vec![key]);
+                None
+            }
+        };
+        ensure(gone.is_none() || gone == std.remove(&key).map(|row| row.len()), "an entry")?;
+    }
+    ours.values_mut().for_each(|row| row.push(2));
+    std.values_mut().for_each(|row| row.push(2));
+    ensure(same(&ours, &std), "entries one by one")?;
+    let drained: BTreeMap<u64, std::vec::Vec<u64>> =
+        ours.drain().map(|(key, row)| (key, row.to_vec())).collect();
+    ensure(drained == std && ours.is_empty(), "drained")
+}
+
+/// Numbers as large as pointers, and a yes or no, changed by threads of all ranks.
+fn atomics() -> Result<(), std::string::String> {
+    let (count, least, is_seen) = (AtomicUsize::new(0), AtomicIsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let mut all = std::vec![];
+        for number in 0..6usize {
+            let (count, least, is_seen) = (&count, &least, &is_seen);
+            all.push(scope.spawn(call!(|number, count, least, is_seen| {
+                let _ = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |was| Some(was + number));
+                least.fetch_min(-(number as isize), Ordering::SeqCst);
+                is_seen.fetch_or(true, Ordering::SeqCst)
+            })));
+        }
+        let firsts = all.into_iter().filter_map(|one| one.join().ok()).filter(|was_seen| !was_seen).count();
+        ensure(firsts == 1, "one is the first")
+    })?;
+    ensure(count.load(Ordering::SeqCst) == 15 && least.load(Ordering::SeqCst) == -5, "numbers")?;
+    let none = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |_| None);
+    ensure(
+        none == Err(15)
+            && is_seen.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst) == Err(true),
+        "not changed",
+    )
 }
 
 /// Threads count in a lock, a shared map and an atomic.

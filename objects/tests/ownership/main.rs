@@ -16,6 +16,8 @@ mod scenarios;
 mod sharing;
 mod tasks;
 mod usual;
+#[cfg(all(feature = "arrow", feature = "rkyv", feature = "serde"))]
+mod views;
 mod watched;
 
 use std::collections::BTreeMap;
@@ -52,6 +54,8 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
         channels::ALL,
         conditions::ALL,
         usual::ALL,
+        #[cfg(all(feature = "arrow", feature = "rkyv", feature = "serde"))]
+        views::ALL,
         watched::ALL,
     ]
     .into_iter()

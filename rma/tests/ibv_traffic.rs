@@ -25,7 +25,7 @@ fn verbs_are_counted() {
         return;
     }
     const ROUND_TRIPS: usize = 160;
-    let options = IbvOptions { signal_interval: 16, ..IbvOptions::default() };
+    let options = IbvOptions { signal_interval: 16, ..patient() };
     let both = pair(&options);
     let [a, b] = &both;
     let (to, all) = (Peer(1), [a, b]);
@@ -122,7 +122,7 @@ fn a_page_that_is_asked_for() {
         return;
     }
     const MISSES: u64 = 32;
-    let both = pair(&IbvOptions::default());
+    let both = pair(&patient());
     let [a, b] = &both;
     let frame = b.1.region.span(0, 65_536);
     b.1.region.write(0, &vec![5; frame.bytes()]);
@@ -171,7 +171,7 @@ fn the_opening_of_a_connection_is_told() {
     if skipped("the_opening_of_a_connection_is_told") {
         return;
     }
-    let both = pair(&IbvOptions::default());
+    let both = pair(&patient());
     let [a, b] = &both;
     let request = short(Direction::Request, &[]);
     assert_eq!(a.0.try_send(Peer(1), &request).unwrap(), Sent::Busy);
@@ -193,7 +193,7 @@ fn full_staging_memory_is_no_error() {
     if skipped("full_staging_memory_is_no_error") {
         return;
     }
-    let both = pair(&IbvOptions { inline: 0, ..IbvOptions::default() });
+    let both = pair(&IbvOptions { inline: 0, ..patient() });
     let [a, b] = &both;
     let to = Peer(1);
     let put = |region, bytes: &[u8]| {
@@ -222,7 +222,7 @@ fn the_own_segment_is_not_copied() {
         return;
     }
     const BYTES: usize = 40_000;
-    let both = pair(&IbvOptions::default());
+    let both = pair(&patient());
     let [a, b] = &both;
     let own = Mapping::anonymous("own", 1 << 20).unwrap();
     a.0.offer(RegionId::SEGMENT, own.span(0, 1 << 19));
@@ -276,7 +276,7 @@ fn lent_pages_return() {
     if skipped("lent_pages_return") {
         return;
     }
-    let both = pair(&IbvOptions::default());
+    let both = pair(&patient());
     let [a, b] = &both;
     let to = Peer(1);
     a.1.region.write(0, &[9; 16_384]);
@@ -316,7 +316,7 @@ fn packets_have_the_traffic_class() {
     const CLASS: u8 = 104;
     for network in [None, Some("10.9.0.0/24".parse().unwrap())] {
         let wire = rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)).unwrap();
-        let options = IbvOptions { traffic_class: Some(CLASS), network, ..IbvOptions::default() };
+        let options = IbvOptions { traffic_class: Some(CLASS), network, ..patient() };
         let both = pair(&options);
         let [a, b] = &both;
         let request = short(Direction::Request, &[]);

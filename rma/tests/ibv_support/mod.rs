@@ -77,10 +77,16 @@ pub struct IbvFabric {
     pub options: IbvOptions,
 }
 
+/// Settings under which nobody is taken for lost who answers within some two seconds: a device whose processor is emulated, beside others
+/// that want its cores, may answer late.
+pub fn patient() -> IbvOptions {
+    IbvOptions { timeout: 16, retries: 7, ..IbvOptions::default() }
+}
+
 impl Default for IbvFabric {
-    /// One rank a node. A device whose processor is emulated may answer late: nothing here is to be taken for lost.
+    /// One rank a node; [`patient`].
     fn default() -> Self {
-        Self { ranks_per_node: 1, options: IbvOptions { retries: 7, ..IbvOptions::default() } }
+        Self { ranks_per_node: 1, options: patient() }
     }
 }
 

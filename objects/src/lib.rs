@@ -86,11 +86,24 @@
 //! | operation | own object | another rank's |
 //! |---|---|---|
 //! | read, `Deref` | two comparisons | the copy is known: one comparison more; a copy is in this node: a look into a table; else a message to its home, and the answer; one more where the home has it on NVMe and another node has a copy |
+//! | [`DBox::read_all`], [`DVec::read_all`] | as each of them | of each other node: a message and its answer for all that is not here, or as many as the bytes need |
 //! | write, `DerefMut` | one word is looked at; where others have read, the colour changes | a message and its answer, and a 64th of the message that frees 64 objects together |
 //! | drop | | a 64th of a message; with the value, if its type has something to drop |
 //!
 //! Of a rank of this node nothing needs a message where its page is in memory. What is larger than a message comes by a get of [`vgas::Runtime`].
 //! Nobody's ranks have to do anything for it: the node's daemon does ([`services`]).
+//!
+//! Who is about to follow many boxes asks for them at once:
+//!
+//! ```no_run
+//! # use vgas_objects::{DBox, DVec, NotRead, Portable, Shareable};
+//! #[derive(Portable, Shareable)]
+//! struct Post { likes: u64, text: [u8; 200] }
+//!
+//! fn likes(page: &DVec<DBox<Post>>) -> Result<u64, NotRead> {
+//!     Ok(DBox::try_read_all(page.iter())?.iter().map(|post| post.likes).sum())
+//! }
+//! ```
 //!
 //! # Tasks
 //!
@@ -190,9 +203,9 @@ mod word;
 #[cfg(feature = "runtime")]
 pub use heap::{
     DBox, DMap, DMapIter, DString, DVec, Entry, Found, Get, HeapAtRest, HeapCounts, HeapOptions, LookError,
-    Lost, MutRef, NodeReport, ObjectError, Objects, OccupiedEntry, OtherLayout, Part, PartitionAtRest,
-    RankReport, Ref, Refused, Replicated, Report, RootAtRest, SizeAtRest, TypeReport, VacantEntry, dalloc,
-    dfree, dread, dwrite, heaps_at_rest,
+    Lost, MutRef, NodeReport, NotRead, ObjectError, Objects, OccupiedEntry, OtherLayout, Part,
+    PartitionAtRest, RankReport, Ref, Refused, Replicated, Report, RootAtRest, SizeAtRest, TypeReport,
+    VacantEntry, dalloc, dfree, dread, dwrite, heaps_at_rest,
 };
 pub use layout::Layout;
 #[doc(hidden)]

@@ -16,6 +16,8 @@ pub enum Fault {
     LostUnit,
     /// The owners of a value keep a watcher when the value is gone.
     KeptWatcher,
+    /// Homes are not told that what is read with others was given away.
+    UnmarkedList,
     /// A lock is not poisoned by a panic of who was to change its value.
     LostPoison,
 }

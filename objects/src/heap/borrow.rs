@@ -45,7 +45,8 @@ impl<T: Shareable> Ref<'_, T> {
         Self::at(address, Some(word))
     }
 
-    fn at(address: u64, held: Option<Word>) -> Result<Self, ObjectError> {
+    /// Of an object that is there, or of its copy, one use of which is the caller's.
+    pub(super) fn at(address: u64, held: Option<Word>) -> Result<Self, ObjectError> {
         let value = NonNull::new(with_exposed_provenance_mut(address as usize)).ok_or(ObjectError::NoHeap)?;
         Ok(Self { value, held, borrows: PhantomData })
     }

@@ -66,10 +66,37 @@ pub(super) struct Copies {
     shared: Option<Shared<'static>>,
 }
 
-/// Takes the entry back if fetching ends by a panic or an error, so that nobody waits for it.
-struct Filling<'c> {
+/// What is known of a word by who must not wait ([`Copies::claim`]).
+#[derive(Debug)]
+pub(super) enum Claim<'c> {
+    /// Its copy is at this address; one more use of it.
+    Held(u64),
+    /// The caller fetches it.
+    Mine(Filling<'c>),
+    /// Another thread fetches it.
+    Others,
+}
+
+/// An entry whose copy is being fetched. Takes it back if that ends by a panic or an error, so that nobody waits for it.
+#[derive(Debug)]
+pub(super) struct Filling<'c> {
     copies: &'c Copies,
     word: Word,
+}
+
+impl Filling<'_> {
+    /// The copy has come: its address, with one use.
+    pub fn fill(self, copy: Copy) -> u64 {
+        let mut table = self.copies.table();
+        let entry = Entry { copy: Some(copy), uses: 1, is_idle: false, was_used: false };
+        table.entries.insert(self.word, entry);
+        if copy.entry.is_none() {
+            table.kept += 1;
+            table.kept_bytes += copy.class.bytes();
+        }
+        drop(table);
+        copy.address
+    }
 }
 
 impl Drop for Filling<'_> {
@@ -116,19 +143,27 @@ impl Copies {
                 Some(_) => table = self.filled.wait(table).unwrap_or_else(PoisonError::into_inner),
             }
         }
+        let filling = self.begin(&mut table, word);
+        drop(table);
+        Ok(filling.fill(fetch()?))
+    }
+
+    fn begin(&self, table: &mut Table, word: Word) -> Filling<'_> {
         table.entries.insert(word, Entry { copy: None, uses: 0, is_idle: false, was_used: false });
-        drop(table);
-        let filling = Filling { copies: self, word };
-        let copy = fetch()?;
+        Filling { copies: self, word }
+    }
+
+    /// As [`Copies::hold`], without waiting: who fetches several must not wait for one of another, who may wait for one of these.
+    pub fn claim(&self, word: Word) -> Claim<'_> {
         let mut table = self.table();
-        table.entries.insert(word, Entry { copy: Some(copy), uses: 1, is_idle: false, was_used: false });
-        if copy.entry.is_none() {
-            table.kept += 1;
-            table.kept_bytes += copy.class.bytes();
+        match table.entries.get_mut(&word) {
+            None => Claim::Mine(self.begin(&mut table, word)),
+            Some(Entry { copy: Some(copy), uses, was_used, .. }) => {
+                (*uses, *was_used) = (*uses + 1, true);
+                Claim::Held(copy.address)
+            }
+            Some(_) => Claim::Others,
         }
-        drop(table);
-        drop(filling);
-        Ok(copy.address)
     }
 
     /// Whether a copy is here, so that [`Copies::hold`] would hardly wait.

@@ -14,7 +14,7 @@ use super::error::ObjectError;
 use super::shape::Shape;
 use super::shared::{ENTRY_BYTES, Entry, Look, Shared};
 use super::{Heap, OWN, RankReport, heap};
-use crate::slab::{Geometry, Use, label_offset};
+use crate::slab::{Class, Geometry, Use, label_offset};
 use crate::word::Word;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -137,25 +137,53 @@ impl Heap {
         let look = shared.look(word, go_on).map_err(|why| self.lost(word, shape, vgas::Error::from(why)))?;
         match look {
             Look::Full => self.copy(word, shape, Bytes::OfHome),
-            Look::Held(entry, address) => {
-                let keeper = self.locate(address).rank;
-                if shape.is_read_in_place() && self.mates.can_read(keeper) {
-                    let class = shape.copy_class().unwrap_or(shape.class);
-                    let (bytes, links, name) = (shape.bytes, shape.links, shape.name);
-                    return Ok(Copy { address, class, bytes, links, name, entry: Some(entry) });
-                }
-                let copied = self.copy(word, shape, Bytes::OfMate(address));
-                shared.release(entry);
-                copied
-            }
+            Look::Held(entry, address) => self.copy_kept(word, shape, shared, (entry, address)),
             Look::Fetch(entry) => {
                 let unshown = Unshown { shared, entry };
                 let copy = self.copy(word, shape, Bytes::OfHome)?;
-                std::mem::forget(unshown);
-                shared.show(entry, copy.address);
+                unshown.show(copy.address);
                 Ok(copy)
             }
         }
+    }
+
+    /// The copy that a rank of this node keeps, which is held through this entry of the node's table: that itself, or a copy of it.
+    fn copy_kept(
+        &self,
+        word: Word,
+        shape: &Shape,
+        shared: &Shared<'static>,
+        (entry, address): (usize, u64),
+    ) -> Result<Copy, ObjectError> {
+        let keeper = self.locate(address).rank;
+        if shape.is_read_in_place() && self.mates.can_read(keeper) {
+            let class = shape.copy_class().unwrap_or(shape.class);
+            let (bytes, links, name) = (shape.bytes, shape.links, shape.name);
+            return Ok(Copy { address, class, bytes, links, name, entry: Some(entry) });
+        }
+        let copied = self.copy(word, shape, Bytes::OfMate(address));
+        shared.release(entry);
+        copied
+    }
+
+    /// What is to be done for a copy of another node's object by who must not wait for other ranks that do the same.
+    pub(super) fn begin_copy<'h>(&'h self, word: Word, shape: &Shape) -> Result<Begun<'h>, ObjectError> {
+        let Some(shared) = self.copies.shared() else {
+            return Ok(Begun::Fetch(None, self.room_for_copy(word, shape)?));
+        };
+        let go_on = || self.runtime.endpoint().check_failure();
+        let look = shared.try_look(word, go_on).map_err(|why| self.lost(word, shape, why.into()))?;
+        Ok(match look {
+            None => Begun::Others,
+            Some(Look::Held(entry, address)) => {
+                Begun::Copied(self.copy_kept(word, shape, shared, (entry, address))?)
+            }
+            Some(Look::Full) => Begun::Fetch(None, self.room_for_copy(word, shape)?),
+            Some(Look::Fetch(entry)) => {
+                let unshown = Unshown { shared, entry };
+                Begun::Fetch(Some(unshown), self.room_for_copy(word, shape)?)
+            }
+        })
     }
 
     /// A copy of another rank's object, of bytes that have come. Its slot was marked before they were read.
@@ -170,41 +198,52 @@ impl Heap {
         theirs.word_of(at.offset, shape.class).ok_or_else(|| nowhere(word, shape))
     }
 
-    /// A copy in this rank's partition.
-    fn copy(&self, word: Word, shape: &Shape, of: Bytes<'_>) -> Result<Copy, ObjectError> {
+    /// A slot for a copy in this rank's partition.
+    fn room_for_copy(&self, word: Word, shape: &Shape) -> Result<Room<'_>, ObjectError> {
         let class = shape.copy_class().ok_or_else(|| nowhere(word, shape))?;
         while self.copies_exceed(class.bytes()) && self.evict()? {}
         let (address, colour) = self.allocate(class, Use::Copies)?;
-        let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
-        let read = match of {
-            Bytes::OfMate(other) => self.read_from_mate(word, shape, other, address),
+        let slot = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
+        Ok(Room { heap: self, slot, class })
+    }
+
+    /// A copy in this rank's partition.
+    fn copy(&self, word: Word, shape: &Shape, of: Bytes<'_>) -> Result<Copy, ObjectError> {
+        let room = self.room_for_copy(word, shape)?;
+        let address = room.address();
+        match of {
+            Bytes::OfMate(other) => self.read_from_mate(word, shape, other, address)?,
             Bytes::OfHome => {
-                let served = self.served_word(word, shape);
+                let served = self.served_word(word, shape)?;
                 // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
-                served.and_then(|served| unsafe { self.read(word, shape, address as usize, Some(served)) })
+                unsafe { self.read(word, shape, address as usize, Some(served)) }?;
             }
-            Bytes::Here(bytes) => {
-                let length = bytes.len().min(shape.bytes);
-                // SAFETY: rule 1: as above.
-                unsafe {
-                    with_exposed_provenance_mut::<u8>(address as usize)
-                        .copy_from_nonoverlapping(bytes.as_ptr(), length);
-                }
-                Ok(())
-            }
-        };
-        if let Err(error) = read {
-            self.free_own(new)?;
-            return Err(error);
+            Bytes::Here(bytes) => return Ok(self.keep_in(room, word, shape, bytes)),
         }
         let is_of_mate = matches!(of, Bytes::OfMate(_));
+        Ok(self.is_copied(room, word, shape, is_of_mate))
+    }
+
+    /// A copy of bytes that have come, in this slot.
+    pub(super) fn keep_in(&self, room: Room<'_>, word: Word, shape: &Shape, bytes: &[u8]) -> Copy {
+        let length = bytes.len().min(shape.bytes);
+        let to = with_exposed_provenance_mut::<u8>(room.address() as usize);
+        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), length) };
+        self.is_copied(room, word, shape, false)
+    }
+
+    /// All bytes are in the slot: it is a copy.
+    fn is_copied(&self, room: Room<'_>, word: Word, shape: &Shape, is_of_mate: bool) -> Copy {
+        let (address, class) = (room.address(), room.class);
+        std::mem::forget(room);
         let counted = if is_of_mate { &self.mates.from_mates } else { &self.mates.fetched };
         counted.fetch_add(1, Ordering::Relaxed);
         // What its rank has counted there, that rank counts on.
         shape.scrub(address, 0);
         self.label(word, address, shape.bytes);
         let (bytes, links, name) = (shape.bytes, shape.links, shape.name);
-        Ok(Copy { address, class, bytes, links, name, entry: None })
+        Copy { address, class, bytes, links, name, entry: None }
     }
 
     fn read_from_mate(&self, word: Word, shape: &Shape, from: u64, to: u64) -> Result<(), ObjectError> {
@@ -247,10 +286,48 @@ fn nowhere(word: Word, shape: &Shape) -> ObjectError {
     ObjectError::Usage(format!("no {} can be at {word:?}", (shape.name)()))
 }
 
+/// What became of a copy that was begun.
+pub(super) enum Begun<'h> {
+    /// It is here: the node has one.
+    Copied(Copy),
+    /// Its bytes are to come into this slot, and others of the node wait for them.
+    Fetch(Option<Unshown<'h>>, Room<'h>),
+    /// Another rank of the node fetches it.
+    Others,
+}
+
+/// A slot for a copy that is not there yet: free again, if none comes, also by a panic.
+pub(super) struct Room<'h> {
+    heap: &'h Heap,
+    slot: Word,
+    class: Class,
+}
+
+impl Room<'_> {
+    pub fn address(&self) -> u64 {
+        self.slot.address()
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        // It was this rank's, and nobody's.
+        let _ = self.heap.free_own(self.slot);
+    }
+}
+
 /// Gives an entry up whose copy could not be fetched, also by a panic.
-struct Unshown<'s> {
+pub(super) struct Unshown<'s> {
     shared: &'s Shared<'static>,
     entry: usize,
+}
+
+impl Unshown<'_> {
+    /// The copy is there.
+    pub fn show(self, address: u64) {
+        self.shared.show(self.entry, address);
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Unshown<'_> {

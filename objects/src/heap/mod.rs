@@ -26,6 +26,7 @@ mod mates;
 mod objects;
 mod part;
 mod raw;
+mod read_all;
 mod remote;
 mod replica;
 mod report;
@@ -49,6 +50,7 @@ pub use map::{DMap, DMapIter, Found};
 pub use objects::{HeapCounts, HeapOptions, Objects};
 pub use part::Part;
 pub use raw::{dalloc, dfree, dread, dwrite};
+pub use read_all::NotRead;
 pub use replica::Replicated;
 pub use report::{NodeReport, RankReport, Report, TypeReport};
 pub use rest::{HeapAtRest, LookError, PartitionAtRest, RootAtRest, SizeAtRest, heaps_at_rest};
@@ -463,15 +465,24 @@ impl Heap {
     /// As [`Heap::hold`], once for a link: it remembers.
     #[cold]
     fn find(&self, link: &Link, shape: &Shape) -> Result<u64, ObjectError> {
-        let tag = OWN.tag.load(Ordering::Relaxed);
         if let Some(address) = self.in_place(link.word, shape) {
-            // Where the object itself is: no copy, and nothing that counts.
-            link.extension.store(tag << 48 | address, Ordering::Release);
+            self.note(link, address, false);
             return Ok(address);
         }
         let address = self.hold(link.word, shape)?;
-        extension::note(&self.copies, &link.extension, link.word, tag, address);
+        self.note(link, address, true);
         Ok(address)
+    }
+
+    /// A link remembers where its object is, or a copy, one use of which it is from now on.
+    fn note(&self, link: &Link, address: u64, is_copy: bool) {
+        let tag = OWN.tag.load(Ordering::Relaxed);
+        if is_copy {
+            extension::note(&self.copies, &link.extension, link.word, tag, address);
+        } else {
+            // Where the object itself is: no copy, and nothing that counts.
+            link.extension.store(tag << 48 | address, Ordering::Release);
+        }
     }
 
     /// Makes an object this rank's, in a colour under which nobody has its bytes.

@@ -14,7 +14,7 @@ use std::sync::PoisonError;
 use vgas::{Change, GlobalAddress, NodeId, Rank};
 
 /// What a message has beside an object's bytes, at most.
-const REST_BYTES: usize = 64;
+pub(super) const REST_BYTES: usize = 64;
 
 impl Heap {
     /// The node of a rank, if it is another one.

@@ -129,25 +129,40 @@ impl<'m> Shared<'m> {
     /// on.
     pub fn look<E>(&self, word: Word, mut go_on: impl FnMut() -> Result<(), E>) -> Result<Look, E> {
         loop {
-            let bucket = self.bucket(word);
-            let known = |at: &usize| self.entries[*at].word.load(Ordering::SeqCst) == word.bits();
-            if let Some(at) = bucket.clone().find(known) {
-                if let Some(address) = self.hold(at, word) {
-                    return Ok(Look::Held(at, address));
-                }
-                self.sleep(at, word);
-                go_on()?;
-                continue;
+            if let Some(look) = self.try_look(word, &mut go_on)? {
+                return Ok(look);
             }
+            if let Some(at) = self.find(word) {
+                self.sleep(at, word);
+            }
+            go_on()?;
+        }
+    }
+
+    /// [`Shared::look`], without waiting for the copy: none while a rank of the node fetches it.
+    pub fn try_look<E>(
+        &self,
+        word: Word,
+        mut go_on: impl FnMut() -> Result<(), E>,
+    ) -> Result<Option<Look>, E> {
+        loop {
+            if let Some(at) = self.find(word) {
+                return Ok(self.hold(at, word).map(|address| Look::Held(at, address)));
+            }
+            let bucket = self.bucket(word);
             self.lock(bucket.start, &mut go_on)?;
             let claimed = self.claim(bucket.clone(), word);
             self.unlock(bucket.start);
-            match claimed {
-                Some(look) => return Ok(look),
-                // It came in between.
-                None => continue,
+            // Else it came in between.
+            if claimed.is_some() {
+                return Ok(claimed);
             }
         }
+    }
+
+    /// The entry that has a word.
+    fn find(&self, word: Word) -> Option<usize> {
+        self.bucket(word).find(|at| self.entries[*at].word.load(Ordering::SeqCst) == word.bits())
     }
 
     /// Takes an entry for a word that none has; by one rank at a time, so that no two fetch the same.

@@ -199,6 +199,19 @@ impl<T: Portable> DVec<T> {
         }
     }
 
+    /// What is to be looked for to read it, if where it is, is not known.
+    pub(super) fn sought(&self) -> Option<(Word, Shape)> {
+        let link = self.link.as_ref().filter(|_| self.length > 0 && self.here().is_none())?;
+        Some((link.word, self.shape()))
+    }
+
+    /// It was found there, or a copy of it, one use of which is this row's.
+    pub(super) fn note(&self, heap: &Heap, (address, copy_of): (u64, Option<Word>)) {
+        if let Some(link) = &self.link {
+            heap.note(link, address, copy_of.is_some());
+        }
+    }
+
     /// Where it or a copy is, if this is known without asking.
     #[inline]
     fn here(&self) -> Option<u64> {

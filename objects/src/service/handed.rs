@@ -129,6 +129,55 @@ fn a_busy_home_hands_on() {
     assert!(calls.into_iter().all(|call| home.answer(call).is_some_and(|answer| answer.is_ok())));
 }
 
+/// Goal: reads of one message are answered by one, each after its mark, in the order in which they were asked for; what cannot be had of them is
+/// none, and is in nobody's way; more than a message has room for, and what another node has, is refused.
+#[test]
+fn reads_are_answered_together() {
+    let mut home = service(0);
+    home.memory(Rank(0))[64..76].copy_from_slice(b"twelve bytes");
+    home.memory(Rank(1))[32..36].copy_from_slice(b"four");
+    let four = Read { owner: 1, offset: 32, bytes: 4, served: Some(512), copy: None };
+    let nowhere = Read { offset: 1 << 40, ..four };
+    let call = home.call(Rank(4), &Request::All(vec![four, nowhere, read(4)]));
+    assert_eq!(home.pending(), 3, "each slot is marked first, all at the same time");
+    home.carry_out(2);
+    home.finish();
+    let found = [Some(Bytes(b"four".to_vec())), None, Some(Bytes(b"twelve bytes".to_vec()))];
+    assert_eq!(home.answer(call), Some(Ok(Answer::All(found.to_vec()))));
+    assert_eq!((home.memory(Rank(1))[512], home.memory(Rank(0))[128]), (1, 1));
+    let none = home.call(Rank(4), &Request::All(Vec::new()));
+    assert_eq!(home.answer(none), Some(Ok(Answer::All(Vec::new()))));
+    for wrong in [
+        vec![four, Read { owner: 2, ..four }],
+        vec![four, Read { owner: u32::MAX, ..four }],
+        vec![Read { bytes: 33 << 10, ..four }; 2],
+        vec![Read { bytes: u32::MAX, ..four }; 2],
+        vec![Read { bytes: 0, ..four }; super::LIST_READS_MAX + 1],
+    ] {
+        let call = home.call(Rank(4), &Request::All(wrong));
+        assert_eq!((home.pending(), home.answer(call)), (0, Some(Ok(Answer::Failed))));
+    }
+    assert!(home.service().is_idle());
+}
+
+/// Goal: a home that is behind leaves what it knows a copy of to be asked for by itself; one that is not gives all, also from NVMe.
+#[test]
+fn a_busy_home_leaves_what_others_have() {
+    let mut home = cold_home();
+    let other = Read { offset: 1024, copy: None, ..read(4) };
+    let call = home.call(Rank(4), &Request::All(vec![other, read(4)]));
+    home.finish();
+    let is_whole = |answer| matches!(answer, Some(Ok(Answer::All(all))) if all.iter().all(Option::is_some));
+    assert!(is_whole(home.answer(call)));
+    let before: Vec<u32> =
+        (0..100).map(|at| home.call(Rank(4), &Request::Read(Read { offset: 1024 + at, ..other }))).collect();
+    let call = home.call(Rank(5), &Request::All(vec![other, read(5)]));
+    home.finish();
+    let Some(Ok(Answer::All(all))) = home.answer(call) else { panic!("no answer") };
+    assert_eq!(all.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false]);
+    assert!(before.into_iter().all(|call| home.answer(call).is_some_and(|answer| answer.is_ok())));
+}
+
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0..4200u64, any::<u64>(), Just(u64::MAX), (0..64u32).prop_map(|shift| 1 << shift)]
 }
@@ -165,6 +214,7 @@ fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
         any_read().prop_map(Request::Read),
         any_read().prop_map(Request::Back),
+        proptest::collection::vec(any_read(), 0..6).prop_map(Request::All),
         (any_read(), copy_at()).prop_map(|(read, copy)| Request::Handed(read, copy)),
         (owner(), proptest::collection::vec(freed(), 0..5))
             .prop_map(|(owner, all)| Request::Free { owner, all }),

@@ -7,6 +7,9 @@
 //! of one: a message to that node, and the answer from there. There the copy's label is looked at, the bytes are taken, and the label is
 //! looked at again; unless it says twice that this is a copy of the word, and the same copy, the reader comes back to the home, which serves
 //! it. What is handed on is not marked as served: that it was is why there is a copy.
+//!
+//! Reads that come in one message ([`Request::All`]) are done at the same time, also from NVMe, and answered together; a home that is behind leaves
+//! those of which it knows a copy to be asked for by themselves.
 
 use super::bytes::Bytes;
 pub(crate) use super::hints::CopyAt;
@@ -16,13 +19,18 @@ use crate::slab::{LABEL_BYTES, SERVED};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use vgas::service::{Call, Failure, Home, Service};
-use vgas::{Change, NodeId, Rank};
+use vgas::{Change, NodeId, Peer, Rank};
 
 /// Most words that are noted in one freed slot, and most slots that are freed by one message.
 const NOTE_WORDS_MAX: usize = 4096;
 
-/// Reads that a home has under way, from which on it hands on what it can.
+/// Messages of readers that a home has not answered, from which on it hands on what it can.
 const BUSY_READS: usize = 64;
+
+/// Most reads of a message.
+pub(crate) const LIST_READS_MAX: usize = 1024;
+/// Most bytes that they want together: no message has more.
+const LIST_BYTES_MAX: u64 = 64 << 10;
 
 /// What the home of objects is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +41,8 @@ pub(crate) enum Request {
     Handed(Read, CopyAt),
     /// The same, handed on in vain.
     Back(Read),
+    /// The bytes of several objects of ranks of this node.
+    All(Vec<Read>),
     /// Objects of this rank are free, those that come later in the list being linked to by those before. Answered when all
     /// that were freed by earlier messages are in its list, too.
     Free { owner: u32, all: Vec<Freed> },
@@ -82,6 +92,8 @@ pub(crate) struct Freed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Bytes(Bytes),
+    /// In the order in which they were asked for; none of what is to be asked for by itself.
+    All(Vec<Option<Bytes>>),
     Freed,
     Counts(Counts),
     /// Not here, or it could not be done.
@@ -93,6 +105,10 @@ pub(crate) enum Answer {
 pub(crate) struct HeapService {
     next: u64,
     reads: HashMap<u64, Reading>,
+    /// Those of them that are answered together, by number.
+    lists: HashMap<u64, List>,
+    /// How many of the reads are of lists.
+    listed: usize,
     hints: Hints,
     counts: Counts,
     /// Lists that are being freed, the first of them now.
@@ -102,9 +118,26 @@ pub(crate) struct HeapService {
 /// A read under way.
 #[derive(Debug)]
 struct Reading {
-    call: Call,
+    asker: Asker,
     read: Read,
     step: ReadStep,
+}
+
+/// Who hears of a read.
+#[derive(Debug)]
+enum Asker {
+    One(Call),
+    /// A list with this number, of what is at this place in it.
+    List(u64, usize),
+}
+
+/// Reads that are answered together.
+#[derive(Debug)]
+struct List {
+    call: Call,
+    found: Vec<Option<Bytes>>,
+    /// So many have not ended.
+    left: usize,
 }
 
 /// What is done for it.
@@ -157,12 +190,15 @@ impl Service for HeapService {
         self.next += 1;
         match request {
             Request::Read(read) if is_here(read.owner, home) => self.read(call, read, true, home),
+            Request::All(reads) if is_list(&reads) && reads.iter().all(|read| is_here(read.owner, home)) => {
+                self.read_all(call, reads, home);
+            }
             Request::Back(read) if is_here(read.owner, home) => {
                 self.counts.came_back += 1;
                 self.read(call, read, false, home);
             }
             Request::Handed(read, copy) if is_here(copy.rank, home) => {
-                self.go(call, read, ReadStep::Before(copy), home);
+                self.go(Asker::One(call), read, ReadStep::Before(copy), home);
             }
             // Nobody who knows the job sends it here; its home says so.
             Request::Handed(read, _) => back(call, read, home),
@@ -207,6 +243,12 @@ fn back(call: Call, read: Read, home: &mut Home<'_, HeapService>) {
     }
 }
 
+/// Whether reads may come in one message: what is found is one, too, and takes no more memory meanwhile.
+fn is_list(reads: &[Read]) -> bool {
+    let bytes = reads.iter().fold(0, |bytes: u64, read| bytes + u64::from(read.bytes));
+    reads.len() <= LIST_READS_MAX && bytes <= LIST_BYTES_MAX
+}
+
 /// Whether a rank is of this node.
 fn is_here(owner: u32, home: &Home<'_, HeapService>) -> bool {
     let layout = home.layout();
@@ -230,25 +272,45 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
 impl HeapService {
     /// An object of this node is wanted.
     fn read(&mut self, call: Call, read: Read, may_hand_on: bool, home: &mut Home<'_, Self>) {
-        let layout = home.layout();
-        let asks = layout.rank_of_peer(call.from()).map(|rank| layout.node_of(rank));
+        let known = self.known(call.from(), &read, home).filter(|_| may_hand_on);
+        match known {
+            Some((node, copy)) if self.is_busy() => self.hand_on(call, read, node, copy, home),
+            Some((node, copy)) => self.go(Asker::One(call), read, ReadStep::Looking(node, copy), home),
+            None => self.serve(Asker::One(call), read, home),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.reads.len() - self.listed + self.lists.len() >= BUSY_READS
+    }
+
+    /// Objects of this node are wanted, to be answered together.
+    fn read_all(&mut self, call: Call, reads: Vec<Read>, home: &mut Home<'_, Self>) {
+        let (from, number, is_busy) = (call.from(), self.next, self.is_busy());
+        let count = reads.len();
+        self.lists.insert(number, List { call, found: vec![None; count], left: count + 1 });
+        for (at, read) in reads.into_iter().enumerate() {
+            self.next += 1;
+            let (asker, known) = (Asker::List(number, at), self.known(from, &read, home));
+            match known.filter(|_| is_busy) {
+                Some(_) => self.tell(asker, None, home),
+                None => self.serve(asker, read, home),
+            }
+        }
+        self.one_of_list_ended(number, home);
+    }
+
+    /// A node with a copy, other than that of who asks; who asks is known to have one from now on.
+    fn known(&mut self, from: Peer, read: &Read, home: &Home<'_, Self>) -> Option<(NodeId, CopyAt)> {
+        let (layout, copy) = (home.layout(), read.copy?);
+        let asks = layout.node_of(layout.rank_of_peer(from)?);
         let of = (read.owner, read.offset, read.bytes);
-        let known = read.copy.zip(asks).filter(|_| may_hand_on);
-        let known = known.and_then(|(copy, asks)| self.hints.find(of, copy.word, asks));
+        let known = self.hints.find(of, copy.word, asks);
         // A copy that is not this node's own: a reader of another node names where it will have one.
-        if let (Some(copy), Some(asks)) = (read.copy, asks)
-            && copy.rank < layout.ranks()
-            && layout.node_of(Rank(copy.rank)) == asks
-        {
+        if copy.rank < layout.ranks() && layout.node_of(Rank(copy.rank)) == asks {
             self.hints.note(of, asks, copy);
         }
-        match known {
-            Some((node, copy)) if self.reads.len() >= BUSY_READS => {
-                self.hand_on(call, read, node, copy, home)
-            }
-            Some((node, copy)) => self.go(call, read, ReadStep::Looking(node, copy), home),
-            None => self.serve(call, read, home),
-        }
+        known
     }
 
     fn hand_on(&mut self, call: Call, read: Read, node: NodeId, copy: CopyAt, home: &mut Home<'_, Self>) {
@@ -256,15 +318,41 @@ impl HeapService {
         home.pass_on(call, node, &Request::Handed(read, copy));
     }
 
+    /// Says what was found, or that it could not be.
+    fn tell(&mut self, asker: Asker, found: Option<Vec<u8>>, home: &mut Home<'_, Self>) {
+        match asker {
+            Asker::One(call) => {
+                home.answer(call, &found.map_or(Answer::Failed, |found| Answer::Bytes(Bytes(found))));
+            }
+            Asker::List(number, at) => {
+                if let Some(place) = self.lists.get_mut(&number).and_then(|list| list.found.get_mut(at)) {
+                    *place = found.map(Bytes);
+                }
+                self.one_of_list_ended(number, home);
+            }
+        }
+    }
+
+    /// Answers a list of which nothing is left.
+    fn one_of_list_ended(&mut self, number: u64, home: &mut Home<'_, Self>) {
+        let Some(list) = self.lists.get_mut(&number) else { return };
+        list.left -= 1;
+        if list.left == 0
+            && let Some(List { call, found, .. }) = self.lists.remove(&number)
+        {
+            home.answer(call, &Answer::All(found));
+        }
+    }
+
     /// Marks it, if it stays, and reads it.
-    fn serve(&mut self, call: Call, read: Read, home: &mut Home<'_, Self>) {
+    fn serve(&mut self, asker: Asker, read: Read, home: &mut Home<'_, Self>) {
         self.counts.reads += 1;
         let step = if read.served.is_some() { ReadStep::Marking } else { ReadStep::Bytes };
-        self.go(call, read, step, home);
+        self.go(asker, read, step, home);
     }
 
     /// Says what a step needs; its end is heard of under the last number.
-    fn go(&mut self, call: Call, read: Read, step: ReadStep, home: &mut Home<'_, Self>) {
+    fn go(&mut self, asker: Asker, read: Read, step: ReadStep, home: &mut Home<'_, Self>) {
         let (owner, ticket) = (Rank(read.owner), self.next);
         let label = |copy: &CopyAt| copy.offset.checked_add(label_offset(read.bytes.into()));
         match &step {
@@ -278,36 +366,55 @@ impl HeapService {
             }
             ReadStep::Before(copy) => match label(copy) {
                 Some(at) => home.read_in_memory(Rank(copy.rank), at, LABEL_BYTES as u32, ticket),
-                None => return back(call, read, home),
+                None => return self.go_back(asker, read, home),
             },
-            ReadStep::After(..) => return home.answer(call, &Answer::Failed),
+            ReadStep::After(..) => return self.tell(asker, None, home),
         }
-        self.reads.insert(ticket, Reading { call, read, step });
+        self.begin_step(ticket, Reading { asker, read, step });
+    }
+
+    fn begin_step(&mut self, ticket: u64, reading: Reading) {
+        self.listed += usize::from(matches!(reading.asker, Asker::List(..)));
+        self.reads.insert(ticket, reading);
     }
 
     /// A step is done, or cannot be.
     fn read_on(&mut self, reading: Reading, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
-        let Reading { call, read, step } = reading;
+        let Reading { asker, read, step } = reading;
+        self.listed -= usize::from(matches!(asker, Asker::List(..)));
         match (step, result) {
-            (ReadStep::Looking(..), Ok(_)) => self.serve(call, read, home),
-            (ReadStep::Looking(node, copy), Err(_)) => self.hand_on(call, read, node, copy, home),
-            (ReadStep::Marking, Ok(_)) => self.go(call, read, ReadStep::Bytes, home),
-            (ReadStep::Bytes, Ok(found)) => home.answer(call, &Answer::Bytes(Bytes(found))),
-            (ReadStep::Marking | ReadStep::Bytes, Err(_)) => home.answer(call, &Answer::Failed),
+            (ReadStep::Looking(..), Ok(_)) => self.serve(asker, read, home),
+            (ReadStep::Looking(node, copy), Err(_)) => match asker {
+                Asker::One(call) => self.hand_on(call, read, node, copy, home),
+                Asker::List(..) => self.serve(asker, read, home),
+            },
+            (ReadStep::Marking, Ok(_)) => self.go(asker, read, ReadStep::Bytes, home),
+            (ReadStep::Bytes, Ok(found)) => self.tell(asker, Some(found), home),
+            (ReadStep::Marking | ReadStep::Bytes, Err(_)) => self.tell(asker, None, home),
             (ReadStep::Before(copy), Ok(label)) if label_of(&label) == Some(copy.word) => {
-                self.go(call, read, ReadStep::Copy(copy, label), home);
+                self.go(asker, read, ReadStep::Copy(copy, label), home);
             }
             (ReadStep::Copy(copy, label), Ok(found)) => {
                 let at = copy.offset.saturating_add(label_offset(read.bytes.into()));
                 home.read_in_memory(Rank(copy.rank), at, LABEL_BYTES as u32, self.next);
                 let step = ReadStep::After(label, found);
-                self.reads.insert(self.next, Reading { call, read, step });
+                self.begin_step(self.next, Reading { asker, read, step });
             }
             (ReadStep::After(before, found), Ok(after)) if before == after => {
                 self.counts.from_copies += 1;
-                home.answer(call, &Answer::Bytes(Bytes(found)));
+                self.tell(asker, Some(found), home);
             }
-            (ReadStep::Before(_) | ReadStep::Copy(..) | ReadStep::After(..), _) => back(call, read, home),
+            (ReadStep::Before(_) | ReadStep::Copy(..) | ReadStep::After(..), _) => {
+                self.go_back(asker, read, home);
+            }
+        }
+    }
+
+    /// What was looked for here is at its home.
+    fn go_back(&mut self, asker: Asker, read: Read, home: &mut Home<'_, Self>) {
+        match asker {
+            Asker::One(call) => back(call, read, home),
+            Asker::List(..) => self.tell(asker, None, home),
         }
     }
 
@@ -368,7 +475,7 @@ impl HeapService {
     /// Whether nothing is under way.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
-        self.reads.is_empty() && self.free.is_empty()
+        self.reads.is_empty() && self.free.is_empty() && self.lists.is_empty() && self.listed == 0
     }
 }
 

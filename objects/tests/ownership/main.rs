@@ -10,6 +10,7 @@ mod losses;
 mod nodes;
 mod programs;
 mod random;
+mod reads;
 mod replicas;
 mod rows;
 mod scenarios;
@@ -48,6 +49,7 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
         scenarios::ALL,
         nodes::ALL,
         random::ALL,
+        reads::ALL,
         rows::ALL,
         tasks::ALL,
         sharing::ALL,

@@ -32,6 +32,8 @@ kinds! {
     LendAll,
     LendMut,
     LendTwo,
+    /// All boxes, and all rows, to a task that reads them at once.
+    ReadAll,
     LendPanic,
     ScopePanic,
     Change,

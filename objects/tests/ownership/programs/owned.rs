@@ -81,6 +81,7 @@ impl World {
             | Kind::LendAll
             | Kind::LendMut
             | Kind::LendTwo
+            | Kind::ReadAll
             | Kind::LendPanic
             | Kind::ScopePanic => Some(self.step_of_borrows(step)?),
             Kind::Send | Kind::SendThere | Kind::Receive | Kind::ReceiveThere | Kind::Close => {
@@ -236,6 +237,25 @@ impl World {
                 self.boxes[a] = Some(one);
                 let (first, second) = both?;
                 Ok(first ^ second.unwrap_or(0))
+            }
+            Kind::ReadAll => {
+                let boxes: Vec<usize> = (0..BOXES).filter(|at| self.boxes[*at].is_some()).collect();
+                let of: DVec<DBox<Item>> = self.boxes.iter_mut().filter_map(Option::take).collect();
+                let rows: DVec<DVec<Item>> = self.rows.iter_mut().map(std::mem::take).collect();
+                let lent = DBox::new((of, rows));
+                let ended = scope(|scope| {
+                    let read = task!(|of: &DBox<(DVec<DBox<Item>>, DVec<DVec<Item>>)>, _n: ()| -> u64 {
+                        let all = DBox::read_all(of.0.iter());
+                        let sum = all.iter().fold(1, |sum: u64, of| sum.rotate_left(1) ^ digest(of));
+                        let rows = DVec::read_all(of.1.iter());
+                        rows.into_iter().flatten().fold(sum, |sum, of| sum.rotate_left(1) ^ digest(of))
+                    });
+                    scope.spawn_to(to, read, &lent, ()).join()
+                });
+                let (of, rows) = lent.into_inner();
+                boxes.into_iter().zip(of).for_each(|(at, of)| self.boxes[at] = Some(of));
+                self.rows.iter_mut().zip(rows).for_each(|(row, of)| *row = of);
+                Ok(ended?)
             }
             Kind::LendPanic => {
                 let of = self.here(a, step);

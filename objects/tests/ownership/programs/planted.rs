@@ -23,6 +23,7 @@ pub const PARTS: &[(&str, Part)] = &[
     ("planted_forgotten_value", |runtime, what| with(Fault::ForgottenValue, runtime, what)),
     ("planted_lost_unit", |runtime, what| with(Fault::LostUnit, runtime, what)),
     ("planted_kept_watcher", |runtime, what| with(Fault::KeptWatcher, runtime, what)),
+    ("planted_unmarked_list", |runtime, what| with(Fault::UnmarkedList, runtime, what)),
     ("planted_lost_poison", |runtime, what| with(Fault::LostPoison, runtime, what)),
 ];
 

@@ -1,0 +1,349 @@
+//! Many objects read at once: one message to each home, where reading them one after the other would send one for each.
+//!
+//! Whatever is not here yet is claimed first, without waiting for anybody: another thread, or another rank of the node, may fetch some of the same
+//! objects, and wait for those of this one. Then all that was claimed is asked for, and becomes copies as by a single read. What others fetch
+//! is looked for last; so is what a home did not give in this way: it is asked for by itself, and said of it why it cannot be had.
+
+use super::borrow::Ref;
+use super::boxes::DBox;
+use super::copies::{Claim, Filling};
+use super::error::ObjectError;
+use super::mates::{Begun, Room, Unshown};
+use super::remote::REST_BYTES;
+use super::shape::Shape;
+use super::vec::DVec;
+use super::{Heap, OWN, heap};
+use crate::planted::{Fault, is_planted};
+use crate::portable::Shareable;
+use crate::service::{Answer, Bytes, CopyAt, HeapService, LIST_READS_MAX, Read, Request};
+use crate::word::Word;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::panic::Location;
+use vgas::NodeId;
+use vgas::service::PendingCall;
+
+/// What a read takes at most of a message, and what is found beside its bytes.
+const ASKED_BYTES: usize = 64;
+const FOUND_BYTES: usize = 8;
+
+/// Messages that are under way at a time.
+const UNDER_WAY: usize = 32;
+
+/// One of many objects could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("number {at} of what was to be read: {why}")]
+#[non_exhaustive]
+pub struct NotRead {
+    /// Which of them, from 0 on; others may not be had either.
+    pub at: usize,
+    /// Why not.
+    #[source]
+    pub why: Box<ObjectError>,
+}
+
+impl NotRead {
+    fn of(at: usize, why: ObjectError, here: &'static Location<'static>) -> Self {
+        Self { at, why: Box::new(why.for_call(here)) }
+    }
+}
+
+/// Where an object is that is read: for a copy, one use of it, until it is released or passed on.
+struct Held {
+    heap: &'static Heap,
+    address: u64,
+    copy_of: Option<Word>,
+}
+
+impl Held {
+    /// Whoever takes it releases the copy.
+    fn into_parts(self) -> (u64, Option<Word>) {
+        let parts = (self.address, self.copy_of);
+        std::mem::forget(self);
+        parts
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.copy_of.into_iter().for_each(|word| self.heap.copies.release(word));
+    }
+}
+
+/// A copy that is to come.
+struct Coming {
+    /// Which of those that are wanted.
+    at: usize,
+    word: Word,
+    shape: Shape,
+    read: Read,
+    filling: Filling<'static>,
+    unshown: Option<Unshown<'static>>,
+    room: Room<'static>,
+}
+
+impl<T: Shareable> DBox<T> {
+    /// Borrows many objects for reading, as [`DBox::read`] does each. Of another node, those that are not here come by one message to that
+    /// node and its answer, or as many as their bytes need: not by one for each of them. So does what several nodes have, at the same time.
+    ///
+    /// ```no_run
+    /// # use vgas_objects::{DBox, DVec};
+    /// fn sum(numbers: &DVec<DBox<u64>>) -> u64 {
+    ///     DBox::read_all(numbers.iter()).iter().map(|number| **number).sum()
+    /// }
+    /// ```
+    ///
+    /// All are borrowed at the same time: their copies have room in this rank's partition, beyond
+    /// [`HeapOptions::copies`](crate::HeapOptions::copies) if they must. An object that is larger than a message comes by itself; and so does
+    /// one whose home is behind with reads, from another node that has a copy.
+    ///
+    /// # Panics
+    /// When one of them cannot be had, or there is no room for the copies; [`DBox::try_read_all`] says which instead.
+    #[track_caller]
+    pub fn read_all<'b>(boxes: impl IntoIterator<Item = &'b Self>) -> Vec<Ref<'b, T>> {
+        match Self::try_read_all(boxes) {
+            Ok(all) => all,
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    /// [`DBox::read_all`].
+    ///
+    /// # Errors
+    /// When one of them cannot be had, or there is no room for its copy: says which, and why. Then none is borrowed.
+    #[track_caller]
+    pub fn try_read_all<'b>(boxes: impl IntoIterator<Item = &'b Self>) -> Result<Vec<Ref<'b, T>>, NotRead> {
+        let here = Location::caller();
+        let heap = heap().map_err(|why| NotRead::of(0, why, here))?;
+        let wanted: Vec<(Word, Shape)> =
+            boxes.into_iter().map(|one| (one.link.word, const { Shape::of::<T>() })).collect();
+        let held = heap.hold_all(&wanted).map_err(|(at, why)| NotRead::of(at, why, here))?;
+        let borrow = |(at, one): (usize, Held)| {
+            let (address, copy_of) = one.into_parts();
+            Ref::at(address, copy_of).map_err(|why| NotRead::of(at, why, here))
+        };
+        held.into_iter().enumerate().map(borrow).collect()
+    }
+}
+
+impl<T: Shareable> DVec<T> {
+    /// All values of many rows, to read, as [`DVec::try_as_slice`] of each: of another node, by one message to it, as of
+    /// [`DBox::read_all`].
+    ///
+    /// ```no_run
+    /// # use vgas_objects::DVec;
+    /// fn sums(rows: &DVec<DVec<u64>>) -> Vec<u64> {
+    ///     DVec::read_all(rows.iter()).into_iter().map(|row| row.iter().sum()).collect()
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// When one of them cannot be had, or there is no room for the copies; [`DVec::try_read_all`] says which instead.
+    #[track_caller]
+    pub fn read_all<'v>(rows: impl IntoIterator<Item = &'v Self>) -> Vec<&'v [T]> {
+        match Self::try_read_all(rows) {
+            Ok(all) => all,
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    /// [`DVec::read_all`].
+    ///
+    /// # Errors
+    /// When one of them cannot be had, or there is no room for its copy: says which, and why.
+    #[track_caller]
+    pub fn try_read_all<'v>(rows: impl IntoIterator<Item = &'v Self>) -> Result<Vec<&'v [T]>, NotRead> {
+        let (here, rows) = (Location::caller(), Vec::from_iter(rows));
+        let heap = heap().map_err(|why| NotRead::of(0, why, here))?;
+        let (places, wanted): (Vec<_>, Vec<_>) =
+            rows.iter().enumerate().filter_map(|(at, row)| Some((at, row.sought()?))).unzip();
+        let held = heap.hold_all(&wanted).map_err(|(at, why)| NotRead::of(places[at], why, here))?;
+        for (at, one) in places.into_iter().zip(held) {
+            rows[at].note(heap, one.into_parts());
+        }
+        // Where each is, is known now.
+        let slice =
+            |(at, row): (usize, &'v Self)| row.try_as_slice().map_err(|why| NotRead::of(at, why, here));
+        rows.iter().copied().enumerate().map(slice).collect()
+    }
+}
+
+impl Heap {
+    /// Finds where all of these are in this process, each as [`Ref::of`] does, with one message to each home for what is not.
+    fn hold_all(&'static self, wanted: &[(Word, Shape)]) -> Result<Vec<Held>, (usize, ObjectError)> {
+        let mut found: Vec<Option<Held>> = wanted.iter().map(|_| None).collect();
+        let mut coming = Vec::new();
+        for (at, (word, shape)) in wanted.iter().enumerate() {
+            found[at] = self.begin(at, *word, shape, &mut coming).map_err(|why| (at, why))?;
+        }
+        self.ask(coming, &mut found)?;
+        let rest = |(at, one): (usize, Option<Held>)| match one {
+            Some(one) => Ok(one),
+            None => self.hold_one(wanted[at].0, &wanted[at].1).map_err(|why| (at, why)),
+        };
+        found.into_iter().enumerate().map(rest).collect()
+    }
+
+    fn hold_one(&'static self, word: Word, shape: &Shape) -> Result<Held, ObjectError> {
+        let (address, copy_of) = match self.in_place(word, shape) {
+            Some(address) => (address, None),
+            None => (self.hold(word, shape)?, Some(word)),
+        };
+        Ok(Held { heap: self, address, copy_of })
+    }
+
+    /// Where it is, if it is here; else it is among those that are coming, or left for later.
+    fn begin(
+        &'static self,
+        at: usize,
+        word: Word,
+        shape: &Shape,
+        coming: &mut Vec<(NodeId, Coming)>,
+    ) -> Result<Option<Held>, ObjectError> {
+        if OWN.offset_of(word.address()).is_some() {
+            return Ok(Some(Held { heap: self, address: word.address(), copy_of: None }));
+        }
+        let place = self.locate(word.address());
+        let Some(node) = self.far(place.rank).filter(|_| self.is_asked_with_others(shape)) else {
+            return Ok(None);
+        };
+        if self.is_backed_up(place.rank) {
+            return Ok(None);
+        }
+        let held = |address| Held { heap: self, address, copy_of: Some(word) };
+        let filling = match self.copies.claim(word) {
+            Claim::Held(address) => return Ok(Some(held(address))),
+            Claim::Others => return Ok(None),
+            Claim::Mine(filling) => filling,
+        };
+        let (unshown, room) = match self.begin_copy(word, shape)? {
+            Begun::Others => return Ok(None),
+            Begun::Copied(copy) => return Ok(Some(held(filling.fill(copy)))),
+            Begun::Fetch(unshown, room) => (unshown, room),
+        };
+        // As of a single read: others may be handed on to it; not where its node may be lost.
+        let offset = OWN.offset_of(room.address()).filter(|_| !self.has_replicas());
+        let copy = offset.map(|offset| CopyAt { word: word.bits(), rank: self.runtime.rank().0, offset });
+        let (owner, offset, bytes) = (place.rank.0, place.offset, shape.bytes as u32);
+        let served = Some(self.served_word(word, shape)?).filter(|_| !is_planted(Fault::UnmarkedList));
+        let read = Read { owner, offset, bytes, served, copy };
+        coming.push((node, Coming { at, word, shape: *shape, read, filling, unshown, room }));
+        Ok(None)
+    }
+
+    /// Whether a message has room for it and others.
+    fn is_asked_with_others(&self, shape: &Shape) -> bool {
+        shape.bytes > 0
+            && shape.bytes + FOUND_BYTES + REST_BYTES <= self.runtime.endpoint().medium_bytes_max()
+    }
+
+    /// Asks each home for what it has of these; what it does not give is not found.
+    fn ask(
+        &'static self,
+        coming: Vec<(NodeId, Coming)>,
+        found: &mut [Option<Held>],
+    ) -> Result<(), (usize, ObjectError)> {
+        let most = self.runtime.endpoint().medium_bytes_max().saturating_sub(REST_BYTES);
+        let reads_max = LIST_READS_MAX.min(most / ASKED_BYTES).max(1);
+        let mut open: FxHashMap<NodeId, (Vec<Coming>, usize)> = FxHashMap::default();
+        let mut under_way = VecDeque::new();
+        for (node, one) in coming {
+            let (list, bytes) = open.entry(node).or_default();
+            let more = one.shape.bytes + FOUND_BYTES;
+            if *bytes + more > most || list.len() == reads_max {
+                *bytes = 0;
+                self.send_list(node, std::mem::take(list), &mut under_way, found)?;
+            }
+            *bytes += more;
+            list.push(one);
+        }
+        for (node, (list, _)) in open {
+            self.send_list(node, list, &mut under_way, found)?;
+        }
+        under_way.into_iter().try_for_each(|(call, list)| self.take_in(call, list, found))
+    }
+
+    fn send_list(
+        &'static self,
+        node: NodeId,
+        list: Vec<Coming>,
+        under_way: &mut VecDeque<(PendingCall<'static, Answer>, Vec<Coming>)>,
+        found: &mut [Option<Held>],
+    ) -> Result<(), (usize, ObjectError)> {
+        if under_way.len() >= UNDER_WAY
+            && let Some((call, list)) = under_way.pop_front()
+        {
+            self.take_in(call, list, found)?;
+        }
+        let request = Request::All(list.iter().map(|one| one.read).collect());
+        // Where that cannot be sent, each by itself says why.
+        if let Ok(call) = self.runtime.start_call::<HeapService>(node, &request) {
+            under_way.push_back((call, list));
+        }
+        Ok(())
+    }
+
+    /// Waits for an answer, and makes copies of what is in it.
+    fn take_in(
+        &'static self,
+        mut call: PendingCall<'static, Answer>,
+        list: Vec<Coming>,
+        found: &mut [Option<Held>],
+    ) -> Result<(), (usize, ObjectError)> {
+        let first = list.first().map_or(0, |one| one.at);
+        let mut ended = None;
+        let waited = self.runtime.wait_until(|| {
+            ended = call.test().transpose();
+            ended.is_some()
+        });
+        waited.map_err(|why| (first, why.into()))?;
+        let Some(Ok(answer)) = ended else { return Ok(()) };
+        let given = given(answer, list.iter().map(|one| one.shape.bytes));
+        for (one, bytes) in list.into_iter().zip(given) {
+            let Some(bytes) = bytes else { continue };
+            let copy = self.keep_in(one.room, one.word, &one.shape, &bytes);
+            let held = Held { heap: self, address: one.filling.fill(copy), copy_of: Some(one.word) };
+            one.unshown.into_iter().for_each(|unshown| unshown.show(copy.address));
+            found[one.at] = Some(held);
+        }
+        Ok(())
+    }
+}
+
+/// What a home has given of objects of these sizes. Nothing of an answer to something else, or of an object with other bytes than it has: that is
+/// asked for by itself, and said of it then.
+fn given(answer: Answer, sizes: impl ExactSizeIterator<Item = usize>) -> Vec<Option<Vec<u8>>> {
+    let all = match answer {
+        Answer::All(all) if all.len() == sizes.len() => all,
+        _ => return vec![None; sizes.len()],
+    };
+    let whole = |(bytes, size): (Option<Bytes>, usize)| Some(bytes?.0).filter(|bytes| bytes.len() == size);
+    all.into_iter().zip(sizes).map(whole).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: whatever a home answers, an object has as many bytes as it asked for, or is asked for again.
+    #[test]
+    fn answers_give_what_was_asked_for() {
+        let bytes = |count: usize| Some(Bytes(vec![7; count]));
+        let sizes = || [3usize, 5, 0].into_iter();
+        let nothing = vec![None; 3];
+        let right = Answer::All(vec![bytes(3), bytes(5), bytes(0)]);
+        assert_eq!(given(right, sizes()), [Some(vec![7; 3]), Some(vec![7; 5]), Some(Vec::new())]);
+        let some = Answer::All(vec![bytes(4), bytes(5), None]);
+        assert_eq!(given(some, sizes()), [None, Some(vec![7; 5]), None]);
+        for wrong in [
+            Answer::All(vec![bytes(3), bytes(5)]),
+            Answer::All(vec![bytes(3), bytes(5), bytes(0), bytes(0)]),
+            Answer::All(Vec::new()),
+            Answer::Bytes(Bytes(vec![7; 8])),
+            Answer::Failed,
+            Answer::Freed,
+        ] {
+            assert_eq!(given(wrong, sizes()), nothing);
+        }
+    }
+}

@@ -33,7 +33,8 @@ use vgas_rma::error::{Result, RmaError};
 
 /// What a stream begins with; the last four bytes are the version. 1: the first. 2: announced exits. 3: ranks that are
 /// stopped, or cannot be ended. 4: memory that nodes have in common, and jobs that outlive a node. 5: ranks that others start.
-const PREAMBLE: [u8; 8] = *b"vgas\x05\0\0\0";
+/// 6: PMI-1 for ranks, and nodes that srun starts.
+const PREAMBLE: [u8; 8] = *b"vgas\x06\0\0\0";
 
 /// The version of what is said, for those who meet before a stream begins.
 pub(crate) const VERSION: u32 = PREAMBLE[4] as u32;
@@ -463,7 +464,7 @@ mod tests {
         rustix::io::write(&a, b"vgas\x07\0\0\0").unwrap();
         let mut b = Channel::over_socket(b, true).unwrap();
         let error = b.receiver.next_blocking::<u32>().unwrap_err().to_string();
-        assert!(error.contains("protocol 7 instead of 5"), "{error}");
+        assert!(error.contains("protocol 7 instead of 6"), "{error}");
     }
 
     #[test]

@@ -106,6 +106,7 @@ mod tests {
             domain_origin: DomainOrigin::Daemon,
             listen: Some(Listen {
                 loopback: true,
+                by_ssh: true,
                 interface: Some("eth0".into()),
                 ports: Some((4000, 4010)),
             }),
@@ -116,6 +117,7 @@ mod tests {
             directory: "/tmp".into(),
             output: Output::ForwardErrors,
             input: Input::Forward,
+            pmi: true,
         }
     }
 
@@ -135,6 +137,7 @@ mod tests {
             ToNode::Start { addresses: address() },
             ToNode::Input(b"text".to_vec()),
             ToNode::Gathered(vec![vec![1], vec![]]),
+            ToNode::Fenced(vec![("key".into(), "value".into())]),
             ToNode::End { at_once: true, why: Why { line: Some("why".into()), code: 1 } },
             ToNode::Lead(Box::new(Lead { ranks: 3, key: JobKey::from_bytes([2; 32]), plan: Plan::new() })),
             ToNode::Serve { ranks: 3, patience: std::time::Duration::from_secs(4) },
@@ -145,6 +148,7 @@ mod tests {
             FromNode::Arrived { rank: 2, host: "host7".into() },
             FromNode::Ready { host: "host7".into(), addresses: address() },
             FromNode::Failed { message: "why".into(), code: 3 },
+            FromNode::Fence(vec![("key".into(), "value".into())]),
             FromNode::Exited(exit),
             FromNode::Output { rank: Rank(2), stream: Stream::Error, bytes: b"line\n".to_vec() },
             FromNode::Unending(vec![(Rank(1), 77)]),

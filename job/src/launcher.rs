@@ -12,7 +12,7 @@ use super::message::{
 use super::message::{Exit, RankExit, Why};
 use super::node_link::{EXIT_TIMEOUT, NodeLink, Phase};
 use super::output::Outputs;
-use super::spec::{JobStatus, RunSpec};
+use super::spec::{JobStatus, RunSpec, Starter};
 use super::verdict::{Cause, Verdict};
 use super::{
     ALIVE_INTERVAL, COMPLAINT_PATIENCE, EXIT_GRACE, KILL_PATIENCE, LEAVE_GRACE, OUT_OF_STEP, STOP_PATIENCE,
@@ -205,6 +205,7 @@ impl<'a> Launcher<'a> {
                 directory: Default::default(),
                 output: Output::Inherit,
                 input: Input::Null,
+                pmi: false,
             };
             self.verdict.set_host(node, host.clone());
             let mut link = NodeLink::reached(node, host.clone(), channel);
@@ -277,6 +278,7 @@ impl<'a> Launcher<'a> {
                     false => Output::ForwardErrors,
                 },
                 input,
+                pmi: spec.pmi,
             };
             launcher.start_node(description, here)?;
             first = first.or(made);
@@ -513,6 +515,10 @@ impl<'a> Launcher<'a> {
                 self.check_step();
                 self.gather_if_all();
             }
+            FromNode::Fence(put) => {
+                self.nodes[index].fence = Some(put);
+                self.fence_if_all();
+            }
             FromNode::Finalise => {
                 self.nodes[index].finalised = true;
                 self.check_step();
@@ -560,6 +566,16 @@ impl<'a> Launcher<'a> {
         });
         let all = all.collect();
         self.tell_all(&ToNode::Gathered(all));
+    }
+
+    /// Says that all ranks wait in a barrier of PMI-1, once they do, and what they have put.
+    fn fence_if_all(&mut self) {
+        let is_any = self.nodes.iter().any(|node| node.fence.is_some());
+        let mut all = self.nodes.iter().enumerate();
+        if is_any && all.all(|(index, node)| self.losses.is_lost(index) || node.fence.is_some()) {
+            let all = self.nodes.iter_mut().filter_map(|node| node.fence.take()).flatten().collect();
+            self.tell_all(&ToNode::Fenced(all));
+        }
     }
 
     /// Says that all ranks have finalised, once they have.
@@ -739,9 +755,15 @@ impl<'a> Launcher<'a> {
             count => format!(" (nor from {count} other nodes)"),
         };
         let message = match self.spec.hosts.get(node.0 as usize) {
-            Some(host) => format!(
-                "no answer within {seconds} s{others}; does `ssh {host} true` work without a password?"
-            ),
+            Some(host) => {
+                let works = match self.spec.starter {
+                    Starter::Srun(_) => {
+                        format!("does `srun --overlap -N1 -n1 -w {host} true` work, and soon?")
+                    }
+                    _ => format!("does `ssh {host} true` work without a password?"),
+                };
+                format!("no answer within {seconds} s{others}; {works}")
+            }
             None => format!("the daemon was not ready within {seconds} s{others}"),
         };
         self.fail(Cause::Failed { node, message, code: 1 });

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! launcher                daemon of a node                     rank
-//!    │ start it, on this machine or over ssh
+//!    │ start it, on this machine, over ssh or by srun
 //!    │── Describe ───────────>│ make the domain, bind listeners
 //!    │<──────────── Ready ────│
 //!    │── Start ──────────────>│ start ranks and service
@@ -67,6 +67,7 @@ mod program;
 mod rank_process;
 mod service;
 mod spec;
+mod surroundings;
 mod system;
 mod verdict;
 
@@ -76,7 +77,7 @@ pub use launcher::run;
 pub use membership::Membership;
 pub use node::node_main;
 pub use service::{NoService, NodeService, ServiceError, Stop};
-pub use spec::{JobStatus, Plan, RANKS_MAX, RANKS_PER_CORE_MAX, RunSpec};
+pub use spec::{JobStatus, Plan, RANKS_MAX, RANKS_PER_CORE_MAX, RunSpec, Starter};
 
 use std::time::Duration;
 

@@ -62,7 +62,7 @@ fn address(listen: &Listen) -> Result<IpAddr> {
         return Ok(Ipv4Addr::LOCALHOST.into());
     }
     // "client-address client-port server-address server-port": the third is where ssh reached this host.
-    let ssh = std::env::var("SSH_CONNECTION").unwrap_or_default();
+    let ssh = listen.by_ssh.then(|| std::env::var("SSH_CONNECTION").unwrap_or_default()).unwrap_or_default();
     let reached = ssh.split_whitespace().nth(2).and_then(|address| address.parse().ok());
     Ok(reached.or_else(own_name_address).unwrap_or(Ipv4Addr::LOCALHOST.into()))
 }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn loopback(ports: Option<(u16, u16)>) -> Listen {
-        Listen { loopback: true, interface: None, ports }
+        Listen { loopback: true, by_ssh: false, interface: None, ports }
     }
 
     #[test]
@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn an_interface_is_an_address_or_a_name() {
         for (interface, good) in [("127.0.0.1", true), ("lo", true), ("nonsense0", false)] {
-            let listen = Listen { loopback: false, interface: Some(interface.into()), ports: None };
+            let listen =
+                Listen { loopback: false, by_ssh: false, interface: Some(interface.into()), ports: None };
             assert_eq!(bind(&listen, 2).is_ok(), good, "{interface}");
         }
     }

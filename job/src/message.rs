@@ -41,6 +41,8 @@ pub(crate) struct NodeDescription {
     pub(crate) directory: PathBuf,
     pub(crate) output: Output,
     pub(crate) input: Input,
+    /// Ranks are served PMI-1.
+    pub(crate) pmi: bool,
 }
 
 /// Who makes the files of the node's domain.
@@ -57,6 +59,8 @@ pub(crate) enum DomainOrigin {
 pub(crate) struct Listen {
     /// All nodes are on one machine: loopback serves.
     pub(crate) loopback: bool,
+    /// What ssh says of its connection is about this host: not where the daemon has come otherwise.
+    pub(crate) by_ssh: bool,
     /// An address or the name of an interface, chosen by the user.
     pub(crate) interface: Option<String>,
     /// First and last port, or any.
@@ -99,6 +103,8 @@ pub(crate) enum ToNode {
     Input(Vec<u8>),
     /// The contributions of all ranks, by rank.
     Gathered(Vec<Vec<u8>>),
+    /// All ranks wait in a barrier of PMI-1: what they have put since the last one.
+    Fenced(Vec<(String, String)>),
     /// Every rank has finalised, or every rank exits.
     Finalised,
     /// The job failed: end every process of the node, gently or at once. Ranks that others have started are told why.
@@ -145,6 +151,8 @@ pub(crate) enum FromNode {
     Joined,
     /// The contributions of the node's ranks, by rank.
     Gather(Vec<Vec<u8>>),
+    /// All ranks of the node wait in a barrier of PMI-1, and have put this.
+    Fence(Vec<(String, String)>),
     /// All ranks of the node have finalised.
     Finalise,
     /// A rank has ended.

@@ -3,12 +3,15 @@
 
 #![forbid(unsafe_code)]
 
+mod process_manager;
+
 use super::bootstrap::{AgentBootstrap, AgentLine, AgentReport, End, Place};
 use super::control::{Arrival, Channel, Receiver, Sender, check_sockets};
 use super::membership::Membership;
 use super::message::{
     DomainOrigin, FromNode, FromRank, Input, NodeDescription, Output, Stream, ToNode, ToRank, Welcome, Why,
 };
+use super::pmi::server::{Client, Space};
 use super::rank_process::{Ending, OUTPUT_BYTES, RankProcess};
 use super::service::{NodeService, ServiceError, Stop};
 use super::{
@@ -157,6 +160,8 @@ pub(crate) struct Node {
     /// The launcher, and with it the ranks, were stopped from a terminal.
     suspended: bool,
     joined_reported: bool,
+    /// What ranks have told each other by PMI-1.
+    space: Space,
     output_buffer: Vec<u8>,
     /// Since when no rank runs.
     idle_since: Option<Instant>,
@@ -230,6 +235,7 @@ impl Node {
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>();
         let addresses = addresses.map_err(|e| RmaError::io("learn the address of a listener", e))?;
         channel.sender.send(&FromNode::Ready { host: listen::host(), addresses })?;
+        let space = Space::new(&description.job.layout, description.job.key.job_id());
         Ok(Self {
             description,
             domain: Arc::new(domain),
@@ -247,6 +253,7 @@ impl Node {
             gave_up: false,
             suspended: false,
             joined_reported: false,
+            space,
             output_buffer: vec![0; OUTPUT_BYTES],
             idle_since: None,
         })
@@ -292,6 +299,7 @@ impl Node {
             channel.sender.flush()?;
             self.take_agent_reports(channel)?;
             self.serve_ranks(channel)?;
+            self.manage_processes(channel)?;
             self.forward_output(channel)?;
             if drain(&children) {
                 self.ranks.iter_mut().for_each(RankProcess::notice_stop);
@@ -354,6 +362,7 @@ impl Node {
                 let more = if channel.sender.queued_bytes() > 0 { output } else { PollFlags::empty() };
                 files.push((channel.receiver.file(), input | more));
             }
+            files.extend(rank.pmi.as_ref().and_then(Client::poll_file));
             if channel.sender.queued_bytes() < QUEUED_BYTES_MAX {
                 files.extend(rank.outputs.iter().flatten().map(|pipe| (pipe.as_fd(), input)));
             }
@@ -417,6 +426,7 @@ impl Node {
                 let message = ToRank::Gathered(all);
                 self.ranks.iter_mut().for_each(|rank| rank.send(&message, Vec::new()));
             }
+            ToNode::Fenced(all) => self.leave_barrier(all),
             ToNode::Finalised => {
                 self.ranks.iter_mut().for_each(|rank| {
                     rank.send(&ToRank::Finalised, Vec::new());
@@ -570,9 +580,7 @@ impl Node {
         match message {
             FromRank::Join => {
                 rank.progress.joined = true;
-                if !std::mem::replace(&mut self.joined_reported, true) {
-                    channel.sender.send(&FromNode::Joined)?;
-                }
+                self.report_joined(channel)?;
                 self.welcome(index)?;
             }
             FromRank::Gather(bytes) => {
@@ -603,6 +611,14 @@ impl Node {
             FromRank::Broken(peer) => channel.sender.send(&FromNode::Broken(peer))?,
         }
         Ok(())
+    }
+
+    /// Says once that ranks of this node may be waited for.
+    fn report_joined(&mut self, channel: &mut Channel) -> Result<()> {
+        match std::mem::replace(&mut self.joined_reported, true) {
+            true => Ok(()),
+            false => channel.sender.send(&FromNode::Joined),
+        }
     }
 
     /// Ranks that wait in allgather for ranks that wait in finalize would wait for ever.
@@ -657,8 +673,8 @@ impl Node {
                     self.on_rank(index, message, channel)?;
                 }
             }
-            let progress = &self.ranks[index].progress;
-            let (joined, finalised) = (progress.joined, progress.finalised || progress.exits);
+            self.manage_process(index, channel)?;
+            let (joined, finalised) = self.ranks[index].has_joined_and_finalised();
             if let Some(exit) = &mut self.ranks[index].exit {
                 (exit.joined, exit.finalised) = (joined, finalised);
                 channel.sender.send(&FromNode::Exited(*exit))?;

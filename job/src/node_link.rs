@@ -5,7 +5,7 @@
 use super::control::{Arrival, Channel};
 use super::message::{Exit, FromNode, NodeDescription, ToNode};
 use super::rank_process::{Suspension, exit_of};
-use super::spec::RunSpec;
+use super::spec::{RunSpec, Starter};
 use super::verdict::{signal_code, signal_name};
 use super::{ALIVE_TIMEOUT, node};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -48,13 +48,17 @@ pub(super) struct NodeLink {
     pub(super) addresses: Vec<SocketAddr>,
     /// What its ranks gave to the allgather that is under way.
     pub(super) contributions: Option<Vec<Vec<u8>>>,
+    /// What its ranks have put, when all of them wait in a barrier of PMI-1.
+    pub(super) fence: Option<Vec<(String, String)>>,
     pub(super) finalised: bool,
     /// The process that was started for it, here; none when others have.
     child: Option<Child>,
     over_ssh: bool,
+    /// What it was started by, when that is not this process.
+    starter: &'static str,
     /// Whether the child has been waited for.
     reaped: bool,
-    /// What the command over which it was reached says, when it is ssh.
+    /// What the command over which it was reached says, when it is ssh or srun.
     stderr: Option<OwnedFd>,
     /// What was said before the node was ready.
     stderr_text: Vec<u8>,
@@ -71,9 +75,13 @@ impl NodeLink {
         let mut command = match host {
             None => command(&spec.daemon),
             Some(host) => {
-                let mut command = command(&spec.ssh);
+                let mut command = command(spec.starter.words());
                 let its = its.try_clone().map_err(|e| RmaError::io("create a control channel", e))?;
-                command.arg(host).arg(shell_words(&spec.daemon)).stdout(its).stderr(Stdio::piped());
+                match spec.starter {
+                    Starter::Srun(_) => on_node_of_step(&mut command, host).args(&spec.daemon),
+                    _ => command.arg(host).arg(shell_words(&spec.daemon)),
+                };
+                command.stdout(its).stderr(Stdio::piped());
                 command
             }
         };
@@ -84,7 +92,8 @@ impl NodeLink {
             .map_err(|e| RmaError::io(format!("start {}", command.get_program().to_string_lossy()), e))?;
         let stderr = child.stderr.take().map(OwnedFd::from);
         if let Some(stderr) = &stderr {
-            rustix::io::ioctl_fionbio(stderr, true).map_err(|e| RmaError::system("listen to ssh", e))?;
+            rustix::io::ioctl_fionbio(stderr, true)
+                .map_err(|e| RmaError::system("listen to what starts a node", e))?;
         }
         Ok(Self {
             node,
@@ -93,9 +102,11 @@ impl NodeLink {
             channel: Channel::over_socket(ours, host.is_none())?,
             addresses: Vec::new(),
             contributions: None,
+            fence: None,
             finalised: false,
             child: Some(child),
             over_ssh: host.is_some(),
+            starter: spec.starter.name(),
             reaped: false,
             stderr,
             stderr_text: Vec::new(),
@@ -113,9 +124,11 @@ impl NodeLink {
             channel,
             addresses: Vec::new(),
             contributions: None,
+            fence: None,
             finalised: false,
             child: None,
             over_ssh: true,
+            starter: Starter::Others.name(),
             reaped: true,
             stderr: None,
             stderr_text: Vec::new(),
@@ -200,7 +213,7 @@ impl NodeLink {
 
     /// Gives the node up: kills what leads to it, and says what became of that: how, and the exit status.
     pub(super) fn lose(&mut self, reason: Option<String>) -> (String, u8) {
-        let was_ready = self.phase == Phase::Ready;
+        let (was_ready, starter) = (self.phase == Phase::Ready, self.starter);
         let exit = if reason.is_none() { self.exit_within(EXIT_TIMEOUT / 4) } else { None };
         let text = self.last_words();
         self.phase = Phase::Over;
@@ -213,11 +226,11 @@ impl NodeLink {
             (None, exit) if self.over_ssh => match exit {
                 // A shell on the other side says so when it was a signal.
                 Some(Exit::Code(code @ 129..165)) => {
-                    (format!("is gone: ssh ended with exit status {code}"), code as u8)
+                    (format!("is gone: {starter} ended with exit status {code}"), code as u8)
                 }
-                Some(Exit::Code(code)) => (format!("is gone: ssh ended with exit status {code}"), 1),
+                Some(Exit::Code(code)) => (format!("is gone: {starter} ended with exit status {code}"), 1),
                 Some(Exit::Signal(signal)) => {
-                    (format!("is gone: ssh was killed by signal {signal}{}", signal_name(signal)), 1)
+                    (format!("is gone: {starter} was killed by signal {signal}{}", signal_name(signal)), 1)
                 }
                 None | Some(Exit::Unseen) => ("is gone: it closed its connection".into(), 1),
             },
@@ -308,6 +321,42 @@ fn command(words: &[OsString]) -> Command {
     let mut command = Command::new(words.next().map_or(OsStr::new("vgas"), OsString::as_os_str));
     command.args(words);
     command
+}
+
+/// What of the surroundings would make of one task on one node something else: options of srun that an allocation, or its user, has
+/// given to all steps, and what would change the bytes of the channel.
+const OPTIONS_OF_STEPS: [&str; 23] = [
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_CPU_BIND",
+    "SLURM_DISTRIBUTION",
+    "SLURM_EXACT",
+    "SLURM_LABELIO",
+    "SLURM_MEM_PER_CPU",
+    "SLURM_MEM_PER_GPU",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_NNODES",
+    "SLURM_NPROCS",
+    "SLURM_NTASKS",
+    "SLURM_NTASKS_PER_CORE",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_NTASKS_PER_SOCKET",
+    "SLURM_NTASKS_PER_TRES",
+    "SLURM_STDERRMODE",
+    "SLURM_STDINMODE",
+    "SLURM_STDOUTMODE",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_TRES_PER_TASK",
+    "SLURM_WHOLE",
+    "SRUN_CPUS_PER_TASK",
+];
+
+/// Has srun start one task on this node.
+fn on_node_of_step<'a>(command: &'a mut Command, host: &str) -> &'a mut Command {
+    for name in OPTIONS_OF_STEPS {
+        command.env_remove(name);
+    }
+    command.args(["--nodes=1", "--ntasks=1", "--input=0", "--unbuffered"]).arg(format!("--nodelist={host}"))
 }
 
 /// The words quoted for a shell: ssh joins its arguments with spaces and has the other side's shell read the result.

@@ -4,6 +4,8 @@
 
 use super::control::{Arrival, Channel, Sender};
 use super::message::{Exit, FromRank, Input, NodeDescription, Output, RankExit, Stream, ToRank, Why};
+use super::pmi::server::Client;
+use super::surroundings::tells_of_a_rank;
 use super::{STOP_PATIENCE, system};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -13,7 +15,7 @@ use rustix::process::{
 };
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -31,6 +33,8 @@ pub(crate) struct RankProcess {
     /// `None` once the rank has closed it.
     pub(crate) channel: Option<Channel>,
     hold: Hold,
+    /// What it is served of PMI-1, if anything.
+    pub(crate) pmi: Option<Client>,
     /// Standard output and error, when they are forwarded and not at their end.
     pub(crate) outputs: [Option<OwnedFd>; 2],
     pub(crate) input: Option<RankInput>,
@@ -108,7 +112,16 @@ impl RankProcess {
         if let Some(name) = &node.name {
             command.arg0(name);
         }
-        command.args(&node.arguments).envs(node.environment.iter().map(|(name, value)| (name, value)));
+        command.args(&node.arguments);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| tells_of_a_rank(name)) {
+            command.env_remove(name);
+        }
+        command.envs(node.environment.iter().map(|(name, value)| (name, value)));
+        let pmi = if node.pmi { Some(Client::pair()?) } else { None };
+        let (pmi, its_pmi) = pmi.unzip();
+        if let Some(its) = &its_pmi {
+            tell_of_pmi(&mut command, node, rank, its.as_raw_fd());
+        }
         if !node.directory.as_os_str().is_empty() {
             command.current_dir(&node.directory);
         }
@@ -126,7 +139,12 @@ impl RankProcess {
         if node.output != Output::Inherit {
             command.stderr(Stdio::piped());
         }
-        let mut child = system::spawn_rank(&mut command, its_control.as_fd(), its_lifeline.as_fd())?;
+        let mut child = system::spawn_rank(
+            &mut command,
+            its_control.as_fd(),
+            its_lifeline.as_fd(),
+            its_pmi.as_ref().map(AsFd::as_fd),
+        )?;
         let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
         let input = child.stdin.take().map(OwnedFd::from);
         for pipe in outputs.iter().flatten().chain(&input) {
@@ -138,6 +156,7 @@ impl RankProcess {
             pid: Some(Pid::from_child(&child)),
             channel: Some(channel),
             hold: Hold::Child { _lifeline: lifeline },
+            pmi,
             outputs,
             input: input.map(|pipe| RankInput { pipe: Some(pipe), waiting: VecDeque::new(), at_end: false }),
             progress: Progress::default(),
@@ -155,6 +174,7 @@ impl RankProcess {
             pid,
             channel: Some(Channel::over_socket(socket, true)?),
             hold: Hold::Guest { process, lifeline: None, finished: false },
+            pmi: None,
             outputs: [None, None],
             input: None,
             progress: Progress::default(),
@@ -312,13 +332,16 @@ impl RankProcess {
     }
 
     fn exit_with(&self, exit: Exit, by_itself: bool) -> RankExit {
-        RankExit {
-            rank: self.rank,
-            pid: self.pid(),
-            exit,
-            joined: self.progress.joined,
-            finalised: self.progress.finalised || self.progress.exits,
-            by_itself,
+        let (joined, finalised) = self.has_joined_and_finalised();
+        RankExit { rank: self.rank, pid: self.pid(), exit, joined, finalised, by_itself }
+    }
+
+    /// Whether others may wait for it, and whether it has said that they need not: in the job, or in PMI-1.
+    pub(crate) fn has_joined_and_finalised(&self) -> (bool, bool) {
+        match &self.pmi {
+            _ if self.progress.joined => (true, self.progress.finalised || self.progress.exits),
+            Some(client) if client.has_begun() => (true, client.has_finished()),
+            _ => (false, self.progress.finalised || self.progress.exits),
         }
     }
 }
@@ -348,6 +371,15 @@ impl Suspension {
         self.told |= due;
         due
     }
+}
+
+/// Tells a rank where it finds its line of PMI-1, and which rank it is, as Hydra does.
+fn tell_of_pmi(command: &mut Command, node: &NodeDescription, rank: Rank, file: RawFd) {
+    let layout = &node.job.layout;
+    let here = layout.ranks_of(node.node);
+    command.env("PMI_FD", file.to_string()).env("PMI_RANK", rank.0.to_string());
+    command.env("PMI_SIZE", layout.ranks().to_string()).env("MPI_LOCALNRANKS", here.len().to_string());
+    command.env("MPI_LOCALRANKID", (rank.0 - here.start).to_string());
 }
 
 /// How a process ended, from what the system says.

@@ -31,7 +31,7 @@ pub struct RunSpec {
     pub arguments: Vec<OsString>,
     /// Number of ranks.
     pub ranks: u32,
-    /// Number of nodes. Ranks are spread over them by [`Layout::blocks`]. With `hosts`: their number.
+    /// Number of nodes. Ranks are spread over them by `placement`, or [`Layout::blocks`]. With `hosts`: their number.
     pub nodes: u32,
     /// The conduit between nodes, by its name in the [table of conduits](factory::PROVIDERS).
     pub conduit: String,
@@ -48,25 +48,59 @@ pub struct RunSpec {
     pub common_bytes: u64,
     /// One host a node. Empty: all nodes are virtual nodes of this machine.
     pub hosts: Vec<String>,
-    /// The command that runs a command on a host: it is called with these words, the host, and the command quoted
-    /// for a shell. Its standard input and output must reach that command.
-    pub ssh: Vec<OsString>,
+    /// How many ranks each node has; empty: as many on each, or one more on the first.
+    pub placement: Vec<u32>,
+    /// How a daemon is started on a host.
+    pub starter: Starter,
     /// The command that runs [`super::node_main`], on this machine and on every host.
     pub daemon: Vec<OsString>,
     /// Ports to listen on; any when absent.
     pub ports: Option<RangeInclusive<u16>>,
     /// The address, or the interface whose address, the processes of a host listen on. Absent: loopback for virtual
-    /// nodes, otherwise the address under which ssh reached the host.
+    /// nodes, otherwise the address under which ssh reached the host, or that of its name.
     pub interface: Option<String>,
     /// Begin every line of output with the rank that wrote it.
     pub label: bool,
     /// Whether rank 0 reads the launcher's standard input.
     pub input: bool,
+    /// Whether ranks are served PMI-1, so that MPICH programs among them are ranks of one MPI.
+    pub pmi: bool,
     /// Within what time every node must be ready to start its ranks.
     pub connect_timeout: Duration,
     /// Whether the job goes on when a node is lost, other than the first: every process is told of it, and what wants something of
     /// that node gets an error. Needs the `tcp` conduit. A second node that is lost ends the job.
     pub survive: bool,
+}
+
+/// How a command is started on another host. The standard input and output of these words must reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Starter {
+    /// As ssh does: these words, the host, and the command quoted for a shell.
+    Ssh(Vec<OsString>),
+    /// As srun does, within the allocation that this process is in: these words, options that name the host, and the command word by
+    /// word.
+    Srun(Vec<OsString>),
+    /// Others have started it.
+    Others,
+}
+
+impl Starter {
+    /// The command's words, before those that name host and command.
+    pub(crate) fn words(&self) -> &[OsString] {
+        match self {
+            Self::Ssh(words) | Self::Srun(words) => words,
+            Self::Others => &[],
+        }
+    }
+
+    /// What it is called, to people.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Ssh(_) => "ssh",
+            Self::Srun(_) => "srun",
+            Self::Others => "the starter",
+        }
+    }
 }
 
 /// What a job is made of whose ranks others start, as rank 0 says it: of [`RunSpec`], what is not about starting.
@@ -115,6 +149,7 @@ impl Plan {
             survive: self.survive,
             nodes: hosts.len() as u32,
             hosts,
+            starter: Starter::Others,
             ..RunSpec::new("", ranks)
         }
     }
@@ -155,12 +190,14 @@ impl RunSpec {
             ring_bytes: smp::RING_BYTES_DEFAULT,
             common_bytes: 0,
             hosts: Vec::new(),
-            ssh: ssh.map(OsString::from).into(),
+            placement: Vec::new(),
+            starter: Starter::Ssh(ssh.map(OsString::from).into()),
             daemon: vec![this_program, "node".into()],
             ports: None,
             interface: None,
             label: false,
             input: true,
+            pmi: true,
             connect_timeout: Duration::from_millis(4500),
             survive: false,
         }
@@ -188,7 +225,17 @@ impl RunSpec {
                 self.nodes
             ));
         }
-        Ok(Layout::blocks(self.ranks, self.nodes))
+        if self.placement.is_empty() {
+            return Ok(Layout::blocks(self.ranks, self.nodes));
+        }
+        let layout = Layout::of_nodes(self.placement.iter().copied());
+        match layout.filter(|layout| (layout.ranks(), layout.nodes()) == (self.ranks, self.nodes)) {
+            Some(layout) => Ok(layout),
+            None => wrong(format!(
+                "{} ranks on {} nodes are placed as {:?}",
+                self.ranks, self.nodes, self.placement
+            )),
+        }
     }
 
     /// Checks everything that can be known before a process is started.
@@ -217,7 +264,7 @@ impl RunSpec {
         if self.common_bytes > 0 && !self.hosts.is_empty() {
             return wrong("memory in common to nodes on several hosts".into());
         }
-        if self.daemon.is_empty() || (self.ssh.is_empty() && !self.hosts.is_empty()) {
+        if self.daemon.is_empty() || self.has_no_starter() {
             return wrong("the command that starts a node is empty".into());
         }
         if let Some(host) = self.hosts.iter().find(|host| host.is_empty() || host.starts_with('-')) {
@@ -234,6 +281,10 @@ impl RunSpec {
         Ok(())
     }
 
+    fn has_no_starter(&self) -> bool {
+        !self.hosts.is_empty() && self.starter != Starter::Others && self.starter.words().is_empty()
+    }
+
     /// Whether one domain holds all processes of the job.
     pub(crate) fn one_domain(&self) -> bool {
         self.nodes == 1 || factory::find(&self.conduit).is_ok_and(Provider::is_domain)
@@ -243,6 +294,7 @@ impl RunSpec {
     pub(crate) fn listen(&self) -> Option<Listen> {
         (!self.one_domain()).then(|| Listen {
             loopback: self.hosts.is_empty(),
+            by_ssh: matches!(self.starter, Starter::Ssh(_)),
             interface: self.interface.clone(),
             ports: self.ports.as_ref().map(|ports| (*ports.start(), *ports.end())),
         })
@@ -326,10 +378,15 @@ mod tests {
                 ..good.clone()
             },
             RunSpec { ports: Some(RangeInclusive::new(2, 1)), ..good.clone() },
+            RunSpec { nodes: 2, conduit: tcp::NAME.into(), placement: vec![3, 2], ..good.clone() },
+            RunSpec { nodes: 2, conduit: tcp::NAME.into(), placement: vec![4], ..good.clone() },
+            RunSpec { nodes: 2, conduit: tcp::NAME.into(), placement: vec![4, 0], ..good.clone() },
         ] {
             assert!(wrong.check().is_err(), "{wrong:?}");
         }
-        assert!(RunSpec { hosts, nodes: 2, conduit: tcp::NAME.into(), ..good }.check().is_ok());
+        let placed = RunSpec { hosts, nodes: 2, conduit: tcp::NAME.into(), placement: vec![3, 1], ..good };
+        assert_eq!(placed.check().unwrap().ranks_of(NodeId(1)), 3..4);
+        assert!(RunSpec { placement: Vec::new(), ..placed }.check().is_ok());
     }
 
     #[test]

@@ -20,7 +20,8 @@ use vgas_rma::error::{Result, RmaError};
 /// The variable that names a rank's control socket. The only thing that the environment of a rank tells about its job.
 pub(crate) const CONTROL_VARIABLE: &str = "VGAS_CONTROL_FD";
 
-/// Starts the program of a rank, in a process group of its own, with its ends of the control socket and the lifeline.
+/// Starts the program of a rank, in a process group of its own, with its ends of the control socket and the lifeline, and of the line
+/// of PMI-1 if it has one.
 ///
 /// The *lifeline* is a socket that nobody ever writes to. The other end is held by the daemon; when that closes
 /// (however the daemon ends) the kernel sends SIGKILL to the whole group: also to processes that the rank started, and
@@ -31,8 +32,10 @@ pub(crate) fn spawn_rank(
     command: &mut Command,
     control: BorrowedFd<'_>,
     lifeline: BorrowedFd<'_>,
+    pmi: Option<BorrowedFd<'_>>,
 ) -> io::Result<Child> {
     let (control, lifeline) = (control.as_raw_fd(), lifeline.as_raw_fd());
+    let pmi = pmi.map(|pmi| pmi.as_raw_fd());
     let daemon = rustix::process::getpid();
     command.env(CONTROL_VARIABLE, control.to_string()).process_group(0);
     let hook = move || {
@@ -48,6 +51,9 @@ pub(crate) fn spawn_rank(
         control_file(lifeline, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK)?;
         control_file(lifeline, libc::F_SETFD, 0)?;
         control_file(control, libc::F_SETFD, 0)?;
+        if let Some(pmi) = pmi {
+            control_file(pmi, libc::F_SETFD, 0)?;
+        }
         // The job asks a rank to end by it ([`super::Bootstrap::exit`]). A shell that starts jobs in the background lets them
         // ignore it, which is meant for the user's key.
         // SAFETY: async-signal-safe, and no handler of anybody is replaced: exec leaves none.

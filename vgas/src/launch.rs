@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::service::Services;
 use std::ffi::OsString;
 use std::time::Duration;
-use vgas_job::{JobStatus, RunSpec};
+use vgas_job::{JobStatus, RunSpec, Starter};
 use vgas_rma::conduit::hook::Switch;
 use vgas_rma::conduit::ofi;
 
@@ -52,7 +52,8 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     spec.label = settings.run.label;
     spec.survive = settings.run.survive;
     spec.connect_timeout = Duration::from_millis(settings.run.start_timeout_ms.into());
-    spec.ssh = settings.run.ssh.0.iter().map(OsString::from).collect();
+    spec.starter = Starter::Ssh(settings.run.ssh.0.iter().map(OsString::from).collect());
+    spec.pmi = settings.run.serve_pmi;
     if let Auto::Is(range) = &settings.tcp.port_range {
         spec.ports = Some(range.0.clone());
     }

@@ -179,7 +179,7 @@ impl Leader {
     fn start(joining: &Joining, ranks: u32) -> Result<Self> {
         let plan = joining.plan.clone();
         let ports = plan.ports.as_ref().map(|ports| (*ports.start(), *ports.end()));
-        let listen = Listen { loopback: false, interface: plan.interface.clone(), ports };
+        let listen = Listen { loopback: false, by_ssh: false, interface: plan.interface.clone(), ports };
         let listener = listen::bind_here(&listen)?;
         let address =
             listener.local_addr().map_err(|e| RmaError::io("learn the address of a listener", e))?;
@@ -295,8 +295,8 @@ mod tests {
         assert!(!text.contains([' ', '=', '\n']) && text.len() < 256, "fits into a PMI value");
         for wrong in [
             "",
-            "5",
-            "5/x/y",
+            "6",
+            "6/x/y",
             &text[..text.len() - 1],
             &format!("{text}/"),
             &text.replace("a5", "zz"),
@@ -306,7 +306,7 @@ mod tests {
             assert!(error.contains("makes no sense"), "{error}");
         }
         let error = Told::parse(&format!("4{}", &text[1..])).err().unwrap().to_string();
-        assert!(error.contains("start-up protocol 4 instead of 5"), "{error}");
+        assert!(error.contains("start-up protocol 4 instead of 6"), "{error}");
         assert_ne!(digest(&["ab", "c"]), digest(&["a", "bc"]));
     }
 

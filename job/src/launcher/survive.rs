@@ -91,6 +91,7 @@ impl Launcher<'_> {
         self.tell_all(&ToNode::Lost(node));
         // Others may have waited for it alone.
         self.gather_if_all();
+        self.fence_if_all();
         self.finalise_if_all();
         true
     }

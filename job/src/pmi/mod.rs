@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod bounded;
+pub(crate) mod server;
 pub(crate) mod wire;
 
 use crate::{pmix, system};

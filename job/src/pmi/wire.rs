@@ -15,10 +15,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Longest line. Implementations allow values of 1024 bytes.
-const LINE_BYTES_MAX: usize = 8 << 10;
+pub(super) const LINE_BYTES_MAX: usize = 8 << 10;
 
 /// What is wrong with the other end, or with the line to it: for people, after "PMI: ".
-pub(super) type Wrong = String;
+pub(crate) type Wrong = String;
 
 /// A session with the process manager, over a socket that the program's MPI may use before and after.
 #[derive(Debug)]
@@ -80,10 +80,10 @@ impl Wire {
         let _ = self.ask("cmd=finalize\n", "finalize_ack");
     }
 
-    fn ask(&self, line: &str, wanted: &str) -> Result<Answer, Wrong> {
+    fn ask(&self, line: &str, wanted: &str) -> Result<Words, Wrong> {
         let until = Instant::now() + self.patience;
         self.send(line.as_bytes(), until)?;
-        let answer = Answer::parse(&self.line(until)?)?;
+        let answer = Words::parse(&self.line(until)?)?;
         match answer.word("cmd") {
             Some(command) if command == wanted => Ok(answer),
             Some("abort") => Err("the process manager ends the job".into()),
@@ -153,7 +153,7 @@ impl Wire {
     }
 }
 
-fn gone(errno: Errno) -> Wrong {
+pub(super) fn gone(errno: Errno) -> Wrong {
     match errno {
         Errno::CONNRESET | Errno::PIPE => "it has closed its end".into(),
         errno => std::io::Error::from(errno).to_string(),
@@ -161,17 +161,17 @@ fn gone(errno: Errno) -> Wrong {
 }
 
 /// Some of what came, for people.
-fn quoted(bytes: &[u8]) -> String {
+pub(super) fn quoted(bytes: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(60)]))
 }
 
 /// The words of a line.
 #[derive(Debug)]
-struct Answer(Vec<(String, String)>);
+pub(super) struct Words(Vec<(String, String)>);
 
-impl Answer {
+impl Words {
     /// Words are separated by spaces; the last may be a value or a message that contains some.
-    fn parse(line: &[u8]) -> Result<Self, Wrong> {
+    pub(super) fn parse(line: &[u8]) -> Result<Self, Wrong> {
         let wrong = || format!("this is no line of the protocol: {}", quoted(line));
         let text = std::str::from_utf8(line).map_err(|_| wrong())?;
         if text.chars().any(char::is_control) {
@@ -192,7 +192,7 @@ impl Answer {
         }
     }
 
-    fn word(&self, name: &str) -> Option<&str> {
+    pub(super) fn word(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 

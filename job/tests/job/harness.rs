@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use vgas_job::{Membership, NodeService, RunSpec, ServiceError, Stop};
+use vgas_job::{Membership, NodeService, RunSpec, ServiceError, Starter, Stop};
 use vgas_rma::Layout;
 use vgas_rma::Peer;
 use vgas_rma::RegionId;
@@ -73,7 +73,12 @@ pub fn launch(arguments: &[String]) -> ExitCode {
             "label" => spec.label = true,
             "input" => spec.input = true,
             "hosts" => spec.hosts = value.split(',').map(String::from).collect(),
-            "ssh" => spec.ssh = vec![value.into()],
+            "ssh" => spec.starter = Starter::Ssh(vec![value.into()]),
+            "srun" => spec.starter = Starter::Srun(vec![value.into()]),
+            "placement" => {
+                spec.placement = value.split(',').map(|ranks| ranks.parse().expect("a number")).collect()
+            }
+            "pmi" => spec.pmi = value == "on",
             "port" => spec.ports = Some(value.parse().expect("a port")..=value.parse().expect("a port")),
             "seconds" => spec.connect_timeout = Duration::from_secs_f32(value.parse().expect("seconds")),
             setting => drop(spec.settings.insert(setting.into(), value.into())),
@@ -182,6 +187,11 @@ pub fn start(line: &str) -> Job {
 
 /// As [`start`], with a standard input.
 pub fn start_with_input(line: &str, input: Stdio) -> Job {
+    start_in(line, input, &[])
+}
+
+/// As [`start`], with a standard input and variables around the launcher.
+pub fn start_in(line: &str, input: Stdio, variables: &[(&str, &str)]) -> Job {
     let this = std::env::current_exe().unwrap();
     let this = this.to_str().unwrap();
     let words =
@@ -192,6 +202,7 @@ pub fn start_with_input(line: &str, input: Stdio) -> Job {
         .arg("launch")
         .args(words)
         .env_remove("SSH_CONNECTION")
+        .envs(variables.iter().copied())
         .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

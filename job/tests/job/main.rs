@@ -9,6 +9,7 @@
 mod bad_luck;
 mod good_jobs;
 mod harness;
+mod managed;
 mod programs;
 mod remote;
 mod started;
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
         Some((role, rest)) if role == "rank" => programs::rank(rest),
         _ => harness::run_tests(
             &arguments,
-            &[good_jobs::TESTS, bad_luck::TESTS, remote::TESTS, started::TESTS].concat(),
+            &[good_jobs::TESTS, bad_luck::TESTS, remote::TESTS, started::TESTS, managed::TESTS].concat(),
         ),
     }
 }

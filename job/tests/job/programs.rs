@@ -14,8 +14,10 @@ use vgas_rma::RegionId;
 
 /// The role `rank`: the program's name and its arguments.
 pub fn rank(words: &[String]) -> ExitCode {
-    if words[0] == "fake" {
-        return fake(&words[1]);
+    match words[0].as_str() {
+        "fake" => return fake(&words[1]),
+        "managed" => return super::managed::rank(&words[1..]),
+        _ => {}
     }
     let member = match join() {
         Ok(member) => member,
@@ -92,7 +94,7 @@ pub fn rank(words: &[String]) -> ExitCode {
 }
 
 /// Joins the job that a launcher, or the test itself, has started this process in.
-fn join() -> vgas_rma::error::Result<Membership> {
+pub fn join() -> vgas_rma::error::Result<Membership> {
     match vgas_job::join() {
         Err(vgas_rma::RmaError::NotInJob) => vgas_job::join_started(&joining()),
         joined => joined,
@@ -132,7 +134,7 @@ fn fake(how: &str) -> ExitCode {
 }
 
 /// One write for the whole line: output of several ranks comes through one pipe.
-fn say(line: &str) {
+pub fn say(line: &str) {
     std::io::stdout().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
@@ -142,7 +144,7 @@ fn wait_for_the_others(member: &Membership) {
 }
 
 /// Blocks for ever, without a word to anybody.
-fn block() {
+pub fn block() {
     loop {
         std::thread::park();
     }
@@ -155,7 +157,7 @@ fn wait_for_the_others_after(member: &Membership) {
 }
 
 /// Checks everything that a membership holds.
-fn hello(member: &Membership) {
+pub fn hello(member: &Membership) {
     let layout = member.layout();
     let rank = member.rank().unwrap();
     // The service was there first.

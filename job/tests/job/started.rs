@@ -184,5 +184,5 @@ fn another_build_is_refused() {
     let job = start(2, Manners::Good, |number| rank(if number == 0 { "fake old" } else { "hello" }, "one"));
     let ended = job.end(at_most(Duration::from_secs(5)));
     let said = &ended[1].stderr;
-    assert!(said.contains("start-up protocol 3 instead of 5: use the same vgas in all ranks"), "{ended:?}");
+    assert!(said.contains("start-up protocol 3 instead of 6: use the same vgas in all ranks"), "{ended:?}");
 }

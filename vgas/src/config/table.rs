@@ -379,6 +379,9 @@ settings! {
         start_timeout_ms: u32 = "4500", Launch, 100 => 600_000;
         /// How a program that another starter has started (`srun`, `mpirun`, `mpiexec.hydra`) finds the other ranks.
         pmi: PmiProtocol = "auto", Launch;
+        /// Serve PMI-1 to the ranks that `vgas run` starts, so that MPICH programs among them are ranks of one MPI. Without it, each is an
+        /// MPI of one rank.
+        serve_pmi: bool = "on", Launch;
         /// What starts a command on another machine; the host and the command are appended.
         ssh: CommandLine = "ssh -T -o BatchMode=yes -o ConnectTimeout=4 -o ServerAliveInterval=5", Launch;
     }

@@ -62,7 +62,7 @@ fn address(listen: &Listen) -> Result<IpAddr> {
         return Ok(Ipv4Addr::LOCALHOST.into());
     }
     // "client-address client-port server-address server-port": the third is where ssh reached this host.
-    let ssh = listen.by_ssh.then(|| std::env::var("SSH_CONNECTION").unwrap_or_default()).unwrap_or_default();
+    let ssh = std::env::var("SSH_CONNECTION").ok().filter(|_| listen.by_ssh).unwrap_or_default();
     let reached = ssh.split_whitespace().nth(2).and_then(|address| address.parse().ok());
     Ok(reached.or_else(own_name_address).unwrap_or(Ipv4Addr::LOCALHOST.into()))
 }

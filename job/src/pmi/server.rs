@@ -490,7 +490,7 @@ mod tests {
         let put = |client: &mut Client, space: &mut Space, number: usize| {
             let line = format!("cmd=put kvsname=x key=key{number} value={}\n", "v".repeat(1000));
             rustix::io::write(&its, line.as_bytes()).unwrap();
-            while client.serve(space).unwrap() != [] || client.unread.len() > 0 {}
+            while !client.serve(space).unwrap().is_empty() || !client.unread.is_empty() {}
             let mut answer = [0; 200];
             let count = rustix::io::read(&its, &mut answer).unwrap();
             answer[..count].starts_with(b"cmd=put_result rc=0")

@@ -4,7 +4,7 @@
 
 use super::control::{Arrival, Channel, Sender};
 use super::message::{Exit, FromRank, Input, NodeDescription, Output, RankExit, Stream, ToRank, Why};
-use super::pmi::server::Client;
+use super::pmi::{self, server::Client};
 use super::surroundings::tells_of_a_rank;
 use super::{STOP_PATIENCE, system};
 use rustix::io::Errno;
@@ -380,6 +380,9 @@ fn tell_of_pmi(command: &mut Command, node: &NodeDescription, rank: Rank, file: 
     command.env("PMI_FD", file.to_string()).env("PMI_RANK", rank.0.to_string());
     command.env("PMI_SIZE", layout.ranks().to_string()).env("MPI_LOCALNRANKS", here.len().to_string());
     command.env("MPI_LOCALRANKID", (rank.0 - here.start).to_string());
+    if let Some(line) = pmi::line(file) {
+        command.env(pmi::LINE_VARIABLE, line);
+    }
 }
 
 /// How a process ended, from what the system says.

@@ -35,6 +35,7 @@ const NAMES: &[&str] = &[
     "SLURM_STEPID",
     "SLURM_TASKS_PER_NODE",
     "SLURM_TASK_PID",
+    crate::pmi::LINE_VARIABLE,
 ];
 
 /// Beginnings of variables of one process. Those of MPICH's Hydra are `PMI_` and `HYDI_`.

@@ -74,9 +74,29 @@ enum With {
     Pmix(Bounded),
 }
 
+/// In a rank that is served PMI-1: the number of its line, and what the system calls it. Programs that the rank runs inherit it with what
+/// Hydra's ranks have, which must stay for an MPI in the rank; they are no ranks, unless another starter has made them some.
+pub(crate) const LINE_VARIABLE: &str = "VGAS_PMI_LINE";
+
+/// What [`LINE_VARIABLE`] says of a file of this process.
+pub(crate) fn line(descriptor: impl std::fmt::Display) -> Option<String> {
+    let name = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
+    Some(format!("{descriptor} {}", name.display()))
+}
+
 /// What the surroundings say, by `choice`.
 pub fn seen(choice: PmiChoice) -> Seen {
-    look(choice, |name| std::env::var_os(name))
+    let text = |name| std::env::var(name).unwrap_or_default();
+    let (told, descriptor) = (text(LINE_VARIABLE), text("PMI_FD"));
+    let is_a_ranks = is_line(&told, &descriptor, line(&descriptor).as_deref());
+    look(choice, |name| std::env::var_os(name).filter(|_| !(is_a_ranks && name.starts_with("PMI_"))))
+}
+
+/// Whether `PMI_FD` is the line that [`LINE_VARIABLE`] tells of; `now`: what it says of the file of that number, where there is one.
+fn is_line(told: &str, descriptor: &str, now: Option<&str>) -> bool {
+    let is_its_number = told.split_once(' ').is_some_and(|(number, _)| number == descriptor);
+    // Where the program has not inherited it, any file may have its number, which is no line of anybody.
+    is_its_number && now.is_none_or(|now| now == told || !now.contains(" socket:"))
 }
 
 fn look(choice: PmiChoice, variable: impl Fn(&str) -> Option<OsString>) -> Seen {
@@ -209,6 +229,19 @@ mod tests {
     }
 
     /// Goal: PMIx before PMI-1 before nothing, and never silently a job of one where there are several.
+    /// Goal: programs that a rank runs do not take the rank's line for theirs, whether they have it or not; the line of another starter,
+    /// of whatever number, is.
+    #[test]
+    fn lines_of_ranks_are_known() {
+        let (own, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let told = line(std::os::fd::AsRawFd::as_raw_fd(&own)).unwrap();
+        let (number, _) = told.split_once(' ').unwrap();
+        assert!(is_line(&told, number, Some(&told)) && is_line(&told, number, None));
+        assert!(is_line(&told, number, Some(&format!("{number} /dev/null"))));
+        assert!(!is_line(&told, "1234", None) && !is_line("", "", None));
+        assert!(!is_line(&told, number, Some(&format!("{number} socket:[1]"))));
+    }
+
     #[test]
     fn what_is_seen() {
         let both = [("PMIX_NAMESPACE", "one.1"), ("PMI_FD", "7")];

@@ -39,6 +39,7 @@ pub const OTHER_VARIABLES: &[(&str, &str)] = &[
         "What to log to standard error, such as `warn` (the default), `info` or `vgas_cache=debug`.",
     ),
     ("VGAS_HELPER", "Set for the helpers of a job whose ranks others have started; not for users."),
+    ("VGAS_PMI_LINE", "Set by `vgas run` for ranks that are served PMI-1; not for users."),
     ("VGAS_CONTROL_FD", "Set by `vgas run` for the processes of a job; not for users."),
 ];
 

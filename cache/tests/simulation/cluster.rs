@@ -117,8 +117,11 @@ impl Cluster {
                 let node = random.random_range(0..self.nodes.len());
                 let shards = self.nodes[node].agents.len();
                 let shard = if shards > 1 { random.random_range(0..shards) } else { 0 };
-                self.turn_of(node, shard)?;
-                invariant::check(self)?;
+                // What an agent did shows at once. In turns without work only ranks change something, and what they
+                // do wrong stays: the look at every page, which is most of this suite's work, can wait for a few of them.
+                if self.turn_of(node, shard)? || self.turns.is_multiple_of(16) {
+                    invariant::check(self)?;
+                }
             }
         }
         Ok(())

@@ -190,7 +190,10 @@ impl NodeLink {
                 Ok(0) | Err(_) => self.stderr = None,
             }
         }
-        if self.phase == Phase::Ready { std::mem::take(&mut self.stderr_text) } else { Vec::new() }
+        match self.phase {
+            Phase::Ready => without_remarks(&std::mem::take(&mut self.stderr_text)),
+            _ => Vec::new(),
+        }
     }
 
     /// Whether nothing has been heard over ssh for too long.
@@ -217,6 +220,8 @@ impl NodeLink {
         let exit = if reason.is_none() { self.exit_within(EXIT_TIMEOUT / 4) } else { None };
         let text = self.last_words();
         self.phase = Phase::Over;
+        // What was never ready is not known by its number yet, in a job of one.
+        let it = if was_ready { String::new() } else { format!("the daemon on {} ", self.host) };
         // Behind an ssh that is killed, the daemon sees the end of its channel, and ends soon after.
         let _ = shutdown(self.channel.sender.file(), Shutdown::Both);
         self.kill();
@@ -226,13 +231,16 @@ impl NodeLink {
             (None, exit) if self.over_ssh => match exit {
                 // A shell on the other side says so when it was a signal.
                 Some(Exit::Code(code @ 129..165)) => {
-                    (format!("is gone: {starter} ended with exit status {code}"), code as u8)
+                    (format!("{it}is gone: {starter} ended with exit status {code}"), code as u8)
                 }
-                Some(Exit::Code(code)) => (format!("is gone: {starter} ended with exit status {code}"), 1),
-                Some(Exit::Signal(signal)) => {
-                    (format!("is gone: {starter} was killed by signal {signal}{}", signal_name(signal)), 1)
+                Some(Exit::Code(code)) => {
+                    (format!("{it}is gone: {starter} ended with exit status {code}"), 1)
                 }
-                None | Some(Exit::Unseen) => ("is gone: it closed its connection".into(), 1),
+                Some(Exit::Signal(signal)) => (
+                    format!("{it}is gone: {starter} was killed by signal {signal}{}", signal_name(signal)),
+                    1,
+                ),
+                None | Some(Exit::Unseen) => (format!("{it}is gone: it closed its connection"), 1),
             },
             (None, Some(Exit::Signal(signal))) => {
                 (format!("was killed by signal {signal}{}", signal_name(signal)), signal_code(signal))
@@ -252,7 +260,7 @@ impl NodeLink {
             return String::new();
         }
         self.take_stderr();
-        String::from_utf8_lossy(&self.stderr_text).trim().to_owned()
+        String::from_utf8_lossy(&without_remarks(&self.stderr_text)).trim().to_owned()
     }
 
     /// Waits for the daemon's process, which has nothing to do any more, until a moment. Whether it has ended.
@@ -351,6 +359,15 @@ const OPTIONS_OF_STEPS: [&str; 23] = [
     "SRUN_CPUS_PER_TASK",
 ];
 
+/// What srun remarks on an option that is for sites which bind tasks to cores, where a site does not.
+const REMARK: &str = "cluster configuration lacks support for cpu binding";
+
+/// What was said, without the lines that tell nobody anything.
+fn without_remarks(text: &[u8]) -> Vec<u8> {
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    lines.filter(|line| !line.trim_ascii_end().ends_with(REMARK.as_bytes())).flatten().copied().collect()
+}
+
 /// Has srun start one task on this node.
 fn on_node_of_step<'a>(command: &'a mut Command, host: &str) -> &'a mut Command {
     for name in OPTIONS_OF_STEPS {
@@ -388,5 +405,12 @@ mod tests {
             ["printf", "%s|", "two words", "it's", "$HOME `x` \\", ""].map(Into::into).into();
         let output = Command::new("sh").arg("-c").arg(shell_words(&words)).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "two words|it's|$HOME `x` \\||");
+    }
+
+    #[test]
+    fn remarks_of_srun_are_not_shown() {
+        let said = format!("srun: error: a\nsrun: {REMARK}\nb");
+        assert_eq!(without_remarks(said.as_bytes()), b"srun: error: a\nb");
+        assert!(without_remarks(format!("srun: {REMARK}").as_bytes()).is_empty());
     }
 }

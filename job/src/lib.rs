@@ -48,6 +48,7 @@
 //!
 //! Over ssh, both sides say every two seconds that they are alive, and give the other up after fifteen of silence.
 
+pub mod allocation;
 pub mod bootstrap;
 mod control;
 #[cfg(any(test, fuzzing))]

@@ -1,10 +1,11 @@
 //! Starting a job, and being the daemon of one of its nodes: the settings turned into what the job layer needs.
 
-use crate::config::{Auto, OrNone, Settings, Value};
+use crate::config::{Auto, CommandLine, OrNone, Settings, Value};
 use crate::error::{Error, Result};
 use crate::service::Services;
 use std::ffi::OsString;
 use std::time::Duration;
+pub use vgas_job::allocation::{Allocation, Around};
 use vgas_job::{JobStatus, RunSpec, Starter};
 use vgas_rma::conduit::hook::Switch;
 use vgas_rma::conduit::ofi;
@@ -24,6 +25,8 @@ pub struct JobRequest {
     pub nodes: u32,
     /// One host a node; empty for this machine.
     pub hosts: Vec<String>,
+    /// The hosts of a batch system's, in the place of `nodes` and `hosts`.
+    pub allocation: Option<Allocation>,
     /// Variables for the ranks, in addition to the environment.
     pub environment: Vec<(OsString, OsString)>,
     /// The command that is to call [`node_main`] or [`crate::service::serve_node`], on this machine and on every host; this program with the argument
@@ -52,7 +55,15 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     spec.label = settings.run.label;
     spec.survive = settings.run.survive;
     spec.connect_timeout = Duration::from_millis(settings.run.start_timeout_ms.into());
-    spec.starter = Starter::Ssh(settings.run.ssh.0.iter().map(OsString::from).collect());
+    let words = |line: &CommandLine| line.0.iter().map(OsString::from).collect();
+    spec.starter = Starter::Ssh(words(&settings.run.ssh));
+    if let Some(allocation) = &request.allocation
+        && let Some(placement) = allocation.place(request.ranks)
+    {
+        spec.starter = allocation.starter(words(&settings.run.ssh), words(&settings.run.srun));
+        spec.nodes = placement.hosts.len() as u32;
+        (spec.hosts, spec.placement) = (placement.hosts, placement.ranks);
+    }
     spec.pmi = settings.run.serve_pmi;
     if let Auto::Is(range) = &settings.tcp.port_range {
         spec.ports = Some(range.0.clone());

@@ -69,6 +69,7 @@ fn launch(words: &[String]) -> Outcome<ExitCode> {
         ranks: number(ranks)?,
         nodes: number(nodes)?,
         hosts: Vec::new(),
+        allocation: None,
         environment: Vec::new(),
         daemon: Vec::new(),
         settings: config.settings().clone(),

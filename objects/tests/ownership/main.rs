@@ -210,6 +210,7 @@ fn run_job(
         ranks,
         nodes,
         hosts: Vec::new(),
+        allocation: None,
         environment: Vec::new(),
         daemon: Vec::new(),
         settings: config.settings().clone(),

@@ -221,6 +221,7 @@ fn request(words: Vec<OsString>, conduit: c_int, segment_max: u64) -> Result<Job
         ranks,
         nodes,
         hosts,
+        allocation: None,
         environment: Vec::new(),
         daemon,
         settings,

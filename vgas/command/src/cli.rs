@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use vgas::launch::Allocation;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -97,6 +98,9 @@ pub struct Place {
     /// One node on each of these hosts.
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     pub host: Vec<String>,
+    /// The hosts that a batch system has given, where none of these are given.
+    #[arg(skip)]
+    pub allocation: Option<Allocation>,
 }
 
 /// Settings. The short flags stand for the settings that are changed most often.
@@ -172,7 +176,7 @@ pub struct Gemm {
 
 /// Make two matrices several times larger than the cache, multiply them over two virtual nodes, and verify.
 ///
-/// Needs no input and leaves nothing behind.
+/// Needs no input and leaves nothing behind. On hosts, or in an allocation, each rank makes the matrices in its folder of data.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -4,7 +4,8 @@ use crate::cli::{ConfigFlags, Place};
 use crate::failure::Failure;
 use crate::hosts;
 use std::ffi::OsString;
-use vgas::config::{Config, FlagValue, Sources};
+use vgas::config::{AllocationChoice, Config, FlagValue, Sources};
+use vgas::launch::{Allocation, Around};
 
 /// A job to start.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct Job {
     pub nodes: u32,
     /// One host a node; empty: this machine.
     pub hosts: Vec<String>,
+    /// The allocation that the hosts are of, if they are of one.
+    pub allocation: Option<Allocation>,
     /// The effective settings.
     pub config: Config,
     /// The command of the nodes' daemons; empty: this one.
@@ -42,7 +45,10 @@ impl Job {
         place: &Place,
         config: Config,
     ) -> Result<Self, Failure> {
-        let hosts = hosts::from_list(&place.host)?;
+        let mut hosts = hosts::from_list(&place.host)?;
+        if let Some(placement) = place.allocation.as_ref().and_then(|allocation| allocation.place(ranks)) {
+            hosts = placement.hosts;
+        }
         let nodes = nodes_of(place, &hosts)?;
         if ranks < nodes || ranks == 0 {
             return Err(Failure::usage(format!("{ranks} ranks cannot be spread over {nodes} nodes"))
@@ -53,7 +59,8 @@ impl Job {
             return Err(Failure::usage(format!("the conduit {conduit} does not reach other machines"))
                 .hint("use tcp, or leave out the conduit"));
         }
-        Ok(Self { program, arguments, ranks, nodes, hosts, config, daemon: Vec::new() })
+        let allocation = place.allocation.clone();
+        Ok(Self { program, arguments, ranks, nodes, hosts, allocation, config, daemon: Vec::new() })
     }
 }
 
@@ -66,9 +73,27 @@ pub fn place(flags: &Place) -> Result<Place, Failure> {
     Ok(place)
 }
 
+/// As [`place`]; where the flags say nothing, the hosts are those of the allocation around this process, if there is one.
+pub fn place_or_allocation(flags: &Place, config: &ConfigFlags) -> Result<Place, Failure> {
+    let mut place = place(flags)?;
+    if place.host.is_empty()
+        && place.nodes.is_none()
+        && self::config(config)?.settings().run.allocation == AllocationChoice::Auto
+        && let Around::Allocation(around) = Allocation::around().map_err(|why| {
+            Failure::usage(why.to_string()).hint("--set run.allocation=none starts ranks on this machine")
+        })?
+    {
+        place.allocation = Some(around);
+    }
+    Ok(place)
+}
+
 /// How many nodes they ask for, before the ranks are known.
 pub fn nodes(place: &Place) -> Result<u32, Failure> {
-    nodes_of(place, &hosts::from_list(&place.host)?)
+    match &place.allocation {
+        Some(allocation) => Ok(allocation.hosts.len() as u32),
+        None => nodes_of(place, &hosts::from_list(&place.host)?),
+    }
 }
 
 fn nodes_of(place: &Place, hosts: &[String]) -> Result<u32, Failure> {

@@ -5,6 +5,8 @@ use crate::failure::Failure;
 use crate::job::Job;
 use crate::output;
 use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
 use vgas::config::{Auto, Size};
 use vgas::info::Machine;
 use vgas::launch::{self, JobRequest};
@@ -40,6 +42,7 @@ pub fn run(job: Job) -> Result<u8, Failure> {
         ranks: job.ranks,
         nodes: job.nodes,
         hosts: job.hosts,
+        allocation: job.allocation,
         environment: Vec::new(),
         daemon: job.daemon,
         settings,
@@ -99,10 +102,29 @@ pub fn check_gemm(gemm: &Gemm) -> Result<(), Failure> {
 /// Is one rank of `vgas gemm`.
 pub fn gemm(gemm: &Gemm) -> Result<u8, Failure> {
     let runtime = Runtime::init().map_err(Failure::new)?;
-    match multiply(&runtime, &product(gemm)) {
+    let multiplied = multiply(&runtime, &product(gemm));
+    end(runtime, multiplied, gemm.json)
+}
+
+/// Is one rank of a demo on several hosts: makes the matrices, as all others do, in files of its own.
+pub fn demo_rank(demo: &Demo) -> Result<u8, Failure> {
+    let runtime = Runtime::init().map_err(Failure::new)?;
+    let folder = runtime.settings().nvm.directory_path();
+    let multiplied = matrices(demo, &folder).and_then(|held| {
+        let [a, b] = held.each_ref().map(path_of);
+        let mut job = GemmJob::new(a, b, &folder);
+        (job.verify, job.discard) = (true, true);
+        multiply(&runtime, &job)
+    });
+    end(runtime, multiplied, demo.json)
+}
+
+/// Says how a product has ended, and ends.
+fn end(runtime: Runtime, multiplied: Result<Summary, GemmError>, json: bool) -> Result<u8, Failure> {
+    match multiplied {
         Ok(summary) => {
             if runtime.rank().0 == 0 {
-                let printed = match gemm.json {
+                let printed = match json {
                     true => output::print_json(&summary),
                     false => output::print(&format!("{summary}\n")),
                 };
@@ -134,18 +156,23 @@ fn multiply(runtime: &Runtime, job: &GemmJob) -> Result<Summary, GemmError> {
     gemm::run(&memory, job, &|phase, done, total| progress.report(phase, done, total))
 }
 
-/// Makes the matrices of `vgas demo` and runs the job that multiplies them.
+/// The matrices of a demo, in files without a name, which vanish with this process however it ends.
+fn matrices(demo: &Demo, folder: &Path) -> Result<[File; 2], GemmError> {
+    let shape = Shape2 { rows: u64::from(demo.order), columns: u64::from(demo.order) };
+    let random = |seed| gemm::demo::scratch_random(folder, Dtype::Float64, Order::C, shape, seed);
+    Ok([random(1)?, random(2)?])
+}
+
+/// Runs the job of `vgas demo`.
 ///
-/// No file has a name, so that they vanish with the processes however these end: the ranks open the inputs through this
-/// process's descriptors, and the product through that of the rank that writes it.
+/// On this machine, the ranks open its matrices through this process's descriptors, and the product through that of the rank that writes
+/// it. On other hosts each rank makes them.
 pub fn demo(demo: &Demo, job: Job) -> Result<u8, Failure> {
     if !job.hosts.is_empty() {
-        return Err(Failure::usage("the demo runs on this machine").hint("vgas gemm takes --hosts"));
+        return run(job);
     }
     let folder = job.config.settings().nvm.directory_path();
-    let shape = Shape2 { rows: u64::from(demo.order), columns: u64::from(demo.order) };
-    let random = |seed| gemm::demo::scratch_random(&folder, Dtype::Float64, Order::C, shape, seed);
-    let held = [random(1).map_err(Failure::new)?, random(2).map_err(Failure::new)?];
+    let held = matrices(demo, &folder).map_err(Failure::new)?;
     let mut arguments: Vec<OsString> = vec!["gemm".into()];
     arguments.extend(held.iter().map(|file| path_of(file).into()));
     arguments.extend(["--verify".into(), "--discard".into(), "-o".into(), folder.into()]);

@@ -86,6 +86,16 @@ choices! {
 }
 
 choices! {
+    /// Where ranks run when nobody says where.
+    pub enum AllocationChoice {
+        /// On the hosts that a batch system has given (Slurm, PBS, LSF); without one, here.
+        Auto = "auto",
+        /// Here.
+        None = "none",
+    }
+}
+
+choices! {
     /// What is printed of a job's counters.
     pub enum StatisticsChoice {
         /// Nothing.
@@ -382,6 +392,10 @@ settings! {
         /// Serve PMI-1 to the ranks that `vgas run` starts, so that MPICH programs among them are ranks of one MPI. Without it, each is an
         /// MPI of one rank.
         serve_pmi: bool = "on", Launch;
+        /// Where `vgas run`, `vgas gemm` and `vgas demo` start ranks when neither hosts nor `--nodes` are given.
+        allocation: AllocationChoice = "auto", Launch;
+        /// What starts a command on another node of an allocation of Slurm; the node and the command are appended.
+        srun: CommandLine = "srun --overlap --mpi=none --cpu-bind=none --mem=0 --quiet --export=ALL", Launch;
         /// What starts a command on another machine; the host and the command are appended.
         ssh: CommandLine = "ssh -T -o BatchMode=yes -o ConnectTimeout=4 -o ServerAliveInterval=5", Launch;
     }

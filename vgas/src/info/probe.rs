@@ -4,7 +4,7 @@
 //! so it can touch no memory.
 
 use super::{Fact, Group};
-use crate::config::Settings;
+use crate::config::{AllocationChoice, Settings};
 use crate::started::{Seen, seen};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -13,6 +13,7 @@ use rustix::thread::{MembarrierQuery, membarrier_query};
 use std::fs::read_to_string;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use vgas_job::allocation::{Allocation, Around, Scheduler};
 use vgas_job::pmi::{pmix_library, remedy};
 use vgas_rma::conduit::factory::{self, Availability, Provider};
 use vgas_rma::say::rounded;
@@ -40,7 +41,53 @@ pub(super) fn starters(settings: &Settings) -> Vec<Fact> {
             Fact::missing(group, "this process", detail, remedy(variable))
         }
     };
-    vec![pmix, Fact::available(group, "pmi-1", wire), here]
+    vec![pmix, Fact::available(group, "pmi-1", wire), here, allocation(settings)]
+}
+
+/// Which hosts a batch system has given, and what would be done with them.
+fn allocation(settings: &Settings) -> Fact {
+    let (group, name) = (Group::Starters, "allocation");
+    match Allocation::around() {
+        Err(why) => Fact::missing(
+            group,
+            name,
+            why.to_string(),
+            "`--set run.allocation=none` starts ranks on this machine",
+        ),
+        Ok(Around::Nothing) => {
+            Fact::available(group, name, "none of Slurm, PBS, LSF: `vgas run` starts ranks here")
+        }
+        Ok(Around::Task) => {
+            let detail = "this is one of srun's tasks: `vgas run` starts ranks here";
+            Fact::limited(group, name, detail, "`vgas run` in the shell of salloc or sbatch, without srun")
+        }
+        Ok(Around::Allocation(found)) if settings.run.allocation == AllocationChoice::None => {
+            let detail = format!("{found}, but run.allocation is none");
+            Fact::limited(group, name, detail, "`--set run.allocation=auto`")
+        }
+        Ok(Around::Allocation(found)) => {
+            let starter = match found.scheduler {
+                Scheduler::Slurm => &settings.run.srun,
+                Scheduler::Pbs | Scheduler::Lsf => &settings.run.ssh,
+            };
+            let program = starter.0.first().map_or("", String::as_str);
+            if found.place(u32::MAX).is_some() && !is_program(program) {
+                let detail = format!("{found}, but there is no {program} to start ranks on them");
+                return Fact::missing(group, name, detail, format!("a PATH with {program}, or `--nodes 1`"));
+            }
+            Fact::available(group, name, format!("{found}; `vgas run` starts ranks on them by {program}"))
+        }
+    }
+}
+
+/// Whether this word would start a program.
+fn is_program(word: &str) -> bool {
+    let is_there = |path: &Path| path.metadata().is_ok_and(|found| found.is_file());
+    match word.contains('/') {
+        true => is_there(Path::new(word)),
+        false => std::env::var_os("PATH")
+            .is_some_and(|path| std::env::split_paths(&path).any(|folder| is_there(&folder.join(word)))),
+    }
 }
 
 /// The transports: those of the table of conduits.

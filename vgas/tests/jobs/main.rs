@@ -146,6 +146,7 @@ fn run_job(name: &str, seed: u64, setting: &Setting) -> Result<(), String> {
         ranks: setting.ranks,
         nodes: setting.nodes,
         hosts: Vec::new(),
+        allocation: None,
         environment: Vec::new(),
         daemon: Vec::new(),
         settings: config.settings().clone(),

@@ -13,7 +13,7 @@ pub fn gemm(gemm: &Gemm) -> Result<u8, Failure> {
     }
     launch::check_gemm(gemm)?;
     let config = job::config(&gemm.config)?;
-    let place = job::place(&gemm.place)?;
+    let place = job::place_or_allocation(&gemm.place, &gemm.config)?;
     let ranks = gemm.ranks.map_or_else(|| job::nodes(&place), Ok)?;
     launch::run(Job::of_this_command(ranks, &place, config)?)
 }
@@ -26,8 +26,11 @@ const DEMO_EXCESS: u64 = 4;
 
 /// Multiplies two matrices that it makes.
 pub fn demo(demo: &Demo) -> Result<u8, Failure> {
-    let mut place = job::place(&demo.place)?;
-    if place.host.is_empty() {
+    if launch::in_job() {
+        return launch::demo_rank(demo);
+    }
+    let mut place = job::place_or_allocation(&demo.place, &demo.config)?;
+    if place.host.is_empty() && place.allocation.is_none() {
         place.nodes.get_or_insert(DEMO_NODES);
     }
     let nodes = job::nodes(&place)?;

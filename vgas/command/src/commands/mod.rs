@@ -35,7 +35,8 @@ fn start(run: &cli::Run) -> Result<u8, Failure> {
         return Err(Failure::usage("no program to run"));
     };
     let config = job::config(&run.config)?;
-    let mut job = Job::new(program.clone(), arguments.into(), run.ranks, &job::place(&run.place)?, config)?;
+    let place = job::place_or_allocation(&run.place, &run.config)?;
+    let mut job = Job::new(program.clone(), arguments.into(), run.ranks, &place, config)?;
     if run.own_nodes {
         // Daemons need not begin in this folder.
         let path = std::path::absolute(program).ok().filter(|path| path.exists());

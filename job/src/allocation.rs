@@ -116,6 +116,12 @@ impl Allocation {
         std::fs::File::open(path)
             .and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text))
             .map_err(|why| unclear(variable, &format!("{}: {why}", path.display())))?;
+        if text.len() as u64 == FILE_BYTES_MAX {
+            return Err(unclear(
+                variable,
+                &format!("{} is longer than {FILE_BYTES_MAX} bytes", path.display()),
+            ));
+        }
         let hosts =
             host_lines(&text).map_err(|why| unclear(variable, &format!("{}: {why}", path.display())))?;
         Ok(Self::of_hosts(scheduler, job, hosts, here))

@@ -1,11 +1,11 @@
-//! Why a program could not be started, in words that help.
+//! Where a program is, and why one could not be started, in words that help.
 
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes of a script in which Linux looks for its interpreter.
 const SCRIPT_LINE_BYTES: u64 = 256;
@@ -19,19 +19,20 @@ pub(super) fn start_reason(program: &OsStr, directory: &Path, error: &io::Error)
     }
 }
 
+/// The file that the system would start for this word, in this folder.
+pub(crate) fn find(program: &OsStr, directory: &Path) -> Option<PathBuf> {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Some(directory.join(program)).filter(|it| it.is_file());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| directory.join(folder).join(program)).find(|it| it.is_file())
+}
+
 /// What a program lacks that is there itself: the system says of both that they are not found.
 fn missing_part(program: &OsStr, directory: &Path) -> Option<String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = if program.as_encoded_bytes().contains(&b'/') {
-        Some(directory.join(program))
-    } else {
-        std::env::split_paths(&path)
-            .map(|folder| directory.join(folder).join(program))
-            .find(|it| it.is_file())
-    };
     let mut start = Vec::new();
     // Opening a pipe would wait.
-    let file = File::open(found.filter(|it| it.is_file())?).ok()?;
+    let file = File::open(find(program, directory)?).ok()?;
     file.take(SCRIPT_LINE_BYTES).read_to_end(&mut start).ok()?;
     let Some(line) = start.strip_prefix(b"#!") else { return Some("its loader is missing".into()) };
     let line = String::from_utf8_lossy(line.split(|&byte| byte == b'\n').next()?);

@@ -5,8 +5,9 @@
 use super::message::Listen;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 use vgas_rma::address::{Layout, NodeId, Peer};
 use vgas_rma::conduit::factory::{self, Provider};
@@ -85,6 +86,12 @@ pub enum Starter {
 }
 
 impl Starter {
+    /// The program that it starts, and whether there is such a file.
+    pub fn program(&self) -> Option<(&OsStr, bool)> {
+        let word = self.words().first()?;
+        Some((word, super::program::find(word, Path::new("")).is_some()))
+    }
+
     /// The command's words, before those that name host and command.
     pub(crate) fn words(&self) -> &[OsString] {
         match self {

@@ -1,6 +1,6 @@
 //! Starting a job, and being the daemon of one of its nodes: the settings turned into what the job layer needs.
 
-use crate::config::{Auto, CommandLine, OrNone, Settings, Value};
+use crate::config::{Auto, OrNone, Settings, Value};
 use crate::error::{Error, Result};
 use crate::service::Services;
 use std::ffi::OsString;
@@ -55,12 +55,11 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     spec.label = settings.run.label;
     spec.survive = settings.run.survive;
     spec.connect_timeout = Duration::from_millis(settings.run.start_timeout_ms.into());
-    let words = |line: &CommandLine| line.0.iter().map(OsString::from).collect();
-    spec.starter = Starter::Ssh(words(&settings.run.ssh));
+    spec.starter = Starter::Ssh((&settings.run.ssh).into());
     if let Some(allocation) = &request.allocation
         && let Some(placement) = allocation.place(request.ranks)
     {
-        spec.starter = allocation.starter(words(&settings.run.ssh), words(&settings.run.srun));
+        spec.starter = allocation.starter((&settings.run.ssh).into(), (&settings.run.srun).into());
         spec.nodes = placement.hosts.len() as u32;
         (spec.hosts, spec.placement) = (placement.hosts, placement.ranks);
     }

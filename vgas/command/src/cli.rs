@@ -53,9 +53,10 @@ Examples:
   vgas run -n 2 -- ./program input.dat
   vgas run -n 8 --nodes 2 --cache 1GiB --label -- ./program
   vgas run -n 64 --hosts hosts.txt --config cluster.toml -- /shared/program
+  salloc -N 4 vgas run -n 64 -- /shared/program      (also with PBS and LSF: see docs/STARTING.md)
   vgas run -n 2 --nodes 2 --set hooks=delay=50us,loss=0.1%,count -- ./program")]
 pub struct Run {
-    /// How many ranks, spread evenly over the nodes.
+    /// How many ranks, spread evenly over the nodes, or as a batch system has planned that many.
     #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: u32,
     #[command(flatten)]

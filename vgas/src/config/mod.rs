@@ -23,8 +23,8 @@ pub use file::read_text;
 pub use origin::Origin;
 pub use table::*;
 pub use value::{
-    Auto, Cable, CommandLine, DeviceName, GIB, Hooks, Interface, KIB, MIB, Network, OrNone, PortRange,
-    PowerOfTwo, ProviderNames, Rates, Size, TIB, Value,
+    Auto, Cable, DeviceName, GIB, Hooks, Interface, KIB, MIB, Network, OrNone, PortRange, PowerOfTwo,
+    ProviderNames, Rates, Size, TIB, Value,
 };
 
 use std::collections::BTreeMap;

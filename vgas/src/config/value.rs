@@ -1,5 +1,6 @@
 //! The kinds of values a setting can have, and how each is written and read. Nothing here knows any setting.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -456,6 +457,12 @@ impl Value for Hooks {
 /// A program and its first arguments, separated by spaces (no quoting).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine(pub Vec<String>);
+
+impl From<&CommandLine> for Vec<OsString> {
+    fn from(line: &CommandLine) -> Self {
+        line.0.iter().map(OsString::from).collect()
+    }
+}
 
 impl Value for CommandLine {
     const KIND: &'static str = "command line";

@@ -13,7 +13,7 @@ use rustix::thread::{MembarrierQuery, membarrier_query};
 use std::fs::read_to_string;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use vgas_job::allocation::{Allocation, Around, Scheduler};
+use vgas_job::allocation::{Allocation, Around};
 use vgas_job::pmi::{pmix_library, remedy};
 use vgas_rma::conduit::factory::{self, Availability, Provider};
 use vgas_rma::say::rounded;
@@ -66,27 +66,15 @@ fn allocation(settings: &Settings) -> Fact {
             Fact::limited(group, name, detail, "`--set run.allocation=auto`")
         }
         Ok(Around::Allocation(found)) => {
-            let starter = match found.scheduler {
-                Scheduler::Slurm => &settings.run.srun,
-                Scheduler::Pbs | Scheduler::Lsf => &settings.run.ssh,
-            };
-            let program = starter.0.first().map_or("", String::as_str);
-            if found.place(u32::MAX).is_some() && !is_program(program) {
+            let starter = found.starter((&settings.run.ssh).into(), (&settings.run.srun).into());
+            let (program, is_there) = starter.program().unwrap_or_default();
+            let program = program.display();
+            if found.place(u32::MAX).is_some() && !is_there {
                 let detail = format!("{found}, but there is no {program} to start ranks on them");
                 return Fact::missing(group, name, detail, format!("a PATH with {program}, or `--nodes 1`"));
             }
             Fact::available(group, name, format!("{found}; `vgas run` starts ranks on them by {program}"))
         }
-    }
-}
-
-/// Whether this word would start a program.
-fn is_program(word: &str) -> bool {
-    let is_there = |path: &Path| path.metadata().is_ok_and(|found| found.is_file());
-    match word.contains('/') {
-        true => is_there(Path::new(word)),
-        false => std::env::var_os("PATH")
-            .is_some_and(|path| std::env::split_paths(&path).any(|folder| is_there(&folder.join(word)))),
     }
 }
 

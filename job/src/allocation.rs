@@ -253,7 +253,8 @@ fn numbers_of(ranges: &str) -> Result<Vec<String>, String> {
     for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |text: &str| -> Result<u32, String> {
-            let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            // Longer ones than numbers of hosts can be are names that fill memory.
+            let digits = (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
             digits.then(|| text.parse().ok()).flatten().ok_or_else(|| format!("{range:?} is no range"))
         };
         let (from, to) = (number(first)?, number(last)?);
@@ -315,6 +316,45 @@ fn counted<'a>(named: impl Iterator<Item = (&'a str, u32)>) -> Result<Vec<(Strin
         hosts[place].1 = hosts[place].1.saturating_add(tasks);
     }
     if hosts.is_empty() { Err("it is empty".into()) } else { Ok(hosts) }
+}
+
+/// What any text is as each of the lists of hosts that schedulers tell: refused, or hosts that may be named to ssh and srun. For tests and
+/// fuzzing.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn hosts_of(text: &str) {
+    for (names, variable) in
+        [(&["SLURM_JOB_ID"][..], "SLURM_JOB_NODELIST"), (&["LSB_JOBID"], "LSB_MCPU_HOSTS")]
+    {
+        let tasks = text.split_once(' ').map_or("", |(_, tasks)| tasks);
+        let around = Allocation::among(
+            |name| match name {
+                "SLURM_TASKS_PER_NODE" | "SLURM_NTASKS" => Some(tasks.to_owned()),
+                _ if name == variable => Some(text.split(' ').next().unwrap_or_default().to_owned()),
+                _ => names.contains(&name).then(|| "7".to_owned()),
+            },
+            "n0",
+        );
+        match around {
+            Ok(Around::Allocation(found)) => check(&found),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    for hosts in [host_lines(text), host_pairs(text)].into_iter().flatten().filter(|hosts| !hosts.is_empty()) {
+        check(&Allocation::of_hosts(Scheduler::Pbs, "7".into(), hosts, "n0"));
+    }
+}
+
+#[cfg(any(test, fuzzing))]
+fn check(found: &Allocation) {
+    assert!((1..=RANKS_MAX as usize).contains(&found.hosts.len()));
+    assert!(found.hosts.iter().all(|(name, _)| checked(name).is_ok()));
+    for ranks in [1, 2, 7, RANKS_MAX] {
+        if let Some(placement) = found.place(ranks) {
+            let placed: u64 = placement.ranks.iter().map(|&ranks| u64::from(ranks)).sum();
+            assert!(placement.ranks.is_empty() || placed == u64::from(ranks), "{found:?} {ranks}");
+        }
+    }
+    let _ = found.to_string();
 }
 
 #[cfg(test)]

@@ -31,13 +31,34 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use vgas_rma::error::{Result, RmaError};
 
-/// What a stream begins with; the last four bytes are the version. 1: the first. 2: announced exits. 3: ranks that are
-/// stopped, or cannot be ended. 4: memory that nodes have in common, and jobs that outlive a node. 5: ranks that others start.
-/// 6: PMI-1 for ranks, and nodes that srun starts.
-const PREAMBLE: [u8; 8] = *b"vgas\x06\0\0\0";
+/// The version of what is said. 1: the first. 2: announced exits. 3: ranks that are stopped, or cannot be ended. 4: memory that
+/// nodes have in common, and jobs that outlive a node. 5: ranks that others start. 6: PMI-1 for ranks, and nodes that srun starts.
+/// 7: builds are told.
+pub(crate) const VERSION: u32 = 7;
 
-/// The version of what is said, for those who meet before a stream begins.
-pub(crate) const VERSION: u32 = PREAMBLE[4] as u32;
+/// The build of this vgas: what messages and shared memory mean may change without a new version. Tests keep streams in files.
+#[cfg(not(any(test, fuzzing)))]
+pub(crate) const BUILD: u64 = number(env!("VGAS_SOURCES"));
+#[cfg(any(test, fuzzing))]
+pub(crate) const BUILD: u64 = 0x1234_5678_9abc_def0;
+
+/// The number that the build script has found.
+#[cfg_attr(any(test, fuzzing), expect(dead_code, reason = "tests have a build of their own"))]
+const fn number(text: &str) -> u64 {
+    match u64::from_str_radix(text, 10) {
+        Ok(number) => number,
+        Err(_) => panic!("the build script writes numbers"),
+    }
+}
+
+/// What a stream begins with: our name, the version and the build.
+const PREAMBLE: [u8; 16] = {
+    let ([v0, v1, v2, v3], [b0, b1, b2, b3, b4, b5, b6, b7]) = (VERSION.to_le_bytes(), BUILD.to_le_bytes());
+    [b'v', b'g', b'a', b's', v0, v1, v2, v3, b0, b1, b2, b3, b4, b5, b6, b7]
+};
+
+/// Of the preamble, what was there in all versions.
+const VERSIONED_BYTES: usize = 8;
 
 const HEADER_BYTES: usize = 8;
 
@@ -295,10 +316,13 @@ impl Receiver {
     pub(crate) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<(T, Vec<OwnedFd>)>> {
         if !self.greeted {
             let start = self.buffer.len().min(PREAMBLE.len());
-            if self.buffer[..start] != PREAMBLE[..start] {
+            let is_whole = start == PREAMBLE.len();
+            // Of the build is spoken when all of it has come.
+            let checked = if is_whole { start } else { start.min(VERSIONED_BYTES) };
+            if self.buffer[..checked] != PREAMBLE[..checked] {
                 return Err(greeting_error(&self.buffer));
             }
-            if start < PREAMBLE.len() {
+            if !is_whole {
                 return Ok(None);
             }
             self.consumed = PREAMBLE.len();
@@ -307,7 +331,7 @@ impl Receiver {
         loop {
             let rest = &self.buffer[self.consumed..];
             let Some((header, rest)) = rest.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-            if *header == PREAMBLE {
+            if PREAMBLE.starts_with(header) {
                 return Err(protocol(
                     "two programs use the same line: only one program of a rank may join".into(),
                 ));
@@ -364,14 +388,25 @@ fn protocol(what: String) -> RmaError {
     RmaError::Protocol { peer: None, what }
 }
 
+/// What to do about builds of other sources in a job.
+pub(crate) fn other_build(theirs: u64) -> String {
+    format!(
+        "vgas of other sources ({theirs:016x} instead of {BUILD:016x}): build vgas and all programs of the job from the same"
+    )
+}
+
 /// What is wrong with a stream that does not begin as it should.
 fn greeting_error(begin: &[u8]) -> RmaError {
-    if begin.len() >= PREAMBLE.len() && begin[..4] == PREAMBLE[..4] {
-        let version = u32::from_le_bytes([begin[4], begin[5], begin[6], begin[7]]);
-        let ours = u32::from_le_bytes([PREAMBLE[4], PREAMBLE[5], PREAMBLE[6], PREAMBLE[7]]);
-        return protocol(format!(
-            "start-up protocol {version} instead of {ours}: install the same vgas everywhere"
-        ));
+    if let Some(([b'v', b'g', b'a', b's', version @ ..], rest)) = begin.split_first_chunk::<VERSIONED_BYTES>() {
+        let version = u32::from_le_bytes(*version);
+        if version != VERSION {
+            return protocol(format!(
+                "start-up protocol {version} instead of {VERSION}: install the same vgas everywhere"
+            ));
+        }
+        if let Some((build, _)) = rest.split_first_chunk() {
+            return protocol(other_build(u64::from_le_bytes(*build)));
+        }
     }
     let shown = String::from_utf8_lossy(&begin[..begin.len().min(60)]).into_owned();
     protocol(format!("{shown:?} came where the start-up protocol should begin (does a login script print?)"))
@@ -461,10 +496,16 @@ mod tests {
         assert!(error.contains("Welcome to host7!"), "{error}");
 
         let (a, b) = pair();
-        rustix::io::write(&a, b"vgas\x07\0\0\0").unwrap();
+        rustix::io::write(&a, b"vgas\x08\0\0\0").unwrap();
         let mut b = Channel::over_socket(b, true).unwrap();
         let error = b.receiver.next_blocking::<u32>().unwrap_err().to_string();
-        assert!(error.contains("protocol 7 instead of 6"), "{error}");
+        assert!(error.contains("protocol 8 instead of 7"), "{error}");
+
+        let (a, b) = pair();
+        rustix::io::write(&a, b"vgas\x07\0\0\0\x01\0\0\0\0\0\0\0").unwrap();
+        let mut b = Channel::over_socket(b, true).unwrap();
+        let error = b.receiver.next_blocking::<u32>().unwrap_err().to_string();
+        assert!(error.contains("other sources (0000000000000001 instead of 1234"), "{error}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What a fuzz target runs: any bytes as what launcher, daemons and ranks say to each other. Part of no build but tests and fuzzing
-//! (`fuzz/README.md`); no interface.
+//! What fuzz targets run: any bytes as what launcher, daemons and ranks say to each other, and as what those say that have started them.
+//! Part of no build but tests and fuzzing (`fuzz/README.md`); no interface.
 
 use super::control::{Arrival, Receiver};
 use super::message::{FromNode, FromRank, ToNode, ToRank};
@@ -19,6 +19,17 @@ pub fn job_control(bytes: &[u8]) {
         1 => listen::<FromNode>(rest),
         2 => listen::<ToRank>(rest),
         _ => listen::<FromRank>(rest),
+    }
+}
+
+/// The first byte says what the others are: a process manager's answers to a rank, a rank's questions to `vgas run`, or a list of hosts that
+/// a scheduler tells.
+pub fn starters(bytes: &[u8]) {
+    match bytes.split_first() {
+        Some((0, answers)) => super::pmi::wire::session_of(answers),
+        Some((1, questions)) => super::pmi::server::session_of(questions),
+        Some((_, hosts)) => super::allocation::hosts_of(&String::from_utf8_lossy(hosts)),
+        None => {}
     }
 }
 
@@ -184,6 +195,28 @@ mod tests {
                 ("from-a-daemon", stream(1, &from_node)),
                 ("to-a-rank", stream(2, &to_rank)),
                 ("from-a-rank", stream(3, &from_rank)),
+            ],
+        );
+    }
+
+    #[test]
+    fn any_starter_is_understood_or_refused() {
+        let seed = |about: u8, text: &str| [&[about], text.as_bytes()].concat();
+        let answers = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=maxes kvsname_max=256 keylen_max=64 \
+                       vallen_max=1024\ncmd=my_kvsname kvsname=kvs_77_0\ncmd=put_result rc=0 msg=success\ncmd=barrier_out\n\
+                       cmd=get_result rc=0 msg=success value=7/ab=c\ncmd=finalize_ack\n";
+        let questions = "cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=get_appnum\ncmd=get_my_kvsname\n\
+                         cmd=put kvsname=x key=k value=v\ncmd=barrier_in\ncmd=get kvsname=x key=k\nmcmd=spawn\nnprocs=1\nendcmd\n\
+                         cmd=abort exitcode=7\ncmd=finalize\n";
+        replay(
+            "starters",
+            starters,
+            &[
+                ("answers-to-a-rank", seed(0, answers)),
+                ("questions-of-a-rank", seed(1, questions)),
+                ("slurm", seed(2, "n[0-3,07],rack[1-2]n[01-03],login 4(x5),3,1(x6)")),
+                ("lsf", seed(2, "a 4 b 2")),
+                ("pbs", seed(2, "n0\nn0\n# none\nn1\n")),
             ],
         );
     }

@@ -5,7 +5,7 @@
 use super::proof::{self, Visitor};
 use super::watch::Watch;
 use crate::bootstrap::{Launched, Place};
-use crate::control::{Channel, VERSION};
+use crate::control::{BUILD, Channel, VERSION, other_build};
 use crate::listen;
 use crate::membership::Membership;
 use crate::message::{FromRank, Lead, Listen, ToNode, ToRank};
@@ -209,7 +209,7 @@ struct Told {
 impl Told {
     fn text(&self) -> String {
         let key: String = self.key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{VERSION}/{}/{key}", self.address)
+        format!("{VERSION}/{BUILD:016x}/{}/{key}", self.address)
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -220,6 +220,10 @@ impl Told {
         if version.parse() != Ok(VERSION) {
             let known = version.bytes().all(|byte| byte.is_ascii_digit()) && (1..=9).contains(&version.len());
             return Err(if known { RmaError::Refused(proof::other_version(version)) } else { wrong() });
+        }
+        let build = parts.next().and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or_else(wrong)?;
+        if build != BUILD {
+            return Err(RmaError::Refused(format!("cannot join the job: rank 0 has {}", other_build(build))));
         }
         let address = parts.next().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
         let digits =
@@ -295,8 +299,9 @@ mod tests {
         assert!(!text.contains([' ', '=', '\n']) && text.len() < 256, "fits into a PMI value");
         for wrong in [
             "",
-            "6",
-            "6/x/y",
+            "7",
+            "7/x/y/z",
+            "7/123456789abcdef0/y/z",
             &text[..text.len() - 1],
             &format!("{text}/"),
             &text.replace("a5", "zz"),
@@ -306,7 +311,9 @@ mod tests {
             assert!(error.contains("makes no sense"), "{error}");
         }
         let error = Told::parse(&format!("4{}", &text[1..])).err().unwrap().to_string();
-        assert!(error.contains("start-up protocol 4 instead of 6"), "{error}");
+        assert!(error.contains("start-up protocol 4 instead of 7"), "{error}");
+        let error = Told::parse(&text.replace("9abcdef0", "0")).err().unwrap().to_string();
+        assert!(error.contains("vgas of other sources (0000000123456780 instead of"), "{error}");
         assert_ne!(digest(&["ab", "c"]), digest(&["a", "bc"]));
     }
 

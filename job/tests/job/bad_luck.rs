@@ -22,6 +22,7 @@ pub const TESTS: &[Test] = &[
     ("allgather_against_finalize_is_reported", allgather_against_finalize_is_reported),
     ("what_cannot_be_started_is_refused_in_one_line", what_cannot_be_started_is_refused_in_one_line),
     ("a_port_in_use_is_reported", a_port_in_use_is_reported),
+    ("a_rank_of_another_build_is_refused", a_rank_of_another_build_is_refused),
     ("without_a_launcher_join_says_how_to_start", without_a_launcher_join_says_how_to_start),
 ];
 
@@ -67,6 +68,12 @@ fn a_killed_rank_ends_the_job() {
         assert!(killed.elapsed() < at_most(Duration::from_secs(2)));
         check(&ended, 137, &[&format!("(pid {victim}, host "), "was killed by signal 9 (SIGKILL)"]);
     }
+}
+
+/// What lies in shared memory is as the sources say: a program of others does not get there.
+fn a_rank_of_another_build_is_refused() {
+    let ended = run("ranks=2 -- @ rank foreign");
+    check(&ended, 1, &["vgas of other sources (0000000000000001 instead of", "build vgas and all programs"]);
 }
 
 fn a_killed_daemon_takes_everything_with_it() {

@@ -17,6 +17,7 @@ pub fn rank(words: &[String]) -> ExitCode {
     match words[0].as_str() {
         "fake" => return fake(&words[1]),
         "managed" => return super::managed::rank(&words[1..]),
+        "foreign" => return foreign(),
         _ => {}
     }
     let member = match join() {
@@ -122,14 +123,26 @@ fn fake(how: &str) -> ExitCode {
     // SAFETY: the starter has left it open for this process, and nothing else here takes it.
     let mut stream = unsafe { UnixStream::from_raw_fd(number) };
     let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
-    let put = format!("cmd=put kvsname=x key=vgas-job value=3/127.0.0.1:1/{}", "00".repeat(32));
+    let version = if how == "old" { "3" } else { "7/0000000000000001" };
+    let put = format!("cmd=put kvsname=x key=vgas-job value={version}/127.0.0.1:1/{}", "00".repeat(32));
     let mut lines = vec!["cmd=init pmi_version=1 pmi_subversion=1", "cmd=get_my_kvsname"];
-    lines.extend((how == "old").then_some(put.as_str()));
+    lines.extend((how != "absent").then_some(put.as_str()));
     lines.extend(["cmd=barrier_in", "cmd=finalize"]);
     for line in lines {
         stream.write_all(format!("{line}\n").as_bytes()).unwrap();
         answers.next().unwrap().unwrap();
     }
+    ExitCode::SUCCESS
+}
+
+/// A rank of `vgas run` that begins as one of other sources does.
+fn foreign() -> ExitCode {
+    let number: i32 = std::env::var("VGAS_CONTROL_FD").unwrap().parse().unwrap();
+    // SAFETY: the daemon has left it open for this process, and nothing else here takes it.
+    let mut stream = unsafe { UnixStream::from_raw_fd(number) };
+    stream.write_all(b"vgas\x07\0\0\0\x01\0\0\0\0\0\0\0").unwrap();
+    // Its daemon ends it.
+    block();
     ExitCode::SUCCESS
 }
 

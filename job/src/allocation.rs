@@ -339,7 +339,8 @@ pub(crate) fn hosts_of(text: &str) {
             Ok(_) | Err(_) => {}
         }
     }
-    for hosts in [host_lines(text), host_pairs(text)].into_iter().flatten().filter(|hosts| !hosts.is_empty()) {
+    for hosts in [host_lines(text), host_pairs(text)].into_iter().flatten().filter(|hosts| !hosts.is_empty())
+    {
         check(&Allocation::of_hosts(Scheduler::Pbs, "7".into(), hosts, "n0"));
     }
 }

@@ -397,15 +397,16 @@ pub(crate) fn other_build(theirs: u64) -> String {
 
 /// What is wrong with a stream that does not begin as it should.
 fn greeting_error(begin: &[u8]) -> RmaError {
-    if let Some(([b'v', b'g', b'a', b's', version @ ..], rest)) = begin.split_first_chunk::<VERSIONED_BYTES>() {
+    if let Some(([b'v', b'g', b'a', b's', version @ ..], rest)) = begin.split_first_chunk::<VERSIONED_BYTES>()
+    {
         let version = u32::from_le_bytes(*version);
         if version != VERSION {
-            return protocol(format!(
+            return RmaError::Refused(format!(
                 "start-up protocol {version} instead of {VERSION}: install the same vgas everywhere"
             ));
         }
         if let Some((build, _)) = rest.split_first_chunk() {
-            return protocol(other_build(u64::from_le_bytes(*build)));
+            return RmaError::Refused(other_build(u64::from_le_bytes(*build)));
         }
     }
     let shown = String::from_utf8_lossy(&begin[..begin.len().min(60)]).into_owned();

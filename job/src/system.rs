@@ -168,6 +168,12 @@ pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
     }
 }
 
+/// Whether the program, or a library that it was started with, has something of this name.
+pub(crate) fn has_symbol(name: &std::ffi::CStr) -> bool {
+    // SAFETY: rule 3: a string that lives as long as the call; what is found is not used.
+    unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
+}
+
 /// Has this called when the process exits by itself.
 pub(crate) fn at_exit(function: extern "C" fn()) {
     // SAFETY: a function of this program, which is not unloaded before its end. Without room for it, it is not called.

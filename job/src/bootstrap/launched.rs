@@ -8,6 +8,7 @@ use crate::joined::Watch;
 use crate::membership::{Membership, lock};
 use crate::message::{FromRank, ToRank};
 use crate::system;
+use std::ffi::CStr;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use vgas_rma::address::Peer;
@@ -24,6 +25,9 @@ pub fn join() -> Result<Membership> {
     channel.sender.flush_blocking()?;
     match channel.receiver.next_blocking()? {
         Some((ToRank::Welcome(welcome), files)) => {
+            if welcome.me.0 == 0 && welcome.job.layout.ranks() > 1 && system::has_symbol(OF_OPEN_MPI) {
+                eprintln!("vgas: {OPEN_MPI_IS_ALONE}");
+            }
             Membership::from_welcome(*welcome, files, |place| Arc::new(Launched::new(channel, place)))
         }
         Some(_) => {
@@ -32,6 +36,13 @@ pub fn join() -> Result<Membership> {
         None => Err(daemon_lost()),
     }
 }
+
+/// What only programs of Open MPI have.
+const OF_OPEN_MPI: &CStr = c"ompi_mpi_comm_world";
+
+/// It asks PMIx, which `vgas run` does not serve, and takes each rank for an MPI of its own without a word.
+const OPEN_MPI_IS_ALONE: &str = "this program has Open MPI in it, to which each rank is alone under `vgas run`: if it uses MPI, start it \
+                                 with mpirun, or with `srun --mpi=pmix`";
 
 /// Whether this process was started as a rank and has not joined yet: then [`join`] finds its job.
 pub fn in_job() -> bool {

@@ -334,9 +334,8 @@ pub(crate) fn hosts_of(text: &str) {
             },
             "n0",
         );
-        match around {
-            Ok(Around::Allocation(found)) => check(&found),
-            Ok(_) | Err(_) => {}
+        if let Ok(Around::Allocation(found)) = around {
+            check(&found);
         }
     }
     for hosts in [host_lines(text), host_pairs(text)].into_iter().flatten().filter(|hosts| !hosts.is_empty())

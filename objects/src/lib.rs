@@ -196,6 +196,7 @@ pub mod slab;
 pub mod sync;
 #[cfg(feature = "runtime")]
 mod task;
+mod tie;
 #[cfg(any(feature = "arrow", feature = "rkyv", feature = "serde"))]
 pub mod views;
 mod word;
@@ -204,7 +205,7 @@ mod word;
 pub use heap::{
     DBox, DMap, DMapIter, DString, DVec, Entry, Found, Get, HeapAtRest, HeapCounts, HeapOptions, LookError,
     Lost, MutRef, NodeReport, NotRead, ObjectError, Objects, OccupiedEntry, OtherLayout, Part,
-    PartitionAtRest, RankReport, Ref, Refused, Replicated, Report, RootAtRest, SizeAtRest, TypeReport,
+    PartitionAtRest, RankReport, Ref, Refused, Replicated, Report, RootAtRest, SizeAtRest, TBox, TypeReport,
     VacantEntry, dalloc, dfree, dread, dwrite, heaps_at_rest,
 };
 pub use layout::Layout;
@@ -222,5 +223,7 @@ pub use task::{
 #[doc(hidden)]
 #[cfg(feature = "runtime")]
 pub use task::{called, task_of};
+#[doc(hidden)]
+pub use tie::Ties;
 pub use vgas_objects_derive::{Portable, Shareable};
 pub use word::{ADDRESS_BITS, Colour, Link, Word};

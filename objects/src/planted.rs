@@ -18,6 +18,8 @@ pub enum Fault {
     KeptWatcher,
     /// Homes are not told that what is read with others was given away.
     UnmarkedList,
+    /// Nor that what comes with what it is tied to was.
+    UnmarkedTies,
     /// A lock is not poisoned by a panic of who was to change its value.
     LostPoison,
 }

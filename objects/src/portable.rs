@@ -6,6 +6,7 @@
 //! is [`Shareable`] if it has no interior mutability.
 
 use crate::layout::Layout;
+use crate::tie::Ties;
 use crate::word::Link;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -92,6 +93,19 @@ pub unsafe trait Portable: Sized + Send + 'static {
     /// Shows each link in it. Does nothing else.
     fn links(&self, visit: &mut dyn FnMut(&Link));
 
+    /// Whether a value can have objects tied to it ([`TBox`](crate::TBox)), and says where in it their words are.
+    const HAS_TIES: bool = false;
+
+    /// Whether a value is the word of a tied object, and nothing else.
+    #[doc(hidden)]
+    const IS_TIE: bool = false;
+
+    /// Says where in a value the words of objects are that are tied to it. Those that it does not tell of are fetched by themselves; so are
+    /// those in variants of enums, except in an `Option`.
+    fn ties(ties: &mut Ties) {
+        let _ = ties;
+    }
+
     /// Says how values lie in memory: of what they are made of, and have boxes of, beyond the type's name and size.
     fn describe(layout: &mut Layout) {
         layout.begin::<Self>();
@@ -172,6 +186,10 @@ unsafe impl<T: Portable, const N: usize> Portable for [T; N] {
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
         self.iter().for_each(|one| one.links(visit));
     }
+    const HAS_TIES: bool = T::HAS_TIES;
+    fn ties(ties: &mut Ties) {
+        (0..N).for_each(|at| ties.part::<T>(at * size_of::<T>()));
+    }
     fn describe(layout: &mut Layout) {
         T::describe(layout);
     }
@@ -184,6 +202,11 @@ unsafe impl<T: Portable> Portable for Option<T> {
     const HAS_LINKS: bool = T::HAS_LINKS;
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
         self.iter().for_each(|one| one.links(visit));
+    }
+    // Where there is none, its word is 0: what else could be 0 where a tie would be is in no place that is known.
+    const HAS_TIES: bool = T::IS_TIE;
+    fn ties(ties: &mut Ties) {
+        ties.part::<T>(0);
     }
     fn describe(layout: &mut Layout) {
         T::describe(layout);
@@ -210,7 +233,7 @@ unsafe impl<T: Portable, E: Portable> Portable for Result<T, E> {
 unsafe impl<T: Shareable, E: Shareable> Shareable for Result<T, E> {}
 
 macro_rules! tuples {
-    ($(($($name:ident)+))*) => { $(
+    ($(($($name:ident $at:tt)+))*) => { $(
         // SAFETY: the rule of this file.
         unsafe impl<$($name: Portable),+> Portable for ($($name,)+) {
             const HAS_LINKS: bool = false $(|| $name::HAS_LINKS)+;
@@ -218,6 +241,10 @@ macro_rules! tuples {
             fn links(&self, visit: &mut dyn FnMut(&Link)) {
                 let ($($name,)+) = self;
                 $($name.links(visit);)+
+            }
+            const HAS_TIES: bool = false $(|| $name::HAS_TIES)+;
+            fn ties(ties: &mut Ties) {
+                $(ties.part::<$name>(std::mem::offset_of!(Self, $at));)+
             }
             fn describe(layout: &mut Layout) {
                 $($name::describe(layout);)+
@@ -228,4 +255,6 @@ macro_rules! tuples {
     )* };
 }
 
-tuples! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
+tuples! {
+    (A 0) (A 0 B 1) (A 0 B 1 C 2) (A 0 B 1 C 2 D 3) (A 0 B 1 C 2 D 3 E 4) (A 0 B 1 C 2 D 3 E 4 F 5)
+}

@@ -86,6 +86,24 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
             }
         })
     });
+    // Where parts of variants are, is not known.
+    let is_struct = matches!(input.data, Data::Struct(_));
+    let parts: Vec<_> = shapes
+        .iter()
+        .filter(|_| is_struct)
+        .flat_map(|(_, fields)| {
+            fields.iter().enumerate().map(|(at, field)| {
+                let member = match &field.ident {
+                    Some(name) => name.to_token_stream(),
+                    None => Index::from(at).into_token_stream(),
+                };
+                (&field.ty, member)
+            })
+        })
+        .collect();
+    let has_ties = parts.iter().map(|(ty, _)| quote!(<#ty as #bound>::HAS_TIES));
+    let ties =
+        parts.iter().map(|(ty, member)| quote!(ties.part::<#ty>(::core::mem::offset_of!(Self, #member));));
     // A type without variants has no values.
     let body = if shapes.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) };
     Ok(quote! {
@@ -96,6 +114,11 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
             #[allow(unused_variables)]
             fn links(&self, visit: &mut dyn ::core::ops::FnMut(&::vgas_objects::Link)) {
                 #body
+            }
+            const HAS_TIES: bool = false #(|| #has_ties)*;
+            #[allow(unused_variables)]
+            fn ties(ties: &mut ::vgas_objects::Ties) {
+                #(#ties)*
             }
             fn describe(layout: &mut ::vgas_objects::Layout) {
                 if layout.begin::<Self>() {

@@ -3,10 +3,12 @@
 use super::borrow::{MutRef, Ref};
 use super::error::ObjectError;
 use super::shape::Shape;
+use super::tied::TBox;
 use super::{Freed, Heap, OWN, heap};
 use crate::layout::Layout;
 use crate::portable::{Portable, Shareable};
 use crate::slab::Use;
+use crate::tie::Ties;
 use crate::word::{Link, Word};
 use std::fmt;
 use std::marker::PhantomData;
@@ -102,6 +104,30 @@ unsafe impl<T: Portable> Portable for DBox<T> {
 
 // SAFETY: what it owns does not change behind a shared reference, and its extension is an atomic that means nothing to others.
 unsafe impl<T: Shareable> Shareable for DBox<T> {}
+
+// SAFETY: rule 3: it is a box.
+unsafe impl<T: Portable> Portable for TBox<T> {
+    const HAS_LINKS: bool = true;
+    const HAS_TIES: bool = true;
+    const IS_TIE: bool = true;
+
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        self.0.links(visit);
+    }
+
+    fn ties(ties: &mut Ties) {
+        ties.tie::<T>();
+    }
+
+    fn describe(layout: &mut Layout) {
+        T::describe(layout);
+    }
+}
+
+// SAFETY: as of a box.
+unsafe impl<T: Shareable> Shareable for TBox<T> {}
+
+const _: () = assert!(size_of::<Option<TBox<u64>>>() == size_of::<Link>());
 
 /// What no error can be returned for.
 #[cold]

@@ -17,6 +17,7 @@ mod copies;
 mod entry;
 mod error;
 mod extension;
+mod group;
 mod head;
 mod helper;
 mod later;
@@ -36,6 +37,7 @@ mod seam;
 mod shape;
 mod shared;
 mod text;
+mod tied;
 mod together;
 mod usual;
 mod vec;
@@ -55,7 +57,9 @@ pub use replica::Replicated;
 pub use report::{NodeReport, RankReport, Report, TypeReport};
 pub use rest::{HeapAtRest, LookError, PartitionAtRest, RootAtRest, SizeAtRest, heaps_at_rest};
 pub(crate) use seam::{add, cannot_be_had, discard, is_lost, is_own, lost_node, place_of, replace, update};
+pub(crate) use shape::Shape;
 pub use text::DString;
+pub use tied::TBox;
 pub use vec::DVec;
 
 use crate::colour::{Event, Outcome, Slot, step};
@@ -66,7 +70,6 @@ use crate::word::{ADDRESS_BITS, ADDRESS_MASK, Colour, Link, Word};
 use copies::{Copies, Copy};
 use mates::Mates;
 use rustc_hash::{FxHashMap, FxHashSet};
-use shape::Shape;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -450,11 +453,19 @@ impl Heap {
         let (address, colour) = self.allocate(shape.class, Use::Values)?;
         let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
         // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
-        if let Err(error) = unsafe { self.read(word, shape, address as usize, None) } {
-            self.free_own(new)?;
-            return Err(error);
+        let read = match self.read_group(word, shape, None) {
+            Ok(Some(found)) => Ok(Some(found)),
+            Ok(None) => unsafe { self.read(word, shape, address as usize, None) }.map(|()| None),
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(None) => Ok((new, shape.scrub(address, self.tag_of(word)))),
+            Ok(Some(found)) => Ok((new, self.settle(word, shape, address, &found)?)),
+            Err(error) => {
+                self.free_own(new)?;
+                Err(error)
+            }
         }
-        Ok((new, shape.scrub(address, self.tag_of(word))))
     }
 
     /// Where a borrowed object of another rank is here; one more use of its copy.

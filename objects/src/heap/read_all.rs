@@ -250,6 +250,8 @@ impl Heap {
         for (node, one) in coming {
             let (list, bytes) = open.entry(node).or_default();
             let more = one.shape.bytes + FOUND_BYTES;
+            // What is tied to them is to have room, too.
+            let most = if one.shape.group.is_some() { most / 2 } else { most };
             if *bytes + more > most || list.len() == reads_max {
                 *bytes = 0;
                 self.send_list(node, std::mem::take(list), &mut under_way, found)?;
@@ -275,7 +277,14 @@ impl Heap {
         {
             self.take_in(call, list, found)?;
         }
-        let request = Request::All(list.iter().map(|one| one.read).collect());
+        let reads = list.iter().map(|one| one.read);
+        // All are of one type.
+        let request = match list.first().and_then(|one| one.shape.group) {
+            Some(group) => {
+                self.group_request(group(), reads.map(|read| Read { copy: None, ..read }).collect())
+            }
+            None => Request::All(reads.collect()),
+        };
         // Where that cannot be sent, each by itself says why.
         if let Ok(call) = self.runtime.start_call::<HeapService>(node, &request) {
             under_way.push_back((call, list));
@@ -298,7 +307,17 @@ impl Heap {
         });
         waited.map_err(|why| (first, why.into()))?;
         let Some(Ok(answer)) = ended else { return Ok(()) };
-        let given = given(answer, list.iter().map(|one| one.shape.bytes));
+        let sizes = list.iter().map(|one| one.shape.bytes);
+        let given = match list.first().and_then(|one| one.shape.group) {
+            Some(group) => match self.group_found(group(), answer, sizes) {
+                Some(mut found) => {
+                    self.keep_tied(&found);
+                    std::mem::take(&mut found.first)
+                }
+                None => Vec::new(),
+            },
+            None => given(answer, sizes),
+        };
         for (one, bytes) in list.into_iter().zip(given) {
             let Some(bytes) = bytes else { continue };
             let copy = self.keep_in(one.room, one.word, &one.shape, &bytes);
@@ -312,7 +331,7 @@ impl Heap {
 
 /// What a home has given of objects of these sizes. Nothing of an answer to something else, or of an object with other bytes than it has: that is
 /// asked for by itself, and said of it then.
-fn given(answer: Answer, sizes: impl ExactSizeIterator<Item = usize>) -> Vec<Option<Vec<u8>>> {
+pub(super) fn given(answer: Answer, sizes: impl ExactSizeIterator<Item = usize>) -> Vec<Option<Vec<u8>>> {
     let all = match answer {
         Answer::All(all) if all.len() == sizes.len() => all,
         _ => return vec![None; sizes.len()],

@@ -1,5 +1,6 @@
 //! What of a type matters to who moves its values as bytes.
 
+use super::group::{Group, group_of};
 use crate::portable::Portable;
 use crate::slab::{Class, LABEL_BYTES, label_offset};
 use crate::word::{ADDRESS_MASK, Link, Word};
@@ -7,11 +8,11 @@ use std::ptr::with_exposed_provenance;
 use std::sync::atomic::Ordering;
 
 /// Shows the links of the values that are in so many bytes at an address; see [`crate::Portable::links`].
-pub(super) type Links = fn(u64, usize, &mut dyn FnMut(&Link));
+pub(crate) type Links = fn(u64, usize, &mut dyn FnMut(&Link));
 
 /// Of one value, or of several in a row.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// What holds it.
     pub class: Class,
     /// What its address is a multiple of.
@@ -20,6 +21,8 @@ pub(super) struct Shape {
     pub bytes: usize,
     /// None where the type has none.
     pub links: Option<Links>,
+    /// What is tied to its values; none where nothing can be.
+    pub group: Option<fn() -> &'static Group>,
     /// The type's name.
     pub name: fn() -> &'static str,
 }
@@ -36,8 +39,9 @@ impl Shape {
     /// Of so many values in a slot of this class.
     pub const fn of_some<T: Portable>(class: Class, count: usize) -> Self {
         let links: Option<Links> = if T::HAS_LINKS { Some(links_of::<T>) } else { None };
+        let group: Option<fn() -> &'static Group> = if T::HAS_TIES { Some(group_of::<T>) } else { None };
         let (align, bytes) = (align_of::<T>(), size_of::<T>() * count);
-        Self { class, align, bytes, links, name: std::any::type_name::<T> }
+        Self { class, align, bytes, links, group, name: std::any::type_name::<T> }
     }
 
     /// What holds a copy: the values, and a label behind them.

@@ -1,7 +1,7 @@
 //! What boxes, rows and text do as those of std do, beyond what they are for: made of other values, compared, cloned, changed in the middle.
 
 use super::vec::bounds;
-use super::{DBox, DString, DVec};
+use super::{DBox, DString, DVec, TBox};
 use crate::portable::{Portable, Shareable};
 use std::ops::{Range, RangeBounds};
 use std::str::FromStr;
@@ -42,6 +42,40 @@ impl<T: Shareable + PartialEq> PartialEq for DBox<T> {
 }
 
 impl<T: Shareable + Eq> Eq for DBox<T> {}
+
+impl<T: Portable> From<T> for TBox<T> {
+    /// # Panics
+    /// As [`DBox::new`].
+    #[track_caller]
+    fn from(value: T) -> Self {
+        Self::new(value)
+    }
+}
+
+impl<T: Portable + Default> Default for TBox<T> {
+    /// # Panics
+    /// As [`DBox::new`].
+    #[track_caller]
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: Shareable + Clone> Clone for TBox<T> {
+    /// As of [`DBox`].
+    #[track_caller]
+    fn clone(&self) -> Self {
+        Self::new(T::clone(self))
+    }
+}
+
+impl<T: Shareable + PartialEq> PartialEq for TBox<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Shareable + Eq> Eq for TBox<T> {}
 
 impl<T: Portable> DVec<T> {
     /// Puts a value before the one at `at`, or behind the last; the row comes here.

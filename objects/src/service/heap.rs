@@ -8,16 +8,20 @@
 //! looked at again; unless it says twice that this is a copy of the word, and the same copy, the reader comes back to the home, which serves
 //! it. What is handed on is not marked as served: that it was is why there is a copy.
 //!
+//! An object may be asked for with all that is tied to it ([`Request::Group`]): the reader says where in its bytes the words of tied objects are,
+//! and where in theirs; this follows them as long as they are of the same rank and the answer has room.
+//!
 //! Reads that come in one message ([`Request::All`]) are done at the same time, also from NVMe, and answered together; a home that is behind leaves
 //! those of which it knows a copy to be asked for by themselves.
 
 use super::bytes::Bytes;
 pub(crate) use super::hints::CopyAt;
 use super::hints::Hints;
-use crate::slab::label_offset;
-use crate::slab::{LABEL_BYTES, SERVED};
+use crate::slab::{LABEL_BYTES, SERVED, label_offset, word_address};
+use crate::word::Word;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use vgas::service::{Call, Failure, Home, Service};
 use vgas::{Change, NodeId, Peer, Rank};
 
@@ -31,6 +35,11 @@ const BUSY_READS: usize = 64;
 pub(crate) const LIST_READS_MAX: usize = 1024;
 /// Most bytes that they want together: no message has more.
 const LIST_BYTES_MAX: u64 = 64 << 10;
+/// Most kinds of objects of a group, and most ties of each.
+const KINDS_MAX: usize = 64;
+const TIES_MAX: usize = 256;
+/// What a tied object takes of a message beside its bytes.
+const TIED_BYTES: u64 = 16;
 
 /// What the home of objects is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +52,9 @@ pub(crate) enum Request {
     Back(Read),
     /// The bytes of several objects of ranks of this node.
     All(Vec<Read>),
+    /// The bytes of objects, and of those that are tied to them, in at most so many bytes. Partitions lie in the order of their ranks, the first at
+    /// `base` in all processes, one after each `stride`. The first kind is that of the objects, or of each of their values.
+    Group { first: Vec<Read>, base: u64, stride: u64, most: u32, kinds: Vec<Kind> },
     /// Objects of this rank are free, those that come later in the list being linked to by those before. Answered when all
     /// that were freed by earlier messages are in its list, too.
     Free { owner: u32, all: Vec<Freed> },
@@ -60,6 +72,16 @@ pub(crate) struct Read {
     pub served: Option<u64>,
     /// Where its copy is to be, if it can be found there by others.
     pub copy: Option<CopyAt>,
+}
+
+/// What a home must know of a type to follow what is tied to its values.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kind {
+    pub bytes: u32,
+    /// Of which class of small slots they are; others are not followed.
+    pub slot: Option<u8>,
+    /// Where in a value words of tied objects are, and of which kind each is.
+    pub ties: Vec<(u32, u16)>,
 }
 
 /// What a node's service has done.
@@ -94,6 +116,11 @@ pub(crate) enum Answer {
     Bytes(Bytes),
     /// In the order in which they were asked for; none of what is to be asked for by itself.
     All(Vec<Option<Bytes>>),
+    /// Objects in the order in which they were asked for, and what is tied to them, each with its word.
+    Group {
+        first: Vec<Option<Bytes>>,
+        tied: Vec<(u64, Bytes)>,
+    },
     Freed,
     Counts(Counts),
     /// Not here, or it could not be done.
@@ -138,6 +165,26 @@ struct List {
     found: Vec<Option<Bytes>>,
     /// So many have not ended.
     left: usize,
+    /// Of a group: what of those that are found is followed.
+    ties: Option<Followed>,
+}
+
+/// What is followed of a group.
+#[derive(Debug)]
+struct Followed {
+    base: u64,
+    stride: u64,
+    /// Ranks whose objects are followed: those of this node.
+    ranks: Range<u32>,
+    /// Its objects stay, and are marked.
+    marks: bool,
+    /// Bytes that the answer has room for.
+    room: u64,
+    kinds: Vec<Kind>,
+    /// So many were asked for; what is wanted beyond is tied to them.
+    first: usize,
+    /// Of each of that: its word, and of which kind it is.
+    tied: Vec<(u64, u16)>,
 }
 
 /// What is done for it.
@@ -191,7 +238,30 @@ impl Service for HeapService {
         match request {
             Request::Read(read) if is_here(read.owner, home) => self.read(call, read, true, home),
             Request::All(reads) if is_list(&reads) && reads.iter().all(|read| is_here(read.owner, home)) => {
-                self.read_all(call, reads, home);
+                self.read_all(call, reads, None, home);
+            }
+            Request::Group { first, base, stride, most, kinds }
+                if is_list(&first)
+                    && is_group(&kinds)
+                    && first.iter().all(|read| is_here(read.owner, home)) =>
+            {
+                let layout = home.layout();
+                let ranks = layout.ranks_of(home.node());
+                let taken: u64 = first.iter().map(|read| u64::from(read.bytes) + TIED_BYTES).sum();
+                let room = u64::from(most).min(LIST_BYTES_MAX).saturating_sub(taken);
+                let marks = first.iter().all(|read| read.served.is_some());
+                let stride = stride.max(1);
+                let ties = Followed {
+                    base,
+                    stride,
+                    ranks,
+                    marks,
+                    room,
+                    kinds,
+                    first: first.len(),
+                    tied: Vec::new(),
+                };
+                self.read_all(call, first, Some(ties), home);
             }
             Request::Back(read) if is_here(read.owner, home) => {
                 self.counts.came_back += 1;
@@ -249,6 +319,50 @@ fn is_list(reads: &[Read]) -> bool {
     reads.len() <= LIST_READS_MAX && bytes <= LIST_BYTES_MAX
 }
 
+/// Whether these can be the kinds of a group.
+fn is_group(kinds: &[Kind]) -> bool {
+    let is_kind = |kind: &Kind| {
+        kind.ties.len() <= TIES_MAX && kind.ties.iter().all(|(_, of)| usize::from(*of) < kinds.len())
+    };
+    (1..=KINDS_MAX).contains(&kinds.len()) && kinds.iter().all(is_kind)
+}
+
+impl Followed {
+    /// What is to be read since these bytes have been found: of what is wanted at this place.
+    fn reads(&mut self, at: usize, bytes: &[u8]) -> Vec<Read> {
+        let of = match at.checked_sub(self.first) {
+            None => self.kinds.first(),
+            Some(at) => self.tied.get(at).and_then(|(_, of)| self.kinds.get(usize::from(*of))),
+        };
+        let Some(of) = of else { return Vec::new() };
+        let mut reads = Vec::new();
+        for begin in (0..bytes.len()).step_by((of.bytes as usize).max(1)) {
+            for (offset, number) in &of.ties {
+                let word = bytes.get(begin + *offset as usize..).and_then(<[u8]>::first_chunk::<8>);
+                let word = word.and_then(|word| Word::from_bits(u64::from_le_bytes(*word)));
+                let (Some(word), Some(kind)) = (word, self.kinds.get(usize::from(*number))) else { continue };
+                let address = word.address();
+                let (Some(slot), Some(within)) = (kind.slot, address.checked_sub(self.base)) else {
+                    continue;
+                };
+                let takes = u64::from(kind.bytes) + TIED_BYTES;
+                let owner = u32::try_from(within / self.stride).unwrap_or(u32::MAX);
+                let has_room = takes <= self.room && self.first + self.tied.len() < LIST_READS_MAX;
+                if kind.bytes == 0 || !has_room || !self.ranks.contains(&owner) {
+                    continue;
+                }
+                self.room -= takes;
+                self.tied.push((word.bits(), *number));
+                let offset = within % self.stride;
+                // The word of its slot is in the same partition, or this leads nowhere, and is refused.
+                let served = self.marks.then(|| word_address(slot, address).wrapping_sub(address - offset));
+                reads.push(Read { owner, offset, bytes: kind.bytes, served, copy: None });
+            }
+        }
+        reads
+    }
+}
+
 /// Whether a rank is of this node.
 fn is_here(owner: u32, home: &Home<'_, HeapService>) -> bool {
     let layout = home.layout();
@@ -269,6 +383,16 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
+/// What is answered of a group.
+fn group(ties: Followed, mut found: Vec<Option<Bytes>>) -> Answer {
+    let tied = found.split_off(ties.first.min(found.len()));
+    let words = ties.tied.into_iter().map(|(word, _)| word);
+    Answer::Group {
+        first: found,
+        tied: words.zip(tied).filter_map(|(word, bytes)| Some((word, bytes?))).collect(),
+    }
+}
+
 impl HeapService {
     /// An object of this node is wanted.
     fn read(&mut self, call: Call, read: Read, may_hand_on: bool, home: &mut Home<'_, Self>) {
@@ -285,10 +409,10 @@ impl HeapService {
     }
 
     /// Objects of this node are wanted, to be answered together.
-    fn read_all(&mut self, call: Call, reads: Vec<Read>, home: &mut Home<'_, Self>) {
+    fn read_all(&mut self, call: Call, reads: Vec<Read>, ties: Option<Followed>, home: &mut Home<'_, Self>) {
         let (from, number, is_busy) = (call.from(), self.next, self.is_busy());
         let count = reads.len();
-        self.lists.insert(number, List { call, found: vec![None; count], left: count + 1 });
+        self.lists.insert(number, List { call, found: vec![None; count], left: count + 1, ties });
         for (at, read) in reads.into_iter().enumerate() {
             self.next += 1;
             let (asker, known) = (Asker::List(number, at), self.known(from, &read, home));
@@ -325,8 +449,17 @@ impl HeapService {
                 home.answer(call, &found.map_or(Answer::Failed, |found| Answer::Bytes(Bytes(found))));
             }
             Asker::List(number, at) => {
-                if let Some(place) = self.lists.get_mut(&number).and_then(|list| list.found.get_mut(at)) {
-                    *place = found.map(Bytes);
+                if let Some(list) = self.lists.get_mut(&number) {
+                    let followed = list.ties.as_mut().zip(found.as_deref());
+                    let more = followed.map_or_else(Vec::new, |(ties, bytes)| ties.reads(at, bytes));
+                    list.found.get_mut(at).into_iter().for_each(|place| *place = found.clone().map(Bytes));
+                    let first = list.found.len();
+                    list.found.resize(first + more.len(), None);
+                    list.left += more.len();
+                    for (at, read) in (first..).zip(more) {
+                        self.next += 1;
+                        self.serve(Asker::List(number, at), read, home);
+                    }
                 }
                 self.one_of_list_ended(number, home);
             }
@@ -338,9 +471,13 @@ impl HeapService {
         let Some(list) = self.lists.get_mut(&number) else { return };
         list.left -= 1;
         if list.left == 0
-            && let Some(List { call, found, .. }) = self.lists.remove(&number)
+            && let Some(List { call, found, ties, .. }) = self.lists.remove(&number)
         {
-            home.answer(call, &Answer::All(found));
+            let answer = match ties {
+                None => Answer::All(found),
+                Some(ties) => group(ties, found),
+            };
+            home.answer(call, &answer);
         }
     }
 
@@ -522,6 +659,121 @@ mod tests {
             let call = trial.call(Rank(0), &read(owner, offset, bytes, served));
             trial.finish();
             assert_eq!(trial.answer(call), Some(Ok(Answer::Failed)), "{owner} {offset} {bytes} {served:?}");
+        }
+    }
+
+    /// Where the partition of the group's rank begins, in the processes of the job.
+    const BASE: u64 = 1 << 20;
+    const STRIDE: u64 = 1 << 17;
+
+    /// A group of a kind that has the next of its kind behind a number, of a rank that is here.
+    fn nodes(first: u64, served: Option<u64>, most: u32) -> Request {
+        let kinds = vec![Kind { bytes: 24, slot: Some(1), ties: vec![(8, 0)] }];
+        let first = vec![Read { owner: 2, offset: first, bytes: 24, served, copy: None }];
+        Request::Group { first, base: BASE - 2 * STRIDE, stride: STRIDE, most, kinds }
+    }
+
+    /// Writes one of those.
+    fn node(trial: &mut Trial<HeapService>, at: u64, next: u64) {
+        let words = [at + 1, next, 0];
+        trial.memory(Rank(2))[at as usize..][..24].copy_from_slice(&bytes_of(&words));
+    }
+
+    /// The words of what came, the first without one.
+    fn came(answer: Option<Result<Answer, vgas::service::ServiceError>>) -> Option<Vec<u64>> {
+        let Some(Ok(Answer::Group { first, tied })) = answer else { return None };
+        let number = |bytes: &Bytes| u64::from_le_bytes(*bytes.0.first_chunk().unwrap()).wrapping_sub(1);
+        let is_right = |word: u64, bytes: &Bytes| word - BASE == number(bytes) || word - BASE > STRIDE;
+        assert!(tied.iter().all(|(word, bytes)| is_right(*word, bytes)), "bytes of another");
+        let first = number(first.first()?.as_ref()?);
+        Some([first].into_iter().chain(tied.iter().map(|(word, _)| word - BASE)).collect())
+    }
+
+    /// With room for the words of a slab's slots, and some slots.
+    fn larger() -> Trial<HeapService> {
+        Trial::new(HeapService::default(), Layout::blocks(4, 2), NodeId(1), 16 << 10)
+    }
+
+    /// Goal: who asks for an object with what is tied to it gets that, as far as there is room; all of it is marked if it stays, and nothing if
+    /// it does not.
+    #[test]
+    fn groups_are_followed() {
+        for (served, most, expected) in [
+            (Some(2048), 4096, &[8192u64, 8704, 8256, 8320][..]),
+            (Some(2048), 40 + 2 * 40, &[8192, 8704, 8256]),
+            (None, u32::MAX, &[8192, 8704, 8256, 8320]),
+            (None, 24, &[8192]),
+            (None, 0, &[8192]),
+        ] {
+            let mut trial = larger();
+            for two in [8192, 8704, 8256, 8320, 0].windows(2) {
+                node(&mut trial, two[0], if two[1] == 0 { 0 } else { BASE + two[1] });
+            }
+            let call = trial.call(Rank(0), &nodes(8192, served, most));
+            trial.finish();
+            assert_eq!(came(trial.answer(call)).as_deref(), Some(expected));
+            for at in [8704, 8256, 8320] {
+                let marks = word_address(1, BASE + at) - BASE;
+                let is_marked =
+                    word(&mut trial, marks as usize & !7) & u64::from(SERVED) << (8 * (marks & 4)) != 0;
+                assert_eq!(is_marked, served.is_some() && expected.contains(&at), "{at}");
+            }
+        }
+    }
+
+    /// Goal: what leads in circles, elsewhere or nowhere ends; kinds that there cannot be are refused.
+    #[test]
+    fn groups_are_no_traps() {
+        for (next, expected) in [
+            (BASE + 1024, 100),
+            // Of another rank of the node: there is nothing.
+            (BASE + STRIDE + 1024, 2),
+            (BASE + 2 * STRIDE + 1024, 1),
+            (BASE + (1 << 30), 1),
+            (BASE - 8, 1),
+            (1, 1),
+            (u64::MAX, 1),
+        ] {
+            let mut trial = trial();
+            node(&mut trial, 1024, next);
+            let call = trial.call(Rank(0), &nodes(1024, None, 4000));
+            trial.finish();
+            assert_eq!(came(trial.answer(call)).map(|all| all.len()), Some(expected), "{next:#x}");
+        }
+        let first = Read { owner: 2, offset: 0, bytes: 24, served: None, copy: None };
+        let group = |first: Read, kinds: Vec<Kind>| Request::Group {
+            first: vec![first],
+            base: BASE - 2 * STRIDE,
+            stride: STRIDE,
+            most: 4096,
+            kinds,
+        };
+        let kind = |ties: Vec<(u32, u16)>| Kind { bytes: 24, slot: Some(200), ties };
+        for wrong in [
+            group(first, Vec::new()),
+            group(first, vec![kind(vec![(8, 1)])]),
+            group(first, vec![kind(vec![(8, 0); TIES_MAX + 1])]),
+            group(first, vec![kind(Vec::new()); KINDS_MAX + 1]),
+            group(Read { owner: 0, ..first }, vec![kind(Vec::new())]),
+            group(Read { bytes: u32::MAX, ..first }, vec![kind(Vec::new())]),
+        ] {
+            let mut trial = trial();
+            let call = trial.call(Rank(0), &wrong);
+            trial.finish();
+            assert_eq!(trial.answer(call), Some(Ok(Answer::Failed)), "{wrong:?}");
+        }
+        let nowhere = group(Read { offset: u64::MAX, ..first }, vec![kind(Vec::new())]);
+        let mut trial = trial();
+        let call = trial.call(Rank(0), &nowhere);
+        trial.finish();
+        assert_eq!(trial.answer(call), Some(Ok(Answer::Group { first: vec![None], tied: Vec::new() })));
+        // Offsets and sizes that are none of a value.
+        for ties in [vec![(u32::MAX, 0)], vec![(20, 0)], vec![(8, 0); TIES_MAX]] {
+            let mut trial = larger();
+            node(&mut trial, 1024, BASE + 1024);
+            let call = trial.call(Rank(0), &group(Read { offset: 1024, ..first }, vec![kind(ties)]));
+            trial.finish();
+            assert!(came(trial.answer(call)).is_some());
         }
     }
 

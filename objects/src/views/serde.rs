@@ -3,7 +3,7 @@
 //! What is serialised is read, as by a reference, and so brought if it is elsewhere; what is made is this rank's. No room is an error of the
 //! format, not a panic.
 
-use crate::{DBox, DMap, DString, DVec, Portable, Shareable};
+use crate::{DBox, DMap, DString, DVec, Portable, Shareable, TBox};
 use ::serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use ::serde::ser::Error as _;
 use ::serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -20,6 +20,18 @@ impl<T: Shareable + Serialize> Serialize for DBox<T> {
 impl<'de, T: Portable + Deserialize<'de>> Deserialize<'de> for DBox<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::try_new(T::deserialize(deserializer)?).map_err(|refused| D::Error::custom(refused.why))
+    }
+}
+
+impl<T: Shareable + Serialize> Serialize for TBox<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.try_read().map_err(S::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl<'de, T: Portable + Deserialize<'de>> Deserialize<'de> for TBox<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        DBox::deserialize(deserializer).map(Self::tie)
     }
 }
 

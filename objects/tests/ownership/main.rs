@@ -16,6 +16,7 @@ mod rows;
 mod scenarios;
 mod sharing;
 mod tasks;
+mod tied;
 mod usual;
 #[cfg(all(feature = "arrow", feature = "rkyv", feature = "serde"))]
 mod views;
@@ -56,6 +57,7 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
         channels::ALL,
         conditions::ALL,
         usual::ALL,
+        tied::ALL,
         #[cfg(all(feature = "arrow", feature = "rkyv", feature = "serde"))]
         views::ALL,
         watched::ALL,

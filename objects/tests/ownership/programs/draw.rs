@@ -124,7 +124,7 @@ impl Program {
 /// The values of programs, over some world's boxes, counted values and rows: the same text for both worlds.
 #[macro_export]
 macro_rules! values {
-    ($box:ident, $arc:ident, $row:ident, #[$derive:meta]) => {
+    ($box:ident, $tied:ident, $arc:ident, $row:ident, #[$derive:meta]) => {
         /// Says which it was when it is dropped.
         #[$derive]
         pub struct Mark(u16);
@@ -166,6 +166,7 @@ macro_rules! values {
             pub number: u64,
             numbers: [u64; 6],
             pub part: Option<$box<Item>>,
+            tied: Option<$tied<Item>>,
             row: $row<Mark>,
             pub shared: Option<$arc<Leaf>>,
             wide: Option<$box<[u64; 700]>>,
@@ -200,7 +201,8 @@ macro_rules! values {
         /// With up to four marks.
         pub fn item(number: u64, mark: u16) -> Item {
             let row = (1..=(number % 4) as u16).map(|at| Mark(mark + at)).collect();
-            Item { mark: Mark(mark), number, numbers: [number; 6], part: None, row, shared: None, wide: None }
+            let (part, tied, shared, wide) = (None, None, None, None);
+            Item { mark: Mark(mark), number, numbers: [number; 6], part, tied, row, shared, wide }
         }
 
         pub fn digest(item: &Item) -> u64 {
@@ -208,6 +210,7 @@ macro_rules! values {
             sum = item.numbers.iter().fold(sum, |sum, number| mixed(sum, *number));
             sum = item.row.iter().fold(sum, |sum, mark| mixed(sum, u64::from(mark.0)));
             sum = mixed(sum, item.part.as_deref().map_or(1, digest));
+            sum = mixed(sum, item.tied.as_deref().map_or(4, digest));
             sum = mixed(sum, item.shared.as_deref().map_or(2, leaf_digest));
             mixed(sum, item.wide.as_deref().map_or(3, |wide| wide[0] ^ wide[699]))
         }
@@ -216,7 +219,7 @@ macro_rules! values {
         pub fn change(item: &mut Item, number: u64, mark: u16) {
             item.number = mixed(item.number, number);
             item.numbers[number as usize % 6] ^= number;
-            match number / 7 % 9 {
+            match number / 7 % 12 {
                 0 => item.part = Some($box::new(self::item(number / 5, mark))),
                 1 => item.row.push(Mark(mark)),
                 2 => drop(item.row.pop()),
@@ -224,6 +227,8 @@ macro_rules! values {
                 4 => item.wide.iter_mut().for_each(|wide| wide[699] ^= number),
                 5 => item.part = None,
                 6 => (0..8).for_each(|at| item.row.push(Mark(mark + at))),
+                7 => item.tied = Some($tied::new(self::item(number / 5, mark))),
+                8 | 9 => item.tied.iter_mut().for_each(|tied| change(tied, number / 3, mark)),
                 _ => item.part.iter_mut().for_each(|part| change(part, number / 3, mark)),
             }
         }

@@ -9,8 +9,8 @@ use vgas_objects::{DBox, DVec, TaskError, scope, spawn_to, task};
 
 mod values {
     use vgas_objects::sync::DArc;
-    use vgas_objects::{DBox, DVec, Portable, Shareable};
-    crate::values!(DBox, DArc, DVec, #[derive(Portable, Shareable)]);
+    use vgas_objects::{DBox, DVec, Portable, Shareable, TBox};
+    crate::values!(DBox, TBox, DArc, DVec, #[derive(Portable, Shareable)]);
 }
 
 pub use values::{Item, dropped};

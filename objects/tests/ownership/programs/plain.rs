@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 /// Derives nothing.
 mod values {
     use std::sync::Arc;
-    crate::values!(Box, Arc, Vec, #[derive(Debug)]);
+    crate::values!(Box, Box, Arc, Vec, #[derive(Debug)]);
 }
 
 pub use values::dropped;

@@ -24,6 +24,7 @@ pub const PARTS: &[(&str, Part)] = &[
     ("planted_lost_unit", |runtime, what| with(Fault::LostUnit, runtime, what)),
     ("planted_kept_watcher", |runtime, what| with(Fault::KeptWatcher, runtime, what)),
     ("planted_unmarked_list", |runtime, what| with(Fault::UnmarkedList, runtime, what)),
+    ("planted_unmarked_ties", |runtime, what| with(Fault::UnmarkedTies, runtime, what)),
     ("planted_lost_poison", |runtime, what| with(Fault::LostPoison, runtime, what)),
 ];
 

@@ -1,0 +1,227 @@
+//! Groups: an object and all that is tied to it, which come by one message and its answer (drust-osdi24.txt §4.1.3).
+//!
+//! Who reads an object tells its home where in values of its type, and of the types that are tied to it, the words of tied objects are. The home
+//! follows them as far as the answer has room ([`crate::service`]), and sends their words and bytes. A reader keeps them as copies, which it
+//! then finds without a message; who moves the object here moves them, too. What has not come (it is on another rank, larger than a slot of a
+//! slab, or there was no room) is fetched when it is used, as any box's object.
+
+use super::copies::Claim;
+use super::error::ObjectError;
+use super::mates::Begun;
+use super::read_all::given;
+use super::remote::REST_BYTES;
+use super::{Freed, Heap, Shape};
+use crate::planted::{Fault, is_planted};
+use crate::portable::Portable;
+use crate::service::{Answer, HeapService, Kind, Read, Request};
+use crate::slab::{Class, Use};
+use crate::tie::{Tied, Ties};
+use crate::word::{Link, Word};
+use rustc_hash::FxHashMap;
+use std::any::TypeId;
+use std::collections::VecDeque;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::{OnceLock, PoisonError, RwLock};
+
+/// The types of a group; the first is that of what it hangs from.
+#[derive(Debug)]
+pub(crate) struct Group {
+    types: Vec<Tied>,
+    /// The same, for homes.
+    kinds: Vec<Kind>,
+}
+
+/// The group of a type that has ties. Found once a process, and kept.
+pub(super) fn group_of<T: Portable>() -> &'static Group {
+    static ALL: OnceLock<RwLock<FxHashMap<TypeId, &'static Group>>> = OnceLock::new();
+    let (all, id) = (ALL.get_or_init(RwLock::default), TypeId::of::<T>());
+    if let Some(known) = all.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
+        return known;
+    }
+    let types = Ties::of::<T>();
+    let kind = |tied: &Tied| Kind {
+        bytes: tied.shape.bytes as u32,
+        slot: match tied.shape.class {
+            Class::Small(number) => Some(number),
+            Class::Large(_) => None,
+        },
+        ties: tied.ties.clone(),
+    };
+    let kinds = types.iter().map(kind).collect();
+    all.write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .entry(id)
+        .or_insert_with(|| Box::leak(Box::new(Group { types, kinds })))
+}
+
+/// What has come of a group.
+#[derive(Debug)]
+pub(super) struct Found {
+    group: &'static Group,
+    /// The bytes of the objects that were asked for, where they could be had.
+    pub first: Vec<Option<Vec<u8>>>,
+    /// Those of what is tied to them, by their words.
+    tied: FxHashMap<u64, Vec<u8>>,
+}
+
+impl Heap {
+    /// What a node is asked that has objects with this group.
+    pub(super) fn group_request(&self, group: &Group, mut first: Vec<Read>) -> Request {
+        if is_planted(Fault::UnmarkedTies) {
+            first.iter_mut().for_each(|read| read.served = None);
+        }
+        let most = self.runtime.endpoint().medium_bytes_max().saturating_sub(REST_BYTES) as u32;
+        Request::Group { first, base: self.base, stride: self.stride, most, kinds: group.kinds.clone() }
+    }
+
+    /// What it has answered, if it is about so many objects of these sizes.
+    pub(super) fn group_found(
+        &self,
+        group: &'static Group,
+        answer: Answer,
+        sizes: impl ExactSizeIterator<Item = usize>,
+    ) -> Option<Found> {
+        let Answer::Group { first, tied } = answer else { return None };
+        let first = given(Answer::All(first), sizes);
+        Some(Found { group, first, tied: tied.into_iter().map(|(word, bytes)| (word, bytes.0)).collect() })
+    }
+
+    /// Reads an object of another node, and what is tied to it, after they were marked if they stay (`served` is where the word of the
+    /// object's slot is). None where it does not come in this way.
+    pub(super) fn read_group(
+        &self,
+        word: Word,
+        shape: &Shape,
+        served: Option<u64>,
+    ) -> Result<Option<Found>, ObjectError> {
+        let (Some(group), at) = (shape.group.map(|of| of()), self.locate(word.address())) else {
+            return Ok(None);
+        };
+        let most = self.runtime.endpoint().medium_bytes_max().saturating_sub(REST_BYTES);
+        let Some(node) = self.far(at.rank).filter(|_| (1..=most).contains(&shape.bytes)) else {
+            return Ok(None);
+        };
+        if self.has_replicas() {
+            return Ok(None);
+        }
+        let (owner, offset, bytes) = (at.rank.0, at.offset, shape.bytes as u32);
+        let request = self.group_request(group, vec![Read { owner, offset, bytes, served, copy: None }]);
+        let answer = self.runtime.call::<HeapService>(node, &request);
+        let answer = answer.map_err(|why| self.lost(word, shape, why))?;
+        // The other way says why not.
+        let found = self.group_found(group, answer, [shape.bytes].into_iter());
+        Ok(found.filter(|found| found.first.iter().all(Option::is_some)))
+    }
+
+    /// Keeps copies of what has come with objects. Whoever uses them finds them; nobody waits.
+    pub(super) fn keep_tied(&self, found: &Found) {
+        let first = found.first.iter().flatten().map(|bytes| ((), &bytes[..])).collect();
+        found.follow(first, |(), _, tied, word, bytes| {
+            let filling = match self.copies.claim(word) {
+                Claim::Mine(filling) => filling,
+                Claim::Held(_) => {
+                    self.copies.release(word);
+                    return Some(());
+                }
+                Claim::Others => return None,
+            };
+            match self.begin_copy(word, &tied.shape) {
+                Ok(Begun::Fetch(unshown, room)) => {
+                    let copy = self.keep_in(room, word, &tied.shape, bytes);
+                    filling.fill(copy);
+                    unshown.into_iter().for_each(|unshown| unshown.show(copy.address));
+                }
+                Ok(Begun::Copied(copy)) => {
+                    filling.fill(copy);
+                }
+                // Another rank of the node fetches it, or there is no room.
+                Ok(Begun::Others) | Err(_) => return None,
+            }
+            self.copies.release(word);
+            Some(())
+        });
+    }
+
+    /// Writes an object that has moved here, and what has come with it, into slots of this rank; yields what [`Shape::scrub`] has found of
+    /// the object itself. The slots that the others have left are freed.
+    pub(super) fn settle(
+        &self,
+        word: Word,
+        shape: &Shape,
+        address: u64,
+        found: &Found,
+    ) -> Result<Vec<Word>, ObjectError> {
+        let first = found.first.iter().flatten().next().map_or(&[][..], |bytes| &bytes[..]);
+        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+        unsafe { write(address, first) };
+        let holds = shape.scrub(address, self.tag_of(word));
+        let mut ended = Ok(());
+        found.follow(vec![(address, first)], |parent, offset, tied, word, bytes| {
+            let (shape, here) = (&tied.shape, parent + offset as u64);
+            let (address, colour) = self.allocate(shape.class, Use::Values).ok()?;
+            let new = Word::new(address, colour)?;
+            // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+            unsafe { write(address, bytes) };
+            let holds = shape.scrub(address, self.tag_of(word));
+            // SAFETY: rules 1 and 2: a link of a value that was written above, and that nobody has seen. Who has what it hangs from mutably
+            // borrowed has this mutably borrowed.
+            unsafe { (*with_exposed_provenance_mut::<Link>(here as usize)).word = new };
+            if let Err(error) = self.free_there(Freed::of(word, holds, shape)) {
+                ended = Err(error);
+            }
+            Some(address)
+        });
+        ended.map(|()| holds)
+    }
+}
+
+/// Writes bytes into a slot.
+///
+/// # Safety
+/// The slot has room for so many, and is nobody else's.
+unsafe fn write(address: u64, bytes: &[u8]) {
+    let to = with_exposed_provenance_mut::<u8>(address as usize);
+    // SAFETY: the caller's promise.
+    unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+}
+
+impl Found {
+    /// Shows what has come with these objects: what it hangs from (the place of one of them, or what was returned for that), where in it, its
+    /// type, its word and its bytes. What is not wanted (`None`) is not followed further.
+    fn follow<'f, P>(
+        &'f self,
+        first: Vec<(P, &'f [u8])>,
+        mut each: impl FnMut(&P, usize, &'static Tied, Word, &'f [u8]) -> Option<P>,
+    ) {
+        let types = &self.group.types;
+        let Some(of) = types.first() else { return };
+        // A row has many of the first.
+        let mut open: VecDeque<_> =
+            first.into_iter().map(|(place, bytes)| (place, bytes, of, of.shape.bytes)).collect();
+        let mut left: FxHashMap<u64, &'f [u8]> =
+            self.tied.iter().map(|(word, bytes)| (*word, &bytes[..])).collect();
+        while let Some((place, bytes, of, step)) = open.pop_front() {
+            for begin in (0..bytes.len()).step_by(step.max(1)) {
+                for (offset, number) in &of.ties {
+                    let at = begin + *offset as usize;
+                    let tied = types.get(usize::from(*number));
+                    let (Some(word), Some(tied)) = (word_at(bytes, at), tied) else { continue };
+                    // Once: a word is in one place.
+                    let Some(came) = left.remove(&word.bits()).filter(|came| came.len() == tied.shape.bytes)
+                    else {
+                        continue;
+                    };
+                    if let Some(place) = each(&place, at, tied, word, came) {
+                        open.push_back((place, came, tied, tied.shape.bytes));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The word that is there in a value.
+fn word_at(bytes: &[u8], at: usize) -> Option<Word> {
+    let bits = bytes.get(at..)?.first_chunk::<8>()?;
+    Word::from_bits(u64::from_le_bytes(*bits))
+}

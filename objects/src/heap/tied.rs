@@ -1,0 +1,145 @@
+//! [`TBox`]: a box whose object comes with what it is in.
+
+#![forbid(unsafe_code)]
+
+use super::borrow::{MutRef, Ref};
+use super::boxes::{DBox, Refused};
+use super::error::ObjectError;
+use crate::portable::Shareable;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// A [`DBox`] whose object is *tied* to the object that the box is in (drust-osdi24.txt §4.1.3): who reads or moves that, on another node, gets this
+/// with it, in one answer, and so on to what is tied to this. A list or a tree of them is fetched at once, where boxes would be fetched one by
+/// one.
+///
+/// ```
+/// use vgas_objects::{Portable, Shareable, TBox};
+///
+/// #[derive(Portable, Shareable)]
+/// struct Node { value: u64, next: Option<TBox<Node>> }
+///
+/// fn sum(first: &Node) -> u64 {
+///     std::iter::successors(Some(first), |node| node.next.as_deref()).map(|node| node.value).sum()
+/// }
+/// assert_eq!(size_of::<Option<TBox<Node>>>(), 16);
+/// ```
+///
+/// It is used as a [`DBox`], and is one where nothing can come with it: what is on another rank than what it is tied to, in an enum other than
+/// `Option`, larger than 8 KiB, or does not fit into the message (64 KiB at most) is fetched when it is used. So is all of a group
+/// whose heap has replicas. Ranks of one node need no messages, and fetch no groups.
+///
+/// In the paper a variable of this type pins its object to the server of the variable; here it is a box like any other as long as it is in no
+/// object.
+#[repr(transparent)]
+pub struct TBox<T: crate::Portable>(pub(super) DBox<T>);
+
+impl<T: crate::Portable> TBox<T> {
+    /// Places a value in this rank's partition.
+    ///
+    /// # Panics
+    /// As [`DBox::new`].
+    #[track_caller]
+    pub fn new(value: T) -> Self {
+        Self(DBox::new(value))
+    }
+
+    /// Places a value in this rank's partition.
+    ///
+    /// # Errors
+    /// As [`DBox::try_new`].
+    pub fn try_new(value: T) -> Result<Self, Refused<T>> {
+        DBox::try_new(value).map(Self)
+    }
+
+    /// The value, for writing, also of types that others cannot read. As [`DerefMut`].
+    ///
+    /// # Panics
+    /// When the object cannot be had.
+    #[inline]
+    #[track_caller]
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+
+    /// Takes the value out of the heap.
+    ///
+    /// # Panics
+    /// As [`DBox::into_inner`].
+    #[track_caller]
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+
+    /// An object that is tied to what the result will be in.
+    pub fn tie(of: DBox<T>) -> Self {
+        Self(of)
+    }
+
+    /// The object, tied to nothing.
+    pub fn into_box(this: Self) -> DBox<T> {
+        this.0
+    }
+}
+
+impl<T: Shareable> TBox<T> {
+    /// Borrows the object for reading: a copy, if another rank has it.
+    ///
+    /// # Panics
+    /// When the object cannot be had.
+    #[track_caller]
+    pub fn read(&self) -> Ref<'_, T> {
+        self.0.read()
+    }
+
+    /// [`TBox::read`].
+    ///
+    /// # Errors
+    /// When the object cannot be had, or there is no room for a copy.
+    #[track_caller]
+    pub fn try_read(&self) -> Result<Ref<'_, T>, ObjectError> {
+        self.0.try_read()
+    }
+
+    /// Borrows the object for writing: it is this rank's then.
+    ///
+    /// # Panics
+    /// When the object cannot be had.
+    #[track_caller]
+    pub fn write(&mut self) -> MutRef<'_, T> {
+        self.0.write()
+    }
+
+    /// [`TBox::write`].
+    ///
+    /// # Errors
+    /// When the object cannot be had, or there is no room for it.
+    #[track_caller]
+    pub fn try_write(&mut self) -> Result<MutRef<'_, T>, ObjectError> {
+        self.0.try_write()
+    }
+}
+
+impl<T: Shareable> Deref for TBox<T> {
+    type Target = T;
+
+    #[inline]
+    #[track_caller]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Shareable> DerefMut for TBox<T> {
+    #[inline]
+    #[track_caller]
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+impl<T: crate::Portable> fmt::Debug for TBox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TBox({:?})", DBox::word(&self.0))
+    }
+}

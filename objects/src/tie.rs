@@ -1,0 +1,83 @@
+//! Where in a value other objects are tied to it ([`crate::TBox`]): what a home needs to know of a type to send them with it.
+
+#![forbid(unsafe_code)]
+
+use crate::portable::Portable;
+use std::any::TypeId;
+
+/// Types of a group that are followed; what is tied to values of more comes by itself.
+const TYPES_MAX: usize = 64;
+/// Ties of a value that are followed.
+const TIES_MAX: usize = 256;
+
+/// The types of the objects that are tied to a value of some type, directly or not. The first is that of the value.
+#[derive(Debug)]
+pub struct Ties {
+    types: Vec<Tied>,
+    /// Of which of them ties are being found, and where in its values.
+    of: usize,
+    base: usize,
+}
+
+/// A type of a group.
+#[derive(Debug)]
+pub(crate) struct Tied {
+    id: TypeId,
+    /// What else is known of it.
+    #[cfg(feature = "runtime")]
+    pub shape: crate::heap::Shape,
+    /// Where in a value words of tied objects are, and which of the types each has.
+    pub ties: Vec<(u32, u16)>,
+}
+
+impl Tied {
+    fn of<T: Portable>() -> Self {
+        Self {
+            id: TypeId::of::<T>(),
+            #[cfg(feature = "runtime")]
+            shape: crate::heap::Shape::of::<T>(),
+            ties: Vec::new(),
+        }
+    }
+}
+
+impl Ties {
+    /// Of a type.
+    #[cfg_attr(
+        not(any(feature = "runtime", test)),
+        expect(dead_code, reason = "without a runtime nothing is fetched")
+    )]
+    pub(crate) fn of<T: Portable>() -> Vec<Tied> {
+        let mut ties = Self { types: vec![Tied::of::<T>()], of: 0, base: 0 };
+        T::ties(&mut ties);
+        ties.types
+    }
+
+    /// For the derive: a part of the value, which begins there.
+    #[doc(hidden)]
+    pub fn part<T: Portable>(&mut self, offset: usize) {
+        if T::HAS_TIES {
+            self.base += offset;
+            T::ties(self);
+            self.base -= offset;
+        }
+    }
+
+    /// The value is the word of an object of this type.
+    pub(crate) fn tie<T: Portable>(&mut self) {
+        let known = self.types.iter().position(|tied| tied.id == TypeId::of::<T>());
+        if known.is_none() && self.types.len() == TYPES_MAX || self.types[self.of].ties.len() == TIES_MAX {
+            return;
+        }
+        let at = known.unwrap_or(self.types.len());
+        if let (Ok(offset), Ok(number)) = (u32::try_from(self.base), u16::try_from(at)) {
+            self.types[self.of].ties.push((offset, number));
+        }
+        if known.is_none() {
+            self.types.push(Tied::of::<T>());
+            let (of, base) = (std::mem::replace(&mut self.of, at), std::mem::take(&mut self.base));
+            T::ties(self);
+            (self.of, self.base) = (of, base);
+        }
+    }
+}

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vgas::{Rank, Runtime};
 use vgas_objects::sync::{DArc, DMutex, Receiver, channel};
-use vgas_objects::{DBox, HeapOptions, Objects, Place, Portable, RunOptions, spawn_to, task};
+use vgas_objects::{
+    DBox, HeapOptions, Objects, Place, Portable, RunOptions, Shareable, TBox, spawn_to, task,
+};
 use vgas_rma::message::{Payload, Source};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
@@ -39,6 +41,8 @@ const SMALL_COUNT: usize = 512;
 const LARGE_COUNT: usize = 16;
 const SMALL_BYTES: usize = 512;
 const LARGE_BYTES: usize = 1 << 20;
+/// Of a node of a list, beside the pointer to the next.
+const NODE_WORDS: usize = 6;
 
 /// Tasks that do nothing.
 const TASK_COUNT: usize = 1_000_000;
@@ -71,6 +75,55 @@ fn run(options: &Options) -> Result<Vec<Row>> {
     job::with_objects(builder.init()?, &heap, |objects| measure(options, objects, &pongs))
 }
 
+/// A list by boxes.
+#[derive(Portable, Shareable)]
+struct Loose {
+    value: [u64; NODE_WORDS],
+    next: Option<DBox<Loose>>,
+}
+
+/// A list by boxes that are tied.
+#[derive(Portable, Shareable)]
+struct Tied {
+    value: [u64; NODE_WORDS],
+    next: Option<TBox<Tied>>,
+}
+
+/// A list of each kind, and boxes that are read together.
+#[derive(Portable, Shareable)]
+struct Groups {
+    loose: DBox<Loose>,
+    tied: DBox<Tied>,
+    boxes: Small,
+}
+
+fn groups() -> DBox<Groups> {
+    let value = [1; NODE_WORDS];
+    let loose = (1..SMALL_COUNT).fold(None, |next, _| Some(DBox::new(Loose { value, next })));
+    let tied = (1..SMALL_COUNT).fold(None, |next, _| Some(TBox::new(Tied { value, next })));
+    DBox::new(Groups {
+        loose: DBox::new(Loose { value, next: loose }),
+        tied: DBox::new(Tied { value, next: tied }),
+        boxes: std::array::from_fn(|at| Some(DBox::new([at as u64; SMALL_BYTES / 8]))),
+    })
+}
+
+/// What each object takes of the list by boxes, of that by tied ones, and of boxes that are read together, when all are elsewhere.
+fn read_groups(groups: &Groups) -> Result<[f64; 3]> {
+    let loose = each(SMALL_COUNT, || {
+        let all = std::iter::successors(Some(&*groups.loose), |node| node.next.as_deref());
+        Ok(all.map(|node| node.value[0]).sum())
+    })?;
+    let tied = each(SMALL_COUNT, || {
+        let all = std::iter::successors(Some(&*groups.tied), |node| node.next.as_deref());
+        Ok(all.map(|node| node.value[0]).sum())
+    })?;
+    let boxes = each(SMALL_COUNT, || {
+        Ok(DBox::read_all(groups.boxes.iter().flatten()).iter().map(|one| one[0]).sum())
+    })?;
+    Ok([loose, tied, boxes])
+}
+
 fn boxes<T: Portable, const N: usize>(make: impl Fn(usize) -> T) -> DBox<Boxes<T, N>> {
     DBox::new(std::array::from_fn(|at| Some(DBox::new(make(at)))))
 }
@@ -87,7 +140,7 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
     let mut line = Line::between(runtime)?;
     let (here, there, me) = (Rank(0), Rank(1), objects.rank());
     let mut buffer = vec![1; LARGE_BYTES];
-    let mut times = [const { Vec::new() }; 16];
+    let mut times = [const { Vec::new() }; 19];
     let steps = steps_in(LONG);
     for sample in 0..=samples {
         let socket = line.ping_pong(me.0, SMALL_COUNT as u64)?;
@@ -124,6 +177,12 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
             true => each(LARGE_COUNT, || Ok(sum(large))),
             false => Ok(0.0),
         })??;
+        let groups = (me == there).then(groups);
+        let [loose, tied, all] = objects.lend(there, groups.as_ref(), |groups| match me == here {
+            true => read_groups(groups),
+            false => Ok([0.0; 3]),
+        })??;
+        drop(groups);
         let moved = objects.lend_mut(there, here, small.as_mut(), |mut small| {
             let all = &mut *small;
             each(SMALL_COUNT, || Ok(all.iter_mut().flatten().map(|one| one.get_mut()[0]).sum()))
@@ -197,7 +256,7 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
             let large = rate(read_large);
             let found = [
                 small, messages, socket, moved, dropped, large, streamed, elsewhere, own, together, anywhere,
-                spread, locked, cloned, sent, bare,
+                spread, locked, cloned, sent, bare, loose, tied, all,
             ];
             times.iter_mut().zip(found).for_each(|(all, time)| all.push(time));
         }
@@ -222,6 +281,9 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
         cloned,
         sent,
         bare,
+        loose,
+        tied,
+        all,
     ] = &times;
     let mut report = Report::new("objects").under("conduit", line.name());
     let latency = ["latency", "ns"];
@@ -229,6 +291,10 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
     report.compare(latency, (case, reads), ("message, and 512 B back", messages));
     report.add("bare ping-pong of 8 B", "latency", "ns", socket.clone());
     report.ratio((case, reads), ("bare ping-pong of 8 B", socket));
+    let case = "each of 512 objects of 512 B, read together";
+    report.compare(latency, (case, all), ("read of 512 B, not here yet", reads));
+    let case = "each of a list of 512 nodes of 64 B, tied to each other";
+    report.compare(latency, (case, tied), ("each of such a list by boxes", loose));
     report.add("write of 512 B, which moves here", "latency", "ns", moved.clone());
     report.add("drop of 512 B there", "latency", "ns", dropped.clone());
     let case = "task on a rank of another node, and its result";

@@ -16,6 +16,7 @@ mod gemm;
 mod gemm_files;
 mod gups;
 mod handon;
+mod heap_scan;
 mod hit;
 mod increments;
 mod job;
@@ -63,6 +64,7 @@ pub(crate) static ALL: &[Benchmark] = &[
     objects::BENCHMARK,
     handon::BENCHMARK,
     deref::BENCHMARK,
+    heap_scan::BENCHMARK,
     increments::BENCHMARK,
     messages::BENCHMARK,
     cooperative::BENCHMARK,

@@ -206,7 +206,7 @@ pub use heap::{
     DBox, DMap, DMapIter, DString, DVec, Entry, Found, Get, HeapAtRest, HeapCounts, HeapOptions, LookError,
     Lost, MutRef, NodeReport, NotRead, ObjectError, Objects, OccupiedEntry, OtherLayout, Part,
     PartitionAtRest, RankReport, Ref, Refused, Replicated, Report, RootAtRest, SizeAtRest, TBox, TypeReport,
-    VacantEntry, dalloc, dfree, dread, dwrite, heaps_at_rest,
+    VacantEntry, dalloc, dfree, dread, dwrite, heaps_at_rest, prefetch,
 };
 pub use layout::Layout;
 #[doc(hidden)]

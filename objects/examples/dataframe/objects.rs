@@ -145,6 +145,7 @@ pub fn read(path: &Path, workers: &Workers) -> Outcome<Frame> {
 
 fn gather_some<Q: Query>(frame: &Frame, workers: &Workers, number: usize) -> Pieces<Q::Key, Q::Sum> {
     let chunks = workers.share(number, frame.iter());
+    let chunks = queries::expecting(chunks, |chunk| Q::expect(&chunk.columns()));
     chunks.map(|chunk| rows_of(queries::gather::<Q>(&chunk.columns(), workers.parts))).collect()
 }
 

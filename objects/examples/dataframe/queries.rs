@@ -3,7 +3,7 @@
 use super::common::random::mix;
 use super::rows::{Columns, Text};
 use std::hash::{Hash, Hasher};
-use vgas_objects::{Portable, Shareable};
+use vgas_objects::{Portable, Shareable, prefetch};
 
 /// A question: what is gathered of the rows that have the same key.
 pub trait Query: 'static {
@@ -11,6 +11,9 @@ pub trait Query: 'static {
     type Sum: Copy + Digest + Send + Sync + Portable + Shareable;
     /// Whether all values of a group are needed at once.
     const IS_WHOLE: bool = false;
+
+    /// Says which columns of these rows will be looked at, before they are.
+    fn expect(columns: &Columns<'_>);
 
     fn key(columns: &Columns<'_>, row: usize) -> Self::Key;
 
@@ -143,6 +146,16 @@ pub fn part_of(key: &impl Hash, parts: usize) -> usize {
     ((u128::from(hash_of(key)) * parts as u128) >> 64) as usize
 }
 
+/// Each of these, after the one behind it was expected.
+pub fn expecting<I: Iterator>(all: I, expect: impl Fn(&I::Item)) -> impl Iterator<Item = I::Item> {
+    let mut all = all.peekable();
+    std::iter::from_fn(move || {
+        let one = all.next();
+        all.peek().into_iter().for_each(&expect);
+        one
+    })
+}
+
 /// The groups of some rows, cut into parts.
 pub fn gather<Q: Query>(columns: &Columns<'_>, parts: usize) -> Vec<Vec<(Q::Key, Q::Sum)>> {
     let mut cut: Vec<Vec<(Q::Key, Q::Sum)>> = (0..parts).map(|_| Vec::new()).collect();
@@ -200,11 +213,14 @@ impl Answered {
 }
 
 macro_rules! queries {
-    ($($name:ident: $key:ty, $sum:ty; |$columns:ident, $row:ident| $by:expr, $of:expr; |$to:ident, $from:ident| $add:expr; |$got:ident| $answer:expr;)*) => { $(
+    ($($name:ident($($used:ident)*): $key:ty, $sum:ty; |$columns:ident, $row:ident| $by:expr, $of:expr; |$to:ident, $from:ident| $add:expr; |$got:ident| $answer:expr;)*) => { $(
         pub struct $name;
         impl Query for $name {
             type Key = $key;
             type Sum = $sum;
+            fn expect(columns: &Columns<'_>) {
+                $(prefetch(columns.$used);)*
+            }
             fn key($columns: &Columns<'_>, $row: usize) -> $key {
                 $by
             }
@@ -228,30 +244,30 @@ fn each<T: Copy + std::ops::AddAssign, const N: usize>(to: &mut [T; N], from: &[
 
 queries! {
     // sum v1 by id1
-    Q1: Text, [i64; 1]; |c, row| c.id1[row], [i64::from(c.v1[row])]; |to, from| each(to, from); |s| [s[0] as f64];
+    Q1(id1 v1): Text, [i64; 1]; |c, row| c.id1[row], [i64::from(c.v1[row])]; |to, from| each(to, from); |s| [s[0] as f64];
     // sum v1 by id1 and id2
-    Q2: (Text, Text), [i64; 1]; |c, row| (c.id1[row], c.id2[row]), [i64::from(c.v1[row])]; |to, from| each(to, from);
+    Q2(id1 id2 v1): (Text, Text), [i64; 1]; |c, row| (c.id1[row], c.id2[row]), [i64::from(c.v1[row])]; |to, from| each(to, from);
         |s| [s[0] as f64];
     // sum v1, mean v3 by id3
-    Q3: Text, [f64; 3]; |c, row| c.id3[row], [f64::from(c.v1[row]), c.v3[row], 1.0]; |to, from| each(to, from);
+    Q3(id3 v1 v3): Text, [f64; 3]; |c, row| c.id3[row], [f64::from(c.v1[row]), c.v3[row], 1.0]; |to, from| each(to, from);
         |s| [s[0], s[1] / s[2]];
     // means of v1, v2 and v3 by id4
-    Q4: i32, [f64; 4]; |c, row| c.id4[row], [f64::from(c.v1[row]), f64::from(c.v2[row]), c.v3[row], 1.0];
+    Q4(id4 v1 v2 v3): i32, [f64; 4]; |c, row| c.id4[row], [f64::from(c.v1[row]), f64::from(c.v2[row]), c.v3[row], 1.0];
         |to, from| each(to, from); |s| [s[0] / s[3], s[1] / s[3], s[2] / s[3]];
     // sums of v1, v2 and v3 by id6
-    Q5: i32, [f64; 3]; |c, row| c.id6[row], [f64::from(c.v1[row]), f64::from(c.v2[row]), c.v3[row]];
+    Q5(id6 v1 v2 v3): i32, [f64; 3]; |c, row| c.id6[row], [f64::from(c.v1[row]), f64::from(c.v2[row]), c.v3[row]];
         |to, from| each(to, from); |s| *s;
     // max v1 - min v2 by id3
-    Q7: Text, [i64; 2]; |c, row| c.id3[row], [i64::from(c.v1[row]), i64::from(c.v2[row])];
+    Q7(id3 v1 v2): Text, [i64; 2]; |c, row| c.id3[row], [i64::from(c.v1[row]), i64::from(c.v2[row])];
         |to, from| *to = [to[0].max(from[0]), to[1].min(from[1])]; |s| [(s[0] - s[1]) as f64];
     // the two largest v3 by id6
-    Q8: i32, [f64; 2]; |c, row| c.id6[row], [c.v3[row], f64::NEG_INFINITY];
+    Q8(id6 v3): i32, [f64; 2]; |c, row| c.id6[row], [c.v3[row], f64::NEG_INFINITY];
         |to, from| from.iter().for_each(|number| largest(to, *number)); |s| [s[0], s[1].max(0.0)];
     // r squared of v1 and v2 by id2 and id4
-    Q9: (Text, i32), [f64; 6]; |c, row| (c.id2[row], c.id4[row]), moments(f64::from(c.v1[row]), f64::from(c.v2[row]));
+    Q9(id2 id4 v1 v2): (Text, i32), [f64; 6]; |c, row| (c.id2[row], c.id4[row]), moments(f64::from(c.v1[row]), f64::from(c.v2[row]));
         |to, from| each(to, from); |s| [r_squared(s)];
     // sum v3 and count by all six
-    Q10: (Text, Text, Text, i32, i32, i32), [f64; 2];
+    Q10(id1 id2 id3 id4 id5 id6 v3): (Text, Text, Text, i32, i32, i32), [f64; 2];
         |c, row| (c.id1[row], c.id2[row], c.id3[row], c.id4[row], c.id5[row], c.id6[row]), [c.v3[row], 1.0];
         |to, from| each(to, from); |s| *s;
 }
@@ -280,6 +296,12 @@ impl Query for Q6 {
     type Key = (i32, i32);
     type Sum = [f64; 2];
     const IS_WHOLE: bool = true;
+
+    fn expect(columns: &Columns<'_>) {
+        prefetch(columns.id4);
+        prefetch(columns.id5);
+        prefetch(columns.v3);
+    }
 
     fn key(columns: &Columns<'_>, row: usize) -> (i32, i32) {
         (columns.id4[row], columns.id5[row])

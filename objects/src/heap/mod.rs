@@ -11,6 +11,7 @@
 //!    another rank are such a value: ranks of a job run one program, and [`crate::Portable`] says that they mean the same here. Extensions
 //!    of links that have come are made 0 before anybody sees them.
 
+mod ahead;
 mod borrow;
 mod boxes;
 mod copies;
@@ -42,6 +43,7 @@ mod together;
 mod usual;
 mod vec;
 
+pub use ahead::prefetch;
 pub use borrow::{MutRef, Ref};
 pub use boxes::{DBox, Refused};
 pub use entry::{Entry, OccupiedEntry, VacantEntry};
@@ -452,15 +454,16 @@ impl Heap {
     fn bring(&self, word: Word, shape: &Shape) -> Result<(Word, Vec<Word>), ObjectError> {
         let (address, colour) = self.allocate(shape.class, Use::Values)?;
         let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
-        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
-        let read = match self.read_group(word, shape, None) {
-            Ok(Some(found)) => Ok(Some(found)),
-            Ok(None) => unsafe { self.read(word, shape, address as usize, None) }.map(|()| None),
-            Err(error) => Err(error),
-        };
+        let read = self.read_group(word, shape, None).and_then(|found| match found {
+            Some(found) => self.settle(word, shape, address, &found),
+            None => {
+                // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+                unsafe { self.read(word, shape, address as usize, None) }?;
+                Ok(shape.scrub(address, self.tag_of(word)))
+            }
+        });
         match read {
-            Ok(None) => Ok((new, shape.scrub(address, self.tag_of(word)))),
-            Ok(Some(found)) => Ok((new, self.settle(word, shape, address, &found)?)),
+            Ok(holds) => Ok((new, holds)),
             Err(error) => {
                 self.free_own(new)?;
                 Err(error)

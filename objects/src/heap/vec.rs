@@ -156,6 +156,13 @@ impl<T: Portable> DVec<T> {
         self.room() as usize
     }
 
+    /// Asks for its values to be in memory soon, as [`prefetch`](crate::prefetch) of its slice does; but a row of another rank is left where it is.
+    pub fn prefetch(&self) {
+        if let Some(link) = &self.link {
+            super::ahead::ask(link.word.address(), self.length * size::<T>());
+        }
+    }
+
     /// Which rank has its values; none while it has no room for any, and where there is no heap.
     pub fn rank(&self) -> Option<Rank> {
         let word = self.link.as_ref()?.word;

@@ -1,0 +1,33 @@
+//! What is about to be used, and may be on NVMe: asked for before it is.
+
+#![forbid(unsafe_code)]
+
+use super::{OWN, heap};
+
+/// Asks for values that lie in the heap to be brought from NVMe into memory: a hint, which does not wait, and costs a message to the node's daemon. Of
+/// values that lie anywhere else nothing is done, so that code which knows nothing of the heap can say what it is about to use.
+///
+/// Who looks at one large object after the other asks for the next before looking at one: that its parts are on NVMe one behind the other, a scan
+/// finds out by itself, but only after some of them. More than a quarter of the cache is not brought in ahead.
+///
+/// ```no_run
+/// # use vgas_objects::{DVec, prefetch};
+/// fn sum(rows: &DVec<DVec<u64>>) -> u64 {
+///     let next = rows.iter().skip(1).map(Some).chain([None]);
+///     rows.iter().zip(next).map(|(row, next)| {
+///         next.into_iter().for_each(|next| next.prefetch());
+///         row.iter().sum::<u64>()
+///     }).sum()
+/// }
+/// ```
+pub fn prefetch<T>(values: &[T]) {
+    ask(values.as_ptr().addr() as u64, size_of_val(values) as u64);
+}
+
+pub(super) fn ask(address: u64, bytes: u64) {
+    let Ok(heap) = heap() else { return };
+    if OWN.offset_of(address).is_some() && bytes > 0 {
+        // What is wrong, whoever uses them will hear of.
+        let _ = heap.runtime.prefetch(heap.locate(address), bytes);
+    }
+}

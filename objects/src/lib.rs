@@ -51,6 +51,7 @@
 //! | [`colour`] | the protocol, as a table that tests walk through |
 //! | [`slab`] | the allocator of a partition |
 //! | `layout.rs` | how values lie in memory, in words |
+//! | `tie.rs` | where in them other objects are tied to them |
 //! | `portable.rs` | which types may be in the heap, and be read through copies |
 //! | `service/` | work at the home of objects, in the daemons of nodes |
 //! | `planted.rs` | mistakes that tests make on purpose |
@@ -59,13 +60,14 @@
 //! | `heap/` | boxes, rows and text, and borrows of them, copies and how ranks of a node share them, what ranks free of each other's, passing objects on, what outlives a job, and reports |
 //! | [`sync`] | what several owners share: atomics, counted values, locks, channels |
 //!
-//! The first four need nothing of vgas, and build without it: `cargo test -p vgas-objects --no-default-features --lib`.
+//! The first five need nothing of vgas, and build without it: `cargo test -p vgas-objects --no-default-features --lib`.
 //!
 //! # Types
 //!
 //! | instead of | | |
 //! |---|---|---|
 //! | `Box<T>` | [`DBox<T>`](DBox) | an object, read through copies and written where its owner is |
+//! | | [`TBox<T>`](TBox) | the same, of an object that comes with the one that it is in: lists and trees at once |
 //! | `Vec<T>` | [`DVec<T>`](DVec) | a row; parts of one that is elsewhere are read without the rest |
 //! | `String` | [`DString`] | text |
 //! | `HashMap<K, V>` | [`DMap<K, V>`](DMap) | a map; one that is elsewhere is looked into without bringing it |
@@ -87,6 +89,7 @@
 //! |---|---|---|
 //! | read, `Deref` | two comparisons | the copy is known: one comparison more; a copy is in this node: a look into a table; else a message to its home, and the answer; one more where the home has it on NVMe and another node has a copy |
 //! | [`DBox::read_all`], [`DVec::read_all`] | as each of them | of each other node: a message and its answer for all that is not here, or as many as the bytes need |
+//! | what has a [`TBox`] in it, read or written | as each of them | a message and its answer for all that is tied to it, or as many as the bytes need |
 //! | write, `DerefMut` | one word is looked at; where others have read, the colour changes | a message and its answer, and a 64th of the message that frees 64 objects together |
 //! | drop | | a 64th of a message; with the value, if its type has something to drop |
 //!
@@ -104,6 +107,9 @@
 //!     Ok(DBox::try_read_all(page.iter())?.iter().map(|post| post.likes).sum())
 //! }
 //! ```
+//!
+//! Who knows, when making them, that objects are used together ties them ([`TBox`]). And who is about to use a large object of its own, which may be
+//! on NVMe, asks for it before ([`prefetch`]).
 //!
 //! # Tasks
 //!

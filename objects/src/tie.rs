@@ -1,6 +1,7 @@
 //! Where in a value other objects are tied to it ([`crate::TBox`]): what a home needs to know of a type to send them with it.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "runtime"), expect(dead_code, reason = "without a runtime nothing is fetched"))]
 
 use crate::portable::Portable;
 use std::any::TypeId;
@@ -43,10 +44,6 @@ impl Tied {
 
 impl Ties {
     /// Of a type.
-    #[cfg_attr(
-        not(any(feature = "runtime", test)),
-        expect(dead_code, reason = "without a runtime nothing is fetched")
-    )]
     pub(crate) fn of<T: Portable>() -> Vec<Tied> {
         let mut ties = Self { types: vec![Tied::of::<T>()], of: 0, base: 0 };
         T::ties(&mut ties);
@@ -79,5 +76,62 @@ impl Ties {
             T::ties(self);
             (self.of, self.base) = (of, base);
         }
+    }
+}
+
+#[cfg(all(test, feature = "runtime"))]
+mod tests {
+    use super::*;
+    use crate::{Portable, Shareable, TBox};
+
+    #[derive(Portable, Shareable)]
+    struct Leaf {
+        number: u64,
+    }
+
+    #[derive(Portable, Shareable)]
+    enum Either {
+        Neither,
+        One(TBox<Leaf>),
+    }
+
+    #[derive(Portable, Shareable)]
+    struct Node<T: Portable> {
+        value: T,
+        next: Option<TBox<Node<T>>>,
+        leaves: [(u64, Option<TBox<Leaf>>); 2],
+        either: Either,
+        maybe: Option<(bool, TBox<Leaf>)>,
+    }
+
+    /// Goal: ties in fields, tuples, arrays and options are where their words are, recursive types are one type, and what cannot be known
+    /// without looking at a value is left out.
+    #[test]
+    fn ties_are_where_words_are() {
+        let types = Ties::of::<Node<u32>>();
+        assert_eq!(types.len(), 2);
+        let next = std::mem::offset_of!(Node<u32>, next);
+        let leaves = std::mem::offset_of!(Node<u32>, leaves);
+        let (step, within) =
+            (size_of::<(u64, Option<TBox<Leaf>>)>(), std::mem::offset_of!((u64, Option<TBox<Leaf>>), 1));
+        let mut ties = types[0].ties.clone();
+        ties.sort_unstable();
+        let mut right =
+            [(next, 0), (leaves + within, 1), (leaves + step + within, 1)].map(|(at, of)| (at as u32, of));
+        right.sort_unstable();
+        assert_eq!(ties, right);
+        assert!(types[1].ties.is_empty() && types[1].shape.bytes == size_of::<Leaf>());
+        assert_eq!(
+            (Either::HAS_TIES, Option::<(bool, TBox<Leaf>)>::HAS_TIES, u64::HAS_TIES),
+            (false, false, false)
+        );
+    }
+
+    /// Goal: more types and more ties than are followed do no harm.
+    #[test]
+    fn ties_have_a_bound() {
+        let types = Ties::of::<[TBox<Leaf>; 1000]>();
+        assert_eq!((types.len(), types[0].ties.len()), (2, TIES_MAX));
+        assert!(types[0].ties.iter().zip(0..).all(|(tie, at)| *tie == (16 * at, 1)));
     }
 }

@@ -90,6 +90,7 @@ mod tests {
     }
 
     #[derive(Portable, Shareable)]
+    #[expect(dead_code, reason = "the type matters")]
     enum Either {
         Neither,
         One(TBox<Leaf>),

@@ -203,7 +203,7 @@ unsafe impl<T: Portable> Portable for Option<T> {
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
         self.iter().for_each(|one| one.links(visit));
     }
-    // Where there is none, its word is 0: what else could be 0 where a tie would be is in no place that is known.
+    // An option of a tie has its word in the same place, or 0 there. Of an option of anything else, it is not known what is where there is none.
     const HAS_TIES: bool = T::IS_TIE;
     fn ties(ties: &mut Ties) {
         ties.part::<T>(0);

@@ -7,7 +7,7 @@ use crate::portable::Portable;
 use std::any::TypeId;
 
 /// Types of a group that are followed; what is tied to values of more comes by itself.
-const TYPES_MAX: usize = 64;
+pub(crate) const TYPES_MAX: usize = 64;
 /// Ties of a value that are followed.
 const TIES_MAX: usize = 256;
 

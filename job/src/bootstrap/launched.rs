@@ -10,6 +10,7 @@ use crate::message::{FromRank, ToRank};
 use crate::system;
 use std::ffi::CStr;
 use std::fmt;
+use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 use vgas_rma::address::Peer;
 use vgas_rma::error::{Result, RmaError};
@@ -26,7 +27,8 @@ pub fn join() -> Result<Membership> {
     match channel.receiver.next_blocking()? {
         Some((ToRank::Welcome(welcome), files)) => {
             if welcome.me.0 == 0 && welcome.job.layout.ranks() > 1 && system::has_symbol(OF_OPEN_MPI) {
-                eprintln!("vgas: {OPEN_MPI_IS_ALONE}");
+                // In one piece, and no end of the program where nobody listens.
+                let _ = std::io::stderr().write_all(format!("vgas: {OPEN_MPI_IS_ALONE}\n").as_bytes());
             }
             Membership::from_welcome(*welcome, files, |place| Arc::new(Launched::new(channel, place)))
         }

@@ -151,7 +151,7 @@ impl Heap {
         address: u64,
         found: &Found,
     ) -> Result<Vec<Word>, ObjectError> {
-        let first = found.first.iter().flatten().next().map_or(&[][..], |bytes| &bytes[..]);
+        let first = found.one();
         // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
         unsafe { write(address, first) };
         let holds = shape.scrub(address, self.tag_of(word));
@@ -186,6 +186,11 @@ unsafe fn write(address: u64, bytes: &[u8]) {
 }
 
 impl Found {
+    /// The bytes of the first object that was asked for; of the only one, where it has come.
+    pub fn one(&self) -> &[u8] {
+        self.first.iter().flatten().next().map_or(&[], |bytes| bytes)
+    }
+
     /// Shows what has come with these objects: what it hangs from (the place of one of them, or what was returned for that), where in it, its
     /// type, its word and its bytes. What is not wanted (`None`) is not followed further.
     fn follow<'f, P>(

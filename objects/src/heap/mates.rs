@@ -217,8 +217,7 @@ impl Heap {
                 let served = self.served_word(word, shape)?;
                 if let Some(found) = self.read_group(word, shape, Some(served))? {
                     self.keep_tied(&found);
-                    let first = found.first.iter().flatten().next().map_or(&[][..], |bytes| &bytes[..]);
-                    return Ok(self.keep_in(room, word, shape, first));
+                    return Ok(self.keep_in(room, word, shape, found.one()));
                 }
                 // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
                 unsafe { self.read(word, shape, address as usize, Some(served)) }?;

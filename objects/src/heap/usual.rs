@@ -6,76 +6,48 @@ use crate::portable::{Portable, Shareable};
 use std::ops::{Range, RangeBounds};
 use std::str::FromStr;
 
-impl<T: Portable> From<T> for DBox<T> {
-    /// # Panics
-    /// As [`DBox::new`].
-    #[track_caller]
-    fn from(value: T) -> Self {
-        Self::new(value)
-    }
+macro_rules! as_std_box {
+    ($($of:ident)*) => { $(
+        impl<T: Portable> From<T> for $of<T> {
+            /// # Panics
+            /// As [`DBox::new`].
+            #[track_caller]
+            fn from(value: T) -> Self {
+                Self::new(value)
+            }
+        }
+
+        impl<T: Portable + Default> Default for $of<T> {
+            /// # Panics
+            /// As [`DBox::new`].
+            #[track_caller]
+            fn default() -> Self {
+                Self::new(T::default())
+            }
+        }
+
+        impl<T: Shareable + Clone> Clone for $of<T> {
+            /// In this rank's partition.
+            ///
+            /// # Panics
+            /// When the object cannot be had, or there is no room.
+            #[track_caller]
+            fn clone(&self) -> Self {
+                Self::new(T::clone(self))
+            }
+        }
+
+        impl<T: Shareable + PartialEq> PartialEq for $of<T> {
+            fn eq(&self, other: &Self) -> bool {
+                **self == **other
+            }
+        }
+
+        impl<T: Shareable + Eq> Eq for $of<T> {}
+    )* };
 }
 
-impl<T: Portable + Default> Default for DBox<T> {
-    /// # Panics
-    /// As [`DBox::new`].
-    #[track_caller]
-    fn default() -> Self {
-        Self::new(T::default())
-    }
-}
-
-impl<T: Shareable + Clone> Clone for DBox<T> {
-    /// In this rank's partition.
-    ///
-    /// # Panics
-    /// When the object cannot be had, or there is no room.
-    #[track_caller]
-    fn clone(&self) -> Self {
-        Self::new(T::clone(self))
-    }
-}
-
-impl<T: Shareable + PartialEq> PartialEq for DBox<T> {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl<T: Shareable + Eq> Eq for DBox<T> {}
-
-impl<T: Portable> From<T> for TBox<T> {
-    /// # Panics
-    /// As [`DBox::new`].
-    #[track_caller]
-    fn from(value: T) -> Self {
-        Self::new(value)
-    }
-}
-
-impl<T: Portable + Default> Default for TBox<T> {
-    /// # Panics
-    /// As [`DBox::new`].
-    #[track_caller]
-    fn default() -> Self {
-        Self::new(T::default())
-    }
-}
-
-impl<T: Shareable + Clone> Clone for TBox<T> {
-    /// As of [`DBox`].
-    #[track_caller]
-    fn clone(&self) -> Self {
-        Self::new(T::clone(self))
-    }
-}
-
-impl<T: Shareable + PartialEq> PartialEq for TBox<T> {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl<T: Shareable + Eq> Eq for TBox<T> {}
+as_std_box!(DBox TBox);
 
 impl<T: Portable> DVec<T> {
     /// Puts a value before the one at `at`, or behind the last; the row comes here.

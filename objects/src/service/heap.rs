@@ -18,7 +18,8 @@ use super::bytes::Bytes;
 pub(crate) use super::hints::CopyAt;
 use super::hints::Hints;
 use crate::slab::{LABEL_BYTES, SERVED, label_offset, word_address};
-use crate::word::Word;
+use crate::tie::TYPES_MAX;
+use crate::word::{Link, Word};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -35,9 +36,6 @@ const BUSY_READS: usize = 64;
 pub(crate) const LIST_READS_MAX: usize = 1024;
 /// Most bytes that they want together: no message has more.
 const LIST_BYTES_MAX: u64 = 64 << 10;
-/// Most kinds of objects of a group, and most ties of each.
-const KINDS_MAX: usize = 64;
-const TIES_MAX: usize = 256;
 /// What a tied object takes of a message beside its bytes.
 const TIED_BYTES: u64 = 16;
 
@@ -321,10 +319,12 @@ fn is_list(reads: &[Read]) -> bool {
 
 /// Whether these can be the kinds of a group.
 fn is_group(kinds: &[Kind]) -> bool {
+    // What is done for some bytes has a bound by how many they are, whoever asks: each tie has bytes of its own.
     let is_kind = |kind: &Kind| {
-        kind.ties.len() <= TIES_MAX && kind.ties.iter().all(|(_, of)| usize::from(*of) < kinds.len())
+        size_of::<Link>() * kind.ties.len() <= kind.bytes as usize
+            && kind.ties.iter().all(|(_, of)| usize::from(*of) < kinds.len())
     };
-    (1..=KINDS_MAX).contains(&kinds.len()) && kinds.iter().all(is_kind)
+    (1..=TYPES_MAX).contains(&kinds.len()) && kinds.iter().all(is_kind)
 }
 
 impl Followed {
@@ -452,7 +452,9 @@ impl HeapService {
                 if let Some(list) = self.lists.get_mut(&number) {
                     let followed = list.ties.as_mut().zip(found.as_deref());
                     let more = followed.map_or_else(Vec::new, |(ties, bytes)| ties.reads(at, bytes));
-                    list.found.get_mut(at).into_iter().for_each(|place| *place = found.clone().map(Bytes));
+                    if let Some(place) = list.found.get_mut(at) {
+                        *place = found.map(Bytes);
+                    }
                     let first = list.found.len();
                     list.found.resize(first + more.len(), None);
                     list.left += more.len();
@@ -752,8 +754,8 @@ mod tests {
         for wrong in [
             group(first, Vec::new()),
             group(first, vec![kind(vec![(8, 1)])]),
-            group(first, vec![kind(vec![(8, 0); TIES_MAX + 1])]),
-            group(first, vec![kind(Vec::new()); KINDS_MAX + 1]),
+            group(first, vec![kind(vec![(8, 0); 2])]),
+            group(first, vec![kind(Vec::new()); TYPES_MAX + 1]),
             group(Read { owner: 0, ..first }, vec![kind(Vec::new())]),
             group(Read { bytes: u32::MAX, ..first }, vec![kind(Vec::new())]),
         ] {
@@ -768,7 +770,7 @@ mod tests {
         trial.finish();
         assert_eq!(trial.answer(call), Some(Ok(Answer::Group { first: vec![None], tied: Vec::new() })));
         // Offsets and sizes that are none of a value.
-        for ties in [vec![(u32::MAX, 0)], vec![(20, 0)], vec![(8, 0); TIES_MAX]] {
+        for ties in [vec![(u32::MAX, 0)], vec![(20, 0)], Vec::new()] {
             let mut trial = larger();
             node(&mut trial, 1024, BASE + 1024);
             let call = trial.call(Rank(0), &group(Read { offset: 1024, ..first }, vec![kind(ties)]));

@@ -34,7 +34,7 @@ use vgas_rma::error::{Result, RmaError};
 /// The version of what is said. 1: the first. 2: announced exits. 3: ranks that are stopped, or cannot be ended. 4: memory that
 /// nodes have in common, and jobs that outlive a node. 5: ranks that others start. 6: PMI-1 for ranks, and nodes that srun starts.
 /// 7: builds are told.
-pub(crate) const VERSION: u32 = 7;
+pub(crate) const VERSION: u32 = 8;
 
 /// The build of this vgas: what messages and shared memory mean may change without a new version. Tests keep streams in files.
 #[cfg(not(any(test, fuzzing)))]

@@ -129,6 +129,7 @@ mod tests {
             output: Output::ForwardErrors,
             input: Input::Forward,
             pmi: true,
+            group: Some("/sys/fs/cgroup/vgas-1-0-node0".into()),
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod survive;
 
+use super::cluster::Parts;
 use super::control::Channel;
 use super::joined;
 use super::message::{
@@ -91,6 +92,8 @@ fn passed_on_signals() -> Result<Signals> {
 struct Launcher<'a> {
     spec: &'a RunSpec,
     layout: Layout,
+    /// What the nodes have of their own, until they are gone.
+    parts: Parts,
     nodes: Vec<NodeLink>,
     verdict: Verdict,
     outputs: Outputs,
@@ -143,6 +146,7 @@ impl<'a> Launcher<'a> {
         Self {
             spec,
             verdict: Verdict::new(layout.clone()),
+            parts: Parts::default(),
             nodes: Vec::new(),
             outputs: Outputs::new(spec.label),
             input: ForwardedInput::default(),
@@ -176,7 +180,7 @@ impl<'a> Launcher<'a> {
     fn status(&self) -> JobStatus {
         match self.exiting {
             Some(exiting) if !self.verdict.failed() => JobStatus { code: exiting.code, message: None },
-            _ => self.verdict.status(),
+            _ => self.verdict.status().with_exhausted(self.parts.exhausted()),
         }
     }
 
@@ -206,6 +210,7 @@ impl<'a> Launcher<'a> {
                 output: Output::Inherit,
                 input: Input::Null,
                 pmi: false,
+                group: None,
             };
             self.verdict.set_host(node, host.clone());
             let mut link = NodeLink::reached(node, host.clone(), channel);
@@ -241,6 +246,7 @@ impl<'a> Launcher<'a> {
             true => Input::Inherit,
         };
         let mut launcher = Self::new(spec, layout);
+        launcher.parts = Parts::create(&spec.own, launcher.layout.nodes())?;
         launcher.input = ForwardedInput { open: input == Input::Forward, terminal, on_its_way: 0 };
         // It may have been deleted, or be out of sight; programs on this machine start there nevertheless.
         let directory = std::env::current_dir().unwrap_or_default();
@@ -279,6 +285,7 @@ impl<'a> Launcher<'a> {
                 },
                 input,
                 pmi: spec.pmi,
+                group: launcher.parts.group(node),
             };
             launcher.start_node(description, here)?;
             first = first.or(made);
@@ -297,7 +304,7 @@ impl<'a> Launcher<'a> {
             let copy = file.try_clone_to_owned();
             files.push(copy.map_err(|e| RmaError::io("pass open files to a node", e))?);
         }
-        match NodeLink::start(self.spec, node) {
+        match NodeLink::start(self.spec, &self.parts, node) {
             Ok(mut link) => {
                 match link.describe(description, files) {
                     // A daemon, or an ssh, that is gone already may have said why: found out when listening to it.

@@ -50,6 +50,7 @@
 
 pub mod allocation;
 pub mod bootstrap;
+pub mod cluster;
 mod control;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -43,6 +43,8 @@ pub(crate) struct NodeDescription {
     pub(crate) input: Input,
     /// Ranks are served PMI-1.
     pub(crate) pmi: bool,
+    /// The control group that the daemon was started in, if the launcher has made it one.
+    pub(crate) group: Option<PathBuf>,
 }
 
 /// Who makes the files of the node's domain.

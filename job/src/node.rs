@@ -6,6 +6,7 @@
 mod process_manager;
 
 use super::bootstrap::{AgentBootstrap, AgentLine, AgentReport, End, Place};
+use super::cluster::Group;
 use super::control::{Arrival, Channel, Receiver, Sender, check_sockets};
 use super::membership::Membership;
 use super::message::{
@@ -160,6 +161,8 @@ pub(crate) struct Node {
     /// The launcher, and with it the ranks, were stopped from a terminal.
     suspended: bool,
     joined_reported: bool,
+    /// The launcher was killed.
+    is_orphan: bool,
     /// What ranks have told each other by PMI-1.
     space: Space,
     output_buffer: Vec<u8>,
@@ -253,6 +256,7 @@ impl Node {
             gave_up: false,
             suspended: false,
             joined_reported: false,
+            is_orphan: false,
             space,
             output_buffer: vec![0; OUTPUT_BYTES],
             idle_since: None,
@@ -269,6 +273,9 @@ impl Node {
         self.dismiss_guests(&Why { line: Some(line), code: 1 });
         self.end(true, &Why::default());
         self.kill_strays();
+        if let (true, Some(group)) = (self.is_orphan, &self.description.group) {
+            Group::leave_and_remove(group);
+        }
         result
     }
 
@@ -283,6 +290,7 @@ impl Node {
             self.wait(channel, &children)?;
             if channel.receiver.read()? == Arrival::End {
                 // The launcher has ended without a word. So do we, at once.
+                self.is_orphan = true;
                 return Ok(1);
             }
             while let Some((message, _)) = channel.receiver.next::<ToNode>()? {

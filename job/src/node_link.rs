@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::cluster::Parts;
 use super::control::{Arrival, Channel};
 use super::message::{Exit, FromNode, NodeDescription, ToNode};
 use super::rank_process::{Suspension, exit_of};
@@ -68,7 +69,7 @@ pub(super) struct NodeLink {
 
 impl NodeLink {
     /// Starts the daemon of a node.
-    pub(super) fn start(spec: &RunSpec, node: NodeId) -> Result<Self> {
+    pub(super) fn start(spec: &RunSpec, parts: &Parts, node: NodeId) -> Result<Self> {
         let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|e| RmaError::system("create a control channel", e))?;
         let host = spec.hosts.get(node.0 as usize);
@@ -87,8 +88,8 @@ impl NodeLink {
         };
         // A group of its own: what the terminal sends to this one is passed on through the channel instead.
         command.stdin(its).process_group(0);
-        let mut child = command
-            .spawn()
+        let mut child = parts
+            .spawn(&mut command, node)
             .map_err(|e| RmaError::io(format!("start {}", command.get_program().to_string_lossy()), e))?;
         let stderr = child.stderr.take().map(OwnedFd::from);
         if let Some(stderr) = &stderr {

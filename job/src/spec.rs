@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::cluster::{self, Own};
 use super::message::Listen;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +48,8 @@ pub struct RunSpec {
     pub ring_bytes: u64,
     /// Bytes that virtual nodes have in common ([`DomainSpec::common_bytes`]); 0 when there are hosts.
     pub common_bytes: u64,
+    /// What virtual nodes have of their own; the default when there are hosts.
+    pub own: Own,
     /// One host a node. Empty: all nodes are virtual nodes of this machine.
     pub hosts: Vec<String>,
     /// How many ranks each node has; empty: as many on each, or one more on the first.
@@ -196,6 +199,7 @@ impl RunSpec {
             regions: Vec::new(),
             ring_bytes: smp::RING_BYTES_DEFAULT,
             common_bytes: 0,
+            own: Own::default(),
             hosts: Vec::new(),
             placement: Vec::new(),
             starter: Starter::Ssh(ssh.map(OsString::from).into()),
@@ -271,6 +275,12 @@ impl RunSpec {
         if self.common_bytes > 0 && !self.hosts.is_empty() {
             return wrong("memory in common to nodes on several hosts".into());
         }
+        if self.own != Own::default() && !self.hosts.is_empty() {
+            return wrong("nodes on hosts have networks and memory of their own".into());
+        }
+        if self.own.network.is_some() && self.nodes > 1 && self.conduit != tcp::NAME {
+            return wrong(format!("{provider} does not cross network namespaces; use the conduit tcp"));
+        }
         if self.daemon.is_empty() || self.has_no_starter() {
             return wrong("the command that starts a node is empty".into());
         }
@@ -300,9 +310,12 @@ impl RunSpec {
     /// Where the processes of a job listen: nowhere when all share one domain.
     pub(crate) fn listen(&self) -> Option<Listen> {
         (!self.one_domain()).then(|| Listen {
-            loopback: self.hosts.is_empty(),
-            by_ssh: matches!(self.starter, Starter::Ssh(_)),
-            interface: self.interface.clone(),
+            loopback: self.hosts.is_empty() && self.own.network.is_none(),
+            by_ssh: matches!(self.starter, Starter::Ssh(_)) && self.own.network.is_none(),
+            interface: match self.own.network {
+                Some(_) => Some(cluster::INTERFACE.into()),
+                None => self.interface.clone(),
+            },
             ports: self.ports.as_ref().map(|ports| (*ports.start(), *ports.end())),
         })
     }
@@ -328,6 +341,17 @@ impl RunSpec {
 impl JobStatus {
     /// Every rank ended with 0.
     pub const SUCCESS: JobStatus = JobStatus { code: 0, message: None };
+
+    /// As it is; where it says that something failed, it also says which nodes have had too little memory.
+    pub(crate) fn with_exhausted(mut self, nodes: impl Iterator<Item = NodeId>) -> Self {
+        let nodes: Vec<String> = nodes.map(|node| node.to_string()).collect();
+        if let (Some(message), false) = (&mut self.message, nodes.is_empty()) {
+            let nodes = nodes.join(", ");
+            message
+                .push_str(&format!("; {nodes} had used up its memory, and the system killed what it could"));
+        }
+        self
+    }
 
     /// Whether every rank ended with 0.
     pub fn success(&self) -> bool {

@@ -10,6 +10,7 @@
 //! 3. *Pointers to the system* point to live local values for the time of the call.
 //! 4. *A fork without exec* is made by a process that has one thread, as a helper has when it begins.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -200,6 +201,47 @@ pub(crate) fn spawn_apart(command: &mut Command) -> io::Result<Child> {
     // SAFETY: rule 1: the hook makes system calls only.
     unsafe { command.pre_exec(hook) };
     command.spawn()
+}
+
+/// Starts a process in a network namespace, and as a member of the control group whose file of members is given.
+pub(crate) fn spawn_within(
+    command: &mut Command,
+    namespace: Option<BorrowedFd<'_>>,
+    members: Option<BorrowedFd<'_>>,
+) -> io::Result<Child> {
+    let (namespace, members) = (namespace.map(|file| file.as_raw_fd()), members.map(|file| file.as_raw_fd()));
+    if namespace.is_none() && members.is_none() {
+        return command.spawn();
+    }
+    let hook = move || {
+        let failed =
+            |result: libc::ssize_t| if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) };
+        if let Some(namespace) = namespace {
+            // SAFETY: async-signal-safe, and numbers.
+            failed(unsafe { libc::setns(namespace, libc::CLONE_NEWNET) } as libc::ssize_t)?;
+        }
+        if let Some(members) = members {
+            let oneself = b"0";
+            // SAFETY: async-signal-safe; rule 3: bytes of the program.
+            failed(unsafe { libc::write(members, oneself.as_ptr().cast(), oneself.len()) })?;
+        }
+        Ok(())
+    };
+    // SAFETY: rule 1: the hook makes system calls only, on numbers it captured; whoever borrowed them to us keeps them open.
+    unsafe { command.pre_exec(hook) };
+    command.spawn()
+}
+
+/// A new network namespace, which is there while somebody has it open or a process is in it.
+pub(crate) fn new_network() -> io::Result<OwnedFd> {
+    let made = std::thread::spawn(|| {
+        // SAFETY: a number. It concerns this thread alone, which ends.
+        match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => File::open("/proc/thread-self/ns/net").map(OwnedFd::from),
+        }
+    });
+    made.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }
 
 /// `<linux/close_range.h>`: at exec.

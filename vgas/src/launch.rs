@@ -1,12 +1,13 @@
 //! Starting a job, and being the daemon of one of its nodes: the settings turned into what the job layer needs.
 
-use crate::config::{Auto, OrNone, Settings, Value};
+use crate::config::{Auto, Cable, OrNone, Settings, Size, Value};
 use crate::error::{Error, Result};
 use crate::service::Services;
 use std::ffi::OsString;
 use std::time::Duration;
 pub use vgas_job::allocation::{Allocation, Around};
-use vgas_job::{JobStatus, RunSpec, Starter};
+pub use vgas_job::cluster::{Group, holds_back};
+use vgas_job::{JobStatus, RunSpec, Starter, cluster};
 use vgas_rma::conduit::hook::Switch;
 use vgas_rma::conduit::ofi;
 
@@ -43,7 +44,7 @@ pub struct JobRequest {
 /// # Errors
 /// When the job could not be started. A job that failed later is a status, not an error.
 pub fn run(request: JobRequest) -> Result<JobStatus> {
-    let settings = request.settings;
+    let mut settings = request.settings;
     let mut spec = RunSpec::new(request.program, request.ranks);
     spec.name = request.name;
     spec.arguments = request.arguments;
@@ -77,16 +78,37 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     if spec.conduit == ofi::NAME && layout.nodes() > 1 {
         spec.environment.extend(without_registration_cache(&spec.environment, std::env::vars_os()));
     }
+    own_parts(&mut spec, &mut settings)?;
     if settings.cluster.link != OrNone::None {
-        if !spec.hosts.is_empty() {
-            let what = "cluster.link (--link) is for virtual nodes: hosts have links of their own";
-            return Err(Error::Usage(what.into()));
-        }
         spec.common_bytes = Switch::common_bytes(layout.nodes());
     }
     spec.regions = crate::layout::regions(&settings, &layout)?;
     spec.settings = settings.to_map();
     Ok(vgas_job::run(&spec)?)
+}
+
+/// What virtual nodes have of their own, into the specification. Of the link that the settings name, what the kernel does not hold back is
+/// left in the settings.
+fn own_parts(spec: &mut RunSpec, settings: &mut Settings) -> Result<()> {
+    let cluster = &mut settings.cluster;
+    if let (false, Some((name, what))) = (spec.hosts.is_empty(), cluster.of_virtual_nodes()) {
+        return Err(Error::Usage(format!("{name} is for virtual nodes: hosts have {what} of their own")));
+    }
+    spec.own.memory_bytes = cluster.memory.value().map(Size::bytes);
+    if cluster.netns {
+        let mut held_back = cluster::Cable::default();
+        if let Some(link) = cluster.link.value()
+            && holds_back()?
+        {
+            held_back.bits_per_second = link.bits_per_second;
+            cluster.link = match link.delay_micros {
+                0 => OrNone::None,
+                _ => OrNone::Some(Cable { bits_per_second: None, ..link }),
+            };
+        }
+        spec.own.network = Some(held_back);
+    }
+    Ok(())
 }
 
 /// What turns libfabric's cache of registered memory off in ranks, unless somebody has said what he wants of it. vgas registers

@@ -5,7 +5,7 @@
 //! of the program's own code runs there, and no `vgas` command has to be installed. A program that brings services of its own
 //! ([`crate::service::serve_node`]) has its `main` do it.
 
-use crate::config::{Auto, Config, ConfigError, OrNone, PmiProtocol, Settings, Size, Sources, Value};
+use crate::config::{Auto, Config, ConfigError, PmiProtocol, Settings, Size, Sources, Value};
 use crate::error::{Error, Result};
 use crate::info::Machine;
 use crate::service::{NODE_ARGUMENT, Services, node_main_with};
@@ -131,9 +131,8 @@ fn in_a_line(error: &ConfigError) -> String {
 
 /// The job that the settings ask for.
 fn plan(mut settings: Settings) -> Result<Plan> {
-    if settings.cluster.link != OrNone::None {
-        let what = "cluster.link is for virtual nodes, which `vgas run` starts";
-        return Err(Error::Usage(what.into()));
+    if let Some((name, _)) = settings.cluster.of_virtual_nodes() {
+        return Err(Error::Usage(format!("{name} is for virtual nodes, which `vgas run` starts")));
     }
     let cache = settings.cache.size_bytes(Machine::find().usable_memory_bytes(), 1);
     settings.cache.size = Auto::Is(Size::of_bytes(cache));

@@ -54,6 +54,7 @@ Examples:
   vgas run -n 8 --nodes 2 --cache 1GiB --label -- ./program
   vgas run -n 64 --hosts hosts.txt --config cluster.toml -- /shared/program
   salloc -N 4 vgas run -n 64 -- /shared/program      (also with PBS and LSF: see docs/STARTING.md)
+  vgas run -n 4 --nodes 4 --netns --link 1gbit,50us --node-memory 1GiB -- ./program
   vgas run -n 2 --nodes 2 --set hooks=delay=50us,loss=0.1%,count -- ./program")]
 pub struct Run {
     /// How many ranks, spread evenly over the nodes, or as a batch system has planned that many.
@@ -130,6 +131,12 @@ pub struct ConfigFlags {
     /// Short for `--set cluster.nvm=…`: the NVMe drive of each virtual node, such as `200MiB,50k`.
     #[arg(long, value_name = "BYTES,OPERATIONS")]
     pub nvm: Option<String>,
+    /// Short for `--set cluster.netns=on`: a network namespace for each virtual node.
+    #[arg(long)]
+    pub netns: bool,
+    /// Short for `--set cluster.memory=…`: most memory of all processes of a virtual node.
+    #[arg(long, value_name = "SIZE")]
+    pub node_memory: Option<String>,
     /// Short for `--set run.label=on`: begin every line of output with its rank.
     #[arg(long)]
     pub label: bool,

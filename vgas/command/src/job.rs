@@ -128,6 +128,8 @@ fn sources(flags: &ConfigFlags) -> Result<Sources, Failure> {
         ("--page", "cache.page", flags.page.clone()),
         ("--link", "cluster.link", flags.link.clone()),
         ("--nvm", "cluster.nvm", flags.nvm.clone()),
+        ("--netns", "cluster.netns", on(flags.netns)),
+        ("--node-memory", "cluster.memory", flags.node_memory.clone()),
         ("--label", "run.label", on(flags.label)),
         ("--stats", "stats.print", on(flags.stats)),
     ] {

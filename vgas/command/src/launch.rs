@@ -28,7 +28,9 @@ pub fn in_job() -> bool {
 pub fn run(job: Job) -> Result<u8, Failure> {
     let mut settings = job.config.settings().clone();
     let nodes_here = if job.hosts.is_empty() { job.nodes } else { 1 };
-    let memory_bytes = Machine::find().usable_memory_bytes();
+    let of_nodes =
+        settings.cluster.memory.value().map_or(u64::MAX, Size::bytes).saturating_mul(nodes_here.into());
+    let memory_bytes = Machine::find().usable_memory_bytes().min(of_nodes);
     let cache_bytes = settings.cache.size_bytes(memory_bytes, nodes_here);
     if job.hosts.is_empty() {
         check_memory(cache_bytes, nodes_here, memory_bytes)?;

@@ -7,12 +7,11 @@ use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::output;
 use crate::report::watched::{self, End, Signals};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use vgas::config::{Size, Value};
+use vgas::launch::Group;
 use vgas::say;
 use vgas_bench::registry::CannotRun;
 
@@ -28,10 +27,11 @@ const LIMIT: Duration = Duration::from_secs(14_400);
 pub fn run(bench: &Bench, bytes: u64) -> Result<u8, Failure> {
     let name = bench.name.as_deref().unwrap_or_default();
     let signals = Signals::catch()?;
-    let group = Group::create(bytes).map_err(|why| Failure::of_benchmark(name, &CannotRun(why).into()))?;
+    let group = Group::create("bench", bytes)
+        .map_err(|why| Failure::of_benchmark(name, &CannotRun(why.to_string()).into()))?;
     let failed = |error| Failure::new(format!("cannot start a benchmark: {error}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.args(std::env::args_os().skip(1)).arg("--join").arg(&group.path);
+    command.args(std::env::args_os().skip(1)).arg("--join").arg(group.path());
     match watched::run(command, LIMIT, &signals)? {
         End::Told => Ok(watched::STATUS_TOLD),
         End::Late => Err(Failure::new(format!("{name}: not done after {} s", LIMIT.as_secs()))),
@@ -53,54 +53,7 @@ pub fn run(bench: &Bench, bytes: u64) -> Result<u8, Failure> {
 
 /// Puts this process into the group: what it starts is there, too.
 pub fn join(group: &Path) -> Result<(), Failure> {
-    let file = group.join("cgroup.procs");
-    std::fs::write(&file, std::process::id().to_string())
-        .map_err(|error| Failure::new(format!("cannot join the group {}: {error}", group.display())))
-}
-
-/// A control group that is there until this is dropped.
-struct Group {
-    path: PathBuf,
-}
-
-impl Group {
-    /// Where this machine has such groups, of either version. The error says why it is not possible.
-    fn create(bytes: u64) -> Result<Self, String> {
-        let name = format!("vgas-bench-{}", std::process::id());
-        let (root, limits) = if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
-            ("/sys/fs/cgroup", ["memory.max", "memory.swap.max"])
-        } else {
-            ("/sys/fs/cgroup/memory", ["memory.limit_in_bytes", "memory.swappiness"])
-        };
-        let path = Path::new(root).join(name);
-        std::fs::create_dir(&path).map_err(|error| {
-            format!("a limit of memory needs a control group in {root}, which refuses: {error}")
-        })?;
-        // From now on there is one to be removed.
-        let group = Self { path };
-        std::fs::write(group.path.join(limits[0]), bytes.to_string())
-            .map_err(|error| format!("the control groups in {root} limit no memory: {error}"))?;
-        // Kernels without swap do not have it.
-        let _ = std::fs::write(group.path.join(limits[1]), "0");
-        Ok(group)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let members = std::fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
-        let members = members.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?));
-        for member in members {
-            // It is gone only when it has ended, and nobody waits for it but the system.
-            let Ok(process) = pidfd_open(member, PidfdFlags::empty()) else { continue };
-            let _ = kill_process(member, Signal::KILL);
-            let bound = Timespec { tv_sec: 10, tv_nsec: 0 };
-            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&bound));
-        }
-        if let Err(error) = std::fs::remove_dir(&self.path) {
-            say::line(format_args!("vgas: the control group {} is left: {error}", self.path.display()));
-        }
-    }
+    Group::join(group).map_err(Failure::new)
 }
 
 #[cfg(test)]

@@ -226,7 +226,7 @@ fn a_limit_of_memory_is_there_while_it_measures() {
     let child = vgas("bench cold-seq --memory 256MiB --param samples=1000 --param mebibytes=1")
         .spawn()
         .expect("it starts");
-    let group = format!("vgas-bench-{}", child.id());
+    let group = format!("vgas-{}-0-bench", child.id());
     let joined = || {
         let paths = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"]
             .map(|root| Path::new(root).join(&group).join("cgroup.procs"));

@@ -251,13 +251,23 @@ impl Settings {
                 hint: "set conduit to tcp, ibv or ofi, or hooks to none".into(),
             });
         }
-        if self.conduit.provider().name != vgas_rma::conduit::tcp::NAME && self.cluster.link != OrNone::None {
+        let is_tcp = self.conduit.provider().name == vgas_rma::conduit::tcp::NAME;
+        if !is_tcp && self.cluster.link != OrNone::None {
             return Err(ConfigError::Conflict {
                 problem: format!(
                     "cluster.link = {} would do nothing: only what goes over TCP can be held back",
                     self.cluster.link.text()
                 ),
                 hint: "set conduit to tcp, or cluster.link to none".into(),
+            });
+        }
+        if !is_tcp && self.cluster.netns {
+            return Err(ConfigError::Conflict {
+                problem: format!(
+                    "cluster.netns = on with {}: only TCP crosses network namespaces",
+                    self.conduit.text()
+                ),
+                hint: "set conduit to tcp, or cluster.netns to off".into(),
             });
         }
         Ok(())
@@ -277,6 +287,18 @@ impl CacheSettings {
             Auto::Auto => (memory_bytes / 4 / u64::from(nodes_here)).min(AUTO_CACHE_MAX),
         };
         (wanted / page).max(CACHE_PAGES_MIN) * page
+    }
+}
+
+impl ClusterSettings {
+    /// What of it asks for something that only virtual nodes can be given: the setting, and what it gives.
+    pub(crate) fn of_virtual_nodes(&self) -> Option<(&'static str, &'static str)> {
+        let asked = [
+            (self.link != OrNone::None, "cluster.link (--link)", "links"),
+            (self.netns, "cluster.netns (--netns)", "networks"),
+            (self.memory != OrNone::None, "cluster.memory (--node-memory)", "memory"),
+        ];
+        asked.into_iter().find(|(is_asked, ..)| *is_asked).map(|(_, name, what)| (name, what))
     }
 }
 

@@ -376,6 +376,12 @@ settings! {
         /// The NVMe drive of each node: how many bytes, and how many operations, a second. Pages are read by the agents alone then
         /// (`ablation.self_service` is off).
         nvm: OrNone<Rates> = "none", Node;
+        /// Give each virtual node a network namespace of its own, with a cable to a switch. Then the kernel holds back what a `link` has to
+        /// (tbf; its delay stays vgas's), and programs see a network of their own. Needs root, `ip` and `tc`; nothing of it has a name or stays.
+        netns: bool = "off", Launch;
+        /// Most memory of all processes of a virtual node: its cache, what its ranks allocate, and the system's cache of its files. Who
+        /// needs more is killed, and the job ends with a line that says so. Needs root and control groups.
+        memory: OrNone<Size> = "none", Launch, 16 * MIB => 64 * TIB;
     }
 
     /// Starting jobs.

@@ -288,13 +288,35 @@ impl<T: Value> Value for OrNone<T> {
             Self::Some(value) => value.text(),
         }
     }
+
+    fn magnitude(&self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Some(value) => value.magnitude(),
+        }
+    }
+
+    fn limit_text(limit: u64) -> String {
+        T::limit_text(limit)
+    }
+}
+
+impl<T: Copy> OrNone<T> {
+    /// The value, if there is one.
+    pub fn value(&self) -> Option<T> {
+        match self {
+            Self::None => None,
+            Self::Some(value) => Some(*value),
+        }
+    }
 }
 
 impl Value for Cable {
     const KIND: &'static str = "link";
 
     fn forms() -> String {
-        "bits a second, as `100mbit` or `1gbit`, and perhaps a delay after a comma, such as `1gbit,50us`"
+        "bits a second, as `100mbit` or `1gbit`, and perhaps a delay after a comma, such as `1gbit,50us`; or a delay \
+         alone"
             .into()
     }
 

@@ -14,6 +14,7 @@ use std::fs::read_to_string;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use vgas_job::allocation::{Allocation, Around};
+use vgas_job::cluster::{Group as LimitedGroup, holds_back};
 use vgas_job::pmi::{pmix_library, remedy};
 use vgas_rma::conduit::factory::{self, Availability, Provider};
 use vgas_rma::say::rounded;
@@ -186,7 +187,37 @@ fn folder(directory: &Path) -> Fact {
 
 /// Features of the kernel that vgas can use. `release` is its version.
 pub(super) fn kernel_features(release: &str) -> Vec<Fact> {
-    vec![userfaultfd(release), membarrier(), huge_pages()]
+    vec![userfaultfd(release), membarrier(), huge_pages(), namespaces(), memory_groups()]
+}
+
+/// Whether virtual nodes can have networks of their own.
+fn namespaces() -> Fact {
+    let (group, name) = (Group::Kernel, "network namespaces");
+    match holds_back() {
+        Ok(true) => Fact::available(group, name, "`--netns`, with links that the kernel holds back (tbf)"),
+        Ok(false) => Fact::limited(
+            group,
+            name,
+            "`--netns`, with links that vgas holds back",
+            "ip and tc (Debian: iproute2), and a kernel with CONFIG_NET_SCH_TBF",
+        ),
+        Err(error) => {
+            Fact::missing(group, name, error.to_string(), "`--netns` needs root; `--link` does not")
+        }
+    }
+}
+
+/// Whether the memory of virtual nodes can be bounded.
+fn memory_groups() -> Fact {
+    let (group, name) = (Group::Kernel, "memory limits");
+    match LimitedGroup::create("probe", 1 << 30) {
+        Ok(_) => {
+            Fact::available(group, name, "`--node-memory`, and `--memory` of benchmarks, by control groups")
+        }
+        Err(error) => {
+            Fact::missing(group, name, error.to_string(), "root, and control groups that may be written")
+        }
+    }
 }
 
 fn userfaultfd(release: &str) -> Fact {

@@ -9,7 +9,18 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         name: "cluster_link",
         settings: || {
-            vec![Setting::new(3, 3, &with(&[("cluster.link", "80mbit,1ms"), ("segment.pinned_max", "4MiB")]))]
+            let link = [("cluster.link", "80mbit,1ms"), ("segment.pinned_max", "4MiB")];
+            let mut settings = vec![Setting::new(3, 3, &with(&link))];
+            match vgas::launch::holds_back() {
+                Ok(true) => {
+                    settings.push(Setting::new(3, 3, &with(&[link[0], link[1], ("cluster.netns", "on")])))
+                }
+                Ok(false) => {
+                    eprintln!("skipped: no tc, or no tbf in the kernel, holds back a network namespace")
+                }
+                Err(error) => eprintln!("skipped: {error}"),
+            }
+            settings
         },
         rank: links,
     },
@@ -26,25 +37,28 @@ pub const ALL: &[Scenario] = &[
 const BYTES: usize = 1 << 20;
 
 /// Goal: what passes a link takes as long as its bytes do at 10 MB a second, when two nodes send to one as long as both together, and
-/// an answer does not come before twice the delay. All bytes come.
+/// an answer does not come before twice the delay. All bytes come. In namespaces, the kernel lets some bytes pass at once.
 fn links(runtime: &Runtime, _seed: u64) -> Outcome {
     let spec =
         SegmentSpec { tiered_bytes: 1 << 16, pinned_bytes: 2 * BYTES as u64, ..SegmentSpec::default() };
     runtime.attach(&spec)?;
     let me = runtime.rank().0;
+    let least = |millis| {
+        Duration::from_millis(millis).mul_f64(if runtime.settings().cluster.netns { 0.9 } else { 1.0 })
+    };
     runtime.barrier()?;
     let start = Instant::now();
     if me > 0 {
         let place = GlobalAddress::pinned(Rank(0), u64::from(me - 1) * BYTES as u64);
         runtime.put(place, &vec![me as u8; BYTES])?;
         let single = start.elapsed();
-        if single < Duration::from_millis(104) {
+        if single < least(104) {
             return Err(format!("1 MiB came over 80 Mbit/s in {single:?}").into());
         }
     }
     runtime.barrier()?;
     let both = start.elapsed();
-    if both < Duration::from_millis(209) {
+    if both < least(209) {
         return Err(format!("two nodes sent 1 MiB each to one over 80 Mbit/s in {both:?}").into());
     }
     if me == 0 {

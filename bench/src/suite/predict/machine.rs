@@ -80,10 +80,6 @@ pub struct Machine {
     state: Mutex<State>,
 }
 
-fn transfer(cable: &Cable, bytes: u64) -> u64 {
-    (u128::from(bytes) * 8_000_000_000 / u128::from(cable.bits_per_second)) as u64
-}
-
 impl Machine {
     /// Nothing has happened.
     pub fn new(rating: Rating, layout: Layout) -> Self {
@@ -235,7 +231,7 @@ impl Timing for Machine {
         }
         state.messages += 1;
         let Some(cable) = self.rating.link else { return leaves };
-        let ns = transfer(&cable, bytes);
+        let ns = cable.transfer(bytes).as_nanos() as u64;
         let passes = bytes <= PACKET_BYTES;
         let mut take = |node: usize, way: usize, earliest: u64| {
             state.used[node].link_ns[way] += ns;

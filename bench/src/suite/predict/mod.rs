@@ -35,7 +35,7 @@ use super::job::Result;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use machine::Rating;
 use measured::Costs;
-use vgas::config::{Config, OrNone};
+use vgas::config::Config;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "predict",
@@ -117,14 +117,8 @@ fn told<T: std::str::FromStr>(options: &Options, name: &str) -> Result<Option<T>
 fn rating(config: &Config, costs: &Costs, page_bytes: u64, cores: u32) -> Rating {
     let settings = config.settings();
     Rating {
-        link: match settings.cluster.link {
-            OrNone::Some(cable) => Some(cable),
-            OrNone::None => None,
-        },
-        drive: match settings.cluster.nvm {
-            OrNone::Some(rates) => Some(rates),
-            OrNone::None => None,
-        },
+        link: settings.cluster.link.value(),
+        drive: settings.cluster.nvm.value(),
         message_ns: costs.message_ns,
         page_ns: (costs.byte_ns * page_bytes as f64) as u64,
         page_bytes,

@@ -30,11 +30,11 @@ const DELAY_MAX_MICROS: u64 = 1_000_000;
 /// The slowest cable, in bits a second.
 const RATE_MIN: u64 = 1_000_000;
 
-/// A cable. Written as `1gbit` or `1gbit,50us`.
+/// A cable. Written as `1gbit`, `1gbit,50us`, or `50us` where something else holds it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cable {
-    /// Bits a second, each way.
-    pub bits_per_second: u64,
+    /// Bits a second, each way; none where this is not what makes it slow.
+    pub bits_per_second: Option<u64>,
     /// Microseconds from one node to another, through the switch.
     pub delay_micros: u64,
 }
@@ -44,8 +44,9 @@ const TIMES: &[(&str, u64)] = &[("us", 1), ("ms", 1_000)];
 
 impl Cable {
     /// How long so many bytes take to pass one point of it.
-    fn transfer(&self, bytes: usize) -> Duration {
-        Duration::from_nanos((bytes as u128 * 8_000_000_000 / u128::from(self.bits_per_second)) as u64)
+    pub fn transfer(&self, bytes: u64) -> Duration {
+        let nanos = |rate| (u128::from(bytes) * 8_000_000_000 / u128::from(rate)) as u64;
+        Duration::from_nanos(self.bits_per_second.map_or(0, nanos))
     }
 }
 
@@ -53,29 +54,31 @@ impl FromStr for Cable {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (rate, delay) = text.split_once(',').map_or((text, None), |(rate, delay)| (rate, Some(delay)));
+        let delay = |text: &str| with_unit(text.trim(), TIMES).filter(|&micros| micros <= DELAY_MAX_MICROS);
+        if let Some(delay_micros) = delay(text) {
+            return Ok(Self { bits_per_second: None, delay_micros });
+        }
+        let (rate, rest) = text.split_once(',').map_or((text, None), |(rate, rest)| (rate, Some(rest)));
         let rate = with_unit(rate.trim(), RATES).filter(|&rate| rate >= RATE_MIN);
-        let bits_per_second = rate.ok_or("begins with no rate of at least `1mbit`")?;
-        let delay = delay.map(|text| {
-            let micros = with_unit(text.trim(), TIMES).filter(|&micros| micros <= DELAY_MAX_MICROS);
-            micros.ok_or("has no delay of at most one second after the comma, such as `50us`")
+        let rate = rate.ok_or("begins with no rate of at least `1mbit`")?;
+        let rest = rest.map(|text| {
+            delay(text).ok_or("has no delay of at most one second after the comma, such as `50us`")
         });
-        Ok(Self { bits_per_second, delay_micros: delay.transpose()?.unwrap_or(0) })
+        Ok(Self { bits_per_second: Some(rate), delay_micros: rest.transpose()?.unwrap_or(0) })
     }
 }
 
 impl fmt::Display for Cable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, factor) = RATES
-            .iter()
-            .rev()
-            .find(|(_, factor)| self.bits_per_second.is_multiple_of(*factor))
-            .unwrap_or(&RATES[0]);
-        write!(f, "{}{unit}", self.bits_per_second / factor)?;
+        if let Some(rate) = self.bits_per_second {
+            let unit = RATES.iter().rev().find(|(_, factor)| rate.is_multiple_of(*factor));
+            let (unit, factor) = unit.unwrap_or(&RATES[0]);
+            write!(f, "{}{unit}{}", rate / factor, if self.delay_micros > 0 { "," } else { "" })?;
+        }
         match self.delay_micros {
-            0 => Ok(()),
-            micros if micros.is_multiple_of(1000) => write!(f, ",{}ms", micros / 1000),
-            micros => write!(f, ",{micros}us"),
+            0 if self.bits_per_second.is_some() => Ok(()),
+            micros if micros > 0 && micros.is_multiple_of(1000) => write!(f, "{}ms", micros / 1000),
+            micros => write!(f, "{micros}us"),
         }
     }
 }
@@ -121,7 +124,7 @@ impl Switch {
 
     /// When a message of so many bytes that has been taken in now would have come.
     pub(super) fn due(&self, from: Peer, bytes: usize) -> Instant {
-        let nanos = self.cable.transfer(bytes + OVERHEAD_BYTES).as_nanos() as u64;
+        let nanos = self.cable.transfer((bytes + OVERHEAD_BYTES) as u64).as_nanos() as u64;
         let (here, now_nanos) = (Instant::now(), now());
         let passes = bytes + OVERHEAD_BYTES <= PACKET_BYTES;
         let begin = |word: &AtomicU64, earliest: u64| match (take(word, earliest, nanos), passes) {
@@ -147,12 +150,16 @@ mod tests {
             ("1000mbit, 50us", "1gbit,50us"),
             ("2500mbit,2000us", "2500mbit,2ms"),
             ("1mbit,0us", "1mbit"),
+            ("2000us", "2ms"),
+            ("0us", "0us"),
         ] {
             let cable: Cable = text.parse().unwrap();
             assert_eq!(cable.to_string(), printed);
             assert_eq!(printed.parse(), Ok(cable));
         }
-        for text in ["", "1", "1gib", "999kbit", "-1gbit", "1.5gbit", "99999999999gbit"] {
+        for text in
+            ["", "1", "1gib", "999kbit", "-1gbit", "1.5gbit", "99999999999gbit", "1001ms", "50us,1gbit"]
+        {
             assert!(text.parse::<Cable>().unwrap_err().contains("1mbit"), "{text}");
         }
         for text in ["1gbit,", "1gbit,50", "1gbit,1001ms", "1gbit,1us,1us"] {

@@ -8,6 +8,7 @@
 //! What a machine does not allow (mounts, filters) is skipped with a line that says so.
 
 mod checkpoints;
+mod cluster;
 mod disks;
 mod files;
 mod harness;

@@ -34,6 +34,13 @@ fn work(mode: &str) -> vgas::Result<()> {
     if let Some(disk) = mode.strip_prefix("named on a disk that is ") {
         return unwritable(&runtime, disk);
     }
+    if mode == "grows" {
+        let mut all = Vec::new();
+        while runtime.rank().0 == 1 {
+            all.push(vec![1u8; 1 << 20]);
+        }
+        return runtime.barrier();
+    }
     if mode == "checkpoints" {
         return checkpoints(runtime);
     }

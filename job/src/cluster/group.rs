@@ -1,0 +1,139 @@
+//! A control group whose memory is bounded: caches of files and shared memory count, swap is not taken.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use vgas_rma::error::{Result, RmaError};
+use vgas_rma::say;
+
+/// What the folders' names begin with; then comes the process that made them.
+const PREFIX: &str = "vgas-";
+
+/// The processes of a group, one a line; who is written there joins, 0 being who writes.
+const MEMBERS: &str = "cgroup.procs";
+
+/// A control group that is there until this is dropped: then what still runs in it is killed.
+#[derive(Debug)]
+pub struct Group {
+    path: PathBuf,
+}
+
+/// The files of a version of control groups.
+struct Version {
+    root: &'static str,
+    limit: &'static str,
+    swap: &'static str,
+    /// Where `oom_kill` and a number stand in a line.
+    events: &'static str,
+}
+
+const FIRST: Version = Version {
+    root: "/sys/fs/cgroup/memory",
+    limit: "memory.limit_in_bytes",
+    swap: "memory.swappiness",
+    events: "memory.oom_control",
+};
+
+const SECOND: Version =
+    Version { root: "/sys/fs/cgroup", limit: "memory.max", swap: "memory.swap.max", events: "memory.events" };
+
+/// Of the groups of this machine.
+fn version() -> &'static Version {
+    if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { &SECOND } else { &FIRST }
+}
+
+impl Group {
+    /// Makes one with a limit in bytes, of either version of control groups. `name` tells this process's apart.
+    ///
+    /// # Errors
+    /// [`RmaError::Refused`] says why it is not possible.
+    pub fn create(name: &str, bytes: u64) -> Result<Self> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let version = version();
+        sweep(Path::new(version.root));
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = Path::new(version.root).join(format!("{PREFIX}{}-{number}-{name}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|error| {
+            let root = version.root;
+            let why = format!("a limit of memory needs a control group in {root}, which refuses: {error}");
+            RmaError::Refused(why)
+        })?;
+        // From now on there is one to be removed.
+        let group = Self { path };
+        std::fs::write(group.path.join(version.limit), bytes.to_string()).map_err(|error| {
+            let root = version.root;
+            RmaError::Refused(format!("the control groups in {root} limit no memory: {error}"))
+        })?;
+        // Kernels without swap do not have it.
+        let _ = std::fs::write(group.path.join(version.swap), "0");
+        Ok(group)
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where members are written.
+    pub(super) fn members(&self) -> std::io::Result<File> {
+        OpenOptions::new().write(true).open(self.path.join(MEMBERS))
+    }
+
+    /// Whether something in it was killed because there was not enough.
+    pub(super) fn has_killed(&self) -> bool {
+        let events = std::fs::read_to_string(self.path.join(version().events)).unwrap_or_default();
+        let count = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.is_some_and(|count| count.trim() != "0")
+    }
+
+    /// Puts this process into the group of that folder: what it starts is there, too.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn join(path: &Path) -> Result<()> {
+        std::fs::write(path.join(MEMBERS), "0")
+            .map_err(|error| RmaError::io(format!("join the group {}", path.display()), error))
+    }
+
+    /// Takes this process, the last one there, out of the group of that folder and removes it: for who was started in it and has outlived
+    /// its maker.
+    pub(crate) fn leave_and_remove(path: &Path) {
+        let above = path.parent().is_some_and(|above| Self::join(above).is_ok());
+        // The next that is made removes it otherwise.
+        let _ = above && std::fs::remove_dir(path).is_ok();
+    }
+}
+
+/// Removes groups whose makers are gone, with all that was in them.
+fn sweep(root: &Path) {
+    for folder in std::fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = folder.file_name();
+        let maker = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
+        if maker.is_some_and(|(maker, _)| !Path::new("/proc").join(maker).exists()) {
+            // One in which something still runs is not removed.
+            let _ = std::fs::remove_dir(folder.path());
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let members = std::fs::read_to_string(self.path.join(MEMBERS)).unwrap_or_default();
+        let members = members.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?));
+        for member in members {
+            // It is gone only when it has ended, and nobody waits for it but the system.
+            let Ok(process) = pidfd_open(member, PidfdFlags::empty()) else { continue };
+            let _ = kill_process(member, Signal::KILL);
+            let bound = Timespec { tv_sec: 10, tv_nsec: 0 };
+            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&bound));
+        }
+        match std::fs::remove_dir(&self.path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                say::line(format_args!("vgas: the control group {} is left: {error}", self.path.display()));
+            }
+            _ => {}
+        }
+    }
+}

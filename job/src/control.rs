@@ -497,13 +497,13 @@ mod tests {
         assert!(error.contains("Welcome to host7!"), "{error}");
 
         let (a, b) = pair();
-        rustix::io::write(&a, b"vgas\x08\0\0\0").unwrap();
+        rustix::io::write(&a, b"vgas\x09\0\0\0").unwrap();
         let mut b = Channel::over_socket(b, true).unwrap();
         let error = b.receiver.next_blocking::<u32>().unwrap_err().to_string();
-        assert!(error.contains("protocol 8 instead of 7"), "{error}");
+        assert!(error.contains("protocol 9 instead of 8"), "{error}");
 
         let (a, b) = pair();
-        rustix::io::write(&a, b"vgas\x07\0\0\0\x01\0\0\0\0\0\0\0").unwrap();
+        rustix::io::write(&a, b"vgas\x08\0\0\0\x01\0\0\0\0\0\0\0").unwrap();
         let mut b = Channel::over_socket(b, true).unwrap();
         let error = b.receiver.next_blocking::<u32>().unwrap_err().to_string();
         assert!(error.contains("other sources (0000000000000001 instead of 1234"), "{error}");

@@ -35,6 +35,10 @@ const MARK_BYTES_MAX: u64 = 1 << 20;
 const STREAMS: usize = 32;
 /// Misses remembered to find new streams in.
 const RECENT: usize = 32;
+/// Of a segment with fewer pages than this times those, only the latest misses count, in proportion, but for these few: what is read at
+/// random there looks like a stream too often.
+const PAGES_TO_ONE_RECENT: u64 = 64;
+const RECENT_MIN: usize = 4;
 /// Steps further than this are not looked for: at random they would be found too often.
 const STEP_MAX: u64 = 64;
 
@@ -164,7 +168,9 @@ impl ReadAhead {
         if self.follows(page) {
             return None;
         }
-        let step = self.step_of(page, dense);
+        let pages = segment.end.0 - segment.start.0;
+        let counted = ((pages / PAGES_TO_ONE_RECENT) as usize).clamp(RECENT_MIN, RECENT);
+        let step = self.step_of(page, dense, counted);
         if self.recent.len() < RECENT {
             self.recent.push(page);
         } else {
@@ -247,8 +253,9 @@ impl ReadAhead {
         Some(run)
     }
 
-    /// The step at which the page follows earlier misses, if it does.
-    fn step_of(&self, page: PageIndex, dense: bool) -> Option<i64> {
+    /// The step at which the page follows the latest so many misses, if it does.
+    fn step_of(&self, page: PageIndex, dense: bool, counted: usize) -> Option<i64> {
+        let counted = counted.min(self.recent.len());
         // Of reads at random hardly any is near another one: one look at all, without a branch for each, tells.
         let near = |earlier: PageIndex| page.0.wrapping_sub(earlier.0).wrapping_add(STEP_MAX) <= 2 * STEP_MAX;
         if !self.recent.iter().fold(false, |any, &earlier| any | near(earlier)) {
@@ -257,7 +264,7 @@ impl ReadAhead {
         // Ages of the earlier misses: 0 is the latest.
         let age_of = |wanted: Option<PageIndex>, older_than: usize| {
             let wanted = wanted?;
-            (older_than..self.recent.len()).find(|&age| self.recent_by_age(age) == wanted)
+            (older_than..counted).find(|&age| self.recent_by_age(age) == wanted)
         };
         let follows = |step: i64, times: u64| {
             let mut older_than = 0;
@@ -280,7 +287,7 @@ impl ReadAhead {
             let mut near = self.recent.iter().map(|earlier| page.distance(*earlier));
             near.all(|far| far.unsigned_abs() > reach || far.signum() != step.signum() || far % step == 0)
         };
-        (0..self.recent.len().min(RECENT / 4)).find_map(|age| {
+        (0..counted.min(RECENT / 4)).find_map(|age| {
             let earlier = self.recent_by_age(age);
             let step = page.distance(earlier);
             let near = (2..=STEP_MAX).contains(&step.unsigned_abs());
@@ -428,7 +435,7 @@ mod tests {
     #[test]
     fn random_reads_fetch_nothing_extra() {
         let mut random = ChaCha8Rng::seed_from_u64(1);
-        for pages in [4096, 65_536, 1 << 24] {
+        for pages in [160, 640, 4096, 65_536, 1 << 24] {
             let mut reader = Reader::new(1 << 20, pages);
             for _ in 0..100_000 {
                 // No cache: each read misses.
@@ -437,7 +444,9 @@ mod tests {
                     reader.fetched += run.count;
                 }
             }
-            assert!(reader.fetched <= 100_000 / 200, "{} extra of 100000 over {pages}", reader.fetched);
+            // Of few pages, what is fetched besides is read soon as well.
+            let most = if pages < 4096 { 100_000 / 20 } else { 100_000 / 200 };
+            assert!(reader.fetched <= most, "{} extra of 100000 over {pages}", reader.fetched);
         }
     }
 

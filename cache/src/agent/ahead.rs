@@ -7,6 +7,9 @@ use crate::pool::{Counter, PageState, TableLayout};
 use crate::read_ahead::Run;
 use std::ops::Range;
 
+/// How large a part of a pool's pages may wait to be read ahead: as many as a window.
+const LATER_PART: u32 = 8;
+
 /// How many pages of a prefetch are brought in: more than a quarter of the pool would only push itself out.
 pub(super) fn prefetched(first: PageIndex, count: u32, pages: &TableLayout) -> u32 {
     count.min(pages.frames_of(pages.size_of(first)) / 4)
@@ -81,13 +84,48 @@ impl Agent {
         // What lies behind the end of this shard's block is another's, which will see the scan when it comes there.
         for (page, marked) in run.pages() {
             if self.is_mine(page) {
-                fetched += u64::from(self.fetch(page, marked)?);
+                fetched += u64::from(self.fetch_or_later(page, marked)?);
             }
         }
         self.give_back_at_hand()?;
         self.pool.count(Counter::ReadAheadPages, fetched);
         tracing::debug!(?run, fetched, "read ahead");
         Ok(())
+    }
+
+    /// Fetches a page of a scan. Without a frame for it now, when there is one: were it left out, its reader would lose what is ahead of
+    /// it, and with the mark what comes after.
+    fn fetch_or_later(&mut self, page: PageIndex, marked: bool) -> Result<bool, CacheError> {
+        let size = self.size_of(page);
+        if self.pool.free_frames(size) > 0 || !self.frames.at_hand.is_empty() {
+            return self.fetch(page, marked);
+        }
+        if self.frames.later.len() >= (self.pool.layout().frames_of(size) / LATER_PART) as usize {
+            // Its reader has most likely gone past it.
+            self.frames.later.pop_front();
+        }
+        self.frames.later.push_back((page, marked));
+        Ok(false)
+    }
+
+    /// Fetches what there was no frame for, as far as there are some and nobody waits for them.
+    pub(super) fn fetch_later(&mut self) -> Result<bool, CacheError> {
+        let mut any = false;
+        while self.frames.starved.is_empty()
+            && let Some(&(page, marked)) = self.frames.later.front()
+            && self.pool.free_frames(self.size_of(page)) > 0
+        {
+            self.frames.later.pop_front();
+            let is_fetched = self.fetch(page, marked)?;
+            if is_fetched {
+                self.pool.count(Counter::ReadAheadPages, 1);
+            } else if marked && self.quiet(page) {
+                // Its reader was faster, and has not seen the mark.
+                self.used_ahead(page)?;
+            }
+            any = true;
+        }
+        Ok(any)
     }
 
     /// A rank wants pages brought in, without waiting.

@@ -435,6 +435,7 @@ impl Agent {
         progress |= !self.segments.withdrawals.is_empty() && self.go_on_withdrawing()?;
         self.refill_reserve()?;
         progress |= self.feed_starved()?;
+        progress |= self.fetch_later()?;
         self.make_room()?;
         // Evictions of clean pages of this node's own end here, so that their frames are there for the next turn.
         progress |= self.run_local()?;

@@ -44,6 +44,8 @@ pub(super) struct Frames {
     pub sending: FxHashMap<FrameId, (u32, bool)>,
     /// Pages that need a frame and did not get one.
     pub starved: VecDeque<PageIndex>,
+    /// Pages that are to be read ahead when there are frames for them, in the order of their readers, with their marks.
+    pub later: VecDeque<(PageIndex, bool)>,
     /// Ranks that found no free frame of a size for a put and sleep until there is one.
     pub hungry: Vec<(PageSize, Waiter)>,
     /// Homes that wait for a frame of the reserve.
@@ -73,6 +75,7 @@ impl Frames {
         Self {
             sending: FxHashMap::default(),
             starved: VecDeque::new(),
+            later: VecDeque::new(),
             hungry: Vec::new(),
             unstaged: VecDeque::new(),
             reserve: Default::default(),
@@ -123,7 +126,8 @@ impl Agent {
     pub(super) fn wished_for(&self, size: PageSize) -> u32 {
         let wanted = [self.frames.wished[size.index()], self.frames.asked[size.index()]];
         let wanted = wanted.into_iter().map(|wanted| wanted.at(self.time.now_ms)).max().unwrap_or(0);
-        wanted.max(self.waiting_for(size))
+        let later = self.frames.later.iter().filter(|(page, _)| self.size_of(*page) == size).count() as u32;
+        wanted.max(self.waiting_for(size)).max(later)
     }
 
     /// How many pages of this size wait for a frame.

@@ -95,3 +95,15 @@ fn a_slower_processor_is_slower() {
     };
     assert!(time(20_000) > 2.0 * time(5_000));
 }
+
+/// Goal: readers of more than their caches hold are as fast as their links nearly all the time, not only until the caches are full: what is
+/// read ahead waits for the frames of evictions, which take as long as the pages before them on the way.
+#[test]
+fn a_scan_of_more_than_the_caches_keeps_links_busy() {
+    let (nodes, data) = (6, 320);
+    let plan = Plan { frames: 128, ..plan(nodes) };
+    let seen = simulate::scan(&plan, data, 1, false).unwrap();
+    let link_ns = seen.used[1..].iter().map(|used| used.link_ns[1]).min().unwrap();
+    let share = link_ns as f64 / seen.ns as f64;
+    assert!(share > 0.75, "the links to readers were busy for {share:.2} of the time: {seen:?}");
+}

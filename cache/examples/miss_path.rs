@@ -56,7 +56,13 @@ impl Node {
         let read_ahead =
             ReadAheadSettings { page_bytes: PAGE_BYTES, pool_frames: frames, window_bytes_max: 16 << 20 };
         let options = AgentOptions {
-            home: home::Parameters { node, cooperative: true, in_place: None, side_by_side: true },
+            home: home::Parameters {
+                node,
+                cooperative: true,
+                in_place: None,
+                side_by_side: true,
+                sending: home::Sending::default(),
+            },
             replacement: "lru-second-chance",
             read_ahead: Some(read_ahead),
             batch: true,

@@ -108,7 +108,13 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
     volumes.insert(0, first);
     let options = || {
         Some(AgentOptions {
-            home: home::Parameters { node, cooperative: true, in_place: None, side_by_side: true },
+            home: home::Parameters {
+                node,
+                cooperative: true,
+                in_place: None,
+                side_by_side: true,
+                sending: home::Sending::default(),
+            },
             replacement: "lru-second-chance",
             read_ahead: None,
             batch: true,

@@ -126,6 +126,7 @@ fn options(
             cooperative: ablation.cooperative,
             in_place: ablation.in_place.then_some(InPlaceService::USUAL),
             side_by_side: true,
+            sending: home::Sending::default(),
         },
         replacement,
         read_ahead: read_ahead(settings, spec),

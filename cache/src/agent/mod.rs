@@ -149,8 +149,8 @@ pub struct Agent {
     options: AgentOptions,
     lines: lines::Lines,
     homes: FxHashMap<PageIndex, HomePage>,
-    /// Readers of pages of these homes that other nodes are sending them to.
-    supplied: usize,
+    /// Who is sending pages of these homes to readers.
+    sending: home::Sending,
     frames: room::Frames,
     victims: victims::Victims,
     balance: balance::Balance,
@@ -242,7 +242,7 @@ impl Agent {
             options,
             lines: lines::Lines::default(),
             homes: FxHashMap::default(),
-            supplied: 0,
+            sending: home::Sending::default(),
             answers: answers::Answers::default(),
             mapped: mapped::Mapped::default(),
             parts,
@@ -542,14 +542,17 @@ impl Agent {
             (self.node, &self.pool, &mut self.lines.pages, &mut self.observer);
         let entry = self.homes.entry(page).or_insert_with(|| own::implied(node, pool, pages, page));
         let home = entry.directory();
-        let before = home.supplied();
-        parameters.side_by_side &= self.supplied.saturating_sub(before) < SUPPLIED_BESIDE;
+        let mut sending = self.sending;
+        sending.end(home.suppliers());
+        parameters.side_by_side &= sending.all() < SUPPLIED_BESIDE;
+        parameters.sending = sending;
         let stepped = home::step_observed(home, &parameters, event, &mut |state, event, next| {
             if let Some(observe) = observer {
                 observe(Row { page: page.0, node, taken: Taken::Home(state, event, next) });
             }
         });
-        self.supplied = (self.supplied + home.supplied()).saturating_sub(before);
+        sending.begin(home.suppliers());
+        self.sending = sending;
         stepped
     }
 

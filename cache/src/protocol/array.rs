@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use vgas_rma::address::NodeId;
 
 /// Holders of one page. Push puts a node on top; access returns the top and re-inserts it at the bottom, so that
-/// the newest copy answers first and the load then goes round; remove erases.
+/// the newest copy answers first and the load then goes round, among those that cost the same; remove erases.
 ///
 /// Up to four holders need no memory of their own. Its operations cost time in proportion to the number of holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,11 +20,13 @@ impl ForwardArray {
         self.nodes.push(node);
     }
 
-    /// The node that answers now; it goes to the bottom. `None` when nobody holds the page.
-    pub fn access(&mut self) -> Option<NodeId> {
-        let top = self.nodes.pop()?;
-        self.nodes.insert(0, top);
-        Some(top)
+    /// The node that answers now, of those for which `cost` is least; it goes to the bottom. `None` when nobody holds the page.
+    pub fn access<C: Ord>(&mut self, cost: impl Fn(NodeId) -> C) -> Option<NodeId> {
+        let from_top = self.nodes.iter().copied().enumerate().rev();
+        let (position, node) = from_top.min_by_key(|(_, node)| cost(*node))?;
+        self.nodes.remove(position);
+        self.nodes.insert(0, node);
+        Some(node)
     }
 
     /// The node that would answer now.
@@ -86,14 +88,22 @@ mod tests {
     #[test]
     fn the_newest_answers_first_then_the_load_goes_round() {
         let mut holders = array(&[1, 2, 3]);
-        let answers: Vec<u32> = (0..6).map(|_| holders.access().unwrap().0).collect();
+        let answers: Vec<u32> = (0..6).map(|_| holders.access(|_| ()).unwrap().0).collect();
         assert_eq!(answers, [3, 2, 1, 3, 2, 1]);
+    }
+
+    #[test]
+    fn who_costs_less_answers_before_its_turn() {
+        let mut holders = array(&[1, 2, 3, 4]);
+        let answers: Vec<u32> = (0..4).map(|_| holders.access(|node| node.0 % 2).unwrap().0).collect();
+        assert_eq!(answers, [4, 2, 4, 2]);
+        assert_eq!(holders.iter().map(|node| node.0).collect::<Vec<_>>(), [2, 4, 1, 3]);
     }
 
     #[test]
     fn a_push_after_an_access_goes_above_everybody() {
         let mut holders = array(&[1, 2]);
-        assert_eq!(holders.access(), Some(NodeId(2)));
+        assert_eq!(holders.access(|_| ()), Some(NodeId(2)));
         holders.push(NodeId(3));
         assert_eq!(holders.iter().collect::<Vec<_>>(), [NodeId(2), NodeId(1), NodeId(3)]);
         assert_eq!(holders.top(), Some(NodeId(3)));
@@ -111,7 +121,7 @@ mod tests {
     #[test]
     fn the_empty_array_answers_nothing() {
         let mut holders = ForwardArray::default();
-        assert_eq!(holders.access(), None);
+        assert_eq!(holders.access(|_| ()), None);
         assert_eq!(holders.top(), None);
         assert!(holders.is_empty());
         holders.reduce_to(NodeId(4));

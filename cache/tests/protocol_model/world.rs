@@ -75,6 +75,7 @@ impl Setup {
             cooperative: self.cooperative,
             in_place: self.in_place,
             side_by_side: !self.in_turn,
+            sending: home::Sending::default(),
         }
     }
 }

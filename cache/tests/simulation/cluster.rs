@@ -258,6 +258,7 @@ impl Node {
                     cooperative: plan.cooperative,
                     in_place: plan.in_place,
                     side_by_side: true,
+                    sending: home::Sending::default(),
                 },
                 replacement: plan.replacement,
                 read_ahead: plan.read_ahead.then(|| read_ahead(plan)),

@@ -263,6 +263,7 @@ fn agent(
             cooperative: plan.cooperative,
             in_place: plan.in_place.then_some(InPlaceService::USUAL),
             side_by_side: true,
+            sending: home::Sending::default(),
         },
         replacement: replacement::NAMES[0],
         read_ahead: read_ahead(plan),

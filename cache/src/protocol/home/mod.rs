@@ -170,6 +170,56 @@ pub struct Parameters {
     /// one after the other, each by the one before, and by the home's own node only if nobody else has the page: then no node sends it
     /// more than once, which is soonest for many pages. May change from step to step.
     pub side_by_side: bool,
+    /// Of several holders, the one that sends least is asked. Changes from step to step.
+    pub sending: Sending,
+}
+
+/// How many pages nodes have been asked to send to readers, which have not said yet that these have come: of all pages of a home. A
+/// hint: nodes whose numbers are alike, but for a multiple of [`Sending::TOLD_APART`], count as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sending {
+    by_node: [u32; Sending::TOLD_APART],
+    all: usize,
+}
+
+impl Default for Sending {
+    fn default() -> Self {
+        Self::NOTHING
+    }
+}
+
+impl Sending {
+    /// Nobody sends anything.
+    pub const NOTHING: Self = Self { by_node: [0; Self::TOLD_APART], all: 0 };
+
+    /// Of so many nodes each is known by itself.
+    pub const TOLD_APART: usize = 64;
+
+    /// These nodes send a page each.
+    pub fn begin(&mut self, nodes: impl Iterator<Item = NodeId>) {
+        for node in nodes {
+            self.by_node[node.0 as usize % Self::TOLD_APART] += 1;
+            self.all += 1;
+        }
+    }
+
+    /// They have sent it.
+    pub fn end(&mut self, nodes: impl Iterator<Item = NodeId>) {
+        for node in nodes {
+            self.by_node[node.0 as usize % Self::TOLD_APART] -= 1;
+            self.all -= 1;
+        }
+    }
+
+    /// What this node sends, and maybe others.
+    pub fn of(&self, node: NodeId) -> u32 {
+        self.by_node[node.0 as usize % Self::TOLD_APART]
+    }
+
+    /// What all send.
+    pub fn all(&self) -> usize {
+        self.all
+    }
 }
 
 /// A request that has come or waits for its turn.
@@ -191,6 +241,8 @@ enum Want {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Supplied {
     requester: NodeId,
+    /// Who sends it.
+    from: NodeId,
     /// Whose Done says that it has the page.
     awaited: NodeId,
 }
@@ -322,7 +374,7 @@ pub fn step_observed(
     event: HomeEvent,
     observe: &mut dyn FnMut(State, Event, State),
 ) -> Result<HomeActions, Violation> {
-    let mut stepping = Stepping { home, parameters, actions: HomeActions::new() };
+    let mut stepping = Stepping { home, parameters, actions: HomeActions::new(), supplier: None };
     stepping.take(event, observe)?;
     Ok(stepping.actions)
 }
@@ -357,10 +409,10 @@ impl Home {
         supplied.or_else(|| self.turn.filter(|turn| turn.want != Want::Clean).map(|turn| turn.from))
     }
 
-    /// Readers that holders are sending the page to.
-    pub fn supplied(&self) -> usize {
+    /// Who is sending the page to a reader, as often as they are.
+    pub fn suppliers(&self) -> impl Iterator<Item = NodeId> + '_ {
         let one = matches!(self.state, State::ExclusiveSupplying | State::OwnedSupplying);
-        self.supplied.len() + usize::from(one)
+        self.supplied.iter().map(|one| one.from).chain(self.owner.filter(|_| one))
     }
 
     /// Whether the next waiting request may have its turn.
@@ -421,6 +473,8 @@ struct Stepping<'a> {
     home: &'a mut Home,
     parameters: &'a Parameters,
     actions: HomeActions,
+    /// Who was asked last to send the page to a reader.
+    supplier: Option<NodeId>,
 }
 
 impl Stepping<'_> {
@@ -539,8 +593,9 @@ impl Stepping<'_> {
             if self.home.state == State::SharedSupplying
                 && let Some(turn) = self.home.turn.take()
                 && let Some(awaited) = self.home.awaited.take()
+                && let Some(from) = self.supplier.take()
             {
-                self.home.supplied.push(Supplied { requester: turn.from, awaited });
+                self.home.supplied.push(Supplied { requester: turn.from, from, awaited });
             }
             let request = match self.home.turn {
                 Some(request) if again => request,
@@ -656,10 +711,10 @@ impl Stepping<'_> {
                 Some(owner) => Some(owner),
                 None if !self.parameters.cooperative => Some(self.parameters.node),
                 None => {
-                    let first = self.home.holders.access();
-                    let is_own = first == Some(self.parameters.node) && self.home.holders.len() > 1;
+                    let Parameters { node: own, side_by_side, sending, .. } = *self.parameters;
                     // Every first copy passes the home's own link: others have more room on theirs.
-                    if is_own && !self.parameters.side_by_side { self.home.holders.access() } else { first }
+                    let spared = |node| node == own && !side_by_side;
+                    self.home.holders.access(|node| (spared(node), sending.of(node)))
                 }
             };
         }
@@ -685,6 +740,7 @@ impl Stepping<'_> {
             Act::WriteNvm => self.actions.push(HomeAction::WriteNvm),
             Act::ForwardToReader => {
                 if let Some(Supply { from, confirm, .. }) = self.supply(chosen, false) {
+                    self.supplier = Some(from);
                     self.home.awaited = Some(if confirm == Confirm::Supplier { from } else { requester });
                     self.send(from, Message::ForwardShared { requester, confirm });
                 }
@@ -787,8 +843,13 @@ mod tests {
     const HOME: NodeId = NodeId(0);
     const A: NodeId = NodeId(1);
     const B: NodeId = NodeId(2);
-    const PARAMETERS: Parameters =
-        Parameters { node: HOME, cooperative: true, in_place: None, side_by_side: true };
+    const PARAMETERS: Parameters = Parameters {
+        node: HOME,
+        cooperative: true,
+        in_place: None,
+        side_by_side: true,
+        sending: Sending::NOTHING,
+    };
 
     fn says(home: &mut Home, from: NodeId, message: Message) -> Result<HomeActions, Violation> {
         step(home, &PARAMETERS, HomeEvent::Message { from, message })
@@ -833,6 +894,40 @@ mod tests {
             matches!(asked, Err(Violation::Contradiction { from: A, what: "GetShared", .. })),
             "{asked:?}"
         );
+    }
+
+    /// Goal: of several holders the one answers that sends least, at the same load the newest, and the home's own node only where readers are
+    /// supplied side by side; the counts are as before when all has come.
+    #[test]
+    fn the_holder_that_sends_least_answers() {
+        let asked = |busy: &[NodeId], side_by_side: bool| {
+            let mut home = Home { state: State::Shared, ..Home::default() };
+            [HOME, A, B].into_iter().for_each(|node| home.holders.push(node));
+            let mut sending = Sending::default();
+            sending.begin(busy.iter().copied());
+            let parameters = Parameters { sending, side_by_side, ..PARAMETERS };
+            let event = HomeEvent::Message { from: NodeId(3), message: Message::GetShared };
+            let actions = step(&mut home, &parameters, event).unwrap();
+            let [HomeAction::Send { to, .. }] = actions[..] else { panic!("{actions:?}") };
+            assert_eq!(home.suppliers().collect::<Vec<_>>(), [to]);
+            let event = HomeEvent::Message {
+                from: home.supplied[0].awaited,
+                message: Message::Done { dirty: false },
+            };
+            step(&mut home, &parameters, event).unwrap();
+            assert_eq!(home.suppliers().count(), 0);
+            to
+        };
+        assert_eq!(asked(&[], false), B);
+        assert_eq!(asked(&[B], false), A);
+        assert_eq!(asked(&[B, A, A], false), B);
+        assert_eq!(asked(&[B, A], false), B);
+        assert_eq!(asked(&[B, A], true), HOME);
+        let mut sending = Sending::default();
+        sending.begin([A, B, A].into_iter());
+        assert_eq!((sending.of(A), sending.all()), (2, 3));
+        sending.end([A, A, B].into_iter());
+        assert_eq!(sending, Sending::default());
     }
 
     #[test]
@@ -881,7 +976,13 @@ mod tests {
         let in_place = Some(InPlaceService { enter_after: 1, leave_after: 2 });
         let mut random = 1u64;
         for cooperative in [false, true] {
-            let parameters = Parameters { node: HOME, cooperative, in_place, side_by_side: true };
+            let parameters = Parameters {
+                node: HOME,
+                cooperative,
+                in_place,
+                side_by_side: true,
+                sending: Sending::NOTHING,
+            };
             let mut home = Home::default();
             for _ in 0..50_000 {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

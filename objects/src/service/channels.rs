@@ -59,6 +59,21 @@ pub(crate) enum Answer {
     Failed,
 }
 
+impl Answer {
+    /// Whether the values in it, if it is about some, are at most so many, each of so many bytes: a home may say anything.
+    pub fn is_whole(&self, bytes: usize, most: usize) -> bool {
+        match self {
+            Self::Closed(count, Bytes(values))
+            | Self::Values(count, Bytes(values))
+            | Self::Lost(_, count, Bytes(values)) => {
+                let count = *count as usize;
+                count <= most && count.checked_mul(bytes) == Some(values.len())
+            }
+            _ => true,
+        }
+    }
+}
+
 /// Values that have no room yet.
 #[derive(Debug)]
 struct Waiting {
@@ -202,6 +217,12 @@ impl Service for ChannelService {
 }
 
 impl ChannelService {
+    /// One whose numbers are the same each time.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn numbered() -> Self {
+        Self { next: 0, channels: HashMap::new() }
+    }
+
     fn open(&mut self, bytes: u32, room: u32, receives_at: NodeId) -> Answer {
         if bytes > VALUE_BYTES_MAX {
             return Answer::Failed;

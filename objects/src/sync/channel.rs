@@ -254,7 +254,10 @@ fn pass_on_for<X: Portable>() -> Result<(), ObjectError> {
 
 impl<T: Portable> Sender<T> {
     fn outlet(&self) -> Arc<Outlet> {
-        outlet(self.end.name(), Kind { most: self.end.most::<T>(), discard: discard::<T> })
+        outlet(
+            self.end.name(),
+            Kind { most: self.end.most::<T>(), bytes: bytes_of::<T>(), discard: discard::<T> },
+        )
     }
 
     /// Sends a value, or the box of one; yields it when nobody receives.
@@ -499,7 +502,11 @@ impl<T: Portable> Receiver<T> {
         try_only: bool,
         here: &'static Location<'static>,
     ) -> Result<Option<bool>, ObjectError> {
-        match self.ask(deadline, try_only).map_err(|error| self.end.is_lost::<Self>(error, here))? {
+        let answer = self.ask(deadline, try_only).map_err(|error| self.end.is_lost::<Self>(error, here))?;
+        if !answer.is_whole(bytes_of::<T>(), self.end.most::<T>()) {
+            return Err(misunderstood(self.end.name()));
+        }
+        match answer {
             Answer::Values(count, Bytes(values)) => {
                 self.rest.borrow_mut().put(&values, count as usize);
                 Ok(Some(true))
@@ -656,9 +663,12 @@ impl<T: Portable> Drop for Receiver<T> {
         if job().is_err() || self.end.call(&Request::Close { channel: self.end.number }).is_err() {
             return;
         }
-        let most = self.end.most::<T>() as u32;
-        let request = Request::Receive { channel: self.end.number, most, try_only: true };
-        while let Ok(Answer::Values(count, Bytes(values))) = self.end.call(&request) {
+        let most = self.end.most::<T>();
+        let request = Request::Receive { channel: self.end.number, most: most as u32, try_only: true };
+        while let Ok(answer) = self.end.call(&request)
+            && answer.is_whole(bytes_of::<T>(), most)
+            && let Answer::Values(count @ 1.., Bytes(values)) = answer
+        {
             discard::<T>(&values, count as usize);
         }
     }

@@ -36,6 +36,8 @@ pub(super) type Discard = fn(&[u8], usize);
 pub(super) struct Kind {
     /// Values that this rank may have on their way.
     pub most: usize,
+    /// Bytes of a value.
+    pub bytes: usize,
     pub discard: Discard,
 }
 
@@ -184,7 +186,11 @@ impl Outlet {
         if let Some(call) = &mut state.under_way {
             let Some(answer) = call.test().map_err(vgas::Error::from)? else { return Ok(()) };
             state.under_way = None;
-            state.taken += std::mem::take(&mut state.flying) as u64;
+            let flown = std::mem::take(&mut state.flying);
+            state.taken += flown as u64;
+            if !answer.is_whole(self.kind.bytes, flown) {
+                return Err(misunderstood(self.name));
+            }
             match answer {
                 Answer::Done => {}
                 Answer::Closed(count, Bytes(values)) => {

@@ -187,6 +187,9 @@
 extern crate self as vgas_objects;
 
 pub mod colour;
+#[cfg(all(feature = "runtime", any(test, fuzzing)))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "runtime")]
 mod heap;
 mod layout;

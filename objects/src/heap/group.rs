@@ -74,18 +74,6 @@ impl Heap {
         Request::Group { first, base: self.base, stride: self.stride, most, kinds: group.kinds.clone() }
     }
 
-    /// What it has answered, if it is about so many objects of these sizes.
-    pub(super) fn group_found(
-        &self,
-        group: &'static Group,
-        answer: Answer,
-        sizes: impl ExactSizeIterator<Item = usize>,
-    ) -> Option<Found> {
-        let Answer::Group { first, tied } = answer else { return None };
-        let first = given(Answer::All(first), sizes);
-        Some(Found { group, first, tied: tied.into_iter().map(|(word, bytes)| (word, bytes.0)).collect() })
-    }
-
     /// Reads an object of another node, and what is tied to it, after they were marked if they stay (`served` is where the word of the
     /// object's slot is). None where it does not come in this way.
     pub(super) fn read_group(
@@ -109,7 +97,7 @@ impl Heap {
         let answer = self.runtime.call::<HeapService>(node, &request);
         let answer = answer.map_err(|why| self.lost(word, shape, why))?;
         // The other way says why not.
-        let found = self.group_found(group, answer, [shape.bytes].into_iter());
+        let found = Found::of(group, answer, [shape.bytes].into_iter());
         Ok(found.filter(|found| found.first.iter().all(Option::is_some)))
     }
 
@@ -186,6 +174,17 @@ unsafe fn write(address: u64, bytes: &[u8]) {
 }
 
 impl Found {
+    /// What a node has answered, if it is about so many objects of these sizes.
+    pub fn of(
+        group: &'static Group,
+        answer: Answer,
+        sizes: impl ExactSizeIterator<Item = usize>,
+    ) -> Option<Self> {
+        let Answer::Group { first, tied } = answer else { return None };
+        let first = given(Answer::All(first), sizes);
+        Some(Self { group, first, tied: tied.into_iter().map(|(word, bytes)| (word, bytes.0)).collect() })
+    }
+
     /// The bytes of the first object that was asked for; of the only one, where it has come.
     pub fn one(&self) -> &[u8] {
         self.first.iter().flatten().next().map_or(&[], |bytes| bytes)
@@ -193,7 +192,7 @@ impl Found {
 
     /// Shows what has come with these objects: what it hangs from (the place of one of them, or what was returned for that), where in it, its
     /// type, its word and its bytes. What is not wanted (`None`) is not followed further.
-    fn follow<'f, P>(
+    pub(super) fn follow<'f, P>(
         &'f self,
         first: Vec<(P, &'f [u8])>,
         mut each: impl FnMut(&P, usize, &'static Tied, Word, &'f [u8]) -> Option<P>,

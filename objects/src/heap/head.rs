@@ -80,9 +80,9 @@ impl Head {
         (bytes > 0 && of_pages - bytes < SLACK_OF).then_some(bytes)
     }
 
-    /// Writes it into the partition.
-    pub fn write(&self, heap: &Heap) {
-        let words = [
+    /// Offsets of its words, and the words.
+    pub fn words(&self) -> [(u64, u64); 7] {
+        [
             (at::KIND, KIND),
             (at::BASE, self.base),
             (at::STRIDE, self.stride),
@@ -90,8 +90,12 @@ impl Head {
             (at::ROOTS, self.roots.map_or(0, Word::bits)),
             (at::LIVE, self.live),
             (at::USED, u64::from(self.slack) << 32 | u64::from(self.used)),
-        ];
-        words.into_iter().for_each(|(at, word)| heap.list_word(at).store(word, Ordering::Relaxed));
+        ]
+    }
+
+    /// Writes it into the partition.
+    pub fn write(&self, heap: &Heap) {
+        self.words().into_iter().for_each(|(at, word)| heap.list_word(at).store(word, Ordering::Relaxed));
     }
 }
 

@@ -18,6 +18,8 @@ mod copies;
 mod entry;
 mod error;
 mod extension;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod group;
 mod head;
 mod helper;

@@ -8,6 +8,7 @@ use super::borrow::Ref;
 use super::boxes::DBox;
 use super::copies::{Claim, Filling};
 use super::error::ObjectError;
+use super::group::Found;
 use super::mates::{Begun, Room, Unshown};
 use super::remote::REST_BYTES;
 use super::shape::Shape;
@@ -309,7 +310,7 @@ impl Heap {
         let Some(Ok(answer)) = ended else { return Ok(()) };
         let sizes = list.iter().map(|one| one.shape.bytes);
         let given = match list.first().and_then(|one| one.shape.group) {
-            Some(group) => match self.group_found(group(), answer, sizes) {
+            Some(group) => match Found::of(group(), answer, sizes) {
                 Some(mut found) => {
                     self.keep_tied(&found);
                     std::mem::take(&mut found.first)

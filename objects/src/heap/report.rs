@@ -269,6 +269,17 @@ impl fmt::Display for Report {
     }
 }
 
+/// Any bytes as what a rank says: what was read is the same when it is said again.
+#[cfg(any(test, fuzzing))]
+pub(super) fn any_report(bytes: &[u8]) {
+    let report = RankReport::decode(bytes);
+    assert!(report.types.len() <= 1 + bytes.len());
+    assert!(report.types.iter().all(|of| !of.name.contains(char::is_control)));
+    assert_eq!(RankReport::decode(&report.clone().encode()), report);
+    let whole = Report { ranks: vec![report; 2], nodes: vec![NodeReport::default()] };
+    drop(whole.to_string());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

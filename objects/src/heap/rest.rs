@@ -153,43 +153,76 @@ fn file_of(file: &str) -> Option<(&str, u32)> {
     Some((name, rank.parse().ok()?))
 }
 
-fn look(rank: u32, file: &Path) -> Result<PartitionAtRest, LookError> {
-    let cannot = |why| LookError::File { file: file.into(), why };
-    let other = |why: &str| LookError::Heap { file: file.into(), why: why.into() };
-    let mut segment = AtRest::open(file).map_err(cannot)?;
+/// What a partition says of itself.
+struct Said {
+    head: Head,
+    /// Where it lies, and how many bytes it has.
+    address: u64,
+    bytes: u64,
+    census: Census,
+    roots: Vec<RootAtRest>,
+}
+
+/// Why it says nothing.
+#[derive(Debug)]
+enum Unsaid<E> {
+    /// It cannot be read.
+    Unread(E),
+    /// It is none.
+    Other(String),
+}
+
+impl<E> From<E> for Unsaid<E> {
+    fn from(why: E) -> Self {
+        Self::Unread(why)
+    }
+}
+
+/// What is said in a partition whose pages have so many bytes, through what reads bytes at offsets.
+fn said<E>(
+    rank: u32,
+    of_pages: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<Said, Unsaid<E>> {
     let mut beginning = [0; crate::slab::HEAD_BYTES as usize];
-    segment.read(0, &mut beginning).map_err(cannot)?;
+    read(0, &mut beginning)?;
     let word = |at: u64| {
         beginning.as_chunks::<8>().0.get(at as usize / 8).map_or(0, |word| u64::from_le_bytes(*word))
     };
-    let head = Head::read(word).map_err(|why| other(&why.to_string()))?;
-    let is_odd = || other("it says of itself what no heap does");
-    let bytes = head.bytes_of(segment.bytes()).ok_or_else(is_odd)?;
+    let head = Head::read(word).map_err(|why| Unsaid::Other(why.to_string()))?;
+    let is_odd = || Unsaid::Other("it says of itself what no heap does".into());
+    let bytes = head.bytes_of(of_pages).ok_or_else(is_odd)?;
     let address = u64::from(rank).checked_mul(head.stride).and_then(|at| at.checked_add(head.base));
     let address = address.filter(|address| address.checked_add(bytes).is_some_and(|end| end >> 48 == 0));
     let address = address.filter(|_| head.stride >= bytes).ok_or_else(is_odd)?;
-    let geometry = Geometry::new(address, bytes);
     let mut failed = None;
-    let census = Census::of(geometry, head.used, |at| {
+    let census = Census::of(Geometry::new(address, bytes), head.used, |at| {
         let mut word = [0; 4];
-        if let Err(why) = segment.read(at, &mut word) {
+        if let Err(why) = read(at, &mut word) {
             failed.get_or_insert(why);
         }
         u32::from_le_bytes(word)
     });
-    if let Some(why) = failed {
-        return Err(cannot(why));
-    }
+    failed.map_or(Ok(()), Err)?;
+    let roots = roots(read, address, bytes, &head)?;
+    Ok(Said { head, address, bytes, census, roots })
+}
+
+fn look(rank: u32, file: &Path) -> Result<PartitionAtRest, LookError> {
+    let cannot = |why| LookError::File { file: file.into(), why };
+    let mut segment = AtRest::open(file).map_err(cannot)?;
+    let of_pages = segment.bytes();
+    let said = said(rank, of_pages, |at, to| segment.read(at, to)).map_err(|why| match why {
+        Unsaid::Unread(why) => cannot(why),
+        Unsaid::Other(why) => LookError::Heap { file: file.into(), why },
+    })?;
+    let Said { head, address, bytes, census, roots } = said;
     let sizes = census.sizes.iter().map(|(&(is_large, bytes), &(count, total_bytes))| SizeAtRest {
         bytes,
         count,
         total_bytes,
         is_large,
     });
-    let roots = roots(&mut segment, address, bytes, &head).map_err(|why| match why {
-        Some(why) => cannot(why),
-        None => other("its list of names leads nowhere"),
-    })?;
     Ok(PartitionAtRest {
         file: file.into(),
         rank,
@@ -207,20 +240,21 @@ fn look(rank: u32, file: &Path) -> Result<PartitionAtRest, LookError> {
     })
 }
 
-/// The names of a partition; an error without a cause is a word that leads out of it.
-fn roots(
-    segment: &mut AtRest,
+/// The names of a partition.
+fn roots<E>(
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     address: u64,
     bytes: u64,
     head: &Head,
-) -> Result<Vec<RootAtRest>, Option<RestError>> {
+) -> Result<Vec<RootAtRest>, Unsaid<E>> {
+    let nowhere = || Unsaid::Other("its list of names leads nowhere".into());
     let mut roots = Vec::new();
     let mut next = head.roots;
     while let Some(word) = next {
-        let offset = word.address().checked_sub(address).filter(|offset| *offset < bytes).ok_or(None)?;
-        let mut read =
-            |at: u64, to: &mut [u8]| segment.read(offset.checked_add(at).ok_or(None)?, to).map_err(Some);
-        let RootAt { name, layout, word, after } = root_at(&mut read)?;
+        let offset = word.address().checked_sub(address).filter(|offset| *offset < bytes);
+        let offset = offset.ok_or_else(nowhere)?;
+        // An offset in a partition, and in a name: far from what a number has room for.
+        let RootAt { name, layout, word, after } = root_at(|at, to| read(offset + at, to))?;
         let place = Word::from_bits(word).and_then(|word| word.address().checked_sub(head.base));
         let place = place.filter(|_| head.stride > 0);
         roots.push(RootAtRest {
@@ -231,8 +265,49 @@ fn roots(
         });
         next = Word::from_bits(after);
         if roots.len() > NAMES_MAX {
-            return Err(None);
+            return Err(nowhere());
         }
     }
     Ok(roots)
+}
+
+/// Any bytes as a partition's, with zeros behind them: four of them say whose it is, and how many pages it has of 64 KiB.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn any_partition(bytes: &[u8]) {
+    let &[rank, low, high, _, ref rest @ ..] = bytes else { return };
+    let pages = u16::from_le_bytes([low, high]) % 1024;
+    let of_pages = u64::from(pages) << 16;
+    let read = |at: u64, to: &mut [u8]| {
+        let end = at.checked_add(to.len() as u64).filter(|end| *end <= of_pages).ok_or("behind its end")?;
+        let found = rest.get(at as usize..rest.len().min(end as usize)).unwrap_or_default();
+        to.fill(0);
+        to[..found.len()].copy_from_slice(found);
+        Ok(())
+    };
+    if let Ok(Said { head, address, bytes, census, roots }) = said::<&str>(rank.into(), of_pages, read) {
+        assert!(bytes <= of_pages && roots.len() <= NAMES_MAX);
+        assert!(bytes <= head.stride && address + bytes < 1 << 48, "no partition: {head:?}");
+        let taken: u64 = census.sizes.values().map(|(_, bytes)| bytes).sum();
+        assert!(taken + census.free_bytes == census.used_bytes && census.used_bytes <= bytes, "{census:?}");
+    }
+}
+
+/// The beginning of one with a name or without, a slab of small objects and a large object, for [`any_partition`].
+#[cfg(test)]
+pub(super) fn some_partition(has_name: bool) -> Vec<u8> {
+    const NAME: u64 = 1024;
+    let (bytes, base) = (16u64 << 16, 1u64 << 40);
+    let mut partition = vec![0; 2 * NAME as usize];
+    let mut put = |at: u64, bytes: &[u8]| partition[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    let stride = 1 << 30;
+    let roots = Word::new(base + stride + NAME, crate::Colour(3)).filter(|_| has_name);
+    let slack = Head::slack_of(bytes);
+    let head = Head { base, stride, jobs: 2, last_colour: 9, roots, live: 5, used: 4, slack };
+    head.words().into_iter().for_each(|(at, word)| put(at, &word.to_le_bytes()));
+    let mut record = crate::slab::HEAD_BYTES;
+    for words in [[3, 0, 0, 0], [0x00ff_fffe, 0, 0x8000, 2]] {
+        put(record, &words.map(u32::to_le_bytes).concat());
+        record += 16;
+    }
+    [vec![1, 16, 0, 0], partition].concat()
 }

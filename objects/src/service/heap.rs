@@ -612,7 +612,7 @@ impl HeapService {
 
 impl HeapService {
     /// Whether nothing is under way.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn is_idle(&self) -> bool {
         self.reads.is_empty() && self.free.is_empty() && self.lists.is_empty() && self.listed == 0
     }

@@ -3,6 +3,8 @@
 pub(crate) mod barriers;
 mod bytes;
 pub(crate) mod channels;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod handed;
 mod heap;

@@ -270,7 +270,7 @@ pub(super) const MISREAD: u8 = 2;
 pub(super) const STOPPED: u8 = 3;
 
 /// What tells tasks of other arguments and results apart: the first bytes of the arguments.
-fn mark<A, R>() -> [u8; 8] {
+pub(super) fn mark<A, R>() -> [u8; 8] {
     let mut hasher = FxHasher::default();
     std::any::type_name::<fn(A) -> R>().hash(&mut hasher);
     hasher.finish().to_le_bytes()

@@ -13,6 +13,8 @@
 mod alone;
 mod call;
 mod entry;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod here;
 mod job;
 mod lend;

@@ -289,6 +289,40 @@ impl Work for Visitor {
     }
 }
 
+/// Any words as a message of a job of so many ranks; if they are one, they are the same when it is sent again. Of a task, its code.
+#[cfg(any(test, fuzzing))]
+pub(super) fn any_words(words: &[u32], ranks: u32) -> Option<u32> {
+    let (run, said) = Said::decode(words, ranks)?;
+    assert_eq!(said.words(run), words);
+    match said {
+        Said::Run { entry, origin, .. } => {
+            assert!(origin.0 < ranks);
+            Some(entry)
+        }
+        _ => None,
+    }
+}
+
+/// Messages, for [`any_words`].
+#[cfg(test)]
+pub(super) fn some_words() -> Vec<(&'static str, Vec<u32>)> {
+    let run = Said::Run {
+        entry: 7,
+        origin: Rank(3),
+        number: 5 << 33,
+        leaves: Leaves::Node,
+        hops: 1,
+        is_answer: true,
+        meets: true,
+    };
+    vec![
+        ("run", run.words(9)),
+        ("ended", Said::Ended { number: u64::MAX, rank: Rank(0) }.words(9)),
+        ("hungry", Said::Hungry.words(9)),
+        ("stop", Said::Stop.words(9)),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -94,3 +94,5 @@ pub fn may_publish(borrow_lives: bool) -> bool {
 
 #[cfg(test)]
 mod walk;
+#[cfg(test)]
+mod walk_of_backups;

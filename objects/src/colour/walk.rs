@@ -1,13 +1,15 @@
 //! Goal: nobody ever reads what is not the latest value. Method: every state that objects can come to is visited, until there is no new
-//! one, with two colours, and with copies, requests and evictions on every node: an object on three nodes, of which two have a slot, and a
-//! parent and its child on two nodes of three slots; and an object on one node and two ranks of another, which read each other's copies.
-//! Then each rule is broken in turn, and one of the walks must find it.
+//! one, with two colours, and with copies, requests and evictions on every node: an object on three nodes, of which two have a slot; a
+//! parent and its child on two nodes of three slots, and, with one colour, on three nodes of two; an object on one node and two ranks of another, which
+//! read each other's copies; and a slot that retires and is asked about by messages. Then each rule is broken in turn, and one of the walks
+//! must find it. Backups have a walk of their own (`walk_of_backups.rs`).
 //!
 //! A copy is *fresh* while its bytes are those of the object. That is what a state has instead of values, so that there are finitely
 //! many. The latest value of the parent contains the child's word.
 
 use super::*;
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
+use std::hash::Hash;
 
 /// Most of either scope.
 const NODES: usize = 3;
@@ -26,12 +28,20 @@ struct Scope {
     has_child: bool,
     /// The last two are ranks of one node.
     shares: bool,
+    /// A retired slot comes back by messages: each node is asked, and confirms by itself.
+    flushes: bool,
+    last: Colour,
 }
 
-const SCOPES: [Scope; 3] = [
-    Scope { nodes: 3, slots: 2, has_child: false, shares: false },
-    Scope { nodes: 2, slots: 3, has_child: true, shares: false },
-    Scope { nodes: 3, slots: 2, has_child: false, shares: true },
+const OBJECT: Scope =
+    Scope { nodes: 3, slots: 2, has_child: false, shares: false, flushes: false, last: LAST };
+
+const SCOPES: [Scope; 5] = [
+    OBJECT,
+    Scope { nodes: 2, slots: 3, has_child: true, ..OBJECT },
+    Scope { slots: 2, has_child: true, last: Colour(0), ..OBJECT },
+    Scope { shares: true, ..OBJECT },
+    Scope { slots: 1, flushes: true, ..OBJECT },
 ];
 
 impl Scope {
@@ -57,6 +67,12 @@ enum Fault {
     PublishedLate,
     /// A retired slot comes back while copies are left.
     RevivedEarly,
+    /// A node confirms that it has no copies from a retired slot, and keeps them.
+    ConfirmedWithCopies,
+    /// A retired slot comes back when one node has not confirmed yet.
+    ConfirmedByOthers,
+    /// What nodes have confirmed when a slot came back last counts when it is retired again.
+    ConfirmedBefore,
     /// A copy is evicted that a borrow uses.
     EvictedHeld,
     /// The child is written while the parent's word stays.
@@ -92,6 +108,7 @@ struct Fetch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
+    last: Colour,
     slots: [Slot; SLOTS],
     objects: [Option<Name>; 2],
     /// The parent, and with it the child, is borrowed mutably.
@@ -104,13 +121,16 @@ struct State {
     copies: [[[Option<bool>; COLOURS]; SLOTS]; NODES],
     /// Only node 1 and node 2 ask: one each.
     fetches: [Option<Fetch>; NODES],
+    /// Who has confirmed that it has no copies from there, since somebody was asked.
+    confirmed: [[Option<bool>; NODES]; SLOTS],
 }
 
 type Found = Result<(), String>;
 
 impl State {
-    fn first() -> Self {
+    fn first(scope: Scope) -> Self {
         Self {
+            last: scope.last,
             slots: [Slot::Free(Colour(0)); SLOTS],
             objects: [None; 2],
             writing: false,
@@ -118,6 +138,7 @@ impl State {
             hints: [[false; COLOURS]; SLOTS],
             copies: [[[None; COLOURS]; SLOTS]; NODES],
             fetches: [None; NODES],
+            confirmed: [[None; NODES]; SLOTS],
         }
     }
 
@@ -143,7 +164,7 @@ impl State {
     }
 
     fn apply(&mut self, slot: usize, event: Event) -> Option<Outcome> {
-        let (next, outcome) = step(self.slots[slot], event, LAST)?;
+        let (next, outcome) = step(self.slots[slot], event, self.last)?;
         self.slots[slot] = next;
         Some(outcome)
     }
@@ -229,6 +250,10 @@ impl State {
                 };
                 add(format!("write the child alone in {slot}"), with(&alone));
             }
+            if scope.flushes {
+                self.flush(slot, scope, fault, &mut add);
+                continue;
+            }
             let left = self.copies.iter().any(|copies| copies[slot].iter().any(Option::is_some));
             let asked = self.fetches.iter().flatten().any(|fetch| fetch.name.slot == slot);
             if (!left && !asked) || fault == Some(Fault::RevivedEarly) {
@@ -280,6 +305,44 @@ impl State {
             }
         }
         Ok(all)
+    }
+
+    /// A slot that is retired: its home asks all nodes, each drops what it has from there, and confirms; then it comes back. Requests that nobody
+    /// waits for any more may be under way meanwhile.
+    fn flush(
+        &self,
+        slot: usize,
+        scope: Scope,
+        fault: Option<Fault>,
+        add: &mut dyn FnMut(String, Option<State>),
+    ) {
+        if self.slots[slot] != Slot::Retired {
+            return;
+        }
+        let all = &self.confirmed[slot][..scope.nodes];
+        if all.iter().all(Option::is_none) {
+            let mut state = *self;
+            state.confirmed[slot][..scope.nodes].fill(Some(false));
+            add(format!("all are asked about {slot}"), Some(state));
+            return;
+        }
+        for node in (0..scope.nodes).filter(|node| all[*node] == Some(false)) {
+            let mut state = *self;
+            if fault != Some(Fault::ConfirmedWithCopies) {
+                state.copies[node][slot] = [None; COLOURS];
+            }
+            state.confirmed[slot][node] = Some(true);
+            add(format!("node {node} confirms {slot}"), Some(state));
+        }
+        let missing = all.iter().filter(|confirmed| **confirmed != Some(true)).count();
+        if missing <= usize::from(fault == Some(Fault::ConfirmedByOthers)) {
+            let mut state = *self;
+            if fault != Some(Fault::ConfirmedBefore) {
+                state.confirmed[slot] = [None; NODES];
+            }
+            let revived = state.apply(slot, Event::Confirmed).map(|_| state);
+            add(format!("revive {slot}"), revived);
+        }
     }
 
     /// Borrows and looks of a node: of the child only while it borrows the parent.
@@ -406,21 +469,26 @@ impl State {
     }
 }
 
-/// All states, or what goes wrong, with the shortest way there.
+/// All states, or what goes wrong.
 fn explore(scope: Scope, fault: Option<Fault>) -> Result<usize, String> {
-    let mut seen: FxHashMap<State, u32> = FxHashMap::default();
-    let mut states = vec![(State::first(), 0u32, String::new())];
-    seen.insert(State::first(), 0);
+    visit(State::first(scope), fault.is_some(), |state| state.next(scope, fault))
+}
+
+/// How many states come of the first, or what goes wrong, with the shortest way there if that is told.
+pub(super) fn visit<S: Copy + Eq + Hash>(
+    first: S,
+    is_told: bool,
+    next: impl Fn(&S) -> Result<Vec<(String, S)>, String>,
+) -> Result<usize, String> {
+    let mut seen: FxHashSet<S> = FxHashSet::from_iter([first]);
+    let mut states = vec![(first, 0u32, String::new())];
     let mut at = 0;
     while at < states.len() {
-        let (state, ..) = states[at];
-        match state.next(scope, fault) {
+        match next(&states[at].0) {
             Ok(all) => {
                 for (how, next) in all {
-                    if let std::collections::hash_map::Entry::Vacant(vacant) = seen.entry(next) {
-                        vacant.insert(states.len() as u32);
-                        let how = if fault.is_some() { how } else { String::new() };
-                        states.push((next, at as u32, how));
+                    if seen.insert(next) {
+                        states.push((next, at as u32, if is_told { how } else { String::new() }));
                     }
                 }
             }
@@ -435,7 +503,7 @@ fn explore(scope: Scope, fault: Option<Fault>) -> Result<usize, String> {
             }
         }
         at += 1;
-        assert!(at < STATES_MAX, "{scope:?} has no end");
+        assert!(at < STATES_MAX, "the walk has no end");
     }
     Ok(states.len())
 }
@@ -445,7 +513,7 @@ fn no_order_of_things_shows_an_old_value() {
     let states = SCOPES.map(|scope| explore(scope, None).unwrap());
     assert_eq!(
         states,
-        [787_065, 1_351_413, 302_196],
+        [787_065, 1_351_413, 432_695, 302_196, 6_035],
         "the protocol or the walk has changed: see that it is meant"
     );
 }
@@ -459,6 +527,9 @@ fn every_broken_rule_is_found() {
         ServedForgotten,
         PublishedLate,
         RevivedEarly,
+        ConfirmedWithCopies,
+        ConfirmedByOthers,
+        ConfirmedBefore,
         EvictedHeld,
         ChildAlone,
         HintUnchecked,
@@ -471,5 +542,15 @@ fn every_broken_rule_is_found() {
         let found = SCOPES.iter().rev().find_map(|scope| explore(*scope, Some(fault)).err());
         println!("{fault:?}: {found:?}");
         assert!(found.is_some(), "{fault:?} is not found");
+    }
+    // Each walk by itself, of what it is for.
+    for (scope, fault) in SCOPES.into_iter().zip([
+        BumpSkipped,
+        ChildAlone,
+        LabelLookedAtOnce,
+        EvictedFromMate,
+        ConfirmedByOthers,
+    ]) {
+        assert!(explore(scope, Some(fault)).is_err(), "{fault:?} is not found in {scope:?}");
     }
 }

@@ -28,7 +28,7 @@ mod shape {
 #[path = "../../src/word.rs"]
 mod word;
 
-use copies::{Copies, Copy};
+use copies::{Claim, Copies, Copy};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use shared::{Look, Shared, Table};
@@ -98,7 +98,7 @@ fn read(node: &Node, rank: u32, word: Word, value: u64) {
 struct Reader {
     copies: Copies,
     extension: AtomicU64,
-    slots: [AtomicU64; 2],
+    slots: [AtomicU64; 3],
     /// How many of them have been used: one that is freed comes again later.
     used: AtomicU64,
 }
@@ -108,7 +108,7 @@ const TAG: u64 = 3;
 impl Reader {
     fn new() -> Arc<Self> {
         let (extension, used) = (AtomicU64::new(0), AtomicU64::new(0));
-        let slots = [AtomicU64::new(0), AtomicU64::new(0)];
+        let slots = [0; 3].map(AtomicU64::new);
         Arc::new(Self { copies: Copies::sharing(None), extension, slots, used })
     }
 
@@ -116,14 +116,15 @@ impl Reader {
         &self.slots[((address - SLOT) / 16) as usize]
     }
 
+    /// A copy that is fetched into a slot.
+    fn copy(&self) -> Copy {
+        let address = SLOT + 16 * self.used.fetch_add(1, Ordering::Relaxed);
+        self.slot(address).store(7, Ordering::Relaxed);
+        Copy { address, class: slab::Class::Small(0), bytes: 8, links: None, name: || "", entry: None }
+    }
+
     fn hold(&self) -> u64 {
-        let fetch = || {
-            let address = SLOT + 16 * self.used.fetch_add(1, Ordering::Relaxed);
-            self.slot(address).store(7, Ordering::Relaxed);
-            let class = slab::Class::Small(0);
-            Ok(Copy { address, class, bytes: 8, links: None, name: || "", entry: None })
-        };
-        self.copies.hold(number(1), fetch).expect("it is fetched")
+        self.copies.hold(number(1), || Ok(self.copy())).expect("it is fetched")
     }
 
     /// As a box that is read through: looks at the extension, else has the copy held, and notes it.
@@ -138,6 +139,18 @@ impl Reader {
             }
         };
         assert_eq!(self.slot(address).load(Ordering::Relaxed), 7, "the copy was evicted while it is read");
+    }
+
+    /// As one of many that are read together: fetches it, if nobody else does, and does not wait otherwise. `comes`: else it could not be had.
+    fn read_with_others(&self, word: Word, comes: bool) {
+        let address = match self.copies.claim(word) {
+            Claim::Held(address) => address,
+            Claim::Mine(filling) if comes => filling.fill(self.copy()),
+            // It is left to whoever waits for it.
+            Claim::Mine(_) | Claim::Others => return,
+        };
+        assert_eq!(self.slot(address).load(Ordering::Relaxed), 7, "the copy was evicted while it is used");
+        self.copies.release(word);
     }
 
     /// As a borrow: holds the copy, and ends.
@@ -195,6 +208,68 @@ fn eviction_waits_for_boxes_and_borrows() {
         // Used since it was idle first: its second chance.
         evicted += u32::from(rank.evict());
         assert!(evicted > 0 && rank.copies.kept().0 == 0, "a use is left that nobody stands for");
+    });
+}
+
+/// One thread reads a copy among others, without waiting for it, one borrows it, and a third evicts: whoever counts among its users finds it.
+#[test]
+fn what_is_claimed_stays_while_it_is_used() {
+    orders(3, || {
+        let rank = Reader::new();
+        let (claims, borrows) = (rank.clone(), rank.clone());
+        let claims = loom::thread::spawn(move || claims.read_with_others(number(1), true));
+        let borrows = loom::thread::spawn(move || borrows.borrow());
+        let mut evicted = u32::from(rank.evict());
+        claims.join().expect("no panic");
+        borrows.join().expect("no panic");
+        // Used since it was idle first: its second chance.
+        evicted += u32::from(rank.evict()) + u32::from(rank.evict());
+        assert!(evicted > 0 && rank.copies.kept().0 == 0, "a use is left that nobody stands for");
+    });
+}
+
+/// Who has claimed a copy cannot have it, in one thread, while others wait for it: they fetch it themselves.
+#[test]
+fn who_claims_in_vain_is_in_nobodys_way() {
+    orders(3, || {
+        let rank = Reader::new();
+        let others = [false, true].map(|comes| {
+            let rank = rank.clone();
+            loom::thread::spawn(move || rank.read_with_others(number(1), comes))
+        });
+        rank.borrow();
+        others.into_iter().for_each(|other| other.join().expect("no panic"));
+        assert!(rank.copies.kept().0 > 0, "who has waited has nothing");
+    });
+}
+
+/// Two threads want the same two copies, in opposite orders: none waits for the other before it has brought what it has claimed.
+#[test]
+fn lists_do_not_wait_for_each_other() {
+    orders(3, || {
+        let rank = Reader::new();
+        let read = |rank: &Reader, words: [Word; 2]| {
+            let claimed = words.map(|word| (word, rank.copies.claim(word)));
+            let left = claimed.map(|(word, claim)| match claim {
+                Claim::Held(_) => None,
+                Claim::Mine(filling) => {
+                    filling.fill(rank.copy());
+                    None
+                }
+                Claim::Others => Some(word),
+            });
+            for word in left.into_iter().flatten() {
+                let address = rank.copies.hold(word, || Ok(rank.copy())).expect("it is fetched");
+                assert_eq!(rank.slot(address).load(Ordering::Relaxed), 7);
+            }
+        };
+        let other = rank.clone();
+        let other = loom::thread::spawn(move || read(&other, [number(2), number(1)]));
+        read(&rank, [number(1), number(2)]);
+        other.join().expect("no panic");
+        let mut uses = 0;
+        rank.copies.each(|_, _, count| uses += count);
+        assert_eq!((rank.copies.kept().0, uses), (2, 4), "each was fetched once, for both");
     });
 }
 
@@ -272,5 +347,59 @@ fn an_entry_that_becomes_anothers_is_not_taken() {
             }
         }
         reader.join().expect("no panic");
+    });
+}
+
+/// A rank looks without waiting, while another one fetches, shows and evicts: it finds the copy, or fetches it, or leaves it to the other; and
+/// what it has found stays.
+#[test]
+fn who_does_not_wait_finds_it_whole() {
+    orders(4, || {
+        let node = Node::new();
+        let other = node.clone();
+        let second = loom::thread::spawn(move || {
+            let shared = other.rank(1);
+            match shared.try_look(number(1), go_on) {
+                Ok(Some(Look::Held(at, _))) => {
+                    assert_eq!(other.slot.load(Ordering::Relaxed), 7, "evicted while it is held");
+                    shared.release(at);
+                }
+                Ok(Some(Look::Fetch(at))) => shared.give_up(at),
+                _ => {}
+            }
+        });
+        read(&node, 0, number(1), 7);
+        second.join().expect("no panic");
+    });
+}
+
+/// Two ranks want the same two copies, in opposite orders, as one list each: none waits for the other before it has shown what it fetches.
+#[test]
+fn ranks_that_fetch_lists_do_not_wait_for_each_other() {
+    orders(2, || {
+        // One entry for each.
+        let tables = Arc::new([Table::of(1), Table::of(1)]);
+        let read = |tables: &[Table; 2], rank: u32, order: [usize; 2]| {
+            let shared = order
+                .map(|at| (number(at as u64), Shared::new(tables[at].entries(), rank).expect("few ranks")));
+            let looked = [0, 1].map(|at| shared[at].1.try_look(shared[at].0, go_on));
+            for ((_, shared), look) in shared.iter().zip(&looked) {
+                if let Ok(Some(Look::Fetch(at))) = look {
+                    shared.show(*at, SLOT);
+                }
+            }
+            for ((word, shared), look) in shared.iter().zip(&looked) {
+                if let Ok(None) = look {
+                    assert!(
+                        matches!(shared.look(*word, go_on), Ok(Look::Held(_, SLOT))),
+                        "it was fetched twice"
+                    );
+                }
+            }
+        };
+        let other = tables.clone();
+        let second = loom::thread::spawn(move || read(&other, 1, [1, 0]));
+        read(&tables, 0, [0, 1]);
+        second.join().expect("no panic");
     });
 }

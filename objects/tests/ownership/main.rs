@@ -5,6 +5,7 @@
 
 mod channels;
 mod conditions;
+mod forgotten;
 mod kept;
 mod losses;
 mod nodes;
@@ -48,6 +49,7 @@ struct Scenario {
 fn all() -> impl Iterator<Item = &'static Scenario> {
     [
         scenarios::ALL,
+        forgotten::ALL,
         nodes::ALL,
         random::ALL,
         reads::ALL,

@@ -37,6 +37,7 @@ const WAITS: &[(&str, &[&str])] = &[
     ("lock there", &["DMutex<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
     ("rwlock there", &["DMutex<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
     ("with there", &["DMutex<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
+    ("with killed within", &["DMutex<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
     ("number there", &["DAtomic<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
     ("counted value there", &["DArc<u64>", "rank 1 on node 1", "losses.rs", "node 1 is lost"]),
     ("barrier", &["DBarrier", "rank 0 on node 0", "losses.rs", "node 1 is lost"]),
@@ -100,6 +101,7 @@ struct Things {
     lock_there: DMutex<u64>,
     rwlock_there: DRwLock<u64>,
     with_there: DMutex<u64>,
+    dies_there: DMutex<u64>,
     number_there: DAtomicU64,
     counted_there: DArc<u64>,
     barrier: DBarrier,
@@ -157,11 +159,16 @@ fn wait(things: &Things, what: u32) {
             things.is_ready();
             lock_error(things.with_there.with((), task!(|of: &mut u64, _n: ()| -> () { *of += 1 })));
         }
+        // Behind who has it, and dies with it.
         4 => {
+            things.is_ready();
+            lock_error(things.dies_there.with((), task!(|of: &mut u64, _n: ()| -> () { *of += 1 })));
+        }
+        5 => {
             things.wait_for_loss();
             said(what, things.number_there.fetch_add(1).map(drop));
         }
-        5 => {
+        6 => {
             things.wait_for_loss();
             // What this rank has drawn it gives away without asking.
             let mut all = Vec::new();
@@ -173,11 +180,11 @@ fn wait(things: &Things, what: u32) {
             };
             said(what, ended);
         }
-        6 => {
+        7 => {
             things.is_ready();
             said(what, things.barrier.try_wait().map(drop));
         }
-        7 => {
+        8 => {
             let ended = things.turn.lock().and_then(|turn| {
                 things.is_ready();
                 things.condition.wait_while(turn, |turn| *turn < 5).map(drop)
@@ -225,7 +232,7 @@ fn lose(runtime: Runtime, options: &HeapOptions, seed: u64) -> Outcome {
     Ok(objects.finalize()?)
 }
 
-type There = ((DMutex<u64>, DRwLock<u64>), (DMutex<u64>, (DAtomicU64, DArc<u64>)));
+type There = ((DMutex<u64>, DRwLock<u64>), ((DMutex<u64>, DMutex<u64>), (DAtomicU64, DArc<u64>)));
 type Ends = (Sender<u64>, Receiver<u64>);
 
 /// On the first rank.
@@ -233,9 +240,9 @@ fn wait_for_all(survives: bool, seed: u64) -> Outcome {
     let there = Rank(LOST);
     let make = task!(|_n: ()| -> There {
         let locks = (DMutex::new(1), DRwLock::new(1));
-        (locks, (DMutex::new(1), (DAtomicU64::new(1), DArc::new(1))))
+        (locks, ((DMutex::new(1), DMutex::new(1)), (DAtomicU64::new(1), DArc::new(1))))
     });
-    let ((lock_there, rwlock_there), (with_there, (number_there, counted_there))) =
+    let ((lock_there, rwlock_there), ((with_there, dies_there), (number_there, counted_there))) =
         spawn_to(there, make, ()).join()?;
     let (sender, receiver) = channel(4);
     let things = Things {
@@ -244,6 +251,7 @@ fn wait_for_all(survives: bool, seed: u64) -> Outcome {
         lock_there,
         rwlock_there,
         with_there,
+        dies_there,
         number_there,
         counted_there,
         barrier: DBarrier::new(3),
@@ -293,6 +301,19 @@ fn wait_for_all(survives: bool, seed: u64) -> Outcome {
                 parties += 1;
                 receivers.push((to, receiver, receiver_there, sender));
             }
+            // What is done with a lock there: the rank is killed within that, when it is told to.
+            let (die, is_told) = channel::<u64>(1);
+            let (begins, has_begun) = channel::<u64>(1);
+            let dies = task!(|things: &Things, ends: Ends| -> () {
+                let within = task!(|_of: &mut u64, (begins, is_told): Ends| -> () {
+                    let _ = begins.send(1);
+                    let _ = is_told.recv();
+                    let _ = kill_process(getpid(), Signal::KILL);
+                });
+                said(4, things.dies_there.with(ends, within));
+            });
+            std::mem::forget(scope.spawn_to(Rank(0), dies, &things, (begins, is_told)));
+            has_begun.recv_timeout(NOTICED_WITHIN)?;
             // They have it before others ask.
             reaches(&things.ready, parties)?;
             let waits = task!(|things: &Things, what: u32| -> () { wait(things, what) });
@@ -302,18 +323,19 @@ fn wait_for_all(survives: bool, seed: u64) -> Outcome {
             let mut kept = Vec::new();
             for (to, receiver, receiver_there, sender) in receivers {
                 kept.push(sender);
-                std::mem::forget(scope.spawn_to(Rank(to), receives, &things, (receiver, 9)));
-                std::mem::forget(scope.spawn_to(Rank(to), receives, &things, (receiver_there, 10)));
-                (0..9).for_each(|what| std::mem::forget(scope.spawn_to(Rank(to), waits, &things, what)));
-                parties += 11;
+                std::mem::forget(scope.spawn_to(Rank(to), receives, &things, (receiver, 10)));
+                std::mem::forget(scope.spawn_to(Rank(to), receives, &things, (receiver_there, 11)));
+                // On the first rank, who does what kills hears of it.
+                let all = (0..10).filter(|what| (to, *what) != (0, 4));
+                parties += 2 + all.clone().count() as u64;
+                all.for_each(|what| std::mem::forget(scope.spawn_to(Rank(to), waits, &things, what)));
             }
             reaches(&things.ready, parties)?;
             // A moment in which some wait already and others are about to.
             std::thread::sleep(std::time::Duration::from_micros(seed % 20_000));
-            let kill = task!(|_things: &Things, _n: ()| -> () {
-                let _ = kill_process(getpid(), Signal::KILL);
-            });
-            std::mem::forget(scope.spawn_to(there, kill, &things, ()));
+            die.send(1)?;
+            // Who would have received it is gone.
+            std::mem::forget((die, has_begun));
             Ok(written.and_then(|written| written.join().err()))
         };
         // Tasks that stay would be waited for.

@@ -1,6 +1,6 @@
 //! Copies that ranks of a node share, and readers that homes hand on.
 
-use crate::scenarios::{ensure, nothing_is_left, sent};
+use crate::scenarios::{agent_sent, ensure, nothing_is_left, sent};
 use crate::{HEAP, Outcome, Scenario};
 use vgas::{Counter, Rank};
 use vgas_objects::{DBox, DVec, HeapOptions, Objects, Portable, Report, Shareable};
@@ -176,7 +176,8 @@ fn in_place(objects: &Objects, seed: u64) -> Outcome {
 }
 
 /// Goal: a home whose objects are on NVMe hands readers on to a node that has copies, and what they get is right; when those copies
-/// are gone, they come back, and get it from the home. Method: counts of the homes, with a cache far smaller than what its rank uses meanwhile.
+/// are gone, they come back, and get it from the home. Who is handed on takes three messages, and who is not, two. Method: counts of the homes, and
+/// of what the reader and all agents have sent, with a cache far smaller than what its rank uses meanwhile.
 fn handed_on(objects: &Objects, seed: u64) -> Outcome {
     const COUNT: u64 = 300;
     let (me, ranks) = (objects.rank(), objects.ranks());
@@ -199,17 +200,22 @@ fn handed_on(objects: &Objects, seed: u64) -> Outcome {
         Ok(crate::job(objects).barrier()?)
     };
     let before = objects.report()?;
-    objects.lend(owner, boxes.as_ref(), |boxes| -> Outcome {
-        read(first, boxes)?;
-        crate::job(objects).barrier()?;
-        cool()?;
-        let messages = sent(objects);
-        read(last, boxes)?;
-        let messages = sent(objects) - messages;
-        ensure(me != last || messages <= COUNT + 10, || format!("{messages} requests for {COUNT} objects"))?;
-        crate::job(objects).barrier()?;
-        Ok(())
-    })??;
+    let messages =
+        objects.lend(owner, boxes.as_ref(), |boxes| -> Result<u64, Box<dyn std::error::Error>> {
+            read(first, boxes)?;
+            crate::job(objects).barrier()?;
+            cool()?;
+            let of_agents = agent_sent(objects);
+            crate::job(objects).barrier()?;
+            let messages = sent(objects);
+            read(last, boxes)?;
+            // The others only wait.
+            let messages = if me == last { sent(objects) - messages } else { 0 };
+            ensure(messages <= COUNT + 10, || format!("{messages} requests for {COUNT} objects"))?;
+            crate::job(objects).barrier()?;
+            Ok(messages + agent_sent(objects) - of_agents)
+        })??;
+    let messages = crate::job(objects).all_reduce(messages, |a, b| a + b)?;
     let after = objects.report()?;
     let since = |of: fn(&vgas_objects::NodeReport) -> u64| {
         let all = |report: &Report| report.nodes.iter().map(of).sum::<u64>();
@@ -219,6 +225,10 @@ fn handed_on(objects: &Objects, seed: u64) -> Outcome {
         (since(|of| of.handed_on), since(|of| of.came_back), since(|of| of.from_copies));
     ensure(handed > COUNT / 2 && back == 0 && served == handed, || {
         format!("{handed} of {COUNT} were handed on, {back} came back, {served} were served:\n{after}")
+    })?;
+    // The row itself comes by pages.
+    ensure(messages.abs_diff(2 * COUNT + handed) <= 16, || {
+        format!("{messages} messages for {COUNT} objects, of which {handed} were handed on")
     })?;
     // Nobody has copies now, which the home does not know.
     objects.drop_copies()?;

@@ -308,13 +308,28 @@ pub fn sent(objects: &Objects) -> u64 {
     }
 }
 
+/// Messages that the agent of this rank's node has sent to anybody; counted once a node.
+pub fn agent_sent(objects: &Objects) -> u64 {
+    let job = crate::job(objects);
+    let is_first = job.layout().ranks_of(job.node()).start == objects.rank().0;
+    let counted = job.node_statistics();
+    let kinds = [
+        Counter::RequestMessages,
+        Counter::ReplyMessages,
+        Counter::DataMessages,
+        Counter::InvalidationMessages,
+    ];
+    kinds.iter().filter(|_| is_first).map(|kind| counted.get(*kind)).sum()
+}
+
 /// So many boxes are counted together.
 const BOXES: u64 = 128;
 
 type Boxes = [Option<DBox<[u64; 64]>>; BOXES as usize];
 
 /// Goal: an object of another node is read by a message and its answer, and again without any; brought here by as many, and by one
-/// more for 64 that are then free where they were; and freed there by that one alone.
+/// more for 64 that are then free where they were; and freed there by that one alone. Method: what the rank that does it has sent; of what is
+/// brought also what all homes have.
 fn messages(objects: &Objects, _seed: u64) -> Outcome {
     let (here, there) = (Rank(0), Rank(1));
     let made = || DBox::<Boxes>::new(std::array::from_fn(|at| Some(DBox::new([at as u64; 64]))));
@@ -335,6 +350,8 @@ fn messages(objects: &Objects, _seed: u64) -> Outcome {
         expect("read", BOXES, sum, counted(&mut read))?;
         expect("read again", 0, sum, counted(&mut read))
     })??;
+    // Agents say nothing of what ranks do together.
+    let answers = agent_sent(objects);
     objects
         .lend_mut(there, here, boxes.as_mut(), |mut boxes| {
             let mut write = || boxes.iter_mut().flatten().map(|one| one.get_mut()[63]).sum();
@@ -342,6 +359,11 @@ fn messages(objects: &Objects, _seed: u64) -> Outcome {
             expect("write again", 0, sum, counted(&mut write))
         })?
         .transpose()?;
+    let answers = crate::job(objects).all_reduce(agent_sent(objects) - answers, |a, b| a + b)?;
+    // The array itself comes by pages.
+    ensure((BOXES..BOXES + 10).contains(&answers), || {
+        format!("{answers} answers to {BOXES} objects that move")
+    })?;
     drop(boxes);
     let mut given = objects.hand(there, here, (objects.rank() == there).then(made))?;
     let mut drop_all = || {

@@ -27,6 +27,10 @@ fn value(seed: u64, round: u64, at: usize) -> Values {
 /// that are used again show nothing of what they had, what is forgotten stays as it is and where it is, and all else is dropped. Method:
 /// in each round, each rank forgets some of its borrows, a rank in turn writes through borrows that it forgets, and a box is replaced, and
 /// dropped or forgotten.
+#[expect(
+    clippy::forget_non_drop,
+    reason = "a borrow for writing has nothing to do at its end: that it may be forgotten is tested"
+)]
 fn forgotten(objects: &Objects, seed: u64) -> Outcome {
     let (me, ranks, owner) = (objects.rank(), objects.ranks(), Rank(0));
     let new = |at| DBox::new(value(seed, 0, at));

@@ -293,10 +293,14 @@ fn messages(objects: &Objects, _seed: u64) -> Outcome {
     let make = task!(|_n: ()| -> Both { (DMutex::new(0), DRwLock::new(7)) });
     let both = spawn_to(Rank(1), make, ()).join()?;
     let expect = |what: &str, wanted: u64, deed: &mut dyn FnMut() -> Result<u64, LockError>| -> Outcome {
-        let before = sent(objects);
-        let found = deed()?;
-        let messages = sent(objects) - before;
-        ensure(messages == wanted, || format!("{what}: {messages} messages instead of {wanted}, {found}"))
+        let mut least = u64::MAX;
+        // Workers with nothing to do ask others for tasks once in a while.
+        for _ in 0..4 {
+            let before = sent(objects);
+            deed()?;
+            least = least.min(sent(objects) - before);
+        }
+        ensure(least == wanted, || format!("{what}: {least} messages instead of {wanted}"))
     };
     let add = task!(|count: &mut u64, by: u64| -> u64 {
         *count += by;

@@ -231,7 +231,7 @@ pub use task::{
 };
 #[doc(hidden)]
 #[cfg(feature = "runtime")]
-pub use task::{called, task_of};
+pub use task::{a_task_gets_what_it_uses_as_arguments, called, task_of};
 #[doc(hidden)]
 pub use tie::Ties;
 pub use vgas_objects_derive::{Portable, Shareable};

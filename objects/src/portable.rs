@@ -84,7 +84,8 @@ use std::time::Duration;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` means nothing in another process: it cannot lie in the global heap",
     label = "not portable",
-    note = "derive `Portable` for a type of your own; hold text and lists in arrays, what is elsewhere in a `DBox`, and memory, files and functions of this process not at all"
+    note = "derive `Portable` for a type of your own; text is a `DString`, a list a `DVec`, what is behind a pointer a `DBox`, and one of several types an enum instead of `dyn Trait`",
+    note = "references are lent to tasks of a `scope`; memory, files and functions of this process do not travel"
 )]
 pub unsafe trait Portable: Sized + Send + 'static {
     /// Whether a value can have links.
@@ -136,7 +137,7 @@ pub unsafe trait Portable: Sized + Send + 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can change while others read it: ranks cannot have copies of it",
     label = "not shareable",
-    note = "derive `Shareable` for a type of your own; for interior mutability, write through `DBox::get_mut` and share nothing"
+    note = "derive `Shareable` for a type of your own; what changes while others have it is a `DMutex` or a `DAtomicU64` of `vgas_objects::sync`, and all else is written through `DBox::get_mut`"
 )]
 pub unsafe trait Shareable: Portable + Sync {
     /// For the derive: does nothing, and cannot be compiled where a part is not shareable.

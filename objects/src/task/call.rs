@@ -197,8 +197,7 @@ macro_rules! call {
             $(let mut $name = $crate::called::Argument::open($name);)*
             $body
         });
-        // Only what captures nothing is such a function.
-        let _: fn(_) -> _ = function;
+        $crate::a_task_gets_what_it_uses_as_arguments(function);
         $crate::called::call_of(with, function)
     }};
 }

@@ -56,6 +56,11 @@ pub fn task_of<'s, A: Arguments<'s>, R: Portable, F: Fn(A) -> R + Copy + 'static
     Task { code: code::<A, R, F>, call: call::<A, R, F> }
 }
 
+/// For `task!`: only what captures nothing is such a function. The compiler names this one where something is captured.
+#[doc(hidden)]
+#[inline(always)]
+pub fn a_task_gets_what_it_uses_as_arguments<A, R>(_: fn(A) -> R) {}
+
 fn call<A, R, F: Fn(A) -> R + Copy + 'static>(arguments: A) -> R {
     // SAFETY: a type without bytes that can be copied, of which there was a value: the task was made of it.
     let function = unsafe { std::ptr::NonNull::<F>::dangling().read() };
@@ -135,13 +140,12 @@ pub(super) fn code_of(number: u32) -> Option<Code> {
 macro_rules! task {
     (|$lent:tt : $lent_type:ty, $argument:tt : $type:ty $(,)?| -> $result:ty $body:block) => {{
         let task = |($lent, $argument): ($lent_type, $type)| -> $result { $body };
-        // Only what captures nothing is such a function.
-        let _: fn(_) -> _ = task;
+        $crate::a_task_gets_what_it_uses_as_arguments(task);
         $crate::task_of(task)
     }};
     (|$argument:tt : $type:ty $(,)?| -> $result:ty $body:block) => {{
         let task = |((), $argument): ((), $type)| -> $result { $body };
-        let _: fn(_) -> _ = task;
+        $crate::a_task_gets_what_it_uses_as_arguments(task);
         $crate::task_of(task)
     }};
 }

@@ -28,7 +28,7 @@ mod watch;
 
 pub(crate) use alone::{Holds, meet};
 pub use call::Call;
-pub use entry::{Task, task_of};
+pub use entry::{Task, a_task_gets_what_it_uses_as_arguments, task_of};
 pub(crate) use here::{number_of, run_here};
 pub use lend::{Arguments, Lent};
 pub use pool::{TaskCounts, task_counts};

@@ -1,0 +1,115 @@
+//! Goal: who makes one of the mistakes that most make first is told by the compiler what to write instead. Method: programs with one each are
+//! compiled against the library of this build, by the compiler that has built it; so is one without, which shows that nothing else is wrong.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+/// A program, and words of what is said of it.
+const MISTAKES: &[(&str, &str, &[&str])] = &[
+    (
+        "a String in a portable type",
+        "#[derive(Portable)] pub struct Person { pub name: String }",
+        &["`std::string::String` means nothing in another process", "text is a `DString`, a list a `DVec`"],
+    ),
+    (
+        "a reference as a task's argument",
+        "pub fn begin(number: &'static u64) { let _ = spawn(task!(|of: &'static u64| -> u64 { *of }), number); }",
+        &["`&'static u64` means nothing in another process", "references are lent to tasks of a `scope`"],
+    ),
+    (
+        "a value that a task captures",
+        "pub fn begin(factor: u64) { let _ = spawn(task!(|number: u64| -> u64 { number * factor }), 3); }",
+        &["do not capture any variables", "`factor` captured here", "a_task_gets_what_it_uses_as_arguments"],
+    ),
+    (
+        "a value that call! does not name",
+        "pub fn begin(factor: u64, number: u64) { let _ = thread::spawn(call!(|number| number * factor)); }",
+        &["do not capture any variables", "`factor` captured here", "a_task_gets_what_it_uses_as_arguments"],
+    ),
+    (
+        "a Cell in a shareable type",
+        "#[derive(Portable, Shareable)] pub struct Count { pub of: std::cell::Cell<u64> }",
+        &[
+            "`Cell<u64>` can change while others read it",
+            "is a `DMutex` or a `DAtomicU64` of `vgas_objects::sync`",
+        ],
+    ),
+    (
+        "a trait object",
+        "pub trait Shape {} pub fn keep(of: DBox<dyn Shape>) { drop(of) }",
+        &["`(dyn Shape + 'static)` means nothing in another process", "an enum instead of `dyn Trait`"],
+    ),
+];
+
+/// What they all would be without.
+const RIGHT: &str = "#[derive(Portable, Shareable)] pub struct Person { pub name: DString, pub age: u64 }
+    pub fn begin(factor: u64) { let _ = spawn(task!(|factor: u64| -> u64 { 3 * factor }), factor); }
+    pub fn called(factor: u64) { let _ = thread::spawn(call!(|factor| 3 * factor)); }
+    pub fn read(of: &DBox<Person>) -> u64 { of.age }";
+
+/// Beginning of each.
+const USES: &str = "#![allow(unused_imports)]
+    use vgas_objects::{DBox, DString, Portable, Shareable, call, prelude::thread, spawn, task};
+";
+
+/// The compiler of the cargo that runs this.
+fn rustc() -> OsString {
+    let beside = std::env::var_os("CARGO").map(|cargo| Path::new(&cargo).with_file_name("rustc"));
+    beside.filter(|path| path.exists()).map_or("rustc".into(), PathBuf::into_os_string)
+}
+
+/// What it says of a program, if it refuses it.
+fn compile(library: &Path, program: &str) -> Result<(), String> {
+    let folder = tempfile::tempdir().map_err(|why| why.to_string())?;
+    let source = folder.path().join("program.rs");
+    std::fs::write(&source, [USES, program].concat()).map_err(|why| why.to_string())?;
+    let dependencies = library.parent().unwrap_or(Path::new("."));
+    let named = |what: &str, path: &Path| {
+        let mut word = OsString::from(what);
+        word.push(path);
+        word
+    };
+    let ended = Command::new(rustc())
+        // From where the library was built, so that its sources are found, as they are where others build it.
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .args(["--edition=2024", "--crate-type=lib", "--emit=metadata", "--color=never", "--extern"])
+        .arg(named("vgas_objects=", library))
+        .arg("-L")
+        .arg(named("dependency=", dependencies))
+        .arg("--out-dir")
+        .arg(folder.path())
+        .arg(&source)
+        .output()
+        .map_err(|why| why.to_string())?;
+    if ended.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&ended.stderr).into_owned()) }
+}
+
+/// The library that was built with this program: the newest that the right program is compiled with. Others have been built with other features.
+fn library() -> PathBuf {
+    let program = std::env::current_exe().expect("it has a path");
+    let files = std::fs::read_dir(program.parent().expect("a folder")).expect("the folder of what was built");
+    let is_library = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libvgas_objects-") && name.ends_with(".rlib")
+    };
+    let mut all: Vec<PathBuf> = files.flatten().map(|file| file.path()).filter(is_library).collect();
+    let made =
+        |path: &PathBuf| path.metadata().and_then(|of| of.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    all.sort_by_key(|path| std::cmp::Reverse(made(path)));
+    let mut refused = String::new();
+    let found = all.iter().find(|library| compile(library, RIGHT).map_err(|said| refused = said).is_ok());
+    found.unwrap_or_else(|| panic!("no library of {} fits: {refused}", all.len())).clone()
+}
+
+#[test]
+fn the_compiler_says_what_to_write_instead() {
+    let library = library();
+    for (what, program, words) in MISTAKES {
+        let said = compile(&library, program).expect_err(what);
+        for word in *words {
+            assert!(said.contains(word), "of {what}, nothing is said of {word:?}:\n{said}");
+        }
+    }
+}

@@ -36,9 +36,9 @@ pub fn objects_tasks(bytes: &[u8]) {
         assert_eq!(code_of(entry).is_some(), is_one, "task {entry}");
     }
     let code = own().number().and_then(code_of).expect("it is in the table");
-    // Without what its arguments begin with, as another task's.
-    assert_eq!(code(arguments), None);
     let mark = lend::mark::<Own<'_>, u64>();
+    // As another task's. A fuzzer finds out what this one's arguments begin with.
+    assert!(arguments.starts_with(&mark) || code(arguments).is_none());
     let outcome = code(&[&mark[..], arguments].concat());
     assert_eq!(outcome.is_some(), arguments.len() == OWN_BYTES, "{} bytes", arguments.len());
     outcome.into_iter().for_each(|bytes| outcome_of(&bytes));

@@ -91,6 +91,7 @@
 //! | [`DBox::read_all`], [`DVec::read_all`] | as each of them | of each other node: a message and its answer for all that is not here, or as many as the bytes need |
 //! | what has a [`TBox`] in it, read or written | as each of them | a message and its answer for all that is tied to it, or as many as the bytes need |
 //! | write, `DerefMut` | one word is looked at; where others have read, the colour changes | a message and its answer, and a 64th of the message that frees 64 objects together |
+//! | new | a slot | a message and its answer, and a put, where this rank has no room |
 //! | drop | | a 64th of a message; with the value, if its type has something to drop |
 //!
 //! Of a rank of this node nothing needs a message where its page is in memory. What is larger than a message comes by a get of [`vgas::Runtime`].
@@ -176,6 +177,8 @@
 //! * Copies that nobody uses go when a rank's take more than [`HeapOptions::copy_bytes`]. Those in use stay at their addresses, on NVMe if memory
 //!   has no room.
 //!
+//! * A value is placed on its rank as long as there is room, then, within [`Objects::run`], on the rank that has most ([`DBox::new`]). Rows, text and
+//!   maps are where they are written: their room is that of the rank that writes, and so is that of what [`DBox::get_mut`] brings.
 //! * Ranks run one program. Types are compared where objects are passed on; what bytes mean, nobody can check.
 //! * `mem::forget` of a box or of a borrow leaks the object, or the copy, and is safe.
 //! * A copy never runs `Drop`; an object does, once, where its owner drops it.

@@ -4,7 +4,7 @@ use super::borrow::{MutRef, Ref};
 use super::error::ObjectError;
 use super::shape::Shape;
 use super::tied::TBox;
-use super::{Freed, Heap, OWN, heap};
+use super::{Freed, Heap, OWN, heap, leave_behind};
 use crate::layout::Layout;
 use crate::portable::{Portable, Shareable};
 use crate::slab::Use;
@@ -171,7 +171,9 @@ impl<T: Portable> DBox<T> {
         this.link.word
     }
 
-    /// Places a value in this rank's partition.
+    /// Places a value in this rank's partition; where that is full, and tasks are run ([`Objects::run`](crate::Objects::run)), in that of the
+    /// rank that has most room: a message and its answer, and a put. An eighth of each partition is for copies as long as there is room elsewhere.
+    /// With [`HeapOptions::replicas`](crate::HeapOptions::replicas), values stay on their rank.
     ///
     /// # Panics
     /// When no room is left, as [`Box::new`] ends then; [`DBox::try_new`] gives the value back instead. And where there is no heap.
@@ -183,22 +185,52 @@ impl<T: Portable> DBox<T> {
         }
     }
 
-    /// Places a value in this rank's partition.
+    /// Places a value as [`DBox::new`] does.
     ///
     /// # Errors
-    /// With the value, when no room is left, or there is no heap.
+    /// With the value, when no room is left, or there is no heap: [`ObjectError::Full`] says how much was wanted, and who was asked.
     pub fn try_new(value: T) -> Result<Self, Refused<T>> {
+        let placed = heap().and_then(|heap| heap.place(const { Shape::of::<T>() }.class));
+        match placed {
+            Ok(word) if OWN.offset_of(word.address()).is_some() => Ok(Self::put_here(word, value)),
+            Ok(word) => Self::put_there(word, value),
+            Err(why) => Err(Refused { value, why: Box::new(why) }),
+        }
+    }
+
+    /// Places a value in this rank's partition, and nowhere else.
+    pub(super) fn try_new_here(value: T) -> Result<Self, Refused<T>> {
         let placed = heap().and_then(|heap| {
             let (address, colour) = heap.allocate(const { Shape::of::<T>() }.class, Use::Values)?;
             Word::new(address, colour).ok_or(ObjectError::NoHeap)
         });
         match placed {
-            Ok(word) => {
-                // SAFETY: rule 1: a slot for such a value, which is nobody else's.
-                unsafe { with_exposed_provenance_mut::<T>(word.address() as usize).write(value) };
-                Ok(Self::of(word))
-            }
+            Ok(word) => Ok(Self::put_here(word, value)),
             Err(why) => Err(Refused { value, why: Box::new(why) }),
+        }
+    }
+
+    /// Into a slot of this rank, which the allocator has just given.
+    #[inline]
+    fn put_here(word: Word, value: T) -> Self {
+        // SAFETY: rule 1: a slot for such a value, which is nobody else's.
+        unsafe { with_exposed_provenance_mut::<T>(word.address() as usize).write(value) };
+        Self::of(word)
+    }
+
+    /// Into a slot of another rank, which that has just given.
+    #[cold]
+    #[inline(never)]
+    fn put_there(word: Word, value: T) -> Result<Self, Refused<T>> {
+        leave_behind(&value);
+        let value = ManuallyDrop::new(value);
+        let from = std::ptr::from_ref(&*value).cast::<u8>();
+        // SAFETY: the bytes of the value, which is this function's; padding is never looked at.
+        let bytes = unsafe { std::slice::from_raw_parts(from, size_of::<T>()) };
+        let put = heap().and_then(|heap| heap.put_elsewhere(word, const { &Shape::of::<T>() }, bytes));
+        match put {
+            Ok(()) => Ok(Self::of(word)),
+            Err(why) => Err(Refused { value: ManuallyDrop::into_inner(value), why: Box::new(why) }),
         }
     }
 

@@ -15,6 +15,7 @@ mod ahead;
 mod borrow;
 mod boxes;
 mod copies;
+mod elsewhere;
 mod entry;
 mod error;
 mod extension;
@@ -48,6 +49,7 @@ mod vec;
 pub use ahead::prefetch;
 pub use borrow::{MutRef, Ref};
 pub use boxes::{DBox, Refused};
+pub(crate) use elsewhere::{Room, give_back, room_for};
 pub use entry::{Entry, OccupiedEntry, VacantEntry};
 pub use error::{Lost, ObjectError, OtherLayout};
 pub use later::Get;
@@ -230,6 +232,7 @@ struct Heap {
     /// Ranks of other nodes whose home was told of objects, and has not answered.
     told: Mutex<FxHashSet<Rank>>,
     allocated: AtomicU64,
+    elsewhere: elsewhere::Elsewhere,
     /// Objects that are found by name.
     roots: Mutex<Option<DBox<roots::Root>>>,
     replicas: Option<replica::Replicas>,
@@ -322,13 +325,23 @@ impl Heap {
         OWN.base.load(Ordering::Relaxed) + offset
     }
 
-    /// Room in this rank's partition: copies that nobody uses give way.
-    fn allocate(&self, class: Class, of: Use) -> Result<(u64, Colour), ObjectError> {
+    /// Now and then, before something is placed: looks for what others have freed.
+    fn look(&self, class: Class) -> Result<(), ObjectError> {
         let counts = 1 + class.bytes() / LOOK_BYTES;
         let before = self.allocated.fetch_add(counts, Ordering::Relaxed);
         if before == 0 || before / LOOK_AFTER != before.wrapping_add(counts) / LOOK_AFTER {
             self.collect()?;
         }
+        Ok(())
+    }
+
+    /// Room in this rank's partition: copies that nobody uses give way.
+    fn allocate(&self, class: Class, of: Use) -> Result<(u64, Colour), ObjectError> {
+        self.look(class)?;
+        self.allocate_all(class, of)
+    }
+
+    fn allocate_all(&self, class: Class, of: Use) -> Result<(u64, Colour), ObjectError> {
         let mut is_collected = false;
         loop {
             let full: Full = match self.slabs().allocate(class, of) {

@@ -1,6 +1,7 @@
 //! The heap of a job: its beginning and its end.
 
 use super::copies::Copies;
+use super::elsewhere::Elsewhere;
 use super::error::ObjectError;
 use super::head::{Head, tag_of};
 use super::replica::Replicas;
@@ -158,6 +159,7 @@ impl Objects {
             frees: Mutex::default(),
             told: Mutex::default(),
             allocated: AtomicU64::new(1),
+            elsewhere: Elsewhere::new(options, ranks),
             roots: Mutex::new(left.and_then(|head| head.roots).map(DBox::of)),
             replicas,
         };

@@ -30,7 +30,7 @@ impl<T: Portable> DBox<T> {
     }
 }
 
-/// Places a value in this rank's partition, and yields its word, which any rank may use. It stays until [`dfree`].
+/// Places a value as [`DBox::new`] does, and yields its word, which any rank may use. It stays where it is until [`dfree`].
 ///
 /// # Errors
 /// With the value, when no room is left, or there is no heap.
@@ -82,7 +82,7 @@ pub unsafe fn dwrite<T: Portable + Copy>(word: Word, value: T) -> Result<(), Obj
         return Ok(());
     }
     // In a slot, where all of its bytes are memory.
-    let new = DBox::try_new(value).map_err(|refused| *refused.why)?;
+    let new = DBox::try_new_here(value).map_err(|refused| *refused.why)?;
     let from = with_exposed_provenance::<u8>(DBox::word(&new).address() as usize);
     // SAFETY: rules 1 and 2: the slot of a box that nobody else has, and which stays until the bytes were written.
     let bytes = unsafe { std::slice::from_raw_parts(from, shape.bytes) };

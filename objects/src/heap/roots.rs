@@ -103,7 +103,7 @@ impl Objects {
             word: DBox::word(&object).bits(),
             next: None,
         };
-        match DBox::try_new(root) {
+        match DBox::try_new_here(root) {
             Ok(mut root) => {
                 object.into_word();
                 root.get_mut().next = roots.take();

@@ -35,7 +35,7 @@ use std::ops::{Deref, DerefMut};
 pub struct TBox<T: crate::Portable>(pub(super) DBox<T>);
 
 impl<T: crate::Portable> TBox<T> {
-    /// Places a value in this rank's partition.
+    /// Places a value as [`DBox::new`] does.
     ///
     /// # Panics
     /// As [`DBox::new`].
@@ -44,7 +44,7 @@ impl<T: crate::Portable> TBox<T> {
         Self(DBox::new(value))
     }
 
-    /// Places a value in this rank's partition.
+    /// Places a value as [`DBox::new`] does.
     ///
     /// # Errors
     /// As [`DBox::try_new`].

@@ -9,6 +9,9 @@ const SIZES: [u32; 32] = [
     1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192,
 ];
 
+/// What sets a large class's code apart.
+const LARGE_CODE: u32 = 1 << 31;
+
 /// How many classes there are.
 pub(crate) const CLASSES: usize = SIZES.len();
 
@@ -53,6 +56,22 @@ impl Class {
         match self {
             Self::Small(number) => SIZES[number as usize % CLASSES] as u64,
             Self::Large(slabs) => slabs as u64 * SLAB_BYTES,
+        }
+    }
+
+    /// As a word of messages.
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Small(number) => number as u32,
+            Self::Large(slabs) => LARGE_CODE | slabs,
+        }
+    }
+
+    /// Of a peer's word; none that is no class.
+    pub fn of_code(code: u32) -> Option<Self> {
+        match code & !LARGE_CODE {
+            slabs if code & LARGE_CODE != 0 => (1..LARGE_REST).contains(&slabs).then_some(Self::Large(slabs)),
+            number => ((number as usize) < CLASSES).then_some(Self::Small(number as u8)),
         }
     }
 
@@ -187,6 +206,14 @@ mod tests {
                     Class::Large(slabs) => assert!(u64::from(slabs) * SLAB_BYTES >= size),
                 }
             }
+        }
+        for class in
+            [Class::Small(0), Class::Small(CLASSES as u8 - 1), Class::Large(1), Class::Large(LARGE_REST - 1)]
+        {
+            assert_eq!(Class::of_code(class.code()), Some(class));
+        }
+        for wrong in [CLASSES as u32, LARGE_CODE, LARGE_CODE | LARGE_REST, LARGE_CODE - 1, u32::MAX] {
+            assert_eq!(Class::of_code(wrong), None, "{wrong:#x}");
         }
         assert_eq!((Class::of(8, 3), Class::of(8, 1 << 20), Class::of(u64::MAX, 8)), (None, None, None));
     }

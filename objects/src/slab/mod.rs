@@ -69,13 +69,23 @@ pub enum Use {
 /// Nothing is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no {bytes} bytes are free in a partition of {of}; free objects, or attach the heap with more bytes a rank"
+    "no {bytes} bytes are free in a partition of {of}{}; free objects, or attach the heap with more bytes a rank",
+    asked(*others)
 )]
 pub struct Full {
     /// What was wanted.
     pub bytes: u64,
     /// Of how many.
     pub of: u64,
+    /// So many other ranks were asked, and have no room either.
+    pub others: u32,
+}
+
+fn asked(others: u32) -> String {
+    match others {
+        0 => String::new(),
+        others => format!(", nor in those of {others} other ranks"),
+    }
 }
 
 /// What is freed is no object: it was freed before, or a peer has sent something else.
@@ -187,6 +197,8 @@ pub struct Slabs<M> {
     last: Colour,
     /// Slabs that are nobody's: first and how many.
     free: BTreeMap<u32, u32>,
+    /// How many these are together.
+    free_slabs: u32,
     /// Of each class and use: slabs with a free slot, the one used last at the end.
     partial: Vec<Vec<u32>>,
     /// Of each class, slabs of values that an earlier job has left, and that were not looked at since.
@@ -212,7 +224,8 @@ impl<M: Memory> Slabs<M> {
         let free = (geometry.slabs > 0).then_some((0, geometry.slabs)).into_iter().collect();
         let partial = vec![Vec::new(); 2 * CLASSES];
         let unseen = Self::none_unseen();
-        Self { memory, geometry, last, free, partial, unseen, retired: Vec::new(), live: 0, used: 0 }
+        let (free_slabs, retired) = (geometry.slabs, Vec::new());
+        Self { memory, geometry, last, free, free_slabs, partial, unseen, retired, live: 0, used: 0 }
     }
 
     /// How many objects there are.
@@ -225,6 +238,11 @@ impl<M: Memory> Slabs<M> {
         self.used
     }
 
+    /// How many slabs are nobody's.
+    pub fn free_slabs(&self) -> u32 {
+        self.free_slabs
+    }
+
     /// Where slots are whose colours are used up.
     pub fn retired(&self) -> &[u64] {
         &self.retired
@@ -235,20 +253,32 @@ impl<M: Memory> Slabs<M> {
     /// # Errors
     /// When none is left.
     pub fn allocate(&mut self, class: Class, of: Use) -> Result<Place, Full> {
+        self.allocate_leaving(class, of, 0)
+    }
+
+    /// Finds room, but takes no slab unless so many others stay free.
+    ///
+    /// # Errors
+    /// When none is left.
+    pub fn allocate_leaving(&mut self, class: Class, of: Use, spare: u32) -> Result<Place, Full> {
         let place = match class {
-            Class::Small(number) => self.allocate_small(Small::new(number), of)?,
-            Class::Large(slabs) => self.allocate_large(slabs, of)?,
+            Class::Small(number) => self.allocate_small(Small::new(number), of, spare)?,
+            Class::Large(slabs) => self.allocate_large(slabs, of, spare)?,
         };
         self.live += 1;
         Ok(place)
     }
 
-    fn allocate_small(&mut self, small: Small, of: Use) -> Result<Place, Full> {
+    fn full(&self, bytes: u64) -> Full {
+        Full { bytes, of: self.geometry.bytes, others: 0 }
+    }
+
+    fn allocate_small(&mut self, small: Small, of: Use, spare: u32) -> Result<Place, Full> {
         let list = usize::from(small.number) * 2 + of as usize;
         let known = |slabs: &Self| slabs.partial[list].last().copied();
-        let slab = known(self).or_else(|| self.look(small, of)).or_else(|| self.take_small(small, of));
+        let slab = known(self).or_else(|| self.look(small, of)).or_else(|| self.take_small(small, of, spare));
         // Looking for a slab may have found free slots.
-        let slab = slab.or_else(|| known(self)).ok_or(Full { bytes: small.size, of: self.geometry.bytes })?;
+        let slab = slab.or_else(|| known(self)).ok_or(self.full(small.size))?;
         let start = self.geometry.start(slab);
         let (free, fresh) = (self.memory.load(start + header::FREE), self.memory.load(start + header::FRESH));
         let (slot, next) = match free {
@@ -274,8 +304,8 @@ impl<M: Memory> Slabs<M> {
     }
 
     /// A slab that was nobody's, for slots of this size.
-    fn take_small(&mut self, small: Small, of: Use) -> Option<u32> {
-        let slab = self.take(1)?;
+    fn take_small(&mut self, small: Small, of: Use, spare: u32) -> Option<u32> {
+        let slab = self.take(1, spare)?;
         self.memory.store(Geometry::record(slab), (1 + u32::from(small.number)) | ((of as u32) << 8));
         let start = self.geometry.start(slab);
         for (at, word) in [(header::FREE, NONE), (header::LIVE, 0), (header::FRESH, 0), (header::RETIRED, 0)]
@@ -304,9 +334,8 @@ impl<M: Memory> Slabs<M> {
         }
     }
 
-    fn allocate_large(&mut self, slabs: u32, of: Use) -> Result<Place, Full> {
-        let bytes = u64::from(slabs) * SLAB_BYTES;
-        let first = self.take(slabs).ok_or(Full { bytes, of: self.geometry.bytes })?;
+    fn allocate_large(&mut self, slabs: u32, of: Use, spare: u32) -> Result<Place, Full> {
+        let first = self.take(slabs, spare).ok_or(self.full(u64::from(slabs) * SLAB_BYTES))?;
         let floors = (first..first + slabs).map(|slab| self.memory.load(Geometry::record(slab) + 4));
         let floor = Colour(floors.max().unwrap_or(0) as u16);
         for slab in first + 1..first + slabs {
@@ -319,9 +348,12 @@ impl<M: Memory> Slabs<M> {
         Ok(self.begin(self.geometry.start(first), record + 8))
     }
 
-    /// Takes the first slabs in a row that are free.
-    fn take(&mut self, slabs: u32) -> Option<u32> {
+    /// Takes the first slabs in a row that are free, if so many others are.
+    fn take(&mut self, slabs: u32, spare: u32) -> Option<u32> {
         let found = |slabs_of: &Self| {
+            if slabs_of.free_slabs < slabs.saturating_add(spare) {
+                return None;
+            }
             slabs_of.free.iter().find(|(_, count)| **count >= slabs).map(|(first, count)| (*first, *count))
         };
         let (first, count) = match found(self) {
@@ -335,6 +367,7 @@ impl<M: Memory> Slabs<M> {
         if count > slabs {
             self.free.insert(first + slabs, count - slabs);
         }
+        self.free_slabs -= slabs;
         self.used = self.used.max(first + slabs);
         Some(first)
     }
@@ -353,6 +386,7 @@ impl<M: Memory> Slabs<M> {
     /// Slabs are free, with those that are before and after them.
     fn join(&mut self, first: u32, slabs: u32) {
         let (mut from, mut count) = (first, slabs);
+        self.free_slabs += slabs;
         if let Some((&before, &its)) =
             self.free.range(..first).next_back().filter(|(at, its)| **at + **its == first)
         {

@@ -17,7 +17,8 @@ impl<M: Memory> Slabs<M> {
     /// otherwise as [`Slabs::new`].
     pub fn reopen(memory: M, geometry: Geometry, last: Colour, live: u64, used: u32) -> Self {
         let used = used.min(geometry.slabs);
-        let mut slabs = Self { free: Default::default(), live, used, ..Self::new(memory, geometry, last) };
+        let empty = Self::new(memory, geometry, last);
+        let mut slabs = Self { free: Default::default(), free_slabs: 0, live, used, ..empty };
         let mut at = 0;
         while at < used {
             let record = Geometry::record(at);

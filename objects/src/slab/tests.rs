@@ -108,6 +108,7 @@ proptest! {
                 _ => {}
             }
             prop_assert_eq!(slabs.live(), live.len() as u64);
+            prop_assert_eq!(slabs.free_slabs(), slabs.free.values().sum::<u32>());
         }
         slabs.look_everywhere();
         for (place, ..) in live {
@@ -139,8 +140,12 @@ proptest! {
 fn a_full_partition_says_so() {
     let mut slabs = slabs(1 << 20, 9);
     let class = Class::of(1000, 8).unwrap();
+    // What is to stay free does, and slabs that are begun are filled.
+    let leaving = std::iter::from_fn(|| slabs.allocate_leaving(class, Use::Values, 3).ok()).count();
+    assert!(leaving > 600 && slabs.free_slabs() == 3, "{leaving}");
+    assert!(slabs.allocate_leaving(Class::Large(1), Use::Values, 3).is_err());
     let count = std::iter::from_fn(|| slabs.allocate(class, Use::Values).ok()).count();
-    assert!(count > 800, "{count}");
+    assert!(count + leaving > 800, "{count}");
     let full = slabs.allocate(class, Use::Values).unwrap_err();
     assert!(full.to_string().contains("attach the heap with more bytes"), "{full}");
     assert_eq!(Geometry::new(ADDRESS, 1000).slabs, 0);

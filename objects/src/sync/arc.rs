@@ -189,7 +189,7 @@ pub(super) fn count_of<T: Shareable>(word: Word) -> Result<u64, ObjectError> {
 }
 
 impl<T: Shareable> DArc<T> {
-    /// Places a value in this rank's partition.
+    /// Places a value as [`DBox::new`] does.
     ///
     /// # Panics
     /// As [`DBox::new`].
@@ -198,7 +198,7 @@ impl<T: Shareable> DArc<T> {
         Self { of: ManuallyDrop::new(DBox::new(Counted::new(value))) }
     }
 
-    /// Places a value in this rank's partition.
+    /// Places a value as [`DBox::new`] does.
     ///
     /// # Errors
     /// As [`DBox::try_new`].

@@ -33,7 +33,7 @@ pub type DAtomicU32 = DAtomic<u32>;
 pub type DAtomicI32 = DAtomic<i32>;
 
 impl<N: AtomicWord + Shareable> DAtomic<N> {
-    /// Places a number in this rank's partition.
+    /// Places a number as [`DBox::new`](crate::DBox::new) does.
     ///
     /// # Panics
     /// As [`DBox::new`].
@@ -42,7 +42,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         Self { number: DBox::new(number) }
     }
 
-    /// Places a number in this rank's partition.
+    /// Places a number as [`DBox::new`](crate::DBox::new) does.
     ///
     /// # Errors
     /// As [`DBox::try_new`].

@@ -41,4 +41,5 @@ pub use condvar::{DCondvar, WaitTimeoutResult};
 pub use mutex::{DMutex, Guard, LockError};
 pub(crate) use outlet::{look, settle};
 pub use rwlock::{DRwLock, ReadGuard};
+pub(crate) use wait::until;
 pub use weak::DWeak;

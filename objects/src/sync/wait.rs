@@ -10,7 +10,7 @@ use vgas::NodeId;
 use vgas::service::{PendingCall, Service};
 
 /// Waits for a condition that messages bring about; false when the time is over before.
-pub(super) fn until(
+pub(crate) fn until(
     deadline: Option<Instant>,
     mut condition: impl FnMut() -> bool,
 ) -> Result<bool, ObjectError> {

@@ -141,6 +141,8 @@ pub(super) struct Pool {
     /// Changes when somebody leaves the endpoint.
     pub activity: AtomicU64,
     pub watch: super::watch::Watch,
+    /// Slots for other ranks, and theirs.
+    pub rooms: super::room::Rooms,
     /// Ranks that want a task.
     hungry: Mutex<VecDeque<Rank>>,
     hungry_count: AtomicUsize,
@@ -152,7 +154,7 @@ pub(super) struct Pool {
     visitors: Mutex<FxHashMap<Rank, usize>>,
     /// Tasks of this rank that are elsewhere, by their numbers, and on which rank.
     away: Mutex<FxHashMap<u64, (Queued, Rank)>>,
-    next: AtomicU64,
+    pub next: AtomicU64,
     pub counters: Counters,
 }
 
@@ -187,6 +189,7 @@ pub(super) fn make(runtime: &'static Runtime) -> &'static Pool {
         vain: AtomicU32::new(0),
         activity: AtomicU64::new(0),
         watch: super::watch::Watch::default(),
+        rooms: super::room::Rooms::default(),
         hungry: Mutex::default(),
         hungry_count: AtomicUsize::new(0),
         gives_after: Mutex::default(),
@@ -272,6 +275,8 @@ impl Pool {
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.watch.wake();
+        // Whoever is not one of the pool's, and waits for room elsewhere.
+        self.runtime.endpoint().notify_local();
     }
 
     pub fn counts(&self) -> TaskCounts {

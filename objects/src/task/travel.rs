@@ -9,7 +9,9 @@ use super::entry::code_of;
 use super::job::{Leaves, Packed, Work};
 use super::lend::{MISREAD, STOPPED};
 use super::pool::{self, Pool};
-use crate::heap::{ObjectError, cannot_go_on, complain, pass_on};
+use crate::heap::{ObjectError, Room, cannot_go_on, complain, pass_on};
+use crate::slab::Class;
+use crate::word::Word;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -31,11 +33,15 @@ enum What {
     Hungry = 2,
     /// No task begins any more.
     Stop = 3,
+    /// The sender wants a slot for a value: its question's number, and the class.
+    Wanted = 4,
+    /// The answer: the number, the slot's word, or 0, and how many slabs are free.
+    Room = 5,
 }
 
 /// What is in a message, if it is one of tasks.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+pub(super) enum Said {
     /// `meets`: tasks of the rank that says it may wait for each other.
     Run {
         entry: u32,
@@ -52,6 +58,15 @@ enum Said {
     },
     Hungry,
     Stop,
+    Wanted {
+        number: u64,
+        class: Class,
+    },
+    Room {
+        number: u64,
+        word: u64,
+        free: u32,
+    },
 }
 
 fn wide(low: u32, high: u32) -> u64 {
@@ -61,8 +76,11 @@ fn wide(low: u32, high: u32) -> u64 {
 impl Said {
     fn words(&self, run: u32) -> Vec<u32> {
         let (low, high) = match self {
-            Self::Run { number, .. } | Self::Ended { number, .. } => (*number as u32, (*number >> 32) as u32),
-            _ => (0, 0),
+            Self::Run { number, .. }
+            | Self::Ended { number, .. }
+            | Self::Wanted { number, .. }
+            | Self::Room { number, .. } => (*number as u32, (*number >> 32) as u32),
+            Self::Hungry | Self::Stop => (0, 0),
         };
         match *self {
             Self::Run { entry, origin, leaves, hops, is_answer, meets, .. } => {
@@ -73,6 +91,10 @@ impl Said {
             Self::Ended { rank, .. } => vec![What::Ended as u32, run, low, high, rank.0],
             Self::Hungry => vec![What::Hungry as u32, run],
             Self::Stop => vec![What::Stop as u32, run],
+            Self::Wanted { class, .. } => vec![What::Wanted as u32, run, low, high, class.code()],
+            Self::Room { word, free, .. } => {
+                vec![What::Room as u32, run, low, high, word as u32, (word >> 32) as u32, free]
+            }
         }
     }
 
@@ -91,6 +113,12 @@ impl Said {
             }
             [low, high, rank] if what == What::Ended as u32 && rank < ranks => {
                 Self::Ended { number: wide(low, high), rank: Rank(rank) }
+            }
+            [low, high, class] if what == What::Wanted as u32 => {
+                Self::Wanted { number: wide(low, high), class: Class::of_code(class)? }
+            }
+            [low, high, first, second, free] if what == What::Room as u32 => {
+                Self::Room { number: wide(low, high), word: wide(first, second), free }
             }
             [] if what == What::Hungry as u32 => Self::Hungry,
             [] if what == What::Stop as u32 => Self::Stop,
@@ -151,6 +179,22 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
         },
         Said::Hungry if is_of_this_run && !pool.is_over() => pool.is_hungry(from),
         Said::Stop if is_of_this_run => pool.stop(),
+        Said::Wanted { number, class } if is_of_this_run && !pool.is_closed() => {
+            if !pool.rooms.want(from, number, class) {
+                return token.refuse("more questions for room than a rank has threads");
+            }
+            pool.watch.wake();
+        }
+        Said::Wanted { number, .. } => {
+            let none = Said::Room { number, word: 0, free: 0 };
+            token.check(token.reply_short(HANDLER, &none.words(run)));
+        }
+        Said::Room { number, word, free } => {
+            let room = Room { word: Word::from_bits(word), free };
+            if !pool.rooms.has_answered(from, number, room) {
+                token.refuse(format!("room under number {number}, which was not asked for"));
+            }
+        }
         // Of a run that is over.
         Said::Ended { .. } | Said::Hungry | Said::Stop => {}
     }
@@ -189,7 +233,7 @@ pub(super) fn stop(pool: &Pool) -> Result<(), ObjectError> {
     told
 }
 
-fn tell(pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(), ObjectError> {
+pub(super) fn tell(pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(), ObjectError> {
     pool.counters.sent.fetch_add(1, Ordering::Relaxed);
     let words = said.words(pool.run.load(Ordering::SeqCst));
     Ok(pool.runtime.request(to, HANDLER, &words, bytes)?)
@@ -340,6 +384,8 @@ mod tests {
             Said::Ended { number: u64::MAX, rank: Rank(0) },
             Said::Hungry,
             Said::Stop,
+            Said::Wanted { number: 1 << 40, class: Class::Large(9) },
+            Said::Room { number: 3, word: 5 << 32 | 1, free: 7 },
         ];
         for said in all {
             let words = said.words(9);

@@ -51,6 +51,7 @@ impl Pool {
         *watch.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
         let (mut seen, mut quiet, mut asked) = (u64::MAX, 0, 0);
         while !self.is_closed() {
+            self.give_room();
             if self.is_over() {
                 self.refuse_all();
                 std::thread::park_timeout(INTERVAL);
@@ -82,6 +83,7 @@ impl Pool {
                 }
                 watch.sleeps.store(false, Ordering::SeqCst);
                 quiet = 0;
+                self.give_room();
             }
             std::thread::park_timeout(INTERVAL);
         }

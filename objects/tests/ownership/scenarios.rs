@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::{Counter, Rank};
 use vgas_objects::sync::DAtomicU64;
 use vgas_objects::{
-    DBox, HeapOptions, MutRef, ObjectError, Objects, Portable, Ref, Shareable, Word, dalloc, dfree, dread,
-    dwrite,
+    DBox, HeapOptions, MutRef, ObjectError, Objects, Portable, Ref, RunOptions, Shareable, Word, dalloc,
+    dfree, dread, dwrite, scope, task,
 };
 use vgas_rma::endpoint::CarrierCounts;
 
@@ -25,6 +25,13 @@ pub const ALL: &[Scenario] = &[
         jobs: &[(1, 1), (2, 2)],
         heap: HeapOptions { bytes: 1 << 20, ..HEAP },
         rank: full,
+        ends_with: None,
+    },
+    Scenario {
+        name: "full_elsewhere",
+        jobs: &[(2, 2), (3, 3)],
+        heap: HeapOptions { bytes: 1 << 20, ..HEAP },
+        rank: full_elsewhere,
         ends_with: None,
     },
     Scenario {
@@ -272,6 +279,70 @@ fn full(objects: &Objects, _seed: u64) -> Outcome {
         ensure(*again.read() == [7; 512], || "what was placed again is another".into())?;
     }
     nothing_is_left(objects)
+}
+
+/// Goal: a rank whose partition is full goes on on the others, with small values and large ones, until all are full; that is a typed error
+/// which says how much was wanted and how many were asked; all values are right, also read from there, and room that is free again is found.
+fn full_elsewhere(objects: &Objects, _seed: u64) -> Outcome {
+    let ended = objects.run(&RunOptions::default(), || -> Outcome {
+        let others = objects.ranks() - 1;
+        fill::<512>(others, 150)?;
+        fill::<20_000>(others, 4)?;
+        // What is made on others' room is moved, lent to tasks, and dropped there.
+        let mut kept = fill_all::<512>(others)?;
+        let far = kept.pop().ok_or("nothing was placed")?;
+        kept.drain(..kept.len() / 2);
+        let mut all = Vec::new();
+        for to in (0..=others).map(Rank) {
+            all.push(scope(|scope| {
+                let read = task!(|of: &DBox<[usize; 512]>, _n: ()| -> usize { of[17] });
+                scope.spawn_to(to, read, &far, ()).join()
+            })?);
+        }
+        ensure(all.iter().all(|found| *found == far[17]), || "a task has read something else".into())
+    })?;
+    ended.unwrap_or(Ok(()))?;
+    nothing_is_left(objects)
+}
+
+/// Boxes of values of `N` words, each of its number, until no rank has room.
+fn fill_all<const N: usize>(others: u32) -> Result<Vec<DBox<[usize; N]>>, Box<dyn std::error::Error>> {
+    let mut kept = Vec::new();
+    let refused = loop {
+        match DBox::try_new([kept.len(); N]) {
+            Ok(new) => kept.push(new),
+            Err(refused) => break refused,
+        }
+    };
+    ensure(refused.value == [kept.len(); N], || "the value is another".into())?;
+    let ObjectError::Full(full) = &*refused.why else { return Err(format!("{refused}").into()) };
+    let is_named = full.others == others && full.bytes >= 8 * N as u64 && full.of == 1 << 20;
+    ensure(is_named && full.to_string().contains(&format!("nor in those of {others} other")), || {
+        format!("{full}")
+    })?;
+    Ok(kept)
+}
+
+fn fill<const N: usize>(others: u32, each: usize) -> Outcome {
+    for _ in 0..2 {
+        let mut kept = fill_all::<N>(others)?;
+        for rank in (0..=others).map(Rank) {
+            let there = kept.iter().filter(|object| DBox::rank(object) == Some(rank)).count();
+            ensure(there >= each, || format!("{there} objects of {N} words are on {rank}"))?;
+        }
+        // To read what is elsewhere, some room is needed here.
+        let all = kept.len();
+        kept.drain(..each);
+        for (number, object) in (each..all).zip(&kept) {
+            // Not by `Deref`: a box would keep its copy.
+            let object = object.try_read()?;
+            ensure(object.iter().all(|word| *word == number), || format!("value {number} is another"))?;
+        }
+        drop(kept);
+        let again = DBox::try_new([7usize; N]).map_err(|refused| refused.why)?;
+        ensure(*again.read() == [7; N], || "what was placed again is another".into())?;
+    }
+    Ok(())
 }
 
 /// Goal: objects of many times the cache are what they were, and large ones travel whole.

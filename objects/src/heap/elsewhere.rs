@@ -1,0 +1,165 @@
+//! Room on other ranks, for values of one whose partition is full: local first, else where there is most room.
+//!
+//! Who has how much room, a rank knows from the last answer of each: asked is who had most, so that a value costs a message and its
+//! answer, and the put of its bytes. The watch of the other rank answers ([`crate::task`]), also while its workers compute.
+//!
+//! What values take of a partition is a little less than all as long as there is room elsewhere: the rest is for copies, without which what
+//! is elsewhere could not be read.
+
+use super::error::ObjectError;
+use super::objects::HeapOptions;
+use super::shape::Shape;
+use super::{Freed, Heap, OWN, heap};
+use crate::slab::{Class, Full, Place, SLAB_BYTES, Use};
+use crate::task::ask_for_room;
+use crate::word::Word;
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use std::sync::{Mutex, PoisonError};
+use vgas::Rank;
+
+/// One part of so many of a partition is for copies.
+const SPARE_SHARE: u64 = 8;
+
+/// What a rank knows of the room that others have.
+#[derive(Debug)]
+pub(super) struct Elsewhere {
+    /// Slabs that values leave to copies; 0: values go nowhere else.
+    spare: u32,
+    /// Free slabs of those that have said it.
+    known: Mutex<FxHashMap<Rank, u32>>,
+}
+
+impl Elsewhere {
+    pub(super) fn new(options: &HeapOptions, ranks: u32) -> Self {
+        // A backup has what its rank has written; what others write there would have none.
+        let stays = ranks == 1 || options.replicas > 0;
+        let spare = if stays { 0 } else { options.bytes / SPARE_SHARE / SLAB_BYTES };
+        Self { spare: u32::try_from(spare).unwrap_or(u32::MAX), known: Mutex::default() }
+    }
+}
+
+/// What a rank says that was asked for a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// The word of the slot; none: it has none.
+    pub word: Option<Word>,
+    /// Slabs that are free there.
+    pub free: u32,
+}
+
+/// A slot of this rank's for a value of another one, if more is free than copies need.
+pub(crate) fn room_for(class: Class) -> Room {
+    let Ok(heap) = heap() else { return Room { word: None, free: 0 } };
+    // What others have freed that is no object, this rank's own calls say.
+    let _ = heap.collect();
+    let mut slabs = heap.slabs();
+    let place = slabs.allocate_leaving(class, Use::Values, heap.elsewhere.spare);
+    let free = slabs.free_slabs();
+    drop(slabs);
+    let word = place.ok().and_then(|Place { offset, colour }| Word::new(heap.address_of(offset), colour));
+    Room { word, free }
+}
+
+/// A slot that has come for nobody, who has ended meanwhile: it is freed with others. Also in handlers.
+pub(crate) fn give_back(from: Rank, word: Word) {
+    let Ok(heap) = heap() else { return };
+    if heap.locate(word.address()).rank == from {
+        let freed = Freed { word, holds: Vec::new(), bytes: 16 };
+        heap.frees.lock().unwrap_or_else(PoisonError::into_inner).entry(from).or_default().push(freed);
+    }
+}
+
+impl Heap {
+    /// A slot for a new value.
+    pub(super) fn place(&self, class: Class) -> Result<Word, ObjectError> {
+        self.look(class)?;
+        let placed = self.slabs().allocate_leaving(class, Use::Values, self.elsewhere.spare);
+        match placed {
+            Ok(place) => self.word_of(place),
+            Err(_) => self.place_anywhere(class),
+        }
+    }
+
+    fn word_of(&self, Place { offset, colour }: Place) -> Result<Word, ObjectError> {
+        Word::new(self.address_of(offset), colour).ok_or(ObjectError::NoHeap)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn place_anywhere(&self, class: Class) -> Result<Word, ObjectError> {
+        let mut others = 0;
+        if self.elsewhere.spare > 0 {
+            self.collect()?;
+            // Copies have some of what is theirs already.
+            let kept = u32::try_from(self.copies.kept().1 / SLAB_BYTES).unwrap_or(u32::MAX);
+            let spare = self.elsewhere.spare.saturating_sub(kept);
+            let placed = self.slabs().allocate_leaving(class, Use::Values, spare);
+            if let Ok(place) = placed {
+                return self.word_of(place);
+            }
+            others = match self.place_elsewhere(class)? {
+                Ok(word) => return Ok(word),
+                Err(asked) => asked,
+            };
+            // What this rank has freed of theirs, and has not told them, is room.
+            if others > 0 && self.has_frees() {
+                self.flush()?;
+                if let Ok(word) = self.place_elsewhere(class)? {
+                    return Ok(word);
+                }
+            }
+        }
+        match self.allocate_all(class, Use::Values) {
+            Ok((address, colour)) => Word::new(address, colour).ok_or(ObjectError::NoHeap),
+            Err(ObjectError::Full(full)) => Err(Full { others, ..full }.into()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// A slot of the rank that has most room, or how many were asked in vain.
+    fn place_elsewhere(&self, class: Class) -> Result<Result<Word, u32>, ObjectError> {
+        let (me, ranks) = (self.runtime.rank(), self.runtime.ranks());
+        let mut order: Vec<(Reverse<u32>, Rank)> = {
+            let known = self.known();
+            // Neighbours in the order of ranks, which begins with those of this node.
+            let others = (1..ranks).map(|step| Rank((me.0 + step) % ranks));
+            others.map(|rank| (Reverse(known.get(&rank).copied().unwrap_or(u32::MAX)), rank)).collect()
+        };
+        order.sort_by_key(|(free, _)| *free);
+        let mut asked = 0;
+        for (_, rank) in order {
+            let Some(room) = ask_for_room(rank, class)? else { continue };
+            asked += 1;
+            self.known().insert(rank, room.free);
+            let Some(word) = room.word else { continue };
+            let at = self.locate(word.address());
+            if at.rank != rank || at.offset + class.bytes() > self.bytes {
+                return Err(ObjectError::Usage(format!("{rank} has offered {word:?}, which is not there")));
+            }
+            return Ok(Ok(word));
+        }
+        Ok(Err(asked))
+    }
+
+    fn has_frees(&self) -> bool {
+        let frees = self.frees.lock().unwrap_or_else(PoisonError::into_inner);
+        frees.values().any(|freed| !freed.is_empty())
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, FxHashMap<Rank, u32>> {
+        self.elsewhere.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a value into a slot of another rank, or frees that.
+    pub(super) fn put_elsewhere(&self, word: Word, shape: &Shape, bytes: &[u8]) -> Result<(), ObjectError> {
+        debug_assert!(OWN.offset_of(word.address()).is_none());
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.runtime.put(self.locate(word.address()), bytes).map_err(|why| {
+            let _ = self.free_there(Freed::of(word, Vec::new(), shape));
+            self.lost(word, shape, why)
+        })
+    }
+}

@@ -1,0 +1,85 @@
+//! Slots on other ranks: asked for by a message, and given by the watch of the other rank, which may touch memory that is not there.
+
+use super::pool::{self, Pool};
+use super::travel::{self, Said};
+use crate::heap::{ObjectError, Room, give_back, room_for};
+use crate::slab::Class;
+use crate::word::Word;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use vgas::Rank;
+
+/// Most questions that wait in a rank. Each thread asks one at a time.
+const WAITING_MAX: usize = 1 << 16;
+
+#[derive(Default)]
+pub(super) struct Rooms {
+    /// Who wants a slot, under which number, and of which class.
+    wanted: Mutex<VecDeque<(Rank, u64, Class)>>,
+    /// By number: what this rank has asked whom, and the answer.
+    asked: Mutex<FxHashMap<u64, (Rank, Option<Room>)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Changed in steps that cannot panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks a rank for a slot, and waits for the answer; none where it cannot be asked: outside of [`crate::Objects::run`], in handlers, or of
+/// a rank that is lost.
+pub(crate) fn ask_for_room(rank: Rank, class: Class) -> Result<Option<Room>, ObjectError> {
+    let pool = pool::pool()?;
+    if pool.is_over() || pool.runtime.is_lost(rank) || pool.runtime.endpoint().in_handler() {
+        return Ok(None);
+    }
+    let number = pool.next.fetch_add(1, Ordering::Relaxed);
+    let asked = &pool.rooms.asked;
+    lock(asked).insert(number, (rank, None));
+    let is_answered = || lock(asked).get(&number).is_none_or(|(_, room)| room.is_some());
+    let waited = travel::tell(pool, rank, &Said::Wanted { number, class }, &[]).and_then(|()| {
+        crate::sync::until(None, || is_answered() || pool.is_closed() || pool.runtime.is_lost(rank))
+    });
+    let found = lock(asked).remove(&number);
+    match (waited, found) {
+        (_, Some((_, Some(room)))) => Ok(Some(room)),
+        (Err(_), _) if pool.runtime.is_lost(rank) => Ok(None),
+        (waited, _) => waited.map(|_| None),
+    }
+}
+
+impl Rooms {
+    /// A rank wants a slot; false: more than any asks for. In handlers.
+    pub fn want(&self, from: Rank, number: u64, class: Class) -> bool {
+        let mut wanted = lock(&self.wanted);
+        wanted.push_back((from, number, class));
+        wanted.len() <= WAITING_MAX
+    }
+
+    /// A rank has answered; false: it was not asked. In handlers.
+    pub fn has_answered(&self, from: Rank, number: u64, room: Room) -> bool {
+        match lock(&self.asked).get_mut(&number) {
+            Some((rank, answer)) if *rank == from && answer.is_none() => *answer = Some(room),
+            Some(_) => return false,
+            // Who has asked has ended meanwhile.
+            None => room.word.into_iter().for_each(|word| give_back(from, word)),
+        }
+        true
+    }
+}
+
+impl Pool {
+    /// Answers all who want a slot.
+    pub fn give_room(&self) {
+        loop {
+            let Some((rank, number, class)) = lock(&self.rooms.wanted).pop_front() else { return };
+            let room = room_for(class);
+            let word = room.word.map_or(0, Word::bits);
+            if travel::tell(self, rank, &Said::Room { number, word, free: room.free }, &[]).is_err() {
+                // Who asked is lost, and mostly the job with it.
+                return;
+            }
+        }
+    }
+}

@@ -10,6 +10,7 @@ use crate::service::{Answer, HeapService, Read, Request};
 use crate::word::Word;
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use vgas::service::PendingCall;
@@ -36,8 +37,9 @@ impl<T: Shareable> DBox<T> {
     ///
     /// Dropped, or forgotten, before it is ready, it has borrowed nothing: the bytes that come find nobody, and are nowhere kept. A copy
     /// is found by others only from when a live borrow has it.
+    #[track_caller]
     pub fn get(&self) -> Get<'_, T> {
-        Get { of: self, state: State::Asked }
+        Get { of: self, state: State::Asked, at: Location::caller() }
     }
 }
 
@@ -46,6 +48,8 @@ impl<T: Shareable> DBox<T> {
 pub struct Get<'b, T: Shareable> {
     of: &'b DBox<T>,
     state: State,
+    /// The call that wants it.
+    at: &'static Location<'static>,
 }
 
 enum State {
@@ -79,6 +83,13 @@ impl<'b, T: Shareable> Future for Get<'b, T> {
     /// # Panics
     /// When it was ready already.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let at = self.at;
+        self.go_on(context).map_err(|error| error.for_call(at))
+    }
+}
+
+impl<'b, T: Shareable> Get<'b, T> {
+    fn go_on(&mut self, context: &mut Context<'_>) -> Poll<Result<Ref<'b, T>, ObjectError>> {
         let (shape, word) = (const { &Shape::of::<T>() }, DBox::word(self.of));
         if let State::Asked = self.state {
             self.state = match Coming::begin(word, shape) {
@@ -97,7 +108,7 @@ impl<'b, T: Shareable> Future for Get<'b, T> {
         let State::Coming(coming) = &mut self.state else {
             panic!("an object was borrowed, and is polled again")
         };
-        let Poll::Ready(ended) = coming.poll(context) else { return Poll::Pending };
+        let Poll::Ready(ended) = coming.poll(shape, context) else { return Poll::Pending };
         let State::Coming(coming) = std::mem::replace(&mut self.state, State::Over) else {
             return Poll::Pending;
         };
@@ -126,7 +137,7 @@ impl Coming {
     }
 
     /// Ready when nothing is to come any more: whether all has come.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, ObjectError>> {
+    fn poll(&mut self, shape: &Shape, context: &mut Context<'_>) -> Poll<Result<bool, ObjectError>> {
         let runtime = &self.heap.runtime;
         let at = self.heap.locate(self.word.address());
         let node = runtime.layout().node_of(at.rank);
@@ -140,7 +151,8 @@ impl Coming {
                 let request = Request::Read(Read { owner, offset, bytes: bytes_asked, served, copy: None });
                 match runtime.start_call::<HeapService>(node, &request) {
                     Err(_) if self.heap.is_backed_up(at.rank) => return Poll::Ready(Ok(false)),
-                    begun => self.parts.push_back(begun?),
+                    Err(why) => return Poll::Ready(Err(self.heap.lost(self.word, shape, why))),
+                    Ok(begun) => self.parts.push_back(begun),
                 }
                 self.asked += bytes;
             }
@@ -151,9 +163,8 @@ impl Coming {
                 Ok(Answer::Bytes(bytes)) if bytes.0.len() == expected => self.found.extend(bytes.0),
                 // The other way finds it at its backup.
                 Err(_) if self.heap.is_backed_up(at.rank) => return Poll::Ready(Ok(false)),
-                answer => {
-                    return Poll::Ready(answer.map(|_| false).map_err(|why| vgas::Error::from(why).into()));
-                }
+                Ok(_) => return Poll::Ready(Ok(false)),
+                Err(why) => return Poll::Ready(Err(self.heap.lost(self.word, shape, why.into()))),
             }
             self.parts.pop_front();
         }

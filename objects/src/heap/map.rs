@@ -189,6 +189,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     }
 
     /// Makes room for one more key.
+    #[track_caller]
     fn try_grow(&mut self) -> Result<(), ObjectError> {
         let before = self.buckets.len();
         if (self.len + 1) * 4 <= before * 3 {
@@ -224,6 +225,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     ///
     /// # Errors
     /// When no room is left, or the map cannot be had: key and value are dropped then.
+    #[track_caller]
     pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, ObjectError> {
         self.try_grow()?;
         let hash = hash_of(&key);
@@ -256,6 +258,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     ///
     /// # Errors
     /// When no room is left, or the map cannot be had: the key is dropped then.
+    #[track_caller]
     pub fn try_entry(&mut self, key: K) -> Result<Entry<'_, K, V>, ObjectError> {
         self.try_grow()?;
         let hash = hash_of(&key);

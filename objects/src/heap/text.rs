@@ -73,6 +73,7 @@ impl DString {
     ///
     /// # Errors
     /// When there is no room, or it cannot be had; nothing is added then.
+    #[track_caller]
     pub fn try_push_str(&mut self, text: &str) -> Result<(), ObjectError> {
         self.bytes.try_extend_from(text.as_bytes())
     }
@@ -109,6 +110,7 @@ impl DString {
     ///
     /// # Errors
     /// When it cannot be had, or there is no room for a copy; and when what is there is no text, as a rank of another program may have left it.
+    #[track_caller]
     pub fn try_as_str(&self) -> Result<&str, ObjectError> {
         let bytes = self.bytes.try_as_slice()?;
         std::str::from_utf8(bytes)
@@ -119,6 +121,7 @@ impl DString {
     ///
     /// # Errors
     /// As [`DString::try_as_str`]; it is nobody's then.
+    #[track_caller]
     pub fn into_string(self) -> Result<String, ObjectError> {
         let bytes = self.bytes.into_vec()?;
         String::from_utf8(bytes)

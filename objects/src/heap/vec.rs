@@ -133,6 +133,7 @@ impl<T: Portable> DVec<T> {
     ///
     /// # Errors
     /// When so much room is not left in one piece, or there is no heap.
+    #[track_caller]
     pub fn try_with_capacity(count: usize) -> Result<Self, ObjectError> {
         let mut row = Self::new();
         row.try_reserve(count)?;
@@ -337,7 +338,20 @@ impl<T: Portable> DVec<T> {
     ///
     /// # Errors
     /// When they cannot be had; and when there are not so many.
+    #[track_caller]
     pub fn range(&self, range: impl RangeBounds<usize>) -> Result<Part<'_, T>, ObjectError>
+    where
+        T: Shareable,
+    {
+        self.range_for(range, Location::caller())
+    }
+
+    /// [`DVec::range`], for a call of the program.
+    fn range_for(
+        &self,
+        range: impl RangeBounds<usize>,
+        here: &'static Location<'static>,
+    ) -> Result<Part<'_, T>, ObjectError>
     where
         T: Shareable,
     {
@@ -348,9 +362,12 @@ impl<T: Portable> DVec<T> {
         }
         if let (Some(link), None) = (self.link.as_ref().filter(|_| first < end), self.here()) {
             let word = link.word;
-            return Ok(Part::of(Values::read(heap()?, word, first, end - first)?));
+            let read = Values::read(heap()?, word, first, end - first);
+            return Ok(Part::of(read.map_err(|error| error.for_call(here))?));
         }
-        let all = self.try_as_slice()?;
+        let address = self.locate().map_err(|error| error.for_call(here))?;
+        // SAFETY: there it is.
+        let all = unsafe { self.slice_at(address) };
         Ok(Part::of(Values::Here(all[first..end].as_ptr(), end - first)))
     }
 
@@ -358,11 +375,14 @@ impl<T: Portable> DVec<T> {
     ///
     /// # Panics
     /// When it is to be none at a time.
+    #[track_caller]
     pub fn chunks_of(&self, count: usize) -> impl Iterator<Item = Result<Part<'_, T>, ObjectError>>
     where
         T: Shareable,
     {
-        (0..self.len()).step_by(count).map(move |first| self.range(first..(first + count).min(self.len())))
+        let here = Location::caller();
+        let part = move |first: usize| self.range_for(first..(first + count).min(self.len()), here);
+        (0..self.len()).step_by(count).map(part)
     }
 
     /// Sees to it that so many more values have room.
@@ -378,7 +398,13 @@ impl<T: Portable> DVec<T> {
     ///
     /// # Errors
     /// When there is not so much room in one piece.
+    #[track_caller]
     pub fn try_reserve(&mut self, count: usize) -> Result<(), ObjectError> {
+        let here = Location::caller();
+        self.grow(count).map_err(|error| error.for_call(here))
+    }
+
+    fn grow(&mut self, count: usize) -> Result<(), ObjectError> {
         let wanted = self.length.saturating_add(count as u64);
         if wanted <= self.room() {
             return Ok(());
@@ -438,12 +464,16 @@ impl<T: Portable> DVec<T> {
     /// # Errors
     /// With the value, when there is no room, or the row cannot be had.
     #[inline]
+    #[track_caller]
     pub fn try_push(&mut self, value: T) -> Result<(), super::Refused<T>> {
         let address = match self.mine() {
             Some(address) if self.has_room() => address,
             _ => match self.make_ready() {
                 Ok(address) => address,
-                Err(why) => return Err(super::Refused { value, why: Box::new(why) }),
+                Err(why) => {
+                    let why = Box::new(why.for_call(Location::caller()));
+                    return Err(super::Refused { value, why });
+                }
             },
         };
         // SAFETY: rule 1: a place of the row's slot behind its values.
@@ -456,7 +486,7 @@ impl<T: Portable> DVec<T> {
     #[cold]
     #[inline(never)]
     fn make_ready(&mut self) -> Result<u64, ObjectError> {
-        self.try_reserve(1)?;
+        self.grow(1)?;
         self.make_own()
     }
 
@@ -464,12 +494,14 @@ impl<T: Portable> DVec<T> {
     ///
     /// # Errors
     /// When there is no room for all, or the row cannot be had.
+    #[track_caller]
     pub fn try_extend_from(&mut self, values: &[T]) -> Result<(), ObjectError>
     where
         T: Copy,
     {
+        let here = Location::caller();
         self.try_reserve(values.len())?;
-        let address = self.make_own()?;
+        let address = self.make_own().map_err(|error| error.for_call(here))?;
         let behind = with_exposed_provenance_mut::<T>(address as usize).wrapping_add(self.len());
         // SAFETY: rule 1: places of the row's slot behind its values, which nobody borrows.
         unsafe { behind.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
@@ -534,8 +566,9 @@ impl<T: Portable> DVec<T> {
     ///
     /// # Errors
     /// When they cannot be had; they are nobody's then.
+    #[track_caller]
     pub fn into_vec(self) -> Result<Vec<T>, ObjectError> {
-        let this = ManuallyDrop::new(self);
+        let (this, here) = (ManuallyDrop::new(self), Location::caller());
         let (Some(link), length) = (&this.link, this.len()) else { return Ok(Vec::new()) };
         let (heap, word, shape) = (heap()?, link.word, this.shape());
         heap.release(link);
@@ -550,7 +583,7 @@ impl<T: Portable> DVec<T> {
                     .copy_from_nonoverlapping(with_exposed_provenance(word.address() as usize), length);
             } else {
                 all.as_mut_ptr().write_bytes(0, length);
-                heap.read(word, &shape, to, None)?;
+                heap.read(word, &shape, to, None).map_err(|error| error.for_call(here))?;
             }
             all.set_len(length);
         }

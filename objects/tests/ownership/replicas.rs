@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use vgas::{NodeId, Rank, Runtime};
 use vgas_objects::sync::{DMutex, LockError};
 use vgas_objects::{
-    DBox, DString, DVec, HeapOptions, ObjectError, Objects, Portable, RunOptions, Shareable, TaskError,
+    DBox, DMap, DString, DVec, HeapOptions, ObjectError, Objects, Portable, RunOptions, Shareable, TaskError,
     scope, spawn, spawn_to, task,
 };
 
@@ -516,16 +516,80 @@ fn shared_pages(runtime: Runtime, _: u64) -> Outcome {
     Ok(())
 }
 
+/// What is lost in the end, but for where it is.
+#[derive(Portable, Shareable)]
+struct Parts {
+    rows: [DVec<u64>; 3],
+    texts: [DString; 2],
+    maps: [DMap<u64, u64>; 3],
+}
+
+/// Whatever call wants something that is lost, its error has the type, the place, and the line of the call.
+fn all_are_named(thing: &DBox<Thing>, parts: Parts) -> Outcome {
+    let Parts {
+        rows: [mut grown, pushed, taken],
+        texts: [mut longer, text],
+        maps: [mut map, mut entered, got],
+    } = parts;
+    let mut pushed = pushed;
+    let is_named = |what: &str, why: ObjectError, line: u32, type_name: &str| {
+        let ObjectError::Lost(lost) = &why else { return Err(format!("{what}: {why}").into()) };
+        let at = lost.at.is_some_and(|at| at.file() == file!() && at.line().abs_diff(line) <= 1);
+        ensure(at && lost.rank == Rank(1) && lost.type_name.contains(type_name), || format!("{what}: {why}"))
+    };
+    let get = crate::tasks::block_on(thing.get()).map(drop);
+    is_named("get", get.err().ok_or("get")?, line!() - 1, "Thing")?;
+    let range = grown.range(3..5).map(drop);
+    is_named("range", range.err().ok_or("range")?, line!() - 1, "u64")?;
+    let chunk = grown.chunks_of(100).next().ok_or("no chunk")?.map(drop);
+    is_named("chunks_of", chunk.err().ok_or("chunk")?, line!() - 1, "u64")?;
+    let reserved = grown.try_reserve(100_000);
+    is_named("try_reserve", reserved.err().ok_or("reserve")?, line!() - 1, "u64")?;
+    let refused = pushed.try_push(1).map_err(|refused| *refused.why);
+    is_named("try_push", refused.err().ok_or("push")?, line!() - 1, "u64")?;
+    let extended = pushed.try_extend_from(&[1, 2]);
+    is_named("try_extend_from", extended.err().ok_or("extend")?, line!() - 1, "u64")?;
+    let vec = taken.into_vec();
+    is_named("into_vec", vec.err().ok_or("into_vec")?, line!() - 1, "u64")?;
+    let str = text.try_as_str().map(drop);
+    is_named("try_as_str", str.err().ok_or("str")?, line!() - 1, "u8")?;
+    let added = longer.try_push_str("er");
+    is_named("try_push_str", added.err().ok_or("push_str")?, line!() - 1, "u8")?;
+    let string = text.into_string();
+    is_named("into_string", string.err().ok_or("string")?, line!() - 1, "u8")?;
+    let inserted = map.try_insert(3, 4);
+    is_named("try_insert", inserted.err().ok_or("insert")?, line!() - 1, "Bucket")?;
+    let entry = entered.try_entry(3).map(drop);
+    is_named("try_entry", entry.err().ok_or("entry")?, line!() - 1, "Bucket")?;
+    let iter = got.try_iter().map(drop);
+    is_named("try_iter", iter.err().ok_or("iter")?, line!() - 1, "Bucket")
+}
+
 /// Goal: without replicas, what is lost is named by type, place and where it is used; where the job does not survive, it ends.
 fn none(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
     let objects = Objects::attach(runtime, &HEAP)?;
     let (owned, _) = things(&objects)?;
+    let parts = (objects.rank() == Rank(1)).then(|| {
+        let far = || -> DVec<u64> { (0..5000).collect() };
+        let map = |keys: u64| -> DMap<u64, u64> { (0..keys).map(|key| (key, key)).collect() };
+        let text = || DString::from("far away");
+        DBox::new(Parts {
+            rows: [far(), far(), far()],
+            texts: [text(), text()],
+            maps: [map(6), map(6), map(6)],
+        })
+    });
+    // The box comes to the first rank; what is in it stays.
+    let parts = objects.hand(Rank(1), Rank(0), parts)?.map(DBox::into_inner);
     meet_before(&objects, Rank(1))?;
     if objects.rank() == Rank(1) {
         kill_myself();
     }
     ensure(objects.barrier().is_err(), || "a barrier of all".into())?;
+    if let Some(parts) = parts {
+        all_are_named(&owned[1], parts)?;
+    }
     if objects.rank() == Rank(0) {
         ensure(owned[0].numbers.is_empty() && owned[2].version == 0, || "those of others".into())?;
         let Err(ObjectError::Lost(lost)) = owned[1].try_read().map(drop) else {

@@ -397,7 +397,7 @@ fn spread(objects: &Objects, _seed: u64) -> Outcome {
 }
 
 /// An executor: polls one future in this thread, which sleeps meanwhile.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     struct Sleeper(std::thread::Thread, AtomicBool);
     impl Wake for Sleeper {
         fn wake(self: Arc<Self>) {

@@ -269,10 +269,14 @@ pub(super) const MISREAD: u8 = 2;
 /// It has not begun, and does not: nobody runs tasks any more.
 pub(super) const STOPPED: u8 = 3;
 
-/// What tells tasks of other arguments and results apart: the first bytes of the arguments.
-pub(super) fn mark<A, R>() -> [u8; 8] {
+/// What tells tasks of other arguments and results apart, or of such that lie otherwise in memory: the first bytes of the arguments. How
+/// the parts of a type lie follows from the program, which all ranks have compared ([`crate::Objects::run`]).
+pub(super) fn mark<'s, A: Arguments<'s>, R>() -> [u8; 8] {
     let mut hasher = FxHasher::default();
     std::any::type_name::<fn(A) -> R>().hash(&mut hasher);
+    let given = (size_of::<A::Given>(), align_of::<A::Given>());
+    let frame = align_of::<<A::Lent as Lent<'s>>::Frame>();
+    (given, A::Lent::BYTES, frame, size_of::<R>(), align_of::<R>()).hash(&mut hasher);
     hasher.finish().to_le_bytes()
 }
 
@@ -341,7 +345,9 @@ pub(super) fn result_of<R: Portable>(bytes: &[u8]) -> Option<R> {
 /// Ranks that are told apart when it is counted who has most of the boxes among arguments.
 const RANKS_TOLD_APART: usize = 8;
 
-/// The rank that has most of the boxes among arguments, the first of those that have as many; none without boxes.
+/// The rank that has most of the boxes among arguments, the first of those that have as many; none without boxes. It counts them: how
+/// large what they mean is, their types know where they are made, and nobody who only visits links; to ask homes would cost more than a
+/// task.
 pub(super) fn rank_of_most<'s, A: Arguments<'s>>(
     lent: &A::Lent,
     given: &A::Given,

@@ -20,6 +20,7 @@ mod job;
 mod lend;
 mod placed;
 mod pool;
+mod program;
 mod room;
 mod run;
 mod scope;
@@ -52,8 +53,9 @@ use vgas::{NodeId, Rank};
 /// Where a task is to begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
-    /// On the rank that has most of what the boxes among its arguments mean, or on this rank; on another one if that has nothing to do
-    /// and these have.
+    /// On the rank that has most of what the boxes and rows among its arguments mean, by their number and not by their bytes, which are
+    /// not known without asking; on this rank, if there are none. On another one if that has nothing to do and these have. Who lends a
+    /// large row beside many small boxes says where: `spawn_to(&row, …)`.
     #[default]
     Anywhere,
     /// On this rank.

@@ -1,12 +1,10 @@
 //! Workers: threads of each rank that run tasks, from the beginning of [`Objects::run`] to its end.
 
-use super::entry::table;
 use super::pool::{Member, Pool, pool};
+use super::program::program;
 use super::{spare, travel};
 use crate::heap::{ObjectError, Objects, complain, goes_on};
 use crossbeam_deque::Worker;
-use rustc_hash::FxHasher;
-use std::hash::{Hash, Hasher};
 use vgas::Rank;
 
 /// The watch's stack: it takes in messages.
@@ -56,7 +54,7 @@ impl Objects {
     /// ```
     ///
     /// # Errors
-    /// When the ranks do not run the same program, a worker cannot be started, or a peer is lost.
+    /// When the ranks do not run the same program (the job ends then), a worker cannot be started, or a peer is lost.
     ///
     /// # Panics
     /// On the first rank, when `main` does; the tasks that it has not waited for have ended then.
@@ -66,9 +64,10 @@ impl Objects {
         let all = runtime.barrier_exchange(&program)?;
         if let Some(other) = all.iter().position(|said| *said != program) {
             let (me, other) = (self.rank(), Rank(other as u32));
-            return Err(ObjectError::Usage(format!(
-                "{me} and {other} do not run the same program: tasks would not be the same"
-            )));
+            let why = format!("{me} and {other} do not run the same program: tasks would not be the same");
+            // The job ends with it, whatever the programs do with the error.
+            let _ = runtime.abort(&why, 1);
+            return Err(ObjectError::Usage(why));
         }
         let pool = pool()?;
         let workers = options.workers.max(1);
@@ -151,12 +150,4 @@ impl Drop for Close {
         let _ = spare::end();
         self.0.close();
     }
-}
-
-/// What tells programs apart: where their tasks are, and how large they are.
-fn program() -> u64 {
-    let mut hasher = FxHasher::default();
-    table().hash(&mut hasher);
-    std::fs::metadata("/proc/self/exe").map_or(0, |exe| exe.len()).hash(&mut hasher);
-    hasher.finish()
 }

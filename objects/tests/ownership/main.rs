@@ -176,6 +176,9 @@ fn run_rank(name: &str, seed: u64) -> Outcome {
     {
         return part(vgas::Runtime::init()?, seed);
     }
+    if name == tasks::OTHER_PROGRAM {
+        tasks::become_another(seed)?;
+    }
     let scenario = all().find(|scenario| scenario.name == name).ok_or_else(|| format!("no {name}"))?;
     let objects = Objects::attach(vgas::Runtime::init()?, &scenario.heap)?;
     (scenario.rank)(&objects, seed)?;

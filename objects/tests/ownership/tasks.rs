@@ -17,6 +17,24 @@ use vgas_objects::{
 
 pub const ALL: &[Scenario] = &[
     Scenario { name: "task_places", jobs: JOBS, heap: HEAP, rank: |o, s| all(o, s, places), ends_with: None },
+    Scenario {
+        name: "task_default_place",
+        jobs: &[(2, 1), (2, 2), (3, 3)],
+        heap: HEAP,
+        rank: |o, s| all(o, s, default_place),
+        ends_with: None,
+    },
+    Scenario {
+        name: OTHER_PROGRAM,
+        jobs: &[(2, 1), (2, 2)],
+        heap: HEAP,
+        rank: |o, s| {
+            // All have become what they are to be.
+            let _ = std::fs::remove_dir_all(other_folder(s));
+            all(o, s, |_, _| Err("it has run".into()))
+        },
+        ends_with: Some("do not run the same program"),
+    },
     Scenario { name: "task_tree", jobs: JOBS, heap: HEAP, rank: |o, s| all(o, s, tree), ends_with: None },
     Scenario { name: "task_lent", jobs: JOBS, heap: HEAP, rank: |o, s| all(o, s, lent), ends_with: None },
     Scenario { name: "task_panics", jobs: JOBS, heap: HEAP, rank: quiet, ends_with: None },
@@ -87,6 +105,54 @@ fn quiet(objects: &Objects, seed: u64) -> Outcome {
 
 fn here() -> u32 {
     rank().map_or(u32::MAX, |rank| rank.0)
+}
+
+/// Goal: a task that is begun anywhere runs where most of its boxes are, also where fewer are larger; without boxes, here.
+fn default_place(objects: &Objects, _seed: u64) -> Outcome {
+    let last = Rank(objects.ranks() - 1);
+    let make = task!(|count: u64| -> DVec<DBox<u64>> { (0..count).map(DBox::new).collect() });
+    const ROUNDS: usize = 20;
+    let (mut there, mut here_too) = (0, 0);
+    for _ in 0..ROUNDS {
+        let mut two = spawn_to(last, make, 2).join()?.into_vec()?;
+        let large = DBox::new([7u64; 500]);
+        let (Some(first), Some(second)) = (two.pop(), two.pop()) else { return Err("no boxes".into()) };
+        let at = task!(|_all: (DBox<u64>, (DBox<u64>, DBox<[u64; 500]>))| -> u32 { here() });
+        there += usize::from(spawn(at, (first, (second, large))).join()? == last.0);
+        here_too += usize::from(spawn(task!(|_n: ()| -> u32 { here() }), ()).join()? == here());
+    }
+    // One that has nothing to do may take a task now and then.
+    ensure(there > ROUNDS / 2 && here_too > ROUNDS / 2, || {
+        format!("of {ROUNDS}, {there} ran at their boxes, and {here_too} here")
+    })
+}
+
+/// Goal: ranks that run different programs, though of one size and with the same tasks, do not run tasks for each other, and the job's end says why.
+/// Method: of two processes the first becomes a copy of its program in which one byte of a constant is another.
+pub const OTHER_PROGRAM: &str = "task_other_program";
+
+/// What is another in the other program.
+static CONSTANT: &[u8] = b"one byte of this is another in a copy: a";
+
+fn other_folder(seed: u64) -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("vgas-other-program-{seed}"))
+}
+
+/// Whoever comes first in a job of [`OTHER_PROGRAM`] becomes another program.
+pub fn become_another(seed: u64) -> Outcome {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let folder = other_folder(seed);
+    if std::hint::black_box(CONSTANT).ends_with(b"b") || std::fs::create_dir(&folder).is_err() {
+        return Ok(());
+    }
+    let mut program = std::fs::read(std::env::current_exe()?)?;
+    let at = program.windows(CONSTANT.len()).position(|bytes| bytes == CONSTANT).ok_or("no constant")?;
+    program[at + CONSTANT.len() - 1] = b'b';
+    let other = folder.join("other");
+    std::fs::write(&other, program)?;
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755))?;
+    Err(std::process::Command::new(other).args(std::env::args_os().skip(1)).exec().into())
 }
 
 /// Goal: a task runs where it is to run, gets what it is given, and its result comes back.

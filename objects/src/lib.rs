@@ -180,6 +180,11 @@
 //! * A value is placed on its rank as long as there is room, then, within [`Objects::run`], on the rank that has most ([`DBox::new`]). Rows, text and
 //!   maps are where they are written: their room is that of the rank that writes, and so is that of what [`DBox::get_mut`] brings.
 //! * Ranks run one program. Types are compared where objects are passed on; what bytes mean, nobody can check.
+//! * A slot has 65,535 colours. One goes each time that what others have read is written or freed; when they are used up, the slot is *retired*
+//!   until the next [`Objects::barrier`] at which nobody has copies from there, and the object goes on in another one. Within one
+//!   [`Objects::run`] nobody meets, so retired slots stay: of all bytes that were read elsewhere and written or freed after, one part of
+//!   65,535. That is 1.5 kB a second of a rank whose objects others read, and it writes again, at 100 MB a second: a partition of
+//!   1 GiB lasts a week. [`Objects::counts`] says how many there are; who runs longer divides the work into several runs.
 //! * `mem::forget` of a box or of a borrow leaks the object, or the copy, and is safe.
 //! * A copy never runs `Drop`; an object does, once, where its owner drops it.
 //! * Ranks of one node fetch an object once. Large ones without boxes in them they read where they are, of each other; of others, each has a

@@ -25,7 +25,8 @@ pub struct HeapOptions {
     /// Bytes that copies may take of a rank's partition, beyond which those go that nobody has used for longest; 0: a quarter of the node's
     /// cache, shared by its ranks. Those in use stay, on NVMe if memory has no room.
     pub copy_bytes: u64,
-    /// The last colour of a slot: fewer than 65,535 make slots retire early, for tests.
+    /// The last colour of a slot: fewer than 65,535 make slots retire early, for tests. Retired slots are of use again after an
+    /// [`Objects::barrier`] ([what that means for long runs](crate#what-must-be-known)).
     pub last_colour: u16,
     /// Backups of each rank's partition on other nodes, at most 1: then objects outlive a node that is lost, as [`Objects::replicate`] and
     /// the documentation of this crate say. It takes as many bytes again of NVMe, and of the setting `segment.tiered_max`; and who writes

@@ -84,7 +84,7 @@ use std::time::Duration;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` means nothing in another process: it cannot lie in the global heap",
     label = "not portable",
-    note = "derive `Portable` for a type of your own; text is a `DString`, a list a `DVec`, what is behind a pointer a `DBox`, and one of several types an enum instead of `dyn Trait`",
+    note = "derive `Portable` for a type of your own; text is a `DString`, a list a `DVec`, a map a `DMap`, what is behind a pointer a `DBox`, and one of several types an enum instead of `dyn Trait`",
     note = "references are lent to tasks of a `scope`; memory, files and functions of this process do not travel"
 )]
 pub unsafe trait Portable: Sized + Send + 'static {

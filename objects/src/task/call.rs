@@ -97,7 +97,8 @@ pub trait IsGiven {
 
 impl<X> IsLent for Is<'_, &X> {}
 impl<X> IsLent for Is<'_, &mut X> {}
-impl<X: Portable> IsGiven for Is<'_, X> {}
+// Behind one reference more, so that it is looked for after the others; of any type, so that `wrap` says what is wrong with it.
+impl<X> IsGiven for &Is<'_, X> {}
 
 impl ByReference {
     #[doc(hidden)]
@@ -108,7 +109,7 @@ impl ByReference {
 
 impl ByValue {
     #[doc(hidden)]
-    pub fn wrap<X>(self, value: X) -> Given<X> {
+    pub fn wrap<X: Portable>(self, value: X) -> Given<X> {
         Given(value)
     }
 }
@@ -163,7 +164,7 @@ impl<X> Argument for Given<X> {
 /// # use vgas_objects::call;
 /// fn captured(factor: u64, number: u64) { let _ = call!(|number| number * factor); }
 /// ```
-/// ```compile_fail,E0599
+/// ```compile_fail,E0277
 /// # use vgas_objects::call;
 /// fn text(text: String) { let _ = call!(|text| text.len() as u64); }
 /// ```
@@ -189,7 +190,8 @@ macro_rules! call {
         #[allow(unused_imports)]
         use $crate::called::{IsGiven as _, IsLent as _};
         let with = ($({
-            let kind = $crate::called::Is(&$name).kind();
+            #[allow(clippy::needless_borrow)]
+            let kind = (&$crate::called::Is(&$name)).kind();
             kind.wrap($name)
         },)*);
         #[allow(unused_mut, unused_parens, clippy::unused_unit, clippy::double_parens)]

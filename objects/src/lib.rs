@@ -180,6 +180,9 @@
 //! * A value is placed on its rank as long as there is room, then, within [`Objects::run`], on the rank that has most ([`DBox::new`]). Rows, text and
 //!   maps are where they are written: their room is that of the rank that writes, and so is that of what [`DBox::get_mut`] brings.
 //! * Ranks run one program. Types are compared where objects are passed on; what bytes mean, nobody can check.
+//! * The files of a heap take room as they are written. A file system that is full before the heap is ends the job: a line says of which node
+//!   its folder is full, and that `nvm.directory` names another. Where it is found at a plain load or store of an object, the process ends after
+//!   that line by SIGBUS, since no error can be returned there.
 //! * A slot has 65,535 colours. One goes each time that what others have read is written or freed; when they are used up, the slot is *retired*
 //!   until the next [`Objects::barrier`] at which nobody has copies from there, and the object goes on in another one. Within one
 //!   [`Objects::run`] nobody meets, so retired slots stay: of all bytes that were read elsewhere and written or freed after, one part of

@@ -5,6 +5,7 @@
 
 mod channels;
 mod conditions;
+mod disks;
 mod forgotten;
 mod kept;
 mod losses;
@@ -87,6 +88,9 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|word| word == "node") {
         return vgas::service::node_main_with(vgas_objects::services()).map_or_else(failed, ExitCode::from);
     }
+    if arguments.first().is_some_and(|word| word == disks::LAUNCHER) {
+        return disks::launch(&arguments);
+    }
     if std::env::var_os("VGAS_CONTROL_FD").is_some() {
         let seed = arguments.get(1).and_then(|seed| seed.parse().ok()).unwrap_or(1);
         let name = arguments.first().map(String::as_str).unwrap_or_default();
@@ -136,6 +140,7 @@ fn main() -> ExitCode {
     let sequences: &[Sequence<'_>] = &[
         (kept::NAME, &|| job_within_bound(kept::NAME, seed, kept::sequence)),
         (replicas::NAME, &|| job_within_bound(replicas::NAME, seed, || replicas::sequence(seed))),
+        (disks::NAME, &|| job_within_bound(disks::NAME, seed, || disks::sequence(seed))),
         (losses::NAME, &|| job_within_bound(losses::NAME, seed, || losses::sequence(seed))),
         (programs::NAME, &|| programs::sequence(seed, programs::Size::of(is_slow))),
         #[cfg(feature = "faults")]
@@ -173,6 +178,7 @@ fn run_rank(name: &str, seed: u64) -> Outcome {
         .or_else(|| replicas::part(name))
         .or_else(|| programs::part(name))
         .or_else(|| losses::part(name))
+        .or_else(|| disks::part(name))
     {
         return part(vgas::Runtime::init()?, seed);
     }

@@ -192,23 +192,27 @@ impl OwnPages {
         let local_rank = of.owner.0.checked_sub(self.ranks.start).filter(|_| self.enabled)?;
         let place = self.files.get(local_rank as usize)?;
         if of.segment == SegmentId::FIRST {
-            return place.get_or_init(|| self.open(&core.pool, of.segment, local_rank)).clone();
+            return place.get_or_init(|| self.open(core, of.segment, local_rank)).clone();
         }
         let known = self.others.read().unwrap_or_else(PoisonError::into_inner).get(&of).cloned();
         known.unwrap_or_else(|| {
-            let opened = self.open(&core.pool, of.segment, local_rank);
+            let opened = self.open(core, of.segment, local_rank);
             let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
             others.entry(of).or_insert(opened).clone()
         })
     }
 
     /// Opens a partition's file, and the ring with the first of them.
-    fn open(&self, pool: &PoolClient, segment: SegmentId, local_rank: u32) -> Option<SharedFile> {
-        let at = pool.file(segment, local_rank)?;
+    fn open(&self, core: &Core, segment: SegmentId, local_rank: u32) -> Option<SharedFile> {
+        let at = core.pool.file(segment, local_rank)?;
         let mut state = self.lock();
         if state.reader.is_none() && !state.refused {
-            match Reader::new(QUEUE_DEPTH, pool.frames().clone()) {
-                Ok(reader) => self.read_with(&mut state, reader),
+            match Reader::new(QUEUE_DEPTH, core.pool.frames().clone()) {
+                Ok(reader) => {
+                    self.read_with(&mut state, reader);
+                    // Another thread may sleep for this one, and does not know the descriptor.
+                    core.endpoint.notify_local();
+                }
                 Err(error) => {
                     tracing::debug!(%error, "pages of this node are asked of its agent");
                     state.refused = true;

@@ -14,6 +14,13 @@ use vgas_rma::endpoint::CarrierCounts;
 pub const ALL: &[Scenario] = &[
     Scenario { name: "tree", jobs: JOBS, heap: HEAP, rank: tree, ends_with: None },
     Scenario {
+        name: "reads_beside_sleepers",
+        jobs: &[(2, 1), (2, 1), (2, 2), (4, 2)],
+        heap: HeapOptions { bytes: 1 << 20, ..HEAP },
+        rank: reads_beside_sleepers,
+        ends_with: None,
+    },
+    Scenario {
         name: "colours",
         jobs: JOBS,
         heap: HeapOptions { last_colour: 2, ..HEAP },
@@ -29,7 +36,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "full_elsewhere",
-        jobs: &[(2, 2), (3, 3)],
+        jobs: &[(2, 1), (2, 2), (3, 3), (4, 2)],
         heap: HeapOptions { bytes: 1 << 20, ..HEAP },
         rank: full_elsewhere,
         ends_with: None,
@@ -507,4 +514,25 @@ fn killed(objects: &Objects, _seed: u64) -> Outcome {
         objects.drop_copies()?;
     }
     Ok(())
+}
+
+/// Goal: a thread that waits for its node's NVMe goes on when that has answered, while a worker of its rank sleeps for both: it has begun
+/// to before there was anything to read. With a heap as large as the cache, pages come and go, and puts need the rest of theirs.
+fn reads_beside_sleepers(objects: &Objects, _seed: u64) -> Outcome {
+    let ended = objects.run(&vgas_objects::RunOptions::default(), || -> Outcome {
+        for _ in 0..10 {
+            let make = vgas_objects::task!(|_n: ()| -> vgas_objects::DVec<DBox<[usize; 512]>> {
+                (0..120).map(|n| DBox::new([n; 512])).collect()
+            });
+            let kept = vgas_objects::spawn_to(Rank(1), make, ()).join()?.into_vec()?;
+            let own: Vec<_> = (0..100).map(|n| DBox::new([n; 512])).collect();
+            for (number, object) in kept.iter().enumerate() {
+                let object = object.try_read()?;
+                ensure(object.iter().all(|word| *word == number), || "another".into())?;
+            }
+            drop(own);
+        }
+        Ok(())
+    })?;
+    ended.unwrap_or(Ok(()))
 }

@@ -35,7 +35,8 @@ pub trait Work: Send + Sync {
     /// Whether some operation waits for a message, not only for shared memory.
     fn awaits_messages(&self) -> bool;
 
-    /// A descriptor that is readable when something can go on without any message; the same from when there is one.
+    /// A descriptor that is readable when something can go on without any message; the same from when there is one, which is to be
+    /// told by [`Endpoint::notify_local`].
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -101,7 +102,9 @@ impl Endpoint {
 
     /// An operation of the [`Work`] returns to its caller incomplete: from now on it goes on by itself.
     pub fn work_started(&self) {
-        self.background.under_way.fetch_add(1, Ordering::SeqCst);
+        if self.background.under_way.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.wake_sleeper();
+        }
         self.look_after_it();
     }
 

@@ -347,6 +347,13 @@ impl Endpoint {
         bell::ring(&self.wait.sleeping, self.wait.waker.as_fd());
     }
 
+    /// Something is under way from now on: a thread that sleeps sleeps on the descriptors of what was so before, and who started it may be
+    /// parked beside it.
+    pub(super) fn wake_sleeper(&self) {
+        fence::light();
+        bell::ring(&self.wait.sleeping, self.wait.waker.as_fd());
+    }
+
     /// The descriptors to sleep on, for an outer event loop: readable when there is something to [`Endpoint::poll`],
     /// provided that [`Endpoint::arm`] returned true after the last poll. The list does not change.
     pub fn wait_descriptors(&self) -> Vec<BorrowedFd<'_>> {

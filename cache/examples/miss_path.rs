@@ -56,13 +56,7 @@ impl Node {
         let read_ahead =
             ReadAheadSettings { page_bytes: PAGE_BYTES, pool_frames: frames, window_bytes_max: 16 << 20 };
         let options = AgentOptions {
-            home: home::Parameters {
-                node,
-                cooperative: true,
-                in_place: None,
-                side_by_side: true,
-                sending: home::Sending::default(),
-            },
+            home: home::Parameters::of(node),
             replacement: "lru-second-chance",
             read_ahead: Some(read_ahead),
             batch: true,

@@ -108,13 +108,7 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
     volumes.insert(0, first);
     let options = || {
         Some(AgentOptions {
-            home: home::Parameters {
-                node,
-                cooperative: true,
-                in_place: None,
-                side_by_side: true,
-                sending: home::Sending::default(),
-            },
+            home: home::Parameters::of(node),
             replacement: "lru-second-chance",
             read_ahead: None,
             batch: true,

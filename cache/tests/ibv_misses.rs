@@ -71,13 +71,7 @@ impl Node {
         agent_endpoint.expose(region::FRAMES, frames.clone()).unwrap();
         // Nothing runs ahead, and nothing is served in place: each page is asked for when it is wanted.
         let options = AgentOptions {
-            home: home::Parameters {
-                node,
-                cooperative: true,
-                in_place: None,
-                side_by_side: true,
-                sending: home::Sending::default(),
-            },
+            home: home::Parameters::of(node),
             replacement: replacement::NAMES[0],
             read_ahead: None,
             batch: true,

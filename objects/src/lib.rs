@@ -32,6 +32,8 @@
 //!
 //! It runs as any program of a job: `vgas run -n 4 --nodes 2 -- target/release/list`.
 //!
+//! [`first_steps`] goes through a longer one, from an empty folder to a table that is larger than memory.
+//!
 //! # What is where
 //!
 //! ```text
@@ -198,6 +200,8 @@
 extern crate self as vgas_objects;
 
 pub mod colour;
+#[cfg(feature = "runtime")]
+pub mod first_steps;
 #[cfg(all(feature = "runtime", any(test, fuzzing)))]
 #[doc(hidden)]
 pub mod fuzzing;

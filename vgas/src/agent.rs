@@ -122,11 +122,9 @@ fn options(
         replacement.ok_or_else(|| Error::Usage(format!("no replacement policy is called {name}")))?;
     Ok(AgentOptions {
         home: home::Parameters {
-            node,
             cooperative: ablation.cooperative,
             in_place: ablation.in_place.then_some(InPlaceService::USUAL),
-            side_by_side: true,
-            sending: home::Sending::default(),
+            ..home::Parameters::of(node)
         },
         replacement,
         read_ahead: read_ahead(settings, spec),

@@ -71,11 +71,10 @@ impl Setup {
 
     pub fn parameters(&self, page: u8) -> Parameters {
         Parameters {
-            node: self.home_of(page),
             cooperative: self.cooperative,
             in_place: self.in_place,
             side_by_side: !self.in_turn,
-            sending: home::Sending::default(),
+            ..Parameters::of(self.home_of(page))
         }
     }
 }

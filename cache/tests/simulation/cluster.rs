@@ -254,11 +254,9 @@ impl Node {
         let options = || {
             Some(AgentOptions {
                 home: home::Parameters {
-                    node,
                     cooperative: plan.cooperative,
                     in_place: plan.in_place,
-                    side_by_side: true,
-                    sending: home::Sending::default(),
+                    ..home::Parameters::of(node)
                 },
                 replacement: plan.replacement,
                 read_ahead: plan.read_ahead.then(|| read_ahead(plan)),

@@ -311,7 +311,7 @@ mod tests {
             assert!(error.contains("makes no sense"), "{error}");
         }
         let error = Told::parse(&format!("4{}", &text[1..])).err().unwrap().to_string();
-        assert!(error.contains("start-up protocol 4 instead of 7"), "{error}");
+        assert!(error.contains("start-up protocol 4 instead of 8"), "{error}");
         let error = Told::parse(&text.replace("9abcdef0", "0")).err().unwrap().to_string();
         assert!(error.contains("vgas of other sources (0000000123456780 instead of"), "{error}");
         assert_ne!(digest(&["ab", "c"]), digest(&["a", "bc"]));

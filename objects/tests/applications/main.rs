@@ -8,6 +8,8 @@
 
 #[path = "../../examples/dataframe/main.rs"]
 mod dataframe;
+#[path = "../../examples/first.rs"]
+mod first;
 #[path = "../../examples/kv/main.rs"]
 mod kv;
 mod lines;
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
     let name = Path::new(&arguments[0]).file_name().unwrap_or_default().to_string_lossy().into_owned();
     match (name.as_str(), arguments.get(1).map(String::as_str)) {
         ("dataframe", _) => dataframe::main(),
+        ("first", _) => first::main().map_or_else(|why| failed(&why.to_string()), |()| ExitCode::SUCCESS),
         ("kv", _) => kv::main(),
         ("matrix", _) => matrix::main(),
         ("socialnet", _) => socialnet::main(),
@@ -98,7 +101,7 @@ impl Programs {
     fn new() -> Outcome<Self> {
         let folder = tempfile::tempdir().map_err(|why| why.to_string())?;
         let own = std::env::current_exe().map_err(|why| why.to_string())?;
-        for name in ["dataframe", "kv", "matrix", "socialnet"] {
+        for name in ["dataframe", "first", "kv", "matrix", "socialnet"] {
             std::os::unix::fs::symlink(&own, folder.path().join(name)).map_err(|why| why.to_string())?;
         }
         Ok(Self { folder })
@@ -217,6 +220,18 @@ fn results(programs: &Programs) -> Outcome {
     ] {
         let ended = programs.job(job, &format!("{words} --verify --heap 128MiB"))?;
         ended.ends_verified().map_err(|why| format!("{words} on {job:?}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Goal: the program that users begin with has the right mean, of a heap that is several times the cache and of one that is not.
+fn first_program(programs: &Programs) -> Outcome {
+    for (job, thousands, mean) in [((1, 1, "64MiB"), 100, "50957.000"), ((4, 2, "2MiB"), 200, "400082.000")] {
+        let ended = programs.job(job, &format!("first {thousands}"))?;
+        if ended.code != 0 || ended.output != format!("the mean of sensor 7 is {mean}\n") {
+            return Err(format!("{job:?}: status {}: {}{}", ended.code, ended.output, ended.errors));
+        }
+        ended.left_nothing()?;
     }
     Ok(())
 }
@@ -362,7 +377,7 @@ fn flags(programs: &Programs) -> Outcome {
         }
         ended.left_nothing()?;
     }
-    for name in ["dataframe", "kv", "matrix", "socialnet"] {
+    for name in ["dataframe", "first", "kv", "matrix", "socialnet"] {
         let ended = programs.alone(&format!("{name} --help"))?;
         if ended.code != 0 || !ended.output.contains("Examples:") {
             return Err(format!("{name} --help: status {}: {}", ended.code, ended.output));
@@ -418,7 +433,8 @@ fn has_computed(pid: i32) -> bool {
 
 fn all(arguments: &[String]) -> ExitCode {
     type Test = fn(&Programs) -> Outcome;
-    let tests: [(&str, Test); 7] = [
+    let tests: [(&str, Test); 8] = [
+        ("first", first_program),
         ("results", results),
         ("baselines", baselines),
         ("figures", figures),

@@ -259,11 +259,9 @@ fn agent(
     endpoint.expose(region::FRAMES, frames.clone())?;
     let options = AgentOptions {
         home: home::Parameters {
-            node,
             cooperative: plan.cooperative,
             in_place: plan.in_place.then_some(InPlaceService::USUAL),
-            side_by_side: true,
-            sending: home::Sending::default(),
+            ..home::Parameters::of(node)
         },
         replacement: replacement::NAMES[0],
         read_ahead: read_ahead(plan),

@@ -174,6 +174,13 @@ pub struct Parameters {
     pub sending: Sending,
 }
 
+impl Parameters {
+    /// Of a home that does all that it can but serve pages in place, while nobody sends anything.
+    pub const fn of(node: NodeId) -> Self {
+        Self { node, cooperative: true, in_place: None, side_by_side: true, sending: Sending::NOTHING }
+    }
+}
+
 /// How many pages nodes have been asked to send to readers, which have not said yet that these have come: of all pages of a home. A
 /// hint: nodes whose numbers are alike, but for a multiple of [`Sending::TOLD_APART`], count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -843,13 +850,7 @@ mod tests {
     const HOME: NodeId = NodeId(0);
     const A: NodeId = NodeId(1);
     const B: NodeId = NodeId(2);
-    const PARAMETERS: Parameters = Parameters {
-        node: HOME,
-        cooperative: true,
-        in_place: None,
-        side_by_side: true,
-        sending: Sending::NOTHING,
-    };
+    const PARAMETERS: Parameters = Parameters::of(HOME);
 
     fn says(home: &mut Home, from: NodeId, message: Message) -> Result<HomeActions, Violation> {
         step(home, &PARAMETERS, HomeEvent::Message { from, message })
@@ -976,13 +977,7 @@ mod tests {
         let in_place = Some(InPlaceService { enter_after: 1, leave_after: 2 });
         let mut random = 1u64;
         for cooperative in [false, true] {
-            let parameters = Parameters {
-                node: HOME,
-                cooperative,
-                in_place,
-                side_by_side: true,
-                sending: Sending::NOTHING,
-            };
+            let parameters = Parameters { cooperative, in_place, ..PARAMETERS };
             let mut home = Home::default();
             for _ in 0..50_000 {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

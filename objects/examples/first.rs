@@ -30,6 +30,7 @@ struct Sum {
     count: u64,
 }
 
+/// Each rank attaches to the heap, and runs the program or its tasks.
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let thousands: u64 = std::env::args().nth(1).map_or(Ok(1_000), |words| words.parse())?;
     let runtime = Runtime::init()?;

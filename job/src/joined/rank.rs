@@ -299,9 +299,9 @@ mod tests {
         assert!(!text.contains([' ', '=', '\n']) && text.len() < 256, "fits into a PMI value");
         for wrong in [
             "",
-            "7",
-            "7/x/y/z",
-            "7/123456789abcdef0/y/z",
+            "8",
+            "8/x/y/z",
+            "8/123456789abcdef0/y/z",
             &text[..text.len() - 1],
             &format!("{text}/"),
             &text.replace("a5", "zz"),

@@ -124,10 +124,23 @@ pub(super) struct Producer {
     ring: Ring,
     tail: u64,
     lap: Lap,
+    /// What these and the place of the ring add up to, as long as nobody else has written here: what is sent to where the consumer does
+    /// not look would be waited for for ever.
+    guard: u64,
     /// The last head that was read: room is checked against it first, so that the consumer's line is rarely touched.
     head_seen: u64,
     /// A bit for each slot: whether its first word may belong to a payload.
     payload: Box<[u64]>,
+}
+
+/// Ends this process, as the C library does when its heap is spoilt: what vgas keeps there cannot be believed any more.
+#[cold]
+#[inline(never)]
+fn overwritten() -> ! {
+    crate::say::line(
+        "vgas: memory that vgas keeps in this process was overwritten: the program writes outside of what is its own",
+    );
+    std::process::abort()
 }
 
 /// The consumer's index makes no sense: it runs ahead of what was sent, or backwards.
@@ -137,7 +150,16 @@ pub(super) struct BadIndex;
 impl Producer {
     pub(super) fn new(control: &Arc<Mapping>, offset: usize, ring_bytes: usize) -> Self {
         let payload = vec![0; (ring_bytes / LINE_BYTES).div_ceil(64)].into_boxed_slice();
-        Self { ring: Ring::new(control, offset, ring_bytes), tail: 0, lap: Lap::FIRST, head_seen: 0, payload }
+        let ring = Ring::new(control, offset, ring_bytes);
+        let mut producer = Self { ring, tail: 0, lap: Lap::FIRST, guard: 0, head_seen: 0, payload };
+        producer.guard = producer.sum();
+        producer
+    }
+
+    #[inline]
+    fn sum(&self) -> u64 {
+        let ring = self.ring.slots.address() as u64 ^ self.ring.mask.rotate_left(17);
+        self.tail ^ ring.rotate_left(7) ^ self.lap.0.rotate_left(48) ^ 0x9e37_79b9_7f4a_7c15
     }
 
     /// The slot in which the next record begins, padding aside; counts without end.
@@ -167,6 +189,7 @@ impl Producer {
         prefetch_for_write(self.ring.header(after + PREFETCHED_BYTES));
         self.tail = after;
         self.lap = self.lap.at(after, self.ring.mask);
+        self.guard = self.sum();
     }
 
     /// Bytes of the record, and of the padding before it.
@@ -185,6 +208,9 @@ impl Producer {
     /// once it has given back space.
     #[inline]
     pub(super) fn has_room(&mut self, arguments: usize, body: &Body<'_>) -> Result<bool, BadIndex> {
+        if self.guard != self.sum() {
+            overwritten();
+        }
         let (size, pad) = self.size(arguments, body);
         let need = (size + pad) as u64;
         if self.tail + need <= self.head_seen + self.ring.bytes() as u64 {
@@ -483,6 +509,28 @@ mod tests {
     }
 
     /// A peer that writes anything into the ring or its index causes an error, no panic and no access outside.
+    /// Goal: whatever of a producer is overwritten, by a byte, it is noticed before the next record.
+    #[test]
+    fn an_overwritten_producer_is_noticed() {
+        let (_control, mut producer, _consumer) = pair();
+        assert!(producer.has_room(0, &Body::Short).unwrap());
+        producer.write(1, &[], &Body::Short);
+        assert_eq!(producer.guard, producer.sum());
+        for bit in [0, 9, 31, 63] {
+            for spoil in [
+                (|it: &mut Producer, by: u64| it.tail ^= by) as fn(&mut Producer, u64),
+                |it, by| it.ring.mask ^= by,
+                |it, by| it.lap.0 ^= by,
+                |it, by| it.guard ^= by,
+            ] {
+                spoil(&mut producer, 1 << bit);
+                assert_ne!(producer.guard, producer.sum());
+                spoil(&mut producer, 1 << bit);
+            }
+        }
+        assert_eq!(producer.guard, producer.sum());
+    }
+
     #[test]
     fn any_header_and_any_index_is_survived() {
         let mut random = SplitMix(11);

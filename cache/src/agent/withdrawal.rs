@@ -81,6 +81,8 @@ impl Agent {
         let partitions: Vec<Partition> =
             self.segments.partitions.all().filter(|found| which.covers(found)).copied().collect();
         let is_of = |page: &PageIndex| partitions.iter().any(|found| found.range().contains(page));
+        // Nobody comes to what was to be read ahead.
+        self.frames.later.retain(|(page, _)| !is_of(page));
         let in_frames = self.pool.frames().filter_map(|frame| match self.pool.frame_use(frame) {
             Ok(FrameUse::Page(page)) => Some(page),
             _ => None,

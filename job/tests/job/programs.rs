@@ -123,7 +123,7 @@ fn fake(how: &str) -> ExitCode {
     // SAFETY: the starter has left it open for this process, and nothing else here takes it.
     let mut stream = unsafe { UnixStream::from_raw_fd(number) };
     let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
-    let version = if how == "old" { "3" } else { "7/0000000000000001" };
+    let version = if how == "old" { "3" } else { "8/0000000000000001" };
     let put = format!("cmd=put kvsname=x key=vgas-job value={version}/127.0.0.1:1/{}", "00".repeat(32));
     let mut lines = vec!["cmd=init pmi_version=1 pmi_subversion=1", "cmd=get_my_kvsname"];
     lines.extend((how != "absent").then_some(put.as_str()));
@@ -140,7 +140,7 @@ fn foreign() -> ExitCode {
     let number: i32 = std::env::var("VGAS_CONTROL_FD").unwrap().parse().unwrap();
     // SAFETY: the daemon has left it open for this process, and nothing else here takes it.
     let mut stream = unsafe { UnixStream::from_raw_fd(number) };
-    stream.write_all(b"vgas\x07\0\0\0\x01\0\0\0\0\0\0\0").unwrap();
+    stream.write_all(b"vgas\x08\0\0\0\x01\0\0\0\0\0\0\0").unwrap();
     // Its daemon ends it.
     block();
     ExitCode::SUCCESS

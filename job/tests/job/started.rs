@@ -182,7 +182,7 @@ fn a_rank_that_does_not_come_is_missed() {
 /// Goal: a rank of another build than rank 0 says so. What rank 0 tells stands for the build.
 fn another_build_is_refused() {
     for (fake, wanted) in [
-        ("fake old", "start-up protocol 3 instead of 7: use the same vgas in all ranks"),
+        ("fake old", "start-up protocol 3 instead of 8: use the same vgas in all ranks"),
         ("fake other", "rank 0 has vgas of other sources (0000000000000001 instead of"),
     ] {
         let job = start(2, Manners::Good, |number| rank(if number == 0 { fake } else { "hello" }, "one"));

@@ -377,7 +377,7 @@ fn flags(programs: &Programs) -> Outcome {
         }
         ended.left_nothing()?;
     }
-    for name in ["dataframe", "first", "kv", "matrix", "socialnet"] {
+    for name in ["dataframe", "kv", "matrix", "socialnet"] {
         let ended = programs.alone(&format!("{name} --help"))?;
         if ended.code != 0 || !ended.output.contains("Examples:") {
             return Err(format!("{name} --help: status {}: {}", ended.code, ended.output));

@@ -550,6 +550,7 @@ mod tests {
             control.atomic_u64(0).store(random.next_number(), Ordering::Relaxed);
             producer.head_seen = 0;
             producer.tail += BYTES as u64;
+            producer.guard = producer.sum();
             assert!(producer.has_room(16, &Body::Short).is_err());
         }
         assert!(errors > 10_000, "{errors} of 20000 headers were refused");

@@ -106,7 +106,7 @@ fn fill(runtime: Runtime, of: Rank) -> Outcome {
             all.iter().map(|one| one[511]).sum()
         });
         let sum = spawn_to(of, make, ()).join()?;
-        ensure(sum == (0..3000).sum(), || format!("{sum} was read"))
+        ensure(sum == (0..3000).sum::<u64>(), || format!("{sum} was read"))
     })?;
     made.unwrap_or(Ok(()))?;
     Ok(objects.finalize()?)

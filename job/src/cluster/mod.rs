@@ -1,5 +1,5 @@
-//! What virtual nodes have of their own, where the system gives it: a network namespace with a cable to a switch ([`network`]), and a
-//! bound of memory ([`group`]).
+//! What virtual nodes have of their own, where the system gives it: a network namespace with a cable to a switch (`network.rs`), and a
+//! bound of memory (`group.rs`).
 //!
 //! Both are had by the node's daemon from its first instruction on, and so by all that it starts. Namespaces have no name: they are gone
 //! with the last process in them. Groups are folders: the launcher removes them, a daemon whose launcher was killed removes its own, and

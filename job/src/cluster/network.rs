@@ -1,6 +1,6 @@
 //! Network namespaces without names: one for each node, and one for the switch between them.
 //!
-//! A cable is a pair of interfaces, [`INTERFACE`] in the node's namespace and one of a bridge in the switch's. Both hold back what they
+//! A cable is a pair of interfaces, `INTERFACE` in the node's namespace and one of a bridge in the switch's. Both hold back what they
 //! send (tbf), so that a node's cable has its rate each way. The programs `ip` and `tc` make and join them.
 
 use super::{Cable, INTERFACE};

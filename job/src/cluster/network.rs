@@ -34,12 +34,8 @@ pub(super) struct Networks {
 impl Networks {
     /// Makes them, with their addresses and cables.
     pub(super) fn create(nodes: u32, cable: Cable) -> Result<Self> {
-        let [switch, nodes @ ..] = &(0..=nodes).map(|_| new()).collect::<Result<Vec<_>>>()?[..] else {
-            unreachable!("there is the switch's")
-        };
-        let clone = |file: &OwnedFd| {
-            file.try_clone().map_err(|error| RmaError::io("keep a network namespace open", error))
-        };
+        let switch = new()?;
+        let nodes: Vec<OwnedFd> = (0..nodes).map(|_| new()).collect::<Result<_>>()?;
         let mut lines = String::from("link add bridge0 type bridge\nlink set bridge0 up\n");
         for (node, namespace) in nodes.iter().enumerate() {
             let file = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
@@ -47,7 +43,7 @@ impl Networks {
             let _ = writeln!(lines, "link set node{node} master bridge0 up");
         }
         tell("ip", switch.as_fd(), &lines)?;
-        for (node, namespace) in (0..).zip(nodes) {
+        for (node, namespace) in (0..).zip(&nodes) {
             let address = address(node);
             let lines =
                 format!("addr add {address}/16 dev {INTERFACE}\nlink set {INTERFACE} up\nlink set lo up\n");
@@ -56,11 +52,11 @@ impl Networks {
         if let Some(rate) = cable.bits_per_second {
             let ports = (0..nodes.len()).map(|node| held_back(&format!("node{node}"), rate));
             tell("tc", switch.as_fd(), &ports.collect::<String>())?;
-            for namespace in nodes {
+            for namespace in &nodes {
                 tell("tc", namespace.as_fd(), &held_back(INTERFACE, rate))?;
             }
         }
-        Ok(Self { nodes: nodes.iter().map(clone).collect::<Result<_>>()?, _switch: clone(switch)? })
+        Ok(Self { nodes, _switch: switch })
     }
 
     /// That of a node.

@@ -520,7 +520,7 @@ fn killed(objects: &Objects, _seed: u64) -> Outcome {
 /// to before there was anything to read. With a heap as large as the cache, pages come and go, and puts need the rest of theirs.
 fn reads_beside_sleepers(objects: &Objects, _seed: u64) -> Outcome {
     let ended = objects.run(&vgas_objects::RunOptions::default(), || -> Outcome {
-        for _ in 0..10 {
+        for _ in 0..3 {
             let make = vgas_objects::task!(|_n: ()| -> vgas_objects::DVec<DBox<[usize; 512]>> {
                 (0..120).map(|n| DBox::new([n; 512])).collect()
             });

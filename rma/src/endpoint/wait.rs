@@ -339,17 +339,17 @@ impl Endpoint {
     /// after something that they wait for was changed by other means than a message.
     #[inline]
     pub fn notify_local(&self) {
-        // Pairs with the heavy halves in `bell::prepare` and before a thread parks.
-        fence::light();
+        // Its fence comes before the look at who is parked, too.
+        self.wake_sleeper();
         if self.wait.parked.load(Ordering::Relaxed) > 0 {
             self.wait.wake_parked();
         }
-        bell::ring(&self.wait.sleeping, self.wait.waker.as_fd());
     }
 
     /// Something is under way from now on: a thread that sleeps sleeps on the descriptors of what was so before, and who started it may be
     /// parked beside it.
     pub(super) fn wake_sleeper(&self) {
+        // Pairs with the heavy halves in `bell::prepare` and before a thread parks.
         fence::light();
         bell::ring(&self.wait.sleeping, self.wait.waker.as_fd());
     }

@@ -6,7 +6,10 @@
 //! [`step`] names what a request finds when its turn comes ([`Event`]), looks the cell up in [`table`], and
 //! spells the row's actions out. When to serve a page in place is decided in [`place`](super::place).
 
+mod sending;
 pub mod table;
+
+pub use sending::Sending;
 
 use super::array::ForwardArray;
 use super::line::words;
@@ -178,54 +181,6 @@ impl Parameters {
     /// Of a home that does all that it can but serve pages in place, while nobody sends anything.
     pub const fn of(node: NodeId) -> Self {
         Self { node, cooperative: true, in_place: None, side_by_side: true, sending: Sending::NOTHING }
-    }
-}
-
-/// How many pages nodes have been asked to send to readers, which have not said yet that these have come: of all pages of a home. A
-/// hint: nodes whose numbers are alike, but for a multiple of [`Sending::TOLD_APART`], count as one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sending {
-    by_node: [u32; Sending::TOLD_APART],
-    all: usize,
-}
-
-impl Default for Sending {
-    fn default() -> Self {
-        Self::NOTHING
-    }
-}
-
-impl Sending {
-    /// Nobody sends anything.
-    pub const NOTHING: Self = Self { by_node: [0; Self::TOLD_APART], all: 0 };
-
-    /// Of so many nodes each is known by itself.
-    pub const TOLD_APART: usize = 64;
-
-    /// These nodes send a page each.
-    pub fn begin(&mut self, nodes: impl Iterator<Item = NodeId>) {
-        for node in nodes {
-            self.by_node[node.0 as usize % Self::TOLD_APART] += 1;
-            self.all += 1;
-        }
-    }
-
-    /// They have sent it.
-    pub fn end(&mut self, nodes: impl Iterator<Item = NodeId>) {
-        for node in nodes {
-            self.by_node[node.0 as usize % Self::TOLD_APART] -= 1;
-            self.all -= 1;
-        }
-    }
-
-    /// What this node sends, and maybe others.
-    pub fn of(&self, node: NodeId) -> u32 {
-        self.by_node[node.0 as usize % Self::TOLD_APART]
-    }
-
-    /// What all send.
-    pub fn all(&self) -> usize {
-        self.all
     }
 }
 
@@ -924,11 +879,6 @@ mod tests {
         assert_eq!(asked(&[B, A, A], false), B);
         assert_eq!(asked(&[B, A], false), B);
         assert_eq!(asked(&[B, A], true), HOME);
-        let mut sending = Sending::default();
-        sending.begin([A, B, A].into_iter());
-        assert_eq!((sending.of(A), sending.all()), (2, 3));
-        sending.end([A, A, B].into_iter());
-        assert_eq!(sending, Sending::default());
     }
 
     #[test]

@@ -141,8 +141,9 @@ fn an_alias_takes_the_place_of_a_conduit() {
 #[test]
 #[ignore = "builds the release, which takes minutes; .ci/run runs it among the slower tests"]
 fn a_static_client_is_small() {
-    // Of which joining jobs that others have started, and leading them, are 0.2 MB, and the conduit over libfabric 0.1 MB.
-    const CLIENT_BYTES_MAX: u64 = 4_700_000;
+    // Of which joining jobs that others have started, and leading them, are 0.2 MB, the conduit over libfabric 0.1 MB, and networks and
+    // memory of virtual nodes 0.1 MB.
+    const CLIENT_BYTES_MAX: u64 = 4_800_000;
     let bench = Bench::new();
     let (prefix, source) = (bench.path().join("prefix"), client(&bench));
     let build = Command::new("sh")
@@ -167,7 +168,8 @@ fn a_static_client_is_small() {
     for (library, least) in [("libvgas.a", 2 * CLIENT_BYTES_MAX), ("libvgas.so.0.debug", CLIENT_BYTES_MAX)] {
         assert!(bytes(&prefix.join("lib/debug").join(library)) > least, "{library}");
     }
-    assert!(bytes(&prefix.join("lib/libvgas.so.0")) <= CLIENT_BYTES_MAX);
+    let shared = bytes(&prefix.join("lib/libvgas.so.0"));
+    assert!(shared <= CLIENT_BYTES_MAX, "{shared} bytes");
 }
 
 /// Goal: the installer says what is wrong with its options, and does nothing then.

@@ -57,7 +57,7 @@ impl Node {
             ReadAheadSettings { page_bytes: PAGE_BYTES, pool_frames: frames, window_bytes_max: 16 << 20 };
         let options = AgentOptions {
             home: home::Parameters::of(node),
-            replacement: "lru-second-chance",
+            replacement: vgas_cache::replacement::NAMES[0],
             read_ahead: Some(read_ahead),
             batch: true,
             parts: Limits::new(0),

@@ -109,7 +109,7 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
     let options = || {
         Some(AgentOptions {
             home: home::Parameters::of(node),
-            replacement: "lru-second-chance",
+            replacement: vgas_cache::replacement::NAMES[0],
             read_ahead: None,
             batch: true,
             parts: Limits::new(0),

@@ -145,6 +145,10 @@ mod tests {
     struct Alone;
 
     impl FrameView for Alone {
+        fn clock(&self) -> u32 {
+            0
+        }
+
         fn stamp(&self, _: FrameId) -> u32 {
             0
         }

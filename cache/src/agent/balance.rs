@@ -12,10 +12,8 @@
 
 use super::Agent;
 use super::shards::Aside;
-use super::victims::aged;
 use crate::error::CacheError;
 use crate::page::PageIndex;
-use crate::partition::Policy;
 use crate::pool::{FrameUse, PageSize};
 use crate::request::Room;
 use smallvec::SmallVec;
@@ -35,8 +33,6 @@ const COMPARE_MS: u64 = 2;
 const PROMISE_MS: u64 = 60_000;
 /// A size's oldest page must be older than the other's by so many parts of eight, so that blocks do not go to and fro.
 const OLDER: u64 = 10;
-/// How many times as fast as others the pages of streamed segments age.
-const STREAMED_AGES: u64 = 64;
 
 /// A block that is being emptied.
 #[derive(Clone, Copy, Debug)]
@@ -207,12 +203,10 @@ impl Agent {
             self.may_be_evicted(frame)?;
         }
         let Some(frame) = found else { return Ok(None) };
-        let age = u64::from(self.pool.clock().wrapping_sub(self.pool.stamp(frame)?));
         let page = self.pool.page_in(frame)?;
         let policy = page.and_then(|page| self.segments.partitions.find(page)).map(|found| found.policy);
-        let Policy { weight, streamed, .. } = policy.unwrap_or_default();
-        let age = if streamed { STREAMED_AGES * age } else { age };
-        Ok(Some((aged(age, weight), self.pool.block_of(frame))))
+        let age = self.age_of(frame, policy.unwrap_or_default())?;
+        Ok(Some((age, self.pool.block_of(frame))))
     }
 
     fn go_on_vacating(&mut self, vacating: Vacating) -> Result<(), CacheError> {

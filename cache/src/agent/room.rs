@@ -215,8 +215,8 @@ impl Agent {
                 return Ok(());
             }
             let counter = match queue {
-                Queue::Lru => Counter::EvictionsLru,
-                Queue::Fifo => Counter::EvictionsFifo,
+                Queue::Common => Counter::EvictionsCommon,
+                Queue::Last => Counter::EvictionsLast,
             };
             self.pool.count(counter, 1);
         }

@@ -8,6 +8,7 @@ use crate::page::PageIndex;
 use crate::partition::Policy;
 use crate::pool::{FrameId, FrameUse, PageSize, PageState, PoolAgent};
 use crate::replacement::{self, Class, Fifo, FrameView, Queue, Replacement};
+use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 use std::cmp::Reverse;
 
@@ -15,11 +16,16 @@ use std::cmp::Reverse;
 /// scan has been read before it leaves.
 const STREAMED_PART: usize = 8;
 
+/// How many times as fast as others the pages of streamed segments age.
+const STREAMED_AGES: u64 = 64;
+
 /// The policies.
 pub(super) struct Victims {
     /// The name of the policy.
     policy: &'static str,
     by_size: [Option<OfSize>; PageSize::COUNT],
+    /// Frames of shared pages that nobody else has any more, as their homes say.
+    last: FxHashSet<FrameId>,
 }
 
 /// The frames of a size.
@@ -62,7 +68,7 @@ impl OfSize {
         if self.by_weight.len() > 1 {
             for (at, one) in self.by_weight.iter_mut().enumerate() {
                 let Some(frame) = one.policy.next(&view.part(one.policy.len(), known)) else { continue };
-                let age = aged(view.pool.clock().wrapping_sub(view.stamp(frame)).into(), one.weight);
+                let age = aged(one.policy.age(frame, view), one.weight);
                 oldest = oldest.max(Some((age, Reverse(at))));
             }
         }
@@ -92,17 +98,36 @@ impl OfSize {
 }
 
 /// How old a page is for replacement, in eighths of a tick of the clock: a weight stretches its time.
-pub(super) fn aged(ticks: u64, weight: u8) -> u64 {
+fn aged(ticks: u64, weight: u8) -> u64 {
     8 * ticks / u64::from(weight.max(1))
 }
 
 /// The pool as a policy sees it, which numbers the frames of its size from 0.
+#[derive(Clone, Copy)]
 struct View<'a> {
     pool: &'a PoolAgent,
+    last: &'a FxHashSet<FrameId>,
     now_ms: u64,
     size: PageSize,
     /// How many frames the shard has for pages of this size, about.
     frames: usize,
+}
+
+/// One size of pages, and the pool as it is now.
+#[derive(Clone, Copy)]
+struct Among<'a> {
+    pool: &'a PoolAgent,
+    size: PageSize,
+    now_ms: u64,
+    /// How many frames the shard has for pages of this size, about.
+    frames: usize,
+}
+
+impl<'a> Among<'a> {
+    fn view(self, last: &'a FxHashSet<FrameId>) -> View<'a> {
+        let Self { pool, size, now_ms, frames } = self;
+        View { pool, last, size, now_ms, frames }
+    }
 }
 
 impl View<'_> {
@@ -117,11 +142,17 @@ impl FrameView for View<'_> {
         self.pool.stamp(self.size.nth(frame.0)).unwrap_or(0)
     }
 
+    fn clock(&self) -> u32 {
+        self.pool.clock()
+    }
+
     fn class(&self, frame: FrameId) -> Class {
-        let Ok(FrameUse::Page(page)) = self.pool.frame_use(self.size.nth(frame.0)) else {
+        let frame = self.size.nth(frame.0);
+        let Ok(FrameUse::Page(page)) = self.pool.frame_use(frame) else {
             return Class::Other;
         };
         match self.pool.entry(page).map(|entry| entry.state()) {
+            Ok(PageState::Shared) if self.last.contains(&frame) => Class::Exclusive,
             Ok(PageState::Exclusive) => Class::Exclusive,
             Ok(PageState::Modified) => Class::Modified,
             _ => Class::Other,
@@ -140,7 +171,7 @@ impl FrameView for View<'_> {
 impl Victims {
     /// With the policy of this name.
     pub fn new(policy: &'static str) -> Self {
-        Self { policy, by_size: Default::default() }
+        Self { policy, by_size: Default::default(), last: FxHashSet::default() }
     }
 
     /// A frame has been given a page, of a segment with this policy.
@@ -165,27 +196,51 @@ impl Victims {
         Ok(())
     }
 
-    /// A frame has lost its page.
-    pub fn remove(&mut self, pool: &PoolAgent, frame: FrameId) -> Result<(), CacheError> {
+    /// A frame has lost its page. False: it was to be evicted, or is not known for another reason.
+    pub fn remove(&mut self, pool: &PoolAgent, frame: FrameId) -> Result<bool, CacheError> {
+        self.last.remove(&frame);
         let size = pool.size_of_frame(frame)?;
-        if let Some(of_size) = &mut self.by_size[size.index()] {
-            let frame = FrameId(size.ordinal(frame));
-            of_size.by_weight.iter_mut().for_each(|one| one.policy.remove(frame));
-            of_size.streamed.remove(frame);
-        }
-        Ok(())
+        let Some(of_size) = &mut self.by_size[size.index()] else { return Ok(false) };
+        let frame = FrameId(size.ordinal(frame));
+        let policies = of_size.by_weight.iter_mut().map(|one| &mut *one.policy as &mut dyn Replacement);
+        Ok(policies.chain([&mut of_size.streamed as _]).any(|policy| policy.remove(frame)))
     }
 
-    /// The frame of this size to be evicted next, which is forgotten.
-    fn take(&mut self, view: &View) -> Option<(FrameId, Queue)> {
-        let (frame, queue) = self.by_size[view.size.index()].as_mut()?.victim(view)?;
-        Some((view.size.nth(frame.0), queue))
+    /// Nobody else has the page of this frame any more, which is shared.
+    fn is_last(&mut self, frame: FrameId) {
+        self.last.insert(frame);
+    }
+
+    /// Another node has the page of this frame, too, from now on.
+    fn is_shared(&mut self, pool: &PoolAgent, frame: FrameId, of: Policy) -> Result<(), CacheError> {
+        if self.remove(pool, frame)? { self.insert(pool, frame, of) } else { Ok(()) }
+    }
+
+    /// The frame to be evicted next, which is forgotten.
+    fn take(&mut self, among: Among) -> Option<(FrameId, Queue)> {
+        let size = among.size;
+        let (frame, queue) = self.by_size[size.index()].as_mut()?.victim(&among.view(&self.last))?;
+        Some((size.nth(frame.0), queue))
+    }
+
+    /// How long a frame has not been used as its policy sees it, and by its page's weight: the larger, the sooner it goes.
+    fn age(&self, among: Among, frame: FrameId, of: Policy) -> u64 {
+        let ticks = u64::from(among.pool.clock().wrapping_sub(among.pool.stamp(frame).unwrap_or(0)));
+        if of.streamed {
+            return aged(STREAMED_AGES * ticks, of.weight);
+        }
+        let policies = self.by_size[among.size.index()].iter().flat_map(|of_size| &of_size.by_weight);
+        let policy = policies.into_iter().find(|one| one.weight == of.weight).map(|one| &*one.policy);
+        let ordinal = FrameId(among.size.ordinal(frame));
+        let seen = policy.map_or(ticks, |policy| policy.age(ordinal, &among.view(&self.last)));
+        aged(seen, of.weight)
     }
 
     /// The same frame, which keeps its turn.
-    fn next(&mut self, view: &View) -> Option<FrameId> {
-        let frame = self.by_size[view.size.index()].as_mut()?.next(view)?;
-        Some(view.size.nth(frame.0))
+    fn next(&mut self, among: Among) -> Option<FrameId> {
+        let size = among.size;
+        let frame = self.by_size[size.index()].as_mut()?.next(&among.view(&self.last))?;
+        Some(size.nth(frame.0))
     }
 }
 
@@ -197,16 +252,35 @@ impl Agent {
         self.victims.insert(&self.pool, frame, of)
     }
 
+    /// The home says that nobody else has a page that this node shares.
+    pub(super) fn holds_last(&mut self, frame: FrameId) {
+        self.victims.is_last(frame);
+    }
+
+    /// Another node gets a page that this node has.
+    pub(super) fn holds_shared(&mut self, page: PageIndex, frame: FrameId) -> Result<(), CacheError> {
+        let of = self.segments.partitions.kept_by(page);
+        self.victims.is_shared(&self.pool, frame, of)
+    }
+
     /// The frame of this size to be evicted next, which replacement forgets.
     pub(super) fn next_victim(&mut self, size: PageSize) -> Option<(FrameId, Queue)> {
         let frames = self.frames_among(size);
-        self.victims.take(&View { pool: &self.pool, now_ms: self.time.now_ms, size, frames })
+        self.victims.take(Among { pool: &self.pool, size, now_ms: self.time.now_ms, frames })
     }
 
     /// The same frame, which replacement keeps where it is: whoever only compares must not change whose turn it is.
     pub(super) fn oldest_frame(&mut self, size: PageSize) -> Option<FrameId> {
         let frames = self.frames_among(size);
-        self.victims.next(&View { pool: &self.pool, now_ms: self.time.now_ms, size, frames })
+        self.victims.next(Among { pool: &self.pool, size, now_ms: self.time.now_ms, frames })
+    }
+
+    /// How long a frame has not been used, as replacement sees it: the larger, the sooner it goes.
+    pub(super) fn age_of(&self, frame: FrameId, of: Policy) -> Result<u64, CacheError> {
+        let size = self.pool.size_of_frame(frame)?;
+        let among =
+            Among { pool: &self.pool, size, now_ms: self.time.now_ms, frames: self.frames_among(size) };
+        Ok(self.victims.age(among, frame, of))
     }
 
     /// How many frames of a size this shard has, about.

@@ -20,8 +20,8 @@ pub enum Counter {
     InPlaceEntered,
     InPlaceLeft,
     WriteBacks,
-    EvictionsLru,
-    EvictionsFifo,
+    EvictionsCommon,
+    EvictionsLast,
     RequestMessages,
     ReplyMessages,
     DataMessages,
@@ -81,8 +81,8 @@ table! {
     InPlaceEntered, "in_place_entered", "pages that began to be served in place";
     InPlaceLeft, "in_place_left", "pages that ceased to be served in place";
     WriteBacks, "write_backs", "dirty pages written to NVMe";
-    EvictionsLru, "evictions_lru", "pages evicted from the LRU queue";
-    EvictionsFifo, "evictions_fifo", "last copies evicted from the FIFO queue";
+    EvictionsCommon, "evictions_common", "pages evicted of which others may have copies";
+    EvictionsLast, "evictions_last", "last copies evicted, which are kept longer";
     RequestMessages, "request_messages", "messages that ask for a page";
     ReplyMessages, "reply_messages", "messages that answer without data";
     DataMessages, "data_messages", "messages that carry a page";

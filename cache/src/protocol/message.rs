@@ -89,6 +89,9 @@ pub enum Message {
     Pull,
     /// "The owner left: your copy, which differs from NVMe, is the one that answers now" (S becomes O).
     Own,
+    /// "Yours is the last copy now; it equals NVMe." Only replacement cares: the copy stays S, and others may have one again
+    /// before this comes.
+    Last,
     /// "Your copy is not needed; the frame is yours again."
     EvictAck,
     /// "Your copy is the last one and could not be stored: keep it."
@@ -156,6 +159,7 @@ impl Message {
             Message::Invalidate { .. } => "Invalidate",
             Message::Pull => "Pull",
             Message::Own => "Own",
+            Message::Last => "Last",
             Message::EvictAck => "EvictAck",
             Message::EvictRefused => "EvictRefused",
             Message::Data { .. } => "Data",
@@ -203,6 +207,7 @@ impl Message {
             Message::InPlace => [14, 0, 0],
             Message::Failed { reason } => [15, reason as u32, 0],
             Message::InvalidateAck => [16, 0, 0],
+            Message::Last => [17, 0, 0],
         }
     }
 
@@ -239,6 +244,7 @@ impl Message {
             14 => Message::InPlace,
             15 => Message::Failed { reason: if flag(a)? { Reason::Write } else { Reason::Read } },
             16 => Message::InvalidateAck,
+            17 => Message::Last,
             _ => return None,
         };
         (message.encode() == [kind, a, b]).then_some(message)
@@ -260,6 +266,7 @@ mod tests {
             Message::Invalidate { requester },
             Message::Pull,
             Message::Own,
+            Message::Last,
             Message::EvictAck,
             Message::EvictRefused,
             Message::InPlace,

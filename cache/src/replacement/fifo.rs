@@ -30,8 +30,8 @@ impl Replacement for Fifo {
         }
     }
 
-    fn remove(&mut self, frame: FrameId) {
-        self.queues.take_out(frame);
+    fn remove(&mut self, frame: FrameId) -> bool {
+        self.queues.take_out(frame).is_some()
     }
 
     fn accessed(&mut self, _frame: FrameId, _stamp: u32) {}
@@ -39,7 +39,7 @@ impl Replacement for Fifo {
     fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
         let frame = self.next(view)?;
         self.queues.take_out(frame);
-        Some((frame, Queue::Fifo))
+        Some((frame, Queue::Common))
     }
 
     fn next(&mut self, view: &dyn FrameView) -> Option<FrameId> {

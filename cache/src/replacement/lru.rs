@@ -30,8 +30,8 @@ impl Replacement for Lru {
         }
     }
 
-    fn remove(&mut self, frame: FrameId) {
-        self.queue.remove(frame);
+    fn remove(&mut self, frame: FrameId) -> bool {
+        self.queue.remove(frame)
     }
 
     fn accessed(&mut self, frame: FrameId, stamp: u32) {
@@ -43,7 +43,7 @@ impl Replacement for Lru {
     fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
         let frame = self.next(view)?;
         self.queue.remove(frame);
-        Some((frame, Queue::Lru))
+        Some((frame, Queue::Common))
     }
 
     fn next(&mut self, view: &dyn FrameView) -> Option<FrameId> {

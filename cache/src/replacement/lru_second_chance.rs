@@ -31,8 +31,8 @@ impl LruSecondChance {
     fn settled_bottom(&mut self, queue: Queue, view: &dyn FrameView, budget: &mut usize) -> Option<FrameId> {
         loop {
             let (frame, filed) = match queue {
-                Queue::Lru => self.lru.oldest().map(|frame| (frame, self.lru.stamp(frame)))?,
-                Queue::Fifo => self.fifo.bottom(0).map(|frame| (frame, Some(self.fifo.stamp(frame))))?,
+                Queue::Common => self.lru.oldest().map(|frame| (frame, self.lru.stamp(frame)))?,
+                Queue::Last => self.fifo.bottom(0).map(|frame| (frame, Some(self.fifo.stamp(frame))))?,
             };
             *budget = budget.checked_sub(1)?;
             let stamp = view.stamp(frame);
@@ -57,13 +57,13 @@ impl LruSecondChance {
             loop {
                 // So it is, too, after it was only asked who is next.
                 if self.fifo.len(0) > view.frames() / 2
-                    && let Some(oldest) = self.settled_bottom(Queue::Fifo, view, &mut budget)
+                    && let Some(oldest) = self.settled_bottom(Queue::Last, view, &mut budget)
                 {
-                    return Some((oldest, Queue::Fifo));
+                    return Some((oldest, Queue::Last));
                 }
-                let Some(frame) = self.settled_bottom(Queue::Lru, view, &mut budget) else { break };
+                let Some(frame) = self.settled_bottom(Queue::Common, view, &mut budget) else { break };
                 if view.class(frame) == Class::Other {
-                    return Some((frame, Queue::Lru));
+                    return Some((frame, Queue::Common));
                 }
                 let stamp = view.stamp(frame);
                 self.lru.remove(frame);
@@ -71,8 +71,8 @@ impl LruSecondChance {
             }
             // The LRU queue has nothing to give, so the second chances end early.
             let mut budget = self.fifo.len(0);
-            if let Some(oldest) = self.settled_bottom(Queue::Fifo, view, &mut budget) {
-                return Some((oldest, Queue::Fifo));
+            if let Some(oldest) = self.settled_bottom(Queue::Last, view, &mut budget) {
+                return Some((oldest, Queue::Last));
             }
         }
         None
@@ -90,9 +90,8 @@ impl Replacement for LruSecondChance {
         }
     }
 
-    fn remove(&mut self, frame: FrameId) {
-        self.lru.remove(frame);
-        self.fifo.take_out(frame);
+    fn remove(&mut self, frame: FrameId) -> bool {
+        self.lru.remove(frame) || self.fifo.take_out(frame).is_some()
     }
 
     fn accessed(&mut self, frame: FrameId, stamp: u32) {

@@ -5,14 +5,16 @@
 //! meanwhile. So a hit costs no queue operation and the queues belong to the agent alone. The agent may also report an
 //! access that it sees itself ([`Replacement::accessed`]); when all accesses are reported the policies are exact.
 //!
-//! * [`LruSecondChance`]: the paper's (vgasnet III.F), the default.
-//! * [`Lru`], [`Fifo`]: to measure it against.
+//! * [`LruByCost`]: in terms of the cluster, the default.
+//! * [`LruSecondChance`]: the paper's (vgasnet III.F).
+//! * [`Lru`], [`Fifo`]: to measure them against.
 
 #![forbid(unsafe_code)]
 
 mod by_use;
 mod fifo;
 mod lru;
+mod lru_by_cost;
 mod lru_second_chance;
 mod queue;
 #[cfg(test)]
@@ -20,6 +22,7 @@ mod tests;
 
 pub use fifo::Fifo;
 pub use lru::Lru;
+pub use lru_by_cost::LruByCost;
 pub use lru_second_chance::LruSecondChance;
 
 pub use crate::pool::FrameId;
@@ -38,10 +41,10 @@ pub enum Class {
 /// The queue a victim came from, for the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// Least recently used.
-    Lru,
-    /// First in, first out: for the paper's policy, last copies that had their second chance.
-    Fifo,
+    /// All pages, or those of which others may have copies.
+    Common,
+    /// Last copies, which are kept longer: by the paper's policy, first in, first out.
+    Last,
 }
 
 /// What a policy may ask about frames.
@@ -50,6 +53,8 @@ pub trait FrameView {
     fn stamp(&self, frame: FrameId) -> u32;
     /// What its copy is.
     fn class(&self, frame: FrameId) -> Class;
+    /// The clock now.
+    fn clock(&self) -> u32;
     /// Whether it may be evicted now: not pinned, not reserved, not in transit.
     fn evictable(&self, frame: FrameId) -> bool;
     /// How many frames there are for the pages among which the policy chooses.
@@ -65,8 +70,8 @@ pub trait Replacement: Send {
     /// ignored.
     fn insert(&mut self, frame: FrameId, stamp: u32);
 
-    /// A frame has lost its page (invalidated, or evicted by choice of [`Replacement::victim`]). Unknown ones are ignored.
-    fn remove(&mut self, frame: FrameId);
+    /// A frame has lost its page (invalidated, or evicted by choice of [`Replacement::victim`]). False: it was not known.
+    fn remove(&mut self, frame: FrameId) -> bool;
 
     /// The agent has seen an access itself.
     fn accessed(&mut self, frame: FrameId, stamp: u32);
@@ -78,6 +83,11 @@ pub trait Replacement: Send {
     /// The frame that [`Replacement::victim`] would name, which stays known and keeps its turn, however often it is asked for. What has
     /// been used since it was filed is filed anew.
     fn next(&mut self, view: &dyn FrameView) -> Option<FrameId>;
+
+    /// How long a frame has not been used, in ticks of the clock, as the policy sees it: the larger, the sooner it goes.
+    fn age(&self, frame: FrameId, view: &dyn FrameView) -> u64 {
+        view.clock().wrapping_sub(view.stamp(frame)).into()
+    }
 
     /// Number of frames known.
     fn len(&self) -> usize;
@@ -91,6 +101,7 @@ pub trait Replacement: Send {
 /// The policy of a name, for a pool of `frames` frames.
 pub fn by_name(name: &str, frames: u32) -> Option<Box<dyn Replacement>> {
     match name {
+        LruByCost::NAME => Some(Box::new(LruByCost::new(frames))),
         LruSecondChance::NAME => Some(Box::new(LruSecondChance::new(frames))),
         Lru::NAME => Some(Box::new(Lru::new(frames))),
         Fifo::NAME => Some(Box::new(Fifo::new(frames))),
@@ -99,4 +110,4 @@ pub fn by_name(name: &str, frames: u32) -> Option<Box<dyn Replacement>> {
 }
 
 /// The names that [`by_name`] knows, the default first.
-pub const NAMES: [&str; 3] = [LruSecondChance::NAME, Lru::NAME, Fifo::NAME];
+pub const NAMES: [&str; 4] = [LruByCost::NAME, LruSecondChance::NAME, Lru::NAME, Fifo::NAME];

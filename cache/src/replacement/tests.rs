@@ -2,6 +2,7 @@
 //! plain vectors that is written down from the text of vgasnet III.F. With every access reported, both must name the same
 //! victims; with accesses learned from stamps only, what III.F promises must still hold, and little may be lost.
 
+use super::lru_by_cost::DEARER;
 use super::*;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -15,6 +16,7 @@ struct View {
     classes: Vec<Class>,
     pinned: Vec<bool>,
     frames: usize,
+    clock: u32,
 }
 
 impl View {
@@ -25,13 +27,22 @@ impl View {
     /// Of a pool, and of so many frames that it does not have.
     fn beyond(frames: usize, more: usize) -> Self {
         let all = frames + more;
-        Self { stamps: vec![0; all], classes: vec![Class::Other; all], pinned: vec![false; all], frames }
+        Self {
+            stamps: vec![0; all],
+            classes: vec![Class::Other; all],
+            pinned: vec![false; all],
+            frames,
+            clock: 0,
+        }
     }
 }
 
 impl FrameView for View {
     fn stamp(&self, frame: FrameId) -> u32 {
         self.stamps[frame.0 as usize]
+    }
+    fn clock(&self) -> u32 {
+        self.clock
     }
     fn class(&self, frame: FrameId) -> Class {
         self.classes[frame.0 as usize]
@@ -75,15 +86,15 @@ impl Paper {
         while !self.lru.is_empty() {
             let bottom = self.lru.remove(0);
             if class(bottom) == Class::Other {
-                return Some((bottom, Queue::Lru));
+                return Some((bottom, Queue::Common));
             }
             self.fifo.push(bottom);
             if self.fifo.len() > self.frames / 2 {
-                return Some((self.fifo.remove(0), Queue::Fifo));
+                return Some((self.fifo.remove(0), Queue::Last));
             }
         }
         // The paper leaves open what happens when only second chances are left; something must be evicted.
-        (!self.fifo.is_empty()).then(|| (self.fifo.remove(0), Queue::Fifo))
+        (!self.fifo.is_empty()).then(|| (self.fifo.remove(0), Queue::Last))
     }
 }
 
@@ -191,6 +202,59 @@ proptest! {
         }
     }
 
+    /// Goal: the oldest goes, where the time of last copies counts a sixteenth. Method: a model that looks at all frames.
+    #[test]
+    fn with_all_accesses_reported_by_cost_evicts_what_costs_least(
+        operations in prop::collection::vec(operation(), 1..200)
+    ) {
+        let mut view = View::beyond(FRAMES, 2);
+        let mut policy = LruByCost::new(FRAMES as u32);
+        let mut known = [false; FRAMES];
+        for operation in operations {
+            view.clock += 1;
+            match operation {
+                Operation::Insert(frame) => {
+                    if let Some(known) = known.get_mut(frame as usize)
+                        && !std::mem::replace(known, true)
+                    {
+                        view.stamps[frame as usize] = view.clock;
+                    }
+                    policy.insert(FrameId(frame), view.clock);
+                }
+                Operation::Remove(frame) => {
+                    let was_known = known.get_mut(frame as usize).is_some_and(std::mem::take);
+                    prop_assert_eq!(policy.remove(FrameId(frame)), was_known);
+                }
+                Operation::Access(frame) => {
+                    view.stamps[frame as usize] = view.clock;
+                    policy.accessed(FrameId(frame), view.clock);
+                }
+                Operation::Class(frame, number) => {
+                    view.classes[frame as usize] = class(number);
+                    // As agents do where another node gets a copy.
+                    if policy.remove(FrameId(frame)) {
+                        policy.insert(FrameId(frame), view.stamps[frame as usize]);
+                    }
+                }
+                Operation::Victim => {
+                    let age = |frame: usize| {
+                        let ticks = u64::from(view.clock - view.stamps[frame]);
+                        if view.classes[frame] == Class::Other { DEARER * ticks } else { ticks }
+                    };
+                    let oldest = (0..FRAMES).filter(|&frame| known[frame]).map(age).max();
+                    let next = policy.next(&view).map(|frame| frame.0 as usize);
+                    prop_assert_eq!(next.map(age), oldest);
+                    prop_assert_eq!(policy.victim(&view).map(|(frame, _)| frame.0 as usize), next);
+                    if let Some(frame) = next {
+                        prop_assert_eq!(policy.age(FrameId(frame as u32), &view), age(frame));
+                        known[frame] = false;
+                    }
+                }
+            }
+            prop_assert_eq!(policy.len(), known.iter().filter(|known| **known).count());
+        }
+    }
+
     /// What must hold for every policy whatever the stamps say: a victim is known, unpinned, and forgotten afterwards;
     /// none means that there is no unpinned frame.
     #[test]
@@ -205,6 +269,7 @@ proptest! {
         for (operation, frame_to_pin, pin) in operations {
             view.pinned[frame_to_pin] = pin;
             clock += 1;
+            view.clock = clock;
             match operation {
                 Operation::Insert(frame) if (frame as usize) < FRAMES => {
                     view.stamps[frame as usize] = clock;
@@ -251,6 +316,7 @@ fn hits(policy: &mut dyn Replacement, trace: &[(u32, bool)], frames: usize, repo
     let mut hits = 0;
     for (clock, &(page, last_copy)) in trace.iter().enumerate() {
         let clock = clock as u32;
+        view.clock = clock;
         if let Some(&frame) = frame_of.get(&page) {
             hits += 1;
             view.stamps[frame as usize] = clock;
@@ -288,7 +354,7 @@ fn learning_accesses_lazily_loses_few_hits() {
         let skewed = random.random::<f64>().powi(4) * 2000.0;
         trace.push((skewed as u32, (skewed as u32).is_multiple_of(2)));
     }
-    for name in [LruSecondChance::NAME, Lru::NAME] {
+    for name in [LruByCost::NAME, LruSecondChance::NAME, Lru::NAME] {
         let exact = hits(by_name(name, FRAMES as u32).unwrap().as_mut(), &trace, FRAMES, true) as f64;
         let lazy = hits(by_name(name, FRAMES as u32).unwrap().as_mut(), &trace, FRAMES, false) as f64;
         assert!(lazy >= 0.97 * exact, "{name}: {lazy} hits instead of {exact}");
@@ -306,8 +372,9 @@ fn last_copies_outlive_copies_that_others_have_too() {
     }
     let victims: Vec<_> =
         std::iter::from_fn(|| policy.victim(&view)).map(|(frame, queue)| (frame.0, queue)).collect();
-    use Queue::{Fifo, Lru};
-    let expected = [(4, Lru), (5, Lru), (6, Lru), (7, Lru), (0, Fifo), (1, Fifo), (2, Fifo), (3, Fifo)];
+    use Queue::{Common, Last};
+    let expected =
+        [(4, Common), (5, Common), (6, Common), (7, Common), (0, Last), (1, Last), (2, Last), (3, Last)];
     assert_eq!(victims, expected);
 }
 
@@ -320,11 +387,11 @@ fn a_fifo_longer_than_half_of_the_pool_gives_its_oldest() {
         policy.insert(FrameId(frame), 0);
     }
     // Four fit; the fifth pushes the first out.
-    assert_eq!(policy.victim(&view), Some((FrameId(0), Queue::Fifo)));
+    assert_eq!(policy.victim(&view), Some((FrameId(0), Queue::Last)));
     assert_eq!(policy.queues().1.len(), 4);
     // A used one returns to the LRU queue, the next goes.
     view.stamps[1] = 9;
-    assert_eq!(policy.victim(&view), Some((FrameId(2), Queue::Fifo)));
+    assert_eq!(policy.victim(&view), Some((FrameId(2), Queue::Last)));
     assert_eq!(policy.queues().0.last(), Some(&FrameId(1)));
 }
 
@@ -334,12 +401,13 @@ fn a_fifo_longer_than_half_of_the_pool_gives_its_oldest() {
 fn a_scan_that_is_read_ahead_does_not_push_out_what_it_has_not_read() {
     const FRAMES: u32 = 64;
     const AHEAD: u32 = 16;
-    for name in [LruSecondChance::NAME, Lru::NAME] {
+    for name in [LruByCost::NAME, LruSecondChance::NAME, Lru::NAME] {
         let mut view = View::new(FRAMES as usize);
         view.classes.fill(Class::Exclusive);
         let mut policy = by_name(name, FRAMES).unwrap();
         let mut page_of = vec![u32::MAX; FRAMES as usize];
         for clock in 0..1000u32 {
+            view.clock = clock;
             // Fetch one page ahead ...
             let frame = match policy.len() as u32 {
                 known if known < FRAMES => known,

@@ -33,6 +33,8 @@ choices! {
 choices! {
     /// Which page leaves a full cache.
     pub enum ReplacementChoice {
+        /// Least recently used, where pages that no other node has count as used more recently: it takes a read of NVMe to get one back.
+        LruByCost = "lru-by-cost",
         /// Least recently used, with a second chance in a FIFO for pages that are the only copy (vGASNet III.F).
         LruSecondChance = "lru-second-chance",
         /// Least recently used.
@@ -433,7 +435,7 @@ settings! {
         /// the node's agent.
         self_service: bool = "on", Node;
         /// Which page leaves a full cache.
-        replacement: ReplacementChoice = "lru-second-chance", Node;
+        replacement: ReplacementChoice = "lru-by-cost", Node;
         /// Keep a checksum of every page and verify it on every read. Without them, damage on the device goes unnoticed.
         checksums: bool = "on", Node;
     }

@@ -116,7 +116,7 @@ fn refused_values_say_what_to_write() {
         ("cache.size=lots", "it is not a size | write `auto`, or a size such as `64KiB`"),
         (
             "ablation.replacement=mru",
-            "is none of the choices | write one of `lru-second-chance`, `lru`, `fifo`",
+            "is none of the choices | write one of `lru-by-cost`, `lru-second-chance`, `lru`, `fifo`",
         ),
         ("ablation.checksums=maybe", "`ablation.checksums = maybe` (--set) is refused"),
         ("nvm.queue_depth=0", "it is less than 1 | write a whole number; 1 to 4096"),

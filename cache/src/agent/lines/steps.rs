@@ -139,6 +139,8 @@ impl Agent {
             LineEvent::Message { message: Message::Grant { .. }, .. } => {
                 self.pool.count(Counter::WithoutData, 1);
             }
+            // Not of a page that is on its way out.
+            LineEvent::Message { message: Message::Last, .. } if visible => self.holds_last(entry.frame()),
             _ => {}
         }
         match (visible, after) {
@@ -171,6 +173,11 @@ impl Agent {
             && let Some(frame) = frame
         {
             self.shards.expected().settled(frame);
+        }
+        if let LineEvent::Message { message: Message::ForwardShared { .. }, .. } = event
+            && let Some(frame) = frame
+        {
+            self.holds_shared(page, frame)?;
         }
         for action in actions {
             match action {

@@ -74,6 +74,8 @@ words! {
         EvictGone,
         /// An eviction by a node that is not the owner; other copies stay.
         EvictSharer,
+        /// The same, and one other copy stays, whose node is to know that.
+        EvictLastButOne,
         /// An eviction by the owner; other copies stay.
         EvictOwner,
         /// An eviction of the last copy, which equals NVMe.
@@ -138,6 +140,8 @@ words! {
         Leave,
         /// Send Own to the top of the forward array.
         PassOn,
+        /// Send Last to the holder.
+        TellLast,
         /// Send Own to the owner, which thought its copy had been stored.
         KeepOwner,
         /// Send EvictAck to the evicting node.
@@ -642,6 +646,8 @@ impl Stepping<'_> {
                 State::Owned => Event::EvictOwner,
                 // Whatever the holder thought when it asked: the page has been stored since.
                 _ if others == 0 => Event::EvictLast,
+                // Without cooperation nobody would get it from there.
+                State::Shared if others == 1 && self.parameters.cooperative => Event::EvictLastButOne,
                 _ => Event::EvictSharer,
             },
         })
@@ -749,6 +755,11 @@ impl Stepping<'_> {
                 self.home.owner = self.home.holders.top();
                 if let Some(owner) = self.home.owner {
                     self.send(owner, Message::Own);
+                }
+            }
+            Act::TellLast => {
+                if let Some(holder) = self.home.holders.top() {
+                    self.send(holder, Message::Last);
                 }
             }
             Act::KeepOwner => {

@@ -18,7 +18,7 @@ cells! {
         EvictGone      => Nowhere            [LetGo]
         Clean          => Nowhere            [Cleaned]
         DeclineInPlace => Nowhere            [Decline]
-        _ => never [Claim Refer EvictSharer EvictOwner EvictLast EvictLastDirty ServeInPlace
+        _ => never [Claim Refer EvictSharer EvictLastButOne EvictOwner EvictLast EvictLastDirty ServeInPlace
                     DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     Shared {
@@ -30,6 +30,7 @@ cells! {
         ClaimAlone     => Exclusive          [Grant, TakeAll]
         EvictGone      => Shared             [LetGo]
         EvictSharer    => Shared             [Leave, LetGo]
+        EvictLastButOne => Shared            [Leave, TellLast, LetGo]
         EvictLast      => Nowhere            [Leave, LetGo]
         Clean          => Shared             [Cleaned]
         DeclineInPlace => Shared             [Decline]
@@ -49,7 +50,7 @@ cells! {
         EvictLastDirty => OwnedPulling       [Pull]
         Clean          => OwnedPulling       [Pull]
         DeclineInPlace => Owned              [Decline]
-        _ => never [Refer EvictLast ServeInPlace
+        _ => never [Refer EvictLastButOne EvictLast ServeInPlace
                     DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     Exclusive {
@@ -65,7 +66,7 @@ cells! {
         Clean          => ExclusivePulling   [Pull]
         ServeInPlace   => Exclusive          [Apply]
         DeclineInPlace => Exclusive          [Decline]
-        _ => never [ClaimAlone EvictSharer EvictOwner
+        _ => never [ClaimAlone EvictSharer EvictLastButOne EvictOwner
                     DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
 
@@ -75,14 +76,14 @@ cells! {
         DoneBeside     => SharedSupplying    [Admit]
         DoneClean      => Shared             [Admit]
         DeclineInPlace => SharedSupplying    [Decline]
-        _ => never [GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
+        _ => never [GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
                     DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     OwnedSupplying {
         DoneDirty      => Owned              [Admit]
         DeclineInPlace => OwnedSupplying     [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
                     DoneBeside DoneClean PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
@@ -90,14 +91,14 @@ cells! {
         DoneClean      => Shared             [Admit]
         DoneDirty      => Owned              [Admit]
         DeclineInPlace => ExclusiveSupplying [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
                     DoneBeside PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
     Transferring {
         DoneDirty      => Exclusive          [TakeAll]
         DeclineInPlace => Transferring       [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
                     DoneBeside DoneClean PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
@@ -106,7 +107,7 @@ cells! {
         ReadForWriter  => Exclusive          [GiveModified, TakeAll]
         ReadFailed     => Nowhere            [Fail]
         DeclineInPlace => NowhereReading     [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
                     DoneBeside DoneClean DoneDirty PulledClean PulledDirty Written WriteFailed]
     }
@@ -115,14 +116,14 @@ cells! {
         ReadForWriter  => Transferring       [InvalidateOthers, GiveModified]
         ReadFailed     => Shared             [Fail]
         DeclineInPlace => SharedReading      [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
                     DoneBeside DoneClean DoneDirty PulledClean PulledDirty Written WriteFailed]
     }
     OwnedPulling {
         PulledDirty    => Writing            [WriteNvm]
         DeclineInPlace => OwnedPulling       [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
                     DoneBeside DoneClean DoneDirty PulledClean ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
@@ -130,7 +131,7 @@ cells! {
         PulledClean    => Shared             [Again]
         PulledDirty    => Writing            [WriteNvm]
         DeclineInPlace => ExclusivePulling   [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
                     DoneBeside DoneClean DoneDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
     }
@@ -138,7 +139,7 @@ cells! {
         Written        => Shared             [Again]
         WriteFailed    => Owned              [KeepOwner, Fail]
         DeclineInPlace => Writing            [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
                     EvictLastDirty Clean ServeInPlace
                     DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed]
     }

@@ -109,6 +109,8 @@ words! {
         Pull,
         /// The home makes this copy the owner.
         Own,
+        /// The home says that nobody else has a copy.
+        Last,
         /// The page, for reading.
         DataShared,
         /// The page, and nobody else has it.
@@ -320,6 +322,7 @@ pub fn classify(line: Line, home: NodeId, event: LineEvent) -> Result<(Event, i3
         Message::Invalidate { .. } => Event::Invalidate,
         Message::Pull => Event::Pull,
         Message::Own => Event::Own,
+        Message::Last => Event::Last,
         Message::EvictAck => Event::EvictAck,
         Message::EvictRefused => Event::EvictRefused,
         Message::InPlace => Event::InPlace,

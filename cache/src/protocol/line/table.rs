@@ -13,7 +13,7 @@ cells! {
         Read             => IsD [AskShared]
         Write            => ImD [AskModified]
         WriteWhole       => ImG [AskWhole]
-        _ => never [Replace ApplyGet ApplyPut ForwardShared ForwardModified Invalidate Pull Own
+        _ => never [Replace ApplyGet ApplyPut ForwardShared ForwardModified Invalidate Pull Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
@@ -26,6 +26,7 @@ cells! {
         ForwardModified  => I   [SupplyModified, Drop]
         Invalidate       => I   [Acknowledge, Drop]
         Own              => O   []
+        Last             => S   []
         _ => never [ApplyGet ApplyPut Pull
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
@@ -39,7 +40,7 @@ cells! {
         ForwardModified  => I   [SupplyModified, Drop]
         Invalidate       => I   [Acknowledge, Drop]
         Pull             => S   [PulledDirty]
-        _ => never [ApplyGet ApplyPut Own
+        _ => never [ApplyGet ApplyPut Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
@@ -54,7 +55,7 @@ cells! {
         ForwardModified  => I   [SupplyModified, Drop]
         Invalidate       => I   [Acknowledge, Drop]
         Pull             => S   [PulledClean]
-        _ => never [Own
+        _ => never [Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
@@ -69,7 +70,7 @@ cells! {
         ForwardModified  => I   [SupplyModified, Drop]
         Invalidate       => I   [Acknowledge, Drop]
         Pull             => S   [PulledDirty]
-        _ => never [Own
+        _ => never [Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
@@ -81,7 +82,7 @@ cells! {
         InPlace          => I   [ServedInPlace, Drop]
         Failed           => I   [Failed, Drop]
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
-                    ForwardShared ForwardModified Invalidate Pull Own
+                    ForwardShared ForwardModified Invalidate Pull Own Last
                     DataModified DataModifiedAcks Grant GrantAcks Ack LastAck EvictAck EvictRefused]
     }
     ImD {
@@ -91,7 +92,7 @@ cells! {
         InPlace          => I   [ServedInPlace, Drop]
         Failed           => I   [Failed, Drop]
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
-                    ForwardShared ForwardModified Invalidate Pull Own
+                    ForwardShared ForwardModified Invalidate Pull Own Last
                     DataShared DataExclusive Grant GrantAcks LastAck EvictAck EvictRefused]
     }
     ImG {
@@ -100,14 +101,14 @@ cells! {
         Ack              => ImG []
         InPlace          => I   [ServedInPlace, Drop]
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
-                    ForwardShared ForwardModified Invalidate Pull Own
+                    ForwardShared ForwardModified Invalidate Pull Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks LastAck Failed EvictAck EvictRefused]
     }
     ImA {
         Ack              => ImA []
         LastAck          => M   [Writable, Finish]
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
-                    ForwardShared ForwardModified Invalidate Pull Own
+                    ForwardShared ForwardModified Invalidate Pull Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks
                     InPlace Failed EvictAck EvictRefused]
     }
@@ -119,6 +120,7 @@ cells! {
         ForwardModified  => ImD [SupplyModified]
         Invalidate       => ImD [Acknowledge]
         Own              => OmG []
+        Last             => SmG []
         Grant            => M   [Writable, Confirm]
         GrantAcks        => ImA []
         Ack              => SmG []
@@ -135,7 +137,7 @@ cells! {
         Grant            => M   [Writable, Confirm]
         GrantAcks        => ImA []
         Ack              => OmG []
-        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own
+        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
@@ -145,6 +147,7 @@ cells! {
         ForwardModified  => ImG [SupplyModified]
         Invalidate       => ImG [Acknowledge]
         Own              => OwG []
+        Last             => SwG []
         Grant            => M   [Writable, Confirm]
         GrantAcks        => ImA []
         Ack              => SwG []
@@ -161,7 +164,7 @@ cells! {
         Grant            => M   [Writable, Confirm]
         GrantAcks        => ImA []
         Ack              => OwG []
-        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own
+        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
@@ -172,6 +175,7 @@ cells! {
         ForwardModified  => IiE [SupplyModified, Drop]
         Invalidate       => IiE [Acknowledge, Drop]
         Own              => OiE []
+        Last             => SiE []
         EvictAck         => I   [Drop]
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut Pull
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
@@ -184,7 +188,7 @@ cells! {
         Pull             => SiE [PulledDirty]
         EvictAck         => I   [Drop]
         EvictRefused     => O   [Refused]
-        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut Own
+        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
                     InPlace Failed]
     }
@@ -196,7 +200,7 @@ cells! {
         Invalidate       => IiE [Acknowledge, Drop]
         Pull             => SiE [PulledClean]
         EvictAck         => I   [Drop]
-        _ => never [Read Write WriteWhole Replace Own
+        _ => never [Read Write WriteWhole Replace Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
                     InPlace Failed EvictRefused]
     }
@@ -207,14 +211,14 @@ cells! {
         ForwardModified  => IiE [SupplyModified, Drop]
         Invalidate       => IiE [Acknowledge, Drop]
         Pull             => SiE [PulledDirty]
-        _ => never [Read Write WriteWhole Replace Own
+        _ => never [Read Write WriteWhole Replace Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
     IiE {
         EvictAck         => I   []
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
-                    ForwardShared ForwardModified Invalidate Pull Own
+                    ForwardShared ForwardModified Invalidate Pull Own Last
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
                     InPlace Failed EvictRefused]
     }

@@ -62,6 +62,7 @@ impl Node {
             batch: true,
             parts: Limits::new(0),
             self_service: false,
+            read_nearest: true,
         };
         let rank = layout.peer_of_rank(Rank(0));
         let agent = Agent::new(layout, node, pool, volume, options)?;

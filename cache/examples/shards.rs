@@ -114,6 +114,7 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
             batch: true,
             parts: Limits::new(0),
             self_service: false,
+            read_nearest: true,
         })
     };
     let mut agents = Agent::in_shards(layout.clone(), node, pool, volumes, options)?;
@@ -179,7 +180,7 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
                     if over.load(Ordering::Relaxed) {
                         return;
                     }
-                    for message in [Message::GetShared, Message::Evict { dirty: false }] {
+                    for message in [Message::GetShared { nvm: false }, Message::Evict { dirty: false }] {
                         for &page in some {
                             say(agent, page, message).expect("an agent that takes it");
                         }

@@ -157,7 +157,13 @@ mod tests {
                 ("forward-modified", one(forward, Origin::Nvm)),
                 ("data", one(data, Origin::Zeros)),
                 ("content", coherence(&content, &[])),
-                ("run", coherence(&encode_run(PAGE, Message::GetShared), &[7, 0, 0, 0, 9, 1, 0, 0])),
+                (
+                    "run",
+                    coherence(
+                        &encode_run(PAGE, Message::GetShared { nvm: false }),
+                        &[7, 0, 0, 0, 9, 1, 0, 0],
+                    ),
+                ),
             ],
         );
     }

@@ -58,6 +58,7 @@ fn parts_of_pages_agree_with_the_model() {
             partitions: vec![16 + seed % 16; drawn.partitions.len()],
             part_bytes_max: if seed % 2 == 0 { 64 } else { PAGE as u64 },
             self_service: false,
+            read_nearest: false,
             operations: 400,
             // As a runtime sets it: a window larger than what can be evicted pushes itself out.
             window_pages_max: u64::from(drawn.frames / 8).max(1),

@@ -212,7 +212,7 @@ proptest! {
             for _ in 0..30 {
                 cluster.network.step();
                 cluster.milliseconds += 1;
-                cluster.nodes[0].simulate_time(cluster.milliseconds);
+                cluster.nodes[0].simulate_time(cluster.milliseconds * 1_000_000);
                 if let Err(finding) = cluster.turn_of_all(0) {
                     let named = finding.detail.contains(&name) || finding.detail.contains(&from.me().to_string());
                     prop_assert!(named, "{finding}, but it was {name}");

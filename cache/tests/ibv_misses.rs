@@ -77,6 +77,7 @@ impl Node {
             batch: true,
             parts: Limits::new(0),
             self_service: false,
+            read_nearest: false,
         };
         let agent = Agent::new(layout.clone(), node, pool, volume, options).unwrap();
         driver::register(&agent, &agent_endpoint).unwrap();

@@ -5,7 +5,7 @@
 //!
 //! | command | does |
 //! |---|---|
-//! | `nodes N [without-cooperation] [in-place ENTER LEAVE] [mapped]` | a new world; node 0 is the home |
+//! | `nodes N [without-cooperation] [in-place ENTER LEAVE] [mapped] [nvm]` | a new world; node 0 is the home; readers ask for NVMe |
 //! | `read N`, `write N`, `whole N`, `evict N` | node N asks for it; nothing is delivered yet |
 //! | `put N`, `get N` | node N sends a small operation |
 //! | `deliver A B` | the next message from A to B arrives |
@@ -95,6 +95,7 @@ fn tell(story: &str) -> (String, String) {
             "nodes" => {
                 setup = Setup::quiet(number(1), 1);
                 setup.cooperative = !words.contains(&"without-cooperation");
+                setup.nvm = words.contains(&"nvm");
                 setup.mapped = words.contains(&"mapped");
                 setup.in_place = words.iter().position(|word| *word == "in-place").map(|at| InPlaceService {
                     enter_after: u16::from(number(at + 1)),

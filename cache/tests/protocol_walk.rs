@@ -112,6 +112,11 @@ const WALKS: &[(&str, Setup, usize)] = &[
         Setup { in_turn: true, reads: 4, writes: 1, ..Setup::quiet(4, 1) },
         22_642,
     ),
+    (
+        "three nodes, whose readers ask for NVMe",
+        Setup { nvm: true, reads: 3, writes: 1, evictions: 1, failures: 1, ..Setup::quiet(3, 1) },
+        22_324,
+    ),
     ("three nodes, stale hints", Setup { reads: 2, writes: 1, hinted: 1, ..Setup::quiet(3, 1) }, 6_162),
     (
         "three nodes without cooperative caching, stale hints",

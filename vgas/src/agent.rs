@@ -131,6 +131,7 @@ fn options(
         batch: ablation.batch,
         parts: parts(settings),
         self_service: self_service(settings),
+        read_nearest: ablation.read_nearest,
     })
 }
 

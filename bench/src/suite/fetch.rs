@@ -20,7 +20,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "fetch",
     help: "Pages from another node's DRAM, against a bare copy over the same channel.",
     setup: Setup::Job { ranks: 2, nodes: 2 },
-    settings: &[("cache.page", "1MiB"), ("cache.size", "256MiB")],
+    settings: &[("cache.page", "1MiB"), ("cache.size", "256MiB"), ("ablation.read_nearest", "off")],
     parameters: &[Parameter { name: "samples", default: "9", help: "Samples of each figure." }],
     full: &[],
     figures: &[],

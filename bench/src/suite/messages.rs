@@ -10,7 +10,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     help: "Messages for a get miss from the home and from a forwarder, and for a put miss.",
     setup: Setup::Job { ranks: 4, nodes: 4 },
     // Nothing may run ahead, or its messages would be counted, too.
-    settings: &[("ablation.read_ahead", "off"), ("ablation.in_place", "off")],
+    settings: &[
+        ("ablation.read_ahead", "off"),
+        ("ablation.in_place", "off"),
+        ("ablation.read_nearest", "off"),
+    ],
     parameters: &[],
     full: &[],
     figures: &[],

@@ -83,7 +83,7 @@ impl Agent {
         let node = self.node;
         let entry = self.directory(page);
         match message {
-            Message::GetShared | Message::GetModified { .. } => {
+            Message::GetShared { .. } | Message::GetModified { .. } => {
                 entry.wanted_in.retain(|(node, _)| *node != from);
                 entry.wanted_in.push((from, beside));
             }

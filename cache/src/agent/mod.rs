@@ -22,6 +22,7 @@
 //! | `answers.rs` | telling ranks what has ended |
 //! | `room.rs` | frames: finding, evicting, giving back |
 //! | `victims.rs`, `balance.rs` | whom replacement chooses among; sharing the pool out among sizes of pages |
+//! | `prices.rs` | how long pages take, by where they come from |
 //! | `storage.rs` | NVMe operations under way |
 //! | `segments.rs`, `withdrawal.rs` | segments of ranks: made, opened, made durable; taking back the pages of one that goes |
 //! | `ahead.rs` | read-ahead and prefetch |
@@ -45,6 +46,7 @@ mod mapped;
 mod outbox;
 mod own;
 mod parts;
+mod prices;
 mod requests;
 mod room;
 mod segments;
@@ -95,6 +97,8 @@ pub struct AgentOptions {
     pub parts: crate::parts::Limits,
     /// Let ranks bring in pages of their own node by themselves.
     pub self_service: bool,
+    /// Ask for NVMe where that was measured to be faster than other nodes' DRAM.
+    pub read_nearest: bool,
 }
 
 /// For segments that are always served in place once a second node puts.
@@ -116,7 +120,7 @@ enum Local {
 #[derive(Debug)]
 enum Clock {
     Real(Instant),
-    /// Milliseconds, as a simulation says.
+    /// Nanoseconds, as a simulation says.
     Simulated(u64),
 }
 
@@ -126,6 +130,16 @@ struct Time {
     clock: Clock,
     /// Milliseconds at the last look at the clock: once a turn, because a look costs as much as finding a page.
     now_ms: u64,
+}
+
+impl Time {
+    /// Nanoseconds since the agent began.
+    fn nanoseconds(&self) -> u64 {
+        match self.clock {
+            Clock::Real(began) => began.elapsed().as_nanos() as u64,
+            Clock::Simulated(nanoseconds) => nanoseconds,
+        }
+    }
 }
 
 /// Who wants to see the rows of the protocol's tables that an agent takes.
@@ -151,6 +165,7 @@ pub struct Agent {
     homes: FxHashMap<PageIndex, HomePage>,
     /// Who is sending pages of these homes to readers.
     sending: home::Sending,
+    prices: prices::Prices,
     frames: room::Frames,
     victims: victims::Victims,
     balance: balance::Balance,
@@ -237,6 +252,7 @@ impl Agent {
             shards,
             storage: storage::Storage::new(volume),
             node,
+            prices: prices::Prices::new(layout.nodes()),
             layout,
             pool,
             options,
@@ -272,10 +288,10 @@ impl Agent {
         &mut self.storage.volume
     }
 
-    /// From now on the agent's time is what this says, in milliseconds, and stands still in between: a simulation that
+    /// From now on the agent's time is what this says, in nanoseconds, and stands still in between: a simulation that
     /// is to be repeatable must not see the clock of the machine.
-    pub fn simulate_time(&mut self, milliseconds: u64) {
-        self.time.clock = Clock::Simulated(milliseconds);
+    pub fn simulate_time(&mut self, nanoseconds: u64) {
+        self.time.clock = Clock::Simulated(nanoseconds);
     }
 
     /// Shows every row of the protocol's tables that the agent takes, in order, to be held against the tables by
@@ -519,10 +535,7 @@ impl Agent {
     }
 
     fn look_at_clock(&mut self) {
-        let now_ms = match self.time.clock {
-            Clock::Real(began) => began.elapsed().as_millis() as u64,
-            Clock::Simulated(milliseconds) => milliseconds,
-        };
+        let now_ms = self.time.nanoseconds() / 1_000_000;
         if now_ms != self.time.now_ms {
             self.time.now_ms = now_ms;
             if self.shard == 0 {

@@ -258,7 +258,7 @@ fn lend(all: &mut VecDeque<(Peer, Loan, Lent)>, lent: (Peer, Loan, Lent), flushe
 
 fn kind(message: Message) -> usize {
     match message {
-        Message::GetShared
+        Message::GetShared { .. }
         | Message::GetModified { .. }
         | Message::ForwardShared { .. }
         | Message::ForwardModified { .. } => 0,
@@ -328,9 +328,9 @@ mod tests {
     fn the_same_about_neighbouring_pages_is_one_message() {
         let forward = |node| Message::ForwardShared { requester: NodeId(node), confirm: Confirm::Requester };
         let said = [
-            (4, Message::GetShared),
-            (5, Message::GetShared),
-            (6, Message::GetShared),
+            (4, Message::GetShared { nvm: false }),
+            (5, Message::GetShared { nvm: false }),
+            (6, Message::GetShared { nvm: false }),
             (7, forward(1)),
             (8, forward(1)),
             (9, forward(2)),

@@ -19,6 +19,7 @@ use super::Agent;
 use super::answers::Waiter;
 use super::homes::HomePage;
 use super::lines::PageControl;
+use super::wire::Origin;
 use crate::error::{CacheError, Failure};
 use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
@@ -91,7 +92,7 @@ impl Agent {
         let Some(frame) = self.take_frame_for(page) else { return Ok(false) };
         self.shards.somebody_got_a_frame();
         let control = self.lines.pages.entry(page).insert_entry(PageControl::wanted(frame, reader, ahead));
-        control.into_mut().take_short_way();
+        control.into_mut().take_short_way(self.time.nanoseconds());
         self.read_begun(page, frame);
         Ok(true)
     }
@@ -103,7 +104,7 @@ impl Agent {
         }
         let Some(control) = self.lines.pages.get_mut(&page) else { return Ok(false) };
         let Some(frame) = control.frame else { return Ok(false) };
-        control.take_short_way();
+        control.take_short_way(self.time.nanoseconds());
         self.read_begun(page, frame);
         Ok(true)
     }
@@ -118,7 +119,7 @@ impl Agent {
     fn show_read_begun(&mut self, page: PageIndex) {
         let node = self.node;
         self.take_line(page, Line::default(), LineEvent::Read, line::State::IsD);
-        let asked = HomeEvent::Message { from: node, message: Message::GetShared };
+        let asked = HomeEvent::Message { from: node, message: Message::GetShared { nvm: false } };
         let reading = home::Home::reading_for(node);
         self.take_home(page, home::Home::default(), asked, &reading, &HomeAction::ReadNvm);
     }
@@ -147,7 +148,7 @@ impl Agent {
         let Some(frame) = control.frame.take() else { return Ok(false) };
         control.own_read = false;
         control.line.state = line::State::E;
-        let ahead = std::mem::take(&mut control.ahead);
+        let (ahead, asked) = (std::mem::take(&mut control.ahead), control.asked);
         let readers = if control.wants_reading_at_most() {
             let readers = std::mem::take(&mut control.readers);
             place.remove();
@@ -156,6 +157,7 @@ impl Agent {
             None
         };
         self.pool.count(Counter::FromNvm, 1);
+        self.has_come(page, self.node, Origin::Nvm, asked);
         self.pool.install(page, frame, PageState::Exclusive, ahead)?;
         self.may_be_evicted(frame)?;
         if self.asks_tables() {

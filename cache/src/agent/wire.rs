@@ -234,7 +234,7 @@ mod tests {
         let many = Message::Data { right: Right::Modified, dirty: true, acks: 8, confirm: true };
         let long = [
             (many, Origin::Cache),
-            (Message::GetShared, Origin::Cache),
+            (Message::GetShared { nvm: false }, Origin::Cache),
             (Message::PulledData { dirty: true }, Origin::Zeros),
         ];
         for (message, origin) in long {
@@ -262,7 +262,7 @@ mod tests {
     fn a_message_survives_the_wire_with_its_page_and_frame() {
         let sent = Coherence {
             page: PageIndex(1 << 40 | 7),
-            message: Message::GetShared,
+            message: Message::GetShared { nvm: false },
             beside: Beside::Frame(FrameId(12)),
             origin: Origin::Nvm,
         };
@@ -285,7 +285,7 @@ mod tests {
             }
         }
         for beside in [Beside::Nothing, Beside::of(None), Beside::of(Some(FrameId(3)))] {
-            assert_eq!(Beside::decode(beside.encode(), Message::GetShared), beside);
+            assert_eq!(Beside::decode(beside.encode(), Message::GetShared { nvm: false }), beside);
         }
     }
 
@@ -293,7 +293,7 @@ mod tests {
     fn a_run_says_what_needs_no_content() {
         let forward = Message::ForwardShared { requester: NodeId(1), confirm: Confirm::Requester };
         let frames = [7, 0, 0, 0, 9, 1, 0, 0];
-        for message in [Message::GetShared, forward, Message::InvalidateAck] {
+        for message in [Message::GetShared { nvm: false }, forward, Message::InvalidateAck] {
             let decoded = decode_run(&encode_run(PageIndex(1 << 40 | 7), message), &frames, 2);
             assert_eq!(
                 decoded,

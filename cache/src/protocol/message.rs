@@ -39,7 +39,11 @@ pub enum Reason {
 pub enum Message {
     // Requester to home.
     /// "I want to read."
-    GetShared,
+    GetShared {
+        /// The requester has found NVMe to be faster than the DRAM of other nodes: read the page there even if these have it, unless
+        /// it has changed.
+        nvm: bool,
+    },
     /// "I want to write."
     GetModified {
         /// The requester will overwrite all of the page: it wants the right, not the content.
@@ -149,7 +153,7 @@ impl Message {
     /// The kind, for counters and logs.
     pub fn name(self) -> &'static str {
         match self {
-            Message::GetShared => "GetShared",
+            Message::GetShared { .. } => "GetShared",
             Message::GetModified { .. } => "GetModified",
             Message::Evict { .. } => "Evict",
             Message::Done { .. } => "Done",
@@ -174,7 +178,7 @@ impl Message {
     pub fn is_for_home(self) -> bool {
         matches!(
             self,
-            Message::GetShared
+            Message::GetShared { .. }
                 | Message::GetModified { .. }
                 | Message::Evict { .. }
                 | Message::Done { .. }
@@ -186,7 +190,7 @@ impl Message {
     pub fn encode(self) -> Words {
         let by = |confirm: Confirm| u32::from(confirm == Confirm::Supplier);
         match self {
-            Message::GetShared => [0, 0, 0],
+            Message::GetShared { nvm } => [0, u32::from(nvm), 0],
             Message::GetModified { whole, has_copy } => [1, u32::from(whole), u32::from(has_copy)],
             Message::Evict { dirty } => [2, u32::from(dirty), 0],
             Message::Done { dirty } => [3, u32::from(dirty), 0],
@@ -219,7 +223,7 @@ impl Message {
         let count = |acks: u32| (acks < nodes).then_some(acks);
         let by = |bit: u32| if bit == 0 { Confirm::Requester } else { Confirm::Supplier };
         let message = match kind {
-            0 => Message::GetShared,
+            0 => Message::GetShared { nvm: flag(a)? },
             1 => Message::GetModified { whole: flag(a)?, has_copy: flag(b)? },
             2 => Message::Evict { dirty: flag(a)? },
             3 => Message::Done { dirty: flag(a)? },
@@ -262,7 +266,6 @@ mod tests {
     fn every_kind_survives_the_wire() {
         let requester = NodeId(3);
         let mut messages = vec![
-            Message::GetShared,
             Message::Invalidate { requester },
             Message::Pull,
             Message::Own,
@@ -276,6 +279,7 @@ mod tests {
         ];
         for a in [false, true] {
             messages.extend([
+                Message::GetShared { nvm: a },
                 Message::Evict { dirty: a },
                 Message::Done { dirty: a },
                 Message::PulledData { dirty: a },

@@ -38,6 +38,8 @@ pub struct Setup {
     pub failures: u8,
     /// Readers of a page are not supplied side by side.
     pub in_turn: bool,
+    /// Readers ask for NVMe, although others have the page.
+    pub nvm: bool,
     pub fault: Option<Fault>,
 }
 
@@ -61,6 +63,7 @@ impl Setup {
             deaths: false,
             failures: 0,
             in_turn: false,
+            nvm: false,
             fault: None,
         }
     }
@@ -814,6 +817,10 @@ impl World {
         content: Option<Version>,
         watch: &mut dyn Watch,
     ) {
+        let message = match message {
+            Message::GetShared { .. } => Message::GetShared { nvm: setup.nvm },
+            other => other,
+        };
         watch.sent(from, to.0 as u8, page, message);
         let post = |world: &mut World, from: u8, to: NodeId, message: Message| {
             world.channels[usize::from(from)][to.0 as usize]

@@ -110,7 +110,7 @@ impl Cluster {
             2 if random.random_range(0..8) == 0 => {
                 self.milliseconds += 1;
                 for node in &mut self.nodes {
-                    node.simulate_time(self.milliseconds);
+                    node.simulate_time(self.milliseconds * 1_000_000);
                 }
             }
             _ => {
@@ -200,7 +200,7 @@ impl Cluster {
                 member.poll().map_err(|e| Finding::new("a rank has failed", e.to_string()))?;
             }
             for node in 0..self.nodes.len() {
-                self.nodes[node].simulate_time(self.milliseconds);
+                self.nodes[node].simulate_time(self.milliseconds * 1_000_000);
                 any |= self.turn_of_all(node)?;
                 for agent in &mut self.nodes[node].agents {
                     any |= agent.busy() || agent.volume().in_flight() > 0;
@@ -263,6 +263,7 @@ impl Node {
                 batch: plan.batch,
                 parts: plan.parts(),
                 self_service: plan.self_service,
+                read_nearest: plan.read_nearest,
             })
         };
         let mut agents = Agent::in_shards(layout.clone(), node, pool, volumes, options).expect("shards");
@@ -284,8 +285,8 @@ impl Node {
         self.agents[0].pool()
     }
 
-    pub fn simulate_time(&mut self, milliseconds: u64) {
-        self.agents.iter_mut().for_each(|agent| agent.simulate_time(milliseconds));
+    pub fn simulate_time(&mut self, nanoseconds: u64) {
+        self.agents.iter_mut().for_each(|agent| agent.simulate_time(nanoseconds));
     }
 }
 

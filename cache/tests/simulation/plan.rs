@@ -39,6 +39,8 @@ pub struct Plan {
     pub block_pages: u64,
     /// Ranks read pages of their own node by themselves.
     pub self_service: bool,
+    /// Nodes ask for NVMe where it was faster.
+    pub read_nearest: bool,
     pub delay_max: u64,
     /// Most messages on one way; few of them make the agents keep what they say.
     pub requests_max: usize,
@@ -156,6 +158,7 @@ impl Plan {
             tallies: [false, true, true][(seed % 3) as usize],
             part_bytes_max: [0, 64, PAGE as u64][random.random_range(0..3)],
             self_service: random.random_range(0..4) > 0,
+            read_nearest: seed % 2 == 0,
             agent_threads,
             block_pages: [1, 4][(seed / 4 % 2) as usize],
             sabotage: None,

@@ -434,6 +434,9 @@ settings! {
         /// A rank that misses a page of its own node's NVMe, of which no node has a copy, reads it by itself instead of asking
         /// the node's agent.
         self_service: bool = "on", Node;
+        /// A page that other nodes have in memory is read from its home's NVMe nevertheless, where that was measured to be so much
+        /// faster that it is worth what it takes from the nodes that share the drive. Off: it never is.
+        read_nearest: bool = "on", Node;
         /// Which page leaves a full cache.
         replacement: ReplacementChoice = "lru-by-cost", Node;
         /// Keep a checksum of every page and verify it on every read. Without them, damage on the device goes unnoticed.

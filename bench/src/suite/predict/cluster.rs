@@ -175,7 +175,7 @@ impl Cluster {
     fn turn_of_agent(&mut self, peer: Peer) -> Result<bool> {
         let node = self.layout.node_of_peer(peer);
         let (agent, endpoint) = &mut self.agents[node.0 as usize];
-        agent.simulate_time(self.machine.now() / 1_000_000);
+        agent.simulate_time(self.machine.now());
         let (mut any, mut idle) = (false, 0);
         while idle < POLLS {
             let went_on = driver::turn(agent, endpoint)?;
@@ -269,6 +269,7 @@ fn agent(
         parts: Limits::new(0),
         // Drives that have a pace are their agent's, as in a virtual cluster.
         self_service: false,
+        read_nearest: true,
     };
     let volume = Volume::over(Box::new(drive), CONTENT as u32, true)?;
     let mut agent = Agent::new(layout.clone(), node, pool, volume, options)?;

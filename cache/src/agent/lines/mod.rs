@@ -121,6 +121,8 @@ pub(super) struct PageControl {
     pub(super) ahead: bool,
     /// Is being read by [`Agent::read_own`]: its directory entry need not exist.
     pub(super) own_read: bool,
+    /// When it was asked for, in nanoseconds, for somebody who waits to read it.
+    pub(super) asked: Option<u64>,
 }
 
 impl PageControl {
@@ -130,9 +132,9 @@ impl PageControl {
         Self { frame: Some(frame), readers: reader.into_iter().collect(), prefetch, ahead, ..Self::default() }
     }
 
-    /// Asks NVMe itself instead of the directory.
-    pub(super) fn take_short_way(&mut self) {
-        self.own_read = true;
+    /// Asks NVMe itself instead of the directory, at this time.
+    pub(super) fn take_short_way(&mut self, nanoseconds: u64) {
+        (self.own_read, self.asked) = (true, (!self.readers.is_empty()).then_some(nanoseconds));
         self.line.state = line::State::IsD;
     }
 

@@ -110,6 +110,7 @@ impl Agent {
         let after = shown(next);
         tracing::trace!(page = page.0, from = ?control.line.state, ?event, to = ?next.state, "line");
         control.line = next;
+        let asked = if after.is_some() { control.asked.take() } else { None };
         let visible = entry.state().readable();
         debug_assert_eq!(before.is_some(), visible, "page {page}: {before:?} but {entry:?}");
         let frame = if visible { Some(entry.frame()) } else { control.frame };
@@ -123,6 +124,7 @@ impl Agent {
         }
         match event {
             LineEvent::Message { from, message: Message::Data { .. } } => {
+                self.has_come(page, from, origin, asked);
                 let counter = match origin {
                     Origin::Zeros => Counter::WithoutData,
                     Origin::Nvm => Counter::FromNvm,
@@ -213,10 +215,14 @@ impl Agent {
         beside: Beside,
     ) -> Result<(), CacheError> {
         match message {
-            Message::GetShared | Message::GetModified { .. } => {
+            Message::GetShared { .. } | Message::GetModified { .. } => {
                 if let Some(frame) = frame {
                     self.shards.expected().expect_any_agent(frame, page);
                 }
+                let message = match message {
+                    Message::GetShared { .. } => Message::GetShared { nvm: self.wants_nvm(page, to)? },
+                    other => other,
+                };
                 self.say(to, Coherence::new(page, message, Beside::of(frame)));
             }
             _ if message.carries_page() => {
@@ -241,6 +247,29 @@ impl Agent {
             }
         }
         Ok(())
+    }
+
+    /// Whether to ask the home to read NVMe for whoever waits for the page. What is read ahead is in time from elsewhere, too.
+    fn wants_nvm(&mut self, page: PageIndex, home: vgas_rma::address::NodeId) -> Result<bool, CacheError> {
+        let now = self.time.nanoseconds();
+        let control = self.control(page)?;
+        control.asked = (!control.readers.is_empty()).then_some(now);
+        let is_awaited = control.asked.is_some();
+        Ok(is_awaited && self.options.read_nearest && self.prices.prefers_nvm(home, self.size_of(page)))
+    }
+
+    /// A page has come from there that was asked for at this time, if for somebody who waits.
+    pub(in crate::agent) fn has_come(
+        &mut self,
+        page: PageIndex,
+        from: vgas_rma::address::NodeId,
+        origin: Origin,
+        asked: Option<u64>,
+    ) {
+        if let (Some(asked), Some(home)) = (asked, self.home_of(page)) {
+            let took = self.time.nanoseconds().saturating_sub(asked);
+            self.prices.took(home, self.size_of(page), from, origin, took);
+        }
     }
 
     fn line_outcome(

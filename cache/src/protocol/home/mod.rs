@@ -197,9 +197,17 @@ struct Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Want {
-    Read,
-    Write { whole: bool, has_copy: bool },
-    Evict { dirty: bool },
+    Read {
+        /// See [`Message::GetShared`].
+        nvm: bool,
+    },
+    Write {
+        whole: bool,
+        has_copy: bool,
+    },
+    Evict {
+        dirty: bool,
+    },
     Clean,
 }
 
@@ -353,7 +361,7 @@ impl Home {
 
     /// What [`step`] makes of a new entry whose only request so far is a reader's: NVMe is being read for this node.
     pub fn reading_for(node: NodeId) -> Self {
-        let turn = Some(Request { from: node, want: Want::Read });
+        let turn = Some(Request { from: node, want: Want::Read { nvm: false } });
         Self { state: State::NowhereReading, turn, ..Self::default() }
     }
 
@@ -387,7 +395,7 @@ impl Home {
             State::Nowhere | State::Shared | State::Owned | State::Exclusive => true,
             State::SharedSupplying => {
                 parameters.side_by_side
-                    && self.queue.front().is_some_and(|next| next.want == Want::Read)
+                    && self.queue.front().is_some_and(|next| matches!(next.want, Want::Read { .. }))
                     && self.supplied.len() < SUPPLIED_BY_EACH * self.holders.len()
             }
             _ => false,
@@ -469,7 +477,9 @@ impl Stepping<'_> {
                 return Ok(());
             }
             HomeEvent::Message { from, message } => match message {
-                Message::GetShared => return self.queue(Request { from, want: Want::Read }, observe),
+                Message::GetShared { nvm } => {
+                    return self.queue(Request { from, want: Want::Read { nvm } }, observe);
+                }
                 Message::GetModified { whole, has_copy } => {
                     return self.queue(Request { from, want: Want::Write { whole, has_copy } }, observe);
                 }
@@ -485,7 +495,9 @@ impl Stepping<'_> {
                 Message::PulledData { dirty: true } => (Some(from), Event::PulledDirty),
                 _ => return Err(Violation::WrongSender { from, what: message.name() }),
             },
-            HomeEvent::NvmRead if self.home.turn.is_some_and(|turn| turn.want == Want::Read) => {
+            HomeEvent::NvmRead
+                if self.home.turn.is_some_and(|turn| matches!(turn.want, Want::Read { .. })) =>
+            {
                 (None, Event::ReadForReader)
             }
             HomeEvent::NvmRead => (None, Event::ReadForWriter),
@@ -514,7 +526,7 @@ impl Stepping<'_> {
             return Err(Violation::Home { from: Some(from), state: self.home.state, event: named });
         };
         let from = supplied.remove(at).requester;
-        self.home.turn = Some(Request { from, want: Want::Read });
+        self.home.turn = Some(Request { from, want: Want::Read { nvm: false } });
         self.advance(Some(from), named, observe)
     }
 
@@ -617,12 +629,14 @@ impl Stepping<'_> {
         let contradiction = |what| Violation::Contradiction { from, what, knows: "says that it has a copy" };
         Ok(match want {
             Want::Clean => Event::Clean,
-            Want::Read if holds || self.home.supplied.iter().any(|one| one.requester == from) => {
+            Want::Read { .. } if holds || self.home.supplied.iter().any(|one| one.requester == from) => {
                 return Err(contradiction("GetShared"));
             }
-            Want::Read if self.home.serves_in_place(own) => Event::Refer,
-            Want::Read if self.holder_may_supply() => Event::Get,
-            Want::Read => Event::GetAtHome,
+            Want::Read { .. } if self.home.serves_in_place(own) => Event::Refer,
+            Want::Read { nvm } if self.holder_may_supply() && !(nvm && self.nvm_may_supply(from)) => {
+                Event::Get
+            }
+            Want::Read { .. } => Event::GetAtHome,
             Want::Write { has_copy: false, .. } if holds => return Err(contradiction("GetModified")),
             Want::Write { whole, .. } => {
                 if self.home.serves_in_place(own) && !(whole && self.home.place.give_way()) {
@@ -662,6 +676,17 @@ impl Stepping<'_> {
                 Some(owner) => owner == own,
                 None => self.home.holders.contains(own),
             }
+    }
+
+    /// Whether NVMe has the page as its holders do, none of which is the home's own node, whose DRAM is nearer. For that node an only
+    /// holder is asked, who may have changed it: such an answer is as far away as the page, but short.
+    fn nvm_may_supply(&self, requester: NodeId) -> bool {
+        let own = self.parameters.node;
+        match self.home.state {
+            State::Shared => !self.home.holders.contains(own),
+            State::Exclusive => requester == own,
+            _ => false,
+        }
     }
 
     /// Chooses who answers for the page, and counts the copies that a writer has to wait for.
@@ -777,7 +802,9 @@ impl Stepping<'_> {
             Act::Fail => {
                 let reason = if self.home.state == State::Writing { Reason::Write } else { Reason::Read };
                 match turn.want {
-                    Want::Read | Want::Write { .. } => self.send(requester, Message::Failed { reason }),
+                    Want::Read { .. } | Want::Write { .. } => {
+                        self.send(requester, Message::Failed { reason })
+                    }
                     Want::Evict { .. } => self.send(requester, Message::EvictRefused),
                     Want::Clean => self.actions.push(HomeAction::NotCleaned),
                 }
@@ -825,7 +852,7 @@ mod tests {
     /// An entry whose page node A has alone.
     fn held_by_a() -> Home {
         let mut home = Home::default();
-        assert_eq!(says(&mut home, A, Message::GetShared), Ok(smallvec![HomeAction::ReadNvm]));
+        assert_eq!(says(&mut home, A, Message::GetShared { nvm: false }), Ok(smallvec![HomeAction::ReadNvm]));
         let message = Message::Data { right: Right::Exclusive, dirty: false, acks: 0, confirm: false };
         let given = step(&mut home, &PARAMETERS, HomeEvent::NvmRead);
         assert_eq!(given, Ok(smallvec![HomeAction::Send { to: A, message }]));
@@ -836,7 +863,7 @@ mod tests {
     #[test]
     fn entries_that_are_made_at_once_are_those_that_steps_lead_to() {
         let mut home = Home::default();
-        says(&mut home, A, Message::GetShared).unwrap();
+        says(&mut home, A, Message::GetShared { nvm: false }).unwrap();
         assert_eq!(home, Home::reading_for(A));
         step(&mut home, &PARAMETERS, HomeEvent::NvmRead).unwrap();
         assert_eq!(home, Home::held_by(A));
@@ -847,7 +874,7 @@ mod tests {
     #[test]
     fn a_second_request_of_a_node_is_refused_while_its_first_waits() {
         let mut home = held_by_a();
-        says(&mut home, B, Message::GetShared).unwrap();
+        says(&mut home, B, Message::GetShared { nvm: false }).unwrap();
         says(&mut home, A, Message::Evict { dirty: false }).unwrap();
         assert_eq!(home.waiting(), 1);
         let again = says(&mut home, A, Message::Evict { dirty: false });
@@ -856,7 +883,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_asks_for_what_it_has_is_named() {
-        let asked = says(&mut held_by_a(), A, Message::GetShared);
+        let asked = says(&mut held_by_a(), A, Message::GetShared { nvm: false });
         assert!(
             matches!(asked, Err(Violation::Contradiction { from: A, what: "GetShared", .. })),
             "{asked:?}"
@@ -873,7 +900,7 @@ mod tests {
             let mut sending = Sending::default();
             sending.begin(busy.iter().copied());
             let parameters = Parameters { sending, side_by_side, ..PARAMETERS };
-            let event = HomeEvent::Message { from: NodeId(3), message: Message::GetShared };
+            let event = HomeEvent::Message { from: NodeId(3), message: Message::GetShared { nvm: false } };
             let actions = step(&mut home, &parameters, event).unwrap();
             let [HomeAction::Send { to, .. }] = actions[..] else { panic!("{actions:?}") };
             assert_eq!(home.suppliers().collect::<Vec<_>>(), [to]);
@@ -895,7 +922,7 @@ mod tests {
     #[test]
     fn only_who_is_waited_for_ends_a_turn() {
         let mut home = held_by_a();
-        says(&mut home, B, Message::GetShared).unwrap();
+        says(&mut home, B, Message::GetShared { nvm: false }).unwrap();
         let done = Message::Done { dirty: false };
         assert!(matches!(says(&mut home, A, done), Err(Violation::Home { from: Some(A), .. })));
         assert_eq!(says(&mut home, B, done), Ok(smallvec![]));

@@ -341,7 +341,7 @@ pub fn classify(line: Line, home: NodeId, event: LineEvent) -> Result<(Event, i3
             0 => return Ok((Event::LastAck, 0)),
             left => return Ok((Event::Ack, left)),
         },
-        Message::GetShared
+        Message::GetShared { .. }
         | Message::GetModified { .. }
         | Message::Evict { .. }
         | Message::Done { .. }
@@ -376,7 +376,7 @@ pub fn step(line: Line, home: NodeId, event: LineEvent) -> Result<(Line, Actions
 fn perform(act: Act, home: NodeId, event: LineEvent, actions: &mut Actions) {
     let to_home = |message| Action::Send { to: home, message };
     let action = match act {
-        Act::AskShared => to_home(Message::GetShared),
+        Act::AskShared => to_home(Message::GetShared { nvm: false }),
         Act::AskModified => to_home(Message::GetModified { whole: false, has_copy: false }),
         Act::AskWhole => to_home(Message::GetModified { whole: true, has_copy: false }),
         Act::AskUpgrade => to_home(Message::GetModified { whole: false, has_copy: true }),

@@ -153,8 +153,9 @@
 //! # Seeing where objects are
 //!
 //! [`Objects::report`] tells, of each rank, how many objects and copies it has, of which types, how much they are used, and what it has fetched; of each
-//! node, what its home has served and handed on. `vgas run --stats` prints it at the end. [`heaps_at_rest`], and the command `vgas objects`,
-//! look at a heap with a name that no job uses. What cannot be had is [`Lost`], which says what it is, who has it, and which call wanted it.
+//! node, what its home has served and handed on. `vgas run --stats` prints it at the end. [`heaps_running`], and the command
+//! `vgas objects --running`, ask the ranks of jobs that run, from outside; [`heaps_at_rest`], and `vgas objects NAME`, look at a heap with a
+//! name that no job uses. What cannot be had is [`Lost`], which says what it is, who has it, and which call wanted it.
 //!
 //! # What outlives a node
 //!
@@ -227,10 +228,11 @@ mod word;
 
 #[cfg(feature = "runtime")]
 pub use heap::{
-    DBox, DMap, DMapIter, DString, DVec, Entry, Found, Get, HeapAtRest, HeapCounts, HeapOptions, LookError,
-    Lost, MutRef, NodeReport, NotRead, ObjectError, Objects, OccupiedEntry, OtherLayout, Part,
-    PartitionAtRest, RankReport, Ref, Refused, Replicated, Report, RootAtRest, SizeAtRest, TBox, TypeReport,
-    VacantEntry, dalloc, dfree, dread, dwrite, heaps_at_rest, prefetch,
+    CopiesRunning, DBox, DMap, DMapIter, DString, DVec, Entry, Found, Get, HeapAtRest, HeapCounts,
+    HeapOptions, HeapRunning, HomeRunning, LookError, Lost, MutRef, NodeReport, NotRead, ObjectError,
+    Objects, OccupiedEntry, OtherLayout, Part, PartitionAtRest, PartitionRunning, RankReport, Ref, Refused,
+    Replicated, Report, RootAtRest, RunningError, SilentRank, SizeAtRest, SizeRunning, TBox, TypeReport,
+    VacantEntry, dalloc, dfree, dread, dwrite, heaps_at_rest, heaps_running, prefetch,
 };
 pub use layout::Layout;
 #[doc(hidden)]

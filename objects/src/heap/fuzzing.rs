@@ -6,6 +6,7 @@ use super::group::{Found, group_of};
 use super::read_all::given;
 use super::report::any_report;
 pub(crate) use super::rest::any_partition as at_rest;
+pub(crate) use super::running::any_words as running;
 use crate::fuzzing::travelled;
 use crate::service::Answer;
 use crate::{Portable, Shareable, TBox};
@@ -76,6 +77,7 @@ pub(crate) fn answers() -> Vec<(&'static str, Vec<u8>)> {
         ("found-all", asked(2, &Answer::All(vec![Some(node(0, 0)), None]))),
         ("found-bytes", asked(1, &Answer::Bytes(node(0, 0)))),
         ("report", [&[4][..], &[1; 96], b"1 2 3 a type\n4 5\n\n-1 0 0 of\x1b none\n"].concat()),
+        ("running", [&[6][..], &super::running::some_words()].concat()),
     ]
 }
 

@@ -37,6 +37,7 @@ mod replica;
 mod report;
 mod rest;
 mod roots;
+mod running;
 mod seam;
 mod shape;
 mod shared;
@@ -62,6 +63,10 @@ pub use read_all::NotRead;
 pub use replica::Replicated;
 pub use report::{NodeReport, RankReport, Report, TypeReport};
 pub use rest::{HeapAtRest, LookError, PartitionAtRest, RootAtRest, SizeAtRest, heaps_at_rest};
+pub use running::{
+    CopiesRunning, HeapRunning, HomeRunning, PartitionRunning, RunningError, SilentRank, SizeRunning,
+    heaps_running,
+};
 pub(crate) use seam::{add, cannot_be_had, discard, is_lost, is_own, lost_node, place_of, replace, update};
 pub(crate) use shape::Shape;
 pub use text::DString;
@@ -236,6 +241,8 @@ struct Heap {
     /// Objects that are found by name.
     roots: Mutex<Option<DBox<roots::Root>>>,
     replicas: Option<replica::Replicas>,
+    /// For who looks at the job.
+    door: running::Door,
 }
 
 /// A value leaves this process as bytes, or is forgotten: what its links have found here counts no more.

@@ -8,6 +8,7 @@ use super::replica::Replicas;
 use super::{DBox, HEAP, Heap, Mapped, OWN, mates};
 use crate::slab::{Geometry, Memory, Slabs};
 use crate::word::{ADDRESS_BITS, Colour};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::{GlobalAddress, Rank, Reopened, Runtime, SegmentSpec};
@@ -163,6 +164,7 @@ impl Objects {
             elsewhere: Elsewhere::new(options, ranks),
             roots: Mutex::new(left.and_then(|head| head.roots).map(DBox::of)),
             replicas,
+            door: Default::default(),
         };
         if HEAP.set(heap).is_err() {
             return Err(ObjectError::Usage("two threads attach a heap at the same time".into()));
@@ -174,7 +176,13 @@ impl Objects {
         let Some(heap) = HEAP.get() else { return Err(ObjectError::NoHeap) };
         let objects = Self { heap };
         crate::task::register(&heap.runtime)?;
-        objects.heap.runtime.barrier()?;
+        // All agree on the first rank's number: what the job is called by who looks at it.
+        let mut number = [0; 8];
+        let drawn = getrandom(&mut number[..], GetRandomFlags::empty());
+        drawn.map_err(|why| ObjectError::Usage(format!("no random number for the heap: {why}")))?;
+        let numbers = heap.runtime.barrier_exchange(&number)?;
+        let number = numbers.first().and_then(|first| first.first_chunk()).copied().unwrap_or(number);
+        heap.door.open(heap, u64::from_le_bytes(number));
         Ok(objects)
     }
 
@@ -285,6 +293,7 @@ impl Objects {
             Err(_) if self.heap.goes_on() => {}
             met => met.and_then(|()| self.print_report())?,
         }
+        self.heap.door.close();
         self.heap.mates.close();
         OWN.bytes.store(0, Ordering::Relaxed);
         OWN.tag.store(0, Ordering::Release);

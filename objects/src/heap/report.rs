@@ -1,13 +1,15 @@
 //! Where objects are: what each rank has, what it has copies of, and what homes have done for others.
 
+use super::Heap;
 use super::error::ObjectError;
 use super::objects::Objects;
 use crate::service::channels::{self, ChannelService};
 use crate::service::locks::{self, LockService};
 use crate::service::{Answer, HeapService, Request};
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 use std::fmt;
-use vgas::{NodeId, Rank};
+use vgas::{NodeId, Rank, Runtime};
 
 /// Types that a rank tells of, those whose copies take most.
 const TYPES: usize = 8;
@@ -15,7 +17,7 @@ const TYPES: usize = 8;
 const NAME_BYTES: usize = 120;
 
 /// What a rank has. Bytes are those of slots.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RankReport {
     /// Objects that lie in its partition.
@@ -47,7 +49,7 @@ pub struct RankReport {
 }
 
 /// Copies of one type.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TypeReport {
     /// The type, or the type of a row's values.
@@ -61,7 +63,7 @@ pub struct TypeReport {
 }
 
 /// What a node's home has done.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NodeReport {
     /// Objects that other nodes have read here.
@@ -136,8 +138,78 @@ impl TypeReport {
         let mut number = || parts.next()?.parse().ok();
         let (copies, bytes, uses) = (number()?, number()?, number()?);
         // Another rank's words are printed as they are.
-        let name = parts.next()?.chars().filter(|letter| !letter.is_control()).take(NAME_BYTES).collect();
+        let name = printable(parts.next()?);
         Some(Self { name, copies, bytes, uses })
+    }
+}
+
+/// A name of somebody else's, as it can be printed.
+pub(super) fn printable(name: &str) -> String {
+    name.chars().filter(|letter| !letter.is_control()).take(NAME_BYTES).collect()
+}
+
+/// What a node's home has done.
+pub(super) fn node_report(runtime: &Runtime, node: NodeId) -> Result<NodeReport, ObjectError> {
+    let Answer::Counts(counts) = runtime.call::<HeapService>(node, &Request::Counts)? else {
+        return Ok(NodeReport::default());
+    };
+    Ok(NodeReport {
+        reads: counts.reads,
+        handed_on: counts.handed_on,
+        from_copies: counts.from_copies,
+        came_back: counts.came_back,
+        hints: counts.hints,
+        channels: match runtime.call::<ChannelService>(node, &channels::Request::Count)? {
+            channels::Answer::Counted(count) => count,
+            _ => 0,
+        },
+        locks: match runtime.call::<LockService>(node, &locks::Request::Count)? {
+            locks::Answer::Counted(count) => count,
+            _ => 0,
+        },
+    })
+}
+
+impl Heap {
+    /// What this rank has, without looking for what others have freed.
+    pub(super) fn report(&self) -> RankReport {
+        let (placed, retired, used) = {
+            let slabs = self.slabs();
+            (slabs.live(), slabs.retired().len() as u64, slabs.used())
+        };
+        let (copies, copy_bytes) = self.copies.kept();
+        let mut types: FxHashMap<&'static str, TypeReport> = FxHashMap::default();
+        let mut report = RankReport {
+            // A copy may have come in between.
+            objects: placed.saturating_sub(copies as u64),
+            copies: copies as u64,
+            copy_bytes,
+            retired,
+            used_bytes: u64::from(used) * crate::slab::SLAB_BYTES,
+            partition_bytes: self.bytes,
+            ..RankReport::default()
+        };
+        self.copies.each(|_, copy, uses| {
+            report.uses += uses;
+            report.copies_of_mates += u64::from(copy.entry.is_some());
+            let name = (copy.name)();
+            let of_type = types.entry(name).or_insert_with(|| TypeReport {
+                name: printable(name),
+                copies: 0,
+                bytes: 0,
+                uses: 0,
+            });
+            of_type.copies += 1;
+            of_type.bytes += copy.class.bytes();
+            of_type.uses += uses;
+        });
+        self.mates.report(&mut report);
+        report.types = types.into_values().collect();
+        report
+            .types
+            .sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.name.cmp(&other.name)));
+        report.types.truncate(TYPES);
+        report
     }
 }
 
@@ -149,29 +221,8 @@ impl Objects {
     pub fn report(&self) -> Result<Report, ObjectError> {
         let runtime = self.job();
         let ranks = runtime.all_gather(&self.own_report()?.encode())?;
-        let mut nodes = Vec::new();
-        for node in (0..runtime.nodes()).map(NodeId) {
-            let answer = runtime.call::<HeapService>(node, &Request::Counts)?;
-            let Answer::Counts(counts) = answer else {
-                nodes.push(NodeReport::default());
-                continue;
-            };
-            nodes.push(NodeReport {
-                reads: counts.reads,
-                handed_on: counts.handed_on,
-                from_copies: counts.from_copies,
-                came_back: counts.came_back,
-                hints: counts.hints,
-                channels: match runtime.call::<ChannelService>(node, &channels::Request::Count)? {
-                    channels::Answer::Counted(count) => count,
-                    _ => 0,
-                },
-                locks: match runtime.call::<LockService>(node, &locks::Request::Count)? {
-                    locks::Answer::Counted(count) => count,
-                    _ => 0,
-                },
-            });
-        }
+        let nodes = (0..runtime.nodes()).map(|node| node_report(runtime, NodeId(node)));
+        let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         // What one has counted is not to change while another asks.
         runtime.barrier()?;
         Ok(Report { ranks: ranks.iter().map(|bytes| RankReport::decode(bytes)).collect(), nodes })
@@ -182,38 +233,9 @@ impl Objects {
     /// # Errors
     /// When another rank has freed what is no object.
     pub fn own_report(&self) -> Result<RankReport, ObjectError> {
-        let (heap, counts) = (self.heap, self.counts()?);
-        let mut types: FxHashMap<&'static str, TypeReport> = FxHashMap::default();
-        let mut report = RankReport {
-            objects: counts.placed - counts.copies,
-            copies: counts.copies,
-            copy_bytes: heap.copies.kept().1,
-            retired: counts.retired,
-            used_bytes: u64::from(heap.slabs().used()) * crate::slab::SLAB_BYTES,
-            partition_bytes: heap.bytes,
-            ..RankReport::default()
-        };
-        heap.copies.each(|_, copy, uses| {
-            report.uses += uses;
-            report.copies_of_mates += u64::from(copy.entry.is_some());
-            let name = (copy.name)();
-            let of_type = types.entry(name).or_insert_with(|| TypeReport {
-                name: name.chars().filter(|letter| !letter.is_control()).take(NAME_BYTES).collect(),
-                copies: 0,
-                bytes: 0,
-                uses: 0,
-            });
-            of_type.copies += 1;
-            of_type.bytes += copy.class.bytes();
-            of_type.uses += uses;
-        });
-        heap.mates.report(&mut report);
-        report.types = types.into_values().collect();
-        report
-            .types
-            .sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.name.cmp(&other.name)));
-        report.types.truncate(TYPES);
-        Ok(report)
+        // What others have freed counts no more.
+        self.heap.collect()?;
+        Ok(self.heap.report())
     }
 
     /// Prints it on the first rank, if `stats.print` asks for it. Collective.

@@ -16,10 +16,12 @@ mod census;
 mod class;
 mod reopen;
 mod served;
+mod sizes;
 
 pub use census::Census;
 pub use class::{Class, SLAB_BYTES, word_address};
 pub use served::has_object;
+pub use sizes::OfSize;
 
 use crate::colour::{Event, Outcome, Slot, step};
 use crate::word::Colour;
@@ -206,6 +208,7 @@ pub struct Slabs<M> {
     /// Offsets of slots whose colours are used up.
     retired: Vec<u64>,
     live: u64,
+    sizes: sizes::Sizes,
     /// Slabs from here on were never anybody's.
     used: u32,
 }
@@ -224,13 +227,19 @@ impl<M: Memory> Slabs<M> {
         let free = (geometry.slabs > 0).then_some((0, geometry.slabs)).into_iter().collect();
         let partial = vec![Vec::new(); 2 * CLASSES];
         let unseen = Self::none_unseen();
-        let (free_slabs, retired) = (geometry.slabs, Vec::new());
-        Self { memory, geometry, last, free, free_slabs, partial, unseen, retired, live: 0, used: 0 }
+        let (free_slabs, retired, sizes) = (geometry.slabs, Vec::new(), Default::default());
+        Self { memory, geometry, last, free, free_slabs, partial, unseen, retired, live: 0, sizes, used: 0 }
     }
 
     /// How many objects there are.
     pub fn live(&self) -> u64 {
         self.live
+    }
+
+    /// How many objects of each size there are, the smallest first: no copies, and none in slabs that an earlier job has left and nobody has
+    /// looked at since.
+    pub fn sizes(&self) -> Vec<OfSize> {
+        self.sizes.all()
     }
 
     /// How many slabs, from the first on, were ever used.
@@ -266,6 +275,9 @@ impl<M: Memory> Slabs<M> {
             Class::Large(slabs) => self.allocate_large(slabs, of, spare)?,
         };
         self.live += 1;
+        if of == Use::Values {
+            self.sizes.add(class, 1);
+        }
         Ok(place)
     }
 
@@ -432,6 +444,13 @@ impl<M: Memory> Slabs<M> {
         }
         let (after, _) = step(decode(word), Event::Free(colour), self.last).ok_or(no_object)?;
         self.live -= 1;
+        match small {
+            Some(small) if list_of(kind).is_some_and(|(_, of)| of == Use::Values) => {
+                self.sizes.take(Class::Small(small.number));
+            }
+            None if kind == LARGE => self.sizes.take(Class::Large(self.memory.load(record + 12))),
+            _ => {}
+        }
         match (small, after) {
             (_, Slot::Live { .. }) => return Err(no_object),
             (None, Slot::Free(next)) => {

@@ -3,7 +3,7 @@
 //! Its records say what each slab is for, and that is all that is looked at: which slots of a slab are free, its header says when
 //! it is needed. What were copies is free, and so are slots whose colours are used up: no process has copies from anywhere yet.
 
-use super::class::{CLASSES, Small};
+use super::class::{CLASSES, Class, Small};
 use super::{Geometry, LARGE, Memory, Slabs, Use, colour_of, decode, header, list_of};
 use crate::colour::{Event, Slot, step};
 use crate::word::Colour;
@@ -30,7 +30,9 @@ impl<M: Memory> Slabs<M> {
                 }
                 None if kind == LARGE => {
                     count = slabs.memory.load(record + 12).clamp(1, used - at);
-                    if !matches!(decode(slabs.memory.load(record + 8)), Slot::Live { .. }) {
+                    if matches!(decode(slabs.memory.load(record + 8)), Slot::Live { .. }) {
+                        slabs.sizes.add(Class::Large(count), 1);
+                    } else {
                         slabs.give(at, count, Colour::default());
                     }
                 }
@@ -75,6 +77,8 @@ impl<M: Memory> Slabs<M> {
             return;
         };
         let start = self.geometry.start(slab);
+        let live = self.memory.load(start + header::LIVE).min(small.slots);
+        self.sizes.add(Class::Small(small.number), live.into());
         if !self.is_full(small, start) {
             self.partial[usize::from(small.number) * 2].push(slab);
         }

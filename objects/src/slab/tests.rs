@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 #[derive(Debug)]
 pub(super) struct Bytes(RefCell<Vec<u32>>);
@@ -55,6 +55,18 @@ proptest! {
         let mut live: Vec<(Place, u64, Class)> = Vec::new();
         let mut copies: HashSet<u64> = HashSet::new();
         let mut seen: HashSet<(u64, u16)> = HashSet::new();
+        // By size, as far as they are no copies.
+        let of_values = |live: &[(Place, u64, Class)], copies: &HashSet<u64>| {
+            let mut sizes = BTreeMap::<(bool, u64), u64>::new();
+            for (_, _, class) in live.iter().filter(|(place, ..)| !copies.contains(&place.offset)) {
+                *sizes.entry((matches!(class, Class::Large(_)), class.bytes())).or_default() += 1;
+            }
+            sizes
+        };
+        let counted = |slabs: &Slabs<Bytes>| -> BTreeMap<(bool, u64), u64> {
+            slabs.sizes().iter().map(|of| ((of.is_large, of.bytes), of.objects)).collect()
+        };
+        let mut is_reopened = false;
         for action in actions {
             match action {
                 Action::Allocate(size, align, is_copy) => {
@@ -104,16 +116,25 @@ proptest! {
                     (seen, copies) = Default::default();
                     let Slabs { memory, used, .. } = slabs;
                     slabs = Slabs::reopen(memory, geometry, Colour(last), live.len() as u64, used);
+                    is_reopened = true;
                 }
                 _ => {}
             }
             prop_assert_eq!(slabs.live(), live.len() as u64);
             prop_assert_eq!(slabs.free_slabs(), slabs.free.values().sum::<u32>());
+            if is_reopened {
+                let there = of_values(&live, &copies);
+                prop_assert!(counted(&slabs).iter().all(|(size, count)| there.get(size) >= Some(count)));
+            } else {
+                prop_assert_eq!(counted(&slabs), of_values(&live, &copies));
+            }
         }
         slabs.look_everywhere();
+        prop_assert_eq!(counted(&slabs), of_values(&live, &copies));
         for (place, ..) in live {
             slabs.free(place.offset, place.colour).unwrap();
         }
+        prop_assert_eq!(slabs.sizes(), []);
         for offset in slabs.retired().to_vec() {
             slabs.confirmed(offset).unwrap();
         }

@@ -15,6 +15,7 @@ mod random;
 mod reads;
 mod replicas;
 mod rows;
+mod running;
 mod scenarios;
 mod sharing;
 mod tasks;
@@ -140,6 +141,7 @@ fn main() -> ExitCode {
     let sequences: &[Sequence<'_>] = &[
         (kept::NAME, &|| job_within_bound(kept::NAME, seed, kept::sequence)),
         (replicas::NAME, &|| job_within_bound(replicas::NAME, seed, || replicas::sequence(seed))),
+        (running::NAME, &|| job_within_bound(running::NAME, seed, running::sequence)),
         (disks::NAME, &|| job_within_bound(disks::NAME, seed, || disks::sequence(seed))),
         (losses::NAME, &|| job_within_bound(losses::NAME, seed, || losses::sequence(seed))),
         (programs::NAME, &|| programs::sequence(seed, programs::Size::of(is_slow))),
@@ -179,6 +181,7 @@ fn run_rank(name: &str, seed: u64) -> Outcome {
         .or_else(|| programs::part(name))
         .or_else(|| losses::part(name))
         .or_else(|| disks::part(name))
+        .or_else(|| running::part(name))
     {
         return part(vgas::Runtime::init()?, seed);
     }

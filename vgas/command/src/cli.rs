@@ -43,6 +43,11 @@ fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "write a whole number from 1 on")
 }
 
+/// The number of a process.
+fn process(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "write the number of a process")
+}
+
 /// Start a job: the same program on every rank.
 ///
 /// The job ends with the status of the first rank that fails, or 0. Signals are forwarded to the ranks; a second Ctrl-C
@@ -286,16 +291,25 @@ pub struct Info {
     pub config: ConfigFlags,
 }
 
-/// Where the objects of a heap are that no job uses: how many, how large, and what is found by name.
+/// Where the objects of a heap are: how many, how large, what is found by name, and, in a job that runs, who has copies.
 ///
-/// Reads the files of a heap with a name as its last checkpoint has left them, without reading the objects. What a running job has is
-/// printed at its end by `vgas run --stats`, and told to programs by `Objects::report`.
+/// Of a heap with a name that no job uses, reads the files as its last checkpoint has left them, without reading the objects. Of jobs that
+/// run, asks their ranks on this machine, which go on meanwhile. What a job has had is printed at its end by `vgas run --stats`, and told to
+/// programs by `Objects::report`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  vgas objects vgas-tree-1000000\n  vgas objects /scratch --json")]
+#[command(after_help = "\
+Examples:
+  vgas objects vgas-tree-1000000
+  vgas objects /scratch --json
+  vgas objects --running             all jobs of this user on this machine
+  vgas objects --running=4711        the job of which this is a rank, or its `vgas run`")]
 pub struct Objects {
     /// The name of a heap in `nvm.directory`, or a folder, whose heaps are all shown.
-    #[arg(value_name = "NAME|FOLDER")]
-    pub what: OsString,
+    #[arg(value_name = "NAME|FOLDER", required_unless_present = "running")]
+    pub what: Option<OsString>,
+    /// Heaps of jobs that run on this machine; with a process, of the job that it is of, or has started.
+    #[arg(long, value_name = "PID", num_args = 0..=1, require_equals = true, conflicts_with = "what", value_parser = process)]
+    pub running: Option<Option<u32>>,
     /// Print as JSON.
     #[arg(long)]
     pub json: bool,

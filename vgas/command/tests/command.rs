@@ -129,6 +129,23 @@ fn heaps_at_rest_are_looked_at() {
     }
 }
 
+/// Goal: who looks for a job that does not run is told so in a line, whatever else runs here.
+#[test]
+fn heaps_of_no_job_are_looked_for() {
+    let hint = "`Objects::finalize`";
+    let none = "process 4294967295 is of no job that runs on this machine";
+    refused(vgas(&["objects", "--running=4294967295"]), 1, none, hint);
+    refused(vgas(&["objects", "--running=4294967295", "--json"]), 1, none, hint);
+    let no_number = output(vgas(&["objects", "--running=kv"]));
+    assert_eq!(no_number.status.code(), Some(2));
+    assert!(
+        text(&no_number.stderr).contains("'kv'")
+            && text(&no_number.stderr).contains("the number of a process")
+    );
+    refused(vgas(&["objects", "store", "--running"]), 2, "cannot be used with '--running[=<PID>]'", "");
+    refused(vgas(&["objects"]), 2, "were not provided: <NAME|FOLDER>", "usage: vgas objects");
+}
+
 #[test]
 fn version_help_completions_and_manual_are_printed() {
     for (arguments, expected) in [

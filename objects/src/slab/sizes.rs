@@ -1,0 +1,64 @@
+//! How many objects of each size there are, counted where they come and go: who asks while they are used touches no page of the partition.
+
+use super::class::{CLASSES, Class, SLAB_BYTES};
+use std::collections::BTreeMap;
+
+/// Objects of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfSize {
+    /// Bytes of each slot.
+    pub bytes: u64,
+    /// How many objects.
+    pub objects: u64,
+    /// They have slabs of their own.
+    pub is_large: bool,
+}
+
+/// Objects of all sizes; no copies, and nothing of slabs that an earlier job has left and nobody has looked at since.
+#[derive(Debug, Default)]
+pub(super) struct Sizes {
+    small: [u64; CLASSES],
+    /// By slabs.
+    large: BTreeMap<u32, u64>,
+}
+
+impl Sizes {
+    /// So many more.
+    pub fn add(&mut self, class: Class, count: u64) {
+        match class {
+            Class::Small(number) => self.small[usize::from(number) % CLASSES] += count,
+            Class::Large(slabs) => *self.large.entry(slabs).or_default() += count,
+        }
+    }
+
+    /// One less.
+    pub fn take(&mut self, class: Class) {
+        match class {
+            Class::Small(number) => {
+                let count = &mut self.small[usize::from(number) % CLASSES];
+                *count = count.saturating_sub(1);
+            }
+            Class::Large(slabs) => {
+                if let Some(count) = self.large.get_mut(&slabs) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.large.remove(&slabs);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Those of which there are some, the smallest first.
+    pub fn all(&self) -> Vec<OfSize> {
+        let small = (0..).zip(&self.small).filter(|(_, count)| **count > 0).map(|(number, &objects)| {
+            OfSize { bytes: Class::Small(number).bytes(), objects, is_large: false }
+        });
+        let large = self.large.iter().map(|(&slabs, &objects)| OfSize {
+            bytes: u64::from(slabs) * SLAB_BYTES,
+            objects,
+            is_large: true,
+        });
+        small.chain(large).collect()
+    }
+}

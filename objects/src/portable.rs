@@ -94,6 +94,12 @@ pub unsafe trait Portable: Sized + Send + 'static {
     /// Shows each link in it. Does nothing else.
     fn links(&self, visit: &mut dyn FnMut(&Link));
 
+    /// Shows each link in it, with how many bytes are behind it as far as the value itself says: 0 where it does not. Tasks that may run
+    /// anywhere run where most of these are ([`Place`](crate::Place)).
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        self.links(&mut |link| visit(link, 0));
+    }
+
     /// Whether a value can have objects tied to it ([`TBox`](crate::TBox)), and says where in it their words are.
     const HAS_TIES: bool = false;
 
@@ -187,6 +193,9 @@ unsafe impl<T: Portable, const N: usize> Portable for [T; N] {
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
         self.iter().for_each(|one| one.links(visit));
     }
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        self.iter().for_each(|one| one.weigh(visit));
+    }
     const HAS_TIES: bool = T::HAS_TIES;
     fn ties(ties: &mut Ties) {
         (0..N).for_each(|at| ties.part::<T>(at * size_of::<T>()));
@@ -203,6 +212,9 @@ unsafe impl<T: Portable> Portable for Option<T> {
     const HAS_LINKS: bool = T::HAS_LINKS;
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
         self.iter().for_each(|one| one.links(visit));
+    }
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        self.iter().for_each(|one| one.weigh(visit));
     }
     // An option of a tie has its word in the same place, or 0 there. Of an option of anything else, it is not known what is where there is none.
     const HAS_TIES: bool = T::IS_TIE;
@@ -225,6 +237,12 @@ unsafe impl<T: Portable, E: Portable> Portable for Result<T, E> {
             Err(error) => error.links(visit),
         }
     }
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        match self {
+            Ok(value) => value.weigh(visit),
+            Err(error) => error.weigh(visit),
+        }
+    }
     fn describe(layout: &mut Layout) {
         T::describe(layout);
         E::describe(layout);
@@ -242,6 +260,11 @@ macro_rules! tuples {
             fn links(&self, visit: &mut dyn FnMut(&Link)) {
                 let ($($name,)+) = self;
                 $($name.links(visit);)+
+            }
+            #[allow(non_snake_case)]
+            fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+                let ($($name,)+) = self;
+                $($name.weigh(visit);)+
             }
             const HAS_TIES: bool = false $(|| $name::HAS_TIES)+;
             fn ties(ties: &mut Ties) {

@@ -55,17 +55,21 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
     let name = &input.ident;
     let shapes = shapes(input)?;
     let fields = shapes.iter().flat_map(|(_, fields)| fields.iter().map(|field| &field.ty));
-    let arms = shapes.iter().map(|(path, fields)| {
-        let bindings: Vec<_> = (0..fields.len()).map(|at| format_ident!("field_{at}")).collect();
-        let members = fields.iter().zip(0..).map(|(field, at)| match &field.ident {
-            Some(name) => quote!(#name),
-            None => {
-                let index = Index::from(at);
-                quote!(#index)
-            }
+    // What is done with each field that a value has.
+    let arms_of = |visited: TokenStream| -> Vec<TokenStream> {
+        let arms = shapes.iter().map(|(path, fields)| {
+            let bindings: Vec<_> = (0..fields.len()).map(|at| format_ident!("field_{at}")).collect();
+            let members = fields.iter().zip(0..).map(|(field, at)| match &field.ident {
+                Some(name) => quote!(#name),
+                None => {
+                    let index = Index::from(at);
+                    quote!(#index)
+                }
+            });
+            quote! { #path { #(#members: #bindings),* } => { #( #bound::#visited(#bindings, visit); )* } }
         });
-        quote! { #path { #(#members: #bindings),* } => { #( #bound::links(#bindings, visit); )* } }
-    });
+        arms.collect()
+    };
     let described = shapes.iter().flat_map(|(path, fields)| {
         let is_struct = matches!(input.data, Data::Struct(_));
         let variant = path.to_string();
@@ -105,7 +109,11 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
     let ties =
         parts.iter().map(|(ty, member)| quote!(ties.part::<#ty>(::core::mem::offset_of!(Self, #member));));
     // A type without variants has no values.
-    let body = if shapes.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) };
+    let body_of = |visited| {
+        let arms = arms_of(visited);
+        if arms.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) }
+    };
+    let (body, weighed) = (body_of(quote!(links)), body_of(quote!(weigh)));
     Ok(quote! {
         // SAFETY: all fields are portable, which `links` could not be compiled without, and all their links are visited.
         #[automatically_derived]
@@ -114,6 +122,10 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
             #[allow(unused_variables)]
             fn links(&self, visit: &mut dyn ::core::ops::FnMut(&::vgas_objects::Link)) {
                 #body
+            }
+            #[allow(unused_variables)]
+            fn weigh(&self, visit: &mut dyn ::core::ops::FnMut(&::vgas_objects::Link, u64)) {
+                #weighed
             }
             const HAS_TIES: bool = false #(|| #has_ties)*;
             #[allow(unused_variables)]

@@ -97,6 +97,10 @@ unsafe impl<T: Portable> Portable for DBox<T> {
         visit(&self.link);
     }
 
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        visit(&self.link, size_of::<T>() as u64);
+    }
+
     fn describe(layout: &mut Layout) {
         T::describe(layout);
     }
@@ -113,6 +117,10 @@ unsafe impl<T: Portable> Portable for TBox<T> {
 
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
         self.0.links(visit);
+    }
+
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        self.0.weigh(visit);
     }
 
     fn ties(ties: &mut Ties) {

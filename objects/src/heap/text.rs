@@ -34,6 +34,10 @@ unsafe impl Portable for DString {
         self.bytes.links(visit);
     }
 
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        self.bytes.weigh(visit);
+    }
+
     fn describe(layout: &mut Layout) {
         layout.begin::<Self>();
     }

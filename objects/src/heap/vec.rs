@@ -68,6 +68,12 @@ unsafe impl<T: Portable> Portable for DVec<T> {
         self.link.iter().for_each(visit);
     }
 
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        if let Some(link) = &self.link {
+            visit(link, self.length.saturating_mul(size_of::<T>() as u64));
+        }
+    }
+
     fn describe(layout: &mut Layout) {
         layout.begin::<Self>();
         T::describe(layout);

@@ -78,6 +78,10 @@ unsafe impl<T: Shareable> Portable for DArc<T> {
         self.of.links(visit);
     }
 
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        self.of.weigh(visit);
+    }
+
     fn describe(layout: &mut Layout) {
         layout.begin::<Self>();
         T::describe(layout);

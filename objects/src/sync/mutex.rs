@@ -118,6 +118,10 @@ unsafe impl<T: Portable> Portable for DMutex<T> {
         self.of.links(visit);
     }
 
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        self.of.weigh(visit);
+    }
+
     fn describe(layout: &mut Layout) {
         layout.begin::<Self>();
         T::describe(layout);

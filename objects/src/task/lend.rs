@@ -44,7 +44,7 @@ pub unsafe trait Lent<'s>: Sized + Send {
     unsafe fn give_back(frame: &mut MaybeUninit<Self::Frame>, to: &mut Vec<u8>);
 
     #[doc(hidden)]
-    fn links(&self, visit: &mut dyn FnMut(&Link));
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64));
 }
 
 /// What a task is called with: what is lent to it, and what it owns.
@@ -136,7 +136,7 @@ unsafe impl Lent<'_> for () {
 
     unsafe fn give_back(_: &mut MaybeUninit<()>, _: &mut Vec<u8>) {}
 
-    fn links(&self, _: &mut dyn FnMut(&Link)) {}
+    fn weigh(&self, _: &mut dyn FnMut(&Link, u64)) {}
 }
 
 // SAFETY: the bytes of the value.
@@ -159,8 +159,8 @@ unsafe impl<'s, X: Shareable> Lent<'s> for &'s X {
         leave_behind(unsafe { frame.assume_init_ref() });
     }
 
-    fn links(&self, visit: &mut dyn FnMut(&Link)) {
-        Portable::links(*self, visit);
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        Portable::weigh(*self, visit);
     }
 }
 
@@ -186,8 +186,8 @@ unsafe impl<'s, X: Portable> Lent<'s> for &'s mut X {
         give(unsafe { frame.assume_init_read() }, to);
     }
 
-    fn links(&self, visit: &mut dyn FnMut(&Link)) {
-        Portable::links(&**self, visit);
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        Portable::weigh(&**self, visit);
     }
 }
 
@@ -223,8 +223,8 @@ macro_rules! several {
                 }
             }
 
-            fn links(&self, visit: &mut dyn FnMut(&Link)) {
-                $(self.$at.links(visit);)+
+            fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+                $(self.$at.weigh(visit);)+
             }
         }
     )* };
@@ -257,8 +257,8 @@ unsafe impl<X: Portable> Lent<'_> for Given<X> {
 
     unsafe fn give_back(_: &mut MaybeUninit<()>, _: &mut Vec<u8>) {}
 
-    fn links(&self, visit: &mut dyn FnMut(&Link)) {
-        Portable::links(&self.0, visit);
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        Portable::weigh(&self.0, visit);
     }
 }
 
@@ -342,44 +342,115 @@ pub(super) fn result_of<R: Portable>(bytes: &[u8]) -> Option<R> {
     })
 }
 
-/// Ranks that are told apart when it is counted who has most of the boxes among arguments.
+/// Ranks that are told apart when it is found out who has most of what arguments mean: of more, those with most.
 const RANKS_TOLD_APART: usize = 8;
 
-/// The rank that has most of the boxes among arguments, the first of those that have as many; none without boxes. It counts them: how
-/// large what they mean is, their types know where they are made, and nobody who only visits links; to ask homes would cost more than a
-/// task.
+/// What an object counts beside its bytes: about as many as move in the time of the message, and its answer, that brings it.
+const OBJECT_BYTES: u64 = 4096;
+
+/// The rank that has most of what the boxes and rows among arguments mean, in bytes, the first of those that have as much; none without
+/// boxes. How large it is, boxes and rows know by themselves; what that leads to in turn does not count: to ask homes would cost more than
+/// a task.
 pub(super) fn rank_of_most<'s, A: Arguments<'s>>(
     lent: &A::Lent,
     given: &A::Given,
     rank_of: impl Fn(u64) -> Option<Rank>,
 ) -> Option<Rank> {
-    let mut counts: SmallCounts = [None; RANKS_TOLD_APART];
-    let mut note = |link: &Link| {
+    let mut found: [Option<(Rank, u64)>; RANKS_TOLD_APART] = [None; RANKS_TOLD_APART];
+    let mut note = |link: &Link, bytes: u64| {
         let Some(rank) = rank_of(link.word().address()) else { return };
-        for place in &mut counts {
-            let (of, count) = place.get_or_insert((rank, 0));
+        let more = bytes.saturating_add(OBJECT_BYTES);
+        for place in &mut found {
+            let (of, weight) = place.get_or_insert((rank, 0));
             if *of == rank {
-                *count += 1;
+                *weight = weight.saturating_add(more);
                 return;
             }
         }
+        let least = found.iter_mut().flatten().min_by_key(|(_, weight)| *weight);
+        if let Some(least) = least.filter(|(_, weight)| *weight < more) {
+            *least = (rank, more);
+        }
     };
-    lent.links(&mut note);
-    Portable::links(given, &mut note);
-    let mut most: Option<(Rank, u32)> = None;
-    for (rank, count) in counts.into_iter().flatten() {
-        if most.is_none_or(|(_, before)| count > before) {
-            most = Some((rank, count));
+    lent.weigh(&mut note);
+    Portable::weigh(given, &mut note);
+    let mut most: Option<(Rank, u64)> = None;
+    for (rank, weight) in found.into_iter().flatten() {
+        if most.is_none_or(|(_, before)| weight > before) {
+            most = Some((rank, weight));
         }
     }
     most.map(|(rank, _)| rank)
 }
 
-type SmallCounts = [Option<(Rank, u32)>; RANKS_TOLD_APART];
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::word::{Colour, Word};
+
+    /// What is so large, and which a rank has whose number is its address in megabytes.
+    struct Of(Link, u64);
+
+    // SAFETY: a link, which is visited, and a number.
+    unsafe impl Portable for Of {
+        const HAS_LINKS: bool = true;
+
+        fn links(&self, visit: &mut dyn FnMut(&Link)) {
+            visit(&self.0);
+        }
+
+        fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+            visit(&self.0, self.1);
+        }
+    }
+
+    // SAFETY: nobody changes it.
+    unsafe impl Shareable for Of {}
+
+    fn of(rank: u64, bytes: u64) -> Of {
+        Of(Link::new(Word::new(rank << 20 | 16, Colour(0)).unwrap()), bytes)
+    }
+
+    fn runs_on<const N: usize>(all: [(u64, u64); N]) -> Option<u32> {
+        let (lent, given) = (all.map(|(rank, bytes)| of(rank, bytes)), ());
+        let rank_of = |address: u64| Some(Rank((address >> 20) as u32));
+        let by_lending = rank_of_most::<(&[Of; N], ())>(&&lent, &given, rank_of);
+        let by_giving = rank_of_most::<((), ([Of; N], u8))>(&(), &(lent, 1), rank_of);
+        assert_eq!(by_lending, by_giving);
+        by_lending.map(|rank| rank.0)
+    }
+
+    /// Goal: a task belongs to where most bytes of its arguments are, however many small objects are elsewhere; many small ones count for
+    /// the messages that bring them.
+    #[test]
+    fn bytes_of_arguments_decide() {
+        assert_eq!(runs_on([]), None);
+        assert_eq!(runs_on([(1, 16), (1, 16), (2, 1 << 30)]), Some(2));
+        assert_eq!(runs_on([(2, 1 << 30), (1, 16), (1, 16)]), Some(2));
+        assert_eq!(
+            runs_on([(1, 16), (1, 16), (2, 4000)]),
+            Some(1),
+            "two messages bring more than one of 4000 bytes"
+        );
+        assert_eq!(runs_on([(1, 16), (1, 16), (2, 5000)]), Some(2));
+        assert_eq!(runs_on([(3, 8), (1, 8), (2, 8)]), Some(3), "the first of those that have as much");
+        assert_eq!(
+            runs_on([(3, 8), (1, 8), (2, 8), (1, 0)]),
+            Some(1),
+            "what does not say how large it is counts, too"
+        );
+        assert_eq!(runs_on([(1, u64::MAX), (2, 8), (1, u64::MAX)]), Some(1), "sums do not come round");
+    }
+
+    /// Goal: also where arguments are of more ranks than are told apart, the one with the large object is found.
+    #[test]
+    fn a_large_object_is_found_among_many() {
+        for at in 0..20 {
+            let all: [_; 20] =
+                std::array::from_fn(|rank| (rank as u64, if rank == at { 1 << 20 } else { 64 }));
+            assert_eq!(runs_on(all), Some(at as u32));
+        }
+    }
 
     /// Goal: arguments of another length, of other types, or of nothing are not made values.
     #[test]

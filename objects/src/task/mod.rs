@@ -53,9 +53,9 @@ use vgas::{NodeId, Rank};
 /// Where a task is to begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
-    /// On the rank that has most of what the boxes and rows among its arguments mean, by their number and not by their bytes, which are
-    /// not known without asking; on this rank, if there are none. On another one if that has nothing to do and these have. Who lends a
-    /// large row beside many small boxes says where: `spawn_to(&row, …)`.
+    /// On the rank that has most of what the boxes and rows among its arguments mean, in bytes, of which each object counts some thousand
+    /// more for the message that brings it; on this rank, if there are none. What these lead to in turn does not count: who lends a box of
+    /// a large row says where, `spawn_to(&row, …)`. On another one if that has nothing to do and these have.
     #[default]
     Anywhere,
     /// On this rank.

@@ -68,6 +68,10 @@ unsafe impl<T: 'static> Portable for DArchive<T> {
         self.bytes.links(visit);
     }
 
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        self.bytes.weigh(visit);
+    }
+
     fn describe(layout: &mut Layout) {
         layout.begin::<Self>();
     }

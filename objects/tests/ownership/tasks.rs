@@ -107,23 +107,44 @@ fn here() -> u32 {
     rank().map_or(u32::MAX, |rank| rank.0)
 }
 
-/// Goal: a task that is begun anywhere runs where most of its boxes are, also where fewer are larger; without boxes, here.
+/// What tasks are lent and given: some of it is on other ranks than the rest.
+#[derive(Portable, Shareable)]
+struct Parts {
+    small: [DBox<u64>; 2],
+    rest: Rest,
+}
+
+#[derive(Portable, Shareable)]
+enum Rest {
+    Box(DBox<[u64; 500]>),
+    Row { row: DVec<u64> },
+}
+
+/// Goal: a task that is begun anywhere runs where most bytes of its arguments are: at a large row beside small boxes, and at two small boxes
+/// beside one that is hardly larger; without boxes, here.
 fn default_place(objects: &Objects, _seed: u64) -> Outcome {
     let last = Rank(objects.ranks() - 1);
-    let make = task!(|count: u64| -> DVec<DBox<u64>> { (0..count).map(DBox::new).collect() });
+    let make = task!(|count: u64| -> [DBox<u64>; 2] { [DBox::new(count), DBox::new(count)] });
+    let make_row = task!(|count: u64| -> DVec<u64> { (0..count).collect() });
     const ROUNDS: usize = 20;
-    let (mut there, mut here_too) = (0, 0);
+    let (mut at_boxes, mut at_row, mut at_lent_row, mut here_too) = (0, 0, 0, 0);
+    let at = task!(|_all: Parts| -> u32 { here() });
     for _ in 0..ROUNDS {
-        let mut two = spawn_to(last, make, 2).join()?.into_vec()?;
-        let large = DBox::new([7u64; 500]);
-        let (Some(first), Some(second)) = (two.pop(), two.pop()) else { return Err("no boxes".into()) };
-        let at = task!(|_all: (DBox<u64>, (DBox<u64>, DBox<[u64; 500]>))| -> u32 { here() });
-        there += usize::from(spawn(at, (first, (second, large))).join()? == last.0);
+        let parts = Parts { small: spawn_to(last, make, 2).join()?, rest: Rest::Box(DBox::new([7; 500])) };
+        at_boxes += usize::from(spawn(at, parts).join()? == last.0);
+        let row = spawn_to(last, make_row, 20_000).join()?;
+        let parts = Parts { small: [DBox::new(1), DBox::new(2)], rest: Rest::Row { row } };
+        let found =
+            scope(|scope| scope.spawn(task!(|_all: &Parts, _n: ()| -> u32 { here() }), &parts, ()).join())?;
+        at_lent_row += usize::from(found == last.0);
+        at_row += usize::from(spawn(at, parts).join()? == last.0);
         here_too += usize::from(spawn(task!(|_n: ()| -> u32 { here() }), ()).join()? == here());
     }
     // One that has nothing to do may take a task now and then.
-    ensure(there > ROUNDS / 2 && here_too > ROUNDS / 2, || {
-        format!("of {ROUNDS}, {there} ran at their boxes, and {here_too} here")
+    ensure([at_boxes, at_row, at_lent_row, here_too].iter().all(|count| *count > ROUNDS / 2), || {
+        format!(
+            "of {ROUNDS}, {at_boxes} ran at their boxes, {at_row} and {at_lent_row} at their rows, and {here_too} here"
+        )
     })
 }
 

@@ -36,7 +36,7 @@ const SOCKETS: &str = "/proc/self/net/unix";
 type Doors = BTreeMap<u64, BTreeMap<u32, Option<PathBuf>>>;
 
 /// The heaps of all jobs of this user, or, for root, of all users, that run on this machine; with a process, of those that it is a rank of,
-/// or has started, through others or not. Ranks are asked, and none waits for that; what they say is of moments close to each other.
+/// or has started, through others or not. Ranks are asked, and go on meanwhile; what they say is of moments close to each other.
 ///
 /// Changes nothing. Takes a few seconds where a rank does not answer.
 ///
@@ -45,26 +45,25 @@ type Doors = BTreeMap<u64, BTreeMap<u32, Option<PathBuf>>>;
 pub fn heaps_running(process: Option<u32>) -> Result<Vec<HeapRunning>, RunningError> {
     let until = Instant::now() + PATIENCE;
     let doors = doors()?;
-    let there_were = !doors.is_empty();
     // All are asked before one is listened to: those that answer do it at once, and one that does not must not take their time.
     let asked: Vec<(u64, Vec<Asked>)> = doors
         .into_iter()
         .map(|(job, ranks)| (job, ranks.into_iter().map(|at| ask(job, at)).collect()))
         .collect();
-    let mut heaps = Vec::new();
+    let (mut heaps, mut has_ended) = (Vec::new(), false);
     for (job, ranks) in asked {
         let is_meant = process.is_none_or(|process| {
             ranks.iter().filter_map(|asked| asked.process).any(|of| is_or_has_started(process, of))
         });
         if is_meant {
-            heaps.extend(listen(job, ranks, until));
+            heaps.extend(listen(job, ranks, until, &mut has_ended));
         }
     }
-    match (heaps.is_empty(), process) {
-        (false, _) => Ok(heaps),
-        (true, Some(process)) => Err(RunningError::NoSuchJob { process }),
-        (true, None) if there_were => Err(RunningError::Ended),
-        (true, None) => Err(RunningError::Nothing),
+    match (heaps.is_empty(), has_ended, process) {
+        (false, ..) => Ok(heaps),
+        (true, true, _) => Err(RunningError::Ended),
+        (true, false, Some(process)) => Err(RunningError::NoSuchJob { process }),
+        (true, false, None) => Err(RunningError::Nothing),
     }
 }
 
@@ -182,8 +181,8 @@ fn knock(name: &str) -> Result<(Option<u32>, UnixStream), Silence> {
     Ok((process, UnixStream::from(socket)))
 }
 
-/// What the ranks of a job say; none if all have ended, or are of somebody else.
-fn listen(job: u64, asked: Vec<Asked>, until: Instant) -> Option<HeapRunning> {
+/// What the ranks of a job say; none if all have ended, or are of somebody else. Notes whether one has ended just now.
+fn listen(job: u64, asked: Vec<Asked>, until: Instant, has_ended: &mut bool) -> Option<HeapRunning> {
     let mut heap = HeapRunning {
         job: format!("{job:016x}"),
         program: String::new(),
@@ -197,7 +196,8 @@ fn listen(job: u64, asked: Vec<Asked>, until: Instant) -> Option<HeapRunning> {
     for Asked { rank, process, answers } in asked {
         match answers.and_then(|answers| hear(&answers, rank, until)) {
             Ok(said) => take(&mut heap, said, process),
-            Err(Silence::Gone | Silence::NotOurs) => {}
+            Err(Silence::Gone) => *has_ended = true,
+            Err(Silence::NotOurs) => {}
             Err(Silence::Because(why)) => heap.silent.push(SilentRank { rank, process, why }),
         }
     }

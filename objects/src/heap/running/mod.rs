@@ -3,6 +3,9 @@
 //! A rank has a socket without a file, so that nothing is left behind, in which a thread of its own sleeps until somebody comes. It tells
 //! what the rank's own tables say and looks at no page of the heap: whoever looks changes nothing in what is in memory, and the rank
 //! goes on meanwhile. The socket's name has the job's number, which its ranks have agreed on, and the rank's.
+//!
+//! Who comes proves nothing but whose process it is, which the system says: the rank's own user, and root, could read its memory
+//! anyway. Nothing is read of what they send.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,11 @@
 
 use crate::scenarios::{ensure, nothing_is_left};
 use crate::{HEAP, NOTICED_WITHIN, Outcome, run_job};
-use rustix::process::Signal;
+use rustix::process::{Signal, Uid, geteuid};
+use rustix::thread::set_thread_res_uid;
+use std::io::Read;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 use vgas::{Rank, Runtime};
@@ -15,8 +19,15 @@ pub const NAME: &str = "looked_at";
 
 type Part = fn(Runtime, u64) -> Outcome;
 
+/// A job that only begins and ends, to see whether such can be here.
+const TRIAL: &str = "looked_at_trial";
+
 pub fn part(name: &str) -> Option<Part> {
-    (name == NAME).then_some(be_looked_at)
+    match name {
+        NAME => Some(be_looked_at),
+        TRIAL => Some(|runtime, _| Ok(runtime.finalize()?)),
+        _ => None,
+    }
 }
 
 /// What whoever looks says to the ranks, as names of files in the job's folder.
@@ -41,13 +52,25 @@ fn measure(number: u64) -> DBox<Measure> {
 
 /// Goal: who looks at a running job is told what its program knows, rank by rank: objects by size, copies by type and by whose they are,
 /// and what homes have served. A rank that is stopped is named and keeps nobody waiting; the job is none the worse for being looked at
-/// while it makes, passes on and drops objects, and cannot be found any more when it has ended. Method: this process, which has started the
-/// job, looks; files tell the ranks when to go on.
+/// while it makes, passes on and drops objects, and cannot be found any more when it has ended. Another user is told nothing. Method: this
+/// process, which has started the job, looks; files tell the ranks when to go on; once more with networks of the nodes' own.
 pub fn sequence() -> Result<(), String> {
+    job_is_looked_at(&[])?;
+    let networks = [("cluster.netns", "on".to_owned())];
+    match run_job(TRIAL, 0, 4, 2, &networks) {
+        Ok(()) => job_is_looked_at(&networks),
+        Err(why) => {
+            println!("skipped {NAME} in networks of its nodes' own: {why}");
+            Ok(())
+        }
+    }
+}
+
+fn job_is_looked_at(more: &[(&'static str, String)]) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let directory = folder.path().display().to_string();
+    let more = [more, &[("nvm.directory", folder.path().display().to_string())]].concat();
     std::thread::scope(|scope| {
-        let job = scope.spawn(|| run_job(NAME, 0, 4, 2, &[("nvm.directory", directory.clone())]));
+        let job = scope.spawn(|| run_job(NAME, 0, 4, 2, &more));
         let looked = look(folder.path()).map_err(|error| error.to_string());
         // Also when something is wrong: the ranks wait for these.
         let said = [SEEN, ENOUGH].map(|name| std::fs::write(folder.path().join(name), ""));
@@ -61,6 +84,30 @@ pub fn sequence() -> Result<(), String> {
     }
 }
 
+/// A thread of another user finds nothing, and is answered nothing where it asks nevertheless.
+fn others_are_told_nothing(job: &str) -> Outcome {
+    if !geteuid().is_root() {
+        println!("skipped {NAME} by another user: only root can become one");
+        return Ok(());
+    }
+    let (found, answer) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| -> std::io::Result<_> {
+            let nobody = Uid::from_raw(65534);
+            set_thread_res_uid(nobody, nobody, nobody)?;
+            let mut answer = Vec::new();
+            let door = SocketAddr::from_abstract_name(format!("vgas-objects.{job}.0"))?;
+            // None where the ranks have networks of their own.
+            if let Ok(mut door) = UnixStream::connect_addr(&door) {
+                door.read_to_end(&mut answer)?;
+            }
+            Ok((heaps_running(None), answer))
+        });
+        other.join().map_err(|_| std::io::Error::other("it has panicked"))
+    })??;
+    ensure(matches!(found, Err(RunningError::Nothing)), || format!("another user finds {found:?}"))?;
+    ensure(answer.is_empty(), || format!("another user is told {} bytes", answer.len()))
+}
+
 fn own_job() -> Option<HeapRunning> {
     heaps_running(Some(std::process::id())).ok()?.into_iter().next()
 }
@@ -72,6 +119,7 @@ fn look(folder: &Path) -> Outcome {
     };
     let heap = until(WITHIN, || own_job().filter(are_there)).ok_or_else(|| format!("{:?}", own_job()))?;
     is_as_the_program_knows(&heap)?;
+    others_are_told_nothing(&heap.job)?;
     let (stopped, others) = (heap.partitions[3].process, [0, 1, 2]);
     kill(stopped.cast_signed(), Signal::STOP);
     let began = std::time::Instant::now();

@@ -132,7 +132,7 @@ fn default_place(objects: &Objects, _seed: u64) -> Outcome {
     for _ in 0..ROUNDS {
         let parts = Parts { small: spawn_to(last, make, 2).join()?, rest: Rest::Box(DBox::new([7; 500])) };
         at_boxes += usize::from(spawn(at, parts).join()? == last.0);
-        let row = spawn_to(last, make_row, 20_000).join()?;
+        let row = spawn_to(last, make_row, 2000).join()?;
         let parts = Parts { small: [DBox::new(1), DBox::new(2)], rest: Rest::Row { row } };
         let found =
             scope(|scope| scope.spawn(task!(|_all: &Parts, _n: ()| -> u32 { here() }), &parts, ()).join())?;

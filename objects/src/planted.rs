@@ -22,6 +22,8 @@ pub enum Fault {
     UnmarkedTies,
     /// A lock is not poisoned by a panic of who was to change its value.
     LostPoison,
+    /// What was found to be seen by nobody is taken to be so for ever.
+    EndlessPeriod,
 }
 
 #[cfg(feature = "faults")]

@@ -30,6 +30,7 @@ mod map;
 mod mates;
 mod objects;
 mod part;
+mod period;
 mod raw;
 mod read_all;
 mod remote;
@@ -274,7 +275,8 @@ pub(crate) fn complain(why: &str) {
     vgas::say::line(format_args!("vgas: {why}"));
 }
 
-/// Something is passed on to another rank: what it leads to must be found, also when this node is lost by then. See [`replica`].
+/// Something is passed on to another rank: what it leads to must be found, also when this node is lost by then (see [`replica`]), and is not
+/// written before it was looked whether others have been given it (see [`period`]).
 pub(crate) fn pass_on() -> Result<(), ObjectError> {
     heap()?.replicate().map(drop)
 }

@@ -4,6 +4,7 @@ use super::copies::Copies;
 use super::elsewhere::Elsewhere;
 use super::error::ObjectError;
 use super::head::{Head, tag_of};
+use super::period::PERIOD;
 use super::replica::Replicas;
 use super::{DBox, HEAP, Heap, Mapped, OWN, mates};
 use crate::slab::{Geometry, Memory, Slabs};
@@ -173,6 +174,9 @@ impl Objects {
         OWN.large_words.store(geometry.large_words(own), Ordering::Relaxed);
         OWN.bytes.store(bytes, Ordering::Relaxed);
         OWN.tag.store(tag, Ordering::Release);
+        if options.replicas == 0 {
+            PERIOD.begin(tag);
+        }
         let Some(heap) = HEAP.get() else { return Err(ObjectError::NoHeap) };
         let objects = Self { heap };
         crate::task::register(&heap.runtime)?;
@@ -295,6 +299,7 @@ impl Objects {
         }
         self.heap.door.close();
         self.heap.mates.close();
+        PERIOD.end();
         OWN.bytes.store(0, Ordering::Relaxed);
         OWN.tag.store(0, Ordering::Release);
         Ok(self.heap.runtime.leave()?)

@@ -6,6 +6,7 @@
 //! Who is at an object when is the caller's affair: the bytes are touched as [`crate::DBox`]'s are by who owns it (rules 1 to 3 of this folder).
 
 use super::error::ObjectError;
+use super::period::PERIOD;
 use super::shape::Shape;
 use super::{DBox, OWN, Refused, discard, heap};
 use crate::portable::Portable;
@@ -18,6 +19,8 @@ impl<T: Portable> DBox<T> {
     /// Gives the object up to whoever has its word, as [`Box::into_raw`]: it is dropped when [`DBox::from_raw`] makes it a box again, and
     /// else never.
     pub fn into_raw(this: Self) -> Word {
+        // Whoever gets the word need not be told of it in a way of this crate.
+        PERIOD.next();
         this.into_word()
     }
 

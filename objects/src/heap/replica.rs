@@ -46,6 +46,7 @@
 
 use super::error::ObjectError;
 use super::objects::Objects;
+use super::period::PERIOD;
 use super::shape::Shape;
 use super::{Freed, Heap, Mapped};
 use crate::slab::{Geometry, has_object};
@@ -185,7 +186,10 @@ impl Heap {
 
     /// Brings the backup up to date: what this rank has in its partition, others may be told of. Does nothing without replicas.
     pub(crate) fn replicate(&self) -> Result<Replicated, ObjectError> {
-        let Some(replicas) = &self.replicas else { return Ok(Replicated::default()) };
+        let Some(replicas) = &self.replicas else {
+            PERIOD.next();
+            return Ok(Replicated::default());
+        };
         let me = self.runtime.rank();
         let to = replicas.place(self.runtime.layout(), GlobalAddress::tiered(me, 0));
         let mut state = replicas.state();

@@ -2,6 +2,7 @@
 
 use super::error::ObjectError;
 use super::part::{Part, Values};
+use super::period::PERIOD;
 use super::shape::Shape;
 use super::{Freed, Heap, OWN, heap};
 use crate::layout::Layout;
@@ -10,10 +11,11 @@ use crate::slab::{Class, Use};
 use crate::word::{Link, Word};
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, offset_of};
 use std::ops::{Bound, Deref, DerefMut, Range, RangeBounds};
 use std::panic::Location;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::atomic::AtomicU64;
 use vgas::Rank;
 
 /// An owned, growable row of values in the global heap: like a `Vec`. It is a slice wherever it is read or written; a rank that does
@@ -21,7 +23,8 @@ use vgas::Rank;
 ///
 /// It may lie in boxes and other rows, and these in it, and may be larger than memory: what is used of it is brought in by pages.
 ///
-/// Each use as a slice asks once where it is; a loop does better with the slice itself (`let row = &mut row[..];`).
+/// Each use as a slice asks once where it is, and whether others have been given it: a comparison, mostly. A loop that is to be made one of vector
+/// instructions needs the slice itself (`let row = &mut row[..];`).
 ///
 /// ```no_run
 /// # use vgas_objects::{DVec, ObjectError};
@@ -51,21 +54,30 @@ use vgas::Rank;
 /// # use vgas_objects::DVec;
 /// fn part(mut row: DVec<u64>) { let part = row.range(..).unwrap(); row.clear(); drop(part); }
 /// ```
+#[repr(C)]
 pub struct DVec<T: Portable> {
-    /// None while it holds nothing.
-    link: Option<Link>,
-    length: u64,
     /// Of its slot.
     class: Class,
+    /// With `extension`, its link: see [`DVec::link`]. None while it holds nothing.
+    word: Option<Word>,
+    /// 0 where there is no word, so that who looks for a period in it need not ask for that.
+    extension: AtomicU64,
+    length: u64,
     owns: PhantomData<T>,
 }
+
+/// Kept heaps have rows as they are here.
+const _: () = assert!(size_of::<DVec<u8>>() == 32);
+const _: () =
+    assert!(offset_of!(DVec<u8>, word) == 8 && offset_of!(DVec<u8>, length) == 8 + size_of::<Link>());
+const _: () = assert!(offset_of!(Link, word) == 0 && offset_of!(Link, extension) == size_of::<Word>());
 
 // SAFETY: its bytes are a link, which is visited, and numbers.
 unsafe impl<T: Portable> Portable for DVec<T> {
     const HAS_LINKS: bool = true;
 
     fn links(&self, visit: &mut dyn FnMut(&Link)) {
-        self.link.iter().for_each(visit);
+        self.link().into_iter().for_each(visit);
     }
 
     fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
@@ -120,10 +132,24 @@ fn room_for<T>(count: u64) -> Result<Class, ObjectError> {
     })
 }
 
+/// Whether a word means what is here, in a slot of this class, and nobody else has been given it in this colour. A call, since what
+/// is read in it by an atomic instruction would be in the way of all that a loop around it has in registers.
+#[cold]
+#[inline(never)]
+fn is_unseen(word: Word, class: Class) -> bool {
+    OWN.offset_of(word.address()).is_some() && !OWN.is_served(word.address(), class)
+}
+
 impl<T: Portable> DVec<T> {
     /// An empty row, which takes no room.
     pub const fn new() -> Self {
-        Self { link: None, length: 0, class: Class::Small(0), owns: PhantomData }
+        Self {
+            class: Class::Small(0),
+            word: None,
+            extension: AtomicU64::new(0),
+            length: 0,
+            owns: PhantomData,
+        }
     }
 
     /// An empty row with room for so many values in this rank's partition.
@@ -146,6 +172,23 @@ impl<T: Portable> DVec<T> {
         Ok(row)
     }
 
+    /// What leads to its values.
+    #[inline]
+    fn link(&self) -> Option<&Link> {
+        let all = &raw const *self;
+        // SAFETY: rule 3: where there is a word, it and the extension are a link, as the assertions above say, borrowed with the row.
+        self.word.is_some().then(|| unsafe { &*(&raw const (*all).word).cast::<Link>() })
+    }
+
+    /// As [`DVec::link`], to change it.
+    #[inline]
+    fn link_mut(&mut self) -> Option<&mut Link> {
+        let is_some = self.word.is_some();
+        let all = &raw mut *self;
+        // SAFETY: as above; mutably borrowed. What is written there is a link.
+        is_some.then(|| unsafe { &mut *(&raw mut (*all).word).cast::<Link>() })
+    }
+
     /// How many values it has; no message is needed to know.
     #[inline]
     pub fn len(&self) -> usize {
@@ -165,25 +208,25 @@ impl<T: Portable> DVec<T> {
 
     /// Asks for its values to be in memory soon, as [`prefetch`](crate::prefetch) of its slice does; but a row of another rank is left where it is.
     pub fn prefetch(&self) {
-        if let Some(link) = &self.link {
+        if let Some(link) = self.link() {
             super::ahead::ask(link.word.address(), self.length * size::<T>());
         }
     }
 
     /// Which rank has its values; none while it has no room for any, and where there is no heap.
     pub fn rank(&self) -> Option<Rank> {
-        let word = self.link.as_ref()?.word;
+        let word = self.word?;
         heap().ok().map(|heap| heap.locate(word.address()).rank)
     }
 
     fn room(&self) -> u64 {
-        self.link.as_ref().map_or(0, |_| self.class.bytes() / size::<T>())
+        self.word.map_or(0, |_| self.class.bytes() / size::<T>())
     }
 
     /// Whether there is room for one more where it is.
     #[inline]
     fn has_room(&self) -> bool {
-        self.link.is_some() && (self.length + 1) * size::<T>() <= self.class.bytes()
+        self.word.is_some() && (self.length + 1) * size::<T>() <= self.class.bytes()
     }
 
     fn shape(&self) -> Shape {
@@ -207,7 +250,7 @@ impl<T: Portable> DVec<T> {
     #[cold]
     #[inline(never)]
     fn find(&self) -> Result<u64, ObjectError> {
-        match self.link.as_ref().filter(|_| self.length > 0) {
+        match self.link().filter(|_| self.length > 0) {
             Some(link) => heap()?.find(link, &self.shape()),
             None => Ok(Self::nowhere()),
         }
@@ -215,13 +258,13 @@ impl<T: Portable> DVec<T> {
 
     /// What is to be looked for to read it, if where it is, is not known.
     pub(super) fn sought(&self) -> Option<(Word, Shape)> {
-        let link = self.link.as_ref().filter(|_| self.length > 0 && self.here().is_none())?;
+        let link = self.link().filter(|_| self.length > 0 && self.here().is_none())?;
         Some((link.word, self.shape()))
     }
 
     /// It was found there, or a copy of it, one use of which is this row's.
     pub(super) fn note(&self, heap: &Heap, (address, copy_of): (u64, Option<Word>)) {
-        if let Some(link) = &self.link {
+        if let Some(link) = self.link() {
             heap.note(link, address, copy_of.is_some());
         }
     }
@@ -229,7 +272,7 @@ impl<T: Portable> DVec<T> {
     /// Where it or a copy is, if this is known without asking.
     #[inline]
     fn here(&self) -> Option<u64> {
-        self.link.as_ref().map_or(Some(Self::nowhere()), |link| OWN.known(link))
+        self.link().map_or(Some(Self::nowhere()), |link| OWN.known(link))
     }
 
     /// Where it is in this rank's partition, in a colour that nobody has seen.
@@ -237,34 +280,72 @@ impl<T: Portable> DVec<T> {
     fn make_own(&mut self) -> Result<u64, ObjectError> {
         match self.mine() {
             Some(address) => Ok(address),
-            None => self.bring(),
+            None => self.bring().map_err(|error| *error),
         }
     }
 
-    /// Where it is, if it is this rank's, and nobody has seen it.
+    /// Where it is, if it is this rank's, and in a colour that nobody has seen.
     #[inline]
-    fn mine(&self) -> Option<u64> {
-        let Some(link) = &self.link else { return Some(Self::nowhere()) };
-        let address = link.word.address();
-        let is_mine = OWN.offset_of(address).is_some() && !OWN.is_served(address, self.class);
-        is_mine.then_some(address)
+    fn mine(&mut self) -> Option<u64> {
+        // Only the link of a row that has a word notes a period.
+        match PERIOD.is_now(*self.extension.get_mut()) {
+            true => Some(self.word.map_or(0, Word::address)),
+            false => self.look(),
+        }
     }
 
-    /// Whether nobody can have seen any of its values: nor has a backup, where there may be one, from when it had some.
-    fn has_nothing(&self, heap: &Heap) -> bool {
-        self.length == 0 && !heap.has_replicas()
+    /// As [`DVec::mine`], for the first time in a period.
+    #[inline]
+    fn look(&mut self) -> Option<u64> {
+        let (word, now) = (self.word?, PERIOD.now());
+        if !is_unseen(word, self.class) {
+            return None;
+        }
+        if let Some(now) = now {
+            // The link of what is here has found nothing else.
+            *self.extension.get_mut() = now;
+        }
+        Some(word.address())
     }
 
+    /// [`DVec::brought`], where it is then.
+    ///
+    /// The row is given away meanwhile, field by field, and comes back so: where a compiler sees that its address is known elsewhere, or
+    /// that its bytes are written as something else than its fields, each use of a row in a loop loads all of them again. Should what is called
+    /// panic, which would be a mistake of this crate, this row is empty, and its values are dropped.
+    #[inline(always)]
+    fn bring(&mut self) -> Result<u64, Box<ObjectError>> {
+        let extension = AtomicU64::new(*self.extension.get_mut());
+        let (word, length) = (self.word.take(), std::mem::take(&mut self.length));
+        let row = Self { class: self.class, word, extension, length, owns: PhantomData };
+        let (row, ended) = row.brought();
+        let mut row = ManuallyDrop::new(row);
+        *self.extension.get_mut() = *row.extension.get_mut();
+        (self.word, self.length) = (row.word, row.length);
+        match ended {
+            None => Ok(row.word.map_or(Self::nowhere(), Word::address)),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// The row, in this rank's partition, in a colour that nobody has seen; or as it was, and why.
     #[cold]
     #[inline(never)]
-    fn bring(&mut self) -> Result<u64, ObjectError> {
-        let (shape, heap) = (self.shape(), heap()?);
-        let has_nothing = self.has_nothing(heap);
-        let Some(link) = &mut self.link else { return Ok(Self::nowhere()) };
-        if !(has_nothing && OWN.offset_of(link.word.address()).is_some()) {
-            heap.own(link, &shape)?;
+    fn brought(mut self) -> (Self, Option<Box<ObjectError>>) {
+        let ended = self.make_unseen();
+        (self, ended.err().map(Box::new))
+    }
+
+    fn make_unseen(&mut self) -> Result<(), ObjectError> {
+        let (shape, is_empty) = (self.shape(), self.length == 0);
+        let Some(link) = self.link_mut() else { return Ok(()) };
+        let heap = heap()?;
+        // Nobody can have seen any of its values; nor has a backup, where there may be one, from when it had some.
+        let has_nothing = is_empty && !heap.has_replicas();
+        match has_nothing && OWN.offset_of(link.word.address()).is_some() {
+            true => Ok(()),
+            false => heap.own(link, &shape),
         }
-        Ok(link.word.address())
     }
 
     /// [`DVec::find`], or the end.
@@ -275,10 +356,12 @@ impl<T: Portable> DVec<T> {
     }
 
     /// [`DVec::bring`], or the end.
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     fn bring_for(&mut self, here: &'static Location<'static>) -> u64 {
-        self.bring().unwrap_or_else(|error| super::boxes::fail_for(error, here))
+        match self.bring() {
+            Ok(address) => address,
+            Err(error) => super::boxes::fail_for(*error, here),
+        }
     }
 
     /// # Safety
@@ -366,7 +449,7 @@ impl<T: Portable> DVec<T> {
             let length = self.len();
             return Err(ObjectError::Usage(format!("{first}..{end} of a row of {length} values")));
         }
-        if let (Some(link), None) = (self.link.as_ref().filter(|_| first < end), self.here()) {
+        if let (Some(link), None) = (self.link().filter(|_| first < end), self.here()) {
             let word = link.word;
             let read = Values::read(heap()?, word, first, end - first);
             return Ok(Part::of(read.map_err(|error| error.for_call(here))?));
@@ -424,8 +507,8 @@ impl<T: Portable> DVec<T> {
         };
         let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
         let shape = self.shape();
-        let Some(link) = &mut self.link else {
-            (self.link, self.class) = (Some(Link::new(new)), class);
+        let Some(link) = self.link_mut() else {
+            (self.word, self.class) = (Some(new), class);
             return Ok(());
         };
         let word = link.word;
@@ -575,7 +658,7 @@ impl<T: Portable> DVec<T> {
     #[track_caller]
     pub fn into_vec(self) -> Result<Vec<T>, ObjectError> {
         let (this, here) = (ManuallyDrop::new(self), Location::caller());
-        let (Some(link), length) = (&this.link, this.len()) else { return Ok(Vec::new()) };
+        let (Some(link), length) = (this.link(), this.len()) else { return Ok(Vec::new()) };
         let (heap, word, shape) = (heap()?, link.word, this.shape());
         heap.release(link);
         let mut all = Vec::<T>::with_capacity(length);
@@ -628,7 +711,7 @@ impl<T: Shareable> DerefMut for DVec<T> {
 impl<T: Portable> Drop for DVec<T> {
     fn drop(&mut self) {
         // What is left when the heap has ended is gone with it.
-        let (Some(link), Ok(heap)) = (&self.link, heap()) else { return };
+        let (Some(link), Ok(heap)) = (self.link(), heap()) else { return };
         let word = link.word;
         let stays = heap.has_replicas() && std::mem::needs_drop::<T>() && self.length > 0;
         if OWN.offset_of(word.address()).is_some() && !stays {

@@ -10,6 +10,7 @@ mod forgotten;
 mod kept;
 mod losses;
 mod nodes;
+mod periods;
 mod programs;
 mod random;
 mod reads;
@@ -53,6 +54,7 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
         scenarios::ALL,
         forgotten::ALL,
         nodes::ALL,
+        periods::ALL,
         random::ALL,
         reads::ALL,
         rows::ALL,

@@ -303,6 +303,8 @@ impl Pool {
 
     /// What is left when the workers have ended: nobody runs it.
     pub fn end(&self) {
+        // Who is giving one away has done so then: before all ranks meet.
+        drop(lock(&self.gives_after));
         self.refuse_all();
         self.queues.write().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -147,35 +147,44 @@ pub(crate) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
 }
 
 fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said: Said, bytes: &[u8]) {
-    let is_of_this_run = run == pool.run.load(Ordering::SeqCst);
+    let now = pool.run.load(Ordering::SeqCst);
+    let is_of_this_run = run == now;
+    let has_ended = (run.wrapping_sub(now) as i32) < 0 || (is_of_this_run && pool.is_closed());
     match said {
         // Also when the run is being ended: who has begun it is to hear that it does not run.
-        // Where a node is lost, ranks end a run without having met.
-        Said::Run { number, .. } if is_of_this_run && pool.is_closed() && token.endpoint().has_lost() => {
+        // Ranks of a node meet in memory that they share, and overtake what they have sent; where a node is lost, they end a run without
+        // having met.
+        Said::Run { origin, number, .. } if has_ended && origin == from => {
             let ended = Said::Ended { number, rank: pool.runtime.rank() };
             token.check(token.reply_medium(HANDLER, &ended.words(run), &[STOPPED]));
         }
-        Said::Run { entry, origin, number, leaves, hops, is_answer, meets } if is_of_this_run => {
-            if meets {
+        Said::Run { entry, origin, number, leaves, hops, is_answer, meets }
+            if is_of_this_run || has_ended =>
+        {
+            if meets && is_of_this_run {
                 // Before anybody here looks whether to run it above another: what it waits by is found only when it begins.
                 alone::meet();
             }
             if !pool.has_come(from) {
                 return token.refuse("more tasks than a rank may have on others");
             }
-            if is_answer {
+            if is_answer && is_of_this_run {
                 pool.has_answered(from);
             }
             let packed = Packed { entry, arguments: bytes.into(), origin: Some((origin, number)), hops };
-            pool.push_shared(Arc::new(Visitor { pool, from, packed: Mutex::new(Some(packed)), leaves }));
+            pool.push_shared(Arc::new(Visitor { pool, from, run, packed: Mutex::new(Some(packed)), leaves }));
             if pool.is_over() {
                 pool.watch.wake();
             }
         }
         Said::Run { number, .. } => token.refuse(format!("task {number} is of run {run}, which is not now")),
-        Said::Ended { number, rank } if is_of_this_run => match pool.back(number) {
+        // Also of a run that is over: numbers are of all runs.
+        Said::Ended { number, rank } => match pool.back(number) {
             Some(work) => work.came(rank, bytes.into()),
-            None => token.refuse(format!("task {number} has ended, which was not sent away")),
+            None if is_of_this_run => {
+                token.refuse(format!("task {number} has ended, which was not sent away"));
+            }
+            None => {}
         },
         Said::Hungry if is_of_this_run && !pool.is_over() => pool.is_hungry(from),
         Said::Stop if is_of_this_run => pool.stop(),
@@ -196,7 +205,7 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
             }
         }
         // Of a run that is over.
-        Said::Ended { .. } | Said::Hungry | Said::Stop => {}
+        Said::Hungry | Said::Stop => {}
     }
 }
 
@@ -234,9 +243,13 @@ pub(super) fn stop(pool: &Pool) -> Result<(), ObjectError> {
 }
 
 pub(super) fn tell(pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(), ObjectError> {
+    tell_of(pool.run.load(Ordering::SeqCst), pool, to, said, bytes)
+}
+
+/// The same, of this run.
+fn tell_of(run: u32, pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(), ObjectError> {
     pool.counters.sent.fetch_add(1, Ordering::Relaxed);
-    let words = said.words(pool.run.load(Ordering::SeqCst));
-    Ok(pool.runtime.request(to, HANDLER, &words, bytes)?)
+    Ok(pool.runtime.request(to, HANDLER, &said.words(run), bytes)?)
 }
 
 /// A task that another rank has begun.
@@ -244,6 +257,8 @@ struct Visitor {
     pool: &'static Pool,
     /// Who has sent it.
     from: Rank,
+    /// In which run.
+    run: u32,
     /// Until it begins, or goes on.
     packed: Mutex<Option<Packed>>,
     leaves: Leaves,
@@ -266,6 +281,8 @@ impl Work for Visitor {
     fn run(&self, is_over: bool) -> bool {
         let Some(packed) = self.leave() else { return false };
         let pool = self.pool;
+        // It may have come when its run had ended, and be found in the next one.
+        let is_over = is_over || self.run != pool.run.load(Ordering::SeqCst);
         if packed.origin.is_some_and(|(origin, _)| pool.runtime.is_lost(origin)) {
             // Nobody waits for it.
             return true;
@@ -293,7 +310,7 @@ impl Work for Visitor {
         if let Err(why) = pass_on() {
             cannot_go_on(&format!("what a task has made cannot be replicated: {why}"));
         }
-        if let Err(why) = tell(pool, origin, &Said::Ended { number, rank }, &outcome)
+        if let Err(why) = tell_of(self.run, pool, origin, &Said::Ended { number, rank }, &outcome)
             && !pool.runtime.is_lost(origin)
         {
             // Its rank is lost, and with it the job.

@@ -81,7 +81,7 @@ unsafe impl<T: Portable> Portable for DVec<T> {
     }
 
     fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
-        if let Some(link) = &self.link {
+        if let Some(link) = self.link() {
             visit(link, self.length.saturating_mul(size_of::<T>() as u64));
         }
     }

@@ -107,3 +107,15 @@ fn a_scan_of_more_than_the_caches_keeps_links_busy() {
     let share = link_ns as f64 / seen.ns as f64;
     assert!(share > 0.75, "the links to readers were busy for {share:.2} of the time: {seen:?}");
 }
+
+/// Goal: where all caches together hold the data, NVMe is read hardly more than once for each page, however often all nodes read all of it.
+#[test]
+fn caches_that_hold_the_data_together_keep_it() {
+    let (nodes, data) = (4, 640);
+    let plan = Plan { frames: 256, ..plan(nodes) };
+    for at_random in [false, true] {
+        let seen = simulate::scan(&plan, data, 2, at_random).unwrap();
+        let share = seen.counters.get(Counter::FromNvm) as f64 / data as f64;
+        assert!(share < 1.5, "{share:.2} pages from NVMe for each page, at random: {at_random}");
+    }
+}

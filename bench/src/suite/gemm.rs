@@ -41,6 +41,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter { name: "order", default: "1280", help: "Rows and columns of the matrices on one node." },
         Parameter { name: "nodes", default: "4", help: "The most nodes, one rank each; halved down to one." },
         Parameter { name: "samples", default: "2", help: "Products of each kind." },
+        Parameter {
+            name: "private",
+            default: "48",
+            help: "MiB beside the cache for the tiles of a rank: the more, the less is fetched.",
+        },
         Parameter { name: "memory", default: "tiered", help: "What a job uses; of the command's own." },
     ],
     full: &[("order", "4096"), ("samples", "5")],
@@ -103,10 +108,12 @@ const WAYS: [(&str, bool, &str, bool); 5] = [
 fn run(options: &Options) -> Result<Vec<Row>> {
     let (order, samples): (u64, usize) = (options.get("order")?, options.get("samples")?);
     if child::in_job() {
-        return rank(order, samples, options.text("memory") == "pinned");
+        return rank(order, samples, private_bytes(options)?, options.text("memory") == "pinned");
     }
     let most: u32 = options.get("nodes")?;
+    private_bytes(options)?;
     let samples = format!("samples={samples}");
+    let private = format!("private={}", options.text("private"));
     let mut rows: Vec<Row> = Vec::new();
     for scaling in ["strong", "weak"] {
         for nodes in
@@ -133,8 +140,8 @@ fn run(options: &Options) -> Result<Vec<Row>> {
                 let switch = if cooperative { "on" } else { "off" };
                 let switch = format!("ablation.cooperative={switch}");
                 let flags = ["-n", &count, "--nodes", &count, "--cache", &cache, "--set", &switch];
-                let program =
-                    ["bench", "gemm", "--param", &order_text, "--param", &samples, "--param", &memory];
+                let given = [&order_text, &samples, &private, &memory].map(|given| ["--param", given]);
+                let program = [&["bench", "gemm"], given.as_flattened()].concat();
                 let (_, printed) = child::run(options, &flags, &program)?;
                 let rates = child::told(child::numbers(&printed, RATE))?;
                 library.extend(child::numbers(&printed, REFERENCE));
@@ -157,10 +164,17 @@ pub(super) fn cache_mebibytes(order: u64, nodes: u32, fits: bool) -> u64 {
     if fits { matrices + 64 } else { (matrices / 4 / u64::from(nodes)).max(16) }
 }
 
-fn rank(order: u64, samples: usize, pinned: bool) -> Result<Vec<Row>> {
+fn private_bytes(options: &Options) -> Result<u64> {
+    let mebibytes: u64 = options.get("private")?;
+    let bytes = mebibytes.checked_mul(1 << 20).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "a rank's tiles need some memory, and less than all that there is".into())
+}
+
+fn rank(order: u64, samples: usize, private: u64, pinned: bool) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
     let first = runtime.rank().0 == 0;
-    let (job, _files) = scratch_job(&runtime, order, Dtype::Float64)?;
+    let (mut job, _files) = scratch_job(&runtime, order, Dtype::Float64)?;
+    job.memory_bytes = private;
     let memory = if pinned { TieredMemory::pinned(&runtime) } else { TieredMemory::new(&runtime) };
     let bytes = Plan::new(&gemm::inspect(&job)?, &job.limits(&memory))?.segment_bytes();
     let (tiered_bytes, pinned_bytes) = if pinned { (0, bytes) } else { (bytes, 0) };

@@ -148,7 +148,7 @@ impl Agent {
         let Some(frame) = control.frame.take() else { return Ok(false) };
         control.own_read = false;
         control.line.state = line::State::E;
-        let (ahead, asked) = (std::mem::take(&mut control.ahead), control.asked);
+        let (ahead, asked) = (std::mem::take(&mut control.ahead), control.asked.take());
         let readers = if control.wants_reading_at_most() {
             let readers = std::mem::take(&mut control.readers);
             place.remove();
@@ -184,6 +184,7 @@ impl Agent {
             return Ok(false);
         }
         if let Some(frame) = self.pool.detach(page)? {
+            self.victims.remove(&self.pool, frame)?;
             self.release(frame)?;
         }
         if self.asks_tables() {

@@ -15,7 +15,7 @@ use crate::pool::PageSize;
 use rustc_hash::FxHashMap;
 use vgas_rma::address::NodeId;
 
-/// How many pages of a home come the one way before one is asked for the other way.
+/// How many pages of a home are asked for the one way before one is asked for the other way.
 const LOOK_AGAIN: u32 = 64;
 
 /// A time in nanoseconds, of which newer values count more.
@@ -37,7 +37,7 @@ impl Average {
 struct OfHome {
     nvm: Average,
     peers: Average,
-    /// How many pages have come since the other way was taken.
+    /// How many pages were asked for since the other way was taken.
     same_way: u32,
 }
 

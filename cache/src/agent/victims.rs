@@ -24,7 +24,7 @@ pub(super) struct Victims {
     /// The name of the policy.
     policy: &'static str,
     by_size: [Option<OfSize>; PageSize::COUNT],
-    /// Frames of shared pages that nobody else has any more, as their homes say.
+    /// Frames of pages that were shared, and that nobody else has any more, as far as is known.
     last: FxHashSet<FrameId>,
 }
 
@@ -153,6 +153,7 @@ impl FrameView for View<'_> {
         };
         match self.pool.entry(page).map(|entry| entry.state()) {
             Ok(PageState::Shared) if self.last.contains(&frame) => Class::Exclusive,
+            Ok(PageState::Owned) if self.last.contains(&frame) => Class::Modified,
             Ok(PageState::Exclusive) => Class::Exclusive,
             Ok(PageState::Modified) => Class::Modified,
             _ => Class::Other,
@@ -212,8 +213,14 @@ impl Victims {
     }
 
     /// Another node has the page of this frame, too, from now on.
-    fn is_shared(&mut self, pool: &PoolAgent, frame: FrameId, of: Policy) -> Result<(), CacheError> {
-        if self.remove(pool, frame)? { self.insert(pool, frame, of) } else { Ok(()) }
+    fn is_shared(&mut self, pool: &PoolAgent, frame: FrameId) -> Result<(), CacheError> {
+        self.last.remove(&frame);
+        let (stamp, size) = (pool.stamp(frame)?, pool.size_of_frame(frame)?);
+        if let Some(of_size) = &mut self.by_size[size.index()] {
+            let frame = FrameId(size.ordinal(frame));
+            of_size.by_weight.iter_mut().for_each(|one| one.policy.shared(frame, stamp));
+        }
+        Ok(())
     }
 
     /// The frame to be evicted next, which is forgotten.
@@ -252,15 +259,14 @@ impl Agent {
         self.victims.insert(&self.pool, frame, of)
     }
 
-    /// The home says that nobody else has a page that this node shares.
+    /// Nobody else has a page any more that this node shares.
     pub(super) fn holds_last(&mut self, frame: FrameId) {
         self.victims.is_last(frame);
     }
 
     /// Another node gets a page that this node has.
-    pub(super) fn holds_shared(&mut self, page: PageIndex, frame: FrameId) -> Result<(), CacheError> {
-        let of = self.segments.partitions.kept_by(page);
-        self.victims.is_shared(&self.pool, frame, of)
+    pub(super) fn holds_shared(&mut self, frame: FrameId) -> Result<(), CacheError> {
+        self.victims.is_shared(&self.pool, frame)
     }
 
     /// The frame of this size to be evicted next, which replacement forgets.

@@ -15,6 +15,9 @@ use super::{Class, FrameId, FrameView, Queue, Replacement};
 /// again as without cooperation, with 16 none.
 pub(super) const DEARER: u64 = 16;
 
+/// Frames in turn that cannot move before the other queue is asked.
+const IMMOVABLE_MAX: usize = 64;
+
 /// The policy.
 #[derive(Debug)]
 pub struct LruByCost {
@@ -33,22 +36,28 @@ impl LruByCost {
         Self { others: ByUse::new(frames), last: ByUse::new(frames) }
     }
 
-    /// The oldest frame of a queue, after those have been filed anew that were used, cannot move, or belong into the other queue.
-    fn settled(&mut self, queue: Queue, view: &dyn FrameView) -> Option<FrameId> {
+    /// The oldest frame of a queue, after those have been filed anew that were used, cannot move, or belong into the other queue. None,
+    /// too, when so many in turn cannot move.
+    fn settled(&mut self, queue: Queue, view: &dyn FrameView, immovable_max: usize) -> Option<FrameId> {
         let (here, there) = match queue {
             Queue::Common => (&mut self.others, &mut self.last),
             Queue::Last => (&mut self.last, &mut self.others),
         };
+        let mut immovable = 0;
         // Each is looked at once to file it by its use, and once more to choose it.
         for _ in 0..2 * here.len() {
             let frame = here.oldest()?;
             let (stamp, filed) = (view.stamp(frame), here.stamp(frame));
             let belongs_here = (view.class(frame) == Class::Other) == (queue == Queue::Common);
-            if !view.evictable(frame) {
-                here.file_top(frame, stamp);
-            } else if !belongs_here {
+            if !belongs_here {
                 here.remove(frame);
                 there.file(frame, stamp);
+            } else if !view.evictable(frame) {
+                immovable += 1;
+                if immovable > immovable_max {
+                    return None;
+                }
+                here.file_top(frame, stamp);
             } else if Some(stamp) == filed {
                 return Some(frame);
             } else {
@@ -59,10 +68,15 @@ impl LruByCost {
     }
 
     fn choose(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
+        // As long as one queue has something to give, the other need not be searched to its end each time.
+        self.choose_among(view, IMMOVABLE_MAX).or_else(|| self.choose_among(view, usize::MAX))
+    }
+
+    fn choose_among(&mut self, view: &dyn FrameView, immovable_max: usize) -> Option<(FrameId, Queue)> {
         // The first time so that what others have come to have is among theirs when the oldest of these is looked for.
-        self.settled(Queue::Last, view);
-        let other = self.settled(Queue::Common, view);
-        let last = self.settled(Queue::Last, view);
+        self.settled(Queue::Last, view, immovable_max);
+        let other = self.settled(Queue::Common, view, immovable_max);
+        let last = self.settled(Queue::Last, view, immovable_max);
         match (other, last) {
             (Some(other), Some(last)) => {
                 let is_last = self.age(last, view) > self.age(other, view);
@@ -87,6 +101,12 @@ impl Replacement for LruByCost {
 
     fn remove(&mut self, frame: FrameId) -> bool {
         self.others.remove(frame) || self.last.remove(frame)
+    }
+
+    fn shared(&mut self, frame: FrameId, stamp: u32) {
+        if self.last.remove(frame) {
+            self.others.file(frame, stamp);
+        }
     }
 
     fn accessed(&mut self, frame: FrameId, stamp: u32) {

@@ -73,6 +73,10 @@ pub trait Replacement: Send {
     /// A frame has lost its page (invalidated, or evicted by choice of [`Replacement::victim`]). False: it was not known.
     fn remove(&mut self, frame: FrameId) -> bool;
 
+    /// Another node gets a copy of the page of this frame. Of those that ask for [`FrameView::class`] only when a frame comes up for
+    /// eviction, some would not see it in time.
+    fn shared(&mut self, _frame: FrameId, _stamp: u32) {}
+
     /// The agent has seen an access itself.
     fn accessed(&mut self, frame: FrameId, stamp: u32);
 

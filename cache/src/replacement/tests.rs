@@ -231,9 +231,9 @@ proptest! {
                 }
                 Operation::Class(frame, number) => {
                     view.classes[frame as usize] = class(number);
-                    // As agents do where another node gets a copy.
-                    if policy.remove(FrameId(frame)) {
-                        policy.insert(FrameId(frame), view.stamps[frame as usize]);
+                    // As agents say where another node gets a copy.
+                    if view.classes[frame as usize] == Class::Other {
+                        policy.shared(FrameId(frame), view.stamps[frame as usize]);
                     }
                 }
                 Operation::Victim => {

@@ -8,7 +8,7 @@ use crate::error::{CacheError, Failure, FailureKind};
 use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId, Intent, Outcome as Revoked};
 use crate::protocol::trace::{Row, Taken};
-use crate::protocol::{LineEvent, Message, line};
+use crate::protocol::{LineEvent, Message, Right, line};
 
 impl Agent {
     /// An event of the protocol: now, or when the ranks have left the page and what came before is done.
@@ -110,7 +110,8 @@ impl Agent {
         let after = shown(next);
         tracing::trace!(page = page.0, from = ?control.line.state, ?event, to = ?next.state, "line");
         control.line = next;
-        let asked = if after.is_some() { control.asked.take() } else { None };
+        // Of whatever ends the request.
+        let asked = if next.stable() { control.asked.take() } else { None };
         let visible = entry.state().readable();
         debug_assert_eq!(before.is_some(), visible, "page {page}: {before:?} but {entry:?}");
         let frame = if visible { Some(entry.frame()) } else { control.frame };
@@ -123,8 +124,11 @@ impl Agent {
             observe(Row { page: page.0, node, taken: Taken::Line(state, named, next.state) });
         }
         match event {
-            LineEvent::Message { from, message: Message::Data { .. } } => {
-                self.has_come(page, from, origin, asked);
+            LineEvent::Message { from, message: message @ Message::Data { .. } } => {
+                // What had to be waited for because it was being written says nothing about the way.
+                let is_clean =
+                    matches!(message, Message::Data { right, dirty: false, .. } if right != Right::Modified);
+                self.has_come(page, from, origin, asked.filter(|_| is_clean));
                 let counter = match origin {
                     Origin::Zeros => Counter::WithoutData,
                     Origin::Nvm => Counter::FromNvm,
@@ -143,6 +147,10 @@ impl Agent {
             }
             // Not of a page that is on its way out.
             LineEvent::Message { message: Message::Last, .. } if visible => self.holds_last(entry.frame()),
+            // The home knows now that NVMe has what this node had alone; it has told nobody else of it yet.
+            LineEvent::Message { message: Message::Pull, .. } if entry.state().writable() => {
+                self.holds_last(entry.frame());
+            }
             _ => {}
         }
         match (visible, after) {
@@ -179,7 +187,7 @@ impl Agent {
         if let LineEvent::Message { message: Message::ForwardShared { .. }, .. } = event
             && let Some(frame) = frame
         {
-            self.holds_shared(page, frame)?;
+            self.holds_shared(frame)?;
         }
         for action in actions {
             match action {

@@ -78,6 +78,8 @@ words! {
         EvictLastButOne,
         /// An eviction by the owner; other copies stay.
         EvictOwner,
+        /// The same, and one other copy stays, whose node is to know that.
+        EvictOwnerLastButOne,
         /// An eviction of the last copy, which equals NVMe.
         EvictLast,
         /// An eviction of the last copy, which differs from NVMe.
@@ -104,10 +106,14 @@ words! {
         ReadForWriter,
         /// NVMe cannot be read.
         ReadFailed,
+        /// NVMe cannot be read for a reader that has only thought it to be nearer than those that have the page.
+        ReadFailedBeside,
         /// NVMe has been written.
         Written,
         /// NVMe cannot be written.
         WriteFailed,
+        /// NVMe cannot be written for a reader that can as well have the page from its owner.
+        WriteFailedBeside,
     }
 }
 
@@ -501,8 +507,14 @@ impl Stepping<'_> {
                 (None, Event::ReadForReader)
             }
             HomeEvent::NvmRead => (None, Event::ReadForWriter),
+            HomeEvent::NvmReadFailed if self.turn_to_holders(State::SharedReading) => {
+                (None, Event::ReadFailedBeside)
+            }
             HomeEvent::NvmReadFailed => (None, Event::ReadFailed),
             HomeEvent::NvmWritten => (None, Event::Written),
+            HomeEvent::NvmWriteFailed if self.turn_to_holders(State::Writing) => {
+                (None, Event::WriteFailedBeside)
+            }
             HomeEvent::NvmWriteFailed => (None, Event::WriteFailed),
         };
         if let Some(from) = from
@@ -511,6 +523,19 @@ impl Stepping<'_> {
             return Err(Violation::Home { from: Some(from), state: self.home.state, event: named });
         }
         self.advance(from, named, observe)
+    }
+
+    /// Whether the reader whose turn it is in this state can as well be supplied by who has the page: then it asks for that from here on.
+    fn turn_to_holders(&mut self, state: State) -> bool {
+        match &mut self.home.turn {
+            Some(Request { want: Want::Read { nvm: nvm @ true }, .. })
+                if self.home.state == state && self.parameters.cooperative =>
+            {
+                *nvm = false;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// A reader that was being supplied has the page, says this node.
@@ -655,9 +680,15 @@ impl Stepping<'_> {
                     Event::EvictLastDirty
                 }
                 State::Exclusive => Event::EvictLast,
-                State::Owned if self.home.owner != Some(from) => Event::EvictSharer,
                 State::Owned if others == 0 => Event::EvictLastDirty,
-                State::Owned => Event::EvictOwner,
+                State::Owned => {
+                    match (self.home.owner == Some(from), others == 1 && self.parameters.cooperative) {
+                        (false, false) => Event::EvictSharer,
+                        (false, true) => Event::EvictLastButOne,
+                        (true, false) => Event::EvictOwner,
+                        (true, true) => Event::EvictOwnerLastButOne,
+                    }
+                }
                 // Whatever the holder thought when it asked: the page has been stored since.
                 _ if others == 0 => Event::EvictLast,
                 // Without cooperation nobody would get it from there.

@@ -18,8 +18,8 @@ cells! {
         EvictGone      => Nowhere            [LetGo]
         Clean          => Nowhere            [Cleaned]
         DeclineInPlace => Nowhere            [Decline]
-        _ => never [Claim Refer EvictSharer EvictLastButOne EvictOwner EvictLast EvictLastDirty ServeInPlace
-                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+        _ => never [Claim Refer EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne EvictLast EvictLastDirty ServeInPlace
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
     Shared {
         Get            => SharedSupplying    [ForwardToReader]
@@ -34,8 +34,8 @@ cells! {
         EvictLast      => Nowhere            [Leave, LetGo]
         Clean          => Shared             [Cleaned]
         DeclineInPlace => Shared             [Decline]
-        _ => never [Refer EvictOwner EvictLastDirty ServeInPlace
-                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+        _ => never [Refer EvictOwner EvictOwnerLastButOne EvictLastDirty ServeInPlace
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
     Owned {
         Get            => OwnedSupplying     [ForwardToReader]
@@ -46,12 +46,14 @@ cells! {
         ClaimAlone     => Exclusive          [Grant, TakeAll]
         EvictGone      => Owned              [LetGo]
         EvictSharer    => Owned              [Leave, LetGo]
+        EvictLastButOne => Owned             [Leave, TellLast, LetGo]
         EvictOwner     => Owned              [Leave, PassOn, LetGo]
+        EvictOwnerLastButOne => Owned        [Leave, PassOn, TellLast, LetGo]
         EvictLastDirty => OwnedPulling       [Pull]
         Clean          => OwnedPulling       [Pull]
         DeclineInPlace => Owned              [Decline]
-        _ => never [Refer EvictLastButOne EvictLast ServeInPlace
-                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+        _ => never [Refer EvictLast ServeInPlace
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
     Exclusive {
         Get            => ExclusiveSupplying [ForwardToReader]
@@ -66,8 +68,8 @@ cells! {
         Clean          => ExclusivePulling   [Pull]
         ServeInPlace   => Exclusive          [Apply]
         DeclineInPlace => Exclusive          [Decline]
-        _ => never [ClaimAlone EvictSharer EvictLastButOne EvictOwner
-                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+        _ => never [ClaimAlone EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
 
     // ---- A request is being served; others wait in the queue ---------------------------------------------------
@@ -76,71 +78,73 @@ cells! {
         DoneBeside     => SharedSupplying    [Admit]
         DoneClean      => Shared             [Admit]
         DeclineInPlace => SharedSupplying    [Decline]
-        _ => never [GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
+        _ => never [GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
     OwnedSupplying {
         DoneDirty      => Owned              [Admit]
         DeclineInPlace => OwnedSupplying     [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneBeside DoneClean PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
     ExclusiveSupplying {
         DoneClean      => Shared             [Admit]
         DoneDirty      => Owned              [Admit]
         DeclineInPlace => ExclusiveSupplying [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneBeside PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
     Transferring {
         DoneDirty      => Exclusive          [TakeAll]
         DeclineInPlace => Transferring       [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneBeside DoneClean PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
     NowhereReading {
         ReadForReader  => Exclusive          [GiveExclusive, TakeAll]
         ReadForWriter  => Exclusive          [GiveModified, TakeAll]
         ReadFailed     => Nowhere            [Fail]
         DeclineInPlace => NowhereReading     [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
     SharedReading {
         ReadForReader  => Shared             [GiveShared, Admit]
         ReadForWriter  => Transferring       [InvalidateOthers, GiveModified]
         ReadFailed     => Shared             [Fail]
+        ReadFailedBeside => Shared           [Again]
         DeclineInPlace => SharedReading      [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty Written WriteFailed WriteFailedBeside]
     }
     OwnedPulling {
         PulledDirty    => Writing            [WriteNvm]
         DeclineInPlace => OwnedPulling       [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneBeside DoneClean DoneDirty PulledClean ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
     ExclusivePulling {
         PulledClean    => Shared             [Again]
         PulledDirty    => Writing            [WriteNvm]
         DeclineInPlace => ExclusivePulling   [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneBeside DoneClean DoneDirty ReadForReader ReadForWriter ReadFailed Written WriteFailed]
+                    DoneBeside DoneClean DoneDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
     Writing {
         Written        => Shared             [Again]
         WriteFailed    => Owned              [KeepOwner, Fail]
+        WriteFailedBeside => Owned           [KeepOwner, Again]
         DeclineInPlace => Writing            [Decline]
-        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictLast
+        _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed]
+                    DoneBeside DoneClean DoneDirty PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside]
     }
 }

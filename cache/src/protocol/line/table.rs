@@ -40,7 +40,8 @@ cells! {
         ForwardModified  => I   [SupplyModified, Drop]
         Invalidate       => I   [Acknowledge, Drop]
         Pull             => S   [PulledDirty]
-        _ => never [ApplyGet ApplyPut Own Last
+        Last             => O   []
+        _ => never [ApplyGet ApplyPut Own
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
@@ -134,10 +135,11 @@ cells! {
         ForwardModified  => ImD [SupplyModified]
         Invalidate       => ImD [Acknowledge]
         Pull             => SmG [PulledDirty]
+        Last             => OmG []
         Grant            => M   [Writable, Confirm]
         GrantAcks        => ImA []
         Ack              => OmG []
-        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own Last
+        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own
                     DataShared DataExclusive DataModified DataModifiedAcks LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
@@ -161,10 +163,11 @@ cells! {
         ForwardModified  => ImG [SupplyModified]
         Invalidate       => ImG [Acknowledge]
         Pull             => SwG [PulledDirty]
+        Last             => OwG []
         Grant            => M   [Writable, Confirm]
         GrantAcks        => ImA []
         Ack              => OwG []
-        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own Last
+        _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own
                     DataShared DataExclusive DataModified DataModifiedAcks LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
@@ -186,9 +189,10 @@ cells! {
         ForwardModified  => IiE [SupplyModified, Drop]
         Invalidate       => IiE [Acknowledge, Drop]
         Pull             => SiE [PulledDirty]
+        Last             => OiE []
         EvictAck         => I   [Drop]
         EvictRefused     => O   [Refused]
-        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut Own Last
+        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut Own
                     DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
                     InPlace Failed]
     }

@@ -148,26 +148,37 @@ pub(super) fn printable(name: &str) -> String {
     name.chars().filter(|letter| !letter.is_control()).take(NAME_BYTES).collect()
 }
 
+impl NodeReport {
+    fn of(counted: Answer, channels: channels::Answer, locks: locks::Answer) -> Self {
+        let Answer::Counts(counts) = counted else { return Self::default() };
+        Self {
+            reads: counts.reads,
+            handed_on: counts.handed_on,
+            from_copies: counts.from_copies,
+            came_back: counts.came_back,
+            hints: counts.hints,
+            channels: if let channels::Answer::Counted(count) = channels { count } else { 0 },
+            locks: if let locks::Answer::Counted(count) = locks { count } else { 0 },
+        }
+    }
+}
+
 /// What a node's home has done.
-pub(super) fn node_report(runtime: &Runtime, node: NodeId) -> Result<NodeReport, ObjectError> {
-    let Answer::Counts(counts) = runtime.call::<HeapService>(node, &Request::Counts)? else {
-        return Ok(NodeReport::default());
-    };
-    Ok(NodeReport {
-        reads: counts.reads,
-        handed_on: counts.handed_on,
-        from_copies: counts.from_copies,
-        came_back: counts.came_back,
-        hints: counts.hints,
-        channels: match runtime.call::<ChannelService>(node, &channels::Request::Count)? {
-            channels::Answer::Counted(count) => count,
-            _ => 0,
-        },
-        locks: match runtime.call::<LockService>(node, &locks::Request::Count)? {
-            locks::Answer::Counted(count) => count,
-            _ => 0,
-        },
-    })
+fn node_report(runtime: &Runtime, node: NodeId) -> Result<NodeReport, ObjectError> {
+    let counted = runtime.call::<HeapService>(node, &Request::Counts)?;
+    let channels = runtime.call::<ChannelService>(node, &channels::Request::Count)?;
+    let locks = runtime.call::<LockService>(node, &locks::Request::Count)?;
+    Ok(NodeReport::of(counted, channels, locks))
+}
+
+/// The same for a thread that is to run nobody's handlers: it may go away before all is there.
+pub(super) async fn node_report_awaited(runtime: &Runtime, node: NodeId) -> Result<NodeReport, ObjectError> {
+    let said = |why| ObjectError::from(vgas::Error::from(why));
+    let counted = runtime.start_call::<HeapService>(node, &Request::Counts)?.await.map_err(said)?;
+    let channels = runtime.start_call::<ChannelService>(node, &channels::Request::Count)?;
+    let channels = channels.await.map_err(said)?;
+    let locks = runtime.start_call::<LockService>(node, &locks::Request::Count)?.await.map_err(said)?;
+    Ok(NodeReport::of(counted, channels, locks))
 }
 
 impl Heap {

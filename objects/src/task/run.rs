@@ -120,6 +120,8 @@ impl Objects {
                 met => met,
             };
             drop(close);
+            // What has come since the watch looked last.
+            pool.refuse_all();
             ended?;
             all_are_here?;
             Ok::<_, ObjectError>(result)

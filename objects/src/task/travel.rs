@@ -324,7 +324,8 @@ impl Work for Visitor {
     }
 
     fn leaves(&self) -> Leaves {
-        self.leaves
+        // What has come after its run is answered where it is found.
+        if self.run == self.pool.run.load(Ordering::SeqCst) { self.leaves } else { Leaves::No }
     }
 
     fn pack(&self) -> Option<Packed> {

@@ -1,7 +1,7 @@
 //! What a rank has for those who look: a socket, and a thread that sleeps there.
 
 use super::super::Heap;
-use super::super::report::node_report;
+use super::super::report::node_report_awaited;
 use super::{CopiesRunning, PROTOCOL, PartitionRunning, ROWS, Said, SizeRunning, name_of};
 use crate::slab::SLAB_BYTES;
 use rustc_hash::FxHashMap;
@@ -12,13 +12,15 @@ use rustix::process::geteuid;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
 use vgas::Rank;
 
-/// Enough for what a call of a service needs.
+/// Enough for what is said: handlers of programs do not run here.
 const STACK_BYTES: usize = 256 << 10;
 
 /// Longest that somebody who does not listen keeps others, and the end of the heap, waiting.
@@ -100,13 +102,34 @@ fn answer(heap: &'static Heap, visitor: &UnixStream) -> std::io::Result<()> {
     Ok(())
 }
 
+/// What comes of something within [`PATIENCE`].
+fn awaited<T>(coming: impl Future<Output = T>) -> Option<T> {
+    let (mut coming, until) = (pin!(coming), Instant::now() + PATIENCE);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        if let Poll::Ready(come) = coming.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(come);
+        }
+        std::thread::park_timeout(until.checked_duration_since(Instant::now())?);
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 fn said(heap: &'static Heap) -> Said {
     let runtime = &heap.runtime;
     let (me, node) = (runtime.rank(), runtime.node());
     let program = std::env::args_os().next().unwrap_or_default();
     let program = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned());
     let is_first = runtime.layout().ranks_of(node).start == me.0;
-    let home = is_first.then(|| node_report(runtime, node).ok()).flatten();
+    let home = is_first.then(|| awaited(node_report_awaited(runtime, node)));
+    let home = home.flatten().and_then(Result::ok);
     let (sizes, free, live) = {
         let slabs = heap.slabs();
         (slabs.sizes(), slabs.free_slabs(), slabs.live())

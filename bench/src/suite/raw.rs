@@ -108,7 +108,13 @@ impl RawReader {
                 let at = self.memory.as_mut_ptr().wrapping_add(self.first + buffer * self.block_bytes);
                 let entry = self.entry(at, offset, write).user_data(buffer as u64);
                 // SAFETY: this file's rule; a buffer is in `free` or in one transfer.
-                unsafe { self.ring.submission().push(&entry)? };
+                while let Err(full) = unsafe { self.ring.submission().push(&entry) } {
+                    // The kernel's thread may have done a transfer before it says that it has taken it.
+                    if self.asked != Asked::Polled {
+                        return Err(full.into());
+                    }
+                    self.ring.submitter().squeue_wait()?;
+                }
                 self.in_flight += 1;
                 next += 1;
             }

@@ -158,7 +158,7 @@ impl Plan {
             tallies: [false, true, true][(seed % 3) as usize],
             part_bytes_max: [0, 64, PAGE as u64][random.random_range(0..3)],
             self_service: random.random_range(0..4) > 0,
-            read_nearest: seed % 2 == 0,
+            read_nearest: seed.is_multiple_of(2),
             agent_threads,
             block_pages: [1, 4][(seed / 4 % 2) as usize],
             sabotage: None,

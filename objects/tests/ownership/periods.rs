@@ -136,7 +136,7 @@ fn lent_to_write(ranks: u32) -> Outcome {
                 task!(|rows: &mut DBox<DVec<DVec<u64>>>, number: u64| -> u64 { write_all(rows, number) });
             scope.spawn_to(to, change, &mut rows, number + 1).join()
         })?;
-        let again = rows.iter().map(sum).sum();
+        let again: u64 = rows.iter().map(sum).sum();
         ensure(there == again, || format!("{again} instead of {there} here"))?;
         let expected = write_all(&mut rows, number + 2);
         let found = scope(|scope| {

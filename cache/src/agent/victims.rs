@@ -67,7 +67,7 @@ impl OfSize {
         let mut oldest = None;
         if self.by_weight.len() > 1 {
             for (at, one) in self.by_weight.iter_mut().enumerate() {
-                let Some(frame) = one.policy.next(&view.part(one.policy.len(), known)) else { continue };
+                let Some((frame, _)) = one.policy.next(&view.part(one.policy.len(), known)) else { continue };
                 let age = aged(one.policy.age(frame, view), one.weight);
                 oldest = oldest.max(Some((age, Reverse(at))));
             }
@@ -87,7 +87,7 @@ impl OfSize {
         self.in_turn(view, |policy, view| policy.victim(view)).or_else(|| self.streamed.victim(view))
     }
 
-    fn next(&mut self, view: &View) -> Option<FrameId> {
+    fn next(&mut self, view: &View) -> Option<(FrameId, Queue)> {
         if self.streamed_first()
             && let Some(found) = self.streamed.next(view)
         {
@@ -246,7 +246,7 @@ impl Victims {
     /// The same frame, which keeps its turn.
     fn next(&mut self, among: Among) -> Option<FrameId> {
         let size = among.size;
-        let frame = self.by_size[size.index()].as_mut()?.next(&among.view(&self.last))?;
+        let (frame, _) = self.by_size[size.index()].as_mut()?.next(&among.view(&self.last))?;
         Some(size.nth(frame.0))
     }
 }

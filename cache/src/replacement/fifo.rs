@@ -36,17 +36,11 @@ impl Replacement for Fifo {
 
     fn accessed(&mut self, _frame: FrameId, _stamp: u32) {}
 
-    fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
-        let frame = self.next(view)?;
-        self.queues.take_out(frame);
-        Some((frame, Queue::Common))
-    }
-
-    fn next(&mut self, view: &dyn FrameView) -> Option<FrameId> {
+    fn next(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
         for _ in 0..self.len() {
             let frame = self.queues.bottom(0)?;
             if view.evictable(frame) {
-                return Some(frame);
+                return Some((frame, Queue::Common));
             }
             self.queues.move_top(0, frame, 0);
         }

@@ -40,13 +40,7 @@ impl Replacement for Lru {
         }
     }
 
-    fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
-        let frame = self.next(view)?;
-        self.queue.remove(frame);
-        Some((frame, Queue::Common))
-    }
-
-    fn next(&mut self, view: &dyn FrameView) -> Option<FrameId> {
+    fn next(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
         // Once to file used frames by their use, once more to choose among them.
         for _ in 0..2 * self.len() {
             let frame = self.queue.oldest()?;
@@ -54,7 +48,7 @@ impl Replacement for Lru {
             if !view.evictable(frame) {
                 self.queue.file_top(frame, stamp);
             } else if Some(stamp) == self.queue.stamp(frame) {
-                return Some(frame);
+                return Some((frame, Queue::Common));
             } else {
                 self.queue.file(frame, stamp);
             }

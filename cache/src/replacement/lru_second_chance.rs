@@ -47,9 +47,30 @@ impl LruSecondChance {
             }
         }
     }
+}
 
-    /// The victim and its queue, in which it still stands.
-    fn choose(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
+impl Replacement for LruSecondChance {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn insert(&mut self, frame: FrameId, stamp: u32) {
+        if self.lru.stamp(frame).is_none() && self.fifo.is_out(frame) {
+            self.lru.file(frame, stamp);
+        }
+    }
+
+    fn remove(&mut self, frame: FrameId) -> bool {
+        self.lru.remove(frame) || self.fifo.take_out(frame).is_some()
+    }
+
+    fn accessed(&mut self, frame: FrameId, stamp: u32) {
+        if self.fifo.take_out(frame).is_some() || self.lru.stamp(frame).is_some() {
+            self.lru.file_top(frame, stamp);
+        }
+    }
+
+    fn next(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
         // A second round only if the first one found all second chances used and sent them back to the LRU queue.
         for _ in 0..2 {
             // Each frame is looked at once to file it by its use, and once more to choose it.
@@ -76,38 +97,6 @@ impl LruSecondChance {
             }
         }
         None
-    }
-}
-
-impl Replacement for LruSecondChance {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    fn insert(&mut self, frame: FrameId, stamp: u32) {
-        if self.lru.stamp(frame).is_none() && self.fifo.is_out(frame) {
-            self.lru.file(frame, stamp);
-        }
-    }
-
-    fn remove(&mut self, frame: FrameId) -> bool {
-        self.lru.remove(frame) || self.fifo.take_out(frame).is_some()
-    }
-
-    fn accessed(&mut self, frame: FrameId, stamp: u32) {
-        if self.fifo.take_out(frame).is_some() || self.lru.stamp(frame).is_some() {
-            self.lru.file_top(frame, stamp);
-        }
-    }
-
-    fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
-        let (frame, queue) = self.choose(view)?;
-        self.remove(frame);
-        Some((frame, queue))
-    }
-
-    fn next(&mut self, view: &dyn FrameView) -> Option<FrameId> {
-        self.choose(view).map(|(frame, _)| frame)
     }
 
     fn len(&self) -> usize {

@@ -80,13 +80,16 @@ pub trait Replacement: Send {
     /// The agent has seen an access itself.
     fn accessed(&mut self, frame: FrameId, stamp: u32);
 
-    /// The frame to evict next, which the policy forgets; none when no frame may be evicted. When the eviction does
-    /// not come about, insert the frame again.
-    fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)>;
+    /// The frame to evict next, and the queue it is from; none when no frame may be evicted. It stays known and keeps its turn, however
+    /// often it is asked for. What has been used since it was filed is filed anew.
+    fn next(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)>;
 
-    /// The frame that [`Replacement::victim`] would name, which stays known and keeps its turn, however often it is asked for. What has
-    /// been used since it was filed is filed anew.
-    fn next(&mut self, view: &dyn FrameView) -> Option<FrameId>;
+    /// The same frame, which the policy forgets. When the eviction does not come about, insert the frame again.
+    fn victim(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)> {
+        let (frame, queue) = self.next(view)?;
+        self.remove(frame);
+        Some((frame, queue))
+    }
 
     /// How long a frame has not been used, in ticks of the clock, as the policy sees it: the larger, the sooner it goes.
     fn age(&self, frame: FrameId, view: &dyn FrameView) -> u64 {

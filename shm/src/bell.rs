@@ -3,10 +3,19 @@
 //! The sleeper calls [`prepare`], looks once more at what it waits for, sleeps until the descriptor is readable, and
 //! calls [`finish`]. Whoever changes something calls [`ring`] afterwards, which is a load while nobody sleeps. The two
 //! halves of an asymmetric fence make sure that the sleeper sees the change or the ringer sees the sleeper.
+//!
+//! The sleeper's half interrupts every processor, which takes longer than most sleeps between processes that work for each other. So
+//! who may soon be woken calls [`prepare_briefly`], which does without, and sleeps for [`BRIEF`] at most: a change of the very moment, which is
+//! still in the changer's store buffer while the word is not yet seen by it, is found then. Only who was not woken for so long prepares for good.
 
 use super::fence;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{self, AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How long one sleeps at most after [`prepare_briefly`]: long against the waits for answers, short for those who are not woken in
+/// the one case in which nobody wakes them.
+pub const BRIEF: Duration = Duration::from_millis(1);
 
 // The state of the sleeper; 0 is awake.
 const SLEEPING: u32 = 1;
@@ -27,6 +36,12 @@ pub fn introduce(word: &AtomicU32) {
 pub fn prepare(word: &AtomicU32) {
     prepare_before_fence(word);
     fence::heavy();
+}
+
+/// The same for a sleep of at most [`BRIEF`], after which the caller looks again.
+pub fn prepare_briefly(word: &AtomicU32) {
+    prepare_before_fence(word);
+    atomic::fence(Ordering::SeqCst);
 }
 
 /// [`prepare`] by a caller that executes the heavy half itself before it looks: once for several words.
@@ -68,5 +83,50 @@ pub fn finish(word: &AtomicU32, descriptor: BorrowedFd<'_>, pending: &AtomicBool
     if rung || pending.load(Ordering::Relaxed) {
         let empty = rustix::io::read(descriptor, &mut [0; 8]).is_err();
         pending.store(empty, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+    use std::os::fd::AsFd;
+    use std::sync::atomic::AtomicU64;
+
+    /// Goal: two that wake each other, and sleep briefly in between, go on, and neither sleeps through a ring: what is rung is readable.
+    #[test]
+    fn who_sleeps_briefly_is_woken() {
+        const ROUNDS: u64 = 2000;
+        let sides = [0, 1].map(|_| {
+            let word = AtomicU32::new(0);
+            introduce(&word);
+            (word, AtomicU64::new(0), eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap())
+        });
+        let brief = Timespec { tv_sec: 0, tv_nsec: BRIEF.subsec_nanos().into() };
+        let run = |mine: usize| {
+            let ((word, come, bell), (other, theirs, their_bell)) = (&sides[mine], &sides[1 - mine]);
+            let pending = AtomicBool::new(false);
+            for round in 1..=ROUNDS {
+                theirs.store(round, Ordering::Release);
+                ring(other, their_bell.as_fd());
+                while come.load(Ordering::Acquire) < round {
+                    prepare_briefly(word);
+                    if come.load(Ordering::Acquire) < round {
+                        let mut descriptors = [PollFd::new(bell, PollFlags::IN)];
+                        let readable = poll(&mut descriptors, Some(&brief)).unwrap() > 0;
+                        let rung = word.load(Ordering::Acquire) & STATE == RUNG;
+                        assert!(
+                            rung || !readable || pending.load(Ordering::Relaxed),
+                            "readable, and nobody has rung"
+                        );
+                    }
+                    finish(word, bell.as_fd(), &pending);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| run(0));
+            scope.spawn(|| run(1));
+        });
     }
 }

@@ -16,6 +16,7 @@ use vgas_rma::RmaError;
 use vgas_rma::address::Peer;
 use vgas_rma::endpoint::{Endpoint, Token};
 use vgas_rma::message::Arrived;
+use vgas_shm::bell::BRIEF;
 use vgas_shm::cores;
 
 /// How long an agent without work looks around, while a core is free for it, before it sleeps: waking an idle processor
@@ -198,9 +199,11 @@ fn run_shard(
     let shards = agent.shards().clone();
     let mut together = Together(&shards, false);
     let mut idle = Idle::default();
+    // Whether the last sleep was not interrupted, and nothing has come since.
+    let mut is_quiet = false;
     loop {
         if turn(agent, endpoint)? {
-            idle = Idle::default();
+            (idle, is_quiet) = (Idle::default(), false);
             continue;
         }
         if stopped() || shards.has_failed() {
@@ -214,7 +217,7 @@ fn run_shard(
             // Whoever leaves a page tells nobody. It is in the middle of a copy, or was interrupted there.
             cores::nap(&mut idle.naps);
         } else {
-            sleep(agent, endpoint, stop)?;
+            is_quiet = !sleep(agent, endpoint, stop, is_quiet)?;
             agent.look_at_clock();
             idle = Idle::default();
         }
@@ -241,39 +244,49 @@ impl Idle {
     }
 }
 
-/// Sleeps until something may have come: the first shard for all, the others for what they are told.
-fn sleep(agent: &mut Agent, endpoint: &Endpoint, stop: BorrowedFd<'_>) -> Result<(), CacheError> {
+/// Sleeps until something may have come: the first shard for all, the others for what they are told. Briefly, unless it is quiet
+/// ([`Endpoint::arm_briefly`]). Whether something may have come.
+fn sleep(
+    agent: &mut Agent,
+    endpoint: &Endpoint,
+    stop: BorrowedFd<'_>,
+    is_quiet: bool,
+) -> Result<bool, CacheError> {
     let (shards, number) = (agent.shards().clone(), agent.shard());
+    let mut woken = true;
     if number > 0 {
         let descriptors = shards.bell(number).into_iter().collect();
         if shards.arm(number) {
-            sleep_on(agent, endpoint, descriptors, stop)?;
+            woken = sleep_on(agent, endpoint, descriptors, stop, Duration::MAX)?;
         }
         shards.disarm(number);
-    } else if endpoint.arm() {
+    } else if if is_quiet { endpoint.arm() } else { endpoint.arm_briefly() } {
         let descriptors = endpoint.wait_descriptors().into_iter().chain(shards.bell(0)).collect();
         if shards.arm(0) {
-            sleep_on(agent, endpoint, descriptors, stop)?;
+            let most = if is_quiet { Duration::MAX } else { BRIEF };
+            woken = sleep_on(agent, endpoint, descriptors, stop, most)?;
         }
         shards.disarm(0);
         endpoint.disarm();
     }
-    Ok(())
+    Ok(woken)
 }
 
+/// Sleeps for at most so long. False: nothing has come.
 fn sleep_on(
     agent: &mut Agent,
     endpoint: &Endpoint,
     descriptors: Vec<BorrowedFd<'_>>,
     stop: BorrowedFd<'_>,
-) -> Result<(), CacheError> {
+    most: Duration,
+) -> Result<bool, CacheError> {
     // A fault is posted without a message, and room for a message that was refused may have come before the bell was
     // ready to ring.
     let has_come = agent.faults_wait() || agent.claims_ended();
     if has_come || agent.flush(endpoint)? || !agent.volume().arm() {
-        return Ok(());
+        return Ok(true);
     }
-    let patience = agent.patience();
+    let patience = agent.patience().min(most);
     let storage = agent.volume().wait_descriptor();
     let mut all: Vec<PollFd<'_>> = descriptors
         .iter()
@@ -284,7 +297,8 @@ fn sleep_on(
     let slept = poll(&mut all, Some(&timeout));
     agent.volume().disarm();
     match slept {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Ok(woken_by) => Ok(woken_by > 0),
+        Err(rustix::io::Errno::INTR) => Ok(true),
         Err(e) => Err(RmaError::system("wait for messages", e).into()),
     }
 }

@@ -221,7 +221,13 @@ pub trait Conduit: Send + Sync {
     /// the last poll; look again instead.
     fn arm(&self) -> bool;
 
-    /// Ends the preparation; called after every successful [`Conduit::arm`], slept or not.
+    /// The same for a sleep of at most [`BRIEF`](vgas_shm::bell::BRIEF), after which the caller polls: what comes in the moment of the preparation need
+    /// not wake it. Where that makes preparing cheaper; elsewhere it is [`Conduit::arm`].
+    fn arm_briefly(&self) -> bool {
+        self.arm()
+    }
+
+    /// Ends the preparation; called after every successful [`Conduit::arm`] and [`Conduit::arm_briefly`], slept or not.
     fn disarm(&self);
 
     /// The peer's region, mapped into this process, when [`Capabilities::load_store`] holds.

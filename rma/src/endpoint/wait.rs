@@ -259,8 +259,10 @@ impl Endpoint {
 
     /// Waits as the one who sleeps and delivers, until the condition holds or the deadline has passed.
     fn sleep(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> Result<bool> {
+        // Sleeps are brief until one was not interrupted: what is waited for usually comes soon.
+        let mut is_brief = true;
         loop {
-            if self.arm() {
+            if self.arm_for(is_brief) {
                 self.wait.wake_parked();
                 // Work goes on by what wakes this thread from now on; what happened before has woken nobody.
                 self.advance_work(Extent::All);
@@ -268,9 +270,9 @@ impl Endpoint {
                     self.disarm();
                     return Ok(true);
                 }
-                let slept = self.sleep_armed(deadline);
+                let slept = self.sleep_armed(deadline, is_brief);
                 self.disarm();
-                slept?;
+                is_brief = slept?;
                 self.wait.wake_parked();
             } else if self.withholds.load(Ordering::Relaxed) {
                 // Nothing that sleeps tells what is withheld from what else may come.
@@ -282,7 +284,8 @@ impl Endpoint {
         }
     }
 
-    fn sleep_armed(&self, deadline: Option<Instant>) -> Result<()> {
+    /// Whether something woke it.
+    fn sleep_armed(&self, deadline: Option<Instant>, is_brief: bool) -> Result<bool> {
         let work = self.work_under_way();
         let mut descriptors: Vec<PollFd<'_>> = self
             .wait_descriptors()
@@ -290,12 +293,13 @@ impl Endpoint {
             .chain(work.iter().filter_map(|work| work.descriptor()))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        let timeout = deadline.map(|deadline| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
-        });
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = if is_brief { Some(left.map_or(bell::BRIEF, |left| left.min(bell::BRIEF))) } else { left };
+        let timeout = left
+            .map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
         match rustix::event::poll(&mut descriptors, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(woken_by) => Ok(woken_by > 0),
+            Err(rustix::io::Errno::INTR) => Ok(true),
             Err(error) => Err(RmaError::system("wait for messages (poll)", error)),
         }
     }
@@ -366,18 +370,35 @@ impl Endpoint {
     /// waits for besides messages, sleep, and call [`Endpoint::disarm`]. One thread of a process at a time, and not
     /// while others wait in [`Endpoint::wait_until`].
     pub fn arm(&self) -> bool {
-        bell::prepare_before_fence(&self.wait.sleeping);
+        self.arm_for(false)
+    }
+
+    /// The same for a loop that sleeps for at most [`BRIEF`](bell::BRIEF), and polls then: what comes in the moment of the preparation
+    /// need not wake it. Preparing takes a system call less, which interrupts all processors: for those who expect to be woken soon.
+    pub fn arm_briefly(&self) -> bool {
+        self.arm_for(true)
+    }
+
+    fn arm_for(&self, is_brief: bool) -> bool {
+        let arm = |conduit: &dyn Conduit| if is_brief { conduit.arm_briefly() } else { conduit.arm() };
         let is_armed = match &self.smp {
-            // It executes the heavy half of the fence, for both words.
-            Some(smp) => smp.arm(),
+            // It executes the fence, for both words.
+            Some(smp) => {
+                bell::prepare_before_fence(&self.wait.sleeping);
+                arm(smp)
+            }
+            None if is_brief => {
+                bell::prepare_briefly(&self.wait.sleeping);
+                true
+            }
             None => {
-                fence::heavy();
+                bell::prepare(&self.wait.sleeping);
                 true
             }
         };
         if is_armed {
             let quiet = !self.failed.load(Ordering::SeqCst) && self.loopback.is_empty();
-            if quiet && self.network.as_ref().is_none_or(|network| network.arm()) {
+            if quiet && self.network.as_ref().is_none_or(|network| arm(&**network)) {
                 return true;
             }
             self.network_silence.store(0, Ordering::Relaxed);

@@ -217,6 +217,14 @@ impl Delay {
         }
     }
 
+    fn arm_by(&self, arm: impl FnOnce(&dyn Conduit) -> bool) -> bool {
+        // Somebody polls at this moment: what it finds may be what the caller waits for.
+        let Some(turn) = self.turn.take() else { return false };
+        let traffic = if turn.nested { Traffic::RepliesOnly } else { Traffic::Everything };
+        // What becomes due from now on rings the alarm.
+        self.lock().next_due(traffic).is_none() && arm(&*self.inner)
+    }
+
     /// That a peer is still served.
     fn check(&self, peer: Peer) -> Result<()> {
         if !self.lock().ended.contains(&peer) {
@@ -310,11 +318,11 @@ impl Conduit for Delay {
     }
 
     fn arm(&self) -> bool {
-        // Somebody polls at this moment: what it finds may be what the caller waits for.
-        let Some(turn) = self.turn.take() else { return false };
-        let traffic = if turn.nested { Traffic::RepliesOnly } else { Traffic::Everything };
-        // What becomes due from now on rings the alarm.
-        self.lock().next_due(traffic).is_none() && self.inner.arm()
+        self.arm_by(|inner| inner.arm())
+    }
+
+    fn arm_briefly(&self) -> bool {
+        self.arm_by(|inner| inner.arm_briefly())
     }
 
     fn disarm(&self) {

@@ -159,6 +159,15 @@ impl<H: Hook> Hooked<H> {
         let start = || start().map(|sent| (sent, sent == Sent::Accepted));
         self.attempt(Passage { peer, kind, bytes }, Sent::Busy, start)
     }
+
+    /// Of one whose inner conduit is armed: that the hook lets one sleep, too.
+    fn stays_armed(&self) -> bool {
+        let is_quiet = self.hook.is_quiet();
+        if !is_quiet {
+            self.inner.disarm();
+        }
+        is_quiet
+    }
 }
 
 /// A message as it passes.
@@ -248,14 +257,11 @@ impl<H: Hook> Conduit for Hooked<H> {
     }
 
     fn arm(&self) -> bool {
-        if !self.inner.arm() {
-            return false;
-        }
-        let is_quiet = self.hook.is_quiet();
-        if !is_quiet {
-            self.inner.disarm();
-        }
-        is_quiet
+        self.inner.arm() && self.stays_armed()
+    }
+
+    fn arm_briefly(&self) -> bool {
+        self.inner.arm_briefly() && self.stays_armed()
     }
 
     fn disarm(&self) {

@@ -425,9 +425,27 @@ impl Conduit for SmpConduit {
     }
 
     fn arm(&self) -> bool {
+        self.arm_by(bell::prepare)
+    }
+
+    fn arm_briefly(&self) -> bool {
+        self.arm_by(bell::prepare_briefly)
+    }
+
+    fn disarm(&self) {
+        bell::finish(&self.sleeping[self.me], self.wait_descriptor(), &self.bell_pending);
+    }
+
+    fn map(&self, owner: Peer, region: RegionId) -> Result<Option<Arc<Mapping>>> {
+        self.domain.map(owner, region).map(Some)
+    }
+}
+
+impl SmpConduit {
+    fn arm_by(&self, prepare: fn(&AtomicU32)) -> bool {
         // Somebody polls at this moment: what it finds may be what the caller waits for.
         let Some(mut inbox) = self.inbox.try_lock() else { return false };
-        bell::prepare(&self.sleeping[self.me]);
+        prepare(&self.sleeping[self.me]);
         inbox.rebuild_marks(&self.marks);
         let waiting = inbox.marked.iter().any(|&member| {
             let both = inbox.sources[member].as_ref().zip(self.links[member].as_ref());
@@ -441,13 +459,5 @@ impl Conduit for SmpConduit {
             self.disarm();
         }
         !any
-    }
-
-    fn disarm(&self) {
-        bell::finish(&self.sleeping[self.me], self.wait_descriptor(), &self.bell_pending);
-    }
-
-    fn map(&self, owner: Peer, region: RegionId) -> Result<Option<Arc<Mapping>>> {
-        self.domain.map(owner, region).map(Some)
     }
 }

@@ -50,14 +50,21 @@ enum Way {
 }
 
 impl Way {
-    /// When something of so many bytes that a peer has sent, and that has been taken in now, is to be delivered.
-    fn due(&mut self, from: Peer, bytes: usize) -> Instant {
+    /// When something of so many bytes that a peer has sent, and that has been taken in now, begins its way.
+    fn begin(&mut self, from: Peer, bytes: usize) -> Instant {
         match self {
-            Self::Switch(switch) => switch.due(from, bytes),
+            Self::Switch(switch) => switch.up(from, bytes),
+            Self::Links(..) => Instant::now(),
+        }
+    }
+
+    /// When it is to be delivered: asked when it begins.
+    fn due(&mut self, from: Peer, bytes: usize, begin: Instant) -> Instant {
+        match self {
+            Self::Switch(switch) => switch.down(bytes, begin),
             Self::Links(link, busy_until) => {
-                let now = Instant::now();
-                let busy_until = busy_until.entry(from).or_insert(now);
-                *busy_until = now.max(*busy_until) + link.transfer(bytes);
+                let busy_until = busy_until.entry(from).or_insert(begin);
+                *busy_until = begin.max(*busy_until) + link.transfer(bytes);
                 *busy_until + link.latency
             }
         }
@@ -76,6 +83,10 @@ pub struct Delay {
 
 struct State {
     way: Way,
+    /// What has not begun its way, by when it will, and among equals in the order of arrival; with its bytes.
+    waiting: BTreeMap<(Instant, u64), (Peer, usize, Held)>,
+    /// When what has come last of a peer begins its way.
+    last_begin: BTreeMap<Peer, Instant>,
     /// When what has come last of a peer is to be delivered.
     last_due: BTreeMap<Peer, Instant>,
     /// By the time of delivery, and among equals in the order of arrival.
@@ -105,6 +116,8 @@ impl State {
     fn of(way: Way) -> Self {
         Self {
             way,
+            waiting: BTreeMap::new(),
+            last_begin: BTreeMap::new(),
             last_due: BTreeMap::new(),
             held: BTreeMap::new(),
             arrivals: 0,
@@ -116,13 +129,26 @@ impl State {
 
     /// Holds something of a peer's that has come now. It is not delivered before what has come of that peer earlier.
     fn hold(&mut self, from: Peer, bytes: usize, held: Held) {
-        let due = self.way.due(from, bytes);
-        let last = self.last_due.entry(from).or_insert(due);
-        *last = due.max(*last);
-        let due = *last;
+        let begin = self.way.begin(from, bytes);
+        let last = self.last_begin.entry(from).or_insert(begin);
+        *last = begin.max(*last);
+        let begin = *last;
         self.arrivals += 1;
         self.requests += usize::from(held.is_request());
-        self.held.insert((due, self.arrivals), held);
+        self.waiting.insert((begin, self.arrivals), (from, bytes, held));
+        self.begin_due();
+    }
+
+    /// Lets begin their way what is to begin it by now.
+    fn begin_due(&mut self) {
+        let now = Instant::now();
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
+            let ((begin, number), (from, bytes, held)) = first.remove_entry();
+            let due = self.way.due(from, bytes, begin);
+            let last = self.last_due.entry(from).or_insert(due);
+            *last = due.max(*last);
+            self.held.insert((*last, number), held);
+        }
     }
 
     /// The first that is due and may be delivered. What stays of a peer keeps its later messages behind it, except replies
@@ -145,6 +171,7 @@ impl State {
     }
 
     fn take_due(&mut self, traffic: Traffic) -> Option<Held> {
+        self.begin_due();
         let held = self.held.remove(&self.next_due(traffic)?)?;
         self.requests -= usize::from(held.is_request());
         Some(held)
@@ -182,7 +209,8 @@ impl Delay {
     /// Sets the alarm to the first that is held, so that whoever sleeps wakes for it, whichever thread took it in.
     fn set_alarm(&self) -> Result<()> {
         let mut state = self.lock();
-        let first = state.held.keys().next().map(|(due, _)| *due);
+        let (waiting, held) = (state.waiting.keys().next(), state.held.keys().next());
+        let first = waiting.into_iter().chain(held).map(|(when, _)| *when).min();
         if first != state.alarm {
             self.alarm.set(first)?;
             state.alarm = first;
@@ -221,7 +249,7 @@ impl Delay {
         // Somebody polls at this moment: what it finds may be what the caller waits for.
         let Some(turn) = self.turn.take() else { return false };
         let traffic = if turn.nested { Traffic::RepliesOnly } else { Traffic::Everything };
-        // What becomes due from now on rings the alarm.
+        // What begins its way, or becomes due, from now on rings the alarm.
         self.lock().next_due(traffic).is_none() && arm(&*self.inner)
     }
 

@@ -1,8 +1,9 @@
 //! The network of a virtual cluster: one switch, to which each node has one cable with a rate each way and a delay.
 //!
 //! Virtual nodes have one machine's memory in common, and in it lies, of each node, until when its cable is taken, up and down.
-//! Whoever takes in a message reserves the time of its bytes on the sender's way up and on its own way down, and delivers it when
-//! the last byte would have come. So all processes of a node share its cable, and a node that many ask is as slow as it would be.
+//! Whoever takes in a message reserves the time of its bytes on the sender's way up, and when that begins, on its own way down, and delivers it
+//! when the last byte would have come. So all processes of a node share its cable, and a node that many ask is as slow as it would be; but
+//! what still waits for another node's way up keeps nobody's way down.
 //! A cable is shared fairly, as systems do (Linux's `fq_codel`): what fits into one packet takes its time from the others, but does not
 //! wait behind the long messages of other pairs of peers. The switch itself has room for everything.
 
@@ -122,19 +123,31 @@ impl Switch {
         self.taken.atomic_u64((node.0 as usize * 2 + usize::from(is_down)) * size_of::<u64>())
     }
 
-    /// When a message of so many bytes that has been taken in now would have come.
-    pub(super) fn due(&self, from: Peer, bytes: usize) -> Instant {
-        let nanos = self.cable.transfer((bytes + OVERHEAD_BYTES) as u64).as_nanos() as u64;
-        let (here, now_nanos) = (Instant::now(), now());
-        let passes = bytes + OVERHEAD_BYTES <= PACKET_BYTES;
-        let begin = |word: &AtomicU64, earliest: u64| match (take(word, earliest, nanos), passes) {
-            (_, true) => earliest,
-            (begin, false) => begin,
-        };
-        let up = begin(self.word(self.layout.node_of_peer(from), false), now_nanos);
-        let down = begin(self.word(self.me, true), up);
-        let wait = down + nanos - now_nanos;
-        here + Duration::from_nanos(wait) + Duration::from_micros(self.cable.delay_micros)
+    /// Reserves the way up for a message of so many bytes that has been taken in now; returns when it begins.
+    pub(super) fn up(&self, from: Peer, bytes: usize) -> Instant {
+        self.reserve(self.layout.node_of_peer(from), false, bytes, Instant::now())
+    }
+
+    /// Reserves the way down for a message whose way up begins then; returns when it would have come.
+    pub(super) fn down(&self, bytes: usize, up: Instant) -> Instant {
+        let begin = self.reserve(self.me, true, bytes, up);
+        begin
+            + self.cable.transfer((bytes + OVERHEAD_BYTES) as u64)
+            + Duration::from_micros(self.cable.delay_micros)
+    }
+
+    /// Reserves one way of a cable from `earliest` on at the earliest; returns when the bytes begin to pass.
+    fn reserve(&self, node: NodeId, is_down: bool, bytes: usize, earliest: Instant) -> Instant {
+        let bytes = bytes + OVERHEAD_BYTES;
+        let nanos = self.cable.transfer(bytes as u64).as_nanos() as u64;
+        // The same moment by the clock of this process and by that of all.
+        let (here, now) = (Instant::now(), now());
+        let ahead = earliest.saturating_duration_since(here).as_nanos() as u64;
+        let late = here.saturating_duration_since(earliest).as_nanos() as u64;
+        let earliest_nanos = (now + ahead).saturating_sub(late);
+        let begin = take(self.word(node, is_down), earliest_nanos, nanos);
+        let waits = if bytes <= PACKET_BYTES { 0 } else { begin - earliest_nanos };
+        earliest + Duration::from_nanos(waits)
     }
 }
 
@@ -183,17 +196,16 @@ mod tests {
         let milliseconds = |due: Instant, start: Instant| due.duration_since(start).as_secs_f64() * 1e3;
         let [zero, one, two] = &switches()[..] else { unreachable!() };
         let start = Instant::now();
-        let from_zero =
-            [one.due(Peer(0), bytes), two.due(Peer(0), bytes)].map(|due| milliseconds(due, start));
+        let from_zero = [one, two].map(|to| milliseconds(to.down(bytes, to.up(Peer(0), bytes)), start));
         assert!(from_zero[0] >= 3.0 && from_zero[1] >= from_zero[0] + 1.99, "{from_zero:?}");
         let [zero_two, ..] = &switches()[..] else { unreachable!() };
         let start = Instant::now();
-        let to_zero = [zero_two.due(Peer(1), bytes), zero_two.due(Peer(2), bytes)];
-        let to_zero = to_zero.map(|due| milliseconds(due, start));
+        let from = |peer| milliseconds(zero_two.down(bytes, zero_two.up(Peer(peer), bytes)), start);
+        let to_zero = [from(1), from(2)];
         assert!(to_zero[1] >= to_zero[0] + 1.99, "{to_zero:?}");
         // The way up of node 2 was free, and node 0 has got nothing yet at the first switch.
         let start = Instant::now();
-        let due = milliseconds(zero.due(Peer(2), bytes), start);
+        let due = milliseconds(zero.down(bytes, zero.up(Peer(2), bytes)), start);
         assert!((3.0..60_000.0).contains(&due), "{due}");
     }
 
@@ -203,9 +215,9 @@ mod tests {
         let [_, one, two] = &switches()[..] else { unreachable!() };
         let milliseconds = |due: Instant, start: Instant| due.duration_since(start).as_secs_f64() * 1e3;
         let start = Instant::now();
-        one.due(Peer(0), 100_000);
-        let packet = milliseconds(two.due(Peer(0), 1000 - OVERHEAD_BYTES), start);
-        let long = milliseconds(two.due(Peer(0), 2000 - OVERHEAD_BYTES), start);
+        one.down(100_000, one.up(Peer(0), 100_000));
+        let due = |bytes| milliseconds(two.down(bytes, two.up(Peer(0), bytes)), start);
+        let [packet, long] = [1000 - OVERHEAD_BYTES, 2000 - OVERHEAD_BYTES].map(due);
         // 2 ms, and then behind 100 and that one, unless this thread was kept waiting between.
         assert!(packet < 100.0 && long >= 104.0, "{packet} {long}");
     }

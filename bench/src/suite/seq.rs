@@ -14,8 +14,9 @@ use crate::figure::{Better, Figure, Form};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
+use std::collections::VecDeque;
 use std::time::Instant;
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, say};
+use vgas::{Counter, GetHandle, GlobalAddress, Rank, Runtime, SegmentSpec, say};
 
 const PARAMETERS: &[Parameter] = &[
     Parameter { name: "nodes", default: "8", help: "The most nodes, one rank each; halved down to one." },
@@ -23,6 +24,7 @@ const PARAMETERS: &[Parameter] = &[
     Parameter { name: "small", default: "8", help: "MiB of the data that fit into one cache." },
     Parameter { name: "large", default: "40", help: "MiB of the data that do not." },
     Parameter { name: "passes", default: "1", help: "How often each rank reads all of it." },
+    Parameter { name: "under_way", default: "1", help: "Gets that a rank has under way at a time." },
     Parameter { name: "samples", default: "3", help: "Jobs of each kind." },
 ];
 
@@ -141,22 +143,26 @@ fn check(options: &Options) -> Result<()> {
     for name in ["small", "large", "cache"] {
         options.mebibytes(name)?;
     }
+    if !(1..=1024).contains(&options.get::<usize>("under_way")?) {
+        return Err("`under_way` is from 1 to 1024".into());
+    }
     Ok(())
 }
 
 fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
-    let passes: u64 = options.get("passes")?;
+    let (passes, under_way): (u64, usize) = (options.get("passes")?, options.get("under_way")?);
     if child::in_job() {
-        return rank(options.mebibytes("large")?, passes, name == RANDOM.name);
+        return rank(options.mebibytes("large")?, passes, under_way, name == RANDOM.name);
     }
     let (most, samples): (u32, usize) = (options.get("nodes")?, options.get("samples")?);
     let cache = format!("{}MiB", options.text("cache"));
-    let passes_text = format!("passes={passes}");
+    let (passes_text, under_way_text) = (format!("passes={passes}"), format!("under_way={under_way}"));
     let mut rows = Vec::new();
     for size in ["small", "large"] {
         // In a job there is one size.
         let size_text = format!("large={}", options.text(size));
-        let program = ["bench", name, "--param", &size_text, "--param", &passes_text];
+        let program =
+            ["bench", name, "--param", &size_text, "--param", &passes_text, "--param", &under_way_text];
         let counts = std::iter::successors(Some(1u32), |nodes| Some(nodes * 2));
         for nodes in counts.take_while(|nodes| *nodes <= most) {
             let nodes_text = nodes.to_string();
@@ -179,7 +185,8 @@ fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
                 .under("nodes", nodes)
                 .under("data_bytes", options.mebibytes(size)?)
                 .under("cache_bytes", options.mebibytes("cache")?)
-                .under("passes", passes);
+                .under("passes", passes)
+                .under("under_way", under_way as u64);
             report.compare(["rate", "MB/s"], (ON, &on), (OFF, &off));
             let each = |all: &[f64]| all.iter().map(|rate| rate / f64::from(nodes)).collect();
             report.add("each node", "rate", "MB/s", each(&on));
@@ -193,7 +200,7 @@ fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
 }
 
 /// Rank 0 owns the data.
-fn rank(bytes: u64, passes: u64, at_random: bool) -> Result<Vec<Row>> {
+fn rank(bytes: u64, passes: u64, under_way: usize, at_random: bool) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
     let me = runtime.rank().0;
     let page = runtime.client().page_bytes();
@@ -218,13 +225,25 @@ fn rank(bytes: u64, passes: u64, at_random: bool) -> Result<Vec<Row>> {
     }
     let before = runtime.statistics()?;
     let start = Instant::now();
+    let mut gets = VecDeque::with_capacity(under_way);
+    // Of those whose get is not under way.
+    let mut blocks = vec![block; under_way];
+    let come = |(offset, get): (u64, GetHandle<'_, u8>)| -> Result<Vec<u8>> {
+        let block = get.wait()?;
+        let is_right = block[..8] == offset.to_le_bytes();
+        is_right.then_some(block).ok_or_else(|| format!("page at {offset} is another").into())
+    };
     for _ in 0..passes {
         for &offset in &offsets {
-            runtime.get(at(offset), &mut block)?;
-            if block[..8] != offset.to_le_bytes() {
-                return Err(format!("page at {offset} is another").into());
-            }
+            let block = match blocks.pop() {
+                Some(block) => block,
+                None => gets.pop_front().map_or(Ok(Vec::new()), come)?,
+            };
+            gets.push_back((offset, runtime.get_nb(at(offset), block)?));
         }
+    }
+    for get in gets {
+        come(get)?;
     }
     runtime.barrier()?;
     let seconds = start.elapsed().as_secs_f64();

@@ -2,8 +2,8 @@
 //! and 9), by number of nodes: data that fits into one cache, and data that is larger than one and smaller than all together.
 //!
 //! In one virtual cluster: each node has a link and a drive of its own, one rank, and its own cache. The segment is on NVMe and in no
-//! cache when its reading begins; each rank gets all of it, page by page, `passes` times. At random each in an order of its own.
-//! Beside the rate stands how many pages came from NVMe for each page of the data: 1 is the least.
+//! cache when its reading begins; each rank gets all of it, page by page, `passes` times. At random each in an order of its own,
+//! another one each time. Beside the rate stands how many pages came from NVMe for each page of the data: 1 is the least.
 //!
 //! Cooperation is a setting of a whole job; a sample of the ratio is a pair of jobs in turn.
 
@@ -220,9 +220,7 @@ fn rank(bytes: u64, passes: u64, under_way: usize, at_random: bool) -> Result<Ve
         }
     }
     let mut offsets: Vec<u64> = (0..bytes).step_by(page).collect();
-    if at_random {
-        offsets.shuffle(&mut rand_chacha::ChaCha8Rng::seed_from_u64(u64::from(me)));
-    }
+    let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(u64::from(me));
     let before = runtime.statistics()?;
     let start = Instant::now();
     let mut gets = VecDeque::with_capacity(under_way);
@@ -234,6 +232,10 @@ fn rank(bytes: u64, passes: u64, under_way: usize, at_random: bool) -> Result<Ve
         is_right.then_some(block).ok_or_else(|| format!("page at {offset} is another").into())
     };
     for _ in 0..passes {
+        if at_random {
+            // Anew: the same order once more would be a loop, the worst for whoever keeps what was used last.
+            offsets.shuffle(&mut random);
+        }
         for &offset in &offsets {
             let block = match blocks.pop() {
                 Some(block) => block,

@@ -6,7 +6,8 @@
 //! now and then to see whether it still is what it was: for pages that somebody waits for. What is read ahead has time.
 //!
 //! What a node takes of a drive, all others that share it cannot have, while each holder has a link of its own. So the time of NVMe counts as
-//! often as there are nodes: two nodes read what either of them can read sooner, many spare the drive unless it is faster by far.
+//! often as there are nodes: many spare the drive unless it is faster by far. Of two, each reads what it can read sooner: the other one
+//! has no more than its link to offer, and the drive is as fast for it.
 //!
 //! [`Message::GetShared`]: crate::protocol::Message::GetShared
 
@@ -44,14 +45,15 @@ struct OfHome {
 /// What was measured.
 #[derive(Debug)]
 pub(super) struct Prices {
-    nodes: u64,
+    /// How often the time of NVMe counts.
+    weight: u64,
     of: FxHashMap<(NodeId, PageSize), OfHome>,
 }
 
 impl Prices {
     /// Nothing yet, in a job of so many nodes.
     pub fn new(nodes: u32) -> Self {
-        Self { nodes: nodes.into(), of: FxHashMap::default() }
+        Self { weight: if nodes > 2 { nodes.into() } else { 1 }, of: FxHashMap::default() }
     }
 
     /// A page of this home has come so long after it was asked for.
@@ -69,7 +71,7 @@ impl Prices {
     pub fn prefers_nvm(&mut self, home: NodeId, size: PageSize) -> bool {
         let Some(of_home) = self.of.get_mut(&(home, size)) else { return false };
         let (Some(nvm), Some(peers)) = (of_home.nvm.0, of_home.peers.0) else { return false };
-        let prefers = nvm.saturating_mul(self.nodes) < peers;
+        let prefers = nvm.saturating_mul(self.weight) < peers;
         of_home.same_way += 1;
         if of_home.same_way < LOOK_AGAIN {
             return prefers;
@@ -102,7 +104,7 @@ mod tests {
         assert_eq!(asked(&mut prices), 4 * (LOOK_AGAIN - 1));
         assert!(!prices.prefers_nvm(PEER, SIZE));
         // The device is slower now.
-        (0..40).for_each(|_| prices.took(HOME, SIZE, HOME, Origin::Nvm, 900));
+        (0..80).for_each(|_| prices.took(HOME, SIZE, HOME, Origin::Nvm, 1100));
         assert_eq!(asked(&mut prices), 4);
     }
 

@@ -223,29 +223,36 @@ fn rank(bytes: u64, passes: u64, under_way: usize, at_random: bool) -> Result<Ve
     let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(u64::from(me));
     let before = runtime.statistics()?;
     let start = Instant::now();
-    let mut gets = VecDeque::with_capacity(under_way);
-    // Of those whose get is not under way.
-    let mut blocks = vec![block; under_way];
-    let come = |(offset, get): (u64, GetHandle<'_, u8>)| -> Result<Vec<u8>> {
-        let block = get.wait()?;
-        let is_right = block[..8] == offset.to_le_bytes();
-        is_right.then_some(block).ok_or_else(|| format!("page at {offset} is another").into())
+    let is_right = |block: &[u8], offset: u64| match block[..8] == offset.to_le_bytes() {
+        true => Ok(()),
+        false => Err(format!("page at {offset} is another")),
     };
+    let mut gets: VecDeque<(u64, GetHandle<'_, u8>)> = VecDeque::with_capacity(under_way);
     for _ in 0..passes {
         if at_random {
             // Anew: the same order once more would be a loop, the worst for whoever keeps what was used last.
             offsets.shuffle(&mut random);
         }
         for &offset in &offsets {
-            let block = match blocks.pop() {
-                Some(block) => block,
-                None => gets.pop_front().map_or(Ok(Vec::new()), come)?,
+            if under_way == 1 {
+                runtime.get(at(offset), &mut block)?;
+                is_right(&block, offset)?;
+                continue;
+            }
+            let oldest = if gets.len() < under_way { None } else { gets.pop_front() };
+            let buffer = match oldest {
+                None => vec![0; page],
+                Some((before, get)) => {
+                    let buffer = get.wait()?;
+                    is_right(&buffer, before)?;
+                    buffer
+                }
             };
-            gets.push_back((offset, runtime.get_nb(at(offset), block)?));
+            gets.push_back((offset, runtime.get_nb(at(offset), buffer)?));
         }
     }
-    for get in gets {
-        come(get)?;
+    for (offset, get) in gets {
+        is_right(&get.wait()?, offset)?;
     }
     runtime.barrier()?;
     let seconds = start.elapsed().as_secs_f64();

@@ -54,6 +54,7 @@
 //! | [`slab`] | the allocator of a partition |
 //! | `layout.rs` | how values lie in memory, in words |
 //! | `tie.rs` | where in them other objects are tied to them |
+//! | `glue.rs` | whether dropping a value runs something that the program has written |
 //! | `portable.rs` | which types may be in the heap, and be read through copies |
 //! | `service/` | work at the home of objects, in the daemons of nodes |
 //! | `planted.rs` | mistakes that tests make on purpose |
@@ -62,7 +63,7 @@
 //! | `heap/` | boxes, rows and text, and borrows of them, copies and how ranks of a node share them, what ranks free of each other's, passing objects on, what outlives a job, and reports |
 //! | [`sync`] | what several owners share: atomics, counted values, locks, channels |
 //!
-//! The first five need nothing of vgas, and build without it: `cargo test -p vgas-objects --no-default-features --lib`.
+//! The first seven need nothing of vgas, and build without it: `cargo test -p vgas-objects --no-default-features --lib`.
 //!
 //! # Types
 //!
@@ -206,6 +207,7 @@ pub mod first_steps;
 #[cfg(all(feature = "runtime", any(test, fuzzing)))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod glue;
 #[cfg(feature = "runtime")]
 mod heap;
 mod layout;
@@ -226,6 +228,9 @@ mod tie;
 pub mod views;
 mod word;
 
+pub use glue::Glue;
+#[doc(hidden)]
+pub use glue::{DropOf, NoDrop};
 #[cfg(feature = "runtime")]
 pub use heap::{
     CopiesRunning, DBox, DMap, DMapIter, DString, DVec, Entry, Found, Get, HeapAtRest, HeapCounts,

@@ -24,6 +24,8 @@ pub enum Fault {
     LostPoison,
     /// What was found to be seen by nobody is taken to be so for ever.
     EndlessPeriod,
+    /// What owns objects, and is another rank's, is not dropped there.
+    ForgottenDrop,
 }
 
 #[cfg(feature = "faults")]

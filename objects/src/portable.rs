@@ -5,6 +5,7 @@
 //! A type is [`Portable`] here if all of its bytes are values of the type itself, and it has no [`Link`]s but those that it visits; it
 //! is [`Shareable`] if it has no interior mutability.
 
+use crate::glue::Glue;
 use crate::layout::Layout;
 use crate::tie::Ties;
 use crate::word::Link;
@@ -113,6 +114,13 @@ pub unsafe trait Portable: Sized + Send + 'static {
         let _ = ties;
     }
 
+    /// Shows of what types the parts of a value are, and the objects that it owns, or says that dropping it is more than dropping those
+    /// ([`Glue::own`]): then it is dropped where its owner drops it, and what is another rank's comes there before. The others are dropped where
+    /// they are, without being fetched. Not asked of types that have nothing to drop.
+    fn glue(glue: &mut Glue) {
+        glue.own();
+    }
+
     /// Says how values lie in memory: of what they are made of, and have boxes of, beyond the type's name and size.
     fn describe(layout: &mut Layout) {
         layout.begin::<Self>();
@@ -200,6 +208,9 @@ unsafe impl<T: Portable, const N: usize> Portable for [T; N] {
     fn ties(ties: &mut Ties) {
         (0..N).for_each(|at| ties.part::<T>(at * size_of::<T>()));
     }
+    fn glue(glue: &mut Glue) {
+        glue.part::<T>();
+    }
     fn describe(layout: &mut Layout) {
         T::describe(layout);
     }
@@ -220,6 +231,9 @@ unsafe impl<T: Portable> Portable for Option<T> {
     const HAS_TIES: bool = T::IS_TIE;
     fn ties(ties: &mut Ties) {
         ties.part::<T>(0);
+    }
+    fn glue(glue: &mut Glue) {
+        glue.part::<T>();
     }
     fn describe(layout: &mut Layout) {
         T::describe(layout);
@@ -242,6 +256,10 @@ unsafe impl<T: Portable, E: Portable> Portable for Result<T, E> {
             Ok(value) => value.weigh(visit),
             Err(error) => error.weigh(visit),
         }
+    }
+    fn glue(glue: &mut Glue) {
+        glue.part::<T>();
+        glue.part::<E>();
     }
     fn describe(layout: &mut Layout) {
         T::describe(layout);
@@ -269,6 +287,9 @@ macro_rules! tuples {
             const HAS_TIES: bool = false $(|| $name::HAS_TIES)+;
             fn ties(ties: &mut Ties) {
                 $(ties.part::<$name>(std::mem::offset_of!(Self, $at));)+
+            }
+            fn glue(glue: &mut Glue) {
+                $(glue.part::<$name>();)+
             }
             fn describe(layout: &mut Layout) {
                 $($name::describe(layout);)+

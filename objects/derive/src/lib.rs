@@ -54,7 +54,8 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
     let (implemented, types, conditions) = generics.split_for_impl();
     let name = &input.ident;
     let shapes = shapes(input)?;
-    let fields = shapes.iter().flat_map(|(_, fields)| fields.iter().map(|field| &field.ty));
+    let fields: Vec<_> =
+        shapes.iter().flat_map(|(_, fields)| fields.iter().map(|field| &field.ty)).collect();
     // What is done with each field that a value has.
     let arms_of = |visited: TokenStream| -> Vec<TokenStream> {
         let arms = shapes.iter().map(|(path, fields)| {
@@ -131,6 +132,15 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
             #[allow(unused_variables)]
             fn ties(ties: &mut ::vgas_objects::Ties) {
                 #(#ties)*
+            }
+            fn glue(glue: &mut ::vgas_objects::Glue) {
+                // Of a type that does not implement `Drop`, the trait's constant is meant.
+                #[allow(unused_imports)]
+                use ::vgas_objects::NoDrop as _;
+                if ::vgas_objects::DropOf::<Self>::IS_OWN {
+                    glue.own();
+                }
+                #(glue.part::<#fields>();)*
             }
             fn describe(layout: &mut ::vgas_objects::Layout) {
                 if layout.begin::<Self>() {

@@ -4,7 +4,8 @@ use super::borrow::{MutRef, Ref};
 use super::error::ObjectError;
 use super::shape::Shape;
 use super::tied::TBox;
-use super::{Freed, Heap, OWN, heap, leave_behind};
+use super::{Freed, Heap, OWN, drops, heap, leave_behind};
+use crate::glue::Glue;
 use crate::layout::Layout;
 use crate::portable::{Portable, Shareable};
 use crate::slab::Use;
@@ -101,6 +102,10 @@ unsafe impl<T: Portable> Portable for DBox<T> {
         visit(&self.link, size_of::<T>() as u64);
     }
 
+    fn glue(glue: &mut Glue) {
+        glue.part::<T>();
+    }
+
     fn describe(layout: &mut Layout) {
         T::describe(layout);
     }
@@ -125,6 +130,10 @@ unsafe impl<T: Portable> Portable for TBox<T> {
 
     fn ties(ties: &mut Ties) {
         ties.tie::<T>();
+    }
+
+    fn glue(glue: &mut Glue) {
+        glue.part::<DBox<T>>();
     }
 
     fn describe(layout: &mut Layout) {
@@ -408,14 +417,20 @@ impl<T: Portable> Drop for DBox<T> {
         let word = self.link.word;
         // A slot that cannot be freed, and a value that cannot be had, are lost with their rank, and the job.
         let is_here = OWN.offset_of(word.address()).is_some();
-        if is_here && !(heap.has_replicas() && std::mem::needs_drop::<T>()) {
+        if !std::mem::needs_drop::<T>() {
+            let _ = match is_here {
+                true => heap.free_own(word),
+                false => heap.free_there(Freed::of(word, Vec::new(), const { &Shape::of::<T>() })),
+            };
+        } else if is_here && !heap.has_replicas() {
+            if drops::leave::<T>(word, 1) {
+                return;
+            }
             // SAFETY: rule 2: its owner drops it, where it is.
             unsafe { with_exposed_provenance_mut::<T>(word.address() as usize).drop_in_place() };
             let _ = heap.free_own(word);
-        } else if std::mem::needs_drop::<T>() {
+        } else if is_here || !heap.let_go::<T>(word, 1) {
             drop(take::<T>(heap, word));
-        } else {
-            let _ = heap.free_there(Freed::of(word, Vec::new(), const { &Shape::of::<T>() }));
         }
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct Room {
 pub(crate) fn room_for(class: Class) -> Room {
     let Ok(heap) = heap() else { return Room { word: None, free: 0 } };
     // What others have freed that is no object, this rank's own calls say.
-    let _ = heap.collect();
+    let _ = heap.collect().and_then(|()| heap.drop_come(usize::MAX));
     let mut slabs = heap.slabs();
     let place = slabs.allocate_leaving(class, Use::Values, heap.elsewhere.spare);
     let free = slabs.free_slabs();
@@ -73,7 +73,7 @@ pub(crate) fn give_back(from: Rank, word: Word) {
 impl Heap {
     /// A slot for a new value.
     pub(super) fn place(&self, class: Class) -> Result<Word, ObjectError> {
-        self.look(class)?;
+        self.look(class, Use::Values)?;
         let placed = self.slabs().allocate_leaving(class, Use::Values, self.elsewhere.spare);
         match placed {
             Ok(place) => self.word_of(place),
@@ -91,6 +91,7 @@ impl Heap {
         let mut others = 0;
         if self.elsewhere.spare > 0 {
             self.collect()?;
+            self.drop_come(usize::MAX)?;
             // Copies have some of what is theirs already.
             let kept = u32::try_from(self.copies.kept().1 / SLAB_BYTES).unwrap_or(u32::MAX);
             let spare = self.elsewhere.spare.saturating_sub(kept);
@@ -144,7 +145,7 @@ impl Heap {
 
     fn has_frees(&self) -> bool {
         let frees = self.frees.lock().unwrap_or_else(PoisonError::into_inner);
-        frees.values().any(|freed| !freed.is_empty())
+        frees.values().any(|freed| !freed.is_empty()) || self.has_drops()
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, FxHashMap<Rank, u32>> {

@@ -15,6 +15,7 @@ mod ahead;
 mod borrow;
 mod boxes;
 mod copies;
+mod drops;
 mod elsewhere;
 mod entry;
 mod error;
@@ -51,6 +52,7 @@ mod vec;
 pub use ahead::prefetch;
 pub use borrow::{MutRef, Ref};
 pub use boxes::{DBox, Refused};
+pub(crate) use drops::{is_dropping, tell_drops};
 pub(crate) use elsewhere::{Room, give_back, room_for};
 pub use entry::{Entry, OccupiedEntry, VacantEntry};
 pub use error::{Lost, ObjectError, OtherLayout};
@@ -237,6 +239,7 @@ struct Heap {
     frees: Mutex<FxHashMap<Rank, Vec<Freed>>>,
     /// Ranks of other nodes whose home was told of objects, and has not answered.
     told: Mutex<FxHashSet<Rank>>,
+    drops: drops::Drops,
     allocated: AtomicU64,
     elsewhere: elsewhere::Elsewhere,
     /// Objects that are found by name.
@@ -334,19 +337,24 @@ impl Heap {
         OWN.base.load(Ordering::Relaxed) + offset
     }
 
-    /// Now and then, before something is placed: looks for what others have freed.
-    fn look(&self, class: Class) -> Result<(), ObjectError> {
+    /// Now and then, before something is placed: looks for what others have freed and let go of, and tells them the same.
+    fn look(&self, class: Class, of: Use) -> Result<(), ObjectError> {
         let counts = 1 + class.bytes() / LOOK_BYTES;
         let before = self.allocated.fetch_add(counts, Ordering::Relaxed);
         if before == 0 || before / LOOK_AFTER != before.wrapping_add(counts) / LOOK_AFTER {
             self.collect()?;
+            // Not while others wait for a copy.
+            if of == Use::Values {
+                self.send_all_drops()?;
+                self.drop_come(drops::DROPS_MOST)?;
+            }
         }
         Ok(())
     }
 
     /// Room in this rank's partition: copies that nobody uses give way.
     fn allocate(&self, class: Class, of: Use) -> Result<(u64, Colour), ObjectError> {
-        self.look(class)?;
+        self.look(class, of)?;
         self.allocate_all(class, of)
     }
 
@@ -359,6 +367,7 @@ impl Heap {
             };
             if !std::mem::replace(&mut is_collected, true) {
                 self.collect()?;
+                self.drop_come(usize::MAX)?;
             } else if !self.evict()? {
                 return Err(full.into());
             }
@@ -466,6 +475,7 @@ impl Heap {
 
     /// Tells all ranks what has been freed of theirs.
     fn flush(&self) -> Result<(), ObjectError> {
+        self.send_all_drops()?;
         let all = std::mem::take(&mut *self.frees.lock().unwrap_or_else(PoisonError::into_inner));
         let told = std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner));
         let ranks: FxHashSet<Rank> = all.keys().copied().chain(told).collect();

@@ -12,7 +12,13 @@ use crate::word::{ADDRESS_BITS, Colour};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use vgas::{GlobalAddress, Rank, Reopened, Runtime, SegmentSpec};
+
+/// What each rank brings to a barrier before those: numbers of drops.
+const TOLD_AND_DONE: usize = 2;
+/// How long a rank waits for what others let go of, where some is on its way: longer than a message and its answer take, mostly.
+const QUIET: Duration = Duration::from_micros(300);
 
 /// Retired slots that ranks ask about at one barrier, which carries 1024 bytes.
 const ASKED_MAX: usize = 100;
@@ -161,6 +167,7 @@ impl Objects {
             serial: AtomicU64::new(1),
             frees: Mutex::default(),
             told: Mutex::default(),
+            drops: Default::default(),
             allocated: AtomicU64::new(1),
             elsewhere: Elsewhere::new(options, ranks),
             roots: Mutex::new(left.and_then(|head| head.roots).map(DBox::of)),
@@ -179,6 +186,7 @@ impl Objects {
         }
         let Some(heap) = HEAP.get() else { return Err(ObjectError::NoHeap) };
         let objects = Self { heap };
+        super::drops::register(&heap.runtime)?;
         crate::task::register(&heap.runtime)?;
         // All agree on the first rank's number: what the job is called by who looks at it.
         let mut number = [0; 8];
@@ -220,6 +228,7 @@ impl Objects {
     /// When another rank has freed what is no object.
     pub fn counts(&self) -> Result<HeapCounts, ObjectError> {
         self.heap.collect()?;
+        self.heap.drop_come(usize::MAX)?;
         let slabs = self.heap.slabs();
         Ok(HeapCounts {
             placed: slabs.live(),
@@ -249,17 +258,12 @@ impl Objects {
         crate::sync::look();
         heap.flush()?;
         heap.replicate()?;
-        let own: Vec<u64> = {
-            let slabs = heap.slabs();
-            slabs.retired().iter().take(ASKED_MAX).map(|offset| heap.address_of(*offset)).collect()
-        };
-        let bytes: Vec<u8> = own.iter().flat_map(|address| address.to_le_bytes()).collect();
-        let all = runtime.barrier_exchange(&bytes)?;
+        let (own, all) = self.come_to_rest()?;
         heap.has_met()?;
         heap.collect()?;
         let asked: Vec<u64> = all
             .iter()
-            .flat_map(|bytes| bytes.as_chunks::<8>().0)
+            .flat_map(|bytes| bytes.as_chunks::<8>().0.iter().skip(TOLD_AND_DONE))
             .map(|chunk| u64::from_le_bytes(*chunk))
             .collect();
         if asked.is_empty() {
@@ -285,6 +289,41 @@ impl Objects {
             }
         }
         Ok(())
+    }
+
+    /// Meets all ranks until nothing is left to be dropped of what they have let go of, which is mostly once. What this rank asks about then, and all
+    /// have brought: how many objects each has let go of, how many it has dropped for others, and what it asks about.
+    fn come_to_rest(&self) -> Result<(Vec<u64>, Vec<Vec<u8>>), ObjectError> {
+        let (heap, runtime) = (self.heap, &self.heap.runtime);
+        let mut has_met = false;
+        loop {
+            // What goes from rank to rank and back comes while this waits, mostly.
+            loop {
+                heap.drop_come(usize::MAX)?;
+                crate::sync::flush()?;
+                heap.flush()?;
+                let until = Instant::now() + QUIET;
+                if !heap.has_come() && (!has_met || !crate::sync::until(Some(until), || heap.has_come())?) {
+                    break;
+                }
+            }
+            let own: Vec<u64> = {
+                let slabs = heap.slabs();
+                slabs.retired().iter().take(ASKED_MAX).map(|offset| heap.address_of(*offset)).collect()
+            };
+            let brought = heap.drops_told_and_done().into_iter().chain(own.iter().copied());
+            let bytes: Vec<u8> = brought.flat_map(u64::to_le_bytes).collect();
+            let all = runtime.barrier_exchange(&bytes)?;
+            let sum = |at: usize| {
+                let numbers = all.iter().filter_map(|bytes| bytes.as_chunks::<8>().0.get(at));
+                numbers.fold(0, |sum: u64, number| sum.wrapping_add(u64::from_le_bytes(*number)))
+            };
+            // A rank that says that it has dropped more is wrong, and is not waited for.
+            if sum(0) <= sum(1) {
+                return Ok((own, all));
+            }
+            has_met = true;
+        }
     }
 
     /// Ends the heap, and this rank's part of the job. Collective. Boxes that are left become empty names: using them panics, dropping

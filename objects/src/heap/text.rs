@@ -2,6 +2,7 @@
 
 use super::error::ObjectError;
 use super::vec::DVec;
+use crate::glue::Glue;
 use crate::layout::Layout;
 use crate::portable::{Portable, Shareable};
 use crate::word::Link;
@@ -36,6 +37,10 @@ unsafe impl Portable for DString {
 
     fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
         self.bytes.weigh(visit);
+    }
+
+    fn glue(glue: &mut Glue) {
+        glue.part::<DVec<u8>>();
     }
 
     fn describe(layout: &mut Layout) {

@@ -4,7 +4,8 @@ use super::error::ObjectError;
 use super::part::{Part, Values};
 use super::period::PERIOD;
 use super::shape::Shape;
-use super::{Freed, Heap, OWN, heap};
+use super::{Freed, Heap, OWN, drops, heap};
+use crate::glue::Glue;
 use crate::layout::Layout;
 use crate::portable::{Portable, Shareable};
 use crate::slab::{Class, Use};
@@ -84,6 +85,10 @@ unsafe impl<T: Portable> Portable for DVec<T> {
         if let Some(link) = self.link() {
             visit(link, self.length.saturating_mul(size_of::<T>() as u64));
         }
+    }
+
+    fn glue(glue: &mut Glue) {
+        glue.part::<T>();
     }
 
     fn describe(layout: &mut Layout) {
@@ -716,7 +721,10 @@ impl<T: Portable> Drop for DVec<T> {
         let stays = heap.has_replicas() && std::mem::needs_drop::<T>() && self.length > 0;
         if OWN.offset_of(word.address()).is_some() && !stays {
             heap.release(link);
-            if std::mem::needs_drop::<T>() {
+            if std::mem::needs_drop::<T>() && self.length > 0 {
+                if drops::leave::<T>(word, self.length) {
+                    return;
+                }
                 let values = with_exposed_provenance_mut::<T>(word.address() as usize);
                 // SAFETY: rule 2: its owner drops them, where they are.
                 unsafe { std::ptr::slice_from_raw_parts_mut(values, self.length as usize).drop_in_place() };
@@ -724,6 +732,10 @@ impl<T: Portable> Drop for DVec<T> {
             // A slot that cannot be freed, and values that cannot be had, are lost with their rank, and the job.
             let _ = heap.free_own(word);
         } else if std::mem::needs_drop::<T>() && self.length > 0 {
+            if OWN.offset_of(word.address()).is_none() && heap.let_go::<T>(word, self.length) {
+                heap.release(link);
+                return;
+            }
             drop(std::mem::take(self).into_vec());
         } else {
             heap.release(link);

@@ -544,6 +544,31 @@ impl<M: Memory> Slabs<M> {
         }
     }
 
+    /// How many bytes the slot has of a value that begins there, whose word has this colour.
+    ///
+    /// # Errors
+    /// When no value begins there, or its colour was never given out: what [`Slabs::free`] would refuse, and copies.
+    pub fn value_at(&self, offset: u64, colour: Colour) -> Result<u64, NoObject> {
+        let no_object = NoObject { offset, colour };
+        let bytes = self.bytes_at(offset).map_err(|_| no_object)?;
+        let slab = self.geometry.slab_at(offset).ok_or(no_object)?;
+        let kind = self.memory.load(Geometry::record(slab));
+        let is_of_values = kind == LARGE || list_of(kind).is_some_and(|(_, of)| of == Use::Values);
+        let at = self.geometry.word_at(offset, kind).filter(|_| is_of_values).ok_or(no_object)?;
+        if let Some((small, _)) = list_of(kind) {
+            let start = self.geometry.start(slab);
+            let slot = small.slot_at(offset - start).ok_or(no_object)?;
+            if slot >= self.memory.load(start + header::FRESH) {
+                return Err(no_object);
+            }
+        }
+        let word = self.memory.load(at);
+        match decode(word) {
+            Slot::Live { .. } if colour_of(word) <= colour && colour <= self.last => Ok(bytes),
+            _ => Err(no_object),
+        }
+    }
+
     /// The bytes that it divides.
     pub fn memory(&self) -> &M {
         &self.memory

@@ -9,7 +9,10 @@
 use super::count::{DRAWN, FIRST, OWNER, Over, WATCHER, has_room, is_alone, over, owners, watchers};
 use super::units::Units;
 use super::weak::DWeak;
-use crate::heap::{DBox, ObjectError, Refused, add, discard_left, drop_value, is_own, replace, take_out};
+use crate::glue::Glue;
+use crate::heap::{
+    DBox, ObjectError, Refused, add, discard_left, drop_value, is_dropping, is_own, replace, take_out,
+};
 use crate::planted::{Fault, is_planted};
 use crate::word::{Link, Word};
 use crate::{Layout, Portable, Shareable};
@@ -80,6 +83,11 @@ unsafe impl<T: Shareable> Portable for DArc<T> {
 
     fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
         self.of.weigh(visit);
+    }
+
+    fn glue(glue: &mut Glue) {
+        // A unit of its count is kept, by whichever rank; what the value itself does may be done where its last unit is.
+        glue.part::<T>();
     }
 
     fn describe(layout: &mut Layout) {
@@ -176,7 +184,9 @@ pub(super) fn one_less<T: Shareable>(word: Word, unit: u64) {
         if let Ok(what) = give_back(word, unit) {
             end::<T>(word, what);
         }
-    } else if units(|units| units.keep(word, unit, end::<T>)) {
+    } else if units(|units| units.keep(word, unit, end::<T>)) && !is_dropping() {
+        // Where a rank drops what others have let go of, it keeps more: what else ends by giving back may run what the program has written,
+        // which expects no call now.
         let _ = flush();
     }
 }

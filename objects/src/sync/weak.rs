@@ -2,6 +2,7 @@
 
 use super::arc::{Counted, DArc, count_of, keep, one_less, one_more};
 use super::count::{DRAWN, OWNER, WATCHER, has_room, owners, upgraded, watchers};
+use crate::glue::Glue;
 use crate::heap::{DBox, ObjectError, add, is_own, replace};
 use crate::word::{Link, Word};
 use crate::{Layout, Portable, Shareable};
@@ -61,6 +62,11 @@ unsafe impl<T: Shareable> Portable for DWeak<T> {
         if let Some(of) = &self.of {
             of.links(visit);
         }
+    }
+
+    fn glue(glue: &mut Glue) {
+        // As of an owner.
+        glue.part::<T>();
     }
 
     fn describe(layout: &mut Layout) {

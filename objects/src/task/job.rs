@@ -208,7 +208,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
             Err(TaskError::Panicked { rank, message: lend::said(&*panic) })
         });
         // Before its result is seen, what it has sent is there.
-        let ended = crate::sync::settle().map_err(TaskError::from).and(ended);
+        let ended = super::settle().map_err(TaskError::from).and(ended);
         self.end(|_| State::Ended(ended));
         true
     }

@@ -50,6 +50,12 @@ pub mod called {
 use crate::{Objects, Portable};
 use vgas::{NodeId, Rank};
 
+/// Before its end is seen, what a task has sent is there, and what it has let go of was told.
+fn settle() -> Result<(), crate::ObjectError> {
+    crate::sync::settle()?;
+    crate::heap::tell_drops()
+}
+
 /// Where a task is to begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {

@@ -298,7 +298,7 @@ impl Work for Visitor {
                 .unwrap_or_else(|| vec![MISREAD]),
         };
         // What it has sent is there before its end is heard of; an error is the job's, which says so to who waits.
-        let _ = crate::sync::settle();
+        let _ = super::settle();
         let Some((origin, number)) = packed.origin else { return true };
         let rank = pool.runtime.rank();
         if origin == rank {

@@ -1,6 +1,7 @@
 //! Values of types that are not [`Portable`], in the heap: as rkyv archives them, and read where they are, without making
 //! them anew.
 
+use crate::glue::Glue;
 use crate::layout::Layout;
 use crate::word::Link;
 use crate::{DVec, ObjectError, Portable, Shareable};
@@ -70,6 +71,11 @@ unsafe impl<T: 'static> Portable for DArchive<T> {
 
     fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
         self.bytes.weigh(visit);
+    }
+
+    fn glue(glue: &mut Glue) {
+        // An archive has nothing to drop.
+        glue.part::<DVec<u8>>();
     }
 
     fn describe(layout: &mut Layout) {

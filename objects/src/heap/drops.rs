@@ -1,0 +1,413 @@
+//! Drops where the objects are: a value whose drop is only glue ([`crate::glue`]) is dropped by the rank that has it, which hears of many by one
+//! message.
+//!
+//! Messages go from rank to rank, and say of each object its word, the number of its type, and how many values are in a row. Handlers only put
+//! that into a queue; what is in it, the rank drops where it looks for what others have freed. What these own elsewhere goes on the same way.
+//!
+//! Not where the heap has replicas: there a value stays as it is until nobody has its word any more, and is dropped as a copy of its bytes.
+//!
+//! *Types.* The linker makes a table of an entry for each type that the program may drop so, as of tasks (`task/entry.rs`): ranks run one program, and
+//! a message has an entry's number, never an address. That a number, a size or a word is none of an object here is an error that names who has said it.
+//!
+//! *Depth.* While a rank drops what others have let go of, what it comes upon of its own waits in a list of the thread's, so that a long list of objects
+//! takes no more stack than a short one.
+//!
+//! *Rest.* Each rank counts what it has sent and what it has dropped. While all are in a barrier, nothing is on its way, and nothing is left to do, if
+//! and only if both are the same, summed over all ranks ([`Objects::barrier`](super::Objects::barrier)).
+
+use super::error::ObjectError;
+use super::{FREES, FREES_BYTES, Heap, OWN, heap};
+use crate::glue::Glue;
+use crate::planted::{Fault, is_planted};
+use crate::portable::Portable;
+use crate::word::Word;
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use vgas::{Arrived, Rank, Runtime, Token};
+
+/// The handler's index among libraries' (CONTRIBUTING.md).
+const HANDLER: u8 = 113;
+
+/// Objects that are dropped where others are placed, at most, unless room is needed.
+pub(super) const DROPS_MOST: usize = 1024;
+
+/// Bytes of what a message says of an object.
+const ENTRY_BYTES: usize = 16;
+
+/// What is known of a type whose values may be dropped for others.
+struct Kind {
+    /// Of one value.
+    bytes: usize,
+    align: usize,
+    name: &'static str,
+    /// Only these are.
+    is_glue: bool,
+    /// Drops so many values in a row that begin there.
+    drop: unsafe fn(u64, usize),
+}
+
+/// How far an entry's code is from the entry: the same in every process.
+type Entry = i64;
+
+unsafe extern "C" {
+    #[link_name = "__start_vgas_drops"]
+    static FIRST: Entry;
+    #[link_name = "__stop_vgas_drops"]
+    static END: Entry;
+}
+
+/// What an entry leads to.
+type Code = fn() -> Kind;
+
+fn kind_of<T: Portable>() -> Kind {
+    Kind {
+        bytes: size_of::<T>(),
+        align: align_of::<T>(),
+        name: std::any::type_name::<T>(),
+        is_glue: Glue::is_all_of::<T>(),
+        drop: drop_values::<T>,
+    }
+}
+
+/// # Safety
+/// There are so many values of this type, which are the caller's, and are not used again.
+unsafe fn drop_values<T>(address: u64, count: usize) {
+    let values = with_exposed_provenance_mut::<T>(address as usize);
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::slice_from_raw_parts_mut(values, count).drop_in_place() };
+}
+
+/// All types of the table.
+struct Kinds {
+    all: Vec<Option<Kind>>,
+    /// By code, the numbers of those that may be dropped for others.
+    numbers: FxHashMap<usize, u32>,
+}
+
+fn kinds() -> &'static Kinds {
+    static KINDS: OnceLock<Kinds> = OnceLock::new();
+    KINDS.get_or_init(|| {
+        // SAFETY: it only places a number into a section of its own: there is one, also where nothing is ever dropped.
+        unsafe {
+            std::arch::asm!(
+                ".pushsection vgas_drops,\"aR\",@progbits",
+                ".quad 0",
+                ".popsection",
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+        let (first, end) = (&raw const FIRST, &raw const END);
+        let count = (end.addr() - first.addr()) / size_of::<Entry>();
+        // SAFETY: the section, whose beginning and end the linker gives, and which nobody writes.
+        let entries = unsafe { std::slice::from_raw_parts(first, count) };
+        let (mut all, mut numbers) = (Vec::with_capacity(count), FxHashMap::default());
+        for (entry, number) in entries.iter().zip(0u32..) {
+            let address = std::ptr::from_ref(entry).addr().wrapping_add_signed(*entry as isize);
+            let kind = (*entry != 0).then(|| {
+                let code: *const () = std::ptr::with_exposed_provenance(address);
+                // SAFETY: each entry that is not 0 was made of such a function, in `number_of`.
+                let code = unsafe { std::mem::transmute::<*const (), Code>(code) };
+                code()
+            });
+            if kind.as_ref().is_some_and(|kind| kind.is_glue) {
+                numbers.insert(address, number);
+            }
+            all.push(kind);
+        }
+        Kinds { all, numbers }
+    })
+}
+
+/// The number of a type; none if its drop is more than glue.
+pub(super) fn number_of<T: Portable>() -> Option<u32> {
+    // SAFETY: it only places a number into a section of its own; `R` keeps it when the linker drops what nobody names.
+    unsafe {
+        std::arch::asm!(
+            ".pushsection vgas_drops,\"aR\",@progbits",
+            "77: .quad {code} - 77b",
+            ".popsection",
+            code = sym kind_of::<T>,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    kinds().numbers.get(&(kind_of::<T> as Code as usize)).copied()
+}
+
+/// What is known of a number, if it is one of a type that may be dropped for others.
+fn kind(number: u32) -> Option<&'static Kind> {
+    kinds().all.get(number as usize)?.as_ref().filter(|kind| kind.is_glue)
+}
+
+/// Values in a row, which nobody owns any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dropped {
+    pub word: Word,
+    /// Of their type.
+    pub number: u32,
+    pub count: u32,
+}
+
+impl Dropped {
+    fn bytes(&self) -> [u8; ENTRY_BYTES] {
+        let mut bytes = [0; ENTRY_BYTES];
+        bytes[..8].copy_from_slice(&self.word.bits().to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.number.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.count.to_le_bytes());
+        bytes
+    }
+
+    /// What a message says, if it is one of drops.
+    fn all_of(words: &[u32], bytes: &[u8]) -> Option<Vec<Self>> {
+        let (entries, []) = bytes.as_chunks::<ENTRY_BYTES>() else { return None };
+        if !words.is_empty() {
+            return None;
+        }
+        let of = |entry: &[u8; ENTRY_BYTES]| {
+            let (word, [number, count]) =
+                (entry.first_chunk::<8>()?, entry[8..].as_chunks::<4>().0.first_chunk::<2>()?);
+            let word = Word::from_bits(u64::from_le_bytes(*word))?;
+            let [number, count] = [number, count].map(|bytes| u32::from_le_bytes(*bytes));
+            let is_some = count > 0 && kind(number).is_some();
+            is_some.then_some(Self { word, number, count })
+        };
+        entries.iter().map(of).collect()
+    }
+}
+
+/// What a rank has to do with drops of others' objects, and they with those of its own.
+#[derive(Debug, Default)]
+pub(super) struct Drops {
+    /// By rank: what is to be dropped there, and how many bytes these have.
+    leaving: Mutex<FxHashMap<Rank, (Vec<Dropped>, usize)>>,
+    /// How many these are.
+    leaving_count: AtomicUsize,
+    /// What others have let go of, and who.
+    come: Mutex<VecDeque<(Rank, Dropped)>>,
+    come_count: AtomicUsize,
+    /// Held by the thread that drops what has come: one at a time, so that nothing is dropped twice, whatever a peer says.
+    dropping: Mutex<()>,
+    sent: AtomicU64,
+    done: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Changed in steps that leave what they are about whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// Own values that are to be dropped yet, while this thread drops what others have let go of.
+    static LEFT: RefCell<Option<Vec<Dropped>>> = const { RefCell::new(None) };
+}
+
+/// Whether this thread drops what others have let go of.
+pub(crate) fn is_dropping() -> bool {
+    LEFT.with_borrow(Option::is_some)
+}
+
+/// Leaves own values of this type to the list, where this thread drops what others have let go of; false: the caller is to drop them.
+#[inline]
+pub(super) fn leave<T: Portable>(word: Word, count: u64) -> bool {
+    if !is_dropping() {
+        return false;
+    }
+    let (Some(number), Ok(count)) = (number_of::<T>(), u32::try_from(count)) else { return false };
+    LEFT.with_borrow_mut(|left| left.as_mut().map(|left| left.push(Dropped { word, number, count })))
+        .is_some()
+}
+
+/// Drops own values, and what of this rank's these own, one after the other.
+///
+/// # Safety
+/// They are such values, in a slot of the own partition that nobody uses any more.
+unsafe fn drop_own(heap: &Heap, first: Dropped) -> Result<(), ObjectError> {
+    /// Ends the list, whatever happens.
+    struct Ends;
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            LEFT.set(None);
+        }
+    }
+    LEFT.set(Some(Vec::new()));
+    let _ends = Ends;
+    let (mut next, mut ended) = (Some(first), Ok(()));
+    while let Some(Dropped { word, number, count }) = next {
+        if let Some(kind) = kind(number) {
+            // SAFETY: rule 2: the caller's promise, or that of who has left them to the list: its owner drops them, where they are.
+            unsafe { (kind.drop)(word.address(), count as usize) };
+        }
+        ended = ended.and(heap.free_own(word));
+        next = LEFT.with_borrow_mut(|left| left.as_mut().and_then(Vec::pop));
+    }
+    ended
+}
+
+/// Takes messages of drops in; before other ranks can send some.
+pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
+    // Not in the handler for the first time.
+    kinds();
+    let take_in = move |token: &Token<'_>, words: &[u32], arrived: Arrived<'_>| {
+        let bytes = match arrived {
+            Arrived::Medium(bytes) => bytes,
+            _ => &[],
+        };
+        let from = runtime.layout().rank_of_peer(token.from());
+        let (Some(all), Some(from)) = (Dropped::all_of(words, bytes), from) else {
+            return token.refuse("what it lets go of is of no type that is dropped for others");
+        };
+        // What comes when the heap has ended is gone with it.
+        if let Ok(heap) = heap()
+            && let Err(why) = heap.has_let_go(from, all)
+        {
+            token.refuse(why);
+        }
+    };
+    Ok(runtime.endpoint().register_library(HANDLER, take_in).map_err(vgas::Error::from)?)
+}
+
+impl Heap {
+    /// A rank has let go of objects of this one. In handlers.
+    fn has_let_go(&self, from: Rank, all: Vec<Dropped>) -> Result<(), String> {
+        if let Some(wrong) = all.iter().find(|dropped| OWN.offset_of(dropped.word.address()).is_none()) {
+            return Err(format!("it lets go of {:?}, which is not here", wrong.word));
+        }
+        let mut come = lock(&self.drops.come);
+        // No object takes less.
+        if (come.len() + all.len()) as u64 > self.bytes / 16 {
+            return Err("it lets go of more objects than there can be".into());
+        }
+        come.extend(all.into_iter().map(|dropped| (from, dropped)));
+        self.drops.come_count.store(come.len(), Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Whether others have let go of something that was not dropped yet.
+    pub(super) fn has_come(&self) -> bool {
+        self.drops.come_count.load(Ordering::SeqCst) > 0
+    }
+
+    /// Drops what others have let go of, the oldest first, so many at most; nothing if another thread does.
+    pub(super) fn drop_come(&self, most: usize) -> Result<(), ObjectError> {
+        if !self.has_come() || is_dropping() {
+            return Ok(());
+        }
+        let _alone = match self.drops.dropping.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(()),
+        };
+        for _ in 0..most {
+            let next = {
+                let mut come = lock(&self.drops.come);
+                let next = come.pop_front();
+                self.drops.come_count.store(come.len(), Ordering::SeqCst);
+                next
+            };
+            let Some((from, dropped)) = next else { break };
+            let ended = self.drop_here(from, dropped);
+            self.drops.done.fetch_add(1, Ordering::SeqCst);
+            ended?;
+        }
+        Ok(())
+    }
+
+    fn drop_here(&self, from: Rank, dropped: Dropped) -> Result<(), ObjectError> {
+        let Dropped { word, number, count } = dropped;
+        let offset = OWN.offset_of(word.address());
+        let room = offset.and_then(|offset| self.slabs().value_at(offset, word.colour()).ok());
+        let (Some(room), Some(kind)) = (room, kind(number)) else {
+            return Err(ObjectError::Usage(format!("{from} lets go of {word:?}, which is no object")));
+        };
+        let bytes = (kind.bytes as u64).saturating_mul(count.into());
+        if bytes == 0 || bytes > room || !word.address().is_multiple_of(kind.align as u64) {
+            let name = kind.name;
+            return Err(ObjectError::Usage(format!(
+                "{from} lets go of {count} of {name} at {word:?}, where no room is for them"
+            )));
+        }
+        // SAFETY: rules 1 to 3: an object in a slot of the own partition, of which its owner, who has the only word, says that it is to be dropped.
+        unsafe { drop_own(self, dropped) }
+    }
+
+    /// Lets go of another rank's values, to be dropped there: this many in a row. False: their drop is more than glue, or they are to be dropped as
+    /// a copy of their bytes.
+    pub(super) fn let_go<T: Portable>(&self, word: Word, count: u64) -> bool {
+        if self.has_replicas() {
+            return false;
+        }
+        let (Some(number), Ok(count)) = (number_of::<T>(), u32::try_from(count)) else { return false };
+        // What cannot be sent is lost with its rank, and the job.
+        let _ =
+            self.let_go_of(Dropped { word, number, count }, size_of::<T>().saturating_mul(count as usize));
+        true
+    }
+
+    fn let_go_of(&self, dropped: Dropped, bytes: usize) -> Result<(), ObjectError> {
+        if is_planted(Fault::ForgottenDrop) {
+            return Ok(());
+        }
+        // What this rank had of it to read is memory for the next.
+        if let Some(copy) = self.copies.take_of_dropped(dropped.word) {
+            self.forget(copy)?;
+        }
+        let rank = self.locate(dropped.word.address()).rank;
+        let full = {
+            let mut leaving = lock(&self.drops.leaving);
+            let (list, all_bytes) = leaving.entry(rank).or_default();
+            list.push(dropped);
+            *all_bytes += bytes;
+            if list.len() < FREES && *all_bytes < FREES_BYTES {
+                self.drops.leaving_count.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            self.drops.leaving_count.fetch_sub(list.len() - 1, Ordering::Relaxed);
+            *all_bytes = 0;
+            std::mem::take(list)
+        };
+        self.send_drops(rank, &full)
+    }
+
+    /// Whether something of others is to be dropped, of which they were not told.
+    pub(super) fn has_drops(&self) -> bool {
+        self.drops.leaving_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Tells all ranks what this one has let go of. Cheap where there is nothing.
+    pub(super) fn send_all_drops(&self) -> Result<(), ObjectError> {
+        if !self.has_drops() {
+            return Ok(());
+        }
+        let all: Vec<(Rank, Vec<Dropped>)> = {
+            let mut leaving = lock(&self.drops.leaving);
+            self.drops.leaving_count.store(0, Ordering::Relaxed);
+            leaving.drain().map(|(rank, (list, _))| (rank, list)).collect()
+        };
+        all.into_iter().try_for_each(|(rank, list)| self.send_drops(rank, &list))
+    }
+
+    fn send_drops(&self, rank: Rank, all: &[Dropped]) -> Result<(), ObjectError> {
+        if all.is_empty() {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = all.iter().flat_map(Dropped::bytes).collect();
+        // Before it can be done.
+        self.drops.sent.fetch_add(all.len() as u64, Ordering::SeqCst);
+        Ok(self.runtime.request(rank, HANDLER, &[], &bytes)?)
+    }
+
+    /// Of objects of others, how many this rank has let go of and told them; and how many of its own it has dropped for others.
+    pub(super) fn drops_told_and_done(&self) -> [u64; 2] {
+        // What is done was told before: a number that is too large must not be that of what is done.
+        let done = self.drops.done.load(Ordering::SeqCst);
+        [self.drops.sent.load(Ordering::SeqCst), done]
+    }
+}
+
+/// Tells all ranks what this one has let go of, as far as it was not told: nothing is to wait for more to come when a task has ended.
+pub(crate) fn tell_drops() -> Result<(), ObjectError> {
+    heap().map_or(Ok(()), Heap::send_all_drops)
+}

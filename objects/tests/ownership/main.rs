@@ -6,6 +6,7 @@
 mod channels;
 mod conditions;
 mod disks;
+mod drops;
 mod forgotten;
 mod kept;
 mod losses;
@@ -52,6 +53,7 @@ struct Scenario {
 fn all() -> impl Iterator<Item = &'static Scenario> {
     [
         scenarios::ALL,
+        drops::ALL,
         forgotten::ALL,
         nodes::ALL,
         periods::ALL,

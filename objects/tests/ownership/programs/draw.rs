@@ -170,6 +170,15 @@ macro_rules! values {
             row: $row<Mark>,
             pub shared: Option<$arc<Leaf>>,
             wide: Option<$box<[u64; 700]>>,
+            list: Option<$box<Link>>,
+        }
+
+        /// Without a drop that is written here.
+        #[$derive]
+        pub struct Link {
+            number: u64,
+            row: $row<u64>,
+            next: Option<$box<Link>>,
         }
 
         fn mixed(one: u64, other: u64) -> u64 {
@@ -201,8 +210,8 @@ macro_rules! values {
         /// With up to four marks.
         pub fn item(number: u64, mark: u16) -> Item {
             let row = (1..=(number % 4) as u16).map(|at| Mark(mark + at)).collect();
-            let (part, tied, shared, wide) = (None, None, None, None);
-            Item { mark: Mark(mark), number, numbers: [number; 6], part, tied, row, shared, wide }
+            let (part, tied, shared, wide, list) = (None, None, None, None, None);
+            Item { mark: Mark(mark), number, numbers: [number; 6], part, tied, row, shared, wide, list }
         }
 
         pub fn digest(item: &Item) -> u64 {
@@ -212,6 +221,8 @@ macro_rules! values {
             sum = mixed(sum, item.part.as_deref().map_or(1, digest));
             sum = mixed(sum, item.tied.as_deref().map_or(4, digest));
             sum = mixed(sum, item.shared.as_deref().map_or(2, leaf_digest));
+            let list = std::iter::successors(item.list.as_deref(), |link| link.next.as_deref());
+            sum = list.fold(sum, |sum, link| mixed(sum, link.number + link.row.iter().sum::<u64>()));
             mixed(sum, item.wide.as_deref().map_or(3, |wide| wide[0] ^ wide[699]))
         }
 
@@ -219,7 +230,7 @@ macro_rules! values {
         pub fn change(item: &mut Item, number: u64, mark: u16) {
             item.number = mixed(item.number, number);
             item.numbers[number as usize % 6] ^= number;
-            match number / 7 % 12 {
+            match number / 7 % 15 {
                 0 => item.part = Some($box::new(self::item(number / 5, mark))),
                 1 => item.row.push(Mark(mark)),
                 2 => drop(item.row.pop()),
@@ -228,6 +239,12 @@ macro_rules! values {
                 5 => item.part = None,
                 6 => (0..8).for_each(|at| item.row.push(Mark(mark + at))),
                 7 => item.tied = Some($tied::new(self::item(number / 5, mark))),
+                12 | 13 => {
+                    let next = item.list.take();
+                    let row = (0..number % 4).collect();
+                    item.list = Some($box::new(Link { number: number % 1000, row, next }));
+                }
+                14 => item.list = None,
                 8 | 9 => item.tied.iter_mut().for_each(|tied| change(tied, number / 3, mark)),
                 _ => item.part.iter_mut().for_each(|part| change(part, number / 3, mark)),
             }

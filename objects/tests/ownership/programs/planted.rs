@@ -26,6 +26,7 @@ pub const PARTS: &[(&str, Part)] = &[
     ("planted_unmarked_list", |runtime, what| with(Fault::UnmarkedList, runtime, what)),
     ("planted_unmarked_ties", |runtime, what| with(Fault::UnmarkedTies, runtime, what)),
     ("planted_lost_poison", |runtime, what| with(Fault::LostPoison, runtime, what)),
+    ("planted_forgotten_drop", |runtime, what| with(Fault::ForgottenDrop, runtime, what)),
     ("planted_endless_period", |runtime, what| with(Fault::EndlessPeriod, runtime, what)),
 ];
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The first byte says what the others are: what a home answers to who reads, or a lock's, a channel's or a barrier's home; what a rank
-/// says that it has, to others and to who looks from outside; or how a task has ended.
+/// says that it has, to others and to who looks from outside, or has let go of; or how a task has ended.
 pub fn objects_answers(bytes: &[u8]) {
     let Some((what, rest)) = bytes.split_first() else { return };
     match what {
@@ -18,6 +18,7 @@ pub fn objects_answers(bytes: &[u8]) {
         1..=3 => answer(*what, rest),
         4 => heap::report(rest),
         6 => heap::running(rest),
+        7 => heap::dropped(rest),
         _ => crate::task::fuzzing::outcome(rest),
     }
 }

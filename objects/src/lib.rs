@@ -95,7 +95,7 @@
 //! | what has a [`TBox`] in it, read or written | as each of them | a message and its answer for all that is tied to it, or as many as the bytes need |
 //! | write, `DerefMut` | one word is looked at; where others have read, the colour changes | a message and its answer, and a 64th of the message that frees 64 objects together |
 //! | new | a slot | a message and its answer, and a put, where this rank has no room |
-//! | drop | | a 64th of a message; with the value, if its type has something to drop |
+//! | drop | | a 64th of a message; a message and its answer before, if a drop of the program's own is in it |
 //!
 //! Of a rank of this node nothing needs a message where its page is in memory. What is larger than a message comes by a get of [`vgas::Runtime`].
 //! Nobody's ranks have to do anything for it: the node's daemon does ([`services`]).
@@ -193,7 +193,10 @@
 //!   65,535. That is 1.5 kB a second of a rank whose objects others read, and it writes again, at 100 MB a second: a partition of
 //!   1 GiB lasts a week. [`Objects::counts`] says how many there are; who runs longer divides the work into several runs.
 //! * `mem::forget` of a box or of a borrow leaks the object, or the copy, and is safe.
-//! * A copy never runs `Drop`; an object does, once, where its owner drops it.
+//! * A copy never runs `Drop`; an object does, once, where its owner drops it. What is another rank's comes there before, as for writing.
+//! * What owns other objects and has no drop that the program has written, itself or in what it owns, is dropped by the rank that has it: when that places
+//!   something, or at the next [`Objects::barrier`], after which all is gone that was let go of before. Until then it takes room, and what it
+//!   owns of a [`sync::DArc`] counts. Where the heap has replicas, it comes as well.
 //! * Ranks of one node fetch an object once. Large ones without boxes in them they read where they are, of each other; of others, each has a
 //!   copy of its own, because it notes in it what it has found.
 //! * When a rank is lost, the job ends, as with everything else in vgas; unless the heap has replicas.

@@ -22,7 +22,7 @@ use crate::planted::{Fault, is_planted};
 use crate::portable::Portable;
 use crate::word::Word;
 use rustc_hash::FxHashMap;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -200,13 +200,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 thread_local! {
-    /// Own values that are to be dropped yet, while this thread drops what others have let go of.
-    static LEFT: RefCell<Option<Vec<Dropped>>> = const { RefCell::new(None) };
+    /// Whether this thread drops what others have let go of. Asked by all drops, also of what a thread has at its end.
+    static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
+    /// Own values that it is to drop then.
+    static LEFT: RefCell<Vec<Dropped>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Whether this thread drops what others have let go of.
+#[inline]
 pub(crate) fn is_dropping() -> bool {
-    LEFT.with_borrow(Option::is_some)
+    IS_DROPPING.get()
 }
 
 /// Leaves own values of this type to the list, where this thread drops what others have let go of; false: the caller is to drop them.
@@ -216,8 +219,8 @@ pub(super) fn leave<T: Portable>(word: Word, count: u64) -> bool {
         return false;
     }
     let (Some(number), Ok(count)) = (number_of::<T>(), u32::try_from(count)) else { return false };
-    LEFT.with_borrow_mut(|left| left.as_mut().map(|left| left.push(Dropped { word, number, count })))
-        .is_some()
+    LEFT.with_borrow_mut(|left| left.push(Dropped { word, number, count }));
+    true
 }
 
 /// Drops own values, and what of this rank's these own, one after the other.
@@ -225,14 +228,15 @@ pub(super) fn leave<T: Portable>(word: Word, count: u64) -> bool {
 /// # Safety
 /// They are such values, in a slot of the own partition that nobody uses any more.
 unsafe fn drop_own(heap: &Heap, first: Dropped) -> Result<(), ObjectError> {
-    /// Ends the list, whatever happens.
+    /// Ends it, whatever happens. Should what is called panic, which would be a mistake of this crate, what is left is nobody's.
     struct Ends;
     impl Drop for Ends {
         fn drop(&mut self) {
-            LEFT.set(None);
+            IS_DROPPING.set(false);
+            LEFT.take();
         }
     }
-    LEFT.set(Some(Vec::new()));
+    IS_DROPPING.set(true);
     let _ends = Ends;
     let (mut next, mut ended) = (Some(first), Ok(()));
     while let Some(Dropped { word, number, count }) = next {
@@ -241,7 +245,7 @@ unsafe fn drop_own(heap: &Heap, first: Dropped) -> Result<(), ObjectError> {
             unsafe { (kind.drop)(word.address(), count as usize) };
         }
         ended = ended.and(heap.free_own(word));
-        next = LEFT.with_borrow_mut(|left| left.as_mut().and_then(Vec::pop));
+        next = LEFT.with_borrow_mut(Vec::pop);
     }
     ended
 }
@@ -292,7 +296,8 @@ impl Heap {
 
     /// Drops what others have let go of, the oldest first, so many at most; nothing if another thread does.
     pub(super) fn drop_come(&self, most: usize) -> Result<(), ObjectError> {
-        if !self.has_come() || is_dropping() {
+        // A thread that ends has no list any more.
+        if !self.has_come() || is_dropping() || LEFT.try_with(|_| ()).is_err() {
             return Ok(());
         }
         let _alone = match self.drops.dropping.try_lock() {
@@ -390,13 +395,13 @@ impl Heap {
     }
 
     fn send_drops(&self, rank: Rank, all: &[Dropped]) -> Result<(), ObjectError> {
-        if all.is_empty() {
-            return Ok(());
-        }
-        let bytes: Vec<u8> = all.iter().flat_map(Dropped::bytes).collect();
-        // Before it can be done.
-        self.drops.sent.fetch_add(all.len() as u64, Ordering::SeqCst);
-        Ok(self.runtime.request(rank, HANDLER, &[], &bytes)?)
+        let most = (self.runtime.endpoint().medium_bytes_max() / ENTRY_BYTES).max(1);
+        all.chunks(most).try_for_each(|some| {
+            let bytes: Vec<u8> = some.iter().flat_map(Dropped::bytes).collect();
+            // Before it can be done.
+            self.drops.sent.fetch_add(some.len() as u64, Ordering::SeqCst);
+            Ok(self.runtime.request(rank, HANDLER, &[], &bytes)?)
+        })
     }
 
     /// Of objects of others, how many this rank has let go of and told them; and how many of its own it has dropped for others.
@@ -410,4 +415,71 @@ impl Heap {
 /// Tells all ranks what this one has let go of, as far as it was not told: nothing is to wait for more to come when a task has ended.
 pub(crate) fn tell_drops() -> Result<(), ObjectError> {
     heap().map_or(Ok(()), Heap::send_all_drops)
+}
+
+/// Any bytes as a message: what is understood is what was said, of types that are dropped for others. 0 is the number of one that is.
+#[cfg(any(test, fuzzing))]
+pub(super) fn any_message(bytes: &[u8]) {
+    let number = number_of::<super::DBox<super::DBox<u64>>>().expect("its drop is glue");
+    let mut bytes = bytes.to_vec();
+    for entry in bytes.as_chunks_mut::<ENTRY_BYTES>().0 {
+        if entry[8..12] == [0; 4] {
+            entry[8..12].copy_from_slice(&number.to_le_bytes());
+        }
+    }
+    if let Some(all) = Dropped::all_of(&[], &bytes) {
+        assert_eq!(all.iter().flat_map(Dropped::bytes).collect::<Vec<_>>(), bytes);
+        for Dropped { number, count, .. } in all {
+            assert!(count > 0 && kind(number).is_some_and(|kind| kind.is_glue && kind.bytes > 0));
+        }
+    }
+    assert_eq!(Dropped::all_of(&[0], &bytes), None);
+}
+
+/// Messages, for [`any_message`].
+#[cfg(test)]
+pub(super) fn some_messages() -> Vec<(&'static str, Vec<u8>)> {
+    let said = |word: u64, number: u32, count: u32| {
+        [&word.to_le_bytes()[..], &number.to_le_bytes(), &count.to_le_bytes()].concat()
+    };
+    vec![
+        ("drops", [said(1 << 48 | 1 << 40, 0, 1), said(1 << 40, 0, u32::MAX)].concat()),
+        ("drops-of-no-type", said(1 << 40, u32::MAX, 1)),
+        ("drops-of-nothing", [said(1 << 40, 0, 0), said(0, 0, 1)].concat()),
+        ("drops-cut", said(1 << 40, 0, 1)[..15].to_vec()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DBox, DVec, Portable};
+
+    #[derive(Portable)]
+    struct Own(u64);
+
+    impl Drop for Own {
+        fn drop(&mut self) {
+            self.0 = 0;
+        }
+    }
+
+    /// Goal: each type whose drop is glue has a number, by which it is found, with its size; and no other has one, though it is in the table.
+    #[test]
+    fn types_have_numbers() {
+        let numbers =
+            [number_of::<DBox<u64>>(), number_of::<DVec<DBox<u64>>>(), number_of::<[DBox<u64>; 3]>()];
+        for (number, bytes) in numbers.into_iter().zip([16, 32, 48]) {
+            assert_eq!(number.and_then(kind).map(|kind| kind.bytes), Some(bytes));
+        }
+        assert_eq!(
+            [number_of::<Own>(), number_of::<DBox<Own>>(), number_of::<DVec<Option<Own>>>()],
+            [None; 3]
+        );
+        let is_in = |kind: &Option<Kind>| kind.as_ref().is_some_and(|kind| kind.name.ends_with("::Own"));
+        let at = kinds().all.iter().position(is_in).expect("it has an entry");
+        assert!(
+            kind(at as u32).is_none() && kind(kinds().all.len() as u32).is_none() && kind(u32::MAX).is_none()
+        );
+    }
 }

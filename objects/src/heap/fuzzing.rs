@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::drops::any_message;
 use super::group::{Found, group_of};
 use super::read_all::given;
 use super::report::any_report;
@@ -49,6 +50,11 @@ pub(crate) fn report(bytes: &[u8]) {
     any_report(bytes);
 }
 
+/// What a rank has let go of.
+pub(crate) fn dropped(bytes: &[u8]) {
+    any_message(bytes);
+}
+
 /// Seeds of these, for the target of answers.
 #[cfg(test)]
 pub(crate) fn answers() -> Vec<(&'static str, Vec<u8>)> {
@@ -70,7 +76,9 @@ pub(crate) fn answers() -> Vec<(&'static str, Vec<u8>)> {
     let circle = group(vec![(word(1), node(word(1), word(1))), (word(1), leaf())]);
     // Of the other type, of nothing, and of what nobody asked for.
     let odd = group(vec![(word(1), leaf()), (word(2), Bytes(Vec::new())), (0, leaf()), (word(9), leaf())]);
-    vec![
+    let drops =
+        super::drops::some_messages().into_iter().map(|(name, bytes)| (name, [&[7][..], &bytes].concat()));
+    let mut seeds = vec![
         ("found-group", asked(2, &whole)),
         ("found-circle", asked(2, &circle)),
         ("found-odd", asked(2, &odd)),
@@ -78,7 +86,9 @@ pub(crate) fn answers() -> Vec<(&'static str, Vec<u8>)> {
         ("found-bytes", asked(1, &Answer::Bytes(node(0, 0)))),
         ("report", [&[4][..], &[1; 96], b"1 2 3 a type\n4 5\n\n-1 0 0 of\x1b none\n"].concat()),
         ("running", [&[6][..], &super::running::some_words()].concat()),
-    ]
+    ];
+    seeds.extend(drops);
+    seeds
 }
 
 /// Seeds of [`at_rest`].

@@ -63,7 +63,7 @@ pub struct Objects {
 /// What a process has in the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapCounts {
-    /// Objects and copies that lie in this rank's partition, with those that others have freed and this rank has not yet looked at.
+    /// Objects and copies that lie in this rank's partition, with those that others have let go of and this rank has not yet heard of.
     pub placed: u64,
     /// Copies among them.
     pub copies: u64,
@@ -222,7 +222,7 @@ impl Objects {
         self.heap.runtime.rank()
     }
 
-    /// What is in this rank's partition, after taking note of what others have freed.
+    /// What is in this rank's partition, after taking note of what others have freed, and dropping what they have let go of.
     ///
     /// # Errors
     /// When another rank has freed what is no object.
@@ -246,7 +246,7 @@ impl Objects {
         Ok(())
     }
 
-    /// A barrier that tidies up: what ranks have freed of each other's is free after it, and slots whose colours are used up begin anew,
+    /// A barrier that tidies up: what ranks have dropped of each other's is gone after it, with all that it owned, and slots whose colours are used up begin anew,
     /// if no rank uses copies from there. Collective.
     ///
     /// # Errors

@@ -104,12 +104,13 @@ mod tests {
             let class = Class::of(size, 8).unwrap();
             for _ in 0..3 {
                 let copy = slabs.allocate(class, Use::Copies).unwrap();
-                assert!(!slabs.is_served(copy.offset));
+                assert!(!slabs.is_served(copy.offset) && slabs.value_at(copy.offset, copy.colour).is_err());
                 values.push((slabs.allocate(class, Use::Values).unwrap(), size));
             }
         }
         let (gone, _) = values.remove(1);
         slabs.free(gone.offset, gone.colour).unwrap();
+        assert!([0, 64, gone.offset, u64::MAX].iter().all(|at| slabs.value_at(*at, gone.colour).is_err()));
         assert!(values.iter().all(|(place, _)| !slabs.is_served(place.offset)));
         let ranges = slabs.serve_all();
         for (Place { offset, colour }, size) in values {
@@ -121,6 +122,8 @@ mod tests {
             let kind = slabs.memory.load(slabs.geometry.kind_of(offset).unwrap());
             let word = slabs.memory.load(slabs.geometry.word_at(offset, kind).unwrap());
             assert!(has_object(word, colour) && !has_object(word, Colour(9)));
+            assert!(slabs.value_at(offset, colour).is_ok_and(|bytes| bytes >= size));
+            assert!(slabs.value_at(offset + 4, colour).is_err());
         }
         assert!(!slabs.is_served(gone.offset));
         assert!(ranges.windows(2).all(|two| two[0].end <= two[1].start), "{ranges:?}");

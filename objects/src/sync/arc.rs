@@ -54,7 +54,8 @@ impl<T: Shareable> Counted<T> {
 ///
 /// Cloning and dropping cost no message: at the value's rank they are an update of its count; elsewhere a rank's first clone draws many
 /// units of the count at once, and what its drops leave is given back with that of 63 other values, or at the next
-/// [`Objects::barrier`](crate::Objects::barrier). Until then the value may outlive its last owner. What a node had that is lost is never given back:
+/// [`Objects::barrier`](crate::Objects::barrier). Until then the value may outlive its last owner; a handle in an object of another rank is dropped
+/// there. What a node had that is lost is never given back:
 /// where the heap goes on ([`HeapOptions::replicas`](crate::HeapOptions::replicas)), such a value stays until its end.
 ///
 /// Values that lead back to those who own them do so by [`DArc::downgrade`], which owns nothing.

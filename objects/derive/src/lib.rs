@@ -54,8 +54,7 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
     let (implemented, types, conditions) = generics.split_for_impl();
     let name = &input.ident;
     let shapes = shapes(input)?;
-    let fields: Vec<_> =
-        shapes.iter().flat_map(|(_, fields)| fields.iter().map(|field| &field.ty)).collect();
+    let fields: Vec<_> = shapes.iter().flat_map(|(_, fields)| fields.iter().map(|field| &field.ty)).collect();
     // What is done with each field that a value has.
     let arms_of = |visited: TokenStream| -> Vec<TokenStream> {
         let arms = shapes.iter().map(|(path, fields)| {

@@ -6,6 +6,10 @@
 //!
 //! Not where the heap has replicas: there a value stays as it is until nobody has its word any more, and is dropped as a copy of its bytes.
 //!
+//! *Order.* Whoever reads marks what it is given at the home, whose daemon does that ([`crate::service`]); these messages do not go by there. So what
+//! this rank has asked for and does not wait for any more ([`super::Get`]), it hears of before it tells of drops: a mark that came later could be
+//! written into what is another's by then.
+//!
 //! *Types.* The linker makes a table of an entry for each type that the program may drop so, as of tasks (`task/entry.rs`): ranks run one program, and
 //! a message has an entry's number, never an address. That a number, a size or a word is none of an object here is an error that names who has said it.
 //!
@@ -20,6 +24,7 @@ use super::{FREES, FREES_BYTES, Heap, OWN, heap};
 use crate::glue::Glue;
 use crate::planted::{Fault, is_planted};
 use crate::portable::Portable;
+use crate::service::Answer;
 use crate::word::Word;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -27,6 +32,7 @@ use std::collections::VecDeque;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use vgas::service::PendingCall;
 use vgas::{Arrived, Rank, Runtime, Token};
 
 /// The handler's index among libraries' (CONTRIBUTING.md).
@@ -179,7 +185,7 @@ impl Dropped {
 }
 
 /// What a rank has to do with drops of others' objects, and they with those of its own.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Drops {
     /// By rank: what is to be dropped there, and how many bytes these have.
     leaving: Mutex<FxHashMap<Rank, (Vec<Dropped>, usize)>>,
@@ -192,6 +198,45 @@ pub(super) struct Drops {
     dropping: Mutex<()>,
     sent: AtomicU64,
     done: AtomicU64,
+    /// Reads that were given up, and are under way.
+    given_up: Mutex<Vec<PendingCall<'static, Answer>>>,
+    given_up_count: AtomicUsize,
+}
+
+impl std::fmt::Debug for Drops {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [leaving, come] =
+            [&self.leaving_count, &self.come_count].map(|count| count.load(Ordering::Relaxed));
+        write!(f, "Drops({leaving} leave, {come} have come)")
+    }
+}
+
+impl Drops {
+    /// Nobody waits for these reads any more.
+    pub fn give_up(&self, reads: impl Iterator<Item = PendingCall<'static, Answer>>) {
+        let mut given_up = lock(&self.given_up);
+        given_up.retain_mut(is_under_way);
+        given_up.extend(reads.filter(PendingCall::is_sent));
+        self.given_up_count.store(given_up.len(), Ordering::Relaxed);
+    }
+
+    /// Waits until what was given up is over.
+    fn hear_of_reads(&self) -> Result<(), ObjectError> {
+        if self.given_up_count.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let is_over = || {
+            let mut given_up = lock(&self.given_up);
+            given_up.retain_mut(is_under_way);
+            self.given_up_count.store(given_up.len(), Ordering::Relaxed);
+            given_up.is_empty()
+        };
+        crate::sync::until(None, is_over).map(drop)
+    }
+}
+
+fn is_under_way(read: &mut PendingCall<'static, Answer>) -> bool {
+    matches!(read.test(), Ok(None))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -395,6 +440,10 @@ impl Heap {
     }
 
     fn send_drops(&self, rank: Rank, all: &[Dropped]) -> Result<(), ObjectError> {
+        // Nobody can wait in handlers, which drop nothing of the program's.
+        if !self.runtime.endpoint().in_handler() {
+            self.drops.hear_of_reads()?;
+        }
         let most = (self.runtime.endpoint().medium_bytes_max() / ENTRY_BYTES).max(1);
         all.chunks(most).try_for_each(|some| {
             let bytes: Vec<u8> = some.iter().flat_map(Dropped::bytes).collect();

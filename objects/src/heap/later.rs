@@ -71,6 +71,14 @@ struct Coming {
     asked: usize,
 }
 
+impl Drop for Coming {
+    fn drop(&mut self) {
+        if !self.parts.is_empty() {
+            self.heap.drops.give_up(self.parts.drain(..));
+        }
+    }
+}
+
 impl<T: Shareable> fmt::Debug for Get<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Get({:?})", self.of)

@@ -4,6 +4,7 @@ use crate::scenarios::{ensure, nothing_is_left, sent};
 use crate::{HEAP, JOBS, Outcome, Scenario};
 use std::mem::transmute;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 use vgas::Rank;
 use vgas_objects::sync::{DArc, DMutex, DWeak};
 use vgas_objects::{
@@ -34,6 +35,13 @@ pub const ALL: &[Scenario] = &[
         jobs: &[(2, 1), (2, 2)],
         heap: HeapOptions { bytes: 1 << 20, ..HEAP },
         rank: room,
+        ends_with: None,
+    },
+    Scenario {
+        name: "drop_of_reads_given_up",
+        jobs: &[(2, 2), (4, 2)],
+        heap: HEAP,
+        rank: given_up,
         ends_with: None,
     },
     Scenario {
@@ -326,6 +334,30 @@ fn room(objects: &Objects, _seed: u64) -> Outcome {
         Ok::<_, vgas_objects::TaskError>(())
     })?;
     ended.unwrap_or(Ok(()))?;
+    nothing_is_left(objects)
+}
+
+/// Goal: what somebody has asked for, and does not wait for, is dropped at once, and what is placed there then is not written by who was asked.
+/// Method: a rank drops what it has just asked for; the home places values of other sizes.
+fn given_up(objects: &Objects, seed: u64) -> Outcome {
+    const COUNT: u64 = 500;
+    let (last, me) = (Rank(objects.ranks() - 1), objects.rank());
+    for round in 0..8u64 {
+        let made = || DBox::new((0..COUNT).map(|at| DBox::new(DBox::new(at))).collect::<DVec<Owns>>());
+        let given = objects.hand(last, Rank(0), (me == last).then(made))?;
+        for one in given.into_iter().flat_map(|given| given.into_inner()) {
+            let mut asked = Box::pin(one.get());
+            let _ = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            drop(asked);
+            drop(one);
+        }
+        objects.barrier()?;
+        let number = seed ^ round;
+        let placed: Vec<_> = (0..60).map(|_| DBox::new([number; 1000])).collect();
+        crate::job(objects).barrier()?;
+        let is_right = placed.iter().all(|one| one.iter().all(|of| *of == number));
+        ensure(is_right, || format!("{me} finds another value than it wrote in round {round}"))?;
+    }
     nothing_is_left(objects)
 }
 

@@ -26,9 +26,11 @@ use crate::planted::{Fault, is_planted};
 use crate::portable::Portable;
 use crate::service::Answer;
 use crate::word::Word;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
+use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -50,6 +52,7 @@ struct Kind {
     bytes: usize,
     align: usize,
     name: &'static str,
+    id: TypeId,
     /// Only these are.
     is_glue: bool,
     /// Drops so many values in a row that begin there.
@@ -74,6 +77,7 @@ fn kind_of<T: Portable>() -> Kind {
         bytes: size_of::<T>(),
         align: align_of::<T>(),
         name: std::any::type_name::<T>(),
+        id: TypeId::of::<T>(),
         is_glue: Glue::is_all_of::<T>(),
         drop: drop_values::<T>,
     }
@@ -92,6 +96,8 @@ struct Kinds {
     all: Vec<Option<Kind>>,
     /// By code, the numbers of those that may be dropped for others.
     numbers: FxHashMap<usize, u32>,
+    /// Of all of them, in their order: numbers of types mean the same only where this is the same.
+    mark: u32,
 }
 
 fn kinds() -> &'static Kinds {
@@ -124,7 +130,12 @@ fn kinds() -> &'static Kinds {
             }
             all.push(kind);
         }
-        Kinds { all, numbers }
+        // Without a key: the same in every process.
+        let mut hasher = FxHasher::default();
+        all.iter().flatten().for_each(|Kind { bytes, align, id, is_glue, .. }| {
+            (id, bytes, align, is_glue).hash(&mut hasher);
+        });
+        Kinds { all, numbers, mark: hasher.finish() as u32 }
     })
 }
 
@@ -167,11 +178,8 @@ impl Dropped {
     }
 
     /// What a message says, if it is one of drops.
-    fn all_of(words: &[u32], bytes: &[u8]) -> Option<Vec<Self>> {
+    fn all_of(bytes: &[u8]) -> Option<Vec<Self>> {
         let (entries, []) = bytes.as_chunks::<ENTRY_BYTES>() else { return None };
-        if !words.is_empty() {
-            return None;
-        }
         let of = |entry: &[u8; ENTRY_BYTES]| {
             let (word, [number, count]) =
                 (entry.first_chunk::<8>()?, entry[8..].as_chunks::<4>().0.first_chunk::<2>()?);
@@ -304,8 +312,11 @@ pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
             Arrived::Medium(bytes) => bytes,
             _ => &[],
         };
+        if words != [kinds().mark] {
+            return token.refuse("what it lets go of has numbers of another program");
+        }
         let from = runtime.layout().rank_of_peer(token.from());
-        let (Some(all), Some(from)) = (Dropped::all_of(words, bytes), from) else {
+        let (Some(all), Some(from)) = (Dropped::all_of(bytes), from) else {
             return token.refuse("what it lets go of is of no type that is dropped for others");
         };
         // What comes when the heap has ended is gone with it.
@@ -449,7 +460,7 @@ impl Heap {
             let bytes: Vec<u8> = some.iter().flat_map(Dropped::bytes).collect();
             // Before it can be done.
             self.drops.sent.fetch_add(some.len() as u64, Ordering::SeqCst);
-            Ok(self.runtime.request(rank, HANDLER, &[], &bytes)?)
+            Ok(self.runtime.request(rank, HANDLER, &[kinds().mark], &bytes)?)
         })
     }
 
@@ -476,13 +487,12 @@ pub(super) fn any_message(bytes: &[u8]) {
             entry[8..12].copy_from_slice(&number.to_le_bytes());
         }
     }
-    if let Some(all) = Dropped::all_of(&[], &bytes) {
+    if let Some(all) = Dropped::all_of(&bytes) {
         assert_eq!(all.iter().flat_map(Dropped::bytes).collect::<Vec<_>>(), bytes);
         for Dropped { number, count, .. } in all {
             assert!(count > 0 && kind(number).is_some_and(|kind| kind.is_glue && kind.bytes > 0));
         }
     }
-    assert_eq!(Dropped::all_of(&[0], &bytes), None);
 }
 
 /// Messages, for [`any_message`].

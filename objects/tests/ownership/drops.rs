@@ -45,17 +45,10 @@ pub const ALL: &[Scenario] = &[
         ends_with: None,
     },
     Scenario {
-        name: "drop_of_no_type",
+        name: "drop_of_another_program",
         jobs: &[(2, 1), (2, 2)],
         heap: HEAP,
-        rank: |objects, _| says(objects, &[1 << 20, 1 << 32 | 1_000_000], NO_TYPE),
-        ends_with: Some(REFUSED),
-    },
-    Scenario {
-        name: "drop_of_a_half",
-        jobs: &[(2, 2)],
-        heap: HEAP,
-        rank: |objects, _| says(objects, &[1 << 20], NO_TYPE),
+        rank: |objects, _| says(objects, &[1 << 20, 1 << 32 | 1_000_000], OTHER),
         ends_with: Some(REFUSED),
     },
     Scenario {
@@ -363,7 +356,7 @@ fn given_up(objects: &Objects, seed: u64) -> Outcome {
 
 /// How a rank ends that has named who has said something wrong.
 const REFUSED: &str = "exit status 77";
-const NO_TYPE: &str = "is of no type that is dropped for others";
+const OTHER: &str = "has numbers of another program";
 
 /// Goal: the first rank ends with these words about the second, and neither drops anything nor goes on.
 fn refused(objects: &Objects, words: &str) -> Outcome {

@@ -276,11 +276,12 @@ pub(super) fn leave<T: Portable>(word: Word, count: u64) -> bool {
     true
 }
 
-/// Drops own values, and what of this rank's these own, one after the other.
+/// Drops own values that another rank has let go of, and what of this rank's these own, one after the other. Each is looked for before: bytes that
+/// are not of the type which that rank has named may name anything.
 ///
 /// # Safety
-/// They are such values, in a slot of the own partition that nobody uses any more.
-unsafe fn drop_own(heap: &Heap, first: Dropped) -> Result<(), ObjectError> {
+/// What is found is the caller's: in slots of the own partition that nobody uses any more.
+unsafe fn drop_own(heap: &Heap, from: Rank, first: Dropped) -> Result<(), ObjectError> {
     /// Ends it, whatever happens. Should what is called panic, which would be a mistake of this crate, what is left is nobody's.
     struct Ends;
     impl Drop for Ends {
@@ -292,12 +293,14 @@ unsafe fn drop_own(heap: &Heap, first: Dropped) -> Result<(), ObjectError> {
     IS_DROPPING.set(true);
     let _ends = Ends;
     let (mut next, mut ended) = (Some(first), Ok(()));
-    while let Some(Dropped { word, number, count }) = next {
-        if let Some(kind) = kind(number) {
-            // SAFETY: rule 2: the caller's promise, or that of who has left them to the list: its owner drops them, where they are.
+    while let Some(dropped) = next {
+        let Dropped { word, count, .. } = dropped;
+        let freed = heap.kind_here(from, dropped).and_then(|kind| {
+            // SAFETY: rule 2: the caller's promise; so many values fit into the slot.
             unsafe { (kind.drop)(word.address(), count as usize) };
-        }
-        ended = ended.and(heap.free_own(word));
+            heap.free_own(word)
+        });
+        ended = ended.and(freed);
         next = LEFT.with_borrow_mut(Vec::pop);
     }
     ended
@@ -369,14 +372,16 @@ impl Heap {
                 next
             };
             let Some((from, dropped)) = next else { break };
-            let ended = self.drop_here(from, dropped);
+            // SAFETY: rules 1 to 3: of objects in slots of the own partition, their owner, who has the only word, says that they are to be dropped.
+            let ended = unsafe { drop_own(self, from, dropped) };
             self.drops.done.fetch_add(1, Ordering::SeqCst);
             ended?;
         }
         Ok(())
     }
 
-    fn drop_here(&self, from: Rank, dropped: Dropped) -> Result<(), ObjectError> {
+    /// What is known of the type of own values, if they can be where a rank says that they are.
+    fn kind_here(&self, from: Rank, dropped: Dropped) -> Result<&'static Kind, ObjectError> {
         let Dropped { word, number, count } = dropped;
         let offset = OWN.offset_of(word.address());
         let room = offset.and_then(|offset| self.slabs().value_at(offset, word.colour()).ok());
@@ -390,8 +395,7 @@ impl Heap {
                 "{from} lets go of {count} of {name} at {word:?}, where no room is for them"
             )));
         }
-        // SAFETY: rules 1 to 3: an object in a slot of the own partition, of which its owner, who has the only word, says that it is to be dropped.
-        unsafe { drop_own(self, dropped) }
+        Ok(kind)
     }
 
     /// Lets go of another rank's values, to be dropped there: this many in a row. False: their drop is more than glue, or they are to be dropped as

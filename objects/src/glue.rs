@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(feature = "runtime"),
+    not(any(feature = "runtime", test)),
     expect(dead_code, reason = "without a runtime nothing is dropped elsewhere")
 )]
 

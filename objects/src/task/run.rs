@@ -76,7 +76,14 @@ impl Objects {
         pool.begin(&queues);
         spare::begin(options);
         // From here on, all understand what tasks say to each other.
-        runtime.barrier()?;
+        if let Err(why) = runtime.barrier() {
+            // Where a node is lost meanwhile, others may have met, and begin: whoever sends a task here hears that nobody runs it.
+            pool.stop();
+            pool.close();
+            let _ = spare::end();
+            pool.end();
+            return Err(why.into());
+        }
         let result = std::thread::scope(|scope| {
             let start = |name: &str, stack_bytes| {
                 std::thread::Builder::new().name(name.into()).stack_size(stack_bytes)

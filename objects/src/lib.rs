@@ -195,7 +195,7 @@
 //! * `mem::forget` of a box or of a borrow leaks the object, or the copy, and is safe.
 //! * A copy never runs `Drop`; an object does, once, where its owner drops it. What is another rank's comes there before, as for writing.
 //! * What owns other objects and has no drop that the program has written, itself or in what it owns, is dropped by the rank that has it: when that places
-//!   something, or at the next [`Objects::barrier`], after which all is gone that was let go of before. Until then it takes room, and what it
+//!   something, has nothing to do within [`Objects::run`], or at the next [`Objects::barrier`], after which all is gone that was let go of before. Until then it takes room, and what it
 //!   owns of a [`sync::DArc`] counts. Where the heap has replicas, it comes as well.
 //! * Ranks of one node fetch an object once. Large ones without boxes in them they read where they are, of each other; of others, each has a
 //!   copy of its own, because it notes in it what it has found.

@@ -16,7 +16,7 @@
 //! *Depth.* While a rank drops what others have let go of, what it comes upon of its own waits in a list of the thread's, so that a long list of objects
 //! takes no more stack than a short one.
 //!
-//! *Rest.* Each rank counts what it has sent and what it has dropped. While all are in a barrier, nothing is on its way, and nothing is left to do, if
+//! *Rest.* Each rank counts what it has let go of and what it has dropped. While all are in a barrier, nothing is on its way, and nothing is left to do, if
 //! and only if both are the same, summed over all ranks ([`Objects::barrier`](super::Objects::barrier)).
 
 use super::error::ObjectError;
@@ -42,6 +42,9 @@ const HANDLER: u8 = 113;
 
 /// Objects that are dropped where others are placed, at most, unless room is needed.
 pub(super) const DROPS_MOST: usize = 1024;
+
+/// So many reads that were given up are looked at whether they are over.
+const GIVEN_UP_MIN: usize = 64;
 
 /// Bytes of what a message says of an object.
 const ENTRY_BYTES: usize = 16;
@@ -107,6 +110,7 @@ fn kinds() -> &'static Kinds {
         unsafe {
             std::arch::asm!(
                 ".pushsection vgas_drops,\"aR\",@progbits",
+                ".balign 8",
                 ".quad 0",
                 ".popsection",
                 options(nomem, nostack, preserves_flags),
@@ -145,6 +149,7 @@ pub(super) fn number_of<T: Portable>() -> Option<u32> {
     unsafe {
         std::arch::asm!(
             ".pushsection vgas_drops,\"aR\",@progbits",
+            ".balign 8",
             "77: .quad {code} - 77b",
             ".popsection",
             code = sym kind_of::<T>,
@@ -204,9 +209,10 @@ pub(super) struct Drops {
     come_count: AtomicUsize,
     /// Held by the thread that drops what has come: one at a time, so that nothing is dropped twice, whatever a peer says.
     dropping: Mutex<()>,
-    sent: AtomicU64,
+    /// How many it has let go of, told or not.
+    let_go: AtomicU64,
     done: AtomicU64,
-    /// Reads that were given up, and are under way.
+    /// Reads that were given up, and are under way; some are over since they were looked at.
     given_up: Mutex<Vec<PendingCall<'static, Answer>>>,
     given_up_count: AtomicUsize,
 }
@@ -223,9 +229,14 @@ impl Drops {
     /// Nobody waits for these reads any more.
     pub fn give_up(&self, reads: impl Iterator<Item = PendingCall<'static, Answer>>) {
         let mut given_up = lock(&self.given_up);
-        given_up.retain_mut(is_under_way);
         given_up.extend(reads.filter(PendingCall::is_sent));
+        // Now and then, so that each is looked at a few times only.
+        let is_due = given_up.len() >= GIVEN_UP_MIN && given_up.len().is_power_of_two();
+        let over = if is_due { sweep(&mut given_up) } else { Vec::new() };
         self.given_up_count.store(given_up.len(), Ordering::Relaxed);
+        drop(given_up);
+        // What they wake may give up others.
+        drop(over);
     }
 
     /// Waits until what was given up is over.
@@ -235,16 +246,20 @@ impl Drops {
         }
         let is_over = || {
             let mut given_up = lock(&self.given_up);
-            given_up.retain_mut(is_under_way);
+            let over = sweep(&mut given_up);
             self.given_up_count.store(given_up.len(), Ordering::Relaxed);
-            given_up.is_empty()
+            let is_over = given_up.is_empty();
+            drop(given_up);
+            drop(over);
+            is_over
         };
         crate::sync::until(None, is_over).map(drop)
     }
 }
 
-fn is_under_way(read: &mut PendingCall<'static, Answer>) -> bool {
-    matches!(read.test(), Ok(None))
+/// Takes out the reads that are over.
+fn sweep(reads: &mut Vec<PendingCall<'static, Answer>>) -> Vec<PendingCall<'static, Answer>> {
+    reads.extract_if(.., |read| !matches!(read.test(), Ok(None))).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -345,6 +360,8 @@ impl Heap {
         }
         come.extend(all.into_iter().map(|dropped| (from, dropped)));
         self.drops.come_count.store(come.len(), Ordering::SeqCst);
+        drop(come);
+        crate::task::see_drops();
         Ok(())
     }
 
@@ -353,7 +370,8 @@ impl Heap {
         self.drops.come_count.load(Ordering::SeqCst) > 0
     }
 
-    /// Drops what others have let go of, the oldest first, so many at most; nothing if another thread does.
+    /// Drops what others have let go of, the oldest first, so many at most. If another thread does, nothing, unless all are to be dropped: then this
+    /// one goes on when that has ended.
     pub(super) fn drop_come(&self, most: usize) -> Result<(), ObjectError> {
         // A thread that ends has no list any more.
         if !self.has_come() || is_dropping() || LEFT.try_with(|_| ()).is_err() {
@@ -362,6 +380,10 @@ impl Heap {
         let _alone = match self.drops.dropping.try_lock() {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+            // It waits for nothing that this thread has, and polls meanwhile; in a handler nobody waits.
+            Err(TryLockError::WouldBlock) if most == usize::MAX && !self.runtime.endpoint().in_handler() => {
+                lock(&self.drops.dropping)
+            }
             Err(TryLockError::WouldBlock) => return Ok(()),
         };
         for _ in 0..most {
@@ -411,6 +433,11 @@ impl Heap {
         true
     }
 
+    /// Whether other ranks' values of this type, in a row, can be let go of.
+    pub(super) fn may_let_go<T: Portable>(&self, count: u64) -> bool {
+        !self.has_replicas() && u32::try_from(count).is_ok() && number_of::<T>().is_some()
+    }
+
     fn let_go_of(&self, dropped: Dropped, bytes: usize) -> Result<(), ObjectError> {
         if is_planted(Fault::ForgottenDrop) {
             return Ok(());
@@ -420,20 +447,18 @@ impl Heap {
             self.forget(copy)?;
         }
         let rank = self.locate(dropped.word.address()).rank;
-        let full = {
+        let is_full = {
             let mut leaving = lock(&self.drops.leaving);
             let (list, all_bytes) = leaving.entry(rank).or_default();
             list.push(dropped);
             *all_bytes += bytes;
-            if list.len() < FREES && *all_bytes < FREES_BYTES {
-                self.drops.leaving_count.fetch_add(1, Ordering::Relaxed);
-                return Ok(());
-            }
-            self.drops.leaving_count.fetch_sub(list.len() - 1, Ordering::Relaxed);
-            *all_bytes = 0;
-            std::mem::take(list)
+            // Before it can be done.
+            self.drops.let_go.fetch_add(1, Ordering::SeqCst);
+            self.drops.leaving_count.fetch_add(1, Ordering::Relaxed);
+            list.len() >= FREES || *all_bytes >= FREES_BYTES
         };
-        self.send_drops(rank, &full)
+        // Nobody can wait in handlers, as for room in a message: what is there goes with the next.
+        if is_full && !self.runtime.endpoint().in_handler() { self.send_drops(rank) } else { Ok(()) }
     }
 
     /// Whether something of others is to be dropped, of which they were not told.
@@ -443,42 +468,74 @@ impl Heap {
 
     /// Tells all ranks what this one has let go of. Cheap where there is nothing.
     pub(super) fn send_all_drops(&self) -> Result<(), ObjectError> {
-        if !self.has_drops() {
+        if !self.has_drops() || self.runtime.endpoint().in_handler() {
             return Ok(());
         }
-        let all: Vec<(Rank, Vec<Dropped>)> = {
-            let mut leaving = lock(&self.drops.leaving);
-            self.drops.leaving_count.store(0, Ordering::Relaxed);
-            leaving.drain().map(|(rank, (list, _))| (rank, list)).collect()
-        };
-        all.into_iter().try_for_each(|(rank, list)| self.send_drops(rank, &list))
+        let ranks: Vec<Rank> = lock(&self.drops.leaving).keys().copied().collect();
+        ranks.into_iter().try_for_each(|rank| self.send_drops(rank))
     }
 
-    fn send_drops(&self, rank: Rank, all: &[Dropped]) -> Result<(), ObjectError> {
-        // Nobody can wait in handlers, which drop nothing of the program's.
-        if !self.runtime.endpoint().in_handler() {
-            self.drops.hear_of_reads()?;
-        }
+    /// Tells a rank. What it was not told when that fails stays.
+    fn send_drops(&self, rank: Rank) -> Result<(), ObjectError> {
+        self.drops.hear_of_reads()?;
         let most = (self.runtime.endpoint().medium_bytes_max() / ENTRY_BYTES).max(1);
-        all.chunks(most).try_for_each(|some| {
+        loop {
+            let some: Vec<Dropped> = {
+                let mut leaving = lock(&self.drops.leaving);
+                let Some((list, all_bytes)) = leaving.get_mut(&rank) else { return Ok(()) };
+                let at = list.len().saturating_sub(most);
+                let some = list.split_off(at);
+                if list.is_empty() {
+                    *all_bytes = 0;
+                }
+                self.drops.leaving_count.fetch_sub(some.len(), Ordering::Relaxed);
+                some
+            };
+            if some.is_empty() {
+                return Ok(());
+            }
             let bytes: Vec<u8> = some.iter().flat_map(Dropped::bytes).collect();
-            // Before it can be done.
-            self.drops.sent.fetch_add(some.len() as u64, Ordering::SeqCst);
-            Ok(self.runtime.request(rank, HANDLER, &[kinds().mark], &bytes)?)
-        })
+            if let Err(why) = self.runtime.request(rank, HANDLER, &[kinds().mark], &bytes) {
+                let mut leaving = lock(&self.drops.leaving);
+                self.drops.leaving_count.fetch_add(some.len(), Ordering::Relaxed);
+                leaving.entry(rank).or_default().0.extend(some);
+                return Err(why.into());
+            }
+        }
     }
 
-    /// Of objects of others, how many this rank has let go of and told them; and how many of its own it has dropped for others.
+    /// Of objects of others, how many this rank has let go of; and how many of its own it has dropped for others.
     pub(super) fn drops_told_and_done(&self) -> [u64; 2] {
-        // What is done was told before: a number that is too large must not be that of what is done.
+        // What is done was let go of before: a number that is too large must not be that of what is done.
         let done = self.drops.done.load(Ordering::SeqCst);
-        [self.drops.sent.load(Ordering::SeqCst), done]
+        [self.drops.let_go.load(Ordering::SeqCst), done]
     }
 }
 
-/// Tells all ranks what this one has let go of, as far as it was not told: nothing is to wait for more to come when a task has ended.
+/// Tells all ranks what this one has let go of, as far as it was not told: nothing is to wait for more to come when a task has ended. What it has asked
+/// for and does not wait for any more, it hears of, too: whoever has lent it may let go of it next.
 pub(crate) fn tell_drops() -> Result<(), ObjectError> {
-    heap().map_or(Ok(()), Heap::send_all_drops)
+    let Ok(heap) = heap() else { return Ok(()) };
+    heap.drops.hear_of_reads()?;
+    heap.send_all_drops()
+}
+
+/// Whether others have let go of something of this rank's that was not dropped yet.
+pub(crate) fn has_drops_to_do() -> bool {
+    heap().is_ok_and(Heap::has_come)
+}
+
+/// Drops it, and tells others what these objects owned of theirs: for a rank that has nothing else to do.
+pub(crate) fn drop_for_others() {
+    let Ok(heap) = heap() else { return };
+    if !heap.has_come() {
+        return;
+    }
+    match heap.drop_come(usize::MAX) {
+        // Who cannot be told is lost, and mostly the job with it.
+        Ok(()) => drop(heap.flush()),
+        Err(why) => super::complain(&why.to_string()),
+    }
 }
 
 /// Any bytes as a message: what is understood is what was said, of types that are dropped for others. 0 is the number of one that is.

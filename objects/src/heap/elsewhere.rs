@@ -52,7 +52,8 @@ pub(crate) struct Room {
 pub(crate) fn room_for(class: Class) -> Room {
     let Ok(heap) = heap() else { return Room { word: None, free: 0 } };
     // What others have freed that is no object, this rank's own calls say.
-    let _ = heap.collect().and_then(|()| heap.drop_come(usize::MAX));
+    let _ = heap.collect();
+    super::drop_for_others();
     let mut slabs = heap.slabs();
     let place = slabs.allocate_leaving(class, Use::Values, heap.elsewhere.spare);
     let free = slabs.free_slabs();

@@ -73,7 +73,8 @@ struct Coming {
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        if !self.parts.is_empty() {
+        // Where there are replicas nothing is dropped elsewhere.
+        if !self.parts.is_empty() && !self.heap.has_replicas() {
             self.heap.drops.give_up(self.parts.drain(..));
         }
     }

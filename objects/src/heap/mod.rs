@@ -52,7 +52,7 @@ mod vec;
 pub use ahead::prefetch;
 pub use borrow::{MutRef, Ref};
 pub use boxes::{DBox, Refused};
-pub(crate) use drops::{is_dropping, tell_drops};
+pub(crate) use drops::{drop_for_others, has_drops_to_do, is_dropping, tell_drops};
 pub(crate) use elsewhere::{Room, give_back, room_for};
 pub use entry::{Entry, OccupiedEntry, VacantEntry};
 pub use error::{Lost, ObjectError, OtherLayout};

@@ -732,8 +732,9 @@ impl<T: Portable> Drop for DVec<T> {
             // A slot that cannot be freed, and values that cannot be had, are lost with their rank, and the job.
             let _ = heap.free_own(word);
         } else if std::mem::needs_drop::<T>() && self.length > 0 {
-            if OWN.offset_of(word.address()).is_none() && heap.let_go::<T>(word, self.length) {
+            if OWN.offset_of(word.address()).is_none() && heap.may_let_go::<T>(self.length) {
                 heap.release(link);
+                heap.let_go::<T>(word, self.length);
                 return;
             }
             drop(std::mem::take(self).into_vec());

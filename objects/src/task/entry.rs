@@ -47,6 +47,7 @@ pub fn task_of<'s, A: Arguments<'s>, R: Portable, F: Fn(A) -> R + Copy + 'static
     unsafe {
         std::arch::asm!(
             ".pushsection vgas_tasks,\"aR\",@progbits",
+            ".balign 8",
             "77: .quad {code} - 77b",
             ".popsection",
             code = sym code::<A, R, F>,
@@ -77,6 +78,7 @@ pub(super) fn table() -> &'static [Entry] {
     unsafe {
         std::arch::asm!(
             ".pushsection vgas_tasks,\"aR\",@progbits",
+            ".balign 8",
             ".quad 0",
             ".popsection",
             options(nomem, nostack, preserves_flags),

@@ -7,7 +7,7 @@ use crate::heap::{ObjectError, Objects, complain, goes_on};
 use crossbeam_deque::Worker;
 use vgas::Rank;
 
-/// The watch's stack: it takes in messages.
+/// The watch's stack at least: it takes in messages.
 const WATCH_STACK_BYTES: usize = 512 << 10;
 
 /// How tasks are run. The same on all ranks.
@@ -80,6 +80,7 @@ impl Objects {
             // Where a node is lost meanwhile, others may have met, and begin: whoever sends a task here hears that nobody runs it.
             pool.stop();
             pool.close();
+            pool.give_room();
             let _ = spare::end();
             pool.end();
             return Err(why.into());
@@ -96,7 +97,8 @@ impl Objects {
             };
             // Also when `main` panics: the scope waits for the watch.
             let close = Close(pool);
-            let watch = start("objects-watch", WATCH_STACK_BYTES);
+            // It drops values for others, as workers do.
+            let watch = start("objects-watch", options.stack_bytes.max(WATCH_STACK_BYTES));
             watch.spawn_scoped(scope, || pool.look_after()).map_err(refused)?;
             let mut all = Vec::new();
             for queue in queues.drain(..workers) {

@@ -5,6 +5,7 @@
 //! without a clock until it is woken.
 
 use super::pool::Pool;
+use crate::heap::{drop_for_others, has_drops_to_do};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Thread;
@@ -52,6 +53,10 @@ impl Pool {
         let (mut seen, mut quiet, mut asked) = (u64::MAX, 0, 0);
         while !self.is_closed() {
             self.give_room();
+            if self.has_idle() {
+                // Nobody else may look at it until all meet.
+                drop_for_others();
+            }
             if self.is_over() {
                 self.refuse_all();
                 std::thread::park_timeout(INTERVAL);
@@ -76,7 +81,8 @@ impl Pool {
                 watch.sleeps.store(true, Ordering::SeqCst);
                 // Pairs with those who change something and then call `see`.
                 fence(Ordering::SeqCst);
-                if self.is_attended() && !(self.has_work() && self.has_idle()) && !self.is_over() {
+                let has_work = self.has_idle() && (self.has_work() || has_drops_to_do());
+                if self.is_attended() && !has_work && !self.is_over() {
                     while watch.sleeps.load(Ordering::SeqCst) && !self.is_over() {
                         std::thread::park();
                     }

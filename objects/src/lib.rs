@@ -57,6 +57,7 @@
 //! | `glue.rs` | whether dropping a value runs something that the program has written |
 //! | `portable.rs` | which types may be in the heap, and be read through copies |
 //! | `service/` | work at the home of objects, in the daemons of nodes |
+//! | `linked.rs` | tables of functions that the linker makes |
 //! | `planted.rs` | mistakes that tests make on purpose |
 //! | `task/` | tasks: beginning them, what they are lent, the queues and the workers, and their messages |
 //! | [`prelude`] | std's names for all of this, under which a program is changed by its imports |
@@ -214,6 +215,8 @@ mod glue;
 #[cfg(feature = "runtime")]
 mod heap;
 mod layout;
+#[cfg(feature = "runtime")]
+mod linked;
 #[cfg(feature = "runtime")]
 mod planted;
 mod portable;

@@ -10,7 +10,7 @@
 //! this rank has asked for and does not wait for any more ([`super::Get`]), it hears of before it tells of drops: a mark that came later could be
 //! written into what is another's by then.
 //!
-//! *Types.* The linker makes a table of an entry for each type that the program may drop so, as of tasks (`task/entry.rs`): ranks run one program, and
+//! *Types.* The linker makes a table of an entry for each type that the program may drop so, as of tasks (`linked.rs`): ranks run one program, and
 //! a message has an entry's number, never an address. That a number, a size or a word is none of an object here is an error that names who has said it.
 //!
 //! *Depth.* While a rank drops what others have let go of, what it comes upon of its own waits in a list of the thread's, so that a long list of objects
@@ -22,6 +22,7 @@
 use super::error::ObjectError;
 use super::{FREES, FREES_BYTES, Heap, OWN, heap};
 use crate::glue::Glue;
+use crate::linked::{self, Entry};
 use crate::planted::{Fault, is_planted};
 use crate::portable::Portable;
 use crate::service::Answer;
@@ -61,9 +62,6 @@ struct Kind {
     /// Drops so many values in a row that begin there.
     drop: unsafe fn(u64, usize),
 }
-
-/// How far an entry's code is from the entry: the same in every process.
-type Entry = i64;
 
 unsafe extern "C" {
     #[link_name = "__start_vgas_drops"]
@@ -106,32 +104,21 @@ struct Kinds {
 fn kinds() -> &'static Kinds {
     static KINDS: OnceLock<Kinds> = OnceLock::new();
     KINDS.get_or_init(|| {
-        // SAFETY: it only places a number into a section of its own: there is one, also where nothing is ever dropped.
-        unsafe {
-            std::arch::asm!(
-                ".pushsection vgas_drops,\"aR\",@progbits",
-                ".balign 8",
-                ".quad 0",
-                ".popsection",
-                options(nomem, nostack, preserves_flags),
-            );
-        }
-        let (first, end) = (&raw const FIRST, &raw const END);
-        let count = (end.addr() - first.addr()) / size_of::<Entry>();
-        // SAFETY: the section, whose beginning and end the linker gives, and which nobody writes.
-        let entries = unsafe { std::slice::from_raw_parts(first, count) };
-        let (mut all, mut numbers) = (Vec::with_capacity(count), FxHashMap::default());
+        // There is a table also where nothing is ever dropped.
+        linked::entry!("vgas_drops");
+        // SAFETY: the linker gives the section's beginning and end.
+        let entries = unsafe { linked::entries(&raw const FIRST, &raw const END) };
+        let (mut all, mut numbers) = (Vec::with_capacity(entries.len()), FxHashMap::default());
         for (entry, number) in entries.iter().zip(0u32..) {
-            let address = std::ptr::from_ref(entry).addr().wrapping_add_signed(*entry as isize);
-            let kind = (*entry != 0).then(|| {
+            let kind = linked::address(entry).map(|address| {
                 let code: *const () = std::ptr::with_exposed_provenance(address);
                 // SAFETY: each entry that is not 0 was made of such a function, in `number_of`.
-                let code = unsafe { std::mem::transmute::<*const (), Code>(code) };
-                code()
+                let kind = unsafe { std::mem::transmute::<*const (), Code>(code) }();
+                if kind.is_glue {
+                    numbers.insert(address, number);
+                }
+                kind
             });
-            if kind.as_ref().is_some_and(|kind| kind.is_glue) {
-                numbers.insert(address, number);
-            }
             all.push(kind);
         }
         // Without a key: the same in every process.
@@ -145,17 +132,7 @@ fn kinds() -> &'static Kinds {
 
 /// The number of a type; none if its drop is more than glue.
 pub(super) fn number_of<T: Portable>() -> Option<u32> {
-    // SAFETY: it only places a number into a section of its own; `R` keeps it when the linker drops what nobody names.
-    unsafe {
-        std::arch::asm!(
-            ".pushsection vgas_drops,\"aR\",@progbits",
-            ".balign 8",
-            "77: .quad {code} - 77b",
-            ".popsection",
-            code = sym kind_of::<T>,
-            options(nomem, nostack, preserves_flags),
-        );
-    }
+    linked::entry!("vgas_drops", sym kind_of::<T>);
     kinds().numbers.get(&(kind_of::<T> as Code as usize)).copied()
 }
 

@@ -1,6 +1,7 @@
 //! The code of tasks, by number: a table that the linker makes, of an entry for each task in the program.
 
 use super::lend::Arguments;
+use crate::linked::{self, Entry};
 use crate::portable::Portable;
 use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
@@ -29,9 +30,6 @@ impl<A, R> std::fmt::Debug for Task<A, R> {
 /// Runs a task of some type on the bytes of its arguments; yields those of its outcome, or nothing if they are not its arguments.
 pub(super) type Code = fn(&[u8]) -> Option<Vec<u8>>;
 
-/// How far an entry's code is from the entry: the same in every process.
-type Entry = i64;
-
 unsafe extern "C" {
     #[link_name = "__start_vgas_tasks"]
     static FIRST: Entry;
@@ -43,17 +41,7 @@ unsafe extern "C" {
 #[doc(hidden)]
 pub fn task_of<'s, A: Arguments<'s>, R: Portable, F: Fn(A) -> R + Copy + 'static>(_: F) -> Task<A, R> {
     const { assert!(size_of::<F>() == 0, "a task captures nothing: what it needs are its arguments") };
-    // SAFETY: it only places a number into a section of its own; `R` keeps it when the linker drops what nobody names.
-    unsafe {
-        std::arch::asm!(
-            ".pushsection vgas_tasks,\"aR\",@progbits",
-            ".balign 8",
-            "77: .quad {code} - 77b",
-            ".popsection",
-            code = sym code::<A, R, F>,
-            options(nomem, nostack, preserves_flags),
-        );
-    }
+    linked::entry!("vgas_tasks", sym code::<A, R, F>);
     Task { code: code::<A, R, F>, call: call::<A, R, F> }
 }
 
@@ -74,40 +62,26 @@ fn code<'s, A: Arguments<'s>, R: Portable, F: Fn(A) -> R + Copy + 'static>(bytes
 
 /// The entries, in their order.
 pub(super) fn table() -> &'static [Entry] {
-    // SAFETY: as in `task_of`. A program without tasks has a table, too, with what is nobody's number.
-    unsafe {
-        std::arch::asm!(
-            ".pushsection vgas_tasks,\"aR\",@progbits",
-            ".balign 8",
-            ".quad 0",
-            ".popsection",
-            options(nomem, nostack, preserves_flags),
-        );
-    }
-    let (first, end) = (&raw const FIRST, &raw const END);
-    let count = (end.addr() - first.addr()) / size_of::<Entry>();
-    // SAFETY: rule 1: the section, whose beginning and end the linker gives, and which nobody writes.
-    unsafe { std::slice::from_raw_parts(first, count) }
+    // A program without tasks has a table, too, with what is nobody's number.
+    linked::entry!("vgas_tasks");
+    // SAFETY: rule 1: the linker gives the section's beginning and end.
+    unsafe { linked::entries(&raw const FIRST, &raw const END) }
 }
 
 impl<A, R> Task<A, R> {
     /// Its number.
     pub(super) fn number(self) -> Option<u32> {
         static NUMBERS: OnceLock<FxHashMap<usize, u32>> = OnceLock::new();
-        let numbers = NUMBERS
-            .get_or_init(|| (0..).zip(table()).map(|(number, entry)| (address(entry), number)).collect());
+        let numbers = NUMBERS.get_or_init(|| {
+            (0..).zip(table()).filter_map(|(number, entry)| Some((linked::address(entry)?, number))).collect()
+        });
         numbers.get(&(self.code as usize)).copied()
     }
 }
 
-/// Where an entry's code is.
-fn address(entry: &Entry) -> usize {
-    std::ptr::from_ref(entry).addr().wrapping_add_signed(*entry as isize)
-}
-
 /// The code of a number; none that the program does not have.
 pub(super) fn code_of(number: u32) -> Option<Code> {
-    let address = address(table().get(number as usize).filter(|entry| **entry != 0)?);
+    let address = linked::address(table().get(number as usize)?)?;
     // SAFETY: rule 1: each other entry was made of such a function.
     Some(unsafe { std::mem::transmute::<*const (), Code>(std::ptr::with_exposed_provenance(address)) })
 }

@@ -128,6 +128,7 @@ fn measure(threads: u32, time: Duration) -> Result<f64, Box<dyn Error>> {
             load_store: false,
             one_sided: false,
             atomics: false,
+            polls_through_kernel: false,
         },
         descriptor: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?,
     });

@@ -33,6 +33,7 @@ impl Card {
             load_store: false,
             one_sided: true,
             atomics: false,
+            polls_through_kernel: false,
         };
         let never = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         Arc::new(Self { capabilities, never, forgotten: Mutex::default(), offered: Mutex::default() })

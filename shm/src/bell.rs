@@ -5,17 +5,45 @@
 //! halves of an asymmetric fence make sure that the sleeper sees the change or the ringer sees the sleeper.
 //!
 //! The sleeper's half interrupts every processor, which takes longer than most sleeps between processes that work for each other. So
-//! who may soon be woken calls [`prepare_briefly`], which does without, and sleeps for [`BRIEF`] at most: a change of the very moment, which is
-//! still in the changer's store buffer while the word is not yet seen by it, is found then. Only who was not woken for so long prepares for good.
+//! who may soon be woken calls [`prepare_briefly`], which does without, and sleeps for a bounded time: a change of the very moment, which is
+//! still in the changer's store buffer while the word is not yet seen by it, is found then. [`Sleeps`] says for how long, and who was not
+//! woken twice prepares for good.
 
 use super::fence;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{self, AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How long one sleeps at most after [`prepare_briefly`]: long against the waits for answers, short for those who are not woken in
-/// the one case in which nobody wakes them.
+/// How long one sleeps at most after [`prepare_briefly`], the first time: long against the waits for answers, short for those who are
+/// not woken in the one case in which nobody wakes them.
 pub const BRIEF: Duration = Duration::from_millis(1);
+
+/// The same for who was not woken for that long. The longer a wait, the less likely that its end falls into the moment of a preparation: what
+/// it may cost grows with the sleep, and what it costs on average does not.
+const LONGER: Duration = Duration::from_millis(8);
+
+/// How long somebody who waits sleeps the next time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sleeps {
+    /// Sleeps from which nobody woke it, in a row.
+    through: u8,
+}
+
+impl Sleeps {
+    /// At most so long, after [`prepare_briefly`]; none: until it is woken, after [`prepare`].
+    pub fn most(self) -> Option<Duration> {
+        match self.through {
+            0 => Some(BRIEF),
+            1 => Some(LONGER),
+            _ => None,
+        }
+    }
+
+    /// Notes that it has slept, and whether it was woken.
+    pub fn slept(&mut self, was_woken: bool) {
+        self.through = if was_woken { 0 } else { self.through.saturating_add(1) };
+    }
+}
 
 // The state of the sleeper; 0 is awake.
 const SLEEPING: u32 = 1;
@@ -38,7 +66,7 @@ pub fn prepare(word: &AtomicU32) {
     fence::heavy();
 }
 
-/// The same for a sleep of at most [`BRIEF`], after which the caller looks again.
+/// The same for a sleep as long as [`Sleeps`] says, after which the caller looks again.
 pub fn prepare_briefly(word: &AtomicU32) {
     prepare_before_fence(word);
     atomic::fence(Ordering::SeqCst);

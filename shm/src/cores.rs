@@ -30,8 +30,8 @@ const SPARE_FOR: u64 = 100_000;
 /// The same in nanoseconds, too, while there are not: those who compute do so for longer, and whoever asks in vain is late.
 const CROWDED_FOR: u64 = 1_000_000;
 
-/// Times of being too many in a row before it is believed: a thread of the kernel that does a few microseconds' work (for
-/// the device that is waited for, say) is no neighbour.
+/// Times of being one too many in a row before it is believed: a thread of the kernel that does a few microseconds' work (for
+/// the device that is waited for, say) is no neighbour. More are believed at once.
 const TIMES: u32 = 2;
 
 /// Answers between two looks at how many processors there are.
@@ -82,6 +82,7 @@ fn look() -> bool {
     let processors = PROCESSORS.load(Relaxed);
     for _ in 0..TIMES {
         match runnable() {
+            Some(runnable) if runnable > processors + 1 => return true,
             Some(runnable) if runnable > processors => {}
             Some(_) if IS_CONFINED.load(Relaxed) => return was_displaced(),
             Some(_) => return false,

@@ -16,7 +16,7 @@ use vgas_rma::RmaError;
 use vgas_rma::address::Peer;
 use vgas_rma::endpoint::{Endpoint, Token};
 use vgas_rma::message::Arrived;
-use vgas_shm::bell::BRIEF;
+use vgas_shm::bell::Sleeps;
 use vgas_shm::cores;
 
 /// How long an agent without work looks around, while a core is free for it, before it sleeps: waking an idle processor
@@ -26,9 +26,9 @@ const LOOK: Duration = Duration::from_micros(50);
 /// The same while the NVMe works for it: an answer takes some 20 to 100 µs.
 const LOOK_STORAGE: Duration = Duration::from_micros(150);
 
-/// Turns without work before it is asked whether a core is free: some 2 µs, within which an answer of a rank that is awake
+/// Turns without work before it is asked whether a core is free: one to two microseconds, within which an answer of a rank that is awake
 /// comes.
-const TURNS: u32 = 16;
+const TURNS: u32 = 4;
 
 /// Registers the handlers of an agent, of any of its shards; before its endpoint is opened.
 pub fn register(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
@@ -199,11 +199,10 @@ fn run_shard(
     let shards = agent.shards().clone();
     let mut together = Together(&shards, false);
     let mut idle = Idle::default();
-    // Whether the last sleep was not interrupted, and nothing has come since.
-    let mut is_quiet = false;
+    let mut sleeps = Sleeps::default();
     loop {
         if turn(agent, endpoint)? {
-            (idle, is_quiet) = (Idle::default(), false);
+            (idle, sleeps) = (Idle::default(), Sleeps::default());
             continue;
         }
         if stopped() || shards.has_failed() {
@@ -217,7 +216,7 @@ fn run_shard(
             // Whoever leaves a page tells nobody. It is in the middle of a copy, or was interrupted there.
             cores::nap(&mut idle.naps);
         } else {
-            is_quiet = !sleep(agent, endpoint, stop, is_quiet)?;
+            sleeps.slept(sleep(agent, endpoint, stop, sleeps.most())?);
             agent.look_at_clock();
             idle = Idle::default();
         }
@@ -244,26 +243,25 @@ impl Idle {
     }
 }
 
-/// Sleeps until something may have come: the first shard for all, the others for what they are told. Briefly, unless it is quiet
-/// ([`Endpoint::arm_briefly`]). Whether something may have come.
+/// Sleeps until something may have come, or for at most so long ([`Endpoint::arm_briefly`]): the first shard for all, the others for what
+/// they are told, however long it takes. Whether something may have come.
 fn sleep(
     agent: &mut Agent,
     endpoint: &Endpoint,
     stop: BorrowedFd<'_>,
-    is_quiet: bool,
+    most: Option<Duration>,
 ) -> Result<bool, CacheError> {
     let (shards, number) = (agent.shards().clone(), agent.shard());
     let mut woken = true;
     if number > 0 {
         let descriptors = shards.bell(number).into_iter().collect();
         if shards.arm(number) {
-            woken = sleep_on(agent, endpoint, descriptors, stop, Duration::MAX)?;
+            woken = sleep_on(agent, endpoint, descriptors, stop, None)?;
         }
         shards.disarm(number);
-    } else if if is_quiet { endpoint.arm() } else { endpoint.arm_briefly() } {
+    } else if if most.is_some() { endpoint.arm_briefly() } else { endpoint.arm() } {
         let descriptors = endpoint.wait_descriptors().into_iter().chain(shards.bell(0)).collect();
         if shards.arm(0) {
-            let most = if is_quiet { Duration::MAX } else { BRIEF };
             woken = sleep_on(agent, endpoint, descriptors, stop, most)?;
         }
         shards.disarm(0);
@@ -278,7 +276,7 @@ fn sleep_on(
     endpoint: &Endpoint,
     descriptors: Vec<BorrowedFd<'_>>,
     stop: BorrowedFd<'_>,
-    most: Duration,
+    most: Option<Duration>,
 ) -> Result<bool, CacheError> {
     // A fault is posted without a message, and room for a message that was refused may have come before the bell was
     // ready to ring.
@@ -286,7 +284,8 @@ fn sleep_on(
     if has_come || agent.flush(endpoint)? || !agent.volume().arm() {
         return Ok(true);
     }
-    let patience = agent.patience().min(most);
+    let patience = agent.patience();
+    let patience = most.map_or(patience, |most| patience.min(most));
     let storage = agent.volume().wait_descriptor();
     let mut all: Vec<PollFd<'_>> = descriptors
         .iter()

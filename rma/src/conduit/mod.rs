@@ -59,6 +59,8 @@ pub struct Capabilities {
     /// Whether [`Conduit::start_atomic`] does. Then all atomic updates of the job must go this way (see
     /// `endpoint::atomic`).
     pub atomics: bool,
+    /// Whether a [`Conduit::poll`] that finds nothing has asked the kernel: then whoever waits looks less often.
+    pub polls_through_kernel: bool,
 }
 
 /// A place in a region.
@@ -221,7 +223,7 @@ pub trait Conduit: Send + Sync {
     /// the last poll; look again instead.
     fn arm(&self) -> bool;
 
-    /// The same for a sleep of at most [`BRIEF`](vgas_shm::bell::BRIEF), after which the caller polls: what comes in the moment of the preparation need
+    /// The same for a sleep as long as [`Sleeps`](vgas_shm::bell::Sleeps) says, after which the caller polls: what comes in the moment of the preparation need
     /// not wake it. Where that makes preparing cheaper; elsewhere it is [`Conduit::arm`].
     fn arm_briefly(&self) -> bool {
         self.arm()

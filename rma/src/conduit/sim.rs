@@ -185,6 +185,7 @@ impl SimNetwork {
                 load_store: false,
                 one_sided: false,
                 atomics: false,
+                polls_through_kernel: false,
             },
             state: Mutex::new(State {
                 step: 0,

@@ -21,8 +21,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use vgas_shm::cores;
-use vgas_shm::{bell, fence};
+use vgas_shm::bell::{self, Sleeps};
+use vgas_shm::{cores, fence};
 
 /// Looking around before it is asked whether a core is free: several round trips through shared memory. An answer that is
 /// under way already comes within it, also on a machine where none is free.
@@ -230,7 +230,7 @@ impl Endpoint {
         let mut polls = if self.wait.is_mode(WaitMode::Block) { 1 } else { POLLS_PER_LOOK };
         loop {
             for _ in 0..polls {
-                let delivered = self.poll()?;
+                let delivered = self.look_around()?;
                 if condition() {
                     return Ok(Some(true));
                 }
@@ -259,10 +259,10 @@ impl Endpoint {
 
     /// Waits as the one who sleeps and delivers, until the condition holds or the deadline has passed.
     fn sleep(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> Result<bool> {
-        // Sleeps are brief until one was not interrupted: what is waited for usually comes soon.
-        let mut is_brief = true;
+        let mut sleeps = Sleeps::default();
         loop {
-            if self.arm_for(is_brief) {
+            let most = sleeps.most();
+            if self.arm_for(most.is_some()) {
                 self.wait.wake_parked();
                 // Work goes on by what wakes this thread from now on; what happened before has woken nobody.
                 self.advance_work(Extent::All);
@@ -270,9 +270,9 @@ impl Endpoint {
                     self.disarm();
                     return Ok(true);
                 }
-                let slept = self.sleep_armed(deadline, is_brief);
+                let woken = self.sleep_armed(deadline, most);
                 self.disarm();
-                is_brief = slept?;
+                sleeps.slept(woken?);
                 self.wait.wake_parked();
             } else if self.withholds.load(Ordering::Relaxed) {
                 // Nothing that sleeps tells what is withheld from what else may come.
@@ -284,8 +284,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether something woke it.
-    fn sleep_armed(&self, deadline: Option<Instant>, is_brief: bool) -> Result<bool> {
+    /// Sleeps for at most so long. Whether something woke it.
+    fn sleep_armed(&self, deadline: Option<Instant>, most: Option<Duration>) -> Result<bool> {
         let work = self.work_under_way();
         let mut descriptors: Vec<PollFd<'_>> = self
             .wait_descriptors()
@@ -294,8 +294,8 @@ impl Endpoint {
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = if is_brief { Some(left.map_or(bell::BRIEF, |left| left.min(bell::BRIEF))) } else { left };
-        let timeout = left
+        let timeout = [left, most].into_iter().flatten().min();
+        let timeout = timeout
             .map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
         match rustix::event::poll(&mut descriptors, timeout.as_ref()) {
             Ok(woken_by) => Ok(woken_by > 0),
@@ -373,7 +373,7 @@ impl Endpoint {
         self.arm_for(false)
     }
 
-    /// The same for a loop that sleeps for at most [`BRIEF`](bell::BRIEF), and polls then: what comes in the moment of the preparation
+    /// The same for a loop that sleeps as long as [`Sleeps`] says, and polls then: what comes in the moment of the preparation
     /// need not wake it. Preparing takes a system call less, which interrupts all processors: for those who expect to be woken soon.
     pub fn arm_briefly(&self) -> bool {
         self.arm_for(true)

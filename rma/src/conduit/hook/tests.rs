@@ -269,6 +269,7 @@ impl Able {
                 load_store: true,
                 one_sided: true,
                 atomics: true,
+                polls_through_kernel: false,
             },
             descriptor: rustix::event::eventfd(0, flags).unwrap(),
         })

@@ -268,6 +268,7 @@ impl IbvConduit {
                 load_store: false,
                 one_sided: true,
                 atomics: shared.atomics,
+                polls_through_kernel: false,
             },
             making: Mutex::default(),
             known: RwLock::default(),

@@ -261,6 +261,7 @@ impl OfiConduit {
                 load_store: false,
                 one_sided: true,
                 atomics: false,
+                polls_through_kernel: false,
             },
             making: Mutex::default(),
             known: RwLock::default(),

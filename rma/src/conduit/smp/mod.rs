@@ -110,6 +110,7 @@ impl SmpConduit {
                 load_store: true,
                 one_sided: false,
                 atomics: false,
+                polls_through_kernel: false,
             },
             links: spec.members.iter().enumerate().map(link).collect(),
             sleeping,

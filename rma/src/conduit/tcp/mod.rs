@@ -161,6 +161,7 @@ impl TcpConduit {
                 load_store: false,
                 one_sided: false,
                 atomics: false,
+                polls_through_kernel: true,
             },
             turn: Turn::default(),
             first: AtomicUsize::new(0),

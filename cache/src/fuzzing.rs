@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::agent::wire::{Coherence, Content, RUN_PAGES_MAX, decode_run, encode_run};
+use crate::agent::wire::{Coherence, Content, SEVERAL_MAX, decode_several, encode_pages};
 use crate::error::Failure;
 use crate::page::PageIndex;
 use crate::pool::{PageSize, WaitId};
@@ -22,7 +22,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
 pub fn cache_coherence(bytes: &[u8]) {
     let &[nodes, count, ref rest @ ..] = bytes else { return };
     let nodes = u32::from(nodes).max(1);
-    let (head, frames) = rest.split_at(rest.len().min(4 * usize::from(count)));
+    let (head, pages) = rest.split_at(rest.len().min(4 * usize::from(count)));
     let words = words(head);
     if let Some(found) = Coherence::decode(&words, nodes) {
         assert_eq!(Coherence::decode(&found.encode(), nodes), Some(found));
@@ -32,12 +32,12 @@ pub fn cache_coherence(bytes: &[u8]) {
         assert_eq!(found.encode(size).as_ref().map(|said| &said[..]), Some(&words[..]));
         assert!(found.message.carries_page() && words[1] < 256, "{found:?}");
     }
-    if let Some((page, message, found)) = decode_run(&words, frames, nodes) {
-        assert!(!message.carries_page() && found.len() <= RUN_PAGES_MAX);
+    if let Some((message, found)) = decode_several(&words, pages, nodes) {
+        assert!(!message.carries_page() && (1..=SEVERAL_MAX).contains(&found.len()));
         // Of failures that nobody knows, one is like the other.
-        let again: Vec<u8> = found.iter().flat_map(|beside| beside.encode().to_le_bytes()).collect();
-        assert!(again == frames || found.iter().all(|beside| beside.frame().is_none()), "{found:?}");
-        assert_eq!(decode_run(&encode_run(page, message), &again, nodes), Some((page, message, found)));
+        let again = encode_pages(&found);
+        assert!(again == pages || found.iter().all(|(_, beside)| beside.frame().is_none()), "{found:?}");
+        assert_eq!(decode_several(&message.encode(), &again, nodes), Some((message, found)));
     }
 }
 
@@ -158,10 +158,10 @@ mod tests {
                 ("data", one(data, Origin::Zeros)),
                 ("content", coherence(&content, &[])),
                 (
-                    "run",
+                    "several",
                     coherence(
-                        &encode_run(PAGE, Message::GetShared { nvm: false }),
-                        &[7, 0, 0, 0, 9, 1, 0, 0],
+                        &Message::GetShared { nvm: false }.encode(),
+                        &encode_pages(&[PAGE, PageIndex(3)].map(|page| (page, Beside::Frame(FrameId(265))))),
                     ),
                 ),
             ],

@@ -17,8 +17,8 @@ pub mod handler {
     pub const COHERENCE: u8 = 32;
     /// Agent to agent: a coherence message whose page has been written to the receiver's frame.
     pub const DATA: u8 = vgas_rma::message::NOTE_HANDLER;
-    /// Agent to agent: the same coherence message for a run of neighbouring pages.
-    pub const RUN: u8 = 34;
+    /// Agent to agent: the same coherence message about several pages.
+    pub const SEVERAL: u8 = 34;
     /// Rank to its agent.
     pub const REQUEST: u8 = 35;
     /// Rank to the agent of a page's home: a small operation where the page is.

@@ -70,10 +70,12 @@ fn message() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
         1 => proptest::collection::vec(word(), 0..=9),
     ];
     (handler::COHERENCE..=handler::SERVICE_ANSWER, words, bytes()).prop_map(|(index, mut words, bytes)| {
-        if index <= handler::RUN && words.len() == 7 {
+        if index <= handler::SEVERAL && words.len() == 7 {
             // Page below 2^32, a kind that exists.
             (words[1], words[2]) = (0, words[2] % 18);
-            words.truncate(if index == handler::RUN { 5 } else { 7 });
+            if index == handler::SEVERAL {
+                words = words[2..5].to_vec();
+            }
         } else if [handler::REQUEST, handler::IN_PLACE].contains(&index) {
             words.truncate(6);
         } else if index == handler::IN_PLACE_ANSWER || index == handler::SERVICE_ANSWER {
@@ -82,6 +84,18 @@ fn message() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
             words.truncate(3);
         }
         (index, words, bytes)
+    })
+}
+
+/// The same said about several pages of either node, some of none, with or without a frame beside each.
+fn several() -> impl Strategy<Value = (u8, Vec<u32>, Bytes)> {
+    let message = (0u32..18, 0u32..3, 0u32..3).prop_map(|(kind, a, b)| vec![kind, a, b]);
+    let page = prop_oneof![16 => 0u64..24, 1 => any::<u64>()];
+    let frame = prop_oneof![4 => 0u32..20, 1 => Just(u32::MAX), 1 => any::<u32>()];
+    (message, proptest::collection::vec((page, frame), 0..6)).prop_map(|(words, pages)| {
+        let bytes =
+            pages.iter().flat_map(|(page, frame)| [&page.to_le_bytes()[..], &frame.to_le_bytes()].concat());
+        (handler::SEVERAL, words, Bytes::Medium(bytes.collect()))
     })
 }
 
@@ -197,7 +211,7 @@ proptest! {
     #[test]
     fn an_agent_ignores_or_names_a_hostile_peer(
         hostile in prop_oneof![Just(Hostile::OwnRank), Just(Hostile::OtherRank), Just(Hostile::OtherAgent)],
-        messages in proptest::collection::vec(prop_oneof![4 => message(), 1 => updates(), 1 => calls(), 1 => fetches()], 1..24),
+        messages in proptest::collection::vec(prop_oneof![4 => message(), 1 => updates(), 1 => several(), 1 => calls(), 1 => fetches()], 1..24),
     ) {
         let (mut cluster, members) = cluster();
         let victim = members[0].agent;
@@ -235,16 +249,19 @@ fn messages_that_did_harm_are_refused_by_name() {
         let data = Bytes::Medium(list.chain(std::iter::repeat_n(9, bytes)).collect());
         (Hostile::OtherAgent, (handler::IN_PLACE, vec![3, 1, 0, 0, count, 0], data))
     };
-    let frame = Bytes::Medium(vec![1, 0, 0, 0, 2, 0, 0, 0]);
     let sizes = Bytes::Medium(vec![0; 32]);
     let cases = [
         (
-            "a run of pages at the end of the numbers",
-            (Hostile::OtherAgent, (handler::RUN, vec![u32::MAX, u32::MAX, 0, 0, 0], frame)),
+            "pages at the end of the numbers",
+            (Hostile::OtherAgent, (handler::SEVERAL, vec![0, 0, 0], Bytes::Medium(vec![0xff; 24]))),
         ),
         (
-            "a run of what comes with content",
-            (Hostile::OtherAgent, (handler::RUN, vec![0, 0, 4, 1, 0], Bytes::Medium(vec![0; 8]))),
+            "several of what comes with content",
+            (Hostile::OtherAgent, (handler::SEVERAL, vec![4, 1, 0], Bytes::Medium(vec![0; 24]))),
+        ),
+        (
+            "what is said about no page",
+            (Hostile::OtherAgent, (handler::SEVERAL, vec![0, 0, 0], Bytes::Medium(vec![]))),
         ),
         ("2^32 pages at once", rank(&[0, 0, 0, 0, u32::MAX, 0])),
         ("a slot that does not exist", rank(&[3, 60_000, 0, 0, 0, 0])),

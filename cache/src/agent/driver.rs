@@ -64,9 +64,9 @@ pub fn register(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
         let coherence = Coherence::decode(arguments, nodes)?;
         coherence.message.carries_page().then_some(Incoming::Message(from, coherence))
     })?;
-    add(handler::RUN, |from, arguments, payload, nodes| {
-        let (page, message, frames) = wire::decode_run(arguments, bytes(payload), nodes)?;
-        Some(Incoming::Run(from, page, message, frames))
+    add(handler::SEVERAL, |from, arguments, payload, nodes| {
+        let (message, pages) = wire::decode_several(arguments, bytes(payload), nodes)?;
+        Some(Incoming::Several(from, message, pages))
     })?;
     add(handler::REQUEST, |from, arguments, payload, _| {
         Some(Incoming::Request(from, Request::decode(arguments)?, bytes(payload).into()))
@@ -115,7 +115,7 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint) -> Result<bool, CacheError> 
             Incoming::Request(from, request, data) => agent.on_request(from, request, &data)?,
             Incoming::Message(from, coherence) => agent.on_message(from, coherence)?,
             Incoming::Content(from, content) => agent.on_content(from, content)?,
-            Incoming::Run(from, page, message, frames) => agent.on_run(from, page, message, &frames)?,
+            Incoming::Several(from, message, pages) => agent.on_several(from, message, &pages)?,
             Incoming::InPlace(from, InPlace::Get { bytes, .. } | InPlace::Part { bytes, .. }, _)
                 if bytes as usize > endpoint.medium_bytes_max() =>
             {

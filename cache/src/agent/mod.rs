@@ -242,7 +242,7 @@ impl Agent {
     ) -> Self {
         let parts = parts::Parts::new(options.parts);
         Self {
-            outbox: Outbox::new(layout.peers(), options.batch, wire::RUN_PAGES_MAX),
+            outbox: Outbox::new(layout.peers(), options.batch, wire::SEVERAL_MAX),
             segments: Segments::default(),
             frames: room::Frames::new(),
             victims: victims::Victims::new(options.replacement),
@@ -357,18 +357,15 @@ impl Agent {
         self.on_message(from, Coherence { page, message, beside: Beside::Frame(frame), origin })
     }
 
-    /// Another agent says the same, which needs no content, about each of a run of pages; with one frame for each.
-    pub fn on_run(
+    /// Another agent says the same, which needs no content, about each of several pages.
+    pub fn on_several(
         &mut self,
         from: Peer,
-        page: PageIndex,
         message: Message,
-        frames: &[Beside],
+        pages: &[(PageIndex, Beside)],
     ) -> Result<(), CacheError> {
-        self.check_page(from, page)?;
-        // The first page is of the job, so their numbers cannot overflow.
-        for (&beside, ahead) in frames.iter().zip(0..) {
-            self.on_message(from, Coherence::new(page + ahead, message, beside))?;
+        for &(page, beside) in pages {
+            self.on_message(from, Coherence::new(page, message, beside))?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! What the agent has said but not yet sent: one queue per peer, so that the order per peer survives back-pressure.
 //!
-//! Sending never blocks the agent. The same said about neighbouring pages is joined into one message while it waits here:
-//! requests for them (DESIGN, property 8), and what follows from these, such as a home that hands a run of them on.
+//! Sending never blocks the agent. The same said about several pages in a row is joined into one message while it waits here:
+//! requests for them (DESIGN, property 8), what follows from these, such as a home that hands a run of them on, and copies that
+//! make room.
 
 use super::wire::{self, Beside, Coherence, Content};
 use crate::page::PageIndex;
@@ -33,14 +34,12 @@ pub enum Outgoing {
         /// The receiver's frame.
         into: FrameId,
     },
-    /// The same coherence message, without page content, for neighbouring pages.
-    Run {
-        /// First page.
-        page: PageIndex,
+    /// The same coherence message, without page content, about several pages.
+    Several {
         /// The message.
         message: Message,
-        /// What it names beside each page.
-        frames: Vec<Beside>,
+        /// The pages, and what it names beside each.
+        pages: Vec<(PageIndex, Beside)>,
     },
     /// A put of this agent's that travels to the page.
     InPlace {
@@ -89,7 +88,7 @@ impl Outgoing {
         match self {
             Outgoing::Data { coherence, from, .. } if content(coherence, from).is_some() => 8,
             Outgoing::Coherence(_) | Outgoing::Data { .. } => 28,
-            Outgoing::Run { frames, .. } => 20 + 4 * frames.len() as u64,
+            Outgoing::Several { pages, .. } => 12 + 12 * pages.len() as u64,
             Outgoing::InPlace { data, .. } => 24 + data.len() as u64,
             Outgoing::Answer { bytes, .. } | Outgoing::ServiceAnswer { bytes, .. } => 8 + bytes.len() as u64,
             Outgoing::Landing { from, .. } => 8 + from.bytes() as u64,
@@ -107,7 +106,7 @@ pub struct Outbox {
     lent: VecDeque<(Peer, Loan, Lent)>,
     waiting: usize,
     batch: bool,
-    run_max: usize,
+    several_max: usize,
 }
 
 /// Memory that a conduit may read from after it has taken a message.
@@ -146,10 +145,10 @@ impl Flushed {
 }
 
 impl Outbox {
-    /// Queues for all peers. `run_max` is the most pages that one message may name.
-    pub fn new(peers: u32, batch: bool, run_max: usize) -> Self {
+    /// Queues for all peers. `several_max` is the most pages that one message may name.
+    pub fn new(peers: u32, batch: bool, several_max: usize) -> Self {
         let queues = (0..peers).map(|_| VecDeque::new()).collect();
-        Self { queues, lent: VecDeque::new(), waiting: 0, batch, run_max }
+        Self { queues, lent: VecDeque::new(), waiting: 0, batch, several_max }
     }
 
     /// Whether nothing waits to be sent. What is lent needs no attention: its return wakes a sleeper.
@@ -175,21 +174,18 @@ impl Outbox {
             && !next.message.carries_page()
         {
             match queue.back_mut() {
-                Some(Outgoing::Run { page, message, frames })
-                    if *message == next.message
-                        && *page + frames.len() as u64 == next.page
-                        && frames.len() < self.run_max =>
+                Some(Outgoing::Several { message, pages })
+                    if *message == next.message && pages.len() < self.several_max =>
                 {
-                    frames.push(next.beside);
+                    pages.push((next.page, next.beside));
                     return;
                 }
                 Some(last) => {
-                    if let Outgoing::Coherence(first) = last
+                    if let &mut Outgoing::Coherence(first) = last
                         && first.message == next.message
-                        && first.page + 1 == next.page
                     {
-                        let frames = vec![first.beside, next.beside];
-                        *last = Outgoing::Run { page: first.page, message: first.message, frames };
+                        let pages = vec![(first.page, first.beside), (next.page, next.beside)];
+                        *last = Outgoing::Several { message: first.message, pages };
                         return;
                     }
                 }
@@ -239,7 +235,7 @@ impl Outbox {
                         lend(&mut self.lent, (to, loan, Lent::Staged(from)), &mut flushed);
                     }
                     Some(Outgoing::Coherence(coherence)) => flushed.kinds[kind(coherence.message)] += 1,
-                    Some(Outgoing::Run { message, .. }) => flushed.kinds[kind(message)] += 1,
+                    Some(Outgoing::Several { message, .. }) => flushed.kinds[kind(message)] += 1,
                     Some(_) | None => flushed.kinds[3] += 1,
                 }
             }
@@ -292,10 +288,9 @@ fn send(endpoint: &Endpoint, to: Peer, outgoing: &Outgoing) -> Result<Option<Loa
             let destination = Destination::Operation { id: *landing, offset: 0 };
             return endpoint.try_request_lent(to, handler::IN_PLACE_ANSWER, words, from, destination);
         }
-        Outgoing::Run { page, message, frames } => {
-            let bytes: Vec<u8> = frames.iter().flat_map(|beside| beside.encode().to_le_bytes()).collect();
-            let words = wire::encode_run(*page, *message);
-            endpoint.try_request(to, handler::RUN, &words, Payload::Medium(Source::of(&bytes)))
+        Outgoing::Several { message, pages } => {
+            let bytes = wire::encode_pages(pages);
+            endpoint.try_request(to, handler::SEVERAL, &message.encode(), Payload::Medium(Source::of(&bytes)))
         }
         Outgoing::InPlace { words, data } => {
             endpoint.try_request(to, handler::IN_PLACE, words, Payload::Medium(Source::of(data)))
@@ -323,9 +318,9 @@ mod tests {
     use crate::protocol::{Confirm, Right};
     use vgas_shm::Mapping;
 
-    /// What one peer is told, as lengths of runs, in order: only the same about neighbours is joined, and nothing overtakes.
+    /// What one peer is told, as numbers of pages, in order: only the same is joined, and nothing overtakes.
     #[test]
-    fn the_same_about_neighbouring_pages_is_one_message() {
+    fn the_same_about_several_pages_is_one_message() {
         let forward = |node| Message::ForwardShared { requester: NodeId(node), confirm: Confirm::Requester };
         let said = [
             (4, Message::GetShared { nvm: false }),
@@ -350,10 +345,9 @@ mod tests {
             assert_eq!(outbox.waiting, outbox.waiting_for(Peer(1)));
             let told = outbox.queues[1].iter().flat_map(|outgoing| match outgoing {
                 Outgoing::Coherence(one) => vec![(one.page, one.message, one.beside)],
-                Outgoing::Run { page, message, frames } => PageIndex::each(*page..PageIndex::MAX)
-                    .zip(frames)
-                    .map(|(page, &frame)| (page, *message, frame))
-                    .collect(),
+                Outgoing::Several { message, pages } => {
+                    pages.iter().map(|&(page, frame)| (page, *message, frame)).collect()
+                }
                 other => panic!("{other:?}"),
             });
             assert!(told.eq(said.map(|(page, message)| (
@@ -362,12 +356,12 @@ mod tests {
                 Beside::Frame(FrameId(page.0 as u32 + 100))
             ))));
             let length = |outgoing: &Outgoing| match outgoing {
-                Outgoing::Run { frames, .. } => frames.len(),
+                Outgoing::Several { pages, .. } => pages.len(),
                 _ => 1,
             };
             outbox.queues[1].iter().map(length).collect::<Vec<_>>()
         };
-        assert_eq!(lengths(true), [3, 2, 1, 1, 3, 1]);
+        assert_eq!(lengths(true), [3, 2, 2, 3, 1]);
         assert_eq!(lengths(false), [1; 11]);
     }
 

@@ -41,7 +41,7 @@ pub(super) enum Incoming {
     Request(Peer, Request, Box<[u8]>),
     Message(Peer, Coherence),
     Content(Peer, Content),
-    Run(Peer, PageIndex, Message, Vec<Beside>),
+    Several(Peer, Message, Vec<(PageIndex, Beside)>),
     InPlace(Peer, InPlace, Box<[u8]>),
     Answer(Peer, u32, InPlaceAnswer),
     Service(Peer, [u32; 3], Box<[u8]>),
@@ -266,13 +266,11 @@ impl Shards {
                     self.push(shard, Incoming::Request(from, request, data.clone()));
                 });
             }
-            Incoming::Run(from, page, message, frames) => {
-                let mut frames = &frames[..];
-                self.in_blocks(page, frames.len() as u32, |shard, page, count| {
-                    let some;
-                    (some, frames) = frames.split_at(count as usize);
-                    self.push(shard, Incoming::Run(from, page, message, some.to_vec()));
-                });
+            Incoming::Several(from, message, pages) => {
+                let shard = |&(page, _): &(PageIndex, Beside)| self.pages.shard_of(page);
+                for some in pages.chunk_by(|one, next| shard(one) == shard(next)) {
+                    self.push(shard(&some[0]), Incoming::Several(from, message, some.to_vec()));
+                }
             }
             other => {
                 let shard = self.shard_of(&other);
@@ -294,7 +292,7 @@ impl Shards {
                 Request::MakeRoom { wait, .. } => return wait.0 % self.count(),
                 _ => return 0,
             },
-            Incoming::Message(_, Coherence { page, .. }) | Incoming::Run(_, page, ..) => *page,
+            Incoming::Message(_, Coherence { page, .. }) => *page,
             // What nobody waits for is refused by any.
             Incoming::Content(_, content) => match self.expected.page(content.frame) {
                 Some(page) => page,
@@ -306,6 +304,8 @@ impl Shards {
             // As [`super::lines`] numbers its puts.
             Incoming::Answer(_, number, _) => return number % self.count(),
             Incoming::Service(..) | Incoming::ServiceAnswer(..) | Incoming::Aside(_) => return 0,
+            // Divided before.
+            Incoming::Several(..) => return 0,
         };
         self.pages.shard_of(page)
     }

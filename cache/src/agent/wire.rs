@@ -54,7 +54,7 @@ impl Beside {
 }
 
 /// Most pages that one message may name: as many as a rank may ask for at once.
-pub const RUN_PAGES_MAX: usize = super::requests::READ_PAGES_MAX as usize;
+pub const SEVERAL_MAX: usize = super::requests::READ_PAGES_MAX as usize;
 
 /// A coherence message with its page and what it names beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,24 +170,33 @@ impl Content {
     }
 }
 
-/// The first page of a run and what is said about all of its pages, as arguments.
-pub fn encode_run(page: PageIndex, message: Message) -> [u32; 5] {
-    let [kind, a, b] = message.encode();
-    let [low, high] = encode_page(page);
-    [low, high, kind, a, b]
+/// The pages about which the same is said, with what is named beside each, as bytes.
+pub fn encode_pages(pages: &[(PageIndex, Beside)]) -> Vec<u8> {
+    let words = |&(page, beside): &(PageIndex, Beside)| {
+        let [low, high] = encode_page(page);
+        [low, high, beside.encode()].map(u32::to_le_bytes)
+    };
+    pages.iter().flat_map(words).flatten().collect()
 }
 
-/// From arguments and what came with them for each page, in a job of `nodes` nodes; pages and frames are still to be checked.
-/// None: no message, one with content, or too many pages.
-pub fn decode_run(words: &[u32], frames: &[u8], nodes: u32) -> Option<(PageIndex, Message, Vec<Beside>)> {
-    let &[low, high, kind, a, b] = words else { return None };
-    let message = Message::decode(&[kind, a, b], nodes)?;
-    let (frames, rest) = frames.as_chunks::<4>();
-    if message.carries_page() || !rest.is_empty() || frames.len() > RUN_PAGES_MAX {
+/// What is said, by its arguments, and the pages it is about, in a job of `nodes` nodes; pages and frames are still to be checked.
+/// None: no message, one with content, no pages or too many.
+pub fn decode_several(
+    words: &[u32],
+    pages: &[u8],
+    nodes: u32,
+) -> Option<(Message, Vec<(PageIndex, Beside)>)> {
+    let message = Message::decode(words.try_into().ok()?, nodes)?;
+    let (pages, rest) = pages.as_chunks::<12>();
+    if message.carries_page() || !rest.is_empty() || !(1..=SEVERAL_MAX).contains(&pages.len()) {
         return None;
     }
-    let frames = frames.iter().map(|word| Beside::decode(u32::from_le_bytes(*word), message)).collect();
-    Some((decode_page([low, high]), message, frames))
+    let decode = |bytes: &[u8; 12]| {
+        let [low, high, beside] =
+            [0, 4, 8].map(|at| bytes[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word)));
+        (decode_page([low, high]), Beside::decode(beside, message))
+    };
+    Some((message, pages.iter().map(decode).collect()))
 }
 
 /// A page's number as arguments.
@@ -290,28 +299,22 @@ mod tests {
     }
 
     #[test]
-    fn a_run_says_what_needs_no_content() {
+    fn what_needs_no_content_is_said_about_several_pages() {
         let forward = Message::ForwardShared { requester: NodeId(1), confirm: Confirm::Requester };
-        let frames = [7, 0, 0, 0, 9, 1, 0, 0];
+        let pages = [(1 << 40 | 7, 7), (3, 265)]
+            .map(|(page, frame)| (PageIndex(page), Beside::Frame(FrameId(frame))));
+        let bytes = encode_pages(&pages);
         for message in [Message::GetShared { nvm: false }, forward, Message::InvalidateAck] {
-            let decoded = decode_run(&encode_run(PageIndex(1 << 40 | 7), message), &frames, 2);
-            assert_eq!(
-                decoded,
-                Some((
-                    PageIndex(1 << 40 | 7),
-                    message,
-                    [7, 265].map(|frame| Beside::Frame(FrameId(frame))).to_vec()
-                ))
-            );
+            assert_eq!(decode_several(&message.encode(), &bytes, 2), Some((message, pages.to_vec())));
         }
-        let words = encode_run(PageIndex(7), forward);
-        let dirty = encode_run(PageIndex(7), Message::PulledData { dirty: true });
-        assert_eq!(decode_run(&dirty, &frames, 2), None);
-        assert_eq!(decode_run(&words, &frames, 1), None, "there is no node 1");
-        assert_eq!(decode_run(&words[..4], &frames, 2), None);
-        assert_eq!(decode_run(&words, &frames[..7], 2), None, "half a frame");
-        let most = [0; 4 * (RUN_PAGES_MAX + 1)];
-        assert!(decode_run(&words, &most[4..], 2).is_some());
-        assert_eq!(decode_run(&words, &most, 2), None);
+        let words = forward.encode();
+        assert_eq!(decode_several(&Message::PulledData { dirty: true }.encode(), &bytes, 2), None);
+        assert_eq!(decode_several(&words, &bytes, 1), None, "there is no node 1");
+        assert_eq!(decode_several(&words[..2], &bytes, 2), None);
+        assert_eq!(decode_several(&words, &bytes[..23], 2), None, "half a frame");
+        let most = [0; 12 * (SEVERAL_MAX + 1)];
+        assert!(decode_several(&words, &most[12..], 2).is_some());
+        assert_eq!(decode_several(&words, &most, 2), None);
+        assert_eq!(decode_several(&words, &[], 2), None, "about nothing");
     }
 }

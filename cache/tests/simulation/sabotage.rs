@@ -104,7 +104,7 @@ impl Hook for Saboteur {
             Some(lent) => inner.try_send_lent(to, message, lent),
             None => Ok((inner.try_send(to, message)? == Sent::Accepted).then_some(Loan::NONE)),
         };
-        if !(handler::COHERENCE..=handler::RUN).contains(&message.handler) {
+        if !(handler::COHERENCE..=handler::SEVERAL).contains(&message.handler) {
             return honestly();
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -424,7 +424,7 @@ settings! {
         in_place: bool = "on", Node;
         /// Fetch pages ahead of a scan.
         read_ahead: bool = "on", Node;
-        /// Messages about neighbouring pages travel together.
+        /// What is said about several pages at once travels together.
         batch: bool = "on", Node;
         /// A put that covers a whole page does not read the old page.
         whole_page_put: bool = "on", Node;

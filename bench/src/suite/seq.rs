@@ -219,6 +219,8 @@ fn rank(bytes: u64, passes: u64, under_way: usize, at_random: bool) -> Result<Ve
             runtime.put(at(offset), &block)?;
         }
     }
+    // The drive is to be idle: what it still wrote was taken for time of reading.
+    runtime.checkpoint()?;
     let mut offsets: Vec<u64> = (0..bytes).step_by(page).collect();
     let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(u64::from(me));
     let before = runtime.statistics()?;

@@ -3,7 +3,8 @@
 //!
 //! In one virtual cluster: each node has a link and a drive of its own, one rank, and its own cache. The segment is on NVMe and in no
 //! cache when its reading begins; each rank gets all of it, page by page, `passes` times. At random each in an order of its own,
-//! another one each time. Beside the rate stands how many pages came from NVMe for each page of the data: 1 is the least.
+//! another one each time; in sequence all from the first page on, or each from another (`from`). Beside the rate stands how many pages
+//! came from NVMe for each page of the data: 1 is the least.
 //!
 //! Cooperation is a setting of a whole job; a sample of the ratio is a pair of jobs in turn.
 
@@ -25,6 +26,11 @@ const PARAMETERS: &[Parameter] = &[
     Parameter { name: "large", default: "40", help: "MiB of the data that do not." },
     Parameter { name: "passes", default: "1", help: "How often each rank reads all of it." },
     Parameter { name: "under_way", default: "1", help: "Gets that a rank has under way at a time." },
+    Parameter {
+        name: "from",
+        default: "start",
+        help: "In sequence, all begin at the `start`, or each `elsewhere`.",
+    },
     Parameter { name: "samples", default: "3", help: "Jobs of each kind." },
 ];
 
@@ -146,23 +152,32 @@ fn check(options: &Options) -> Result<()> {
     if !(1..=1024).contains(&options.get::<usize>("under_way")?) {
         return Err("`under_way` is from 1 to 1024".into());
     }
+    if !["start", "elsewhere"].contains(&options.text("from")) {
+        return Err("`from` is `start` or `elsewhere`".into());
+    }
     Ok(())
 }
 
 fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
     let (passes, under_way): (u64, usize) = (options.get("passes")?, options.get("under_way")?);
+    let from = options.text("from");
     if child::in_job() {
-        return rank(options.mebibytes("large")?, passes, under_way, name == RANDOM.name);
+        let order = match (name == RANDOM.name, from) {
+            (true, _) => Order::Random,
+            (false, "start") => Order::Together,
+            (false, _) => Order::Apart,
+        };
+        return rank(options.mebibytes("large")?, passes, under_way, order);
     }
     let (most, samples): (u32, usize) = (options.get("nodes")?, options.get("samples")?);
     let cache = format!("{}MiB", options.text("cache"));
-    let (passes_text, under_way_text) = (format!("passes={passes}"), format!("under_way={under_way}"));
+    let given = [format!("passes={passes}"), format!("under_way={under_way}"), format!("from={from}")];
+    let given: Vec<&str> = given.iter().flat_map(|given| ["--param", given]).collect();
     let mut rows = Vec::new();
     for size in ["small", "large"] {
         // In a job there is one size.
         let size_text = format!("large={}", options.text(size));
-        let program =
-            ["bench", name, "--param", &size_text, "--param", &passes_text, "--param", &under_way_text];
+        let program = [&["bench", name, "--param", &size_text], &given[..]].concat();
         let counts = std::iter::successors(Some(1u32), |nodes| Some(nodes * 2));
         for nodes in counts.take_while(|nodes| *nodes <= most) {
             let nodes_text = nodes.to_string();
@@ -186,7 +201,8 @@ fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
                 .under("data_bytes", options.mebibytes(size)?)
                 .under("cache_bytes", options.mebibytes("cache")?)
                 .under("passes", passes)
-                .under("under_way", under_way as u64);
+                .under("under_way", under_way as u64)
+                .under("from", from);
             report.compare(["rate", "MB/s"], (ON, &on), (OFF, &off));
             let each = |all: &[f64]| all.iter().map(|rate| rate / f64::from(nodes)).collect();
             report.add("each node", "rate", "MB/s", each(&on));
@@ -199,8 +215,18 @@ fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// In which order a rank reads all pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// From the first on.
+    Together,
+    /// In sequence, each rank from another one on.
+    Apart,
+    Random,
+}
+
 /// Rank 0 owns the data.
-fn rank(bytes: u64, passes: u64, under_way: usize, at_random: bool) -> Result<Vec<Row>> {
+fn rank(bytes: u64, passes: u64, under_way: usize, order: Order) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
     let me = runtime.rank().0;
     let page = runtime.client().page_bytes();
@@ -222,6 +248,10 @@ fn rank(bytes: u64, passes: u64, under_way: usize, at_random: bool) -> Result<Ve
     // The drive is to be idle: what it still wrote was taken for time of reading.
     runtime.checkpoint()?;
     let mut offsets: Vec<u64> = (0..bytes).step_by(page).collect();
+    if order == Order::Apart {
+        let first = offsets.len() * me as usize / runtime.ranks() as usize;
+        offsets.rotate_left(first);
+    }
     let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(u64::from(me));
     let before = runtime.statistics()?;
     let start = Instant::now();
@@ -231,7 +261,7 @@ fn rank(bytes: u64, passes: u64, under_way: usize, at_random: bool) -> Result<Ve
     };
     let mut gets: VecDeque<(u64, GetHandle<'_, u8>)> = VecDeque::with_capacity(under_way);
     for _ in 0..passes {
-        if at_random {
+        if order == Order::Random {
             // Anew: the same order once more would be a loop, the worst for whoever keeps what was used last.
             offsets.shuffle(&mut random);
         }

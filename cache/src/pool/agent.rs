@@ -494,11 +494,13 @@ impl PoolAgent {
             }
         }
         self.look_at_slots();
-        let mut index = 0;
-        while index < self.revocations.len() {
+        // Those that are left keep their order: what was asked for first is sent first.
+        let mut left = 0;
+        for index in 0..self.revocations.len() {
             let Revocation { page, intent, stage } = self.revocations[index];
-            index += 1;
             if stage != Stage::Fenced || self.in_use.binary_search(&page).is_ok() {
+                self.revocations.swap(left, index);
+                left += 1;
                 continue;
             }
             // The slots were empty, so a pin taken through one of them is counted by now.
@@ -511,15 +513,16 @@ impl PoolAgent {
                 Intent::Revoke if pins.writers > 0 => {
                     self.unhold(page)?;
                     self.awaiting_unpin += 1;
-                    self.revocations[index - 1].stage = Stage::AwaitingUnpin;
+                    self.revocations[index].stage = Stage::AwaitingUnpin;
+                    self.revocations.swap(left, index);
+                    left += 1;
                     continue;
                 }
                 _ => Outcome::Quiet,
             };
-            index -= 1;
-            self.revocations.swap_remove(index);
             done.push((page, outcome));
         }
+        self.revocations.truncate(left);
         Ok(())
     }
 

@@ -305,6 +305,26 @@ fn evicting_and_then_revoking_ends_once_as_a_revocation() {
     drop(pin);
 }
 
+/// Goal: pages are left in the order in which they were asked for, also around one that is not: who reads on waits for the first.
+#[test]
+fn pages_are_left_in_the_order_in_which_they_were_revoked() {
+    let mut pool = pool();
+    for page in 0..6 {
+        pool.install(page, PageState::Modified, false);
+    }
+    let client = pool.client(0);
+    let pin = client.try_pin(client.page(PageIndex(2)), PinMode::Write).unwrap();
+    (0..6).for_each(|page| pool.agent.revoke(PageIndex(page), Intent::Revoke).unwrap());
+    let mut done = Vec::new();
+    pool.agent.poll_revocations(&mut done).unwrap();
+    assert_eq!(done, [0, 1, 3, 4, 5].map(|page| (PageIndex(page), Outcome::Quiet)));
+    drop(pin);
+    done.clear();
+    pool.agent.poll_revocations(&mut done).unwrap();
+    assert_eq!(done, [(PageIndex(2), Outcome::Quiet)]);
+    assert!(!pool.agent.revoking());
+}
+
 #[test]
 fn frames_change_hands_only_with_their_owner() {
     let pool = pool();

@@ -6,29 +6,50 @@
 //! memory does not move with it, nobody else has it, and the operation is dropped (which waits for its end) before it.
 
 use crate::gemm::{Buffer, GlobalMemory, MemoryResult, PendingGet};
-use vgas::{GlobalAddress, Kind, NodeId, Rank, Runtime};
+use vgas::{GlobalAddress, Kind, NodeId, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
 use vgas_cache::client::Pending;
 
-/// A [`GlobalMemory`] of tiered segments, or of pinned ones, which are held against these.
+/// A [`GlobalMemory`] of a tiered segment, or of a pinned one, which is held against it.
 #[derive(Debug)]
 pub struct TieredMemory<'r> {
     runtime: &'r Runtime,
     kind: Kind,
+    /// The tiered one, once it is attached.
+    segment: Segment,
 }
 
 impl<'r> TieredMemory<'r> {
-    /// Over a runtime whose tiered segments are attached before anything but sizes is asked for.
+    /// Over a runtime that has attached nothing. Until [`TieredMemory::attach`], only sizes may be asked for.
     pub fn new(runtime: &'r Runtime) -> Self {
-        Self { runtime, kind: Kind::Tiered }
+        Self { runtime, kind: Kind::Tiered, segment: Segment::FIRST }
     }
 
-    /// The same of pinned segments.
+    /// The same of pinned memory.
     pub fn pinned(runtime: &'r Runtime) -> Self {
-        Self { runtime, kind: Kind::Pinned }
+        Self { kind: Kind::Pinned, ..Self::new(runtime) }
+    }
+
+    /// Attaches so many bytes of each rank. Nothing is read ahead in tiered ones: a product says which tiles it needs next, and what lies
+    /// behind a tile is seldom one of them. Collective.
+    ///
+    /// # Errors
+    /// Those of [`Runtime::attach`] and [`Runtime::attach_segment`].
+    pub fn attach(&mut self, bytes: u64) -> vgas::Result<()> {
+        if self.kind == Kind::Pinned {
+            return self.runtime.attach(&SegmentSpec { pinned_bytes: bytes, ..SegmentSpec::default() });
+        }
+        self.runtime.attach(&SegmentSpec::default())?;
+        let options = SegmentOptions { read_ahead: false, ..SegmentOptions::default() };
+        self.segment = self.runtime.attach_segment(bytes, &options)?;
+        Ok(())
     }
 
     fn at(&self, rank: usize, offset: u64) -> GlobalAddress {
-        GlobalAddress::of_kind(self.kind, Rank(rank as u32), offset)
+        let rank = Rank(rank as u32);
+        match self.kind {
+            Kind::Pinned => GlobalAddress::of_kind(Kind::Pinned, rank, offset),
+            Kind::Tiered => self.segment.address(rank, offset),
+        }
     }
 
     fn nodes(&self) -> impl Iterator<Item = NodeId> {
@@ -109,8 +130,9 @@ impl GlobalMemory for TieredMemory<'_> {
             return Ok(Box::new(Made(buffer)));
         }
         let (address, bytes) = (into.as_mut_ptr(), into.len());
+        let of = (self.segment.id(), Rank(rank as u32));
         // SAFETY: this file's rule.
-        let pending = unsafe { self.runtime.client().get_nb(Rank(rank as u32), offset, address, bytes) };
+        let pending = unsafe { self.runtime.client().get_nb(of, offset, address, bytes) };
         Ok(Box::new(Get { pending: Some(pending.map_err(vgas::Error::from)?), buffer }))
     }
 

@@ -17,7 +17,7 @@ use crate::gemm::reference::Reference;
 use crate::gemm::{self, Plan};
 use crate::global::TieredMemory;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
-use vgas::{Runtime, SegmentSpec, say};
+use vgas::{Runtime, say};
 
 const BY_NODES: Form = Form::Lines { by: "nodes", label: "nodes, one rank each", panels: "scaling" };
 
@@ -175,10 +175,9 @@ fn rank(order: u64, samples: usize, private: u64, pinned: bool) -> Result<Vec<Ro
     let first = runtime.rank().0 == 0;
     let (mut job, _files) = scratch_job(&runtime, order, Dtype::Float64)?;
     job.memory_bytes = private;
-    let memory = if pinned { TieredMemory::pinned(&runtime) } else { TieredMemory::new(&runtime) };
+    let mut memory = if pinned { TieredMemory::pinned(&runtime) } else { TieredMemory::new(&runtime) };
     let bytes = Plan::new(&gemm::inspect(&job)?, &job.limits(&memory))?.segment_bytes();
-    let (tiered_bytes, pinned_bytes) = if pinned { (0, bytes) } else { (bytes, 0) };
-    runtime.attach(&SegmentSpec { tiered_bytes, pinned_bytes, ..SegmentSpec::default() })?;
+    memory.attach(bytes)?;
     let threads = std::thread::available_parallelism()?.get();
     let mut reference = (first && pinned).then(|| Reference::new(order as usize, Dtype::Float64, threads));
     for sample in 0..=samples {

@@ -13,7 +13,7 @@ use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::{Runtime, SegmentSpec};
+use vgas::Runtime;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "product",
@@ -83,9 +83,9 @@ pub(super) fn scratch_job(runtime: &Runtime, order: u64, dtype: Dtype) -> Result
 }
 
 fn measure(runtime: &Runtime, job: &GemmJob, order: usize, dtype: Dtype, samples: usize) -> Result<Vec<Row>> {
-    let memory = TieredMemory::new(runtime);
+    let mut memory = TieredMemory::new(runtime);
     let plan = Plan::new(&gemm::inspect(job)?, &job.limits(&memory))?;
-    runtime.attach(&SegmentSpec { tiered_bytes: plan.segment_bytes(), ..SegmentSpec::default() })?;
+    memory.attach(plan.segment_bytes())?;
     let first = runtime.rank().0 == 0;
     let threads = std::thread::available_parallelism()?.get();
     let mut reference = first.then(|| Reference::new(order, dtype, threads));

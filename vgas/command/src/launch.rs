@@ -11,7 +11,7 @@ use vgas::config::{Auto, Size};
 use vgas::info::Machine;
 use vgas::launch::{self, JobRequest};
 use vgas::service::node_main_with;
-use vgas::{Runtime, SegmentSpec, say};
+use vgas::{Runtime, say};
 use vgas_bench::gemm::npy::{Dtype, Order, Shape2};
 use vgas_bench::gemm::output::path_of;
 use vgas_bench::gemm::{self, GemmError, GemmJob, Plan, Summary, TerminalProgress};
@@ -149,11 +149,10 @@ fn end(runtime: Runtime, multiplied: Result<Summary, GemmError>, json: bool) -> 
 }
 
 fn multiply(runtime: &Runtime, job: &GemmJob) -> Result<Summary, GemmError> {
-    let memory = TieredMemory::new(runtime);
+    let mut memory = TieredMemory::new(runtime);
     let problem = gemm::inspect(job)?;
     let plan = Plan::new(&problem, &job.limits(&memory))?;
-    let spec = SegmentSpec { tiered_bytes: plan.segment_bytes(), ..SegmentSpec::default() };
-    runtime.attach(&spec).map_err(|error| GemmError::Memory(error.into()))?;
+    memory.attach(plan.segment_bytes()).map_err(|error| GemmError::Memory(error.into()))?;
     let progress = TerminalProgress::new(runtime.rank().0 as usize);
     gemm::run(&memory, job, &|phase, done, total| progress.report(phase, done, total))
 }

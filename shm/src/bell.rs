@@ -20,7 +20,7 @@ pub const BRIEF: Duration = Duration::from_millis(1);
 
 /// The same for who was not woken for that long. The longer a wait, the less likely that its end falls into the moment of a preparation: what
 /// it may cost grows with the sleep, and what it costs on average does not.
-const LONGER: Duration = Duration::from_millis(8);
+pub const LONGER: Duration = Duration::from_millis(8);
 
 /// How long somebody who waits sleeps the next time.
 #[derive(Clone, Copy, Debug, Default)]

@@ -201,8 +201,10 @@ fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
                 .under("data_bytes", options.mebibytes(size)?)
                 .under("cache_bytes", options.mebibytes("cache")?)
                 .under("passes", passes)
-                .under("under_way", under_way as u64)
-                .under("from", from);
+                .under("under_way", under_way as u64);
+            if name == SEQUENTIAL.name {
+                report = report.under("from", from);
+            }
             report.compare(["rate", "MB/s"], (ON, &on), (OFF, &off));
             let each = |all: &[f64]| all.iter().map(|rate| rate / f64::from(nodes)).collect();
             report.add("each node", "rate", "MB/s", each(&on));

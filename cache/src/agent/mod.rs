@@ -91,7 +91,7 @@ pub struct AgentOptions {
     pub replacement: &'static str,
     /// Scan detection; none switches it off.
     pub read_ahead: Option<ReadAheadSettings>,
-    /// Join the same messages about neighbouring pages into one.
+    /// Say the same about several pages in one message.
     pub batch: bool,
     /// How long gets may be that read parts of pages; the same for all ranks and agents.
     pub parts: crate::parts::Limits,

@@ -267,9 +267,12 @@ impl Shards {
                 });
             }
             Incoming::Several(from, message, pages) => {
-                let shard = |&(page, _): &(PageIndex, Beside)| self.pages.shard_of(page);
-                for some in pages.chunk_by(|one, next| shard(one) == shard(next)) {
-                    self.push(shard(&some[0]), Incoming::Several(from, message, some.to_vec()));
+                for shard in 0..self.count() {
+                    let is_its = |&&(page, _): &&(PageIndex, Beside)| self.pages.shard_of(page) == shard;
+                    let some: Vec<_> = pages.iter().filter(is_its).copied().collect();
+                    if !some.is_empty() {
+                        self.push(shard, Incoming::Several(from, message, some));
+                    }
                 }
             }
             other => {

@@ -53,8 +53,8 @@ impl Beside {
     }
 }
 
-/// Most pages that one message may name: as many as a rank may ask for at once.
-pub const SEVERAL_MAX: usize = super::requests::READ_PAGES_MAX as usize;
+/// Most pages that one message may name: with them it fits into a packet of most networks, and waits behind no page.
+pub const SEVERAL_MAX: usize = 100;
 
 /// A coherence message with its page and what it names beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,12 +191,14 @@ pub fn decode_several(
     if message.carries_page() || !rest.is_empty() || !(1..=SEVERAL_MAX).contains(&pages.len()) {
         return None;
     }
-    let decode = |bytes: &[u8; 12]| {
-        let [low, high, beside] =
-            [0, 4, 8].map(|at| bytes[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word)));
-        (decode_page([low, high]), Beside::decode(beside, message))
+    let word = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
+    let decode = |bytes: &[u8; 12]| match bytes.as_chunks::<4>().0 {
+        [low, high, beside] => {
+            Some((decode_page([word(low), word(high)]), Beside::decode(word(beside), message)))
+        }
+        _ => None,
     };
-    Some((message, pages.iter().map(decode).collect()))
+    Some((message, pages.iter().map(decode).collect::<Option<_>>()?))
 }
 
 /// A page's number as arguments.

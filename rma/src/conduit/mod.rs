@@ -59,7 +59,7 @@ pub struct Capabilities {
     /// Whether [`Conduit::start_atomic`] does. Then all atomic updates of the job must go this way (see
     /// `endpoint::atomic`).
     pub atomics: bool,
-    /// Whether a [`Conduit::poll`] that finds nothing has asked the kernel: then whoever waits looks less often.
+    /// Whether a [`Conduit::poll`] that finds nothing has asked the kernel, as far as is known: then whoever waits looks less often.
     pub polls_through_kernel: bool,
 }
 

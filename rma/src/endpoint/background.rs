@@ -66,7 +66,7 @@ pub(super) struct Background {
     under_way: AtomicUsize,
     /// Set while something may be under way. Only the thread clears it, when nothing is.
     armed: AtomicBool,
-    /// Polls while armed: whether somebody else looks after what is under way.
+    /// Polls while armed that have looked at the network, too: whether somebody else looks after what is under way.
     polls: AtomicU32,
     /// None: the system has refused it.
     thread: OnceLock<Option<Thread>>,
@@ -172,9 +172,16 @@ impl Endpoint {
         }
     }
 
+    /// A poll looks everywhere: the thread need not.
+    #[inline]
+    pub(super) fn has_looked(&self) {
+        if self.background.armed.load(Ordering::Relaxed) {
+            self.background.polls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     #[cold]
     fn tend_armed(&self) {
-        self.background.polls.fetch_add(1, Ordering::Relaxed);
         if !self.wait.in_handler() {
             self.advance_work(Extent::Some);
         }

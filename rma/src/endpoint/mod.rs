@@ -589,9 +589,9 @@ impl Endpoint {
     /// [`Endpoint::poll`] for a thread that does nothing but wait, and looks again at once: where looking at the network is a
     /// system call, most calls only look at shared memory. Beside more threads that wait than there are cores, such looks took
     /// a quarter of the time.
-    pub fn look_around(&self) -> Result<usize> {
+    pub(super) fn look_around(&self) -> Result<usize> {
         let asks = self.network.as_ref().is_some_and(|network| network.capabilities().polls_through_kernel);
-        self.poll_until_silent(if asks { 1 } else { LOOKS })
+        self.poll_until_silent(if asks && self.smp.is_some() { 1 } else { LOOKS })
     }
 
     fn poll_until_silent(&self, looks: u32) -> Result<usize> {
@@ -632,8 +632,11 @@ impl Endpoint {
         if let Some(smp) = &self.smp {
             delivered += smp.poll(self, traffic)?;
         }
-        if let Some(network) = &self.network
-            && self.is_turn_of_network(delivered, looks)
+        let is_turn = self.network.is_none() || self.is_turn_of_network(delivered, looks);
+        if is_turn {
+            self.has_looked();
+        }
+        if let Some(network) = self.network.as_ref().filter(|_| is_turn)
             && let Some(_delivering) = wait::try_lock(&self.delivering)
         {
             // Read again under the lock: whoever failed the endpoint may be waiting for us to leave (see `operation`).

@@ -401,11 +401,12 @@ impl Endpoint {
             if quiet && self.network.as_ref().is_none_or(|network| arm(&**network)) {
                 return true;
             }
-            self.network_silence.store(0, Ordering::Relaxed);
             if let Some(smp) = &self.smp {
                 smp.disarm();
             }
         }
+        // What is the reason may have come over the network.
+        self.network_silence.store(0, Ordering::Relaxed);
         bell::finish(&self.wait.sleeping, self.wait.waker.as_fd(), &self.wait.waker_pending);
         false
     }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use vgas_shm::bell::BRIEF;
+use vgas_shm::bell::{BRIEF, LONGER};
 use vgas_shm::cores;
 
 pub(super) const CASES: &[Case] = &[
@@ -401,11 +401,12 @@ fn loopback(fabric: &dyn Fabric) {
 
 fn sleepers(fabric: &dyn Fabric) {
     // Rank 0 asks after pauses around the time that rank 1 needs to fall asleep, and then after pauses around that after which its sleep is for
-    // longer; a lost wake-up ends the case by its time limit.
-    const ROUNDS: u32 = 300;
+    // longer, and then until it is woken: there a lost wake-up ends the case by its time limit.
+    const ROUNDS: u32 = 340;
     let pause_before = |round: u32| match round {
         0..200 => Duration::from_micros(u64::from(round) * 2),
-        _ => BRIEF / 2 + BRIEF * (round - 200) / 100,
+        200..300 => BRIEF / 2 + BRIEF * (round - 200) / 100,
+        _ => LONGER + BRIEF * (round - 300) / 10,
     };
     let (job, seen) = job(fabric, 2, |_, token, arguments, _| {
         token.check(token.reply(REPLY, arguments, Payload::Short));

@@ -186,7 +186,7 @@ pub fn decode_several(
     pages: &[u8],
     nodes: u32,
 ) -> Option<(Message, Vec<(PageIndex, Beside)>)> {
-    let message = Message::decode(words.try_into().ok()?, nodes)?;
+    let message = Message::decode(words, nodes)?;
     let (pages, rest) = pages.as_chunks::<12>();
     if message.carries_page() || !rest.is_empty() || !(1..=SEVERAL_MAX).contains(&pages.len()) {
         return None;

@@ -285,8 +285,6 @@ fn sleep_on(
         return Ok(true);
     }
     let patience = agent.patience();
-    // What is over sooner says nothing about how long nobody wakes it.
-    let is_cut_short = most.is_some_and(|most| patience < most);
     let patience = most.map_or(patience, |most| patience.min(most));
     let storage = agent.volume().wait_descriptor();
     let mut all: Vec<PollFd<'_>> = descriptors
@@ -298,7 +296,7 @@ fn sleep_on(
     let slept = poll(&mut all, Some(&timeout));
     agent.volume().disarm();
     match slept {
-        Ok(woken_by) => Ok(woken_by > 0 || is_cut_short),
+        Ok(woken_by) => Ok(woken_by > 0),
         Err(rustix::io::Errno::INTR) => Ok(true),
         Err(e) => Err(RmaError::system("wait for messages", e).into()),
     }

@@ -48,7 +48,8 @@ pub enum LockError {
 }
 
 /// A lock, held to write. Dropped, it is given back; what was put before is visible to the next, also in relaxed segments, whose
-/// puts travel then.
+/// puts travel then. Where its home is another node, nobody waits for the message that gives it back: another rank that hears of it otherwise, by a
+/// barrier, say, may find it taken for a moment ([`Runtime::try_lock`]).
 #[must_use = "a lock that is not kept is given back at once"]
 pub struct WriteGuard<'r>(Guard<'r>);
 

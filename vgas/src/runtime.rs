@@ -12,6 +12,7 @@ use crate::started::Starting;
 use crate::statistics::Statistics;
 use bytemuck::Pod;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vgas_cache::client::{Client, ClientOptions, SegmentUpdate};
 use vgas_cache::partition::SegmentId;
 use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
@@ -50,6 +51,7 @@ pub struct Runtime {
     /// After `local`, which lies in it.
     pub(crate) addresses: Addresses,
     pub(crate) segments: Segments,
+    has_met_survivors: AtomicBool,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -184,6 +186,7 @@ impl Builder {
             local: Local::default(),
             addresses: Addresses::default(),
             segments: Segments::default(),
+            has_met_survivors: AtomicBool::new(false),
         })
     }
 }
@@ -711,17 +714,57 @@ impl Runtime {
     /// interface): afterwards nothing of it may be used.
     pub fn leave(&self) -> Result<()> {
         match self.barrier().and_then(|()| self.print_statistics()) {
-            // Those that are left meet below.
-            Err(_) if self.endpoint.has_lost() => {}
+            Err(_) if self.endpoint.has_lost() => self.meet_survivors()?,
             met => met?,
         }
         // What handles stood for that the program has forgotten may be about its segment.
         self.endpoint.end_background();
-        self.local.close()?;
+        match self.local.close() {
+            // In jobs that others have started, agents may have gone when all ranks have met.
+            Err(_) if self.has_met_survivors.load(Ordering::Acquire) => {}
+            closed => closed?,
+        }
         self.client.set_local(std::ptr::null(), 0);
         self.endpoint.set_absent(std::ptr::null(), 0);
-        self.bootstrap.finalize()?;
+        if !self.has_met_survivors.load(Ordering::Acquire) {
+            self.bootstrap.declare_end()?;
+        }
+        self.bootstrap.depart();
         self.network.close();
+        Ok(())
+    }
+
+    /// Says that this rank is about to [leave](Runtime::leave) a job that has lost a node, and answers messages until all that are left have said
+    /// so: a loss does not end all ranks' waits at the same moment, and who has not heard of it yet may want something of this rank. All of
+    /// this rank still works meanwhile, and when this returns; nothing happens the second time. [`Runtime::leave`] calls it; a library that
+    /// ends something of its own before calls it first.
+    ///
+    /// # Errors
+    /// When the job is being ended, and when this rank cannot wait for messages any more.
+    pub fn meet_survivors(&self) -> Result<()> {
+        if self.has_met_survivors.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let have_met = AtomicBool::new(false);
+        let meet = || {
+            let met = self.bootstrap.declare_end();
+            have_met.store(true, Ordering::Release);
+            self.endpoint.notify_local();
+            met
+        };
+        let met = std::thread::scope(|scope| {
+            match std::thread::Builder::new().name("vgas-leaves".into()).spawn_scoped(scope, meet) {
+                Ok(meeting) => {
+                    let served = self.endpoint.wait_until(None, || have_met.load(Ordering::Acquire));
+                    let met = meeting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    served.map(drop).and(met)
+                }
+                // Nobody is answered meanwhile.
+                Err(_) => meet(),
+            }
+        });
+        met?;
+        self.has_met_survivors.store(true, Ordering::Release);
         Ok(())
     }
 

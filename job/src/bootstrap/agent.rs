@@ -27,7 +27,7 @@ impl Bootstrap for AgentBootstrap {
         Err(for_ranks_only())
     }
 
-    fn finalize(&self) -> Result<()> {
+    fn declare_end(&self) -> Result<()> {
         Ok(())
     }
 

@@ -215,7 +215,7 @@ impl Bootstrap for InProcess {
         }
     }
 
-    fn finalize(&self) -> Result<()> {
+    fn declare_end(&self) -> Result<()> {
         let Some(index) = self.index() else { return Ok(()) };
         let _turn = lock(&self.turn);
         let mut state = lock(&self.job.state);

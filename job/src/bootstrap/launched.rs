@@ -96,13 +96,6 @@ impl Launched {
         }
     }
 
-    /// All ranks have finalised or exit. The helpers of a job that others have started go before its ranks do.
-    fn left(&self) {
-        if let Some(watch) = &self.watch {
-            watch.wait_for_end();
-        }
-    }
-
     fn tell(&self, message: &FromRank) -> Result<()> {
         let mut sender = lock(&self.sender);
         sender.send(message)?;
@@ -132,14 +125,18 @@ impl Bootstrap for Launched {
         }
     }
 
-    fn finalize(&self) -> Result<()> {
+    fn declare_end(&self) -> Result<()> {
         self.is_leaving();
         match self.exchange(&FromRank::Finalise)? {
-            ToRank::Finalised => {
-                self.left();
-                Ok(())
-            }
+            ToRank::Finalised => Ok(()),
             _ => Err(out_of_step()),
+        }
+    }
+
+    fn depart(&self) {
+        // All ranks have finalised or exit. The helpers of a job that others have started go before its ranks do.
+        if let Some(watch) = &self.watch {
+            watch.wait_for_end();
         }
     }
 
@@ -150,7 +147,7 @@ impl Bootstrap for Launched {
         loop {
             match receiver.next_blocking()? {
                 Some((ToRank::Finalised, _)) => {
-                    self.left();
+                    self.depart();
                     return Ok(());
                 }
                 Some(_) => {}

@@ -115,7 +115,21 @@ pub trait Bootstrap: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`RmaError::Usage`] when another rank is in [`Bootstrap::all_gather`]. [`RmaError::JobAborted`] when the job is being ended.
-    fn finalize(&self) -> Result<()>;
+    fn finalize(&self) -> Result<()> {
+        self.declare_end()?;
+        self.depart();
+        Ok(())
+    }
+
+    /// The first part of [`Bootstrap::finalize`]: blocks until all have called it. For those who have something to do between the parts; other
+    /// threads may use their endpoint meanwhile.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::finalize`].
+    fn declare_end(&self) -> Result<()>;
+
+    /// The second part: waits for helpers that are to be gone before this process, where there are any.
+    fn depart(&self) {}
 
     /// Ends the job with this exit status: every rank, whether it calls this or not. Returns when all ranks have called
     /// it, and the caller then exits with the same status. Ranks that have not called it after a second are asked to

@@ -333,7 +333,8 @@ impl Objects {
     /// When a peer is lost; not where the heap goes on without it ([`HeapOptions::replicas`]).
     pub fn finalize(self) -> Result<(), ObjectError> {
         match self.barrier() {
-            Err(_) if self.heap.goes_on() => {}
+            // Others may have begun something together before they hear of the loss, and want this rank's part in it.
+            Err(_) if self.heap.goes_on() => self.heap.runtime.meet_survivors()?,
             met => met.and_then(|()| self.print_report())?,
         }
         self.heap.door.close();

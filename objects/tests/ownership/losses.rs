@@ -4,6 +4,8 @@ use crate::scenarios::{ensure, reaches};
 use crate::{HEAP, NOTICED_WITHIN, Outcome, replicas, run_job};
 use rustix::process::{Signal, getpid, kill_process};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 use vgas::{NodeId, Rank, Runtime};
 use vgas_objects::sync::{
@@ -23,6 +25,9 @@ const PARTS: &[(&str, Part)] = &[
     ("losses_survived", |runtime, seed| lose(runtime, &REPLICATED, seed)),
     ("losses_end", |runtime, seed| lose(runtime, &HEAP, seed)),
 ];
+
+/// A job that needs handlers of its own.
+pub const LEAVES: &str = "losses_leave";
 
 pub fn part(name: &str) -> Option<Part> {
     PARTS.iter().find(|(other, _)| *other == name).map(|(_, part)| *part)
@@ -74,7 +79,41 @@ pub fn sequence(seed: u64) -> Result<(), String> {
         }
         println!("        {name} in {took:.1?}");
     }
-    Ok(())
+    let more = [("run.survive", "on".to_owned()), ("conduit", "tcp".to_owned())];
+    run_job(LEAVES, seed, 3, 3, &more).map_err(|why| format!("{LEAVES}: {why}"))
+}
+
+/// Goal: a rank that leaves since a node is lost answers others until they leave as well. Method: the last rank kills itself; the
+/// middle one leaves as soon as it hears of it, and says so to the first, which asks it something again and again before it leaves too.
+pub fn leaves() -> Outcome {
+    const LEAVES: u8 = 128;
+    const ASKED: u8 = 129;
+    const ANSWERED: u8 = 130;
+    const QUESTIONS: u32 = 50;
+    let (leaves, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let (is_left, is_answered) = (leaves.clone(), answers.clone());
+    let runtime = Runtime::builder()
+        .handler(LEAVES, move |_, _, _| is_left.store(true, Ordering::SeqCst))
+        .handler(ASKED, |token, _, _| token.check(token.reply_short(ANSWERED, &[])))
+        .handler(ANSWERED, move |_, _, _| {
+            is_answered.fetch_add(1, Ordering::SeqCst);
+        })
+        .init()?;
+    runtime.barrier()?;
+    if runtime.rank() == Rank(2) {
+        kill_process(getpid(), Signal::KILL)?;
+    }
+    runtime.wait_until(|| !runtime.lost_nodes().is_empty())?;
+    if runtime.rank() == Rank(1) {
+        runtime.request(Rank(0), LEAVES, &[], &[])?;
+        return Ok(runtime.finalize()?);
+    }
+    runtime.wait_until(|| leaves.load(Ordering::SeqCst))?;
+    for asked in 0..QUESTIONS {
+        runtime.request(Rank(1), ASKED, &[], &[])?;
+        runtime.wait_until(|| answers.load(Ordering::SeqCst) > asked)?;
+    }
+    Ok(runtime.finalize()?)
 }
 
 /// Whether each rank has heard what it should.

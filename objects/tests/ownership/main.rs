@@ -189,6 +189,9 @@ fn run_rank(name: &str, seed: u64) -> Outcome {
     {
         return part(vgas::Runtime::init()?, seed);
     }
+    if name == losses::LEAVES {
+        return losses::leaves();
+    }
     if name == tasks::OTHER_PROGRAM {
         tasks::become_another(seed)?;
     }

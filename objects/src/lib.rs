@@ -166,7 +166,8 @@
 //! as before; `heap/replica.rs` says what exactly, and how.
 //!
 //! * Objects of the lost ranks are read where their backups are, and move to who writes them.
-//! * Tasks that the node had are [`TaskError::Lost`]; what was lent to them is as before. Tasks go on elsewhere.
+//! * Tasks that the node had are [`TaskError::Lost`]; what was lent to them is as before. Tasks go on elsewhere, except on ranks that
+//!   were beginning or ending a [`Objects::run`] and heard of the loss there: tasks sent to those are [`TaskError::Abandoned`].
 //! * Locks that its ranks had alone are poisoned ([`sync::LockError::Left`]), with the value that they had before. What of [`sync`] has its place
 //!   there is [`ObjectError::Lost`], by its type, place and the call; so is waiting at a barrier or for a condition when the node is lost.
 //! * Whoever receives from a channel hears of the loss once, after all that had come ([`sync::Receiver::recv_checked`]): senders may have been there. Who

@@ -58,7 +58,11 @@ fn outcome_of(bytes: &[u8]) {
             assert_eq!(bytes[13..], result.to_ne_bytes());
         }
         Err(TaskError::Panicked { message, .. }) => assert!(message.len() <= 3 * bytes.len()),
-        Err(TaskError::Stopped | TaskError::Misread(Rank(3))) => return,
+        Err(
+            TaskError::Stopped | TaskError::Abandoned { rank: Rank(3), .. } | TaskError::Misread(Rank(3)),
+        ) => {
+            return;
+        }
         Err(other) => panic!("{other}"),
     }
     let back: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
@@ -73,6 +77,7 @@ pub(crate) fn outcomes() -> Vec<(&'static str, Vec<u8>)> {
         ("task-returned", ended(RETURNED, &[8; 8])),
         ("task-panicked", ended(lend::PANICKED, "why \u{2014}".as_bytes())),
         ("task-stopped", vec![5, lend::STOPPED]),
+        ("task-abandoned", vec![5, lend::STOPPED, 2, 0, 0, 0]),
     ]
 }
 

@@ -171,6 +171,12 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
         }
     }
 
+    /// Why nobody runs it here.
+    fn stopped(&self) -> TaskError {
+        let lost = self.runtime.and_then(|runtime| Some((runtime.rank(), *runtime.lost_nodes().first()?)));
+        lost.map_or(TaskError::Stopped, |(rank, lost)| TaskError::Abandoned { rank, lost })
+    }
+
     fn end(&self, state: impl FnOnce(State<A::Lent, A::Given, R>) -> State<A::Lent, A::Given, R>) {
         let waiting = {
             let mut inner = self.inner();
@@ -201,7 +207,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
         let call = self.task.call;
         let ended = catch_unwind(AssertUnwindSafe(|| match is_over {
             false => Ok(call(A::of(lent, given))),
-            true => Err(TaskError::Stopped),
+            true => Err(self.stopped()),
         }));
         let ended = ended.unwrap_or_else(|panic| {
             let rank = rank().unwrap_or(Rank(u32::MAX));
@@ -299,7 +305,11 @@ pub(super) fn settled<R: Portable>(from: Rank, outcome: &[u8], back: &[Back]) ->
     let misread = TaskError::Misread(from);
     let Some((how, mut rest)) = outcome.split_first() else { return Err(misread) };
     match *how {
-        lend::STOPPED => return Err(TaskError::Stopped),
+        lend::STOPPED if rest.is_empty() => return Err(TaskError::Stopped),
+        lend::STOPPED => {
+            let node = rest.try_into().map(u32::from_le_bytes);
+            return Err(node.map_or(misread, |node| TaskError::Abandoned { rank: from, lost: NodeId(node) }));
+        }
         lend::RETURNED | lend::PANICKED => {}
         _ => return Err(misread),
     }

@@ -266,8 +266,14 @@ unsafe impl<X: Portable> Lent<'_> for Given<X> {
 pub(super) const RETURNED: u8 = 0;
 pub(super) const PANICKED: u8 = 1;
 pub(super) const MISREAD: u8 = 2;
-/// It has not begun, and does not: nobody runs tasks any more.
+/// It has not begun, and does not: nobody runs tasks any more. The node's number follows where one is lost.
 pub(super) const STOPPED: u8 = 3;
+
+/// How a task ends that nobody runs.
+pub(super) fn stopped(runtime: &vgas::Runtime) -> Vec<u8> {
+    let lost = runtime.lost_nodes().first().map(|node| node.0.to_le_bytes());
+    std::iter::once(STOPPED).chain(lost.into_iter().flatten()).collect()
+}
 
 /// What tells tasks of other arguments and results apart, or of such that lie otherwise in memory: the first bytes of the arguments. How
 /// the parts of a type lie follows from the program, which all ranks have compared ([`crate::Objects::run`]).

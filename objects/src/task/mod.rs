@@ -118,6 +118,15 @@ pub enum TaskError {
     /// Nobody runs it: outside of [`crate::Objects::run`], or when that has ended.
     #[error("no worker runs tasks: they are begun within `Objects::run`")]
     Stopped,
+    /// It was sent to a rank that runs none any more, since a node was lost as the ranks began or ended a run together. It has not begun,
+    /// and what it was lent is as it was before.
+    #[error("{rank} runs no tasks any more: {lost} is lost")]
+    Abandoned {
+        /// Where it was to run.
+        rank: Rank,
+        /// Without which the job goes on.
+        lost: vgas::NodeId,
+    },
     /// It did not arrive as it was sent: ranks of different programs.
     #[error("a task was not understood on {0}: the ranks run different programs")]
     Misread(Rank),

@@ -687,6 +687,8 @@ impl Pool {
             lost.map(|(_, (work, _))| work).collect()
         };
         lost.iter().for_each(|work| work.lost(node));
+        // The first rank may have heard of it as all were about to begin, and have begun nothing.
+        self.watch.doubt();
     }
 
     /// A rank has sent a task, or will not: it may be asked again.

@@ -77,7 +77,11 @@ impl Objects {
         spare::begin(options);
         // From here on, all understand what tasks say to each other.
         if let Err(why) = runtime.barrier() {
-            // Where a node is lost meanwhile, others may have met, and begin: whoever sends a task here hears that nobody runs it.
+            // Where a node is lost meanwhile, others may have met, and begin: whoever sends a task here hears that nobody runs it, and
+            // those that wait for tasks of `main` hear that there are none.
+            if is_first {
+                let _ = travel::stop(pool);
+            }
             pool.stop();
             pool.close();
             pool.give_room();

@@ -7,7 +7,7 @@ use super::TaskError;
 use super::alone;
 use super::entry::code_of;
 use super::job::{Leaves, Packed, Work};
-use super::lend::{MISREAD, STOPPED};
+use super::lend::{MISREAD, stopped};
 use super::pool::{self, Pool};
 use crate::heap::{ObjectError, Room, cannot_go_on, complain, pass_on};
 use crate::slab::Class;
@@ -37,6 +37,8 @@ enum What {
     Wanted = 4,
     /// The answer: the number, the slot's word, or 0, and how many slabs are free.
     Room = 5,
+    /// Whether the run goes on: asked of the first rank when a node is lost, which answers with [`What::Stop`] if not.
+    Whether = 6,
 }
 
 /// What is in a message, if it is one of tasks.
@@ -58,6 +60,7 @@ pub(super) enum Said {
     },
     Hungry,
     Stop,
+    Whether,
     Wanted {
         number: u64,
         class: Class,
@@ -80,7 +83,7 @@ impl Said {
             | Self::Ended { number, .. }
             | Self::Wanted { number, .. }
             | Self::Room { number, .. } => (*number as u32, (*number >> 32) as u32),
-            Self::Hungry | Self::Stop => (0, 0),
+            Self::Hungry | Self::Stop | Self::Whether => (0, 0),
         };
         match *self {
             Self::Run { entry, origin, leaves, hops, is_answer, meets, .. } => {
@@ -91,6 +94,7 @@ impl Said {
             Self::Ended { rank, .. } => vec![What::Ended as u32, run, low, high, rank.0],
             Self::Hungry => vec![What::Hungry as u32, run],
             Self::Stop => vec![What::Stop as u32, run],
+            Self::Whether => vec![What::Whether as u32, run],
             Self::Wanted { class, .. } => vec![What::Wanted as u32, run, low, high, class.code()],
             Self::Room { word, free, .. } => {
                 vec![What::Room as u32, run, low, high, word as u32, (word >> 32) as u32, free]
@@ -122,6 +126,7 @@ impl Said {
             }
             [] if what == What::Hungry as u32 => Self::Hungry,
             [] if what == What::Stop as u32 => Self::Stop,
+            [] if what == What::Whether as u32 => Self::Whether,
             _ => return None,
         };
         Some((run, said))
@@ -156,7 +161,7 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
         // having met.
         Said::Run { origin, number, .. } if has_ended && origin == from => {
             let ended = Said::Ended { number, rank: pool.runtime.rank() };
-            token.check(token.reply_medium(HANDLER, &ended.words(run), &[STOPPED]));
+            token.check(token.reply_medium(HANDLER, &ended.words(run), &stopped(pool.runtime)));
         }
         Said::Run { entry, origin, number, leaves, hops, is_answer, meets }
             if is_of_this_run || has_ended =>
@@ -204,14 +209,23 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
                 token.refuse(format!("room under number {number}, which was not asked for"));
             }
         }
-        // Of a run that is over.
-        Said::Hungry | Said::Stop => {}
+        Said::Whether if has_ended => token.check(token.reply_short(HANDLER, &Said::Stop.words(run))),
+        // Of a run that is over, and one that goes on.
+        Said::Hungry | Said::Stop | Said::Whether => {}
     }
 }
 
 /// Tells a rank that this one has nothing to do.
 pub(super) fn ask(pool: &Pool, rank: Rank) -> Result<(), ObjectError> {
     tell(pool, rank, &Said::Hungry, &[])
+}
+
+/// Asks the first rank, whose `main` it is, whether the run goes on.
+pub(super) fn ask_whether(pool: &Pool) -> Result<(), ObjectError> {
+    match pool.runtime.rank() {
+        Rank(0) => Ok(()),
+        _ => tell(pool, Rank(0), &Said::Whether, &[]),
+    }
 }
 
 /// Sends a task.
@@ -292,7 +306,7 @@ impl Work for Visitor {
             let _ = pool.ask(1);
         }
         let outcome = match is_over {
-            true => vec![STOPPED],
+            true => stopped(pool.runtime),
             false => code_of(packed.entry)
                 .and_then(|code| code(&packed.arguments))
                 .unwrap_or_else(|| vec![MISREAD]),
@@ -382,6 +396,7 @@ pub(super) fn some_words() -> Vec<(&'static str, Vec<u32>)> {
         ("ended", Said::Ended { number: u64::MAX, rank: Rank(0) }.words(9)),
         ("hungry", Said::Hungry.words(9)),
         ("stop", Said::Stop.words(9)),
+        ("whether", Said::Whether.words(9)),
     ]
 }
 
@@ -402,6 +417,7 @@ mod tests {
             Said::Ended { number: u64::MAX, rank: Rank(0) },
             Said::Hungry,
             Said::Stop,
+            Said::Whether,
             Said::Wanted { number: 1 << 40, class: Class::Large(9) },
             Said::Room { number: 3, word: 5 << 32 | 1, free: 7 },
         ];

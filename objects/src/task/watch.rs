@@ -5,6 +5,7 @@
 //! without a clock until it is woken.
 
 use super::pool::Pool;
+use super::travel::ask_whether;
 use crate::heap::{drop_for_others, has_drops_to_do};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
@@ -23,6 +24,8 @@ const ASKED_MORE: usize = 8;
 #[derive(Default)]
 pub(super) struct Watch {
     sleeps: AtomicBool,
+    /// A node is lost.
+    doubts: AtomicBool,
     thread: Mutex<Option<Thread>>,
 }
 
@@ -33,6 +36,12 @@ impl Watch {
         if self.sleeps.load(Ordering::Relaxed) {
             self.wake();
         }
+    }
+
+    /// Has the watch ask whether the run goes on.
+    pub fn doubt(&self) {
+        self.doubts.store(true, Ordering::SeqCst);
+        self.wake();
     }
 
     #[cold]
@@ -52,6 +61,10 @@ impl Pool {
         *watch.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
         let (mut seen, mut quiet, mut asked) = (u64::MAX, 0, 0);
         while !self.is_closed() {
+            if watch.doubts.swap(false, Ordering::SeqCst) {
+                // An error is the endpoint's, and found by who waits.
+                let _ = ask_whether(self);
+            }
             self.give_room();
             if self.has_idle() {
                 // Nobody else may look at it until all meet.
@@ -82,7 +95,8 @@ impl Pool {
                 // Pairs with those who change something and then call `see`.
                 fence(Ordering::SeqCst);
                 let has_work = self.has_idle() && (self.has_work() || has_drops_to_do());
-                if self.is_attended() && !has_work && !self.is_over() {
+                let doubts = watch.doubts.load(Ordering::SeqCst);
+                if self.is_attended() && !has_work && !doubts && !self.is_over() {
                     while watch.sleeps.load(Ordering::SeqCst) && !self.is_over() {
                         std::thread::park();
                     }

@@ -160,6 +160,12 @@ impl Endpoint {
         self.lost.state(peer).is_some_and(|state| state.load(Ordering::Acquire) == GONE)
     }
 
+    /// Whether a peer is of a node that is lost, or may turn out to be: its connection broke.
+    #[cold]
+    pub(super) fn is_broken(&self, peer: Peer) -> bool {
+        self.lost.state(peer).is_some_and(|state| state.load(Ordering::Acquire) != 0)
+    }
+
     /// An error if a peer is of a node that is lost; `during` says what is to be done with it.
     ///
     /// # Errors
@@ -237,6 +243,7 @@ mod tests {
     use super::*;
     use crate::conduit::sim::{SimNetwork, SimOptions};
     use crate::endpoint::EndpointSpec;
+    use crate::message::Direction;
     use std::sync::Arc;
 
     const ASKED: u8 = crate::endpoint::handler_index::USER;
@@ -297,6 +304,21 @@ mod tests {
         assert_eq!(ask(1).unwrap(), Sent::Accepted);
         assert!((0..9).map(|_| one.poll().unwrap()).sum::<usize>() > 0, "the others are reached");
         assert!(zero.check_failure().is_ok());
+    }
+
+    /// Goal: an answer to a peer whose connection broke, or whose node is lost, is dropped; the endpoint goes on.
+    #[test]
+    fn answers_to_the_lost_are_dropped() {
+        let options = SimOptions { delay_steps: 1..=1, steps_by_polling: true, ..SimOptions::default() };
+        let network = SimNetwork::new(1, 6, options).unwrap();
+        let zero = endpoint(&network, 0, Some(Arc::default()));
+        for _ in 0..2 {
+            network.lose(Peer(2));
+            let token = Token::new(&zero, Peer(2), Direction::Request);
+            token.check(token.reply_short(ASKED, &[]));
+            zero.check_failure().unwrap();
+            zero.lose_node(NodeId(2));
+        }
     }
 
     /// Goal: without being told to survive, an endpoint fails with its peer; and nobody but its own agent says who is lost.

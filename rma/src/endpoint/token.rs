@@ -36,7 +36,7 @@ impl<'a> Token<'a> {
     }
 
     /// Answers the request. Never waits; the source is reusable when it returns, and may lie anywhere (see
-    /// [`Endpoint::set_absent`]). [`RmaError::Usage`] for a second reply, and in the handler of a reply.
+    /// [`Endpoint::set_absent`]). Where the job goes on without lost nodes, an answer to one is dropped. [`RmaError::Usage`] for a second reply, and in the handler of a reply.
     pub fn reply(&self, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
         if self.direction == Direction::Reply {
             return Err(RmaError::Usage("a reply can't be replied to".into()));
@@ -58,7 +58,14 @@ impl<'a> Token<'a> {
                 self.endpoint.send(self.from, Direction::Reply, handler, arguments, payload)
             }
         };
-        match sent? {
+        let sent = match sent {
+            // Nobody waits for it any more.
+            Ok(Sent::Busy) | Err(RmaError::PeerLost { .. }) if self.endpoint.is_broken(self.from) => {
+                Sent::Accepted
+            }
+            sent => sent?,
+        };
+        match sent {
             Sent::Accepted => {
                 self.replied.set(true);
                 Ok(())

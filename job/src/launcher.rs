@@ -529,6 +529,7 @@ impl<'a> Launcher<'a> {
             FromNode::Finalise => {
                 self.nodes[index].finalised = true;
                 self.check_step();
+                self.gather_if_all();
                 self.finalise_if_all();
             }
             FromNode::Exited(exit) => self.on_exit(index, exit),
@@ -559,12 +560,14 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Hands on what all ranks have contributed, once they have: nothing, in the place of those of a lost node.
+    /// Hands on what all ranks have contributed, once they have: nothing, in the place of those of a lost node, and of those that have
+    /// finalised since they have heard of the loss first.
     fn gather_if_all(&mut self) {
         let is_any = self.nodes.iter().any(|node| node.contributions.is_some());
-        let is_lost = |index| self.losses.is_lost(index);
+        let goes_on = self.goes_on();
+        let takes_no_part = |index, node: &NodeLink| self.losses.is_lost(index) || goes_on && node.finalised;
         let mut all = self.nodes.iter().enumerate();
-        if !is_any || !all.all(|(index, node)| is_lost(index) || node.contributions.is_some()) {
+        if !is_any || !all.all(|(index, node)| takes_no_part(index, node) || node.contributions.is_some()) {
             return;
         }
         let ranks_of = |node| self.layout.ranks_of(node).len();
@@ -776,9 +779,9 @@ impl<'a> Launcher<'a> {
         self.fail(Cause::Failed { node, message, code: 1 });
     }
 
-    /// Ranks that wait in allgather for ranks that wait in finalize would wait for ever.
+    /// Ranks that wait in allgather for ranks that wait in finalize would wait for ever, unless that is due to a loss.
     fn check_step(&mut self) {
-        if self.nodes.iter().any(|node| node.contributions.is_some()) {
+        if !self.goes_on() && self.nodes.iter().any(|node| node.contributions.is_some()) {
             let finalised = self.nodes.iter().find(|node| node.finalised).map(|node| node.node);
             if let Some(node) = finalised {
                 let from = Peer(self.layout.ranks_of(node).start);

@@ -149,6 +149,8 @@ pub(crate) struct Node {
     guests: Vec<RankProcess>,
     ranks: Vec<RankProcess>,
     agent: Arc<AgentLine>,
+    /// The job goes on without a node.
+    goes_on: bool,
     stop: Stop,
     service: ServiceState,
     ending: Ending,
@@ -248,6 +250,7 @@ impl Node {
             guests: Vec::new(),
             ranks: Vec::new(),
             agent: Arc::new(AgentLine::new()?),
+            goes_on: false,
             stop: Stop::new()?,
             service: ServiceState::NotStarted,
             ending: Ending::No,
@@ -432,7 +435,8 @@ impl Node {
             }
             ToNode::Gathered(all) => {
                 let message = ToRank::Gathered(all);
-                self.ranks.iter_mut().for_each(|rank| rank.send(&message, Vec::new()));
+                let takes_part = |rank: &&mut RankProcess| !rank.progress.finalised;
+                self.ranks.iter_mut().filter(takes_part).for_each(|rank| rank.send(&message, Vec::new()));
             }
             ToNode::Fenced(all) => self.leave_barrier(all),
             ToNode::Finalised => {
@@ -456,7 +460,12 @@ impl Node {
                 return Err(RmaError::Protocol { peer: None, what: "a second description came".into() });
             }
             ToNode::Alive => {}
-            ToNode::Lost(node) => self.agent.hear(node),
+            ToNode::Lost(node) => {
+                self.goes_on = true;
+                // Before the ranks hear of it, by the agent.
+                self.gather_if_all(channel)?;
+                self.agent.hear(node);
+            }
         }
         Ok(Next::Continue)
     }
@@ -594,15 +603,12 @@ impl Node {
             FromRank::Gather(bytes) => {
                 rank.progress.contribution = Some(bytes);
                 self.check_step(index, channel)?;
-                if self.ranks.iter().all(|rank| rank.progress.contribution.is_some()) {
-                    let all =
-                        self.ranks.iter_mut().filter_map(|rank| rank.progress.contribution.take()).collect();
-                    channel.sender.send(&FromNode::Gather(all))?;
-                }
+                self.gather_if_all(channel)?;
             }
             FromRank::Finalise => {
                 let before = std::mem::replace(&mut rank.progress.finalised, true);
                 self.check_step(index, channel)?;
+                self.gather_if_all(channel)?;
                 if !before && self.ranks.iter().all(|rank| rank.progress.finalised) {
                     channel.sender.send(&FromNode::Finalise)?;
                 }
@@ -629,8 +635,23 @@ impl Node {
         }
     }
 
-    /// Ranks that wait in allgather for ranks that wait in finalize would wait for ever.
+    /// Passes on what all ranks of the node contribute, once they have: nothing, in the place of those that have finalised after a loss.
+    fn gather_if_all(&mut self, channel: &mut Channel) -> Result<()> {
+        let goes_on = self.goes_on;
+        let is_any = self.ranks.iter().any(|rank| rank.progress.contribution.is_some());
+        let mut all = self.ranks.iter().map(|rank| &rank.progress);
+        if !is_any || !all.all(|of| of.contribution.is_some() || goes_on && of.finalised) {
+            return Ok(());
+        }
+        let all = self.ranks.iter_mut().map(|rank| rank.progress.contribution.take().unwrap_or_default());
+        channel.sender.send(&FromNode::Gather(all.collect()))
+    }
+
+    /// Ranks that wait in allgather for ranks that wait in finalize would wait for ever, unless that is due to a loss.
     fn check_step(&self, index: usize, channel: &mut Channel) -> Result<()> {
+        if self.goes_on {
+            return Ok(());
+        }
         let gathering = self.ranks.iter().any(|rank| rank.progress.contribution.is_some());
         if gathering && self.ranks.iter().any(|rank| rank.progress.finalised) {
             let from = Peer(self.ranks[index].rank.0);

@@ -15,7 +15,7 @@
 //! *A process manager* that can hand one text of rank 0 to all needs no more than a session in [`pmi`](crate::pmi), found in a fixed order:
 //! ranks meet by it, make the daemons, and are as launched ones from there ([joined](../joined/mod.rs)). Otherwise:
 //!
-//! 1. A file here whose type implements the six calls of [`Bootstrap`] that have no body.
+//! 1. A file here whose type implements the five calls of [`Bootstrap`] that have no body.
 //! 2. A function that makes the rank's [`Membership`].
 //! 3. A test that has a job of it run every case of [`conformance`], as `job/tests` does for those above.
 //!

@@ -81,6 +81,8 @@ impl Launcher<'_> {
                 Cause::DaemonLost { node, pid, how, code }
             }
         };
+        // What its ranks were about to do together is not to be held against what the others do.
+        (self.nodes[index].contributions, self.nodes[index].fence) = (None, None);
         let how = self.verdict.describe(&cause);
         let line = OneLine(format!("warning: {node} is lost: {how}; the job goes on without it"));
         self.outputs.end_line();
@@ -94,6 +96,11 @@ impl Launcher<'_> {
         self.fence_if_all();
         self.finalise_if_all();
         true
+    }
+
+    /// Whether the job goes on without a node.
+    pub(super) fn goes_on(&self) -> bool {
+        self.losses.lost.is_some()
     }
 
     /// How many ranks the job goes on without.

@@ -26,8 +26,8 @@ const PARTS: &[(&str, Part)] = &[
     ("losses_end", |runtime, seed| lose(runtime, &HEAP, seed)),
 ];
 
-/// A job that needs handlers of its own.
-pub const LEAVES: &str = "losses_leave";
+/// Jobs that begin the runtime themselves: one needs handlers of its own.
+pub const OTHERS: &[(&str, fn() -> Outcome)] = &[("losses_leave", leaves), ("losses_apart", apart)];
 
 pub fn part(name: &str) -> Option<Part> {
     PARTS.iter().find(|(other, _)| *other == name).map(|(_, part)| *part)
@@ -80,12 +80,14 @@ pub fn sequence(seed: u64) -> Result<(), String> {
         println!("        {name} in {took:.1?}");
     }
     let more = [("run.survive", "on".to_owned()), ("conduit", "tcp".to_owned())];
-    run_job(LEAVES, seed, 3, 3, &more).map_err(|why| format!("{LEAVES}: {why}"))
+    OTHERS
+        .iter()
+        .try_for_each(|(name, _)| run_job(name, seed, 3, 3, &more).map_err(|why| format!("{name}: {why}")))
 }
 
 /// Goal: a rank that leaves since a node is lost answers others until they leave as well. Method: the last rank kills itself; the
 /// middle one leaves as soon as it hears of it, and says so to the first, which asks it something again and again before it leaves too.
-pub fn leaves() -> Outcome {
+fn leaves() -> Outcome {
     const LEAVES: u8 = 128;
     const ASKED: u8 = 129;
     const ANSWERED: u8 = 130;
@@ -99,10 +101,12 @@ pub fn leaves() -> Outcome {
             is_answered.fetch_add(1, Ordering::SeqCst);
         })
         .init()?;
-    runtime.barrier()?;
+    let met = runtime.barrier();
     if runtime.rank() == Rank(2) {
+        met?;
         kill_process(getpid(), Signal::KILL)?;
     }
+    // The others may hear of the loss before they hear that all are here.
     runtime.wait_until(|| !runtime.lost_nodes().is_empty())?;
     if runtime.rank() == Rank(1) {
         runtime.request(Rank(0), LEAVES, &[], &[])?;
@@ -112,6 +116,26 @@ pub fn leaves() -> Outcome {
     for asked in 0..QUESTIONS {
         runtime.request(Rank(1), ASKED, &[], &[])?;
         runtime.wait_until(|| answers.load(Ordering::SeqCst) > asked)?;
+    }
+    Ok(runtime.finalize()?)
+}
+
+/// Goal: who takes part in something together that another does not, since that has heard of a loss and leaves, hears of it too. Method:
+/// the last rank kills itself, the middle one leaves, the first one attaches memory.
+fn apart() -> Outcome {
+    let runtime = Runtime::init()?;
+    let met = runtime.barrier();
+    match runtime.rank() {
+        Rank(0) => {
+            let attached = runtime.attach(&vgas::SegmentSpec { tiered_bytes: 1 << 20, ..Default::default() });
+            let why = attached.map_or_else(|why| why.to_string(), |_| "nothing".into());
+            ensure(why.contains("lost"), || format!("what was heard of the loss: {why}"))?;
+        }
+        Rank(1) => runtime.wait_until(|| !runtime.lost_nodes().is_empty())?,
+        _ => {
+            met?;
+            kill_process(getpid(), Signal::KILL)?;
+        }
     }
     Ok(runtime.finalize()?)
 }

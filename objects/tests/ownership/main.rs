@@ -189,8 +189,8 @@ fn run_rank(name: &str, seed: u64) -> Outcome {
     {
         return part(vgas::Runtime::init()?, seed);
     }
-    if name == losses::LEAVES {
-        return losses::leaves();
+    if let Some((_, part)) = losses::OTHERS.iter().find(|(other, _)| *other == name) {
+        return part();
     }
     if name == tasks::OTHER_PROGRAM {
         tasks::become_another(seed)?;

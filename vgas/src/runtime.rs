@@ -11,8 +11,8 @@ use crate::segments::Segments;
 use crate::started::Starting;
 use crate::statistics::Statistics;
 use bytemuck::Pod;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use vgas_cache::client::{Client, ClientOptions, SegmentUpdate};
 use vgas_cache::partition::SegmentId;
 use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
@@ -51,7 +51,7 @@ pub struct Runtime {
     /// After `local`, which lies in it.
     pub(crate) addresses: Addresses,
     pub(crate) segments: Segments,
-    has_met_survivors: AtomicBool,
+    has_met_survivors: Mutex<bool>,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -186,7 +186,7 @@ impl Builder {
             local: Local::default(),
             addresses: Addresses::default(),
             segments: Segments::default(),
-            has_met_survivors: AtomicBool::new(false),
+            has_met_survivors: Mutex::new(false),
         })
     }
 }
@@ -719,14 +719,15 @@ impl Runtime {
         }
         // What handles stood for that the program has forgotten may be about its segment.
         self.endpoint.end_background();
+        let have_met = *self.has_met_survivors.lock().unwrap_or_else(PoisonError::into_inner);
         match self.local.close() {
             // In jobs that others have started, agents may have gone when all ranks have met.
-            Err(_) if self.has_met_survivors.load(Ordering::Acquire) => {}
+            Err(_) if have_met => {}
             closed => closed?,
         }
         self.client.set_local(std::ptr::null(), 0);
         self.endpoint.set_absent(std::ptr::null(), 0);
-        if !self.has_met_survivors.load(Ordering::Acquire) {
+        if !have_met {
             self.bootstrap.declare_end()?;
         }
         self.bootstrap.depart();
@@ -742,7 +743,8 @@ impl Runtime {
     /// # Errors
     /// When the job is being ended, and when this rank cannot wait for messages any more.
     pub fn meet_survivors(&self) -> Result<()> {
-        if self.has_met_survivors.load(Ordering::Acquire) {
+        let mut has_met_survivors = self.has_met_survivors.lock().unwrap_or_else(PoisonError::into_inner);
+        if *has_met_survivors {
             return Ok(());
         }
         let have_met = AtomicBool::new(false);
@@ -752,19 +754,23 @@ impl Runtime {
             self.endpoint.notify_local();
             met
         };
-        let met = std::thread::scope(|scope| {
-            match std::thread::Builder::new().name("vgas-leaves".into()).spawn_scoped(scope, meet) {
-                Ok(meeting) => {
-                    let served = self.endpoint.wait_until(None, || have_met.load(Ordering::Acquire));
-                    let met = meeting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                    served.map(drop).and(met)
-                }
-                // Nobody is answered meanwhile.
-                Err(_) => meet(),
-            }
-        });
-        met?;
-        self.has_met_survivors.store(true, Ordering::Release);
+        let serve = || self.endpoint.wait_until(None, || have_met.load(Ordering::Acquire));
+        std::thread::scope(|scope| {
+            let meeting = std::thread::Builder::new().name("vgas-leaves".into()).spawn_scoped(scope, meet);
+            // Without a thread, nobody is answered meanwhile.
+            let Ok(meeting) = meeting else { return meet() };
+            let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(serve));
+            // Who asks this rank for something would wait for ever, and it for them.
+            let complaint = match &served {
+                Ok(Ok(_)) => None,
+                Ok(Err(why)) => Some(why.to_string()),
+                Err(_) => Some("a handler has panicked while this rank was leaving".to_owned()),
+            };
+            complaint.into_iter().for_each(|why| drop(self.bootstrap.complain(&why, 1)));
+            let met = meeting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            served.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map(drop).and(met)
+        })?;
+        *has_met_survivors = true;
         Ok(())
     }
 

@@ -332,10 +332,10 @@ impl Objects {
     /// # Errors
     /// When a peer is lost; not where the heap goes on without it ([`HeapOptions::replicas`]).
     pub fn finalize(self) -> Result<(), ObjectError> {
-        match self.barrier() {
+        match self.barrier().and_then(|()| self.print_report()) {
             // Others may have begun something together before they hear of the loss, and want this rank's part in it.
             Err(_) if self.heap.goes_on() => self.heap.runtime.meet_survivors()?,
-            met => met.and_then(|()| self.print_report())?,
+            met => met?,
         }
         self.heap.door.close();
         self.heap.mates.close();

@@ -96,9 +96,7 @@ impl<T: Portable> DMutex<T> {
             Ok(Ended::Left(node)) => Err(LockError::Left { at: offset, node: vgas::NodeId(node) }),
             Ok(Ended::Failed) => Err(LockError::busy()),
             Err(TaskError::Panicked { rank, message }) => Err(LockError::Panicked { rank, message }),
-            Err(TaskError::Lost(lost) | TaskError::Abandoned { lost, .. }) => {
-                Err(at.cannot_be_had::<T>(lost_node(lost), here).into())
-            }
+            Err(TaskError::Lost(lost)) => Err(at.cannot_be_had::<T>(lost_node(lost), here).into()),
             Err(TaskError::Objects(error)) => Err(at.cannot_be_had::<T>(*error, here).into()),
             Err(error) => Err(crate::ObjectError::Usage(error.to_string()).into()),
         }

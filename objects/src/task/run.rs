@@ -54,7 +54,8 @@ impl Objects {
     /// ```
     ///
     /// # Errors
-    /// When the ranks do not run the same program (the job ends then), a worker cannot be started, or a peer is lost.
+    /// When the ranks do not run the same program (the job ends then), a worker cannot be started, or a peer is lost. Where the job goes on
+    /// without a node that is lost as ranks begin, some of them may have begun: the run ends there with nothing done, and they return none.
     ///
     /// # Panics
     /// On the first rank, when `main` does; the tasks that it has not waited for have ended then.
@@ -79,11 +80,12 @@ impl Objects {
         if let Err(why) = runtime.barrier() {
             // Where a node is lost meanwhile, others may have met, and begin: whoever sends a task here hears that nobody runs it, and
             // those that wait for tasks of `main` hear that there are none.
+            // Closed before they are told: whoever asks meanwhile whether the run goes on hears that it does not.
+            pool.stop();
+            pool.close();
             if is_first {
                 let _ = travel::stop(pool);
             }
-            pool.stop();
-            pool.close();
             pool.give_room();
             let _ = spare::end();
             pool.end();
@@ -135,6 +137,7 @@ impl Objects {
             drop(close);
             // What has come since the watch looked last.
             pool.refuse_all();
+            pool.give_room();
             ended?;
             all_are_here?;
             Ok::<_, ObjectError>(result)

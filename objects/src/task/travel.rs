@@ -186,7 +186,7 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
         // Also of a run that is over: numbers are of all runs.
         Said::Ended { number, rank } => match pool.back(number) {
             Some(work) => work.came(rank, bytes.into()),
-            None if is_of_this_run => {
+            None if is_of_this_run && !pool.runtime.is_lost(from) => {
                 token.refuse(format!("task {number} has ended, which was not sent away"));
             }
             None => {}

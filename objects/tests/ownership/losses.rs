@@ -17,6 +17,7 @@ use vgas_objects::{
 
 pub const NAME: &str = "losses";
 
+type Alone = fn() -> Outcome;
 type Part = fn(Runtime, u64) -> Outcome;
 
 const REPLICATED: HeapOptions = HeapOptions { replicas: 1, ..HEAP };
@@ -27,7 +28,7 @@ const PARTS: &[(&str, Part)] = &[
 ];
 
 /// Jobs that begin the runtime themselves: one needs handlers of its own.
-pub const OTHERS: &[(&str, fn() -> Outcome)] = &[("losses_leave", leaves), ("losses_apart", apart)];
+pub const OTHERS: &[(&str, Alone)] = &[("losses_leave", leaves), ("losses_apart", apart)];
 
 pub fn part(name: &str) -> Option<Part> {
     PARTS.iter().find(|(other, _)| *other == name).map(|(_, part)| *part)

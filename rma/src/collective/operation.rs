@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 
 /// Where a lost node is noticed.
-const WHERE: &str = "in a collective";
+pub(super) const WHERE: &str = "in a collective";
 
 /// What an operation does once it has begun.
 pub type Run = Pin<Box<dyn Future<Output = ()> + Send>>;

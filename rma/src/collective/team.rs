@@ -123,6 +123,8 @@ impl Team {
     /// When there is no such sequence.
     pub fn next_operation(&self, sequence: u32, caller: u32) -> Result<Arc<Operation>> {
         self.standing.check()?;
+        // Nothing is sent to who is not there any more.
+        self.engine.endpoint.check_all(super::operation::WHERE)?;
         if self.engine.endpoint.in_handler() {
             return Err(RmaError::Usage("a handler must not begin a collective".into()));
         }
@@ -187,6 +189,7 @@ impl Team {
     /// # Errors
     /// [`RmaError::Usage`] when the barrier before was not passed.
     pub fn barrier_notify(self: &Arc<Self>, name: Name) -> Result<()> {
+        self.engine.endpoint.check_all("at a barrier")?;
         self.standing.barrier.notify(self, name)
     }
 

@@ -258,8 +258,10 @@ impl Endpoint {
         if let Some(smp) = &self.smp {
             smp.flush()?;
         }
-        if let Some(network) = &self.network {
-            network.flush()?;
+        if let Some(network) = &self.network
+            && let Err(error) = network.flush()
+        {
+            self.weigh(error)?;
         }
         if !self.has_unsent() {
             self.notify_local();
@@ -268,7 +270,7 @@ impl Endpoint {
     }
 
     /// Takes in what is for the endpoint and the cache, and sends what waits for room.
-    fn deliver_own(&self) -> crate::error::Result<()> {
+    pub(super) fn deliver_own(&self) -> crate::error::Result<()> {
         let traffic = Traffic::Below(handler_index::LIBRARY);
         let _running = self.wait.enter_handlers();
         let is_awaited = self.works().any(|work| work.awaits_messages());
@@ -285,10 +287,14 @@ impl Endpoint {
             && let Some(_delivering) = super::wait::try_lock(&self.delivering)
         {
             self.check_failure()?;
-            if is_awaited || !self.operations.is_empty() {
-                network.poll(self, traffic)?;
+            if (is_awaited || !self.operations.is_empty())
+                && let Err(error) = network.poll(self, traffic)
+            {
+                self.weigh(error)?;
             }
-            network.flush()?;
+            if let Err(error) = network.flush() {
+                self.weigh(error)?;
+            }
         }
         Ok(())
     }

@@ -181,7 +181,7 @@ impl Endpoint {
             Ok(())
         };
         let sent = send();
-        self.sent_pieces(operation, sent)
+        self.sent_pieces(server, operation, sent)
     }
 
     /// Starts a get of many pieces of a rank's pinned segment, each of at most [`Endpoint::packed_piece_bytes_max`] bytes.
@@ -234,7 +234,7 @@ impl Endpoint {
             Ok(())
         };
         let sent = send();
-        self.sent_pieces(operation, sent)
+        self.sent_pieces(server, operation, sent)
     }
 
     /// Who serves a rank's segment, which must contain all the pieces; none when it is mapped here.
@@ -266,10 +266,10 @@ impl Endpoint {
     }
 
     /// The handle of an operation of which all messages, or not all, were sent.
-    fn sent_pieces(&self, operation: Arc<Operation>, sent: Result<()>) -> Result<Handle> {
+    fn sent_pieces(&self, server: Peer, operation: Arc<Operation>, sent: Result<()>) -> Result<Handle> {
         if let Err(error) = sent {
             // As in `send_parts`.
-            self.fail(error.duplicate());
+            self.fail_of(server, error.duplicate());
             self.give_up(&mut Handle::from(operation));
             return Err(error);
         }

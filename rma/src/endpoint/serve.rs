@@ -252,8 +252,9 @@ impl Endpoint {
         while at < bytes {
             let part = part_bytes.min(bytes - at);
             if let Err(error) = send(operation.id(), at, part) {
-                // The parts on their way have nowhere to go any more: what is left of this operation ends the endpoint.
-                self.fail(error.duplicate());
+                // The parts on their way have nowhere to go any more: what is left of this operation ends the endpoint, unless nothing
+                // of it is delivered any more.
+                self.fail_of(server, error.duplicate());
                 self.give_up(&mut Handle::from(operation));
                 return Err(error);
             }

@@ -205,6 +205,14 @@ impl Endpoint {
         self.try_request(to, NODE_LOST, &[node.0], Payload::Short)
     }
 
+    /// Fails the endpoint with an error that came while something was sent to a peer, unless the peer is of a node that is lost: nobody waits
+    /// for it there.
+    pub(crate) fn fail_of(&self, to: Peer, error: RmaError) {
+        if !(matches!(error, RmaError::PeerLost { .. }) && self.is_gone(to)) {
+            self.fail(error);
+        }
+    }
+
     /// What an error of the network means: nothing yet, where the endpoint goes on without lost peers and this is one.
     #[cold]
     pub(super) fn weigh(&self, error: RmaError) -> Result<()> {
@@ -319,6 +327,24 @@ mod tests {
             zero.check_failure().unwrap();
             zero.lose_node(NodeId(2));
         }
+    }
+
+    /// Goal: an operation that is begun with a lost peer ends with an error, and ends nothing else; whoever looks after operations alone
+    /// reports a connection that broke, like any other thread.
+    #[test]
+    fn operations_with_the_lost_end_alone() {
+        let options = SimOptions { delay_steps: 1..=1, steps_by_polling: true, ..SimOptions::default() };
+        let network = SimNetwork::new(1, 6, options).unwrap();
+        let reports = Arc::new(AtomicU32::new(0));
+        let zero = endpoint(&network, 0, Some(reports.clone()));
+        let _waits = zero.operations.start(Peer(1), std::ptr::null_mut(), 0, 1);
+        network.lose(Peer(2));
+        zero.deliver_own().unwrap();
+        assert_eq!(reports.load(Ordering::SeqCst), 201);
+        zero.lose_node(NodeId(2));
+        let sent = zero.send_parts(Peer(5), None, 8, 4, |_, _, _| zero.check_peer(Peer(5), "sending"));
+        assert!(is_lost(&sent.map(drop)));
+        zero.check_failure().unwrap();
     }
 
     /// Goal: without being told to survive, an endpoint fails with its peer; and nobody but its own agent says who is lost.

@@ -220,7 +220,12 @@ impl Outbox {
             }
             while let Some(outgoing) = queue.front() {
                 let to = Peer(peer as u32);
-                let Some(loan) = send(endpoint, to, outgoing)? else { break };
+                let sent = match send(endpoint, to, outgoing) {
+                    // Declared lost meanwhile, by another thread: the next time, nothing is sent.
+                    Err(_) if endpoint.is_gone(to) => None,
+                    sent => sent?,
+                };
+                let Some(loan) = sent else { break };
                 self.waiting -= 1;
                 flushed.messages += 1;
                 flushed.control_bytes += outgoing.control_bytes();

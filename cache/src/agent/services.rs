@@ -166,6 +166,10 @@ impl Agent {
         answer: Result<&[u8], ServiceError>,
     ) -> Result<(), CacheError> {
         let asked = self.services.asked.get(&slot).filter(|asked| self.layout.agent_of(asked.node) == from);
+        if asked.is_none() && self.services.lost.contains(&self.layout.node_of_peer(from)) {
+            // It came before the loss was heard of.
+            return Ok(());
+        }
         if asked.is_none() {
             return Err(CacheError::Protocol {
                 who: self.layout.describe(from),

@@ -529,7 +529,6 @@ impl<'a> Launcher<'a> {
             FromNode::Finalise => {
                 self.nodes[index].finalised = true;
                 self.check_step();
-                self.gather_if_all();
                 self.finalise_if_all();
             }
             FromNode::Exited(exit) => self.on_exit(index, exit),
@@ -560,20 +559,12 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Hands on what all ranks have contributed, once they have: nothing, in the place of those of a lost node, and of those that have
-    /// finalised since they have heard of the loss first.
+    /// Hands on what all ranks have contributed, once they have. Where a node is lost, nothing is: daemons say so to their ranks.
     fn gather_if_all(&mut self) {
-        let is_any = self.nodes.iter().any(|node| node.contributions.is_some());
-        let goes_on = self.goes_on();
-        let takes_no_part = |index, node: &NodeLink| self.losses.is_lost(index) || goes_on && node.finalised;
-        let mut all = self.nodes.iter().enumerate();
-        if !is_any || !all.all(|(index, node)| takes_no_part(index, node) || node.contributions.is_some()) {
+        if self.goes_on() || !self.nodes.iter().all(|node| node.contributions.is_some()) {
             return;
         }
-        let ranks_of = |node| self.layout.ranks_of(node).len();
-        let all = self.nodes.iter_mut().flat_map(|node| {
-            node.contributions.take().unwrap_or_else(|| vec![Vec::new(); ranks_of(node.node)])
-        });
+        let all = self.nodes.iter_mut().filter_map(|node| node.contributions.take()).flatten();
         let all = all.collect();
         self.tell_all(&ToNode::Gathered(all));
     }

@@ -435,8 +435,10 @@ impl Node {
             }
             ToNode::Gathered(all) => {
                 let message = ToRank::Gathered(all);
-                let takes_part = |rank: &&mut RankProcess| !rank.progress.finalised;
-                self.ranks.iter_mut().filter(takes_part).for_each(|rank| rank.send(&message, Vec::new()));
+                for rank in &mut self.ranks {
+                    rank.progress.gathers = false;
+                    rank.send(&message, Vec::new());
+                }
             }
             ToNode::Fenced(all) => self.leave_barrier(all),
             ToNode::Finalised => {
@@ -462,8 +464,7 @@ impl Node {
             ToNode::Alive => {}
             ToNode::Lost(node) => {
                 self.goes_on = true;
-                // Before the ranks hear of it, by the agent.
-                self.gather_if_all(channel)?;
+                self.answer_gatherers();
                 self.agent.hear(node);
             }
         }
@@ -601,14 +602,13 @@ impl Node {
                 self.welcome(index)?;
             }
             FromRank::Gather(bytes) => {
-                rank.progress.contribution = Some(bytes);
+                (rank.progress.contribution, rank.progress.gathers) = (Some(bytes), true);
                 self.check_step(index, channel)?;
                 self.gather_if_all(channel)?;
             }
             FromRank::Finalise => {
                 let before = std::mem::replace(&mut rank.progress.finalised, true);
                 self.check_step(index, channel)?;
-                self.gather_if_all(channel)?;
                 if !before && self.ranks.iter().all(|rank| rank.progress.finalised) {
                     channel.sender.send(&FromNode::Finalise)?;
                 }
@@ -635,16 +635,27 @@ impl Node {
         }
     }
 
-    /// Passes on what all ranks of the node contribute, once they have: nothing, in the place of those that have finalised after a loss.
+    /// Passes on what all ranks of the node contribute, once they have.
     fn gather_if_all(&mut self, channel: &mut Channel) -> Result<()> {
-        let goes_on = self.goes_on;
-        let is_any = self.ranks.iter().any(|rank| rank.progress.contribution.is_some());
-        let mut all = self.ranks.iter().map(|rank| &rank.progress);
-        if !is_any || !all.all(|of| of.contribution.is_some() || goes_on && of.finalised) {
-            return Ok(());
+        if self.goes_on {
+            self.answer_gatherers();
+        } else if self.ranks.iter().all(|rank| rank.progress.contribution.is_some()) {
+            let all = self.ranks.iter_mut().filter_map(|rank| rank.progress.contribution.take()).collect();
+            channel.sender.send(&FromNode::Gather(all))?;
         }
-        let all = self.ranks.iter_mut().map(|rank| rank.progress.contribution.take().unwrap_or_default());
-        channel.sender.send(&FromNode::Gather(all.collect()))
+        Ok(())
+    }
+
+    /// Where a node is lost, nothing is gathered of all ranks any more: who waits for it hears so at once, by a share of nobody. The others may have
+    /// heard of the loss before, and not come.
+    fn answer_gatherers(&mut self) {
+        let nothing = ToRank::Gathered(vec![Vec::new(); self.description.job.layout.ranks() as usize]);
+        for rank in &mut self.ranks {
+            rank.progress.contribution = None;
+            if std::mem::take(&mut rank.progress.gathers) {
+                rank.send(&nothing, Vec::new());
+            }
+        }
     }
 
     /// Ranks that wait in allgather for ranks that wait in finalize would wait for ever, unless that is due to a loss.

@@ -74,6 +74,8 @@ pub(crate) struct Progress {
     pub(crate) welcomed: bool,
     /// What it gave to the allgather that is under way.
     pub(crate) contribution: Option<Vec<u8>>,
+    /// It waits for what all have given.
+    pub(crate) gathers: bool,
     pub(crate) finalised: bool,
     /// It has announced its exit.
     pub(crate) exits: bool,

@@ -289,18 +289,18 @@ impl Runtime {
         let own = postcard::to_allocvec(own)
             .map_err(|error| Error::Usage(format!("cannot tell what to attach: {error}")))?;
         let decode = |(rank, bytes): (Rank, Vec<u8>)| {
-            if bytes.is_empty() {
-                // The job goes on without it, or without a node of which it has heard before this rank.
-                let reason = "a node is lost, and it takes no part any more".into();
-                let (peer, who) = (self.layout().peer_of_rank(rank), rank.to_string());
-                return Err(RmaError::PeerLost { peer, who, during: "attaching".into(), reason }.into());
-            }
             postcard::from_bytes(&bytes).map_err(|error| {
                 let what = format!("what it attaches: {error}");
                 RmaError::Protocol { peer: Some(self.layout().peer_of_rank(rank)), what }.into()
             })
         };
-        (0..).map(Rank).zip(self.bootstrap.all_gather(&own)?).map(decode).collect()
+        let all = self.bootstrap.all_gather(&own)?;
+        if all.iter().any(Vec::is_empty) {
+            // Not all take part any more: a node is lost, of which this rank hears now.
+            self.endpoint().wait_until(None, || self.endpoint().has_lost())?;
+            self.endpoint().check_all("attaching")?;
+        }
+        (0..).map(Rank).zip(all).map(decode).collect()
     }
 
     /// What to call this rank's NVMe.

@@ -93,7 +93,8 @@ pub trait Bootstrap: fmt::Debug + Send + Sync {
     fn place(&self) -> &Place;
 
     /// Exchanges a few bytes among all ranks: returns every rank's contribution, by rank. Blocks until all have called it. The
-    /// first rank of each node can speak for its node.
+    /// first rank of each node can speak for its node. Where the job goes on without a lost node, it waits for nobody, and all contributions
+    /// are empty.
     ///
     /// # Errors
     /// [`RmaError::Usage`] when called by an agent, when all contributions of this size would exceed 16 MiB, and when another

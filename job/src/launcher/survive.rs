@@ -81,8 +81,7 @@ impl Launcher<'_> {
                 Cause::DaemonLost { node, pid, how, code }
             }
         };
-        // What its ranks were about to do together is not to be held against what the others do.
-        (self.nodes[index].contributions, self.nodes[index].fence) = (None, None);
+        self.nodes[index].fence = None;
         let how = self.verdict.describe(&cause);
         let line = OneLine(format!("warning: {node} is lost: {how}; the job goes on without it"));
         self.outputs.end_line();
@@ -92,7 +91,6 @@ impl Launcher<'_> {
         self.ranks_running = self.ranks_running.saturating_sub(ranks - self.ranks_ended[index].min(ranks));
         self.tell_all(&ToNode::Lost(node));
         // Others may have waited for it alone.
-        self.gather_if_all();
         self.fence_if_all();
         self.finalise_if_all();
         true

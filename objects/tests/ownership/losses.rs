@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
-use vgas::{NodeId, Rank, Runtime};
+use vgas::{Arrived, NodeId, Rank, Runtime, Token};
 use vgas_objects::sync::{
     DArc, DAtomicU64, DBarrier, DCondvar, DMutex, DRwLock, LockError, Receiver, Sender, channel,
 };
@@ -121,18 +121,23 @@ fn leaves() -> Outcome {
     Ok(runtime.finalize()?)
 }
 
-/// Goal: who takes part in something together that another does not, since that has heard of a loss and leaves, hears of it too. Method:
-/// the last rank kills itself, the middle one leaves, the first one attaches memory.
+/// Goal: who takes part in something together that another does not, since that has heard of a loss, hears of it too, whatever the other
+/// does. Method: the last rank kills itself; the first one attaches memory, and says so when that has failed; the middle one waits for that, and leaves.
 fn apart() -> Outcome {
-    let runtime = Runtime::init()?;
+    const HAS_FAILED: u8 = 128;
+    let has_failed = Arc::new(AtomicBool::new(false));
+    let hears = has_failed.clone();
+    let hear = move |_: &Token<'_>, _: &[u32], _: Arrived<'_>| hears.store(true, Ordering::SeqCst);
+    let runtime = Runtime::builder().handler(HAS_FAILED, hear).init()?;
     let met = runtime.barrier();
     match runtime.rank() {
         Rank(0) => {
             let attached = runtime.attach(&vgas::SegmentSpec { tiered_bytes: 1 << 20, ..Default::default() });
             let why = attached.map_or_else(|why| why.to_string(), |_| "nothing".into());
-            ensure(why.contains("lost"), || format!("what was heard of the loss: {why}"))?;
+            ensure(why.contains("node 2 is lost"), || format!("what was heard of the loss: {why}"))?;
+            runtime.request(Rank(1), HAS_FAILED, &[], &[])?;
         }
-        Rank(1) => runtime.wait_until(|| !runtime.lost_nodes().is_empty())?,
+        Rank(1) => runtime.wait_until(|| has_failed.load(Ordering::SeqCst))?,
         _ => {
             met?;
             kill_process(getpid(), Signal::KILL)?;

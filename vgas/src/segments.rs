@@ -325,7 +325,8 @@ impl Runtime {
     /// everywhere. Takes some hundred microseconds.
     ///
     /// # Errors
-    /// The same on all ranks, and nothing has been created: pages of a size that the cache has no room for, more bytes than
+    /// The same on all ranks, and nothing has been created, except where the job goes on without a node that is lost meanwhile: some may have
+    /// it then, and this rank's part stays until the end. Pages of a size that the cache has no room for, more bytes than
     /// `segment.tiered_max` or `segment.pinned_max` leaves, a file that cannot be created, more than 767 further tiered segments or 256
     /// pinned ones, more than 56 at one address, or no addresses for one that are free in all processes; options that differ; for a
     /// pinned one, any other option than its kind.
@@ -438,7 +439,9 @@ impl Runtime {
         match (created, heard.and_then(|all| self.agree(&own, all))) {
             (Ok(created), Ok(all)) => Ok((created, all)),
             (created, told) => {
-                let undone = created.as_ref().map_or(Ok(()), undo);
+                // Where a node is lost, others may have heard that all have theirs, and use this one.
+                let stays = self.endpoint().has_lost();
+                let undone = created.as_ref().ok().filter(|_| !stays).map_or(Ok(()), undo);
                 // The next segment may have the same number: no neighbour is to forget that one. Who is at another call does not come.
                 if are_together {
                     self.barrier()?;

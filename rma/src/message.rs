@@ -165,6 +165,12 @@ pub trait Sink {
     /// message has returned. An error is the peer's fault: the conduit closes the connection and reports it.
     fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError>;
 
+    /// Whether nothing of this peer is wanted any more, not even the rest of a payload: where its bytes were to go is in other hands. A conduit
+    /// that writes a payload in several steps asks before each, and ends the connection as if the peer had broken the protocol.
+    fn is_gone(&self, _peer: Peer) -> bool {
+        false
+    }
+
     /// The memory of a region of this peer, or of a rank that it serves, as far as it is in use, for a conduit that registers
     /// it with a device because `from` wants to write or read there by itself. It stays where it is until the conduit is told to
     /// [forget](crate::conduit::Conduit::forget) it, or ends. None: no such region.

@@ -134,6 +134,34 @@ fn a_target_that_does_not_poll_makes_the_sender_wait() {
     }
 }
 
+/// Goal: of a payload that has come in part when nobody wants it any more, no further byte is written: who waited for it may have freed the
+/// memory.
+#[test]
+fn what_nobody_waits_for_is_not_written() {
+    let (a, b) = pair();
+    let (sink_a, sink_b) = (Recorder::new(), Recorder::new());
+    send(&a, &sink_a, Peer(1), &short(Direction::Request, 1, &[]));
+    poll_until(&b, &sink_b, "the connection", || sink_b.count() == 1);
+    // More than sockets take: what is there ends within one of them.
+    let mut sent = 0;
+    while a.try_send(Peer(1), &long(2, &vec![sent; LONG_BYTES_MAX], segment(0))).unwrap() == Sent::Accepted {
+        sent += 1;
+    }
+    while b.poll(&sink_b, Traffic::Everything).unwrap() > 0 {}
+    let came = sink_b.count();
+    assert!(came < 1 + usize::from(sent), "all of it went into the socket at once");
+    sink_b.wants_nothing.store(true, Ordering::SeqCst);
+    let written = || {
+        let mut bytes = vec![0; LONG_BYTES_MAX];
+        sink_b.region.read(0, &mut bytes);
+        bytes
+    };
+    let before = written();
+    a.flush().unwrap();
+    assert!(matches!(poll_error(&b, &sink_b), RmaError::Protocol { peer: Some(Peer(0)), .. }));
+    assert!(written() == before && sink_b.count() == came);
+}
+
 /// Replies must find room even when the requester does not read them, and must not use unbounded memory: the
 /// responder stops serving instead.
 #[test]

@@ -133,7 +133,7 @@ impl Barrier {
                 match endpoint.try_request(to, HANDLER, &words, Payload::Short) {
                     Ok(Sent::Accepted) => *is_round_sent = true,
                     Ok(Sent::Busy) => return,
-                    Err(error) => return endpoint.fail(error),
+                    Err(error) => return endpoint.fail_of(to, error),
                 }
             }
             let heard = lock(&self.heard)[(epoch & 1) as usize][*round];

@@ -119,7 +119,8 @@ impl Departures {
         true
     }
 
-    /// Sends what there is room for. True: nothing is left. An error of a conduit fails the endpoint.
+    /// Sends what there is room for. True: nothing is left. An error of a conduit fails the endpoint, unless it is about a lost node:
+    /// the operation ends by that.
     pub(super) fn flush(&mut self, key: Key, engine: &Collectives) -> bool {
         let Some(call) = self.call else { return true };
         let mut busy: Vec<Peer> = Vec::new();
@@ -137,7 +138,7 @@ impl Departures {
                         return true;
                     }
                     Err(error) => {
-                        engine.endpoint.fail(error);
+                        engine.endpoint.fail_of(departure.to, error);
                         return true;
                     }
                 }

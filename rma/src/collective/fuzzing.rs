@@ -63,6 +63,11 @@ pub fn collective_messages(bytes: &[u8]) {
 
 /// A rank whose messages nobody reads.
 fn engine() -> Arc<Collectives> {
+    engine_with(|_| {})
+}
+
+/// The same, after something was done with its endpoint.
+fn engine_with(prepare: impl FnOnce(&Endpoint)) -> Arc<Collectives> {
     let layout = Layout::blocks(RANKS, RANKS);
     let options = SimOptions { requests_max: 1 << 16, ..SimOptions::default() };
     let network = SimNetwork::new(1, layout.peers(), options).expect("a network");
@@ -70,6 +75,7 @@ fn engine() -> Arc<Collectives> {
     let spec = EndpointSpec { layout, me, domain: None, network: Some(network.conduit(me)) };
     let endpoint = Endpoint::new(spec).expect("an endpoint");
     let engine = Collectives::register(&endpoint).expect("it is not open");
+    prepare(&endpoint);
     endpoint.open();
     engine
 }
@@ -101,6 +107,7 @@ fn begin(engine: &Arc<Collectives>) -> Vec<Exchange> {
 mod tests {
     use super::super::post::{Key, What};
     use super::*;
+    use crate::address::NodeId;
     use vgas_testing::replay;
 
     fn message(from: u8, words: [u32; WORDS], payload: &[u8]) -> Vec<u8> {
@@ -110,6 +117,26 @@ mod tests {
 
     fn of(number: u32, call: Call, tag: u32, what: What, about: u64) -> [u32; WORDS] {
         Key { team: 0, sequence: sequence::RANKS, number }.words(call, tag, what, about)
+    }
+
+    /// Goal: where a node is lost, operations that are under way end with an error that says so, in which nobody is blamed for it; later ones
+    /// do not begin; and the endpoint goes on.
+    #[test]
+    fn a_loss_ends_what_is_under_way() {
+        let engine = engine_with(|endpoint| endpoint.survive(|_| {}).unwrap());
+        let exchanges = begin(&engine);
+        engine.endpoint.lose_node(NodeId(RANKS - 1));
+        engine.progress();
+        let is_lost =
+            |ended: Option<crate::Result<()>>| matches!(ended, Some(Err(RmaError::PeerLost { .. })));
+        for (at, exchange) in exchanges.into_iter().enumerate() {
+            let ended = exchange.operation().outcome();
+            assert!(is_lost(ended), "operation {at}");
+        }
+        let world = engine.world().unwrap();
+        assert!(is_lost(world.barrier_try().err().map(Err)));
+        assert!(is_lost(world.exchange(sequence::RANKS, Call::of_all(Kind::Scan)).err().map(Err)));
+        engine.endpoint.check_failure().unwrap();
     }
 
     #[test]

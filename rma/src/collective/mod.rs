@@ -139,6 +139,12 @@ impl Collectives {
             }
         };
         endpoint.register_any(HANDLER, Box::new(on_message))?;
+        let hears = Arc::downgrade(&engine);
+        endpoint.on_lost_node(move |_, _| {
+            if let Some(engine) = hears.upgrade() {
+                engine.lose();
+            }
+        });
         let work: Weak<Self> = Arc::downgrade(&engine);
         endpoint.set_work(work);
         Ok(engine)
@@ -227,6 +233,20 @@ impl Collectives {
         drop(untold);
         self.tell();
         self.give_up(standing);
+    }
+
+    /// A node is lost: what is under way ends, in all teams, as what all ranks do together does. Nobody is told: each rank hears of it.
+    fn lose(&self) {
+        let standings: Vec<_> = lock(&self.standings).values().cloned().collect();
+        for standing in standings {
+            if let Err(lost) = self.endpoint.check_all(operation::WHERE)
+                && standing.spoil(lost)
+            {
+                self.give_up(&standing);
+            }
+        }
+        let operations: Vec<_> = lock(&self.operations).values().cloned().collect();
+        operations.iter().for_each(|operation| operation.step(self, operation::Where::Handler));
     }
 
     /// Forgets what has come for operations of a spoilt team that were not begun here, and has those look that were. The credit of

@@ -173,7 +173,7 @@ impl Collectives {
         match self.endpoint.try_request(from, HANDLER, &words, Payload::Short) {
             Ok(Sent::Accepted) => {}
             Ok(Sent::Busy) => self.credit.not_told(from, amount),
-            Err(error) => self.endpoint.fail(error),
+            Err(error) => self.endpoint.fail_of(from, error),
         }
     }
 
@@ -201,7 +201,7 @@ impl Collectives {
         match self.endpoint.try_request(untold.to, HANDLER, &words, Payload::Medium(Source::of(reason))) {
             Ok(sent) => sent == Sent::Accepted,
             Err(error) => {
-                self.endpoint.fail(error);
+                self.endpoint.fail_of(untold.to, error);
                 true
             }
         }

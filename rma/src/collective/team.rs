@@ -196,9 +196,14 @@ impl Team {
     /// What all members have called the barrier that was notified, once all have come.
     ///
     /// # Errors
-    /// [`RmaError::Usage`] when none was notified.
+    /// [`RmaError::Usage`] when none was notified; while it is not passed, [`RmaError::Collective`] when the team is spoilt, and
+    /// [`RmaError::PeerLost`] when a node is lost.
     pub fn barrier_try(&self) -> Result<Option<Name>> {
-        self.standing.barrier.passed(&self.engine)
+        match self.standing.barrier.passed(&self.engine)? {
+            // It does not come any more where the team is of no use.
+            None => self.standing.check().map(|()| None),
+            passed => Ok(passed),
+        }
     }
 
     /// What all members have called the last barrier that was passed here; none before the first, and while one is under way.

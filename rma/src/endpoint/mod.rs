@@ -716,6 +716,10 @@ impl Sink for Endpoint {
         }
     }
 
+    fn is_gone(&self, peer: Peer) -> bool {
+        Endpoint::is_gone(self, peer)
+    }
+
     fn region(&self, from: Peer, owner: Peer, region: RegionId) -> Option<Span> {
         self.registrable(from, owner, region)
     }

@@ -5,6 +5,7 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use vgas_rma::conduit::tcp::{TcpConduit, TcpLimits, TcpSpec};
 use vgas_rma::conduit::{Conduit, Sent, Traffic};
@@ -35,6 +36,8 @@ pub struct Recorder {
     pub region: Arc<Mapping>,
     pub operation: Arc<Mapping>,
     pub seen: Mutex<Vec<Seen>>,
+    /// Nothing of anybody is wanted any more.
+    pub wants_nothing: AtomicBool,
     handler: Option<Handler>,
 }
 
@@ -45,6 +48,7 @@ impl Recorder {
             region: memory("region"),
             operation: memory("operation"),
             seen: Mutex::default(),
+            wants_nothing: AtomicBool::new(false),
             handler: None,
         }
     }
@@ -78,6 +82,10 @@ impl Sink for Recorder {
             return Err(RmaError::OutOfRange { owner, region, offset, bytes: bytes as u64, limit });
         }
         Ok(memory.base().wrapping_add(offset as usize))
+    }
+
+    fn is_gone(&self, _: Peer) -> bool {
+        self.wants_nothing.load(Ordering::SeqCst)
     }
 
     fn deliver(&self, delivery: Delivery<'_>) -> Result<(), RmaError> {

@@ -378,6 +378,10 @@ impl Sink for Holding<'_> {
         self.sink.destination(from, destination, bytes)
     }
 
+    fn is_gone(&self, peer: Peer) -> bool {
+        self.sink.is_gone(peer)
+    }
+
     fn region(&self, from: Peer, owner: Peer, region: RegionId) -> Option<Span> {
         self.sink.region(from, owner, region)
     }

@@ -289,6 +289,10 @@ impl Sink for Watching<'_> {
         self.sink.destination(from, destination, bytes)
     }
 
+    fn is_gone(&self, peer: Peer) -> bool {
+        self.sink.is_gone(peer)
+    }
+
     fn region(&self, from: Peer, owner: Peer, region: RegionId) -> Option<Span> {
         self.sink.region(from, owner, region)
     }

@@ -331,6 +331,7 @@ impl Runtime {
     /// pinned ones, more than 56 at one address, or no addresses for one that are free in all processes; options that differ; for a
     /// pinned one, any other option than its kind.
     pub fn attach_segment(&self, bytes: u64, options: &SegmentOptions) -> Result<Segment> {
+        self.endpoint().check_all("attaching a segment")?;
         let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
         match options.kind {
             Kind::Tiered => self.attach_tiered(bytes, options),

@@ -101,7 +101,8 @@ pub trait Bootstrap: fmt::Debug + Send + Sync {
     /// rank finalises. [`RmaError::JobAborted`] when the job is being ended.
     fn all_gather(&self, contribution: &[u8]) -> Result<Vec<Vec<u8>>>;
 
-    /// Blocks until all ranks have called it. What was written before is seen by all afterwards.
+    /// Blocks until all ranks have called it. What was written before is seen by all afterwards. Where the job goes on without a lost node,
+    /// it means nothing, as [`Bootstrap::all_gather`] says.
     ///
     /// # Errors
     /// As [`Bootstrap::all_gather`].

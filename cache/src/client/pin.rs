@@ -4,11 +4,19 @@ use super::{Client, Known};
 use crate::error::CacheError;
 use crate::partition::PartitionId;
 use crate::pool::{Page, PinMode, PinnedPage};
+use crate::protocol::InPlaceService;
 use crate::request::Request;
+use std::time::{Duration, Instant};
 
 /// Between bringing a page in and pinning it another node may take it. Each attempt waits for the page, so that this
 /// many are minutes of the worst sharing there is.
 const ATTEMPTS_MAX: u32 = 100_000;
+
+/// So many attempts in a row end service in place, unless another node's come in between ([`InPlaceService::USUAL`]).
+const ATTEMPTS_IN_A_ROW: u32 = 2 * InPlaceService::USUAL.leave_after as u32;
+
+/// The longest pause after the first such row, doubled after each further one, up to 64 times.
+const PAUSE: Duration = Duration::from_millis(1);
 
 impl Client {
     /// Brings the page of a byte to this node with the right that the mode needs, and keeps it: see [`PinMode`]. Waits,
@@ -35,7 +43,10 @@ impl Client {
             return Err(CacheError::Usage(what));
         }
         let page = Page { number: partition.page_at(offset), size: partition.size };
-        for _ in 0..ATTEMPTS_MAX {
+        for attempt in 0..ATTEMPTS_MAX {
+            if attempt > 0 && attempt.is_multiple_of(ATTEMPTS_IN_A_ROW) {
+                self.let_others_pin(attempt / ATTEMPTS_IN_A_ROW)?;
+            }
             if let Some(pinned) = self.pool.try_pin(page, mode) {
                 return Ok(pinned);
             }
@@ -53,5 +64,15 @@ impl Client {
              often; try again later, or use put and get",
             offset >> partition.size.shift()
         )))
+    }
+
+    /// Pauses for a time that no other node takes as well: nodes that want to pin a page which is served in place all end each other's rows
+    /// of reads, and only a row makes the page leave its home.
+    fn let_others_pin(&self, round: u32) -> Result<(), CacheError> {
+        let seed = (u64::from(self.core.endpoint.me().0) << 32) | u64::from(round);
+        let share = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
+        let pause = PAUSE * (1 << (round - 1).min(6)) * share as u32 / 256;
+        self.core.endpoint.wait_until(Some(Instant::now() + pause), || false)?;
+        Ok(())
     }
 }

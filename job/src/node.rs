@@ -646,8 +646,8 @@ impl Node {
         Ok(())
     }
 
-    /// Where a node is lost, nothing is gathered of all ranks any more: who waits for it hears so at once, by a share of nobody. The others may have
-    /// heard of the loss before, and not come.
+    /// Where a node is lost, nothing is gathered of all ranks any more: who waits for it hears so at once, by empty shares. The others may
+    /// have heard of the loss before, and not come.
     fn answer_gatherers(&mut self) {
         let nothing = ToRank::Gathered(vec![Vec::new(); self.description.job.layout.ranks() as usize]);
         for rank in &mut self.ranks {

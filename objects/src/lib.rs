@@ -162,8 +162,8 @@
 //! # What outlives a node
 //!
 //! With [`HeapOptions::replicas`] = 1, in a job that is started with `run.survive = on` and `conduit = tcp`, one node may be lost, not
-//! the first: its daemon or a rank on it is killed, or nobody reaches it. A loss while the heap is being attached ends the job. All that was ever passed on is still there, as it was then, and is used
-//! as before; `heap/replica.rs` says what exactly, and how.
+//! the first: its daemon or a rank on it is killed, or nobody reaches it. All that was ever passed on is still there, as it was then,
+//! and is used as before; `heap/replica.rs` says what exactly, and how. A loss while the heap is being attached ends the job.
 //!
 //! * Objects of the lost ranks are read where their backups are, and move to who writes them.
 //! * Tasks that the node had are [`TaskError::Lost`]; what was lent to them is as before. Tasks go on elsewhere, except on ranks that

@@ -735,10 +735,10 @@ impl Runtime {
         Ok(())
     }
 
-    /// Says that this rank is about to [leave](Runtime::leave) a job that has lost a node, and answers messages until all that are left have said
-    /// so: a loss does not end all ranks' waits at the same moment, and who has not heard of it yet may want something of this rank. All of
-    /// this rank still works meanwhile, and, except for its agent, when this returns; nothing happens the second time. [`Runtime::leave`] calls it; a library that
-    /// ends something of its own before calls it first.
+    /// Says that this rank is about to [leave](Runtime::leave) a job that has lost a node, and answers messages until all that are left
+    /// have said so: a loss does not end all ranks' waits at the same moment, and who has not heard of it yet may want something of this
+    /// rank. All of this rank still works meanwhile, and, except for its agent, when this returns; nothing happens the second time.
+    /// [`Runtime::leave`] calls it; a library that ends something of its own before calls it first.
     ///
     /// # Errors
     /// When the job is being ended, and when this rank cannot wait for messages any more.

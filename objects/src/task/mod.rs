@@ -118,8 +118,8 @@ pub enum TaskError {
     /// Nobody runs it: outside of [`crate::Objects::run`], or when that has ended.
     #[error("no worker runs tasks: they are begun within `Objects::run`")]
     Stopped,
-    /// It was for a rank that runs none any more, where the job goes on without a lost node: that rank was about to begin or end a run as the node
-    /// was lost, or all runs are over. It has not begun, and what it was lent is as it was before.
+    /// It was for a rank that runs none any more, where the job goes on without a lost node: that rank was about to begin or end a run as
+    /// the node was lost, or all runs are over. It has not begun, and what it was lent is as it was before.
     #[error("{rank} runs no tasks any more: {lost} is lost")]
     Abandoned {
         /// Where it was to run.

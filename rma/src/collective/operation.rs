@@ -105,7 +105,7 @@ impl Operation {
     /// has left; others may be under way.
     ///
     /// # Errors
-    /// [`RmaError::Collective`] when its team is spoilt.
+    /// [`RmaError::Collective`] when its team is spoilt, [`RmaError::PeerLost`] when a node is lost.
     pub fn outcome(&self) -> Option<Result<()>> {
         match (self.is_done(), self.is_complete.load(Ordering::Acquire)) {
             (false, _) => None,
@@ -286,7 +286,7 @@ impl Exchange {
     /// `future` is polled in this thread only. Not from handlers.
     ///
     /// # Errors
-    /// [`RmaError::Collective`] when the team is spoilt, and the error with which the endpoint has failed.
+    /// [`RmaError::Collective`] when the team is spoilt, [`RmaError::PeerLost`] when a node is lost, and the error with which the endpoint has failed.
     pub fn run<T>(&self, future: impl Future<Output = T>) -> Result<T> {
         let engine = &self.team.engine;
         let mut running = Running { exchange: self, is_complete: false };

@@ -63,7 +63,10 @@ impl Recorder {
 }
 
 impl Sink for Recorder {
-    fn destination(&self, _: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError> {
+    fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError> {
+        if self.is_gone(from) {
+            return Err(RmaError::Protocol { peer: Some(from), what: "nothing of it is wanted".into() });
+        }
         let (memory, offset) = match destination {
             Destination::Region { region, owner, offset } => {
                 if region != RegionId::SEGMENT {

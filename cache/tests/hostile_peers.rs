@@ -260,6 +260,14 @@ fn messages_that_did_harm_are_refused_by_name() {
             (Hostile::OtherAgent, (handler::SEVERAL, vec![4, 1, 0], Bytes::Medium(vec![0; 24]))),
         ),
         (
+            "a page that the victim is to send to itself",
+            (
+                Hostile::OtherAgent,
+                (handler::SEVERAL, vec![5, 0, 0], Bytes::Medium([12].into_iter().chain([0; 11]).collect())),
+            ),
+        ),
+        ("an answer to itself", agent(handler::COHERENCE, &[7, 0, 0, 12, 0, 0, 0])),
+        (
             "what is said about no page",
             (Hostile::OtherAgent, (handler::SEVERAL, vec![0, 0, 0], Bytes::Medium(vec![]))),
         ),

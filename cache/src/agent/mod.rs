@@ -603,6 +603,10 @@ impl Agent {
             }
             self.home_message(from, coherence)
         } else {
+            // The answer would seem to be this node's own mistake.
+            if from != self.node && coherence.message.requester() == Some(self.node) {
+                return Err(self.violation(from, "asks this node to answer itself"));
+            }
             let event = LineEvent::Message { from, message: coherence.message };
             self.line_event(
                 coherence.page,

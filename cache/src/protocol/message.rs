@@ -174,6 +174,16 @@ impl Message {
         }
     }
 
+    /// Who is to be answered, where that is another than the home that says it: never the receiver.
+    pub fn requester(self) -> Option<NodeId> {
+        match self {
+            Message::ForwardShared { requester, .. }
+            | Message::ForwardModified { requester, .. }
+            | Message::Invalidate { requester } => Some(requester),
+            _ => None,
+        }
+    }
+
     /// Whether the message is for the home's directory; the others are for the receiver's line.
     pub fn is_for_home(self) -> bool {
         matches!(

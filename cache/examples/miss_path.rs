@@ -118,7 +118,7 @@ impl Node {
             {
                 let wait = self.pool.begin_wait(count).ok_or("no wait slot")?;
                 waits.push((page, wait));
-                self.ask(Request::Read { page, count, wait }, &[])?;
+                self.ask(Request::Read { page, count, more: 0, wait }, &[])?;
             }
             if waits.is_empty() {
                 return Ok(self.spent.as_nanos() as f64 / f64::from(pages));

@@ -194,7 +194,7 @@ mod tests {
             "cache_requests",
             cache_requests,
             &[
-                ("read", said(0, Request::Read { page: PAGE, count: 7, wait: WaitId(3) }.encode())),
+                ("read", said(0, Request::Read { page: PAGE, count: 7, more: 0, wait: WaitId(3) }.encode())),
                 (
                     "conclude",
                     said(

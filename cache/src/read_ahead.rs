@@ -2,8 +2,13 @@
 //! and one in each rank, for what it brings in by itself.
 //!
 //! A *stream* is a reader that goes through the pages of a segment at a constant step: forwards, backwards, or skipping.
-//! It is believed after three misses in a row of neighbours, or four at another step; other misses may lie between them,
-//! because several readers share a node. Random access practically never looks like that, so it fetches nothing extra.
+//! It is believed after three operations in a row that go on where the one before ended, or after four pages at another step;
+//! others may lie between them, because several readers share a node. Random access practically never looks like that, so it
+//! fetches nothing extra.
+//!
+//! An operation of many pages is one piece of evidence, not many: a tile of a matrix is read from one end to the other, and what
+//! lies behind it is another rank's to read. What is left of such an operation will be read, so it is fetched without evidence, up
+//! to its end.
 //!
 //! A believed stream keeps a *window* of pages ahead of its reader. Some of them carry the AHEAD mark, a few to a window:
 //! when the reader comes to one, the window is filled up again behind its far end. So the device always has nearly a whole
@@ -33,7 +38,7 @@ const MARKS: u64 = 8;
 const MARK_BYTES_MAX: u64 = 1 << 20;
 /// Streams followed at the same time; more readers than that evict each other's.
 const STREAMS: usize = 32;
-/// Misses remembered to find new streams in.
+/// Operations that missed, remembered to find new streams in.
 const RECENT: usize = 32;
 /// Of a segment with fewer pages than this times those, only the latest misses count, in proportion, but for these few: what is read at
 /// random there looks like a stream too often.
@@ -122,6 +127,27 @@ impl Detectors {
     }
 }
 
+/// What somebody has to wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missed {
+    /// The pages, from the first to the last one that is not here.
+    pub pages: Range<PageIndex>,
+    /// Where the operation ends that they are the first part of: as far as this its caller will read.
+    pub end: PageIndex,
+}
+
+impl Missed {
+    /// All of an operation: nothing of it is left.
+    pub fn all(pages: Range<PageIndex>) -> Self {
+        Self { end: pages.end, pages }
+    }
+
+    /// The operation, from the first page that was not here.
+    fn operation(&self) -> Range<PageIndex> {
+        self.pages.start..self.end.max(self.pages.end)
+    }
+}
+
 /// The detector.
 #[derive(Debug)]
 pub struct ReadAhead {
@@ -130,8 +156,8 @@ pub struct ReadAhead {
     /// Most pages from one mark to the next.
     mark_every_max: u64,
     streams: Vec<Stream>,
-    /// The last misses, the oldest at `recent_at` once full.
-    recent: Vec<PageIndex>,
+    /// The last operations that missed, the oldest at `recent_at` once full.
+    recent: Vec<Range<PageIndex>>,
     recent_at: usize,
     clock: u64,
 }
@@ -153,37 +179,43 @@ impl ReadAhead {
         }
     }
 
-    /// Somebody had to wait for a page of a segment (whose page numbers are given): what to fetch besides, if it is
-    /// part of a scan. Call it once for each page, in the order of the requests. `dense`: it was asked for together with its
-    /// neighbours, so that other steps than to the next page need not be looked for.
-    pub fn miss(&mut self, page: PageIndex, segment: Range<PageIndex>, dense: bool) -> Option<Run> {
-        if self.window_max == 0 || !segment.contains(&page) {
+    /// Somebody had to wait for pages of a segment (whose page numbers are given): what to fetch besides, if they are part of a scan,
+    /// or of an operation of which more is left. Call it once for each request, in the order of the requests.
+    pub fn miss(&mut self, missed: &Missed, segment: Range<PageIndex>) -> Option<Run> {
+        let (pages, operation) = (&missed.pages, missed.operation());
+        let inside = |page: PageIndex| segment.contains(&page);
+        if self.window_max == 0 || pages.is_empty() || !inside(pages.start) || !inside(pages.end.step(-1)?) {
             return None;
         }
         self.clock += 1;
         // A stream whose reader has come to its end without a mark: its pages were lost or could not be fetched. It has
         // to prove itself again; were it to go on, random misses would keep dead streams alive.
-        self.streams.retain(|stream| stream.next != Some(page));
+        self.streams.retain(|stream| !stream.next.is_some_and(|next| pages.contains(&next)));
         // A page that was fetched for a stream and lost again: nothing new, and the loss has been reported.
-        if self.follows(page) {
+        if self.follows(pages.start) {
             return None;
         }
-        let pages = segment.end.0 - segment.start.0;
-        let counted = ((pages / PAGES_TO_ONE_RECENT) as usize).clamp(RECENT_MIN, RECENT);
-        let step = self.step_of(page, dense, counted);
-        if self.recent.len() < RECENT {
-            self.recent.push(page);
-        } else {
-            self.recent[self.recent_at] = page;
-            self.recent_at = (self.recent_at + 1) % RECENT;
+        let counted =
+            (((segment.end - segment.start) / PAGES_TO_ONE_RECENT) as usize).clamp(RECENT_MIN, RECENT);
+        let step = self.step_of(&operation, counted);
+        self.remember(&operation);
+        let (step, first, segment) = match step {
+            Some(-1) => (-1, pages.start.step(-1)?, segment),
+            Some(step) if step != 1 => (step, pages.start.step(step)?, segment),
+            Some(step) => (step, pages.end, segment),
+            None if missed.end > pages.end => (1, pages.end, segment.start..segment.end.min(missed.end)),
+            None => return None,
+        };
+        if !segment.contains(&first) {
+            return None;
         }
-        let step = step?;
-        let next = step_from(page, step, &segment)?;
+        // The next operation is as long, most likely.
+        let window = self.window_min.max(pages.end - pages.start).min(self.window_max);
         let stream = Stream {
             segment,
             step,
-            next: Some(next),
-            window: self.window_min.div_ceil(2),
+            next: Some(first),
+            window: window.div_ceil(2),
             limit: self.window_max,
             unread: 0,
             moved: self.clock,
@@ -197,6 +229,20 @@ impl ReadAhead {
             index
         };
         self.advance(index, 0)
+    }
+
+    /// Keeps an operation, but for a later part of one that is kept.
+    fn remember(&mut self, operation: &Range<PageIndex>) {
+        let is_part = |kept: &Range<PageIndex>| kept.end == operation.end && kept.start < operation.start;
+        if self.recent.iter().any(is_part) {
+            return;
+        }
+        if self.recent.len() < RECENT {
+            self.recent.push(operation.clone());
+        } else {
+            self.recent[self.recent_at] = operation.clone();
+            self.recent_at = (self.recent_at + 1) % RECENT;
+        }
     }
 
     /// A reader has come to a page with the AHEAD mark, used or only asked for: what to fetch next.
@@ -253,50 +299,70 @@ impl ReadAhead {
         Some(run)
     }
 
-    /// The step at which the page follows the latest so many misses, if it does.
-    fn step_of(&self, page: PageIndex, dense: bool, counted: usize) -> Option<i64> {
-        let counted = counted.min(self.recent.len());
+    /// The step at which an operation follows the latest so many, if it does.
+    fn step_of(&self, operation: &Range<PageIndex>, counted: usize) -> Option<i64> {
+        let (page, counted) = (operation.start, counted.min(self.recent.len()));
+        let length = operation.end - operation.start;
         // Of reads at random hardly any is near another one: one look at all, without a branch for each, tells.
-        let near = |earlier: PageIndex| page.0.wrapping_sub(earlier.0).wrapping_add(STEP_MAX) <= 2 * STEP_MAX;
-        if !self.recent.iter().fold(false, |any, &earlier| any | near(earlier)) {
+        let reach = STEP_MAX.max(length);
+        let near = |earlier: &Range<PageIndex>| {
+            (earlier.end.0.wrapping_sub(page.0).wrapping_add(reach) <= 2 * reach)
+                | (page.0.wrapping_sub(earlier.start.0).wrapping_add(reach) <= 2 * reach)
+        };
+        if !self.recent.iter().fold(false, |any, earlier| any | near(earlier)) {
             return None;
         }
-        // Ages of the earlier misses: 0 is the latest.
-        let age_of = |wanted: Option<PageIndex>, older_than: usize| {
-            let wanted = wanted?;
-            (older_than..counted).find(|&age| self.recent_by_age(age) == wanted)
+        // Ages of the earlier ones: 0 is the latest. Each goes on where the one before it ended, or within it.
+        let comes_before = |step: i64, now: &Range<PageIndex>, earlier: &Range<PageIndex>| match step {
+            1 => earlier.start < now.start && now.start <= earlier.end && earlier.end < now.end,
+            _ => now.start < earlier.start && earlier.start <= now.end && now.end < earlier.end,
         };
-        let follows = |step: i64, times: u64| {
-            let mut older_than = 0;
-            (1..=times).all(|n| {
-                let earlier = page.step(-step * n as i64);
-                age_of(earlier, older_than).map(|age| older_than = age + 1).is_some()
+        let goes_on = |step: i64| {
+            let (mut now, mut older_than) = (operation, 0);
+            (0..2).all(|_| {
+                let mut ages = older_than..counted;
+                let found = ages.find(|&age| comes_before(step, now, self.recent_by_age(age)));
+                found.is_some_and(|age| {
+                    (now, older_than) = (self.recent_by_age(age), age + 1);
+                    true
+                })
             })
         };
-        if let Some(step) = [1, -1].into_iter().find(|&step| follows(step, 2)) {
+        if let Some(step) = [1, -1].into_iter().find(|&step| goes_on(step)) {
             return Some(step);
         }
-        if dense {
+        if length > 1 {
             return None;
         }
-        // Another step: only from the latest misses, and with one more of them, because there are many steps to find. A
+        // Another step: only from single pages, the latest, and with one more of them, because there are many steps to find. A
         // reader that skips pages leaves those between alone; one that does not is no such reader, however even its
         // misses lie: what else it reads was cached.
+        let single = |age: usize| {
+            let earlier = self.recent_by_age(age);
+            (earlier.end - earlier.start == 1).then_some(earlier.start)
+        };
+        let follows = |step: i64| {
+            let mut older_than = 0;
+            (1..=3).all(|n| {
+                let Some(wanted) = page.step(-step * n) else { return false };
+                let found = (older_than..counted).find(|&age| single(age) == Some(wanted));
+                found.map(|age| older_than = age + 1).is_some()
+            })
+        };
         let skips = |step: i64| {
             let reach = 3 * step.unsigned_abs();
-            let mut near = self.recent.iter().map(|earlier| page.distance(*earlier));
+            let mut near = self.recent.iter().map(|earlier| page.distance(earlier.start));
             near.all(|far| far.unsigned_abs() > reach || far.signum() != step.signum() || far % step == 0)
         };
         (0..counted.min(RECENT / 4)).find_map(|age| {
-            let earlier = self.recent_by_age(age);
-            let step = page.distance(earlier);
+            let step = page.distance(single(age)?);
             let near = (2..=STEP_MAX).contains(&step.unsigned_abs());
-            (near && follows(step, 3) && skips(step)).then_some(step)
+            (near && follows(step) && skips(step)).then_some(step)
         })
     }
 
-    fn recent_by_age(&self, age: usize) -> PageIndex {
-        self.recent[(self.recent_at + self.recent.len() - 1 - age) % self.recent.len()]
+    fn recent_by_age(&self, age: usize) -> &Range<PageIndex> {
+        &self.recent[(self.recent_at + self.recent.len() - 1 - age) % self.recent.len()]
     }
 }
 
@@ -332,6 +398,16 @@ mod tests {
         })
     }
 
+    /// An operation on one page.
+    fn one(page: u64) -> Missed {
+        Missed::all(PageIndex(page)..PageIndex(page + 1))
+    }
+
+    /// The first so many pages of an operation on more.
+    fn part(first: u64, pages: u64, of: u64) -> Missed {
+        Missed { pages: PageIndex(first)..PageIndex(first + pages), end: PageIndex(first + of) }
+    }
+
     /// A reader over an endless cache whose fetches complete at once: what was demanded, what was fetched ahead.
     struct Reader {
         ahead: ReadAhead,
@@ -362,7 +438,7 @@ mod tests {
             let reader_at = page;
             let run = if self.cached.insert(page) {
                 self.misses += 1;
-                self.ahead.miss(page, self.segment.clone(), false)
+                self.ahead.miss(&Missed::all(page..page + 1), self.segment.clone())
             } else if self.marks.remove(&page) {
                 self.ahead.used(page)
             } else {
@@ -403,9 +479,9 @@ mod tests {
     fn windows_double_from_64_kib_to_an_eighth_of_the_pool() {
         let mut ahead = detector(800);
         let segment = PageIndex(1000)..PageIndex(100_000);
-        assert_eq!(ahead.miss(PageIndex(1000), segment.clone(), false), None);
-        assert_eq!(ahead.miss(PageIndex(1001), segment.clone(), false), None);
-        let mut run = ahead.miss(PageIndex(1002), segment, false).unwrap();
+        assert_eq!(ahead.miss(&one(1000), segment.clone()), None);
+        assert_eq!(ahead.miss(&one(1001), segment.clone()), None);
+        let mut run = ahead.miss(&one(1002), segment).unwrap();
         assert_eq!((run.first, run.count), (PageIndex(1003), 16));
         let mut windows = Vec::new();
         for _ in 0..5 {
@@ -440,7 +516,7 @@ mod tests {
             for _ in 0..100_000 {
                 // No cache: each read misses.
                 let page = random.random_range(0..pages);
-                if let Some(run) = reader.ahead.miss(PageIndex(page), PageIndex(0)..PageIndex(pages), false) {
+                if let Some(run) = reader.ahead.miss(&one(page), PageIndex(0)..PageIndex(pages)) {
                     reader.fetched += run.count;
                 }
             }
@@ -468,7 +544,7 @@ mod tests {
     fn eviction_of_unused_pages_makes_the_window_collapse() {
         let mut ahead = detector(1 << 20);
         let segment = PageIndex(0)..PageIndex(1_000_000);
-        let mut run = (0..3).find_map(|page| ahead.miss(PageIndex(page), segment.clone(), false)).unwrap();
+        let mut run = (0..3).find_map(|page| ahead.miss(&one(page), segment.clone())).unwrap();
         let mut at = PageIndex(0);
         for _ in 0..5 {
             at = run.first;
@@ -492,35 +568,86 @@ mod tests {
         // Every page is read, but only some miss: at a step of 7, each with its neighbour.
         let mut ahead = detector(1 << 20);
         for page in (0..700).step_by(7).flat_map(|page| [page, page + 1]) {
-            assert_eq!(
-                ahead.miss(PageIndex(page), PageIndex(0)..PageIndex(10_000), false),
-                None,
-                "page {page}"
-            );
-        }
-        // Asked for in blocks of 16, of which one is missing.
-        let mut ahead = detector(1 << 20);
-        for page in (0..1600).step_by(16) {
-            assert_eq!(
-                ahead.miss(PageIndex(page), PageIndex(0)..PageIndex(10_000), true),
-                None,
-                "page {page}"
-            );
+            assert_eq!(ahead.miss(&one(page), PageIndex(0)..PageIndex(10_000)), None, "page {page}");
         }
         assert!(ahead.streams.is_empty(), "streams that fetch nothing would hide misses");
+    }
+
+    /// Goal: of a large operation, what is left is fetched at once, and nothing behind its end: its pages are one piece of evidence.
+    #[test]
+    fn an_operation_is_fetched_to_its_end_and_no_further() {
+        let segment = PageIndex(0)..PageIndex(100_000);
+        // Tiles that lie apart.
+        let mut ahead = detector(1 << 20);
+        for first in (0..50_000).step_by(1000) {
+            let mut last = ahead.miss(&part(first, 64, 200), segment.clone()).unwrap();
+            assert_eq!((last.first, last.step, last.count), (PageIndex(first + 64), 1, 64));
+            while let Some(next) = ahead.used(last.first) {
+                assert_eq!(next.first, last.first + last.count);
+                last = next;
+            }
+            assert_eq!(last.first + last.count, PageIndex(first + 200));
+            assert_eq!(
+                ahead.miss(&part(first + 64, 64, 136), segment.clone()).map(|run| run.first + run.count),
+                Some(PageIndex(first + 192)),
+                "lost again"
+            );
+        }
+        // All of it is on its way.
+        let mut ahead = detector(1 << 20);
+        for first in (0..50_000).step_by(1000) {
+            assert_eq!(ahead.miss(&part(first, 64, 64), segment.clone()), None);
+        }
+    }
+
+    /// Goal: operations that go on where the one before ended are a scan, forwards and backwards, with others between them; the window
+    /// is as long as an operation at least.
+    #[test]
+    fn large_operations_in_a_row_are_a_scan() {
+        let segment = PageIndex(0)..PageIndex(100_000);
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        let mut ahead = detector(1 << 20);
+        let mut scan = |operations: [Range<u64>; 3]| {
+            let mut runs = operations.map(|pages| {
+                let other = random.random_range(0..1000) * 64 + 30_000;
+                assert_eq!(ahead.miss(&part(other, 40, 40), segment.clone()), None);
+                ahead.miss(
+                    &part(pages.start, pages.end - pages.start, pages.end - pages.start),
+                    segment.clone(),
+                )
+            });
+            assert_eq!(runs[..2], [None, None]);
+            runs[2].take().unwrap()
+        };
+        let run = scan([1000..1040, 1040..1080, 1080..1120]);
+        assert_eq!((run.first, run.step, run.count), (PageIndex(1120), 1, 40));
+        // Each begins in the page in which the one before ended.
+        let run = scan([2000..2017, 2016..2033, 2032..2049]);
+        assert_eq!((run.first, run.step, run.count), (PageIndex(2049), 1, 18));
+        let run = scan([5080..5120, 5040..5080, 5000..5040]);
+        assert_eq!((run.first, run.step, run.count), (PageIndex(4999), -1, 40));
+    }
+
+    /// Goal: what a peer says of the end of its operation asks for nothing outside of the segment.
+    #[test]
+    fn an_operation_ends_with_its_segment() {
+        let mut ahead = detector(1 << 20);
+        let missed = Missed { pages: PageIndex(10)..PageIndex(20), end: PageIndex(u64::MAX) };
+        let run = ahead.miss(&missed, PageIndex(0)..PageIndex(25)).unwrap();
+        assert_eq!(run, Run { first: PageIndex(20), step: 1, count: 5, mark_every: None });
+        let missed = Missed { pages: PageIndex(10)..PageIndex(30), end: PageIndex(0) };
+        assert_eq!(ahead.miss(&missed, PageIndex(0)..PageIndex(25)), None);
     }
 
     #[test]
     fn the_end_of_the_segment_ends_the_stream() {
         let mut ahead = detector(1 << 20);
-        let run = (90..93)
-            .find_map(|page| ahead.miss(PageIndex(page), PageIndex(0)..PageIndex(100), false))
-            .unwrap();
+        let run = (90..93).find_map(|page| ahead.miss(&one(page), PageIndex(0)..PageIndex(100))).unwrap();
         assert_eq!(run, Run { first: PageIndex(93), step: 1, count: 7, mark_every: None });
-        assert_eq!(ahead.miss(PageIndex(99), PageIndex(0)..PageIndex(100), false), None);
+        assert_eq!(ahead.miss(&one(99), PageIndex(0)..PageIndex(100)), None);
         let mut ahead = detector(1 << 20);
         assert!(
-            (97..100).all(|page| ahead.miss(PageIndex(page), PageIndex(0)..PageIndex(100), false).is_none()),
+            (97..100).all(|page| ahead.miss(&one(page), PageIndex(0)..PageIndex(100)).is_none()),
             "nothing follows"
         );
     }
@@ -531,8 +658,8 @@ mod tests {
             ReadAhead::new(ReadAheadSettings { page_bytes: PAGE, pool_frames: 1000, window_bytes_max: 0 });
         let mut tiny = detector(7);
         for page in 0..100 {
-            assert_eq!(off.miss(PageIndex(page), PageIndex(0)..PageIndex(1000), false), None);
-            assert_eq!(tiny.miss(PageIndex(page), PageIndex(0)..PageIndex(1000), false), None);
+            assert_eq!(off.miss(&one(page), PageIndex(0)..PageIndex(1000)), None);
+            assert_eq!(tiny.miss(&one(page), PageIndex(0)..PageIndex(1000)), None);
         }
     }
 }

@@ -56,6 +56,8 @@ pub enum Request {
         page: PageIndex,
         /// Number of neighbouring pages; each counts as one pending part.
         count: u32,
+        /// As many more behind them the same operation will read.
+        more: u32,
         /// Who waits.
         wait: WaitId,
     },
@@ -342,7 +344,7 @@ impl Request {
     /// As arguments of an active message.
     pub fn encode(self) -> Words {
         match self {
-            Request::Read { page, count, wait } => [0, wait.0, low(page.0), high(page.0), count, 0],
+            Request::Read { page, count, more, wait } => [0, wait.0, low(page.0), high(page.0), count, more],
             Request::Put { page, offset, wait } => [1, wait.0, low(page.0), high(page.0), offset, 0],
             Request::PutFrame { page, frame, wait } => [2, wait.0, low(page.0), high(page.0), frame.0, 0],
             Request::Own { page, wait } => [3, wait.0, low(page.0), high(page.0), 0, 0],
@@ -381,7 +383,7 @@ impl Request {
             Some((segment, PageSize::of_bytes(1u32.checked_shl(a >> 16)?)?))
         };
         Some(match kind {
-            0 => Request::Read { page, count: a, wait },
+            0 => Request::Read { page, count: a, more: b, wait },
             1 => Request::Put { page, offset: a, wait },
             2 => Request::PutFrame { page, frame: FrameId(a), wait },
             3 => Request::Own { page, wait },
@@ -755,7 +757,7 @@ mod tests {
         let (segment, policy) = (SegmentId(1023), Policy { home_only: true, ..Policy::default() });
         let size = PageSize::of_bytes(1 << 20).unwrap();
         for request in [
-            Request::Read { page, count: 7, wait: WaitId(3) },
+            Request::Read { page, count: 7, more: 9, wait: WaitId(3) },
             Request::Put { page, offset: 4095, wait: WaitId(1) },
             Request::PutFrame { page, frame: FrameId(9), wait: WaitId(2) },
             Request::Own { page, wait: WaitId(5) },

@@ -4,7 +4,7 @@ use super::Agent;
 use crate::error::CacheError;
 use crate::page::PageIndex;
 use crate::pool::{Counter, PageState, TableLayout};
-use crate::read_ahead::Run;
+use crate::read_ahead::{Missed, Run};
 use std::ops::Range;
 
 /// How large a part of a pool's pages may wait to be read ahead: as many as a window.
@@ -30,18 +30,14 @@ impl Agent {
         })
     }
 
-    /// A rank has to wait for these pages: fetch what follows, if it looks like a scan. `dense`: it asked for them with all
-    /// pages between.
-    pub(super) fn missed(&mut self, pages: &[PageIndex], dense: bool) -> Result<(), CacheError> {
-        for &page in pages {
-            let (size, segment) = (self.size_of(page), self.scanned_with(page));
-            let Some(segment) = segment else { continue };
-            let Some(detector) = self.scans.of(size) else { return Ok(()) };
-            if let Some(run) = detector.miss(page, segment, dense) {
-                self.fetch_run(run)?;
-            }
-        }
-        Ok(())
+    /// A rank has to wait for these pages, in order, of an operation that will read as far as `end`: fetch what is left of it, and
+    /// what follows, if it looks like a scan.
+    pub(super) fn missed(&mut self, pages: &[PageIndex], end: PageIndex) -> Result<(), CacheError> {
+        let (Some(&first), Some(&last)) = (pages.first(), pages.last()) else { return Ok(()) };
+        let Some(segment) = self.scanned_with(first) else { return Ok(()) };
+        let Some(detector) = self.scans.of(self.pool.layout().size_of(first)) else { return Ok(()) };
+        let missed = Missed { pages: first..last + 1, end };
+        detector.miss(&missed, segment).map_or(Ok(()), |run| self.fetch_run(run))
     }
 
     /// A rank asks for these pages. Marks of those that are on their way count as used now: the reader is faster than

@@ -202,7 +202,7 @@ impl Agent {
         self.pump(page)?;
         if missed {
             self.publish_neighbours(page)?;
-            self.missed(&[page], false)?;
+            self.missed(&[page], page + 1)?;
             self.reached(page..page + 1)
         } else if ahead {
             self.used_ahead(page)

@@ -80,12 +80,11 @@ impl Agent {
                 self.release(frame)?;
                 self.fail(waiter(wait), page, FailureKind::NoSuchPage.into())
             }
-            Request::Read { page, count, wait } if self.is_gone(page) => {
-                (0..u64::from(count)).try_for_each(|ahead| {
+            Request::Read { page, count, wait, .. } if self.is_gone(page) => (0..u64::from(count))
+                .try_for_each(|ahead| {
                     self.fail(waiter(wait), page.saturating_add(ahead), FailureKind::NoSuchPage.into())
-                })
-            }
-            Request::Read { page, count, wait } => {
+                }),
+            Request::Read { page, count, more, wait } => {
                 let pages = page..page.saturating_add(u64::from(count));
                 let missed: SmallVec<[PageIndex; 4]> =
                     PageIndex::each(pages.clone()).filter(|&page| self.is_miss(page)).collect();
@@ -95,7 +94,7 @@ impl Agent {
                 }
                 self.give_back_at_hand()?;
                 missed.first().map_or(Ok(()), |page| self.publish_neighbours(*page))?;
-                self.missed(&missed, count > 1)?;
+                self.missed(&missed, pages.end.saturating_add(u64::from(more)))?;
                 // After the misses: a stream's pages that lie behind the mark are behind its reader from then on.
                 self.reached(pages)
             }

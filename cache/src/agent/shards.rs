@@ -253,9 +253,14 @@ impl Shards {
         }
         match incoming {
             // More is refused by the first one's shard.
-            Incoming::Request(from, Request::Read { page, count, wait }, data) if count <= READ_PAGES_MAX => {
+            Incoming::Request(from, Request::Read { page, count, more, wait }, data)
+                if count <= READ_PAGES_MAX =>
+            {
+                let end = page.saturating_add(u64::from(count));
                 self.in_blocks(page, count, |shard, page, count| {
-                    let request = Request::Read { page, count, wait };
+                    // What follows in other blocks is of the same operation as well.
+                    let behind = end.0.saturating_sub(page.0).saturating_sub(u64::from(count)) as u32;
+                    let request = Request::Read { page, count, more: more.saturating_add(behind), wait };
                     self.push(shard, Incoming::Request(from, request, data.clone()));
                 });
             }

@@ -454,8 +454,8 @@ impl Operation {
         if self.own_left > 0 {
             let is_all = self.in_segment(self.offset) == page && u64::from(count) == last - page + 1;
             let patience = if is_all { self.patience } else { Patience::Goes };
-            let first = self.index(page);
-            match client.own.bring(client, &self.partition, first, u64::from(count), patience) {
+            let (first, end) = (self.index(page), self.index(last) + 1);
+            match client.own.bring(client, &self.partition, first, u64::from(count), end, patience) {
                 Brought::Here => {
                     self.own_left -= 1;
                     return Ok(true);
@@ -470,7 +470,8 @@ impl Operation {
             }
         }
         let Some(wait) = client.pool.begin_wait(count) else { return Ok(false) };
-        let request = Request::Read { page: self.index(page), count, wait };
+        let more = u32::try_from(last - page + 1 - u64::from(count)).unwrap_or(u32::MAX);
+        let request = Request::Read { page: self.index(page), count, more, wait };
         if !client.try_ask(request, &[])? {
             client.pool.take_back_parts(wait, count);
             client.pool.end_wait(wait);
@@ -585,7 +586,7 @@ impl Operation {
             return None;
         }
         self.own_left -= 1;
-        match client.own.bring(client, &self.partition, index, 1, self.patience) {
+        match client.own.bring(client, &self.partition, index, 1, index + 1, self.patience) {
             Brought::Here => Some(true),
             Brought::Reading(read, _) => {
                 self.own_read = Some(read);

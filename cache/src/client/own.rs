@@ -14,7 +14,7 @@ use super::Core;
 use crate::page::{PageInSegment, PageIndex};
 use crate::partition::{Partition, PartitionId, SegmentId};
 use crate::pool::{Claim, Counter, PageSize, PageState, PoolClient};
-use crate::read_ahead::{Detectors, Run as Ahead};
+use crate::read_ahead::{Detectors, Missed, Run as Ahead};
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smallvec::SmallVec;
@@ -223,13 +223,15 @@ impl OwnPages {
         opened.inspect_err(|error| tracing::debug!(%error, "pages of this node are asked of its agent")).ok()
     }
 
-    /// Brings in up to `count` pages from this one on, as many as stand next to each other, if they can be claimed.
+    /// Brings in up to `count` pages from this one on, as many as stand next to each other, if they can be claimed. `end`: as far as
+    /// this the operation goes that wants them.
     pub(super) fn bring(
         &self,
         core: &Core,
         partition: &Partition,
         first: PageIndex,
         count: u64,
+        end: PageIndex,
         patience: Patience,
     ) -> Brought {
         let Some(file) = self.file(core, partition.id()) else { return Brought::No };
@@ -261,7 +263,7 @@ impl OwnPages {
             return Brought::Here;
         }
         count_reads(core, partition.size, claims.len());
-        state.missed(core, self, partition, first, claims.len() as u64);
+        state.missed(core, self, partition, first..first + claims.len() as u64, end);
         if is_patient && claims.len() as u64 * page_bytes <= NOW_BYTES_MAX {
             drop(state);
             let read = match (&claims[..], claim_stored) {
@@ -549,12 +551,19 @@ impl State {
     }
 
     /// The caller has to wait for pages: fetch what follows, if that looks like a scan.
-    fn missed(&mut self, core: &Core, own: &OwnPages, partition: &Partition, first: PageIndex, count: u64) {
+    fn missed(
+        &mut self,
+        core: &Core,
+        own: &OwnPages,
+        partition: &Partition,
+        pages: Range<PageIndex>,
+        end: PageIndex,
+    ) {
         if !partition.policy.read_ahead {
             return;
         }
-        let mut runs: SmallVec<[Ahead; 1]> = SmallVec::new();
-        for page in PageIndex::each(first..first + count) {
+        let mut missed: Option<Range<PageIndex>> = None;
+        for page in PageIndex::each(pages) {
             if self.take_to_fetch(page) {
                 continue;
             }
@@ -563,9 +572,11 @@ impl State {
                 // It was fetched for its reader, and lost again.
                 ahead.evicted_unused(page);
             }
-            runs.extend(ahead.miss(page, partition.range(), count > 1));
+            missed = Some(missed.map_or(page, |missed| missed.start)..page + 1);
         }
-        for run in runs {
+        let Some(pages) = missed else { return };
+        let Some(ahead) = self.ahead.of(partition.size) else { return };
+        if let Some(run) = ahead.miss(&Missed { pages, end }, partition.range()) {
             self.run_ahead(core, own, partition, run);
         }
     }

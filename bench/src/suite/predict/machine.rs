@@ -4,8 +4,8 @@
 //! * A *link* has a rate each way and a delay, as [`vgas_rma::conduit::hook::Switch`] has in a virtual cluster: a message takes the sender's
 //!   way up and the receiver's way down for as long as its bytes take; what fits into a packet passes what does not.
 //! * A *drive* takes each operation for as long as its bytes take, and at least for one operation's share of a second.
-//! * A *processor* takes so long for each message that a process takes in, and half of a page's time for each page at either end. Each
-//!   process has its own, or all of them share a few, as those of a virtual cluster do.
+//! * A *processor* takes so long for each message that a process takes in, or for being woken, and half of a page's time for each page at
+//!   either end. Each process has its own, or all of them share a few, as those of a virtual cluster do.
 //!
 //! Pages carry [`CONTENT`] bytes, whatever their size: links, drives and processors charge for all of it.
 
@@ -134,6 +134,11 @@ impl Machine {
     pub fn spend(&self, peer: Peer, ns: u64) -> u64 {
         let now = self.now();
         self.lock().spend(&self.layout, peer, now, ns)
+    }
+
+    /// A rank that slept hears from its agent, through shared memory, what it has waited for: as long as a message.
+    pub fn wake(&self, peer: Peer) {
+        self.spend(peer, self.rating.message_ns);
     }
 
     /// A rank copies so many bytes of pages, as they are simulated.

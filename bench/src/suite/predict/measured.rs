@@ -11,7 +11,9 @@ use crate::registry::{Benchmark, Options, Row, median};
 use crate::suite::job::Result;
 use crate::suite::report::Report;
 use crate::suite::{child, false_sharing, gemm, protocol, seq};
+use std::time::Duration;
 use vgas::config::Config;
+use vgas_rma::conduit::hook::Cable;
 
 /// Nodes of the virtual clusters.
 const NODES_MAX: u32 = 8;
@@ -40,11 +42,11 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// As the parameters say, or measured.
+    /// As the parameters say, or measured: between nodes of `link`, whose own time is left out, or of none.
     ///
     /// # Errors
     /// Those of the job that measures.
-    pub fn find(options: &Options) -> Result<Self> {
+    pub fn find(options: &Options, link: Option<Cable>) -> Result<Self> {
         let page_bytes = options.config().settings().cache.page.bytes() as f64;
         let [message, page] = [told(options, "message_ns")?, told(options, "page_ns")?];
         let gflops = match told(options, "gflops")? {
@@ -54,7 +56,7 @@ impl Costs {
         let (message_ns, byte_ns) = match (message, page) {
             (Some(message), Some(page)) => (message, page as f64 / page_bytes),
             (message, page) => {
-                let times = [fetch_ns(PAGES[0])?, fetch_ns(PAGES[1])?];
+                let times = [fetch_ns(PAGES[0], link)?, fetch_ns(PAGES[1], link)?];
                 let byte_ns = ((times[1] - times[0]) / (PAGES[1] - PAGES[0]) as f64).max(0.0);
                 let measured = ((times[0] - byte_ns * PAGES[0] as f64) / HOPS).max(0.0) as u64;
                 let told = page.map(|page: u64| page as f64 / page_bytes);
@@ -63,21 +65,49 @@ impl Costs {
         };
         Ok(Self { message_ns, byte_ns, gflops })
     }
+
+    /// Rows that say what the processors of these were taken to need.
+    pub fn say(&self, report: &mut Report, whose: &str, options: &Options) {
+        let page_bytes = options.config().settings().cache.page.bytes() as f64;
+        report.add(&format!("a message of {whose}"), "processor", "ns", vec![self.message_ns as f64]);
+        report.add(
+            &format!("bytes of a page of {whose}"),
+            "processor",
+            "ns",
+            vec![self.byte_ns * page_bytes],
+        );
+    }
 }
 
-/// Nanoseconds of a page of this size from its home's DRAM, over links and drives without limits: as `protocol` measures it.
-fn fetch_ns(page_bytes: u64) -> Result<f64> {
+/// Nanoseconds of a page of this size from its home's DRAM, as `protocol` measures it, less those that it and the request are on the
+/// link.
+fn fetch_ns(page_bytes: u64, link: Option<Cable>) -> Result<f64> {
     let (pages, samples) = (16, 5);
     let options = Options::new(&protocol::BENCHMARK, false, &[], Config::defaults())?;
     let cache = (page_bytes * (4 * pages * samples + 64)).to_string();
     let page = page_bytes.to_string();
-    let flags =
-        ["-n", "3", "--nodes", "3", "--page", &page, "--cache", &cache, "--set", "ablation.read_ahead=off"];
+    let mut flags = vec![
+        "-n",
+        "3",
+        "--nodes",
+        "3",
+        "--page",
+        &page,
+        "--cache",
+        &cache,
+        "--set",
+        "ablation.read_ahead=off",
+    ];
+    let told = link.map(|link| link.to_string());
+    flags.extend(told.iter().flat_map(|link| ["--link", link]));
     let texts = [format!("pages={pages}"), format!("samples={samples}")];
     let program = ["bench", protocol::BENCHMARK.name, "--param", &texts[0], "--param", &texts[1]];
     let (_, printed) = child::run(&options, &flags, &program)?;
     let rates = child::told(child::numbers(&printed, protocol::FROM_HOME))?;
-    Ok(page_bytes as f64 * 1e3 / median(&rates))
+    let on_the_link = link.map_or(0.0, |link| {
+        (link.transfer(page_bytes) + 2 * Duration::from_micros(link.delay_micros)).as_nanos() as f64
+    });
+    Ok(page_bytes as f64 * 1e3 / median(&rates) - on_the_link)
 }
 
 fn rate_of_a_node() -> f64 {
@@ -105,12 +135,17 @@ impl Which {
     }
 }
 
-/// What is predicted for this machine, what is measured on it, and the quotient of the two.
+/// What is predicted for this machine, what is measured on it, and the quotient of the two. A virtual node that waits for its link is
+/// woken once more for each message, so the costs are measured with it.
 ///
 /// # Errors
 /// Those of the benchmarks, and of the simulation.
-pub fn rows(options: &Options, costs: &Costs) -> Result<Vec<Row>> {
+pub fn rows(options: &Options) -> Result<Vec<Row>> {
     let Which(benchmarks) = Which::of(options.text("against"))?;
+    if benchmarks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let costs = &Costs::find(options, options.config().settings().cluster.link.value())?;
     let cores = std::thread::available_parallelism()?.get() as u32;
     let here = Here { options, costs, cores };
     let mut rows = Vec::new();
@@ -123,9 +158,7 @@ pub fn rows(options: &Options, costs: &Costs) -> Result<Vec<Row>> {
     }
     // What the processors were taken to need.
     let mut report = Report::new("predict");
-    report.add("a message", "processor", "ns", vec![costs.message_ns as f64]);
-    let page_bytes = options.config().settings().cache.page.bytes() as f64;
-    report.add("bytes of a page", "processor", "ns", vec![costs.byte_ns * page_bytes]);
+    costs.say(&mut report, "a virtual node", options);
     rows.extend(report.into_rows());
     Ok(rows)
 }

@@ -32,6 +32,7 @@ mod simulate;
 mod tests;
 
 use super::job::Result;
+use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use machine::Rating;
 use measured::Costs;
@@ -127,11 +128,14 @@ fn rating(config: &Config, costs: &Costs, page_bytes: u64, cores: u32) -> Rating
 }
 
 fn run(options: &Options) -> Result<Vec<Row>> {
-    let costs = Costs::find(options)?;
-    let mut rows = growth::scans(options, &costs)?;
+    let costs = Costs::find(options, None)?;
+    let mut report = Report::new("predict");
+    costs.say(&mut report, "a node", options);
+    let mut rows = report.into_rows();
+    rows.extend(growth::scans(options, &costs)?);
     rows.extend(growth::sharing(options, &costs)?);
     rows.extend(growth::barriers(options, &costs)?);
     rows.extend(growth::products(options, &costs)?);
-    rows.extend(measured::rows(options, &costs)?);
+    rows.extend(measured::rows(options)?);
     Ok(rows)
 }

@@ -70,6 +70,8 @@ pub struct Runner<'c> {
     steps: Steps<'c>,
     slots: [Option<Access<'c>>; SLOTS],
     wait: Wait,
+    /// Whether it sleeps, so that somebody has to wake it.
+    asleep: bool,
     /// What it found otherwise than it must be.
     expect: Option<fn(Range, &[u8]) -> bool>,
 }
@@ -82,7 +84,15 @@ impl<'c> Runner<'c> {
         steps: Steps<'c>,
         expect: Option<fn(Range, &[u8]) -> bool>,
     ) -> Self {
-        Self { member, machine, steps, slots: [const { None }; SLOTS], wait: Wait::Nothing, expect }
+        Self {
+            member,
+            machine,
+            steps,
+            slots: [const { None }; SLOTS],
+            wait: Wait::Nothing,
+            asleep: false,
+            expect,
+        }
     }
 
     /// Goes on.
@@ -92,7 +102,11 @@ impl<'c> Runner<'c> {
                 Wait::Slot(slot) => {
                     if let Some(access) = &mut self.slots[slot] {
                         if !access.pending.test()? {
+                            self.asleep = true;
                             return Ok(Turn::Waits);
+                        }
+                        if std::mem::take(&mut self.asleep) {
+                            self.machine.wake(self.member.me);
                         }
                         let (range, content) = (access.range, &access.content);
                         if access.is_get && self.expect.is_some_and(|expect| !expect(range, content)) {

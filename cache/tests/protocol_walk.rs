@@ -25,13 +25,13 @@ const WALKS: &[(&str, Setup, usize)] = &[
         Setup { reads: 1, writes: 2, evictions: 1, cleans: 1, failures: 1, ..Setup::quiet(2, 1) },
         10_149,
     ),
-    ("three nodes", Setup { reads: 2, writes: 2, evictions: 1, ..Setup::quiet(3, 1) }, 24_900),
+    ("three nodes", Setup { reads: 2, writes: 2, evictions: 1, ..Setup::quiet(3, 1) }, 24_870),
     (
         "three nodes, whole-page puts",
         Setup { reads: 2, writes: 1, wholes: 1, evictions: 1, ..Setup::quiet(3, 1) },
-        49_933,
+        49_989,
     ),
-    ("three nodes, evictions", Setup { reads: 3, writes: 1, evictions: 2, ..Setup::quiet(3, 1) }, 32_300),
+    ("three nodes, evictions", Setup { reads: 3, writes: 1, evictions: 2, ..Setup::quiet(3, 1) }, 32_206),
     (
         "two nodes without cooperative caching, an NVMe that fails once",
         Setup {
@@ -78,7 +78,7 @@ const WALKS: &[(&str, Setup, usize)] = &[
     (
         "three nodes with one frame each for two pages",
         Setup { frames: 1, reads: 2, writes: 1, evictions: 2, ..Setup::quiet(3, 2) },
-        37_621,
+        37_565,
     ),
     (
         "two nodes, pages that ranks bring in, an NVMe that fails once",
@@ -88,7 +88,7 @@ const WALKS: &[(&str, Setup, usize)] = &[
     (
         "three nodes, pages that ranks bring in, deaths",
         Setup { claims: 2, deaths: true, reads: 2, writes: 1, evictions: 1, ..Setup::quiet(3, 1) },
-        40_442,
+        39_300,
     ),
     (
         "two nodes, in place, pages that ranks bring in, checkpoints",
@@ -106,18 +106,18 @@ const WALKS: &[(&str, Setup, usize)] = &[
     ),
     // Two readers are supplied side by side, and then four.
     ("four nodes, readers", Setup { reads: 4, evictions: 1, ..Setup::quiet(4, 1) }, 9_112),
-    ("four nodes, readers and a writer", Setup { reads: 4, writes: 1, ..Setup::quiet(4, 1) }, 33_334),
+    ("four nodes, readers and a writer", Setup { reads: 4, writes: 1, ..Setup::quiet(4, 1) }, 32_878),
     (
         "four nodes, readers in turn",
         Setup { in_turn: true, reads: 4, writes: 1, ..Setup::quiet(4, 1) },
-        22_642,
+        22_108,
     ),
     (
         "three nodes, whose readers ask for NVMe",
         Setup { nvm: true, reads: 3, writes: 1, evictions: 1, failures: 1, ..Setup::quiet(3, 1) },
-        26_832,
+        26_648,
     ),
-    ("three nodes, stale hints", Setup { reads: 2, writes: 1, hinted: 1, ..Setup::quiet(3, 1) }, 6_162),
+    ("three nodes, stale hints", Setup { reads: 2, writes: 1, hinted: 1, ..Setup::quiet(3, 1) }, 6_160),
     (
         "three nodes without cooperative caching, stale hints",
         Setup { cooperative: false, reads: 2, writes: 1, evictions: 1, hinted: 1, ..Setup::quiet(3, 1) },

@@ -31,6 +31,11 @@ const PARAMETERS: &[Parameter] = &[
         default: "start",
         help: "In sequence, all begin at the `start`, or each `elsewhere`.",
     },
+    Parameter {
+        name: "data",
+        default: "stored",
+        help: "Where the data is when all begin to read: `stored` on NVMe alone, or just `written`, in its owner's cache.",
+    },
     Parameter { name: "samples", default: "3", help: "Jobs of each kind." },
 ];
 
@@ -155,23 +160,31 @@ fn check(options: &Options) -> Result<()> {
     if !["start", "elsewhere"].contains(&options.text("from")) {
         return Err("`from` is `start` or `elsewhere`".into());
     }
+    if !["stored", "written"].contains(&options.text("data")) {
+        return Err("`data` is `stored` or `written`".into());
+    }
     Ok(())
 }
 
 fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
     let (passes, under_way): (u64, usize) = (options.get("passes")?, options.get("under_way")?);
-    let from = options.text("from");
+    let (from, data) = (options.text("from"), options.text("data"));
     if child::in_job() {
         let order = match (name == RANDOM.name, from) {
             (true, _) => Order::Random,
             (false, "start") => Order::Together,
             (false, _) => Order::Apart,
         };
-        return rank(options.mebibytes("large")?, passes, under_way, order);
+        return rank(options.mebibytes("large")?, passes, under_way, order, data == "stored");
     }
     let (most, samples): (u32, usize) = (options.get("nodes")?, options.get("samples")?);
     let cache = format!("{}MiB", options.text("cache"));
-    let given = [format!("passes={passes}"), format!("under_way={under_way}"), format!("from={from}")];
+    let given = [
+        format!("passes={passes}"),
+        format!("under_way={under_way}"),
+        format!("from={from}"),
+        format!("data={data}"),
+    ];
     let given: Vec<&str> = given.iter().flat_map(|given| ["--param", given]).collect();
     let mut rows = Vec::new();
     for size in ["small", "large"] {
@@ -201,7 +214,8 @@ fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
                 .under("data_bytes", options.mebibytes(size)?)
                 .under("cache_bytes", options.mebibytes("cache")?)
                 .under("passes", passes)
-                .under("under_way", under_way as u64);
+                .under("under_way", under_way as u64)
+                .under("data", data);
             if name == SEQUENTIAL.name {
                 report = report.under("from", from);
             }
@@ -228,12 +242,13 @@ enum Order {
 }
 
 /// Rank 0 owns the data.
-fn rank(bytes: u64, passes: u64, under_way: usize, order: Order) -> Result<Vec<Row>> {
+fn rank(bytes: u64, passes: u64, under_way: usize, order: Order, stored: bool) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
     let me = runtime.rank().0;
     let page = runtime.client().page_bytes();
     let bytes = bytes.next_multiple_of(page as u64);
-    let spare = 2 * runtime.client().pool().layout().frames_bytes();
+    // What rank 0 writes behind the data pushes that out of its cache.
+    let spare = if stored { 2 * runtime.client().pool().layout().frames_bytes() } else { 0 };
     runtime.attach(&SegmentSpec {
         tiered_bytes: if me == 0 { bytes + spare } else { 0 },
         ..SegmentSpec::default()
@@ -248,7 +263,11 @@ fn rank(bytes: u64, passes: u64, under_way: usize, order: Order) -> Result<Vec<R
         }
     }
     // The drive is to be idle: what it still wrote was taken for time of reading.
-    runtime.checkpoint()?;
+    if stored {
+        runtime.checkpoint()?;
+    } else {
+        runtime.barrier()?;
+    }
     let mut offsets: Vec<u64> = (0..bytes).step_by(page).collect();
     if order == Order::Apart {
         let first = offsets.len() * me as usize / runtime.ranks() as usize;

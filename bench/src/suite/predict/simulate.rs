@@ -94,7 +94,19 @@ fn act(
 /// # Errors
 /// Those of the cluster.
 pub fn scan(plan: &Plan, data: u64, passes: u64, at_random: bool) -> Result<Seen> {
-    let pages = data + SPARE * u64::from(plan.frames);
+    scan_of(plan, data + SPARE * u64::from(plan.frames), data, passes, at_random)
+}
+
+/// All ranks read `data` pages that rank 0 has just written: its cache holds them, and NVMe has none.
+///
+/// # Errors
+/// Those of the cluster.
+#[cfg(test)]
+pub fn scan_written(plan: &Plan, data: u64, at_random: bool) -> Result<Seen> {
+    scan_of(plan, data, data, 1, at_random)
+}
+
+fn scan_of(plan: &Plan, pages: u64, data: u64, passes: u64, at_random: bool) -> Result<Seen> {
     let plan = Plan { pages, owners: 1, ..*plan };
     let before = |rank| programs::write(rank, pages);
     run(&plan, Some(rank::begins_with_its_place), &before, &|rank| {

@@ -575,7 +575,7 @@ impl Stepping<'_> {
     /// Chooses who answers for the page, and counts the copies that a writer has to wait for.
     fn supply(&mut self, chosen: &mut Option<NodeId>, writer: bool) -> Option<Supply> {
         let own = self.parameters.node;
-        let from = self.answerer(chosen)?;
+        let from = if writer { self.answerer(chosen)? } else { self.answerer_to_reader(chosen)? };
         let acks = if writer { self.home.holders.len() as u32 - 1 } else { 0 };
         let confirm = if from == own && acks == 0 { Confirm::Supplier } else { Confirm::Requester };
         Some(Supply { from, acks, confirm })
@@ -586,15 +586,25 @@ impl Stepping<'_> {
             *chosen = match self.home.owner {
                 Some(owner) => Some(owner),
                 None if !self.parameters.cooperative => Some(self.parameters.node),
-                None => {
-                    let Parameters { node: own, side_by_side, sending, .. } = *self.parameters;
-                    // Every first copy passes the home's own link: others have more room on theirs.
-                    let spared = |node| node == own && !side_by_side;
-                    self.home.holders.access(|node| (spared(node), sending.of(node)))
-                }
+                None => self.some_holder(),
             };
         }
         *chosen
+    }
+
+    /// Who reads may have the page of any holder: what the owner alone has is what NVMe has not, and that it keeps.
+    fn answerer_to_reader(&mut self, chosen: &mut Option<NodeId>) -> Option<NodeId> {
+        if chosen.is_none() && self.parameters.cooperative && self.home.holders.len() > 1 {
+            *chosen = self.some_holder();
+        }
+        self.answerer(chosen)
+    }
+
+    fn some_holder(&mut self) -> Option<NodeId> {
+        let Parameters { node: own, side_by_side, sending, .. } = *self.parameters;
+        // Every first copy passes the home's own link: others have more room on theirs.
+        let spared = |node| node == own && !side_by_side;
+        self.home.holders.access(|node| (spared(node), sending.of(node)))
     }
 
     fn send(&mut self, to: NodeId, message: Message) {

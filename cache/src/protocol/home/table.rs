@@ -84,10 +84,12 @@ cells! {
     }
     OwnedSupplying {
         DoneDirty      => Owned              [Admit]
+        // Another holder than the owner has answered.
+        DoneClean      => Owned              [Admit]
         DeclineInPlace => OwnedSupplying     [Decline]
         _ => never [Get GetAtHome Put PutAtHome Claim ClaimAlone Refer EvictGone EvictSharer EvictLastButOne EvictOwner EvictOwnerLastButOne EvictLast
                     EvictLastDirty Clean ServeInPlace
-                    DoneBeside DoneClean PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
+                    DoneBeside PulledClean PulledDirty ReadForReader ReadForWriter ReadFailed ReadFailedBeside Written WriteFailed WriteFailedBeside]
     }
     ExclusiveSupplying {
         DoneClean      => Shared             [Admit]

@@ -10,7 +10,7 @@ words! {
         Nowhere,
         /// Copies exist, all equal to NVMe. The forward array chooses who answers.
         Shared,
-        /// Copies exist and NVMe is out of date. The owner answers.
+        /// Copies exist and NVMe is out of date. The owner answers writers; readers get the page of any holder.
         Owned,
         /// One node has the only copy and may have changed it.
         Exclusive,

@@ -115,7 +115,7 @@ const WALKS: &[(&str, Setup, usize)] = &[
     (
         "three nodes, whose readers ask for NVMe",
         Setup { nvm: true, reads: 3, writes: 1, evictions: 1, failures: 1, ..Setup::quiet(3, 1) },
-        26_648,
+        26_618,
     ),
     ("three nodes, stale hints", Setup { reads: 2, writes: 1, hinted: 1, ..Setup::quiet(3, 1) }, 6_160),
     (

@@ -4,8 +4,8 @@
 //! it asks, and must agree.
 //!
 //! **The promise.** It is as if there were one memory: a page has many readers or one writer, a read returns the
-//! latest write, at most one node answers for a page (M, E, O, or the one that the forward array names), and nothing
-//! that was written is ever dropped.
+//! latest write, at most one node answers for a page (M, E, O to who writes, or the one that the forward array names), and
+//! nothing that was written is ever dropped.
 //!
 //! **Two machines per page.** A node's copy is a [`Line`]: no copy (I), shared (S), owned (O), exclusive (E),
 //! modified (M), or on the way from one to another. The page's [`Home`] keeps the directory and says who supplies

@@ -48,8 +48,9 @@ const CASES: &[Case] = &[
     Case { name: "a get answered by a forwarder", steps: &[(Put(1), 2), (Get(2), 4)] },
     Case { name: "a put, one more has it besides the home", steps: &[(Put(0), 0), (Get(2), 2), (Put(1), 5)] },
     Case {
+        // The second reader has it from the first: the owner's link is spared.
         name: "a put, two more have it besides the home",
-        steps: &[(Put(0), 0), (Get(2), 2), (Get(3), 2), (Put(1), 7)],
+        steps: &[(Put(0), 0), (Get(2), 2), (Get(3), 4), (Put(1), 7)],
     },
 ];
 

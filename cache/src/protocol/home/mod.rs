@@ -95,7 +95,8 @@ pub struct Home {
     turn: Option<Request>,
     /// Whose Done or PulledData ends the wait.
     awaited: Option<NodeId>,
-    /// Readers that holders supply (SharedSupplying), in the order of their turns, which do not last until they have the page.
+    /// Readers that holders supply (SharedSupplying; one: OwnedSupplying), in the order of their turns, which do not last until they have
+    /// the page.
     supplied: SmallVec<[Supplied; 2]>,
     /// Requests that wait; at most one per node, and one Clean.
     queue: VecDeque<Request>,
@@ -243,8 +244,18 @@ impl Home {
 
     /// Who is sending the page to a reader, as often as they are.
     pub fn suppliers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let one = matches!(self.state, State::ExclusiveSupplying | State::OwnedSupplying);
+        let one = self.state == State::ExclusiveSupplying;
         self.supplied.iter().map(|one| one.from).chain(self.owner.filter(|_| one))
+    }
+
+    /// Whether holders send the page to readers, whose turns do not last until they have it.
+    fn is_supplying(&self) -> bool {
+        matches!(self.state, State::SharedSupplying | State::OwnedSupplying)
+    }
+
+    /// Whether a reader may say now that it has the page, which differs from NVMe or does not.
+    fn awaits_readers(&self, dirty: bool) -> bool {
+        self.state == State::OwnedSupplying || (self.state == State::SharedSupplying && !dirty)
     }
 
     /// Whether the next waiting request may have its turn.
@@ -344,8 +355,8 @@ impl Stepping<'_> {
                 Message::Evict { dirty } => {
                     return self.queue(Request { from, want: Want::Evict { dirty } }, observe);
                 }
-                Message::Done { dirty: false } if self.home.state == State::SharedSupplying => {
-                    return self.supplied(from, observe);
+                Message::Done { dirty } if self.home.awaits_readers(dirty) => {
+                    return self.supplied(from, dirty, observe);
                 }
                 Message::Done { dirty: false } => (Some(from), Event::DoneClean),
                 Message::Done { dirty: true } => (Some(from), Event::DoneDirty),
@@ -394,11 +405,16 @@ impl Stepping<'_> {
     fn supplied(
         &mut self,
         from: NodeId,
+        dirty: bool,
         observe: &mut dyn FnMut(State, Event, State),
     ) -> Result<(), Violation> {
         let supplied = &mut self.home.supplied;
         let found = supplied.iter().position(|one| one.awaited == from);
-        let named = if supplied.len() > 1 { Event::DoneBeside } else { Event::DoneClean };
+        let named = match (supplied.len() > 1, dirty) {
+            (true, _) => Event::DoneBeside,
+            (false, false) => Event::DoneClean,
+            (false, true) => Event::DoneDirty,
+        };
         let Some(at) = found else {
             return Err(Violation::Home { from: Some(from), state: self.home.state, event: named });
         };
@@ -445,7 +461,7 @@ impl Stepping<'_> {
         let (mut from, mut named) = (from, named);
         loop {
             let again = self.row(from, named, observe)?;
-            if self.home.state == State::SharedSupplying
+            if self.home.is_supplying()
                 && let Some(turn) = self.home.turn.take()
                 && let Some(awaited) = self.home.awaited.take()
                 && let Some(from) = self.supplier.take()

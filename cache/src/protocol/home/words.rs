@@ -16,7 +16,7 @@ words! {
         Exclusive,
         /// Holders send the page to readers.
         SharedSupplying,
-        /// The owner sends the page to a reader.
+        /// A holder, the owner or another, sends the page to a reader.
         OwnedSupplying,
         /// The only holder sends the page to a reader; whether it has changed the page is not known yet.
         ExclusiveSupplying,

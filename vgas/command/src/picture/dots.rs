@@ -142,7 +142,7 @@ impl<'r> Dots<'r> {
         if !references.is_empty() {
             let others = self.rows.iter().filter(|(_, _, row)| !is_reference(row));
             let found = others.map(|(_, words, row)| {
-                format!("{words} {}, which is {}", with_unit(row), seen::beside(row, &references))
+                format!("{words} {}{}", with_unit(row), seen::among(row, &references))
             });
             return format!("{}.", found.collect::<Vec<_>>().join("; "));
         }

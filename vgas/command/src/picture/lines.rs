@@ -198,9 +198,7 @@ impl<'r> Lines<'r> {
             };
             let others: Vec<_> = others.iter().filter_map(there).collect();
             let (case, value) = (subject.case, with_unit(row));
-            let beside = seen::beside(row, &others);
-            let than = if beside.is_empty() { String::new() } else { format!(", which is {beside}") };
-            sentences.push(format!("{place}: {case} {value}{than}."));
+            sentences.push(format!("{place}: {case} {value}{}.", seen::among(row, &others)));
         }
         sentences.join(" ")
     }

@@ -29,8 +29,19 @@ pub fn unit_words(unit: &str) -> &str {
     if unit == "us" { "µs" } else { unit }
 }
 
-/// How much of others one is: `1.5 times B (111), 0.9 times C (190)`.
-pub fn beside(row: &Row, others: &[(&str, &Row)]) -> String {
+/// What one is among others, as it goes on after its value: `, which is 1.5 times B (111), 0.9 times C (190)`; or of parts of a
+/// hundred, which are none of each other, `; B 11.1 %, C 19.0 %`. Nothing where there are no others.
+pub fn among(row: &Row, others: &[(&str, &Row)]) -> String {
+    let (before, all) = if row.unit == "%" {
+        let all = others.iter().map(|(words, other)| format!("{words} {}", with_unit(other)));
+        ("; ", all.collect::<Vec<_>>().join(", "))
+    } else {
+        (", which is ", times(row, others))
+    };
+    if all.is_empty() { all } else { format!("{before}{all}") }
+}
+
+fn times(row: &Row, others: &[(&str, &Row)]) -> String {
     let found =
         others.iter().filter(|(_, other)| row.value > 0.0 && other.value > 0.0).map(|(words, other)| {
             let ratio = match row.value / other.value {

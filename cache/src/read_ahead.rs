@@ -130,7 +130,7 @@ impl Detectors {
 /// What somebody has to wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missed {
-    /// The pages, from the first to the last one that is not here.
+    /// The pages, from the first one that is not here; the others of them are here, or on their way now.
     pub pages: Range<PageIndex>,
     /// Where the operation ends that they are the first part of: as far as this its caller will read.
     pub end: PageIndex,
@@ -140,11 +140,6 @@ impl Missed {
     /// All of an operation: nothing of it is left.
     pub fn all(pages: Range<PageIndex>) -> Self {
         Self { end: pages.end, pages }
-    }
-
-    /// The operation, from the first page that was not here.
-    fn operation(&self) -> Range<PageIndex> {
-        self.pages.start..self.end.max(self.pages.end)
     }
 }
 
@@ -182,7 +177,7 @@ impl ReadAhead {
     /// Somebody had to wait for pages of a segment (whose page numbers are given): what to fetch besides, if they are part of a scan,
     /// or of an operation of which more is left. Call it once for each request, in the order of the requests.
     pub fn miss(&mut self, missed: &Missed, segment: Range<PageIndex>) -> Option<Run> {
-        let (pages, operation) = (&missed.pages, missed.operation());
+        let pages = &missed.pages;
         let inside = |page: PageIndex| segment.contains(&page);
         if self.window_max == 0 || pages.is_empty() || !inside(pages.start) || !inside(pages.end.step(-1)?) {
             return None;
@@ -197,13 +192,22 @@ impl ReadAhead {
         }
         let counted =
             (((segment.end - segment.start) / PAGES_TO_ONE_RECENT) as usize).clamp(RECENT_MIN, RECENT);
-        let step = self.step_of(&operation, counted);
-        self.remember(&operation);
+        let end = missed.end.min(segment.end).max(pages.end);
+        let operation = pages.start..end;
+        // A later part of an operation says nothing that its first part has not said.
+        let is_part = |kept: &Range<PageIndex>| kept.end == end && kept.start < pages.start;
+        let step = if self.recent.iter().any(is_part) {
+            None
+        } else {
+            let step = self.step_of(&operation, counted);
+            self.remember(operation);
+            step
+        };
         let (step, first, segment) = match step {
             Some(-1) => (-1, pages.start.step(-1)?, segment),
             Some(step) if step != 1 => (step, pages.start.step(step)?, segment),
             Some(step) => (step, pages.end, segment),
-            None if missed.end > pages.end => (1, pages.end, segment.start..segment.end.min(missed.end)),
+            None if end > pages.end => (1, pages.end, segment.start..end),
             None => return None,
         };
         if !segment.contains(&first) {
@@ -231,16 +235,11 @@ impl ReadAhead {
         self.advance(index, 0)
     }
 
-    /// Keeps an operation, but for a later part of one that is kept.
-    fn remember(&mut self, operation: &Range<PageIndex>) {
-        let is_part = |kept: &Range<PageIndex>| kept.end == operation.end && kept.start < operation.start;
-        if self.recent.iter().any(is_part) {
-            return;
-        }
+    fn remember(&mut self, operation: Range<PageIndex>) {
         if self.recent.len() < RECENT {
-            self.recent.push(operation.clone());
+            self.recent.push(operation);
         } else {
-            self.recent[self.recent_at] = operation.clone();
+            self.recent[self.recent_at] = operation;
             self.recent_at = (self.recent_at + 1) % RECENT;
         }
     }
@@ -570,6 +569,15 @@ mod tests {
         for page in (0..700).step_by(7).flat_map(|page| [page, page + 1]) {
             assert_eq!(ahead.miss(&one(page), PageIndex(0)..PageIndex(10_000)), None, "page {page}");
         }
+        // Asked for in blocks of 16, of which one is missing, and not the first: the stream would find nothing that it may fetch.
+        let mut ahead = detector(1 << 20);
+        for page in (0..1600).step_by(16) {
+            assert_eq!(
+                ahead.miss(&part(page + 5, 11, 11), PageIndex(0)..PageIndex(10_000)),
+                None,
+                "page {page}"
+            );
+        }
         assert!(ahead.streams.is_empty(), "streams that fetch nothing would hide misses");
     }
 
@@ -626,6 +634,16 @@ mod tests {
         assert_eq!((run.first, run.step, run.count), (PageIndex(2049), 1, 18));
         let run = scan([5080..5120, 5040..5080, 5000..5040]);
         assert_eq!((run.first, run.step, run.count), (PageIndex(4999), -1, 40));
+        // Backwards by more than is asked for at a time: what is left of each is fetched forwards.
+        let mut ahead = detector(1 << 20);
+        for first in [7128, 7000] {
+            let run = ahead.miss(&part(first, 32, 128), segment.clone()).unwrap();
+            assert_eq!((run.first, run.step), (PageIndex(first + 32), 1));
+        }
+        let run = ahead.miss(&part(6872, 32, 128), segment.clone()).unwrap();
+        assert_eq!((run.first, run.step), (PageIndex(6871), -1));
+        let run = ahead.miss(&part(6904, 32, 96), segment.clone()).unwrap();
+        assert_eq!((run.first, run.step), (PageIndex(6936), 1));
     }
 
     /// Goal: what a peer says of the end of its operation asks for nothing outside of the segment.
@@ -635,6 +653,8 @@ mod tests {
         let missed = Missed { pages: PageIndex(10)..PageIndex(20), end: PageIndex(u64::MAX) };
         let run = ahead.miss(&missed, PageIndex(0)..PageIndex(25)).unwrap();
         assert_eq!(run, Run { first: PageIndex(20), step: 1, count: 5, mark_every: None });
+        let again = Missed { pages: PageIndex(5)..PageIndex(8), end: PageIndex(u64::MAX) };
+        assert!(ahead.miss(&again, PageIndex(0)..PageIndex(25)).is_some());
         let missed = Missed { pages: PageIndex(10)..PageIndex(30), end: PageIndex(0) };
         assert_eq!(ahead.miss(&missed, PageIndex(0)..PageIndex(25)), None);
     }

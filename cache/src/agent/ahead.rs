@@ -30,14 +30,12 @@ impl Agent {
         })
     }
 
-    /// A rank has to wait for these pages, in order, of an operation that will read as far as `end`: fetch what is left of it, and
-    /// what follows, if it looks like a scan.
-    pub(super) fn missed(&mut self, pages: &[PageIndex], end: PageIndex) -> Result<(), CacheError> {
-        let (Some(&first), Some(&last)) = (pages.first(), pages.last()) else { return Ok(()) };
+    /// A rank has to wait for pages: fetch what is left of its operation, and what follows, if it looks like a scan.
+    pub(super) fn missed(&mut self, missed: &Missed) -> Result<(), CacheError> {
+        let first = missed.pages.start;
         let Some(segment) = self.scanned_with(first) else { return Ok(()) };
         let Some(detector) = self.scans.of(self.pool.layout().size_of(first)) else { return Ok(()) };
-        let missed = Missed { pages: first..last + 1, end };
-        detector.miss(&missed, segment).map_or(Ok(()), |run| self.fetch_run(run))
+        detector.miss(missed, segment).map_or(Ok(()), |run| self.fetch_run(run))
     }
 
     /// A rank asks for these pages. Marks of those that are on their way count as used now: the reader is faster than

@@ -14,6 +14,7 @@ use crate::page::PageIndex;
 use crate::partition::Partition;
 use crate::pool::{Fault, FaultId, FrameId, Returned};
 use crate::protocol::home::HomeEvent;
+use crate::read_ahead::Missed;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use vgas_rma::address::Rank;
@@ -202,7 +203,7 @@ impl Agent {
         self.pump(page)?;
         if missed {
             self.publish_neighbours(page)?;
-            self.missed(&[page], page + 1)?;
+            self.missed(&Missed::all(page..page + 1))?;
             self.reached(page..page + 1)
         } else if ahead {
             self.used_ahead(page)

@@ -8,6 +8,7 @@ use crate::error::{CacheError, FailureKind};
 use crate::page::PageIndex;
 use crate::partition::Partition;
 use crate::pool::{Counter, PoolError, WaitId};
+use crate::read_ahead::Missed;
 use crate::request::{Request, Room};
 use smallvec::SmallVec;
 use vgas_rma::address::{Peer, Rank};
@@ -93,8 +94,11 @@ impl Agent {
                     self.want_read(page, waiter(wait))?;
                 }
                 self.give_back_at_hand()?;
-                missed.first().map_or(Ok(()), |page| self.publish_neighbours(*page))?;
-                self.missed(&missed, pages.end.saturating_add(u64::from(more)))?;
+                if let Some(&first) = missed.first() {
+                    self.publish_neighbours(first)?;
+                    let end = pages.end.saturating_add(u64::from(more));
+                    self.missed(&Missed { pages: first..pages.end, end })?;
+                }
                 // After the misses: a stream's pages that lie behind the mark are behind its reader from then on.
                 self.reached(pages)
             }

@@ -263,7 +263,10 @@ impl OwnPages {
             return Brought::Here;
         }
         count_reads(core, partition.size, claims.len());
-        state.missed(core, self, partition, first..first + claims.len() as u64, end);
+        let pages = first..first + claims.len() as u64;
+        // Who stands in the way has the next page: from there on, another look says what is missing.
+        let end = if claims.len() as u64 == most { end } else { pages.end };
+        state.missed(core, self, partition, pages, end);
         if is_patient && claims.len() as u64 * page_bytes <= NOW_BYTES_MAX {
             drop(state);
             let read = match (&claims[..], claim_stored) {

@@ -128,7 +128,8 @@ fn what_was_just_written_is_read_from_node_to_node() {
     let plan = Plan { frames: 256, ..plan(nodes) };
     let seen = simulate::scan_written(&plan, data, false).unwrap();
     let counted = [Counter::FromHome, Counter::FromPeer].map(|counter| seen.counters.get(counter));
-    assert_eq!(counted, [data, u64::from(nodes - 2) * data], "{seen:?}");
+    assert_eq!(counted.iter().sum::<u64>(), u64::from(nodes - 1) * data, "{seen:?}");
+    assert!(counted[0] <= data + data / 10, "{seen:?}");
     let without = simulate::scan_written(&Plan { cooperative: false, ..plan }, data, false).unwrap();
     assert!(without.ns > 3 * seen.ns, "{} ns without cooperation, {} with it", without.ns, seen.ns);
 }

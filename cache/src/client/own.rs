@@ -566,8 +566,10 @@ impl State {
             return;
         }
         let mut missed: Option<Range<PageIndex>> = None;
+        let mut reached = Marks::new();
         for page in PageIndex::each(pages) {
-            if self.take_to_fetch(page) {
+            if let Some(is_marked) = self.take_to_fetch(page) {
+                reached.extend(is_marked.then_some(page));
                 continue;
             }
             let Some(ahead) = self.ahead.of(partition.size) else { return };
@@ -576,6 +578,11 @@ impl State {
                 ahead.evicted_unused(page);
             }
             missed = Some(missed.map_or(page, |missed| missed.start)..page + 1);
+        }
+        // Its reader was faster than what is read ahead for it, and goes on.
+        for page in reached {
+            let run = self.ahead.of(partition.size).and_then(|ahead| ahead.used(page));
+            run.into_iter().for_each(|run| self.run_ahead(core, own, partition, run));
         }
         let Some(pages) = missed else { return };
         let Some(ahead) = self.ahead.of(partition.size) else { return };
@@ -655,18 +662,17 @@ impl State {
         }
     }
 
-    /// Whether a page is among those that are to be read ahead; it is not any more.
-    fn take_to_fetch(&mut self, page: PageIndex) -> bool {
-        let Some(index) = self.to_fetch.iter().position(|one| one.pages.contains(&page)) else {
-            return false;
-        };
+    /// Of a page that is among those that are to be read ahead, whether it was to be marked; it is not among them any more.
+    fn take_to_fetch(&mut self, page: PageIndex) -> Option<bool> {
+        let index = self.to_fetch.iter().position(|one| one.pages.contains(&page))?;
         // Who reads it has come to it: what lies before it is not read ahead any more.
         let one = &mut self.to_fetch[index];
+        let is_marked = one.marked.contains(&page);
         one.pages.start = page + 1;
         if one.pages.is_empty() {
             self.to_fetch.remove(index);
         }
-        true
+        Some(is_marked)
     }
 }
 

@@ -199,7 +199,7 @@ fn rank(pages: u64, samples: u64) -> Result<Vec<Row>> {
 
 /// Gets pages that nobody has written, as many as there are frames, and forgets them: without a message, or a look at the drive.
 fn use_all_frames(runtime: &Runtime, buffer: &mut [u8]) -> Result<()> {
-    let bytes = runtime.client().pool().layout().frames_bytes() as u64;
+    let bytes = runtime.client().pool().layout().frames_bytes();
     let segment = runtime.attach_own(bytes, &SegmentOptions::default())?;
     for offset in (0..bytes).step_by(buffer.len()) {
         runtime.get(segment.address(runtime.rank(), offset), buffer)?;

@@ -204,9 +204,8 @@ impl ReadAhead {
             step
         };
         let (step, first, segment) = match step {
-            Some(-1) => (-1, pages.start.step(-1)?, segment),
-            Some(step) if step != 1 => (step, pages.start.step(step)?, segment),
-            Some(step) => (step, pages.end, segment),
+            Some(1) => (1, pages.end, segment),
+            Some(step) => (step, pages.start.step(step)?, segment),
             None if end > pages.end => (1, pages.end, segment.start..end),
             None => return None,
         };

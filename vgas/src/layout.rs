@@ -23,7 +23,7 @@ const MAPPED_PAGES_MAX: u64 = 1 << 14;
 const FRAMES_BESIDE_MAPPED_MIN: u64 = 6;
 
 /// Bytes of neighbouring pages that one thread of an agent serves: a scan that comes to the next thread's is recognised anew
-/// there, which takes a few misses (and one by operations that are half as large only where blocks that follow each other are one thread's).
+/// there, which takes a few misses. One by operations of half as many bytes and more is so only where blocks in a row are one thread's.
 const SHARD_BLOCK_BYTES: u64 = 4 << 20;
 
 /// Blocks that a pool has at least, where it is not smaller than so many of the smallest pages: they change from pages of one size to

@@ -2,8 +2,8 @@
 //! of a pinned segment (vgasnet.txt IV.B, figure 7), by size of page.
 //!
 //! Three nodes, as in the paper: A asks, B is the home, C has a copy. Each page is fetched once, one after the other, so that the rate
-//! is that of one page's way, into frames whose memory has been used before: for new memory the kernel takes up to three times as long as
-//! the page does on its way. What the counters say of where the pages came from is a row of its own: a figure of one source
+//! is that of one page's way, into frames whose memory has been used before: finding new memory may take the kernel, and the machine below
+//! it, longer than copying a page does. What the counters say of where the pages came from is a row of its own: a figure of one source
 //! that was partly another one would say nothing.
 
 use super::child;

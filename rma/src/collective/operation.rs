@@ -286,7 +286,8 @@ impl Exchange {
     /// `future` is polled in this thread only. Not from handlers.
     ///
     /// # Errors
-    /// [`RmaError::Collective`] when the team is spoilt, [`RmaError::PeerLost`] when a node is lost, and the error with which the endpoint has failed.
+    /// [`RmaError::Collective`] when the team is spoilt, [`RmaError::PeerLost`] when a node is lost, and the error with which the
+    /// endpoint has failed.
     pub fn run<T>(&self, future: impl Future<Output = T>) -> Result<T> {
         let engine = &self.team.engine;
         let mut running = Running { exchange: self, is_complete: false };

@@ -29,8 +29,8 @@ impl<T> Started<T> {
     /// The result, once: None while it is not there. Goes on as far as possible without waiting.
     ///
     /// # Errors
-    /// [`RmaError::Collective`] when the team is spoilt; [`RmaError::PeerLost`] when a node is lost; the error with which the endpoint has failed; [`RmaError::Usage`] for a
-    /// result that was taken before.
+    /// [`RmaError::Collective`] when the team is spoilt; [`RmaError::PeerLost`] when a node is lost; the error with which the endpoint
+    /// has failed; [`RmaError::Usage`] for a result that was taken before.
     pub fn test(&mut self) -> Result<Option<T>> {
         if !self.operation.is_done() {
             self.engine.endpoint.poll()?;

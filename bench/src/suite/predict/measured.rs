@@ -42,17 +42,30 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// As the parameters say, or measured: between nodes of `link`, whose own time is left out, or of none.
+    /// As the parameters say, or measured, without limits on links.
     ///
     /// # Errors
     /// Those of the job that measures.
-    pub fn find(options: &Options, link: Option<Cable>) -> Result<Self> {
-        let page_bytes = options.config().settings().cache.page.bytes() as f64;
-        let [message, page] = [told(options, "message_ns")?, told(options, "page_ns")?];
+    pub fn find(options: &Options) -> Result<Self> {
         let gflops = match told(options, "gflops")? {
             Some(rate) => rate,
             None => rate_of_a_node(),
         };
+        Self::between(options, None, gflops)
+    }
+
+    /// The same over links such as this one, whose own time is left out. A virtual node that waits for its link is woken once more for
+    /// each message.
+    ///
+    /// # Errors
+    /// Those of the job that measures.
+    pub fn over(self, options: &Options, link: Option<Cable>) -> Result<Self> {
+        if link.is_none() { Ok(self) } else { Self::between(options, link, self.gflops) }
+    }
+
+    fn between(options: &Options, link: Option<Cable>, gflops: f64) -> Result<Self> {
+        let page_bytes = options.config().settings().cache.page.bytes() as f64;
+        let [message, page] = [told(options, "message_ns")?, told(options, "page_ns")?];
         let (message_ns, byte_ns) = match (message, page) {
             (Some(message), Some(page)) => (message, page as f64 / page_bytes),
             (message, page) => {
@@ -135,17 +148,16 @@ impl Which {
     }
 }
 
-/// What is predicted for this machine, what is measured on it, and the quotient of the two. A virtual node that waits for its link is
-/// woken once more for each message, so the costs are measured with it.
+/// What is predicted for this machine, what is measured on it, and the quotient of the two; `costs` are those without links.
 ///
 /// # Errors
 /// Those of the benchmarks, and of the simulation.
-pub fn rows(options: &Options) -> Result<Vec<Row>> {
+pub fn rows(options: &Options, costs: Costs) -> Result<Vec<Row>> {
     let Which(benchmarks) = Which::of(options.text("against"))?;
     if benchmarks.is_empty() {
         return Ok(Vec::new());
     }
-    let costs = &Costs::find(options, options.config().settings().cluster.link.value())?;
+    let costs = &costs.over(options, options.config().settings().cluster.link.value())?;
     let cores = std::thread::available_parallelism()?.get() as u32;
     let here = Here { options, costs, cores };
     let mut rows = Vec::new();

@@ -128,7 +128,7 @@ fn rating(config: &Config, costs: &Costs, page_bytes: u64, cores: u32) -> Rating
 }
 
 fn run(options: &Options) -> Result<Vec<Row>> {
-    let costs = Costs::find(options, None)?;
+    let costs = Costs::find(options)?;
     let mut report = Report::new("predict");
     costs.say(&mut report, "a node", options);
     let mut rows = report.into_rows();
@@ -136,6 +136,6 @@ fn run(options: &Options) -> Result<Vec<Row>> {
     rows.extend(growth::sharing(options, &costs)?);
     rows.extend(growth::barriers(options, &costs)?);
     rows.extend(growth::products(options, &costs)?);
-    rows.extend(measured::rows(options)?);
+    rows.extend(measured::rows(options, costs)?);
     Ok(rows)
 }

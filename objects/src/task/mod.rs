@@ -24,6 +24,7 @@ mod program;
 mod room;
 mod run;
 mod scope;
+mod sleeper;
 mod spare;
 mod travel;
 mod watch;

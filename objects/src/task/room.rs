@@ -57,6 +57,11 @@ impl Rooms {
         wanted.len() <= WAITING_MAX
     }
 
+    /// Whether somebody waits for an answer.
+    pub fn are_wanted(&self) -> bool {
+        !lock(&self.wanted).is_empty()
+    }
+
     /// A rank has answered; false: it was not asked. In handlers.
     pub fn has_answered(&self, from: Rank, number: u64, room: Room) -> bool {
         match lock(&self.asked).get_mut(&number) {

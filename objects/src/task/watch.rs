@@ -5,11 +5,10 @@
 //! without a clock until it is woken.
 
 use super::pool::Pool;
+use super::sleeper::Sleeper;
 use super::travel::ask_whether;
 use crate::heap::{drop_for_others, has_drops_to_do};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Between two looks: short against the tenth of a second within which load is to be balanced, long against what a look costs.
@@ -23,19 +22,21 @@ const ASKED_MORE: usize = 8;
 
 #[derive(Default)]
 pub(super) struct Watch {
-    sleeps: AtomicBool,
+    sleeper: Sleeper,
     /// A node is lost.
     doubts: AtomicBool,
-    thread: Mutex<Option<Thread>>,
 }
 
 impl Watch {
-    /// There is something to see. Cheap while it looks.
+    /// As [`Sleeper::see`].
     #[inline]
     pub fn see(&self) {
-        if self.sleeps.load(Ordering::Relaxed) {
-            self.wake();
-        }
+        self.sleeper.see();
+    }
+
+    /// As [`Sleeper::wake`].
+    pub fn wake(&self) {
+        self.sleeper.wake();
     }
 
     /// Has the watch ask whether the run goes on.
@@ -43,22 +44,13 @@ impl Watch {
         self.doubts.store(true, Ordering::SeqCst);
         self.wake();
     }
-
-    #[cold]
-    pub fn wake(&self) {
-        self.sleeps.store(false, Ordering::SeqCst);
-        if let Some(thread) = &*self.thread.lock().unwrap_or_else(PoisonError::into_inner) {
-            thread.unpark();
-        }
-    }
 }
 
 impl Pool {
     /// What the watch does until the run is over.
     pub fn look_after(&self) {
         let watch = &self.watch;
-        watch.sleeps.store(false, Ordering::SeqCst);
-        *watch.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
+        watch.sleeper.begin();
         let (mut seen, mut quiet, mut asked) = (u64::MAX, 0, 0);
         while !self.is_closed() {
             if watch.doubts.swap(false, Ordering::SeqCst) {
@@ -91,23 +83,18 @@ impl Pool {
                 }
             }
             if quiet >= QUIET {
-                watch.sleeps.store(true, Ordering::SeqCst);
-                // Pairs with those who change something and then call `see`.
-                fence(Ordering::SeqCst);
-                let has_work = self.has_idle() && (self.has_work() || has_drops_to_do());
-                let doubts = watch.doubts.load(Ordering::SeqCst);
-                if self.is_attended() && !has_work && !doubts && !self.is_over() {
-                    while watch.sleeps.load(Ordering::SeqCst) && !self.is_over() {
-                        std::thread::park();
-                    }
-                }
-                watch.sleeps.store(false, Ordering::SeqCst);
+                watch.sleeper.sleep_unless(|| {
+                    let is_asked = self.rooms.are_wanted();
+                    let has_work = self.has_idle() && (self.has_work() || has_drops_to_do());
+                    let doubts = watch.doubts.load(Ordering::SeqCst);
+                    is_asked || has_work || doubts || !self.is_attended() || self.is_over()
+                });
                 quiet = 0;
                 self.give_room();
             }
             std::thread::park_timeout(INTERVAL);
         }
-        *watch.thread.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        watch.sleeper.end();
     }
 
     /// One look; whether there was something to see. `is_same`: nobody has left the endpoint since the last one.

@@ -1,4 +1,4 @@
-//! Goal: copies, the extensions of links that know where they are, and the table of copies that the ranks of a node share keep their promises in every order in which their loads and stores can come:
+//! Goal: a thread that sleeps without a clock misses no call; and copies, the extensions of links that know where they are, and the table of copies that the ranks of a node share keep their promises in every order in which their loads and stores can come:
 //! who holds a copy finds its bytes as they were, whatever its keeper evicts meanwhile, and nobody waits for what has ended. Method: loom
 //! runs each model in all orders up to a bound, with the code that ships; a table of one entry, so that all meet.
 //!
@@ -13,6 +13,8 @@ mod copies;
 mod extension;
 #[path = "../../src/heap/shared.rs"]
 mod shared;
+#[path = "../../src/task/sleeper.rs"]
+mod sleeper;
 /// What copies say of sizes.
 mod slab {
     pub use vgas_objects::slab::Class;
@@ -30,8 +32,9 @@ mod word;
 
 use copies::{Claim, Copies, Copy};
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use shared::{Look, Shared, Table};
+use sleeper::Sleeper;
 use std::convert::Infallible;
 use word::{Colour, Word};
 
@@ -402,4 +405,38 @@ fn ranks_that_fetch_lists_do_not_wait_for_each_other() {
         read(&tables, 0, [0, 1]);
         second.join().expect("no panic");
     });
+}
+
+/// One thread brings something, and calls; the other does it, looking for it before it sleeps or not.
+fn called(call: fn(&Sleeper), looks: bool) {
+    orders(3, move || {
+        // Never dropped: where loom finds that nobody goes on, it could not be.
+        let sleeper: &'static Sleeper = Box::leak(Box::default());
+        let wanted: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let caller = loom::thread::spawn(move || {
+            wanted.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            call(sleeper);
+        });
+        sleeper.begin();
+        while !wanted.load(Ordering::SeqCst) {
+            sleeper.sleep_unless(|| looks && wanted.load(Ordering::SeqCst));
+        }
+        sleeper.end();
+        caller.join().expect("it ends");
+    });
+}
+
+/// Goal: whatever is brought at the moment at which a thread falls asleep is found, however the caller calls.
+#[test]
+fn no_call_is_missed() {
+    called(Sleeper::see, true);
+    called(Sleeper::wake, true);
+}
+
+/// Goal: that is not so where the thread does not look once more, and this would be found.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_call_is_missed_by_who_does_not_look() {
+    called(Sleeper::wake, false);
 }

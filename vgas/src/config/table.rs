@@ -264,7 +264,8 @@ settings! {
         /// The transport between nodes.
         conduit: ConduitChoice = "auto", Launch;
         /// What is done to all traffic between nodes, in this order, seen from the program; for trying what a slower network would
-        /// cost. `delay` and `rate` hold what comes, `loss` lets so many attempts to send fail, which are made again, `count`
+        /// cost. `delay` and `rate` hold what comes, `jitter` by times that are drawn (after `@`: the seed), so that what nodes send
+        /// overtakes each other, `loss` lets so many attempts to send fail, which are made again, `count`
         /// prints at the end what each process has sent and got, and `trace` logs each message at the level `trace`. Nothing of
         /// this reaches messages within a node, and so none with the conduit `smp`.
         hooks: Hooks = "none", Node;

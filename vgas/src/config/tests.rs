@@ -128,7 +128,7 @@ fn refused_values_say_what_to_write() {
         ),
         (
             "hooks=count,wait=1s",
-            "it has the hook `wait=1s`; there are delay, rate, loss, count and trace | write `none`, or some of",
+            "it has the hook `wait=1s`; there are delay, rate, jitter, loss, count and trace | write `none`, or some of",
         ),
         ("tcp.port_range=10-5", "it ends before it begins"),
         ("nonsense", "`nonsense` (--set) is not a setting and its value | write NAME=VALUE"),

@@ -462,7 +462,7 @@ impl Value for Hooks {
     const KIND: &'static str = "hooks";
 
     fn forms() -> String {
-        "`none`, or some of `delay=50us`, `rate=100MiB`, `loss=0.1%`, `count` and `trace` with commas between them, such as \
+        "`none`, or some of `delay=50us`, `rate=100MiB`, `jitter=300us`, `loss=0.1%`, `count` and `trace` with commas between them, such as \
          `delay=50us,loss=0.1%,count`"
             .into()
     }

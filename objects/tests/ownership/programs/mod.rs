@@ -52,6 +52,9 @@ pub fn part(name: &str) -> Option<Part> {
     PARTS.iter().find(|(other, _)| *other == name).map(|(_, part)| *part)
 }
 
+/// A simulated network: each message comes up to so much later, by times that are drawn from the first program's number.
+const DRAWN: &str = "jitter=200us@";
+
 /// Jobs: a part, ranks, nodes, and hooks around their conduits.
 const JOBS: &[(&str, u32, u32, &str)] = &[
     ("programs_usual", 1, 1, "none"),
@@ -61,17 +64,21 @@ const JOBS: &[(&str, u32, u32, &str)] = &[
     ("programs_kept", 2, 2, "none"),
     ("programs_usual", 2, 1, "none"),
     ("programs_few_colours", 2, 2, "loss=0.5%"),
+    ("programs_usual", 3, 3, DRAWN),
     ("programs_survived_all", 3, 3, "none"),
     ("programs_usual", 4, 2, "none"),
+    ("programs_few_colours", 4, 2, DRAWN),
 ];
 
-/// Jobs in which a node is killed, and how they end: words of the error, or none where they survive.
-const KILLED: &[(&str, u32, u32, Option<&str>)] = &[
-    ("programs_killed", 2, 2, Some("killed by signal 9")),
-    ("programs_survived", 3, 3, None),
-    ("programs_killed", 4, 2, Some("killed by signal 9")),
-    ("programs_survived", 6, 3, None),
-    ("programs_killed", 2, 1, Some("killed by signal 9")),
+/// Jobs in which a node is killed, with hooks, and how they end: words of the error, or none where they survive.
+const KILLED: &[(&str, u32, u32, &str, Option<&str>)] = &[
+    ("programs_killed", 2, 2, DRAWN, Some("killed by signal 9")),
+    ("programs_survived", 3, 3, DRAWN, None),
+    ("programs_killed", 4, 2, "none", Some("killed by signal 9")),
+    ("programs_survived", 6, 3, "none", None),
+    ("programs_killed", 2, 1, "none", Some("killed by signal 9")),
+    ("programs_survived", 3, 3, "none", None),
+    ("programs_survived", 6, 3, DRAWN, None),
 ];
 
 /// How many there are.
@@ -93,7 +100,7 @@ impl Size {
 /// A rank is given the number of the first program times this, and how many.
 const COUNT_MAX: u64 = 1 << 12;
 
-/// Goal: programs find the same on objects as on std's types, drop the same, and leave nothing; with messages that are late or lost, too; and
+/// Goal: programs find the same on objects as on std's types, drop the same, and leave nothing; with messages that are late, lost, or overtaken, too; and
 /// when a rank is killed in one, it ends within ten seconds with an error that names it. Method: `count` programs from
 /// the one of this number on, and `kills` jobs; `VGAS_TEST_SEED` begins with a number again.
 pub fn sequence(first: u64, Size { count, kills }: Size) -> Result<(), String> {
@@ -106,15 +113,15 @@ pub fn sequence(first: u64, Size { count, kills }: Size) -> Result<(), String> {
         println!("        {title} in {took:.1?}");
         next += each;
     }
-    for (at, (name, ranks, nodes, words)) in (0..kills).zip(KILLED.iter().copied().cycle()) {
+    for (at, (name, ranks, nodes, hooks, words)) in (0..kills).zip(KILLED.iter().copied().cycle()) {
         let seed = next + 1001 * at;
-        let (ended, took) = job(name, seed * COUNT_MAX + COUNT_MAX - 1, ranks, nodes, "none")?;
+        let (ended, took) = job(name, seed * COUNT_MAX + COUNT_MAX - 1, ranks, nodes, hooks)?;
         let is_so = match (&ended, words) {
             (Err(why), Some(words)) => why.contains(words),
             (Ok(()), None) => true,
             _ => false,
         };
-        let title = format!("{name} ({ranks} ranks, {nodes} nodes) from {seed}");
+        let title = format!("{name} ({ranks} ranks, {nodes} nodes, hooks {hooks}) from {seed}");
         if !is_so || took > crate::NOTICED_WITHIN {
             return Err(format!("{title} ended as {ended:?} after {took:.1?}"));
         }
@@ -128,7 +135,8 @@ type Ended = (Result<(), String>, Duration);
 /// Runs a job, after which none of its processes is left.
 fn job(name: &str, what: u64, ranks: u32, nodes: u32, hooks: &str) -> Result<Ended, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let mut more = vec![("hooks", hooks.to_owned()), ("nvm.directory", folder.path().display().to_string())];
+    let hooks = if hooks == DRAWN { format!("{DRAWN}{}", what / COUNT_MAX) } else { hooks.to_owned() };
+    let mut more = vec![("hooks", hooks), ("nvm.directory", folder.path().display().to_string())];
     if name.starts_with("programs_survived") {
         more.extend([("run.survive", "on".to_owned()), ("conduit", "tcp".to_owned())]);
     }

@@ -7,6 +7,7 @@
 use super::switch::Switch;
 use crate::address::{Peer, RegionId};
 use crate::conduit::owned::OwnedDelivery;
+use crate::conduit::sim::SplitMix;
 use crate::conduit::turn::Turn;
 use crate::conduit::{Capabilities, Conduit, Loan, Part, Place, Sent, Traffic};
 use crate::error::{Result, RmaError};
@@ -47,6 +48,8 @@ enum Way {
     Links(Link, BTreeMap<Peer, Instant>),
     /// The cables of nodes.
     Switch(Switch),
+    /// Times that are drawn, up to this one.
+    Drawn(Duration, SplitMix),
 }
 
 impl Way {
@@ -54,7 +57,7 @@ impl Way {
     fn begin(&mut self, from: Peer, bytes: usize) -> Instant {
         match self {
             Self::Switch(switch) => switch.up(from, bytes),
-            Self::Links(..) => Instant::now(),
+            Self::Links(..) | Self::Drawn(..) => Instant::now(),
         }
     }
 
@@ -66,6 +69,9 @@ impl Way {
                 let busy_until = busy_until.entry(from).or_insert(begin);
                 *busy_until = begin.max(*busy_until) + link.transfer(bytes);
                 *busy_until + link.latency
+            }
+            Self::Drawn(most, random) => {
+                begin + Duration::from_nanos(random.below(most.as_nanos() as u64 + 1))
             }
         }
     }
@@ -193,6 +199,15 @@ impl Delay {
     /// When the system refuses descriptors.
     pub fn switched(inner: Arc<dyn Conduit>, switch: Switch) -> Result<Self> {
         Self::over(inner, Way::Switch(switch))
+    }
+
+    /// Delivers each message up to so much later, by times that this seed draws: what peers send at the same time overtakes what others send.
+    /// The same number of messages has the same times; which of them gets which depends on what the system does.
+    ///
+    /// # Errors
+    /// When the system refuses descriptors.
+    pub fn drawn(inner: Arc<dyn Conduit>, most: Duration, seed: u64) -> Result<Self> {
+        Self::over(inner, Way::Drawn(most, SplitMix(seed)))
     }
 
     fn over(inner: Arc<dyn Conduit>, way: Way) -> Result<Self> {
@@ -421,5 +436,31 @@ mod tests {
             Held::Message(_) => unreachable!("none was held"),
         });
         assert_eq!(told.collect::<Vec<_>>(), [(Peer(2), 2), (Peer(1), 0), (Peer(1), 1), (Peer(1), 3)]);
+    }
+
+    /// Goal: drawn times change the order in which what comes of several peers is delivered, never that of one, and another seed gives another.
+    #[test]
+    fn drawn_times_reorder_peers_only() {
+        let order_of = |seed: u64| {
+            let mut state = State::of(Way::Drawn(Duration::from_secs(1), SplitMix(seed)));
+            (0..60).for_each(|number| {
+                let from = Peer(number as u32 % 3);
+                state.hold(from, 0, Held::Completed(from, number));
+            });
+            let told = state.held.values().map(|held| match held {
+                Held::Completed(_, number) => *number,
+                Held::Message(_) => unreachable!("none was held"),
+            });
+            told.collect::<Vec<_>>()
+        };
+        let (one, other) = (order_of(1), order_of(2));
+        for order in [&one, &other] {
+            for peer in 0..3 {
+                let of_peer: Vec<u64> = order.iter().copied().filter(|number| number % 3 == peer).collect();
+                assert!(of_peer.is_sorted() && of_peer.len() == 20, "{order:?}");
+            }
+            assert!(!order.is_sorted(), "{order:?}");
+        }
+        assert_ne!(one, other);
     }
 }

@@ -28,6 +28,8 @@ enum Choice {
     Delay(u64),
     /// [`Delay`] by the time that the bytes take, at so many a second.
     Rate(u64),
+    /// [`Delay`] by up to so many microseconds, drawn from this seed.
+    Jitter(u64, u64),
     /// [`Loss`] of so many attempts in a million.
     Loss(u32),
     Count,
@@ -51,7 +53,7 @@ pub struct Stacked {
 #[non_exhaustive]
 pub enum StackError {
     /// A word that is no hook.
-    #[error("has the hook `{0}`; there are delay, rate, loss, count and trace")]
+    #[error("has the hook `{0}`; there are delay, rate, jitter, loss, count and trace")]
     Unknown(String),
     /// A hook without the value that it needs, or with one that it does not take.
     #[error("has the hook `{word}`; write {wanted}")]
@@ -87,6 +89,16 @@ fn millionths(text: &str) -> Option<u32> {
     format!("{whole}{part:0<4}").parse().ok()
 }
 
+fn is_delay(micros: u64) -> bool {
+    micros > 0 && micros <= DELAY_MAX.as_micros() as u64
+}
+
+/// A time, and a seed, if one is named.
+fn jitter(text: &str) -> Option<(u64, u64)> {
+    let (time, seed) = text.split_once('@').unwrap_or((text, "0"));
+    Some((with_unit(time, TIMES)?, with_unit(seed, &[("", 1)])?))
+}
+
 impl FromStr for Choice {
     type Err = StackError;
 
@@ -96,7 +108,7 @@ impl FromStr for Choice {
             "delay" => (
                 value
                     .and_then(|text| with_unit(text, TIMES))
-                    .filter(|&micros| micros > 0 && micros <= DELAY_MAX.as_micros() as u64)
+                    .filter(|&micros| is_delay(micros))
                     .map(Self::Delay),
                 "a time of at most one second, such as `delay=50us` or `delay=2ms`",
             ),
@@ -106,6 +118,13 @@ impl FromStr for Choice {
                     .filter(|&rate| rate >= RATE_MIN)
                     .map(Self::Rate),
                 "at least 64KiB, in bytes a second, such as `rate=100MiB`",
+            ),
+            "jitter" => (
+                value
+                    .and_then(jitter)
+                    .filter(|&(micros, _)| is_delay(micros))
+                    .map(|(micros, seed)| Self::Jitter(micros, seed)),
+                "a time of at most one second, and perhaps a seed, such as `jitter=300us` or `jitter=300us@7`",
             ),
             "loss" => (
                 value.and_then(millionths).filter(|&share| share > 0 && share <= LOSS_MAX).map(Self::Loss),
@@ -150,6 +169,11 @@ impl fmt::Display for Choice {
             Self::Rate(rate) => {
                 f.write_str("rate=")?;
                 write_with_unit(f, rate, RATES)
+            }
+            Self::Jitter(micros, seed) => {
+                f.write_str("jitter=")?;
+                write_with_unit(f, micros, TIMES)?;
+                if seed == 0 { Ok(()) } else { write!(f, "@{seed}") }
             }
             Self::Loss(share) => {
                 let percent = format!("{}.{:04}", share / 10_000, share % 10_000);
@@ -198,6 +222,11 @@ impl Stack {
                     let link = Link { latency: Duration::ZERO, bytes_per_second: Some(rate) };
                     Arc::new(Delay::new(conduit, link)?)
                 }
+                Choice::Jitter(micros, seed) => {
+                    // Peers draw others.
+                    let seed = seed ^ u64::from(me.0) << 32;
+                    Arc::new(Delay::drawn(conduit, Duration::from_micros(micros), seed)?)
+                }
                 Choice::Loss(share) => {
                     Arc::new(Hooked::new(conduit, Arc::new(Loss::of_share(share, u64::from(me.0))?))?)
                 }
@@ -227,6 +256,7 @@ mod tests {
             ("delay=2000us,rate=1024KiB,trace", "delay=2ms,rate=1MiB,trace"),
             ("loss=50%,loss=0.0001%,loss=12.50%", "loss=50%,loss=0.0001%,loss=12.5%"),
             ("delay=1s,delay=1us", "delay=1s,delay=1us"),
+            ("jitter=300us,jitter=2000us@7,jitter=1s@0", "jitter=300us,jitter=2ms@7,jitter=1s"),
         ] {
             let stack: Stack = text.parse().unwrap();
             assert_eq!(stack.to_string(), printed);
@@ -239,11 +269,16 @@ mod tests {
     fn errors_say_what_may_be_written() {
         let said = |text: &str| text.parse::<Stack>().unwrap_err().to_string();
         for text in ["", "none,count", "count,,trace", "lose=1%", "Delay=1us"] {
-            assert!(said(text).contains("there are delay, rate, loss, count and trace"), "{text}");
+            assert!(said(text).contains("there are delay, rate, jitter, loss, count and trace"), "{text}");
         }
         for text in ["delay", "delay=", "delay=50", "delay=0us", "delay=1001ms", "delay=1.5ms", "delay=-1us"]
         {
             assert!(said(text).contains("`delay=50us`"), "{text}");
+        }
+        for text in
+            ["jitter", "jitter=3", "jitter=0us", "jitter=2s", "jitter=1us@", "jitter=1us@x", "jitter=1us@-1"]
+        {
+            assert!(said(text).contains("`jitter=300us@7`"), "{text}");
         }
         for text in ["rate", "rate=100", "rate=63KiB", "rate=99999999999999GiB"] {
             assert!(said(text).contains("`rate=100MiB`"), "{text}");

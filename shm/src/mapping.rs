@@ -151,6 +151,17 @@ impl Mapping {
         }
     }
 
+    /// [`Mapping::prepare`] of all of it, by as many threads as this process may use cores.
+    pub fn prepare_all(&self) {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let part = self.bytes.div_ceil(threads).next_multiple_of(BLOCK_BYTES).max(BLOCK_BYTES);
+        std::thread::scope(|scope| {
+            for from in (0..self.bytes).step_by(part) {
+                scope.spawn(move || self.prepare(from, part.min(self.bytes - from)));
+            }
+        });
+    }
+
     #[cold]
     fn populate(&self, offset: usize) {
         let bytes = BLOCK_BYTES.min(self.bytes - offset);
@@ -300,6 +311,16 @@ mod tests {
             assert_eq!(read, bytes, "at {at}");
         }
         assert_eq!(other.atomic_u64(0).load(Ordering::Relaxed), 0);
+    }
+
+    /// Goal: all of a mapping has memory after it, also where its size is none of blocks, and where there is nothing of it.
+    #[test]
+    fn all_is_prepared() {
+        for bytes in [5 * BLOCK_BYTES, 3 * BLOCK_BYTES + 100, 100, 0] {
+            let all = Mapping::anonymous("all", bytes as u64).unwrap();
+            all.prepare_all();
+            assert!((0..bytes / BLOCK_BYTES).all(|block| !all.is_untouched(block * BLOCK_BYTES)), "{bytes}");
+        }
     }
 
     #[test]

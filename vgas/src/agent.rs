@@ -60,6 +60,10 @@ impl AgentService {
         let frames = domain.map(me, region::FRAMES)?;
         let pool =
             PoolAgent::create(&spec, table, frames.clone(), Fences::Detect).map_err(CacheError::from)?;
+        if settings.cache.prefault {
+            // No rank computes yet: all cores may do it.
+            frames.prepare_all();
+        }
         let mut volume = VolumeSpec::new(settings.nvm.directory_path(), spec.page_bytes);
         volume.device = match settings.nvm.device {
             DeviceChoice::Auto => vgas_nvm::DeviceChoice::Auto,

@@ -114,6 +114,14 @@ const ALL: &[Scenario] = &[
         rank: scan,
     },
     Scenario {
+        name: "prefault",
+        settings: || {
+            let large = [("cache.size", "48MiB"), ("cache.page", "64KiB"), ("cache.prefault", "on")];
+            vec![Setting::new(2, 1, &with(&large)), Setting::new(2, 2, &with(&large))]
+        },
+        rank: prefault,
+    },
+    Scenario {
         name: "false_sharing",
         settings: || {
             vec![
@@ -545,6 +553,21 @@ fn traffic(runtime: &Runtime, seed: u64) -> Outcome {
         return Err("the ranks see different memory".into());
     }
     Ok(())
+}
+
+/// Goal: where that is asked for, memory is behind all of the cache when ranks begin: their daemon has it mapped before anything was read or written.
+fn prefault(runtime: &Runtime, _seed: u64) -> Outcome {
+    let daemon = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let status = std::fs::read_to_string(format!("/proc/{daemon}/status"))?;
+    let shared = status.lines().find_map(|line| line.strip_prefix("RssShmem:"));
+    let shared: u64 =
+        shared.and_then(|text| text.trim().strip_suffix(" kB")).ok_or("no RssShmem")?.trim().parse()?;
+    let size = runtime.settings().cache.size;
+    if shared < 48 << 10 {
+        return Err(format!("{shared} KiB of a cache of {size:?} are there").into());
+    }
+    attach(runtime, 1 << 20)?;
+    Ok(runtime.barrier()?)
 }
 
 /// Goal: a scan over more than the cache reads what was written, in whole pages, and runs ahead of its reader.

@@ -189,11 +189,10 @@
 //! * The files of a heap take room as they are written. A file system that is full before the heap is ends the job: a line says of which node
 //!   its folder is full, and that `nvm.directory` names another. Where it is found at a plain load or store of an object, the process ends after
 //!   that line by SIGBUS, since no error can be returned there.
-//! * A slot has 65,535 colours. One goes each time that what others have read is written or freed; when they are used up, the slot is *retired*
-//!   until the next [`Objects::barrier`] at which nobody has copies from there, and the object goes on in another one. Within one
-//!   [`Objects::run`] nobody meets, so retired slots stay: of all bytes that were read elsewhere and written or freed after, one part of
-//!   65,535. That is 1.5 kB a second of a rank whose objects others read, and it writes again, at 100 MB a second: a partition of
-//!   1 GiB lasts a week. [`Objects::counts`] says how many there are; who runs longer divides the work into several runs.
+//! * A slot has 65,535 colours. One goes each time that what others have read is written or freed; when they are used up, the object goes on in
+//!   another slot, and this one is *retired* until all ranks have said that they have no copies from there. They are asked when their rank places
+//!   something, also within an [`Objects::run`], and at each [`Objects::barrier`]. What keeps a slot retired is a borrow that was forgotten, a
+//!   rank that neither places anything nor is within a run, and replicas, until the next barrier. [`Objects::counts`] says how many there are.
 //! * `mem::forget` of a box or of a borrow leaks the object, or the copy, and is safe.
 //! * A copy never runs `Drop`; an object does, once, where its owner drops it. What is another rank's comes there before, as for writing.
 //! * What owns other objects and has no drop that the program has written, itself or in what it owns, is dropped by the rank that has it: when that places

@@ -26,6 +26,8 @@ pub enum Fault {
     EndlessPeriod,
     /// What owns objects, and is another rank's, is not dropped there.
     ForgottenDrop,
+    /// Who is asked about slots whose colours are used up says that it has no copies from there, and keeps them.
+    ConfirmedWithCopies,
 }
 
 #[cfg(feature = "faults")]

@@ -338,7 +338,7 @@ impl Heap {
         come.extend(all.into_iter().map(|dropped| (from, dropped)));
         self.drops.come_count.store(come.len(), Ordering::SeqCst);
         drop(come);
-        crate::task::see_drops();
+        crate::task::see_others();
         Ok(())
     }
 

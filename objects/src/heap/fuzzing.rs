@@ -53,6 +53,7 @@ pub(crate) fn report(bytes: &[u8]) {
 /// What a rank has let go of.
 pub(crate) fn dropped(bytes: &[u8]) {
     any_message(bytes);
+    super::retired::any_message(bytes);
 }
 
 /// Seeds of these, for the target of answers.

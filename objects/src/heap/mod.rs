@@ -38,6 +38,7 @@ mod remote;
 mod replica;
 mod report;
 mod rest;
+mod retired;
 mod roots;
 mod running;
 mod seam;
@@ -66,6 +67,7 @@ pub use read_all::NotRead;
 pub use replica::Replicated;
 pub use report::{NodeReport, RankReport, Report, TypeReport};
 pub use rest::{HeapAtRest, LookError, PartitionAtRest, RootAtRest, SizeAtRest, heaps_at_rest};
+pub(crate) use retired::{answer_questions, has_questions};
 pub use running::{
     CopiesRunning, HeapRunning, HomeRunning, PartitionRunning, RunningError, SilentRank, SizeRunning,
     heaps_running,
@@ -240,6 +242,7 @@ struct Heap {
     /// Ranks of other nodes whose home was told of objects, and has not answered.
     told: Mutex<FxHashSet<Rank>>,
     drops: drops::Drops,
+    questions: retired::Questions,
     allocated: AtomicU64,
     elsewhere: elsewhere::Elsewhere,
     /// Objects that are found by name.
@@ -343,6 +346,7 @@ impl Heap {
         let before = self.allocated.fetch_add(counts, Ordering::Relaxed);
         if before == 0 || before / LOOK_AFTER != before.wrapping_add(counts) / LOOK_AFTER {
             self.collect()?;
+            self.tend_retired()?;
             // Not while others wait for a copy.
             if of == Use::Values {
                 self.send_all_drops()?;
@@ -368,6 +372,7 @@ impl Heap {
             if !std::mem::replace(&mut is_collected, true) {
                 self.collect()?;
                 self.drop_come(usize::MAX)?;
+                self.revive_answered()?;
             } else if !self.evict()? {
                 return Err(full.into());
             }

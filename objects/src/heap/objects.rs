@@ -6,6 +6,7 @@ use super::error::ObjectError;
 use super::head::{Head, tag_of};
 use super::period::PERIOD;
 use super::replica::Replicas;
+use super::retired::{bit, bits_of};
 use super::{DBox, HEAP, Heap, Mapped, OWN, mates};
 use crate::slab::{Geometry, Memory, Slabs};
 use crate::word::{ADDRESS_BITS, Colour};
@@ -20,9 +21,6 @@ const TOLD_AND_DONE: usize = 2;
 /// How long a rank waits for what others let go of, where some is on its way: longer than a message and its answer take, mostly.
 const QUIET: Duration = Duration::from_micros(300);
 
-/// Retired slots that ranks ask about at one barrier, which carries 1024 bytes.
-const ASKED_MAX: usize = 100;
-
 /// How large the heap is to be. The same on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct HeapOptions {
@@ -33,8 +31,8 @@ pub struct HeapOptions {
     /// Bytes that copies may take of a rank's partition, beyond which those go that nobody has used for longest; 0: a quarter of the node's
     /// cache, shared by its ranks. Those in use stay, on NVMe if memory has no room.
     pub copy_bytes: u64,
-    /// The last colour of a slot: fewer than 65,535 make slots retire early, for tests. Retired slots are of use again after an
-    /// [`Objects::barrier`] ([what that means for long runs](crate#what-must-be-known)).
+    /// The last colour of a slot: fewer than 65,535 make slots retire early, for tests. Retired slots are of use again when all
+    /// ranks have said that they have no copies from there ([when that is](crate#what-must-be-known)).
     pub last_colour: u16,
     /// Backups of each rank's partition on other nodes, at most 1: then objects outlive a node that is lost, as [`Objects::replicate`] and
     /// the documentation of this crate say. It takes as many bytes again of NVMe, and of the setting `segment.tiered_max`; and who writes
@@ -168,6 +166,7 @@ impl Objects {
             frees: Mutex::default(),
             told: Mutex::default(),
             drops: Default::default(),
+            questions: Default::default(),
             allocated: AtomicU64::new(1),
             elsewhere: Elsewhere::new(options, ranks),
             roots: Mutex::new(left.and_then(|head| head.roots).map(DBox::of)),
@@ -187,6 +186,7 @@ impl Objects {
         let Some(heap) = HEAP.get() else { return Err(ObjectError::NoHeap) };
         let objects = Self { heap };
         super::drops::register(&heap.runtime)?;
+        super::retired::register(&heap.runtime)?;
         crate::task::register(&heap.runtime)?;
         // All agree on the first rank's number: what the job is called by who looks at it.
         let mut number = [0; 8];
@@ -258,6 +258,7 @@ impl Objects {
         crate::sync::look();
         heap.flush()?;
         heap.replicate()?;
+        let _no_questions = heap.questions.at_barrier();
         let (own, all) = self.come_to_rest()?;
         heap.has_met()?;
         heap.collect()?;
@@ -269,26 +270,16 @@ impl Objects {
         if asked.is_empty() {
             return Ok(());
         }
-        // Copies whose links are dropped with others may become idle by that, and are asked about at the next barrier.
-        let (gone, is_free) = heap.copies.drop_from(&asked);
-        gone.into_iter().try_for_each(|copy| heap.forget(copy))?;
-        // Bits: all ranks together ask about more than a barrier carries otherwise, so those that do not fit stay retired.
-        let bits: Vec<u8> = is_free
-            .chunks(8)
-            .map(|eight| eight.iter().rev().fold(0, |byte, bit| (byte << 1) | u8::from(*bit)))
-            .take(CARRIED_MAX)
-            .collect();
+        // All ranks together may ask about more than a barrier carries, also in bits: those that do not fit stay retired.
+        let mut bits = bits_of(&heap.drop_copies_from(&asked)?);
+        bits.truncate(CARRIED_MAX);
         let answers = runtime.barrier_exchange(&bits)?;
-        for address in own {
-            let at = asked.iter().position(|other| *other == address).unwrap_or(usize::MAX);
-            let says = |answer: &Vec<u8>| answer.get(at / 8).is_some_and(|byte| (byte >> (at % 8)) & 1 == 1);
-            if answers.iter().all(says)
-                && let Some(offset) = OWN.offset_of(address)
-            {
-                heap.slabs().confirmed(offset)?;
-            }
-        }
-        Ok(())
+        let mut free = own;
+        free.retain(|address| {
+            let at = asked.iter().position(|other| other == address).unwrap_or(usize::MAX);
+            answers.iter().all(|answer| bit(answer, at))
+        });
+        heap.revive(&free)
     }
 
     /// Meets all ranks until nothing is left to be dropped of what they have let go of, which is mostly once. What this rank asks about then, and all
@@ -307,10 +298,7 @@ impl Objects {
                     break;
                 }
             }
-            let own: Vec<u64> = {
-                let slabs = heap.slabs();
-                slabs.retired().iter().take(ASKED_MAX).map(|offset| heap.address_of(*offset)).collect()
-            };
+            let own = heap.retired();
             let brought = heap.drops_told_and_done().into_iter().chain(own.iter().copied());
             let bytes: Vec<u8> = brought.flat_map(u64::to_le_bytes).collect();
             let all = runtime.barrier_exchange(&bytes)?;

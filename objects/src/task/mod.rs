@@ -57,8 +57,8 @@ fn settle() -> Result<(), crate::ObjectError> {
     crate::heap::tell_drops()
 }
 
-/// There is something to drop for others: the watch sees to it where this rank has nothing else to do. Also in handlers.
-pub(crate) fn see_drops() {
+/// There is something to drop for others, or to answer them: the watch sees to it, to drops where this rank has nothing else to do. Also in handlers.
+pub(crate) fn see_others() {
     if let Ok(pool) = pool::pool() {
         // Pairs with the watch's, before it sleeps without a clock.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);

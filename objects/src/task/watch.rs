@@ -7,7 +7,7 @@
 use super::pool::Pool;
 use super::sleeper::Sleeper;
 use super::travel::ask_whether;
-use crate::heap::{drop_for_others, has_drops_to_do};
+use crate::heap::{answer_questions, drop_for_others, has_drops_to_do, has_questions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -58,6 +58,7 @@ impl Pool {
                 let _ = ask_whether(self);
             }
             self.give_room();
+            answer_questions();
             if self.has_idle() {
                 // Nobody else may look at it until all meet.
                 drop_for_others();
@@ -84,7 +85,7 @@ impl Pool {
             }
             if quiet >= QUIET {
                 watch.sleeper.sleep_unless(|| {
-                    let is_asked = self.rooms.are_wanted();
+                    let is_asked = has_questions() || self.rooms.are_wanted();
                     let has_work = self.has_idle() && (self.has_work() || has_drops_to_do());
                     let doubts = watch.doubts.load(Ordering::SeqCst);
                     is_asked || has_work || doubts || !self.is_attended() || self.is_over()

@@ -28,6 +28,13 @@ pub const ALL: &[Scenario] = &[
         ends_with: None,
     },
     Scenario {
+        name: "colours_within_a_run",
+        jobs: &[(2, 1), (2, 2), (4, 2), (3, 3)],
+        heap: HeapOptions { bytes: 1 << 20, last_colour: 2, ..HEAP },
+        rank: colours_within_a_run,
+        ends_with: None,
+    },
+    Scenario {
         name: "full",
         jobs: &[(1, 1), (2, 2)],
         heap: HeapOptions { bytes: 1 << 20, ..HEAP },
@@ -257,6 +264,34 @@ fn colours(objects: &Objects, _seed: u64) -> Outcome {
         }
     }
     ensure((me == Rank(0) && ranks > 1) == (retired > 3), || format!("{retired} slots of {me} retired"))
+}
+
+/// Goal: a run that goes on for ever has room for ever: slots whose colours are used up are used again, without a barrier, and what is read there is
+/// always what was written last. Method: a small partition in which all slots would be retired twice over; other ranks read each value, and have
+/// room for copies of some.
+fn colours_within_a_run(objects: &Objects, _seed: u64) -> Outcome {
+    const ROUNDS: u64 = 1200;
+    let (ranks, mut most) = (objects.ranks(), 0);
+    let ended = objects.run(&RunOptions::default(), || -> Outcome {
+        for round in 0..ROUNDS {
+            let mut number = DBox::try_new([round; 512]).map_err(|refused| refused.why)?;
+            for step in 1..=3 {
+                let reader = Rank(1 + (round + step) as u32 % (ranks - 1));
+                let found = scope(|scope| {
+                    let read = task!(|number: &DBox<[u64; 512]>, _n: ()| -> u64 { number.iter().sum() });
+                    scope.spawn_to(reader, read, &number, ()).join()
+                })?;
+                let expected = 512 * (round + step - 1);
+                ensure(found == expected, || format!("{found} in round {round}, instead of {expected}"))?;
+                *number.get_mut() = [round + step; 512];
+            }
+            most = objects.counts()?.retired.max(most);
+        }
+        Ok(())
+    })?;
+    ended.unwrap_or(Ok(()))?;
+    ensure((objects.rank() == Rank(0)) == (most > 0) && most < 150, || format!("{most} slots retired"))?;
+    nothing_is_left(objects)
 }
 
 /// Goal: a full partition is an error that gives the value back, and room that was freed, here or by another rank, is used again.

@@ -3,7 +3,7 @@
 use super::{COUNT_MAX, How, Part, job, whole};
 use crate::HEAP;
 use vgas::Runtime;
-use vgas_objects::{Fault, Objects, plant};
+use vgas_objects::{Fault, HeapOptions, Objects, plant};
 
 pub const NAME: &str = "planted";
 
@@ -13,7 +13,12 @@ const _: () = assert!(PROGRAMS < COUNT_MAX);
 
 fn with(fault: Fault, runtime: Runtime, what: u64) -> crate::Outcome {
     plant(fault);
-    whole(Objects::attach(runtime, &HEAP)?, what, How::Plain)
+    // What each slot has of colours decides whether mistakes with those that are used up show.
+    let heap = match fault {
+        Fault::ConfirmedWithCopies => HeapOptions { last_colour: 0, ..HEAP },
+        _ => HEAP,
+    };
+    whole(Objects::attach(runtime, &heap)?, what, How::Plain)
 }
 
 pub const PARTS: &[(&str, Part)] = &[
@@ -27,6 +32,7 @@ pub const PARTS: &[(&str, Part)] = &[
     ("planted_unmarked_ties", |runtime, what| with(Fault::UnmarkedTies, runtime, what)),
     ("planted_lost_poison", |runtime, what| with(Fault::LostPoison, runtime, what)),
     ("planted_forgotten_drop", |runtime, what| with(Fault::ForgottenDrop, runtime, what)),
+    ("planted_confirmed_with_copies", |runtime, what| with(Fault::ConfirmedWithCopies, runtime, what)),
     ("planted_endless_period", |runtime, what| with(Fault::EndlessPeriod, runtime, what)),
 ];
 

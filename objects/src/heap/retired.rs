@@ -1,0 +1,392 @@
+//! Slots whose colours are used up: how they come to be used again.
+//!
+//! A slot that has had all of its colours begins with the first one again, under which some rank may still have a copy of what was there
+//! long ago. So its rank asks all others first, and each drops what it has from there and confirms that, or says that it cannot
+//! ([`crate::colour`]). It asks about many slots by one message to each rank: where ranks meet anyway ([`Objects::barrier`](super::Objects::barrier)), and
+//! otherwise where it places something, which may be within [`Objects::run`](super::Objects::run). Who is asked answers where it places something itself, and
+//! within a run also when it computes (`task/watch.rs`).
+//!
+//! One question of a rank is under way at a time, and none while it is at a barrier, which asks about the same slots: so a slot that is asked about stays
+//! retired until its question is over, and what was confirmed was confirmed since. An answer to a question that is over means nothing.
+//!
+//! Where the heap has replicas, nobody is asked within a run: there, what was passed on keeps its place until all have met ([`super::replica`]).
+
+#![forbid(unsafe_code)]
+
+use super::error::ObjectError;
+use super::{Heap, OWN, heap};
+use crate::planted::{Fault, is_planted};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use vgas::{Arrived, Rank, Runtime, Token};
+
+/// The handler's index among libraries' (CONTRIBUTING.md).
+const HANDLER: u8 = 114;
+
+/// Slots that a rank asks about at a time: a barrier carries 1024 bytes.
+pub(super) const ASKED_MAX: usize = 100;
+
+/// What others still use is asked about again after so long, or when as many more are retired.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What a message says.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    /// Which of these slots of the sender's the receiver has copies from.
+    Ask { number: u32, addresses: Vec<u64> },
+    /// The answer to the receiver's question of this number: a bit for each slot, set where the sender has none.
+    Free { number: u32, bits: Vec<u8> },
+}
+
+impl Said {
+    fn words(&self) -> [u32; 2] {
+        match self {
+            Self::Ask { number, .. } => [0, *number],
+            Self::Free { number, .. } => [1, *number],
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Ask { addresses, .. } => {
+                addresses.iter().flat_map(|address| address.to_le_bytes()).collect()
+            }
+            Self::Free { bits, .. } => bits.clone(),
+        }
+    }
+
+    fn decode(words: &[u32], bytes: &[u8]) -> Option<Self> {
+        match *words {
+            [0, number] => {
+                let (addresses, []) = bytes.as_chunks::<8>() else { return None };
+                let addresses: Vec<u64> = addresses.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+                (1..=ASKED_MAX).contains(&addresses.len()).then_some(Self::Ask { number, addresses })
+            }
+            [1, number] => {
+                let is_some = (1..=ASKED_MAX.div_ceil(8)).contains(&bytes.len());
+                is_some.then(|| Self::Free { number, bits: bytes.to_vec() })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A bit for each.
+pub(super) fn bits_of(all: &[bool]) -> Vec<u8> {
+    let byte = |eight: &[bool]| eight.iter().rev().fold(0, |byte, bit| (byte << 1) | u8::from(*bit));
+    all.chunks(8).map(byte).collect()
+}
+
+/// One of them; false where there is none.
+pub(super) fn bit(bits: &[u8], at: usize) -> bool {
+    bits.get(at / 8).is_some_and(|byte| (byte >> (at % 8)) & 1 == 1)
+}
+
+/// A question that is under way.
+#[derive(Debug)]
+struct Question {
+    addresses: Vec<u64>,
+    /// Which of them all have confirmed that have answered.
+    is_free: Vec<bool>,
+    /// Who has not.
+    missing: FxHashSet<Rank>,
+}
+
+/// What this rank asks others, and they it.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    state: Mutex<State>,
+    /// Whether something is to be answered.
+    has_come: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of the last question.
+    number: u32,
+    asked: Option<Question>,
+    asked_at: Option<Instant>,
+    /// How many were retired still when the last one was over.
+    left: usize,
+    is_at_barrier: bool,
+    /// What others have asked, and its number: each has one question.
+    come: FxHashMap<Rank, (u32, Vec<u64>)>,
+}
+
+/// While there is one, nothing is asked.
+pub(super) struct AtBarrier<'q>(&'q Questions);
+
+impl Drop for AtBarrier<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_at_barrier = false;
+    }
+}
+
+impl Questions {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Changed in steps that leave it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is under way counts no more, and nothing is asked until this is dropped.
+    pub fn at_barrier(&self) -> AtBarrier<'_> {
+        let mut state = self.state();
+        (state.is_at_barrier, state.asked) = (true, None);
+        AtBarrier(self)
+    }
+
+    /// Whether others wait for an answer.
+    pub fn have_come(&self) -> bool {
+        self.has_come.load(Ordering::SeqCst)
+    }
+
+    /// In handlers.
+    fn on_message(&self, from: Rank, said: Said) -> Result<(), &'static str> {
+        let mut state = self.state();
+        match said {
+            Said::Ask { number, addresses } => {
+                state.come.insert(from, (number, addresses));
+                self.has_come.store(true, Ordering::SeqCst);
+            }
+            Said::Free { number, bits } if number == state.number => {
+                let Some(question) = &mut state.asked else { return Ok(()) };
+                if bits.len() != question.addresses.len().div_ceil(8) || !question.missing.remove(&from) {
+                    return Err("it has copies from other slots than it was asked about");
+                }
+                for (at, is_free) in question.is_free.iter_mut().enumerate() {
+                    *is_free &= bit(&bits, at);
+                }
+            }
+            Said::Free { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// A question that all have answered: which slots nobody has copies from.
+    fn answered(&self) -> Option<Vec<u64>> {
+        let mut state = self.state();
+        let question = state.asked.take_if(|question| question.missing.is_empty())?;
+        state.left = question.is_free.iter().filter(|is_free| !**is_free).count();
+        let all = question.addresses.into_iter().zip(question.is_free);
+        Some(all.filter_map(|(address, is_free)| is_free.then_some(address)).collect())
+    }
+
+    /// Whether so many slots are to be asked about now.
+    fn is_due(&self, retired: usize) -> bool {
+        let state = self.state();
+        let is_new = retired > 2 * state.left || state.asked_at.is_none_or(|then| then.elapsed() > ASK_AGAIN);
+        retired > 0 && is_new && state.asked.is_none() && !state.is_at_barrier
+    }
+
+    /// Begins a question to these ranks; none if another thread has, or is at a barrier.
+    fn begin(&self, addresses: Vec<u64>, ranks: impl Iterator<Item = Rank>) -> Option<Said> {
+        let mut state = self.state();
+        if state.asked.is_some() || state.is_at_barrier || addresses.is_empty() {
+            return None;
+        }
+        let number = state.number.wrapping_add(1);
+        let is_free = vec![true; addresses.len()];
+        state.asked = Some(Question { addresses: addresses.clone(), is_free, missing: ranks.collect() });
+        (state.number, state.asked_at) = (number, Some(Instant::now()));
+        Some(Said::Ask { number, addresses })
+    }
+}
+
+/// Takes messages of retired slots in; before other ranks can send some.
+pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
+    let take_in = move |token: &Token<'_>, words: &[u32], arrived: Arrived<'_>| {
+        let bytes = match arrived {
+            Arrived::Medium(bytes) => bytes,
+            _ => &[],
+        };
+        let from = runtime.layout().rank_of_peer(token.from());
+        let (Some(said), Some(from)) = (Said::decode(words, bytes), from) else {
+            return token.refuse(format!("words {words:?} mean nothing to retired slots"));
+        };
+        // What comes when the heap has ended is gone with it.
+        let Ok(heap) = heap() else { return };
+        match heap.questions.on_message(from, said) {
+            Ok(()) => crate::task::see_others(),
+            Err(why) => token.refuse(why),
+        }
+    };
+    Ok(runtime.endpoint().register_library(HANDLER, take_in).map_err(vgas::Error::from)?)
+}
+
+impl Heap {
+    /// The first of this rank's slots that are retired, as many as are asked about at a time.
+    pub(super) fn retired(&self) -> Vec<u64> {
+        let slabs = self.slabs();
+        slabs.retired().iter().take(ASKED_MAX).map(|offset| self.address_of(*offset)).collect()
+    }
+
+    /// Answers what others have asked about their retired slots, and asks about this rank's.
+    pub(super) fn tend_retired(&self) -> Result<(), ObjectError> {
+        // Nobody can wait there, as for room in a message.
+        if self.runtime.endpoint().in_handler() {
+            return Ok(());
+        }
+        self.answer_questions()?;
+        self.revive_answered()?;
+        let retired = self.slabs().retired().len();
+        if self.has_replicas() || !self.questions.is_due(retired) {
+            return Ok(());
+        }
+        let (me, ranks) = (self.runtime.rank(), self.runtime.ranks());
+        let others = || (0..ranks).map(Rank).filter(|rank| *rank != me);
+        let Some(question) = self.questions.begin(self.retired(), others()) else { return Ok(()) };
+        let (words, bytes) = (question.words(), question.bytes());
+        others().try_for_each(|rank| Ok(self.runtime.request(rank, HANDLER, &words, &bytes)?))
+    }
+
+    /// Answers what others have asked.
+    pub(super) fn answer_questions(&self) -> Result<(), ObjectError> {
+        if !self.questions.have_come() {
+            return Ok(());
+        }
+        let come = {
+            let mut state = self.questions.state();
+            self.questions.has_come.store(false, Ordering::SeqCst);
+            std::mem::take(&mut state.come)
+        };
+        for (rank, (number, addresses)) in come {
+            let is_free = self.drop_copies_from(&addresses)?;
+            let said = Said::Free { number, bits: bits_of(&is_free) };
+            self.runtime.request(rank, HANDLER, &said.words(), &said.bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Drops the copies from these slots of others that nobody uses here, and says from which of them none is left.
+    pub(super) fn drop_copies_from(&self, addresses: &[u64]) -> Result<Vec<bool>, ObjectError> {
+        if is_planted(Fault::ConfirmedWithCopies) {
+            return Ok(vec![true; addresses.len()]);
+        }
+        // Copies whose links are dropped with others may become idle by that, and are asked about the next time.
+        let (gone, is_free) = self.copies.drop_from(addresses);
+        gone.into_iter().try_for_each(|copy| self.forget(copy))?;
+        Ok(is_free)
+    }
+
+    /// Slots begin anew that all others have said to have no copies from.
+    pub(super) fn revive_answered(&self) -> Result<(), ObjectError> {
+        self.questions.answered().map_or(Ok(()), |free| self.revive(&free))
+    }
+
+    /// These slots of this rank's begin anew.
+    pub(super) fn revive(&self, addresses: &[u64]) -> Result<(), ObjectError> {
+        let mut slabs = self.slabs();
+        for offset in addresses.iter().filter_map(|address| OWN.offset_of(*address)) {
+            slabs.confirmed(offset)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether others wait to hear what this rank has of their retired slots.
+pub(crate) fn has_questions() -> bool {
+    heap().is_ok_and(|heap| heap.questions.have_come())
+}
+
+/// Answers them. Not in handlers.
+pub(crate) fn answer_questions() {
+    let Ok(heap) = heap() else { return };
+    // Who cannot be told is lost, and mostly the job with it.
+    if let Err(why) = heap.answer_questions() {
+        super::complain(&why.to_string());
+    }
+}
+
+/// Any bytes as a message: what is understood is what was said.
+#[cfg(any(test, fuzzing))]
+pub(super) fn any_message(bytes: &[u8]) {
+    let Some((&[what, number], bytes)) = bytes.split_first_chunk() else { return };
+    let words = [u32::from(what), u32::from(number)];
+    if let Some(said) = Said::decode(&words, bytes) {
+        assert_eq!((said.words(), &said.bytes()[..]), (words, bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHERS: [Rank; 2] = [Rank(1), Rank(2)];
+
+    fn ask(questions: &Questions, addresses: &[u64]) -> u32 {
+        assert!(questions.is_due(addresses.len()));
+        match questions.begin(addresses.to_vec(), OTHERS.into_iter()) {
+            Some(Said::Ask { number, .. }) => number,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn free(number: u32, all: &[bool]) -> Said {
+        Said::Free { number, bits: bits_of(all) }
+    }
+
+    /// Goal: what all have confirmed is free, what one has not is asked about again when more has come, and nothing is asked twice at a time.
+    #[test]
+    fn slots_are_free_that_all_confirm() {
+        let questions = Questions::default();
+        let number = ask(&questions, &[16, 32, 48]);
+        assert!(!questions.is_due(100) && questions.begin(vec![64], OTHERS.into_iter()).is_none());
+        questions.on_message(Rank(1), free(number, &[true, true, false])).unwrap();
+        assert_eq!(questions.answered(), None);
+        // Twice, of too many, and of who was not asked.
+        assert!(questions.on_message(Rank(1), free(number, &[true; 3])).is_err());
+        assert!(questions.on_message(Rank(2), free(number, &[true; 9])).is_err());
+        assert!(questions.on_message(Rank(3), free(number, &[true; 3])).is_err());
+        questions.on_message(Rank(2), free(number, &[true, false, true])).unwrap();
+        assert_eq!(questions.answered(), Some(vec![16]));
+        assert_eq!(questions.answered(), None);
+        assert!(!questions.is_due(4) && questions.is_due(5), "two are left");
+    }
+
+    /// Goal: what was confirmed before a barrier says nothing after it.
+    #[test]
+    fn answers_to_what_is_over_mean_nothing() {
+        let questions = Questions::default();
+        let before = ask(&questions, &[16]);
+        questions.on_message(Rank(1), free(before, &[true])).unwrap();
+        {
+            let _barrier = questions.at_barrier();
+            assert!(!questions.is_due(100) && questions.begin(vec![16], OTHERS.into_iter()).is_none());
+        }
+        assert_eq!(questions.answered(), None);
+        questions.on_message(Rank(2), free(before, &[true])).unwrap();
+        let after = ask(&questions, &[16]);
+        assert_ne!(before, after);
+        questions.on_message(Rank(1), free(after, &[true])).unwrap();
+        questions.on_message(Rank(2), free(before, &[true])).unwrap();
+        assert_eq!(questions.answered(), None, "one has not answered this");
+        questions.on_message(Rank(2), free(after, &[true])).unwrap();
+        assert_eq!(questions.answered(), Some(vec![16]));
+    }
+
+    #[test]
+    fn what_others_ask_waits_once() {
+        let questions = Questions::default();
+        for number in 1..=3 {
+            questions.on_message(Rank(1), Said::Ask { number, addresses: vec![u64::from(number)] }).unwrap();
+        }
+        assert!(questions.have_come());
+        assert_eq!(questions.state().come.get(&Rank(1)), Some(&(3, vec![3])));
+    }
+
+    #[test]
+    fn malformed_messages_mean_nothing() {
+        let addresses: Vec<u64> = (1..=ASKED_MAX as u64 + 1).collect();
+        let ask = |count: usize| Said::Ask { number: 7, addresses: addresses[..count].to_vec() };
+        for (said, is_some) in [(ask(ASKED_MAX), true), (ask(ASKED_MAX + 1), false), (ask(0), false)] {
+            assert_eq!(Said::decode(&said.words(), &said.bytes()) == Some(said), is_some);
+        }
+        assert_eq!(Said::decode(&[0, 7], &[1; 9]), None);
+        assert_eq!(Said::decode(&[1, 7], &[]), None);
+        assert_eq!(Said::decode(&[1, 7], &[0; 14]), None);
+        assert_eq!(Said::decode(&[2, 7], &[0; 8]), None);
+        assert_eq!(Said::decode(&[0], &[0; 8]), None);
+    }
+}

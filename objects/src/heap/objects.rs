@@ -36,7 +36,8 @@ pub struct HeapOptions {
     pub last_colour: u16,
     /// Backups of each rank's partition on other nodes, at most 1: then objects outlive a node that is lost, as [`Objects::replicate`] and
     /// the documentation of this crate say. It takes as many bytes again of NVMe, and of the setting `segment.tiered_max`; and who writes
-    /// what was passed on since, copies it. Needs two nodes, and the setting `run.survive`.
+    /// what was passed on since, copies it. Needs two nodes, and the setting `run.survive`. Of a heap with a name, they are this job's: the first that is
+    /// passed on takes all that is in the partition to its backup, and a later job finds the last checkpoint, in which all nodes had a part.
     pub replicas: u32,
 }
 
@@ -105,10 +106,9 @@ impl Objects {
                 "this process has, or has had, a heap: one is all it can have".into(),
             ));
         }
-        if options.replicas > 1 || (options.replicas == 1 && name.is_some()) {
-            return Err(ObjectError::Usage(
-                "a heap without a name can have one replica, and no other any".into(),
-            ));
+        if options.replicas > 1 {
+            let asked = options.replicas;
+            return Err(ObjectError::Usage(format!("a heap can have one replica, not {asked}")));
         }
         runtime.attach(&SegmentSpec {
             tiered_bytes: bytes,

@@ -64,7 +64,7 @@ const RUN_WORDS: usize = 32 * PAGE_WORDS;
 
 /// Meetings of all ranks after which nobody has a word any more that was replaced before the first of them: at the first, the owner
 /// is told of the new one, and who has come out of the second knows that all have come out of the first.
-const MEETINGS: u64 = 2;
+pub(super) const MEETINGS: u64 = 2;
 
 /// The backups of a heap.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use super::boxes::{DBox, Refused};
 use super::error::{ObjectError, OtherLayout};
 use super::objects::Objects;
+use super::replica::MEETINGS;
 use crate::layout::Layout;
 use crate::word::Word;
 use crate::{Portable, Shareable};
@@ -149,7 +150,7 @@ impl Objects {
     /// meanwhile ([`Objects::attach_named`]).
     ///
     /// # Errors
-    /// As there; and when the heap has no name.
+    /// As there; when the heap has no name; and when a node is lost, whose part is missing.
     pub fn checkpoint(&self) -> Result<(), ObjectError> {
         let heap = self.heap;
         if !heap.runtime.has_named_segments() {
@@ -158,6 +159,11 @@ impl Objects {
             ));
         }
         self.barrier()?;
+        if heap.has_replicas() {
+            // What was replaced keeps its place until all have met twice more; a later job would not know whose it is. Ranks hear at the last of these
+            // what others have freed of theirs then.
+            (0..MEETINGS).try_for_each(|_| self.barrier())?;
+        }
         let roots = self.roots().as_ref().map(DBox::word);
         heap.head(roots).write(heap);
         Ok(heap.runtime.checkpoint()?)

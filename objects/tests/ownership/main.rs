@@ -9,6 +9,7 @@ mod disks;
 mod drops;
 mod forgotten;
 mod kept;
+mod kept_replicas;
 mod losses;
 mod nodes;
 mod periods;
@@ -144,6 +145,7 @@ fn main() -> ExitCode {
     type Sequence<'s> = (&'static str, &'s dyn Fn() -> Result<(), String>);
     let sequences: &[Sequence<'_>] = &[
         (kept::NAME, &|| job_within_bound(kept::NAME, seed, kept::sequence)),
+        (kept_replicas::NAME, &|| job_within_bound(kept_replicas::NAME, seed, kept_replicas::sequence)),
         (replicas::NAME, &|| job_within_bound(replicas::NAME, seed, || replicas::sequence(seed))),
         (running::NAME, &|| job_within_bound(running::NAME, seed, running::sequence)),
         (disks::NAME, &|| job_within_bound(disks::NAME, seed, || disks::sequence(seed))),
@@ -181,6 +183,7 @@ fn failed(error: impl std::fmt::Display) -> ExitCode {
 
 fn run_rank(name: &str, seed: u64) -> Outcome {
     if let Some(part) = kept::part(name)
+        .or_else(|| kept_replicas::part(name))
         .or_else(|| replicas::part(name))
         .or_else(|| programs::part(name))
         .or_else(|| losses::part(name))

@@ -35,7 +35,7 @@ pub fn part(name: &str) -> Option<Part> {
 
 pub const NAME: &str = "replicas";
 
-const REPLICATED: HeapOptions = HeapOptions { replicas: 1, ..HEAP };
+pub const REPLICATED: HeapOptions = HeapOptions { replicas: 1, ..HEAP };
 
 /// Fail-over may take this long, also beside programs that compute.
 const USED_AGAIN_WITHIN: Duration = Duration::from_secs(5);
@@ -108,7 +108,7 @@ pub fn note_pids(runtime: &Runtime) -> Outcome {
 }
 
 #[derive(Portable, Shareable)]
-struct Thing {
+pub struct Thing {
     version: u64,
     numbers: DVec<u64>,
     text: DString,
@@ -123,7 +123,7 @@ struct Link {
 
 /// What a thing is known to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Known {
+pub struct Known {
     version: u64,
     numbers: Vec<u64>,
     text: String,
@@ -131,7 +131,7 @@ struct Known {
 }
 
 impl Known {
-    fn of(thing: &Thing) -> Self {
+    pub fn of(thing: &Thing) -> Self {
         let chain = std::iter::successors(thing.chain.as_deref(), |link| link.next.as_deref());
         Self {
             version: thing.version,
@@ -142,7 +142,7 @@ impl Known {
     }
 
     /// Step `version` of a thing.
-    fn change(&mut self, version: u64) {
+    pub fn change(&mut self, version: u64) {
         self.version = version;
         match version % 4 {
             0 => self.numbers.extend((0..version % 90).map(|at| at * version)),
@@ -159,8 +159,12 @@ impl Known {
     }
 }
 
+pub fn new_thing() -> Thing {
+    Thing { version: 0, numbers: DVec::new(), text: DString::new(), chain: None }
+}
+
 /// The same step of the thing itself.
-fn change(thing: &mut Thing, version: u64) {
+pub fn change(thing: &mut Thing, version: u64) {
     thing.version = version;
     match version % 4 {
         0 => thing.numbers.extend((0..version % 90).map(|at| at * version)),
@@ -227,10 +231,7 @@ fn things(objects: &Objects) -> Result<Things, Box<dyn std::error::Error>> {
     let mut all = Vec::new();
     for at in 0..THINGS {
         let maker = Rank(at as u32 % objects.ranks());
-        let make = || {
-            let thing = Thing { version: 0, numbers: DVec::new(), text: DString::new(), chain: None };
-            DBox::new(thing)
-        };
+        let make = || DBox::new(new_thing());
         all.extend(objects.hand(maker, Rank(0), (objects.rank() == maker).then(make))?);
     }
     Ok((all, vec![Known::default(); THINGS]))
@@ -314,9 +315,7 @@ fn lose(runtime: Runtime, seed: u64, victims: &'static [Victim]) -> Outcome {
 
 /// A thing that was made elsewhere.
 fn made(on: Rank) -> Result<DBox<Thing>, TaskError> {
-    let task = task!(|_n: ()| -> DBox<Thing> {
-        DBox::new(Thing { version: 0, numbers: DVec::new(), text: DString::new(), chain: None })
-    });
+    let task = task!(|_n: ()| -> DBox<Thing> { DBox::new(new_thing()) });
     spawn_to(on, task, ()).join()
 }
 

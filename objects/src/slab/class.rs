@@ -3,11 +3,15 @@
 /// Bytes of a slab, and what it begins at a multiple of.
 pub const SLAB_BYTES: u64 = 64 << 10;
 
-/// Bytes of the slots of each class. Steps of at most a quarter, so that little of a slot is wasted.
-const SIZES: [u32; 32] = [
+/// Bytes of the slots of each class. Steps of at most a quarter, so that little of a slot is wasted; from where slabs have few slots on, what a slab
+/// has for each of six, five, and so on. Heaps at rest have the numbers: others are added behind.
+const SIZES: [u32; 37] = [
     16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280,
-    1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192,
+    1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10_912, 13_088, 16_368, 21_824, 32_752,
 ];
+
+/// The largest whose slots begin at multiples of their size.
+const ALIGNED_MAX: u64 = 8192;
 
 /// What sets a large class's code apart.
 const LARGE_CODE: u32 = 1 << 31;
@@ -33,14 +37,15 @@ impl Class {
         if !align.is_power_of_two() || align > SLAB_BYTES {
             return None;
         }
-        // Slots begin at multiples of 16, those whose size is a power of two at multiples of that.
-        let size = if align <= 16 || size > SIZES[CLASSES - 1] as u64 {
+        // Slots begin at multiples of 16, those whose size is a power of two at multiples of that; slabs at multiples of any alignment.
+        let is_large = align > 16 && (size > ALIGNED_MAX || align > ALIGNED_MAX);
+        let size = if align <= 16 || is_large {
             size
         } else {
             (if size > align { size } else { align }).next_power_of_two()
         };
         let mut class = 0;
-        while class < CLASSES {
+        while class < CLASSES && !is_large {
             if size <= SIZES[class] as u64 {
                 return Some(Self::Small(class as u8));
             }
@@ -196,11 +201,15 @@ mod tests {
             }
         }
         for align in [1, 8, 16, 32, 64, 4096, 8192] {
-            for size in (0..9000).step_by(7) {
+            for size in (0..40_000).step_by(7) {
                 match Class::of(size, align).unwrap() {
                     Class::Small(number) => {
                         let small = Small::new(number);
                         assert!(small.size >= size && small.size <= (2 * size.max(align)).max(16));
+                        assert!(
+                            size < 8192 || align > 16 || small.size <= size * 3 / 2 + 16,
+                            "{size} {small:?}"
+                        );
                         assert!(small.slot_offset(1).is_multiple_of(align), "{size} {align} {small:?}");
                     }
                     Class::Large(slabs) => assert!(u64::from(slabs) * SLAB_BYTES >= size),

@@ -15,11 +15,17 @@ pub struct OfSize {
 }
 
 /// Objects of all sizes; no copies, and nothing of slabs that an earlier job has left and nobody has looked at since.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sizes {
     small: [u64; CLASSES],
     /// By slabs.
     large: BTreeMap<u32, u64>,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { small: [0; CLASSES], large: BTreeMap::new() }
+    }
 }
 
 impl Sizes {

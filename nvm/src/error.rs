@@ -323,12 +323,17 @@ pub enum Unusable {
         expected: u32,
     },
     /// It has another number of pages.
-    #[error("it has {found} pages, the job asks for {expected}; run with that segment size")]
+    #[error(
+        "it has {} bytes of a rank, the job asks for {}; run with that segment size",
+        .found.saturating_mul((*.page_bytes).into()), .expected.saturating_mul((*.page_bytes).into())
+    )]
     Pages {
         /// The file's number.
         found: u64,
         /// The job's.
         expected: u64,
+        /// Bytes of each.
+        page_bytes: u32,
     },
     /// It has been cut off.
     #[error("it has {found} bytes where {expected} belong: it was truncated; restore it from a copy")]

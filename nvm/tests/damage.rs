@@ -56,7 +56,7 @@ fn unusable(error: VolumeError) -> Unusable {
 fn sizes_of_another_job_are_refused() {
     let disk = disk();
     let error = open(&disk).volume.create_or_open_named(0, "data", PAGES + 1).unwrap_err();
-    assert_eq!(unusable(error), Unusable::Pages { found: PAGES, expected: PAGES + 1 });
+    assert_eq!(unusable(error), Unusable::Pages { found: PAGES, expected: PAGES + 1, page_bytes: 4096 });
     let device = Box::new(MemoryDevice::new(&disk, 8).unwrap());
     let error = Volume::over(device, 8192, true).unwrap().create_or_open_named(0, "data", PAGES).unwrap_err();
     assert_eq!(unusable(error), Unusable::PageBytes { found: 4096, expected: 8192 });

@@ -293,7 +293,7 @@ impl Volume {
             return Err(unusable(Unusable::PageBytes { found, expected }));
         }
         if superblock.pages != pages {
-            return Err(unusable(Unusable::Pages { found: superblock.pages, expected: pages }));
+            return Err(unusable(Unusable::Pages { found: superblock.pages, expected: pages, page_bytes }));
         }
         let (found, expected) = (self.io.device.file_bytes(file)?, geometry.file_bytes());
         if found < expected {

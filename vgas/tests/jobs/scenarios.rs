@@ -562,7 +562,7 @@ fn prefault(runtime: &Runtime, _seed: u64) -> Outcome {
     let shared = status.lines().find_map(|line| line.strip_prefix("RssShmem:"));
     let shared: u64 =
         shared.and_then(|text| text.trim().strip_suffix(" kB")).ok_or("no RssShmem")?.trim().parse()?;
-    let size = runtime.settings().cache.size;
+    let size = &runtime.settings().cache.size;
     if shared < 48 << 10 {
         return Err(format!("{shared} KiB of a cache of {size:?} are there").into());
     }

@@ -18,7 +18,7 @@ pub const MEDIA: usize = 4096;
 pub const SHOWN: usize = 10;
 
 /// Of so many posts that are shown first, one's picture is opened.
-const OPENED: u64 = 256;
+pub const OPENED: u64 = 256;
 
 /// Longest line of a file of edges.
 const LINE_MAX: u64 = 1024;
@@ -238,6 +238,11 @@ impl Client {
         self.read = mix(self.read ^ seen);
         self.shown += 1;
         self.shown.is_multiple_of(OPENED)
+    }
+
+    /// How many posts it sees before the next one whose picture it wants to see.
+    pub fn unopened(&self) -> usize {
+        (OPENED - 1 - self.shown % OPENED) as usize
     }
 
     /// Sees a picture.

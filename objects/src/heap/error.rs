@@ -1,14 +1,16 @@
 //! What can go wrong with objects.
 
+use super::boxes::Refused;
 use crate::slab::{Full, NoObject};
+use std::fmt;
 use std::panic::Location;
 use vgas::{NodeId, Rank};
 
-/// What can go wrong in the heap.
-#[derive(Debug, thiserror::Error)]
+/// What can go wrong in the heap. As `Debug`, too, it says what happened: what `main` returns is printed so.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// This rank has no room for it.
+    /// There is no room for it.
     #[error(transparent)]
     Full(#[from] Full),
     /// An object cannot be had from where it is.
@@ -55,6 +57,20 @@ pub struct Lost {
 
 fn wanted(at: Option<&Location<'_>>) -> String {
     at.map(|at| format!(" for {at}")).unwrap_or_default()
+}
+
+impl fmt::Debug for ObjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // In one piece, which is one write where it is printed: ranks often fail together.
+        f.write_str(&self.to_string())
+    }
+}
+
+impl<T> From<Refused<T>> for ObjectError {
+    /// The value is dropped.
+    fn from(refused: Refused<T>) -> Self {
+        *refused.why
+    }
 }
 
 impl ObjectError {

@@ -188,6 +188,50 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         }
     }
 
+    /// Without keys, with room for so many in this rank's partition.
+    ///
+    /// # Panics
+    /// When so much room is not left in one piece, or there is no heap; [`DMap::try_with_capacity`] says so instead.
+    #[track_caller]
+    pub fn with_capacity(count: usize) -> Self {
+        super::boxes::had(Self::try_with_capacity(count))
+    }
+
+    /// [`DMap::with_capacity`].
+    ///
+    /// # Errors
+    /// When so much room is not left in one piece, or there is no heap.
+    #[track_caller]
+    pub fn try_with_capacity(count: usize) -> Result<Self, ObjectError> {
+        let mut map = Self::new();
+        map.try_reserve(count)?;
+        Ok(map)
+    }
+
+    /// Has room for so many keys more: until there are as many, nothing that is inserted moves the others. The map moves here.
+    ///
+    /// # Panics
+    /// As [`DMap::insert`]; [`DMap::try_reserve`] says why instead.
+    #[track_caller]
+    pub fn reserve(&mut self, count: usize) {
+        super::boxes::had(self.try_reserve(count));
+    }
+
+    /// [`DMap::reserve`].
+    ///
+    /// # Errors
+    /// When so much room is not left in one piece, or the map cannot be had; it is as it was then.
+    #[track_caller]
+    pub fn try_reserve(&mut self, count: usize) -> Result<(), ObjectError> {
+        let wanted = self.len.saturating_add(count);
+        match wanted.checked_mul(4).map(|four| four.div_ceil(3)) {
+            Some(buckets) if buckets <= self.buckets.len() => Ok(()),
+            Some(buckets) if wanted > 0 => self.try_have(buckets),
+            Some(_) => Ok(()),
+            None => Err(ObjectError::Usage(format!("no map has room for {wanted} keys"))),
+        }
+    }
+
     /// Makes room for one more key.
     #[track_caller]
     fn try_grow(&mut self) -> Result<(), ObjectError> {
@@ -195,7 +239,14 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         if (self.len + 1) * 4 <= before * 3 {
             return Ok(());
         }
-        let count = (2 * before).max(BUCKETS_MIN);
+        self.try_have(2 * before)
+    }
+
+    /// Has so many buckets, or more.
+    #[track_caller]
+    fn try_have(&mut self, count: usize) -> Result<(), ObjectError> {
+        let count = count.max(BUCKETS_MIN).checked_next_power_of_two();
+        let count = count.ok_or_else(|| ObjectError::Usage("no map is so large".into()))?;
         let mut buckets: DVec<Bucket<K, V>> = DVec::try_with_capacity(count)?;
         buckets.extend((0..count).map(|_| Bucket { hash: 0, entry: None }));
         // Here before any is taken out: an error leaves the map as it was.
@@ -283,49 +334,85 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// What is at a key, for writing: the map moves here.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// When it cannot be had; [`DMap::try_get_mut`] says why instead.
     #[track_caller]
     pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
     {
+        super::boxes::had(self.try_get_mut(key))
+    }
+
+    /// [`DMap::get_mut`].
+    ///
+    /// # Errors
+    /// When the map cannot be had, or there is no room for it here.
+    #[track_caller]
+    pub fn try_get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Result<Option<&mut V>, ObjectError>
+    where
+        K: Borrow<Q>,
+    {
         if self.len == 0 {
-            return None;
+            return Ok(None);
         }
-        let buckets = self.buckets.as_mut_slice();
+        let buckets = self.buckets.try_as_mut_slice()?;
         let (at, _) = Self::place(buckets, hash_of(key), key);
-        buckets[at].entry.as_mut().map(|(_, value)| value)
+        Ok(buckets[at].entry.as_mut().map(|(_, value)| value))
     }
 
     /// Takes what is at a key: the map moves here.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// When it cannot be had; [`DMap::try_remove`] says why instead.
     #[track_caller]
     pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
-        self.remove_entry(key).map(|(_key, value)| value)
+        super::boxes::had(self.try_remove(key))
+    }
+
+    /// [`DMap::remove`].
+    ///
+    /// # Errors
+    /// When the map cannot be had, or there is no room for it here.
+    #[track_caller]
+    pub fn try_remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Result<Option<V>, ObjectError>
+    where
+        K: Borrow<Q>,
+    {
+        Ok(self.try_remove_entry(key)?.map(|(_key, value)| value))
     }
 
     /// Takes a key, and what is at it: the map moves here.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// When it cannot be had; [`DMap::try_remove_entry`] says why instead.
     #[track_caller]
     pub fn remove_entry<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
         K: Borrow<Q>,
     {
+        super::boxes::had(self.try_remove_entry(key))
+    }
+
+    /// [`DMap::remove_entry`].
+    ///
+    /// # Errors
+    /// When the map cannot be had, or there is no room for it here.
+    #[track_caller]
+    pub fn try_remove_entry<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Result<Option<(K, V)>, ObjectError>
+    where
+        K: Borrow<Q>,
+    {
         if self.len == 0 {
-            return None;
+            return Ok(None);
         }
-        let buckets = self.buckets.as_mut_slice();
+        let buckets = self.buckets.try_as_mut_slice()?;
         let (at, _) = Self::place(buckets, hash_of(key), key);
-        let taken = take_at(buckets, at)?;
-        self.len -= 1;
-        Some(taken)
+        let taken = take_at(buckets, at);
+        self.len -= usize::from(taken.is_some());
+        Ok(taken)
     }
 
     /// Drops all keys and values but those of which `is_kept` says yes: the map moves here. Should `is_kept` panic, all are still there.
@@ -371,25 +458,36 @@ impl<K: Shareable + Hash + Eq, V: Shareable> DMap<K, V> {
     /// What is at a key, for reading. Of a map of another rank, a few buckets are brought.
     ///
     /// # Panics
-    /// When they cannot be had.
+    /// When they cannot be had; [`DMap::try_get`] says why instead.
     #[track_caller]
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Found<'_, K, V>>
     where
         K: Borrow<Q>,
     {
+        super::boxes::had(self.try_get(key))
+    }
+
+    /// [`DMap::get`].
+    ///
+    /// # Errors
+    /// When the buckets cannot be had, or there is no room for their copies.
+    #[track_caller]
+    pub fn try_get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Result<Option<Found<'_, K, V>>, ObjectError>
+    where
+        K: Borrow<Q>,
+    {
         if self.len == 0 {
-            return None;
+            return Ok(None);
         }
         let hash = hash_of(key);
         let count = self.buckets.len();
         let mut from = hash as usize & (count - 1);
         loop {
-            let part = self.buckets.range(from..count.min(from + LOOKED_AT));
-            let part = super::boxes::had(part);
+            let part = self.buckets.range(from..count.min(from + LOOKED_AT))?;
             for at in 0..part.len() {
                 match part[at].look(hash, key) {
-                    Look::Key => return Some(Found { part, at }),
-                    Look::Free => return None,
+                    Look::Key => return Ok(Some(Found { part, at })),
+                    Look::Free => return Ok(None),
                     Look::Other => {}
                 }
             }

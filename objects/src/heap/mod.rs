@@ -374,7 +374,7 @@ impl Heap {
                 self.drop_come(usize::MAX)?;
                 self.revive_answered()?;
             } else if !self.evict()? {
-                return Err(full.into());
+                return Err(Full { rank: Some(self.runtime.rank().0), ..full }.into());
             }
         }
     }

@@ -44,7 +44,7 @@ pub struct NotRead {
 }
 
 impl NotRead {
-    fn of(at: usize, why: ObjectError, here: &'static Location<'static>) -> Self {
+    pub(super) fn of(at: usize, why: ObjectError, here: &'static Location<'static>) -> Self {
         Self { at, why: Box::new(why.for_call(here)) }
     }
 }
@@ -124,6 +124,26 @@ impl<T: Shareable> DBox<T> {
             Ref::at(address, copy_of).map_err(|why| NotRead::of(at, why, here))
         };
         held.into_iter().enumerate().map(borrow).collect()
+    }
+}
+
+impl<T: Shareable> DBox<T> {
+    /// As [`DBox::try_read_all`], of boxes that know afterwards where what they mean is: it stays as long as they are.
+    #[track_caller]
+    pub(crate) fn find_all<'b>(boxes: impl IntoIterator<Item = &'b Self>) -> Result<Vec<&'b T>, NotRead> {
+        let (here, boxes) = (Location::caller(), Vec::from_iter(boxes));
+        let heap = heap().map_err(|why| NotRead::of(0, why, here))?;
+        let sought = |(at, one): (usize, &&Self)| {
+            let wanted = (one.link.word, const { Shape::of::<T>() });
+            OWN.known(&one.link).is_none().then_some((at, wanted))
+        };
+        let (places, wanted): (Vec<_>, Vec<_>) = boxes.iter().enumerate().filter_map(sought).unzip();
+        let held = heap.hold_all(&wanted).map_err(|(at, why)| NotRead::of(places[at], why, here))?;
+        for (at, one) in places.into_iter().zip(held) {
+            let (address, copy_of) = one.into_parts();
+            heap.note(&boxes[at].link, address, copy_of.is_some());
+        }
+        Ok(boxes.into_iter().map(|one| &**one).collect())
     }
 }
 

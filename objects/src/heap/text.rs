@@ -1,6 +1,7 @@
 //! [`DString`]: text in the global heap.
 
 use super::error::ObjectError;
+use super::read_all::NotRead;
 use super::vec::DVec;
 use crate::glue::Glue;
 use crate::layout::Layout;
@@ -10,6 +11,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
+use std::panic::Location;
 
 /// Owned, growable text in the global heap: like a `String`. Read, it is a `str`; another rank reads a copy. 32 bytes.
 ///
@@ -51,10 +53,47 @@ unsafe impl Portable for DString {
 // SAFETY: as its only field.
 unsafe impl Shareable for DString {}
 
+fn text_of(bytes: &[u8]) -> Result<&str, ObjectError> {
+    std::str::from_utf8(bytes).map_err(|why| ObjectError::Usage(format!("what lies there is no text: {why}")))
+}
+
 impl DString {
     /// Empty text, which takes no room.
     pub const fn new() -> Self {
         Self { bytes: DVec::new() }
+    }
+
+    /// A copy of this text, in this rank's partition: as `From`, where there may be no room.
+    ///
+    /// # Errors
+    /// When so much room is not left in one piece, or there is no heap.
+    #[track_caller]
+    pub fn try_from_str(text: &str) -> Result<Self, ObjectError> {
+        Ok(Self { bytes: DVec::try_from_slice(text.as_bytes())? })
+    }
+
+    /// All of many texts, to read: of another node, by one message to it, as of [`DBox::read_all`](crate::DBox::read_all).
+    ///
+    /// # Panics
+    /// When one of them cannot be had, or there is no room for the copies; [`DString::try_read_all`] says which instead.
+    #[track_caller]
+    pub fn read_all<'t>(texts: impl IntoIterator<Item = &'t Self>) -> Vec<&'t str> {
+        match Self::try_read_all(texts) {
+            Ok(all) => all,
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    /// [`DString::read_all`].
+    ///
+    /// # Errors
+    /// When one of them cannot be had, is no text, or there is no room for its copy: says which, and why.
+    #[track_caller]
+    pub fn try_read_all<'t>(texts: impl IntoIterator<Item = &'t Self>) -> Result<Vec<&'t str>, NotRead> {
+        let here = Location::caller();
+        let all = DVec::try_read_all(texts.into_iter().map(|text| &text.bytes))?;
+        let texts = all.into_iter().enumerate();
+        texts.map(|(at, bytes)| text_of(bytes).map_err(|why| NotRead::of(at, why, here))).collect()
     }
 
     /// Bytes of it; no message is needed to know.
@@ -121,9 +160,7 @@ impl DString {
     /// When it cannot be had, or there is no room for a copy; and when what is there is no text, as a rank of another program may have left it.
     #[track_caller]
     pub fn try_as_str(&self) -> Result<&str, ObjectError> {
-        let bytes = self.bytes.try_as_slice()?;
-        std::str::from_utf8(bytes)
-            .map_err(|why| ObjectError::Usage(format!("what lies there is no text: {why}")))
+        text_of(self.bytes.try_as_slice()?)
     }
 
     /// In memory of this process.

@@ -177,6 +177,32 @@ impl<T: Portable> DVec<T> {
         Ok(row)
     }
 
+    /// A row of copies of these values, in this rank's partition: as `From`, where there may be no room.
+    ///
+    /// # Errors
+    /// When so much room is not left in one piece, or there is no heap.
+    #[track_caller]
+    pub fn try_from_slice(values: &[T]) -> Result<Self, ObjectError>
+    where
+        T: Copy,
+    {
+        let mut row = Self::new();
+        row.try_extend_from(values)?;
+        Ok(row)
+    }
+
+    /// Adds values at the end, as far as there is room: as `Extend`, where there may be none. The row comes here.
+    ///
+    /// # Errors
+    /// With the first value that has no room, those before being in the row; or when the row cannot be had.
+    #[track_caller]
+    pub fn try_extend(&mut self, values: impl IntoIterator<Item = T>) -> Result<(), super::Refused<T>> {
+        let values = values.into_iter();
+        // Only a hint, as where it extends.
+        let _ = self.try_reserve(values.size_hint().0);
+        values.into_iter().try_for_each(|value| self.try_push(value))
+    }
+
     /// What leads to its values.
     #[inline]
     fn link(&self) -> Option<&Link> {

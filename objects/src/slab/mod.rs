@@ -71,21 +71,28 @@ pub enum Use {
 /// Nothing is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no {bytes} bytes are free in a partition of {of}{}; free objects, or attach the heap with more bytes a rank",
-    asked(*others)
+    "no {bytes} bytes are free in {} of {of} bytes{}; free objects, or attach the heap with more bytes a rank (HeapOptions::bytes)",
+    whose(*rank), asked(*others)
 )]
 pub struct Full {
     /// What was wanted.
     pub bytes: u64,
     /// Of how many.
     pub of: u64,
+    /// Whose partition it is, where that is known.
+    pub rank: Option<u32>,
     /// So many other ranks were asked, and have no room either.
     pub others: u32,
+}
+
+fn whose(rank: Option<u32>) -> String {
+    rank.map_or_else(|| "a partition".into(), |rank| format!("the partition of rank {rank}"))
 }
 
 fn asked(others: u32) -> String {
     match others {
         0 => String::new(),
+        1 => ", nor in that of one other rank".into(),
         others => format!(", nor in those of {others} other ranks"),
     }
 }
@@ -282,7 +289,7 @@ impl<M: Memory> Slabs<M> {
     }
 
     fn full(&self, bytes: u64) -> Full {
-        Full { bytes, of: self.geometry.bytes, others: 0 }
+        Full { bytes, of: self.geometry.bytes, rank: None, others: 0 }
     }
 
     fn allocate_small(&mut self, small: Small, of: Use, spare: u32) -> Result<Place, Full> {

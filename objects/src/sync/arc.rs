@@ -11,7 +11,8 @@ use super::units::Units;
 use super::weak::DWeak;
 use crate::glue::Glue;
 use crate::heap::{
-    DBox, ObjectError, Refused, add, discard_left, drop_value, is_dropping, is_own, replace, take_out,
+    DBox, NotRead, ObjectError, Refused, add, discard_left, drop_value, is_dropping, is_own, replace,
+    take_out,
 };
 use crate::planted::{Fault, is_planted};
 use crate::word::{Link, Word};
@@ -242,6 +243,35 @@ impl<T: Shareable> DArc<T> {
         let word = this.word();
         one_more::<T>(word, OWNER)?;
         Ok(Self::of(word))
+    }
+
+    /// Many values, to read: of another node, by one message to it, as of [`DBox::read_all`](crate::DBox::read_all), and not by one for each.
+    ///
+    /// ```no_run
+    /// # use vgas_objects::sync::DArc;
+    /// fn sum(pictures: &[DArc<[u8; 4096]>]) -> u64 {
+    ///     DArc::read_all(pictures).into_iter().flatten().map(|byte| u64::from(*byte)).sum()
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// When one of them cannot be had, or there is no room for its copy; [`DArc::try_read_all`] says which instead.
+    #[track_caller]
+    pub fn read_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Vec<&'a T> {
+        match Self::try_read_all(all) {
+            Ok(all) => all,
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    /// [`DArc::read_all`].
+    ///
+    /// # Errors
+    /// When one of them cannot be had, or there is no room for its copy: says which, and why.
+    #[track_caller]
+    pub fn try_read_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Result<Vec<&'a T>, NotRead> {
+        let found = DBox::find_all(all.into_iter().map(|one| &*one.of))?;
+        Ok(found.into_iter().map(|counted| &counted.value).collect())
     }
 
     /// An owner's handle, of which the caller has the unit.

@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
 use vgas::Rank;
-use vgas_objects::{DBox, DMap, DString, DVec, HeapOptions, Objects, Portable, Shareable};
+use vgas_objects::{DBox, DMap, DString, DVec, HeapOptions, ObjectError, Objects, Portable, Shareable};
 
 pub const ALL: &[Scenario] = &[
     Scenario { name: "rows", jobs: JOBS, heap: HEAP, rank: rows, ends_with: None },
@@ -20,8 +20,12 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "large_row", jobs: &[(1, 1), (2, 1), (2, 2)], heap: HEAP, rank: large, ends_with: None },
     Scenario { name: "text", jobs: JOBS, heap: HEAP, rank: text, ends_with: None },
     Scenario { name: "map", jobs: JOBS, heap: HEAP, rank: map, ends_with: None },
+    Scenario { name: "full_map", jobs: &[(1, 1), (2, 2)], heap: SMALL, rank: full_map, ends_with: None },
+    Scenario { name: "sizes", jobs: &[(1, 1), (2, 1), (2, 2)], heap: HEAP, rank: sizes, ends_with: None },
     Scenario { name: "full_row", jobs: &[(1, 1)], heap: HEAP, rank: full, ends_with: None },
 ];
+
+const SMALL: HeapOptions = HeapOptions { bytes: 1 << 20, ..HEAP };
 
 /// What has rows of numbers, of boxes, and of rows.
 #[derive(Default, Portable, Shareable)]
@@ -208,6 +212,88 @@ fn text(objects: &Objects, _seed: u64) -> Outcome {
     names.sort();
     ensure(names.iter().map(|name| &**name).eq(["", "a", "b", "c"]), || format!("{names:?}"))?;
     drop((text, names));
+    nothing_is_left(objects)
+}
+
+/// Goal: where no room is left, whoever asks for it in words that begin with `try_` is told so, has what it had, and goes on when there is some.
+fn full_map(objects: &Objects, _seed: u64) -> Outcome {
+    let mut map: DMap<u64, [u64; 8]> = DMap::try_with_capacity(90)?;
+    for key in 0..90 {
+        ensure(map.try_insert(key, [key; 8])?.is_none(), || format!("{key} was there"))?;
+    }
+    let no_map = DMap::<u64, [u64; 8]>::try_with_capacity(1 << 20);
+    ensure(no_map.is_err_and(|why| why.to_string().contains("rank")), || "a map of 100 MB".into())?;
+    let no_room = [map.try_reserve(1 << 20), map.try_reserve(usize::MAX)];
+    ensure(no_room.iter().all(Result::is_err) && map.len() == 90, || format!("{no_room:?}"))?;
+    let mut rows = Vec::new();
+    let why = loop {
+        match DVec::try_from_slice(&[7u64; 2000]) {
+            Ok(row) => rows.push(row),
+            Err(why) => break why,
+        }
+    };
+    ensure(matches!(why, ObjectError::Full(_)) && format!("{why:?}") == why.to_string(), || {
+        format!("{why:?}")
+    })?;
+    // 16,000 bytes take no more than 16,384, nearly all of them.
+    ensure(rows.len() > 50, || format!("{} rows", rows.len()))?;
+    let mut row = DVec::new();
+    let refused = row.try_extend(0..1u64 << 20).err().ok_or("a row of 8 MB")?;
+    ensure(row.len() as u64 == refused.value && row.iter().copied().eq(0..refused.value), || {
+        format!("{refused}")
+    })?;
+    let why = ObjectError::from(refused);
+    ensure(matches!(why, ObjectError::Full(_)), || format!("{why}"))?;
+    ensure(DString::try_from_str(&"long".repeat(1 << 18)).is_err(), || "a text of 1 MB".into())?;
+    drop((rows, row));
+    let text = DString::try_from_str("short")?;
+    ensure(text == "short", || format!("{text:?}"))?;
+    for key in 0..90 {
+        if let Some(value) = map.try_get_mut(&key)? {
+            value[0] += 1;
+        }
+        ensure(map.try_get(&key)?.is_some_and(|found| found[0] == key + 1 && found[7] == key), || {
+            format!("{key}")
+        })?;
+        ensure(map.try_remove(&key)?.is_some() && map.try_get(&key)?.is_none(), || format!("{key} stays"))?;
+    }
+    ensure(map.try_get_mut(&7)?.is_none() && map.try_remove_entry(&7)?.is_none(), || "it is empty".into())?;
+    drop((map, text));
+    nothing_is_left(objects)
+}
+
+/// Goal: values of all sizes about those of slots, and texts that are read together, are on another rank what they were on theirs.
+fn sizes(objects: &Objects, _seed: u64) -> Outcome {
+    let ranks = objects.ranks();
+    let sizes: Vec<u64> = [8192u64, 10_912, 13_088, 16_368, 21_824, 32_752, 65_536]
+        .into_iter()
+        .flat_map(|bytes| [bytes / 8 - 3, bytes / 8 - 2, bytes / 8, bytes / 8 + 1])
+        .collect();
+    for from in (0..ranks).map(Rank) {
+        let to = Rank((from.0 + 1) % ranks);
+        let made = (objects.rank() == from).then(|| {
+            let rows: DVec<DVec<u64>> = sizes.iter().map(|size| (0..*size).collect()).collect();
+            let texts: DVec<DString> = (0..40).map(|at| DString::from("text ".repeat(at).as_str())).collect();
+            DBox::new((rows, texts))
+        });
+        let check = |both: &(DVec<DVec<u64>>, DVec<DString>)| -> Outcome {
+            for (row, size) in both.0.iter().zip(&sizes) {
+                ensure(row.iter().copied().eq(0..*size), || format!("a row of {size}"))?;
+            }
+            let texts = DString::try_read_all(both.1.iter())?;
+            ensure((0..).zip(&texts).all(|(at, text)| *text == "text ".repeat(at)), || format!("{texts:?}"))
+        };
+        objects.lend(from, made.as_ref(), |both| check(both).map_err(|why| why.to_string()))??;
+        // There it moves, as it is written.
+        let mut given = objects.hand(from, to, made)?;
+        if let Some(both) = &mut given {
+            for row in both.0.as_mut_slice() {
+                row[0] += 1;
+                row[0] -= 1;
+            }
+            check(both)?;
+        }
+    }
     nothing_is_left(objects)
 }
 

@@ -359,9 +359,13 @@ fn fill_all<const N: usize>(others: u32) -> Result<Vec<DBox<[usize; N]>>, Box<dy
     ensure(refused.value == [kept.len(); N], || "the value is another".into())?;
     let ObjectError::Full(full) = &*refused.why else { return Err(format!("{refused}").into()) };
     let is_named = full.others == others && full.bytes >= 8 * N as u64 && full.of == 1 << 20;
-    ensure(is_named && full.to_string().contains(&format!("nor in those of {others} other")), || {
-        format!("{full}")
-    })?;
+    let asked = if others == 1 {
+        "nor in that of one other".into()
+    } else {
+        format!("nor in those of {others} other")
+    };
+    let is_said = ["the partition of rank 0", &asked].iter().all(|words| full.to_string().contains(words));
+    ensure(is_named && is_said, || format!("{full}"))?;
     Ok(kept)
 }
 

@@ -25,6 +25,10 @@
 //! give as many bytes as there is NVMe for; a part that is full goes on in that of another rank, and when all are full
 //! [`DBox::try_new`](crate::DBox::try_new) says so and gives the value back.
 //!
+//! A value takes a slot: up to 32 KiB, one of 37 sizes, which is at most a quarter larger, or half from 8 KiB on; beyond, whole pieces of 64 KiB. A row that
+//! grows by [`push`](crate::DVec::push) doubles its slot, and leaves the old one for others; one whose length is known is made
+//! [`with_capacity`](crate::DVec::with_capacity). Copies of others' objects take room in the same part, a quarter of the cache at most.
+//!
 //! # 4. The program, and its tasks
 //!
 //! [`Objects::run`](crate::Objects::run) runs a program on the first rank; the other ranks wait for tasks. A [`task!`](crate::task) is a closure that
@@ -32,11 +36,52 @@
 //! lent something runs where that is, unless [`spawn_to`](crate::spawn_to) names a rank. Divide work into several times as many tasks as
 //! there are cores, of some milliseconds each: ranks with nothing to do take those that have not begun.
 //!
+//! A task returns what may lie in the heap. An error of std or of this crate may not, so one that fails simply panics: whoever joins it has the
+//! words, and goes on or not. Errors that a program tells apart are an enum of its own.
+//!
+//! ```no_run
+//! use vgas_objects::{DBox, DVec, Portable, TaskError, spawn, task};
+//!
+//! #[derive(Portable)]
+//! enum Why { Full, Odd(u64) }
+//!
+//! fn place(number: u64) -> Result<DBox<u64>, Why> {
+//!     if number % 2 == 1 { return Err(Why::Odd(number)) }
+//!     DBox::try_new(number).map_err(|_| Why::Full)
+//! }
+//!
+//! let placed = spawn(task!(|number: u64| place(number)), 6).join();
+//! match placed {
+//!     Ok(Ok(_)) => {}
+//!     Ok(Err(Why::Full)) => eprintln!("no room is left on any rank"),
+//!     Ok(Err(Why::Odd(number))) => eprintln!("{number} is odd"),
+//!     Err(TaskError::Panicked { rank, message }) => eprintln!("on {rank}: {message}"),
+//!     Err(other) => eprintln!("{other}"),
+//! }
+//! ```
+//!
 //! # 5. Reading and writing
 //!
 //! The rules are Rust's own. `&` reads: what is elsewhere comes as a copy, which stays as long as it is used and there is room. `&mut` writes: what is
 //! elsewhere moves to the rank that writes, and nobody can look at an old copy afterwards. What many write goes into a
 //! [`DMutex`](crate::sync::DMutex) or a [`DAtomicU64`](crate::sync::DAtomicU64).
+//!
+//! `*object` and `object.field` do both, and panic where an object cannot be had; what begins with `try_` says why instead. What is about a box and not
+//! about what it has is called with its type, as on an `Arc`:
+//!
+//! ```no_run
+//! # use vgas::Rank;
+//! # use vgas_objects::DBox;
+//! # fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut number = DBox::new_on(Rank(1), 7u64)?;
+//! assert_eq!(DBox::rank(&number), Some(Rank(1)));
+//! assert_eq!(*number.try_read()?, 7);
+//! DBox::move_to(&mut number, Rank(0))?;
+//! let word = DBox::into_raw(number);
+//! // SAFETY: the word of a box that was made into it, once.
+//! let number: DBox<u64> = unsafe { DBox::from_raw(word) };
+//! # drop(number); Ok(()) }
+//! ```
 //!
 //! # 6. All of it
 //!
@@ -53,11 +98,66 @@
 //! target/release/vgas run -n 16 --hosts hosts.txt --cache 8GiB -- /shared/first 200000           # on other machines
 //! ```
 //!
-//! # 7. When it is slow, or does not go on
+//! # 7. What is to be there tomorrow
+//!
+//! A heap with a name is found again by a later job of as many ranks, as its last checkpoint has left it. A kept object has a name on its rank;
+//! [`root`](crate::Objects::root) takes it out of the heap's hands, so what a next job is to find is kept again before the next checkpoint. All
+//! ranks make a checkpoint together, so not within [`run`](crate::Objects::run).
+//!
+//! ```no_run
+//! use vgas::{Rank, Runtime};
+//! use vgas_objects::{DBox, DMap, HeapOptions, ObjectError, Objects};
+//!
+//! fn main() -> Result<(), ObjectError> {
+//!     // SAFETY: the files of this name are what checkpoints of this program have left, and nobody else has changed them.
+//!     let objects = unsafe { Objects::attach_named(Runtime::init()?, &HeapOptions::default(), "visits") }?;
+//!     if objects.rank() == Rank(0) {
+//!         let mut visits: DBox<DMap<u64, u64>> =
+//!             objects.root("by day")?.unwrap_or_else(|| DBox::new(DMap::new()));
+//!         *visits.entry(20_000).or_default() += 1;
+//!         objects.keep("by day", visits)?;
+//!     }
+//!     objects.checkpoint()?;
+//!     objects.finalize()
+//! }
+//! ```
+//!
+//! The names of types are kept with them, with their crate's: programs that read each other's heaps have these types from a library. Files are
+//! `NAME.*.vgas` in the folder `nvm.directory`, which a job with a name must be given; who removes them has removed the heap. `vgas objects` shows what is
+//! in them.
+//!
+//! # 8. Futures
+//!
+//! [`DBox::get`](crate::DBox::get) and a [`JoinHandle`](crate::JoinHandle) are futures of no executor in particular. A program without one has this:
+//!
+//! ```no_run
+//! use std::{future::Future, pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread::{self, Thread}};
+//!
+//! struct Unpark(Thread);
+//!
+//! impl Wake for Unpark {
+//!     fn wake(self: Arc<Self>) { self.0.unpark() }
+//! }
+//!
+//! fn block_on<F: Future>(future: F) -> F::Output {
+//!     let (waker, mut future) = (Waker::from(Arc::new(Unpark(thread::current()))), pin!(future));
+//!     loop {
+//!         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+//!             Poll::Ready(output) => return output,
+//!             Poll::Pending => thread::park(),
+//!         }
+//!     }
+//! }
+//! # let number = vgas_objects::DBox::new(7u64);
+//! let number = block_on(number.get()).map(|number| *number);
+//! ```
+//!
+//! # 9. When it is slow, or does not go on
 //!
 //! * `vgas run --stats` prints what each rank has, what it has fetched, and what its node has handed on. Many fetches of small objects: read them
 //!   together ([`DBox::read_all`](crate::DBox::read_all)), or tie them ([`TBox`](crate::TBox)).
 //! * A scan of more than the cache waits for NVMe unless the next part is asked for before ([`prefetch`](crate::prefetch)).
+//! * Small objects at random, many times more than the cache: each brings a page of `--page` bytes. Place what is used together at the same time, which lies
+//!   together then, tie it, or work through it in the order in which it lies; if that cannot be, try 16 KiB. Smaller ones cost a fault for each.
+//! * Memory that is used for the first time costs the system milliseconds for 2 MiB: `--set cache.prefault=on` has that happen at the start.
 //! * A rank that is killed ends the job with a line that names it. To go on without a node: [`HeapOptions::replicas`](crate::HeapOptions::replicas).
-//! * What is to be there tomorrow has a name: [`Objects::attach_named`](crate::Objects::attach_named), [`keep`](crate::Objects::keep),
-//!   [`checkpoint`](crate::Objects::checkpoint).

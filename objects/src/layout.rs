@@ -51,7 +51,11 @@ impl Layout {
             let other = line(name);
             (other != Some(&own)).then(|| match other {
                 Some(other) => format!("it is \"{own}\", and was \"{other}\""),
-                None => format!("it is \"{own}\", of which nothing was known"),
+                None => {
+                    let known: Vec<&str> =
+                        text.lines().filter_map(|line| Some(line.split_once(": ")?.0)).take(3).collect();
+                    format!("it is \"{own}\", which was not among {}", known.join(", "))
+                }
             })
         })
     }

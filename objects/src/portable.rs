@@ -86,7 +86,8 @@ use std::time::Duration;
     message = "`{Self}` means nothing in another process: it cannot lie in the global heap",
     label = "not portable",
     note = "derive `Portable` for a type of your own; text is a `DString`, a list a `DVec`, a map a `DMap`, what is behind a pointer a `DBox`, and one of several types an enum instead of `dyn Trait`",
-    note = "references are lent to tasks of a `scope`; memory, files and functions of this process do not travel"
+    note = "references are lent to tasks of a `scope`; memory, files and functions of this process do not travel",
+    note = "a task that fails says so by a panic, whose words `join` has, or by a type of its own: errors of std and of this crate do not travel"
 )]
 pub unsafe trait Portable: Sized + Send + 'static {
     /// Whether a value can have links.
@@ -151,7 +152,7 @@ pub unsafe trait Portable: Sized + Send + 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can change while others read it: ranks cannot have copies of it",
     label = "not shareable",
-    note = "derive `Shareable` for a type of your own; what changes while others have it is a `DMutex` or a `DAtomicU64` of `vgas_objects::sync`, and all else is written through `DBox::get_mut`"
+    note = "derive `Shareable`, too, for a type of your own, or write `DBox::get_mut` and `into_inner` where only its owner looks at it; what changes while others have it is a `DMutex` or a `DAtomicU64` of `vgas_objects::sync`, and all else is written through `DBox::get_mut`"
 )]
 pub unsafe trait Shareable: Portable + Sync {
     /// For the derive: does nothing, and cannot be compiled where a part is not shareable.

@@ -37,6 +37,26 @@ const MISTAKES: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "a type that borrows",
+        "#[derive(Portable)] pub struct Name<'a> { pub name: &'a str }",
+        &["cannot borrow from this one", "as a `DBox`, `DVec` or `DString`"],
+    ),
+    (
+        "two arguments that a task owns",
+        "pub fn begin() { let _ = task!(|a: u64, b: u64| -> u64 { a + b }); }",
+        &["`u64` is not lent to a task", "several values are a tuple"],
+    ),
+    (
+        "an argument without a type",
+        "pub fn begin() { let _ = task!(|a| a + 1); }",
+        &["a task is a closure with the type of its argument", "several are a tuple"],
+    ),
+    (
+        "a closure that moves what it captures",
+        "pub fn begin(a: u64) { let _ = task!(move |b: u64| a + b); }",
+        &["a task captures nothing, so that there is nothing to move"],
+    ),
+    (
         "a trait object",
         "pub trait Shape {} pub fn keep(of: DBox<dyn Shape>) { drop(of) }",
         &["`(dyn Shape + 'static)` means nothing in another process", "an enum instead of `dyn Trait`"],

@@ -39,6 +39,17 @@ fn shapes(input: &DeriveInput) -> syn::Result<Vec<(TokenStream, &Fields)>> {
     }
 }
 
+/// What is in the heap outlives who has made it, in other processes, too: it borrows nothing.
+fn borrows_nothing(input: &DeriveInput) -> syn::Result<()> {
+    match input.generics.lifetimes().next() {
+        None => Ok(()),
+        Some(lifetime) => Err(Error::new_spanned(
+            lifetime,
+            "what is in the global heap goes to other processes, and cannot borrow from this one: have it own what it has, as a `DBox`, `DVec` or `DString`",
+        )),
+    }
+}
+
 /// The generics, each type parameter with this bound.
 fn bounded(input: &DeriveInput, bound: &TokenStream) -> syn::Generics {
     let mut generics = input.generics.clone();
@@ -49,6 +60,7 @@ fn bounded(input: &DeriveInput, bound: &TokenStream) -> syn::Generics {
 }
 
 fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
+    borrows_nothing(input)?;
     let bound = quote!(::vgas_objects::Portable);
     let generics = bounded(input, &bound);
     let (implemented, types, conditions) = generics.split_for_impl();
@@ -151,6 +163,7 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
 }
 
 fn shareable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
+    borrows_nothing(input)?;
     let bound = quote!(::vgas_objects::Shareable);
     let generics = bounded(input, &bound);
     let (implemented, types, conditions) = generics.split_for_impl();

@@ -24,7 +24,8 @@ const QUIET: Duration = Duration::from_micros(300);
 /// How large the heap is to be. The same on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct HeapOptions {
-    /// Bytes of each rank's partition: values, copies and what the allocator notes. It may be far larger than memory.
+    /// Bytes of each rank's partition: values, copies and what the allocator notes. It may be far larger than memory. What is larger than 32 KiB takes
+    /// multiples of 64 KiB, and what is smaller a slot of some size ([how much that is](crate::first_steps#3-how-large-it-may-become)).
     pub bytes: u64,
     /// Copies of others' objects that a rank keeps, beyond which it drops those that nobody has used for longest. Those in use stay.
     pub copies: usize,

@@ -4,7 +4,7 @@ use crate::heap::{DBox, ObjectError, Refused, update};
 use crate::{Portable, Shareable};
 use vgas::{AtomicWord, Change};
 
-/// A number in the heap that ranks and threads update at the same time, by [`vgas::Runtime::update`]: each update is one step, all of
+/// A number in the heap, of a type that is a [`vgas::AtomicWord`], that ranks and threads update at the same time, by a [`vgas::Change`] as with [`vgas::Runtime::update`]: each update is one step, all of
 /// one number have an order, and what a thread did before one is visible to who sees it. 16 bytes, wherever they are; the number
 /// stays where it was made, and is freed with the name.
 ///

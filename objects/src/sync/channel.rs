@@ -285,7 +285,7 @@ impl<T: Portable> Sender<T> {
         }
     }
 
-    /// Sends a value; waits while there is no room for it. That it is sent does not mean that it is received: if whoever receives goes
+    /// Sends a value; waits while there is no room for it, and somebody receives ([`JoinHandle`](crate::JoinHandle) says what then must not wait for this). That it is sent does not mean that it is received: if whoever receives goes
     /// before, it is dropped, on some rank.
     ///
     /// # Errors

@@ -92,6 +92,11 @@ pub(super) fn code_of(number: u32) -> Option<Code> {
 /// ```
 /// use vgas_objects::{DBox, Task, task};
 /// let double: Task<((), u64), u64> = task!(|number: u64| -> u64 { number * 2 });
+/// // The same; one without an argument; and one with several.
+/// let _: [Task<((), u64), u64>; 2] = [double, task!(|number: u64| number * 2)];
+/// let _: Task<((), ()), u64> = task!(|| 7);
+/// let _ = task!(|(first, second): (u64, u64)| first + second);
+/// let _ = task!(|list: &DBox<u64>, more: u64| **list + more);
 /// ```
 ///
 /// What it needs, it is given: where it runs, nothing else is.
@@ -124,4 +129,24 @@ macro_rules! task {
         $crate::a_task_gets_what_it_uses_as_arguments(task);
         $crate::task_of(task)
     }};
+    (|| -> $result:ty $body:block) => { $crate::task!(|_nothing: ()| -> $result $body) };
+    // What the result is, the compiler finds out.
+    (|$lent:tt : $lent_type:ty, $argument:tt : $type:ty $(,)?| $body:expr) => {{
+        let task = |($lent, $argument): ($lent_type, $type)| $body;
+        $crate::a_task_gets_what_it_uses_as_arguments(task);
+        $crate::task_of(task)
+    }};
+    (|$argument:tt : $type:ty $(,)?| $body:expr) => {{
+        let task = |((), $argument): ((), $type)| $body;
+        $crate::a_task_gets_what_it_uses_as_arguments(task);
+        $crate::task_of(task)
+    }};
+    (|| $body:expr) => { $crate::task!(|_nothing: ()| $body) };
+    (move $($rest:tt)*) => { ::core::compile_error!("a task captures nothing, so that there is nothing to move: what it needs are its arguments") };
+    ($($rest:tt)*) => {
+        ::core::compile_error!(
+            "a task is a closure with the type of its argument, `task!(|number: u64| number + 1)`, or with two arguments of which the first is \
+             lent, `task!(|list: &Node, depth: u64| …)`; several are a tuple, `task!(|(a, b): (u64, u64)| a + b)`"
+        )
+    };
 }

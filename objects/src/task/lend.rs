@@ -21,6 +21,11 @@ pub(super) const BYTES_MAX: usize = 2048;
 ///
 /// # Safety
 /// `pack` writes, and `unpack` and `give_back` read, [`Lent::BYTES`] bytes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not lent to a task: the first of two arguments is a reference, or a tuple of some",
+    label = "not lent",
+    note = "what a task owns is its last argument; several values are a tuple, as in `task!(|(a, b): (u64, u64)| a + b)`"
+)]
 pub unsafe trait Lent<'s>: Sized + Send {
     /// What a value takes while a task runs with it.
     #[doc(hidden)]

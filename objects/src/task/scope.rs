@@ -95,7 +95,9 @@ fn usage(what: String) -> TaskError {
 /// what a program has begun is over with it.
 ///
 /// Whoever waits for a task runs it, if nobody has begun it, and others meanwhile, so that no number of workers is too small. So a
-/// thread does not wait with a lock that other tasks need. Awaiting runs nothing, and keeps no thread: an executor of the
+/// thread does not wait with a lock that other tasks need; nor does it drop the handles of tasks that wait for itself: where `?` leaves a function
+/// with a [`Receiver`](crate::sync::Receiver) in one variable and the handles of those who send in a later one, the handles go first, and wait for ever. Have
+/// the receiver declared after them. Awaiting runs nothing, and keeps no thread: an executor of the
 /// program's choice is woken when the task has ended.
 ///
 /// ```no_run

@@ -104,6 +104,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        // Miri lets nobody look for files.
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 16 } else { 256 }, ..ProptestConfig::default() })]
         #[test]
         fn words_hold_what_they_are_made_of(address in 1..=ADDRESS_MASK, colour: u16) {
             let word = Word::new(address, Colour(colour)).unwrap();

@@ -46,7 +46,8 @@ fn actions() -> impl Strategy<Value = Action> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    // Miri takes seconds for each.
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 4 } else { 256 }, ..ProptestConfig::default() })]
 
     #[test]
     fn slots_are_apart_and_colours_go_on(actions in prop::collection::vec(actions(), 1..400), last in 0..4u16) {

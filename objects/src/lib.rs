@@ -92,7 +92,7 @@
 //! | operation | own object | another rank's |
 //! |---|---|---|
 //! | read, `Deref` | two comparisons | the copy is known: one comparison more; a copy is in this node: a look into a table; else a message to its home, and the answer; one more where the home has it on NVMe and another node has a copy |
-//! | [`DBox::read_all`], [`DVec::read_all`] | as each of them | of each other node: a message and its answer for all that is not here, or as many as the bytes need |
+//! | [`DBox::read_all`], [`DVec::read_all`], [`DString::read_all`], [`sync::DArc::read_all`] | as each of them | of each other node: a message and its answer for all that is not here, or as many as the bytes need |
 //! | what has a [`TBox`] in it, read or written | as each of them | a message and its answer for all that is tied to it, or as many as the bytes need |
 //! | write, `DerefMut` | one word is looked at; where others have read, the colour changes | a message and its answer, and a 64th of the message that frees 64 objects together |
 //! | new | a slot | a message and its answer, and a put, where this rank has no room |
@@ -163,7 +163,8 @@
 //!
 //! With [`HeapOptions::replicas`] = 1, in a job that is started with `run.survive = on` and `conduit = tcp`, one node may be lost, not
 //! the first: its daemon or a rank on it is killed, or nobody reaches it. All that was ever passed on is still there, as it was then,
-//! and is used as before; `heap/replica.rs` says what exactly, and how. A loss while the heap is being attached ends the job.
+//! and is used as before; `heap/replica.rs` says what exactly, and how. A loss while the heap is being attached ends the job. A heap with a name
+//! may have replicas, too: a later job finds the last checkpoint, whatever was lost after it.
 //!
 //! * Objects of the lost ranks are read where their backups are, and move to who writes them.
 //! * Tasks that the node had are [`TaskError::Lost`]; what was lent to them is as before. Tasks go on elsewhere, except on ranks that
@@ -191,8 +192,9 @@
 //!   that line by SIGBUS, since no error can be returned there.
 //! * A slot has 65,535 colours. One goes each time that what others have read is written or freed; when they are used up, the object goes on in
 //!   another slot, and this one is *retired* until all ranks have said that they have no copies from there. They are asked when their rank places
-//!   something, also within an [`Objects::run`], and at each [`Objects::barrier`]. What keeps a slot retired is a borrow that was forgotten, a
-//!   rank that neither places anything nor is within a run, and replicas, until the next barrier. [`Objects::counts`] says how many there are.
+//!   something, also within an [`Objects::run`], and at each [`Objects::barrier`]. What keeps a slot retired is a use that others have of it
+//!   (also a forgotten borrow's, and that of a link in a copy that nobody has used lately, until that goes), a rank that neither places anything nor is within a
+//!   run, and replicas, until the next barrier. [`Objects::counts`] says how many there are.
 //! * `mem::forget` of a box or of a borrow leaks the object, or the copy, and is safe.
 //! * A copy never runs `Drop`; an object does, once, where its owner drops it. What is another rank's comes there before, as for writing.
 //! * What owns other objects and has no drop that the program has written, itself or in what it owns, is dropped by the rank that has it: when that places

@@ -157,7 +157,9 @@ impl Mapping {
         let part = self.bytes.div_ceil(threads).next_multiple_of(BLOCK_BYTES).max(BLOCK_BYTES);
         std::thread::scope(|scope| {
             for from in (0..self.bytes).step_by(part) {
-                scope.spawn(move || self.prepare(from, part.min(self.bytes - from)));
+                let prepare = move || self.prepare(from, part.min(self.bytes - from));
+                // A system without room for a thread has its memory found where it is used.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, prepare);
             }
         });
     }

@@ -253,7 +253,9 @@ impl Copies {
         let mut table = self.table();
         let mut gone = Vec::new();
         let mut is_free = vec![true; addresses.len()];
-        let place_of = |word: &Word| addresses.iter().position(|address| *address == word.address());
+        let places: FxHashMap<u64, usize> =
+            (0..).zip(addresses).map(|(at, address)| (*address, at)).collect();
+        let place_of = |word: &Word| places.get(&word.address()).copied();
         let asked: Vec<(Word, usize)> =
             table.entries.keys().filter_map(|word| Some((*word, place_of(word)?))).collect();
         for (word, at) in asked {

@@ -7,7 +7,9 @@ use crate::word::Word;
 use std::sync::atomic::Ordering;
 
 /// What a heap begins with, and which way of dividing it this is.
-const KIND: u64 = u64::from_le_bytes(*b"objects1");
+const KIND: u64 = u64::from_le_bytes(*b"objects2");
+/// What those of all ways begin with.
+const ANY_KIND: [u8; 7] = *b"objects";
 
 /// Where what is.
 mod at {
@@ -52,8 +54,13 @@ impl Head {
     /// # Errors
     /// When the segment is something else.
     pub fn read(word: impl Fn(u64) -> u64) -> Result<Self, ObjectError> {
-        if word(at::KIND) != KIND {
-            return Err(ObjectError::Usage("the segment of this name is not a heap of objects".into()));
+        let kind = word(at::KIND);
+        if kind != KIND {
+            let is_other = kind.to_le_bytes().starts_with(&ANY_KIND);
+            return Err(ObjectError::Usage(match is_other {
+                true => "the heap of this name was made by another version of this library, which divides it otherwise".into(),
+                false => "the segment of this name is not a heap of objects".into(),
+            }));
         }
         let jobs = word(at::JOBS);
         Ok(Self {

@@ -275,11 +275,11 @@ impl Objects {
         let mut bits = bits_of(&heap.drop_copies_from(&asked)?);
         bits.truncate(CARRIED_MAX);
         let answers = runtime.barrier_exchange(&bits)?;
-        let mut free = own;
-        free.retain(|address| {
+        let (free, used): (Vec<u64>, Vec<u64>) = own.into_iter().partition(|address| {
             let at = asked.iter().position(|other| other == address).unwrap_or(usize::MAX);
             answers.iter().all(|answer| bit(answer, at))
         });
+        heap.questions.refuse(used.into_iter());
         heap.revive(&free)
     }
 
@@ -299,7 +299,7 @@ impl Objects {
                     break;
                 }
             }
-            let own = heap.retired();
+            let own = heap.retired_to_ask();
             let brought = heap.drops_told_and_done().into_iter().chain(own.iter().copied());
             let bytes: Vec<u8> = brought.flat_map(u64::to_le_bytes).collect();
             let all = runtime.barrier_exchange(&bytes)?;

@@ -6,8 +6,10 @@
 //! otherwise where it places something, which may be within [`Objects::run`](super::Objects::run). Who is asked answers where it places something itself, and
 //! within a run also when it computes (`task/watch.rs`).
 //!
-//! One question of a rank is under way at a time, and none while it is at a barrier, which asks about the same slots: so a slot that is asked about stays
-//! retired until its question is over, and what was confirmed was confirmed since. An answer to a question that is over means nothing.
+//! One question of a rank is under way at a time, and none while it is at a barrier, which asks about the same slots; a question is over, its slots begin
+//! anew, and the next is chosen, under one lock. So a slot that is asked about stays retired until its question is over, and what was confirmed was
+//! confirmed since. An answer to a question that is over means nothing. What somebody still uses is asked about again after a while, after all
+//! others.
 //!
 //! Where the heap has replicas, nobody is asked within a run: there, what was passed on keeps its place until all have met ([`super::replica`]).
 
@@ -28,7 +30,7 @@ const HANDLER: u8 = 114;
 /// Slots that a rank asks about at a time: a barrier carries 1024 bytes.
 pub(super) const ASKED_MAX: usize = 100;
 
-/// What others still use is asked about again after so long, or when as many more are retired.
+/// What others still use is asked about again after so long.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a message says.
@@ -107,9 +109,9 @@ struct State {
     /// Of the last question.
     number: u32,
     asked: Option<Question>,
-    asked_at: Option<Instant>,
-    /// How many were retired still when the last one was over.
-    left: usize,
+    /// Slots that were asked about in vain, since then.
+    refused: FxHashSet<u64>,
+    refused_since: Option<Instant>,
     is_at_barrier: bool,
     /// What others have asked, and its number: each has one question.
     come: FxHashMap<Rank, (u32, Vec<u64>)>,
@@ -164,33 +166,54 @@ impl Questions {
         Ok(())
     }
 
-    /// A question that all have answered: which slots nobody has copies from.
-    fn answered(&self) -> Option<Vec<u64>> {
+    /// Somebody uses what came from there.
+    pub fn refuse(&self, addresses: impl Iterator<Item = u64>) {
+        self.state().refused.extend(addresses);
+    }
+
+    /// Those of these slots that are asked about next, as many as are at a time: first what nobody was asked about in vain.
+    pub fn next_of(&self, retired: &[u64]) -> Vec<u64> {
         let mut state = self.state();
-        let question = state.asked.take_if(|question| question.missing.is_empty())?;
-        state.left = question.is_free.iter().filter(|is_free| !**is_free).count();
+        let mut next = state.next_of(retired);
+        let refused = retired.iter().filter(|address| state.refused.contains(address)).copied();
+        next.extend(refused.take(ASKED_MAX - next.len()));
+        next
+    }
+}
+
+impl State {
+    /// Ends a question that all have answered: which slots nobody has copies from.
+    fn end_answered(&mut self) -> Option<Vec<u64>> {
+        let question = self.asked.take_if(|question| question.missing.is_empty())?;
         let all = question.addresses.into_iter().zip(question.is_free);
-        Some(all.filter_map(|(address, is_free)| is_free.then_some(address)).collect())
+        let (free, used): (Vec<_>, Vec<_>) = all.partition(|(_, is_free)| *is_free);
+        self.refused.extend(used.into_iter().map(|(address, _)| address));
+        Some(free.into_iter().map(|(address, _)| address).collect())
     }
 
-    /// Whether so many slots are to be asked about now.
-    fn is_due(&self, retired: usize) -> bool {
-        let state = self.state();
-        let is_new = retired > 2 * state.left || state.asked_at.is_none_or(|then| then.elapsed() > ASK_AGAIN);
-        retired > 0 && is_new && state.asked.is_none() && !state.is_at_barrier
+    /// Those of these that nobody was asked about in vain, as many as are asked about at a time.
+    fn next_of(&mut self, retired: &[u64]) -> Vec<u64> {
+        if self.refused.is_empty() || self.refused_since.is_none_or(|then| then.elapsed() > ASK_AGAIN) {
+            self.refused.clear();
+            self.refused_since = Some(Instant::now());
+        }
+        let new = retired.iter().filter(|address| !self.refused.contains(address));
+        new.take(ASKED_MAX).copied().collect()
     }
 
-    /// Begins a question to these ranks; none if another thread has, or is at a barrier.
-    fn begin(&self, addresses: Vec<u64>, ranks: impl Iterator<Item = Rank>) -> Option<Said> {
-        let mut state = self.state();
-        if state.asked.is_some() || state.is_at_barrier || addresses.is_empty() {
+    /// Begins a question about some of these to those ranks; none while one is under way, or at a barrier.
+    fn begin(&mut self, retired: &[u64], ranks: impl Iterator<Item = Rank>) -> Option<Said> {
+        if self.asked.is_some() || self.is_at_barrier || retired.is_empty() {
             return None;
         }
-        let number = state.number.wrapping_add(1);
+        let addresses = self.next_of(retired);
+        if addresses.is_empty() {
+            return None;
+        }
+        self.number = self.number.wrapping_add(1);
         let is_free = vec![true; addresses.len()];
-        state.asked = Some(Question { addresses: addresses.clone(), is_free, missing: ranks.collect() });
-        (state.number, state.asked_at) = (number, Some(Instant::now()));
-        Some(Said::Ask { number, addresses })
+        self.asked = Some(Question { addresses: addresses.clone(), is_free, missing: ranks.collect() });
+        Some(Said::Ask { number: self.number, addresses })
     }
 }
 
@@ -216,10 +239,15 @@ pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
 }
 
 impl Heap {
-    /// The first of this rank's slots that are retired, as many as are asked about at a time.
-    pub(super) fn retired(&self) -> Vec<u64> {
+    /// This rank's slots that are retired.
+    fn retired(&self) -> Vec<u64> {
         let slabs = self.slabs();
-        slabs.retired().iter().take(ASKED_MAX).map(|offset| self.address_of(*offset)).collect()
+        slabs.retired().iter().map(|offset| self.address_of(*offset)).collect()
+    }
+
+    /// Those of them that are asked about at a barrier.
+    pub(super) fn retired_to_ask(&self) -> Vec<u64> {
+        self.questions.next_of(&self.retired())
     }
 
     /// Answers what others have asked about their retired slots, and asks about this rank's.
@@ -229,16 +257,22 @@ impl Heap {
             return Ok(());
         }
         self.answer_questions()?;
-        self.revive_answered()?;
-        let retired = self.slabs().retired().len();
-        if self.has_replicas() || !self.questions.is_due(retired) {
-            return Ok(());
-        }
         let (me, ranks) = (self.runtime.rank(), self.runtime.ranks());
         let others = || (0..ranks).map(Rank).filter(|rank| *rank != me);
-        let Some(question) = self.questions.begin(self.retired(), others()) else { return Ok(()) };
+        let question = {
+            let mut state = self.questions.state();
+            self.revive(&state.end_answered().unwrap_or_default())?;
+            let retired = if self.has_replicas() { Vec::new() } else { self.retired() };
+            state.begin(&retired, others())
+        };
+        let Some(question) = question else { return Ok(()) };
         let (words, bytes) = (question.words(), question.bytes());
-        others().try_for_each(|rank| Ok(self.runtime.request(rank, HANDLER, &words, &bytes)?))
+        let asked = others().try_for_each(|rank| Ok(self.runtime.request(rank, HANDLER, &words, &bytes)?));
+        if asked.is_err() {
+            // Who has not heard it never answers.
+            self.questions.state().asked = None;
+        }
+        asked
     }
 
     /// Answers what others have asked.
@@ -251,12 +285,13 @@ impl Heap {
             self.questions.has_come.store(false, Ordering::SeqCst);
             std::mem::take(&mut state.come)
         };
-        for (rank, (number, addresses)) in come {
+        let answer = |(rank, (number, addresses)): (Rank, (u32, Vec<u64>))| {
             let is_free = self.drop_copies_from(&addresses)?;
             let said = Said::Free { number, bits: bits_of(&is_free) };
-            self.runtime.request(rank, HANDLER, &said.words(), &said.bytes())?;
-        }
-        Ok(())
+            Ok(self.runtime.request(rank, HANDLER, &said.words(), &said.bytes())?)
+        };
+        // One that cannot be told keeps nobody else waiting.
+        come.into_iter().map(answer).fold(Ok(()), Result::and)
     }
 
     /// Drops the copies from these slots of others that nobody uses here, and says from which of them none is left.
@@ -272,7 +307,8 @@ impl Heap {
 
     /// Slots begin anew that all others have said to have no copies from.
     pub(super) fn revive_answered(&self) -> Result<(), ObjectError> {
-        self.questions.answered().map_or(Ok(()), |free| self.revive(&free))
+        let mut state = self.questions.state();
+        self.revive(&state.end_answered().unwrap_or_default())
     }
 
     /// These slots of this rank's begin anew.
@@ -315,34 +351,62 @@ mod tests {
 
     const OTHERS: [Rank; 2] = [Rank(1), Rank(2)];
 
-    fn ask(questions: &Questions, addresses: &[u64]) -> u32 {
-        assert!(questions.is_due(addresses.len()));
-        match questions.begin(addresses.to_vec(), OTHERS.into_iter()) {
-            Some(Said::Ask { number, .. }) => number,
-            other => panic!("{other:?}"),
+    fn begin(questions: &Questions, retired: &[u64]) -> Option<(u32, Vec<u64>)> {
+        match questions.state().begin(retired, OTHERS.into_iter()) {
+            Some(Said::Ask { number, addresses }) => Some((number, addresses)),
+            _ => None,
         }
+    }
+
+    fn ask(questions: &Questions, retired: &[u64]) -> u32 {
+        let (number, addresses) = begin(questions, retired).expect("a question");
+        assert_eq!(addresses, retired);
+        number
+    }
+
+    fn answered(questions: &Questions) -> Option<Vec<u64>> {
+        questions.state().end_answered()
     }
 
     fn free(number: u32, all: &[bool]) -> Said {
         Said::Free { number, bits: bits_of(all) }
     }
 
-    /// Goal: what all have confirmed is free, what one has not is asked about again when more has come, and nothing is asked twice at a time.
+    /// Goal: what all have confirmed is free, what one has not is asked about after all else, and nothing is asked twice at a time.
     #[test]
     fn slots_are_free_that_all_confirm() {
         let questions = Questions::default();
         let number = ask(&questions, &[16, 32, 48]);
-        assert!(!questions.is_due(100) && questions.begin(vec![64], OTHERS.into_iter()).is_none());
+        assert_eq!(begin(&questions, &[64]), None);
         questions.on_message(Rank(1), free(number, &[true, true, false])).unwrap();
-        assert_eq!(questions.answered(), None);
+        assert_eq!(answered(&questions), None);
         // Twice, of too many, and of who was not asked.
         assert!(questions.on_message(Rank(1), free(number, &[true; 3])).is_err());
         assert!(questions.on_message(Rank(2), free(number, &[true; 9])).is_err());
         assert!(questions.on_message(Rank(3), free(number, &[true; 3])).is_err());
         questions.on_message(Rank(2), free(number, &[true, false, true])).unwrap();
-        assert_eq!(questions.answered(), Some(vec![16]));
-        assert_eq!(questions.answered(), None);
-        assert!(!questions.is_due(4) && questions.is_due(5), "two are left");
+        assert_eq!(answered(&questions), Some(vec![16]));
+        assert_eq!(answered(&questions), None);
+        assert_eq!(begin(&questions, &[32, 48]), None, "both were refused just now");
+        assert_eq!(questions.next_of(&[32, 64]), [64, 32], "where all meet, they come last");
+        assert_eq!(begin(&questions, &[32, 48, 64]).map(|(_, asked)| asked), Some(vec![64]));
+    }
+
+    /// Goal: however many are in use, those behind them are asked about.
+    #[test]
+    fn what_is_in_use_is_in_nobodys_way() {
+        let questions = Questions::default();
+        let retired: Vec<u64> = (1..=250).map(|at| 16 * at).collect();
+        let mut asked = FxHashSet::default();
+        for round in 1..=3 {
+            let (number, addresses) = begin(&questions, &retired).expect("a question");
+            let bits = vec![false; addresses.len()];
+            asked.extend(addresses);
+            assert_eq!(asked.len(), (100 * round).min(250));
+            OTHERS.into_iter().for_each(|rank| questions.on_message(rank, free(number, &bits)).unwrap());
+            assert_eq!(answered(&questions), Some(Vec::new()));
+        }
+        assert_eq!(begin(&questions, &retired), None);
     }
 
     /// Goal: what was confirmed before a barrier says nothing after it.
@@ -353,17 +417,17 @@ mod tests {
         questions.on_message(Rank(1), free(before, &[true])).unwrap();
         {
             let _barrier = questions.at_barrier();
-            assert!(!questions.is_due(100) && questions.begin(vec![16], OTHERS.into_iter()).is_none());
+            assert_eq!(begin(&questions, &[16]), None);
         }
-        assert_eq!(questions.answered(), None);
+        assert_eq!(answered(&questions), None);
         questions.on_message(Rank(2), free(before, &[true])).unwrap();
         let after = ask(&questions, &[16]);
         assert_ne!(before, after);
         questions.on_message(Rank(1), free(after, &[true])).unwrap();
         questions.on_message(Rank(2), free(before, &[true])).unwrap();
-        assert_eq!(questions.answered(), None, "one has not answered this");
+        assert_eq!(answered(&questions), None, "one has not answered this");
         questions.on_message(Rank(2), free(after, &[true])).unwrap();
-        assert_eq!(questions.answered(), Some(vec![16]));
+        assert_eq!(answered(&questions), Some(vec![16]));
     }
 
     #[test]

@@ -51,7 +51,8 @@ impl Class {
             }
             class += 1;
         }
-        let slabs = size.div_ceil(SLAB_BYTES);
+        // Also of a value without bytes, if it must lie at a multiple of many.
+        let slabs = if size == 0 { 1 } else { size.div_ceil(SLAB_BYTES) };
         if slabs < LARGE_REST as u64 { Some(Self::Large(slabs as u32)) } else { None }
     }
 
@@ -200,7 +201,7 @@ mod tests {
                 assert_eq!(small.slot_at(small.slot_offset(slot)), Some(slot));
             }
         }
-        for align in [1, 8, 16, 32, 64, 4096, 8192] {
+        for align in [1, 8, 16, 32, 64, 4096, 8192, 16_384, 65_536] {
             for size in (0..40_000).step_by(7) {
                 match Class::of(size, align).unwrap() {
                     Class::Small(number) => {
@@ -212,7 +213,7 @@ mod tests {
                         );
                         assert!(small.slot_offset(1).is_multiple_of(align), "{size} {align} {small:?}");
                     }
-                    Class::Large(slabs) => assert!(u64::from(slabs) * SLAB_BYTES >= size),
+                    Class::Large(slabs) => assert!(slabs > 0 && u64::from(slabs) * SLAB_BYTES >= size),
                 }
             }
         }

@@ -707,6 +707,11 @@ impl Pool {
         self.hungry_count.store(hungry.len(), Ordering::SeqCst);
     }
 
+    /// Whether a rank has asked for a task, and was not given one.
+    pub fn is_anybody_hungry(&self) -> bool {
+        self.hungry_count.load(Ordering::SeqCst) > 0
+    }
+
     /// Gives a task to a rank that wants one, if so many wait here beyond those for which a thread of this rank is idle. Takes an eighth of
     /// this rank's time at most.
     pub fn give(&self, beyond: usize) {

@@ -9,6 +9,7 @@ use super::entry::code_of;
 use super::job::{Leaves, Packed, Work};
 use super::lend::{MISREAD, stopped};
 use super::pool::{self, Pool};
+use super::see_others;
 use crate::heap::{ObjectError, Room, cannot_go_on, complain, pass_on};
 use crate::slab::Class;
 use crate::word::Word;
@@ -191,7 +192,11 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
             }
             None => {}
         },
-        Said::Hungry if is_of_this_run && !pool.is_over() => pool.is_hungry(from),
+        Said::Hungry if is_of_this_run && !pool.is_over() => {
+            pool.is_hungry(from);
+            // Where all threads compute, only the watch gives.
+            see_others();
+        }
         Said::Stop if is_of_this_run => pool.stop(),
         Said::Wanted { number, class } if is_of_this_run && !pool.is_closed() => {
             if !pool.rooms.want(from, number, class) {

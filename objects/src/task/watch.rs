@@ -88,7 +88,8 @@ impl Pool {
                     let is_asked = has_questions() || self.rooms.are_wanted();
                     let has_work = self.has_idle() && (self.has_work() || has_drops_to_do());
                     let doubts = watch.doubts.load(Ordering::SeqCst);
-                    is_asked || has_work || doubts || !self.is_attended() || self.is_over()
+                    let may_give = self.is_anybody_hungry() && self.has_work();
+                    is_asked || has_work || may_give || doubts || !self.is_attended() || self.is_over()
                 });
                 quiet = 0;
                 self.give_room();

@@ -387,7 +387,7 @@ fn flags(programs: &Programs) -> Outcome {
     programs
         .alone("kv --plain --operations 100 --json /nowhere/x")?
         .complains(1, "kv: cannot write /nowhere/x")?;
-    programs.job(job, "kv --heap 1MiB")?.complains(1, "bytes are free in a partition of 1048576")
+    programs.job(job, "kv --heap 1MiB")?.complains(1, "of 1048576 bytes; free objects")
 }
 
 /// Goal: when a rank is killed in the middle, the job ends, says so, and leaves nothing.

@@ -279,7 +279,7 @@ settings! {
         /// The unit of caching and coherence. Large pages suit scans, small ones random access.
         page: PowerOfTwo = "64KiB", Launch, 4 * KIB => 4 * MIB;
         /// Have memory behind all of the cache before the ranks begin, instead of where pages are first used: the start takes as long
-        /// as the system needs to find and clear it, and nothing later waits for that. What is missing is found at the start, too.
+        /// as the system needs to find and clear it, and nothing later waits for that. What the system does not give then comes later, as without.
         prefault: bool = "off", Node;
     }
 

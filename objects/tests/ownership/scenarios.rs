@@ -11,6 +11,9 @@ use vgas_objects::{
 };
 use vgas_rma::endpoint::CarrierCounts;
 
+/// A partition of which all slots are retired soon.
+pub const FEW_COLOURS: HeapOptions = HeapOptions { bytes: 1 << 20, last_colour: 2, ..HEAP };
+
 pub const ALL: &[Scenario] = &[
     Scenario { name: "tree", jobs: JOBS, heap: HEAP, rank: tree, ends_with: None },
     Scenario {
@@ -30,8 +33,8 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         name: "colours_within_a_run",
         jobs: &[(2, 1), (2, 2), (4, 2), (3, 3)],
-        heap: HeapOptions { bytes: 1 << 20, last_colour: 2, ..HEAP },
-        rank: colours_within_a_run,
+        heap: FEW_COLOURS,
+        rank: |objects, _seed| colours_within_a_run::<512>(objects),
         ends_with: None,
     },
     Scenario {
@@ -269,21 +272,21 @@ fn colours(objects: &Objects, _seed: u64) -> Outcome {
 /// Goal: a run that goes on for ever has room for ever: slots whose colours are used up are used again, without a barrier, and what is read there is
 /// always what was written last. Method: a small partition in which all slots would be retired twice over; other ranks read each value, and have
 /// room for copies of some.
-fn colours_within_a_run(objects: &Objects, _seed: u64) -> Outcome {
+pub fn colours_within_a_run<const N: usize>(objects: &Objects) -> Outcome {
     const ROUNDS: u64 = 1200;
     let (ranks, mut most) = (objects.ranks(), 0);
     let ended = objects.run(&RunOptions::default(), || -> Outcome {
         for round in 0..ROUNDS {
-            let mut number = DBox::try_new([round; 512]).map_err(|refused| refused.why)?;
+            let mut number = DBox::try_new([round; N]).map_err(|refused| refused.why)?;
             for step in 1..=3 {
                 let reader = Rank(1 + (round + step) as u32 % (ranks - 1));
                 let found = scope(|scope| {
-                    let read = task!(|number: &DBox<[u64; 512]>, _n: ()| -> u64 { number.iter().sum() });
+                    let read = task!(|number: &DBox<[u64; N]>, _n: ()| -> u64 { number.iter().sum() });
                     scope.spawn_to(reader, read, &number, ()).join()
                 })?;
-                let expected = 512 * (round + step - 1);
+                let expected = N as u64 * (round + step - 1);
                 ensure(found == expected, || format!("{found} in round {round}, instead of {expected}"))?;
-                *number.get_mut() = [round + step; 512];
+                *number.get_mut() = [round + step; N];
             }
             most = objects.counts()?.retired.max(most);
         }

@@ -1,7 +1,7 @@
 //! Mistakes that are made on purpose: programs must find each.
 
 use super::{COUNT_MAX, How, Part, job, whole};
-use crate::HEAP;
+use crate::{HEAP, scenarios};
 use vgas::Runtime;
 use vgas_objects::{Fault, HeapOptions, Objects, plant};
 
@@ -13,12 +13,16 @@ const _: () = assert!(PROGRAMS < COUNT_MAX);
 
 fn with(fault: Fault, runtime: Runtime, what: u64) -> crate::Outcome {
     plant(fault);
-    // What each slot has of colours decides whether mistakes with those that are used up show.
-    let heap = match fault {
-        Fault::ConfirmedWithCopies => HeapOptions { last_colour: 0, ..HEAP },
-        _ => HEAP,
-    };
-    whole(Objects::attach(runtime, &heap)?, what, How::Plain)
+    whole(Objects::attach(runtime, &HEAP)?, what, How::Plain)
+}
+
+/// Between programs all copies go, so that what is wrong with slots that are used again shows within a run only.
+fn within_a_run(fault: Fault, runtime: Runtime) -> crate::Outcome {
+    plant(fault);
+    // Small enough that copies are still there when their slots begin anew.
+    let objects = Objects::attach(runtime, &HeapOptions { copies: 4096, ..scenarios::FEW_COLOURS })?;
+    scenarios::colours_within_a_run::<8>(&objects)?;
+    Ok(objects.finalize()?)
 }
 
 pub const PARTS: &[(&str, Part)] = &[
@@ -32,7 +36,7 @@ pub const PARTS: &[(&str, Part)] = &[
     ("planted_unmarked_ties", |runtime, what| with(Fault::UnmarkedTies, runtime, what)),
     ("planted_lost_poison", |runtime, what| with(Fault::LostPoison, runtime, what)),
     ("planted_forgotten_drop", |runtime, what| with(Fault::ForgottenDrop, runtime, what)),
-    ("planted_confirmed_with_copies", |runtime, what| with(Fault::ConfirmedWithCopies, runtime, what)),
+    ("planted_confirmed_with_copies", |runtime, _| within_a_run(Fault::ConfirmedWithCopies, runtime)),
     ("planted_endless_period", |runtime, what| with(Fault::EndlessPeriod, runtime, what)),
 ];
 

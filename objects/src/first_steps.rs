@@ -25,7 +25,7 @@
 //! give as many bytes as there is NVMe for; a part that is full goes on in that of another rank, and when all are full
 //! [`DBox::try_new`](crate::DBox::try_new) says so and gives the value back.
 //!
-//! A value takes a slot: up to 32 KiB, one of 37 sizes, which is at most a quarter larger, or half from 8 KiB on; beyond, whole pieces of 64 KiB. A row that
+//! A value takes a slot: up to 32 KiB, one of 37 sizes, mostly at most a quarter larger (half, below 64 bytes and from 8 KiB on); beyond, whole pieces of 64 KiB. A row that
 //! grows by [`push`](crate::DVec::push) doubles its slot, and leaves the old one for others; one whose length is known is made
 //! [`with_capacity`](crate::DVec::with_capacity). Copies of others' objects take room in the same part, a quarter of the cache at most.
 //!
@@ -123,7 +123,7 @@
 //! ```
 //!
 //! The names of types are kept with them, with their crate's: programs that read each other's heaps have these types from a library. Files are
-//! `NAME.*.vgas` in the folder `nvm.directory`, which a job with a name must be given; who removes them has removed the heap. `vgas objects` shows what is
+//! `NAME.*.vgas` in the folder `nvm.directory`; who removes them has removed the heap. `vgas objects` shows what is
 //! in them.
 //!
 //! # 8. Futures

@@ -26,7 +26,7 @@ use std::ops::{Deref, DerefMut};
 /// ```
 ///
 /// It is used as a [`DBox`], and is one where nothing can come with it: what is on another rank than what it is tied to, in an enum other than
-/// `Option`, larger than 8 KiB, or does not fit into the message (64 KiB at most) is fetched when it is used. So is all of a group
+/// `Option`, larger than 32 KiB, or does not fit into the message (64 KiB at most) is fetched when it is used. So is all of a group
 /// whose heap has replicas. Ranks of one node need no messages, and fetch no groups.
 ///
 /// In the paper a variable of this type pins its object to the server of the variable; here it is a box like any other as long as it is in no

@@ -89,7 +89,13 @@ impl Pool {
                     let has_work = self.has_idle() && (self.has_work() || has_drops_to_do());
                     let doubts = watch.doubts.load(Ordering::SeqCst);
                     let may_give = self.is_anybody_hungry() && self.has_work();
-                    is_asked || has_work || may_give || doubts || !self.is_attended() || self.is_over()
+                    is_asked
+                        || has_work
+                        || may_give
+                        || doubts
+                        || !self.is_attended()
+                        || self.is_over()
+                        || self.is_closed()
                 });
                 quiet = 0;
                 self.give_room();

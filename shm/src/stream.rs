@@ -1,12 +1,11 @@
 //! Copies of large pieces that come from memory, not from a cache, and that another processor will read: pages on their way
 //! from pool to pool.
 //!
-//! The C library copies a few hundred KiB with one instruction that goes through both pieces from end to end, and changes
-//! its way only above a size that it takes from the cache of the whole machine, as if that belonged to one process. Here
-//! several system pages are copied side by side, because a processor fetches ahead within each of them by itself but in
-//! none across its end; and the stores pass by the caches, so that the destination is not read first. (Measured with
-//! 1 MiB at a time out of 32 that another core has written: 1.5 to 2 times the rate of `memcpy`, and reading the copy on
-//! another core afterwards takes as long as before. A piece that is in a cache is copied more slowly than by `memcpy`.)
+//! [`copy`](mod@crate::copy) goes through both pieces from end to end. Here several system pages are copied side by side,
+//! because a processor fetches ahead within each of them by itself but in none across its end; and the stores pass by the caches,
+//! so that the destination is not read first. (Measured with 1 MiB at a time out of 32 that another core has written: 1.5 to 2 times
+//! the rate of `memcpy`, and reading the copy on another core afterwards takes as long as before. A piece that is in a cache is
+//! copied more slowly than by `memcpy`.)
 
 use super::copy::copy;
 
@@ -26,7 +25,8 @@ pub const STREAM_BYTES_MIN: usize = 64 << 10;
 /// # Safety
 /// As [`copy`].
 pub unsafe fn copy_streaming(from: *const u8, to: *mut u8, bytes: usize) {
-    let streamed = if bytes < STREAM_BYTES_MIN || !to.addr().is_multiple_of(PAGE_BYTES) {
+    let aligned = to.addr().is_multiple_of(PAGE_BYTES) && from.addr().is_multiple_of(size_of::<u64>());
+    let streamed = if bytes < STREAM_BYTES_MIN || !aligned {
         0
     } else {
         // SAFETY: as the caller promised; the destination is aligned.
@@ -39,7 +39,7 @@ pub unsafe fn copy_streaming(from: *const u8, to: *mut u8, bytes: usize) {
 /// Copies from the beginning as much as can be copied side by side; returns how much.
 ///
 /// # Safety
-/// As [`copy`]; `to` is a multiple of 16.
+/// As [`copy`]; `to` is a multiple of 16, `from` one of 8.
 #[cfg(target_arch = "x86_64")]
 unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) -> usize {
     const LINE_BYTES: usize = 64;

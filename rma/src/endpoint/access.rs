@@ -11,11 +11,10 @@
 use super::Endpoint;
 use super::operation::Handle;
 use super::segment::Reach;
-use super::serve::fill;
 use crate::address::PinnedPart;
 use crate::error::{Result, RmaError};
 use crate::message::Source;
-use vgas_shm::copy::copy;
+use vgas_shm::copy::{copy, fill};
 
 /// A value that was asked for with [`Endpoint::get_value_nb`] or [`Endpoint::atomic_nb`].
 #[must_use = "a started get must be waited for"]

@@ -10,6 +10,7 @@ use crate::message::{Delivery, Destination, Direction, Message, Payload};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use vgas_shm::copy::copy;
 use vgas_shm::spin::SpinLock;
 
 /// Requests that wait at most; a request beyond that is `Busy`, so that a peer that floods itself polls meanwhile.
@@ -55,11 +56,11 @@ impl Loopback {
             Payload::Medium(source) => OwnedArrival::Medium(copy_of(source)),
             Payload::Long(source, destination) => {
                 let to = place(destination, source.bytes())?;
-                if source.bytes() > 0 {
-                    // SAFETY: `place` has checked the destination's range; the source is valid during the send. The
-                    // two may be the same bytes of a segment, so the copy allows overlap.
-                    unsafe { std::ptr::copy(source.address(), to, source.bytes()) };
-                }
+                let (from, bytes) = (source.address(), source.bytes());
+                let overlap = from.addr().abs_diff(to.addr()) < bytes;
+                // SAFETY: `place` has checked the destination's range; the source is valid during the send. Where the two share
+                // bytes of a segment, they are copied as is allowed then.
+                unsafe { if overlap { std::ptr::copy(from, to, bytes) } else { copy(from, to, bytes) } };
                 OwnedArrival::Long(to.expose_provenance(), source.bytes())
             }
         };

@@ -25,7 +25,8 @@ pub enum Direction {
 /// Where the payload of a long message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Into a registered region of the receiver.
+    /// Into a registered region of the receiver. Of a [segment](RegionId::is_segment), which others read and write meanwhile, each aligned
+    /// word is stored as a whole.
     Region {
         /// Which region. On an agent, a [segment](RegionId::is_segment) with `owner` names the part of a rank of its
         /// node, which the agent serves while the rank computes.
@@ -50,12 +51,13 @@ pub enum Destination {
 pub struct Source<'a> {
     address: *const u8,
     bytes: usize,
+    contended: bool,
     life: PhantomData<&'a [u8]>,
 }
 
 impl<'a> Source<'a> {
     /// Nothing.
-    pub const EMPTY: Source<'static> = Source { address: std::ptr::null(), bytes: 0, life: PhantomData };
+    pub const EMPTY: Source<'static> = Source::private(std::ptr::null(), 0);
 
     /// Private bytes. They outlive it:
     ///
@@ -68,7 +70,7 @@ impl<'a> Source<'a> {
     /// assert_eq!(source.bytes(), 3);
     /// ```
     pub fn of(bytes: &'a [u8]) -> Self {
-        Self { address: bytes.as_ptr(), bytes: bytes.len(), life: PhantomData }
+        Self::private(bytes.as_ptr(), bytes.len())
     }
 
     /// Bytes of a mapping.
@@ -83,7 +85,25 @@ impl<'a> Source<'a> {
     /// `address` is valid for reads of `bytes` bytes as long as `'a` lasts; or `bytes` is 0. Other threads and processes may
     /// write there meanwhile: what arrives is then any mixture of old and new.
     pub unsafe fn raw(address: *const u8, bytes: usize) -> Self {
-        Self { address, bytes, life: PhantomData }
+        Self::private(address, bytes)
+    }
+
+    /// Bytes of a segment, of which each aligned word shall arrive as somebody has written it.
+    ///
+    /// # Safety
+    /// As [`Source::raw`].
+    pub unsafe fn contended(address: *const u8, bytes: usize) -> Self {
+        Self { contended: true, ..Self::private(address, bytes) }
+    }
+
+    const fn private(address: *const u8, bytes: usize) -> Self {
+        Self { address, bytes, contended: false, life: PhantomData }
+    }
+
+    /// Whether a conduit has to [copy](vgas_shm::copy) them before it has the system read them, which does not keep words whole.
+    #[inline]
+    pub fn is_contended(&self) -> bool {
+        self.contended
     }
 
     /// First byte; anything when there are none.
@@ -105,7 +125,7 @@ impl<'a> Source<'a> {
     pub fn part(&self, offset: usize, bytes: usize) -> Self {
         let end = offset.checked_add(bytes);
         assert!(end.is_some_and(|end| end <= self.bytes), "{bytes} bytes at {offset} of {}", self.bytes);
-        Self { address: self.address.wrapping_add(offset), bytes, life: PhantomData }
+        Self { address: self.address.wrapping_add(offset), bytes, ..*self }
     }
 }
 

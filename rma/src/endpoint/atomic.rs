@@ -163,7 +163,7 @@ impl Endpoint {
         let [owner, region] = self.name_of(part);
         let mut value = Box::new([0; WORD_BYTES as usize]);
         let buffer = Some(value.as_mut_ptr());
-        let handle = self.send_parts(server, buffer, WORD_BYTES, WORD_BYTES, |id, _, _| {
+        let handle = self.send_parts(server, buffer, 0, WORD_BYTES, WORD_BYTES, |id, _, _| {
             match card.zip(update.as_atomic()) {
                 Some((card, atomic)) => {
                     let place = Place { owner: Peer(owner), region: part.region, offset };

@@ -158,7 +158,7 @@ impl Endpoint {
         let agent = self.layout.agent_of(self.layout.node_of(rank));
         let has_cards = self.network.as_ref().is_some_and(|network| network.capabilities().one_sided);
         if has_cards && !matches!(self.routes[agent.0 as usize], Route::Nowhere) {
-            let told = self.send_parts(agent, None, 1, 1, |id, _, _| {
+            let told = self.send_parts(agent, None, 0, 1, 1, |id, _, _| {
                 let [low, high] = low_high(id);
                 self.request_part(agent, FORGET, &[low, high, region.0.into()], Payload::Short)
             })?;
@@ -194,7 +194,7 @@ impl Endpoint {
         // An earlier one may have had the name.
         self.forget_part(part);
         let mut value = Box::new([0; 8]);
-        let asked = self.send_parts(server, Some(value.as_mut_ptr()), 8, 8, |id, _, _| {
+        let asked = self.send_parts(server, Some(value.as_mut_ptr()), 0, 8, 8, |id, _, _| {
             let [low, high] = low_high(id);
             let arguments = [low, high, owner.0, part.region.0.into()];
             self.request_part(server, LEARN, &arguments, Payload::Short)

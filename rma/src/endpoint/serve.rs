@@ -18,7 +18,7 @@ use crate::conduit::{Conduit, Part, Place};
 use crate::error::{Result, RmaError};
 use crate::message::{Arrived, Destination, Payload, Source};
 use std::sync::atomic::Ordering;
-use vgas_shm::copy::copy;
+use vgas_shm::copy::{copy, fill};
 
 const PUT: u8 = 0;
 pub(super) const DONE: u8 = 1;
@@ -30,6 +30,9 @@ const MEMSET: u8 = 5;
 /// Bytes of one part of a large operation: large enough that a message costs nothing beside its bytes, small enough
 /// that parts overlap on their way and that an agent serves others in between.
 const PART_BYTES_MAX: u64 = 1 << 20;
+
+/// What is not divided.
+const WORD_BYTES: u64 = 8;
 
 pub(super) fn handlers() -> [(u8, Handler); 6] {
     [
@@ -73,7 +76,7 @@ fn on_get(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
         Err(error) => return endpoint.fail(error),
     };
     // SAFETY: the range was checked against a segment, which stays mapped as long as the endpoint lives.
-    let source = unsafe { Source::raw(address, bytes as usize) };
+    let source = unsafe { Source::contended(address, bytes as usize) };
     let result = if endpoint.answers_gets_directly(token.from())
         && source.bytes() <= endpoint.long_bytes_max()
     {
@@ -120,17 +123,6 @@ fn on_memset(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
     token.check(token.reply(DONE, &[low, high], Payload::Short));
 }
 
-/// Sets shared bytes.
-///
-/// # Safety
-/// The range is valid for writes during the call; other processes may access it meanwhile.
-pub(super) unsafe fn fill(address: *mut u8, value: u8, bytes: usize) {
-    if bytes > 0 {
-        // SAFETY: the caller's promise; a call into libc, as in `shm::copy`.
-        unsafe { libc::memset(address.cast(), i32::from(value), bytes) };
-    }
-}
-
 impl Endpoint {
     /// Makes this endpoint serve the pinned segments of the ranks of its domain to peers on other nodes. Called by an
     /// agent before [`Endpoint::open`]; from then on its polls serve.
@@ -166,7 +158,7 @@ impl Endpoint {
     ) -> Result<Handle> {
         let part_bytes = PART_BYTES_MAX.min(self.long_bytes_max as u64);
         let (owner, region) = (self.layout.peer_of_rank(part.owner), part.region);
-        self.send_parts(server, None, source.bytes() as u64, part_bytes, |id, at, bytes| {
+        self.send_parts(server, None, offset, source.bytes() as u64, part_bytes, |id, at, bytes| {
             let source = source.part(at as usize, bytes as usize);
             let offset = offset + at;
             if let Some(conduit) = self.one_sided(server) {
@@ -198,7 +190,7 @@ impl Endpoint {
             self.medium_bytes_max as u64
         };
         let (owner, region) = (self.layout.peer_of_rank(part.owner), part.region);
-        self.send_parts(server, Some(to), bytes, part_bytes, |id, at, bytes| {
+        self.send_parts(server, Some(to), offset, bytes, part_bytes, |id, at, bytes| {
             if let Some(conduit) = one_sided {
                 let place = Place { owner, region, offset: offset + at };
                 let here = to.wrapping_add(at as usize);
@@ -223,7 +215,7 @@ impl Endpoint {
         bytes: u64,
     ) -> Result<Handle> {
         let [owner, region] = self.name_of(part);
-        self.send_parts(server, None, bytes, PART_BYTES_MAX, |id, at, bytes| {
+        self.send_parts(server, None, offset, bytes, PART_BYTES_MAX, |id, at, bytes| {
             let ([low, high], [at_low, at_high]) = (low_high(id), low_high(offset + at));
             let arguments = [low, high, owner, region, at_low, at_high, bytes as u32, u32::from(value)];
             self.request_part(server, MEMSET, &arguments, Payload::Short)
@@ -231,12 +223,14 @@ impl Endpoint {
     }
 
     /// Starts an operation on `bytes` bytes through `server`: sends its parts by `send`, which is told the operation's
-    /// number, and first byte and length of the part. `buffer`: the memory that the answers fill.
+    /// number, and first byte and length of the part. No aligned word of the memory at `offset` is divided. `buffer`: the memory that
+    /// the answers fill.
     #[inline]
     pub(super) fn send_parts(
         &self,
         server: Peer,
         buffer: Option<*mut u8>,
+        offset: u64,
         bytes: u64,
         part_bytes: u64,
         mut send: impl FnMut(u64, u64, u64) -> Result<()>,
@@ -245,12 +239,18 @@ impl Endpoint {
             return Ok(Handle::complete());
         }
         let buffer_bytes = if buffer.is_some() { bytes } else { 0 };
-        let parts = bytes.div_ceil(part_bytes);
+        let (first, further) = if bytes <= part_bytes {
+            (bytes, bytes)
+        } else {
+            let whole = part_bytes - part_bytes % WORD_BYTES;
+            (whole - offset % WORD_BYTES, whole)
+        };
+        let parts = 1 + (bytes - first).div_ceil(further);
         let operation =
             self.operations.start(server, buffer.unwrap_or(std::ptr::null_mut()), buffer_bytes, parts);
         let mut at = 0;
         while at < bytes {
-            let part = part_bytes.min(bytes - at);
+            let part = if at == 0 { first } else { further }.min(bytes - at);
             if let Err(error) = send(operation.id(), at, part) {
                 // The parts on their way have nowhere to go any more: what is left of this operation ends the endpoint, unless nothing
                 // of it is delivered any more.

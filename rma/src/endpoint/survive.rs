@@ -342,7 +342,7 @@ mod tests {
         zero.deliver_own().unwrap();
         assert_eq!(reports.load(Ordering::SeqCst), 201);
         zero.lose_node(NodeId(2));
-        let sent = zero.send_parts(Peer(5), None, 8, 4, |_, _, _| zero.check_peer(Peer(5), "sending"));
+        let sent = zero.send_parts(Peer(5), None, 0, 16, 8, |_, _, _| zero.check_peer(Peer(5), "sending"));
         assert!(is_lost(&sent.map(drop)));
         zero.check_failure().unwrap();
     }

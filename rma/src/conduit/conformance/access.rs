@@ -7,11 +7,15 @@ use crate::endpoint::{Handle, Implicit};
 use crate::error::RmaError;
 use vgas_shm::cores;
 
+/// What software of others that copies bytes does not promise.
+pub const WHOLE_WORDS: &str = "words that are written while they are read are whole";
+
 pub(super) const CASES: &[Case] = &[
     ("random puts and gets agree with a model", random_accesses),
     ("large transfers arrive whole", large),
     ("bytes go from segment to segment", between_segments),
     ("non-blocking forms complete", non_blocking),
+    (WHOLE_WORDS, whole_words),
     ("segments are described, and their ends are guarded", bounds),
 ];
 
@@ -81,6 +85,37 @@ fn large(fabric: &dyn Fabric) {
         // The other rank's bytes are in the own segment now.
         endpoint.get(rank, 13, &mut to).unwrap();
         assert!(to == pattern(u64::from(other.0), bytes), "what the other rank put is visible here");
+    });
+}
+
+/// Aligned words of which one rank writes all, its owner and another read all: whatever lies before and behind them.
+fn whole_words(fabric: &dyn Fabric) {
+    const LENGTHS: [usize; 5] = [16, 3200, 24_000, 100_000, 1_200_000];
+    Job::new(fabric, 3, |_| ()).run(|endpoint, rank| {
+        endpoint.attach_segment(SEGMENT_BYTES).unwrap();
+        let owner = Rank(1);
+        for (words, beside) in LENGTHS.into_iter().flat_map(|words| [0, 3].map(|beside| (words, beside))) {
+            let (offset, bytes) = (8 - beside as u64, words + 2 * beside);
+            if rank == Rank(0) {
+                endpoint.memset(owner, offset, 0, bytes as u64).unwrap();
+            }
+            endpoint.barrier().unwrap();
+            let mut found = vec![0; bytes];
+            for round in 1..=20 {
+                match (rank, round % 8) {
+                    (Rank(0), 0) => endpoint.memset(owner, offset, round, bytes as u64).unwrap(),
+                    (Rank(0), _) => endpoint.put(owner, offset, &vec![round; bytes]).unwrap(),
+                    _ => endpoint.get(owner, offset, &mut found).unwrap(),
+                }
+                for word in found[beside..beside + words].chunks_exact(8) {
+                    assert!(
+                        word.iter().all(|byte| *byte == word[0]),
+                        "{word:?}, of {words} bytes at {offset}"
+                    );
+                }
+            }
+            endpoint.barrier().unwrap();
+        }
     });
 }
 

@@ -26,6 +26,12 @@
 //! Memory is registered explicitly, when the first peer wants it, and named by keys that nobody guesses. A packet that does
 //! not begin as its sender was told over the proven connection is dropped.
 //!
+//! # Words
+//!
+//! What a card writes and reads in one go is a cache line. Providers that move bytes with the processor (`tcp`, `net`, `shm`) have the C
+//! library or the kernel copy them, and either divides words: of a put or get of some KiB beside another access to the same bytes an
+//! aligned word may be half old and half new there, which the other conduits exclude.
+//!
 //! # Loss
 //!
 //! The end of a process is seen at once, by the end of its tcp connection; a machine that falls silent as the tcp conduit sees

@@ -184,6 +184,25 @@ impl Connection {
                 return Ok(None);
             }
         }
+        let (first, mut rest) = socket::split(payload);
+        let loan = socket::with_whole_words(first, |first| self.begin(&mut sender, message, first, lent))?;
+        while loan.is_some() && rest.bytes() > 0 {
+            let (piece, behind) = socket::split(rest);
+            socket::with_whole_words(piece, |piece| self.send_rest(&mut sender, &[], piece, 0))?;
+            rest = behind;
+        }
+        Ok(loan)
+    }
+
+    /// Hands a message that may be sent to the socket, or queues it; of its payload only the beginning.
+    fn begin(
+        &self,
+        sender: &mut Sender,
+        message: &Message<'_>,
+        payload: Source<'_>,
+        lent: Option<&Span>,
+    ) -> io::Result<Option<Loan>> {
+        let request = message.direction == Direction::Request;
         // Before the message can be seen: its credit may be back before this call returns.
         if request {
             self.credits.fetch_sub(1, Ordering::Relaxed);
@@ -214,7 +233,7 @@ impl Connection {
             }
         }
         if done < head.len() + payload.bytes() {
-            self.send_rest(&mut sender, head, payload, done)?;
+            self.send_rest(sender, head, payload, done)?;
         }
         Ok(Some(Loan::NONE))
     }
@@ -224,7 +243,7 @@ impl Connection {
         self.returned.load(Ordering::Acquire) >= loan.0 || self.lost().is_some()
     }
 
-    /// Sends what the first attempt left, as long as the socket takes some, then queues a copy.
+    /// Sends what the first attempt left, or (without a head) a further piece, as long as the socket takes some, then queues a copy.
     #[cold]
     fn send_rest(
         &self,
@@ -235,7 +254,8 @@ impl Connection {
     ) -> io::Result<()> {
         let total = head.len() + payload.bytes();
         // With older bytes waiting, or nothing taken at all, nobody is reading at the moment.
-        let mut tries = if sender.waiting() == 0 && done > 0 { TRIES_BEFORE_COPY } else { 0 };
+        let is_taken = done > 0 || head.is_empty();
+        let mut tries = if sender.waiting() == 0 && is_taken { TRIES_BEFORE_COPY } else { 0 };
         while done < total && tries > 0 {
             let sent = if done < head.len() {
                 socket::send(self.socket(), &head[done..], payload, 0)?

@@ -3,7 +3,7 @@
 //! Short and medium frames are read into one buffer, many per system call; a medium payload is handed out as a shared
 //! piece of that buffer, so that a poll from inside its handler can read on (into a fresh buffer) without touching
 //! it. The payload of a long frame is read from the socket straight into the memory that the sink names, except for
-//! the little that came along with its head.
+//! the little that came along with its head, and for what others may use meanwhile, where words are stored as a whole.
 
 #![forbid(unsafe_code)]
 
@@ -249,8 +249,7 @@ impl Receiver {
         // Everything in the buffer went to the target before: it is empty.
         let buffer = writable(&mut self.buffer, &mut self.unread, READ_AHEAD_BYTES);
         let after = &mut buffer[..READ_AHEAD_BYTES];
-        let wanted = target.missing() + after.len();
-        let (received, behind) =
+        let (received, behind, wanted) =
             target.fill_from_socket(connection.socket(), after).map_err(Trouble::Socket)?;
         self.unread = 0..behind;
         self.note(received, wanted)

@@ -112,7 +112,9 @@ impl Operation {
     /// As [`Operation::advance`].
     pub(super) unsafe fn fetch(&mut self, client: &Core, to: *mut u8) -> Result<bool, CacheError> {
         if !self.has_opened() {
-            let bytes = self.left().min(FETCH_BYTES_MAX.into()) as usize;
+            // So that no aligned word is read in two parts.
+            let most = u64::from(FETCH_BYTES_MAX) - self.present_piece(0).offset % size_of::<u64>() as u64;
+            let bytes = self.left().min(most) as usize;
             // SAFETY: passed on.
             let Some(opened) = (unsafe { self.open_landing(client, to, bytes) }) else { return Ok(false) };
             self.first.get_or_insert_default().opened = Some(opened);

@@ -323,6 +323,12 @@ impl Operation {
         client.medium_max.min(self.page_bytes())
     }
 
+    /// Of so many bytes from there on, how many one message asks for: no aligned word is divided.
+    fn in_one_message(&self, client: &Core, in_page: usize, bytes: usize) -> usize {
+        let most = self.in_place_max(client);
+        if bytes <= most { bytes } else { most - (in_page + most) % size_of::<u64>() }
+    }
+
     pub(super) fn step(&mut self, bytes: usize) {
         self.offset += bytes as u64;
         self.own_left = OWN_TIMES;
@@ -350,7 +356,7 @@ impl Operation {
         }
         let index = self.index(page);
         if client.stays_at_home(&self.partition) {
-            let (offset, bytes) = (in_page as u32, bytes.min(self.in_place_max(client)));
+            let (offset, bytes) = (in_page as u32, self.in_one_message(client, in_page, bytes));
             if self.may_land(client, bytes) {
                 // SAFETY: passed on.
                 return unsafe { self.fetch(client, to) };
@@ -391,7 +397,7 @@ impl Operation {
                 Ok(true)
             }
             Attempt::Miss(entry) if entry.state() == PageState::InPlace => {
-                let bytes = bytes.min(self.in_place_max(client));
+                let bytes = self.in_one_message(client, in_page, bytes);
                 let (offset, bytes32) = (in_page as u32, bytes as u32);
                 self.ask_home(client, bytes, &[], |number| InPlace::Get {
                     page: index,
@@ -496,7 +502,7 @@ impl Operation {
             None => from,
         };
         if client.stays_at_home(&self.partition) {
-            let bytes = bytes.min(self.in_place_max(client));
+            let bytes = self.in_one_message(client, in_page, bytes);
             // SAFETY: rule 1: these bytes are the caller's, valid and not written while the operation runs.
             let data = unsafe { std::slice::from_raw_parts(from, bytes) };
             let offset = in_page as u32;
@@ -519,7 +525,7 @@ impl Operation {
             Attempt::Miss(entry) => entry,
         };
         if entry.state() == PageState::InPlace {
-            let bytes = bytes.min(self.in_place_max(client));
+            let bytes = self.in_one_message(client, in_page, bytes);
             // SAFETY: rule 1: these bytes are the caller's, valid and not written while the operation runs.
             let data = unsafe { std::slice::from_raw_parts(from, bytes) };
             let offset = in_page as u32;

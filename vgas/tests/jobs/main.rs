@@ -23,6 +23,7 @@ mod services;
 mod streamed;
 mod teams;
 mod teams_nb;
+mod words;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -216,6 +216,7 @@ pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> 
         .chain(crate::own::ALL)
         .chain(crate::parts::ALL)
         .chain(crate::fetches::ALL)
+        .chain(crate::words::ALL)
         .chain(crate::pinned::ALL)
         .chain(crate::teams::ALL)
         .chain(crate::teams_nb::ALL);

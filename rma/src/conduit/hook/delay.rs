@@ -425,9 +425,10 @@ mod tests {
     fn what_comes_of_one_peer_stays_in_order() {
         let layout = Layout::blocks(3, 3);
         let common = Mapping::anonymous("switch", Switch::common_bytes(3)).unwrap();
-        let switch = Switch::new("8mbit,1ms".parse().unwrap(), layout, Peer(0), common).unwrap();
+        let switch = Switch::new("1mbit,1ms".parse().unwrap(), layout, Peer(0), common).unwrap();
         let mut state = State::of(Way::Switch(switch));
-        let sent = [(Peer(1), 100_000), (Peer(1), 8), (Peer(2), 8), (Peer(1), 8)];
+        // The first takes 13 minutes: longer than this thread waits for a processor.
+        let sent = [(Peer(1), 100_000_000), (Peer(1), 8), (Peer(2), 8), (Peer(1), 8)];
         for (number, (from, bytes)) in (0..).zip(sent) {
             state.hold(from, bytes, Held::Completed(from, number));
         }

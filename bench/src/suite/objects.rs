@@ -52,6 +52,8 @@ const LONG: Duration = Duration::from_millis(2);
 
 type Boxes<T, const N: usize> = [Option<DBox<T>>; N];
 type Small = Boxes<[u64; SMALL_BYTES / 8], SMALL_COUNT>;
+/// Some of each.
+type Mixed = (DBox<Small>, DBox<Large>);
 type Large = Boxes<[u64; LARGE_BYTES / 8], LARGE_COUNT>;
 
 fn run(options: &Options) -> Result<Vec<Row>> {
@@ -140,7 +142,7 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
     let mut line = Line::between(runtime)?;
     let (here, there, me) = (Rank(0), Rank(1), objects.rank());
     let mut buffer = vec![1; LARGE_BYTES];
-    let mut times = [const { Vec::new() }; 19];
+    let mut times = [const { Vec::new() }; 21];
     let steps = steps_in(LONG);
     for sample in 0..=samples {
         let socket = line.ping_pong(me.0, SMALL_COUNT as u64)?;
@@ -177,6 +179,19 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
             true => each(LARGE_COUNT, || Ok(sum(large))),
             false => Ok(0.0),
         })??;
+        // Of this rank for the other, and of the other for this one: no processor is left over then.
+        let mine: DBox<Mixed> =
+            DBox::new((boxes(|at| [at as u64; SMALL_BYTES / 8]), boxes(|at| [at as u64; LARGE_BYTES / 8])));
+        let both = objects.lend(here, (me == here).then_some(&mine), |first| {
+            objects.lend(there, (me == there).then_some(&mine), |second| -> Result<_> {
+                let (small, large) = if me == here { &**second } else { &**first };
+                runtime.barrier()?;
+                let small = each(SMALL_COUNT, || Ok(sum(small)))?;
+                runtime.barrier()?;
+                Ok([small, each(LARGE_COUNT, || Ok(sum(large)))?])
+            })
+        })???;
+        drop(mine);
         let groups = (me == there).then(groups);
         let [loose, tied, all] = objects.lend(there, groups.as_ref(), |groups| match me == here {
             true => read_groups(groups),
@@ -255,8 +270,27 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
             let [messages, small] = reads;
             let large = rate(read_large);
             let found = [
-                small, messages, socket, moved, dropped, large, streamed, elsewhere, own, together, anywhere,
-                spread, locked, cloned, sent, bare, loose, tied, all,
+                small,
+                messages,
+                socket,
+                moved,
+                dropped,
+                large,
+                streamed,
+                elsewhere,
+                own,
+                together,
+                anywhere,
+                spread,
+                locked,
+                cloned,
+                sent,
+                bare,
+                loose,
+                tied,
+                all,
+                both[0],
+                rate(both[1]),
             ];
             times.iter_mut().zip(found).for_each(|(all, time)| all.push(time));
         }
@@ -284,6 +318,8 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
         loose,
         tied,
         all,
+        both,
+        both_large,
     ] = &times;
     let mut report = Report::new("objects").under("conduit", line.name());
     let latency = ["latency", "ns"];
@@ -291,6 +327,8 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
     report.compare(latency, (case, reads), ("message, and 512 B back", messages));
     report.add("bare ping-pong of 8 B", "latency", "ns", socket.clone());
     report.ratio((case, reads), ("bare ping-pong of 8 B", socket));
+    report.add("read of 512 B, not here yet, of both nodes at once", "latency", "ns", both.clone());
+    report.add("read of 1 MiB, not here yet, of both nodes at once", "rate", "GB/s", both_large.clone());
     let case = "each of 512 objects of 512 B, read together";
     report.compare(latency, (case, all), ("read of 512 B, not here yet", reads));
     let case = "each of a list of 512 nodes of 64 B, tied to each other";

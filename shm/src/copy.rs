@@ -244,6 +244,19 @@ unsafe fn copy_blocks(from: *const u64, to: *mut u64, words: usize) -> usize {
             out("xmm1") _,
             out("xmm2") _,
             out("xmm3") _,
+            // Of these the upper halves are gone, too.
+            out("xmm4") _,
+            out("xmm5") _,
+            out("xmm6") _,
+            out("xmm7") _,
+            out("xmm8") _,
+            out("xmm9") _,
+            out("xmm10") _,
+            out("xmm11") _,
+            out("xmm12") _,
+            out("xmm13") _,
+            out("xmm14") _,
+            out("xmm15") _,
             options(nostack),
         );
     }

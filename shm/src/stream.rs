@@ -80,7 +80,7 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) -> usize {
     blocks * BLOCK_BYTES
 }
 
-/// Elsewhere the C library does all of it.
+/// Elsewhere all of it is copied from end to end.
 ///
 /// # Safety
 /// None.

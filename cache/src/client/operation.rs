@@ -547,7 +547,7 @@ impl Operation {
         {
             return Ok(false);
         }
-        let first = bytes.min(client.medium_max);
+        let first = self.in_one_message(client, in_page, bytes);
         let Some(wait) = self.begin_part(client) else { return Ok(false) };
         // SAFETY: as above.
         let data = unsafe { std::slice::from_raw_parts(from, first) };

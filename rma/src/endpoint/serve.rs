@@ -242,7 +242,7 @@ impl Endpoint {
         let (first, further) = if bytes <= part_bytes {
             (bytes, bytes)
         } else {
-            let whole = part_bytes - part_bytes % WORD_BYTES;
+            let whole = (part_bytes - part_bytes % WORD_BYTES).max(WORD_BYTES);
             (whole - offset % WORD_BYTES, whole)
         };
         let parts = 1 + (bytes - first).div_ceil(further);

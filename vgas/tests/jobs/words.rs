@@ -28,11 +28,14 @@ const ROUNDS: u8 = 24;
 fn rank(runtime: &Runtime, _seed: u64) -> Outcome {
     runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
     let home_only = SegmentOptions { home_only: true, ..SegmentOptions::with_pages_of(4 << 10) };
-    for (kind, options) in [
+    let kinds = [
         ("pinned", SegmentOptions::pinned()),
         ("home-only", home_only),
         ("tiered", SegmentOptions::default()),
-    ] {
+        // A page takes several messages.
+        ("large pages", SegmentOptions::with_pages_of(256 << 10)),
+    ];
+    for (kind, options) in kinds {
         let segment = runtime.attach_segment(900_000, &options)?;
         for (words, beside) in WORDS.into_iter().flat_map(|words| BESIDE.map(|beside| (words, beside))) {
             let bytes = 2 * beside + 8 * words;

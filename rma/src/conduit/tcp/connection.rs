@@ -184,6 +184,7 @@ impl Connection {
                 return Ok(None);
             }
         }
+        debug_assert!(lent.is_none() || !payload.is_contended(), "what is lent stays as it is");
         let (first, mut rest) = socket::split(payload);
         let loan = socket::with_whole_words(first, |first| self.begin(&mut sender, message, first, lent))?;
         while loan.is_some() && rest.bytes() > 0 {

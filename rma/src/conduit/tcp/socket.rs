@@ -9,7 +9,8 @@
 //!    has been delivered; every write stays within these bytes (checked here, not by callers).
 //! 3. *No references.* Neither is ever turned into a slice: other processes may access the same bytes.
 //! 4. *Words.* The system copies bytes as it likes. What others may write or read meanwhile passes through private memory, from and to
-//!    which it is [copied](vgas_shm::copy) in whole words.
+//!    which it is [copied](vgas_shm::copy) in whole words. The source of a put is not written meanwhile, nor is the destination of a get used:
+//!    so GASNet has it.
 
 use crate::address::Peer;
 use crate::error::Result;
@@ -104,7 +105,11 @@ impl Target {
         // SAFETY: rule 2: no more is staged than was missing. Private memory overlaps nothing.
         unsafe { copy(staged.as_ptr(), self.base.add(self.filled), bytes) };
         self.filled += bytes;
-        staged.drain(..bytes);
+        if is_last {
+            self.staged = None;
+        } else {
+            staged.drain(..bytes);
+        }
     }
 
     /// Reads from the socket, with one system call, straight into the memory if nobody else uses it; and if the rest has come then, what

@@ -172,9 +172,9 @@ impl Questions {
     }
 
     /// Those of these slots that are asked about next, as many as are at a time: first what nobody was asked about in vain.
-    pub fn next_of(&self, retired: &[u64]) -> Vec<u64> {
+    pub fn next_of(&self, retired: &[u64], now: Instant) -> Vec<u64> {
         let mut state = self.state();
-        let mut next = state.next_of(retired);
+        let mut next = state.next_of(retired, now);
         let refused = retired.iter().filter(|address| state.refused.contains(address)).copied();
         next.extend(refused.take(ASKED_MAX - next.len()));
         next
@@ -192,21 +192,23 @@ impl State {
     }
 
     /// Those of these that nobody was asked about in vain, as many as are asked about at a time.
-    fn next_of(&mut self, retired: &[u64]) -> Vec<u64> {
-        if self.refused.is_empty() || self.refused_since.is_none_or(|then| then.elapsed() > ASK_AGAIN) {
+    fn next_of(&mut self, retired: &[u64], now: Instant) -> Vec<u64> {
+        if self.refused.is_empty()
+            || self.refused_since.is_none_or(|then| now.duration_since(then) > ASK_AGAIN)
+        {
             self.refused.clear();
-            self.refused_since = Some(Instant::now());
+            self.refused_since = Some(now);
         }
         let new = retired.iter().filter(|address| !self.refused.contains(address));
         new.take(ASKED_MAX).copied().collect()
     }
 
     /// Begins a question about some of these to those ranks; none while one is under way, or at a barrier.
-    fn begin(&mut self, retired: &[u64], ranks: impl Iterator<Item = Rank>) -> Option<Said> {
+    fn begin(&mut self, retired: &[u64], ranks: impl Iterator<Item = Rank>, now: Instant) -> Option<Said> {
         if self.asked.is_some() || self.is_at_barrier || retired.is_empty() {
             return None;
         }
-        let addresses = self.next_of(retired);
+        let addresses = self.next_of(retired, now);
         if addresses.is_empty() {
             return None;
         }
@@ -247,7 +249,7 @@ impl Heap {
 
     /// Those of them that are asked about at a barrier.
     pub(super) fn retired_to_ask(&self) -> Vec<u64> {
-        self.questions.next_of(&self.retired())
+        self.questions.next_of(&self.retired(), Instant::now())
     }
 
     /// Answers what others have asked about their retired slots, and asks about this rank's.
@@ -263,7 +265,7 @@ impl Heap {
             let mut state = self.questions.state();
             self.revive(&state.end_answered().unwrap_or_default())?;
             let retired = if self.has_replicas() { Vec::new() } else { self.retired() };
-            state.begin(&retired, others())
+            state.begin(&retired, others(), Instant::now())
         };
         let Some(question) = question else { return Ok(()) };
         let (words, bytes) = (question.words(), question.bytes());
@@ -348,11 +350,19 @@ pub(super) fn any_message(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::LazyLock;
 
     const OTHERS: [Rank; 2] = [Rank(1), Rank(2)];
 
+    /// All happens at one moment, however slow the machine is.
+    static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
+
     fn begin(questions: &Questions, retired: &[u64]) -> Option<(u32, Vec<u64>)> {
-        match questions.state().begin(retired, OTHERS.into_iter()) {
+        begin_at(questions, retired, *NOW)
+    }
+
+    fn begin_at(questions: &Questions, retired: &[u64], now: Instant) -> Option<(u32, Vec<u64>)> {
+        match questions.state().begin(retired, OTHERS.into_iter(), now) {
             Some(Said::Ask { number, addresses }) => Some((number, addresses)),
             _ => None,
         }
@@ -388,7 +398,7 @@ mod tests {
         assert_eq!(answered(&questions), Some(vec![16]));
         assert_eq!(answered(&questions), None);
         assert_eq!(begin(&questions, &[32, 48]), None, "both were refused just now");
-        assert_eq!(questions.next_of(&[32, 64]), [64, 32], "where all meet, they come last");
+        assert_eq!(questions.next_of(&[32, 64], *NOW), [64, 32], "where all meet, they come last");
         assert_eq!(begin(&questions, &[32, 48, 64]).map(|(_, asked)| asked), Some(vec![64]));
     }
 
@@ -406,7 +416,9 @@ mod tests {
             OTHERS.into_iter().for_each(|rank| questions.on_message(rank, free(number, &bits)).unwrap());
             assert_eq!(answered(&questions), Some(Vec::new()));
         }
-        assert_eq!(begin(&questions, &retired), None);
+        assert_eq!(begin_at(&questions, &retired, *NOW + ASK_AGAIN), None);
+        let again = begin_at(&questions, &retired, *NOW + 2 * ASK_AGAIN).expect("a question");
+        assert_eq!(again.1, retired[..ASKED_MAX]);
     }
 
     /// Goal: what was confirmed before a barrier says nothing after it.

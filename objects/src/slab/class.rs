@@ -193,16 +193,18 @@ mod tests {
     /// Goal: slots lie in their slab, behind their words, apart from each other, and as aligned as is promised.
     #[test]
     fn slots_fit() {
+        // All that Miri could find is found in few of them.
+        let (slots, sizes) = if cfg!(miri) { (97, 1009) } else { (1, 7) };
         for number in 0..CLASSES as u8 {
             let small = Small::new(number);
             assert!(Small::word_offset(small.slots) <= small.first, "{small:?}");
             assert!(small.slot_offset(small.slots) <= SLAB_BYTES && small.slots < 0x7fff, "{small:?}");
-            for slot in 0..small.slots {
+            for slot in (0..small.slots).step_by(slots) {
                 assert_eq!(small.slot_at(small.slot_offset(slot)), Some(slot));
             }
         }
         for align in [1, 8, 16, 32, 64, 4096, 8192, 16_384, 65_536] {
-            for size in (0..40_000).step_by(7) {
+            for size in (0..40_000).step_by(sizes) {
                 match Class::of(size, align).unwrap() {
                     Class::Small(number) => {
                         let small = Small::new(number);

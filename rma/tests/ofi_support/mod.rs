@@ -4,7 +4,7 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
-use vgas_rma::conduit::conformance::{Fabric, WHOLE_WORDS, node_domains};
+use vgas_rma::conduit::conformance::{DIVIDED_WORDS, Fabric, WHOLE_WORDS, node_domains};
 use vgas_rma::conduit::ofi::{OfiConduit, OfiOptions, available};
 use vgas_rma::conduit::tcp::TcpSpec;
 use vgas_rma::endpoint::EndpointSpec;
@@ -58,7 +58,6 @@ impl Fabric for OfiFabric {
     }
 
     fn excluded(&self, case: &str) -> Option<&'static str> {
-        let reason = "providers that move bytes with the processor copy them with means that divide words";
-        (case == WHOLE_WORDS).then_some(reason)
+        (case == WHOLE_WORDS).then_some(DIVIDED_WORDS)
     }
 }

@@ -10,6 +10,10 @@ use vgas_shm::cores;
 /// What software of others that copies bytes does not promise.
 pub const WHOLE_WORDS: &str = "words that are written while they are read are whole";
 
+/// Why libfabric leaves [`WHOLE_WORDS`] out.
+pub const DIVIDED_WORDS: &str =
+    "providers that move bytes with the processor copy them with means that divide words";
+
 pub(super) const CASES: &[Case] = &[
     ("random puts and gets agree with a model", random_accesses),
     ("large transfers arrive whole", large),

@@ -14,7 +14,7 @@ mod meeting;
 mod messages;
 mod trouble;
 
-pub use access::WHOLE_WORDS;
+pub use access::{DIVIDED_WORDS, WHOLE_WORDS};
 pub use fabric::{Fabric, HookedFabric, SimFabric, SmpFabric, SmpNetworkFabric, node_domains};
 
 use crate::address::{Layout, Rank};

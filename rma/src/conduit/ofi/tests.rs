@@ -5,7 +5,7 @@
 use super::shim::Faults;
 use super::{OfiConduit, OfiOptions, available, offer_of, truth};
 use crate::address::{Layout, Peer};
-use crate::conduit::conformance::{Fabric, cases, node_domains, run};
+use crate::conduit::conformance::{DIVIDED_WORDS, Fabric, WHOLE_WORDS, cases, node_domains, run};
 use crate::conduit::tcp::TcpSpec;
 use crate::endpoint::EndpointSpec;
 use crate::key::JobKey;
@@ -45,6 +45,10 @@ impl Fabric for BadFabric {
             EndpointSpec { layout: layout.clone(), me, domain, network: Some(Arc::new(conduit)) }
         };
         (0..layout.peers()).map(Peer).zip(listeners).map(spec).collect()
+    }
+
+    fn excluded(&self, case: &str) -> Option<&'static str> {
+        (case == WHOLE_WORDS).then_some(DIVIDED_WORDS)
     }
 }
 

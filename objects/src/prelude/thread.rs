@@ -39,6 +39,9 @@ impl<'scope> Scope<'scope, '_> {
 
 /// Lends to threads: as [`std::thread::scope`], by [`scope`](crate::scope).
 ///
+/// # Panics
+/// When a thread has failed that nobody has joined.
+///
 /// ```compile_fail,E0502
 /// # use vgas_objects::prelude::*;
 /// fn both(mut number: Box<u64>) {
@@ -49,6 +52,7 @@ impl<'scope> Scope<'scope, '_> {
 ///     });
 /// }
 /// ```
+#[track_caller]
 pub fn scope<'env, R>(within: impl for<'scope> FnOnce(Scope<'scope, 'env>) -> R) -> R {
     crate::scope(|scope| within(Scope(scope)))
 }

@@ -82,6 +82,9 @@ pub(super) trait Returns<R>: Work {
     /// The result, once.
     fn take(&self) -> Option<Result<R, TaskError>>;
 
+    /// Nobody wants its result: if it has failed, its scope is told.
+    fn abandon(&self);
+
     /// Whether it is over; else, its end will wake this one.
     fn wakes(&self, waker: &Waker) -> bool;
 }
@@ -93,6 +96,8 @@ pub(super) struct Running {
     pub is_waited_for: AtomicBool,
     /// What was lent to these is to be brought back.
     pub came: Mutex<Vec<Arc<dyn Work>>>,
+    /// How a task has failed that nobody joined: the first.
+    pub failed: Mutex<Option<TaskError>>,
 }
 
 impl Running {
@@ -150,9 +155,9 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
     }
 
     /// One that has ended already.
-    pub fn refused(task: Task<A, R>, why: TaskError) -> Self {
+    pub fn refused(task: Task<A, R>, why: TaskError, scope: Option<Arc<Running>>) -> Self {
         let inner = Inner { state: State::Ended(Err(why)), waiting: Waiting::Nobody };
-        Self { inner: Mutex::new(inner), task, leaves: Leaves::No, runtime: None, scope: None }
+        Self { inner: Mutex::new(inner), task, leaves: Leaves::No, runtime: None, scope }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner<A::Lent, A::Given, R>> {
@@ -333,6 +338,12 @@ impl<'s, A: Arguments<'s>, R: Portable> Returns<R> for Job<'s, A, R> {
                 inner.state = other;
                 None
             }
+        }
+    }
+
+    fn abandon(&self) {
+        if let (Some(Err(why)), Some(scope)) = (self.take(), &self.scope) {
+            scope.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         }
     }
 

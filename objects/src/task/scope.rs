@@ -34,7 +34,9 @@ pub(super) fn begin<'s, A: Arguments<'s, Lent: 's> + 's, R: Portable>(
     let to = to.and_then(|pool| Ok((pool, choose::<A>(pool, place, &lent, &given)?)));
     let (pool, to) = match to {
         Ok(to) => to,
-        Err(why) => return JoinHandle { task: Arc::new(Job::<A, R>::refused(task, why)), is_lent: false },
+        Err(why) => {
+            return JoinHandle { task: Arc::new(Job::<A, R>::refused(task, why, scope)), is_lent: false };
+        }
     };
     let leaves = match to {
         To::Here(leaves) | To::There(_, leaves) => leaves,
@@ -92,7 +94,8 @@ fn usage(what: String) -> TaskError {
 }
 
 /// A task that was begun, whose result can be had: by [`JoinHandle::join`], or by awaiting it. Dropped, it waits for the task's end:
-/// what a program has begun is over with it.
+/// what a program has begun is over with it. That it has failed then, nobody is told, as by std's handles; but of a
+/// [scope](scope), all are told.
 ///
 /// Whoever waits for a task runs it, if nobody has begun it, and others meanwhile, so that no number of workers is too small. So a
 /// thread does not wait with a lock that other tasks need; nor does it drop the handles of tasks that wait for itself: where `?` leaves a function
@@ -170,7 +173,7 @@ impl<R: Portable> Future for JoinHandle<'_, R> {
 impl<R: Portable> Drop for JoinHandle<'_, R> {
     fn drop(&mut self) {
         if self.wait().is_ok() {
-            drop(self.task.take());
+            self.task.abandon();
         }
     }
 }
@@ -272,6 +275,10 @@ impl<'scope> Scope<'scope, '_> {
 /// Lends to tasks: returns when all tasks that were begun in it have ended, whether they were joined or not, and also when it unwinds.
 /// As [`std::thread::scope`].
 ///
+/// # Panics
+/// When a task has failed whose handle was dropped: it has panicked, or was lost with its rank. What the handle was asked for, its
+/// [`join`](JoinHandle::join) has said. A scope that unwinds goes on with its own panic.
+///
 /// ```no_run
 /// # use vgas_objects::{DBox, DVec, TaskError, scope, task};
 /// # fn both() -> Result<(), TaskError> {
@@ -308,6 +315,7 @@ impl<'scope> Scope<'scope, '_> {
 ///     });
 /// }
 /// ```
+#[track_caller]
 pub fn scope<'env, R>(within: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
     let scope = Scope { running: Arc::default(), scope: PhantomData, env: PhantomData };
     struct End<'r, 'scope, 'env>(&'r Scope<'scope, 'env>);
@@ -319,5 +327,9 @@ pub fn scope<'env, R>(within: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env
     let end = End(&scope);
     let result = within(&scope);
     drop(end);
+    let failed = scope.running.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(why) = failed {
+        panic!("a task that nobody has joined has failed: {why}");
+    }
     result
 }

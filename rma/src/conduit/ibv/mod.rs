@@ -33,6 +33,12 @@
 //! memory. Where the system does not let this process lock so many, the device is asked to do without (on-demand paging);
 //! one that cannot gets [`RmaError::LockedMemory`], which says what to do.
 //!
+//! # Words
+//!
+//! A transfer is divided into packets of the connection's MTU, counted from where it begins. Where that is within an aligned word, a
+//! put or get of more than a packet beside another access to the same bytes may leave a word half old and half new, as was seen on
+//! Soft-RoCE; of one that begins at a word, none was.
+//!
 //! # Which card, and how peers are found
 //!
 //! Without a setting: InfiniBand before Ethernet, the faster card before the slower, the port that is up, RoCE v2 over IPv4

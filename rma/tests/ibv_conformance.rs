@@ -4,7 +4,7 @@
 mod ibv_support;
 
 use ibv_support::{IbvFabric, Loss, network, skipped};
-use vgas_rma::conduit::conformance::{Fabric, cases, run};
+use vgas_rma::conduit::conformance::{cases, run, run_those};
 
 #[test]
 fn ibv() {
@@ -37,15 +37,10 @@ fn ibv_through_librdmacm() {
     let Some(network) = network("ibv_through_librdmacm") else { return };
     let mut fabric = IbvFabric { ranks_per_node: 2, ..IbvFabric::default() };
     fabric.options.network = Some(network);
-    let mut chosen = 0;
-    for (name, case) in cases() {
-        if CASES.iter().any(|wanted| name.contains(wanted)) {
-            println!("{}: {name}", fabric.name());
-            case(&fabric);
-            chosen += 1;
-        }
-    }
-    assert_eq!(chosen, CASES.len(), "a case was renamed");
+    let chosen: Vec<_> =
+        cases().into_iter().filter(|(name, _)| CASES.iter().any(|wanted| name.contains(wanted))).collect();
+    assert_eq!(chosen.len(), CASES.len(), "a case was renamed");
+    run_those(&fabric, chosen);
 }
 
 /// Queues of the smallest size are full all the time, and every message goes through staging memory. The cases that move
@@ -60,11 +55,7 @@ fn ibv_with_small_queues() {
     fabric.options.receive_slots = 16;
     fabric.options.inline = 0;
     fabric.options.signal_interval = 1;
-    let cases = cases().into_iter().take_while(|(name, _)| !name.contains("barrier"));
-    for (name, case) in cases.filter(|(name, _)| fabric.excluded(name).is_none()) {
-        println!("{}: {name}", fabric.name());
-        case(&fabric);
-    }
+    run_those(&fabric, cases().into_iter().take_while(|(name, _)| !name.contains("barrier")));
 }
 
 /// One packet in a hundred is lost on every wire, in both directions: the devices send it again, and nothing else may

@@ -24,8 +24,8 @@
 //!
 //! What puts and gets promise: a blocking put returns when its bytes are visible to every later get anywhere; per page
 //! there are many readers or one writer, so properly synchronised programs are sequentially consistent. Bytes of one
-//! aligned 8-byte word are never torn (over libfabric, where its provider sees to that; over ibv, where a transfer begins at a word). A segment may be attached as [`relaxed`](SegmentSpec::relaxed): then ranks agree on
-//! its content at barriers and under locks only, and small puts travel together.
+//! aligned 8-byte word are never torn (over libfabric, where its provider sees to that; over ibv, where a transfer begins at a
+//! word). A segment may be attached as [`relaxed`](SegmentSpec::relaxed): then ranks agree on its content at barriers and under locks only, and small puts travel together.
 //!
 //! Forms of put and get: blocking, non-blocking with a handle ([`Runtime::put_nb`], [`Runtime::get_nb`]), many at once
 //! ([`Runtime::batch`]), values, atomic updates ([`Runtime::update`]), [`Runtime::memset`], and through pinned pages

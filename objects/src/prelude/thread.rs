@@ -40,7 +40,7 @@ impl<'scope> Scope<'scope, '_> {
 /// Lends to threads: as [`std::thread::scope`], by [`scope`](crate::scope).
 ///
 /// # Panics
-/// When a thread has failed that nobody has joined.
+/// When a thread has failed and nobody was told, as by [`scope`](crate::scope).
 ///
 /// ```compile_fail,E0502
 /// # use vgas_objects::prelude::*;

@@ -82,7 +82,7 @@ pub(super) trait Returns<R>: Work {
     /// The result, once.
     fn take(&self) -> Option<Result<R, TaskError>>;
 
-    /// Nobody wants its result: if it has failed, its scope is told.
+    /// Nobody asks for its result: if it has failed, its scope is told.
     fn abandon(&self);
 
     /// Whether it is over; else, its end will wake this one.
@@ -96,11 +96,23 @@ pub(super) struct Running {
     pub is_waited_for: AtomicBool,
     /// What was lent to these is to be brought back.
     pub came: Mutex<Vec<Arc<dyn Work>>>,
-    /// How a task has failed that nobody joined: the first.
-    pub failed: Mutex<Option<TaskError>>,
+    pub failures: Mutex<Failures>,
+}
+
+/// Of a scope's tasks.
+#[derive(Default)]
+pub(super) struct Failures {
+    /// How one has failed that nobody joined: the first.
+    pub untold: Option<TaskError>,
+    /// Whether who joined one was told that it has failed. Where that ends a scope early, others are dropped that failed with it.
+    pub is_told: bool,
 }
 
 impl Running {
+    pub fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn ended(&self, runtime: &Runtime) {
         if self.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_waited_for.load(Ordering::SeqCst) {
             runtime.endpoint().notify_local();
@@ -158,6 +170,19 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
     pub fn refused(task: Task<A, R>, why: TaskError, scope: Option<Arc<Running>>) -> Self {
         let inner = Inner { state: State::Ended(Err(why)), waiting: Waiting::Nobody };
         Self { inner: Mutex::new(inner), task, leaves: Leaves::No, runtime: None, scope }
+    }
+
+    /// How it has ended, once.
+    fn result(&self) -> Option<Result<R, TaskError>> {
+        self.settle();
+        let mut inner = self.inner();
+        match std::mem::replace(&mut inner.state, State::Taken) {
+            State::Ended(ended) => Some(ended),
+            other => {
+                inner.state = other;
+                None
+            }
+        }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner<A::Lent, A::Given, R>> {
@@ -330,20 +355,16 @@ pub(super) fn settled<R: Portable>(from: Rank, outcome: &[u8], back: &[Back]) ->
 
 impl<'s, A: Arguments<'s>, R: Portable> Returns<R> for Job<'s, A, R> {
     fn take(&self) -> Option<Result<R, TaskError>> {
-        self.settle();
-        let mut inner = self.inner();
-        match std::mem::replace(&mut inner.state, State::Taken) {
-            State::Ended(ended) => Some(ended),
-            other => {
-                inner.state = other;
-                None
-            }
+        let ended = self.result();
+        if let (Some(Err(_)), Some(scope)) = (&ended, &self.scope) {
+            scope.failures().is_told = true;
         }
+        ended
     }
 
     fn abandon(&self) {
-        if let (Some(Err(why)), Some(scope)) = (self.take(), &self.scope) {
-            scope.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        if let (Some(Err(why)), Some(scope)) = (self.result(), &self.scope) {
+            scope.failures().untold.get_or_insert(why);
         }
     }
 

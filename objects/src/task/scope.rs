@@ -1,7 +1,7 @@
 //! Beginning tasks, and waiting for them.
 
 use super::entry::Task;
-use super::job::{Job, Leaves, Returns, Running};
+use super::job::{Failures, Job, Leaves, Returns, Running};
 use super::lend::{self, Arguments, Lent};
 use super::pool::{Pool, erase, pool};
 use super::{Place, TaskError};
@@ -94,8 +94,7 @@ fn usage(what: String) -> TaskError {
 }
 
 /// A task that was begun, whose result can be had: by [`JoinHandle::join`], or by awaiting it. Dropped, it waits for the task's end:
-/// what a program has begun is over with it. That it has failed then, nobody is told, as by std's handles; but of a
-/// [scope](scope), all are told.
+/// what a program has begun is over with it. That it has failed then, nobody is told, as by std's handles; in a [`scope`], the scope says so.
 ///
 /// Whoever waits for a task runs it, if nobody has begun it, and others meanwhile, so that no number of workers is too small. So a
 /// thread does not wait with a lock that other tasks need; nor does it drop the handles of tasks that wait for itself: where `?` leaves a function
@@ -276,8 +275,9 @@ impl<'scope> Scope<'scope, '_> {
 /// As [`std::thread::scope`].
 ///
 /// # Panics
-/// When a task has failed whose handle was dropped: it has panicked, or was lost with its rank. What the handle was asked for, its
-/// [`join`](JoinHandle::join) has said. A scope that unwinds goes on with its own panic.
+/// When a task has failed and nobody was told: it has panicked, was refused, or was lost with its rank, its handle was dropped, and no
+/// [`join`](JoinHandle::join) in this scope has said of another one that it failed. So where `?` returns the first failure out of the scope, the scope
+/// returns it. Of a handle that is forgotten, nobody is told. A scope that unwinds goes on with its own panic.
 ///
 /// ```no_run
 /// # use vgas_objects::{DBox, DVec, TaskError, scope, task};
@@ -327,8 +327,8 @@ pub fn scope<'env, R>(within: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env
     let end = End(&scope);
     let result = within(&scope);
     drop(end);
-    let failed = scope.running.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(why) = failed {
+    let Failures { untold, is_told } = std::mem::take(&mut *scope.running.failures());
+    if let (Some(why), false) = (untold, is_told) {
         panic!("a task that nobody has joined has failed: {why}");
     }
     result

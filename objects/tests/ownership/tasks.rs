@@ -320,8 +320,9 @@ fn panics(objects: &Objects, _seed: u64) -> Outcome {
         })
     }));
     ensure(unwound.is_err() && *number == 9, || format!("{}", *number))?;
-    // And a scope that ends by itself says what nobody has joined; also of a task that was refused.
-    for to in [to, Rank(objects.ranks())] {
+    // And a scope that ends by itself says what nobody was told; also of a task that was refused. Who was told of one is not told of those
+    // that were dropped because of it.
+    for (to, joins) in [(to, false), (Rank(objects.ranks()), false), (to, true)] {
         let mut joined = DBox::new(1u64);
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             scope(|scope| {
@@ -329,17 +330,27 @@ fn panics(objects: &Objects, _seed: u64) -> Outcome {
                     **number += by;
                     panic!("at {}", **number);
                 });
-                let _ = scope.spawn_to(to, fail, &mut joined, 4).join();
-                drop(scope.spawn_to(to, fail, &mut number, 4));
-            });
+                let all =
+                    [scope.spawn_to(to, fail, &mut joined, 4), scope.spawn_to(to, fail, &mut number, 4)];
+                match joins {
+                    true => all.into_iter().try_for_each(|one| one.join()),
+                    false => Ok(()),
+                }
+            })
         }));
+        if joins {
+            ensure(matches!(ended, Ok(Err(TaskError::Panicked { .. }))), || {
+                "a failure was not returned".into()
+            })?;
+            continue;
+        }
         let said = ended.err().and_then(|said| said.downcast::<String>().ok()).unwrap_or_default();
         let why = if to.0 < objects.ranks() { "panicked" } else { "there is no rank" };
         ensure(said.starts_with("a task that nobody has joined has failed: ") && said.contains(why), || {
             format!("{said:?} of a task on {to}")
         })?;
     }
-    ensure(*number == 13, || format!("{}", *number))?;
+    ensure(*number == 17, || format!("{}", *number))?;
     let fine = spawn_to(to, task!(|_n: ()| -> u64 { 7 }), ()).join()?;
     ensure(fine == 7, || "a worker was lost".into())
 }

@@ -7,7 +7,7 @@ use crate::endpoint::{Handle, Implicit};
 use crate::error::RmaError;
 use vgas_shm::cores;
 
-/// What software of others that copies bytes does not promise.
+/// What others who move bytes, providers of libfabric and cards, do not promise.
 pub const WHOLE_WORDS: &str = "words that are written while they are read are whole";
 
 /// Why libfabric leaves [`WHOLE_WORDS`] out.

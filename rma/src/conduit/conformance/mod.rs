@@ -43,7 +43,15 @@ pub fn cases() -> Vec<Case> {
 /// # Panics
 /// When a case fails.
 pub fn run(fabric: &dyn Fabric) {
-    for (name, case) in cases() {
+    run_those(fabric, cases());
+}
+
+/// Runs some of the [`cases`], but for those that a fabric leaves out.
+///
+/// # Panics
+/// When a case fails.
+pub fn run_those(fabric: &dyn Fabric, cases: impl IntoIterator<Item = Case>) {
+    for (name, case) in cases {
         match fabric.excluded(name) {
             Some(reason) => println!("{}: {name}: left out: {reason}", fabric.name()),
             None => {

@@ -30,7 +30,7 @@
 //!
 //! What a card writes and reads in one go is a cache line. Providers that move bytes with the processor (`tcp`, `net`, `shm`) have the C
 //! library or the kernel copy them, and either divides words: of a put or get of some KiB beside another access to the same bytes an
-//! aligned word may be half old and half new there, which the other conduits exclude.
+//! aligned word may be half old and half new there; shared memory and the tcp conduit exclude that.
 //!
 //! # Loss
 //!

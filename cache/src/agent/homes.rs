@@ -162,6 +162,15 @@ impl Agent {
         Ok(())
     }
 
+    /// Nothing is under way for a page in this node's line. Its home, if it is here, had taken its last step before the line had the
+    /// page: only now does its entry say no more than the table.
+    pub(super) fn rest(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        match self.homes.contains_key(&page) {
+            true => self.forget_home(page),
+            false => self.settle(page),
+        }
+    }
+
     /// Whether an entry says no more than that this node alone has the page, which the table says, too.
     fn is_implied(&self, page: PageIndex, home: &home::Home) -> Result<bool, CacheError> {
         let entry = self.pool.entry(page)?;

@@ -186,7 +186,7 @@ impl Agent {
             } else {
                 if control.idle() {
                     self.lines.pages.remove(&page);
-                    return self.settle(page);
+                    return self.rest(page);
                 }
                 return Ok(());
             };

@@ -73,7 +73,7 @@ pub use runtime::{Builder, Runtime};
 pub use segments::{LocalPart, Segment, SegmentOptions};
 pub use statistics::Statistics;
 pub use team::{CollectiveHandle, Combine, Number, Operator, Team};
-pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism};
+pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism, prepare_thread};
 pub use vgas_cache::partition::SegmentId;
 pub use vgas_cache::pool::{Counter, PinMode};
 pub use vgas_nvm::{AtRest, RestError};

@@ -32,7 +32,7 @@
 //! * Any thread may use the pointers, also in signal handlers. During a fault all signals wait, except SIGKILL and SIGSTOP.
 //!   A handler that runs on an alternate stack and touches the segment needs some 8 KiB there for the fault's own frame, and
 //!   faults that come in order bring nothing with them where such a stack has less than 32 KiB. The thread that attaches gets
-//!   one of that size if it has a smaller one.
+//!   one of that size if it has a smaller one; others get it by [`prepare_thread`].
 //! * System calls that are given an address of the segment: see [`Mechanism`]. [`LocalSegment::pin`] makes them work with
 //!   each.
 //! * A fault anywhere else, and one that cannot be a page of the segment, goes to whatever handled the signal before, or ends
@@ -76,7 +76,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use window::Window;
 
 pub use everywhere::{BASES, BYTES_MAX, Everywhere, RANGES_MAX, Range};
-pub use signal::WINDOWS_MAX;
+pub use signal::{WINDOWS_MAX, prepare_thread};
 pub use uffd::Announcing;
 
 /// How faults on absent pages reach the thread that serves them.
@@ -202,7 +202,7 @@ impl LocalSegment {
     pub fn open(spec: LocalSpec) -> Result<Self, CacheError> {
         let (owner, bytes, mechanism) = (spec.partition.id(), spec.bytes, spec.mechanism);
         let trouble = |trouble| CacheError::Local { owner, page: PageInSegment(0), trouble };
-        signal::make_room();
+        prepare_thread();
         let window = Arc::new(Window::new(spec).map_err(trouble)?);
         let registered = signal::register(&window, mechanism).map_err(trouble)?;
         let server = Server::start(&window).map_err(trouble)?;

@@ -26,28 +26,67 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 /// Stores that have come in order before a run is mapped for storing.
 const STORES_IN_ORDER: u32 = 3;
 
+/// Sequences of faults that are told from each other: who fills the columns of a table goes through as many at a time.
+const STREAMS: usize = 16;
+
 /// What the last faults say about the next.
 #[derive(Default)]
 pub(super) struct Sweep {
+    streams: [Stream; STREAMS],
+    /// Faults so far.
+    now: AtomicU32,
+}
+
+/// One sequence of faults in order.
+#[derive(Default)]
+struct Stream {
     /// The page that would go on with it.
     next: AtomicU64,
-    /// How many faults have come in order.
+    /// How many faults have come in order; 0: none yet.
     in_order: AtomicU32,
+    /// [`Sweep::now`] of the last one.
+    at: AtomicU32,
 }
 
 impl Sweep {
     /// How many faults have come in order, with this one. Several threads at a time make it a guess.
     fn faulted(&self, page: PageInSegment) -> u32 {
-        let before = if self.next.load(Relaxed) == page.0 { self.in_order.load(Relaxed) } else { 0 };
-        let now = before.saturating_add(1);
-        self.in_order.store(now, Relaxed);
-        self.next.store(page.0 + 1, Relaxed);
-        now
+        let now = self.now.fetch_add(1, Relaxed);
+        let (stream, before) = match self.stream_to(page) {
+            Some(stream) => (stream, stream.in_order.load(Relaxed)),
+            // In place of the one that has been silent for longest.
+            None => {
+                let silence = |stream: &&Stream| match stream.in_order.load(Relaxed) {
+                    0 => u32::MAX,
+                    _ => now.wrapping_sub(stream.at.load(Relaxed)),
+                };
+                (self.streams.iter().max_by_key(silence).expect("some"), 0)
+            }
+        };
+        let in_order = before.saturating_add(1);
+        stream.in_order.store(in_order, Relaxed);
+        stream.at.store(now, Relaxed);
+        stream.next.store(page.0 + 1, Relaxed);
+        in_order
     }
 
-    /// So many pages were mapped.
+    /// So many pages were mapped, of which the first was the last that has faulted.
     fn mapped(&self, page: PageInSegment, count: usize) {
-        self.next.store(page.0 + count as u64, Relaxed);
+        if let Some(stream) = self.stream_to(page + 1) {
+            stream.next.store(page.0 + count as u64, Relaxed);
+        }
+    }
+
+    /// Whether the last fault, on this page, has come in order.
+    pub(super) fn is_in_order(&self, page: PageInSegment) -> bool {
+        self.stream_to(page + 1).is_some_and(|stream| stream.in_order.load(Relaxed) > 1)
+    }
+
+    /// The sequence that this page goes on with.
+    fn stream_to(&self, page: PageInSegment) -> Option<&Stream> {
+        let is_next =
+            |stream: &&Stream| stream.next.load(Relaxed) == page.0 && stream.in_order.load(Relaxed) != 0;
+        self.streams.iter().find(is_next)
     }
 }
 
@@ -143,7 +182,6 @@ impl Window {
             run.push(frame, &seat);
         }
         self.sweep.mapped(page, run.count);
-        self.swept_to(page + (run.count as u64 - 1));
         let mut trouble = self.empty_seats(&mut run);
         let done = self.show_run(&run, write, &mut trouble);
         self.end_run(&run, done, if write { WRITABLE } else { READABLE });
@@ -278,8 +316,27 @@ mod tests {
     fn a_sweep_is_faults_in_order() {
         let sweep = Sweep::default();
         assert_eq!([5, 6, 7, 9, 10, 4].map(|page| sweep.faulted(PageInSegment(page))), [1, 2, 3, 1, 2, 1]);
+        assert!(!sweep.is_in_order(PageInSegment(4)));
         sweep.faulted(PageInSegment(100));
         sweep.mapped(PageInSegment(100), 8);
         assert_eq!(sweep.faulted(PageInSegment(108)), 2);
+        assert!(sweep.is_in_order(PageInSegment(108)));
+    }
+
+    /// Beside faults that belong to none of them, which take the place of what has been silent for longest.
+    #[test]
+    fn several_sweeps_go_on_at_a_time() {
+        let sweep = Sweep::default();
+        let columns = STREAMS as u64 - 1;
+        for step in 0..10 {
+            for column in 0..columns {
+                assert_eq!(sweep.faulted(PageInSegment(column * 1000 + step)), step as u32 + 1);
+            }
+            assert_eq!(sweep.faulted(PageInSegment(1_000_000 - 7 * step)), 1);
+        }
+        for column in 0..=columns {
+            sweep.faulted(PageInSegment(2_000_000 + 7 * column));
+        }
+        assert_eq!(sweep.faulted(PageInSegment(10)), 1, "it was silent for longest");
     }
 }

@@ -6,7 +6,8 @@ use super::window::Window;
 use super::{Mechanism, Range, Trouble};
 use crate::page::PageInSegment;
 use libc::{c_int, c_void, siginfo_t};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::cell::Cell;
 use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
@@ -95,9 +96,29 @@ pub(super) fn has_room() -> bool {
     alternate_stack().is_some_and(roomy)
 }
 
-/// Gives the calling thread a larger alternate stack where it has a small one, as the first thread of a Rust program does. It
-/// stays for as long as the process. Without it, faults are served one page at a time.
-pub(super) fn make_room() {
+/// An alternate stack of a thread that had a small one, until the thread ends.
+struct RoomyStack(*mut c_void);
+
+impl Drop for RoomyStack {
+    fn drop(&mut self) {
+        if alternate_stack().is_some_and(|stack| stack.ss_sp == self.0) {
+            let none = libc::stack_t { ss_sp: null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+            // SAFETY: rule 4; a thread that ends stands on its own stack.
+            unsafe { libc::sigaltstack(&none, null_mut()) };
+        }
+        // SAFETY: rule 1: mapped for this thread, and not its alternate stack any more.
+        let _ = unsafe { munmap(self.0, ROOMY_BYTES) };
+    }
+}
+
+thread_local! {
+    static ROOMY: Cell<Option<RoomyStack>> = const { Cell::new(None) };
+}
+
+/// Prepares the calling thread for loads and stores through pointers into segments: gives it a larger alternate signal stack, until
+/// it ends, where it has a small one, as every thread of a Rust program does. Without it, its faults are served one page at a
+/// time, also where they come in order. Whoever attaches is prepared.
+pub fn prepare_thread() {
     let is_small = |stack: &libc::stack_t| {
         stack.ss_flags & (libc::SS_DISABLE | libc::SS_ONSTACK) == 0 && stack.ss_size < ROOMY_BYTES
     };
@@ -107,9 +128,17 @@ pub(super) fn make_room() {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: rule 1: fresh addresses, chosen by the kernel, and given to nobody else. What lies below is not ours to guard.
     if let Ok(memory) = unsafe { mmap_anonymous(null_mut(), ROOMY_BYTES, access, flags) } {
+        let stack = RoomyStack(memory);
         let larger = libc::stack_t { ss_sp: memory, ss_flags: 0, ss_size: ROOMY_BYTES };
-        // SAFETY: rule 4; the memory stays. Where it fails, the old one is as it was.
-        unsafe { libc::sigaltstack(&larger, null_mut()) };
+        // SAFETY: rule 4; the memory stays as long as the thread. Where it fails, the old one is as it was.
+        if unsafe { libc::sigaltstack(&larger, null_mut()) } == 0 {
+            // A thread that is ending already keeps its memory until the process ends.
+            let mut stack = Some(stack);
+            let kept = ROOMY.try_with(|roomy| roomy.set(stack.take()));
+            if kept.is_err() {
+                std::mem::forget(stack);
+            }
+        }
     }
 }
 

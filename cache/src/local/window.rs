@@ -77,8 +77,6 @@ pub(super) struct Window {
     /// Pages that are pinned.
     pinned: AtomicU32,
     futile: AtomicU32,
-    /// The page of the last fault.
-    last: AtomicU64,
     /// Faults on pages that are not mapped, and stores to pages that are mapped for reading.
     pub(super) sweep: Sweep,
     pub(super) stores: Sweep,
@@ -124,7 +122,6 @@ impl Window {
             owed: AtomicU64::new(NOTHING_OWED),
             pinned: AtomicU32::new(0),
             futile: AtomicU32::new(0),
-            last: AtomicU64::new(u64::MAX - 1),
             sweep: Sweep::default(),
             stores: Sweep::default(),
             read,
@@ -354,7 +351,6 @@ impl Window {
             return None;
         }
         let index = self.first_page + page;
-        let before = self.last.swap(page.0, Relaxed);
         match self.pool.map_own(index) {
             Own::Mapped(frame) => {
                 if !write || self.pool.mark_modified(index) {
@@ -364,7 +360,7 @@ impl Window {
                 None
             }
             // Of a scan the agent recognises more than one page at a time.
-            Own::Stored if page.0 == before.wrapping_add(1) => None,
+            Own::Stored if self.sweep.is_in_order(page) => None,
             Own::Stored => {
                 let claim = self.pool.claim(index)?;
                 if self.pool.is_short_of_frames(self.pool.layout().size_of(index)) {
@@ -421,11 +417,6 @@ impl Window {
             return Own::Agents;
         }
         self.pool.map_own(self.first_page + page)
-    }
-
-    /// The last page that has come in order.
-    pub(super) fn swept_to(&self, page: PageInSegment) {
-        self.last.store(page.0, Relaxed);
     }
 
     /// A seat for a page. Whoever sits there is busy from now on.

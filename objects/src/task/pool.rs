@@ -224,6 +224,8 @@ impl Member {
     pub fn new(pool: &'static Pool, queue: Worker<Queued>, is_worker: bool) -> Self {
         QUEUE.set(Some(queue));
         IS_WORKER.set(is_worker);
+        // Its tasks go through rows.
+        vgas::prepare_thread();
         Self(pool)
     }
 }

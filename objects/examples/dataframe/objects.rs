@@ -154,9 +154,10 @@ fn merge_some<Q: Query>(
     workers: &Workers,
     number: usize,
 ) -> Answers<Q::Key, Q::Sum> {
+    let pieces = Vec::read_all(pieces.iter().flat_map(|pieces| pieces.iter()));
     let merged = workers.share(number, 0..workers.parts).map(|part| {
-        let pieces = pieces.iter().flat_map(|pieces| pieces.iter());
-        let groups = queries::merge::<Q>(pieces.map(|piece| &piece[part][..]));
+        let pieces = Vec::read_all(pieces.iter().map(|piece| &piece[part]));
+        let groups = queries::merge::<Q>(pieces.into_iter());
         (Answered::of::<Q>(&groups), groups.into())
     });
     merged.collect()

@@ -238,7 +238,7 @@ impl Heap {
     }
 
     /// All bytes are in the slot: it is a copy.
-    fn is_copied(&self, room: Room<'_>, word: Word, shape: &Shape, is_of_mate: bool) -> Copy {
+    pub(super) fn is_copied(&self, room: Room<'_>, word: Word, shape: &Shape, is_of_mate: bool) -> Copy {
         let (address, class) = (room.address(), room.class);
         std::mem::forget(room);
         let counted = if is_of_mate { &self.mates.from_mates } else { &self.mates.fetched };

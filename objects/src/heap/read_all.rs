@@ -3,6 +3,7 @@
 //! Whatever is not here yet is claimed first, without waiting for anybody: another thread, or another rank of the node, may fetch some of the same
 //! objects, and wait for those of this one. Then all that was claimed is asked for, and becomes copies as by a single read. What others fetch
 //! is looked for last; so is what a home did not give in this way: it is asked for by itself, and said of it why it cannot be had.
+//! What is larger than a message comes by a get, many of which are under way at a time, after all of them were marked as served together.
 
 use super::borrow::Ref;
 use super::boxes::DBox;
@@ -17,12 +18,14 @@ use super::{Heap, OWN, heap};
 use crate::planted::{Fault, is_planted};
 use crate::portable::Shareable;
 use crate::service::{Answer, Bytes, CopyAt, HeapService, LIST_READS_MAX, Read, Request};
+use crate::slab::SERVED;
 use crate::word::Word;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::panic::Location;
-use vgas::NodeId;
+use std::ptr::with_exposed_provenance_mut;
 use vgas::service::PendingCall;
+use vgas::{Change, GlobalAddress, NodeId, Rank};
 
 /// What a read takes at most of a message, and what is found beside its bytes.
 const ASKED_BYTES: usize = 64;
@@ -30,6 +33,9 @@ const FOUND_BYTES: usize = 8;
 
 /// Messages that are under way at a time.
 const UNDER_WAY: usize = 32;
+
+/// Bytes of large objects that are under way at a time, but for the last of them.
+const BYTES_UNDER_WAY: usize = 16 << 20;
 
 /// One of many objects could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -95,8 +101,8 @@ impl<T: Shareable> DBox<T> {
     /// ```
     ///
     /// All are borrowed at the same time: their copies have room in this rank's partition, beyond
-    /// [`HeapOptions::copies`](crate::HeapOptions::copies) if they must. An object that is larger than a message comes by itself; and so does
-    /// one whose home is behind with reads, from another node that has a copy.
+    /// [`HeapOptions::copies`](crate::HeapOptions::copies) if they must. Objects that are larger than a message come side by side; one whose
+    /// home is behind with reads comes by itself, from another node that has a copy.
     ///
     /// # Panics
     /// When one of them cannot be had, or there is no room for the copies; [`DBox::try_read_all`] says which instead.
@@ -197,7 +203,10 @@ impl Heap {
         for (at, (word, shape)) in wanted.iter().enumerate() {
             found[at] = self.begin(at, *word, shape, &mut coming).map_err(|why| (at, why))?;
         }
+        let is_large = |(_, one): &mut (NodeId, Coming)| !self.is_asked_with_others(&one.shape);
+        let large: Vec<_> = coming.extract_if(.., is_large).map(|(_, one)| one).collect();
         self.ask(coming, &mut found)?;
+        self.get_large(large, &mut found);
         let rest = |(at, one): (usize, Option<Held>)| match one {
             Some(one) => Ok(one),
             None => self.hold_one(wanted[at].0, &wanted[at].1).map_err(|why| (at, why)),
@@ -225,10 +234,8 @@ impl Heap {
             return Ok(Some(Held { heap: self, address: word.address(), copy_of: None }));
         }
         let place = self.locate(word.address());
-        let Some(node) = self.far(place.rank).filter(|_| self.is_asked_with_others(shape)) else {
-            return Ok(None);
-        };
-        if self.is_backed_up(place.rank) {
+        let Some(node) = self.far(place.rank).filter(|_| shape.bytes > 0) else { return Ok(None) };
+        if self.is_backed_up(place.rank) || (shape.group.is_some() && !self.is_asked_with_others(shape)) {
             return Ok(None);
         }
         let held = |address| Held { heap: self, address, copy_of: Some(word) };
@@ -254,8 +261,7 @@ impl Heap {
 
     /// Whether a message has room for it and others.
     fn is_asked_with_others(&self, shape: &Shape) -> bool {
-        shape.bytes > 0
-            && shape.bytes + FOUND_BYTES + REST_BYTES <= self.runtime.endpoint().medium_bytes_max()
+        shape.bytes + FOUND_BYTES + REST_BYTES <= self.runtime.endpoint().medium_bytes_max()
     }
 
     /// Asks each home for what it has of these; what it does not give is not found.
@@ -284,6 +290,47 @@ impl Heap {
             self.send_list(node, list, &mut under_way, found)?;
         }
         under_way.into_iter().try_for_each(|(call, list)| self.take_in(call, list, found))
+    }
+
+    /// Gets what is larger than a message. What cannot be had in this way is not found.
+    fn get_large(&'static self, coming: Vec<Coming>, found: &mut [Option<Held>]) {
+        let mut coming = coming.into_iter().peekable();
+        while coming.peek().is_some() {
+            let mut bytes = 0;
+            let next = std::iter::from_fn(|| {
+                let one = coming.next_if(|_| bytes < BYTES_UNDER_WAY)?;
+                bytes += one.shape.bytes;
+                Some(one)
+            });
+            self.get_side_by_side(next.collect(), found);
+        }
+    }
+
+    fn get_side_by_side(&'static self, all: Vec<Coming>, found: &mut [Option<Held>]) {
+        let mark = |one: &Coming| {
+            let at = GlobalAddress::tiered(Rank(one.read.owner), one.read.served?);
+            Some((at, Change::Or(SERVED)))
+        };
+        let marks: Vec<_> = all.iter().filter_map(mark).collect();
+        // Before the bytes are read: who writes them next must see it.
+        let got = self.runtime.update_many(&marks).and_then(|_| {
+            self.runtime.batch(|batch| {
+                all.iter().try_for_each(|one| {
+                    let to = with_exposed_provenance_mut(one.room.address() as usize);
+                    // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+                    let bytes: &mut [u8] = unsafe { std::slice::from_raw_parts_mut(to, one.shape.bytes) };
+                    batch.get(self.locate(one.word.address()), bytes)
+                })
+            })
+        });
+        if got.is_ok() {
+            for one in all {
+                let copy = self.is_copied(one.room, one.word, &one.shape, false);
+                let held = Held { heap: self, address: one.filling.fill(copy), copy_of: Some(one.word) };
+                one.unshown.into_iter().for_each(|unshown| unshown.show(copy.address));
+                found[one.at] = Some(held);
+            }
+        }
     }
 
     fn send_list(

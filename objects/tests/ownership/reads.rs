@@ -98,7 +98,7 @@ fn read_all(objects: &Objects, seed: u64) -> Outcome {
 
 /// Goal: the same of rows of several lengths, empty ones and large ones among them: each row knows where its values are afterwards.
 fn rows(objects: &Objects, seed: u64) -> Outcome {
-    let lengths = [3u64, 0, 70, 9000, 1, 20_000];
+    let lengths = [3u64, 0, 70, 9000, 1, 20_000, 12_345, 9001];
     let row =
         |rank: u32, at: usize| (0..lengths[at]).map(move |number| number ^ seed ^ u64::from(rank) << 32);
     let mut all: Vec<DVec<DVec<u64>>> = Vec::new();

@@ -203,12 +203,13 @@ fn turn(
 ) -> (Vec<Batch>, bool) {
     // Once, not for each post.
     let pages: std::vec::Vec<&[Post]> = pages.iter().map(|page| &page[..]).collect();
-    let places = answers.iter().flat_map(|answers| answers[number].places.iter());
-    let post_at = |place: &Place| &pages[place.page as usize][place.at as usize];
+    let mut places = std::vec![];
+    answers.iter().for_each(|answers| places.extend(answers[number].places.iter()));
+    let post_at = |place: &&Place| &pages[place.page as usize][place.at as usize];
     // What it is going to open comes together, instead of one picture after the other.
-    let opened = places.clone().skip(client.unopened()).step_by(OPENED as usize);
+    let opened = places.iter().skip(client.unopened()).step_by(OPENED as usize);
     Arc::read_all(opened.filter_map(|place| post_at(place).picture.as_ref()));
-    for post in places.map(post_at) {
+    for post in places.iter().map(post_at) {
         let mentions: std::vec::Vec<u32> = post.mentions.iter().copied().flatten().collect();
         if client.see(post.author, &post.text, &mentions, plan)
             && let Some(picture) = &post.picture

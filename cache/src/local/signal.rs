@@ -116,7 +116,7 @@ thread_local! {
 }
 
 /// Prepares the calling thread for loads and stores through pointers into segments: gives it a larger alternate signal stack, until
-/// it ends, where it has a small one, as every thread of a Rust program does. Without it, its faults are served one page at a
+/// it ends, where it has a small one, as every thread of a Rust program has. Without it, its faults are served one page at a
 /// time, also where they come in order. Whoever attaches is prepared.
 pub fn prepare_thread() {
     let is_small = |stack: &libc::stack_t| {

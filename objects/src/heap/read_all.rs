@@ -7,7 +7,7 @@
 
 use super::borrow::Ref;
 use super::boxes::DBox;
-use super::copies::{Claim, Filling};
+use super::copies::{Claim, Copy, Filling};
 use super::error::ObjectError;
 use super::group::Found;
 use super::mates::{Begun, Room, Unshown};
@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use std::panic::Location;
 use std::ptr::with_exposed_provenance_mut;
 use vgas::service::PendingCall;
-use vgas::{Change, GlobalAddress, NodeId, Rank};
+use vgas::{Change, GlobalAddress, NodeId};
 
 /// What a read takes at most of a message, and what is found beside its bytes.
 const ASKED_BYTES: usize = 64;
@@ -87,6 +87,21 @@ struct Coming {
     filling: Filling<'static>,
     unshown: Option<Unshown<'static>>,
     room: Room<'static>,
+}
+
+impl Coming {
+    /// Its bytes are here: makes a copy of them, shows it to the other ranks of the node, and holds it.
+    fn has_come(
+        self,
+        heap: &'static Heap,
+        found: &mut [Option<Held>],
+        copy: impl FnOnce(Room<'static>, Word, &Shape) -> Copy,
+    ) {
+        let copy = copy(self.room, self.word, &self.shape);
+        let held = Held { heap, address: self.filling.fill(copy), copy_of: Some(self.word) };
+        self.unshown.into_iter().for_each(|unshown| unshown.show(copy.address));
+        found[self.at] = Some(held);
+    }
 }
 
 impl<T: Shareable> DBox<T> {
@@ -308,8 +323,8 @@ impl Heap {
 
     fn get_side_by_side(&'static self, all: Vec<Coming>, found: &mut [Option<Held>]) {
         let mark = |one: &Coming| {
-            let at = GlobalAddress::tiered(Rank(one.read.owner), one.read.served?);
-            Some((at, Change::Or(SERVED)))
+            let offset = one.read.served?;
+            Some((GlobalAddress { offset, ..self.locate(one.word.address()) }, Change::Or(SERVED)))
         };
         let marks: Vec<_> = all.iter().filter_map(mark).collect();
         // Before the bytes are read: who writes them next must see it.
@@ -325,10 +340,7 @@ impl Heap {
         });
         if got.is_ok() {
             for one in all {
-                let copy = self.is_copied(one.room, one.word, &one.shape, false);
-                let held = Held { heap: self, address: one.filling.fill(copy), copy_of: Some(one.word) };
-                one.unshown.into_iter().for_each(|unshown| unshown.show(copy.address));
-                found[one.at] = Some(held);
+                one.has_come(self, found, |room, word, shape| self.is_copied(room, word, shape, false));
             }
         }
     }
@@ -388,10 +400,7 @@ impl Heap {
         };
         for (one, bytes) in list.into_iter().zip(given) {
             let Some(bytes) = bytes else { continue };
-            let copy = self.keep_in(one.room, one.word, &one.shape, &bytes);
-            let held = Held { heap: self, address: one.filling.fill(copy), copy_of: Some(one.word) };
-            one.unshown.into_iter().for_each(|unshown| unshown.show(copy.address));
-            found[one.at] = Some(held);
+            one.has_come(self, found, |room, word, shape| self.keep_in(room, word, shape, &bytes));
         }
         Ok(())
     }
